@@ -1,0 +1,31 @@
+// A vitest reporter that leaves the tally of a run, and what it skipped, in the file $IWARPD_TALLY.
+import { writeFileSync } from 'node:fs';
+
+/** The outermost suite of a test, by which skipped tests are named together. */
+function outermostSuite(test) {
+  let suite = test.parent;
+  while (suite.type === 'suite' && suite.parent.type === 'suite') suite = suite.parent;
+  return suite.type === 'suite' ? suite.name : test.name;
+}
+
+/** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */
+export default class TallyReporter {
+  onTestRunEnd(testModules, unhandledErrors) {
+    const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
+    const skippedBySuite = new Map();
+    for (const testModule of testModules) {
+      count.failed += testModule.errors().length > 0 ? 1 : 0;
+      for (const suite of testModule.children.allSuites()) count.failed += suite.errors().length > 0 ? 1 : 0;
+      for (const test of testModule.children.allTests()) {
+        const { state } = test.result();
+        count[state === 'pending' ? 'failed' : state] += 1;
+        if (state !== 'skipped') continue;
+        const name = `${testModule.relativeModuleId}: ${outermostSuite(test)}`;
+        skippedBySuite.set(name, (skippedBySuite.get(name) ?? 0) + 1);
+      }
+    }
+    const lines = [...skippedBySuite].map(([name, tests]) => `skipped ${name}, tests: ${tests}`);
+    lines.push(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
+    writeFileSync(process.env.IWARPD_TALLY, `${lines.join('\n')}\n`);
+  }
+}
