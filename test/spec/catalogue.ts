@@ -1,0 +1,96 @@
+/** Reads the requirement rows and finds where code and tests cite them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+
+/** One normative statement. */
+export interface Requirement {
+  readonly id: string;
+  readonly rfc: string;
+  readonly section: string;
+  readonly level: string;
+}
+
+/** A place that cites a requirement. */
+export interface Citation {
+  readonly id: string;
+  readonly file: string;
+  readonly line: number;
+}
+
+/** What is known of all requirements. */
+export interface Coverage {
+  readonly requirements: ReadonlyMap<string, Requirement>;
+  /** Why a row has no test, by id. */
+  readonly reasons: ReadonlyMap<string, string>;
+  /** Citations in titles of tests, by id. */
+  readonly tests: ReadonlyMap<string, readonly Citation[]>;
+  /** Citations in code, by id. */
+  readonly code: ReadonlyMap<string, readonly Citation[]>;
+}
+
+const ID = /\b(?:E?MPA|DDP|RDMAP|RDMAPX|IANA)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+/** A test's title: the string that opens it, describe or a table of cases with a `title`. */
+const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
+
+function rows(path: string): string[][] {
+  return readFileSync(path, 'utf8')
+    .split('\n')
+    .slice(1)
+    .filter((line) => line !== '' && !line.startsWith('#'))
+    .map((line) => line.split('\t'));
+}
+
+function sources(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => join(entry.parentPath, entry.name));
+}
+
+function lineAt(text: string, index: number): number {
+  return text.slice(0, index).split('\n').length;
+}
+
+function cite(into: Map<string, Citation[]>, citation: Citation): void {
+  const list = into.get(citation.id);
+  if (list === undefined) into.set(citation.id, [citation]);
+  else list.push(citation);
+}
+
+/** Reads catalogue, reasons and every citation below `root`, the top of a checkout. */
+export function readCoverage(root: string): Coverage {
+  const requirements = new Map<string, Requirement>();
+  for (const [id = '', rfc = '', section = '', level = ''] of rows(
+    join(root, 'test/spec/requirements.tsv'),
+  )) {
+    requirements.set(id, { id, rfc, section, level });
+  }
+  const reasons = new Map<string, string>();
+  for (const [id = '', reason = ''] of rows(join(root, 'test/spec/reasons.tsv'))) {
+    reasons.set(id, reason);
+  }
+  const tests = new Map<string, Citation[]>();
+  const code = new Map<string, Citation[]>();
+  for (const file of sources(join(root, 'test'))) {
+    if (!file.endsWith('.test.ts') && !file.includes('/compliance/')) continue;
+    const text = readFileSync(file, 'utf8');
+    for (const match of text.matchAll(TITLE)) {
+      for (const [id] of (match[2] ?? '').matchAll(ID)) {
+        cite(tests, { id, file: relative(root, file), line: lineAt(text, match.index) });
+      }
+    }
+  }
+  for (const folder of ['daemon', 'verbs-api', 'native-bridge']) {
+    for (const file of sources(join(root, folder))) {
+      const text = readFileSync(file, 'utf8');
+      for (const match of text.matchAll(ID)) {
+        cite(code, { id: match[0], file: relative(root, file), line: lineAt(text, match.index) });
+      }
+    }
+  }
+  return { requirements, reasons, tests, code };
+}
+
+/** True for a row that must be covered or have a reason. */
+export function binding(requirement: Requirement): boolean {
+  return requirement.level === 'MUST' || requirement.level === 'MUST NOT';
+}
