@@ -28,7 +28,7 @@ export interface Coverage {
   readonly code: ReadonlyMap<string, readonly Citation[]>;
 }
 
-const ID = /\b(?:E?MPA|DDP|RDMAP|RDMAPX|IANA)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+const ID = /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
 /** A test's title: the string that opens it, describe or a table of cases with a `title`. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
 
