@@ -14,18 +14,14 @@ export const ETYPE_MPA = 0;
 /** Every MPA error, one shared frozen value each, so that reporting one allocates nothing. */
 export const MPA_ERRORS = {
   /** MPA-8-02: closed, terminated or lost, by RST, FIN, timeout or retries. */
-  connectionLost: mpaError(1, 'TCP connection closed, terminated or lost'),
+  connectionLost: new ProtocolError('mpaConnectionLost'),
   /** MPA-8-03 */
-  crc: mpaError(2, 'MPA CRC does not match the FPDU'),
+  crc: new ProtocolError('mpaCrc'),
   /** MPA-8-04 */
-  markerMismatch: mpaError(3, 'MPA marker and ULPDU_Length disagree on the start of an FPDU'),
+  markerMismatch: new ProtocolError('mpaMarker'),
   /** MPA-8-06 */
-  invalidStartupFrame: mpaError(4, 'invalid MPA Request or Reply Frame'),
-  localCatastrophic: mpaError(5, 'local catastrophic error during enhanced MPA startup'),
-  insufficientIrd: mpaError(6, 'insufficient IRD resources'),
-  noMatchingRtr: mpaError(7, 'no matching RTR option'),
+  invalidStartupFrame: new ProtocolError('mpaInvalidFrame'),
+  localCatastrophic: new ProtocolError('mpaLocalCatastrophic'),
+  insufficientIrd: new ProtocolError('mpaInsufficientIrd'),
+  noMatchingRtr: new ProtocolError('mpaNoMatchingRtr'),
 } as const;
-
-function mpaError(code: number, text: string): ProtocolError {
-  return new ProtocolError(LAYER_LLP, ETYPE_MPA, code, text);
-}

@@ -1,22 +1,36 @@
 /**
- * The peer broke a rule of a protocol. A value, not an exception: it has no stack, is frozen, and
- * says what a Terminate message would say about it (RFC 5040 §4.8, RFC 5044 §8).
+ * `ProtocolError`: the peer broke a rule, or a layer below failed.
+ *
+ * It is a value, not an exception: parsers and checks return it, the first one of a stream wins,
+ * and one place turns it into a Terminate, a failed queue pair and a flush (RFC 5040 §7.1). It is
+ * built from the tables of `terminate.ts` alone, so that a code no RFC defines cannot be written.
  */
-export class ProtocolError {
-  /** 0 RDMAP, 1 DDP, 2 LLP. */
-  readonly layer: number;
-  /** Error type, 4 bits. */
-  readonly etype: number;
-  /** Error code, 8 bits. */
-  readonly code: number;
-  /** What happened, for people. */
-  readonly text: string;
+import { TERMINATE_ERRORS, type TerminateErrorName, type TerminateLayer } from './terminate.ts';
 
-  constructor(layer: number, etype: number, code: number, text: string) {
-    this.layer = layer;
-    this.etype = etype;
-    this.code = code;
-    this.text = text;
+/** A broken rule as data. Frozen. */
+export class ProtocolError {
+  /** Key into `TERMINATE_ERRORS`. */
+  readonly name: TerminateErrorName;
+  readonly layer: TerminateLayer;
+  readonly etype: number;
+  readonly code: number;
+  /** One line: the RFC's words, then what was met here. */
+  readonly text: string;
+  /** False when this error forbids a Terminate (lost connection, failed startup). */
+  readonly sendable: boolean;
+  /** A known peculiarity of a known peer that explains the error, if any. */
+  readonly quirk: string | undefined;
+
+  /** `detail` says in a few words what was met. */
+  constructor(name: TerminateErrorName, detail?: string, quirk?: string) {
+    const entry = TERMINATE_ERRORS[name];
+    this.name = name;
+    this.layer = entry.layer;
+    this.etype = entry.etype;
+    this.code = entry.code;
+    this.text = detail === undefined ? entry.text : `${entry.text}: ${detail}`;
+    this.sendable = entry.sendable;
+    this.quirk = quirk;
     Object.freeze(this);
   }
 }
