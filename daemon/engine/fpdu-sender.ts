@@ -1,0 +1,242 @@
+/**
+ * The outbound half of a stream: startup frames and FPDUs, built in place in chunks of a pool.
+ *
+ * The hot path is `begin`, write the ULPDU into `octets` at `ulpduStart`, `commit`: header and
+ * payload are written once, where they leave from; length, PAD and CRC are set around them. Several
+ * FPDUs share a chunk (MPA-5.1-04); `pollTransmit` gives all of one chunk that is ready.
+ *
+ * Read before changing: RFC 5044 §4, §5.1 and Appendix A.4.
+ */
+import { assert } from '../wire/assert.ts';
+import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
+import {
+  FPDU_CRC_BYTES,
+  fpduSizeBytes,
+  ULPDU_LENGTH_BYTES,
+  ULPDU_SEND_MAX_BYTES,
+} from '../wire/fpdu.ts';
+import { insertMarkers, leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
+import { readUint16, writeUint16, writeUint32, writeUint32LE } from '../wire/octets.ts';
+import type { ChunkPool } from './chunk-pool.ts';
+
+/** What a sender is made with. */
+export interface FpduSenderOptions {
+  readonly pool: ChunkPool;
+  /** Computes the CRC of FPDUs too large for the table. */
+  readonly crc32c: Crc32c;
+  /** `begin` refuses once this many octets wait for the socket. Default 524,288. */
+  readonly highWaterBytes?: number;
+  /**
+   * One FPDU per `pollTransmit`, so that each can leave in a TCP segment of its own: the kernel's
+   * siw fails a good CRC when a segment boundary cuts the trailer. Default false.
+   */
+  readonly alignSegments?: boolean;
+}
+
+/** A chunk with output: `0 <= flushed <= polled <= committed <= octets.length`. */
+interface OutputChunk {
+  readonly octets: Uint8Array;
+  committed: number;
+  polled: number;
+  flushed: number;
+}
+
+const NO_OCTETS = new Uint8Array(0);
+
+/** Builds FPDUs and holds them until the socket has taken them. */
+export class FpduSender {
+  /** The chunk of the ULPDU begun. Valid from `begin` to `commit`. */
+  octets: Uint8Array = NO_OCTETS;
+  /** Where in `octets` the ULPDU begun is to be written. Valid from `begin` to `commit`. */
+  ulpduStart = 0;
+
+  readonly #pool: ChunkPool;
+  readonly #crc32c: Crc32c;
+  readonly #highWaterBytes: number;
+  readonly #alignSegments: boolean;
+  /** In stream order; only the last one is being filled. */
+  readonly #chunks: OutputChunk[] = [];
+  #queuedBytes = 0;
+  #ulpduLength = 0;
+  #fullOperation = false;
+  #crcEnabled = true;
+  #markers = false;
+  /** Stream position modulo 512 of the next FPDU to commit, and of the next one to poll. */
+  #phase = 0;
+  #polledPhase = 0;
+  #startupBytesToPoll = 0;
+
+  constructor(options: FpduSenderOptions) {
+    this.#pool = options.pool;
+    this.#crc32c = options.crc32c;
+    this.#highWaterBytes = options.highWaterBytes ?? 524_288;
+    this.#alignSegments = options.alignSegments ?? false;
+  }
+
+  // Commands
+
+  /** Queues a copy of our startup frame: plain octets without CRC and markers (MPA-7.1-03). */
+  sendStartupFrame(frame: Uint8Array): void {
+    assert(!this.#fullOperation, 'a startup frame goes before the first FPDU');
+    const tail = this.#chunkWithRoom(frame.length);
+    tail.octets.set(frame, tail.committed);
+    tail.committed += frame.length;
+    this.#queuedBytes += frame.length;
+    this.#startupBytesToPoll += frame.length;
+  }
+
+  /** FPDUs may follow. The marker count starts here, behind our startup frame (MPA-4.3-09). */
+  enterFullOperation(crcEnabled: boolean, markers: boolean): void {
+    assert(!this.#fullOperation, 'Full Operation is entered once');
+    this.#fullOperation = true;
+    this.#crcEnabled = crcEnabled;
+    this.#markers = markers;
+  }
+
+  /**
+   * Reserves room for an FPDU around a ULPDU of `ulpduLength` octets (1..64768), to be written at
+   * `octets[ulpduStart]`. False when the output is full; `flushed` makes room. A further `begin`
+   * without `commit` drops the reservation. Throws `RangeError` for a length that may not be sent.
+   */
+  begin(ulpduLength: number): boolean {
+    assert(this.#fullOperation, 'FPDUs are sent in Full Operation');
+    // MPA-3-05, MPA-3-07: refused here, with nothing written.
+    if (ulpduLength < 1 || ulpduLength > ULPDU_SEND_MAX_BYTES) {
+      throw new RangeError(`a ULPDU has 1 to ${ULPDU_SEND_MAX_BYTES} octets, not ${ulpduLength}`);
+    }
+    this.#ulpduLength = 0;
+    if (this.#queuedBytes >= this.#highWaterBytes) return false;
+    const fpduBytes = fpduSizeBytes(ulpduLength);
+    const lead = this.#markers ? leadingMarkerBytes(this.#phase) : 0;
+    const span = this.#markers ? markedSizeBytes(this.#phase, fpduBytes) : fpduBytes;
+    const tail = this.#chunkWithRoom(span);
+    this.octets = tail.octets;
+    this.ulpduStart = tail.committed + lead + ULPDU_LENGTH_BYTES;
+    this.#ulpduLength = ulpduLength;
+    return true;
+  }
+
+  /** Completes the FPDU begun: its length, PAD, markers and CRC. It can then be polled. */
+  commit(): void {
+    const ulpduLength = this.#ulpduLength;
+    const tail = this.#chunks[this.#chunks.length - 1];
+    assert(ulpduLength > 0 && tail !== undefined, 'commit follows begin');
+    this.#ulpduLength = 0;
+    const octets = tail.octets;
+    const start = tail.committed;
+    const fpduBytes = fpduSizeBytes(ulpduLength);
+    const header = this.ulpduStart - ULPDU_LENGTH_BYTES;
+    writeUint16(octets, header, ulpduLength);
+    // MPA-4.1-03: a chunk holds leftovers, so PAD is zeroed each time.
+    const padEnd = header + fpduBytes - FPDU_CRC_BYTES;
+    for (let at = this.ulpduStart + ulpduLength; at < padEnd; at++) octets[at] = 0;
+    let span = fpduBytes;
+    if (this.#markers) {
+      span = markedSizeBytes(this.#phase, fpduBytes);
+      insertMarkers(octets, start, fpduBytes, this.#phase);
+      this.#phase = markerPhase(this.#phase + span);
+    }
+    // MPA-4.4-11, MPA-4.4-12, MPA-4.4-13: from the leading marker, if any, to the last PAD octet or
+    // the marker behind it. MPA-4.4-15: the field itself is last and not covered.
+    const end = start + span;
+    const crcAt = end - FPDU_CRC_BYTES;
+    if (this.#crcEnabled) {
+      // MPA-4.4-09
+      writeUint32LE(octets, crcAt, rangeCrc32c(this.#crc32c, octets, start, crcAt));
+    } else {
+      // MPA-4.4-08: the field is there all the same.
+      writeUint32(octets, crcAt, 0);
+    }
+    tail.committed = end;
+    this.#queuedBytes += span;
+  }
+
+  // Inputs
+
+  /** The socket has taken the oldest `bytes` polled octets; chunks without output go back. */
+  flushed(bytes: number): void {
+    let left = bytes;
+    while (left > 0) {
+      const head = this.#chunks[0];
+      assert(head !== undefined, 'no more is flushed than was polled');
+      const taken = Math.min(left, head.polled - head.flushed);
+      assert(taken > 0, 'no more is flushed than was polled');
+      head.flushed += taken;
+      left -= taken;
+      this.#queuedBytes -= taken;
+      if (head.flushed < head.committed) continue;
+      if (this.#chunks.length === 1 && this.#ulpduLength > 0) continue;
+      this.#chunks.shift();
+      this.#pool.release(head.octets);
+    }
+  }
+
+  /** Gives back all chunks. The socket must be gone: views that it still holds would be reused. */
+  release(): void {
+    for (const chunk of this.#chunks) this.#pool.release(chunk.octets);
+    this.#chunks.length = 0;
+    this.#queuedBytes = 0;
+    this.#ulpduLength = 0;
+    this.octets = NO_OCTETS;
+  }
+
+  // Outputs
+
+  /** The next octets for the socket, or undefined; ours again when `flushed` has covered them. */
+  pollTransmit(): Uint8Array | undefined {
+    for (const chunk of this.#chunks) {
+      if (chunk.polled === chunk.committed) continue;
+      const start = chunk.polled;
+      chunk.polled = this.#alignSegments ? this.#segmentEnd(chunk) : chunk.committed;
+      return chunk.octets.subarray(start, chunk.polled);
+    }
+    return undefined;
+  }
+
+  // Getters
+
+  /** Octets committed and not yet flushed. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** True when every committed octet has been polled. */
+  get drained(): boolean {
+    const tail = this.#chunks[this.#chunks.length - 1];
+    return tail === undefined || tail.polled === tail.committed;
+  }
+
+  /** End of the startup frame or FPDU that begins at `chunk.polled`. */
+  #segmentEnd(chunk: OutputChunk): number {
+    if (this.#startupBytesToPoll > 0) {
+      const end = chunk.polled + this.#startupBytesToPoll;
+      this.#startupBytesToPoll = 0;
+      return end;
+    }
+    if (!this.#markers) {
+      return chunk.polled + fpduSizeBytes(readUint16(chunk.octets, chunk.polled));
+    }
+    const header = chunk.polled + leadingMarkerBytes(this.#polledPhase);
+    const fpduBytes = fpduSizeBytes(readUint16(chunk.octets, header));
+    const span = markedSizeBytes(this.#polledPhase, fpduBytes);
+    this.#polledPhase = markerPhase(this.#polledPhase + span);
+    return chunk.polled + span;
+  }
+
+  /** The chunk being filled if `bytes` more fit, else a fresh one. */
+  #chunkWithRoom(bytes: number): OutputChunk {
+    const tail = this.#chunks[this.#chunks.length - 1];
+    if (tail !== undefined) {
+      // A dropped reservation can leave a tail without output behind; it is as good as a fresh one.
+      if (tail.flushed === tail.committed) {
+        tail.committed = 0;
+        tail.polled = 0;
+        tail.flushed = 0;
+      }
+      if (tail.committed + bytes <= tail.octets.length) return tail;
+    }
+    const chunk = { octets: this.#pool.acquire(), committed: 0, polled: 0, flushed: 0 };
+    this.#chunks.push(chunk);
+    return chunk;
+  }
+}
