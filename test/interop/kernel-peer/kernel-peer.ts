@@ -1,0 +1,371 @@
+/**
+ * A guest: a Linux kernel with siw, booted in QEMU in seconds, to be the peer of a test.
+ *
+ * The guest sees the host's file tree, read-only under a scratch overlay, and runs the host's
+ * programs: `run` starts any bash script there, several at a time if wanted. It reaches listeners on
+ * the host's 127.0.0.1 as 10.0.2.2 (`HOST_ADDRESS`); the host reaches its forwarded ports on
+ * 127.0.0.1; it reaches itself as 10.0.2.15 (`GUEST_ADDRESS`). QEMU carries TCP as a proxy: it cuts
+ * the stream into segments anew, and it accepts connections to a forwarded port whether or not
+ * anything listens inside, so wait for the guest's `READY` first (`guest/serve`).
+ *
+ * Programs in its PATH, each explained in its first lines: `serve`, `pair`, `siw`, `record` (in
+ * guest/), `verbs-probe` (in probe/), and the host's own.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { guestTools, prepareKernelPeer } from './kernel-image.ts';
+import { moduleParameters, type SiwParameters } from './siw-parameters.ts';
+
+/** The guest's own address, inside. */
+export const GUEST_ADDRESS = '10.0.2.15';
+/** Where the guest finds the host's 127.0.0.1. */
+export const HOST_ADDRESS = '10.0.2.2';
+
+export interface GuestOptions {
+  /** TCP ports of the guest to reach from the host, see `Guest.forwarded`. */
+  readonly forwards?: readonly number[];
+  /** siw's choices from the start. */
+  readonly siw?: SiwParameters;
+  /** A directory of the host that the guest may write to, at the same path. */
+  readonly share?: string;
+  /** Whole life of the guest; past it QEMU is killed and what waits for the guest fails (600). */
+  readonly timeoutSeconds?: number;
+  /** The guest's memory, in MiB (1536). */
+  readonly memoryMiB?: number;
+}
+
+const BOOT_TIMEOUT_MS = 120_000;
+const WAIT_TIMEOUT_MS = 60_000;
+
+/** `text` as one word of a shell script. */
+export function shellWord(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+interface Waiter {
+  readonly pattern: RegExp;
+  readonly resolve: (match: RegExpExecArray) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** A script running, or having run, in a guest. */
+export class GuestProcess {
+  /** All lines printed so far, stdout and stderr as one. */
+  output = '';
+  /** Resolves with the exit status once the script has ended and its output is complete. */
+  readonly exit: Promise<number>;
+
+  readonly #script: string;
+  readonly #kill: () => void;
+  readonly #waiters = new Set<Waiter>();
+  #settleExit: { resolve: (status: number) => void; reject: (error: Error) => void } | undefined;
+  #ended: string | undefined;
+
+  constructor(script: string, kill: () => void) {
+    this.#script = script;
+    this.#kill = kill;
+    this.exit = new Promise((resolve, reject) => {
+      this.#settleExit = { resolve, reject };
+    });
+    // Whoever awaits `exit` gets the failure; a test that does not must not fail by it.
+    this.exit.catch(() => undefined);
+  }
+
+  /** Resolves with the first match in the output, old or new; rejects when it cannot come any more. */
+  waitFor(pattern: RegExp, timeoutMs = WAIT_TIMEOUT_MS): Promise<RegExpExecArray> {
+    return new Promise((resolve, reject) => {
+      const match = pattern.exec(this.output);
+      if (match) return resolve(match);
+      if (this.#ended !== undefined) return reject(this.#failure(pattern, this.#ended));
+      const timer = setTimeout(() => {
+        this.#waiters.delete(waiter);
+        reject(this.#failure(pattern, `not within ${timeoutMs} ms`));
+      }, timeoutMs);
+      const settled =
+        <T>(then: (value: T) => void): ((value: T) => void) =>
+        (value) => {
+          clearTimeout(timer);
+          this.#waiters.delete(waiter);
+          then(value);
+        };
+      const waiter: Waiter = { pattern, resolve: settled(resolve), reject: settled(reject) };
+      this.#waiters.add(waiter);
+    });
+  }
+
+  /** Ends the script and what it started; `exit` follows. */
+  kill(): void {
+    this.#kill();
+  }
+
+  /** For the guest alone: a line of output. */
+  handleLine(line: string): void {
+    this.output += `${line}\n`;
+    for (const waiter of [...this.#waiters]) {
+      const match = waiter.pattern.exec(this.output);
+      if (match) waiter.resolve(match);
+    }
+  }
+
+  /** For the guest alone: the script has ended. */
+  handleExit(status: number): void {
+    this.#ended = `it ended with status ${status}`;
+    this.#settleExit?.resolve(status);
+    this.#rejectWaiters(this.#ended);
+  }
+
+  /** For the guest alone: the guest has gone. */
+  handleLoss(reason: string): void {
+    if (this.#ended !== undefined) return;
+    this.#ended = reason;
+    this.#settleExit?.reject(new Error(`${this.#script}: ${reason}; it printed:\n${this.output}`));
+    this.#rejectWaiters(reason);
+  }
+
+  #rejectWaiters(reason: string): void {
+    for (const waiter of [...this.#waiters]) waiter.reject(this.#failure(waiter.pattern, reason));
+  }
+
+  #failure(pattern: RegExp, reason: string): Error {
+    return new Error(`no ${pattern} from ${this.#script}: ${reason}; it printed:\n${this.output}`);
+  }
+}
+
+/** A booted guest; dispose of it or `stop` it. */
+export class Guest implements AsyncDisposable {
+  readonly #qemu: ChildProcessByStdio<Writable, Readable, Readable>;
+  readonly #job: string;
+  readonly #forwarded: ReadonlyMap<number, number>;
+  readonly #processes = new Map<number, GuestProcess>();
+  readonly #gone: Promise<void>;
+  readonly #limit: NodeJS.Timeout;
+  readonly #ready: Promise<string>;
+  #settleReady: { resolve: (release: string) => void; reject: (error: Error) => void } | undefined;
+  #lossReason: string | undefined;
+  #complaints = '';
+  #partialLine = '';
+  #nextId = 1;
+
+  private constructor(
+    qemu: ChildProcessByStdio<Writable, Readable, Readable>,
+    job: string,
+    forwarded: ReadonlyMap<number, number>,
+    timeoutSeconds: number,
+  ) {
+    this.#qemu = qemu;
+    this.#job = job;
+    this.#forwarded = forwarded;
+    this.#ready = new Promise((resolve, reject) => {
+      this.#settleReady = { resolve, reject };
+    });
+    this.#ready.catch(() => undefined);
+    this.#limit = setTimeout(
+      () => this.#abandon(`stopped after ${timeoutSeconds} s`),
+      timeoutSeconds * 1000,
+    );
+    qemu.stdout.setEncoding('utf8').on('data', (text: string) => this.#handleText(text));
+    qemu.stderr.setEncoding('utf8').on('data', (text: string) => {
+      this.#complaints += text;
+    });
+    qemu.stdin.on('error', () => undefined);
+    this.#gone = new Promise((resolve) => {
+      qemu.on('error', (error) => {
+        this.#complaints += String(error);
+        resolve();
+      });
+      qemu.on('close', () => resolve());
+    });
+    this.#gone.then(() => this.#handleLoss()).catch(() => undefined);
+  }
+
+  /** Boots a guest and resolves when it takes scripts; `prepareKernelPeer` first, or it does so. */
+  static async start(options: GuestOptions = {}): Promise<Guest> {
+    const image = await prepareKernelPeer();
+    const job = await mkdtemp(join(tmpdir(), 'iwarpd-guest-'));
+    const forwarded = new Map<number, number>();
+    for (const port of options.forwards ?? []) forwarded.set(port, await freePort());
+    const variables = {
+      TOOLS: guestTools(),
+      PROBES: image.probes,
+      DIRECTORY: process.cwd(),
+      SHARE: options.share ?? '',
+      SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
+    };
+    const lines = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}\n`);
+    await writeFile(join(job, 'job'), lines.join(''));
+
+    const parameters = qemuParameters(image, job, forwarded, options);
+    // Should this process die without stopping it, QEMU dies too.
+    const setpriv = ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...parameters];
+    const qemu = spawn('setpriv', setpriv, { stdio: ['pipe', 'pipe', 'pipe'] });
+    const guest = new Guest(qemu, job, forwarded, options.timeoutSeconds ?? 600);
+    const boot = setTimeout(() => guest.#abandon('it did not boot'), BOOT_TIMEOUT_MS);
+    try {
+      await guest.#ready;
+      return guest;
+    } catch (error) {
+      await guest.stop();
+      throw error;
+    } finally {
+      clearTimeout(boot);
+    }
+  }
+
+  /** The host's port on 127.0.0.1 that leads to a port named in `forwards`. */
+  forwarded(guestPort: number): number {
+    const hostPort = this.#forwarded.get(guestPort);
+    if (hostPort === undefined) throw new Error(`port ${guestPort} of the guest is not forwarded`);
+    return hostPort;
+  }
+
+  /** Starts a bash script in the guest, in the working directory of the host's process. */
+  run(script: string): GuestProcess {
+    const id = this.#nextId++;
+    const process = new GuestProcess(script, () => this.#say(`kill ${id}`));
+    this.#processes.set(id, process);
+    if (this.#lossReason === undefined)
+      this.#say(`run ${id} ${Buffer.from(script).toString('base64')}`);
+    else process.handleLoss(this.#lossReason);
+    return process;
+  }
+
+  /** Runs a script to its end; its status and output. */
+  async runToEnd(script: string): Promise<{ status: number; output: string }> {
+    const process = this.run(script);
+    const status = await process.exit;
+    return { status, output: process.output };
+  }
+
+  /** Changes siw's choices for the connections made from now on. */
+  async setSiw(parameters: SiwParameters): Promise<void> {
+    const { status, output } = await this.runToEnd(`siw ${moduleParameters(parameters).join(' ')}`);
+    if (status !== 0) throw new Error(`siw's parameters cannot be set: ${output}`);
+  }
+
+  /** What the kernel has printed on its console: warnings and worse, siw's among them. */
+  async console(): Promise<string> {
+    return await readFile(join(this.#job, 'console'), 'utf8').catch(() => '');
+  }
+
+  /** Powers the guest off, or kills its QEMU where that takes too long; safe to call again. */
+  async stop(): Promise<void> {
+    this.#lossReason ??= 'the guest was stopped';
+    this.#say('off');
+    const hurry = setTimeout(() => this.#qemu.kill('SIGKILL'), 5000);
+    await this.#gone;
+    clearTimeout(hurry);
+    await rm(this.#job, { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #say(line: string): void {
+    if (this.#qemu.stdin.writable) this.#qemu.stdin.write(`${line}\n`);
+  }
+
+  #abandon(reason: string): void {
+    this.#lossReason ??= reason;
+    this.#qemu.kill('SIGKILL');
+  }
+
+  #handleText(text: string): void {
+    const lines = (this.#partialLine + text).split('\n');
+    this.#partialLine = lines.pop() ?? '';
+    for (const line of lines) this.#handleLine(line.replace(/\r$/, ''));
+  }
+
+  #handleLine(line: string): void {
+    const [, verb = '', rest = ''] = /^(\w+) ?(.*)$/.exec(line) ?? [];
+    const [, id = '', value = ''] = /^(\d+) ?(.*)$/.exec(rest) ?? [];
+    const process = this.#processes.get(Number(id));
+    if (verb === 'ready') this.#settleReady?.resolve(rest);
+    else if (verb === 'broken') this.#abandon(rest);
+    else if (verb === 'out') process?.handleLine(value);
+    else if (verb === 'exit') process?.handleExit(Number(value));
+  }
+
+  async #handleLoss(): Promise<void> {
+    clearTimeout(this.#limit);
+    const reason = this.#lossReason ?? `QEMU ended: ${this.#complaints || 'it says nothing'}`;
+    this.#lossReason = reason;
+    for (const process of this.#processes.values()) process.handleLoss(reason);
+    const tail = (await this.console()).split('\n').slice(-20).join('\n');
+    this.#settleReady?.reject(new Error(`no guest: ${reason}\n${tail}`));
+  }
+}
+
+/** Boots a guest, see `Guest.start`. */
+export function startGuest(options: GuestOptions = {}): Promise<Guest> {
+  return Guest.start(options);
+}
+
+/** A TCP port of 127.0.0.1 that nobody listens on now. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise<void>((resolve) => server.close(() => resolve()));
+  if (address === null || typeof address === 'string') throw new Error('no free TCP port');
+  return address.port;
+}
+
+function qemuParameters(
+  image: { readonly kernel: string; readonly initrd: string },
+  job: string,
+  forwarded: ReadonlyMap<number, number>,
+  options: GuestOptions,
+): string[] {
+  const hostForwards = [...forwarded].map(
+    ([guest, host]) => `,hostfwd=tcp:127.0.0.1:${host}-:${guest}`,
+  );
+  const folder = (tag: string, path: string, extra: string): string[] => [
+    '-fsdev',
+    `local,id=${tag},path=${path.replaceAll(',', ',,')},security_model=none,multidevs=remap${extra}`,
+    '-device',
+    `virtio-9p-pci,fsdev=${tag},mount_tag=${tag}`,
+  ];
+  return [
+    '-nodefaults',
+    '-no-user-config',
+    '-no-reboot',
+    '-display',
+    'none',
+    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest.
+    '-accel',
+    'tcg,thread=multi',
+    '-cpu',
+    'max',
+    '-smp',
+    '1',
+    '-m',
+    String(options.memoryMiB ?? 1536),
+    '-kernel',
+    image.kernel,
+    '-initrd',
+    image.initrd,
+    '-append',
+    'console=ttyS0 loglevel=5 panic=-1 mitigations=off',
+    '-serial',
+    `file:${join(job, 'console').replaceAll(',', ',,')}`,
+    '-fw_cfg',
+    `name=opt/iwarpd.job,file=${join(job, 'job').replaceAll(',', ',,')}`,
+    '-chardev',
+    'stdio,id=agent,signal=off',
+    '-device',
+    'virtio-serial-pci',
+    '-device',
+    'virtconsole,chardev=agent',
+    ...folder('host', '/', ',readonly=on'),
+    ...(options.share === undefined ? [] : folder('share', options.share, '')),
+    '-netdev',
+    `user,id=net,ipv6=off${hostForwards.join('')}`,
+    '-device',
+    'virtio-net-pci,netdev=net,romfile=',
+  ];
+}

@@ -1,0 +1,50 @@
+/**
+ * What the interop suites need from the machine, and how a suite goes without.
+ *
+ * `packages` (beside this file) lists Debian packages by need; `.ci/test` installs them where it
+ * may. A suite whose packages are missing is skipped, counted, and says in its title what to install.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe } from 'vitest';
+
+/** Names of the needs that `packages` lists. */
+export type Need = 'kernel-peer' | 'tshark';
+
+/** The checkout's root, the same from the sources and from what the compiler made of them. */
+export function repositoryRoot(): string {
+  let directory = dirname(fileURLToPath(import.meta.url));
+  while (!existsSync(join(directory, 'package-lock.json'))) {
+    const parent = dirname(directory);
+    if (parent === directory) throw new Error('this file is not inside a checkout of iwarpd');
+    directory = parent;
+  }
+  return directory;
+}
+
+/** Debian packages that `need` asks for and this machine lacks; all of them where there is no dpkg. */
+export function missingPackages(need: Need): string[] {
+  const table = readFileSync(join(repositoryRoot(), 'test/interop/packages'), 'utf8');
+  const line = table.split('\n').find((text) => text.startsWith(`${need}:`));
+  if (line === undefined) throw new Error(`test/interop/packages has no line for ${need}`);
+  const wanted = line
+    .slice(need.length + 1)
+    .trim()
+    .split(/\s+/);
+  const { stdout } = spawnSync(
+    'dpkg-query',
+    ['--show', '--showformat', '${Package} ${db:Status-Status}\n', ...wanted],
+    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
+  );
+  const installed = new Set((stdout ?? '').split('\n'));
+  return wanted.filter((name) => !installed.has(`${name} installed`));
+}
+
+/** Declares a suite that runs only where the packages of `needs` are installed. */
+export function describeWith(needs: readonly Need[], title: string, body: () => void): void {
+  const missing = [...new Set(needs.flatMap(missingPackages))];
+  const reason = missing.length > 0 ? ` (missing packages: ${missing.join(' ')})` : '';
+  describe.skipIf(missing.length > 0)(title + reason, body);
+}
