@@ -9,13 +9,15 @@ function outermostSuite(test) {
 }
 
 /** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */
+// biome-ignore lint/style/noDefaultExport: vitest loads a reporter by its default export.
 export default class TallyReporter {
   onTestRunEnd(testModules, unhandledErrors) {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
     const skippedBySuite = new Map();
     for (const testModule of testModules) {
       count.failed += testModule.errors().length > 0 ? 1 : 0;
-      for (const suite of testModule.children.allSuites()) count.failed += suite.errors().length > 0 ? 1 : 0;
+      for (const suite of testModule.children.allSuites())
+        count.failed += suite.errors().length > 0 ? 1 : 0;
       for (const test of testModule.children.allTests()) {
         const { state } = test.result();
         count[state === 'pending' ? 'failed' : state] += 1;
