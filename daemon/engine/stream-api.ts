@@ -82,6 +82,8 @@ export type StreamEvent =
       readonly privateData: Uint8Array;
       readonly peerIrd: number | undefined;
       readonly peerOrd: number | undefined;
+      /** Set when a known peculiarity of a known peer may explain it. */
+      readonly quirk?: string | undefined;
     }
   /** Full Operation. For a responder: its Reply is sent; it may send once `sendable` is true. */
   | {
