@@ -1,0 +1,92 @@
+/** Internet addresses as canonical text, so that equal addresses are equal strings. */
+
+/** The wildcard addresses in canonical form. */
+export const IPV4_ANY = '0.0.0.0';
+export const IPV6_ANY = '::';
+
+/** 4 or 6 for a canonical address. */
+export function addressFamily(address: string): 4 | 6 {
+  return address.includes(':') ? 6 : 4;
+}
+
+/** True for the two addresses that stand for all of the host's. */
+export function isWildcard(address: string): boolean {
+  return address === IPV4_ANY || address === IPV6_ANY;
+}
+
+/** True for 127.0.0.0/8 and ::1. */
+export function isLoopback(address: string): boolean {
+  return address === '::1' || (addressFamily(address) === 4 && address.startsWith('127.'));
+}
+
+/**
+ * The canonical text of an IPv4 or IPv6 address: no leading zeros, lower case, the longest run of
+ * zero groups as `::` (RFC 5952), an IPv4-mapped address as IPv4, a `%zone` kept. Undefined when
+ * `text` is no address.
+ */
+export function canonicalAddress(text: string): string | undefined {
+  if (!text.includes(':')) return canonicalIPv4(text);
+  const [address = '', zone] = text.split('%', 2);
+  const groups = parseIPv6(address);
+  if (groups === undefined) return undefined;
+  if (groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff) {
+    const [high = 0, low = 0] = groups.slice(6);
+    return `${high >>> 8}.${high & 0xff}.${low >>> 8}.${low & 0xff}`;
+  }
+  const canonical = printIPv6(groups);
+  return zone === undefined || zone === '' ? canonical : `${canonical}%${zone}`;
+}
+
+function canonicalIPv4(text: string): string | undefined {
+  const parts = text.split('.');
+  if (parts.length !== 4) return undefined;
+  const octets = parts.map((part) => (/^\d{1,3}$/.test(part) ? Number(part) : 256));
+  return octets.every((octet) => octet <= 255) ? octets.join('.') : undefined;
+}
+
+/** The eight groups, or undefined. A dotted tail counts as two groups. */
+function parseIPv6(text: string): number[] | undefined {
+  const halves = text.split('::');
+  if (halves.length > 2) return undefined;
+  const head = parseGroups(halves[0] ?? '', halves.length === 1);
+  const tail = halves.length === 2 ? parseGroups(halves[1] ?? '', true) : [];
+  if (head === undefined || tail === undefined) return undefined;
+  const missing = 8 - head.length - tail.length;
+  if (halves.length === 1 ? missing !== 0 : missing < 1) return undefined;
+  return [...head, ...new Array<number>(missing).fill(0), ...tail];
+}
+
+function parseGroups(text: string, mayEndDotted: boolean): number[] | undefined {
+  if (text === '') return [];
+  const groups: number[] = [];
+  const parts = text.split(':');
+  for (const [index, part] of parts.entries()) {
+    if (part.includes('.')) {
+      const dotted = canonicalIPv4(part);
+      if (dotted === undefined || !mayEndDotted || index !== parts.length - 1) return undefined;
+      const [a = 0, b = 0, c = 0, d = 0] = dotted.split('.').map(Number);
+      groups.push(a * 256 + b, c * 256 + d);
+    } else if (/^[\da-f]{1,4}$/i.test(part)) {
+      groups.push(Number.parseInt(part, 16));
+    } else {
+      return undefined;
+    }
+  }
+  return groups;
+}
+
+function printIPv6(groups: readonly number[]): string {
+  let bestStart = -1;
+  let bestLength = 1;
+  for (let start = 0; start < 8; start++) {
+    let length = 0;
+    while (start + length < 8 && groups[start + length] === 0) length++;
+    if (length > bestLength) {
+      bestStart = start;
+      bestLength = length;
+    }
+  }
+  const hex = groups.map((group) => group.toString(16));
+  if (bestStart < 0) return hex.join(':');
+  return `${hex.slice(0, bestStart).join(':')}::${hex.slice(bestStart + bestLength).join(':')}`;
+}
