@@ -1,0 +1,67 @@
+/** What the daemon tells about itself over a connection of role `admin`, and the socket's place. */
+import type { DeviceInfo } from './attributes.ts';
+import type { MemoryTier } from './provider.ts';
+
+/** Queries about the daemon by name: what each takes and what it answers. */
+export interface AdminCommands {
+  status: { request: Record<never, never>; reply: DaemonStatus };
+}
+
+/** Name of an admin query. */
+export type AdminCommandName = keyof AdminCommands;
+
+/** State of a running daemon. */
+export interface DaemonStatus {
+  readonly version: string;
+  readonly pid: number;
+  readonly uptimeSeconds: number;
+  readonly socketPath: string;
+  /** The CRC32C implementation in use and, in a few words, why. */
+  readonly crcEngine: string;
+  /** Memory tiers that clients may get, best first. */
+  readonly memoryTiers: readonly MemoryTier[];
+  readonly devices: readonly DeviceStatus[];
+  readonly clients: readonly ClientStatus[];
+}
+
+/** One device of the daemon. */
+export interface DeviceStatus {
+  readonly device: DeviceInfo;
+  /** Counters by name; they only grow. */
+  readonly counters: Readonly<Record<string, number>>;
+}
+
+/** One client of the daemon. */
+export interface ClientStatus {
+  readonly pid: number;
+  readonly uid: number;
+  readonly connectedSeconds: number;
+  readonly usage: ClientUsage;
+}
+
+/** What a client holds. */
+export interface ClientUsage {
+  /** Objects by kind: 'context', 'pd', 'mr', 'mw', 'cq', 'srq', 'qp', 'id', 'channel', 'buffer'. */
+  readonly objects: Readonly<Record<string, number>>;
+  /** Octets of shared memory. */
+  readonly sharedBytes: number;
+  /** Octets of registered memory of its own. */
+  readonly pinnedBytes: number;
+  /** Memory regions by tier. */
+  readonly tiers: Readonly<Record<string, number>>;
+  /** Why the regions of a tier are in it. */
+  readonly tierReasons: Readonly<Record<string, string>>;
+}
+
+/** Where the socket is: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
+export function defaultSocketPath(place: {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly uid: number;
+  readonly temporaryDirectory: string;
+}): string {
+  const named = place.environment['IWARPD_SOCKET'];
+  if (named !== undefined && named !== '') return named;
+  const runtime = place.environment['XDG_RUNTIME_DIR'];
+  if (runtime !== undefined && runtime !== '') return `${runtime}/iwarpd/iwarpd.sock`;
+  return `${place.temporaryDirectory}/iwarpd-${place.uid}/iwarpd.sock`;
+}

@@ -1,0 +1,220 @@
+/**
+ * The frames between a client and the daemon, and the greeting that opens each connection.
+ *
+ * Every connection starts with one `hello` frame and its answer, one `welcome` frame, both fixed
+ * structs. What follows depends on the role: `control` and `admin` go on with frames; `doorbell`,
+ * `channel`, `map` and `agent` carry bare records (`ipc-records.ts`). All numbers are little
+ * endian, as in the queues.
+ *
+ * ```
+ *  frame header   u32 payload octets | u8 type | u8[3] zero | u32 request id (0: none)
+ *  hello          u32 magic | u16 version | u8 role | u8 zero | u8[16] token
+ *  welcome        u32 magic | u16 version | u16 zero | u32 errno | u32 pid | u8[16] token | text
+ * ```
+ *
+ * The token of a hello is zero for `control` and `admin`; else it is what the daemon gave out: the
+ * client's (welcome of its control connection) for `doorbell`, `map` and `agent`, the channel's
+ * (reply of createCompChannel) for `channel`. A welcome with an errno other than 0 says why in its
+ * text and is followed by the end of the connection.
+ */
+import { decodeText, encodeText, IpcFormatError } from './ipc-value.ts';
+
+/** Version of this protocol. Both sides speak exactly one. */
+export const IPC_VERSION = 1;
+/** 'iwrd' */
+export const IPC_MAGIC = 0x64_72_77_69;
+
+/** Octets of a frame header. */
+export const FRAME_HEADER_BYTES = 12;
+/** The largest payload of a frame that a client may send: private data is the longest thing. */
+export const CLIENT_FRAME_MAX_BYTES = 64 * 1024;
+/** The largest payload of a frame that the daemon may send: a status with many clients. */
+export const DAEMON_FRAME_MAX_BYTES = 4 * 1024 * 1024;
+/** Octets of a token. */
+export const TOKEN_BYTES = 16;
+/** Octets of a hello's payload. */
+export const HELLO_BYTES = 24;
+/** Octets of a welcome's payload before its text. */
+export const WELCOME_BYTES = 32;
+
+/** Type of a frame. */
+export const FrameType = {
+  hello: 1,
+  welcome: 2,
+  /** Client: value `[command, request]`. */
+  request: 3,
+  /** Daemon: the reply's value. */
+  reply: 4,
+  /** Daemon: value `[errno name, text]`. */
+  error: 5,
+  /** Daemon: value of a `DeviceEvent`. */
+  event: 6,
+} as const;
+export type FrameType = (typeof FrameType)[keyof typeof FrameType];
+
+/** What a connection is for. */
+export const Role = {
+  control: 1,
+  doorbell: 2,
+  channel: 3,
+  map: 4,
+  agent: 5,
+  /** Queries about the daemon, without a client of its own. */
+  admin: 6,
+} as const;
+export type Role = (typeof Role)[keyof typeof Role];
+
+/** A frame: `payload` borrows from the reader's input until the callback returns. */
+export interface Frame {
+  readonly type: number;
+  readonly id: number;
+  readonly payload: Uint8Array;
+}
+
+/** The octets of a frame. */
+export function emitFrame(type: FrameType, id: number, payload: Uint8Array): Uint8Array {
+  const octets = new Uint8Array(FRAME_HEADER_BYTES + payload.length);
+  const fields = new DataView(octets.buffer);
+  fields.setUint32(0, payload.length, true);
+  fields.setUint8(4, type);
+  fields.setUint32(8, id, true);
+  octets.set(payload, FRAME_HEADER_BYTES);
+  return octets;
+}
+
+/** Cuts a stream of octets into frames; whatever the pieces in which they come. */
+export class FrameReader {
+  readonly #payloadMaxBytes: number;
+  readonly #onFrame: (frame: Frame) => void;
+  #rest = new Uint8Array(0);
+
+  /** `payloadMaxBytes`: a longer frame is refused as soon as its header is there. */
+  constructor(payloadMaxBytes: number, onFrame: (frame: Frame) => void) {
+    this.#payloadMaxBytes = payloadMaxBytes;
+    this.#onFrame = onFrame;
+  }
+
+  /** Octets kept of a frame that is not whole yet. */
+  get pendingBytes(): number {
+    return this.#rest.length;
+  }
+
+  /**
+   * Takes octets of the stream and calls `onFrame` for each whole frame. `onFrame` returns false
+   * by throwing only; after an `IpcFormatError` the stream cannot be read further.
+   */
+  push(octets: Uint8Array): void {
+    let input = octets;
+    if (this.#rest.length > 0) {
+      input = new Uint8Array(this.#rest.length + octets.length);
+      input.set(this.#rest);
+      input.set(octets, this.#rest.length);
+      this.#rest = new Uint8Array(0);
+    }
+    let at = 0;
+    while (input.length - at >= FRAME_HEADER_BYTES) {
+      const fields = new DataView(input.buffer, input.byteOffset + at, FRAME_HEADER_BYTES);
+      const payloadBytes = fields.getUint32(0, true);
+      if (payloadBytes > this.#payloadMaxBytes) {
+        throw new IpcFormatError(`frame of ${payloadBytes} octets, over ${this.#payloadMaxBytes}`);
+      }
+      const end = at + FRAME_HEADER_BYTES + payloadBytes;
+      if (end > input.length) break;
+      const payload = input.subarray(at + FRAME_HEADER_BYTES, end);
+      this.#onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
+      at = end;
+    }
+    this.#rest = input.slice(at);
+  }
+}
+
+/** The greeting of a client. */
+export interface Hello {
+  readonly version: number;
+  readonly role: number;
+  readonly token: Uint8Array;
+}
+
+/** The frame of a hello. `token` has `TOKEN_BYTES` octets; zeros by default. */
+export function emitHello(role: Role, token = new Uint8Array(TOKEN_BYTES)): Uint8Array {
+  const payload = new Uint8Array(HELLO_BYTES);
+  const fields = new DataView(payload.buffer);
+  fields.setUint32(0, IPC_MAGIC, true);
+  fields.setUint16(4, IPC_VERSION, true);
+  fields.setUint8(6, role);
+  payload.set(token, 8);
+  return emitFrame(FrameType.hello, 0, payload);
+}
+
+/** Parses the payload of a hello. Throws `IpcFormatError`; the version is for the caller to judge. */
+export function parseHello(frame: Frame): Hello {
+  const { payload } = frame;
+  if (frame.type !== FrameType.hello || payload.length !== HELLO_BYTES) {
+    throw new IpcFormatError('no greeting');
+  }
+  const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
+  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('no greeting of iwarpd');
+  return {
+    version: fields.getUint16(4, true),
+    role: fields.getUint8(6),
+    token: payload.slice(8, 8 + TOKEN_BYTES),
+  };
+}
+
+/** The daemon's answer to a hello. */
+export interface Welcome {
+  readonly version: number;
+  /** 0, or the errno number of the refusal. */
+  readonly errno: number;
+  readonly daemonPid: number;
+  readonly token: Uint8Array;
+  /** Why it was refused; empty when it was not. */
+  readonly text: string;
+}
+
+/** The frame of a welcome. */
+export function emitWelcome(welcome: Omit<Welcome, 'version'>): Uint8Array {
+  const text = encodeText(welcome.text);
+  const payload = new Uint8Array(WELCOME_BYTES + text.length);
+  const fields = new DataView(payload.buffer);
+  fields.setUint32(0, IPC_MAGIC, true);
+  fields.setUint16(4, IPC_VERSION, true);
+  fields.setUint32(8, welcome.errno, true);
+  fields.setUint32(12, welcome.daemonPid, true);
+  payload.set(welcome.token, 16);
+  payload.set(text, WELCOME_BYTES);
+  return emitFrame(FrameType.welcome, 0, payload);
+}
+
+/** Parses a welcome. Throws `IpcFormatError`. */
+export function parseWelcome(frame: Frame): Welcome {
+  const { payload } = frame;
+  if (frame.type !== FrameType.welcome || payload.length < WELCOME_BYTES) {
+    throw new IpcFormatError('no answer to the greeting');
+  }
+  const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
+  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('not a daemon of iwarpd');
+  return {
+    version: fields.getUint16(4, true),
+    errno: fields.getUint32(8, true),
+    daemonPid: fields.getUint32(12, true),
+    token: payload.slice(16, 16 + TOKEN_BYTES),
+    text: decodeText(payload.subarray(WELCOME_BYTES)),
+  };
+}
+
+/** A token as text: 32 hex digits. */
+export function tokenText(token: Uint8Array): string {
+  let text = '';
+  for (const octet of token) text += octet.toString(16).padStart(2, '0');
+  return text;
+}
+
+/** The token of its text. Throws `IpcFormatError`. */
+export function parseTokenText(text: string): Uint8Array {
+  if (!/^[0-9a-f]{32}$/.test(text)) throw new IpcFormatError('no token');
+  const token = new Uint8Array(TOKEN_BYTES);
+  for (let i = 0; i < TOKEN_BYTES; i++)
+    token[i] = Number.parseInt(text.slice(2 * i, 2 * i + 2), 16);
+  return token;
+}
