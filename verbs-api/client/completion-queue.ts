@@ -1,0 +1,193 @@
+/** Completion queues: polling, arming, waiting. */
+import type { CommandReply } from '../contract/commands.ts';
+import type { WC } from '../contract/completion.ts';
+import { WCStatus } from '../contract/enums.ts';
+import { VerbsError } from '../contract/errors.ts';
+import type { CancelSignal, Context, CQ, CQInit } from '../contract/provider.ts';
+import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
+import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
+import { CompletionRing } from './completion-ring.ts';
+import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+
+const DEFAULT_BATCH = 16;
+
+/** `CQ` over a link. */
+export class ClientCQ extends ClientObject implements CQ, Notifiable {
+  readonly context: Context;
+  readonly handle: number;
+  readonly cqe: number;
+  readonly scope: DeviceScope;
+  readonly #ring: CompletionRing;
+  readonly #channel: ClientCompChannel;
+  readonly #waiters: Waiter<void>[] = [];
+  readonly #forgetLoss: () => void;
+  /** Completions that an iterator took and did not hand out; they come first in the next poll. */
+  #kept: WC[] = [];
+  /** The consumer armed the queue and has not been told since. */
+  #armedByConsumer = false;
+
+  private constructor(
+    context: Context,
+    scope: DeviceScope,
+    channel: ClientCompChannel,
+    reply: CommandReply<'createCQ'>,
+    mapping: Uint8Array,
+  ) {
+    super(scope.session, 'completion queue');
+    this.context = context;
+    this.scope = scope;
+    this.handle = reply.cq;
+    this.cqe = reply.cqe;
+    this.#ring = new CompletionRing(mapping, reply.cqe);
+    this.#channel = channel;
+    this.#forgetLoss = scope.session.onLost((error) => this.#rejectWaiters(error));
+    channel.enter(this.handle, this);
+    scope.add(this, TeardownRank.completionQueue);
+  }
+
+  /** Creates a completion queue that reports to `init.channel`, or to `fallback` without one. */
+  static async create(
+    context: Context,
+    scope: DeviceScope,
+    init: CQInit,
+    fallback: () => Promise<ClientCompChannel>,
+  ): Promise<ClientCQ> {
+    const { session } = scope;
+    const channel = init.channel ?? (await fallback());
+    if (!(channel instanceof ClientCompChannel) || channel.session !== session) {
+      throw new VerbsError('EINVAL', 'the completion channel belongs to another provider');
+    }
+    channel.assertUsable();
+    const reply = await session.request('createCQ', {
+      context: scope.handle,
+      cqe: init.cqe,
+      channel: channel.handle,
+    });
+    try {
+      const mapping = await session.link.map(reply.ring);
+      return new ClientCQ(context, scope, channel, reply, mapping);
+    } catch (error) {
+      await session.request('destroyCQ', { cq: reply.cq });
+      throw error;
+    }
+  }
+
+  get cq(): CQ {
+    return this;
+  }
+
+  poll(max: number = DEFAULT_BATCH): WC[] {
+    const completions: WC[] = this.#kept.length > 0 ? this.#kept.splice(0, max) : [];
+    while (completions.length < max) {
+      const wc = this.#ring.take();
+      if (wc === undefined) break;
+      // A failed request means that its queue pair flushes; posts have to be told to it from now on.
+      if (wc.status !== WCStatus.success) this.scope.queuePairs.get(wc.qpNum)?.noteFlushing();
+      completions.push(wc);
+    }
+    return completions;
+  }
+
+  requestNotify(solicitedOnly = false): void {
+    this.assertUsable();
+    this.#armedByConsumer = true;
+    this.#ring.arm(solicitedOnly);
+  }
+
+  wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
+    return quiet(this.#wait(options.max ?? DEFAULT_BATCH, options.signal));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
+    for (;;) {
+      let batch: WC[];
+      try {
+        batch = await this.wait();
+      } catch (error) {
+        if (!this.usable) return;
+        throw error;
+      }
+      try {
+        for (let wc = batch.shift(); wc !== undefined; wc = batch.shift()) yield wc;
+      } finally {
+        // The loop was left early: what it did not see waits for the next poll.
+        if (batch.length > 0) this.#kept = [...batch, ...this.#kept];
+      }
+    }
+  }
+
+  /** The queue fired. */
+  notified(): boolean {
+    const wanted = this.#armedByConsumer;
+    this.#armedByConsumer = false;
+    for (const waiter of this.#waiters.splice(0)) waiter.resolve();
+    return wanted;
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.session.request('destroyCQ', { cq: this.handle });
+  }
+
+  protected override release(): void {
+    this.#channel.leave(this.handle);
+    this.#forgetLoss();
+    this.#rejectWaiters(this.closedError());
+    this.scope.remove(this);
+  }
+
+  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
+    if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+    for (;;) {
+      throwIfAborted(signal);
+      const ready = this.poll(max);
+      if (ready.length > 0) return ready;
+      this.assertUsable();
+      // Enlisted and armed before the second look: what completes after the look fires the queue,
+      // what completed before it is seen, so no wake-up is lost.
+      const waiting = new AbortableWait(this.#waiters, signal);
+      this.#ring.arm(false);
+      const late = this.poll(max);
+      if (late.length > 0) {
+        waiting.withdraw();
+        return late;
+      }
+      await waiting.promise;
+    }
+  }
+
+  #rejectWaiters(error: Error): void {
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
+  }
+}
+
+/** One enlisted waiter that can be taken back. */
+class AbortableWait {
+  readonly promise: Promise<void>;
+  readonly #list: Waiter<void>[];
+  #waiter: Waiter<void> | undefined;
+
+  constructor(list: Waiter<void>[], signal: CancelSignal | undefined) {
+    this.#list = list;
+    this.promise = quiet(
+      cancellable<void>(
+        signal,
+        (waiter) => {
+          this.#waiter = waiter;
+          list.push(waiter);
+        },
+        () => this.#remove(),
+      ),
+    );
+  }
+
+  /** Takes the waiter back and settles its promise. */
+  withdraw(): void {
+    this.#remove();
+    this.#waiter?.resolve();
+  }
+
+  #remove(): void {
+    const index = this.#waiter === undefined ? -1 : this.#list.indexOf(this.#waiter);
+    if (index >= 0) this.#list.splice(index, 1);
+  }
+}

@@ -1,0 +1,118 @@
+/** The consumer of a completion ring. */
+import type { WC } from '../contract/completion.ts';
+import { WCFlag, WCOpcode, WCStatus } from '../contract/enums.ts';
+import {
+  CQE,
+  CQE_BYTES,
+  CQEStatus,
+  cqBytes,
+  Notify,
+  QueueFlag,
+  SQOpcode,
+} from '../contract/queue-layout.ts';
+import { type RingMemory, ringMemory } from './ring-memory.ts';
+
+const ELEMENT_WORDS = CQE_BYTES >>> 2;
+const CONTROL = CQE.flags >>> 2;
+const BYTES = CQE.bytes >>> 2;
+const IMMEDIATE = CQE.immediate >>> 2;
+const QPN = CQE.qpn >>> 2;
+const OPCODE_SHIFT = (CQE.opcode - CQE.flags) * 8;
+const STATUS_SHIFT = (CQE.status - CQE.flags) * 8;
+const OCTET = 0xff;
+
+/** `SQOpcode` to `WCOpcode`, by index. */
+const WC_OPCODES: readonly WCOpcode[] = indexed(
+  [
+    [SQOpcode.write, WCOpcode.rdmaWrite],
+    [SQOpcode.read, WCOpcode.rdmaRead],
+    [SQOpcode.readLocalInv, WCOpcode.rdmaRead],
+    [SQOpcode.send, WCOpcode.send],
+    [SQOpcode.sendWithImm, WCOpcode.send],
+    [SQOpcode.sendRemoteInv, WCOpcode.send],
+    [SQOpcode.fetchAndAdd, WCOpcode.fetchAdd],
+    [SQOpcode.compAndSwap, WCOpcode.compSwap],
+    [SQOpcode.receive, WCOpcode.recv],
+    [SQOpcode.immediate, WCOpcode.send],
+    [SQOpcode.writeWithImm, WCOpcode.rdmaWrite],
+    [SQOpcode.bindMW, WCOpcode.bindMW],
+    [SQOpcode.localInv, WCOpcode.localInv],
+  ],
+  WCOpcode.send,
+);
+
+/** `CQEStatus` to `WCStatus`, by index. */
+const WC_STATUSES: readonly WCStatus[] = indexed(
+  [
+    [CQEStatus.success, WCStatus.success],
+    [CQEStatus.locLenErr, WCStatus.locLenErr],
+    [CQEStatus.locProtErr, WCStatus.locProtErr],
+    [CQEStatus.locQpOpErr, WCStatus.locQpOpErr],
+    [CQEStatus.wrFlushErr, WCStatus.wrFlushErr],
+    [CQEStatus.badRespErr, WCStatus.badRespErr],
+    [CQEStatus.locAccessErr, WCStatus.locAccessErr],
+    [CQEStatus.remAccessErr, WCStatus.remAccessErr],
+    [CQEStatus.remInvReqErr, WCStatus.remInvReqErr],
+    [CQEStatus.generalErr, WCStatus.generalErr],
+    [CQEStatus.mwBindErr, WCStatus.mwBindErr],
+  ],
+  WCStatus.generalErr,
+);
+
+/** Takes completions out of the ring and arms it. Layout: contract/queue-layout.ts. */
+export class CompletionRing {
+  readonly #memory: RingMemory;
+  readonly #mask: number;
+  readonly #notifyWord: number;
+  #get = 0;
+
+  /** `count` elements, a power of two; the control block follows them. */
+  constructor(mapping: Uint8Array, count: number) {
+    this.#memory = ringMemory(mapping, 0, cqBytes(count));
+    this.#mask = count - 1;
+    this.#notifyWord = count * ELEMENT_WORDS;
+  }
+
+  /** Takes the oldest completion, or returns undefined. */
+  take(): WC | undefined {
+    const memory = this.#memory;
+    const base = (this.#get & this.#mask) * ELEMENT_WORDS;
+    const control = Atomics.load(memory.control, base + CONTROL);
+    if ((control & QueueFlag.valid) === 0) return undefined;
+    const wc = this.#read(base, control);
+    Atomics.store(memory.control, base + CONTROL, 0);
+    this.#get = (this.#get + 1) >>> 0;
+    return wc;
+  }
+
+  /** Arms one notification; a wider request that is still armed stays. */
+  arm(solicitedOnly: boolean): void {
+    const word = solicitedOnly ? Notify.solicited : Notify.solicited | Notify.any;
+    Atomics.or(this.#memory.control, this.#notifyWord, word);
+  }
+
+  #read(base: number, control: number): WC {
+    const { words, longs } = this.#memory;
+    const carriesImmediate = (control & QueueFlag.immediate) !== 0;
+    const invalidated = (control & QueueFlag.remoteInvalidate) !== 0;
+    const opcode = (control >>> OPCODE_SHIFT) & OCTET;
+    let wcOpcode = WC_OPCODES[opcode] ?? WCOpcode.send;
+    if (carriesImmediate && opcode === SQOpcode.receive) wcOpcode = WCOpcode.recvImmediate;
+    return {
+      wrId: longs[base >>> 1] ?? 0n,
+      status: WC_STATUSES[control >>> STATUS_SHIFT] ?? WCStatus.generalErr,
+      opcode: wcOpcode,
+      byteLen: words[base + BYTES] ?? 0,
+      qpNum: words[base + QPN] ?? 0,
+      wcFlags: (carriesImmediate ? WCFlag.withImm : 0) | (invalidated ? WCFlag.withInv : 0),
+      immData: carriesImmediate ? (longs[(base + IMMEDIATE) >>> 1] ?? 0n) : 0n,
+      invalidatedRkey: invalidated ? (words[base + IMMEDIATE] ?? 0) : 0,
+    };
+  }
+}
+
+function indexed<T>(pairs: readonly (readonly [number, T])[], fallback: T): T[] {
+  const table: T[] = [];
+  for (const [index, value] of pairs) table[index] = value;
+  return Array.from(table, (value) => value ?? fallback);
+}

@@ -1,0 +1,283 @@
+/** Connection ids: resolve, listen, connect, accept, reject, disconnect, and the events of each. */
+import type { CMEventRecord, CMIdState, CMParameters } from '../contract/commands.ts';
+import { ConnectionRejectedError } from '../contract/connect-errors.ts';
+import { CMEventType, QPState } from '../contract/enums.ts';
+import { VerbsError } from '../contract/errors.ts';
+import type {
+  CancelSignal,
+  CMEvent,
+  ConnectionId,
+  ConnectionParameters,
+  PD,
+  Provider,
+  QP,
+  QPInit,
+  SocketAddress,
+} from '../contract/provider.ts';
+import { quiet, type Waiter } from './cancellation.ts';
+import { EventChannel } from './event-channel.ts';
+import { ClientQP } from './queue-pair.ts';
+import { ClientObject, type Session } from './session.ts';
+
+const DEFAULT_BACKLOG = 128;
+const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
+const NO_OCTETS = new Uint8Array(0);
+
+/** What a connection id needs of the provider it belongs to. */
+export interface ConnectionIdOwner {
+  readonly provider: Provider;
+  readonly session: Session;
+  /** The id is gone. */
+  forget(id: ClientConnectionId): void;
+}
+
+/** `ConnectionId` over a link. */
+export class ClientConnectionId extends ClientObject implements ConnectionId {
+  readonly provider: Provider;
+  readonly handle: number;
+  readonly #owner: ConnectionIdOwner;
+  readonly #events = new EventChannel<CMEvent>();
+  readonly #forgetLoss: () => void;
+  #state: CMIdState;
+  #qp: ClientQP | undefined;
+  /** The connect or accept under way. */
+  #establishing: Waiter<CMEvent> | undefined;
+  #connected = false;
+  /** Called once the connection has ended, while `close` waits for that. */
+  #onDisconnected: (() => void) | undefined;
+
+  constructor(owner: ConnectionIdOwner, handle: number, state: CMIdState) {
+    super(owner.session, 'connection id');
+    this.#owner = owner;
+    this.provider = owner.provider;
+    this.handle = handle;
+    this.#state = state;
+    this.#forgetLoss = owner.session.onLost((error) => this.#lost(error));
+  }
+
+  get device(): string | undefined {
+    return this.#state.device;
+  }
+
+  get localAddress(): SocketAddress | undefined {
+    return this.#state.localAddress;
+  }
+
+  get peerAddress(): SocketAddress | undefined {
+    return this.#state.peerAddress;
+  }
+
+  get qp(): QP | undefined {
+    return this.#qp;
+  }
+
+  async bindAddr(address: SocketAddress): Promise<void> {
+    this.assertUsable();
+    this.#state = await this.session.request('cmBindAddr', { id: this.handle, address });
+  }
+
+  async resolveAddr(
+    destination: SocketAddress,
+    options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
+  ): Promise<void> {
+    this.assertUsable();
+    this.#state = await this.session.request('cmResolveAddr', {
+      id: this.handle,
+      destination,
+      source: options.source,
+      timeoutMs: options.timeoutMs ?? DEFAULT_RESOLVE_TIMEOUT_MS,
+    });
+  }
+
+  async resolveRoute(_timeoutMs?: number): Promise<void> {
+    this.assertUsable();
+    await this.session.request('cmResolveRoute', { id: this.handle });
+  }
+
+  async createQP(pd: PD, init: QPInit): Promise<QP> {
+    this.assertUsable();
+    if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
+    if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
+      throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
+    }
+    const qp = await pd.createQP(init);
+    if (!(qp instanceof ClientQP)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    try {
+      await qp.modify({ state: QPState.INIT });
+    } catch (error) {
+      await qp.close();
+      throw error;
+    }
+    this.#qp = qp;
+    return qp;
+  }
+
+  async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
+    this.assertUsable();
+    this.#state = await this.session.request('cmListen', { id: this.handle, backlog });
+  }
+
+  connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish('cmConnect', parameters));
+  }
+
+  accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish('cmAccept', parameters));
+  }
+
+  async reject(privateData: Uint8Array = NO_OCTETS): Promise<void> {
+    this.assertUsable();
+    await this.session.request('cmReject', {
+      id: this.handle,
+      privateData: privateData.slice(),
+    });
+  }
+
+  async disconnect(): Promise<void> {
+    this.assertUsable();
+    await this.session.request('cmDisconnect', { id: this.handle });
+  }
+
+  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CMEvent> {
+    return this.#events.next(options.signal);
+  }
+
+  async *events(): AsyncGenerator<CMEvent, void, undefined> {
+    yield* this.#events;
+  }
+
+  /** An event came for this id; `id` is the new id on a connect request, else this one. */
+  handleEvent(record: CMEventRecord, id: ClientConnectionId): void {
+    const event: CMEvent = {
+      type: record.type,
+      id,
+      listenId: id === this ? undefined : this,
+      error: record.error,
+      privateData: record.privateData,
+      initiatorDepth: record.initiatorDepth,
+      responderResources: record.responderResources,
+      text: record.text,
+    };
+    if (id === this) {
+      this.#state = record.state;
+      this.#follow(event);
+    }
+    this.#events.push(event);
+  }
+
+  protected override async destroy(): Promise<void> {
+    if (this.#connected) await this.#hangUp();
+    await this.#qp?.close();
+    await this.session.request('cmDestroyId', { id: this.handle });
+  }
+
+  protected override release(): void {
+    this.#forgetLoss();
+    this.#owner.forget(this);
+    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
+    // Requests that nobody took: their ids have no owner but this one.
+    for (const event of this.#events.drain()) {
+      if (event.type === CMEventType.connectRequest) void event.id.close().catch(() => {});
+    }
+    this.#events.close(this.closedError());
+  }
+
+  async #establish(
+    command: 'cmConnect' | 'cmAccept',
+    parameters: ConnectionParameters,
+  ): Promise<CMEvent> {
+    this.assertUsable();
+    const qp = parameters.qp ?? this.#qp;
+    if (!(qp instanceof ClientQP) || qp.session !== this.session) {
+      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+    }
+    qp.assertUsable();
+    if (this.#establishing !== undefined) {
+      throw new VerbsError('EINVAL', 'the id is being connected already');
+    }
+    // Enlisted first, since the outcome may come before the command's reply.
+    const outcome = quiet(
+      new Promise<CMEvent>((resolve, reject) => {
+        this.#establishing = { resolve, reject };
+      }),
+    );
+    const pending = this.#establishing;
+    try {
+      await this.session.request(command, {
+        id: this.handle,
+        qp: qp.handle,
+        ...deviceParameters(parameters),
+      });
+    } catch (error) {
+      if (this.#establishing === pending) this.#establishing = undefined;
+      throw error;
+    }
+    return await outcome;
+  }
+
+  /** Settles what waits for the event. */
+  #follow(event: CMEvent): void {
+    switch (event.type) {
+      case CMEventType.established:
+        this.#connected = true;
+        this.#settle((waiter) => waiter.resolve(event));
+        break;
+      case CMEventType.rejected:
+        this.#settle((waiter) => waiter.reject(new ConnectionRejectedError(event)));
+        break;
+      case CMEventType.connectError:
+      case CMEventType.unreachable:
+      case CMEventType.disconnected:
+      case CMEventType.deviceRemoval:
+        this.#ended();
+        this.#settle((waiter) => waiter.reject(connectFailure(event)));
+        break;
+      default:
+    }
+  }
+
+  #settle(apply: (waiter: Waiter<CMEvent>) => void): void {
+    const waiter = this.#establishing;
+    this.#establishing = undefined;
+    if (waiter !== undefined) apply(waiter);
+  }
+
+  #ended(): void {
+    this.#connected = false;
+    this.#onDisconnected?.();
+    this.#onDisconnected = undefined;
+  }
+
+  /** Closes the connection gracefully, so that what was sent last still arrives. */
+  async #hangUp(): Promise<void> {
+    const ended = new Promise<void>((resolve) => {
+      this.#onDisconnected = resolve;
+    });
+    try {
+      await this.session.request('cmDisconnect', { id: this.handle });
+    } catch {
+      // The connection ended by itself in the meantime.
+      return;
+    }
+    await ended;
+  }
+
+  #lost(error: VerbsError): void {
+    this.#ended();
+    this.#settle((waiter) => waiter.reject(error));
+    this.#events.fail(error);
+  }
+}
+
+function deviceParameters(parameters: ConnectionParameters): CMParameters {
+  return {
+    privateData: parameters.privateData?.slice() ?? NO_OCTETS,
+    initiatorDepth: parameters.initiatorDepth,
+    responderResources: parameters.responderResources,
+    wire: parameters.wire,
+  };
+}
+
+function connectFailure(event: CMEvent): VerbsError {
+  return new VerbsError(event.error ?? 'ECONNRESET', event.text);
+}

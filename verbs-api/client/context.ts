@@ -1,0 +1,96 @@
+/** Opened devices. */
+import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/attributes.ts';
+import type { AsyncEvent } from '../contract/completion.ts';
+import { AsyncEventType } from '../contract/enums.ts';
+import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/provider.ts';
+import { ClientCompChannel } from './completion-channel.ts';
+import { ClientCQ } from './completion-queue.ts';
+import { EventChannel } from './event-channel.ts';
+import { ClientPD } from './protection-domain.ts';
+import { ClientObject, DeviceScope, type Session } from './session.ts';
+
+/** `Context` over a link. */
+export class ClientDeviceContext extends ClientObject implements Context {
+  readonly provider: Provider;
+  readonly device: DeviceInfo;
+  readonly handle: number;
+  readonly #scope: DeviceScope;
+  readonly #events = new EventChannel<AsyncEvent>();
+  readonly #forgetLoss: () => void;
+  readonly #onClosed: () => void;
+  /** Where completion queues report that were made without a channel. */
+  #ownChannel: Promise<ClientCompChannel> | undefined;
+
+  constructor(
+    provider: Provider,
+    session: Session,
+    opened: { readonly context: number; readonly device: DeviceInfo },
+    onClosed: () => void,
+  ) {
+    super(session, 'context');
+    this.provider = provider;
+    this.device = opened.device;
+    this.handle = opened.context;
+    this.#scope = new DeviceScope(session, opened.context);
+    this.#onClosed = onClosed;
+    this.#forgetLoss = session.onLost((error) => this.#events.fail(error));
+  }
+
+  async queryDevice(): Promise<DeviceAttributes> {
+    this.assertUsable();
+    return await this.session.request('queryDevice', { context: this.handle });
+  }
+
+  async queryPort(port = 1): Promise<PortAttributes> {
+    this.assertUsable();
+    return await this.session.request('queryPort', { context: this.handle, port });
+  }
+
+  async allocPD(): Promise<PD> {
+    this.assertUsable();
+    return await ClientPD.create(this, this.#scope);
+  }
+
+  async createCompChannel(): Promise<CompChannel> {
+    this.assertUsable();
+    return await ClientCompChannel.create(this.#scope);
+  }
+
+  async createCQ(init: CQInit): Promise<CQ> {
+    this.assertUsable();
+    return await ClientCQ.create(this, this.#scope, init, () => this.#channel());
+  }
+
+  async *asyncEvents(): AsyncGenerator<AsyncEvent, void, undefined> {
+    yield* this.#events;
+  }
+
+  /** An asynchronous event came for this context. */
+  handleAsync(event: AsyncEvent): void {
+    const { type, qpNum } = event;
+    const failed = type === AsyncEventType.qpFatal || type === AsyncEventType.qpAccessErr;
+    if (failed && qpNum !== undefined) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
+    this.#events.push(event);
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.#scope.closeAll();
+    await this.session.request('closeDevice', { context: this.handle });
+  }
+
+  protected override release(): void {
+    this.#forgetLoss();
+    this.#events.close(this.closedError());
+    this.#onClosed();
+  }
+
+  async #channel(): Promise<ClientCompChannel> {
+    this.#ownChannel ??= ClientCompChannel.create(this.#scope);
+    try {
+      return await this.#ownChannel;
+    } catch (error) {
+      this.#ownChannel = undefined;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,92 @@
+/** The provider over any link to a device: the daemon's socket, or the embedded device. */
+import type { DeviceInfo } from '../contract/attributes.ts';
+import type { CMEventRecord, CMIdState, DeviceEvent, DeviceLink } from '../contract/commands.ts';
+import { CMEventType } from '../contract/enums.ts';
+import type { ConnectionId, Context, Provider } from '../contract/provider.ts';
+import { ClientConnectionId, type ConnectionIdOwner } from './connection-id.ts';
+import { ClientDeviceContext } from './context.ts';
+import { ClientObject, Session } from './session.ts';
+
+const UNBOUND: CMIdState = { device: undefined, localAddress: undefined, peerAddress: undefined };
+
+/**
+ * `Provider` over a `DeviceLink`. It owns the link: closing the provider closes everything that
+ * was made through it, connections gracefully, and then the link.
+ */
+export class DeviceProvider extends ClientObject implements Provider {
+  readonly kind: 'daemon' | 'embedded';
+  readonly #link: DeviceLink;
+  readonly #contexts = new Map<number, ClientDeviceContext>();
+  readonly #ids = new Map<number, ClientConnectionId>();
+  readonly #idOwner: ConnectionIdOwner;
+
+  constructor(link: DeviceLink) {
+    super(new Session(link), 'provider');
+    this.#link = link;
+    this.kind = link.kind;
+    this.#idOwner = {
+      provider: this,
+      session: this.session,
+      forget: (id) => this.#ids.delete(id.handle),
+    };
+    link.onEvent = (event) => this.#dispatch(event);
+    link.onLost = (error) => this.session.lose(error.message);
+  }
+
+  async devices(): Promise<readonly DeviceInfo[]> {
+    this.assertUsable();
+    const { devices } = await this.session.request('listDevices', {});
+    return devices;
+  }
+
+  async open(name?: string): Promise<Context> {
+    this.assertUsable();
+    const opened = await this.session.request('openDevice', { name });
+    const context = new ClientDeviceContext(this, this.session, opened, () =>
+      this.#contexts.delete(opened.context),
+    );
+    this.#contexts.set(opened.context, context);
+    return context;
+  }
+
+  async createId(): Promise<ConnectionId> {
+    this.assertUsable();
+    const { id } = await this.session.request('cmCreateId', {});
+    return this.#enter(id, UNBOUND);
+  }
+
+  protected override async destroy(): Promise<void> {
+    // Listening ids first: closing one closes the ids of requests that nobody took.
+    await Promise.all([...this.#ids.values()].map((id) => id.close()));
+    await Promise.all([...this.#contexts.values()].map((context) => context.close()));
+    await this.#link.close();
+  }
+
+  protected override release(): void {
+    this.session.lose('the provider is closed');
+  }
+
+  #enter(handle: number, state: CMIdState): ClientConnectionId {
+    const id = new ClientConnectionId(this.#idOwner, handle, state);
+    this.#ids.set(handle, id);
+    return id;
+  }
+
+  #dispatch(event: DeviceEvent): void {
+    if (event.type === 'cm') this.#dispatchConnection(event.event);
+    else this.#contexts.get(event.context)?.handleAsync(event.event);
+  }
+
+  #dispatchConnection(record: CMEventRecord): void {
+    if (record.type !== CMEventType.connectRequest) {
+      const id = this.#ids.get(record.id);
+      id?.handleEvent(record, id);
+      return;
+    }
+    const requested = this.#enter(record.id, record.state);
+    const listener = record.listenId === undefined ? undefined : this.#ids.get(record.listenId);
+    if (listener?.usable === true) listener.handleEvent(record, requested);
+    // The listener closed while the request was on its way: nobody will answer it.
+    else void requested.close().catch(() => {});
+  }
+}

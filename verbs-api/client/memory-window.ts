@@ -1,0 +1,53 @@
+/** Memory windows. */
+import type { MWType } from '../contract/enums.ts';
+import type { MW, PD } from '../contract/provider.ts';
+import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+
+const KEY_MASK = 0xff;
+
+/**
+ * The rkey for the next bind of a window (`ibv_inc_rkey`).
+ *
+ * Returns `rkey` with its 8-bit key incremented, which wraps from 255 to 0, and its index kept.
+ */
+export function incRkey(rkey: number): number {
+  return ((rkey & ~KEY_MASK) | ((rkey + 1) & KEY_MASK)) >>> 0;
+}
+
+/** `MW` over a link. */
+export class ClientMW extends ClientObject implements MW {
+  readonly pd: PD;
+  readonly type: MWType;
+  readonly handle: number;
+  rkey: number;
+  readonly #scope: DeviceScope;
+
+  private constructor(pd: PD, scope: DeviceScope, type: MWType, handle: number, rkey: number) {
+    super(scope.session, 'memory window');
+    this.pd = pd;
+    this.type = type;
+    this.handle = handle;
+    this.rkey = rkey;
+    this.#scope = scope;
+    scope.add(this, TeardownRank.memoryWindow);
+  }
+
+  /** Allocates a window in the protection domain of handle `pdHandle`. */
+  static async create(
+    pd: PD,
+    scope: DeviceScope,
+    pdHandle: number,
+    type: MWType,
+  ): Promise<ClientMW> {
+    const reply = await scope.session.request('allocMW', { pd: pdHandle, type });
+    return new ClientMW(pd, scope, type, reply.mw, reply.rkey);
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.session.request('deallocMW', { mw: this.handle });
+  }
+
+  protected override release(): void {
+    this.#scope.remove(this);
+  }
+}

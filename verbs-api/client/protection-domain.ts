@@ -1,0 +1,72 @@
+/** Protection domains. */
+import type { MWType } from '../contract/enums.ts';
+import type {
+  Context,
+  MR,
+  MROptions,
+  MW,
+  PD,
+  QP,
+  QPInit,
+  SRQ,
+  SRQInit,
+} from '../contract/provider.ts';
+import { ClientMR } from './memory-region.ts';
+import { ClientMW } from './memory-window.ts';
+import { ClientQP } from './queue-pair.ts';
+import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { ClientSRQ } from './shared-receive-queue.ts';
+
+/** `PD` over a link. */
+export class ClientPD extends ClientObject implements PD {
+  readonly context: Context;
+  readonly #scope: DeviceScope;
+  readonly #handle: number;
+
+  private constructor(context: Context, scope: DeviceScope, handle: number) {
+    super(scope.session, 'protection domain');
+    this.context = context;
+    this.#scope = scope;
+    this.#handle = handle;
+    scope.add(this, TeardownRank.protectionDomain);
+  }
+
+  /** Allocates a protection domain. */
+  static async create(context: Context, scope: DeviceScope): Promise<ClientPD> {
+    const reply = await scope.session.request('allocPD', { context: scope.handle });
+    return new ClientPD(context, scope, reply.pd);
+  }
+
+  async regMR(buffer: Uint8Array, access: number, options: MROptions = {}): Promise<MR> {
+    this.assertUsable();
+    return await ClientMR.register(this, this.#scope, this.#handle, buffer, access, options);
+  }
+
+  async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
+    this.assertUsable();
+    return await ClientMR.allocate(this, this.#scope, this.#handle, lengthBytes, access, options);
+  }
+
+  async allocMW(type: MWType): Promise<MW> {
+    this.assertUsable();
+    return await ClientMW.create(this, this.#scope, this.#handle, type);
+  }
+
+  async createSRQ(init: SRQInit): Promise<SRQ> {
+    this.assertUsable();
+    return await ClientSRQ.create(this, this.#scope, this.#handle, init);
+  }
+
+  async createQP(init: QPInit): Promise<QP> {
+    this.assertUsable();
+    return await ClientQP.create(this, this.#scope, this.#handle, init);
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.session.request('deallocPD', { pd: this.#handle });
+  }
+
+  protected override release(): void {
+    this.#scope.remove(this);
+  }
+}

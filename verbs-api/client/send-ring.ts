@@ -1,0 +1,227 @@
+/** The producer of a send ring. */
+import { SendFlag, WROpcode } from '../contract/enums.ts';
+import type { ErrnoCode } from '../contract/errors.ts';
+import {
+  INLINE_MAX,
+  QueueFlag,
+  SGE_MAX,
+  SQE,
+  SQE_BYTES,
+  SQOpcode,
+  sqBytes,
+} from '../contract/queue-layout.ts';
+import type { SendWR, SGE } from '../contract/work-request.ts';
+import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
+import { putScatterGather } from './scatter-gather.ts';
+
+const ELEMENT_WORDS = SQE_BYTES >>> 2;
+const WR_ID = SQE.wrId >>> 2;
+const CONTROL = SQE.flags >>> 2;
+const RKEY = SQE.rkey >>> 2;
+const RADDR = SQE.raddr >>> 2;
+const SGES = SQE.sge >>> 2;
+/** The first SGE's length: of inline payload, when the flag says inline. */
+const FIRST_LENGTH = SGES + 2;
+const IMMEDIATE = SQE.immediate >>> 2;
+const ATOMIC_OPERAND = SQE.atomicOperand >>> 2;
+const ATOMIC_COMPARE = SQE.atomicCompare >>> 2;
+const BIND_KEY = SQE.bindKey >>> 2;
+const BIND_ACCESS = SQE.bindAccess >>> 2;
+const BIND_LKEY = SQE.bindLkey >>> 2;
+const BIND_LENGTH = SQE.bindLength >>> 2;
+const NUM_SGE_SHIFT = (SQE.numSge - SQE.flags) * 8;
+const OPCODE_SHIFT = (SQE.opcode - SQE.flags) * 8;
+
+/** Immediate Data stands where the sixth SGE and the end of inline payload would. */
+const SGE_MAX_WITH_IMMEDIATE = SGE_MAX - 1;
+const INLINE_MAX_WITH_IMMEDIATE = INLINE_MAX - 16;
+/** An RDMA Read names one sink (RFC 5040 §4.4), an atomic returns one value. */
+const READ_SGE_MAX = 1;
+const ATOMIC_BYTES = 8;
+const KEY_MASK = 0xff;
+
+const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
+const NO_SGES: readonly SGE[] = [];
+
+/** What a queue pair lets its send ring hold. */
+export interface SendRingLimits {
+  /** Elements, a power of two. */
+  readonly count: number;
+  readonly maxSge: number;
+  /** Octets. */
+  readonly maxInline: number;
+  /** Every request completes, flagged or not. */
+  readonly sqSigAll: boolean;
+}
+
+/**
+ * Writes send work requests into the ring. Layout and protocol: contract/queue-layout.ts.
+ *
+ * `post` writes elements; `doorbellDue` then tells once per batch whether the device may have gone
+ * idle without seeing the batch's first element.
+ */
+export class SendRing {
+  readonly #memory: RingMemory;
+  readonly #mask: number;
+  readonly #limits: SendRingLimits;
+  #put = 0;
+  #batchStart = 0;
+
+  constructor(mapping: Uint8Array, limits: SendRingLimits) {
+    this.#memory = ringMemory(mapping, 0, sqBytes(limits.count));
+    this.#mask = limits.count - 1;
+    this.#limits = limits;
+  }
+
+  /** Posts one request. undefined when posted; ENOMEM when the ring is full; EINVAL. */
+  post(wr: SendWR): ErrnoCode | undefined {
+    const control = this.#memory.control;
+    const base = (this.#put & this.#mask) * ELEMENT_WORDS;
+    if ((Atomics.load(control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
+    const flags = wr.flags ?? 0;
+    if ((flags & ~SEND_FLAGS) !== 0) return 'EINVAL';
+    if (!putLong(this.#memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
+    const operation = this.#writeOperation(wr, base, (flags & SendFlag.inline) !== 0);
+    if (operation < 0) return 'EINVAL';
+    Atomics.store(control, base + CONTROL, operation | this.#queueFlags(flags));
+    this.#put = (this.#put + 1) >>> 0;
+    return undefined;
+  }
+
+  /** True when something was posted since the last call and the device has to be told. */
+  doorbellDue(): boolean {
+    const posted = (this.#put - this.#batchStart) >>> 0;
+    if (posted === 0) return false;
+    const before = (this.#batchStart - 1) & this.#mask;
+    this.#batchStart = this.#put;
+    // A batch that fills the ring has overwritten the element before it, which thus was consumed.
+    if (posted > this.#mask) return true;
+    const flags = Atomics.load(this.#memory.control, before * ELEMENT_WORDS + CONTROL);
+    return (flags & QueueFlag.valid) === 0;
+  }
+
+  #queueFlags(flags: number): number {
+    let queueFlags: number = QueueFlag.valid;
+    if (this.#limits.sqSigAll || (flags & SendFlag.signaled) !== 0)
+      queueFlags |= QueueFlag.signalled;
+    if ((flags & SendFlag.solicited) !== 0) queueFlags |= QueueFlag.solicited;
+    if ((flags & SendFlag.fence) !== 0) queueFlags |= QueueFlag.readFence;
+    return queueFlags;
+  }
+
+  /** Writes the body for the opcode; the result is opcode, SGE count and INLINE, or -1: refused. */
+  #writeOperation(wr: SendWR, base: number, inline: boolean): number {
+    switch (wr.opcode) {
+      case WROpcode.send:
+        return this.#writePayload(wr, base, inline, SQOpcode.send, false);
+      case WROpcode.sendWithInv:
+        if (!this.#putRkey(base, wr.invalidateRkey)) return -1;
+        return this.#writePayload(wr, base, inline, SQOpcode.sendRemoteInv, false);
+      case WROpcode.rdmaWrite:
+        if (!this.#putRemote(wr, base)) return -1;
+        return this.#writePayload(wr, base, inline, SQOpcode.write, false);
+      case WROpcode.rdmaWriteWithImm:
+        if (!this.#putRemote(wr, base)) return -1;
+        return this.#writePayload(wr, base, inline, SQOpcode.writeWithImm, true);
+      case WROpcode.immediate:
+        if (inline || !this.#putImmediate(wr, base)) return -1;
+        return SQOpcode.immediate << OPCODE_SHIFT;
+      case WROpcode.rdmaRead:
+        return inline ? -1 : this.#writeRead(wr, base);
+      case WROpcode.atomicCmpAndSwap:
+      case WROpcode.atomicFetchAndAdd:
+        return inline ? -1 : this.#writeAtomic(wr, base);
+      case WROpcode.localInv:
+        if (inline || !this.#putRkey(base, wr.invalidateRkey)) return -1;
+        return SQOpcode.localInv << OPCODE_SHIFT;
+      case WROpcode.bindMW:
+        return inline ? -1 : this.#writeBind(wr, base);
+      default:
+        return -1;
+    }
+  }
+
+  #writePayload(
+    wr: SendWR,
+    base: number,
+    inline: boolean,
+    opcode: SQOpcode,
+    immediate: boolean,
+  ): number {
+    const operation = inline
+      ? this.#writeInline(wr, base, immediate)
+      : this.#writeSges(wr, base, immediate ? SGE_MAX_WITH_IMMEDIATE : this.#limits.maxSge);
+    if (operation < 0) return -1;
+    // Last, since an inline payload or a sixth SGE would reach over the Immediate Data.
+    if (immediate && !this.#putImmediate(wr, base)) return -1;
+    return operation | (opcode << OPCODE_SHIFT);
+  }
+
+  #writeSges(wr: SendWR, base: number, max: number): number {
+    const list = wr.sgList ?? NO_SGES;
+    if (list.length > max || list.length > this.#limits.maxSge) return -1;
+    if (!putScatterGather(this.#memory, base + SGES, list)) return -1;
+    return list.length << NUM_SGE_SHIFT;
+  }
+
+  #writeInline(wr: SendWR, base: number, immediate: boolean): number {
+    const payload = wr.inlineData;
+    if (wr.sgList !== undefined && wr.sgList.length > 0) return -1;
+    const lengthBytes = payload === undefined ? 0 : payload.length;
+    if (lengthBytes > this.#limits.maxInline) return -1;
+    if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return -1;
+    if (payload !== undefined) this.#memory.octets.set(payload, base * 4 + SQE.inline);
+    this.#memory.words[base + FIRST_LENGTH] = lengthBytes;
+    return QueueFlag.inline | (1 << NUM_SGE_SHIFT);
+  }
+
+  #writeRead(wr: SendWR, base: number): number {
+    if (!this.#putRemote(wr, base)) return -1;
+    const operation = this.#writeSges(wr, base, READ_SGE_MAX);
+    return operation < 0 ? -1 : operation | (SQOpcode.read << OPCODE_SHIFT);
+  }
+
+  #writeAtomic(wr: SendWR, base: number): number {
+    const memory = this.#memory;
+    if (!this.#putRemote(wr, base)) return -1;
+    if (wr.sgList?.length !== 1 || wr.sgList[0]?.length !== ATOMIC_BYTES) return -1;
+    const sges = this.#writeSges(wr, base, READ_SGE_MAX);
+    if (sges < 0 || wr.compareAdd === undefined) return -1;
+    if (wr.opcode === WROpcode.atomicFetchAndAdd) {
+      if (!putLong(memory, base + ATOMIC_OPERAND, wr.compareAdd)) return -1;
+      return sges | (SQOpcode.fetchAndAdd << OPCODE_SHIFT);
+    }
+    if (wr.swap === undefined || !putLong(memory, base + ATOMIC_OPERAND, wr.swap)) return -1;
+    if (!putLong(memory, base + ATOMIC_COMPARE, wr.compareAdd)) return -1;
+    return sges | (SQOpcode.compAndSwap << OPCODE_SHIFT);
+  }
+
+  #writeBind(wr: SendWR, base: number): number {
+    const { bind } = wr;
+    const { words } = this.#memory;
+    if (bind === undefined || !this.#putRkey(base, bind.rkey)) return -1;
+    if (!isUint32(bind.lkey) || !isUint32(bind.access)) return -1;
+    if (!putLong(this.#memory, base + RADDR, bind.addr)) return -1;
+    if (!putLong(this.#memory, base + BIND_LENGTH, bind.length)) return -1;
+    words[base + BIND_KEY] = bind.rkey & KEY_MASK;
+    words[base + BIND_ACCESS] = bind.access;
+    words[base + BIND_LKEY] = bind.lkey;
+    return SQOpcode.bindMW << OPCODE_SHIFT;
+  }
+
+  #putRemote(wr: SendWR, base: number): boolean {
+    return (
+      this.#putRkey(base, wr.rkey ?? 0) && putLong(this.#memory, base + RADDR, wr.remoteAddr ?? 0)
+    );
+  }
+
+  #putRkey(base: number, rkey: number | undefined): boolean {
+    if (rkey === undefined || !isUint32(rkey)) return false;
+    this.#memory.words[base + RKEY] = rkey;
+    return true;
+  }
+
+  #putImmediate(wr: SendWR, base: number): boolean {
+    return wr.immData !== undefined && putLong(this.#memory, base + IMMEDIATE, wr.immData);
+  }
+}

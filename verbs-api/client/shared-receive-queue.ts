@@ -1,0 +1,80 @@
+/** Shared receive queues. */
+import type { SRQAttributes } from '../contract/attributes.ts';
+import type { CommandReply } from '../contract/commands.ts';
+import type { PD, SRQ, SRQInit } from '../contract/provider.ts';
+import type { RecvWR } from '../contract/work-request.ts';
+import { postAll } from './posting.ts';
+import { ReceiveRing } from './receive-ring.ts';
+import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+
+/** `SRQ` over a link. */
+export class ClientSRQ extends ClientObject implements SRQ {
+  readonly pd: PD;
+  readonly handle: number;
+  readonly scope: DeviceScope;
+  readonly #ring: ReceiveRing;
+  readonly #post: (wr: RecvWR) => ReturnType<ReceiveRing['post']>;
+
+  private constructor(
+    pd: PD,
+    scope: DeviceScope,
+    reply: CommandReply<'createSRQ'>,
+    mapping: Uint8Array,
+    maxSge: number,
+  ) {
+    super(scope.session, 'shared receive queue');
+    this.pd = pd;
+    this.scope = scope;
+    this.handle = reply.srq;
+    this.#ring = new ReceiveRing(mapping, 0, reply.count, maxSge);
+    this.#post = (wr) => this.#ring.post(wr);
+    scope.add(this, TeardownRank.sharedReceiveQueue);
+  }
+
+  /** Creates a shared receive queue in the protection domain of handle `pdHandle`. */
+  static async create(
+    pd: PD,
+    scope: DeviceScope,
+    pdHandle: number,
+    init: SRQInit,
+  ): Promise<ClientSRQ> {
+    const { session } = scope;
+    const maxSge = init.maxSge ?? 1;
+    const reply = await session.request('createSRQ', {
+      pd: pdHandle,
+      maxWr: init.maxWr,
+      maxSge,
+      srqLimit: init.srqLimit ?? 0,
+    });
+    try {
+      const mapping = await session.link.map(reply.ring);
+      return new ClientSRQ(pd, scope, reply, mapping, maxSge);
+    } catch (error) {
+      await session.request('destroySRQ', { srq: reply.srq });
+      throw error;
+    }
+  }
+
+  postRecv(wr: RecvWR | readonly RecvWR[]): void {
+    this.assertUsable();
+    postAll(wr, this.#post);
+  }
+
+  async modify(attributes: { readonly srqLimit: number }): Promise<void> {
+    this.assertUsable();
+    await this.session.request('modifySRQ', { srq: this.handle, srqLimit: attributes.srqLimit });
+  }
+
+  async query(): Promise<SRQAttributes> {
+    this.assertUsable();
+    return await this.session.request('querySRQ', { srq: this.handle });
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.session.request('destroySRQ', { srq: this.handle });
+  }
+
+  protected override release(): void {
+    this.scope.remove(this);
+  }
+}
