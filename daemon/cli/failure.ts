@@ -1,0 +1,49 @@
+/** How a command fails: one line that names the cause and the mend, and an exit status. */
+import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+
+/** Exit status of a command that could not do what it was asked. */
+export const STATUS_FAILED = 1;
+/** Exit status of a command line that makes no sense. */
+export const STATUS_USAGE = 2;
+/** Exit status after Ctrl-C, as a shell reports it: 128 and the number of SIGINT. */
+export const STATUS_INTERRUPTED = 130;
+
+/** A failure that its reader can mend. `message` is what the command prints. */
+export class CommandFailure extends Error {
+  override readonly name = 'CommandFailure';
+  /** Exit status of the command, not 0. */
+  readonly exitStatus: number;
+
+  constructor(message: string, options: { exitStatus?: number; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.exitStatus = options.exitStatus ?? STATUS_FAILED;
+  }
+}
+
+/** A command line that makes no sense. */
+export function usageFailure(message: string): CommandFailure {
+  return new CommandFailure(message, { exitStatus: STATUS_USAGE });
+}
+
+/** Puts `text` on one line. */
+export function oneLine(text: string): string {
+  return text.trim().replace(/\s*\n\s*/g, ' ');
+}
+
+/** What went wrong, in one line without a stack. */
+export function failureText(error: unknown): string {
+  if (isVerbsError(error)) return oneLine(`${error.message} (${error.code})`);
+  if (error instanceof Error) return oneLine(error.message === '' ? error.name : error.message);
+  return oneLine(String(error));
+}
+
+/** The code of a failed system call or a refused verb, where `error` has one. */
+export function failureCode(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  return typeof error.code === 'string' ? error.code : undefined;
+}
+
+/** True when `error` says that its wait was given up because `signal` fired. */
+export function isInterrupted(error: unknown, signal: AbortSignal): boolean {
+  return signal.aborted && (error === signal.reason || failureCode(error) !== 'EIO');
+}

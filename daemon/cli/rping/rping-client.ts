@@ -1,0 +1,159 @@
+/** The client of rping: connects, pings, checks what comes back. */
+
+import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
+import { CommandFailure, failureText } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
+import {
+  ClientSequence,
+  type ClientStep,
+  fillPing,
+  firstDifference,
+  pingText,
+} from './rping-protocol.ts';
+
+/** As long as rdma-core's rping waits for an address or a route. */
+const RESOLVE_TIMEOUT_MS = 2000;
+
+/**
+ * Pings the server `settings.count` times and disconnects. CommandFailure when the server cannot
+ * be reached, breaks the protocol, or leaves before the last ping; rejects with the reason of
+ * `signal` when that fires.
+ */
+export async function runRpingClient(
+  provider: Provider,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const id = await provider.createId();
+  let endpoint: RpingEndpoint;
+  try {
+    await resolve(id, settings);
+    endpoint = await RpingEndpoint.create('client', id, settings, output);
+  } catch (error) {
+    await id.close();
+    throw error;
+  }
+  try {
+    await connect(id, endpoint, settings);
+    try {
+      await ping(endpoint, settings, output, signal);
+    } finally {
+      await endpoint.disconnect();
+    }
+  } finally {
+    await endpoint.close();
+  }
+}
+
+async function resolve(id: ConnectionId, settings: RpingSettings): Promise<void> {
+  const { address, port, sourceAddress } = settings;
+  try {
+    await id.resolveAddr(
+      { address, port },
+      {
+        timeoutMs: RESOLVE_TIMEOUT_MS,
+        ...(sourceAddress === undefined ? {} : { source: { address: sourceAddress, port: 0 } }),
+      },
+    );
+    await id.resolveRoute(RESOLVE_TIMEOUT_MS);
+  } catch (error) {
+    const from = sourceAddress === undefined ? '' : ` from ${sourceAddress}`;
+    throw new CommandFailure(
+      `cannot find a way to ${address}${from}: ${failureText(error)}; \`iwarpd devices\` shows which addresses the devices have`,
+      { cause: error },
+    );
+  }
+}
+
+async function connect(
+  id: ConnectionId,
+  endpoint: RpingEndpoint,
+  settings: RpingSettings,
+): Promise<void> {
+  const { wire, ownQP } = settings;
+  try {
+    await id.connect({
+      initiatorDepth: 1,
+      responderResources: 1,
+      ...(ownQP ? { qp: endpoint.qp } : {}),
+      ...(wire === undefined ? {} : { wire }),
+    });
+  } catch (error) {
+    throw new CommandFailure(
+      `cannot connect to ${settings.address} port ${settings.port}: ${connectMend(error)}`,
+      { cause: error },
+    );
+  }
+}
+
+function connectMend(error: unknown): string {
+  const text = failureText(error);
+  if (error instanceof ConnectionRejectedError) {
+    return `${text}; its MPA settings (revision, CRC, markers) may not allow this one`;
+  }
+  if (!isVerbsError(error)) return text;
+  switch (error.code) {
+    case 'ECONNREFUSED':
+      return `${text}; start the server first (rping -s)`;
+    case 'ETIMEDOUT':
+      return `${text}; is it an iWARP server that listens there?`;
+    default:
+      return text;
+  }
+}
+
+async function ping(
+  endpoint: RpingEndpoint,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const sequence = new ClientSequence(settings.count);
+  let step: ClientStep = sequence.next();
+  for (;;) {
+    switch (step.type) {
+      case 'advertise-source':
+        fillPing(endpoint.source.buffer, step.ping);
+        endpoint.sendAdvert(endpoint.source);
+        step = await nextStep(endpoint, sequence, signal);
+        break;
+      case 'advertise-sink':
+        endpoint.sendAdvert(endpoint.data);
+        step = await nextStep(endpoint, sequence, signal);
+        break;
+      case 'pong':
+        if (settings.validate) validate(endpoint, step.ping);
+        if (settings.verbose) output.line(`ping data: ${pingText(endpoint.data.buffer)}`);
+        step = sequence.next();
+        break;
+      case 'fault':
+        throw new CommandFailure(`${step.text}; is the peer an rping server?`);
+      case 'done':
+        return;
+    }
+  }
+}
+
+async function nextStep(
+  endpoint: RpingEndpoint,
+  sequence: ClientSequence,
+  signal: AbortSignal,
+): Promise<ClientStep> {
+  const event = await endpoint.nextEvent(signal);
+  if (event.type === 'receive') return sequence.handleReceive(event.octets.length);
+  throw new CommandFailure(
+    `the server went away during ping ${sequence.pings}${endpoint.endReason()}`,
+  );
+}
+
+function validate(endpoint: RpingEndpoint, ping: number): void {
+  const index = firstDifference(endpoint.source.buffer, endpoint.data.buffer);
+  if (index === undefined) return;
+  throw new CommandFailure(
+    `data mismatch in ping ${ping}: octet ${index} came back as ${endpoint.data.buffer[index]} instead of ${endpoint.source.buffer[index]}`,
+  );
+}

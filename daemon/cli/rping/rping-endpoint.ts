@@ -1,0 +1,313 @@
+/**
+ * One end of an rping connection over the verbs: its queue pair and buffers, its messages, and how
+ * the connection ended.
+ */
+import type { WC } from '../../../verbs-api/contract/completion.ts';
+import {
+  Access,
+  CMEventType,
+  SendFlag,
+  WC_STATUS_TEXT,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../../verbs-api/contract/enums.ts';
+import type {
+  ConnectionId,
+  Context,
+  CQ,
+  MR,
+  PD,
+  QP,
+  WireOptions,
+} from '../../../verbs-api/contract/provider.ts';
+import { CommandFailure, failureText } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { ADVERT_BYTES, type Advert, emitAdvert } from './rping-protocol.ts';
+
+/** What an rping was asked to do. */
+export interface RpingSettings {
+  /** The server's address: to bind to, or to connect to. */
+  readonly address: string;
+  readonly port: number;
+  /** Client: the address to connect from. */
+  readonly sourceAddress: string | undefined;
+  /** Client: pings to do, 0 for no end. */
+  readonly count: number;
+  /** Octets of the buffers. */
+  readonly sizeBytes: number;
+  /** Show each ping. */
+  readonly verbose: boolean;
+  /** Client: compare what comes back with what was sent. */
+  readonly validate: boolean;
+  /** Tell each step, on standard error. */
+  readonly debug: boolean;
+  /** Make the QP without the help of the connection manager (`-q`). */
+  readonly ownQP: boolean;
+  /** Client: wire choices of the connection. */
+  readonly wire: WireOptions | undefined;
+}
+
+/** Depths of the queues, as rdma-core's rping has them. */
+const SEND_DEPTH = 16;
+const RECEIVE_DEPTH = 2;
+/** How long the end of a connection may take to be told after its work requests were flushed. */
+const END_TIMEOUT_MS = 2000;
+
+/** A Send of the peer, or the completion of an own RDMA operation. */
+export type RpingEvent =
+  | { readonly type: 'receive'; readonly octets: Uint8Array }
+  | { readonly type: 'read' }
+  | { readonly type: 'write' }
+  /** The connection is over. */
+  | { readonly type: 'disconnected' };
+
+/** One end of a connection. */
+export class RpingEndpoint {
+  readonly #role: 'client' | 'server';
+  readonly #id: ConnectionId;
+  readonly #context: Context;
+  readonly #pd: PD;
+  readonly #cq: CQ;
+  readonly #qp: QP;
+  readonly #receives: MR;
+  /** Target of reads and source of writes (server); sink of the pong (client). */
+  readonly data: MR;
+  /** Source of the ping. */
+  readonly source: MR;
+  readonly #debug: (text: string) => void;
+  readonly #backlog: RpingEvent[] = [];
+  readonly #ended: Promise<void>;
+  #asyncText: string | undefined;
+  #endText: string | undefined;
+
+  private constructor(
+    parts: {
+      role: 'client' | 'server';
+      id: ConnectionId;
+      context: Context;
+      pd: PD;
+      cq: CQ;
+      qp: QP;
+      receives: MR;
+      data: MR;
+      source: MR;
+    },
+    output: Output,
+    debug: (text: string) => void,
+  ) {
+    this.#role = parts.role;
+    this.#id = parts.id;
+    this.#context = parts.context;
+    this.#pd = parts.pd;
+    this.#cq = parts.cq;
+    this.#qp = parts.qp;
+    this.#receives = parts.receives;
+    this.data = parts.data;
+    this.source = parts.source;
+    this.#debug = debug;
+    this.#ended = this.#watchConnection(output);
+    void this.#watchDevice();
+  }
+
+  /**
+   * Makes QP, CQ and buffers for an id that knows its device, and posts the receives. Owns `id`
+   * from then on.
+   */
+  static async create(
+    role: 'client' | 'server',
+    id: ConnectionId,
+    settings: RpingSettings,
+    output: Output,
+  ): Promise<RpingEndpoint> {
+    const debug = settings.debug ? output.note : () => {};
+    const context = await id.provider.open(id.device);
+    const pd = await context.allocPD();
+    const cq = await context.createCQ({ cqe: SEND_DEPTH * 2 });
+    const init = { sendCQ: cq, recvCQ: cq, maxSendWr: SEND_DEPTH, maxRecvWr: RECEIVE_DEPTH };
+    const qp = settings.ownQP ? await pd.createQP(init) : await id.createQP(pd, init);
+    debug(`created QP ${qp.qpNum} on ${id.device ?? 'the first device'}`);
+    const rights = Access.localWrite | Access.remoteRead | Access.remoteWrite;
+    const receives = await pd.allocMR(ADVERT_BYTES * RECEIVE_DEPTH, Access.localWrite);
+    const data = await pd.allocMR(settings.sizeBytes, rights);
+    const source = role === 'client' ? await pd.allocMR(settings.sizeBytes, rights) : data;
+    debug(`registered ${settings.sizeBytes} octets, tier ${data.tier}: ${data.tierReason}`);
+    const endpoint = new RpingEndpoint(
+      { role, id, context, pd, cq, qp, receives, data, source },
+      output,
+      debug,
+    );
+    for (let slot = 0; slot < RECEIVE_DEPTH; slot++) endpoint.#postReceive(slot);
+    return endpoint;
+  }
+
+  get qp(): QP {
+    return this.#qp;
+  }
+
+  /** Sends the advert of a buffer; as a go-ahead its content means nothing. */
+  sendAdvert(mr: MR): void {
+    const advert: Advert = { address: mr.address, rkey: mr.rkey, size: mr.length };
+    const octets = new Uint8Array(ADVERT_BYTES);
+    emitAdvert(advert, octets);
+    this.#debug(
+      `send: addr ${advert.address.toString(16)} rkey ${advert.rkey.toString(16)} len ${advert.size}`,
+    );
+    this.#qp.postSend({
+      opcode: WROpcode.send,
+      flags: SendFlag.signaled | SendFlag.inline,
+      inlineData: octets,
+    });
+  }
+
+  /** Reads what the peer advertised into the start of `data`. */
+  read(from: Advert): void {
+    this.#debug(`read: addr ${from.address.toString(16)} rkey ${from.rkey.toString(16)}`);
+    this.#qp.postSend({
+      opcode: WROpcode.rdmaRead,
+      flags: SendFlag.signaled,
+      sgList: [this.data.sge(0, from.size)],
+      remoteAddr: from.address,
+      rkey: from.rkey,
+    });
+  }
+
+  /** Writes `lengthBytes` octets from the start of `data` to what the peer advertised. */
+  write(to: Advert, lengthBytes: number): void {
+    this.#debug(`write: addr ${to.address.toString(16)} rkey ${to.rkey.toString(16)}`);
+    this.#qp.postSend({
+      opcode: WROpcode.rdmaWrite,
+      flags: SendFlag.signaled,
+      sgList: [this.data.sge(0, lengthBytes)],
+      remoteAddr: to.address,
+      rkey: to.rkey,
+    });
+  }
+
+  /** The next thing that happens. CommandFailure when a work request fails. */
+  async nextEvent(signal: AbortSignal): Promise<RpingEvent> {
+    for (;;) {
+      const event = this.#backlog.shift();
+      if (event !== undefined) return event;
+      for (const wc of await this.#cq.wait({ signal })) await this.#handleCompletion(wc);
+    }
+  }
+
+  /** Closes the connection gracefully, where there still is one, and waits for its end. */
+  async disconnect(): Promise<void> {
+    try {
+      await this.#id.disconnect();
+      await this.#waitForEnd();
+    } catch (error) {
+      this.#debug(`disconnect: ${failureText(error)}`);
+    }
+  }
+
+  /** Gives everything back. */
+  async close(): Promise<void> {
+    // The QP goes with its id; one of our own goes before the CQ that it uses.
+    await this.#id.close();
+    await this.#qp.close();
+    for (const part of [this.data, this.source, this.#receives, this.#cq, this.#pd]) {
+      await part.close();
+    }
+    await this.#context.close();
+  }
+
+  /** What is known about why the connection ended, for the end of a sentence. */
+  endReason(): string {
+    const reason = this.#asyncText ?? this.#endText;
+    return reason === undefined || reason === '' ? '' : ` (${reason})`;
+  }
+
+  #postReceive(slot: number): void {
+    this.#qp.postRecv({
+      wrId: slot,
+      sgList: [this.#receives.sge(slot * ADVERT_BYTES, ADVERT_BYTES)],
+    });
+  }
+
+  async #handleCompletion(wc: WC): Promise<void> {
+    if (wc.status === WCStatus.wrFlushErr) {
+      // The other flushed work requests have nothing to add.
+      if (this.#backlog.some((event) => event.type === 'disconnected')) return;
+      await this.#waitForEnd();
+      this.#backlog.push({ type: 'disconnected' });
+      return;
+    }
+    if (wc.status !== WCStatus.success) {
+      await this.#waitForEnd();
+      throw new CommandFailure(
+        `${operationText(wc)} failed: ${WC_STATUS_TEXT[wc.status]}${this.endReason()}`,
+      );
+    }
+    if (wc.opcode === WCOpcode.recv) {
+      const slot = Number(wc.wrId);
+      const start = slot * ADVERT_BYTES;
+      const octets = this.#receives.buffer.slice(start, start + wc.byteLen);
+      this.#postReceive(slot);
+      this.#debug(`received ${wc.byteLen} octets: ${Buffer.from(octets).toString('hex')}`);
+      this.#backlog.push({ type: 'receive', octets });
+    } else if (wc.opcode === WCOpcode.rdmaRead) {
+      this.#debug('read completed');
+      this.#backlog.push({ type: 'read' });
+    } else if (wc.opcode === WCOpcode.rdmaWrite) {
+      this.#debug('write completed');
+      this.#backlog.push({ type: 'write' });
+    }
+  }
+
+  /** Follows the connection's events to its end. */
+  async #watchConnection(output: Output): Promise<void> {
+    try {
+      for await (const event of this.#id.events()) {
+        this.#debug(`connection event: ${event.text}`);
+        if (event.type === CMEventType.disconnected) {
+          output.note(`${this.#role} DISCONNECT EVENT...`);
+          this.#endText = event.text;
+          return;
+        }
+        if (event.type === CMEventType.deviceRemoval) {
+          this.#endText = 'the device was removed';
+          return;
+        }
+      }
+    } catch (error) {
+      this.#endText = failureText(error);
+    }
+  }
+
+  /** Keeps what the device says about the QP: it tells more than a work completion can. */
+  async #watchDevice(): Promise<void> {
+    try {
+      for await (const event of this.#context.asyncEvents()) {
+        this.#debug(`asynchronous event: ${event.text}`);
+        if (event.qpNum === this.#qp.qpNum) this.#asyncText = event.text;
+      }
+    } catch (error) {
+      this.#debug(`asynchronous events: ${failureText(error)}`);
+    }
+  }
+
+  async #waitForEnd(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, END_TIMEOUT_MS);
+    });
+    await Promise.race([this.#ended, timeout]);
+    clearTimeout(timer);
+  }
+}
+
+function operationText(wc: WC): string {
+  switch (wc.opcode) {
+    case WCOpcode.rdmaRead:
+      return 'the RDMA Read';
+    case WCOpcode.rdmaWrite:
+      return 'the RDMA Write';
+    case WCOpcode.recv:
+      return 'a receive';
+    default:
+      return 'a Send';
+  }
+}

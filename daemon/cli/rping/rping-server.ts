@@ -1,0 +1,162 @@
+/** The server of rping: one client, or in persistent mode any number of them at once. */
+import { CMEventType } from '../../../verbs-api/contract/enums.ts';
+import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
+import { CommandFailure, failureText, isInterrupted } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
+import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
+
+/** Connect requests that may wait, as rdma-core's rping allows. */
+const BACKLOG = 3;
+
+/**
+ * Serves one client until it disconnects; with `persistent` every client, until `signal` fires.
+ * CommandFailure when the address cannot be listened on, or when the one client breaks off.
+ */
+export async function runRpingServer(
+  provider: Provider,
+  settings: RpingSettings & { readonly persistent: boolean },
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const listener = await provider.createId();
+  try {
+    await listen(listener, settings);
+    if (settings.debug) output.note(`listening on ${settings.address} port ${settings.port}`);
+    if (settings.persistent) await servePersistently(listener, settings, output, signal);
+    else await serve(await nextRequest(listener, signal), settings, output, signal);
+  } finally {
+    await listener.close();
+  }
+}
+
+async function listen(listener: ConnectionId, settings: RpingSettings): Promise<void> {
+  const { address, port } = settings;
+  try {
+    await listener.bindAddr({ address, port });
+    await listener.listen(BACKLOG);
+  } catch (error) {
+    const code = isVerbsError(error) ? error.code : undefined;
+    const mend =
+      code === 'EADDRINUSE'
+        ? '; choose another port (-p) or end what listens there'
+        : code === 'EADDRNOTAVAIL'
+          ? '; `iwarpd devices` shows which addresses the devices have'
+          : '';
+    throw new CommandFailure(
+      `cannot listen on ${address} port ${port}: ${failureText(error)}${mend}`,
+      { cause: error },
+    );
+  }
+}
+
+async function nextRequest(listener: ConnectionId, signal: AbortSignal): Promise<ConnectionId> {
+  for (;;) {
+    const event = await listener.nextEvent({ signal });
+    if (event.type === CMEventType.connectRequest) return event.id;
+  }
+}
+
+async function servePersistently(
+  listener: ConnectionId,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const clients = new Set<Promise<void>>();
+  try {
+    for (;;) {
+      const id = await nextRequest(listener, signal);
+      const peer = id.peerAddress;
+      const client = serve(id, settings, output, signal)
+        .catch((error: unknown) => {
+          if (isInterrupted(error, signal)) return;
+          // One client's failure is no reason to leave the others.
+          output.note(`client ${peer?.address} port ${peer?.port}: ${failureText(error)}`);
+        })
+        .finally(() => clients.delete(client));
+      clients.add(client);
+    }
+  } finally {
+    await Promise.all(clients);
+  }
+}
+
+async function serve(
+  id: ConnectionId,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  let endpoint: RpingEndpoint;
+  try {
+    endpoint = await RpingEndpoint.create('server', id, settings, output);
+  } catch (error) {
+    await id.close();
+    throw error;
+  }
+  try {
+    // A client of MPA revision 1 tells no depths; these let it be read all the same.
+    await id.accept({
+      initiatorDepth: 1,
+      responderResources: 1,
+      ...(settings.ownQP ? { qp: endpoint.qp } : {}),
+    });
+    try {
+      await answer(endpoint, settings, output, signal);
+    } finally {
+      await endpoint.disconnect();
+    }
+  } finally {
+    await endpoint.close();
+  }
+}
+
+async function answer(
+  endpoint: RpingEndpoint,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const sequence = new ServerSequence(settings.sizeBytes);
+  let sizeBytes = 0;
+  for (;;) {
+    const event = await endpoint.nextEvent(signal);
+    let step: ServerStep;
+    switch (event.type) {
+      case 'receive':
+        step = sequence.handleReceive(event.octets);
+        break;
+      case 'read':
+        step = sequence.handleReadDone();
+        break;
+      case 'write':
+        step = sequence.handleWriteDone();
+        break;
+      case 'disconnected':
+        if (sequence.betweenPings) return;
+        throw new CommandFailure(
+          `the client went away during ping ${sequence.pings}${endpoint.endReason()}`,
+        );
+    }
+    switch (step.type) {
+      case 'read':
+        sizeBytes = step.source.size;
+        endpoint.read(step.source);
+        break;
+      case 'write':
+        endpoint.write(step.sink, textSizeBytes(endpoint.data.buffer.subarray(0, sizeBytes)));
+        break;
+      case 'go-ahead':
+        if (step.after === 'read' && settings.verbose) {
+          const text = pingText(endpoint.data.buffer.subarray(0, sizeBytes));
+          output.line(`server ping data: ${text}`);
+        }
+        endpoint.sendAdvert(endpoint.data);
+        break;
+      case 'fault':
+        throw new CommandFailure(`${step.text}; is the peer an rping client?`);
+    }
+  }
+}
