@@ -136,7 +136,7 @@ export interface Hello {
 }
 
 /** The frame of a hello. `token` has `TOKEN_BYTES` octets; zeros by default. */
-export function emitHello(role: Role, token = new Uint8Array(TOKEN_BYTES)): Uint8Array {
+export function emitHello(role: Role, token: Uint8Array = new Uint8Array(TOKEN_BYTES)): Uint8Array {
   const payload = new Uint8Array(HELLO_BYTES);
   const fields = new DataView(payload.buffer);
   fields.setUint32(0, IPC_MAGIC, true);

@@ -1,0 +1,166 @@
+/**
+ * What Node cannot do with TCP sockets: hold a port without listening, ask for the maximum segment
+ * size and for the source address of a route, and end a segment where a message ends.
+ */
+import { closeDescriptor } from './descriptor.ts';
+import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
+
+const socket = libc.func('int socket(int domain, int type, int protocol)') as (
+  domain: number,
+  type: number,
+  protocol: number,
+) => number;
+const bind = libc.func('int bind(int fd, void *address, uint32_t length)') as AddressCall;
+const connect = libc.func('int connect(int fd, void *address, uint32_t length)') as AddressCall;
+const listen = libc.func('int listen(int fd, int backlog)') as (
+  fd: number,
+  backlog: number,
+) => number;
+const getsockname = libc.func('int getsockname(int fd, void *address, void *length)') as (
+  fd: number,
+  address: Uint8Array,
+  length: Uint8Array,
+) => number;
+const getsockopt = libc.func(
+  'int getsockopt(int fd, int level, int option, void *value, void *length)',
+) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
+const setsockopt = libc.func(
+  'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
+) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
+const sendAddress = libc.func('int64_t send(int fd, void *octets, uint64_t length, int flags)') as (
+  fd: number,
+  octets: Uint8Array,
+  length: number,
+  flags: number,
+) => number;
+const inetPton = libc.func('int inet_pton(int family, const char *text, void *octets)') as (
+  family: number,
+  text: string,
+  octets: Uint8Array,
+) => number;
+const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
+  name: string,
+) => number;
+
+type AddressCall = (fd: number, address: Uint8Array, length: number) => number;
+
+const AF_INET = 2;
+const AF_INET6 = 10;
+const SOCK_STREAM = 1;
+const SOCK_DGRAM = 2;
+const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
+const SOL_SOCKET = 1;
+const SO_REUSEADDR = 2;
+const IPPROTO_TCP = 6;
+const TCP_MAXSEG = 2;
+const MSG_DONTWAIT = 0x40;
+const MSG_EOR = 0x80;
+const MSG_NOSIGNAL = 0x4000;
+const SOCKADDR_IN_BYTES = 16;
+const SOCKADDR_IN6_BYTES = 28;
+/** Any port but 0: a datagram socket is never used, only routed. */
+const DISCARD_PORT = 9;
+const EINVAL = 22;
+
+/**
+ * A TCP socket bound to an address (IPv4, or IPv6 with an optional %zone) and port, 0 for a free
+ * one; it neither listens nor connects. Nobody else gets the port while it is open. The caller
+ * closes `fd`. Throws `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
+ */
+export function bindTcp(
+  address: string,
+  port: number,
+): { readonly fd: number; readonly port: number } {
+  const name = socketAddress(address, port);
+  const fd = openSocket(name, SOCK_STREAM);
+  try {
+    checked('setsockopt', setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, Uint8Array.of(1, 0, 0, 0), 4));
+    checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
+    return { fd, port: boundName(fd).getUint16(2) };
+  } catch (error) {
+    closeDescriptor(fd);
+    throw error;
+  }
+}
+
+/** Lets a bound socket listen. Throws `SystemCallError` (EADDRINUSE: another one listens there). */
+export function listenTcp(fd: number, backlog: number): void {
+  checked('listen', listen(fd, backlog));
+}
+
+/**
+ * The local address, as text, from which the host reaches `destination`; with `source` only that
+ * one is tried. Nothing is sent. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH,
+ * EADDRNOTAVAIL, EINVAL.
+ */
+export function routeSource(destination: string, source: string | undefined): string {
+  const name = socketAddress(destination, DISCARD_PORT);
+  const fd = openSocket(name, SOCK_DGRAM);
+  try {
+    if (source !== undefined) {
+      const own = socketAddress(source, 0);
+      checked('bind', bind(fd, own, own.length), source);
+    }
+    checked('connect', connect(fd, name, name.length), destination);
+    return source ?? addressText(boundName(fd));
+  } finally {
+    closeDescriptor(fd);
+  }
+}
+
+/**
+ * Octets that one segment of a connected TCP socket holds (TCP_MAXSEG: after options, both ways
+ * agreed). Throws `SystemCallError`.
+ */
+export function maximumSegmentBytes(fd: number): number {
+  const value = new Uint8Array(4);
+  checked(
+    'getsockopt TCP_MAXSEG',
+    getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, value, Uint8Array.of(4, 0, 0, 0)),
+  );
+  return new DataView(value.buffer).getUint32(0, true);
+}
+
+/**
+ * Writes octets at once and ends the segment behind them (MSG_EOR): nothing written later joins
+ * it. Returns the octets taken, perhaps fewer, or a negative errno.
+ */
+export function sendSegment(fd: number, octets: Uint8Array): number {
+  const sent = sendAddress(fd, octets, octets.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
+  return sent < 0 ? -lastErrno() : sent;
+}
+
+function openSocket(name: Uint8Array, type: number): number {
+  return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, 0));
+}
+
+/** struct sockaddr_in or sockaddr_in6. */
+function socketAddress(address: string, port: number): Uint8Array {
+  const [text = '', zone] = address.split('%', 2);
+  const six = text.includes(':');
+  const name = new Uint8Array(six ? SOCKADDR_IN6_BYTES : SOCKADDR_IN_BYTES);
+  const fields = new DataView(name.buffer);
+  fields.setUint16(0, six ? AF_INET6 : AF_INET, true);
+  fields.setUint16(2, port);
+  if (inetPton(six ? AF_INET6 : AF_INET, text, name.subarray(six ? 8 : 4)) !== 1) {
+    throw new SystemCallError('inet_pton', EINVAL, address);
+  }
+  if (six && zone !== undefined) fields.setUint32(24, ifNameToIndex(zone), true);
+  return name;
+}
+
+function boundName(fd: number): DataView {
+  const name = new Uint8Array(SOCKADDR_IN6_BYTES);
+  const length = Uint8Array.of(SOCKADDR_IN6_BYTES, 0, 0, 0);
+  checked('getsockname', getsockname(fd, name, length));
+  return new DataView(name.buffer);
+}
+
+/** The address of a struct sockaddr as text, IPv6 with all its groups. */
+function addressText(name: DataView): string {
+  if (name.getUint16(0, true) === AF_INET) {
+    return [4, 5, 6, 7].map((at) => name.getUint8(at)).join('.');
+  }
+  const groups = [0, 2, 4, 6, 8, 10, 12, 14].map((at) => name.getUint16(8 + at).toString(16));
+  return groups.join(':');
+}

@@ -1,0 +1,346 @@
+/**
+ * The way to a device in the daemon: commands and events on a control connection, doorbells and
+ * completion events on connections of their own, shared memory by descriptor.
+ */
+import { tmpdir, userInfo } from 'node:os';
+import { addressOf } from '../../native-bridge/libc/libc.ts';
+import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
+import { peerCredentials } from '../../native-bridge/libc/unix-socket.ts';
+import type {
+  CommandName,
+  CommandReply,
+  CommandRequest,
+  DeviceEvent,
+  DeviceLink,
+  Handle,
+  MappingRef,
+} from '../contract/commands.ts';
+import { isErrnoCode, VerbsError } from '../contract/errors.ts';
+import {
+  type AdminCommandName,
+  type AdminCommands,
+  defaultSocketPath,
+} from '../contract/ipc-admin.ts';
+import {
+  CLIENT_FRAME_MAX_BYTES,
+  DAEMON_FRAME_MAX_BYTES,
+  emitFrame,
+  type Frame,
+  FrameReader,
+  FrameType,
+  parseTokenText,
+  Role,
+} from '../contract/ipc-frames.ts';
+import { COMPLETION_RECORD_BYTES, DOORBELL_BYTES, RecordReader } from '../contract/ipc-records.ts';
+import { decodeValue, encodeValue, type IpcValue } from '../contract/ipc-value.ts';
+import { DaemonConnection, messageOf } from './daemon-connection.ts';
+import { DescriptorMapper } from './descriptor-mapper.ts';
+import { MemoryAgent } from './memory-agent.ts';
+
+/** How long `close` waits for the daemon to have cleaned up. */
+const CLOSE_TIMEOUT_MS = 2_000;
+
+/** Options of `DaemonLink.connect`. */
+export interface DaemonLinkOptions {
+  /** Path of the daemon's socket. Default: see `defaultSocketPath`. */
+  readonly socketPath?: string | undefined;
+}
+
+/** The socket path that this process uses when it is told none. */
+export function socketPathOfThisProcess(): string {
+  return defaultSocketPath({
+    environment: process.env,
+    uid: userInfo().uid,
+    temporaryDirectory: tmpdir(),
+  });
+}
+
+/** A link to the daemon. */
+export class DaemonLink implements DeviceLink {
+  readonly kind = 'daemon';
+  readonly socketPath: string;
+  onEvent: (event: DeviceEvent) => void = () => undefined;
+  onLost: (error: Error) => void = () => undefined;
+  readonly #calls: CallChannel;
+  readonly #doorbells: DoorbellSender;
+  readonly #mapper: DescriptorMapper;
+  readonly #agent = new MemoryAgent();
+  readonly #secondary = new Set<DaemonConnection>();
+  readonly #token: Uint8Array;
+  #agentConnected: Promise<void> | undefined;
+  #closing = false;
+
+  private constructor(path: string, control: DaemonConnection, doorbell: DaemonConnection) {
+    this.socketPath = path;
+    this.#token = control.welcome.token;
+    this.#doorbells = new DoorbellSender(doorbell);
+    this.#mapper = new DescriptorMapper(path, this.#token);
+    this.#secondary.add(doorbell);
+    this.#calls = new CallChannel(control);
+    this.#calls.onEvent = (event) => this.onEvent(event as unknown as DeviceEvent);
+    this.#calls.onClosed = (error) => this.#lost(error);
+  }
+
+  /**
+   * Connects to the daemon. Rejects with `VerbsError`: ENODEV or ECONNREFUSED when there is none,
+   * with a text that says how to start one; EACCES, EPROTO, ETIMEDOUT.
+   */
+  static async connect(options: DaemonLinkOptions = {}): Promise<DaemonLink> {
+    const path = options.socketPath ?? socketPathOfThisProcess();
+    const control = await DaemonConnection.open(path, Role.control);
+    try {
+      if (control.fd !== undefined) allowTracer(peerCredentials(control.fd).pid);
+      const { token } = control.welcome;
+      const doorbell = await DaemonConnection.open(path, Role.doorbell, token);
+      return new DaemonLink(path, control, doorbell);
+    } catch (error) {
+      control.destroy();
+      throw error;
+    }
+  }
+
+  async request<N extends CommandName>(
+    name: N,
+    request: CommandRequest<N>,
+  ): Promise<CommandReply<N>> {
+    if (name === 'regMR') return await this.#register(name, request);
+    const reply = await this.#call(name, request);
+    if (name === 'deregMR') this.#agent.remove((request as CommandRequest<'deregMR'>).mr);
+    return reply;
+  }
+
+  map(mapping: MappingRef): Promise<Uint8Array> {
+    return this.#mapper.map(mapping);
+  }
+
+  doorbell(qp: Handle): void {
+    this.#doorbells.ring(qp);
+  }
+
+  addressOf(buffer: Uint8Array): bigint {
+    const address = addressOf(buffer);
+    this.#agent.note(address, buffer);
+    return address;
+  }
+
+  async openChannel(
+    _channel: Handle,
+    token: string,
+    onEvent: (cq: Handle) => void,
+  ): Promise<{ readonly fd: number | undefined; close(): void }> {
+    const connection = await this.#open(Role.channel, parseTokenText(token));
+    const reader = new RecordReader(
+      COMPLETION_RECORD_BYTES,
+      () => 0,
+      (record) => onEvent(u32At(record)),
+    );
+    connection.onOctets = (octets) => reader.push(octets);
+    const close = () => {
+      this.#secondary.delete(connection);
+      connection.destroy();
+    };
+    return { fd: connection.fd, close };
+  }
+
+  async close(): Promise<void> {
+    if (this.#closing) return;
+    this.#closing = true;
+    this.#mapper.close();
+    await this.#calls.close();
+    this.#endSecondary();
+  }
+
+  async #register<N extends CommandName>(
+    name: N,
+    request: CommandRequest<N>,
+  ): Promise<CommandReply<N>> {
+    const { source } = request as CommandRequest<'regMR'>;
+    if (source.kind !== 'process') return await this.#call(name, request);
+    // The daemon decides when the region is registered whether it needs the agent.
+    this.#agentConnected ??= this.#connectAgent();
+    const done = this.#agent.begin(source.address);
+    let mr: Handle | undefined;
+    try {
+      await this.#agentConnected;
+      const reply = await this.#call(name, request);
+      mr = (reply as CommandReply<'regMR'>).mr;
+      return reply;
+    } finally {
+      done(mr);
+    }
+  }
+
+  async #connectAgent(): Promise<void> {
+    const connection = await this.#open(Role.agent, this.#token);
+    const reader = this.#agent.reader((octets) => connection.write(octets));
+    connection.onOctets = (octets) => reader.push(octets);
+  }
+
+  async #open(role: Role, token: Uint8Array): Promise<DaemonConnection> {
+    if (this.#closing) throw new VerbsError('EIO');
+    const connection = await DaemonConnection.open(this.socketPath, role, token);
+    this.#secondary.add(connection);
+    return connection;
+  }
+
+  /** What the daemon sends is of the same protocol version and release, so its shape is trusted. */
+  async #call<N extends CommandName>(
+    name: N,
+    request: CommandRequest<N>,
+  ): Promise<CommandReply<N>> {
+    const reply = await this.#calls.call(name, request as unknown as IpcValue);
+    return reply as unknown as CommandReply<N>;
+  }
+
+  #lost(error: Error): void {
+    this.#endSecondary();
+    if (this.#closing) return;
+    this.#closing = true;
+    this.#mapper.close();
+    this.onLost(error);
+  }
+
+  #endSecondary(): void {
+    for (const connection of this.#secondary) connection.destroy();
+    this.#secondary.clear();
+  }
+}
+
+/** Asks a running daemon about itself. Rejects as `DaemonLink.connect` does. */
+export async function queryDaemon<N extends AdminCommandName>(
+  name: N,
+  request: AdminCommands[N]['request'],
+  options: DaemonLinkOptions = {},
+): Promise<AdminCommands[N]['reply']> {
+  const path = options.socketPath ?? socketPathOfThisProcess();
+  const calls = new CallChannel(await DaemonConnection.open(path, Role.admin));
+  try {
+    const reply = await calls.call(name, request as unknown as IpcValue);
+    return reply as unknown as AdminCommands[N]['reply'];
+  } finally {
+    await calls.close();
+  }
+}
+
+/** Requests with their replies, and events, on one framed connection. */
+class CallChannel {
+  onEvent: (event: IpcValue) => void = () => undefined;
+  /** Called once when the daemon is gone. */
+  onClosed: (error: Error) => void = () => undefined;
+  readonly #connection: DaemonConnection;
+  readonly #waiting = new Map<
+    number,
+    { resolve: (reply: IpcValue) => void; reject: (error: Error) => void }
+  >();
+  #nextId = 1;
+  /** What the daemon said before it cut us off. */
+  #farewell: string | undefined;
+  #closed = false;
+  #whenClosed: () => void = () => undefined;
+
+  constructor(connection: DaemonConnection) {
+    this.#connection = connection;
+    const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => this.#take(frame));
+    connection.onOctets = (octets) => {
+      try {
+        reader.push(octets);
+      } catch (error) {
+        this.#farewell = `the daemon sent what cannot be read: ${messageOf(error)}`;
+        connection.destroy();
+      }
+    };
+    connection.onClosed = () => this.#end();
+  }
+
+  call(name: string, request: IpcValue): Promise<IpcValue> {
+    return new Promise((resolve, reject) => {
+      const payload = encodeValue([name, request]);
+      if (payload.length > CLIENT_FRAME_MAX_BYTES) throw new VerbsError('EMSGSIZE');
+      if (this.#closed) throw this.#goneError();
+      const id = this.#nextId;
+      this.#nextId = id === 0xffff_ffff ? 1 : id + 1;
+      this.#waiting.set(id, { resolve, reject });
+      this.#connection.write(emitFrame(FrameType.request, id, payload));
+    });
+  }
+
+  /** Says goodbye and waits, within limits, until the daemon has cleaned up. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    const closed = new Promise<void>((resolve) => {
+      this.#whenClosed = resolve;
+    });
+    const timer = setTimeout(() => this.#connection.destroy(), CLOSE_TIMEOUT_MS);
+    this.#connection.end();
+    await closed;
+    clearTimeout(timer);
+  }
+
+  #take(frame: Frame): void {
+    const call = this.#waiting.get(frame.id);
+    if (frame.type === FrameType.event) this.onEvent(decodeValue(frame.payload));
+    else if (frame.type === FrameType.reply) call?.resolve(decodeValue(frame.payload));
+    else if (frame.type === FrameType.error) {
+      const error = parseError(decodeValue(frame.payload));
+      if (frame.id === 0) this.#farewell = error.message;
+      call?.reject(error);
+    }
+    if (frame.type !== FrameType.event) this.#waiting.delete(frame.id);
+  }
+
+  #end(): void {
+    this.#closed = true;
+    const error = this.#goneError();
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+    this.#whenClosed();
+    this.onClosed(error);
+  }
+
+  #goneError(): VerbsError {
+    return new VerbsError('EIO', this.#farewell ?? 'the daemon is gone');
+  }
+}
+
+/** Rings doorbells without ever waiting: what does not fit now is kept, once per queue pair. */
+class DoorbellSender {
+  readonly #connection: DaemonConnection;
+  readonly #record = new Uint8Array(DOORBELL_BYTES);
+  readonly #fields = new DataView(this.#record.buffer);
+  readonly #kept = new Set<Handle>();
+
+  constructor(connection: DaemonConnection) {
+    this.#connection = connection;
+  }
+
+  ring(qp: Handle): void {
+    // A doorbell says "look"; one that waits says it for the later ones as well.
+    if (this.#connection.congested) this.#kept.add(qp);
+    else this.#send(qp);
+  }
+
+  #send(qp: Handle): void {
+    this.#fields.setUint32(0, qp, true);
+    this.#connection.write(this.#record, DOORBELL_BYTES, () => this.#flush());
+  }
+
+  #flush(): void {
+    const kept = [...this.#kept];
+    this.#kept.clear();
+    for (const qp of kept) this.ring(qp);
+  }
+}
+
+/** The error of an error frame's value. */
+function parseError(value: IpcValue): VerbsError {
+  const [code, text] = Array.isArray(value) ? value : [];
+  if (typeof code === 'string' && typeof text === 'string' && isErrnoCode(code)) {
+    return new VerbsError(code, text);
+  }
+  return new VerbsError('EPROTO');
+}
+
+/** The first u32 of a record. */
+function u32At(record: Uint8Array): number {
+  return new DataView(record.buffer, record.byteOffset, 4).getUint32(0, true);
+}

@@ -1,0 +1,96 @@
+/**
+ * The agent of a client: copies octets of its registered memory when the daemon cannot reach them
+ * itself. It touches registered memory only, whatever the daemon asks.
+ */
+import type { Handle } from '../contract/commands.ts';
+import { ERRNO } from '../contract/errors.ts';
+import {
+  AGENT_REPLY_BYTES,
+  AGENT_REQUEST_BYTES,
+  AgentOperation,
+  type AgentRequest,
+  emitAgentReply,
+  parseAgentRequest,
+  RecordReader,
+} from '../contract/ipc-records.ts';
+
+/** A registered piece of this process's memory. */
+interface Registration {
+  readonly address: number;
+  readonly buffer: Uint8Array;
+}
+
+/** Registered memory by address, and the daemon's requests on it. */
+export class MemoryAgent {
+  /** Buffers whose address was asked for, until they are registered. */
+  readonly #candidates = new Map<bigint, WeakRef<Uint8Array>>();
+  readonly #registrations = new Map<Handle, Registration>();
+  /** Registered before the reply with the handle is there. */
+  readonly #starting = new Set<Registration>();
+
+  /** Notes a buffer whose address is about to be registered. */
+  note(address: bigint, buffer: Uint8Array): void {
+    this.#candidates.set(address, new WeakRef(buffer));
+  }
+
+  /** A registration of noted memory starts. Returns what to do with its outcome. */
+  begin(address: bigint): (mr: Handle | undefined) => void {
+    const buffer = this.#candidates.get(address)?.deref();
+    this.#candidates.delete(address);
+    if (buffer === undefined) return () => undefined;
+    const registration = { address: Number(address), buffer };
+    this.#starting.add(registration);
+    return (mr) => {
+      this.#starting.delete(registration);
+      if (mr !== undefined) this.#registrations.set(mr, registration);
+    };
+  }
+
+  /** The region is gone; its buffer is no longer held. */
+  remove(mr: Handle): void {
+    this.#registrations.delete(mr);
+  }
+
+  /** A reader for the octets of an agent connection; answers go to `reply`. */
+  reader(reply: (octets: Uint8Array) => void): RecordReader {
+    return new RecordReader(
+      AGENT_REQUEST_BYTES,
+      (head) => {
+        const request = parseAgentRequest(head);
+        return request.operation === AgentOperation.write ? request.length : 0;
+      },
+      (record) => reply(this.#execute(parseAgentRequest(record), record)),
+    );
+  }
+
+  #execute(request: AgentRequest, record: Uint8Array): Uint8Array {
+    const octets = this.#octetsAt(request.address, request.length);
+    const { id, length } = request;
+    if (octets === undefined) {
+      const refused = new Uint8Array(AGENT_REPLY_BYTES);
+      emitAgentReply({ id, errno: ERRNO.EFAULT.number, length: 0 }, refused);
+      return refused;
+    }
+    if (request.operation === AgentOperation.write) {
+      octets.set(record.subarray(AGENT_REQUEST_BYTES));
+      const written = new Uint8Array(AGENT_REPLY_BYTES);
+      emitAgentReply({ id, errno: 0, length: 0 }, written);
+      return written;
+    }
+    const reply = new Uint8Array(AGENT_REPLY_BYTES + length);
+    emitAgentReply({ id, errno: 0, length }, reply);
+    reply.set(octets, AGENT_REPLY_BYTES);
+    return reply;
+  }
+
+  #octetsAt(address: number, length: number): Uint8Array | undefined {
+    for (const set of [this.#registrations.values(), this.#starting.values()]) {
+      for (const { address: start, buffer } of set) {
+        if (address >= start && address + length <= start + buffer.length) {
+          return buffer.subarray(address - start, address - start + length);
+        }
+      }
+    }
+    return undefined;
+  }
+}
