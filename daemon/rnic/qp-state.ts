@@ -1,0 +1,88 @@
+/**
+ * The states of a queue pair and the ways between them, as data.
+ *
+ * The names are the verbs'; the meaning is iWARP's. RESET, INIT and RTR are idle, with or without
+ * a stream being set up. RTS is reached by a connection, never by the consumer's word. SQD closes:
+ * what was posted is sent, then the stream gets its FIN. SQE is the state around a Terminate. ERR
+ * is flushed.
+ */
+import { QPState } from '../../verbs-api/contract/enums.ts';
+
+/** What a legal request does. */
+export type QPAction =
+  /** The state is already there. */
+  | 'none'
+  /** Only the state changes. */
+  | 'set'
+  /** Drops the stream, forgets all work without completions. */
+  | 'reset'
+  /** Sends what is posted, then closes gracefully. */
+  | 'drain'
+  /** Sends a Terminate, flushes, closes. */
+  | 'terminate'
+  /** Drops the stream and flushes. */
+  | 'flush';
+
+/** The consumer's requests: current state, requested state, action. What is missing is EINVAL. */
+export const QP_TRANSITIONS: Readonly<
+  Record<QPState, Readonly<Partial<Record<QPState, QPAction>>>>
+> = {
+  [QPState.RESET]: {
+    [QPState.RESET]: 'reset',
+    [QPState.INIT]: 'set',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.INIT]: {
+    [QPState.RESET]: 'reset',
+    [QPState.INIT]: 'none',
+    [QPState.RTR]: 'set',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.RTR]: {
+    [QPState.RESET]: 'reset',
+    [QPState.RTR]: 'none',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.RTS]: {
+    [QPState.RESET]: 'reset',
+    [QPState.RTS]: 'none',
+    [QPState.SQD]: 'drain',
+    [QPState.SQE]: 'terminate',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.SQD]: {
+    [QPState.RESET]: 'reset',
+    [QPState.SQD]: 'none',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.SQE]: {
+    [QPState.RESET]: 'reset',
+    [QPState.SQE]: 'none',
+    [QPState.ERR]: 'flush',
+  },
+  [QPState.ERR]: {
+    [QPState.RESET]: 'reset',
+    [QPState.ERR]: 'none',
+  },
+};
+
+/** The action for a consumer's request, or undefined when it is not legal. */
+export function qpAction(current: QPState, requested: QPState): QPAction | undefined {
+  return QP_TRANSITIONS[current]?.[requested];
+}
+
+/** True while the QP is idle: a stream may be attached and connected. */
+export function isIdle(state: QPState): boolean {
+  return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
+}
+
+/** True once work no longer executes but is flushed. */
+export function isFlushing(state: QPState): boolean {
+  return state === QPState.SQE || state === QPState.ERR;
+}
+
+/** The name of a state, for texts. */
+export function qpStateName(state: QPState): string {
+  const found = Object.entries(QPState).find(([, value]) => value === state);
+  return found === undefined ? String(state) : found[0];
+}
