@@ -48,6 +48,8 @@ export interface StreamOptions {
   readonly startupTimeoutMicros: Micros;
   /** How long the closing side waits for the peer's FIN before it aborts. */
   readonly closeTimeoutMicros: Micros;
+  /** Speak RFC 7306: atomics and Immediate Data. Default true. */
+  readonly extensionsEnabled?: boolean;
 }
 
 /** Why a stream ended, as data for events, logs and diagnostics. */

@@ -1,0 +1,105 @@
+/**
+ * The outbound half of DDP: headers and MSNs of segments that are cut one at a time
+ * (RFC 5041 §4, §5.2).
+ *
+ * A segment is written in place: `beginTagged` or `beginUntagged` reserves it and writes its
+ * header, the caller writes the payload where it is told, `commit` frames it. A segment that is
+ * begun and not committed leaves no trace.
+ */
+import {
+  TAGGED_HEADER_BYTES,
+  UNTAGGED_HEADER_BYTES,
+  writeTaggedHeader,
+  writeUntaggedHeader,
+} from '../wire/ddp-header.ts';
+import { QUEUE_COUNT } from '../wire/rdmap-header.ts';
+import type { FpduSender } from './fpdu-sender.ts';
+
+/** `#endsMessageOf` when the segment begun ends no untagged message. */
+const NO_QUEUE = -1;
+
+/** Builds the DDP segments of one stream. */
+export class DDPSender {
+  readonly #fpdus: FpduSender;
+  readonly #msn = new Uint32Array(QUEUE_COUNT);
+  #mulpduBytes: number;
+  #endsMessageOf = NO_QUEUE;
+
+  /**
+   * `mulpduBytes`: the longest segment, header included, 128 to 64768. `firstMsn` is 1 on every
+   * stream; tests of the wrap start elsewhere.
+   */
+  // DDP-4.3-06
+  constructor(fpdus: FpduSender, mulpduBytes: number, firstMsn = 1) {
+    this.#fpdus = fpdus;
+    this.#mulpduBytes = mulpduBytes;
+    this.#msn.fill(firstMsn);
+  }
+
+  /** A new MULPDU, for segments cut from now on (DDP-3-02). */
+  set mulpduBytes(bytes: number) {
+    this.#mulpduBytes = bytes;
+  }
+
+  /** Payload that a tagged segment can hold. */
+  get taggedRoomBytes(): number {
+    return this.#mulpduBytes - TAGGED_HEADER_BYTES;
+  }
+
+  /** Payload that an untagged segment can hold. */
+  get untaggedRoomBytes(): number {
+    return this.#mulpduBytes - UNTAGGED_HEADER_BYTES;
+  }
+
+  /** Where payload is written, from `begin…` to `commit`. */
+  get octets(): Uint8Array {
+    return this.#fpdus.octets;
+  }
+
+  /** Begins a tagged segment; returns where its payload goes, or -1 when the output is full. */
+  // DDP-5.2-01 the caller cuts to `taggedRoomBytes`.
+  beginTagged(
+    last: boolean,
+    ulp: number,
+    stag: number,
+    toHi: number,
+    toLo: number,
+    payloadBytes: number,
+  ): number {
+    const fpdus = this.#fpdus;
+    if (!fpdus.begin(TAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = fpdus.ulpduStart;
+    writeTaggedHeader(fpdus.octets, at, last, ulp, stag, toHi, toLo);
+    this.#endsMessageOf = NO_QUEUE;
+    return at + TAGGED_HEADER_BYTES;
+  }
+
+  /** Begins an untagged segment; returns where its payload goes, or -1 when the output is full. */
+  // DDP-4.3-09 every segment of a message carries the MSN of its queue's current message.
+  beginUntagged(
+    last: boolean,
+    ulp: number,
+    ulpWord: number,
+    qn: number,
+    mo: number,
+    payloadBytes: number,
+  ): number {
+    const fpdus = this.#fpdus;
+    if (!fpdus.begin(UNTAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = fpdus.ulpduStart;
+    const msn = this.#msn[qn] ?? 0;
+    writeUntaggedHeader(fpdus.octets, at, last, ulp, ulpWord, qn, msn, mo);
+    this.#endsMessageOf = last ? qn : NO_QUEUE;
+    return at + UNTAGGED_HEADER_BYTES;
+  }
+
+  /** Frames the segment begun. */
+  commit(): void {
+    this.#fpdus.commit();
+    const qn = this.#endsMessageOf;
+    if (qn === NO_QUEUE) return;
+    // DDP-4.3-07 DDP-4.3-08 DDP-4.3-10 per message, per queue, modulo 2^32.
+    this.#msn[qn] = (this.#msn[qn] ?? 0) + 1;
+    this.#endsMessageOf = NO_QUEUE;
+  }
+}

@@ -1,0 +1,486 @@
+/**
+ * The outbound half of RDMAP: which message goes next, and its segments (RFC 5040 §4–5, RFC 7306).
+ *
+ * Two sources share the stream, one message each in turn: the consumer's send queue, and the
+ * Responses owed to the peer. Segments of two messages are never interleaved (DDP-5.3-02), so a
+ * message that has begun is finished first; a Terminate goes before any message that has not
+ * (RFC 5040 §7.1), and nothing follows it.
+ *
+ * A message of the send queue is not held back by an outstanding RDMA Read (RFC 5040 §5.5 rule 15),
+ * but a request beyond ORD holds back what is behind it (RDMAP-5.5-09).
+ */
+
+import { assert } from '../wire/assert.ts';
+import {
+  ATOMIC_REQUEST_BYTES,
+  ATOMIC_RESPONSE_BYTES,
+  type AtomicRequest,
+  IMMEDIATE_BYTES,
+  writeAtomicRequest,
+  writeAtomicResponse,
+  writeImmediate,
+} from '../wire/atomic-header.ts';
+import { ProtocolError } from '../wire/protocol-error.ts';
+import {
+  QueueNumber,
+  RDMAPOpcode,
+  READ_REQUEST_BYTES,
+  type ReadRequest,
+  rdmapControl,
+  writeReadRequest,
+} from '../wire/rdmap-header.ts';
+import { emitTerminate, terminateSizeBytes } from '../wire/terminate.ts';
+import type { DDPSender } from './ddp-sender.ts';
+import type { RtrKind } from './negotiation.ts';
+import { makeOutboundMessage } from './outbound-message.ts';
+import { Fault, OutboundKind, type StreamUser } from './placement.ts';
+import {
+  type InboundRequest,
+  type InboundRequestQueue,
+  type OutboundRequestQueue,
+  RequestKind,
+} from './read-queues.ts';
+import { toAddHi, toAddLo } from './tagged-offset.ts';
+import { faultError, type TerminatePolicy } from './terminate-policy.ts';
+
+/** What one call of `step` came to. */
+export const Step = {
+  /** One segment was framed. */
+  framed: 0,
+  /** There is nothing to send. */
+  idle: 1,
+  /** The output is full; goes on when some of it is flushed. */
+  blocked: 2,
+  /** There is something to send that waits: for its data, or for an outstanding request. */
+  waiting: 3,
+} as const;
+export type Step = (typeof Step)[keyof typeof Step];
+
+const Source = { none: 0, queue: 1, responses: 2 } as const;
+type Source = (typeof Source)[keyof typeof Source];
+
+const WRITE = rdmapControl(RDMAPOpcode.write);
+const READ_REQUEST = rdmapControl(RDMAPOpcode.readRequest);
+const READ_RESPONSE = rdmapControl(RDMAPOpcode.readResponse);
+const TERMINATE = rdmapControl(RDMAPOpcode.terminate);
+const ATOMIC_REQUEST = rdmapControl(RDMAPOpcode.atomicRequest);
+const ATOMIC_RESPONSE = rdmapControl(RDMAPOpcode.atomicResponse);
+
+/** What a sender is made with. */
+export interface RDMAPSenderOptions {
+  readonly user: StreamUser;
+  readonly ddp: DDPSender;
+  readonly irrq: InboundRequestQueue;
+  readonly orrq: OutboundRequestQueue;
+  readonly policy: TerminatePolicy;
+}
+
+/** Frames the messages of one stream, a segment per `step`. */
+export class RDMAPSender {
+  readonly #user: StreamUser;
+  readonly #ddp: DDPSender;
+  readonly #irrq: InboundRequestQueue;
+  readonly #orrq: OutboundRequestQueue;
+  readonly #policy: TerminatePolicy;
+  readonly #message = makeOutboundMessage();
+  readonly #readRequest: ReadRequest = {
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    size: 0,
+    sourceStag: 0,
+    sourceToHi: 0,
+    sourceToLo: 0,
+  };
+  /** The source of the message under way. */
+  #source: Source = Source.none;
+  /** The source to be asked first when no message is under way. */
+  #turn: Source = Source.queue;
+  /** `#message` is the send queue's current message, begun or not. */
+  #messageTaken = false;
+  /** Payload octets of the message under way that are framed. */
+  #offset = 0;
+  /** The source waits for data, or for room in the ORRQ, until the next pump. */
+  #queueWaits = false;
+  #responsesWait = false;
+  #atomicIdentifier = 0;
+  #terminated = false;
+  #stopped = false;
+
+  constructor(options: RDMAPSenderOptions) {
+    this.#user = options.user;
+    this.#ddp = options.ddp;
+    this.#irrq = options.irrq;
+    this.#orrq = options.orrq;
+    this.#policy = options.policy;
+  }
+
+  // Getters
+
+  /** A Terminate has been framed. */
+  get terminated(): boolean {
+    return this.#terminated;
+  }
+
+  // Commands
+
+  /** A new pump: sources that waited may be asked again. */
+  resume(): void {
+    this.#queueWaits = false;
+    this.#responsesWait = false;
+  }
+
+  /** Nothing is sent any more, not even the rest of a message. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** Frames the RTR indication, before everything else. The output is empty, so there is room. */
+  // EMPA-9.2-10 EMPA-9.2-11
+  sendRtr(kind: RtrKind): void {
+    const ddp = this.#ddp;
+    if (kind === 'read') {
+      const request = this.#orrq.spare();
+      assert(request !== undefined, 'a Read as RTR is chosen only with an ORD of at least 1');
+      request.kind = RequestKind.read;
+      request.internal = true;
+      request.lengthBytes = request.receivedBytes = 0;
+      this.#orrq.push();
+      const at = ddp.beginUntagged(
+        true,
+        READ_REQUEST,
+        0,
+        QueueNumber.readRequest,
+        0,
+        READ_REQUEST_BYTES,
+      );
+      assert(at >= 0, 'the output is empty');
+      writeReadRequest(this.#readRequest, ddp.octets, at);
+    } else {
+      const at =
+        kind === 'write'
+          ? ddp.beginTagged(true, WRITE, 0, 0, 0, 0)
+          : ddp.beginUntagged(true, rdmapControl(RDMAPOpcode.send), 0, QueueNumber.send, 0, 0);
+      assert(at >= 0, 'the output is empty');
+    }
+    ddp.commit();
+  }
+
+  /** Frames the next segment, if there is one and the output takes it. */
+  step(): Step {
+    if (this.#stopped) return Step.idle;
+    if (this.#source === Source.none) {
+      // RDMAP-7.1-03 a Terminate is the next message; a begun one is finished before it.
+      if (this.#policy.pending) return this.#frameTerminate();
+      // RDMAP-5.4-06 a fault that forbids a Terminate ends sending all the same.
+      if (this.#policy.error !== undefined) return Step.idle;
+      if (!this.#choose()) {
+        return this.#queueWaits || this.#responsesWait ? Step.waiting : Step.idle;
+      }
+    }
+    return this.#source === Source.queue ? this.#frameMessage() : this.#frameResponse();
+  }
+
+  // DDP-5.3-01 each source in its own order; the two take turns message by message.
+  #choose(): boolean {
+    if (this.#turn === Source.responses) return this.#chooseResponse() || this.#chooseMessage();
+    return this.#chooseMessage() || this.#chooseResponse();
+  }
+
+  #chooseMessage(): boolean {
+    if (this.#queueWaits) return false;
+    if (!this.#messageTaken) {
+      if (!this.#user.nextMessage(this.#message)) return false;
+      this.#messageTaken = true;
+    }
+    const { kind } = this.#message;
+    // RDMAP-6.1-03 RDMAP-5.5-09 a request beyond ORD waits, and all behind it with it.
+    if ((kind === OutboundKind.readRequest || kind === OutboundKind.atomic) && this.#orrq.full) {
+      this.#queueWaits = true;
+      return false;
+    }
+    this.#source = Source.queue;
+    this.#turn = Source.responses;
+    this.#offset = 0;
+    return true;
+  }
+
+  #chooseResponse(): boolean {
+    if (this.#responsesWait || this.#irrq.head === undefined) return false;
+    this.#source = Source.responses;
+    this.#turn = Source.queue;
+    this.#offset = 0;
+    return true;
+  }
+
+  // The send queue
+
+  #frameMessage(): Step {
+    const message = this.#message;
+    switch (message.kind) {
+      case OutboundKind.send:
+        // RDMAP-4.1-09 the other 32 bits of RsvdULP are zero on a plain Send.
+        return this.#frameSend(message.solicited ? RDMAPOpcode.sendSolicited : RDMAPOpcode.send, 0);
+      case OutboundKind.sendWithInvalidate:
+        // RDMAP-4.1-08
+        return this.#frameSend(
+          message.solicited ? RDMAPOpcode.sendSolicitedInvalidate : RDMAPOpcode.sendInvalidate,
+          message.invalidateStag,
+        );
+      case OutboundKind.write:
+        return this.#frameWrite();
+      case OutboundKind.readRequest:
+        return this.#frameReadRequest();
+      case OutboundKind.immediate:
+        return this.#frameImmediate();
+      case OutboundKind.atomic:
+        return this.#frameAtomicRequest();
+      default:
+        assert(false, `an outbound message has a kind, not ${message.kind}`);
+    }
+  }
+
+  // DDP-5.2-05 DDP-4.3-11 MO is the offset of the segment's first payload octet.
+  #frameSend(opcode: RDMAPOpcode, ulpWord: number): Step {
+    const ddp = this.#ddp;
+    const offset = this.#offset;
+    const left = this.#message.lengthBytes - offset;
+    // MPA-3-04 as large as possible. DDP-5.2-10 a message without payload is one segment.
+    const size = Math.min(left, ddp.untaggedRoomBytes);
+    const last = size === left;
+    const at = ddp.beginUntagged(
+      last,
+      rdmapControl(opcode),
+      ulpWord,
+      QueueNumber.send,
+      offset,
+      size,
+    );
+    if (at < 0) return Step.blocked;
+    return this.#gather(size, at, last);
+  }
+
+  // DDP-5.2-08 TO is the initial TO plus the offset. DDP-4.2-04 the STag is that of the message.
+  #frameWrite(): Step {
+    const ddp = this.#ddp;
+    const { remoteStag, remoteToHi, remoteToLo, lengthBytes } = this.#message;
+    const offset = this.#offset;
+    const left = lengthBytes - offset;
+    const size = Math.min(left, ddp.taggedRoomBytes);
+    const last = size === left;
+    const toHi = toAddHi(remoteToHi, remoteToLo, offset);
+    const at = ddp.beginTagged(last, WRITE, remoteStag, toHi, toAddLo(remoteToLo, offset), size);
+    if (at < 0) return Step.blocked;
+    return this.#gather(size, at, last);
+  }
+
+  /** Copies payload of the current message into the segment begun, and frames it. */
+  #gather(size: number, at: number, last: boolean): Step {
+    const user = this.#user;
+    const offset = this.#offset;
+    if (size > 0) {
+      if (!user.prepareGather(offset, size)) {
+        this.#queueWaits = true;
+        // The message has not begun on the wire yet, so that Responses may go first.
+        if (offset === 0) this.#source = Source.none;
+        return Step.waiting;
+      }
+      const fault = user.gather(offset, size, this.#ddp.octets, at);
+      if (fault !== Fault.none) return this.#failGather(fault);
+    }
+    this.#ddp.commit();
+    this.#offset = offset + size;
+    if (last) this.#endMessage();
+    return Step.framed;
+  }
+
+  // RDMAP-7.1-02 an error of our own making: the Terminate goes in place of the message.
+  #failGather(fault: Exclude<Fault, 0>): Step {
+    const { text } = faultError(fault, 'tagged');
+    this.#policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
+    this.#source = Source.none;
+    return this.step();
+  }
+
+  // DDP-5.4-01 complete here once framed; delivery is told by nobody.
+  #endMessage(): void {
+    this.#source = Source.none;
+    this.#messageTaken = false;
+    this.#user.messageSent();
+  }
+
+  #frameReadRequest(): Step {
+    const ddp = this.#ddp;
+    const message = this.#message;
+    const qn = QueueNumber.readRequest;
+    // RDMAP-4.8-12 always one segment: no MULPDU is below 128.
+    const at = ddp.beginUntagged(true, READ_REQUEST, 0, qn, 0, READ_REQUEST_BYTES);
+    if (at < 0) return Step.blocked;
+    const read = this.#readRequest;
+    read.sinkStag = message.sinkStag;
+    read.sinkToHi = message.sinkToHi;
+    read.sinkToLo = message.sinkToLo;
+    read.size = message.lengthBytes;
+    read.sourceStag = message.remoteStag;
+    read.sourceToHi = message.remoteToHi;
+    read.sourceToLo = message.remoteToLo;
+    writeReadRequest(read, ddp.octets, at);
+    this.#pushOutbound(RequestKind.read, 0);
+    ddp.commit();
+    this.#endMessage();
+    return Step.framed;
+  }
+
+  // RDMAPX-6.3-04 RDMAPX-4.1-03
+  #frameImmediate(): Step {
+    const ddp = this.#ddp;
+    const { solicited, immediateHi, immediateLo } = this.#message;
+    const opcode = solicited ? RDMAPOpcode.immediateSolicited : RDMAPOpcode.immediate;
+    const qn = QueueNumber.send;
+    const at = ddp.beginUntagged(true, rdmapControl(opcode), 0, qn, 0, IMMEDIATE_BYTES);
+    if (at < 0) return Step.blocked;
+    writeImmediate(ddp.octets, at, immediateHi, immediateLo);
+    ddp.commit();
+    this.#endMessage();
+    return Step.framed;
+  }
+
+  #frameAtomicRequest(): Step {
+    const ddp = this.#ddp;
+    const qn = QueueNumber.readRequest;
+    const at = ddp.beginUntagged(true, ATOMIC_REQUEST, 0, qn, 0, ATOMIC_REQUEST_BYTES);
+    if (at < 0) return Step.blocked;
+    const message = this.#message;
+    const request: AtomicRequest = {
+      operation: message.atomicOperation,
+      identifier: this.#atomicIdentifier,
+      stag: message.remoteStag,
+      toHi: message.remoteToHi,
+      toLo: message.remoteToLo,
+      operandHi: message.atomicOperandHi,
+      operandLo: message.atomicOperandLo,
+      operandMaskHi: message.atomicOperandMaskHi,
+      operandMaskLo: message.atomicOperandMaskLo,
+      compareHi: message.atomicCompareHi,
+      compareLo: message.atomicCompareLo,
+      compareMaskHi: message.atomicCompareMaskHi,
+      compareMaskLo: message.atomicCompareMaskLo,
+    };
+    writeAtomicRequest(request, ddp.octets, at);
+    this.#pushOutbound(RequestKind.atomic, this.#atomicIdentifier);
+    this.#atomicIdentifier = (this.#atomicIdentifier + 1) >>> 0;
+    ddp.commit();
+    this.#endMessage();
+    return Step.framed;
+  }
+
+  #pushOutbound(kind: RequestKind, identifier: number): void {
+    const request = this.#orrq.spare();
+    assert(request !== undefined, 'a request is framed only when ORD allows it');
+    const message = this.#message;
+    request.kind = kind;
+    request.internal = false;
+    request.sinkStag = message.sinkStag;
+    request.sinkToHi = message.sinkToHi;
+    request.sinkToLo = message.sinkToLo;
+    request.lengthBytes = message.lengthBytes;
+    request.receivedBytes = 0;
+    request.identifier = identifier;
+    this.#orrq.push();
+  }
+
+  // Responses
+
+  #frameResponse(): Step {
+    const request = this.#irrq.head;
+    assert(request !== undefined, 'a Response under way has its request');
+    return request.kind === RequestKind.read
+      ? this.#frameReadResponse(request)
+      : this.#frameAtomicResponse(request);
+  }
+
+  // RDMAP-5.2.2-01 RDMAP-4.4-02 sink STag and TO are copied without being looked at.
+  #frameReadResponse(request: InboundRequest): Step {
+    const ddp = this.#ddp;
+    const { read, sentBytes } = request;
+    const left = read.size - sentBytes;
+    const size = Math.min(left, ddp.taggedRoomBytes);
+    const last = size === left;
+    const toHi = toAddHi(read.sinkToHi, read.sinkToLo, sentBytes);
+    const toLo = toAddLo(read.sinkToLo, sentBytes);
+    const at = ddp.beginTagged(last, READ_RESPONSE, read.sinkStag, toHi, toLo, size);
+    if (at < 0) return Step.blocked;
+    if (size > 0) {
+      const sourceHi = toAddHi(read.sourceToHi, read.sourceToLo, sentBytes);
+      const sourceLo = toAddLo(read.sourceToLo, sentBytes);
+      if (!this.#user.prepareReadSource(read.sourceStag, sourceHi, sourceLo, size)) {
+        return this.#waitForSource(sentBytes === 0);
+      }
+      const fault = this.#user.gatherReadSource(
+        read.sourceStag,
+        sourceHi,
+        sourceLo,
+        size,
+        ddp.octets,
+        at,
+      );
+      if (fault !== Fault.none) return this.#failRequest(faultError(fault, 'remote'), request);
+    }
+    ddp.commit();
+    request.sentBytes = sentBytes + size;
+    // RDMAP-5.2.2-03 the slot is free before the last segment can reach the peer.
+    if (last) this.#endResponse();
+    return Step.framed;
+  }
+
+  #waitForSource(notBegun: boolean): Step {
+    this.#responsesWait = true;
+    if (notBegun) this.#source = Source.none;
+    return Step.waiting;
+  }
+
+  // RDMAPX-5.2.2-07 RDMAPX-5.4-04 performed and answered in the order of the requests.
+  #frameAtomicResponse(request: InboundRequest): Step {
+    const ddp = this.#ddp;
+    const { atomic } = request;
+    const qn = QueueNumber.atomicResponse;
+    const at = ddp.beginUntagged(true, ATOMIC_RESPONSE, 0, qn, 0, ATOMIC_RESPONSE_BYTES);
+    if (at < 0) return Step.blocked;
+    const fault = this.#user.executeAtomic(atomic);
+    // RDMAPX-8.2-02 RDMAPX-8.2-03
+    if (fault !== Fault.none) return this.#failRequest(faultError(fault, 'remote'), request);
+    writeAtomicResponse(ddp.octets, at, atomic.identifier, atomic.originalHi, atomic.originalLo);
+    ddp.commit();
+    this.#endResponse();
+    return Step.framed;
+  }
+
+  #endResponse(): void {
+    this.#irrq.shift();
+    this.#source = Source.none;
+  }
+
+  // RDMAP-4.8-11 a Response may be broken off by its own failure.
+  #failRequest(error: ProtocolError, request: InboundRequest): Step {
+    this.#policy.latchRequest(error, request);
+    this.#source = Source.none;
+    return this.step();
+  }
+
+  // RDMAP-5.4-01 RDMAP-4.8-01
+  #frameTerminate(): Step {
+    const ddp = this.#ddp;
+    // The header is taken from the policy only when there is room for it.
+    const header = this.#policy.peek();
+    assert(header !== undefined, 'a Terminate is pending');
+    const size = terminateSizeBytes(header);
+    const at = ddp.beginUntagged(true, TERMINATE, 0, QueueNumber.terminate, 0, size);
+    if (at < 0) return Step.blocked;
+    emitTerminate(header, ddp.octets, at);
+    ddp.commit();
+    this.#policy.sent();
+    this.#terminated = true;
+    this.#stopped = true;
+    return Step.framed;
+  }
+}
