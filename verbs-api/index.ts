@@ -14,6 +14,7 @@ export {
   type ListenOptions,
   listen,
 } from './connect.ts';
+export { type ConnectDaemonOptions, connectDaemon } from './connect-daemon.ts';
 export type {
   DeviceAttributes,
   DeviceBackend,

@@ -1,0 +1,311 @@
+import { describe, expect, it } from 'vitest';
+import { DeviceProvider } from '../../../verbs-api/client/device-provider.ts';
+import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
+import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
+import { FakeLink } from './fake-link.ts';
+
+const SEND: SendWR = { opcode: WROpcode.send, flags: SendFlag.signaled };
+
+async function setUp() {
+  const link = new FakeLink();
+  const provider = new DeviceProvider(link);
+  const context = await provider.open();
+  const pd = await context.allocPD();
+  const cq = await context.createCQ({ cqe: 8 });
+  const cqRing = link.rings.get('ring 0') ?? new Uint8Array(0);
+  const qp = await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
+  return { link, provider, context, pd, cq, cqRing, qp };
+}
+
+/** Lets everything run that is due. */
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+const code = (value: string) => expect.objectContaining({ name: 'VerbsError', code: value });
+
+describe('DeviceProvider: lifetime', () => {
+  it('closes what a context made, dependants first, then the device', async () => {
+    const { link, context, pd } = await setUp();
+    await pd.allocMR(64, 1);
+    await pd.allocMW(2);
+    await pd.createSRQ({ maxWr: 4 });
+    link.asked.length = 0;
+    await context.close();
+    expect(link.asked).toEqual([
+      'destroyQP',
+      'destroySRQ',
+      'destroyCQ',
+      'deallocMW',
+      'deregMR',
+      'freeBuffer',
+      'deallocPD',
+      'destroyCompChannel',
+      'closeDevice',
+    ]);
+  });
+
+  it('closes an object once, however often it is asked to', async () => {
+    const { link, qp } = await setUp();
+    await Promise.all([qp.close(), qp.close()]);
+    await qp[Symbol.asyncDispose]();
+    expect(link.asked.filter((name) => name === 'destroyQP')).toHaveLength(1);
+  });
+
+  it('keeps an object that the device refuses to destroy', async () => {
+    const { link, cq } = await setUp();
+    link.refusals.set('destroyCQ', new VerbsError('EBUSY'));
+    await expect(cq.close()).rejects.toEqual(code('EBUSY'));
+    cq.requestNotify();
+    link.refusals.clear();
+    await cq.close();
+    expect(() => cq.requestNotify()).toThrow(code('EINVAL'));
+  });
+
+  it('refuses calls on closed objects with EINVAL', async () => {
+    const { qp, pd, context, provider } = await setUp();
+    await qp.close();
+    expect(() => qp.postSend(SEND)).toThrow(code('EINVAL'));
+    expect(() => qp.postRecv({ sgList: [] })).toThrow(code('EINVAL'));
+    await expect(qp.query()).rejects.toEqual(code('EINVAL'));
+    await provider.close();
+    await expect(pd.allocMR(1, 1)).rejects.toEqual(code('EINVAL'));
+    await expect(context.queryDevice()).rejects.toEqual(code('EINVAL'));
+    await expect(provider.devices()).rejects.toEqual(code('EINVAL'));
+  });
+
+  it('gives a shared buffer back with the last region in it', async () => {
+    const { link, pd } = await setUp();
+    const whole = await pd.allocMR(64, 1);
+    const part = await pd.regMR(whole.buffer.subarray(16, 32), 1);
+    await whole.close();
+    expect(link.asked).not.toContain('freeBuffer');
+    await part.close();
+    expect(link.asked).toContain('freeBuffer');
+  });
+
+  it('takes queues of another provider for invalid arguments', async () => {
+    const here = await setUp();
+    const there = await setUp();
+    await expect(
+      here.pd.createQP({ sendCQ: there.cq, recvCQ: here.cq, maxSendWr: 1, maxRecvWr: 1 }),
+    ).rejects.toEqual(code('EINVAL'));
+  });
+});
+
+describe('DeviceProvider: memory regions', () => {
+  it('counts SGEs from the address of the region, inside its bounds', async () => {
+    const { pd } = await setUp();
+    const mr = await pd.regMR(new Uint8Array(100), 1);
+    expect(mr.sge()).toEqual({ addr: 0x1000, length: 100, lkey: mr.lkey });
+    expect(mr.sge(10)).toEqual({ addr: 0x100a, length: 90, lkey: mr.lkey });
+    expect(mr.sge(100, 0)).toEqual({ addr: 0x1064, length: 0, lkey: mr.lkey });
+    expect(() => mr.sge(0, 101)).toThrow(RangeError);
+    expect(() => mr.sge(-1, 1)).toThrow(RangeError);
+    expect(() => mr.sge(0, -1)).toThrow(RangeError);
+    expect(() => mr.sge(0.5)).toThrow(RangeError);
+  });
+});
+
+describe('DeviceProvider: posting', () => {
+  it('posts what precedes a refused request, rings, and tells the index', async () => {
+    const { link, qp } = await setUp();
+    const list = [SEND, SEND, { ...SEND, flags: 64 }, SEND];
+    expect(() => qp.postSend(list)).toThrow(
+      expect.objectContaining({ code: 'EINVAL', badIndex: 2 }),
+    );
+    expect(link.doorbells).toEqual([qp.handle]);
+    expect(() => qp.postSend([SEND, SEND, SEND])).toThrow(
+      expect.objectContaining({ code: 'ENOMEM', badIndex: 2 }),
+    );
+  });
+
+  it('tells a flushing queue pair of new receives, which the device otherwise finds itself', async () => {
+    const { link, qp, cq, cqRing } = await setUp();
+    qp.postRecv({ sgList: [] });
+    expect(link.doorbells).toEqual([]);
+    link.complete(cqRing, 0, 1, 4);
+    cq.poll();
+    qp.postRecv({ sgList: [] });
+    expect(link.doorbells).toEqual([qp.handle]);
+  });
+});
+
+describe('DeviceProvider: completion queues', () => {
+  it('wakes a wait by the event of the armed queue', async () => {
+    const { link, cq, cqRing } = await setUp();
+    const waiting = cq.wait();
+    await settle();
+    expect(new DataView(cqRing.buffer).getUint32(8 * 32, true)).toBe(3);
+    link.complete(cqRing, 0, 5);
+    link.fire(cq.handle);
+    expect(await waiting).toMatchObject([{ wrId: 5n }]);
+  });
+
+  it('waits on when the event was spurious, and stops when it is cancelled', async () => {
+    const { link, cq, cqRing } = await setUp();
+    const cancel = new AbortController();
+    const waiting = cq.wait({ signal: cancel.signal });
+    link.fire(cq.handle);
+    await settle();
+    cancel.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
+    await expect(cq.wait({ signal: cancel.signal })).rejects.toThrow('enough');
+    link.complete(cqRing, 0, 6);
+    expect(await cq.wait()).toHaveLength(1);
+  });
+
+  it('reports to its channel only what the consumer armed', async () => {
+    const { link, context } = await setUp();
+    const channel = await context.createCompChannel();
+    const cq = await context.createCQ({ cqe: 4, channel });
+    const ring = [...link.rings.values()].at(-1) ?? new Uint8Array(0);
+    const waiting = cq.wait();
+    link.complete(ring, 0, 1);
+    link.fire(cq.handle);
+    await waiting;
+    const next = channel.nextEvent();
+    let told = false;
+    void next.then(() => {
+      told = true;
+    });
+    await settle();
+    expect(told).toBe(false);
+    cq.requestNotify();
+    link.fire(cq.handle);
+    expect(await next).toBe(cq);
+    await expect(channel.close()).rejects.toEqual(code('EBUSY'));
+    await cq.close();
+    await channel.close();
+  });
+
+  it('iterates until the queue closes, and keeps what a left loop did not see', async () => {
+    const { link, cq, qp, cqRing } = await setUp();
+    for (let index = 0; index < 4; index += 1) link.complete(cqRing, index, index);
+    for await (const wc of cq) if (wc.wrId === 1n) break;
+    expect(cq.poll(1)).toMatchObject([{ wrId: 2n }]);
+    const seen: bigint[] = [];
+    const loop = (async () => {
+      for await (const wc of cq) seen.push(wc.wrId);
+    })();
+    await settle();
+    await qp.close();
+    await cq.close();
+    await loop;
+    expect(seen).toEqual([3n]);
+  });
+});
+
+describe('DeviceProvider: connection ids', () => {
+  async function connecting() {
+    const parts = await setUp();
+    const { link, provider, pd, cq } = parts;
+    const id = await provider.createId();
+    const handle = link.lastHandle;
+    await id.resolveAddr({ address: '127.0.0.1', port: 1 });
+    const qp = await id.createQP(pd, { sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 });
+    return { ...parts, id, handle, qp };
+  }
+
+  it('resolves connect with the established event, which also comes as an event', async () => {
+    const { link, id, handle, qp } = await connecting();
+    const outcome = id.connect();
+    link.tell(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
+    const event = await outcome;
+    expect(event.privateData).toEqual(Uint8Array.of(1));
+    expect(await id.nextEvent()).toBe(event);
+    expect(id.qp).toBe(qp);
+  });
+
+  it('rejects connect with the event of a rejection and the errno of a failure', async () => {
+    const { link, id, handle } = await connecting();
+    const rejected = id.connect();
+    link.tell(CMEventType.rejected, handle, { privateData: Uint8Array.of(7), error: 'ECONNRESET' });
+    const error = await rejected.catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(ConnectionRejectedError);
+    expect(error).toMatchObject({ code: 'ECONNREFUSED', event: { privateData: Uint8Array.of(7) } });
+    const unreachable = id.connect();
+    link.tell(CMEventType.unreachable, handle, { error: 'ETIMEDOUT' });
+    await expect(unreachable).rejects.toEqual(code('ETIMEDOUT'));
+    link.refusals.set('cmConnect', new VerbsError('EINVAL'));
+    await expect(id.connect()).rejects.toEqual(code('EINVAL'));
+  });
+
+  it('hangs up before it destroys, and waits until the connection has ended', async () => {
+    const { link, id, handle } = await connecting();
+    const outcome = id.connect();
+    link.tell(CMEventType.established, handle);
+    await outcome;
+    link.asked.length = 0;
+    const closing = id.close();
+    await settle();
+    expect(link.asked).toEqual(['cmDisconnect']);
+    link.tell(CMEventType.disconnected, handle);
+    await closing;
+    expect(link.asked).toEqual(['cmDisconnect', 'destroyQP', 'cmDestroyId']);
+  });
+
+  it('destroys the ids of requests that nobody took when the listener closes', async () => {
+    const { link, provider } = await setUp();
+    const id = await provider.createId();
+    const listenId = link.lastHandle;
+    await id.listen();
+    link.tell(CMEventType.connectRequest, 500, { listenId });
+    link.tell(CMEventType.connectRequest, 501, { listenId });
+    const event = await id.nextEvent();
+    expect(event.listenId).toBe(id);
+    link.asked.length = 0;
+    await id.close();
+    link.tell(CMEventType.connectRequest, 502, { listenId });
+    await settle();
+    expect(link.asked).toEqual(['cmDestroyId', 'cmDestroyId', 'cmDestroyId']);
+    await event.id.reject();
+    expect(link.asked.at(-1)).toBe('cmReject');
+  });
+
+  it('needs a queue pair of its own device and provider', async () => {
+    const { provider, pd, cq } = await setUp();
+    const id = await provider.createId();
+    const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 };
+    await expect(id.createQP(pd, init)).rejects.toEqual(code('EINVAL'));
+    await expect(id.connect()).rejects.toEqual(code('EINVAL'));
+    const { qp } = await setUp();
+    await expect(id.connect({ qp })).rejects.toEqual(code('EINVAL'));
+  });
+});
+
+describe('DeviceProvider: lost device', () => {
+  it('fails what waits with EIO, still polls what is there, and closes without complaint', async () => {
+    const { link, provider, context, cq, cqRing, qp } = await setUp();
+    const channel = await context.createCompChannel();
+    const id = await provider.createId();
+    const waiting = cq.wait();
+    const next = channel.nextEvent();
+    const event = id.nextEvent();
+    const async = context.asyncEvents()[Symbol.asyncIterator]().next();
+    link.lose();
+    for (const pending of [waiting, next, event, async]) {
+      await expect(pending).rejects.toEqual(code('EIO'));
+    }
+    link.complete(cqRing, 0, 9);
+    expect(cq.poll()).toMatchObject([{ wrId: 9n }]);
+    expect(() => qp.postSend(SEND)).toThrow(code('EIO'));
+    await expect(cq.wait()).rejects.toEqual(code('EIO'));
+    await expect(id.nextEvent()).rejects.toEqual(code('EIO'));
+    await expect(provider.devices()).rejects.toEqual(code('EIO'));
+    await provider.close();
+  });
+
+  it('leaves no rejection unhandled when nobody looks', async () => {
+    const { link, provider, cq } = await setUp();
+    const unhandled: unknown[] = [];
+    const note = (reason: unknown) => unhandled.push(reason);
+    process.on('unhandledRejection', note);
+    const id = await provider.createId();
+    const forgotten = [cq.wait(), id.nextEvent()];
+    link.lose();
+    await settle();
+    process.off('unhandledRejection', note);
+    expect(unhandled).toEqual([]);
+    await Promise.allSettled(forgotten);
+  });
+});
