@@ -33,11 +33,12 @@ export function missingPackages(need: Need): string[] {
     .slice(need.length + 1)
     .trim()
     .split(/\s+/);
-  const { stdout } = spawnSync(
-    'dpkg-query',
-    ['--show', '--showformat', '${Package} ${db:Status-Status}\n', ...wanted],
-    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
-  );
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: the format is dpkg-query's own.
+  const format = '${Package} ${db:Status-Status}\n';
+  const { stdout } = spawnSync('dpkg-query', ['--show', '--showformat', format, ...wanted], {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
   const installed = new Set((stdout ?? '').split('\n'));
   return wanted.filter((name) => !installed.has(`${name} installed`));
 }

@@ -1,0 +1,342 @@
+/**
+ * Feeds one direction of a recorded connection through our receiving half, as the side that it was
+ * sent to: MPA startup, FPDUs, DDP, RDMAP. What comes out is told in the words of the expectations.
+ */
+import { createHash } from 'node:crypto';
+import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
+import { DDPReceiver } from '../../../daemon/engine/ddp-receiver.ts';
+import { FpduReceiver, type UlpduSink } from '../../../daemon/engine/fpdu-receiver.ts';
+import { Fault, type StreamUser } from '../../../daemon/engine/placement.ts';
+import { RDMAPReceiver } from '../../../daemon/engine/rdmap-receiver.ts';
+import {
+  InboundRequestQueue,
+  OutboundRequestQueue,
+  RequestKind,
+} from '../../../daemon/engine/read-queues.ts';
+import { type Agreement, Startup } from '../../../daemon/engine/startup.ts';
+import { NEVER, type StreamOptions } from '../../../daemon/engine/stream-api.ts';
+import { crc32c } from '../../../daemon/wire/crc32c.ts';
+import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/wire/ddp-header.ts';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/wire/fpdu.ts';
+import { readUint32LE } from '../../../daemon/wire/octets.ts';
+import type { ProtocolError } from '../../../daemon/wire/protocol-error.ts';
+import {
+  QUEUE_COUNT,
+  RDMAPControl,
+  RDMAPOpcode,
+  type ReadRequest,
+  readReadRequest,
+} from '../../../daemon/wire/rdmap-header.ts';
+import { parseStartupFrame, startupFrameBytesNeeded } from '../../../daemon/wire/startup-frame.ts';
+import { parseTerminate } from '../../../daemon/wire/terminate.ts';
+import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
+
+/** Words of the expectations for opcodes 0 to 7, which is all that siw knows. */
+const OPCODE_WORDS = [
+  'Write',
+  'ReadRequest',
+  'ReadResponse',
+  'Send',
+  'SendInvalidate',
+  'SendSolicited',
+  'SendSolicitedInvalidate',
+  'Terminate',
+];
+
+/** What a replay has seen. */
+export interface Replayed {
+  /** A line for each FPDU that the receiver found valid. */
+  readonly fpdus: string[];
+  /** Header and ULPDU length of each, for the checks on what a Terminate copies. */
+  readonly segments: { readonly header: string; readonly ulpduLength: number }[];
+  /** What ended the input, if something did. */
+  readonly error: ProtocolError | undefined;
+  /** Our names of the peculiarities met. */
+  readonly quirks: ReadonlySet<string>;
+  /** The peer's Terminate, if one came. */
+  readonly terminate: RDMAPReceiver['terminate'];
+  /** True when the octets ended within an FPDU. */
+  readonly midFpdu: boolean;
+  /** Octets that our startup machine sent: for an initiator, its Request. */
+  readonly sent: Uint8Array;
+}
+
+function hex(value: number, digits = 8): string {
+  return value.toString(16).padStart(digits, '0');
+}
+
+function hexOctets(octets: Uint8Array): string {
+  return Buffer.from(octets).toString('hex');
+}
+
+/** Fields of the startup frame that `octets` begin with, and where it ends. */
+export function readStartup(
+  octets: Uint8Array,
+  kind: 'request' | 'reply',
+): { startup: ExpectedStartup; end: number } {
+  const end = startupFrameBytesNeeded(octets, octets.length, kind);
+  if (typeof end === 'string') throw new Error(`startup frame: ${end}`);
+  const frame = parseStartupFrame(octets.subarray(0, end), kind);
+  if (typeof frame === 'string') throw new Error(`startup frame: ${frame}`);
+  const { enhanced } = frame;
+  const startup = {
+    revision: frame.revision === 1 ? (1 as const) : (2 as const),
+    markers: frame.markers,
+    crc: frame.crc,
+    rejected: frame.rejected,
+    enhanced: enhanced !== undefined,
+    ...(enhanced && {
+      peerToPeer: enhanced.peerToPeer,
+      rtrSend: enhanced.rtr.send,
+      rtrWrite: enhanced.rtr.write,
+      rtrRead: enhanced.rtr.read,
+      ird: enhanced.ird,
+      ord: enhanced.ord,
+    }),
+    privateData: hexOctets(frame.privateData),
+  };
+  return { startup, end };
+}
+
+function describeSegment(octets: Uint8Array, start: number, length: number): string {
+  const header = readDDPHeader(octets, start, length);
+  if (header === undefined) return `a segment of ${length} octets`;
+  const opcode = header.ulp & RDMAPControl.opcode;
+  const words = [OPCODE_WORDS[opcode] ?? `opcode ${opcode}`, header.last ? 'last' : 'more'];
+  const payload = octets.subarray(start + ddpHeaderBytes(octets[start] ?? 0), start + length);
+  if (header.tagged) {
+    words.push(`stag=${hex(header.stag)}`, `to=${hex(header.toHi)}${hex(header.toLo)}`);
+  } else {
+    words.push(`qn=${header.qn}`, `msn=${header.msn}`, `mo=${header.mo}`);
+  }
+  if (!header.tagged && opcode === RDMAPOpcode.readRequest) {
+    words.push(...describeReadRequest(payload));
+  } else if (!header.tagged && opcode === RDMAPOpcode.terminate) {
+    words.push(...describeTerminate(payload));
+  } else {
+    const invalidates =
+      opcode === RDMAPOpcode.sendInvalidate || opcode === RDMAPOpcode.sendSolicitedInvalidate;
+    if (!header.tagged && invalidates) words.push(`invalidate=${hex(header.ulpWord)}`);
+    words.push(`length=${payload.length}`);
+    const digest = createHash('sha256').update(payload).digest('hex');
+    if (payload.length > 0) words.push(`sha256=${digest.slice(0, 12)}`);
+  }
+  return words.join(' ');
+}
+
+function describeReadRequest(payload: Uint8Array): string[] {
+  const read: ReadRequest = {
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    size: 0,
+    sourceStag: 0,
+    sourceToHi: 0,
+    sourceToLo: 0,
+  };
+  readReadRequest(payload, 0, read);
+  return [
+    `sink=${hex(read.sinkStag)}:${hex(read.sinkToHi)}${hex(read.sinkToLo)}`,
+    `size=${read.size}`,
+    `source=${hex(read.sourceStag)}:${hex(read.sourceToHi)}${hex(read.sourceToLo)}`,
+  ];
+}
+
+function describeTerminate(payload: Uint8Array): string[] {
+  const terminate = parseTerminate(payload, 0, payload.length);
+  if (terminate === undefined) return ['unreadable'];
+  const { layer, etype, code, segmentLength, ddpHeader, rdmaHeader } = terminate;
+  const words = [`layer=${layer}`, `etype=${etype}`, `code=${code}`];
+  if (segmentLength !== undefined) words.push(`segment=${segmentLength}`);
+  if (ddpHeader !== undefined) words.push(`ddp=${hexOctets(ddpHeader)}`);
+  if (rdmaHeader !== undefined) words.push(`rdma=${hexOctets(rdmaHeader)}`);
+  words.push(`octets=${hexOctets(payload.subarray(0, 4))}`);
+  return words;
+}
+
+/** PAD and CRC field of the FPDU around a ULPDU: the receiver hands it out where they follow. */
+function describeTrailer(octets: Uint8Array, start: number, length: number): string {
+  const fpduStart = start - ULPDU_LENGTH_BYTES;
+  const crcAt = fpduStart + fpduSizeBytes(length) - 4;
+  const pad = octets.subarray(crcAt - padBytes(length), crcAt);
+  const field = readUint32LE(octets, crcAt);
+  const right = field === crc32c(octets.subarray(fpduStart, crcAt));
+  const kind = right ? 'right' : field === 0 ? 'zero' : 'wrong';
+  return `${pad.some((octet) => octet !== 0) ? ` pad=${hexOctets(pad)}` : ''} crc=${kind}`;
+}
+
+/** A queue pair that takes everything: here the rules of the wire are tested, not memory. */
+const TAKES_ALL: StreamUser = {
+  placeWrite: () => Fault.none,
+  placeReadResponse: () => Fault.none,
+  readCompleted: () => undefined,
+  atomicCompleted: () => undefined,
+  beginReceive: () => Fault.none,
+  placeReceive: () => Fault.none,
+  completeReceive: () => Fault.none,
+  checkReadSource: () => Fault.none,
+  prepareReadSource: () => true,
+  gatherReadSource: () => Fault.none,
+  executeAtomic: () => Fault.none,
+  nextMessage: () => false,
+  prepareGather: () => true,
+  gather: () => Fault.none,
+  messageSent: () => undefined,
+};
+
+/** The reads that a side has outstanding when it gets the Responses: those it was seen to ask for. */
+function outstandingReads(fpdus: readonly string[]): OutboundRequestQueue {
+  const pattern = /^ReadRequest .* sink=(\w+):(\w{8})(\w{8}) size=(\d+)/;
+  const matches = fpdus.map((line) => pattern.exec(line)).filter((match) => match !== null);
+  const queue = new OutboundRequestQueue(matches.length);
+  for (const [, stag = '', toHi = '', toLo = '', size = ''] of matches) {
+    const request = queue.spare();
+    if (request === undefined) break;
+    request.kind = RequestKind.read;
+    request.internal = false;
+    request.sinkStag = Number.parseInt(stag, 16);
+    request.sinkToHi = Number.parseInt(toHi, 16);
+    request.sinkToLo = Number.parseInt(toLo, 16);
+    request.lengthBytes = Number(size);
+    request.receivedBytes = 0;
+    queue.push();
+  }
+  return queue;
+}
+
+/** Options that make our side speak as the recorded one did. */
+function optionsLike(own: ExpectedStartup): StreamOptions {
+  return {
+    mpaRevision: own.revision,
+    enhancedSupported: true,
+    crcRequested: own.crc,
+    markersRequested: own.markers,
+    peerToPeer: own.peerToPeer ?? false,
+    rtrKinds: {
+      send: own.rtrSend ?? false,
+      write: own.rtrWrite ?? false,
+      read: own.rtrRead ?? false,
+    },
+    ird: own.ird ?? 1,
+    ord: own.ord ?? 1,
+    irdMax: 128,
+    ordMax: 128,
+    emssBytes: 1448,
+    fpduSize: { kind: 'emss' },
+    startupTimeoutMicros: NEVER,
+    closeTimeoutMicros: NEVER,
+  };
+}
+
+class Replay implements UlpduSink {
+  readonly fpdus: string[] = [];
+  readonly segments: Replayed['segments'] = [];
+  readonly quirks = new Set<string>();
+  error: ProtocolError | undefined;
+  readonly #startup: Startup;
+  readonly #own: ExpectedStartup;
+  readonly #irrq = new InboundRequestQueue(1);
+  readonly #rdmap: RDMAPReceiver;
+  readonly #ddp: DDPReceiver;
+  #sent = new Uint8Array(0);
+  #fpduReceiver: FpduReceiver | undefined;
+
+  /** `own` is what the side that receives these octets said and sent in the recording. */
+  constructor(role: 'initiator' | 'responder', own: ExpectedDirection) {
+    this.#own = own.startup;
+    this.#startup = new Startup(optionsLike(own.startup));
+    this.#rdmap = new RDMAPReceiver({
+      user: TAKES_ALL,
+      irrq: this.#irrq,
+      orrq: outstandingReads(own.fpdus),
+      extensionsEnabled: false,
+    });
+    this.#ddp = new DDPReceiver(this.#rdmap, QUEUE_COUNT - 1);
+    if (role === 'responder') this.#startup.listen(0);
+    else this.#startup.connect(Buffer.from(own.startup.privateData, 'hex'), 0);
+    this.#pollStartup();
+  }
+
+  push(octets: Uint8Array, start: number, end: number): void {
+    let at = start;
+    if (this.#fpduReceiver === undefined) {
+      at = this.#startup.handleOctets(octets, start, end);
+      this.#pollStartup();
+    }
+    if (at < end) this.error = this.#fpduReceiver?.push(octets, at, end, this);
+    if (this.error?.quirk !== undefined) this.quirks.add(this.error.quirk);
+  }
+
+  handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined {
+    const line = describeSegment(octets, start, length) + describeTrailer(octets, start, length);
+    this.fpdus.push(line);
+    const headerEnd = start + Math.min(length, ddpHeaderBytes(octets[start] ?? 0));
+    const header = hexOctets(octets.subarray(start, headerEnd));
+    this.segments.push({ header, ulpduLength: length });
+    const error = this.#ddp.handleSegment(octets, start, length);
+    // Answered at once, so that the IRD is never what is tested.
+    if (this.#irrq.count > 0) this.#irrq.shift();
+    return error;
+  }
+
+  finish(): Replayed {
+    const { terminate } = this.#rdmap;
+    if (terminate?.quirk !== undefined) this.quirks.add(terminate.quirk);
+    return {
+      fpdus: this.fpdus,
+      segments: this.segments,
+      error: this.error,
+      quirks: this.quirks,
+      terminate,
+      midFpdu: this.#fpduReceiver?.midFpdu ?? false,
+      sent: this.#sent,
+    };
+  }
+
+  #pollStartup(): void {
+    for (let effect = this.#startup.pollEffect(); effect; effect = this.#startup.pollEffect()) {
+      if (effect.type === 'transmit') this.#sent = Buffer.concat([this.#sent, effect.frame]);
+      else if (effect.type === 'failed') throw new Error(effect.failure.text);
+      else if (effect.type === 'full-operation') this.#enterFullOperation(effect.agreement);
+      else if (effect.type === 'request') this.#answer();
+      else if (effect.quirk !== undefined) this.quirks.add(effect.quirk);
+    }
+  }
+
+  #answer(): void {
+    const privateData = Buffer.from(this.#own.privateData, 'hex');
+    if (this.#own.rejected) this.#startup.reject(privateData);
+    else {
+      const wishes = { ird: this.#own.ird ?? 1, ord: this.#own.ord ?? 1 };
+      this.#startup.accept(privateData, wishes, 0);
+    }
+  }
+
+  #enterFullOperation({ crcEnabled, receiveMarkers }: Agreement): void {
+    const pool = new ChunkPool({ keptMax: 1 });
+    this.#fpduReceiver = new FpduReceiver({ pool, crc32c, crcEnabled, markers: receiveMarkers });
+  }
+}
+
+/**
+ * Replays what one side sent into the other, `role`, which said and sent `own`. `pieceBytes` are the
+ * lengths of the pieces that the octets come in, repeated as needed.
+ */
+export function replay(
+  octets: Uint8Array,
+  role: 'initiator' | 'responder',
+  own: ExpectedDirection,
+  pieceBytes: readonly number[],
+): Replayed {
+  const machine = new Replay(role, own);
+  // Nothing follows a Request before its Reply, however the octets are cut.
+  const barrier = role === 'responder' ? readStartup(octets, 'request').end : octets.length;
+  let at = 0;
+  for (let piece = 0; at < octets.length; piece++) {
+    const wanted = at + (pieceBytes[piece % pieceBytes.length] ?? octets.length);
+    const end = Math.min(wanted, at < barrier ? barrier : octets.length);
+    machine.push(octets, at, end);
+    at = end;
+  }
+  return machine.finish();
+}
