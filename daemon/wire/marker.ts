@@ -96,7 +96,8 @@ export function markersAgree(
   const count = innerMarkerCount(phase, fpduBytes);
   let marker = header + plainBytesToMarker(phase);
   for (let i = 0; i < count; i++, marker += MARKER_INTERVAL_BYTES) {
-    if (readFpduPtr(octets, marker) !== marker - header) return false;
+    // MPA-3-08: lengths that only a receiver meets put markers beyond the 16 bits of the pointer.
+    if (readFpduPtr(octets, marker) !== ((marker - header) & 0xffff)) return false;
   }
   return true;
 }

@@ -1,0 +1,94 @@
+/** A sender and a receiver of FPDUs with defaults, and a sink that remembers. */
+import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
+import {
+  FpduReceiver,
+  type FpduReceiverOptions,
+  type UlpduSink,
+} from '../../daemon/engine/fpdu-receiver.ts';
+import { FpduSender, type FpduSenderOptions } from '../../daemon/engine/fpdu-sender.ts';
+import { crc32c } from '../../daemon/wire/crc32c.ts';
+import { MPA_ERRORS } from '../../daemon/wire/mpa-error.ts';
+import type { ProtocolError } from '../../daemon/wire/protocol-error.ts';
+import { concat, hexOf } from './hex.ts';
+
+/** Keeps a copy of every ULPDU; refuses the one with index `refuseAt`. */
+export class RecordingSink implements UlpduSink {
+  readonly ulpdus: Uint8Array[] = [];
+  readonly #refuseAt: number | undefined;
+
+  constructor(refuseAt?: number) {
+    this.#refuseAt = refuseAt;
+  }
+
+  handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined {
+    this.ulpdus.push(octets.slice(start, start + length));
+    return this.ulpdus.length - 1 === this.#refuseAt ? MPA_ERRORS.localCatastrophic : undefined;
+  }
+
+  get hex(): string[] {
+    return this.ulpdus.map(hexOf);
+  }
+}
+
+/** A pool whose chunks are full of leftovers. */
+export function dirtyPool(chunkBytes = 70_000): ChunkPool {
+  return new ChunkPool({
+    chunkBytes,
+    keptMax: 4,
+    allocate: (bytes) => new Uint8Array(bytes).fill(0xa5),
+  });
+}
+
+export function receiverOf(options: Partial<FpduReceiverOptions> = {}): FpduReceiver {
+  const defaults = { pool: dirtyPool(), crc32c, crcEnabled: true, markers: false };
+  return new FpduReceiver({ ...defaults, ...options });
+}
+
+export function senderOf(options: Partial<FpduSenderOptions> = {}): FpduSender {
+  return new FpduSender({ pool: dirtyPool(), crc32c, ...options });
+}
+
+/** Queues one ULPDU; false when the output is full. */
+export function post(sender: FpduSender, ulpdu: Uint8Array): boolean {
+  if (!sender.begin(ulpdu.length)) return false;
+  sender.octets.set(ulpdu, sender.ulpduStart);
+  sender.commit();
+  return true;
+}
+
+/** All that the sender has, flushed as it is taken. */
+export function drain(sender: FpduSender): Uint8Array {
+  const parts: Uint8Array[] = [];
+  for (let part = sender.pollTransmit(); part !== undefined; part = sender.pollTransmit()) {
+    parts.push(part.slice());
+    sender.flushed(part.length);
+  }
+  return concat(...parts);
+}
+
+/** The stream octets of `ulpdus` from position 0 on. */
+export function streamOf(
+  ulpdus: readonly Uint8Array[],
+  markers: boolean,
+  crcEnabled = true,
+): Uint8Array {
+  const sender = senderOf({ highWaterBytes: Number.POSITIVE_INFINITY });
+  sender.enterFullOperation(crcEnabled, markers);
+  for (const ulpdu of ulpdus) post(sender, ulpdu);
+  return drain(sender);
+}
+
+/** A ULPDU of `length` octets that differs from its neighbours. */
+export function patterned(length: number, seed = 1): Uint8Array {
+  return Uint8Array.from({ length }, (_, i) => (seed * 31 + i * 7) % 253);
+}
+
+/**
+ * ULPDUs that fill a marked stream from position 0 up to one of phase `phase`: 0, or a multiple of
+ * 4 from 8 to 508. No FPDU begins at phase 4, where a leading marker ends.
+ */
+export function fillerTo(phase: number): Uint8Array[] {
+  if (phase === 0) return [];
+  if (phase === 8) return [patterned(506)];
+  return [patterned(phase - 10)];
+}

@@ -1,0 +1,287 @@
+import { describe, expect, it } from 'vitest';
+import { fpduSizeBytes } from '../../../daemon/wire/fpdu.ts';
+import { markerPhase } from '../../../daemon/wire/marker.ts';
+import { readUint16 } from '../../../daemon/wire/octets.ts';
+import {
+  dirtyPool,
+  drain,
+  fillerTo,
+  patterned,
+  post,
+  RecordingSink,
+  receiverOf,
+  senderOf,
+  streamOf,
+} from '../../support/fpdu-stream.ts';
+import { concat, hexOf, octetsOf } from '../../support/hex.ts';
+import { readVectors } from '../../support/vectors.ts';
+
+interface FpduVector {
+  readonly id: string;
+  readonly source: string;
+  readonly phase: number | null;
+  readonly ulpdu: string;
+  readonly octets: string;
+}
+
+const vectors = readVectors<{ readonly valid: readonly FpduVector[] }>('mpa-fpdu.json');
+const figure5 = octetsOf('4143 00*4 00000000 00000001 00000000 00*24');
+
+function openSender(options: Parameters<typeof senderOf>[0] = {}, markers = false, crc = true) {
+  const sender = senderOf(options);
+  sender.enterFullOperation(crc, markers);
+  return sender;
+}
+
+/** Drops 4 octets and keeps 508, again and again. */
+function withoutMarkers(stream: Uint8Array): Uint8Array {
+  return stream.filter((_, position) => position % 512 >= 4);
+}
+
+describe('FPDU sender, golden', () => {
+  it.each(vectors.valid)('$id: $source, into a buffer full of leftovers', (vector) => {
+    const sender = openSender({}, vector.phase !== null);
+    const filler = fillerTo(vector.phase ?? 0);
+    for (const ulpdu of filler) post(sender, ulpdu);
+    expect(markerPhase(drain(sender).length)).toBe(vector.phase ?? 0);
+    post(sender, octetsOf(vector.ulpdu));
+    expect(hexOf(drain(sender))).toBe(hexOf(octetsOf(vector.octets)));
+  });
+});
+
+describe('FPDU sender', () => {
+  it('MPA-3-01: each FPDU carries exactly one ULPDU', () => {
+    const ulpdus = [1, 2, 3, 14, 18, 500, 1442, 64768].map((length) => patterned(length));
+    const octets = streamOf(ulpdus, false);
+    const lengths: number[] = [];
+    for (let at = 0; at < octets.length; at += fpduSizeBytes(readUint16(octets, at))) {
+      lengths.push(readUint16(octets, at));
+    }
+    expect(lengths).toEqual([1, 2, 3, 14, 18, 500, 1442, 64768]);
+  });
+
+  it('MPA-3-05, MPA-3-07: 0 and 64769 octets are refused, and the sender goes on', () => {
+    const sender = openSender();
+    expect(() => sender.begin(0)).toThrow(RangeError);
+    expect(() => sender.begin(64769)).toThrow(RangeError);
+    expect(sender.pollTransmit()).toBeUndefined();
+    expect(post(sender, patterned(64768))).toBe(true);
+    expect(drain(sender)).toHaveLength(64776);
+  });
+
+  it('MPA-3-06: a ULPDU above MULPDU leaves as one well-formed FPDU', () => {
+    expect(streamOf([patterned(1443)], false)).toHaveLength(fpduSizeBytes(1443));
+  });
+
+  it('MPA-4.1-02: ULPDU_Length is the same with and without a marker inside', () => {
+    const filler = fillerTo(492);
+    const marked = streamOf([...filler, figure5], true).subarray(492);
+    expect(hexOf(marked.subarray(0, 2))).toBe('002a');
+    expect(hexOf(streamOf([figure5], false).subarray(0, 2))).toBe('002a');
+    expect(marked).toHaveLength(52);
+  });
+
+  it('MPA-4.1-03: PAD octets are zero for ULPDUs of 1 to 4 octets', () => {
+    for (const [length, pad] of [
+      [1, '00'],
+      [2, ''],
+      [3, '000000'],
+      [4, '0000'],
+    ] as const) {
+      const octets = streamOf([patterned(length)], false);
+      expect(hexOf(octets.subarray(2 + length, octets.length - 4))).toBe(pad);
+    }
+  });
+
+  it('MPA-4.3-03: dropping 4 octets and keeping 508 gives the FPDUs without markers', () => {
+    const ulpdus = Array.from({ length: 200 }, (_, i) => patterned(1 + ((i * 37) % 900), i));
+    const marked = withoutMarkers(streamOf(ulpdus, true, false));
+    expect(hexOf(marked)).toBe(hexOf(streamOf(ulpdus, false, false)));
+  });
+
+  it('MPA-4.2-02, MPA-4.2-04, MPA-4.3-07, MPA-4.3-11: every marker, at its place and nowhere else', () => {
+    const ulpdus = Array.from({ length: 300 }, (_, i) => patterned(10 + ((i * 61) % 1500), i));
+    ulpdus.push(...Array.from({ length: 40 }, (_, i) => patterned(18 + (i % 28), i)));
+    const octets = streamOf(ulpdus, true);
+    const starts = new Set<number>();
+    // Walks the FPDUs by length alone, stepping over the markers as it goes.
+    let at = 0;
+    const skip = (count: number) => {
+      for (let i = 0; i < count; i++, at++) if (at % 512 === 0) at += 4;
+    };
+    while (at < octets.length) {
+      if (at % 512 === 0) at += 4;
+      starts.add(at);
+      skip(fpduSizeBytes(readUint16(octets, at)));
+    }
+    expect(starts.size).toBe(ulpdus.length);
+    for (let marker = 0; marker < octets.length; marker += 512) {
+      expect(readUint16(octets, marker)).toBe(0);
+      const pointer = readUint16(octets, marker + 2);
+      expect(pointer & 3).toBe(0);
+      expect(starts).toContain(pointer === 0 ? marker + 4 : marker - pointer);
+    }
+  });
+
+  it('MPA-4.1-07: no marker cuts a length or CRC field, for 10000 FPDUs of many sizes', () => {
+    const sender = openSender({ highWaterBytes: Number.POSITIVE_INFINITY }, true);
+    const receiver = receiverOf({ markers: true });
+    const sink = new RecordingSink();
+    for (let i = 0; i < 10_000; i++) {
+      post(sender, patterned(1 + ((i * 7919) % 1201), i));
+      const octets = drain(sender);
+      if (octets.length % 4 !== 0) expect.fail(`FPDU ${i} has ${octets.length} octets`);
+      receiver.push(octets, 0, octets.length, sink);
+    }
+    expect(receiver.error).toBeUndefined();
+    expect(sink.ulpdus).toHaveLength(10_000);
+  });
+
+  it('MPA-4.3-09: the marker count starts behind our startup frame, whatever its length', () => {
+    const streams = [0, 37].map((privateData) => {
+      const sender = senderOf();
+      sender.sendStartupFrame(patterned(20 + privateData));
+      sender.enterFullOperation(true, true);
+      post(sender, figure5);
+      post(sender, patterned(1000));
+      const octets = drain(sender);
+      expect(octets.subarray(0, 20 + privateData)).toEqual(patterned(20 + privateData));
+      return hexOf(octets.subarray(20 + privateData));
+    });
+    expect(streams[0]).toBe(streams[1]);
+    expect(streams[0]).toBe(hexOf(streamOf([figure5, patterned(1000)], true)));
+  });
+
+  it('MPA-7.1.2-14: nothing leaves before there is an FPDU, not even a marker', () => {
+    const sender = openSender({}, true);
+    expect(sender.pollTransmit()).toBeUndefined();
+    post(sender, figure5);
+    expect(hexOf(drain(sender).subarray(0, 6))).toBe('00000000002a');
+    expect(sender.pollTransmit()).toBeUndefined();
+    const plain = openSender();
+    post(plain, figure5);
+    expect(hexOf(drain(plain).subarray(0, 2))).toBe('002a');
+  });
+
+  it.each([false, true])(
+    'MPA-4.4-08: with CRCs off the field is still there (markers: %s)',
+    (markers) => {
+      const octets = streamOf([figure5], markers, false);
+      expect(octets).toHaveLength(markers ? 52 : 48);
+      expect(hexOf(octets.subarray(-4))).toBe('00000000');
+    },
+  );
+
+  it('MPA-5.1-04: FPDUs committed together are polled together', () => {
+    const sender = openSender();
+    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    expect(sender.pollTransmit()).toHaveLength(240);
+    expect(sender.pollTransmit()).toBeUndefined();
+  });
+
+  it.each([false, true])(
+    'MPA-5.1-03: aligned, each poll gives one whole FPDU (markers: %s)',
+    (markers) => {
+      const ulpdus = [18, 502, 42, 1400, 1, 2000].map((length) => patterned(length));
+      const sender = senderOf({ alignSegments: true });
+      sender.sendStartupFrame(patterned(24));
+      sender.enterFullOperation(true, markers);
+      for (const ulpdu of ulpdus) post(sender, ulpdu);
+      expect(sender.pollTransmit()).toEqual(patterned(24));
+      const receiver = receiverOf({ markers });
+      const sink = new RecordingSink();
+      for (let i = 0; i < ulpdus.length; i++) {
+        const part = sender.pollTransmit();
+        if (part === undefined) expect.fail(`FPDU ${i} is missing`);
+        expect(receiver.push(part, 0, part.length, sink)).toBeUndefined();
+        expect([sink.ulpdus.length, receiver.midFpdu]).toEqual([i + 1, false]);
+      }
+      expect(sender.pollTransmit()).toBeUndefined();
+      expect(sink.ulpdus).toEqual(ulpdus);
+    },
+  );
+
+  it('takes FPDUs up to its high-water mark and again when octets are flushed', () => {
+    const sender = openSender({ highWaterBytes: 200_000 });
+    let posted = 0;
+    while (post(sender, patterned(60_000))) posted++;
+    expect(posted).toBe(4);
+    expect(sender.queuedBytes).toBe(4 * fpduSizeBytes(60_000));
+    const first = sender.pollTransmit();
+    expect(sender.begin(1)).toBe(false);
+    sender.flushed(first?.length ?? 0);
+    expect(post(sender, patterned(1))).toBe(true);
+  });
+
+  it('gives chunks back as they are flushed, and holds none when idle', () => {
+    const pool = dirtyPool();
+    const sender = openSender({ pool });
+    expect(pool.inUseCount).toBe(0);
+    for (let i = 0; i < 4; i++) post(sender, patterned(60_000));
+    expect(pool.inUseCount).toBe(4);
+    for (let left = 3; left >= 0; left--) {
+      sender.flushed(sender.pollTransmit()?.length ?? 0);
+      expect(pool.inUseCount).toBe(left);
+    }
+    expect([sender.queuedBytes, sender.drained]).toEqual([0, true]);
+  });
+
+  it('lets the socket flush in any portions', () => {
+    const ulpdus = Array.from({ length: 30 }, (_, i) => patterned(9_000, i));
+    const expected = streamOf(ulpdus, false);
+    const sender = openSender({ highWaterBytes: Number.POSITIVE_INFINITY });
+    const parts: Uint8Array[] = [];
+    for (const ulpdu of ulpdus) {
+      post(sender, ulpdu);
+      const part = sender.pollTransmit();
+      if (part !== undefined) parts.push(part);
+    }
+    const stream = concat(...parts);
+    for (let left = stream.length; left > 0; left -= 7_001) sender.flushed(Math.min(left, 7_001));
+    expect(sender.queuedBytes).toBe(0);
+    expect(hexOf(stream)).toBe(hexOf(expected));
+  });
+
+  it('does not change octets that were polled and are not flushed', () => {
+    const sender = openSender({ highWaterBytes: 1_000_000 });
+    const polled: { view: Uint8Array; copy: Uint8Array }[] = [];
+    for (let i = 0; i < 50; i++) {
+      post(sender, patterned(5_000, i));
+      const view = sender.pollTransmit();
+      if (view !== undefined) polled.push({ view, copy: view.slice() });
+    }
+    for (const { view, copy } of polled) expect(view).toEqual(copy);
+  });
+
+  it('drops a reservation when another is begun, at a chunk boundary too', () => {
+    const sender = openSender();
+    post(sender, patterned(100));
+    const part = sender.pollTransmit();
+    sender.begin(60_000);
+    sender.flushed(part?.length ?? 0);
+    expect(sender.begin(64_768)).toBe(true);
+    post(sender, patterned(10));
+    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(10)], false)));
+    expect(sender.queuedBytes).toBe(0);
+  });
+
+  it('releases everything at the end of the socket', () => {
+    const pool = dirtyPool();
+    const sender = openSender({ pool });
+    post(sender, patterned(60_000));
+    post(sender, patterned(60_000));
+    sender.pollTransmit();
+    sender.release();
+    expect([pool.inUseCount, sender.queuedBytes]).toEqual([0, 0]);
+    expect(sender.pollTransmit()).toBeUndefined();
+  });
+
+  it('asserts its order of calls', () => {
+    expect(() => senderOf().begin(10)).toThrow('Full Operation');
+    const sender = openSender();
+    expect(() => sender.commit()).toThrow('commit follows begin');
+    expect(() => sender.sendStartupFrame(patterned(20))).toThrow('before the first FPDU');
+    post(sender, patterned(10));
+    expect(() => sender.flushed(1)).toThrow('no more is flushed than was polled');
+  });
+});
