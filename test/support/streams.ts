@@ -1,0 +1,283 @@
+/** Streams for tests: defaults, two of them back to back, and one against literal octets. */
+import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
+import { FpduReceiver } from '../../daemon/engine/fpdu-receiver.ts';
+import { FpduSender } from '../../daemon/engine/fpdu-sender.ts';
+import { Stream, type StreamEnvironment } from '../../daemon/engine/stream.ts';
+import type { StreamEvent, StreamFailure, StreamOptions } from '../../daemon/engine/stream-api.ts';
+import { crc32c } from '../../daemon/wire/crc32c.ts';
+import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
+import { octetsOf } from './hex.ts';
+import { NaiveUser } from './naive-user.ts';
+
+/** Options with small timeouts in whole numbers, so that tests can step the time. */
+export function streamOptions(change: Partial<StreamOptions> = {}): StreamOptions {
+  return {
+    mpaRevision: 2,
+    enhancedSupported: true,
+    crcRequested: true,
+    markersRequested: false,
+    peerToPeer: false,
+    rtrKinds: { send: true, write: true, read: true },
+    ird: 8,
+    ord: 8,
+    irdMax: 32,
+    ordMax: 32,
+    emssBytes: 1460,
+    fpduSize: { kind: 'emss' },
+    startupTimeoutMicros: 5_000_000,
+    closeTimeoutMicros: 1_000_000,
+    ...change,
+  };
+}
+
+/** A stream with a pool of leftovers. */
+export function streamOf(
+  change: Partial<StreamOptions> = {},
+  environment: Partial<StreamEnvironment> = {},
+): Stream {
+  return new Stream(streamOptions(change), { pool: dirtyPool(), crc32c, ...environment });
+}
+
+/** Cuts what one write carries; by default it arrives whole. */
+export type Splitter = (octets: Uint8Array) => readonly Uint8Array[];
+
+/** One end of a pair. */
+export class End {
+  readonly stream: Stream;
+  readonly user: NaiveUser;
+  readonly events: StreamEvent[] = [];
+  /** The socket takes nothing while this is set. */
+  blocked = false;
+  /** FIN has been asked for, and sent. */
+  finishing = false;
+  finished = false;
+  aborted = false;
+  gone = false;
+
+  constructor(stream: Stream, user = new NaiveUser()) {
+    this.stream = stream;
+    this.user = user;
+  }
+
+  /** The events' types, in order. */
+  get types(): string[] {
+    return this.events.map((event) => event.type);
+  }
+
+  /** The failure of the `closed` event; undefined before, or after a graceful end. */
+  get failure(): StreamFailure | undefined {
+    const closed = this.events.find((event) => event.type === 'closed');
+    return closed?.type === 'closed' ? closed.failure : undefined;
+  }
+
+  get closed(): boolean {
+    return this.events.some((event) => event.type === 'closed');
+  }
+
+  collect(): boolean {
+    let any = false;
+    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
+      any = true;
+      this.events.push(event);
+      if (event.type === 'finish') this.finishing = true;
+      if (event.type === 'abort') this.aborted = true;
+    }
+    return any;
+  }
+}
+
+/** What a pair is made with. */
+export interface PairOptions {
+  readonly initiator?: Partial<StreamOptions>;
+  readonly responder?: Partial<StreamOptions>;
+  readonly environment?: Partial<StreamEnvironment>;
+  readonly split?: Splitter;
+  /** Wishes of the responder's consumer. */
+  readonly wishes?: { readonly ird: number; readonly ord: number };
+}
+
+/** Two streams over a link in memory. `a` is the initiator. */
+export class StreamPair {
+  readonly a: End;
+  readonly b: End;
+  now = 0;
+  readonly #split: Splitter;
+  readonly #wishes: { readonly ird: number; readonly ord: number };
+
+  constructor(options: PairOptions = {}) {
+    this.a = new End(streamOf(options.initiator, options.environment));
+    this.b = new End(streamOf(options.responder, options.environment));
+    this.#split = options.split ?? ((octets) => [octets]);
+    this.#wishes = options.wishes ?? { ird: 8, ord: 8 };
+  }
+
+  /** Goes through startup; both ends are then in Full Operation. */
+  establish(): this {
+    this.b.stream.listen(this.now);
+    this.a.stream.connect(new Uint8Array(0), this.a.user, this.now);
+    this.run();
+    this.b.stream.accept(new Uint8Array(0), this.b.user, this.#wishes, this.now);
+    this.run();
+    return this;
+  }
+
+  /** Carries octets, FINs and resets until both ends have nothing to say. */
+  run(): this {
+    for (let rounds = 0; ; rounds++) {
+      if (rounds > 100_000) throw new Error('the pair does not come to rest');
+      this.a.stream.pump(this.now);
+      this.b.stream.pump(this.now);
+      const moved = this.#carry(this.a, this.b);
+      if (!this.#carry(this.b, this.a) && !moved) return this;
+    }
+  }
+
+  /** Lets time pass. */
+  pass(micros: number): this {
+    this.now += micros;
+    this.a.stream.handleDeadline(this.now);
+    this.b.stream.handleDeadline(this.now);
+    return this.run();
+  }
+
+  #carry(from: End, to: End): boolean {
+    let moved = from.collect();
+    while (!from.blocked && !from.gone) {
+      const octets = from.stream.pollTransmit();
+      if (octets === undefined) break;
+      moved = true;
+      // A socket's octets live in a buffer that is reused: nobody may keep a view of it.
+      for (const part of this.#split(octets)) {
+        const lent = part.slice();
+        if (!to.gone) to.stream.handleOctets(lent, this.now);
+        lent.fill(0xdb);
+      }
+      from.stream.handleFlushed(octets.length, this.now);
+    }
+    if (from.collect()) moved = true;
+    if (from.aborted && !from.gone) {
+      from.gone = true;
+      from.stream.handleClosed(undefined, this.now);
+      if (!to.gone) {
+        to.gone = true;
+        to.stream.handleClosed('ECONNRESET', this.now);
+      }
+      return true;
+    }
+    if (from.finishing && !from.finished && !from.blocked) {
+      from.finished = true;
+      if (!to.gone) to.stream.handlePeerClosed(this.now);
+      return true;
+    }
+    return moved;
+  }
+}
+
+const REQUEST_REVISION_1 = '4d504120494420526571204672616d65 40 01 0000';
+const REPLY_REVISION_1 = '4d504120494420526570204672616d65 40 01 0000';
+const STARTUP_FRAME_BYTES = 20;
+
+/** One stream in Full Operation whose peer is written out octet by octet. CRCs are on. */
+export class LiteralPeer {
+  readonly stream: Stream;
+  readonly user: NaiveUser;
+  readonly events: StreamEvent[] = [];
+  now = 0;
+  readonly #sender: FpduSender;
+  readonly #receiver: FpduReceiver;
+  readonly #sink = new RecordingSink();
+  #skip = STARTUP_FRAME_BYTES;
+  #taken = 0;
+
+  private constructor(stream: Stream, user: NaiveUser) {
+    this.stream = stream;
+    this.user = user;
+    const pool = new ChunkPool();
+    this.#sender = new FpduSender({ pool, crc32c });
+    this.#sender.enterFullOperation(true, false);
+    this.#receiver = new FpduReceiver({ pool, crc32c, crcEnabled: true, markers: false });
+  }
+
+  /** The stream is the responder: it may not send before it has been fed an FPDU. */
+  static ofResponder(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
+    const peer = new LiteralPeer(streamOf(change), user);
+    peer.stream.listen(0);
+    peer.stream.handleOctets(octetsOf(REQUEST_REVISION_1), 0);
+    const { ird = 8, ord = 8 } = change;
+    peer.stream.accept(new Uint8Array(0), user, { ird, ord }, 0);
+    peer.run();
+    return peer;
+  }
+
+  /** The stream is the initiator: it may send at once. */
+  static ofInitiator(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
+    const peer = new LiteralPeer(streamOf({ mpaRevision: 1, ...change }), user);
+    peer.stream.connect(new Uint8Array(0), user, 0);
+    peer.stream.handleOctets(octetsOf(REPLY_REVISION_1), 0);
+    peer.run();
+    return peer;
+  }
+
+  /** Sends ULPDUs, each in hexadecimal, in FPDUs with right CRCs, in one piece. */
+  feed(...ulpdus: readonly string[]): this {
+    for (const ulpdu of ulpdus) post(this.#sender, octetsOf(ulpdu));
+    return this.feedOctets(drain(this.#sender));
+  }
+
+  /** Sends octets as they are. */
+  feedOctets(octets: Uint8Array): this {
+    const lent = octets.slice();
+    this.stream.handleOctets(lent, this.now);
+    lent.fill(0xdb);
+    return this.run();
+  }
+
+  /** Our FIN. */
+  finish(): this {
+    this.stream.handlePeerClosed(this.now);
+    return this.run();
+  }
+
+  /** Takes what the stream says, as a socket does that is never full. */
+  run(): this {
+    this.stream.pump(this.now);
+    for (let octets = this.stream.pollTransmit(); octets; octets = this.stream.pollTransmit()) {
+      const start = Math.min(this.#skip, octets.length);
+      this.#skip -= start;
+      const error = this.#receiver.push(octets, start, octets.length, this.#sink);
+      if (error !== undefined) throw new Error(`the stream sent a bad FPDU: ${error.text}`);
+      this.stream.handleFlushed(octets.length, this.now);
+    }
+    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
+      this.events.push(event);
+    }
+    return this;
+  }
+
+  /** The ULPDUs that came since the last call, in hexadecimal. */
+  take(): string[] {
+    const ulpdus = this.#sink.hex.slice(this.#taken);
+    this.#taken = this.#sink.ulpdus.length;
+    return ulpdus;
+  }
+
+  /** The events' types, in order. */
+  get types(): string[] {
+    return this.events.map((event) => event.type);
+  }
+
+  /** The failure told by the last event that has one. */
+  get failure(): StreamFailure | undefined {
+    for (const event of this.events.toReversed()) {
+      if ((event.type === 'closed' || event.type === 'terminated') && event.failure) {
+        return event.failure;
+      }
+    }
+    return undefined;
+  }
+}
+
+/** Hexadecimal without blanks, for comparisons. */
+export function compact(text: string): string {
+  return text.replaceAll(/\s/g, '');
+}
