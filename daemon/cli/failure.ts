@@ -43,7 +43,17 @@ export function failureCode(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** True when `error` says that its wait was given up because `signal` fired. */
-export function isInterrupted(error: unknown, signal: AbortSignal): boolean {
-  return signal.aborted && (error === signal.reason || failureCode(error) !== 'EIO');
+/** Settles as `work` does, or rejects with the reason of `signal` as soon as that fires. */
+export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let stop = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    stop = () => reject(signal.reason);
+    if (signal.aborted) stop();
+    else signal.addEventListener('abort', stop);
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
 }

@@ -3,7 +3,7 @@
 import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
 import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
-import { CommandFailure, failureText } from '../failure.ts';
+import { CommandFailure, failureText, untilAborted } from '../failure.ts';
 import type { Output } from '../output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import {
@@ -38,7 +38,7 @@ export async function runRpingClient(
     throw error;
   }
   try {
-    await connect(id, endpoint, settings);
+    await untilAborted(connect(id, endpoint, settings), signal);
     try {
       await ping(endpoint, settings, output, signal);
     } finally {

@@ -2,7 +2,7 @@
 import { CMEventType } from '../../../verbs-api/contract/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
-import { CommandFailure, failureText, isInterrupted } from '../failure.ts';
+import { CommandFailure, failureText, untilAborted } from '../failure.ts';
 import type { Output } from '../output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
@@ -71,7 +71,7 @@ async function servePersistently(
       const peer = id.peerAddress;
       const client = serve(id, settings, output, signal)
         .catch((error: unknown) => {
-          if (isInterrupted(error, signal)) return;
+          if (signal.aborted) return;
           // One client's failure is no reason to leave the others.
           output.note(`client ${peer?.address} port ${peer?.port}: ${failureText(error)}`);
         })
@@ -98,11 +98,12 @@ async function serve(
   }
   try {
     // A client of MPA revision 1 tells no depths; these let it be read all the same.
-    await id.accept({
+    const accepted = id.accept({
       initiatorDepth: 1,
       responderResources: 1,
       ...(settings.ownQP ? { qp: endpoint.qp } : {}),
     });
+    await untilAborted(accepted, signal);
     try {
       await answer(endpoint, settings, output, signal);
     } finally {

@@ -1,0 +1,102 @@
+/** A daemon of the bench's own: a real process with a socket and a device of its own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { CommandFailure } from '../failure.ts';
+
+const READY_TIMEOUT_MS = 15_000;
+const STOP_TIMEOUT_MS = 10_000;
+
+/** A running daemon. */
+export class BenchDaemon {
+  readonly #child: ChildProcess;
+  readonly #folder: string;
+  readonly #pid: number;
+  readonly socketPath: string;
+  readonly address: string;
+
+  private constructor(child: ChildProcess, pid: number, folder: string, address: string) {
+    this.#child = child;
+    this.#pid = pid;
+    this.#folder = folder;
+    this.socketPath = join(folder, 'iwarpd.sock');
+    this.address = address;
+  }
+
+  /**
+   * Starts a daemon with one device at `address` and waits until it is ready. With `profileFolder`
+   * it leaves a CPU profile there when it stops.
+   */
+  static async start(address: string, profileFolder: string | undefined): Promise<BenchDaemon> {
+    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
+    const profile =
+      profileFolder === undefined
+        ? []
+        : [
+            '--cpu-prof',
+            `--cpu-prof-dir=${profileFolder}`,
+            `--cpu-prof-name=daemon-${address}.cpuprofile`,
+          ];
+    const main = fileURLToPath(new URL('../main.js', import.meta.url));
+    const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', `bench0=${address}`];
+    // The channel is there for its end: a daemon that has one stops when the bench goes.
+    const child = spawn(
+      process.execPath,
+      [...profile, main, 'start', '--log-level', 'warn', ...options],
+      { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] },
+    );
+    if (child.pid === undefined) throw new CommandFailure('cannot start a daemon for the bench');
+    const daemon = new BenchDaemon(child, child.pid, folder, address);
+    try {
+      await untilReady(child);
+    } catch (error) {
+      await daemon.stop();
+      throw error;
+    }
+    return daemon;
+  }
+
+  /** Resident memory in octets, as the kernel counts it. */
+  residentBytes(): number {
+    const status = readFileSync(`/proc/${this.#pid}/status`, 'utf8');
+    return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+  }
+
+  /** Stops the daemon and waits until it has gone. */
+  async stop(): Promise<void> {
+    const child = this.#child;
+    if (child.exitCode === null && child.signalCode === null) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
+        child.once('exit', () => {
+          clearTimeout(timer);
+          resolve();
+        });
+        child.kill('SIGTERM');
+      });
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+async function untilReady(child: ChildProcess): Promise<void> {
+  let errors = '';
+  child.stderr?.on('data', (octets: Buffer) => {
+    errors = (errors + octets.toString()).slice(-4096);
+  });
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => reject(failure('was not ready in time')), READY_TIMEOUT_MS);
+    const failure = (what: string) =>
+      new CommandFailure(`the bench's daemon ${what}: ${errors.trim() || 'it said nothing'}`);
+    child.stdout?.once('data', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+    child.once('exit', (code) => {
+      clearTimeout(timer);
+      reject(failure(`ended with status ${code}`));
+    });
+  });
+}

@@ -1,0 +1,162 @@
+/** Runs measurements in interleaved rounds and reports medians and ratios. */
+import { availableParallelism, cpus, release } from 'node:os';
+import { CommandFailure, failureText, untilAborted, usageFailure } from '../failure.ts';
+import { type Output, tableLines } from '../output.ts';
+import { MEASUREMENTS, type Measurement } from './measurements.ts';
+import { Rig } from './rig.ts';
+import { median, readable } from './statistics.ts';
+
+/** How to run a bench. */
+export interface BenchOptions {
+  /** Names of measurements; none for all. */
+  readonly only: readonly string[];
+  /** Rounds of each measurement, 1 or more. */
+  readonly rounds: number;
+  /** Share of the full load of a round. */
+  readonly scale: number;
+  /** Where the daemons leave CPU profiles, or undefined for none. */
+  readonly profileFolder: string | undefined;
+}
+
+/** A series of rounds. */
+export interface Series {
+  readonly median: number;
+  readonly rounds: readonly number[];
+}
+
+/** What came out of one measurement. */
+export interface Result {
+  readonly name: string;
+  readonly title: string;
+  readonly unit: string;
+  readonly better: 'higher' | 'lower';
+  readonly measured: Series;
+  readonly baselines: readonly (Series & { readonly title: string; readonly ratio: number })[];
+  readonly target: { readonly kind: 'ratio' | 'value'; readonly limit: number };
+  readonly aim: number | undefined;
+  readonly met: boolean;
+}
+
+/** A whole run, as `--json` writes it. */
+export interface BenchReport {
+  readonly format: 1;
+  readonly emulated: true;
+  readonly node: string;
+  readonly kernel: string;
+  readonly cpu: string;
+  readonly cores: number;
+  readonly crcEngine: string;
+  readonly rounds: number;
+  readonly results: readonly Result[];
+}
+
+/** The measurements named, all when none is. CommandFailure for an unknown name. */
+export function selectMeasurements(only: readonly string[]): readonly Measurement[] {
+  const unknown = only.find((name) => !MEASUREMENTS.some((each) => each.name === name));
+  if (unknown !== undefined) {
+    const names = MEASUREMENTS.map((each) => each.name).join(', ');
+    throw usageFailure(`there is no measurement "${unknown}"; there are ${names}`);
+  }
+  return only.length === 0 ? MEASUREMENTS : MEASUREMENTS.filter((each) => only.includes(each.name));
+}
+
+/** Runs the bench; every process that it started has gone when it settles. */
+export async function runBench(
+  options: BenchOptions,
+  output: Output,
+  signal: AbortSignal,
+): Promise<BenchReport> {
+  const selected = selectMeasurements(options.only);
+  const rig = new Rig(options.profileFolder);
+  try {
+    const results: Result[] = [];
+    for (const measurement of selected) {
+      output.note(`measuring ${measurement.name}: ${measurement.title}`);
+      results.push(await untilAborted(measure(measurement, rig, options), signal));
+    }
+    return {
+      format: 1,
+      emulated: true,
+      node: process.version,
+      kernel: release(),
+      cpu: cpus()[0]?.model ?? 'unknown',
+      cores: availableParallelism(),
+      crcEngine: await rig.crcEngine(),
+      rounds: options.rounds,
+      results,
+    };
+  } finally {
+    await rig.close();
+  }
+}
+
+async function measure(measurement: Measurement, rig: Rig, options: BenchOptions): Promise<Result> {
+  const measured: number[] = [];
+  const baselines = measurement.baselines.map((): number[] => []);
+  const rounds = measurement.once === true ? 1 : options.rounds;
+  try {
+    for (let round = 0; round < rounds; round++) {
+      for (const [index, baseline] of measurement.baselines.entries()) {
+        baselines[index]?.push(await baseline.run(rig, options.scale));
+      }
+      measured.push(await measurement.run(rig, options.scale));
+    }
+  } catch (error) {
+    throw new CommandFailure(`${measurement.name}: ${failureText(error)}`, { cause: error });
+  }
+  return summarise(measurement, measured, baselines);
+}
+
+/** Medians, ratios and the verdict of one measurement. */
+export function summarise(
+  measurement: Measurement,
+  measured: readonly number[],
+  baselines: readonly (readonly number[])[],
+): Result {
+  const value = median(measured);
+  const compared = measurement.baselines.map((baseline, index) => {
+    const rounds = baselines[index] ?? [];
+    return { title: baseline.title, median: median(rounds), rounds, ratio: value / median(rounds) };
+  });
+  const { kind, limit, aim } = measurement.target;
+  const judged = kind === 'value' ? value : (compared[0]?.ratio ?? Number.NaN);
+  return {
+    name: measurement.name,
+    title: measurement.title,
+    unit: measurement.unit,
+    better: measurement.better,
+    measured: { median: value, rounds: measured },
+    baselines: compared,
+    target: { kind, limit },
+    aim,
+    met: measurement.better === 'higher' ? judged >= limit : judged <= limit,
+  };
+}
+
+/** The report as a table for people. */
+export function reportLines(report: BenchReport): string[] {
+  const rows = [['measurement', 'median', 'unit', 'against', 'median', 'ratio', 'target', 'met']];
+  for (const result of report.results) {
+    const [first, ...others] = result.baselines;
+    const sign = result.better === 'higher' ? '>=' : '<=';
+    const target = `${sign} ${readable(result.target.limit)}${result.target.kind === 'ratio' ? ' x' : ''}`;
+    rows.push([
+      result.name,
+      readable(result.measured.median),
+      result.unit,
+      ...(first === undefined
+        ? ['', '', '']
+        : [first.title, readable(first.median), first.ratio.toFixed(2)]),
+      target,
+      result.met ? 'yes' : 'no',
+    ]);
+    for (const other of others) {
+      rows.push(['', '', '', other.title, readable(other.median), other.ratio.toFixed(2)]);
+    }
+  }
+  return [
+    `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds`,
+    '',
+    ...tableLines(rows),
+  ];
+}

@@ -1,0 +1,209 @@
+/** The command line: which commands and options there are, and what they mean. */
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError, Option } from 'commander';
+import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-link.ts';
+import {
+  collectDevice,
+  parseFpduSize,
+  parseMpaRevision,
+  parsePort,
+  wholeNumber,
+} from './arguments.ts';
+import { oneLine, usageFailure } from './failure.ts';
+import type { Output } from './output.ts';
+import type { RpingArguments } from './rping/rping-command.ts';
+import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
+import type { StatusOptions } from './status.ts';
+
+const COUNT_MAX = 2 ** 31 - 1;
+const QUICK_ROUNDS = 3;
+const QUICK_SCALE = 0.25;
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
+
+/** What the commands run in. */
+export interface CommandContext {
+  readonly output: Output;
+  /** Fires at Ctrl-C, or when the process is asked to end. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Runs a command line (without node and script). Throws `CommandFailure` for one that makes no
+ * sense, and whatever the command fails with.
+ */
+export async function runCommandLine(
+  words: readonly string[],
+  context: CommandContext,
+): Promise<void> {
+  const program = buildProgram(context);
+  try {
+    await program.parseAsync(words, { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    // Help and version are printed by then; they end the parsing by an error of status 0.
+    if (error.exitCode === 0) return;
+    throw usageFailure(usageText(error, words));
+  }
+}
+
+function usageText(error: CommanderError, words: readonly string[]): string {
+  const command = words[0] !== undefined && /^[a-z]+$/.test(words[0]) ? ` ${words[0]}` : '';
+  if (error.code === 'commander.help') return 'name a command; `iwarpd --help` lists them';
+  const known = error.code === 'commander.unknownCommand' ? '' : command;
+  return `${oneLine(error.message).replace(/^error: /, '')}; see \`iwarpd${known} --help\``;
+}
+
+function buildProgram(context: CommandContext): Command {
+  const program = new Command('iwarpd')
+    .description('An RNIC in a process: emulates an iWARP RDMA NIC over ordinary TCP.')
+    .version(packageVersion(), '--version', 'print the version')
+    .exitOverride()
+    // The one line of an error is printed by the caller.
+    .configureOutput({ writeErr: () => {} })
+    .showHelpAfterError(false);
+  addStart(program, context);
+  addStatus(program, context);
+  addRping(program, context);
+  addBench(program, context);
+  addDoctor(program, context);
+  return program;
+}
+
+function addStart(program: Command, { output, signal }: CommandContext): void {
+  const command = program
+    .command('start')
+    .description('run the daemon in the foreground, until Ctrl-C')
+    .option(
+      '--device <NAME=ADDR[,ADDR]>',
+      'an RNIC and the addresses that it answers for; repeatable (default: one for all addresses)',
+      collectDevice,
+    )
+    .addOption(socketOption())
+    .option('--config <FILE>', 'JSON file with the same settings; options given here win')
+    .addOption(new Option('--log-level <LEVEL>', 'how much to log').choices(LOG_LEVELS))
+    .addOption(
+      new Option(
+        '--memory-tier <TIER...>',
+        "the ways to clients' own buffers that may be used (default: the best that works)",
+      ).choices(['process_vm', 'agent']),
+    );
+  addWireOptions(command, 'of connections that ask for nothing else');
+  command.action(async (given) => {
+    const { runStart } = await import('./start.ts');
+    await runStart(given, output, signal);
+  });
+}
+
+function addStatus(program: Command, { output }: CommandContext): void {
+  program
+    .command('status')
+    .description('show what a running daemon has and does')
+    .addOption(socketOption())
+    .option('--json', 'print JSON')
+    .action(async (given: StatusOptions) => {
+      const { runStatus } = await import('./status.ts');
+      await runStatus(given, output);
+    });
+  program
+    .command('devices')
+    .description("list a running daemon's devices")
+    .addOption(socketOption())
+    .option('--json', 'print JSON')
+    .action(async (given: StatusOptions) => {
+      const { runDevices } = await import('./status.ts');
+      await runDevices(given, output);
+    });
+}
+
+function addRping(program: Command, { output, signal }: CommandContext): void {
+  const command = program
+    .command('rping')
+    .description("ping over RDMA; either side can be rdma-core's rping")
+    .option('-s', 'be the server')
+    .option('-c', 'be the client')
+    .option('-a <ADDRESS>', "server: address to listen on; client: the server's address")
+    .option('-p <PORT>', 'TCP port (default: 7174)', parsePort)
+    .option('-I <ADDRESS>', 'client: address to connect from')
+    .option('-C <COUNT>', 'client: pings to do (default: until Ctrl-C)', wholeNumber(0, COUNT_MAX))
+    .option(
+      '-S <SIZE>',
+      'octets of a ping (default: 64; server: any)',
+      wholeNumber(MIN_SIZE_BYTES, MAX_SIZE_BYTES),
+    )
+    .option('-v', 'show each ping')
+    .option('-V', 'client: compare what comes back with what was sent')
+    .option('-d', 'tell each step')
+    .option('-P', 'server: serve any number of clients, until Ctrl-C')
+    .option('-q', 'make the queue pair without the connection manager')
+    .option('--embedded', 'use an RNIC in this process instead of a daemon')
+    .addOption(socketOption());
+  addWireOptions(command, 'of the connection');
+  command.action(async (given: RpingArguments) => {
+    const { runRping } = await import('./rping/rping-command.ts');
+    await runRping(given, output, signal);
+  });
+}
+
+function addBench(program: Command, { output, signal }: CommandContext): void {
+  program
+    .command('bench')
+    .description('measure the emulated RNIC against raw TCP, on daemons of its own')
+    .option('--only <NAME...>', 'measurements to run (default: all)')
+    .option('--rounds <N>', 'rounds of each', wholeNumber(1, 1000), QUICK_ROUNDS)
+    .option('--json [FILE]', 'write JSON to FILE, or print it instead of the table')
+    .action(async (given: { only?: string[]; rounds: number; json?: string | true }) => {
+      const { runBenchCommand } = await import('./bench/bench-command.ts');
+      const options = {
+        only: given.only ?? [],
+        rounds: given.rounds,
+        scale: QUICK_SCALE,
+        profileFolder: undefined,
+        jsonFile: given.json === true ? '-' : given.json,
+      };
+      await runBenchCommand(options, output, signal);
+    });
+}
+
+function addDoctor(program: Command, { output }: CommandContext): void {
+  program
+    .command('doctor')
+    .description('examine every prerequisite, and say how to mend what is missing')
+    .addOption(socketOption())
+    .option('--json', 'print JSON')
+    .action(async (given: { socket?: string; json?: boolean }) => {
+      const { runDoctor } = await import('./doctor.ts');
+      const socketPath = given.socket ?? socketPathOfThisProcess();
+      await runDoctor({ socketPath, json: given.json === true }, output);
+    });
+}
+
+function socketOption(): Option {
+  return new Option(
+    '--socket <PATH>',
+    "the daemon's socket (default: $IWARPD_SOCKET, or per user)",
+  );
+}
+
+function addWireOptions(command: Command, whose: string): void {
+  command
+    .option('--mpa-revision <1|2>', `MPA revision ${whose} (default: 2)`, parseMpaRevision)
+    .option('--no-crc', 'do without CRCs where the peer agrees: corruption may pass unnoticed')
+    .option('--markers', 'ask for MPA markers')
+    .option('--peer-to-peer', 'offer a ready-to-receive message (RFC 6581)')
+    .option(
+      '--fpdu-size <SIZE>',
+      'emss: of a TCP segment; large: for software peers; or octets',
+      parseFpduSize,
+    );
+  // Not given is not the same as wanted: the device may have another default.
+  command.setOptionValue('crc', undefined);
+}
+
+/** The version in package.json, which stands three folders above the compiled module. */
+function packageVersion(): string {
+  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const manifest: unknown = JSON.parse(text);
+  return typeof manifest === 'object' && manifest !== null && 'version' in manifest
+    ? String(manifest.version)
+    : 'unknown';
+}

@@ -1,0 +1,112 @@
+/** `iwarpd rping`: its options, and the RNIC that it runs on. */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import type { Provider } from '../../../verbs-api/contract/provider.ts';
+import { connectDaemon } from '../../../verbs-api/index.ts';
+import { createEmbedded } from '../../embedded/embedded-provider.ts';
+import { crcWarning, type WireArguments, wireOptions } from '../arguments.ts';
+import { CommandFailure, usageFailure } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { runRpingClient } from './rping-client.ts';
+import type { RpingSettings } from './rping-endpoint.ts';
+import { DEFAULT_PORT, DEFAULT_SIZE_BYTES, MAX_SIZE_BYTES } from './rping-protocol.ts';
+import { runRpingServer } from './rping-server.ts';
+
+/** The options as commander hands them over, under rping's own letters where it has them. */
+export interface RpingArguments extends WireArguments {
+  readonly s?: boolean;
+  readonly c?: boolean;
+  readonly a?: string;
+  readonly I?: string;
+  readonly p?: number;
+  readonly C?: number;
+  readonly S?: number;
+  readonly v?: boolean;
+  readonly V?: boolean;
+  readonly d?: boolean;
+  readonly P?: boolean;
+  readonly q?: boolean;
+  readonly embedded?: boolean;
+  readonly socket?: string;
+}
+
+/** Runs either side. CommandFailure, VerbsError, or the reason of `signal`. */
+export async function runRping(
+  given: RpingArguments,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  checkRpingArguments(given);
+  const settings = await settingsOf(given);
+  const warning = crcWarning(settings.wire);
+  if (warning !== undefined) output.note(`warning: ${warning}`);
+  const provider = await openProvider(given, settings);
+  try {
+    if (given.c === true) await runRpingClient(provider, settings, output, signal);
+    else {
+      const persistent = given.P === true;
+      await runRpingServer(provider, { ...settings, persistent }, output, signal);
+    }
+  } finally {
+    await provider.close();
+  }
+}
+
+/** Throws a usage failure for options that make no sense together. */
+export function checkRpingArguments(given: RpingArguments): void {
+  if ((given.s === true) === (given.c === true)) {
+    throw usageFailure('say which side to be: -s for the server or -c for the client');
+  }
+  if (given.c === true && given.a === undefined) {
+    throw usageFailure('the client needs the address of its server: -a ADDRESS');
+  }
+  if (given.c === true && given.P === true) {
+    throw usageFailure('-P is for the server (-s); a client has one connection');
+  }
+  if (given.s === true && given.I !== undefined) {
+    throw usageFailure('-I is for the client (-c); the address of a server is -a');
+  }
+  if (given.s === true && given.embedded !== true && wireOptions(given) !== undefined) {
+    throw usageFailure(
+      'the wire options of a server belong to its device: give them to `iwarpd start`, or use --embedded',
+    );
+  }
+  if (given.embedded === true && given.socket !== undefined) {
+    throw usageFailure('--embedded uses no daemon, so --socket makes no sense with it');
+  }
+}
+
+async function settingsOf(given: RpingArguments): Promise<RpingSettings> {
+  return {
+    address: given.a === undefined ? '0.0.0.0' : await addressOf(given.a),
+    port: given.p ?? DEFAULT_PORT,
+    sourceAddress: given.I === undefined ? undefined : await addressOf(given.I),
+    count: given.C ?? 0,
+    // A server that is told no size takes any: it costs a buffer, and spares a failed client.
+    sizeBytes: given.S ?? (given.s === true ? MAX_SIZE_BYTES : DEFAULT_SIZE_BYTES),
+    verbose: given.v === true,
+    validate: given.V === true,
+    debug: given.d === true,
+    ownQP: given.q === true,
+    wire: wireOptions(given),
+  };
+}
+
+async function addressOf(host: string): Promise<string> {
+  if (isIP(host) !== 0) return host;
+  try {
+    return (await lookup(host)).address;
+  } catch (error) {
+    throw new CommandFailure(`${host} is neither an address nor a name that can be looked up`, {
+      cause: error,
+    });
+  }
+}
+
+async function openProvider(given: RpingArguments, settings: RpingSettings): Promise<Provider> {
+  if (given.embedded !== true) {
+    return await connectDaemon(given.socket === undefined ? {} : { socketPath: given.socket });
+  }
+  const { wire } = settings;
+  return await createEmbedded(wire === undefined ? {} : { wire });
+}

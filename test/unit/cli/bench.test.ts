@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { reportLines, selectMeasurements, summarise } from '../../../daemon/cli/bench/bench-run.ts';
+import { MEASUREMENTS } from '../../../daemon/cli/bench/measurements.ts';
+import { median, readable } from '../../../daemon/cli/bench/statistics.ts';
+
+describe('numbers', () => {
+  it('finds the median of odd and even counts', () => {
+    expect(median([5])).toBe(5);
+    expect(median([9, 1, 5])).toBe(5);
+    expect(median([4, 1, 3, 2])).toBe(2.5);
+    expect(() => median([])).toThrow(RangeError);
+  });
+
+  it('prints three digits, and thousands apart', () => {
+    expect(readable(1234567.8)).toBe('1,234,568');
+    expect(readable(12.345)).toBe('12.3');
+    expect(readable(1.2345)).toBe('1.23');
+    expect(readable(999.6)).toBe('1,000');
+  });
+});
+
+describe('a measurement', () => {
+  const run = async () => 0;
+  const faster = {
+    name: 'm',
+    title: 'M',
+    unit: 'MB/s',
+    better: 'higher',
+    target: { kind: 'ratio', limit: 0.7, aim: 0.9 },
+    baselines: [{ title: 'raw', run }],
+    run,
+  } as const;
+
+  it('compares medians with the first baseline', () => {
+    const result = summarise(faster, [70, 71, 200], [[100, 90, 110]]);
+    expect(result.baselines[0]?.ratio).toBeCloseTo(0.71);
+    expect(result.met).toBe(true);
+    expect(summarise(faster, [69], [[100]]).met).toBe(false);
+  });
+
+  it('judges an absolute value by itself, lower being better where it says so', () => {
+    const idle = { ...faster, better: 'lower', target: { kind: 'value', limit: 64 } } as const;
+    expect(summarise(idle, [64], [[1]]).met).toBe(true);
+    expect(summarise(idle, [64.1], [[1]]).met).toBe(false);
+  });
+
+  it('shows as a row of the table', () => {
+    const report = {
+      format: 1,
+      emulated: true,
+      node: 'v20.0.0',
+      kernel: '6.1',
+      cpu: 'cpu',
+      cores: 2,
+      crcEngine: 'native',
+      rounds: 3,
+      results: [summarise(faster, [71], [[100]])],
+    } as const;
+    const lines = reportLines(report);
+    expect(lines[0]).toContain('emulated RNIC');
+    expect(lines[0]).toContain('2 cores');
+    expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes$/);
+  });
+
+  it('is chosen by name', () => {
+    expect(selectMeasurements([])).toBe(MEASUREMENTS);
+    expect(selectMeasurements(['messages']).map((each) => each.name)).toEqual(['messages']);
+    expect(() => selectMeasurements(['nothing'])).toThrow('there is no measurement "nothing"');
+  });
+});

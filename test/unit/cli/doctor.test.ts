@@ -1,0 +1,75 @@
+import { describe, expect, it } from 'vitest';
+import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
+import {
+  examineMemlock,
+  examineOpenFiles,
+  judgeNode,
+  judgeProcessVm,
+  judgeSocketFolder,
+} from '../../../daemon/cli/doctor-checks.ts';
+
+const folder = (mode: number, uid: number, directory = true) => ({
+  mode: 0o40000 | mode,
+  uid,
+  isDirectory: () => directory,
+});
+
+describe('checks', () => {
+  it('refuses a Node before 20', () => {
+    expect(judgeNode('18.20.4').state).toBe('broken');
+    expect(judgeNode('20.0.0').state).toBe('ok');
+    expect(judgeNode('100.1.0').state).toBe('ok');
+  });
+
+  it('names Yama as the cause where it is one, else seccomp', () => {
+    expect(judgeProcessVm(undefined, 1)).toMatchObject({ state: 'ok' });
+    expect(judgeProcessVm('EPERM', 2).mend).toContain('ptrace_scope=1');
+    expect(judgeProcessVm('EPERM', undefined).text).toContain('seccomp');
+    expect(judgeProcessVm('EPERM', 0).mend).toContain('SYS_PTRACE');
+  });
+
+  it('wants a socket folder of our own that nobody else can enter', () => {
+    expect(judgeSocketFolder('/d', folder(0o700, 7), 7)).toBeUndefined();
+    expect(judgeSocketFolder('/d', folder(0o755, 7), 7)).toMatchObject({
+      state: 'warn',
+      mend: 'chmod 700 /d',
+    });
+    expect(judgeSocketFolder('/d', folder(0o700, 8), 7)?.state).toBe('broken');
+    expect(judgeSocketFolder('/d', folder(0o700, 7, false), 7)?.state).toBe('broken');
+  });
+
+  it('reads the limits of the kernel', () => {
+    const limits = [
+      'Limit                     Soft Limit           Hard Limit           Units     ',
+      'Max open files            256                  4096                 files     ',
+      'Max locked memory         8388608              8388608              bytes     ',
+    ].join('\n');
+    expect(examineOpenFiles(limits)).toMatchObject({ state: 'warn' });
+    expect(examineOpenFiles(limits.replace(' 256 ', ' 1024 '))).toMatchObject({ state: 'ok' });
+    expect(examineMemlock(limits).text).toContain('8388608');
+    expect(examineMemlock('Max locked memory  unlimited  unlimited').text).toContain('unlimited');
+  });
+});
+
+describe('the report', () => {
+  it('is unhealthy when a check is broken or throws, not when it warns', async () => {
+    const warn = {
+      name: 'w',
+      examine: () => ({ state: 'warn' as const, text: 'slow', mend: 'm' }),
+    };
+    const thrower = {
+      name: 'thrower',
+      examine: () => {
+        throw new Error('no such thing');
+      },
+    };
+    expect((await examine('/s', [warn])).healthy).toBe(true);
+    const report = await examine('/s', [warn, thrower]);
+    expect(report.healthy).toBe(false);
+    expect(doctorLines(report)).toEqual([
+      'warn    w        slow',
+      '                 mend: m',
+      'broken  thrower  no such thing',
+    ]);
+  });
+});
