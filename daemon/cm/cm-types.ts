@@ -112,8 +112,10 @@ export type CmEffect =
       readonly local: SocketAddress;
       readonly remote: SocketAddress;
     }
-  /** Close the socket: after everything the stream has to send, or by a reset. */
-  | { readonly type: 'hangUp'; readonly endpoint: Endpoint; readonly how: 'finish' | 'reset' }
+  /** Give up a 'dial' effect that has not been answered. */
+  | { readonly type: 'cancelDial'; readonly endpoint: Endpoint }
+  /** The endpoint's stream was given a command: poll it. */
+  | { readonly type: 'touched'; readonly endpoint: Endpoint }
   /** Tell the id's owner. */
   | { readonly type: 'deliver'; readonly event: CmEvent };
 

@@ -48,7 +48,7 @@ export class ConnectionManager implements EndpointOwner {
   readonly #effects: CmEffect[] = [];
   readonly #ids = new Set<CmId>();
   readonly #endpoints = new Set<Endpoint>();
-  /** Endpoints that may have a deadline. */
+  /** Endpoints with a deadline: those that dial. */
   readonly #timed = new Set<Endpoint>();
   /** Incoming connections whose MPA Request is still to come. */
   readonly #counted = new Set<Endpoint>();
@@ -197,7 +197,6 @@ export class ConnectionManager implements EndpointOwner {
     checkPrivateData(privateData, endpoint.enhanced);
     this.#answered(endpoint);
     endpoint.reject(privateData, now);
-    this.#watch(endpoint);
     if (id.state.kind === 'connection') id.transition({ kind: 'closed', wasConnected: false });
   }
 
@@ -227,7 +226,6 @@ export class ConnectionManager implements EndpointOwner {
     } else if (state.kind === 'connection') {
       this.#answered(state.endpoint);
       state.endpoint.drop(now);
-      this.#watch(state.endpoint);
     }
     id.transition({ kind: 'destroyed' });
   }
@@ -264,12 +262,12 @@ export class ConnectionManager implements EndpointOwner {
     const { device } = endpoint;
     const options = streamOptions(device, parameters?.wire, depths, facts.emssBytes);
     this.#dialingQPs.delete(qp);
+    this.#timed.delete(endpoint);
     try {
       endpoint.initiate(this.#options.createStream('initiator', options), now);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       // The QP went to another state or was destroyed while TCP connected.
-      endpoint.qp = undefined;
       endpoint.handleDialFailed('EINVAL', now);
       return false;
     }
@@ -285,7 +283,6 @@ export class ConnectionManager implements EndpointOwner {
   handleDeadline(now: Micros): void {
     for (const endpoint of this.#timed) {
       endpoint.handleDeadline(now);
-      if (endpoint.deadline === NEVER) this.#timed.delete(endpoint);
     }
   }
 
@@ -360,9 +357,18 @@ export class ConnectionManager implements EndpointOwner {
   }
 
   /** See `EndpointOwner`. */
-  hangUp(endpoint: Endpoint, how: 'finish' | 'reset'): void {
-    this.#effects.push({ type: 'hangUp', endpoint, how });
-    this.#watch(endpoint);
+  touched(endpoint: Endpoint): void {
+    this.#effects.push({ type: 'touched', endpoint });
+  }
+
+  /** See `EndpointOwner`. */
+  cancelDial(endpoint: Endpoint): void {
+    this.#effects.push({ type: 'cancelDial', endpoint });
+  }
+
+  /** See `EndpointOwner`. */
+  released(endpoint: Endpoint): void {
+    if (endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
   }
 
   /** See `EndpointOwner`. */
@@ -370,7 +376,6 @@ export class ConnectionManager implements EndpointOwner {
     this.#started(endpoint);
     this.#endpoints.delete(endpoint);
     this.#timed.delete(endpoint);
-    if (endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
   }
 
   // Steps
@@ -454,10 +459,6 @@ export class ConnectionManager implements EndpointOwner {
       state.listener.pending.delete(endpoint.id);
     }
     endpoint.listener = undefined;
-  }
-
-  #watch(endpoint: Endpoint): void {
-    if (endpoint.deadline !== NEVER) this.#timed.add(endpoint);
   }
 
   #tell(id: CmId, type: CMEventType, error: ErrnoCode | undefined, text: string): void {

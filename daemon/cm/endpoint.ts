@@ -36,7 +36,7 @@ export type EndpointPhase =
   | 'established'
   /** Full Operation is over by a close of either side; TCP is not. */
   | 'closing'
-  /** MPA ended without Full Operation; the manager, as ULP, closes TCP. */
+  /** MPA ended by a rejection; the manager, as ULP, closes TCP. */
   | 'leaving'
   /** The socket is gone or ordered away. */
   | 'over';
@@ -59,7 +59,12 @@ export interface EndpointOwner {
   requested(endpoint: Endpoint, event: RequestEvent): boolean;
   /** Tells the id, if there still is one. */
   deliver(endpoint: Endpoint, event: EndpointEvent): void;
-  hangUp(endpoint: Endpoint, how: 'finish' | 'reset'): void;
+  /** The stream was given a command: it may have octets and events. */
+  touched(endpoint: Endpoint): void;
+  /** TCP is not wanted any more. */
+  cancelDial(endpoint: Endpoint): void;
+  /** `endpoint.qp` is about to be forgotten. */
+  released(endpoint: Endpoint): void;
   /** The endpoint has reached 'over'. */
   finished(endpoint: Endpoint): void;
 }
@@ -94,7 +99,7 @@ export class Endpoint {
   /** Initiator: what connect was called with. */
   parameters: CMParameters | undefined;
   depths: Depths | undefined;
-  /** When waiting for TCP, or for the peer to close after a rejection, has lasted long enough. */
+  /** When waiting for TCP has lasted long enough. */
   deadline: Micros = NEVER;
   /** Set when the peer of an unanswered request went away. */
   lost = false;
@@ -134,6 +139,7 @@ export class Endpoint {
     this.#transition('initiating');
     // MPA-7.1.2-01
     stream.connect(parameters.privateData, qp, now);
+    this.#owner.touched(this);
   }
 
   /** Responder: TCP is there; MPA's timeout on the Request runs from here (MPA-7.1.2-16). */
@@ -150,6 +156,7 @@ export class Endpoint {
     this.qp = qp;
     this.#transition('accepting');
     stream.accept(privateData, qp, depths, now);
+    this.#owner.touched(this);
   }
 
   /** Responder: refuses the Request and then closes TCP, which MPA leaves open (MPA-7.1.2-05). */
@@ -164,6 +171,7 @@ export class Endpoint {
     if (this.#phase !== 'established') return;
     this.#transition('closing');
     this.stream?.disconnect(now);
+    this.#owner.touched(this);
   }
 
   /** The consumer does not want it any more, in any phase, and hears nothing further. */
@@ -204,21 +212,11 @@ export class Endpoint {
     this.#end(now, undefined);
   }
 
-  /** The deadline has passed. */
+  /** The deadline may have passed. */
   handleDeadline(now: Micros): void {
-    if (now < this.deadline) return;
-    if (this.#phase === 'dialing') {
-      this.#tell(CMEventType.unreachable, 'ETIMEDOUT', 'TCP did not connect in time');
-      this.#end(now, 'reset');
-    } else if (this.#phase === 'leaving') {
-      this.#end(now, 'reset');
-    }
-  }
-
-  /** The socket is gone and the stream has told all that it had to tell. */
-  handleSocketGone(now: Micros): void {
-    if (this.#phase === 'over') return;
-    this.#handleClosed(undefined, now);
+    if (now < this.deadline || this.#phase !== 'dialing') return;
+    this.#tell(CMEventType.unreachable, 'ETIMEDOUT', 'TCP did not connect in time');
+    this.#end(now, 'reset');
   }
 
   /** The stream has something to tell. 'finish' and 'abort' are for the socket and do nothing here. */
@@ -235,7 +233,9 @@ export class Endpoint {
         return;
       case 'terminated':
         this.#failure ??= event.failure;
-        this.qp?.terminated(event.by, event.failure, now);
+        if (this.#phase === 'established' || this.#phase === 'closing') {
+          this.qp?.terminated(event.by, event.failure, now);
+        }
         return;
       case 'peer-closed':
         this.#handlePeerClosed(now);
@@ -304,13 +304,11 @@ export class Endpoint {
         this.#tell(CMEventType.disconnected, undefined, why?.text ?? 'disconnected');
         break;
       case 'initiating': {
-        this.#detach();
         const { type, error } = startupFailure(why);
         this.#tell(type, error, why?.text ?? 'the peer closed before its Reply');
         break;
       }
       case 'accepting':
-        this.#detach();
         this.#tell(CMEventType.connectError, 'ECONNRESET', why?.text ?? 'the peer went away');
         break;
       case 'requested':
@@ -343,28 +341,32 @@ export class Endpoint {
 
   #leave(now: Micros): void {
     if (this.lost) {
-      this.#end(now, 'reset');
+      this.#end(now, undefined);
       return;
     }
     this.#transition('leaving');
-    this.deadline = now + this.device.wire.closeTimeoutMicros;
-    this.#owner.hangUp(this, 'finish');
+    this.stream?.disconnect(now);
+    this.#owner.touched(this);
   }
 
+  /** Gives the QP back when the stream never reached Full Operation: it may connect anew. */
   #detach(): void {
-    if (this.stream !== undefined) this.qp?.detach(this.stream);
+    const early = this.#phase === 'initiating' || this.#phase === 'accepting';
+    if (early && this.stream !== undefined) this.qp?.detach(this.stream);
+    this.#owner.released(this);
     this.qp = undefined;
   }
 
   #end(now: Micros, how: 'reset' | undefined): void {
+    const dialing = this.#phase === 'dialing';
     if (this.#phase === 'over') return;
-    const early = this.#phase === 'initiating' || this.#phase === 'accepting';
+    this.#detach();
     this.#transition('over');
     this.deadline = NEVER;
-    if (early) this.#detach();
     if (how === 'reset') {
       this.stream?.abort(now);
-      this.#owner.hangUp(this, 'reset');
+      if (dialing) this.#owner.cancelDial(this);
+      else this.#owner.touched(this);
     }
     this.#owner.finished(this);
   }
