@@ -1,0 +1,219 @@
+/**
+ * One client of the devices: executes its commands, owns what it made, and takes all of it down
+ * when it goes. The daemon has one for each control connection, the embedded provider has one.
+ */
+import type {
+  CommandName,
+  CommandReply,
+  CommandRequest,
+  DeviceEvent,
+  Handle,
+} from '../../../verbs-api/contract/commands.ts';
+import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
+import type { CmEvent } from '../../cm/cm-types.ts';
+import type { ClientMemory } from './client-memory.ts';
+import {
+  type AnyObject,
+  type CqObject,
+  type IdObject,
+  QpObject,
+  type SrqObject,
+} from './client-objects.ts';
+import { ClientState, type CommandHandlers } from './client-state.ts';
+import { connectionCommands, deliverCmEvent, destroyId } from './connection-commands.ts';
+import { EventRouter } from './event-router.ts';
+import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
+import {
+  destroyChannel,
+  destroyContext,
+  destroyCQ,
+  destroyPD,
+  destroyQP,
+  destroySRQ,
+  deviceCommands,
+  queueCommands,
+} from './queue-commands.ts';
+import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from './quotas.ts';
+import type { VerbsAsyncEvent, VerbsDevice, VerbsHost } from './verbs-host.ts';
+
+/** What a client is made with. */
+export interface ClientOptions {
+  readonly host: VerbsHost;
+  readonly memory: ClientMemory;
+  /** Default: `DEFAULT_QUOTAS`. */
+  readonly quotas?: ClientQuotas;
+  /** Tells the client an event. Called in the order of the events. */
+  readonly sendEvent: (event: DeviceEvent) => void;
+  /** A CQ with a channel fired. Called in the turn in which the completion was written. */
+  readonly sendCompletion: (channel: Handle, cq: Handle) => void;
+  /** A completion channel is made: returns the token that names its event path. Default: ''. */
+  readonly openChannel?: (channel: Handle) => string;
+  /** A completion channel is gone. */
+  readonly closeChannel?: (channel: Handle) => void;
+  /** Who it is, for people. */
+  readonly label: string;
+}
+
+/** See the module's comment. */
+export class ClientContext {
+  readonly label: string;
+  readonly #options: ClientOptions;
+  readonly #state: ClientState;
+  readonly #handlers: CommandHandlers;
+  readonly #router: EventRouter;
+  #closed = false;
+
+  constructor(options: ClientOptions) {
+    this.label = options.label;
+    this.#options = options;
+    this.#state = new ClientState(this, {
+      host: options.host,
+      memory: options.memory,
+      quotas: options.quotas ?? DEFAULT_QUOTAS,
+      sendEvent: (event) => {
+        if (!this.#closed) options.sendEvent(event);
+      },
+      openChannel: options.openChannel ?? (() => ''),
+      closeChannel: options.closeChannel ?? (() => undefined),
+    });
+    this.#handlers = {
+      ...deviceCommands(this.#state),
+      ...memoryCommands(this.#state),
+      ...queueCommands(this.#state),
+      ...connectionCommands(this.#state),
+    };
+    this.#router = EventRouter.of(options.host);
+    this.#router.add(this);
+  }
+
+  /**
+   * Executes a command. Throws `VerbsError`, or rejects with it where the reply takes time; then
+   * nothing is half-made.
+   */
+  execute<N extends CommandName>(
+    name: N,
+    request: CommandRequest<N>,
+  ): CommandReply<N> | Promise<CommandReply<N>> {
+    if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
+    try {
+      return this.#handlers[name](request);
+    } finally {
+      this.#state.host.drain();
+    }
+  }
+
+  /** The send queue of a QP has new elements. A handle that is no QP (any more) is ignored. */
+  doorbell(qp: Handle): void {
+    const object = this.#state.table.find(qp);
+    if (object instanceof QpObject) this.#state.host.doorbell(object.qp);
+  }
+
+  /**
+   * Takes everything down: ids and queue pairs first, so that peers see their streams end, memory
+   * last. Throws what a destruction threw, after all of them were tried. The second call does
+   * nothing.
+   */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#router.remove(this);
+    const failures = this.#destroyAll();
+    this.#state.host.drain();
+    if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
+  }
+
+  /** What the client holds. */
+  usage(): ClientUsage {
+    const { ledger, table } = this.#state;
+    const objects: Record<string, number> = {};
+    for (const kind of OBJECT_KINDS) objects[kind] = ledger.count(kind);
+    const tiers: Record<string, number> = {};
+    const tierReasons: Record<string, string> = {};
+    for (const { mr, reason } of table.ofKind('mr')) {
+      const { tier } = mr.backing;
+      tiers[tier] = (tiers[tier] ?? 0) + 1;
+      tierReasons[tier] = reason;
+    }
+    return {
+      objects,
+      sharedBytes: ledger.held('sharedBytes'),
+      pinnedBytes: ledger.held('pinnedBytes'),
+      tiers,
+      tierReasons,
+    };
+  }
+
+  /** From the router: an armed CQ of this client fired. */
+  handleCompletion(object: CqObject): void {
+    if (this.#closed || object.channel === undefined) return;
+    this.#options.sendCompletion(object.channel.handle, object.handle);
+  }
+
+  /** From the router: an event of an id of this client. */
+  handleCmEvent(owner: IdObject, event: CmEvent): void {
+    if (this.#state.table.find(owner.handle) === owner) {
+      deliverCmEvent(this.#state, owner, event);
+    } else if (event.id !== owner.id) {
+      // The listener went while its connect request was on the way.
+      this.#state.host.cm.destroy(event.id);
+    }
+  }
+
+  /** From the router: an asynchronous event of an object of this client. */
+  handleElementEvent(object: CqObject | QpObject | SrqObject, event: VerbsAsyncEvent): void {
+    const context = object.kind === 'cq' ? object.context : object.pd.context;
+    this.#state.sendEvent({
+      type: 'async',
+      context: context.handle,
+      event: {
+        type: event.event,
+        element: object.handle,
+        qpNum: object.kind === 'qp' ? object.qp.qpn : undefined,
+        text: event.text,
+      },
+    });
+  }
+
+  /** From the router: an asynchronous event of a whole device. */
+  handleDeviceEvent(device: VerbsDevice, event: VerbsAsyncEvent): void {
+    for (const context of this.#state.table.ofKind('context')) {
+      if (context.device !== device) continue;
+      this.#state.sendEvent({
+        type: 'async',
+        context: context.handle,
+        event: { type: event.event, element: 1, qpNum: undefined, text: event.text },
+      });
+    }
+  }
+
+  /** Dependants before what they depend on. */
+  #destroyAll(): unknown[] {
+    const state = this.#state;
+    const { table } = state;
+    const failures: unknown[] = [];
+    const destroy = <T extends AnyObject>(
+      objects: T[],
+      how: (state: ClientState, object: T) => void,
+    ) => {
+      for (const object of objects) {
+        try {
+          how(state, object);
+        } catch (error) {
+          failures.push(error);
+        }
+      }
+    };
+    destroy(table.ofKind('id'), destroyId);
+    destroy(table.ofKind('qp'), destroyQP);
+    destroy(table.ofKind('srq'), destroySRQ);
+    destroy(table.ofKind('cq'), destroyCQ);
+    destroy(table.ofKind('mw'), destroyMW);
+    destroy(table.ofKind('mr'), destroyMR);
+    destroy(table.ofKind('buffer'), destroyBuffer);
+    destroy(table.ofKind('channel'), destroyChannel);
+    destroy(table.ofKind('pd'), destroyPD);
+    destroy(table.ofKind('context'), destroyContext);
+    return failures;
+  }
+}

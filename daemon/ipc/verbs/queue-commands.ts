@@ -1,0 +1,290 @@
+/** Commands for devices, protection domains, completion channels and queues. */
+import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
+import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { SharedAllocation } from './client-memory.ts';
+import {
+  ChannelObject,
+  ContextObject,
+  CqObject,
+  PdObject,
+  QpObject,
+  SrqObject,
+} from './client-objects.ts';
+import type { ClientState, CommandHandlers } from './client-state.ts';
+import { giveShared, takeShared } from './memory-commands.ts';
+import type { VerbsDevice } from './verbs-host.ts';
+
+/** Closes a device. EBUSY while objects were made from it. */
+export function destroyContext(state: ClientState, object: ContextObject): void {
+  state.assertUnused(object);
+  state.remove(object);
+}
+
+/** Deallocates a protection domain. EBUSY while anything belongs to it. */
+export function destroyPD(state: ClientState, object: PdObject): void {
+  object.pd.close();
+  state.remove(object);
+  object.context.users -= 1;
+}
+
+/** Destroys a completion channel. EBUSY while completion queues report to it. */
+export function destroyChannel(state: ClientState, object: ChannelObject): void {
+  state.assertUnused(object);
+  state.remove(object);
+  state.closeChannel(object.handle);
+  object.context.users -= 1;
+}
+
+/** Destroys a completion queue. EBUSY while queue pairs complete to it. */
+export function destroyCQ(state: ClientState, object: CqObject): void {
+  object.cq.close();
+  state.remove(object);
+  object.context.users -= 1;
+  if (object.channel !== undefined) object.channel.users -= 1;
+  giveRing(state, object.ring, object.cq.count);
+}
+
+/** Destroys a shared receive queue. EBUSY while queue pairs use it. */
+export function destroySRQ(state: ClientState, object: SrqObject): void {
+  object.srq.close();
+  state.remove(object);
+  giveRing(state, object.ring, object.srq.count);
+}
+
+/** Destroys a queue pair; its connection is reset. */
+export function destroyQP(state: ClientState, object: QpObject): void {
+  object.qp.close(state.host.now());
+  state.remove(object);
+  giveRing(state, object.ring, object.qp.sqCount + object.qp.rqCount);
+}
+
+/** See the module's comment. */
+export function deviceCommands(
+  state: ClientState,
+): CommandHandlers<
+  | 'listDevices'
+  | 'openDevice'
+  | 'closeDevice'
+  | 'queryDevice'
+  | 'queryPort'
+  | 'allocPD'
+  | 'deallocPD'
+  | 'createCompChannel'
+  | 'destroyCompChannel'
+> {
+  const { host, table } = state;
+  return {
+    listDevices: () => ({ devices: host.devices.map((device) => device.info) }),
+    openDevice({ name }) {
+      const device = findDevice(host.devices, name);
+      const object = state.add(
+        'context',
+        (handle) => new ContextObject(state.client, handle, device),
+      );
+      return { context: object.handle, device: device.info };
+    },
+    closeDevice({ context }) {
+      destroyContext(state, table.expect('context', context));
+      return {};
+    },
+    queryDevice: ({ context }) => table.expect('context', context).device.attributes(),
+    queryPort({ context, port }) {
+      const { device } = table.expect('context', context);
+      if (port !== 1) throw new VerbsError('EINVAL', `the device has port 1 only, not ${port}`);
+      return device.port();
+    },
+    allocPD({ context }) {
+      const owner = table.expect('context', context);
+      const object = state.add('pd', (handle) => {
+        return new PdObject(state.client, handle, owner, owner.device.nic.allocPD());
+      });
+      owner.users += 1;
+      return { pd: object.handle };
+    },
+    deallocPD({ pd }) {
+      destroyPD(state, table.expect('pd', pd));
+      return {};
+    },
+    createCompChannel({ context }) {
+      const owner = table.expect('context', context);
+      const object = state.add('channel', (handle) => {
+        return new ChannelObject(state.client, handle, owner, state.openChannel(handle));
+      });
+      owner.users += 1;
+      return { channel: object.handle, token: object.token };
+    },
+    destroyCompChannel({ channel }) {
+      const object = table.expect('channel', channel);
+      destroyChannel(state, object);
+      return {};
+    },
+  };
+}
+
+/** See the module's comment. */
+export function queueCommands(
+  state: ClientState,
+): CommandHandlers<
+  | 'createCQ'
+  | 'destroyCQ'
+  | 'createSRQ'
+  | 'modifySRQ'
+  | 'querySRQ'
+  | 'destroySRQ'
+  | 'createQP'
+  | 'modifyQP'
+  | 'queryQP'
+  | 'destroyQP'
+> {
+  const { table } = state;
+  return {
+    createCQ: (request) => createCQ(state, request),
+    destroyCQ({ cq }) {
+      destroyCQ(state, table.expect('cq', cq));
+      return {};
+    },
+    createSRQ: (request) => createSRQ(state, request),
+    modifySRQ({ srq, srqLimit }) {
+      table.expect('srq', srq).srq.modify({ srqLimit });
+      return {};
+    },
+    querySRQ: ({ srq }) => table.expect('srq', srq).srq.query(),
+    destroySRQ({ srq }) {
+      destroySRQ(state, table.expect('srq', srq));
+      return {};
+    },
+    createQP: (request) => createQP(state, request),
+    modifyQP({ qp, state: next }) {
+      table.expect('qp', qp).qp.modify(next, state.host.now());
+      return {};
+    },
+    queryQP: ({ qp }) => table.expect('qp', qp).qp.query(),
+    destroyQP({ qp }) {
+      destroyQP(state, table.expect('qp', qp));
+      return {};
+    },
+  };
+}
+
+function createCQ(
+  state: ClientState,
+  request: CommandRequest<'createCQ'>,
+): CommandReply<'createCQ'> {
+  const context = state.table.expect('context', request.context);
+  const channel =
+    request.channel === undefined ? undefined : state.table.expect('channel', request.channel);
+  if (channel !== undefined && channel.context !== context) {
+    throw new VerbsError('EINVAL', 'the channel belongs to another context');
+  }
+  const object = state.add('cq', (handle) => {
+    const { made, ring } = withRing(state, (take) => {
+      const cq = context.device.nic.createCQ({ cqe: request.cqe, ring: take, tag: undefined });
+      return { made: cq, entries: cq.count, discard: () => cq.close() };
+    });
+    return new CqObject(state.client, handle, { context, cq: made, ring, channel });
+  });
+  object.cq.tag = object;
+  context.users += 1;
+  if (channel !== undefined) channel.users += 1;
+  return { cq: object.handle, cqe: object.cq.count, ring: object.ring.mapping };
+}
+
+function createSRQ(
+  state: ClientState,
+  request: CommandRequest<'createSRQ'>,
+): CommandReply<'createSRQ'> {
+  const { maxWr, maxSge, srqLimit } = request;
+  const pd = state.table.expect('pd', request.pd);
+  const object = state.add('srq', (handle) => {
+    const { made, ring } = withRing(state, (take) => {
+      const init = { maxWr, maxSge, srqLimit, ring: take, tag: undefined };
+      const srq = pd.context.device.nic.createSRQ(pd.pd, init);
+      return { made: srq, entries: srq.count, discard: () => srq.close() };
+    });
+    return new SrqObject(state.client, handle, { pd, srq: made, ring });
+  });
+  object.srq.tag = object;
+  return { srq: object.handle, count: object.srq.count, ring: object.ring.mapping };
+}
+
+function createQP(
+  state: ClientState,
+  request: CommandRequest<'createQP'>,
+): CommandReply<'createQP'> {
+  const { table } = state;
+  const pd = table.expect('pd', request.pd);
+  const sendCQ = table.expect('cq', request.sendCQ);
+  const recvCQ = table.expect('cq', request.recvCQ);
+  const srq = request.srq === undefined ? undefined : table.expect('srq', request.srq);
+  const { device } = pd.context;
+  for (const part of [sendCQ.context, recvCQ.context, srq?.pd.context]) {
+    if (part !== undefined && part.device !== device) {
+      throw new VerbsError('EINVAL', 'the queues belong to different devices');
+    }
+  }
+  const object = state.add('qp', (handle) => {
+    const { made, ring } = withRing(state, (take) => {
+      const qp = device.nic.createQP(pd.pd, {
+        sendCQ: sendCQ.cq,
+        recvCQ: recvCQ.cq,
+        srq: srq?.srq,
+        capabilities: request.capabilities,
+        sqSigAll: request.sqSigAll,
+        ring: take,
+        tag: undefined,
+      });
+      const discard = () => qp.close(state.host.now());
+      return { made: qp, entries: qp.sqCount + qp.rqCount, discard };
+    });
+    return new QpObject(state.client, handle, { pd, qp: made, ring });
+  });
+  const { qp } = object;
+  qp.tag = object;
+  return {
+    qp: object.handle,
+    qpNum: qp.qpn,
+    capabilities: qp.capabilities,
+    ring: object.ring.mapping,
+    sqCount: qp.sqCount,
+    rqOffset: qp.rqOffset,
+    rqCount: qp.rqCount,
+  };
+}
+
+/** Makes a queue with its ring, or neither. */
+function withRing<T>(
+  state: ClientState,
+  make: (take: (bytes: number) => Uint8Array) => {
+    readonly made: T;
+    readonly entries: number;
+    readonly discard: () => void;
+  },
+): { readonly made: T; readonly ring: SharedAllocation } {
+  let ring: SharedAllocation | undefined;
+  let discard: (() => void) | undefined;
+  try {
+    const queue = make((bytes) => {
+      ring = takeShared(state, bytes);
+      return ring.view;
+    });
+    discard = queue.discard;
+    state.ledger.take('queueEntries', queue.entries);
+    if (ring === undefined) throw new Error('a queue without a ring');
+    return { made: queue.made, ring };
+  } catch (error) {
+    discard?.();
+    if (ring !== undefined) giveShared(state, ring);
+    throw error;
+  }
+}
+
+function giveRing(state: ClientState, ring: SharedAllocation, entries: number): void {
+  giveShared(state, ring);
+  state.ledger.give('queueEntries', entries);
+}
+
+function findDevice(devices: readonly VerbsDevice[], name: string | undefined): VerbsDevice {
+  const device = name === undefined ? devices[0] : devices.find((one) => one.name === name);
+  if (device !== undefined) return device;
+  throw new VerbsError('ENODEV', name === undefined ? 'no device' : `no device named ${name}`);
+}
