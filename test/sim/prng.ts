@@ -1,0 +1,39 @@
+/** The one source of chance of a simulation: a seed decides the whole run. */
+
+/** A 32-bit generator (mulberry32). Whole numbers only, so that every machine draws the same. */
+export class Prng {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0;
+  }
+
+  /** A number from 0 to 2^32 - 1. */
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = this.#state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return (mixed ^ (mixed >>> 14)) >>> 0;
+  }
+
+  /** A number from 0 to `bound` - 1. */
+  below(bound: number): number {
+    return this.next() % bound;
+  }
+
+  /** A number from `low` to `high`, both included. */
+  between(low: number, high: number): number {
+    return low + this.below(high - low + 1);
+  }
+
+  /** True once in `often` times on average. */
+  oneIn(often: number): boolean {
+    return this.below(often) === 0;
+  }
+
+  /** Fills octets with noise. */
+  fill(octets: Uint8Array): void {
+    for (let index = 0; index < octets.length; index++) octets[index] = this.next();
+  }
+}
