@@ -1,16 +1,74 @@
+/** The kernel peer itself: what the suites that put the daemon against it build on. */
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { readTcpConnections } from './captures/pcap-reader.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import { exposeSiwParameters, type SiwParameters } from './kernel-peer/siw-parameters.ts';
 import { describeWith } from './prerequisites.ts';
 
-describeWith(['kernel-peer'], 'kernel peer: siw against itself in one guest', () => {
+const PORT = 7174;
+const REQUEST = 'MPA ID Req Frame';
+
+/** An MPA Request of revision 1 without private data. */
+function plainRequest(): Buffer {
+  return Buffer.concat([Buffer.from(REQUEST), Buffer.from([0x00, 0x01, 0x00, 0x00])]);
+}
+
+/** What a socket gets until its peer closes, or until `bytes` are there. */
+async function receive(socket: Socket, bytes: number): Promise<Buffer> {
+  let received = Buffer.alloc(0);
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    received = Buffer.concat([received, chunk as Buffer]);
+    if (received.length >= bytes) break;
+  }
+  return received;
+}
+
+/** The startup frame that siw sends to a listener of the host. */
+async function requestFrom(guest: Guest): Promise<Buffer> {
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  const client = guest.run(`verbs-probe connect ${HOST_ADDRESS} ${address.port} private=c0ffee`);
+  const [socket] = (await once(server, 'connection')) as [Socket];
+  const request = await receive(socket, 23);
+  socket.destroy();
+  server.close();
+  client.kill();
+  await client.exit;
+  return request;
+}
+
+it('says so when the source of siw is not what it was', () => {
+  const sources = new Map([
+    ['siw_main.c', 'bool try_gso;'],
+    ['siw_cm.c', ''],
+    ['siw.h', ''],
+  ]);
+  expect(() => exposeSiwParameters(sources)).toThrow("siw's source has changed");
+});
+
+describeWith(['kernel-peer'], 'kernel peer', () => {
   let guest: Guest;
+  let share: string;
 
   beforeAll(async () => {
     await prepareKernelPeer();
-    guest = await startGuest();
+    share = await mkdtemp(join(tmpdir(), 'iwarpd-share-'));
+    guest = await startGuest({ forwards: [PORT], share, siw: { mpaVersion: 1 } });
   }, 600_000);
-  afterAll(async () => await guest?.stop());
+
+  afterAll(async () => {
+    await guest?.stop();
+    await rm(share, { recursive: true, force: true });
+  });
 
   it('shows siw0 to rdma-core', async () => {
     const { status, output } = await guest.runToEnd('ibv_devinfo -d siw0');
@@ -18,11 +76,105 @@ describeWith(['kernel-peer'], 'kernel peer: siw against itself in one guest', ()
     expect(output).toMatch(/transport:\s+iWARP/);
   });
 
-  it('pings itself with rping', async () => {
-    const rping = `rping -a ${GUEST_ADDRESS} -p 7174 -C 3 -v -V`;
-    const { status, output } = await guest.runToEnd(`pair 7174 '${rping} -s' '${rping} -c'`);
+  it('gives back output line by line, and exit statuses', async () => {
+    const slow = guest.run('echo one; sleep 0.5; echo "two  $HOST_ADDRESS" >&2; exit 7');
+    await slow.waitFor(/^one$/m);
+    expect(slow.output).toBe('one\n');
+    expect(await slow.exit).toBe(7);
+    expect(slow.output).toBe(`one\ntwo  ${HOST_ADDRESS}\n`);
+    await expect(slow.waitFor(/three/)).rejects.toThrow('ended with status 7');
+  });
+
+  it('runs scripts at the same time, and ends them when told', async () => {
+    const sleeper = guest.run('echo started; sleep 300');
+    await sleeper.waitFor(/started/);
+    expect((await guest.runToEnd('true')).status).toBe(0);
+    sleeper.kill();
+    expect(await sleeper.exit).not.toBe(0);
+  });
+
+  it('runs programs of the host: node, in the directory of this process', async () => {
+    const script = `node -p 'process.cwd() + require("node:os").hostname()'`;
+    const { output } = await guest.runToEnd(script);
+    expect(output).toBe(`${process.cwd()}kernel-peer\n`);
+  });
+
+  it('speaks to a listener of the host as its parameters say', async () => {
+    const flagsAndRevision = async (siw: SiwParameters): Promise<string> => {
+      await guest.setSiw(siw);
+      const request = await requestFrom(guest);
+      expect(request.subarray(0, 16).toString('latin1')).toBe(REQUEST);
+      return request.subarray(16, 18).toString('hex');
+    };
+    expect(await flagsAndRevision({})).toBe('0001');
+    expect(await flagsAndRevision({ crcRequired: true })).toBe('4001');
+    expect(await flagsAndRevision({ mpaVersion: 2 })).toBe('5002');
+    expect(await flagsAndRevision({ crcRequired: false })).toBe('1002');
+    await guest.setSiw({ peerToPeer: true, rtrKinds: 0x4000 });
+    const enhanced = (await requestFrom(guest)).readUInt32BE(20);
+    expect(enhanced & 0xc000c000).toBe(0x80004000 | 0);
+    await guest.setSiw({ peerToPeer: false, rtrKinds: 0xc000 });
+  });
+
+  it('is reached by the host on a forwarded port, and rejects when told', async () => {
+    const listen = `verbs-probe listen ${GUEST_ADDRESS} ${PORT} reject=1 private=0a0b0c`;
+    const listener = guest.run(`serve ${PORT} ${listen}`);
+    await listener.waitFor(/READY 7174/);
+    const socket = connect(guest.forwarded(PORT), '127.0.0.1');
+    socket.write(plainRequest());
+    const reply = await receive(socket, 23);
+    socket.destroy();
+    expect(reply.toString('latin1')).toBe('MPA ID Rep Frame\x20\x01\x00\x03\x0a\x0b\x0c');
+    expect(await listener.exit, listener.output).toBe(0);
+  });
+
+  it('answers a Write to an STag that it never told with a Terminate', async () => {
+    const listener = guest.run(`serve ${PORT} verbs-probe listen ${GUEST_ADDRESS} ${PORT}`);
+    await listener.waitFor(/READY 7174/);
+    const socket = connect(guest.forwarded(PORT), '127.0.0.1');
+    socket.write(plainRequest());
+    const reply = await receive(socket, 36);
+    // The STag, key apart, is not the one in the private data; the CRC field is not looked at.
+    const stag = Buffer.from(
+      reply.subarray(20, 24).map((octet, at) => (at < 3 ? octet ^ 0x5a : 0)),
+    );
+    const write = Buffer.from('0012c140', 'hex');
+    const to = Buffer.alloc(8);
+    socket.write(Buffer.concat([write, stag, to, Buffer.from('cafe'), Buffer.alloc(4)]));
+    const terminate = await receive(socket, 26);
+    socket.destroy();
+    // Untagged, last, Terminate, QN 2, MSN 1; then layer 1, type 1, code 0.
+    expect(terminate.subarray(2, 4).toString('hex')).toBe('4147');
+    expect(terminate.subarray(8, 16).toString('hex')).toBe('0000000200000001');
+    expect(terminate.subarray(20, 22).toString('hex')).toBe('1100');
+    expect(await listener.exit, listener.output).toBe(0);
+  });
+
+  it('tells its client that nobody listens', async () => {
+    const { status, output } = await guest.runToEnd(`verbs-probe connect ${GUEST_ADDRESS} 9`);
+    expect(status).toBe(1);
+    expect(output).toMatch(/refused/);
+  });
+
+  it('lets siw on both ends speak, and records it', async () => {
+    await guest.setSiw({ crcRequired: true });
+    const file = join(share, 'rping.pcap');
+    const rping = `rping -a ${GUEST_ADDRESS} -p ${PORT} -C 3 -v -V`;
+    const pair = `pair ${PORT} '${rping} -s' '${rping} -c'`;
+    const { status, output } = await guest.runToEnd(`record ${file} lo ${pair}`);
+    await guest.setSiw({ crcRequired: false });
     expect(status, output).toBe(0);
     expect(output.match(/client: ping data: rdma-ping-/g)).toHaveLength(3);
     expect(output.match(/server: server ping data: rdma-ping-/g)).toHaveLength(3);
-  }, 60_000);
+    const [connection] = readTcpConnections(await readFile(file));
+    expect(connection?.responderPort).toBe(PORT);
+    expect(connection?.initiator.octets.subarray(16, 18)).toEqual(new Uint8Array([0x50, 2]));
+  });
+
+  it('is gone after stop, and says so', async () => {
+    const sleeper = guest.run('sleep 300');
+    await guest.stop();
+    await expect(sleeper.exit).rejects.toThrow('the guest was stopped');
+    await expect(guest.run('true').exit).rejects.toThrow('the guest was stopped');
+  });
 });
