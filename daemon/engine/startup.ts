@@ -99,12 +99,9 @@ export type StartupEffect =
 /** The states, each with what it needs. */
 type State =
   | { readonly name: 'idle' }
-  | {
-      readonly name: 'awaiting-reply';
-      readonly request: StartupFrame;
-      readonly deadline: Micros;
-      readonly localError: boolean;
-    }
+  | { readonly name: 'awaiting-reply'; readonly request: StartupFrame; readonly deadline: Micros }
+  /** Initiator that has a local error to tell once the Reply lets it send. */
+  | { readonly name: 'giving-up'; readonly request: StartupFrame; readonly deadline: Micros }
   | { readonly name: 'awaiting-request'; readonly deadline: Micros }
   | { readonly name: 'awaiting-consumer'; readonly request: StartupFrame }
   /** Responder in Full Operation that may not send yet. `deadline` is set when an RTR is due. */
@@ -118,8 +115,8 @@ export type StartupStateName = State['name'];
 
 const LEGAL: Readonly<Record<StartupStateName, readonly StartupStateName[]>> = {
   idle: ['awaiting-reply', 'awaiting-request', 'failed'],
-  // To itself: the consumer gave up, which the Terminate behind the Reply will say.
-  'awaiting-reply': ['awaiting-reply', 'full-operation', 'rejected', 'failed'],
+  'awaiting-reply': ['giving-up', 'full-operation', 'rejected', 'failed'],
+  'giving-up': ['full-operation', 'rejected', 'failed'],
   'awaiting-request': ['awaiting-consumer', 'failed'],
   'awaiting-consumer': ['awaiting-first-fpdu', 'rejected', 'failed'],
   'awaiting-first-fpdu': ['full-operation', 'failed'],
@@ -176,7 +173,7 @@ export class Startup {
     };
     const frame = emitted(request);
     const deadline = now + options.startupTimeoutMicros;
-    this.#transition({ name: 'awaiting-reply', request, deadline, localError: false });
+    this.#transition({ name: 'awaiting-reply', request, deadline });
     // MPA-7.1.2-01
     this.#effects.push({ type: 'transmit', frame });
   }
@@ -237,9 +234,9 @@ export class Startup {
    */
   failLocally(text: string): void {
     const state = this.#state;
-    if (LEGAL[state.name].length === 0) return;
+    if (LEGAL[state.name].length === 0 || state.name === 'giving-up') return;
     if (state.name === 'awaiting-reply' && state.request.enhanced !== undefined) {
-      this.#transition({ ...state, localError: true });
+      this.#transition({ ...state, name: 'giving-up' });
       return;
     }
     // EMPA-9.3-03: rule 4 of RFC 5044 §7.1.2 leaves no FPDU to say it with.
@@ -275,15 +272,14 @@ export class Startup {
 
   /** The peer's FIN, or the end of the socket. In Full Operation it is the stream's business. */
   handlePeerClosed(): void {
-    const name = this.#state.name;
-    if (name === 'awaiting-reply' || name === 'awaiting-request') {
+    if (this.#awaitedKind() !== undefined) {
       if (this.#inboundBytes > 0) {
         // MPA-7.1.1-21, MPA-7.1.1-22
         this.#failFrame('the connection ended within the startup frame', undefined, 'abort');
         return;
       }
       this.#failLost('lost', 'the peer closed the connection before its startup frame');
-    } else if (name === 'awaiting-consumer') {
+    } else if (this.#state.name === 'awaiting-consumer') {
       this.#failLost('lost', 'the initiator closed the connection before it was answered');
     }
   }
@@ -291,7 +287,8 @@ export class Startup {
   /** Time has come to `now`. */
   handleDeadline(now: Micros): void {
     if (now < this.nextDeadline()) return;
-    const awaited = this.#state.name.replace('awaiting-', '').replaceAll('-', ' ');
+    const kind = this.#awaitedKind();
+    const awaited = kind === undefined ? 'RTR indication' : `MPA ${kind}`;
     // MPA-7.1.2-16, MPA-7.1.2-18
     this.#failLost('timeout', `no ${awaited} from the peer within the startup timeout`);
   }
@@ -333,8 +330,9 @@ export class Startup {
   // Handlers
 
   #awaitedKind(): StartupFrameKind | undefined {
-    if (this.#state.name === 'awaiting-reply') return 'reply';
-    return this.#state.name === 'awaiting-request' ? 'request' : undefined;
+    const name = this.#state.name;
+    if (name === 'awaiting-reply' || name === 'giving-up') return 'reply';
+    return name === 'awaiting-request' ? 'request' : undefined;
   }
 
   /** Octets when no startup frame is due. */
@@ -409,8 +407,9 @@ export class Startup {
 
   #handleReply(reply: StartupFrame): void {
     const state = this.#state;
-    assert(state.name === 'awaiting-reply', 'a Reply is handled when it is awaited');
-    const { request, localError } = state;
+    const givingUp = state.name === 'giving-up';
+    assert(givingUp || state.name === 'awaiting-reply', 'a Reply is handled when it is awaited');
+    const { request } = state;
     if (reply.enhanced !== undefined && request.enhanced === undefined) {
       // EMPA-10-02
       this.#failFrame('an enhanced Reply to an unenhanced Request', undefined, 'abort');
@@ -434,7 +433,7 @@ export class Startup {
         ? { ...localDepths(this.#options, this.#options), rtr: undefined, error: undefined }
         : concludeReply(request.enhanced, reply.enhanced, this.#options);
     // EMPA-9.3-02
-    const error = localError ? MPA_ERRORS.localCatastrophic : outcome.error;
+    const error = givingUp ? MPA_ERRORS.localCatastrophic : outcome.error;
     // MPA-7.1.2-10
     this.#effects.push({
       type: 'full-operation',

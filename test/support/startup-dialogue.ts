@@ -1,0 +1,70 @@
+/** Helpers for dialogues with the MPA startup machine. */
+import { Startup, type StartupEffect } from '../../daemon/engine/startup.ts';
+import type { StreamOptions } from '../../daemon/engine/stream-api.ts';
+import { concat, octetsOf } from './hex.ts';
+
+export const REQ_KEY = '4d504120494420526571204672616d65';
+export const REP_KEY = '4d504120494420526570204672616d65';
+export const TIMEOUT_MICROS = 5_000_000;
+export const NO_DATA = new Uint8Array(0);
+
+export const defaultOptions: StreamOptions = {
+  mpaRevision: 2,
+  enhancedSupported: true,
+  crcRequested: true,
+  markersRequested: false,
+  peerToPeer: false,
+  rtrKinds: { send: false, write: true, read: true },
+  ird: 16,
+  ord: 16,
+  irdMax: 128,
+  ordMax: 128,
+  emssBytes: 1448,
+  fpduSize: { kind: 'emss' },
+  startupTimeoutMicros: TIMEOUT_MICROS,
+  closeTimeoutMicros: TIMEOUT_MICROS,
+};
+
+export const revision1: Partial<StreamOptions> = { mpaRevision: 1 };
+
+/** An initiator whose Request has gone, at time 1000. Its Request is the first effect. */
+export function initiator(
+  options: Partial<StreamOptions> = {},
+  privateData: Uint8Array = NO_DATA,
+): Startup {
+  const startup = new Startup({ ...defaultOptions, ...options });
+  startup.connect(privateData, 1000);
+  return startup;
+}
+
+/** A responder that waits since time 1000. */
+export function responder(options: Partial<StreamOptions> = {}): Startup {
+  const startup = new Startup({ ...defaultOptions, ...options });
+  startup.listen(1000);
+  return startup;
+}
+
+/** Feeds octets given as hexadecimal text; returns how many were left over. */
+export function feed(startup: Startup, ...hex: readonly string[]): number {
+  const octets = concat(...hex.map(octetsOf));
+  return octets.length - startup.handleOctets(octets, 0, octets.length);
+}
+
+export function effects(startup: Startup): StartupEffect[] {
+  const list: StartupEffect[] = [];
+  for (let e = startup.pollEffect(); e !== undefined; e = startup.pollEffect()) list.push(e);
+  return list;
+}
+
+/** The one effect of type `type` among those due; throws when there is none. */
+export function only<T extends StartupEffect['type']>(
+  startup: Startup,
+  type: T,
+): Extract<StartupEffect, { type: T }> {
+  const due = effects(startup);
+  const found = due.filter((e): e is Extract<StartupEffect, { type: T }> => e.type === type);
+  if (found.length !== 1 || found[0] === undefined) {
+    throw new Error(`expected one ${type}, got: ${due.map((e) => e.type).join(', ')}`);
+  }
+  return found[0];
+}
