@@ -1,13 +1,8 @@
 /** Parsers of option values. Each throws an `InvalidArgumentError` that says what is allowed. */
-import { isIP } from 'node:net';
 import { InvalidArgumentError } from 'commander';
 import type { WireOptions } from '../../verbs-api/contract/provider.ts';
-
-/** A device as the command line names it: no addresses means every address of the host. */
-export interface DeviceArgument {
-  readonly name: string;
-  readonly addresses: readonly string[];
-}
+import { checkedDevices, type DeviceConfig, parseDevice } from '../adapter/device-config.ts';
+import { failureText } from './failure.ts';
 
 /** A parser of whole numbers in decimal from `min` to `max`. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
@@ -47,57 +42,19 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
   return wholeNumber(FPDU_SIZE_MIN_BYTES, FPDU_SIZE_MAX_BYTES)(text);
 }
 
-/** One address, IPv4 or IPv6, in text form. */
-export function parseAddress(text: string): string {
-  if (isIP(text) === 0) throw new InvalidArgumentError('It has to be an IPv4 or IPv6 address.');
-  return text;
-}
-
-/** `NAME=ADDR[,ADDR]`, or `NAME` alone for a device that answers for every address. */
-export function parseDevice(text: string): DeviceArgument {
-  const equals = text.indexOf('=');
-  const name = equals < 0 ? text : text.slice(0, equals);
-  if (!/^[A-Za-z][A-Za-z0-9_.-]{0,62}$/.test(name)) {
-    throw new InvalidArgumentError(
-      'It has to be NAME=ADDR[,ADDR], the name of letters, digits, ".", "_" and "-".',
-    );
-  }
-  if (equals < 0) return { name, addresses: [] };
-  const addresses = text.slice(equals + 1).split(',');
-  for (const address of addresses) {
-    if (isIP(address) === 0) {
-      throw new InvalidArgumentError(`"${address}" is not an IPv4 or IPv6 address.`);
-    }
-  }
-  return { name, addresses };
-}
-
-/** Collects the values of a repeatable `--device`; a name or an address may stand once only. */
+/**
+ * Collects the values of a repeatable `--device NAME=ADDR[,ADDR]`; `NAME` alone answers for every
+ * address. A name or an address may stand once only.
+ */
 export function collectDevice(
   text: string,
-  earlier: readonly DeviceArgument[] | undefined,
-): DeviceArgument[] {
-  const device = parseDevice(text);
-  const devices = [...(earlier ?? []), device];
-  const conflict = deviceConflict(devices);
-  if (conflict !== undefined) throw new InvalidArgumentError(conflict);
-  return devices;
-}
-
-/** Why these devices cannot be in one daemon, or undefined when they can. */
-export function deviceConflict(devices: readonly DeviceArgument[]): string | undefined {
-  const names = new Set<string>();
-  const owners = new Map<string, string>();
-  for (const device of devices) {
-    if (names.has(device.name)) return `There are two devices named ${device.name}.`;
-    names.add(device.name);
-    for (const address of device.addresses.length === 0 ? ['every address'] : device.addresses) {
-      const owner = owners.get(address);
-      if (owner !== undefined) return `${owner} and ${device.name} both have ${address}.`;
-      owners.set(address, device.name);
-    }
+  earlier: readonly DeviceConfig[] | undefined,
+): DeviceConfig[] {
+  try {
+    return [...checkedDevices([...(earlier ?? []), parseDevice(text)])];
+  } catch (error) {
+    throw new InvalidArgumentError(`It has to be NAME=ADDR[,ADDR]: ${failureText(error)}.`);
   }
-  return undefined;
 }
 
 /** The wire options as commander hands them over; each undefined when not given. */

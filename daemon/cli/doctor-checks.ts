@@ -1,9 +1,9 @@
 /** What `iwarpd doctor` looks at. A check only looks: it changes nothing and starts nothing. */
 import { spawn } from 'node:child_process';
 import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from 'node:fs';
-import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { chooseCrcEngine } from '../adapter/crc-engine.ts';
 import { failureCode, failureText } from './failure.ts';
 
 /** What a check found. */
@@ -66,24 +66,12 @@ export function judgeNode(version: string): Finding {
   };
 }
 
-/** True when fast-crc32c found its native addon. */
-export function nativeCrcLoads(): boolean {
-  try {
-    const require = createRequire(import.meta.url);
-    createRequire(require.resolve('fast-crc32c'))('sse4_crc32');
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 function examineCrc(): Finding {
-  if (nativeCrcLoads()) {
-    return { state: 'ok', text: 'computed by the processor (native addon of fast-crc32c)' };
-  }
+  const { name, accelerated } = chooseCrcEngine();
+  if (accelerated) return { state: 'ok', text: `computed by native code: ${name}` };
   return {
     state: 'warn',
-    text: 'computed in JavaScript, some 16 times slower than the processor',
+    text: 'computed in JavaScript, an order of magnitude slower than by native code',
     mend: 'install a C++ compiler, make and python3 (apt-get install g++ make python3), then npm rebuild sse4_crc32',
   };
 }

@@ -187,16 +187,16 @@ function socketOption(): Option {
 function addWireOptions(command: Command, whose: string): void {
   command
     .option('--mpa-revision <1|2>', `MPA revision ${whose} (default: 2)`, parseMpaRevision)
+    .option('--crc', 'use CRCs (default)')
     .option('--no-crc', 'do without CRCs where the peer agrees: corruption may pass unnoticed')
-    .option('--markers', 'ask for MPA markers')
-    .option('--peer-to-peer', 'offer a ready-to-receive message (RFC 6581)')
+    .option('--markers', 'ask the peer for MPA markers')
+    .option('--peer-to-peer', 'offer a ready-to-receive message, RFC 6581 (default)')
+    .option('--no-peer-to-peer', 'offer none: the client has to send first')
     .option(
       '--fpdu-size <SIZE>',
       'emss: of a TCP segment; large: for software peers; or octets',
       parseFpduSize,
     );
-  // Not given is not the same as wanted: the device may have another default.
-  command.setOptionValue('crc', undefined);
 }
 
 /** The version in package.json, which stands three folders above the compiled module. */

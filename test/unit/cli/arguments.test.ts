@@ -2,9 +2,6 @@ import { describe, expect, it } from 'vitest';
 import {
   collectDevice,
   crcWarning,
-  deviceConflict,
-  parseAddress,
-  parseDevice,
   parseFpduSize,
   parseMpaRevision,
   parsePort,
@@ -68,30 +65,24 @@ describe('wire options', () => {
 
 describe('devices', () => {
   it('reads a name and addresses of both families', () => {
-    expect(parseDevice('rnic0=127.0.0.2,::1')).toEqual({
-      name: 'rnic0',
-      addresses: ['127.0.0.2', '::1'],
-    });
-    expect(parseDevice('rnic0')).toEqual({ name: 'rnic0', addresses: [] });
+    expect(collectDevice('rnic0=127.0.0.2,::1', undefined)).toEqual([
+      { name: 'rnic0', addresses: ['127.0.0.2', '::1'] },
+    ]);
+    expect(collectDevice('rnic0', undefined)).toEqual([{ name: 'rnic0', addresses: [] }]);
   });
 
-  it.each(['', '=127.0.0.1', '0=127.0.0.1', 'a b=127.0.0.1', 'a/b', 'rnic0=', 'rnic0=host'])(
+  it.each(['', '=127.0.0.1', 'a b=127.0.0.1', 'a/b', 'rnic0=', 'rnic0=host', 'rnic0=127.0.0.300'])(
     'refuses "%s"',
     (text) => {
-      expect(() => parseDevice(text)).toThrow();
+      expect(() => collectDevice(text, undefined)).toThrow('NAME=ADDR[,ADDR]');
     },
   );
 
   it('refuses a name or an address that stands twice', () => {
     const first = collectDevice('a=127.0.0.2', undefined);
-    expect(() => collectDevice('a=127.0.0.3', first)).toThrow('two devices named a');
-    expect(() => collectDevice('b=127.0.0.2', first)).toThrow('a and b both have 127.0.0.2');
+    expect(() => collectDevice('a=127.0.0.3', first)).toThrow('called a');
+    expect(() => collectDevice('b=127.0.0.2', first)).toThrow('127.0.0.2');
+    expect(() => collectDevice('b', collectDevice('a', undefined))).toThrow('every address');
     expect(collectDevice('b=127.0.0.3', first)).toHaveLength(2);
-    expect(deviceConflict([parseDevice('a'), parseDevice('b')])).toContain('every address');
-  });
-
-  it('reads an address', () => {
-    expect(parseAddress('::1')).toBe('::1');
-    expect(() => parseAddress('localhost')).toThrow('IPv4 or IPv6');
   });
 });

@@ -1,0 +1,241 @@
+import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, runCommand } from './cli-process.ts';
+
+const ONE_LINE = /^iwarpd: [^\n]+\n$/;
+
+let folder: CommandFolder;
+let socket: string;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+  socket = folder.file('d/iwarpd.sock');
+});
+
+afterEach(async () => {
+  await folder.clean();
+});
+
+describe('without a daemon', () => {
+  it.each([
+    ['status'],
+    ['status', '--json'],
+    ['devices'],
+    ['rping', '-s', '-a', '127.0.0.1'],
+    ['rping', '-c', '-a', '127.0.0.1', '-C', '1'],
+  ])('%s %s names the socket and says how to start one', async (...words) => {
+    const finished = await runCommand([...words, '--socket', socket]);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toContain(socket);
+    expect(finished.stderr).toContain('iwarpd start');
+    expect(finished.stdout).toBe('');
+    expect(finished.status).toBe(1);
+  });
+
+  it('doctor is content, and says that none runs', async () => {
+    const finished = await runCommand(['doctor', '--socket', socket]);
+    expect(finished.status).toBe(0);
+    expect(finished.stdout).toMatch(/^info +daemon +none runs at /m);
+    expect(finished.stdout).toMatch(/^ok +node /m);
+  });
+
+  it('takes the socket from the environment', async () => {
+    const finished = await runCommand(['status'], { IWARPD_SOCKET: socket });
+    expect(finished.stderr).toContain(socket);
+  });
+});
+
+describe('start', () => {
+  it('says in one line that it is ready and what to do next, and ends at Ctrl-C', async () => {
+    const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
+    await daemon.until(/\n/);
+    expect(daemon.stdout).toMatch(/^iwarpd is ready: [^\n]*one[^\n]*iwarpd rping[^\n]*\n$/);
+    expect(statSync(folder.file('d')).mode & 0o777).toBe(0o700);
+    daemon.signal('SIGINT');
+    const finished = await daemon.end();
+    expect(finished).toMatchObject({ status: 0, signal: undefined });
+    expect(finished.stdout.split('\n')).toHaveLength(2);
+    expect(existsSync(socket)).toBe(false);
+  });
+
+  it('ends at SIGTERM too', async () => {
+    const daemon = await folder.daemon(socket);
+    daemon.signal('SIGTERM');
+    expect(await daemon.end()).toMatchObject({ status: 0 });
+  });
+
+  it('logs JSON lines to standard error, at the level asked for', async () => {
+    const daemon = folder.start(['start', '--socket', socket, '--log-level', 'info']);
+    await daemon.until(/ready/);
+    daemon.signal('SIGINT');
+    const { stderr } = await daemon.end();
+    const lines = stderr.trim().split('\n');
+    expect(lines.length).toBeGreaterThan(0);
+    for (const line of lines) expect(JSON.parse(line)).toMatchObject({ level: expect.anything() });
+  });
+
+  it('refuses a socket that another daemon has, which goes on', async () => {
+    await folder.daemon(socket);
+    const second = await runCommand(['start', '--socket', socket]);
+    expect(second.stderr).toMatch(ONE_LINE);
+    expect(second.stderr).toContain(socket);
+    expect(second.stderr).toMatch(/already|another/);
+    expect(second.status).toBe(1);
+    expect(await runCommand(['status', '--socket', socket])).toMatchObject({ status: 0 });
+  });
+
+  it('takes the stale socket of a daemon that was killed', async () => {
+    const first = await folder.daemon(socket);
+    first.signal('SIGKILL');
+    await first.end();
+    expect(existsSync(socket)).toBe(true);
+    const between = await runCommand(['status', '--socket', socket]);
+    expect(between.status).toBe(1);
+    expect(between.stderr).toMatch(ONE_LINE);
+    await folder.daemon(socket);
+    expect(await runCommand(['status', '--socket', socket])).toMatchObject({ status: 0 });
+  });
+
+  it('does not take a file for a stale socket', async () => {
+    const file = folder.file('precious');
+    writeFileSync(file, 'kept');
+    const finished = await runCommand(['start', '--socket', file]);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.status).toBe(1);
+    expect(statSync(file).size).toBe(4);
+  });
+
+  it('leaves alone a socket of another program', async () => {
+    const path = folder.file('other.sock');
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(path, resolve));
+    try {
+      const finished = await runCommand(['start', '--socket', path]);
+      expect(finished.stderr).toMatch(ONE_LINE);
+      expect(finished.status).toBe(1);
+      expect(existsSync(path)).toBe(true);
+    } finally {
+      server.close();
+    }
+  });
+
+  it('warns when CRCs are off', async () => {
+    const daemon = await folder.daemon(socket, ['--no-crc']);
+    await daemon.until(/RFC 5044 §4\.4/, 'stderr');
+  });
+
+  it('reads its settings from a file, where the command line wins', async () => {
+    const config = folder.file('iwarpd.json');
+    writeFileSync(
+      config,
+      JSON.stringify({ devices: [{ name: 'filed', addresses: ['127.0.0.2'] }], logLevel: 'warn' }),
+    );
+    const daemon = folder.start(['start', '--config', config, '--socket', socket]);
+    await daemon.until(/ready: [^\n]*filed/);
+    const devices = await runCommand(['devices', '--json', '--socket', socket]);
+    expect(JSON.parse(devices.stdout)).toMatchObject([{ name: 'filed', addresses: ['127.0.0.2'] }]);
+  });
+
+  it.each([
+    ['{', /JSON/],
+    ['[]', /iwarpd\.json/],
+    ['{"devcies": []}', /devcies/],
+    ['{"devices": [{"name": "a", "addresses": ["nowhere"]}]}', /devices.*addresses|nowhere/],
+    ['{"logLevel": "loud"}', /logLevel/],
+    ['{"wire": {"mpaRevision": 3}}', /mpaRevision/],
+  ])('names the fault of the file %s', async (text, named) => {
+    const config = folder.file('iwarpd.json');
+    writeFileSync(config, text);
+    const finished = await runCommand(['start', '--config', config, '--socket', socket]);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toMatch(named);
+    expect(finished.stderr).toContain(config);
+    expect(finished.status).toBe(1);
+  });
+});
+
+describe('status and devices', () => {
+  it('tell what the daemon has, as text and as JSON', async () => {
+    const daemon = await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', 'b=::1']);
+    const status = JSON.parse((await runCommand(['status', '--json', '--socket', socket])).stdout);
+    expect(Object.keys(status)).toEqual([
+      'version',
+      'pid',
+      'uptimeSeconds',
+      'socketPath',
+      'crcEngine',
+      'memoryTiers',
+      'devices',
+      'clients',
+    ]);
+    expect(status).toMatchObject({ pid: daemon.pid, socketPath: socket, clients: [] });
+    expect(status.devices.map((each: { device: { name: string } }) => each.device.name)).toEqual([
+      'a',
+      'b',
+    ]);
+    const text = await runCommand(['status', '--socket', socket]);
+    expect(text.stdout).toContain(`pid ${daemon.pid}`);
+    expect(text.stdout).toContain('device a (emulated): 127.0.0.2');
+    expect(text.stdout).toContain('no clients');
+
+    const devices = await runCommand(['devices', '--socket', socket]);
+    expect(devices.stdout.split('\n')[0]).toMatch(/^device +backend +node GUID +addresses$/);
+    expect(devices.stdout).toMatch(/^b +emulated +[0-9a-f]{16} +::1$/m);
+    const json = JSON.parse((await runCommand(['devices', '--json', '--socket', socket])).stdout);
+    expect(json).toMatchObject([
+      { name: 'a', backend: 'emulated', addresses: ['127.0.0.2'] },
+      { name: 'b', backend: 'emulated', addresses: ['::1'] },
+    ]);
+  });
+
+  it('show a client while it is there', async () => {
+    await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
+    const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.2', '--socket', socket]);
+    await server.until(/listening/, 'stderr');
+    const { stdout } = await runCommand(['status', '--socket', socket]);
+    expect(stdout).toMatch(new RegExp(`^${server.pid} +[0-9]+ s +.*1 id`, 'm'));
+    server.signal('SIGINT');
+    expect(await server.end()).toMatchObject({ status: 130 });
+    expect((await runCommand(['status', '--socket', socket])).stdout).toContain('no clients');
+  });
+
+  it('end without a word when their reader has gone', async () => {
+    await folder.daemon(socket);
+    const status = folder.start(['status', '--socket', socket]);
+    status.closeStdout();
+    expect(await status.end()).toMatchObject({ status: 0, stderr: '' });
+  });
+});
+
+describe('doctor', () => {
+  it('finds the daemon, and prints JSON of one shape', async () => {
+    const daemon = await folder.daemon(socket);
+    const finished = await runCommand(['doctor', '--json', '--socket', socket]);
+    expect(finished.status).toBe(0);
+    const report = JSON.parse(finished.stdout);
+    expect(report).toMatchObject({ format: 1, healthy: true });
+    expect(report.checks.map((check: { name: string }) => check.name)).toEqual([
+      'node',
+      'crc32c',
+      'koffi',
+      'shared memory',
+      'process_vm',
+      'agent',
+      'socket',
+      'daemon',
+      'open files',
+      'memlock',
+      'rdma-core',
+    ]);
+    expect(report.checks[7].text).toContain(`pid ${daemon.pid}`);
+  });
+
+  it('fails, naming what is broken', async () => {
+    const finished = await runCommand(['doctor', '--socket', folder.file(`${'x'.repeat(120)}/s`)]);
+    expect(finished.status).toBe(1);
+    expect(finished.stdout).toMatch(/^broken +socket .*too long/m);
+    expect(finished.stderr).toMatch(/^iwarpd: broken: .*socket/);
+    expect(finished.stderr).toMatch(ONE_LINE);
+  });
+});

@@ -1,0 +1,129 @@
+/** Runs the compiled `iwarpd` command as a real process. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../dist/daemon/cli/main.js', import.meta.url));
+const OUTPUT_TIMEOUT_MS = 20_000;
+const END_TIMEOUT_MS = 20_000;
+
+/** What a finished command left. */
+export interface Finished {
+  /** Exit status; undefined when a signal ended it. */
+  readonly status: number | undefined;
+  readonly signal: string | undefined;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A command under way. */
+export class RunningCommand {
+  readonly #child: ChildProcess;
+  readonly #ended: Promise<Finished>;
+  stdout = '';
+  stderr = '';
+
+  constructor(words: readonly string[], environment: Readonly<Record<string, string>> = {}) {
+    if (!existsSync(MAIN)) throw new Error('dist/ lacks the command: run npm run build');
+    this.#child = spawn(process.execPath, [MAIN, ...words], {
+      env: { ...process.env, ...environment },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.#child.stdout?.on('data', (octets: Buffer) => {
+      this.stdout += octets.toString();
+    });
+    this.#child.stderr?.on('data', (octets: Buffer) => {
+      this.stderr += octets.toString();
+    });
+    this.#ended = once(this.#child, 'close').then(([status, signal]) => ({
+      status: status ?? undefined,
+      signal: signal ?? undefined,
+      stdout: this.stdout,
+      stderr: this.stderr,
+    }));
+  }
+
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error('the command did not start');
+    return this.#child.pid;
+  }
+
+  /** Sends a signal; `SIGINT` is what Ctrl-C does. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
+  /** Stops reading its standard output, as `head` does when it has enough. */
+  closeStdout(): void {
+    this.#child.stdout?.destroy();
+  }
+
+  /** Waits until its output matches; throws with the output when it ends or takes too long. */
+  async until(pattern: RegExp, stream: 'stdout' | 'stderr' = 'stdout'): Promise<void> {
+    const deadline = Date.now() + OUTPUT_TIMEOUT_MS;
+    while (!pattern.test(this[stream])) {
+      if (this.#child.exitCode !== null || this.#child.signalCode !== null) await this.#ended;
+      if (pattern.test(this[stream])) return;
+      if (Date.now() > deadline || this.#child.exitCode !== null) {
+        throw new Error(`no ${pattern} in ${stream}: ${this.stdout}\n${this.stderr}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+
+  /** Waits for its end; kills it when that takes too long. */
+  async end(): Promise<Finished> {
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), END_TIMEOUT_MS);
+    const finished = await this.#ended;
+    clearTimeout(timer);
+    return finished;
+  }
+
+  /** Ends it in any case. */
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.#ended;
+  }
+}
+
+/** Runs a command to its end. */
+export async function runCommand(
+  words: readonly string[],
+  environment?: Readonly<Record<string, string>>,
+): Promise<Finished> {
+  return await new RunningCommand(words, environment).end();
+}
+
+/** A folder of a test's own, for sockets and files, and the commands that run in it. */
+export class CommandFolder {
+  readonly path = mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
+  readonly #running: RunningCommand[] = [];
+
+  /** A path in the folder. */
+  file(name: string): string {
+    return join(this.path, name);
+  }
+
+  /** Starts a command that `clean` ends. */
+  start(words: readonly string[], environment?: Readonly<Record<string, string>>): RunningCommand {
+    const command = new RunningCommand(words, environment);
+    this.#running.push(command);
+    return command;
+  }
+
+  /** Starts a daemon on `socket` and waits until it is ready. */
+  async daemon(socket: string, words: readonly string[] = []): Promise<RunningCommand> {
+    const daemon = this.start(['start', '--socket', socket, '--log-level', 'warn', ...words]);
+    await daemon.until(/ready/);
+    return daemon;
+  }
+
+  /** Ends what still runs and removes the folder. */
+  async clean(): Promise<void> {
+    await Promise.all(this.#running.splice(0).map((command) => command.kill()));
+    rmSync(this.path, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import { runCommand } from './cli-process.ts';
+
+/** Command lines that make no sense, and a word that their one line has to contain. */
+const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
+  ['', /name a command/],
+  ['frobnicate', /unknown command 'frobnicate'/],
+  ['statsu', /Did you mean status/],
+  ['--frobnicate', /unknown option '--frobnicate'/],
+  ['status --frobnicate', /'--frobnicate'.*iwarpd status --help/],
+  ['status extra', /too many arguments/],
+  ['start --device', /argument missing/],
+  ['start --device =127.0.0.1', /NAME=ADDR/],
+  ['start --device a=nowhere', /'nowhere' is no address/],
+  ['start --device a=127.0.0.300', /'127.0.0.300'/],
+  ['start --device a=127.0.0.2 --device a=127.0.0.3', /two devices are called a/],
+  ['start --device a=127.0.0.2 --device b=127.0.0.2', /two devices answer for 127.0.0.2/],
+  ['start --log-level loud', /Allowed choices are .*info/],
+  ['start --mpa-revision 3', /1 or 2/],
+  ['start --fpdu-size huge', /emss, large or/],
+  ['start --fpdu-size 12', /from 128 to/],
+  ['start --memory-tier magic', /Allowed choices are process_vm, agent/],
+  ['start --config /nonexistent/iwarpd.json', /\/nonexistent\/iwarpd.json/],
+  ['rping', /-s for the server or -c for the client/],
+  ['rping -s -c -a 127.0.0.1', /-s for the server or -c for the client/],
+  ['rping -c', /-a ADDRESS/],
+  ['rping -c -a 127.0.0.1 -p 0', /from 1 to 65535/],
+  ['rping -c -a 127.0.0.1 -p 65536', /from 1 to 65535/],
+  ['rping -c -a 127.0.0.1 -p http', /from 1 to 65535/],
+  ['rping -c -a 127.0.0.1 -S 22', /from 23 to 65536/],
+  ['rping -c -a 127.0.0.1 -S 65537', /from 23 to 65536/],
+  ['rping -c -a 127.0.0.1 -C -1', /whole number|argument missing/],
+  ['rping -c -a 127.0.0.1 -C many', /whole number/],
+  ['rping -c -a 127.0.0.1 -P', /-P is for the server/],
+  ['rping -s -I 127.0.0.1', /-I is for the client/],
+  ['rping -s --no-crc', /iwarpd start/],
+  ['rping -s --embedded --socket x', /--socket/],
+  ['rping -c -a 127.0.0.1 -x', /unknown option '-x'/],
+  ['bench --only nothing', /there is no measurement "nothing"; there are write-64k/],
+  ['bench --rounds 0', /from 1 to 1000/],
+  ['doctor --jsn', /Did you mean --json/],
+];
+
+describe('a command line that makes no sense', () => {
+  it.each(NONSENSE)('iwarpd %s', async (line, named) => {
+    const finished = await runCommand(line === '' ? [] : line.split(' '));
+    expect(finished.stderr).toMatch(named);
+    expect(finished.stderr).toMatch(/^iwarpd: [^\n]+\n$/);
+    expect(finished.stdout).toBe('');
+    expect(finished.status).toBe(line.includes('--config') ? 1 : 2);
+  });
+});
+
+describe('help', () => {
+  it('lists the commands, on standard output', async () => {
+    const finished = await runCommand(['--help']);
+    expect(finished.status).toBe(0);
+    for (const command of ['start', 'status', 'devices', 'rping', 'bench', 'doctor']) {
+      expect(finished.stdout).toMatch(new RegExp(`^  ${command}\\b`, 'm'));
+    }
+  });
+
+  it('of a command lists its options', async () => {
+    const finished = await runCommand(['rping', '--help']);
+    expect(finished.status).toBe(0);
+    for (const letter of 'scapICSvVdPq') expect(finished.stdout).toMatch(` -${letter}`);
+  });
+
+  it('prints the version of the package', async () => {
+    const finished = await runCommand(['--version']);
+    expect(finished).toMatchObject({ status: 0, stderr: '' });
+    expect(finished.stdout).toMatch(/^[0-9]+\.[0-9]+\.[0-9]+\n$/);
+  });
+});
