@@ -303,13 +303,13 @@ export class ConnectionManager implements EndpointOwner {
   // Getters
 
   /** Ids not destroyed. */
-  get idCount(): number {
-    return this.#ids.size;
+  ids(): readonly CmId[] {
+    return [...this.#ids];
   }
 
-  /** TCP connections in any phase. */
-  get endpointCount(): number {
-    return this.#endpoints.size;
+  /** TCP connections in any phase but the last. */
+  endpoints(): readonly Endpoint[] {
+    return [...this.#endpoints];
   }
 
   // For endpoints

@@ -1,0 +1,121 @@
+/**
+ * Joins one connection's endpoint, stream and link: octets from the link go into the stream, the
+ * stream's octets go out while the link takes them, and its events reach the endpoint.
+ */
+import type { Endpoint } from '../cm/endpoint.ts';
+import { type Micros, NEVER, type StreamEvent, type StreamPort } from '../engine/stream-api.ts';
+import type { LinkUser, TcpLink } from '../transport/tcp-link.ts';
+
+/**
+ * Octets that one conduit sends in a turn of the event loop. A socket on loopback takes octets as
+ * fast as they are made, and the other connections have to get their turn.
+ */
+export const SEND_BUDGET_BYTES = 1_048_576;
+
+/** What a conduit needs of the event loop. */
+export interface ConduitHost {
+  now(): Micros;
+  /** The conduit's stream had an input: settle it, and everything that follows from it. */
+  handleInput(conduit: Conduit, now: Micros): void;
+  /** The link is gone and the endpoint knows. */
+  handleGone(conduit: Conduit): void;
+}
+
+/** See the module's comment. */
+export class Conduit implements LinkUser {
+  readonly endpoint: Endpoint;
+  readonly stream: StreamPort;
+  readonly #link: TcpLink;
+  readonly #host: ConduitHost;
+  /** When the peer's FIN has been awaited long enough behind a stream that is over. */
+  #lingerDeadline: Micros = NEVER;
+  #linkClosed = false;
+  /** Set by the host while the conduit waits in its queue. */
+  queued = false;
+
+  constructor(endpoint: Endpoint, stream: StreamPort, link: TcpLink, host: ConduitHost) {
+    this.endpoint = endpoint;
+    this.stream = stream;
+    this.#link = link;
+    this.#host = host;
+    link.user = this;
+  }
+
+  // From the link
+
+  handleOctets(octets: Uint8Array): void {
+    const now = this.#host.now();
+    this.stream.handleOctets(octets, now);
+    this.#host.handleInput(this, now);
+  }
+
+  handleFlushed(bytes: number): void {
+    const now = this.#host.now();
+    this.stream.handleFlushed(bytes, now);
+    this.#host.handleInput(this, now);
+  }
+
+  handlePeerClosed(): void {
+    const now = this.#host.now();
+    this.stream.handlePeerClosed(now);
+    this.#host.handleInput(this, now);
+  }
+
+  handleClosed(errorCode: string | undefined): void {
+    const now = this.#host.now();
+    this.#linkClosed = true;
+    this.stream.handleClosed(errorCode, now);
+    this.#host.handleInput(this, now);
+    this.#host.handleGone(this);
+  }
+
+  // From the event loop
+
+  /** Moves events and octets until there are none or the link is full; true: more in a later turn. */
+  settle(now: Micros): boolean {
+    let sentBytes = 0;
+    for (;;) {
+      this.#deliverEvents(now);
+      if (!this.#link.writable) return false;
+      const octets = this.stream.pollTransmit();
+      if (octets === undefined) return false;
+      const takenBytes = this.#link.write(octets);
+      if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
+      sentBytes += takenBytes;
+      if (sentBytes >= SEND_BUDGET_BYTES) return true;
+    }
+  }
+
+  nextDeadline(): Micros {
+    return Math.min(this.stream.nextDeadline(), this.#lingerDeadline);
+  }
+
+  handleDeadline(now: Micros): void {
+    if (now >= this.#lingerDeadline) this.reset();
+    if (now >= this.stream.nextDeadline()) this.stream.handleDeadline(now);
+  }
+
+  /** Resets TCP, whatever the stream thinks. */
+  reset(): void {
+    this.#lingerDeadline = NEVER;
+    this.#link.reset();
+  }
+
+  #deliverEvents(now: Micros): void {
+    for (;;) {
+      const event = this.stream.pollEvent();
+      if (event === undefined) return;
+      this.#actOn(event, now);
+      this.endpoint.handleStreamEvent(event, now);
+    }
+  }
+
+  #actOn(event: StreamEvent, now: Micros): void {
+    if (event.type === 'finish') this.#link.finish();
+    else if (event.type === 'abort') this.#link.reset();
+    else if (event.type === 'closed' && !this.#linkClosed) {
+      this.#link.finish();
+      this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
+    }
+  }
+}

@@ -1,0 +1,83 @@
+/** One device of a host: its NIC and what it tells about itself. */
+import { createHash, randomInt } from 'node:crypto';
+import { hostname } from 'node:os';
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  PortAttributes,
+} from '../../verbs-api/contract/attributes.ts';
+import type { CmDevice } from '../cm/cm-types.ts';
+import { Nic } from '../rnic/nic.ts';
+import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
+
+/** As the device reports it; the version of the package. */
+const FIRMWARE_VERSION = '0.1.0';
+/** 'iwd' in ASCII: no IEEE vendor has it. */
+const VENDOR_ID = 0x697764;
+/** `ibv_mtu` ends at 4096; iWARP segments by TCP's EMSS instead. */
+const MTU_BYTES = 4096;
+/** A message's offsets are 32 bits wide (RFC 5041 §4.3); half of that keeps lengths positive. */
+const MESSAGE_MAX_BYTES = 0x7fffffff;
+
+/** See the module's comment. */
+export class Adapter {
+  readonly name: string;
+  readonly info: DeviceInfo;
+  readonly nic: Nic;
+  /** The device as the connection manager knows it. */
+  readonly cmDevice: CmDevice;
+
+  constructor(config: DeviceConfig) {
+    this.name = config.name;
+    const random = (): number => randomInt(2 ** 32);
+    const { profile } = config;
+    const options = { name: config.name, seed: random(), random };
+    this.nic = new Nic(profile === undefined ? options : { ...options, profile });
+    this.info = {
+      name: config.name,
+      backend: 'emulated',
+      nodeGuid: nodeGuid(config),
+      addresses: config.addresses,
+    };
+    this.cmDevice = {
+      name: config.name,
+      addresses: config.addresses,
+      irdMax: this.nic.profile.irdMax,
+      ordMax: this.nic.profile.ordMax,
+      wire: { ...WIRE_DEFAULTS, ...config.wire },
+    };
+  }
+
+  /** Identity and limits (`ibv_query_device`). */
+  attributes(): DeviceAttributes {
+    return {
+      ...this.nic.queryDevice(),
+      fwVer: FIRMWARE_VERSION,
+      nodeGuid: this.info.nodeGuid,
+      vendorId: VENDOR_ID,
+      vendorPartId: 1,
+      hwVer: 0,
+      physPortCnt: 1,
+    };
+  }
+
+  /** The one port (`ibv_query_port`). */
+  port(): PortAttributes {
+    const guid = this.info.nodeGuid;
+    return {
+      state: 'active',
+      maxMtuBytes: MTU_BYTES,
+      activeMtuBytes: MTU_BYTES,
+      maxMessageBytes: MESSAGE_MAX_BYTES,
+      gid: `fe80:0000:0000:0000:${guid.replace(/(.{4})(?!$)/g, '$1:')}`,
+      linkLayer: 'Ethernet',
+    };
+  }
+}
+
+/** Stable for a device of a host, different between hosts, never zero: 16 hex digits. */
+function nodeGuid(config: DeviceConfig): string {
+  const seed = [hostname(), config.name, ...config.addresses].join('\n');
+  // The second-lowest bit of the first octet marks a number that was not bought (IEEE 802).
+  return `02${createHash('sha256').update(seed).digest('hex').slice(0, 14)}`;
+}
