@@ -8,7 +8,7 @@
  */
 import { Access, MWType } from '../../verbs-api/contract/enums.ts';
 import { Fault } from '../engine/placement.ts';
-import { checkLocal, type MemoryTarget } from './memory-check.ts';
+import { checkLocal, type MemoryTarget, type MemoryUser } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
@@ -25,6 +25,12 @@ export interface BindRequest {
   readonly lengthBytes: number;
 }
 
+/** The QP that binds windows. */
+export interface WindowUser extends MemoryUser {
+  /** Type 2 windows bound to this QP; they end with it. */
+  readonly ownWindows: Set<MW>;
+}
+
 /** A memory window. */
 export class MW {
   readonly pd: PD;
@@ -32,6 +38,7 @@ export class MW {
   /** Its place in the STag table. */
   readonly entry: StagEntry;
   private region: StagEntry = NO_ENTRY;
+  private owner: WindowUser | undefined = undefined;
   private readonly table: StagTable;
   private readonly onClose: () => void;
   private closed = false;
@@ -56,11 +63,11 @@ export class MW {
   }
 
   /**
-   * Binds, or with a length of 0 unbinds (type 1), on behalf of the QP `qpn` of the same
-   * protection domain. `target` is scratch. Returns false, and changes nothing, when the request
+   * Binds, or with a length of 0 unbinds (type 1), on behalf of a QP of the same protection
+   * domain. `target` is scratch. Returns false, and changes nothing, when the request
    * is not allowed.
    */
-  bind(request: BindRequest, qpn: number, target: MemoryTarget): boolean {
+  bind(request: BindRequest, user: WindowUser, target: MemoryTarget): boolean {
     const { key, access, lkey, addressHi, addressLo, lengthBytes } = request;
     if (key > 255 || (access & ~(REMOTE_ACCESS | Access.zeroBased)) !== 0) return false;
     if (this.type === MWType.type2 && (this.bound || lengthBytes === 0)) return false;
@@ -87,16 +94,20 @@ export class MW {
     if (changes && (region.access & Access.localWrite) === 0) return false;
     if ((access & Access.remoteAtomic) !== 0 && region.backing.tier === 'agent') return false;
     this.invalidate();
-    this.open(request, region, target.offset, qpn);
+    this.open(request, region, target.offset, user);
     return true;
   }
 
-  private open(request: BindRequest, region: StagEntry, offset: number, qpn: number): void {
+  private open(request: BindRequest, region: StagEntry, offset: number, user: WindowUser): void {
     const { entry } = this;
     const start = request.addressHi * 2 ** 32 + request.addressLo;
     entry.stag = ((entry.stag & ~0xff) | request.key) >>> 0;
     entry.access = request.access;
-    entry.qpn = this.type === MWType.type2 ? qpn : 0;
+    if (this.type === MWType.type2) {
+      entry.qpn = user.qpn;
+      user.ownWindows.add(this);
+      this.owner = user;
+    }
     // Peers count as they do in the region, so that a window can stand in for it.
     entry.toBase =
       (request.access & Access.zeroBased) !== 0 ? 0 : region.toBase + (start - region.address);
@@ -115,6 +126,8 @@ export class MW {
     this.entry.remoteValid = false;
     this.entry.qpn = 0;
     this.entry.access = 0;
+    this.owner?.ownWindows.delete(this);
+    this.owner = undefined;
     this.region.windows -= 1;
     this.region = NO_ENTRY;
   }

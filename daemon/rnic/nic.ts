@@ -8,6 +8,7 @@ import { MWType } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { cqBytes, ringCount, rqBytes, sqBytes } from '../../verbs-api/contract/queue-layout.ts';
 import type { Micros } from '../engine/stream-api.ts';
+import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CQ, type CQInit } from './completion-queue.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { DeviceRegistry } from './device-registry.ts';
@@ -59,6 +60,7 @@ export class Nic {
     this.profile = deviceProfile(options.profile);
     this.stags = new StagTable(options.random ?? seededRandom(options.seed));
     this.registry = new DeviceRegistry(this.profile);
+    const word = new Uint8Array(ATOMIC_WORD_BYTES);
     this.host = {
       stags: this.stags,
       windows: this.windows,
@@ -67,6 +69,8 @@ export class Nic {
       unsettled: new Set<QP>(),
       waiting: new Set<QP>(),
       now: 0,
+      word,
+      wordView: new DataView(word.buffer),
     };
     this.onBackingReady = (): void => this.backingReady();
   }

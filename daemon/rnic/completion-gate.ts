@@ -1,0 +1,114 @@
+/**
+ * Holds back completions of a queue pair whose data are accepted but not yet in the owner's memory
+ * (agent tier). A completion promises that the data are there; it waits until they are, and those
+ * behind it wait with it.
+ */
+import type { CQEStatus } from '../../verbs-api/contract/queue-layout.ts';
+import type { CQ } from './completion-queue.ts';
+import type { MemoryBacking } from './memory-backing.ts';
+
+/** A completion that waits. */
+interface HeldCompletion {
+  readonly cq: CQ;
+  readonly wrIdLo: number;
+  readonly wrIdHi: number;
+  readonly opcode: number;
+  readonly status: CQEStatus;
+  readonly bytes: number;
+  readonly flags: number;
+  readonly immediateHi: number;
+  readonly immediateLo: number;
+  readonly solicited: boolean;
+}
+
+/** What a queue pair's completions pass through. */
+export class CompletionGate {
+  private readonly qpn: number;
+  /** Backings that this QP wrote to and that had writes pending when last seen. */
+  private readonly writing = new Set<MemoryBacking>();
+  private readonly held: HeldCompletion[] = [];
+  private readonly onShut: () => void;
+
+  /** `onShut` asks for a call of `release` once memory is ready. */
+  constructor(qpn: number, onShut: () => void) {
+    this.qpn = qpn;
+    this.onShut = onShut;
+  }
+
+  /** Notes a backing whose writes take time. */
+  wrote(backing: MemoryBacking): void {
+    this.writing.add(backing);
+  }
+
+  /** Writes the completion to its queue, now or when the data before it are in place. */
+  tell(
+    cq: CQ,
+    wrIdLo: number,
+    wrIdHi: number,
+    opcode: number,
+    status: CQEStatus,
+    bytes: number,
+    flags: number,
+    immediateHi: number,
+    immediateLo: number,
+    solicited: boolean,
+  ): void {
+    // What was held goes first, so that the order stays.
+    if (this.writing.size === 0 || this.release()) {
+      cq.push(
+        wrIdLo,
+        wrIdHi,
+        opcode,
+        status,
+        bytes,
+        this.qpn,
+        flags,
+        immediateHi,
+        immediateLo,
+        solicited,
+      );
+      return;
+    }
+    this.held.push({
+      cq,
+      wrIdLo,
+      wrIdHi,
+      opcode,
+      status,
+      bytes,
+      flags,
+      immediateHi,
+      immediateLo,
+      solicited,
+    });
+    this.onShut();
+  }
+
+  private stillWriting(): boolean {
+    for (const backing of this.writing) {
+      if (backing.pendingWrites === 0) this.writing.delete(backing);
+    }
+    return this.writing.size > 0;
+  }
+
+  /** Tells what waited if nothing is being written any more. True when the gate is open. */
+  release(): boolean {
+    if (this.stillWriting()) return false;
+    for (const one of this.held) {
+      one.cq.push(
+        one.wrIdLo,
+        one.wrIdHi,
+        one.opcode,
+        one.status,
+        one.bytes,
+        this.qpn,
+        one.flags,
+        one.immediateHi,
+        one.immediateLo,
+        one.solicited,
+      );
+    }
+    this.held.length = 0;
+    return true;
+  }
+}
