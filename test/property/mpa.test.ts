@@ -1,0 +1,266 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  answerRequest,
+  concludeReply,
+  requestParameters,
+} from '../../daemon/engine/negotiation.ts';
+import { crc32c, tableCrc32c } from '../../daemon/wire/crc32c.ts';
+import { fpduSizeBytes } from '../../daemon/wire/fpdu.ts';
+import { writeUint32LE } from '../../daemon/wire/octets.ts';
+import {
+  emitStartupFrame,
+  parseStartupFrame,
+  type StartupFrame,
+  type StartupFrameKind,
+  startupFrameBytesNeeded,
+  startupFrameSizeBytes,
+} from '../../daemon/wire/startup-frame.ts';
+import {
+  drain,
+  post,
+  RecordingSink,
+  receiverOf,
+  senderOf,
+  streamOf,
+} from '../support/fpdu-stream.ts';
+import { concat, hexOf } from '../support/hex.ts';
+import { effects, NO_DATA, responder } from '../support/startup-dialogue.ts';
+
+/** ULPDUs, mostly small, some that span several markers. */
+const ulpdus = fc.array(
+  fc.oneof(
+    { weight: 4, arbitrary: fc.uint8Array({ minLength: 1, maxLength: 80 }) },
+    { weight: 2, arbitrary: fc.uint8Array({ minLength: 480, maxLength: 530 }) },
+    { weight: 1, arbitrary: fc.uint8Array({ minLength: 900, maxLength: 3000 }) },
+  ),
+  { minLength: 1, maxLength: 12 },
+);
+
+/** The stream by the letter of RFC 5044 §4, one octet after the other. */
+function streamByTheLetter(list: readonly Uint8Array[], markers: boolean): Uint8Array {
+  const stream: number[] = [];
+  for (const ulpdu of list) {
+    const covered = stream.length;
+    let header = -1;
+    const put = (octet: number) => {
+      if (markers && stream.length % 512 === 0) {
+        const pointer = header < 0 ? 0 : stream.length - header;
+        stream.push(0, 0, pointer >> 8, pointer & 0xff);
+      }
+      if (header < 0) header = stream.length;
+      stream.push(octet);
+    };
+    put(ulpdu.length >> 8);
+    put(ulpdu.length & 0xff);
+    for (const octet of ulpdu) put(octet);
+    for (let at = ulpdu.length + 2; at % 4 !== 0; at++) put(0);
+    // A marker that is due between PAD and CRC belongs to the covered octets.
+    if (markers && stream.length % 512 === 0) {
+      const pointer = stream.length - header;
+      stream.push(0, 0, pointer >> 8, pointer & 0xff);
+    }
+    const field = new Uint8Array(4);
+    writeUint32LE(field, 0, crc32c(Uint8Array.from(stream.slice(covered))));
+    stream.push(...field);
+  }
+  return Uint8Array.from(stream);
+}
+
+describe('FPDU streams', () => {
+  it('MPA-4.3-07, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13: equal the letter of the RFC', () => {
+    fc.assert(
+      fc.property(ulpdus, fc.boolean(), (list, markers) => {
+        expect(hexOf(streamOf(list, markers))).toBe(hexOf(streamByTheLetter(list, markers)));
+      }),
+    );
+  });
+
+  it('MPA-5.1-05: any split gives the same ULPDUs', () => {
+    fc.assert(
+      fc.property(
+        ulpdus,
+        fc.boolean(),
+        fc.boolean(),
+        fc.array(fc.integer({ min: 1, max: 700 }), { minLength: 1, maxLength: 40 }),
+        (list, markers, crcEnabled, cuts) => {
+          const octets = streamOf(list, markers, crcEnabled);
+          const receiver = receiverOf({ markers, crcEnabled });
+          const sink = new RecordingSink();
+          for (let at = 0, i = 0; at < octets.length; i++) {
+            const end = Math.min(at + (cuts[i % cuts.length] ?? 1), octets.length);
+            expect(receiver.push(octets, at, end, sink)).toBeUndefined();
+            at = end;
+          }
+          expect(receiver.midFpdu).toBe(false);
+          expect(sink.hex).toEqual(list.map(hexOf));
+        },
+      ),
+    );
+  });
+
+  it('MPA-3-01: neither polling nor flushing changes what is sent', () => {
+    fc.assert(
+      fc.property(ulpdus, fc.boolean(), fc.infiniteStream(fc.nat(3)), (list, markers, choices) => {
+        const sender = senderOf({ alignSegments: true, highWaterBytes: 1_000_000 });
+        sender.enterFullOperation(true, markers);
+        const parts: Uint8Array[] = [];
+        let owed = 0;
+        for (const ulpdu of list) {
+          post(sender, ulpdu);
+          const choice = choices.next().value ?? 0;
+          const part = choice > 0 ? sender.pollTransmit() : undefined;
+          if (part !== undefined) {
+            parts.push(part.slice());
+            owed += part.length;
+          }
+          if (choice > 1) {
+            sender.flushed(Math.ceil(owed / 2));
+            owed -= Math.ceil(owed / 2);
+          }
+        }
+        sender.flushed(owed);
+        parts.push(drain(sender));
+        expect(hexOf(concat(...parts))).toBe(hexOf(streamOf(list, markers)));
+        expect(sender.queuedBytes).toBe(0);
+      }),
+    );
+  });
+
+  it('MPA-8-07: whatever octets come, nothing throws, and an error stays', () => {
+    fc.assert(
+      fc.property(
+        fc.uint8Array({ maxLength: 2000 }),
+        fc.boolean(),
+        fc.boolean(),
+        (octets, markers, crcEnabled) => {
+          const receiver = receiverOf({ markers, crcEnabled });
+          const sink = new RecordingSink();
+          const half = octets.length >> 1;
+          const first = receiver.push(octets, 0, half, sink);
+          const delivered = sink.ulpdus.length;
+          const second = receiver.push(octets, half, octets.length, sink);
+          if (first !== undefined) {
+            expect(second).toBe(first);
+            expect(sink.ulpdus.length).toBe(delivered);
+          }
+          const taken = sink.ulpdus.reduce((sum, u) => sum + fpduSizeBytes(u.length), 0);
+          expect(taken).toBeLessThanOrEqual(octets.length);
+        },
+      ),
+    );
+  });
+
+  it('MPA-4.4-09: a CRC goes on from any cut', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 600 }), fc.nat(), (octets, where) => {
+        const cut = where % (octets.length + 1);
+        const head = tableCrc32c(octets, 0, cut);
+        expect(tableCrc32c(octets, cut, octets.length, head)).toBe(crc32c(octets));
+      }),
+    );
+  });
+});
+
+const depth = fc.oneof(fc.integer({ min: 0, max: 200 }), fc.constantFrom(0x3ffe, 0x3fff));
+const rtr = fc.record({ send: fc.boolean(), write: fc.boolean(), read: fc.boolean() });
+const enhanced = fc.record({ peerToPeer: fc.boolean(), rtr, ird: depth, ord: depth });
+
+const startupFrame: fc.Arbitrary<StartupFrame> = fc
+  .record({
+    kind: fc.constantFrom<StartupFrameKind>('request', 'reply'),
+    markers: fc.boolean(),
+    crc: fc.boolean(),
+    rejected: fc.boolean(),
+    revision: fc.constantFrom(1, 2),
+    enhanced: fc.option(enhanced, { nil: undefined }),
+    privateData: fc.uint8Array({ maxLength: 508 }),
+  })
+  .map((frame) => ({
+    ...frame,
+    rejected: frame.kind === 'reply' && frame.rejected,
+    enhanced: frame.revision === 2 ? frame.enhanced : undefined,
+  }));
+
+describe('startup frames', () => {
+  it('MPA-7.1.1-01, EMPA-6-01: reading what was written gives it back', () => {
+    fc.assert(
+      fc.property(startupFrame, (frame) => {
+        const octets = new Uint8Array(startupFrameSizeBytes(frame)).fill(0xa5);
+        emitStartupFrame(frame, octets);
+        // EMPA-9.2-14: the flags that do not count without A are not kept.
+        const cleared = { send: false, write: false, read: false };
+        const expected =
+          frame.enhanced === undefined || frame.enhanced.peerToPeer
+            ? frame
+            : { ...frame, enhanced: { ...frame.enhanced, rtr: cleared } };
+        expect(parseStartupFrame(octets, frame.kind)).toEqual(expected);
+        for (let length = 0; length < octets.length; length++) {
+          expect(startupFrameBytesNeeded(octets, length, frame.kind)).toBeGreaterThan(length);
+        }
+      }),
+    );
+  });
+
+  it('MPA-7.1.2-17: random octets never throw, and never ask for more than a frame', () => {
+    const key = new Uint8Array(Array.from('MPA ID Req Frame', (c) => c.charCodeAt(0)));
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 40 }), fc.boolean(), (random, keyed) => {
+        const octets = keyed ? concat(key, random) : random;
+        const needed = startupFrameBytesNeeded(octets, octets.length, 'request');
+        if (typeof needed === 'number') {
+          expect(needed).toBeGreaterThanOrEqual(20);
+          expect(needed).toBeLessThanOrEqual(532);
+        }
+        const startup = responder();
+        startup.handleOctets(octets, 0, octets.length);
+        startup.handlePeerClosed();
+        const [first, ...rest] = effects(startup).map((effect) => effect.type);
+        expect(first).toMatch(/^(request|failed)$/);
+        expect(rest.every((type) => type === 'failed')).toBe(true);
+      }),
+    );
+  });
+});
+
+describe('negotiation', () => {
+  it('EMPA-9.1-02, EMPA-9.2-10: both ends come to depths that fit, and to an RTR if one is due', () => {
+    const side = fc.record({
+      ird: fc.nat(200),
+      ord: fc.nat(200),
+      irdMax: fc.nat(200),
+      ordMax: fc.nat(200),
+      peerToPeer: fc.boolean(),
+      rtrKinds: rtr,
+    });
+    fc.assert(
+      fc.property(side, side, (initiator, responderSide) => {
+        const request = requestParameters(initiator);
+        const { reply, depths } = answerRequest(request, responderSide, responderSide);
+        const outcome = concludeReply(request, reply, initiator);
+        expect(reply.peerToPeer).toBe(request.peerToPeer);
+        if (outcome.error !== undefined) {
+          expect([6, 7]).toContain(outcome.error.code);
+          return;
+        }
+        expect(outcome.ord).toBeLessThanOrEqual(depths.ird);
+        expect(depths.ord).toBeLessThanOrEqual(outcome.ird);
+        expect(outcome.ird).toBeLessThanOrEqual(initiator.irdMax);
+        expect(outcome.rtr !== undefined).toBe(initiator.peerToPeer);
+        if (outcome.rtr !== undefined) expect(reply.rtr[outcome.rtr]).toBe(true);
+      }),
+    );
+  });
+
+  it('MPA-7.1.2-02: a responder answers nothing but a valid Request', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ minLength: 1, maxLength: 600 }), (octets) => {
+        const startup = responder();
+        startup.handleOctets(octets, 0, octets.length);
+        startup.handleDeadline(Number.MAX_SAFE_INTEGER);
+        if (startup.stateName === 'awaiting-consumer') startup.reject(NO_DATA);
+        else expect(effects(startup).map((effect) => effect.type)).toEqual(['failed']);
+      }),
+    );
+  });
+});
