@@ -54,8 +54,9 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
   }
 
   /** Takes a completion queue off; its events are dropped from now on. */
-  leave(cq: number): void {
-    this.#members.delete(cq);
+  leave(cq: number, member: Notifiable): void {
+    // The device may have given the handle to another queue already.
+    if (this.#members.get(cq) === member) this.#members.delete(cq);
   }
 
   nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CQ> {

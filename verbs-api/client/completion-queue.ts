@@ -129,7 +129,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   protected override release(): void {
-    this.#channel.leave(this.handle);
+    this.#channel.leave(this.handle, this);
     this.#forgetLoss();
     this.#rejectWaiters(this.closedError());
     this.scope.remove(this);

@@ -27,7 +27,7 @@ export class DeviceProvider extends ClientObject implements Provider {
     this.#idOwner = {
       provider: this,
       session: this.session,
-      forget: (id) => this.#ids.delete(id.handle),
+      forget: (id) => forgetOf(this.#ids, id),
     };
     link.onEvent = (event) => this.#dispatch(event);
     link.onLost = (error) => this.session.lose(error.message);
@@ -43,7 +43,7 @@ export class DeviceProvider extends ClientObject implements Provider {
     this.assertUsable();
     const opened = await this.session.request('openDevice', { name });
     const context = new ClientDeviceContext(this, this.session, opened, () =>
-      this.#contexts.delete(opened.context),
+      forgetOf(this.#contexts, context),
     );
     this.#contexts.set(opened.context, context);
     return context;
@@ -89,4 +89,9 @@ export class DeviceProvider extends ClientObject implements Provider {
     // The listener closed while the request was on its way: nobody will answer it.
     else void requested.close().catch(() => {});
   }
+}
+
+/** Takes an object out, unless its handle has been given to another one in the meantime. */
+function forgetOf<T extends { readonly handle: number }>(objects: Map<number, T>, object: T): void {
+  if (objects.get(object.handle) === object) objects.delete(object.handle);
 }

@@ -137,7 +137,7 @@ export class ClientQP extends ClientObject implements QP {
   }
 
   protected override release(): void {
-    this.scope.queuePairs.delete(this.qpNum);
+    if (this.scope.queuePairs.get(this.qpNum) === this) this.scope.queuePairs.delete(this.qpNum);
     this.scope.remove(this);
   }
 }

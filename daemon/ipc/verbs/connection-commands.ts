@@ -43,10 +43,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     },
     async cmResolveAddr({ id, destination, source }) {
       const cmId = idOf(id);
-      const error = await cm.resolveAddr(cmId, destination, source);
-      if (error !== undefined) {
-        throw new VerbsError(error, `no device reaches ${destination.address}`);
-      }
+      await cm.resolveAddr(cmId, destination, source);
       return idState(cmId);
     },
     cmResolveRoute({ id }) {

@@ -9,7 +9,6 @@ import type {
 } from '../../../verbs-api/contract/attributes.ts';
 import type { CMParameters } from '../../../verbs-api/contract/commands.ts';
 import type { AsyncEventType } from '../../../verbs-api/contract/enums.ts';
-import type { ErrnoCode } from '../../../verbs-api/contract/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/provider.ts';
 import type { CmId } from '../../cm/cm-id.ts';
 import type { CmEvent } from '../../cm/cm-types.ts';
@@ -31,12 +30,12 @@ export interface VerbsDevice {
 export interface VerbsConnections {
   createId(tag: unknown): CmId;
   bindAddr(id: CmId, address: SocketAddress): void;
-  /** The outcome: undefined for success, else why not. */
+  /** Throws, or rejects, when no device reaches the destination. */
   resolveAddr(
     id: CmId,
     destination: SocketAddress,
     source: SocketAddress | undefined,
-  ): ErrnoCode | undefined | Promise<ErrnoCode | undefined>;
+  ): void | Promise<void>;
   resolveRoute(id: CmId): void;
   listen(id: CmId, backlog: number): void;
   connect(id: CmId, qp: QP, parameters: CMParameters): void;
@@ -60,7 +59,8 @@ export interface VerbsHost {
   readonly cm: VerbsConnections;
   /** Set once, by whoever routes events to clients. */
   onCompletion: (cq: CQ) => void;
-  onAsync: (device: VerbsDevice, event: VerbsAsyncEvent) => void;
+  // A method, since the host's own callback is told more of the device than this interface has.
+  onAsync(device: VerbsDevice, event: VerbsAsyncEvent): void;
   onCmEvent: (id: CmId, event: CmEvent) => void;
   /** The QP's send queue has new elements. */
   doorbell(qp: QP): void;

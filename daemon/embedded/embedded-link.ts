@@ -1,0 +1,101 @@
+/** The link of a program to a device in its own process: commands are calls. */
+import type {
+  CommandName,
+  CommandReply,
+  CommandRequest,
+  DeviceEvent,
+  DeviceLink,
+  Handle,
+  MappingRef,
+} from '../../verbs-api/contract/commands.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { RnicHost } from '../adapter/rnic-host.ts';
+import { ClientContext } from '../ipc/verbs/client-context.ts';
+import { EmbeddedMemory } from './embedded-memory.ts';
+
+/** See the module's comment. The link owns the host: both close together. */
+export class EmbeddedLink implements DeviceLink {
+  readonly kind = 'embedded';
+  onEvent: (event: DeviceEvent) => void = () => undefined;
+  onLost: (error: Error) => void = () => undefined;
+  readonly #host: RnicHost;
+  readonly #memory = new EmbeddedMemory();
+  readonly #client: ClientContext;
+  readonly #channels = new Map<Handle, (cq: Handle) => void>();
+  /** What the device told and the program has not been told yet. */
+  #deliveries: (() => void)[] = [];
+  #closed = false;
+
+  constructor(host: RnicHost) {
+    this.#host = host;
+    this.#client = new ClientContext({
+      host,
+      memory: this.#memory,
+      sendEvent: (event) => this.#deliver(() => this.onEvent(event)),
+      sendCompletion: (channel, cq) => this.#deliver(() => this.#channels.get(channel)?.(cq)),
+      label: 'embedded',
+    });
+  }
+
+  async request<N extends CommandName>(
+    name: N,
+    request: CommandRequest<N>,
+  ): Promise<CommandReply<N>> {
+    this.#assertOpen();
+    try {
+      return await this.#client.execute(name, request);
+    } finally {
+      if (name === 'regMR') this.#forget(request as CommandRequest<'regMR'>);
+    }
+  }
+
+  async map(mapping: MappingRef): Promise<Uint8Array> {
+    return this.#memory.view(mapping);
+  }
+
+  doorbell(qp: Handle): void {
+    if (!this.#closed) this.#client.doorbell(qp);
+  }
+
+  addressOf(buffer: Uint8Array): bigint {
+    return this.#memory.announce(buffer);
+  }
+
+  async openChannel(
+    channel: Handle,
+    _token: string,
+    onEvent: (cq: Handle) => void,
+  ): Promise<{ readonly fd: undefined; close(): void }> {
+    this.#channels.set(channel, onEvent);
+    return { fd: undefined, close: () => void this.#channels.delete(channel) };
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#client.close();
+    await this.#host.close();
+  }
+
+  #assertOpen(): void {
+    if (this.#closed) throw new VerbsError('EIO', 'the embedded device is closed');
+  }
+
+  #forget(request: CommandRequest<'regMR'>): void {
+    if (request.source.kind === 'process') this.#memory.forget(request.source.address);
+  }
+
+  /**
+   * Tells the program in a microtask: never from inside a call into the device, which must not be
+   * entered again, and before the event loop goes on to other work.
+   */
+  #deliver(delivery: () => void): void {
+    this.#deliveries.push(delivery);
+    if (this.#deliveries.length > 1) return;
+    queueMicrotask(() => {
+      const due = this.#deliveries;
+      this.#deliveries = [];
+      for (const run of due) run();
+    });
+  }
+}
