@@ -9,6 +9,7 @@ import type {
   DeviceEvent,
   Handle,
 } from '../../../verbs-api/contract/commands.ts';
+import { QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
 import type { CmEvent } from '../../cm/cm-types.ts';
@@ -63,6 +64,8 @@ export class ClientContext {
   readonly #handlers: CommandHandlers;
   readonly #router: EventRouter;
   #closed = false;
+  /** Commands that may have ended the work of a queue pair. */
+  #workCommands = 0;
 
   constructor(options: ClientOptions) {
     this.label = options.label;
@@ -96,6 +99,7 @@ export class ClientContext {
     request: CommandRequest<N>,
   ): CommandReply<N> | Promise<CommandReply<N>> {
     if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
+    if (name === 'modifyQP' || name === 'destroyQP') this.#workCommands += 1;
     try {
       return this.#handlers[name](request);
     } finally {
@@ -121,6 +125,18 @@ export class ClientContext {
     const failures = this.#destroyAll();
     this.#state.host.drain();
     if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
+  }
+
+  /**
+   * A number that changes whenever a queue pair of the client may have given up work: one that
+   * fails stays in its state until a command moves it.
+   */
+  workEpoch(): number {
+    let failed = 0;
+    for (const { qp } of this.#state.table.ofKind('qp')) {
+      if (qp.state === QPState.ERR || qp.state === QPState.SQE) failed += 1;
+    }
+    return this.#workCommands * 0x1_0000 + failed;
   }
 
   /** What the client holds. */

@@ -1,0 +1,315 @@
+/**
+ * A client of the daemon: its control connection, the connections that belong to it, its memory
+ * and its objects. It ends when its control connection does, and then nothing of it stays.
+ */
+import { randomBytes } from 'node:crypto';
+import { sendDescriptor } from '../../native-bridge/libc/unix-socket.ts';
+import type { CommandName, DeviceEvent, Handle } from '../../verbs-api/contract/commands.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import {
+  CLIENT_FRAME_MAX_BYTES,
+  emitFrame,
+  type Frame,
+  FrameReader,
+  FrameType,
+  TOKEN_BYTES,
+  tokenText,
+} from '../../verbs-api/contract/ipc-frames.ts';
+import {
+  COMPLETION_RECORD_BYTES,
+  DOORBELL_BYTES,
+  MAP_REPLY_BYTES,
+  MAP_REQUEST_BYTES,
+  RecordReader,
+} from '../../verbs-api/contract/ipc-records.ts';
+import {
+  decodeValue,
+  encodeValue,
+  IpcFormatError,
+  type IpcValue,
+} from '../../verbs-api/contract/ipc-value.ts';
+import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import { AgentChannel } from './agent-channel.ts';
+import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
+import type { Connection } from './connection.ts';
+import { DaemonMemory } from './daemon-memory.ts';
+import { ClientContext } from './verbs/client-context.ts';
+import type { ClientQuotas } from './verbs/quotas.ts';
+import type { VerbsHost } from './verbs/verbs-host.ts';
+
+/** Commands of one client that may wait for their outcome at the same time. */
+const PENDING_COMMANDS_MAX = 256;
+
+/** What a client is made with. */
+export interface ControlClientOptions {
+  readonly host: VerbsHost;
+  readonly quotas: ClientQuotas;
+  readonly memoryTiers: readonly MemoryTier[];
+  /** Registers the token of a completion channel; the result unregisters it. */
+  readonly announceChannel: (token: string, channel: Handle) => () => void;
+  /** The client is over and cleaned up. */
+  readonly onClosed: (reason: string | undefined) => void;
+}
+
+/** A connection that belongs to a client, by what it is for. */
+export type SecondaryRole = 'doorbell' | 'map' | 'agent';
+
+/** See the module's comment. */
+export class ControlClient {
+  /** Unguessable name by which its other connections prove that they belong to it. */
+  readonly token = randomBytes(TOKEN_BYTES);
+  readonly context: ClientContext;
+  readonly label: string;
+  readonly #connection: Connection;
+  readonly #options: ControlClientOptions;
+  readonly #memory: DaemonMemory;
+  readonly #connectedAt = performance.now();
+  readonly #secondary = new Map<SecondaryRole, Connection>();
+  readonly #channels = new Map<Handle, ChannelPath>();
+  #pendingCommands = 0;
+
+  constructor(connection: Connection, options: ControlClientOptions) {
+    this.#connection = connection;
+    this.#options = options;
+    const { credentials } = connection;
+    this.label = `pid ${credentials.pid} uid ${credentials.uid}`;
+    const workEpoch = () => this.context.workEpoch();
+    this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch);
+    this.context = new ClientContext({
+      host: options.host,
+      memory: this.#memory,
+      quotas: options.quotas,
+      sendEvent: (event) => this.#sendEvent(event),
+      sendCompletion: (channel, cq) => this.#channels.get(channel)?.send(cq),
+      openChannel: (channel) => this.#openChannel(channel),
+      closeChannel: (channel) => this.#closeChannel(channel),
+      label: this.label,
+    });
+    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
+    connection.onOctets = (octets) => this.#guard(() => reader.push(octets));
+    connection.onClosed = (reason) => this.#close(reason);
+  }
+
+  /** True when `connection` is of the same process as the control connection. */
+  isPeer(connection: Connection): boolean {
+    const { pid, uid } = connection.credentials;
+    const own = this.#connection.credentials;
+    return pid === own.pid && uid === own.uid;
+  }
+
+  /** What the client is and holds. */
+  status(): ClientStatus {
+    const { pid, uid } = this.#connection.credentials;
+    const connectedSeconds = Math.round((performance.now() - this.#connectedAt) / 1000);
+    return { pid, uid, connectedSeconds, usage: this.context.usage() };
+  }
+
+  /** Ends the client, telling it why. */
+  cut(reason: string): void {
+    const farewell = emitFrame(FrameType.error, 0, encodeValue(['EIO', reason]));
+    this.#connection.cut(reason, farewell);
+  }
+
+  /** Takes a connection of the client. EBUSY when it has one for that already. */
+  attach(role: SecondaryRole, connection: Connection): void {
+    if (this.#secondary.has(role)) throw new VerbsError('EBUSY', `a second ${role} connection`);
+    this.#secondary.set(role, connection);
+    const receive = this.#receiver(role, connection);
+    connection.onOctets = (octets) => this.#guard(() => receive(octets));
+    connection.onClosed = (reason) => this.#detached(role, reason);
+  }
+
+  /** Takes the connection that carries the events of a completion channel. EBUSY for a second. */
+  attachChannel(channel: Handle, connection: Connection): void {
+    const path = this.#channels.get(channel);
+    if (path === undefined) throw new VerbsError('ENOENT', 'no such completion channel');
+    path.attach(connection);
+    connection.onOctets = () => this.cut('octets on a completion channel');
+    connection.onClosed = (reason) => {
+      path.detach();
+      if (reason !== undefined) this.cut(`completion channel: ${reason}`);
+    };
+  }
+
+  #receiver(role: SecondaryRole, connection: Connection): (octets: Uint8Array) => void {
+    if (role === 'doorbell') {
+      const reader = new RecordReader(DOORBELL_BYTES, noBody, (record) => {
+        this.context.doorbell(u32At(record));
+      });
+      return (octets) => reader.push(octets);
+    }
+    if (role === 'map') {
+      const reader = new RecordReader(MAP_REQUEST_BYTES, noBody, (record) => {
+        this.#sendMapping(connection, tokenText(record));
+      });
+      return (octets) => reader.push(octets);
+    }
+    const agent = new AgentChannel(connection);
+    this.#memory.agent = agent;
+    return (octets) => agent.handleOctets(octets);
+  }
+
+  #detached(role: SecondaryRole, reason: string | undefined): void {
+    this.#secondary.delete(role);
+    if (role === 'agent') {
+      this.#memory.agent?.handleClosed();
+      this.#options.host.drain();
+    }
+    if (reason !== undefined) this.cut(`${role} connection: ${reason}`);
+  }
+
+  #sendMapping(connection: Connection, token: string): void {
+    this.#memory.sendDescriptor(token, (descriptor) => {
+      const { fd } = connection;
+      if (fd === undefined) return;
+      const reply = new Uint8Array(MAP_REPLY_BYTES);
+      const errno = descriptor === undefined ? ERRNO.ENOENT.number : 0;
+      new DataView(reply.buffer).setUint32(0, errno, true);
+      if (sendDescriptor(fd, reply, descriptor) === reply.length) return;
+      throw new IpcFormatError('mapping replies are not read');
+    });
+  }
+
+  /** Octets that break the protocol end the client, whichever connection they came on. */
+  #guard(receive: () => void): void {
+    try {
+      receive();
+    } catch (error) {
+      if (!(error instanceof IpcFormatError)) throw error;
+      this.cut(error.message);
+    }
+  }
+
+  #take(frame: Frame): void {
+    // A frame behind one that ended the client.
+    if (this.#connection.closed) return;
+    if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
+    const value = decodeValue(frame.payload);
+    const [name, request] = Array.isArray(value) && value.length === 2 ? value : [];
+    if (!isCommandName(name)) throw new IpcFormatError('unknown command');
+    const parsed = COMMAND_SCHEMAS[name].safeParse(request);
+    if (!parsed.success) {
+      const issue = parsed.error.issues[0];
+      const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
+      this.#refuse(frame.id, new VerbsError('EINVAL', `${name}: ${where}`));
+      return;
+    }
+    this.#execute(frame.id, name, parsed.data);
+  }
+
+  #execute(id: number, name: CommandName, request: unknown): void {
+    try {
+      // The schema of the command has checked the request.
+      const reply: unknown = this.context.execute(name, request as never);
+      if (!(reply instanceof Promise)) {
+        this.#reply(id, reply as IpcValue);
+        return;
+      }
+      this.#pendingCommands += 1;
+      if (this.#pendingCommands > PENDING_COMMANDS_MAX) {
+        throw new IpcFormatError(`more than ${PENDING_COMMANDS_MAX} commands at once`);
+      }
+      void this.#settle(id, reply);
+    } catch (error) {
+      this.#refuse(id, error);
+    }
+  }
+
+  async #settle(id: number, pending: Promise<unknown>): Promise<void> {
+    try {
+      this.#reply(id, (await pending) as IpcValue);
+    } catch (error) {
+      this.#refuse(id, error);
+    } finally {
+      this.#pendingCommands -= 1;
+    }
+  }
+
+  #reply(id: number, reply: IpcValue): void {
+    this.#connection.write(emitFrame(FrameType.reply, id, encodeValue(reply)));
+  }
+
+  /** A refusal goes to the client; anything else is a broken invariant of ours. */
+  #refuse(id: number, error: unknown): void {
+    if (!isVerbsError(error)) throw error;
+    const payload = encodeValue([error.code, error.message]);
+    this.#connection.write(emitFrame(FrameType.error, id, payload));
+  }
+
+  #sendEvent(event: DeviceEvent): void {
+    const payload = encodeValue(event as unknown as IpcValue);
+    this.#connection.write(emitFrame(FrameType.event, 0, payload));
+  }
+
+  #openChannel(channel: Handle): string {
+    const token = tokenText(randomBytes(TOKEN_BYTES));
+    const forget = this.#options.announceChannel(token, channel);
+    this.#channels.set(channel, new ChannelPath(forget));
+    return token;
+  }
+
+  #closeChannel(channel: Handle): void {
+    this.#channels.get(channel)?.close();
+    this.#channels.delete(channel);
+  }
+
+  #close(reason: string | undefined): void {
+    try {
+      this.context.close();
+    } finally {
+      for (const connection of this.#secondary.values()) connection.close();
+      this.#memory.close();
+      this.#options.onClosed(reason);
+    }
+  }
+}
+
+/** Where the events of a completion channel go: its connection, or a list until it is there. */
+class ChannelPath {
+  readonly #forget: () => void;
+  readonly #record = new Uint8Array(COMPLETION_RECORD_BYTES);
+  readonly #fields = new DataView(this.#record.buffer);
+  /** Fired before the connection was there; each queue once, so it is bounded. */
+  readonly #waiting = new Set<Handle>();
+  #connection: Connection | undefined;
+
+  constructor(forget: () => void) {
+    this.#forget = forget;
+  }
+
+  attach(connection: Connection): void {
+    if (this.#connection !== undefined) throw new VerbsError('EBUSY', 'a second path of a channel');
+    this.#connection = connection;
+    for (const cq of this.#waiting) this.send(cq);
+    this.#waiting.clear();
+  }
+
+  detach(): void {
+    this.#connection = undefined;
+  }
+
+  send(cq: Handle): void {
+    if (this.#connection === undefined) {
+      this.#waiting.add(cq);
+      return;
+    }
+    this.#fields.setUint32(0, cq, true);
+    this.#connection.write(this.#record);
+  }
+
+  close(): void {
+    this.#forget();
+    this.#connection?.close();
+  }
+}
+
+/** Records without a body. */
+function noBody(): number {
+  return 0;
+}
+
+/** The first u32 of a record. */
+function u32At(record: Uint8Array): number {
+  return new DataView(record.buffer, record.byteOffset, 4).getUint32(0, true);
+}

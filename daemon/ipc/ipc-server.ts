@@ -1,0 +1,284 @@
+/**
+ * The daemon's socket: accepts connections, learns from each greeting what it is for, and hands it
+ * to its client. Whatever octets come, only the client that sent them can be harmed.
+ */
+import { createServer, type Server, type Socket } from 'node:net';
+import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import type { Handle } from '../../verbs-api/contract/commands.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import {
+  CLIENT_FRAME_MAX_BYTES,
+  emitFrame,
+  emitWelcome,
+  FRAME_HEADER_BYTES,
+  type Frame,
+  FrameReader,
+  FrameType,
+  HELLO_BYTES,
+  type Hello,
+  IPC_VERSION,
+  parseHello,
+  Role,
+  TOKEN_BYTES,
+  tokenText,
+} from '../../verbs-api/contract/ipc-frames.ts';
+import {
+  decodeValue,
+  encodeValue,
+  IpcFormatError,
+  type IpcValue,
+} from '../../verbs-api/contract/ipc-value.ts';
+import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import { Connection } from './connection.ts';
+import { ControlClient, type SecondaryRole } from './control-client.ts';
+import { listenAtPlace } from './socket-place.ts';
+import type { ClientQuotas } from './verbs/quotas.ts';
+import type { VerbsHost } from './verbs/verbs-host.ts';
+
+/** Octets read from a connection at once. */
+const READ_BYTES = 64 * 1024;
+const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
+
+/** Where the server reports what it did. */
+export interface IpcLog {
+  /** A client came or went, or a connection was refused. */
+  note(level: 'info' | 'warn', text: string, fields: Readonly<Record<string, unknown>>): void;
+}
+
+/** Options of the server. */
+export interface IpcServerOptions {
+  readonly socketPath: string;
+  readonly host: VerbsHost;
+  readonly quotas: ClientQuotas;
+  readonly memoryTiers: readonly MemoryTier[];
+  /** Clients of other users are served, too; only root's and the daemon's own otherwise. */
+  readonly allowOtherUsers: boolean;
+  /** Octets that may wait for a client to read them before it is cut off. */
+  readonly unreadMaxBytes: number;
+  /** Connections, of all clients, at the same time. */
+  readonly connectionsMax: number;
+  /** How long a connection may take to greet, in milliseconds. */
+  readonly greetingTimeoutMs: number;
+  readonly log: IpcLog;
+  /** The daemon's account of itself. */
+  readonly status: () => DaemonStatus;
+}
+
+/** See the module's comment. */
+export class IpcServer {
+  readonly #options: IpcServerOptions;
+  readonly #server: Server;
+  readonly #readBuffer = new Uint8Array(READ_BYTES);
+  readonly #connections = new Set<Connection>();
+  readonly #clients = new Map<string, ControlClient>();
+  readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
+
+  private constructor(options: IpcServerOptions) {
+    this.#options = options;
+    this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
+  }
+
+  /** Listens. Rejects with `VerbsError`, see `listenAtPlace`. */
+  static async listen(options: IpcServerOptions): Promise<IpcServer> {
+    const server = new IpcServer(options);
+    const { socketPath: path, allowOtherUsers: shared } = options;
+    await listenAtPlace(server.#server, { path, shared });
+    server.#server.on('error', (error) => {
+      options.log.note('warn', 'cannot accept', { error: error.message });
+    });
+    return server;
+  }
+
+  /** Every client, with what it holds. */
+  clients(): ClientStatus[] {
+    return [...this.#clients.values()].map((client) => client.status());
+  }
+
+  /** Open connections of all roles. */
+  get connectionCount(): number {
+    return this.#connections.size;
+  }
+
+  /** Ends every client and removes the socket. */
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const client of [...this.#clients.values()]) client.cut('the daemon stops');
+    for (const connection of [...this.#connections]) connection.close();
+    await closed;
+  }
+
+  #accept(socket: Socket): void {
+    let connection: Connection;
+    try {
+      connection = new Connection(socket, this.#readBuffer, this.#options.unreadMaxBytes);
+    } catch (error) {
+      socket.destroy();
+      if (!(error instanceof SystemCallError)) throw error;
+      this.#options.log.note('warn', 'cannot accept', { error: error.message });
+      return;
+    }
+    this.#connections.add(connection);
+    connection.onEnded = () => this.#connections.delete(connection);
+    const refusal = this.#refusal(connection);
+    if (refusal !== undefined) this.#refuse(connection, refusal);
+    else this.#awaitGreeting(connection);
+  }
+
+  /** Why this peer may not connect at all. */
+  #refusal(connection: Connection): VerbsError | undefined {
+    const { uid } = connection.credentials;
+    const own = process.getuid?.();
+    if (!this.#options.allowOtherUsers && uid !== own && uid !== 0) {
+      return new VerbsError('EACCES', `user ${uid} may not use the daemon of user ${own}`);
+    }
+    const { connectionsMax } = this.#options;
+    if (this.#connections.size > connectionsMax) {
+      return new VerbsError('ENOMEM', `the daemon has ${connectionsMax} connections`);
+    }
+    return undefined;
+  }
+
+  #refuse(connection: Connection, error: VerbsError): void {
+    const { pid, uid } = connection.credentials;
+    this.#options.log.note('warn', 'refused a connection', { pid, uid, reason: error.message });
+    const token = new Uint8Array(TOKEN_BYTES);
+    const { errno, message: text } = error;
+    connection.cut(text, emitWelcome({ errno, daemonPid: process.pid, token, text }));
+  }
+
+  #awaitGreeting(connection: Connection): void {
+    const greeting = new Uint8Array(GREETING_BYTES);
+    let filled = 0;
+    const timer = setTimeout(() => {
+      this.#refuse(connection, new VerbsError('ETIMEDOUT', 'no greeting'));
+    }, this.#options.greetingTimeoutMs);
+    connection.onClosed = () => clearTimeout(timer);
+    connection.onOctets = (octets) => {
+      const taken = Math.min(GREETING_BYTES - filled, octets.length);
+      greeting.set(octets.subarray(0, taken), filled);
+      filled += taken;
+      if (filled < GREETING_BYTES) return;
+      clearTimeout(timer);
+      this.#greeted(connection, greeting);
+      // What came behind the greeting is for the role that it named.
+      if (taken < octets.length && !connection.closed) connection.onOctets(octets.subarray(taken));
+    };
+  }
+
+  #greeted(connection: Connection, greeting: Uint8Array): void {
+    try {
+      const hello = readHello(greeting);
+      if (hello.version !== IPC_VERSION) {
+        const text = `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}`;
+        throw new VerbsError('EPROTO', text);
+      }
+      const token = this.#enter(connection, hello);
+      connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text: '' }));
+    } catch (error) {
+      if (error instanceof IpcFormatError) {
+        this.#refuse(connection, new VerbsError('EPROTO', error.message));
+      } else if (isVerbsError(error)) this.#refuse(connection, error);
+      else throw error;
+    }
+  }
+
+  /** Gives the connection its role. Returns the token for the welcome. Throws `VerbsError`. */
+  #enter(connection: Connection, hello: Hello): Uint8Array {
+    switch (hello.role) {
+      case Role.control:
+        return this.#addClient(connection).token;
+      case Role.admin:
+        this.#serveAdmin(connection);
+        return new Uint8Array(TOKEN_BYTES);
+      case Role.doorbell:
+        return this.#attach('doorbell', connection, hello.token);
+      case Role.map:
+        return this.#attach('map', connection, hello.token);
+      case Role.agent:
+        return this.#attach('agent', connection, hello.token);
+      case Role.channel: {
+        const known = this.#channels.get(tokenText(hello.token));
+        if (known?.client.isPeer(connection) !== true) throw unknownToken();
+        known.client.attachChannel(known.channel, connection);
+        return hello.token;
+      }
+      default:
+        throw new VerbsError('EPROTO', `unknown role ${hello.role}`);
+    }
+  }
+
+  #addClient(connection: Connection): ControlClient {
+    const { host, quotas, memoryTiers, log } = this.#options;
+    const { pid, uid } = connection.credentials;
+    const client: ControlClient = new ControlClient(connection, {
+      host,
+      quotas,
+      memoryTiers,
+      announceChannel: (token, channel) => {
+        this.#channels.set(token, { client, channel });
+        return () => this.#channels.delete(token);
+      },
+      onClosed: (reason) => {
+        this.#clients.delete(tokenText(client.token));
+        if (reason === undefined) log.note('info', 'client left', { pid, uid });
+        else log.note('warn', 'client was cut off', { pid, uid, reason });
+      },
+    });
+    this.#clients.set(tokenText(client.token), client);
+    log.note('info', 'client came', { pid, uid });
+    return client;
+  }
+
+  #attach(role: SecondaryRole, connection: Connection, token: Uint8Array): Uint8Array {
+    const client = this.#clients.get(tokenText(token));
+    if (client?.isPeer(connection) !== true) throw unknownToken();
+    client.attach(role, connection);
+    return token;
+  }
+
+  #serveAdmin(connection: Connection): void {
+    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+      connection.write(this.#answerAdmin(frame));
+    });
+    connection.onClosed = () => undefined;
+    connection.onOctets = (octets) => {
+      try {
+        reader.push(octets);
+      } catch (error) {
+        if (!(error instanceof IpcFormatError)) throw error;
+        const { pid, uid } = connection.credentials;
+        const reason = error.message;
+        this.#options.log.note('warn', 'admin connection was cut off', { pid, uid, reason });
+        connection.cut(reason);
+      }
+    };
+  }
+
+  #answerAdmin(frame: Frame): Uint8Array {
+    if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
+    const value = decodeValue(frame.payload);
+    const name = Array.isArray(value) ? value[0] : undefined;
+    if (name !== 'status') {
+      const payload = encodeValue(['EOPNOTSUPP', 'unknown query']);
+      return emitFrame(FrameType.error, frame.id, payload);
+    }
+    const status = encodeValue(this.#options.status() as unknown as IpcValue);
+    return emitFrame(FrameType.reply, frame.id, status);
+  }
+}
+
+/** The hello of a greeting that is complete. Throws `IpcFormatError`. */
+function readHello(greeting: Uint8Array): Hello {
+  const fields = new DataView(greeting.buffer);
+  if (fields.getUint32(0, true) !== HELLO_BYTES) throw new IpcFormatError('no greeting');
+  const payload = greeting.subarray(FRAME_HEADER_BYTES);
+  return parseHello({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
+}
+
+function unknownToken(): VerbsError {
+  return new VerbsError(
+    'EACCES',
+    `${ERRNO.EACCES.text}: the token names no client of this process`,
+  );
+}
