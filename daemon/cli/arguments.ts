@@ -2,6 +2,9 @@
 import { InvalidArgumentError } from 'commander';
 import type { WireOptions } from '../../verbs-api/contract/provider.ts';
 import { checkedDevices, type DeviceConfig, parseDevice } from '../adapter/device-config.ts';
+import type { WireDefaults } from '../cm/cm-types.ts';
+import type { FpduSizePolicy } from '../engine/stream-api.ts';
+import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
 import { failureText } from './failure.ts';
 
 /** A parser of whole numbers in decimal from `min` to `max`. */
@@ -29,17 +32,13 @@ export function parseMpaRevision(text: string): 1 | 2 {
   throw new InvalidArgumentError('It has to be 1 or 2.');
 }
 
-/** Smallest and largest FPDU size that a fixed policy takes, in octets. */
-export const FPDU_SIZE_MIN_BYTES = 128;
-export const FPDU_SIZE_MAX_BYTES = 65536;
-
-/** `emss`, `large` or octets. */
+/** `emss`, `large` or octets of ULPDU, within what MPA allows a sender (RFC 5044 §3). */
 export function parseFpduSize(text: string): 'emss' | 'large' | number {
   if (text === 'emss' || text === 'large') return text;
   if (!/^[0-9]+$/.test(text)) {
     throw new InvalidArgumentError('It has to be emss, large or a number of octets.');
   }
-  return wholeNumber(FPDU_SIZE_MIN_BYTES, FPDU_SIZE_MAX_BYTES)(text);
+  return wholeNumber(MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES)(text);
 }
 
 /**
@@ -76,6 +75,22 @@ export function wireOptions(given: WireArguments): WireOptions | undefined {
     ...(given.fpduSize === undefined ? {} : { fpduSize: given.fpduSize }),
   };
   return Object.keys(wire).length === 0 ? undefined : wire;
+}
+
+/** The same as defaults of a device. */
+export function wireDefaults(given: WireArguments): Partial<WireDefaults> {
+  const { mpaRevision, crc, markers, peerToPeer, fpduSize } = given;
+  return {
+    ...(mpaRevision === undefined ? {} : { mpaRevision }),
+    ...(crc === undefined ? {} : { crcRequested: crc }),
+    ...(markers === undefined ? {} : { markersRequested: markers }),
+    ...(peerToPeer === undefined ? {} : { peerToPeer }),
+    ...(fpduSize === undefined ? {} : { fpduSize: fpduSizePolicy(fpduSize) }),
+  };
+}
+
+function fpduSizePolicy(size: 'emss' | 'large' | number): FpduSizePolicy {
+  return typeof size === 'number' ? { kind: 'fixed', mulpduBytes: size } : { kind: size };
 }
 
 /** What RFC 5044 §4.4 wants its reader to know, or undefined when CRCs stay on. */

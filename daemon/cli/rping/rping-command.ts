@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import type { Provider } from '../../../verbs-api/contract/provider.ts';
 import { connectDaemon } from '../../../verbs-api/index.ts';
 import { createEmbedded } from '../../embedded/embedded-provider.ts';
-import { crcWarning, type WireArguments, wireOptions } from '../arguments.ts';
+import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 import { CommandFailure, usageFailure } from '../failure.ts';
 import type { Output } from '../output.ts';
 import { runRpingClient } from './rping-client.ts';
@@ -40,7 +40,7 @@ export async function runRping(
   const settings = await settingsOf(given);
   const warning = crcWarning(settings.wire);
   if (warning !== undefined) output.note(`warning: ${warning}`);
-  const provider = await openProvider(given, settings);
+  const provider = await openProvider(given);
   try {
     if (given.c === true) await runRpingClient(provider, settings, output, signal);
     else {
@@ -103,10 +103,9 @@ async function addressOf(host: string): Promise<string> {
   }
 }
 
-async function openProvider(given: RpingArguments, settings: RpingSettings): Promise<Provider> {
+async function openProvider(given: RpingArguments): Promise<Provider> {
   if (given.embedded !== true) {
     return await connectDaemon(given.socket === undefined ? {} : { socketPath: given.socket });
   }
-  const { wire } = settings;
-  return await createEmbedded(wire === undefined ? {} : { wire });
+  return await createEmbedded({ wire: wireDefaults(given) });
 }
