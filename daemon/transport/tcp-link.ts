@@ -12,7 +12,11 @@
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { duplicateDescriptor, sendNow, WOULD_BLOCK } from '../../native-bridge/libc/descriptor.ts';
 import { errnoName } from '../../native-bridge/libc/libc.ts';
-import { maximumSegmentBytes, sendSegment } from '../../native-bridge/libc/tcp-socket.ts';
+import {
+  maximumSegmentBytes,
+  resetOnClose,
+  sendSegment,
+} from '../../native-bridge/libc/tcp-socket.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import type { CaptureTap, LinkTap } from './capture-tap.ts';
 
@@ -69,6 +73,7 @@ export class TcpLink {
   readonly #tap: LinkTap | undefined;
   #leftBytes = 0;
   #finished = false;
+  #reset = false;
   #closed = false;
   #errorCode: string | undefined;
 
@@ -131,9 +136,12 @@ export class TcpLink {
 
   /** Resets the connection at once; octets on their way are lost. */
   reset(): void {
-    if (this.#closed) return;
+    if (this.#closed || this.#socket.destroyed) return;
     this.#finished = true;
-    this.#socket.resetAndDestroy();
+    this.#reset = true;
+    // Node's own reset first writes everything and shuts down, which may never end.
+    if (this.#fd !== undefined) resetOnClose(this.#fd);
+    this.#socket.destroy();
   }
 
   /** Octets taken by the kernel; none when the socket broke, which its 'close' event then tells. */
@@ -160,7 +168,7 @@ export class TcpLink {
     });
     socket.on('close', () => {
       this.#closed = true;
-      this.#tap?.closed(this.#errorCode !== undefined);
+      this.#tap?.closed(this.#reset || this.#errorCode !== undefined);
       this.user.handleClosed(this.#errorCode);
     });
   }

@@ -51,6 +51,7 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
+const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
 const TCP_MAXSEG = 2;
 const MSG_DONTWAIT = 0x40;
@@ -119,6 +120,16 @@ export function maximumSegmentBytes(fd: number): number {
     getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, value, Uint8Array.of(4, 0, 0, 0)),
   );
   return new DataView(value.buffer).getUint32(0, true);
+}
+
+/**
+ * Makes closing `fd` reset its connection: octets not yet sent are dropped and the peer sees an
+ * RST. Throws `SystemCallError`.
+ */
+export function resetOnClose(fd: number): void {
+  // struct linger { int on = 1; int seconds = 0; }
+  const linger = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
+  checked('setsockopt SO_LINGER', setsockopt(fd, SOL_SOCKET, SO_LINGER, linger, linger.length));
 }
 
 /**

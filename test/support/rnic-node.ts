@@ -1,0 +1,254 @@
+/**
+ * A host with one or several emulated devices inside the test, used through its own interface: no
+ * daemon, no client library. Events of connection ids and completions are awaited.
+ */
+
+import type { Adapter } from '../../daemon/adapter/device-adapter.ts';
+import type { HostNotice } from '../../daemon/adapter/observer.ts';
+import {
+  type HostAsyncEvent,
+  RnicHost,
+  type RnicHostOptions,
+} from '../../daemon/adapter/rnic-host.ts';
+import type { CmId } from '../../daemon/cm/cm-id.ts';
+import type { CmEvent } from '../../daemon/cm/cm-types.ts';
+import type { CQ } from '../../daemon/rnic/completion-queue.ts';
+import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
+import type { MR } from '../../daemon/rnic/memory-region.ts';
+import type { PD } from '../../daemon/rnic/protection-domain.ts';
+import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
+import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
+import { SendRing } from '../../verbs-api/client/send-ring.ts';
+import type { CMParameters } from '../../verbs-api/contract/commands.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { Access, CMEventType, WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+
+/** How long a test waits for something that has to happen. */
+const PATIENCE_MS = 5000;
+const QUEUE_DEPTH = 64;
+const BUFFER_BYTES = 1 << 20;
+/** Local address of every test region's first octet. */
+const BUFFER_ADDRESS = 0x10_0000;
+
+/** Parameters of connect and accept that leave everything to the device. */
+export const NO_WISHES: CMParameters = {
+  privateData: new Uint8Array(0),
+  initiatorDepth: undefined,
+  responderResources: undefined,
+  wire: undefined,
+};
+
+/** A QP with queues, a CQ and a registered buffer of its own. */
+export class Channel {
+  readonly qp: QP;
+  readonly cq: CQ;
+  readonly buffer: Uint8Array;
+  readonly mr: MR;
+  readonly #node: RnicNode;
+  readonly #send: SendRing;
+  readonly #receive: ReceiveRing;
+  readonly #completions: CompletionRing;
+
+  constructor(node: RnicNode, adapter: Adapter, pd: PD, bufferBytes = BUFFER_BYTES) {
+    this.#node = node;
+    const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+    this.buffer = new Uint8Array(bufferBytes);
+    this.mr = adapter.nic.regMR(pd, {
+      backing: new ViewBacking(this.buffer),
+      backingOffset: 0,
+      lengthBytes: bufferBytes,
+      address: BUFFER_ADDRESS,
+      iova: BUFFER_ADDRESS,
+      access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
+      key: undefined,
+    });
+    this.cq = adapter.nic.createCQ({ cqe: 4 * QUEUE_DEPTH, ring, tag: this });
+    const capabilities = {
+      maxSendWr: QUEUE_DEPTH,
+      maxRecvWr: QUEUE_DEPTH,
+      maxSendSge: 2,
+      maxRecvSge: 2,
+      maxInlineData: 64,
+    };
+    const queues = { sendCQ: this.cq, recvCQ: this.cq, srq: undefined };
+    this.qp = adapter.nic.createQP(pd, {
+      ...queues,
+      capabilities,
+      sqSigAll: true,
+      ring,
+      tag: this,
+    });
+    const { qp } = this;
+    this.#send = new SendRing(qp.ring, {
+      count: qp.sqCount,
+      maxSge: 2,
+      maxInline: 64,
+      sqSigAll: true,
+    });
+    this.#receive = new ReceiveRing(qp.ring, qp.rqOffset, qp.rqCount, 2);
+    this.#completions = new CompletionRing(this.cq.ring, this.cq.count);
+  }
+
+  /** Address of `buffer[offset]` as the device and peers know it. */
+  address(offset = 0): number {
+    return BUFFER_ADDRESS + offset;
+  }
+
+  postSend(wr: SendWR): void {
+    const refused = this.#send.post(wr);
+    if (refused !== undefined) throw new Error(refused);
+    this.#node.host.doorbell(this.qp);
+  }
+
+  /** Sends `length` octets of the buffer from `offset` on. */
+  send(offset: number, length: number): void {
+    const sgList = [{ addr: this.address(offset), length, lkey: this.mr.lkey }];
+    this.postSend({ opcode: WROpcode.send, sgList });
+  }
+
+  /** Posts a receive into the buffer. */
+  receive(offset: number, length: number): void {
+    const sgList = [{ addr: this.address(offset), length, lkey: this.mr.lkey }];
+    const wr: RecvWR = { sgList };
+    const refused = this.#receive.post(wr);
+    if (refused !== undefined) throw new Error(refused);
+  }
+
+  /** Takes every completion that is there. */
+  poll(): WC[] {
+    const found: WC[] = [];
+    for (;;) {
+      const wc = this.#completions.take();
+      if (wc === undefined) return found;
+      found.push(wc);
+    }
+  }
+
+  /** Waits for `count` completions. */
+  async completions(count: number): Promise<WC[]> {
+    const found: WC[] = [];
+    await until(() => {
+      found.push(...this.poll());
+      return found.length >= count;
+    }, `${count} completions`);
+    return found;
+  }
+}
+
+/** A host and what it told. */
+export class RnicNode {
+  readonly host: RnicHost;
+  readonly notices: HostNotice[] = [];
+  readonly asyncEvents: HostAsyncEvent[] = [];
+  /** Events by id; those of a listener are its connect requests. */
+  readonly #events = new Map<CmId, CmEvent[]>();
+
+  constructor(options: RnicHostOptions = {}) {
+    this.host = new RnicHost({
+      ...options,
+      observer: { ...options.observer, notice: (notice) => this.notices.push(notice) },
+    });
+    this.host.onAsync = (_device, event) => this.asyncEvents.push(event);
+    this.host.onCmEvent = (id, event) => {
+      const at = event.type === CMEventType.connectRequest ? (event.listener ?? id) : id;
+      this.eventsOf(at).push(event);
+    };
+  }
+
+  /** Events of an id that were not awaited yet. */
+  eventsOf(id: CmId): CmEvent[] {
+    const events = this.#events.get(id) ?? [];
+    this.#events.set(id, events);
+    return events;
+  }
+
+  /** The next event of an id. */
+  async event(id: CmId): Promise<CmEvent> {
+    const events = this.eventsOf(id);
+    await until(() => events.length > 0, `an event of id ${id.number}`);
+    const event = events.shift();
+    if (event === undefined) throw new Error('no event');
+    return event;
+  }
+
+  adapter(name?: string): Adapter {
+    const found = this.host.devices.find((device) => name === undefined || device.name === name);
+    if (found === undefined) throw new Error(`no device ${name}`);
+    return found;
+  }
+
+  channel(device?: string, bufferBytes?: number): Channel {
+    const adapter = this.adapter(device);
+    return new Channel(this, adapter, adapter.nic.allocPD(), bufferBytes);
+  }
+
+  /** A listening id and where it listens. */
+  listen(address = '127.0.0.1', backlog = 16): { id: CmId; at: SocketAddress } {
+    const id = this.host.cm.createId(undefined);
+    this.host.cm.bindAddr(id, { address, port: 0 });
+    this.host.cm.listen(id, backlog);
+    return { id, at: { address, port: id.localAddress?.port ?? 0 } };
+  }
+
+  /** An id resolved towards `destination`, its events taken. */
+  async resolved(destination: SocketAddress, source?: SocketAddress): Promise<CmId> {
+    const id = this.host.cm.createId(undefined);
+    this.host.cm.resolveAddr(id, destination, source);
+    this.host.cm.resolveRoute(id);
+    await this.event(id);
+    await this.event(id);
+    return id;
+  }
+
+  /** Starts to connect a channel to `destination`. */
+  async connect(
+    channel: Channel,
+    destination: SocketAddress,
+    wishes: Partial<CMParameters> = {},
+    source?: SocketAddress,
+  ): Promise<CmId> {
+    const id = await this.resolved(destination, source);
+    this.host.cm.connect(id, channel.qp, { ...NO_WISHES, ...wishes });
+    return id;
+  }
+}
+
+/** Two channels connected over loopback, and their ids. */
+export interface ConnectedPair {
+  readonly active: Channel;
+  readonly activeId: CmId;
+  readonly passive: Channel;
+  readonly passiveId: CmId;
+}
+
+/** Connects a fresh channel of `from` to a fresh one of `to`, through a listener that stays. */
+export async function connectPair(
+  from: RnicNode,
+  to: RnicNode,
+  address = '127.0.0.1',
+  wishes: Partial<CMParameters> = {},
+): Promise<ConnectedPair> {
+  const listener = to.listen(address);
+  const active = from.channel();
+  const passive = to.channel();
+  const activeId = await from.connect(active, listener.at, wishes);
+  const request = await to.event(listener.id);
+  to.host.cm.accept(request.id, passive.qp, NO_WISHES);
+  const [mine, theirs] = await Promise.all([from.event(activeId), to.event(request.id)]);
+  for (const event of [mine, theirs]) {
+    if (event.type !== CMEventType.established) throw new Error(`not established: ${event.text}`);
+  }
+  return { active, activeId, passive, passiveId: request.id };
+}
+
+/** Waits until `condition` holds, looking once a turn of the event loop. */
+export async function until(condition: () => boolean, what: string): Promise<void> {
+  const deadline = performance.now() + PATIENCE_MS;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
