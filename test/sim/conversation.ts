@@ -272,7 +272,10 @@ export class Conversation {
       return;
     }
     const start = Number(wc.wrId) * MESSAGE_MAX_BYTES;
-    must(wc.byteLen === expected.payload.length, 'a message arrives with its length');
+    must(
+      wc.byteLen === expected.payload.length,
+      `a message of ${expected.payload.length} octets arrives with its length, not ${wc.byteLen}`,
+    );
     const got = party.inbox.subarray(start, start + wc.byteLen);
     must(same(got, expected.payload), 'a message arrives unchanged');
   }
