@@ -211,6 +211,7 @@ export class SendQueue {
     // RDMAP-6.1-03, RDMAPX-5.2-01: reads and atomics beyond ORD wait, and what follows with them.
     if (outstanding.full) return false;
     this.current = this.start();
+    this.immediateSent = true;
     const request = outstanding.push();
     const sink = wqe.sges.firstEntry;
     request.index = this.current;
