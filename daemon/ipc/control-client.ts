@@ -30,20 +30,20 @@ import {
   type IpcValue,
 } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { RnicHost } from '../adapter/rnic-host.ts';
 import { AgentChannel } from './agent-channel.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
 import { DaemonMemory } from './daemon-memory.ts';
 import { ClientContext } from './verbs/client-context.ts';
 import type { ClientQuotas } from './verbs/quotas.ts';
-import type { VerbsHost } from './verbs/verbs-host.ts';
 
 /** Commands of one client that may wait for their outcome at the same time. */
 const PENDING_COMMANDS_MAX = 256;
 
 /** What a client is made with. */
 export interface ControlClientOptions {
-  readonly host: VerbsHost;
+  readonly host: RnicHost;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   /** Registers the token of a completion channel; the result unregisters it. */

@@ -30,11 +30,11 @@ import {
   type IpcValue,
 } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { RnicHost } from '../adapter/rnic-host.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
 import { listenAtPlace } from './socket-place.ts';
 import type { ClientQuotas } from './verbs/quotas.ts';
-import type { VerbsHost } from './verbs/verbs-host.ts';
 
 /** Octets read from a connection at once. */
 const READ_BYTES = 64 * 1024;
@@ -49,7 +49,7 @@ export interface IpcLog {
 /** Options of the server. */
 export interface IpcServerOptions {
   readonly socketPath: string;
-  readonly host: VerbsHost;
+  readonly host: RnicHost;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   /** Clients of other users are served, too; only root's and the daemon's own otherwise. */

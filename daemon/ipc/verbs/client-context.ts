@@ -12,6 +12,8 @@ import type {
 import { QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
+import type { Adapter } from '../../adapter/device-adapter.ts';
+import type { HostAsyncEvent, RnicHost } from '../../adapter/rnic-host.ts';
 import type { CmEvent } from '../../cm/cm-types.ts';
 import type { ClientMemory } from './client-memory.ts';
 import {
@@ -36,11 +38,10 @@ import {
   queueCommands,
 } from './queue-commands.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from './quotas.ts';
-import type { VerbsAsyncEvent, VerbsDevice, VerbsHost } from './verbs-host.ts';
 
 /** What a client is made with. */
 export interface ClientOptions {
-  readonly host: VerbsHost;
+  readonly host: RnicHost;
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
@@ -177,7 +178,7 @@ export class ClientContext {
   }
 
   /** From the router: an asynchronous event of an object of this client. */
-  handleElementEvent(object: CqObject | QpObject | SrqObject, event: VerbsAsyncEvent): void {
+  handleElementEvent(object: CqObject | QpObject | SrqObject, event: HostAsyncEvent): void {
     const context = object.kind === 'cq' ? object.context : object.pd.context;
     this.#state.sendEvent({
       type: 'async',
@@ -192,7 +193,7 @@ export class ClientContext {
   }
 
   /** From the router: an asynchronous event of a whole device. */
-  handleDeviceEvent(device: VerbsDevice, event: VerbsAsyncEvent): void {
+  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;
       this.#state.sendEvent({

@@ -1,6 +1,7 @@
 /** The objects of one client and the table that names them. */
 import type { Handle } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { CmId } from '../../cm/cm-id.ts';
 import type { CQ } from '../../rnic/completion-queue.ts';
 import type { MR } from '../../rnic/memory-region.ts';
@@ -11,7 +12,6 @@ import type { SRQ } from '../../rnic/shared-receive-queue.ts';
 import type { ClientContext } from './client-context.ts';
 import type { ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import type { ObjectKind } from './quotas.ts';
-import type { VerbsDevice } from './verbs-host.ts';
 
 /**
  * An object with a handle. It is also the tag of its NIC object, by which events find the client.
@@ -32,9 +32,9 @@ abstract class ClientObject {
 /** An opened device. */
 export class ContextObject extends ClientObject {
   readonly kind = 'context';
-  readonly device: VerbsDevice;
+  readonly device: Adapter;
 
-  constructor(client: ClientContext, handle: Handle, device: VerbsDevice) {
+  constructor(client: ClientContext, handle: Handle, device: Adapter) {
     super(client, handle);
     this.device = device;
   }

@@ -7,11 +7,11 @@ import type {
   Handle,
 } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { RnicHost } from '../../adapter/rnic-host.ts';
 import type { ClientContext } from './client-context.ts';
 import type { ClientMemory } from './client-memory.ts';
 import { type AnyObject, HandleTable } from './client-objects.ts';
 import { type ClientQuotas, type ObjectKind, QuotaLedger } from './quotas.ts';
-import type { VerbsHost } from './verbs-host.ts';
 
 /** The functions behind the commands. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
@@ -21,7 +21,7 @@ export type CommandHandlers<Names extends CommandName = CommandName> = {
 /** One client's objects, memory and accounts. */
 export class ClientState {
   readonly client: ClientContext;
-  readonly host: VerbsHost;
+  readonly host: RnicHost;
   readonly memory: ClientMemory;
   readonly table = new HandleTable();
   readonly ledger: QuotaLedger;
@@ -33,7 +33,7 @@ export class ClientState {
   constructor(
     client: ClientContext,
     parts: {
-      host: VerbsHost;
+      host: RnicHost;
       memory: ClientMemory;
       quotas: ClientQuotas;
       sendEvent: (event: DeviceEvent) => void;

@@ -6,10 +6,10 @@ import type {
   CommandName,
 } from '../../../verbs-api/contract/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/enums.ts';
-import { isVerbsError, VerbsError } from '../../../verbs-api/contract/errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { CmId } from '../../cm/cm-id.ts';
 import type { CmEvent } from '../../cm/cm-types.ts';
-import { IdObject, type QpObject } from './client-objects.ts';
+import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 
 type ConnectionCommand = Extract<CommandName, `cm${string}`>;
@@ -41,10 +41,9 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       cm.bindAddr(idOf(id), address);
       return idState(idOf(id));
     },
-    async cmResolveAddr({ id, destination, source }) {
-      const cmId = idOf(id);
-      await cm.resolveAddr(cmId, destination, source);
-      return idState(cmId);
+    cmResolveAddr({ id, destination, source }) {
+      cm.resolveAddr(idOf(id), destination, source);
+      return idState(idOf(id));
     },
     cmResolveRoute({ id }) {
       cm.resolveRoute(idOf(id));
@@ -55,15 +54,11 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       return idState(idOf(id));
     },
     cmConnect({ id, qp, ...parameters }) {
-      const object = table.expect('qp', qp);
-      assertSameDevice(idOf(id), object);
-      cm.connect(idOf(id), object.qp, connectionParameters(parameters));
+      cm.connect(idOf(id), table.expect('qp', qp).qp, connectionParameters(parameters));
       return {};
     },
     cmAccept({ id, qp, ...parameters }) {
-      const object = table.expect('qp', qp);
-      assertSameDevice(idOf(id), object);
-      cm.accept(idOf(id), object.qp, connectionParameters(parameters));
+      cm.accept(idOf(id), table.expect('qp', qp).qp, connectionParameters(parameters));
       return {};
     },
     cmReject({ id, privateData }) {
@@ -120,11 +115,4 @@ function idState(id: CmId): CMIdState {
 function connectionParameters(parameters: CMParameters): CMParameters {
   const { privateData, initiatorDepth, responderResources, wire } = parameters;
   return { privateData, initiatorDepth, responderResources, wire };
-}
-
-function assertSameDevice(id: CmId, qp: QpObject): void {
-  const { name } = qp.pd.context.device;
-  if (id.device !== undefined && id.device !== name) {
-    throw new VerbsError('EINVAL', `the queue pair is of ${name}, the id of ${id.device}`);
-  }
 }

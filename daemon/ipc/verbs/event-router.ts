@@ -1,17 +1,18 @@
 /** Finds the client that an event of the host belongs to. */
 
+import type { Adapter } from '../../adapter/device-adapter.ts';
+import type { HostAsyncEvent, RnicHost } from '../../adapter/rnic-host.ts';
 import type { ClientContext } from './client-context.ts';
 import { CqObject, IdObject, QpObject, SrqObject } from './client-objects.ts';
-import type { VerbsAsyncEvent, VerbsDevice, VerbsHost } from './verbs-host.ts';
 
 /** The clients of one host; it sets the host's callbacks. */
 export class EventRouter {
   readonly #clients = new Set<ClientContext>();
 
   /** One router for each host, made by its first client: a host has one set of callbacks. */
-  static readonly #routers = new WeakMap<VerbsHost, EventRouter>();
+  static readonly #routers = new WeakMap<RnicHost, EventRouter>();
 
-  static of(host: VerbsHost): EventRouter {
+  static of(host: RnicHost): EventRouter {
     const known = EventRouter.#routers.get(host);
     if (known !== undefined) return known;
     const router = new EventRouter(host);
@@ -19,7 +20,7 @@ export class EventRouter {
     return router;
   }
 
-  private constructor(host: VerbsHost) {
+  private constructor(host: RnicHost) {
     host.onCompletion = (cq) => {
       if (cq.tag instanceof CqObject) cq.tag.client.handleCompletion(cq.tag);
     };
@@ -38,7 +39,7 @@ export class EventRouter {
     this.#clients.delete(client);
   }
 
-  #async(device: VerbsDevice, event: VerbsAsyncEvent): void {
+  #async(device: Adapter, event: HostAsyncEvent): void {
     const { element } = event;
     if (element === undefined) {
       for (const client of this.#clients) client.handleDeviceEvent(device, event);

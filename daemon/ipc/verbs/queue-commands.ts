@@ -1,6 +1,7 @@
 /** Commands for devices, protection domains, completion channels and queues. */
 import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { SharedAllocation } from './client-memory.ts';
 import {
   ChannelObject,
@@ -12,7 +13,6 @@ import {
 } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { giveShared, takeShared } from './memory-commands.ts';
-import type { VerbsDevice } from './verbs-host.ts';
 
 /** Closes a device. EBUSY while objects were made from it. */
 export function destroyContext(state: ClientState, object: ContextObject): void {
@@ -283,7 +283,7 @@ function giveRing(state: ClientState, ring: SharedAllocation, entries: number): 
   state.ledger.give('queueEntries', entries);
 }
 
-function findDevice(devices: readonly VerbsDevice[], name: string | undefined): VerbsDevice {
+function findDevice(devices: readonly Adapter[], name: string | undefined): Adapter {
   const device = name === undefined ? devices[0] : devices.find((one) => one.name === name);
   if (device !== undefined) return device;
   throw new VerbsError('ENODEV', name === undefined ? 'no device' : `no device named ${name}`);
