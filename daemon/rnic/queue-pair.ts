@@ -99,6 +99,8 @@ export class QP implements StreamUser, WindowUser {
   private failureReason = '';
   /** The consumer was told why the stream fails; later reports of it are echoes. */
   private reported = false;
+  /** The consumer closes it, so nobody is left to hear of events. */
+  private closing = false;
   private drainTold = false;
   private closed = false;
   private readonly srq: SRQ | undefined;
@@ -221,6 +223,7 @@ export class QP implements StreamUser, WindowUser {
   close(now: Micros): void {
     if (this.closed) return;
     this.host.now = now;
+    this.closing = true;
     this.enterError();
     this.dropStream(now);
     for (const mw of this.ownWindows) mw.invalidate();
@@ -642,6 +645,7 @@ export class QP implements StreamUser, WindowUser {
   }
 
   private announce(event: AsyncEventType, text: string): void {
+    if (this.closing) return;
     this.host.effects.push({ type: 'async', event, element: this, text });
   }
 

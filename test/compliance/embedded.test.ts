@@ -1,0 +1,23 @@
+import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { DEVICE, type ProviderFixture, SMALL_DEVICE, SMALL_PROFILE } from './fixture.ts';
+import { complianceSuite } from './suite.ts';
+
+const devices = [DEVICE, { ...SMALL_DEVICE, profile: SMALL_PROFILE }];
+
+/** Two hosts in this process; nothing is shared between them but the loopback. */
+const embedded: ProviderFixture = {
+  tiers: { allocated: 'local', own: 'local' },
+  async start() {
+    const server = await createEmbedded({ devices });
+    const client = await createEmbedded({ devices });
+    return {
+      server,
+      client,
+      async stop() {
+        await Promise.all([server.close(), client.close()]);
+      },
+    };
+  },
+};
+
+complianceSuite('embedded', embedded);

@@ -1,0 +1,244 @@
+import { expect } from 'vitest';
+import { type Connection, connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
+import type {
+  Context,
+  CQ,
+  MemoryTier,
+  MR,
+  MROptions,
+  PD,
+  Provider,
+  SocketAddress,
+} from '../../verbs-api/contract/provider.ts';
+import type { SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+
+/** How a region of the suite gets its memory: from the device, or from the program. */
+export type MemoryKind = 'allocated' | 'own';
+
+/** A provider under test: what the suite needs to know of it and how to get one. */
+export interface ProviderFixture {
+  /** Two providers that reach each other, over devices named `DEVICE` and `SMALL_DEVICE`. */
+  start(): Promise<StartedFixture>;
+  /** The tier of each kind of memory. */
+  readonly tiers: Readonly<Record<MemoryKind, MemoryTier>>;
+}
+
+/** A fixture at work. */
+export interface StartedFixture {
+  readonly server: Provider;
+  readonly client: Provider;
+  stop(): Promise<void>;
+}
+
+/** The devices that every fixture has. */
+export const DEVICE = { name: 'rnic0', addresses: ['127.0.0.1', '::1'] } as const;
+/** A device whose limits are near; nobody else uses it. */
+export const SMALL_DEVICE = { name: 'small0', addresses: ['127.0.0.2'] } as const;
+export const SMALL_PROFILE = {
+  maxPd: 2,
+  maxMr: 2,
+  maxMw: 2,
+  maxCq: 2,
+  maxCqe: 16,
+  maxSrq: 2,
+  maxSrqWr: 16,
+  maxQp: 2,
+  maxQpWr: 16,
+  irdMax: 2,
+  ordMax: 2,
+} as const;
+
+/** All rights that a region can give. */
+export const ALL_ACCESS =
+  Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
+
+/** Longer than anything in this suite takes; what runs into it fails instead of hanging. */
+const PATIENCE_MS = 10_000;
+
+/** A signal that gives up in time. */
+export function patience(): AbortSignal {
+  return AbortSignal.timeout(PATIENCE_MS);
+}
+
+/** One end of a connected pair. */
+export interface Side {
+  readonly provider: Provider;
+  readonly context: Context;
+  readonly pd: PD;
+  readonly connection: Connection;
+  readonly mr: MR;
+}
+
+/** A connected pair; `close` ends it and everything around it. */
+export interface Pair extends AsyncDisposable {
+  readonly server: Side;
+  readonly client: Side;
+}
+
+/** Options of `connectedPair`; those of one side win over the common ones. */
+export interface PairOptions {
+  readonly address?: string;
+  readonly memory?: MemoryKind;
+  readonly memoryBytes?: number;
+  readonly access?: number;
+  readonly region?: MROptions;
+  readonly endpoint?: EndpointOptions;
+  readonly serverEndpoint?: EndpointOptions;
+  readonly clientEndpoint?: EndpointOptions;
+}
+
+/** Registers `lengthBytes` octets of either kind. */
+export async function region(
+  pd: PD,
+  memory: MemoryKind,
+  lengthBytes: number,
+  access: number = ALL_ACCESS,
+  options: MROptions = {},
+): Promise<MR> {
+  return memory === 'allocated'
+    ? await pd.allocMR(lengthBytes, access, options)
+    : await pd.regMR(new Uint8Array(lengthBytes), access, options);
+}
+
+/** Connects a queue pair of the client's provider with one of the server's. */
+export async function connectedPair(
+  fixture: StartedFixture,
+  options: PairOptions = {},
+): Promise<Pair> {
+  const address = options.address ?? DEVICE.addresses[0];
+  const sides: Omit<Side, 'connection'>[] = [];
+  for (const provider of [fixture.server, fixture.client]) {
+    const context = await provider.open(DEVICE.name);
+    const pd = await context.allocPD();
+    const { memory = 'allocated', memoryBytes = 65_536, access, region: registration } = options;
+    const mr = await region(pd, memory, memoryBytes, access, registration);
+    sides.push({ provider, context, pd, mr });
+  }
+  const [serverParts, clientParts] = sides;
+  if (serverParts === undefined || clientParts === undefined) throw new Error('two sides');
+  const listener = await listen(fixture.server, { host: address });
+  try {
+    const [serverConnection, clientConnection] = await Promise.all([
+      acceptOne(listener, {
+        pd: serverParts.pd,
+        ...options.endpoint,
+        ...options.serverEndpoint,
+      }),
+      connect(fixture.client, {
+        host: address,
+        port: listener.address.port,
+        pd: clientParts.pd,
+        ...options.endpoint,
+        ...options.clientEndpoint,
+      }),
+    ]);
+    return {
+      server: { ...serverParts, connection: serverConnection },
+      client: { ...clientParts, connection: clientConnection },
+      async [Symbol.asyncDispose]() {
+        await Promise.all([serverConnection.close(), clientConnection.close()]);
+        await Promise.all([serverParts.context.close(), clientParts.context.close()]);
+      },
+    };
+  } finally {
+    await listener.close();
+  }
+}
+
+async function acceptOne(
+  listener: Awaited<ReturnType<typeof listen>>,
+  options: EndpointOptions,
+): Promise<Connection> {
+  for await (const request of listener) return await request.accept(options);
+  throw new Error('the listener closed');
+}
+
+/** Waits for `count` completions of a queue, all of which come to nobody else. */
+export async function completions(cq: CQ, count = 1): Promise<WC[]> {
+  const signal = patience();
+  const taken: WC[] = [];
+  while (taken.length < count) {
+    taken.push(...(await cq.wait({ max: count - taken.length, signal })));
+  }
+  return taken;
+}
+
+/** Completions of a connection, by queue: its sends and its receives. */
+export async function sendsAndReceives(
+  connection: Connection,
+  sends: number,
+  receives: number,
+): Promise<{ sends: WC[]; receives: WC[] }> {
+  const all = await completions(connection.cq, sends + receives);
+  return {
+    sends: all.filter((wc) => wc.opcode < 128),
+    receives: all.filter((wc) => wc.opcode >= 128),
+  };
+}
+
+/** A signalled Send of the SGEs. */
+export function send(sgList: readonly SGE[], wrId = 0): SendWR {
+  return { wrId, opcode: WROpcode.send, flags: SendFlag.signaled, sgList };
+}
+
+/** A signalled RDMA Write of the SGEs to `offset` in the peer's region. */
+export function write(sgList: readonly SGE[], target: MR, offset = 0): SendWR {
+  return {
+    opcode: WROpcode.rdmaWrite,
+    flags: SendFlag.signaled,
+    sgList,
+    ...remote(target, offset),
+  };
+}
+
+/** A signalled RDMA Read from `offset` in the peer's region into the SGEs. */
+export function read(sgList: readonly SGE[], source: MR, offset = 0): SendWR {
+  return {
+    opcode: WROpcode.rdmaRead,
+    flags: SendFlag.signaled,
+    sgList,
+    ...remote(source, offset),
+  };
+}
+
+/** Key and address of an octet in a region, for peers. */
+export function remote(mr: MR, offset = 0): { remoteAddr: bigint; rkey: number } {
+  return { remoteAddr: mr.address + BigInt(offset), rkey: mr.rkey };
+}
+
+/** Octets that differ from place to place and from seed to seed. */
+export function pattern(lengthBytes: number, seed = 1): Uint8Array {
+  const octets = new Uint8Array(lengthBytes);
+  let state = (seed * 2_654_435_761) >>> 0;
+  for (let index = 0; index < lengthBytes; index += 1) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    octets[index] = state >>> 24;
+  }
+  return octets;
+}
+
+/** True when both hold the same octets; for long ones, of which a diff would be no help. */
+export function sameOctets(left: Uint8Array, right: Uint8Array): boolean {
+  return Buffer.compare(left, right) === 0;
+}
+
+/** What a successful completion looks like. */
+export const SUCCESS = { status: WCStatus.success } as const;
+
+/** Matches a `VerbsError` of this code and, for posts, this index of the first bad request. */
+export function verbsError(code: ErrnoCode, badIndex?: number): unknown {
+  return expect.objectContaining({
+    name: 'VerbsError',
+    code,
+    ...(badIndex === undefined ? {} : { badIndex }),
+  });
+}
+
+/** Where a listening id listens. */
+export function boundTo(address: SocketAddress | undefined): SocketAddress {
+  if (address === undefined) throw new Error('the id is not bound');
+  return address;
+}
