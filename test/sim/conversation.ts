@@ -20,6 +20,8 @@ const MESSAGE_MAX_BYTES = 70_000;
 /** Octets that reads, writes and the sources of everything take from. */
 const REGION_BYTES = 200_000;
 const COUNTER_BYTES = 8;
+/** Part of the sink that one read or atomic has for itself. */
+const STRIPE_BYTES = Math.floor(REGION_BYTES / QUEUE_DEPTH / 8) * 8;
 
 /** A message on its way: what the receiver has to see. */
 interface Expected {
@@ -56,6 +58,8 @@ export class Party {
   counterModel = 0n;
   /** Where the next Write goes; stripes never overlap, so the order of placement is free. */
   writeCursor = 0;
+  /** Reads and atomics so far: the sink's stripe of the next one is free again by then. */
+  requests = 0;
   freeSlots = Array.from({ length: QUEUE_DEPTH }, (_, slot) => slot);
   completed = 0;
   failed = false;
@@ -180,9 +184,9 @@ export class Conversation {
   }
 
   #read(from: Party, to: Party, now: number): void {
-    const length = this.#length(REGION_BYTES / QUEUE_DEPTH);
+    const length = this.#length(STRIPE_BYTES);
     const offset = this.#prng.below(REGION_BYTES - length);
-    const stripe = Math.floor(REGION_BYTES / QUEUE_DEPTH) * (this.#nextWrId % QUEUE_DEPTH);
+    const stripe = STRIPE_BYTES * (from.requests++ % QUEUE_DEPTH);
     this.#post(
       from,
       now,
@@ -208,7 +212,7 @@ export class Conversation {
   #atomic(from: Party, to: Party, now: number): void {
     const add = BigInt(this.#prng.next());
     const before = to.counterModel;
-    const at = REGION_BYTES - 8 * (1 + (this.#nextWrId % QUEUE_DEPTH));
+    const at = STRIPE_BYTES * (from.requests++ % QUEUE_DEPTH);
     const posted = this.#post(
       from,
       now,
