@@ -51,7 +51,7 @@ export function fuzz(run: FuzzRun): FuzzFinding | undefined {
 
 /** One of the corpus with up to four mutations. */
 function mutated(corpus: readonly Uint8Array[], prng: Prng): Uint8Array {
-  let octets = pick(corpus, prng).slice();
+  let octets: Uint8Array = pick(corpus, prng).slice();
   for (let count = prng.below(5); count > 0; count--) octets = mutate(octets, corpus, prng);
   return octets;
 }
