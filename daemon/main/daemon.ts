@@ -1,0 +1,176 @@
+/** The daemon: devices, their clients' socket, a log, and an orderly end. */
+import { rmSync, writeFileSync } from 'node:fs';
+import type { Logger } from 'pino';
+import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import { RnicHost } from '../adapter/rnic-host.ts';
+import { IpcServer } from '../ipc/ipc-server.ts';
+import type { CaptureTap } from '../transport/capture-tap.ts';
+import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
+import { createLog, hostObserver } from './log.ts';
+import { VERSION } from './version.ts';
+
+/** What the ready line tells. */
+export interface DaemonReady {
+  readonly version: string;
+  readonly pid: number;
+  readonly socketPath: string;
+  readonly devices: readonly DeviceInfo[];
+  readonly memoryTiers: readonly MemoryTier[];
+  readonly crcEngine: string;
+}
+
+/** Parts that a caller may bring along. */
+export interface DaemonParts {
+  /** Default: standard error at the configured level. */
+  readonly log?: Logger;
+  /** Sees the octets of every connection. */
+  readonly tap?: CaptureTap;
+}
+
+/** A running daemon. */
+export class Daemon {
+  readonly ready: DaemonReady;
+  readonly host: RnicHost;
+  readonly config: DaemonConfig;
+  readonly #log: Logger;
+  readonly #server: IpcServer;
+  readonly #startedAt: number;
+  #stopping: Promise<void> | undefined;
+
+  private constructor(parts: {
+    config: DaemonConfig;
+    host: RnicHost;
+    server: IpcServer;
+    log: Logger;
+    startedAt: number;
+  }) {
+    this.config = parts.config;
+    this.host = parts.host;
+    this.#server = parts.server;
+    this.#log = parts.log;
+    this.#startedAt = parts.startedAt;
+    this.ready = {
+      version: VERSION,
+      pid: process.pid,
+      socketPath: parts.config.socketPath,
+      devices: parts.host.devices.map(({ info }) => info),
+      memoryTiers: parts.config.memoryTiers,
+      crcEngine: parts.host.crcEngine.name,
+    };
+  }
+
+  /** Starts a daemon. Rejects with `VerbsError`; nothing then stays behind. */
+  static async start(options: DaemonOptions, parts: DaemonParts): Promise<Daemon> {
+    const config = parseDaemonConfig(options);
+    const log = parts.log ?? createLog(config.logLevel);
+    const startedAt = performance.now();
+    const host = new RnicHost({
+      devices: config.devices,
+      observer: hostObserver(log, parts.tap),
+    });
+    let daemon: Daemon | undefined;
+    try {
+      const server: IpcServer = await IpcServer.listen({
+        ...config,
+        host,
+        log: { note: (level, text, fields) => log[level](fields, text) },
+        status: () => statusOf(config, host, server, startedAt),
+      });
+      daemon = new Daemon({ config, host, server, log, startedAt });
+    } finally {
+      if (daemon === undefined) await host.close();
+    }
+    writeFileSync(runFilePath(config.socketPath), `${JSON.stringify(daemon.ready)}\n`);
+    log.info({ ...daemon.ready }, 'ready');
+    return daemon;
+  }
+
+  /** What `iwarpd status` shows. */
+  status(): DaemonStatus {
+    return statusOf(this.config, this.host, this.#server, this.#startedAt);
+  }
+
+  /**
+   * Ends clients and connections and removes the socket, within the configured time. Later calls
+   * return the first one's promise.
+   */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
+    this.#log.info({}, 'stopping');
+    rmSync(runFilePath(this.config.socketPath), { force: true });
+    await this.#server.close();
+    const { stopTimeoutMs } = this.config;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<'late'>((resolve) => {
+      timer = setTimeout(() => resolve('late'), stopTimeoutMs);
+    });
+    const outcome = await Promise.race([this.host.close(), late]);
+    clearTimeout(timer);
+    if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
+    this.#log.info({}, 'stopped');
+  }
+}
+
+/**
+ * Starts a daemon in this process. Rejects with `VerbsError`: EINVAL names a bad option, EADDRINUSE
+ * means that a daemon runs at the socket path, EACCES that its directory is not private.
+ */
+export function startDaemon(options: DaemonOptions = {}, parts: DaemonParts = {}): Promise<Daemon> {
+  return Daemon.start(options, parts);
+}
+
+/** The file beside the socket that tells who runs there. */
+export function runFilePath(socketPath: string): string {
+  return `${socketPath}.run`;
+}
+
+/**
+ * Resolves once SIGINT or SIGTERM stopped the daemon. A second signal does not wait; a broken
+ * invariant removes the socket and ends the process with status 70 after a fatal log line.
+ */
+export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signals> {
+  return new Promise((resolve, reject) => {
+    let stopping = false;
+    const onSignal = (signal: NodeJS.Signals): void => {
+      if (stopping) process.exit(1);
+      stopping = true;
+      log.info({ signal }, 'signal');
+      daemon.stop().then(() => resolve(signal), reject);
+    };
+    process.on('SIGINT', onSignal);
+    process.on('SIGTERM', onSignal);
+    process.on('uncaughtException', (error) => {
+      log.fatal({ err: error }, 'broken invariant');
+      rmSync(daemon.config.socketPath, { force: true });
+      rmSync(runFilePath(daemon.config.socketPath), { force: true });
+      process.exit(EX_SOFTWARE);
+    });
+  });
+}
+
+/** sysexits.h: an internal software error. */
+const EX_SOFTWARE = 70;
+
+function statusOf(
+  config: DaemonConfig,
+  host: RnicHost,
+  server: IpcServer,
+  startedAt: number,
+): DaemonStatus {
+  return {
+    version: VERSION,
+    pid: process.pid,
+    uptimeSeconds: Math.round((performance.now() - startedAt) / 1000),
+    socketPath: config.socketPath,
+    crcEngine: host.crcEngine.name,
+    memoryTiers: config.memoryTiers,
+    devices: host.devices.map(({ info, nic }) => ({ device: info, counters: { ...nic.counters } })),
+    clients: server.clients(),
+  };
+}
