@@ -1,0 +1,553 @@
+/**
+ * One device with what a test needs on it: PD, registered memory, CQ, SRQ, QP and a stream that
+ * is a script. The rings are written by hand here, octet by octet, so that a test can also be the
+ * client that nobody should be.
+ */
+
+import { makeOutboundMessage } from '../../daemon/engine/outbound-message.ts';
+import {
+  type AtomicAccess,
+  Fault,
+  type InboundMessage,
+  OutboundKind,
+  type OutboundMessage,
+} from '../../daemon/engine/placement.ts';
+import { NEVER, type StreamFailure, type StreamPort } from '../../daemon/engine/stream-api.ts';
+import type { CQ } from '../../daemon/rnic/completion-queue.ts';
+import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
+import type { NicEffect } from '../../daemon/rnic/effect.ts';
+import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
+import type { MR } from '../../daemon/rnic/memory-region.ts';
+import { Nic } from '../../daemon/rnic/nic.ts';
+import type { PD } from '../../daemon/rnic/protection-domain.ts';
+import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import type { SRQ } from '../../daemon/rnic/shared-receive-queue.ts';
+import { Access, type AsyncEventType } from '../../verbs-api/contract/enums.ts';
+import {
+  CQE,
+  CQE_BYTES,
+  QueueFlag,
+  RQE,
+  RQE_BYTES,
+  SGE_BYTES,
+  SQE,
+  SQE_BYTES,
+} from '../../verbs-api/contract/queue-layout.ts';
+
+/** A piece of memory as an SGE names it. */
+export interface Piece {
+  readonly addr: number;
+  readonly length: number;
+  readonly lkey: number;
+}
+
+/** Fields of a send-queue element; what is left out is zero. */
+export interface SqeFields {
+  readonly wrId?: number;
+  readonly opcode: number;
+  /** Bits beside VALID; signalled unless given. */
+  readonly flags?: number;
+  readonly sges?: readonly Piece[];
+  /** Overrides the number of `sges`. */
+  readonly numSge?: number;
+  readonly rkey?: number;
+  readonly raddr?: bigint;
+  readonly inline?: Uint8Array;
+  /** Overrides the length of `inline`. */
+  readonly inlineLength?: number;
+  readonly immediate?: bigint;
+  readonly operand?: bigint;
+  readonly compare?: bigint;
+  readonly bind?: { key: number; access: number; lkey: number; length: bigint };
+}
+
+/** Writes elements into a send ring as a client does: body first, flags with VALID last. */
+export class SendProducer {
+  readonly view: DataView;
+  private readonly octets: Uint8Array;
+  private readonly count: number;
+  private put = 0;
+
+  constructor(qp: QP) {
+    this.octets = qp.ring;
+    this.view = new DataView(qp.ring.buffer, qp.ring.byteOffset, qp.ring.byteLength);
+    this.count = qp.sqCount;
+  }
+
+  /** Octet position of the element that the next `post` writes. */
+  get position(): number {
+    return (this.put % this.count) * SQE_BYTES;
+  }
+
+  /** True when the slot of the next element still belongs to the device. */
+  get full(): boolean {
+    return (Atomics.load(this.octets, this.position + SQE.flags) & QueueFlag.valid) !== 0;
+  }
+
+  post(fields: SqeFields): void {
+    if (this.full) throw new Error('the send ring is full');
+    const { view, position } = this;
+    this.octets.fill(0, position, position + SQE_BYTES);
+    view.setBigUint64(position + SQE.wrId, BigInt(fields.wrId ?? 0), true);
+    view.setUint8(position + SQE.opcode, fields.opcode);
+    view.setUint8(position + SQE.numSge, fields.numSge ?? fields.sges?.length ?? 0);
+    view.setUint32(position + SQE.rkey, fields.rkey ?? 0, true);
+    view.setBigUint64(position + SQE.raddr, fields.raddr ?? 0n, true);
+    putPieces(view, position + SQE.sge, fields.sges ?? []);
+    if (fields.operand !== undefined) {
+      view.setBigUint64(position + SQE.atomicOperand, fields.operand, true);
+    }
+    if (fields.compare !== undefined) {
+      view.setBigUint64(position + SQE.atomicCompare, fields.compare, true);
+    }
+    if (fields.immediate !== undefined) {
+      view.setBigUint64(position + SQE.immediate, fields.immediate, true);
+    }
+    if (fields.bind !== undefined) {
+      view.setUint8(position + SQE.bindKey, fields.bind.key);
+      view.setUint32(position + SQE.bindAccess, fields.bind.access, true);
+      view.setUint32(position + SQE.bindLkey, fields.bind.lkey, true);
+      view.setBigUint64(position + SQE.bindLength, fields.bind.length, true);
+    }
+    let flags = fields.flags ?? QueueFlag.signalled;
+    if (fields.inline !== undefined) {
+      flags |= QueueFlag.inline;
+      this.octets.set(fields.inline, position + SQE.inline);
+      view.setUint32(position + SQE.sge + 8, fields.inlineLength ?? fields.inline.length, true);
+    }
+    Atomics.store(this.octets, position + SQE.flags, flags | QueueFlag.valid);
+    this.put += 1;
+  }
+}
+
+/** Writes elements into a receive ring. */
+export class ReceiveProducer {
+  readonly view: DataView;
+  private readonly octets: Uint8Array;
+  private readonly start: number;
+  private readonly count: number;
+  private put = 0;
+
+  constructor(ring: Uint8Array, start: number, count: number) {
+    this.octets = ring;
+    this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
+    this.start = start;
+    this.count = count;
+  }
+
+  post(wrId: number, pieces: readonly Piece[], numSge = pieces.length): void {
+    const position = this.start + (this.put % this.count) * RQE_BYTES;
+    this.view.setBigUint64(position + RQE.wrId, BigInt(wrId), true);
+    this.view.setUint8(position + RQE.numSge, numSge);
+    putPieces(this.view, position + RQE.sge, pieces);
+    Atomics.store(this.octets, position + RQE.flags, QueueFlag.valid);
+    this.put += 1;
+  }
+}
+
+function putPieces(view: DataView, position: number, pieces: readonly Piece[]): void {
+  pieces.forEach((piece, index) => {
+    const at = position + index * SGE_BYTES;
+    view.setBigUint64(at, BigInt(piece.addr), true);
+    view.setUint32(at + 8, piece.length, true);
+    view.setUint32(at + 12, piece.lkey, true);
+  });
+}
+
+/** A completion as the ring has it. */
+export interface Completion {
+  readonly wrId: number;
+  readonly opcode: number;
+  readonly status: number;
+  readonly bytes: number;
+  readonly flags: number;
+  readonly immediate: bigint;
+  readonly qpn: number;
+}
+
+/** Takes completions out of a ring. */
+export class CompletionConsumer {
+  private readonly cq: CQ;
+  private readonly view: DataView;
+  private get = 0;
+
+  constructor(cq: CQ) {
+    this.cq = cq;
+    this.view = new DataView(cq.ring.buffer, cq.ring.byteOffset, cq.ring.byteLength);
+  }
+
+  /** All completions that are there. */
+  poll(): Completion[] {
+    const completions: Completion[] = [];
+    for (;;) {
+      const position = (this.get % this.cq.count) * CQE_BYTES;
+      const flags = Atomics.load(this.cq.ring, position + CQE.flags);
+      if ((flags & QueueFlag.valid) === 0) return completions;
+      completions.push({
+        wrId: Number(this.view.getBigUint64(position + CQE.wrId, true)),
+        opcode: this.view.getUint8(position + CQE.opcode),
+        status: this.view.getUint16(position + CQE.status, true),
+        bytes: this.view.getUint32(position + CQE.bytes, true),
+        flags,
+        immediate: this.view.getBigUint64(position + CQE.immediate, true),
+        qpn: Number(this.view.getBigUint64(position + CQE.qpn, true)),
+      });
+      Atomics.store(this.cq.ring, position + CQE.flags, 0);
+      this.get += 1;
+    }
+  }
+
+  /** Work request ids and statuses of what is there. */
+  outcome(): [number, number][] {
+    return this.poll().map(({ wrId, status }) => [wrId, status]);
+  }
+
+  /** Arms the queue. */
+  arm(word: number): void {
+    Atomics.store(new Int32Array(this.cq.ring.buffer, this.notifyOffset, 1), 0, word);
+  }
+
+  get armed(): number {
+    return Atomics.load(new Int32Array(this.cq.ring.buffer, this.notifyOffset, 1), 0);
+  }
+
+  private get notifyOffset(): number {
+    return this.cq.ring.byteOffset + this.cq.count * CQE_BYTES;
+  }
+}
+
+/** A message as the stream would frame it. */
+export type SentMessage = OutboundMessage & { readonly payload: number[]; readonly fault: Fault };
+
+/** A stream that frames messages at once, and remembers what it was told. */
+export class ScriptedStream implements StreamPort {
+  readonly sent: SentMessage[] = [];
+  readonly calls: string[] = [];
+  sendable = true;
+  /** False: `pump` only remembers that it was called. */
+  open = true;
+  /** Messages that a pump may frame; the one after the last stays current and is not sent. */
+  budget = Number.POSITIVE_INFINITY;
+  current: OutboundMessage | undefined = undefined;
+  private readonly qp: QP;
+
+  constructor(qp: QP) {
+    this.qp = qp;
+  }
+
+  pump(): void {
+    if (!this.open) return;
+    for (;;) {
+      if (this.current === undefined) {
+        const message = makeOutboundMessage();
+        if (!this.qp.nextMessage(message)) return;
+        this.current = message;
+      }
+      if (this.budget <= 0 || !this.frame(this.current)) return;
+      this.budget -= 1;
+    }
+  }
+
+  /** Frames the current message; false when its payload has to be fetched first. */
+  private frame(message: OutboundMessage): boolean {
+    const carries =
+      message.kind === OutboundKind.send ||
+      message.kind === OutboundKind.sendWithInvalidate ||
+      message.kind === OutboundKind.write;
+    const length = carries ? message.lengthBytes : 0;
+    const octets = new Uint8Array(length);
+    let fault: Fault = Fault.none;
+    if (length > 0) {
+      if (!this.qp.prepareGather(0, length)) return false;
+      fault = this.qp.gather(0, length, octets, 0);
+    }
+    this.sent.push({ ...message, payload: [...octets], fault });
+    this.current = undefined;
+    if (fault === Fault.none) this.qp.messageSent();
+    return fault === Fault.none;
+  }
+
+  connect(): void {}
+  listen(): void {}
+  accept(): void {}
+  reject(): void {}
+  disconnect(): void {
+    this.calls.push('disconnect');
+  }
+  abort(): void {
+    this.calls.push('abort');
+    this.open = false;
+  }
+  fail(failure: StreamFailure): void {
+    this.calls.push(`fail: ${failure.text}`);
+    this.open = false;
+  }
+  handleOctets(): void {}
+  handleFlushed(): void {}
+  handlePeerClosed(): void {}
+  handleClosed(): void {}
+  handleDeadline(): void {}
+  nextDeadline(): number {
+    return NEVER;
+  }
+  pollTransmit(): undefined {}
+  pollEvent(): undefined {}
+}
+
+/** Local rights and all remote ones. */
+export const ALL_ACCESS =
+  Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
+
+/** Choices of `NicRig`. */
+export interface RigOptions {
+  readonly profile?: Partial<DeviceProfile>;
+  readonly sqCount?: number;
+  readonly rqCount?: number;
+  readonly cqe?: number;
+  readonly srq?: { maxWr: number; srqLimit: number };
+  readonly sqSigAll?: boolean;
+  readonly memoryBytes?: number;
+  readonly access?: number;
+  readonly depths?: { ird: number; ord: number };
+  /** False: the QP stays in RESET, without a stream. */
+  readonly connected?: boolean;
+  readonly backing?: (octets: Uint8Array) => MemoryBacking;
+}
+
+/** Address of the first octet of the rig's memory. */
+export const MEMORY_ADDRESS = 0x10000;
+
+const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+
+/** A device, one QP and one region of memory. */
+export class NicRig {
+  readonly nic: Nic;
+  readonly pd: PD;
+  readonly memory: Uint8Array;
+  readonly mr: MR;
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly srq: SRQ | undefined;
+  readonly qp: QP;
+  readonly stream: ScriptedStream;
+  readonly sends: SendProducer;
+  readonly receives: ReceiveProducer;
+  readonly sendCompletions: CompletionConsumer;
+  readonly recvCompletions: CompletionConsumer;
+  private readonly options: RigOptions;
+
+  constructor(options: RigOptions = {}) {
+    this.options = options;
+    const profile = options.profile;
+    this.nic = new Nic({ name: 'rnic0', seed: 1, ...(profile === undefined ? {} : { profile }) });
+    this.pd = this.nic.allocPD();
+    this.memory = new Uint8Array(options.memoryBytes ?? 4096);
+    this.mr = this.register(this.pd, {
+      access: options.access ?? ALL_ACCESS,
+      backing: options.backing?.(this.memory) ?? new ViewBacking(this.memory),
+    });
+    const cqe = options.cqe ?? 64;
+    this.sendCQ = this.nic.createCQ({ cqe, ring, tag: 'send' });
+    this.recvCQ = this.nic.createCQ({ cqe, ring, tag: 'recv' });
+    const { srq } = options;
+    this.srq =
+      srq === undefined
+        ? undefined
+        : this.nic.createSRQ(this.pd, { ...srq, maxSge: 6, ring, tag: 'srq' });
+    this.qp = this.createQP(this.pd);
+    this.stream = new ScriptedStream(this.qp);
+    this.sends = new SendProducer(this.qp);
+    this.receives =
+      this.srq === undefined
+        ? new ReceiveProducer(this.qp.ring, this.qp.rqOffset, this.qp.rqCount)
+        : new ReceiveProducer(this.srq.ring, 0, this.srq.count);
+    this.sendCompletions = new CompletionConsumer(this.sendCQ);
+    this.recvCompletions = new CompletionConsumer(this.recvCQ);
+    if (options.connected !== false) this.connect();
+  }
+
+  /** Another QP on the same queues. */
+  createQP(pd: PD): QP {
+    return this.nic.createQP(pd, {
+      sendCQ: this.sendCQ,
+      recvCQ: this.recvCQ,
+      srq: this.srq,
+      capabilities: {
+        maxSendWr: this.options.sqCount ?? 16,
+        maxRecvWr: this.options.rqCount ?? 16,
+        maxSendSge: 6,
+        maxRecvSge: 6,
+        maxInlineData: 80,
+      },
+      sqSigAll: this.options.sqSigAll ?? false,
+      ring,
+      tag: undefined,
+    });
+  }
+
+  /** Attaches the scripted stream and reports it established. */
+  connect(): void {
+    this.qp.attach(this.stream);
+    this.qp.established(this.options.depths ?? { ird: 4, ord: 4 }, 0);
+  }
+
+  /** Another QP of `pd` with a stream of its own, established. */
+  connectedQP(pd: PD): QP {
+    const qp = this.createQP(pd);
+    qp.attach(new ScriptedStream(qp));
+    qp.established({ ird: 4, ord: 4 }, 0);
+    return qp;
+  }
+
+  /** Registers the rig's memory, or a part of it. */
+  register(
+    pd: PD,
+    options: {
+      access?: number;
+      offset?: number;
+      length?: number;
+      iova?: number;
+      key?: number;
+      backing?: MemoryBacking;
+    } = {},
+  ): MR {
+    const offset = options.offset ?? 0;
+    return this.nic.regMR(pd, {
+      backing: options.backing ?? new ViewBacking(this.memory),
+      backingOffset: offset,
+      lengthBytes: options.length ?? this.memory.length - offset,
+      address: MEMORY_ADDRESS + offset,
+      iova: options.iova ?? MEMORY_ADDRESS + offset,
+      access: options.access ?? ALL_ACCESS,
+      key: options.key,
+    });
+  }
+
+  /** `length` octets of the rig's memory from `offset` on, as an SGE. */
+  piece(offset: number, length: number, mr: MR = this.mr): Piece {
+    return { addr: MEMORY_ADDRESS + offset, length, lkey: mr.lkey };
+  }
+
+  /** Posts one work request and rings the doorbell. */
+  send(fields: SqeFields): void {
+    this.sends.post(fields);
+    this.qp.doorbell(0);
+  }
+
+  /** All effects that are there. */
+  effects(): NicEffect[] {
+    const effects: NicEffect[] = [];
+    for (let effect = this.nic.pollEffect(); effect !== undefined; ) {
+      effects.push(effect);
+      effect = this.nic.pollEffect();
+    }
+    return effects;
+  }
+
+  /** Types of the asynchronous events among the effects that are there. */
+  asyncEvents(): AsyncEventType[] {
+    return this.effects().flatMap((effect) => (effect.type === 'async' ? [effect.event] : []));
+  }
+
+  /** Delivers a Send of the peer in one segment. */
+  receive(octets: readonly number[], options: Partial<InboundMessage> = {}): Fault {
+    const begun = this.qp.beginReceive();
+    if (begun !== Fault.none) return begun;
+    if (octets.length > 0) {
+      const placed = this.qp.placeReceive(0, Uint8Array.from(octets), 0, octets.length);
+      if (placed !== Fault.none) return placed;
+    }
+    return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: octets.length, ...options });
+  }
+
+  /** A Write of the peer in one segment. */
+  write(stag: number, to: bigint, octets: readonly number[], qp: QP = this.qp): Fault {
+    return qp.placeWrite(stag, hi(to), lo(to), Uint8Array.from(octets), 0, octets.length);
+  }
+}
+
+/** A plain message of no octets. */
+export const NO_MESSAGE: InboundMessage = {
+  lengthBytes: 0,
+  solicited: false,
+  invalidates: false,
+  invalidateStag: 0,
+  hasImmediate: false,
+  immediateHi: 0,
+  immediateLo: 0,
+};
+
+/** An Atomic Request with all fields zero but those given. */
+export function atomicAccess(fields: Partial<AtomicAccess>): AtomicAccess {
+  return {
+    operation: 0,
+    stag: 0,
+    toHi: 0,
+    toLo: 0,
+    operandHi: 0,
+    operandLo: 0,
+    operandMaskHi: 0,
+    operandMaskLo: 0,
+    compareHi: 0,
+    compareLo: 0,
+    compareMaskHi: 0,
+    compareMaskLo: 0,
+    originalHi: 0,
+    originalLo: 0,
+    ...fields,
+  };
+}
+
+/** Upper half of a 64-bit number. */
+export function hi(value: bigint): number {
+  return Number((value >> 32n) & 0xffffffffn);
+}
+
+/** Lower half of a 64-bit number. */
+export function lo(value: bigint): number {
+  return Number(value & 0xffffffffn);
+}
+
+/** A backing whose reads and writes take time, as the agent tier's do. */
+export class SlowBacking implements MemoryBacking {
+  readonly tier = 'agent';
+  readonly view = undefined;
+  pendingWrites = 0;
+  onReady: (() => void) | undefined = undefined;
+  private fetched = false;
+  private readonly octets: Uint8Array;
+  private readonly queue: (() => void)[] = [];
+
+  constructor(octets: Uint8Array) {
+    this.octets = octets;
+  }
+
+  prepareRead(): boolean {
+    return this.fetched;
+  }
+
+  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    target.set(this.octets.subarray(offset, offset + length), targetStart);
+    return true;
+  }
+
+  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+    const copy = octets.slice(start, start + length);
+    this.queue.push(() => this.octets.set(copy, offset));
+    this.pendingWrites += 1;
+    return true;
+  }
+
+  /** What was asked for has come. */
+  fetch(): void {
+    this.fetched = true;
+    this.onReady?.();
+  }
+
+  /** What was written has reached the owner's memory. */
+  settle(): void {
+    for (const write of this.queue.splice(0)) write();
+    this.pendingWrites = 0;
+    this.onReady?.();
+  }
+}
