@@ -383,13 +383,13 @@ export class Endpoint {
 function dialFailure(code: string): { type: CMEventType; error: ErrnoCode } {
   switch (code) {
     case 'ECONNREFUSED':
-      return { type: CMEventType.rejected, error: 'ECONNREFUSED' };
+    case 'ECONNRESET':
+      return { type: CMEventType.rejected, error: code };
     case 'ETIMEDOUT':
       return { type: CMEventType.unreachable, error: 'ETIMEDOUT' };
     case 'EHOSTUNREACH':
     case 'ENETUNREACH':
       return { type: CMEventType.unreachable, error: code };
-    case 'ECONNRESET':
     case 'EADDRINUSE':
     case 'EADDRNOTAVAIL':
     case 'EACCES':

@@ -1,8 +1,15 @@
-/** Hosts that connect, accept, reject, close and disappear, over real sockets of loopback. */
+/** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RnicHostOptions } from '../../daemon/adapter/rnic-host.ts';
-import { CMEventType, QPState, WCOpcode, WCStatus } from '../../verbs-api/contract/enums.ts';
-import { connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
+import type { CmId } from '../../daemon/cm/cm-id.ts';
+import {
+  CMEventType,
+  QPState,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
+import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
 
@@ -16,24 +23,416 @@ afterEach(async () => {
   await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
 });
 
+/** One Send from each side to the other arrives as it was sent. */
+async function exchange(active: Channel, passive: Channel): Promise<void> {
+  passive.receive(0, 4096);
+  active.buffer.set([1, 2, 3, 4, 5]);
+  active.send(0, 5);
+  const [received] = await passive.completions(1);
+  expect(received).toMatchObject({ status: WCStatus.success, opcode: WCOpcode.recv, byteLen: 5 });
+  expect([...passive.buffer.subarray(0, 6)]).toEqual([1, 2, 3, 4, 5, 0]);
+  expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+  active.receive(100, 100);
+  passive.send(0, 3);
+  expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
+  expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+}
+
 describe('connect and accept', () => {
   it('establishes both sides and moves a Send each way', async () => {
+    const { active, passive } = await connectPair(node(), node());
+    expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
+    await exchange(active, passive);
+  });
+
+  it('lets the responder send first: the ready-to-receive frame released it', async () => {
+    const { active, passive } = await connectPair(node(), node());
+    active.receive(0, 64);
+    passive.send(0, 8);
+    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 8 }]);
+  });
+
+  it('moves a Write and a Read of a megabyte', async () => {
+    const { active, passive } = await connectPair(node(), node());
+    const { length } = active.buffer;
+    for (let at = 0; at < length; at++) active.buffer[at] = (at * 7) & 0xff;
+    const sgList = [{ addr: active.address(), length, lkey: active.mr.lkey }];
+    const remote = { remoteAddr: passive.address(), rkey: passive.mr.rkey };
+    active.postSend({ opcode: WROpcode.rdmaWrite, sgList, ...remote });
+    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    const written = active.buffer.slice();
+    active.buffer.fill(0);
+    active.postSend({ opcode: WROpcode.rdmaRead, sgList, ...remote });
+    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    expect(Buffer.compare(active.buffer, written)).toBe(0);
+  });
+
+  it('MPA-7.1.1-24, EMPA-9.1-03: private data and depths reach the other consumer', async () => {
     const from = node();
     const to = node();
-    const { active, passive } = await connectPair(from, to);
-    expect(active.qp.state).toBe(QPState.RTS);
-    expect(passive.qp.state).toBe(QPState.RTS);
-    passive.receive(0, 4096);
-    active.buffer.set([1, 2, 3, 4, 5]);
-    active.send(0, 5);
-    const [received] = await passive.completions(1);
-    expect(received).toMatchObject({ status: WCStatus.success, opcode: WCOpcode.recv, byteLen: 5 });
-    expect([...passive.buffer.subarray(0, 6)]).toEqual([1, 2, 3, 4, 5, 0]);
-    const [sent] = await active.completions(1);
-    expect(sent).toMatchObject({ status: WCStatus.success, opcode: WCOpcode.send });
-    active.receive(100, 100);
-    passive.send(0, 3);
-    const [answer] = await active.completions(1);
-    expect(answer).toMatchObject({ status: WCStatus.success, byteLen: 3 });
+    const listener = to.listen();
+    const active = from.channel();
+    const request = Uint8Array.from({ length: 508 }, (_, index) => index & 0xff);
+    const wishes = { privateData: request, initiatorDepth: 5, responderResources: 3 };
+    const id = await from.connect(active, listener.at, wishes);
+    const asked = await to.event(listener.id);
+    expect(asked.privateData).toEqual(request);
+    // Crossed over: what the initiator may read is what this side serves.
+    expect([asked.initiatorDepth, asked.responderResources]).toEqual([3, 5]);
+    expect(asked.id.tag).toBe(listener.id.tag);
+    const reply = Uint8Array.of(9, 8, 7);
+    const answer = { ...NO_WISHES, privateData: reply, initiatorDepth: 2, responderResources: 4 };
+    const passive = to.channel();
+    to.host.cm.accept(asked.id, passive.qp, answer);
+    const established = await from.event(id);
+    expect(established.type).toBe(CMEventType.established);
+    expect(established.privateData).toEqual(reply);
+    expect(active.qp.query().maxRdAtomic).toBeLessThanOrEqual(5);
+    expect(passive.qp.query().maxRdAtomic).toBeLessThanOrEqual(3);
+  });
+
+  it('refuses private data that does not fit, and depths beyond the device', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const active = from.channel();
+    const id = await from.resolved(listener.at);
+    const connect = (change: object): void =>
+      from.host.cm.connect(id, active.qp, { ...NO_WISHES, ...change });
+    const refused = expect.objectContaining({ code: 'EINVAL' });
+    expect(() => connect({ privateData: new Uint8Array(509) })).toThrow(refused);
+    expect(() => connect({ initiatorDepth: 129 })).toThrow(refused);
+    expect(() => connect({ responderResources: -1 })).toThrow(refused);
+    // Revision 1 has no enhanced word: four octets more.
+    const wire = { mpaRevision: 1 } as const;
+    expect(() => connect({ wire, privateData: new Uint8Array(513) })).toThrow(refused);
+    connect({ wire, privateData: new Uint8Array(512) });
+    const asked = await to.event(listener.id);
+    expect(asked.privateData.length).toBe(512);
+    // An unenhanced Request tells no depths.
+    expect(asked.initiatorDepth).toBeUndefined();
+  });
+
+  it('connects with the wire options of one connection: markers, no CRC, fixed FPDUs', async () => {
+    const wire = { markers: true, crc: false, fpduSize: 1000, peerToPeer: false };
+    const { active, passive } = await connectPair(node(), node(), '127.0.0.1', { wire });
+    await exchange(active, passive);
+  });
+
+  it('connects over IPv6', async () => {
+    const from = node();
+    const to = node();
+    const { active, activeId, passive } = await connectPair(from, to, '::1');
+    expect(activeId.localAddress?.address).toBe('::1');
+    await exchange(active, passive);
+  });
+
+  it('connects 50 pairs at once', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen('127.0.0.1', 64);
+    const ids = await Promise.all(
+      Array.from({ length: 50 }, () => from.connect(from.channel('iwarp0', 64), listener.at)),
+    );
+    for (let count = 0; count < ids.length; count++) {
+      const request = await to.event(listener.id);
+      to.host.cm.accept(request.id, to.channel('iwarp0', 64).qp, NO_WISHES);
+    }
+    for (const id of ids) expect((await from.event(id)).type).toBe(CMEventType.established);
+    expect(to.host.connections()).toHaveLength(50);
+  });
+});
+
+describe('refusals', () => {
+  it('reports a port where nobody listens as rejected with ECONNREFUSED', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    to.host.cm.destroy(listener.id);
+    const channel = from.channel();
+    const id = await from.connect(channel, listener.at);
+    expect(await from.event(id)).toMatchObject({
+      type: CMEventType.rejected,
+      error: 'ECONNREFUSED',
+    });
+    // The QP is as good as new, for an id that is new.
+    const again = to.listen();
+    const second = await from.connect(channel, again.at);
+    const request = await to.event(again.id);
+    to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
+    expect((await from.event(second)).type).toBe(CMEventType.established);
+  });
+
+  it('MPA-7.1.2-04, MPA-7.1.4.2-01: a rejection carries private data, and the QP can try again', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const channel = from.channel();
+    const id = await from.connect(channel, listener.at);
+    const request = await to.event(listener.id);
+    to.host.cm.reject(request.id, Uint8Array.of(4, 2));
+    const told = await from.event(id);
+    expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect([...told.privateData]).toEqual([4, 2]);
+    expect(channel.qp.state).not.toBe(QPState.ERR);
+    const second = await from.connect(channel, listener.at);
+    to.host.cm.accept((await to.event(listener.id)).id, to.channel().qp, NO_WISHES);
+    expect((await from.event(second)).type).toBe(CMEventType.established);
+  });
+
+  it('MPA-7.1.2-05, MPA-7.1.2-09: the connection manager closes TCP after a rejection', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    await from.connect(from.channel(), listener.at);
+    to.host.cm.reject((await to.event(listener.id)).id, new Uint8Array(0));
+    const gone = (): boolean =>
+      from.host.connections().length === 0 && to.host.connections().length === 0;
+    await until(gone, 'both ends to close');
+  });
+
+  it('rejects requests beyond the backlog and takes new ones once it has room', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen('127.0.0.1', 2);
+    const ids: CmId[] = [];
+    for (let count = 0; count < 3; count++) {
+      ids.push(await from.connect(from.channel('iwarp0', 64), listener.at));
+    }
+    const outcomes = () => ids.flatMap((id) => from.eventsOf(id));
+    await until(() => outcomes().length > 0, 'a rejection');
+    expect(outcomes()).toMatchObject([{ type: CMEventType.rejected, error: 'ECONNRESET' }]);
+    const first = await to.event(listener.id);
+    to.host.cm.accept(first.id, to.channel().qp, NO_WISHES);
+    const late = await from.connect(from.channel(), listener.at);
+    await to.event(listener.id);
+    const third = await to.event(listener.id);
+    to.host.cm.accept(third.id, to.channel().qp, NO_WISHES);
+    expect((await from.event(late)).type).toBe(CMEventType.established);
+  });
+
+  it('refuses a busy QP, a QP of another device and use in a wrong state', async () => {
+    const devices = [
+      { name: 'a', addresses: ['127.0.0.21'] },
+      { name: 'b', addresses: ['127.0.0.22'] },
+    ];
+    const both = node({ devices });
+    const other = node();
+    const listener = other.listen();
+    const source = { address: '127.0.0.21', port: 0 };
+    const channel = both.channel('a');
+    await both.connect(channel, listener.at, {}, source);
+    const second = await both.resolved(listener.at, source);
+    const { cm } = both.host;
+    const fails = (code: string) => expect.objectContaining({ code });
+    expect(() => cm.connect(second, channel.qp, NO_WISHES)).toThrow(fails('EISCONN'));
+    expect(() => cm.connect(second, both.channel('b').qp, NO_WISHES)).toThrow(fails('EINVAL'));
+    expect(() => cm.listen(second, 1)).toThrow(fails('EINVAL'));
+    expect(() => cm.accept(second, channel.qp, NO_WISHES)).toThrow(fails('EINVAL'));
+    expect(() => cm.disconnect(second)).toThrow(fails('EINVAL'));
+    cm.destroy(second);
+    cm.destroy(second);
+    expect(() => cm.resolveRoute(second)).toThrow(fails('ENOENT'));
+  });
+});
+
+describe('disconnect', () => {
+  it('DDP-6.2.1-01, DDP-6.2.1-05: what was sent arrives, then both sides are told once', async () => {
+    const from = node();
+    const to = node();
+    const { active, activeId, passive, passiveId } = await connectPair(from, to);
+    passive.receive(0, 1 << 19);
+    active.send(0, 1 << 19);
+    from.host.cm.disconnect(activeId);
+    from.host.cm.disconnect(activeId);
+    expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
+    expect((await from.event(activeId)).type).toBe(CMEventType.disconnected);
+    expect(await passive.completions(1)).toMatchObject([
+      { status: WCStatus.success, byteLen: 1 << 19 },
+    ]);
+    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+    // Nothing to do is no error, and no second event comes.
+    from.host.cm.disconnect(activeId);
+    to.host.cm.disconnect(passiveId);
+    await until(() => to.host.connections().length === 0, 'the sockets to close');
+    expect([...from.eventsOf(activeId), ...to.eventsOf(passiveId)]).toEqual([]);
+  });
+
+  it('tells both sides when the QP is moved to the error state', async () => {
+    const from = node();
+    const to = node();
+    const { active, activeId, passive, passiveId } = await connectPair(from, to);
+    passive.receive(0, 64);
+    active.qp.modify(QPState.ERR, from.host.now());
+    from.host.drain();
+    expect((await from.event(activeId)).type).toBe(CMEventType.disconnected);
+    expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
+    expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.wrFlushErr }]);
+  });
+
+  it('flushes receives that are posted to a QP in error', async () => {
+    const from = node();
+    const { active, activeId } = await connectPair(from, node());
+    from.host.cm.disconnect(activeId);
+    await from.event(activeId);
+    active.receive(0, 64);
+    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.wrFlushErr }]);
+  });
+});
+
+describe('destroy', () => {
+  it('closes an established connection: the peer gets disconnected, the destroyed id nothing', async () => {
+    const from = node();
+    const to = node();
+    const { activeId, passiveId } = await connectPair(from, to);
+    from.host.cm.destroy(activeId);
+    expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
+    await until(() => from.host.connections().length === 0, 'the socket to close');
+    expect(from.eventsOf(activeId)).toEqual([]);
+  });
+
+  it('of a connect request rejects it', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const id = await from.connect(from.channel(), listener.at);
+    to.host.cm.destroy((await to.event(listener.id)).id);
+    expect(await from.event(id)).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+  });
+
+  it('of a connecting id cancels, and accept then fails with ECONNRESET', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const channel = from.channel();
+    const id = await from.connect(channel, listener.at);
+    const request = await to.event(listener.id);
+    from.host.cm.destroy(id);
+    await until(() => from.host.connections().length === 0, 'the initiator to go');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const accept = (): void => to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
+    expect(accept).toThrow(expect.objectContaining({ code: 'ECONNRESET' }));
+    to.host.cm.destroy(request.id);
+    // Its QP is free for another connection.
+    const second = await from.connect(channel, listener.at);
+    to.host.cm.accept((await to.event(listener.id)).id, to.channel().qp, NO_WISHES);
+    expect((await from.event(second)).type).toBe(CMEventType.established);
+  });
+
+  it('before TCP is there, and of ids that only hold a port, leaves nothing', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const id = await from.connect(from.channel(), listener.at);
+    from.host.cm.destroy(id);
+    const bound = from.host.cm.createId(undefined);
+    from.host.cm.bindAddr(bound, { address: '127.0.0.1', port: 0 });
+    const { port = 0 } = bound.localAddress ?? {};
+    const twin = from.host.cm.createId(undefined);
+    const address = { address: '127.0.0.1', port };
+    const inUse = expect.objectContaining({ code: 'EADDRINUSE' });
+    expect(() => from.host.cm.bindAddr(twin, address)).toThrow(inUse);
+    from.host.cm.destroy(bound);
+    from.host.cm.bindAddr(twin, address);
+    expect(from.host.connections()).toEqual([]);
+  });
+
+  it('of a listener frees its port and leaves accepted connections alone', async () => {
+    const from = node();
+    const to = node();
+    const listener = to.listen();
+    const active = from.channel();
+    const passive = to.channel();
+    const id = await from.connect(active, listener.at);
+    const request = await to.event(listener.id);
+    to.host.cm.destroy(listener.id);
+    to.host.cm.accept(request.id, passive.qp, NO_WISHES);
+    expect((await from.event(id)).type).toBe(CMEventType.established);
+    await to.event(request.id);
+    await exchange(active, passive);
+    const again = to.host.cm.createId(undefined);
+    to.host.cm.bindAddr(again, listener.at);
+    to.host.cm.listen(again, 1);
+  });
+});
+
+describe('addresses', () => {
+  it('refuses foreign addresses, bad text and a port that another listener has', () => {
+    const one = node();
+    const two = node();
+    const listener = one.listen();
+    const { cm } = two.host;
+    const bind = (address: string, port: number): void =>
+      cm.bindAddr(cm.createId(undefined), { address, port });
+    const fails = (code: string) => expect.objectContaining({ code });
+    expect(() => bind('192.0.2.77', 0)).toThrow(fails('EADDRNOTAVAIL'));
+    expect(() => bind('localhost', 0)).toThrow(fails('EINVAL'));
+    expect(() => bind('127.0.0.1', 65_536)).toThrow(fails('EINVAL'));
+    expect(() => bind('127.0.0.1', listener.at.port)).toThrow(fails('EADDRINUSE'));
+  });
+
+  it('listens at every address of the host', async () => {
+    const to = node();
+    const listener = to.listen('0.0.0.0');
+    const from = node();
+    for (const address of ['127.0.0.1', '127.0.0.31']) {
+      const id = await from.connect(from.channel(), { address, port: listener.at.port });
+      const request = await to.event(listener.id);
+      expect(request.id.localAddress?.address).toBe(address);
+      to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
+      expect((await from.event(id)).type).toBe(CMEventType.established);
+    }
+  });
+
+  it('connects devices of one host with each other: a virtual cluster', async () => {
+    const addresses = ['127.0.0.41', '127.0.0.42', '127.0.0.43'];
+    const devices = addresses.map((address, index) => ({
+      name: `rnic${index}`,
+      addresses: [address],
+    }));
+    const cluster = node({ devices });
+    for (const [to, target] of addresses.entries()) {
+      const listener = cluster.listen(target);
+      for (const [from, address] of addresses.entries()) {
+        const active = cluster.channel(`rnic${from}`, 4096);
+        const passive = cluster.channel(`rnic${to}`, 4096);
+        const source = { address, port: 0 };
+        const id = await cluster.connect(active, listener.at, {}, source);
+        expect(id.device).toBe(`rnic${from}`);
+        const request = await cluster.event(listener.id);
+        expect(request.id.device).toBe(`rnic${to}`);
+        expect(request.id.peerAddress?.address).toBe(address);
+        cluster.host.cm.accept(request.id, passive.qp, NO_WISHES);
+        expect((await cluster.event(id)).type).toBe(CMEventType.established);
+        await cluster.event(request.id);
+        await exchange(active, passive);
+      }
+    }
+    // Without a source the first device that gets there is taken.
+    expect((await cluster.resolved({ address: '127.0.0.42', port: 1 })).device).toBe('rnic0');
+    const { cm } = cluster.host;
+    const astray = cm.createId(undefined);
+    const noDevice = expect.objectContaining({ code: 'ENODEV' });
+    expect(() => cm.resolveAddr(astray, { address: '::1', port: 1 }, undefined)).toThrow(noDevice);
+    expect(cluster.eventsOf(astray)).toMatchObject([
+      { type: CMEventType.addrError, error: 'ENODEV' },
+    ]);
+    const foreign = { address: '127.0.0.1', port: 0 };
+    expect(() => cm.bindAddr(astray, foreign)).toThrow(noDevice);
+  });
+
+  it('resets connections to an address of no device', async () => {
+    const to = node({ devices: [{ name: 'a', addresses: ['127.0.0.51'] }] });
+    const listener = to.listen('0.0.0.0');
+    const from = node();
+    const id = await from.connect(from.channel(), {
+      address: '127.0.0.52',
+      port: listener.at.port,
+    });
+    expect(await from.event(id)).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect(to.notices).toMatchObject([
+      { kind: 'refused', text: 'no device answers for 127.0.0.52' },
+    ]);
   });
 });

@@ -1,0 +1,398 @@
+/** What a host does with peers that are silent, wrong, hostile or gone: raw octets over loopback. */
+import { afterEach, describe, expect, it } from 'vitest';
+import type { RnicHostOptions } from '../../daemon/adapter/rnic-host.ts';
+import type { CmId } from '../../daemon/cm/cm-id.ts';
+import { AsyncEventType, CMEventType, QPState, WCStatus } from '../../verbs-api/contract/enums.ts';
+import { octetsOf } from '../support/hex.ts';
+import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
+import { RawListener, RawPeer } from '../support/raw-peer.ts';
+import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
+
+const STARTUP_MICROS = 150_000;
+const CLOSE_MICROS = 150_000;
+const CLIENT_SERVER = { peerToPeer: false };
+
+const nodes: RnicNode[] = [];
+const listeners: RawListener[] = [];
+const peers: RawPeer[] = [];
+
+function node(options: RnicHostOptions = {}): RnicNode {
+  const wire = { startupTimeoutMicros: STARTUP_MICROS, closeTimeoutMicros: CLOSE_MICROS };
+  const devices = [{ name: 'iwarp0', addresses: [], wire }];
+  const made = new RnicNode({ devices, ...options });
+  nodes.push(made);
+  return made;
+}
+
+async function rawListener(): Promise<RawListener> {
+  const listener = await RawListener.open();
+  listeners.push(listener);
+  return listener;
+}
+
+async function dial(port: number): Promise<RawPeer> {
+  const peer = await RawPeer.dial(port);
+  peers.push(peer);
+  return peer;
+}
+
+afterEach(async () => {
+  for (const peer of peers.splice(0)) peer.destroy();
+  for (const listener of listeners.splice(0)) listener.close();
+  await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
+});
+
+/** A host that accepted a raw initiator, which may go on with FPDUs. */
+async function acceptedPeer(): Promise<{
+  to: RnicNode;
+  peer: RawPeer;
+  channel: Channel;
+  id: CmId;
+}> {
+  const to = node();
+  const listener = to.listen();
+  const peer = await dial(listener.at.port);
+  peer.say(mpaRequest());
+  const { id } = await to.event(listener.id);
+  const channel = to.channel();
+  to.host.cm.accept(id, channel.qp, NO_WISHES);
+  await peer.hears(24);
+  expect((await to.event(id)).type).toBe(CMEventType.established);
+  return { to, peer, channel, id };
+}
+
+/** A host that connected to a raw responder. */
+async function connectedPeer(): Promise<{
+  from: RnicNode;
+  peer: RawPeer;
+  channel: Channel;
+  id: CmId;
+}> {
+  const from = node();
+  const listener = await rawListener();
+  const channel = from.channel();
+  const at = { address: '127.0.0.1', port: listener.port };
+  const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
+  const peer = await listener.peer();
+  peers.push(peer);
+  await peer.hears(24);
+  peer.say(mpaReply());
+  expect((await from.event(id)).type).toBe(CMEventType.established);
+  return { from, peer, channel, id };
+}
+
+describe('startup of a responder', () => {
+  it('MPA-7.1.2-16, MPA-7.1.2-18: drops a peer that sends no Request within the timeout', async () => {
+    const to = node();
+    const listener = to.listen();
+    const silent = await dial(listener.at.port);
+    const halting = await dial(listener.at.port);
+    halting.say(mpaRequest().subarray(0, 19));
+    const start = performance.now();
+    await silent.overs();
+    await halting.overs();
+    expect(performance.now() - start).toBeGreaterThan((STARTUP_MICROS / 1000) * 0.8);
+    expect(to.eventsOf(listener.id)).toEqual([]);
+    expect(to.host.connections()).toEqual([]);
+  });
+
+  it('MPA-7.1.3-01: closes at once on octets that are no Request', async () => {
+    const to = node();
+    const listener = to.listen();
+    for (const octets of ['GET / HTTP/1.1\r\n\r\n', 'MPA ID Rep Frame']) {
+      const peer = await dial(listener.at.port);
+      const start = performance.now();
+      peer.say(Buffer.from(octets.padEnd(20, '\0'), 'latin1'));
+      await peer.overs();
+      expect(performance.now() - start).toBeLessThan((STARTUP_MICROS / 1000) * 0.8);
+      expect(peer.heard).toHaveLength(0);
+    }
+    expect(to.eventsOf(listener.id)).toEqual([]);
+  });
+
+  it('MPA-7.1.1-20: closes on a Request with more than 512 octets of private data', async () => {
+    const to = node();
+    const listener = to.listen();
+    const peer = await dial(listener.at.port);
+    peer.say(mpaRequest({ revision: 1, privateData: new Uint8Array(513) }));
+    await peer.overs();
+    expect(peer.heard).toHaveLength(0);
+  });
+
+  it('MPA-7.1.1-21: closes when the peer finishes within the private data it announced', async () => {
+    const to = node();
+    const listener = to.listen();
+    const peer = await dial(listener.at.port);
+    peer.say(mpaRequest({ privateData: new Uint8Array(40) }).subarray(0, 50));
+    peer.finish();
+    await peer.overs();
+    await until(() => to.host.connections().length === 0, 'the connection to go');
+    expect(to.eventsOf(listener.id)).toEqual([]);
+  });
+
+  it('takes revision 1 from a peer, octet by octet', async () => {
+    const to = node();
+    const listener = to.listen();
+    const peer = await dial(listener.at.port);
+    const request = mpaRequest({ revision: 1, privateData: Uint8Array.of(1, 2, 3) });
+    for (let at = 0; at < request.length; at++) {
+      peer.say(request.subarray(at, at + 1));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const asked = await to.event(listener.id);
+    expect([...asked.privateData]).toEqual([1, 2, 3]);
+    const channel = to.channel();
+    to.host.cm.accept(asked.id, channel.qp, { ...NO_WISHES, privateData: Uint8Array.of(7) });
+    const reply = await peer.hears(21);
+    expect([reply[17], reply.readUInt16BE(18), reply[20]]).toEqual([1, 1, 7]);
+    channel.receive(0, 16);
+    peer.sayFpdu(sendUlpdu(1, Uint8Array.of(5, 6)));
+    expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 2 }]);
+  });
+
+  it('bounds the startups of a listener', async () => {
+    const to = node({ limits: { startupsPerListenerMax: 2 } });
+    const listener = to.listen();
+    const crowd = [await dial(listener.at.port), await dial(listener.at.port)];
+    await until(() => to.host.connections().length === 2, 'two startups');
+    const third = await dial(listener.at.port);
+    await third.overs();
+    expect(to.notices).toMatchObject([{ kind: 'refused', text: 'listener has too many startups' }]);
+    // The first two are not disturbed, and room they give back is used.
+    crowd[0]?.say(mpaRequest());
+    await to.event(listener.id);
+    const fourth = await dial(listener.at.port);
+    fourth.say(mpaRequest());
+    await to.event(listener.id);
+  });
+
+  it('refuses an answer once the peer has gone', async () => {
+    const to = node();
+    const listener = to.listen();
+    const peer = await dial(listener.at.port);
+    peer.say(mpaRequest());
+    const { id } = await to.event(listener.id);
+    peer.reset();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const channel = to.channel();
+    const gone = expect.objectContaining({ code: 'ECONNRESET' });
+    expect(() => to.host.cm.accept(id, channel.qp, NO_WISHES)).toThrow(gone);
+    expect(channel.qp.state).not.toBe(QPState.ERR);
+    expect(to.eventsOf(id)).toEqual([]);
+  });
+});
+
+describe('startup of an initiator', () => {
+  it('MPA-7.1.2-18: a peer that never replies is unreachable, with ETIMEDOUT', async () => {
+    const from = node();
+    const listener = await rawListener();
+    const at = { address: '127.0.0.1', port: listener.port };
+    const channel = from.channel();
+    const id = await from.connect(channel, at);
+    const told = await from.event(id);
+    expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
+    expect(channel.qp.stream).toBeUndefined();
+    const peer = await listener.peer();
+    await peer.overs();
+    expect(peer.heard.subarray(0, 16).toString('latin1')).toBe('MPA ID Req Frame');
+  });
+
+  it('MPA-7.1.1-05, MPA-7.1.2-15: a wrong key ends it with a connect error', async () => {
+    const from = node();
+    const listener = await rawListener();
+    const at = { address: '127.0.0.1', port: listener.port };
+    const id = await from.connect(from.channel(), at);
+    const peer = await listener.peer();
+    await peer.hears(24);
+    peer.say(mpaRequest());
+    const told = await from.event(id);
+    expect(told).toMatchObject({ type: CMEventType.connectError, error: 'EINVAL' });
+    await peer.overs();
+  });
+
+  it('a peer that closes or resets before its Reply counts as a rejection', async () => {
+    const from = node();
+    const listener = await rawListener();
+    const at = { address: '127.0.0.1', port: listener.port };
+    for (const leave of ['finish', 'reset'] as const) {
+      const id = await from.connect(from.channel(), at);
+      const peer = await listener.peer();
+      await peer.hears(24);
+      peer[leave]();
+      const told = await from.event(id);
+      expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    }
+  });
+
+  it('EMPA-9.1-11: the depths and private data of a rejecting Reply reach the consumer', async () => {
+    const from = node();
+    const listener = await rawListener();
+    const at = { address: '127.0.0.1', port: listener.port };
+    const id = await from.connect(from.channel(), at);
+    const peer = await listener.peer();
+    await peer.hears(24);
+    peer.say(mpaReply({ reject: true, ird: 3, ord: 5, privateData: Uint8Array.of(1) }));
+    const told = await from.event(id);
+    expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect([told.initiatorDepth, told.responderResources]).toEqual([3, 5]);
+    expect([...told.privateData]).toEqual([1]);
+    // The manager closes although this peer does not.
+    await until(() => peer.ended, 'our FIN');
+    await until(() => from.host.connections().length === 0, 'the close timeout');
+  });
+
+  it('takes a Reply and the first message in one segment', async () => {
+    const from = node();
+    const listener = await rawListener();
+    const at = { address: '127.0.0.1', port: listener.port };
+    const channel = from.channel();
+    channel.receive(0, 64);
+    const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
+    const peer = await listener.peer();
+    await peer.hears(24);
+    peer.say(Buffer.concat([mpaReply(), emitFpdu(sendUlpdu(1, Uint8Array.of(3, 2, 1)))]));
+    expect((await from.event(id)).type).toBe(CMEventType.established);
+    expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
+  });
+
+  it('gives up on TCP when its deadline is over', async () => {
+    const from = node({ limits: { dialTimeoutMicros: 0 } });
+    const listener = await rawListener();
+    const channel = from.channel();
+    const id = await from.connect(channel, { address: '127.0.0.1', port: listener.port });
+    const told = await from.event(id);
+    // Loopback may be faster than a deadline of nothing: then the Reply is missing instead.
+    expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
+    expect(channel.qp.stream).toBeUndefined();
+  });
+});
+
+describe('half-close and reset', () => {
+  it('DDP-6.2.1-04, DDP-6.2.1-05, MPA-7.2-02: our half follows the FIN of a peer', async () => {
+    const { to, peer, channel, id } = await acceptedPeer();
+    channel.receive(0, 64);
+    peer.sayFpdu(sendUlpdu(1, Uint8Array.of(1)));
+    await channel.completions(1);
+    channel.send(0, 1000);
+    peer.finish();
+    await until(() => peer.ended, 'our FIN');
+    // What was queued came before it: Reply, then one FPDU of 18 + 1000 octets.
+    expect(peer.heard).toHaveLength(24 + 2 + 1018 + 4);
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+    await until(() => to.host.connections().length === 0, 'the socket to close');
+  });
+
+  it('DDP-6.2.1-06, MPA-7.2-01: after our own close the peer can still send', async () => {
+    const { from, peer, channel, id } = await connectedPeer();
+    channel.receive(0, 64);
+    from.host.cm.disconnect(id);
+    await until(() => peer.ended, 'our FIN');
+    peer.sayFpdu(sendUlpdu(1, Uint8Array.of(1, 2)));
+    expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 2 }]);
+    peer.finish();
+    expect((await from.event(id)).type).toBe(CMEventType.disconnected);
+  });
+
+  it('a peer that never closes its half is reset when the close timeout is over', async () => {
+    const { from, peer, id } = await connectedPeer();
+    from.host.cm.disconnect(id);
+    await until(() => peer.ended, 'our FIN');
+    expect((await from.event(id)).type).toBe(CMEventType.disconnected);
+    await until(() => from.host.connections().length === 0, 'the socket to close');
+  });
+
+  it('MPA-8-02: a reset within a message ends the connection with an error', async () => {
+    const { to, peer, channel, id } = await acceptedPeer();
+    channel.receive(0, 64);
+    channel.receive(64, 64);
+    const fpdu = emitFpdu(sendUlpdu(1, new Uint8Array(32)));
+    peer.say(fpdu, fpdu.subarray(0, 20));
+    await channel.completions(1);
+    peer.reset();
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+    expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.wrFlushErr }]);
+    expect(channel.qp.state).toBe(QPState.ERR);
+    expect(to.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
+  });
+
+  it('MPA-8-02: a FIN within an FPDU is a loss too', async () => {
+    const { to, peer, channel, id } = await acceptedPeer();
+    peer.say(emitFpdu(sendUlpdu(1, new Uint8Array(32))).subarray(0, 20));
+    peer.finish();
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+    expect(channel.qp.state).toBe(QPState.ERR);
+  });
+});
+
+describe('violations', () => {
+  /** Releases a responder, which says nothing before (RFC 5044 §7.1.2 rule 4). */
+  const emptyWrite = emitFpdu(octetsOf('c1 40 00*12'));
+  const wrongCrc = emitFpdu(sendUlpdu(1, new Uint8Array(16)));
+  wrongCrc[wrongCrc.length - 1] = (wrongCrc.at(-1) ?? 0) ^ 1;
+  /** Each as octets, and the first two octets of the Terminate that answers it. */
+  const cases: readonly (readonly [string, Uint8Array, string])[] = [
+    ['RDMAP-6.2.1-01: a wrong CRC', wrongCrc, '2002'],
+    ['a ULPDU shorter than its header', emitFpdu(octetsOf('41 43 00')), '1000'],
+    ['an unknown queue', emitFpdu(octetsOf('41 43 00*4 00000007 00000001 00000000')), '1201'],
+    ['a message number out of order', emitFpdu(sendUlpdu(7, new Uint8Array(4))), '1203'],
+    ['a Write to an unknown STag', emitFpdu(octetsOf('c1 40 00000bad 00*8 00')), '1100'],
+    ['a Send without a receive', emitFpdu(sendUlpdu(1, new Uint8Array(4))), '1202'],
+    ['an RDMAP opcode that is none', emitFpdu(octetsOf('41 4f 00*4 00*4 00000001 00*4')), '0206'],
+  ];
+
+  it.each(cases)('%s closes that connection alone', async (_name, octets, terminate) => {
+    const { to, peer, channel, id } = await acceptedPeer();
+    const other = await connectPair(to, to);
+    peer.say(emptyWrite, octets);
+    // RDMAP-6.2.1-03: a Terminate, then a graceful close.
+    await until(() => peer.ended, 'our FIN');
+    const fpdu = peer.heard.subarray(24);
+    expect(fpdu.length).toBeGreaterThan(22);
+    expect(fpdu.subarray(20, 22).toString('hex')).toBe(terminate);
+    peer.finish();
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+    expect(channel.qp.state).toBe(QPState.ERR);
+    other.passive.receive(0, 16);
+    other.active.send(0, 16);
+    expect(await other.passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+  });
+
+  it('MPA-7.1.2-12: a wrong first FPDU ends the connection without a word', async () => {
+    const { to, peer, channel, id } = await acceptedPeer();
+    peer.say(wrongCrc);
+    await until(() => peer.closed, 'the reset');
+    expect(peer.heard).toHaveLength(24);
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+    expect(channel.qp.state).toBe(QPState.ERR);
+  });
+
+  it('RDMAP-6.2.1-04: reads on behind its Terminate, so that no reset destroys it', async () => {
+    const { to, peer, id } = await acceptedPeer();
+    peer.say(emptyWrite, wrongCrc);
+    // More than the socket buffers of both sides hold: unread, it would turn the close into a reset.
+    for (let count = 0; count < 64; count++) peer.say(new Uint8Array(65_536));
+    await until(() => peer.ended, 'our FIN');
+    expect(peer.errorCode).toBeUndefined();
+    expect(peer.heard.subarray(24 + 20, 24 + 22).toString('hex')).toBe('2002');
+    peer.finish();
+    expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+  });
+});
+
+describe('back-pressure', () => {
+  it('holds Sends back while the peer does not read, and goes on when it does', async () => {
+    const { from, peer, channel } = await connectedPeer();
+    peer.stopReading();
+    const { length } = channel.buffer;
+    const sends = 32;
+    for (let count = 0; count < sends; count++) channel.send(0, length);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const early = channel.poll().length;
+    expect(early).toBeLessThan(sends);
+    peer.resumeReading();
+    const late = await channel.completions(sends - early);
+    expect(late.every(({ status }) => status === WCStatus.success)).toBe(true);
+    await until(() => peer.heard.length > sends * length, 'all octets');
+    expect(from.host.connections()).toHaveLength(1);
+  });
+});

@@ -1,0 +1,62 @@
+/** MPA frames and FPDUs written out by hand for raw peers: revision 2 or 1, CRC on, no markers. */
+import { crc32c } from '../../daemon/wire/crc32c.ts';
+import { octetsOf } from './hex.ts';
+
+/** What a startup frame of a raw peer says. */
+export interface FrameWords {
+  readonly revision?: 1 | 2;
+  readonly privateData?: Uint8Array;
+  readonly crc?: boolean;
+  readonly markers?: boolean;
+  readonly reject?: boolean;
+  readonly ird?: number;
+  readonly ord?: number;
+}
+
+/** An MPA Request: by default revision 2, CRC, IRD and ORD 8, client-server model. */
+export function mpaRequest(words: FrameWords = {}): Uint8Array {
+  return frame('MPA ID Req Frame', words);
+}
+
+/** An MPA Reply. */
+export function mpaReply(words: FrameWords = {}): Uint8Array {
+  return frame('MPA ID Rep Frame', words);
+}
+
+function frame(key: string, words: FrameWords): Uint8Array {
+  const revision = words.revision ?? 2;
+  const privateData = words.privateData ?? new Uint8Array(0);
+  const enhanced = revision === 2 ? 4 : 0;
+  const octets = Buffer.alloc(20 + enhanced + privateData.length);
+  octets.write(key, 'latin1');
+  let flags = revision === 2 ? 0x10 : 0;
+  if (words.markers === true) flags |= 0x80;
+  if (words.crc !== false) flags |= 0x40;
+  if (words.reject === true) flags |= 0x20;
+  octets.writeUInt8(flags, 16);
+  octets.writeUInt8(revision, 17);
+  octets.writeUInt16BE(enhanced + privateData.length, 18);
+  if (revision === 2) {
+    octets.writeUInt16BE(words.ird ?? 8, 20);
+    octets.writeUInt16BE(words.ord ?? 8, 22);
+  }
+  octets.set(privateData, 20 + enhanced);
+  return octets;
+}
+
+/** An FPDU around a ULPDU (RFC 5044 §4): length, ULPDU, PAD, CRC. */
+export function emitFpdu(ulpdu: Uint8Array): Uint8Array {
+  const padded = 2 + ulpdu.length + ((4 - ((2 + ulpdu.length) % 4)) % 4);
+  const octets = Buffer.alloc(padded + 4);
+  octets.writeUInt16BE(ulpdu.length, 0);
+  octets.set(ulpdu, 2);
+  octets.writeUInt32LE(crc32c(octets.subarray(0, padded)), padded);
+  return octets;
+}
+
+/** A whole Send of one segment, MSN given: DDP untagged, QN 0, MO 0 (RFC 5040 §4). */
+export function sendUlpdu(msn: number, payload: Uint8Array): Uint8Array {
+  const header = octetsOf('41 43 00000000 00000000 00000000 00000000');
+  Buffer.from(header.buffer).writeUInt32BE(msn, 10);
+  return Buffer.concat([header, payload]);
+}

@@ -1,0 +1,130 @@
+/** A TCP peer that says exactly what a test gives it, and remembers what it hears. */
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { emitFpdu, mpaReply, mpaRequest } from './mpa-frames.ts';
+import { until } from './rnic-node.ts';
+
+/** One end of a TCP connection, without any protocol of its own. */
+export class RawPeer {
+  readonly #socket: Socket;
+  readonly #heard: Uint8Array[] = [];
+  /** The other side's FIN came. */
+  ended = false;
+  /** errno name of the error that ended it. */
+  errorCode: string | undefined;
+  closed = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setNoDelay(true);
+    socket.on('data', (octets: Uint8Array) => this.#heard.push(octets));
+    socket.on('end', () => {
+      this.ended = true;
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      this.errorCode = error.code;
+    });
+    socket.on('close', () => {
+      this.closed = true;
+    });
+  }
+
+  /** Connects to a listener of loopback. */
+  static async dial(port: number, host = '127.0.0.1'): Promise<RawPeer> {
+    const socket = connect({ port, host, allowHalfOpen: true });
+    const peer = new RawPeer(socket);
+    // A listener that refuses may reset before the connection is told.
+    await until(() => !socket.connecting || peer.closed, 'TCP to connect');
+    return peer;
+  }
+
+  /** All octets heard so far. */
+  get heard(): Buffer {
+    return Buffer.concat(this.#heard);
+  }
+
+  say(...parts: readonly Uint8Array[]): void {
+    for (const part of parts) this.#socket.write(part);
+  }
+
+  finish(): void {
+    this.#socket.end();
+  }
+
+  reset(): void {
+    this.#socket.resetAndDestroy();
+  }
+
+  /** Stops reading, so that the other side's octets pile up. */
+  stopReading(): void {
+    this.#socket.pause();
+  }
+
+  resumeReading(): void {
+    this.#socket.resume();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  async hears(bytes: number): Promise<Buffer> {
+    await until(() => this.heard.length >= bytes, `${bytes} octets, heard ${this.heard.length}`);
+    return this.heard;
+  }
+
+  /** Waits for the end of the connection by FIN or reset. */
+  async overs(): Promise<void> {
+    await until(() => this.ended || this.closed, 'the end of the connection');
+  }
+
+  /** As initiator: Request out, Reply in. Leaves the Reply heard. */
+  async initiate(privateData = new Uint8Array(0)): Promise<void> {
+    this.say(mpaRequest({ privateData }));
+    await this.hears(20);
+  }
+
+  /** As responder: Request in, Reply out. */
+  async respond(privateData = new Uint8Array(0)): Promise<void> {
+    await this.hears(20);
+    this.say(mpaReply({ privateData }));
+  }
+
+  sayFpdu(ulpdu: Uint8Array): void {
+    this.say(emitFpdu(ulpdu));
+  }
+}
+
+/** A listener whose connections become raw peers. */
+export class RawListener {
+  readonly #server: Server;
+  readonly peers: RawPeer[] = [];
+
+  private constructor(server: Server) {
+    this.#server = server;
+    server.on('connection', (socket) => this.peers.push(new RawPeer(socket)));
+  }
+
+  static async open(host = '127.0.0.1'): Promise<RawListener> {
+    const server = createServer({ allowHalfOpen: true });
+    const listener = new RawListener(server);
+    await new Promise<void>((resolve) => server.listen(0, host, resolve));
+    return listener;
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === 'object' && address !== null ? address.port : 0;
+  }
+
+  async peer(): Promise<RawPeer> {
+    await until(() => this.peers.length > 0, 'a connection');
+    const peer = this.peers.shift();
+    if (peer === undefined) throw new Error('no peer');
+    return peer;
+  }
+
+  close(): void {
+    this.#server.close();
+    for (const peer of this.peers) peer.destroy();
+  }
+}
