@@ -147,7 +147,11 @@ export class ControlClient {
     }
     const agent = new AgentChannel(connection);
     this.#memory.agent = agent;
-    return (octets) => agent.handleOctets(octets);
+    return (octets) => {
+      agent.handleOctets(octets);
+      // Memory that came may have moved any of the client's streams.
+      this.#options.host.drain();
+    };
   }
 
   #detached(role: SecondaryRole, reason: string | undefined): void {
