@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest';
+import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
+import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { NicRig } from '../../support/nic-rig.ts';
+
+const PLAIN = { solicited: false };
+const SOLICITED = { solicited: true };
+
+/** A rig with eight receives posted. */
+function receiver(): NicRig {
+  const rig = new NicRig();
+  for (let wrId = 0; wrId < 8; wrId += 1) rig.receives.post(wrId, [rig.piece(0, 8)]);
+  return rig;
+}
+
+describe('notification', () => {
+  it('fires once for each arming, at the next completion', () => {
+    const rig = receiver();
+    rig.receive([1], PLAIN);
+    rig.recvCompletions.arm(Notify.solicited | Notify.any);
+    // What is there already does not fire.
+    expect(rig.effects()).toEqual([]);
+    rig.receive([1], PLAIN);
+    expect(rig.effects()).toMatchObject([{ type: 'completion', cq: rig.recvCQ }]);
+    expect(rig.recvCompletions.armed).toBe(Notify.none);
+    rig.receive([1], PLAIN);
+    expect(rig.effects()).toEqual([]);
+  });
+
+  it('RDMAP-5.3-06: armed for solicited events it passes over plain Sends', () => {
+    const rig = receiver();
+    rig.recvCompletions.arm(Notify.solicited);
+    rig.receive([1], PLAIN);
+    expect(rig.effects()).toEqual([]);
+    rig.receive([1], SOLICITED);
+    expect(rig.effects()).toMatchObject([{ type: 'completion' }]);
+  });
+
+  it('armed for solicited events it fires for every failure', () => {
+    const rig = receiver();
+    rig.recvCompletions.arm(Notify.solicited);
+    rig.receive(new Array<number>(9).fill(1), PLAIN);
+    expect(rig.effects()).toMatchObject([{ type: 'completion' }]);
+    expect(rig.recvCompletions.outcome()).toEqual([[0, CQEStatus.locLenErr]]);
+  });
+
+  it('stores 0 before it fires, so that a consumer can arm again at once', () => {
+    const rig = receiver();
+    rig.recvCompletions.arm(Notify.any);
+    rig.receive([1]);
+    rig.recvCompletions.arm(Notify.any);
+    rig.receive([1]);
+    expect(rig.effects()).toHaveLength(2);
+  });
+
+  it('takes whatever a client writes into the notify word', () => {
+    const rig = receiver();
+    rig.recvCompletions.arm(-4);
+    rig.receive([1], SOLICITED);
+    expect(rig.effects()).toEqual([]);
+    rig.recvCompletions.arm(-1);
+    rig.receive([1], PLAIN);
+    expect(rig.effects()).toHaveLength(1);
+  });
+});
+
+describe('the ring', () => {
+  it('goes round, and ignores flags that a client leaves in free entries', () => {
+    const rig = new NicRig({ cqe: 4 });
+    for (let round = 0; round < 10; round += 1) {
+      rig.send({ opcode: SQOpcode.send, wrId: round });
+      expect(rig.sendCompletions.outcome()).toEqual([[round, 0]]);
+    }
+  });
+
+  it('SEC-6.4.6-01: an overflow loses completions, is told once, and harms nobody else', () => {
+    const rig = new NicRig({ cqe: 2 });
+    for (let wrId = 0; wrId < 5; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
+    expect(rig.effects()).toMatchObject([
+      { type: 'async', event: AsyncEventType.cqErr, element: rig.sendCQ },
+    ]);
+    expect(rig.sendCQ.lost).toBe(3);
+    expect(rig.qp.state).toBe(QPState.RTS);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [0, 0],
+      [1, 0],
+    ]);
+    rig.receives.post(9, [rig.piece(0, 1)]);
+    rig.receive([1]);
+    expect(rig.recvCompletions.outcome()).toEqual([[9, 0]]);
+    for (let wrId = 5; wrId < 8; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.cqErr]);
+  });
+
+  it('carries a 64-bit work request id unchanged', () => {
+    const rig = new NicRig();
+    rig.sends.post({ opcode: SQOpcode.send });
+    rig.sends.view.setBigUint64(0, 0xfedc_ba98_7654_3210n, true);
+    rig.qp.doorbell(0);
+    const view = new DataView(rig.sendCQ.ring.buffer);
+    expect(view.getBigUint64(0, true)).toBe(0xfedc_ba98_7654_3210n);
+  });
+
+  it('cannot be closed while QPs use it; afterwards nothing of it is told', () => {
+    const rig = receiver();
+    expect(() => rig.recvCQ.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
+    rig.recvCompletions.arm(Notify.any);
+    rig.qp.close(0);
+    rig.recvCQ.close();
+    rig.recvCQ.close();
+    expect(rig.effects().map(({ type }) => type)).toEqual(['abort']);
+  });
+});

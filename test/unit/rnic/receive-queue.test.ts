@@ -1,0 +1,255 @@
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../daemon/engine/placement.ts';
+import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
+import {
+  CQEStatus,
+  Notify,
+  QueueFlag,
+  RQE,
+  SQOpcode,
+} from '../../../verbs-api/contract/queue-layout.ts';
+import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../../support/nic-rig.ts';
+
+describe('receives', () => {
+  it('RDMAP-3.2-02: scatters a Send over its pieces and tells length and data', () => {
+    const rig = new NicRig();
+    rig.receives.post(5, [rig.piece(0, 2), rig.piece(10, 1), rig.piece(20, 10)]);
+    expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.none);
+    expect([...rig.memory.subarray(0, 3)]).toEqual([1, 2, 0]);
+    expect([...rig.memory.subarray(10, 12)]).toEqual([3, 0]);
+    expect([...rig.memory.subarray(20, 23)]).toEqual([4, 5, 0]);
+    expect(rig.recvCompletions.poll()).toEqual([
+      {
+        wrId: 5,
+        opcode: SQOpcode.receive,
+        status: CQEStatus.success,
+        bytes: 5,
+        flags: QueueFlag.valid,
+        immediate: 0n,
+        qpn: rig.qp.qpn,
+      },
+    ]);
+  });
+
+  it('RDMAP-5.3-05: places segments at their offsets and delivers in the order sent', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(0, 3), rig.piece(100, 3)]);
+    rig.receives.post(2, [rig.piece(200, 1)]);
+    rig.qp.beginReceive();
+    rig.qp.placeReceive(0, Uint8Array.of(1, 2), 0, 2);
+    rig.qp.placeReceive(2, Uint8Array.of(0, 3, 4, 0), 1, 2);
+    rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 4 });
+    rig.receive([7]);
+    expect([...rig.memory.subarray(0, 3), ...rig.memory.subarray(100, 102)]).toEqual([
+      1, 2, 3, 4, 0,
+    ]);
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, 0],
+    ]);
+  });
+
+  it('RDMAP-5.3-02: a Send of no octets consumes exactly one receive', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, []);
+    rig.receives.post(2, [rig.piece(0, 1)]);
+    expect(rig.receive([])).toBe(Fault.none);
+    expect(rig.receive([9])).toBe(Fault.none);
+    expect(rig.recvCompletions.poll()).toMatchObject([
+      { wrId: 1, bytes: 0 },
+      { wrId: 2, bytes: 1 },
+    ]);
+  });
+
+  it('has no buffer when none is posted', () => {
+    const rig = new NicRig();
+    expect(rig.receive([1])).toBe(Fault.noBuffer);
+    expect(rig.recvCompletions.poll()).toEqual([]);
+  });
+
+  it('hands the element back when the message begins', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    const flags = rig.qp.rqOffset + RQE.flags;
+    expect(rig.qp.ring[flags]).toBe(QueueFlag.valid);
+    rig.qp.beginReceive();
+    expect(rig.qp.ring[flags]).toBe(0);
+  });
+
+  it('RDMAP-5.3-04: a Send longer than its receive completes it in error and places nothing', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.messageTooLong);
+    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+    expect(rig.recvCompletions.poll()).toMatchObject([
+      { wrId: 1, status: CQEStatus.locLenErr, bytes: 0 },
+    ]);
+  });
+
+  it('RDMAPX-6.3-02: Immediate Data that are placed need a receive of 8 octets', () => {
+    const rig = new NicRig();
+    const immediate = [1, 2, 3, 4, 5, 6, 7, 8];
+    const message = { hasImmediate: true, immediateHi: 0x01020304, immediateLo: 0x05060708 };
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.receives.post(2, [rig.piece(0, 4)]);
+    expect(rig.receive(immediate, message)).toBe(Fault.none);
+    expect(rig.receive(immediate, message)).toBe(Fault.messageTooLong);
+    expect(rig.recvCompletions.poll()).toMatchObject([
+      {
+        wrId: 1,
+        status: 0,
+        bytes: 8,
+        flags: QueueFlag.valid | QueueFlag.immediate,
+        immediate: 0x0102_0304_0506_0708n,
+      },
+      { wrId: 2, status: CQEStatus.locLenErr },
+    ]);
+  });
+
+  it('RDMAP-5.1-02: a Write is placed and tells the consumer nothing', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    rig.recvCompletions.arm(Notify.any);
+    expect(rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + 50), [1, 2])).toBe(Fault.none);
+    expect([...rig.memory.subarray(49, 53)]).toEqual([0, 1, 2, 0]);
+    expect(rig.recvCompletions.poll()).toEqual([]);
+    expect(rig.effects()).toEqual([]);
+    expect(rig.receive([3])).toBe(Fault.none);
+  });
+});
+
+describe('receives that a client should not have posted', () => {
+  const cases: [string, CQEStatus, (rig: NicRig) => void][] = [
+    [
+      'an unknown lkey',
+      CQEStatus.locProtErr,
+      (rig) => rig.receives.post(1, [{ addr: MEMORY_ADDRESS, length: 4, lkey: 0x777700 }]),
+    ],
+    [
+      'memory without LOCAL_WRITE',
+      CQEStatus.locProtErr,
+      (rig) => {
+        const mr = rig.register(rig.pd, { access: Access.none });
+        rig.receives.post(1, [rig.piece(0, 4, mr)]);
+      },
+    ],
+    [
+      'memory of another protection domain',
+      CQEStatus.locProtErr,
+      (rig) => {
+        const mr = rig.register(rig.nic.allocPD());
+        rig.receives.post(1, [rig.piece(0, 4, mr)]);
+      },
+    ],
+    [
+      'an end beyond the region',
+      CQEStatus.locProtErr,
+      (rig) => rig.receives.post(1, [rig.piece(4090, 7)]),
+    ],
+    ['seven pieces', CQEStatus.locQpOpErr, (rig) => rig.receives.post(1, [], 7)],
+  ];
+  for (const [what, status, post] of cases) {
+    it(`completes a receive in ${what} in error; for the stream its memory is not there`, () => {
+      const rig = new NicRig();
+      post(rig);
+      expect(rig.receive([1])).toBe(Fault.memoryLost);
+      expect(rig.recvCompletions.outcome()).toEqual([[1, status]]);
+    });
+  }
+
+  it('fails a receive whose region is deregistered under way', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd);
+    rig.receives.post(1, [rig.piece(0, 8, mr)]);
+    rig.qp.beginReceive();
+    mr.close();
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1), 0, 1)).toBe(Fault.memoryLost);
+    expect(rig.memory[0]).toBe(0);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+  });
+});
+
+describe('a shared receive queue', () => {
+  const shared = (srqLimit = 0): NicRig => new NicRig({ srq: { maxWr: 8, srqLimit } });
+
+  it('serves several QPs, each completing to its own CQ with its own number', () => {
+    const rig = shared();
+    const other = rig.connectedQP(rig.pd);
+    rig.receives.post(1, [rig.piece(0, 1)]);
+    rig.receives.post(2, [rig.piece(1, 1)]);
+    other.beginReceive();
+    rig.receive([5]);
+    other.placeReceive(0, Uint8Array.of(6), 0, 1);
+    other.completeReceive({ ...NO_MESSAGE, lengthBytes: 1 });
+    expect([...rig.memory.subarray(0, 2)]).toEqual([6, 5]);
+    expect(rig.recvCompletions.poll()).toMatchObject([
+      { wrId: 2, qpn: rig.qp.qpn },
+      { wrId: 1, qpn: other.qpn },
+    ]);
+  });
+
+  it('SEC-6.4.3.1-01: counts what each stream takes and tells when few are left, once', () => {
+    const rig = shared(2);
+    for (let wrId = 0; wrId < 5; wrId += 1) rig.receives.post(wrId, [rig.piece(0, 4)]);
+    rig.receive([1]);
+    rig.receive([1]);
+    rig.receive([1]);
+    expect(rig.asyncEvents()).toEqual([]);
+    rig.receive([1]);
+    expect(rig.effects()).toMatchObject([
+      { type: 'async', event: AsyncEventType.srqLimitReached, element: rig.srq },
+    ]);
+    expect(rig.srq?.query().srqLimit).toBe(0);
+    rig.receive([1]);
+    expect(rig.asyncEvents()).toEqual([]);
+    expect(rig.qp.receivesTaken).toBe(5);
+  });
+
+  it('can be armed again, or disarmed, and refuses a limit beyond its size', () => {
+    const rig = shared();
+    rig.srq?.modify({ srqLimit: 1 });
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    rig.receive([1]);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.srqLimitReached]);
+    rig.srq?.modify({ srqLimit: 8 });
+    rig.srq?.modify({ srqLimit: 0 });
+    rig.receives.post(2, [rig.piece(0, 4)]);
+    rig.receive([1]);
+    expect(rig.asyncEvents()).toEqual([]);
+    expect(() => rig.srq?.modify({ srqLimit: 9 })).toThrow(
+      expect.objectContaining({ code: 'EINVAL' }),
+    );
+  });
+
+  it('checks its pieces against its own protection domain', () => {
+    const rig = shared();
+    const otherPD = rig.nic.allocPD();
+    const qp = rig.connectedQP(otherPD);
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    expect(qp.beginReceive()).toBe(Fault.none);
+    expect(qp.placeReceive(0, Uint8Array.of(8), 0, 1)).toBe(Fault.none);
+    expect(rig.memory[0]).toBe(8);
+  });
+
+  it('keeps its receives when one of its QPs fails, and tells that it takes no more', () => {
+    const rig = shared();
+    rig.receives.post(1, [rig.piece(0, 4)]);
+    rig.receives.post(2, [rig.piece(0, 4)]);
+    rig.qp.beginReceive();
+    rig.qp.modify(QPState.ERR, 0);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.qpLastWqeReached]);
+    const other = rig.connectedQP(rig.pd);
+    expect(other.beginReceive()).toBe(Fault.none);
+  });
+
+  it('cannot be closed while QPs use it, and frees its PD afterwards', () => {
+    const rig = shared();
+    expect(() => rig.srq?.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
+    rig.qp.close(0);
+    rig.srq?.close();
+    rig.srq?.close();
+    rig.mr.close();
+    rig.pd.close();
+  });
+});
