@@ -1,8 +1,14 @@
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { DEVICE, type ProviderFixture, SMALL_DEVICE, SMALL_PROFILE } from './fixture.ts';
+import {
+  DEVICE,
+  type ProviderFixture,
+  SMALL_DEVICE,
+  SMALL_PROFILE,
+  SMALL_WIRE,
+} from './fixture.ts';
 import { complianceSuite } from './suite.ts';
 
-const devices = [DEVICE, { ...SMALL_DEVICE, profile: SMALL_PROFILE }];
+const devices = [DEVICE, { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE }];
 
 /** Two hosts in this process; nothing is shared between them but the loopback. */
 const embedded: ProviderFixture = {

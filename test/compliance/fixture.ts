@@ -37,6 +37,8 @@ export interface StartedFixture {
 export const DEVICE = { name: 'rnic0', addresses: ['127.0.0.1', '::1'] } as const;
 /** A device whose limits are near; nobody else uses it. */
 export const SMALL_DEVICE = { name: 'small0', addresses: ['127.0.0.2'] } as const;
+/** The small device does not wait long for a peer's reply. */
+export const SMALL_WIRE = { startupTimeoutMicros: 300_000 } as const;
 export const SMALL_PROFILE = {
   maxPd: 2,
   maxMr: 2,
@@ -90,12 +92,15 @@ export interface PairOptions {
   readonly clientEndpoint?: EndpointOptions;
 }
 
+/** All rights that a region of own memory can give in every tier: an agent cannot do atomics. */
+const OWN_ACCESS = ALL_ACCESS & ~Access.remoteAtomic;
+
 /** Registers `lengthBytes` octets of either kind. */
 export async function region(
   pd: PD,
   memory: MemoryKind,
   lengthBytes: number,
-  access: number = ALL_ACCESS,
+  access: number = memory === 'own' ? OWN_ACCESS : ALL_ACCESS,
   options: MROptions = {},
 ): Promise<MR> {
   return memory === 'allocated'

@@ -166,6 +166,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   protected override async destroy(): Promise<void> {
+    // First, or the device would tell the caller that its queue pair went away.
+    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
     if (this.#connected) await this.#hangUp();
     await this.#qp?.close();
     await this.session.request('cmDestroyId', { id: this.handle });
@@ -174,7 +176,6 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   protected override release(): void {
     this.#forgetLoss();
     this.#owner.forget(this);
-    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
     // Requests that nobody took: their ids have no owner but this one.
     for (const event of this.#events.drain()) {
       if (event.type === CMEventType.connectRequest) void event.id.close().catch(() => {});

@@ -1,0 +1,533 @@
+import { createServer } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connect, listen } from '../../verbs-api/connect.ts';
+import { ConnectionRejectedError } from '../../verbs-api/contract/connect-errors.ts';
+import {
+  CMEventType,
+  QPState,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
+import type { ConnectionId, Context, CQ, PD, QPInit } from '../../verbs-api/contract/provider.ts';
+import {
+  boundTo,
+  completions,
+  connectedPair,
+  DEVICE,
+  type ProviderFixture,
+  patience,
+  pattern,
+  read,
+  SMALL_DEVICE,
+  type StartedFixture,
+  SUCCESS,
+  send,
+  verbsError,
+  write,
+} from './fixture.ts';
+
+const ADDRESS = DEVICE.addresses[0];
+/** On loopback, of no device of the fixture. */
+const FOREIGN_ADDRESS = '127.0.0.77';
+const PRIVATE_DATA_MAX = 508;
+
+/** Connection ids: resolve, listen, connect, accept, reject, disconnect, and what is told of them. */
+export function connectionSuite(fixture: ProviderFixture): void {
+  let started: StartedFixture;
+  let context: Context;
+  let pd: PD;
+  let cq: CQ;
+
+  beforeAll(async () => {
+    started = await fixture.start();
+    context = await started.client.open(DEVICE.name);
+    pd = await context.allocPD();
+    cq = await context.createCQ({ cqe: 64 });
+  });
+  afterAll(async () => {
+    await started.stop();
+  });
+
+  const qpInit = (): QPInit => ({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
+  const nextType = async (id: ConnectionId) => (await id.nextEvent({ signal: patience() })).type;
+
+  /** A client's id, resolved, with a queue pair. */
+  async function resolvedId(port: number): Promise<ConnectionId> {
+    const id = await started.client.createId();
+    await id.resolveAddr({ address: ADDRESS, port });
+    await id.resolveRoute();
+    await id.createQP(pd, qpInit());
+    return id;
+  }
+
+  describe('ids', () => {
+    it('binds to a free port, tells it, and EADDRINUSE for a taken one', async () => {
+      await using id = await started.client.createId();
+      await id.bindAddr({ address: ADDRESS, port: 0 });
+      const bound = boundTo(id.localAddress);
+      expect(bound.address).toBe(ADDRESS);
+      expect(bound.port).toBeGreaterThan(0);
+      expect(id.device).toBe(DEVICE.name);
+      await using other = await started.client.createId();
+      await expect(other.bindAddr(bound)).rejects.toEqual(verbsError('EADDRINUSE'));
+      await expect(id.bindAddr(bound)).rejects.toEqual(verbsError('EINVAL'));
+    });
+
+    it('ENODEV for addresses of no device, EINVAL for what is no address', async () => {
+      await using id = await started.client.createId();
+      const bind = (address: string) => id.bindAddr({ address, port: 0 });
+      await expect(bind(FOREIGN_ADDRESS)).rejects.toEqual(verbsError('ENODEV'));
+      await expect(bind('somewhere')).rejects.toEqual(verbsError('EINVAL'));
+      await bind(ADDRESS);
+    });
+
+    it('resolves to the device with the source address, and tells it in order', async () => {
+      await using id = await started.client.createId();
+      await id.resolveAddr({ address: ADDRESS, port: 9 });
+      expect(id.device).toBe(DEVICE.name);
+      expect(id.peerAddress).toEqual({ address: ADDRESS, port: 9 });
+      expect(id.localAddress?.address).toBe(ADDRESS);
+      await id.resolveRoute(100);
+      expect(await nextType(id)).toBe(CMEventType.addrResolved);
+      expect(await nextType(id)).toBe(CMEventType.routeResolved);
+      await using small = await started.client.createId();
+      const source = { address: SMALL_DEVICE.addresses[0], port: 0 };
+      await small.resolveAddr({ address: ADDRESS, port: 9 }, { source });
+      expect(small.device).toBe(SMALL_DEVICE.name);
+    });
+
+    it('refuses steps out of turn with EINVAL', async () => {
+      await using id = await started.client.createId();
+      await expect(id.resolveRoute()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.connect()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.accept()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.reject()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.disconnect()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.createQP(pd, qpInit())).rejects.toEqual(verbsError('EINVAL'));
+      await id.listen();
+      await expect(id.listen()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.resolveAddr({ address: ADDRESS, port: 9 })).rejects.toEqual(
+        verbsError('EINVAL'),
+      );
+      await id.close();
+      await id.close();
+      await expect(id.listen()).rejects.toEqual(verbsError('EINVAL'));
+      await expect(id.nextEvent()).rejects.toEqual(verbsError('EINVAL'));
+    });
+
+    it('creates a queue pair that goes with the id, of the same device only', async () => {
+      const id = await started.client.createId();
+      await id.resolveAddr({ address: ADDRESS, port: 9 });
+      await using small = await started.client.open(SMALL_DEVICE.name);
+      const smallPD = await small.allocPD();
+      await expect(id.createQP(smallPD, qpInit())).rejects.toEqual(verbsError('EINVAL'));
+      const qp = await id.createQP(pd, qpInit());
+      expect(id.qp).toBe(qp);
+      expect((await qp.query()).state).toBe(QPState.INIT);
+      await expect(id.createQP(pd, qpInit())).rejects.toEqual(verbsError('EINVAL'));
+      await id.close();
+      await expect(qp.query()).rejects.toEqual(verbsError('EINVAL'));
+    });
+  });
+
+  describe('private data and depths', () => {
+    it.each([0, 1, PRIVATE_DATA_MAX])(
+      'carries %i octets of private data each way',
+      async (length) => {
+        await using listener = await listen(started.server, { host: ADDRESS });
+        const there = pattern(length, 1);
+        const back = pattern(length, 2);
+        const connecting = connect(started.client, {
+          host: ADDRESS,
+          port: listener.address.port,
+          privateData: there,
+        });
+        for await (const request of listener) {
+          expect(request.privateData.subarray(0, length)).toEqual(there);
+          expect(request.peerAddress?.address).toBe(ADDRESS);
+          await using accepted = await request.accept({ privateData: back });
+          await using connected = await connecting;
+          expect(connected.established.privateData.subarray(0, length)).toEqual(back);
+          expect(accepted.id.device).toBe(DEVICE.name);
+          break;
+        }
+      },
+    );
+
+    it('EINVAL for more, with nothing sent', async () => {
+      await using id = await resolvedId(9);
+      const privateData = new Uint8Array(PRIVATE_DATA_MAX + 1);
+      await expect(id.connect({ privateData })).rejects.toEqual(verbsError('EINVAL'));
+    });
+
+    it('agrees on the smaller depth for each direction', async () => {
+      const clientEndpoint = { initiatorDepth: 7, responderResources: 3 };
+      const serverEndpoint = { initiatorDepth: 9, responderResources: 5 };
+      await using pair = await connectedPair(started, { clientEndpoint, serverEndpoint });
+      expect(await pair.client.connection.qp.query()).toMatchObject({
+        state: QPState.RTS,
+        maxRdAtomic: 5,
+        maxDestRdAtomic: 3,
+      });
+      expect(await pair.server.connection.qp.query()).toMatchObject({
+        state: QPState.RTS,
+        maxRdAtomic: 3,
+      });
+    });
+
+    it('EINVAL for depths beyond the device', async () => {
+      await using id = await resolvedId(9);
+      const { maxQpRdAtom, maxQpInitRdAtom } = await context.queryDevice();
+      for (const excess of [
+        { initiatorDepth: maxQpInitRdAtom + 1 },
+        { responderResources: maxQpRdAtom + 1 },
+        { initiatorDepth: -1 },
+      ]) {
+        await expect(id.connect(excess)).rejects.toEqual(verbsError('EINVAL'));
+      }
+    });
+  });
+
+  describe('refusals', () => {
+    it('tells a rejection with the peer’s private data to the client', async () => {
+      await using listener = await listen(started.server, { host: ADDRESS });
+      await using id = await resolvedId(listener.address.port);
+      const outcome = id.connect();
+      for await (const request of listener) {
+        await request.reject(pattern(20));
+        break;
+      }
+      const error = await outcome.catch((reason: unknown) => reason);
+      expect(error).toBeInstanceOf(ConnectionRejectedError);
+      expect(error).toMatchObject({ code: 'ECONNREFUSED' });
+      if (!(error instanceof ConnectionRejectedError)) return;
+      expect(error.event.type).toBe(CMEventType.rejected);
+      expect(error.event.privateData.subarray(0, 20)).toEqual(pattern(20));
+      // The queue pair is as before and connects with another id.
+      expect((await id.qp?.query())?.state).toBe(QPState.INIT);
+    });
+
+    it('ECONNREFUSED where nobody listens', async () => {
+      await using unused = await started.server.createId();
+      await unused.bindAddr({ address: ADDRESS, port: 0 });
+      const { port } = boundTo(unused.localAddress);
+      await expect(connect(started.client, { host: ADDRESS, port })).rejects.toEqual(
+        verbsError('ECONNREFUSED'),
+      );
+    });
+
+    it('ETIMEDOUT when the peer accepts TCP and says nothing', async () => {
+      const silent = createServer((socket) => socket.on('error', () => undefined));
+      await new Promise<void>((resolve) => silent.listen(0, ADDRESS, resolve));
+      const address = silent.address();
+      const port = typeof address === 'object' && address !== null ? address.port : 0;
+      const source = { address: SMALL_DEVICE.addresses[0], port: 0 };
+      const outcome = connect(started.client, {
+        host: ADDRESS,
+        port,
+        source,
+        maxSendWr: 4,
+        maxRecvWr: 4,
+        initiatorDepth: 1,
+        responderResources: 1,
+      });
+      await expect(outcome).rejects.toEqual(verbsError('ETIMEDOUT'));
+      silent.close();
+    });
+
+    it('closes on a peer that does not speak MPA', async () => {
+      const babbling = createServer((socket) => {
+        socket.on('error', () => undefined);
+        socket.end('HTTP/1.1 400 Bad Request\r\n\r\n');
+      });
+      await new Promise<void>((resolve) => babbling.listen(0, ADDRESS, resolve));
+      const address = babbling.address();
+      const port = typeof address === 'object' && address !== null ? address.port : 0;
+      const error = await connect(started.client, { host: ADDRESS, port }).catch(
+        (reason: unknown) => reason,
+      );
+      expect(error).toMatchObject({ name: 'VerbsError' });
+      babbling.close();
+    });
+
+    it('rejects what the backlog cannot hold, and keeps the others', async () => {
+      const backlog = 2;
+      await using listener = await listen(started.server, { host: ADDRESS, backlog });
+      const { port } = listener.address;
+      const outcomes = await (async () => {
+        const attempts = Array.from({ length: 5 }, () =>
+          connect(started.client, { host: ADDRESS, port }).then(
+            (connection) => connection,
+            (error: unknown) => error,
+          ),
+        );
+        // Three are refused while nobody answers; then the two that wait are taken.
+        const refused = await Promise.all([
+          firstSettled(attempts, 1),
+          firstSettled(attempts, 2),
+          firstSettled(attempts, 3),
+        ]);
+        expect(refused).toEqual(Array.from({ length: 3 }, () => verbsError('ECONNREFUSED')));
+        let taken = 0;
+        for await (const request of listener) {
+          const accepted = await request.accept();
+          taken += 1;
+          void accepted.disconnected().then(() => accepted.close());
+          if (taken === backlog) break;
+        }
+        return await Promise.all(attempts);
+      })();
+      const connections = outcomes.filter((outcome) => !(outcome instanceof Error));
+      expect(connections).toHaveLength(backlog);
+      for (const connection of connections) {
+        await (connection as AsyncDisposable)[Symbol.asyncDispose]();
+      }
+    });
+
+    it('rejects the requests that wait when the listener closes', async () => {
+      const listener = await listen(started.server, { host: ADDRESS });
+      const { port } = listener.address;
+      const waiting = connect(started.client, { host: ADDRESS, port });
+      const request = await listener.id.nextEvent({ signal: patience() });
+      await using other = await resolvedId(port);
+      const second = other.connect();
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await listener.close();
+      await expect(second).rejects.toEqual(verbsError('ECONNREFUSED'));
+      await expect(connect(started.client, { host: ADDRESS, port })).rejects.toEqual(
+        verbsError('ECONNREFUSED'),
+      );
+      // The request that was taken from the listener lives on, and is rejected with its id.
+      await request.id.close();
+      await expect(waiting).rejects.toEqual(verbsError('ECONNREFUSED'));
+    });
+
+    it('ECONNRESET for accepting a peer that went away', async () => {
+      await using listener = await listen(started.server, { host: ADDRESS });
+      const id = await resolvedId(listener.address.port);
+      const connecting = id.connect();
+      const { id: requested } = await listener.id.nextEvent({ signal: patience() });
+      await id.close();
+      await expect(connecting).rejects.toEqual(verbsError('ECONNABORTED'));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await using server = await started.server.open(DEVICE.name);
+      const serverPD = await server.allocPD();
+      const serverCQ = await server.createCQ({ cqe: 4 });
+      const init = { sendCQ: serverCQ, recvCQ: serverCQ, maxSendWr: 1, maxRecvWr: 1 };
+      await requested.createQP(serverPD, init);
+      await expect(requested.accept()).rejects.toEqual(verbsError('ECONNRESET'));
+      await requested.close();
+    });
+
+    it('EISCONN for a queue pair that has a connection', async () => {
+      await using pair = await connectedPair(started);
+      const { qp } = pair.client.connection;
+      await using id = await started.client.createId();
+      await id.resolveAddr({ address: ADDRESS, port: 9 });
+      await expect(id.connect({ qp })).rejects.toEqual(verbsError('EISCONN'));
+      await expect(pair.client.connection.id.connect({ qp })).rejects.toEqual(verbsError('EINVAL'));
+    });
+  });
+
+  describe('the end', () => {
+    it.each(['server', 'client'] as const)(
+      'tells both sides when the %s disconnects',
+      async (who) => {
+        await using pair = await connectedPair(started);
+        const sides = [pair.server, pair.client];
+        for (const { connection } of sides) {
+          connection.qp.postRecv([
+            { wrId: 1, sgList: [] },
+            { wrId: 2, sgList: [] },
+          ]);
+        }
+        await pair[who].connection.id.disconnect();
+        for (const { connection } of sides) {
+          await connection.disconnected({ signal: patience() });
+          const flushed = { status: WCStatus.wrFlushErr, byteLen: 0 };
+          expect(await completions(connection.cq, 2)).toMatchObject([
+            { ...flushed, wrId: 1n },
+            { ...flushed, wrId: 2n },
+          ]);
+          expect((await connection.qp.query()).state).toBe(QPState.ERR);
+          // What is posted now is flushed too, by the device and in order.
+          connection.qp.postRecv({ wrId: 3, sgList: [] });
+          expect(await completions(connection.cq)).toMatchObject([{ ...flushed, wrId: 3n }]);
+          connection.qp.postSend({ wrId: 4, opcode: WROpcode.send });
+          expect(await completions(connection.cq)).toMatchObject([{ ...flushed, wrId: 4n }]);
+          await connection.id.disconnect();
+        }
+      },
+    );
+
+    it('delivers what was sent before a graceful close', async () => {
+      await using pair = await connectedPair(started, { memoryBytes: 400_000 });
+      const { server, client } = pair;
+      server.connection.qp.postRecv({ wrId: 9, sgList: [server.mr.sge()] });
+      client.mr.buffer.set(pattern(400_000));
+      client.connection.qp.postSend(send([client.mr.sge()]));
+      await completions(client.connection.cq);
+      await client.connection.close();
+      expect(await completions(server.connection.cq)).toMatchObject([
+        { ...SUCCESS, byteLen: 400_000 },
+      ]);
+      expect(Buffer.compare(server.mr.buffer, pattern(400_000))).toBe(0);
+      await server.connection.disconnected({ signal: patience() });
+    });
+
+    it('tells the peer when a queue pair is destroyed or moved to ERR', async () => {
+      await using first = await connectedPair(started);
+      await first.client.connection.qp.modify({ state: QPState.ERR });
+      await first.server.connection.disconnected({ signal: patience() });
+      await first.client.connection.disconnected({ signal: patience() });
+      await using second = await connectedPair(started);
+      await second.server.connection.qp.close();
+      await second.client.connection.disconnected({ signal: patience() });
+    });
+
+    it('drains and closes in SQD', async () => {
+      await using pair = await connectedPair(started);
+      const { server, client } = pair;
+      server.connection.qp.postRecv({ sgList: [server.mr.sge()] });
+      client.connection.qp.postSend(send([client.mr.sge()]));
+      await client.connection.qp.modify({ state: QPState.SQD });
+      expect(await completions(client.connection.cq)).toMatchObject([SUCCESS]);
+      expect(await completions(server.connection.cq)).toMatchObject([SUCCESS]);
+      await client.connection.disconnected({ signal: patience() });
+    });
+
+    it('ends event loops when the id closes', async () => {
+      await using pair = await connectedPair(started);
+      const { id } = pair.client.connection;
+      const types: number[] = [];
+      const loop = (async () => {
+        for await (const event of id.events()) types.push(event.type);
+      })();
+      await id.close();
+      await loop;
+      expect(types).toEqual([CMEventType.disconnected]);
+    });
+  });
+
+  it('connects a queue pair made without an id, and sends what was posted before', async () => {
+    await using listener = await listen(started.server, { host: ADDRESS });
+    await using qp = await pd.createQP(qpInit());
+    await qp.modify({ state: QPState.INIT });
+    qp.postSend({ opcode: WROpcode.send, wrId: 5 });
+    await using id = await started.client.createId();
+    await id.resolveAddr({ address: ADDRESS, port: listener.address.port });
+    const connecting = id.connect({ qp });
+    for await (const request of listener) {
+      await using accepted = await request.accept({
+        prepare: (parts) => parts.qp.postRecv({ wrId: 6, sgList: [] }),
+      });
+      await connecting;
+      expect(await completions(accepted.cq)).toMatchObject([{ ...SUCCESS, wrId: 6n }]);
+      break;
+    }
+  });
+
+  it('speaks IPv6', async () => {
+    await using pair = await connectedPair(started, { address: DEVICE.addresses[1] });
+    const { server, client } = pair;
+    expect(client.connection.id.peerAddress?.address).toBe('::1');
+    server.connection.qp.postRecv({ sgList: [server.mr.sge()] });
+    client.connection.qp.postSend(send([client.mr.sge(0, 1000)]));
+    expect(await completions(server.connection.cq)).toMatchObject([{ byteLen: 1000 }]);
+  });
+
+  it.each([
+    ['MPA revision 1', { mpaRevision: 1 }],
+    ['no wish for CRCs', { crc: false }],
+    ['markers', { markers: true }],
+    ['client-server startup', { peerToPeer: false }],
+    ['large FPDUs', { fpduSize: 'large' }],
+    ['FPDUs of 128 octets', { fpduSize: 128 }],
+  ] as const)('carries data both ways with %s', async (_name, wire) => {
+    await using listener = await listen(started.server, { host: ADDRESS });
+    await using server = await started.server.open(DEVICE.name);
+    const serverPD = await server.allocPD();
+    const serverMR = await serverPD.allocMR(100_000, 7);
+    await using clientMR = await pd.allocMR(100_000, 7);
+    const connecting = connect(started.client, {
+      host: ADDRESS,
+      port: listener.address.port,
+      pd,
+      wire,
+    });
+    for await (const request of listener) {
+      await using accepted = await request.accept({
+        pd: serverPD,
+        prepare: (parts) => parts.qp.postRecv({ sgList: [] }),
+      });
+      await using connected = await connecting;
+      clientMR.buffer.set(pattern(50_000));
+      connected.qp.postSend(write([clientMR.sge(0, 50_000)], serverMR, 10));
+      connected.qp.postSend(read([clientMR.sge(50_000, 50_000)], serverMR, 10));
+      connected.qp.postSend(send([]));
+      expect(await completions(connected.cq, 3)).toMatchObject([SUCCESS, SUCCESS, SUCCESS]);
+      expect(await completions(accepted.cq)).toMatchObject([{ ...SUCCESS, opcode: WCOpcode.recv }]);
+      expect(Buffer.compare(clientMR.buffer.subarray(50_000), pattern(50_000))).toBe(0);
+      break;
+    }
+  });
+
+  it('serves many connections at once', async () => {
+    const count = 40;
+    await using listener = await listen(started.server, { host: ADDRESS });
+    await using server = await started.server.open(DEVICE.name);
+    const serverPD = await server.allocPD();
+    const serverMR = await serverPD.allocMR(count * 64, 1);
+    await using clientMR = await pd.allocMR(count * 64, 1);
+    const accepting = (async () => {
+      const accepted = [];
+      for await (const request of listener) {
+        const slot = request.privateData[0] ?? 0;
+        accepted.push(
+          await request.accept({
+            pd: serverPD,
+            prepare: (parts) =>
+              parts.qp.postRecv({ wrId: slot, sgList: [serverMR.sge(slot * 64, 64)] }),
+          }),
+        );
+        if (accepted.length === count) break;
+      }
+      return accepted;
+    })();
+    const connected = await Promise.all(
+      Array.from({ length: count }, (_, slot) =>
+        connect(started.client, {
+          host: ADDRESS,
+          port: listener.address.port,
+          pd,
+          privateData: Uint8Array.of(slot),
+        }),
+      ),
+    );
+    const accepted = await accepting;
+    clientMR.buffer.set(pattern(count * 64));
+    for (const [slot, connection] of connected.entries()) {
+      connection.qp.postSend(send([clientMR.sge(slot * 64, 64)]));
+    }
+    for (const connection of accepted) {
+      expect(await completions(connection.cq)).toMatchObject([{ ...SUCCESS, byteLen: 64 }]);
+    }
+    expect(serverMR.buffer).toEqual(pattern(count * 64));
+    expect(new Set(accepted.map(({ qp }) => qp.qpNum)).size).toBe(count);
+    await Promise.all([...accepted, ...connected].map((connection) => connection.close()));
+  });
+}
+
+/** What the `count`th promise to settle settled with. */
+async function firstSettled<T>(promises: readonly Promise<T>[], count: number): Promise<T> {
+  return await new Promise((resolve) => {
+    let settled = 0;
+    for (const promise of promises) {
+      void promise.then((value) => {
+        settled += 1;
+        if (settled === count) resolve(value);
+      });
+    }
+  });
+}
