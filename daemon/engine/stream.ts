@@ -91,6 +91,7 @@ export class Stream implements StreamPort {
   #peerClosed = false;
   /** Why the stream ends, if not gracefully. The first reason stays. */
   #failure: StreamFailure | undefined = undefined;
+  #faultNoted = false;
 
   constructor(options: StreamOptions, environment: StreamEnvironment) {
     this.#options = options;
@@ -414,8 +415,9 @@ export class Stream implements StreamPort {
   /** Acts on the first fault, once. */
   #noteFault(operation: FullOperation, now: Micros): void {
     const { policy } = operation;
-    if (policy.error === undefined) return;
+    if (policy.error === undefined || this.#faultNoted) return;
     if (this.#state !== 'open' && this.#state !== 'draining' && this.#state !== 'finished') return;
+    this.#faultNoted = true;
     this.#failure ??= failureOf(policy.error);
     // Nothing can be said behind our FIN, before a responder may speak, or to a lost peer.
     const tellable = policy.pending || operation.terminateFramed;
