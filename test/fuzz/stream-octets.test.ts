@@ -1,0 +1,206 @@
+/**
+ * A stream against octets from a hostile or broken peer: it never throws, never places outside of
+ * what was registered, ends at most once, and says at most one Terminate, after which it is silent.
+ */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
+import { FpduReceiver } from '../../daemon/engine/fpdu-receiver.ts';
+import type { Stream } from '../../daemon/engine/stream.ts';
+import { crc32c } from '../../daemon/wire/crc32c.ts';
+import { dumpULPDU } from '../../daemon/wire/dump.ts';
+import { streamOf as framed, RecordingSink } from '../support/fpdu-stream.ts';
+import { concat, octetsOf } from '../support/hex.ts';
+import { NaiveUser } from '../support/naive-user.ts';
+import { streamOf } from '../support/streams.ts';
+
+const REQUEST = octetsOf('4d504120494420526571204672616d65 00 01 0000');
+const GUARD = 0x5a;
+
+/** Valid segments of every kind, in an order that a peer may send them in. */
+const VALID = [
+  'c140 11223344 0000000000001000 4142434445464748',
+  '0143 00000000 00000000 00000001 00000000 55*30',
+  '4143 00000000 00000000 00000001 0000001e 55*30',
+  '4144 cafe0001 00000000 00000002 00000000 4142',
+  '4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000020 11223344 0000000000001000',
+  '414a 00000000 00000001 00000002 00000000 00000000 00000007 11223344 0000000000001008 0000000000000001 00*16 ff*8',
+  '4149 00000000 00000000 00000003 00000000 0102030405060708',
+  '8140 11223344 0000000000001ff0 41424344',
+  'c140 11223344 0000000000001ff4 41424344',
+  '4146 cafe0002 00000000 00000004 00000000',
+  '4147 00000000 00000002 00000001 00000000 1201c000 0016 4143 00000000 00000005 00000001 00000000',
+].map(octetsOf);
+
+/** A responder in Full Operation, CRCs off so that mutated octets get past MPA. */
+class Target {
+  readonly stream: Stream;
+  readonly user = new NaiveUser();
+  readonly events: string[] = [];
+  readonly #sink = new RecordingSink();
+  readonly #receiver = new FpduReceiver({
+    pool: new ChunkPool(),
+    crc32c,
+    crcEnabled: false,
+    markers: false,
+  });
+  readonly #memory = new Uint8Array(0x3000).fill(GUARD);
+  #skip = 20;
+
+  constructor() {
+    const octets = this.#memory.subarray(0x1000, 0x2000);
+    this.user.register(0x11223344, 0, 0x1000, { octets });
+    this.user.register(0xcafe0001, 16);
+    this.user.register(0xcafe0002, 16);
+    this.user.postReceive(64, 4);
+    this.stream = streamOf({ crcRequested: false, mpaRevision: 1 });
+    this.stream.listen(0);
+    this.stream.handleOctets(REQUEST, 0);
+    this.stream.accept(new Uint8Array(0), this.user, { ird: 4, ord: 4 }, 0);
+    this.settle();
+  }
+
+  feed(octets: Uint8Array): void {
+    this.stream.handleOctets(octets, 0);
+    this.settle();
+  }
+
+  settle(): void {
+    this.stream.pump(0);
+    for (let octets = this.stream.pollTransmit(); octets; octets = this.stream.pollTransmit()) {
+      const start = Math.min(this.#skip, octets.length);
+      this.#skip -= start;
+      this.#receiver.push(octets, start, octets.length, this.#sink);
+      this.stream.handleFlushed(octets.length, 0);
+    }
+    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
+      this.events.push(event.type);
+    }
+  }
+
+  /** Ends the connection and looks at what must hold whatever came in. */
+  check(): void {
+    this.stream.handlePeerClosed(0);
+    this.settle();
+    this.stream.disconnect(0);
+    this.settle();
+    this.stream.handleDeadline(10_000_000);
+    this.settle();
+    this.stream.handleClosed(undefined, 0);
+    this.settle();
+    expect(this.events.filter((type) => type === 'closed').length).toBe(1);
+    expect(this.events.filter((type) => type === 'terminated').length).toBeLessThan(2);
+    const terminates = this.#sink.hex.filter((ulpdu) => ulpdu.startsWith('4147'));
+    expect(terminates.length).toBeLessThan(2);
+    if (terminates.length === 1) expect(this.#sink.hex.at(-1)).toBe(terminates[0]);
+    const guards = concat(this.#memory.subarray(0, 0x1000), this.#memory.subarray(0x2000));
+    expect(guards.every((octet) => octet === GUARD)).toBe(true);
+  }
+}
+
+function mutated(ulpdus: readonly Uint8Array[], edits: readonly [number, number, number][]) {
+  return ulpdus.map((ulpdu, index) => {
+    const copy = ulpdu.slice();
+    for (const [which, at, value] of edits) {
+      if (which % ulpdus.length === index && copy.length > 0) copy[at % copy.length] = value;
+    }
+    return copy;
+  });
+}
+
+const edits = fc.array(fc.tuple(fc.nat(20), fc.nat(63), fc.nat(255)), {
+  minLength: 1,
+  maxLength: 4,
+});
+
+describe('a stream against hostile octets', () => {
+  it('takes the valid conversation that the others are made from', () => {
+    const target = new Target();
+    target.feed(framed(VALID, false, false));
+    expect(target.user.delivered.length).toBe(4);
+    expect(target.events).toEqual(['request', 'established', 'terminated', 'finish']);
+    target.check();
+  });
+
+  it('RDMAP-7.2-01, DDP-7.1-16, SEC-6.2.1-01: survives valid segments with any octets changed', () => {
+    fc.assert(
+      fc.property(edits, (changes) => {
+        const target = new Target();
+        target.feed(framed(mutated(VALID, changes), false, false));
+        target.check();
+      }),
+      { numRuns: 1500 },
+    );
+  });
+
+  it('survives every value of every header octet of every segment', () => {
+    for (const [index, ulpdu] of VALID.entries()) {
+      for (let at = 0; at < Math.min(ulpdu.length, 46); at++) {
+        for (const value of [0x00, 0x01, 0x3f, 0x41, 0x7f, 0x80, 0xc1, 0xff]) {
+          const target = new Target();
+          target.feed(framed(mutated(VALID, [[index, at, value]]), false, false));
+          target.check();
+        }
+      }
+    }
+  });
+
+  it('DDP-4.4-02: survives segments cut short, at every length', () => {
+    for (const [index, ulpdu] of VALID.entries()) {
+      for (let length = 1; length < ulpdu.length; length++) {
+        const target = new Target();
+        const cut = VALID.map((each, i) => (i === index ? each.subarray(0, length) : each));
+        target.feed(framed(cut, false, false));
+        target.check();
+      }
+    }
+  });
+
+  it('survives segments left out, repeated and shuffled', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(VALID.length - 1), { maxLength: 30 }), (order) => {
+        const target = new Target();
+        const ulpdus = order.map((index) => VALID[index] ?? new Uint8Array(1));
+        target.feed(framed(ulpdus, false, false));
+        target.check();
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('survives octets that mean nothing, in any pieces', () => {
+    fc.assert(
+      fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 10 }), (pieces) => {
+        const target = new Target();
+        for (const piece of pieces) target.feed(piece);
+        target.check();
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('prints whatever comes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 120 }), edits, (noise, changes) => {
+        expect(dumpULPDU(noise, 0, noise.length)).not.toBe('');
+        for (const ulpdu of mutated(VALID, changes)) {
+          expect(dumpULPDU(ulpdu, 0, ulpdu.length)).not.toBe('');
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('is a harness that notices a placement out of bounds (canary)', () => {
+    const target = new Target();
+    // A NIC whose bounds check is broken: the guard in front of the memory is written.
+    target.user.placeWrite = (_stag, _toHi, toLo, octets, start, length) => {
+      const region = target.user.regions.get(0x11223344)?.octets;
+      const whole = new Uint8Array(region?.buffer ?? new ArrayBuffer(0));
+      whole.set(octets.subarray(start, start + length), toLo);
+      return 0;
+    };
+    target.feed(framed([octetsOf('c140 11223344 0000000000000fff 4142')], false, false));
+    expect(() => target.check()).toThrow();
+  });
+});
