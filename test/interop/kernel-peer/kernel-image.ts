@@ -8,7 +8,17 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
-import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  writeFile,
+} from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -69,6 +79,7 @@ async function command(program: string, ...parameters: string[]): Promise<string
 class PackageSource {
   readonly #directory: string;
   readonly #options: readonly string[];
+  #complaint = '';
 
   private constructor(directory: string) {
     this.#directory = directory;
@@ -84,7 +95,10 @@ class PackageSource {
     await mkdir(join(directory, 'lists/partial'), { recursive: true });
     await mkdir(join(directory, 'cache/archives/partial'), { recursive: true });
     const source = new PackageSource(directory);
-    await command('apt-get', ...source.#options, 'update', '-qq');
+    // One of several sources may be out of reach; it matters only if it is the one with the kernel.
+    await command('apt-get', ...source.#options, 'update', '-qq').catch((error: Error) => {
+      source.#complaint = `; ${error.message}`;
+    });
     return source;
   }
 
@@ -97,7 +111,9 @@ class PackageSource {
       'linux-image-amd64',
     );
     const release = /Depends: linux-image-(\d\S+)/.exec(dependencies)?.[1];
-    if (release === undefined) throw new Error('apt knows no linux-image-amd64');
+    if (release === undefined) {
+      throw new Error(`apt knows no linux-image-amd64${this.#complaint}`);
+    }
     const record = await command(
       'apt-cache',
       ...this.#options,
@@ -256,11 +272,11 @@ export async function prepareKernelPeer(): Promise<KernelPeerImage> {
   if (!existsSync(image)) {
     if (process.arch !== 'x64') throw new Error('the kernel peer is made for x86-64 alone');
     // Made aside and put in place whole: whoever comes second at the same time drops its copy.
-    const work = `${image}.${process.pid}`;
-    await rm(work, { recursive: true, force: true });
+    await mkdir(cacheDirectory(), { recursive: true });
+    const work = await mkdtemp(`${image}.`);
     try {
       const target = join(work, 'image');
-      await mkdir(target, { recursive: true });
+      await mkdir(target);
       await build(work, target);
       await rename(target, image).catch((error: unknown) => {
         if (!existsSync(image)) throw error;
