@@ -15,23 +15,25 @@ import { complianceSuite } from './suite.ts';
 const small = { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE };
 const devices = [DEVICE, small].map((device) => ({ ...device, addresses: [...device.addresses] }));
 
-/** Two daemons, each with its client; the daemons reach own memory in the way that is named. */
-function fixture(own: 'process_vm' | 'agent'): ProviderFixture {
+/** Two clients, of as many daemons; these reach own memory in the way that is named. */
+function fixture(own: 'process_vm' | 'agent', daemonCount: 1 | 2): ProviderFixture {
   return {
     tiers: { allocated: 'shared', own },
     async start() {
       const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));
-      const start = (name: string) =>
-        startDaemon({
-          socketPath: join(directory, name),
-          devices,
-          memoryTiers: ['shared', own],
-          logLevel: 'silent',
-        });
-      const daemons = [await start('server'), await start('client')];
+      const daemons = await Promise.all(
+        Array.from({ length: daemonCount }, (_, index) =>
+          startDaemon({
+            socketPath: join(directory, `${index}.sock`),
+            devices,
+            memoryTiers: ['shared', own],
+            logLevel: 'silent',
+          }),
+        ),
+      );
       const [server, client] = await Promise.all([
-        connectDaemon({ socketPath: join(directory, 'server') }),
-        connectDaemon({ socketPath: join(directory, 'client') }),
+        connectDaemon({ socketPath: join(directory, '0.sock') }),
+        connectDaemon({ socketPath: join(directory, `${daemonCount - 1}.sock`) }),
       ]);
       return {
         server,
@@ -46,5 +48,5 @@ function fixture(own: 'process_vm' | 'agent'): ProviderFixture {
   };
 }
 
-complianceSuite('daemon, process_vm', fixture('process_vm'));
-complianceSuite('daemon, agent', fixture('agent'));
+complianceSuite('daemon, process_vm', fixture('process_vm', 1));
+complianceSuite('daemon, agent', fixture('agent', 2));
