@@ -22,7 +22,9 @@ export type NicEffect =
   /** The QP reset its stream (modify to ERR or RESET, close). The stream was told already. */
   | { readonly type: 'abort'; readonly qp: QP }
   /** The QP used up its budget and has work left: call `qp.doorbell(now)` in a later turn. */
-  | { readonly type: 'resume'; readonly qp: QP };
+  | { readonly type: 'resume'; readonly qp: QP }
+  /** Memory that the QP waited for has come: its stream may have octets to transmit. */
+  | { readonly type: 'transmit'; readonly qp: QP };
 
 /** First-in, first-out queue of effects; its memory is reused once it is empty. */
 export class EffectQueue {

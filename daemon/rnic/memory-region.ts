@@ -35,7 +35,8 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
     refuse(`a region has 1 to ${maxMrSize} octets, not ${lengthBytes}`);
   }
   for (const start of [address, iova]) {
-    if (!Number.isSafeInteger(start) || start < 0 || start + lengthBytes > ADDRESS_END) {
+    // Not as a sum: above 2^53 it would be rounded.
+    if (!Number.isSafeInteger(start) || start < 0 || start > ADDRESS_END - lengthBytes) {
       refuse(`the address range at ${start} leaves the 53 bits that are supported`);
     }
   }

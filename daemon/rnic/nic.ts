@@ -227,7 +227,10 @@ export class Nic {
     const { waiting } = this.host;
     const ready = [...waiting];
     waiting.clear();
-    for (const qp of ready) qp.memoryReady();
+    for (const qp of ready) {
+      qp.memoryReady();
+      this.effects.push({ type: 'transmit', qp });
+    }
   }
 
   /** The next effect; to be drained after every call into the NIC, a QP or a stream. */

@@ -1,0 +1,172 @@
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../daemon/engine/placement.ts';
+import { Access } from '../../../verbs-api/contract/enums.ts';
+import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
+
+const ONES = (1n << 64n) - 1n;
+
+interface Operation {
+  readonly operation: number;
+  readonly original: bigint;
+  readonly operand?: bigint;
+  readonly mask?: bigint;
+  readonly compare?: bigint;
+  readonly compareMask?: bigint;
+}
+
+/** Performs one atomic at offset 8 of the rig's memory: what it returned and what it left. */
+function perform(fields: Operation): [bigint, bigint] {
+  const rig = new NicRig();
+  const view = new DataView(rig.memory.buffer);
+  view.setBigUint64(8, fields.original, true);
+  const access = atomicAccess({
+    operation: fields.operation,
+    stag: rig.mr.rkey,
+    toLo: MEMORY_ADDRESS + 8,
+    operandHi: hi(fields.operand ?? 0n),
+    operandLo: lo(fields.operand ?? 0n),
+    operandMaskHi: hi(fields.mask ?? 0n),
+    operandMaskLo: lo(fields.mask ?? 0n),
+    compareHi: hi(fields.compare ?? 0n),
+    compareLo: lo(fields.compare ?? 0n),
+    compareMaskHi: hi(fields.compareMask ?? 0n),
+    compareMaskLo: lo(fields.compareMask ?? 0n),
+  });
+  expect(rig.qp.executeAtomic(access)).toBe(Fault.none);
+  expect([view.getBigUint64(0, true), view.getBigUint64(16, true)]).toEqual([0n, 0n]);
+  const original = (BigInt(access.originalHi) << 32n) | BigInt(access.originalLo);
+  return [original, view.getBigUint64(8, true)];
+}
+
+describe('FetchAdd', () => {
+  const add = (original: bigint, operand: bigint, mask = 0n): [bigint, bigint] =>
+    perform({ operation: 0, original, operand, mask });
+
+  it('RDMAPX-5.1.1-01: adds field by field and returns the original', () => {
+    expect(add(0x01ff_02fe_03fd_04fcn, 0x0101_0101_0101_0101n, 0x8080_8080_8080_8080n)).toEqual([
+      0x01ff_02fe_03fd_04fcn,
+      0x0200_03ff_04fe_05fdn,
+    ]);
+  });
+
+  it('RDMAPX-5.1.1-02: with mask 0 adds 64 bits, and drops the carry out of bit 63', () => {
+    expect(add(ONES, 1n)[1]).toBe(0n);
+    expect(add(ONES, 1n, 1n << 63n)[1]).toBe(0n);
+    expect(add(0xffff_ffffn, 1n)[1]).toBe(0x1_0000_0000n);
+    expect(add(5n, ONES)[1]).toBe(4n);
+  });
+
+  it('RDMAPX-5.1.1-03: two 32-bit fields do not carry; with all ones it is XOR', () => {
+    expect(add(0xffff_ffffn, 1n, 0x8000_0000_8000_0000n)[1]).toBe(0n);
+    expect(add(0xf0f0_f0f0_1234_5678n, 0xffff_0000_ffff_0000n, ONES)[1]).toBe(
+      0x0f0f_f0f0_edcb_5678n,
+    );
+  });
+
+  it('RDMAPX-1.1-02: adding 0 returns the value and changes nothing', () => {
+    expect(add(0x1234n, 0n)).toEqual([0x1234n, 0x1234n]);
+  });
+
+  it('RDMAPX-5.1.1-05: counts in the byte order of the memory', () => {
+    const rig = new NicRig();
+    rig.memory.set([0xff], 8);
+    const access = atomicAccess({ stag: rig.mr.rkey, toLo: MEMORY_ADDRESS + 8, operandLo: 1 });
+    rig.qp.executeAtomic(access);
+    expect([access.originalHi, access.originalLo]).toEqual([0, 0xff]);
+    expect([...rig.memory.subarray(8, 16)]).toEqual([0, 1, 0, 0, 0, 0, 0, 0]);
+  });
+});
+
+describe('CmpSwap', () => {
+  const swap = (fields: Omit<Operation, 'operation'>): [bigint, bigint] =>
+    perform({ operation: 2, ...fields });
+
+  it('RDMAPX-5.1.2-01: swaps masked bits if masked bits are equal', () => {
+    const fields = {
+      original: 0x1122_3344_5566_7788n,
+      compareMask: 0xffffn,
+      operand: 0xaaaa_aaaa_aaaa_aaaan,
+      mask: 0xffff_0000_0000_0000n,
+    };
+    expect(swap({ ...fields, compare: 0x7788n })).toEqual([
+      fields.original,
+      0xaaaa_3344_5566_7788n,
+    ]);
+    expect(swap({ ...fields, compare: 0x7789n })).toEqual([fields.original, fields.original]);
+  });
+
+  it('RDMAPX-5.1.2-02: compare mask 0 always matches, swap mask 0 never changes', () => {
+    expect(swap({ original: 5n, operand: 9n, mask: ONES })[1]).toBe(9n);
+    expect(swap({ original: 5n, compare: 5n, compareMask: ONES, operand: 9n })[1]).toBe(5n);
+    const full = { compareMask: ONES, operand: 9n, mask: ONES };
+    expect(swap({ original: 5n, compare: 4n, ...full })[1]).toBe(5n);
+    expect(swap({ original: 5n, compare: 5n, ...full })[1]).toBe(9n);
+    expect(swap({ original: 5n, compare: 5n | (1n << 63n), ...full })[1]).toBe(5n);
+  });
+});
+
+describe('what an atomic needs', () => {
+  const at = (rig: NicRig, stag: number, to: number): Fault =>
+    rig.qp.executeAtomic(atomicAccess({ stag, toLo: to, operandLo: 1 }));
+
+  it('RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02: an aligned word, else nothing changes', () => {
+    const rig = new NicRig();
+    for (const operation of [0, 2]) {
+      const access = atomicAccess({
+        operation,
+        stag: rig.mr.rkey,
+        toLo: MEMORY_ADDRESS + 4,
+        operandLo: 1,
+        operandMaskLo: operation === 2 ? 1 : 0,
+      });
+      expect(rig.qp.executeAtomic(access)).toBe(Fault.misaligned);
+    }
+    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+  });
+
+  it('RDMAPX-5.2.1-05: alignment is that of the memory, whatever the TO', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd, {
+      access: Access.localWrite | Access.remoteAtomic | Access.zeroBased,
+      offset: 4,
+    });
+    expect(at(rig, mr.rkey, 4)).toBe(Fault.none);
+    expect(at(rig, mr.rkey, 0)).toBe(Fault.misaligned);
+    expect(rig.memory[8]).toBe(1);
+  });
+
+  it('RDMAPX-8.2-03: the right, the domain, the bounds and the STag', () => {
+    const rig = new NicRig();
+    const noAtomic = rig.register(rig.pd, {
+      access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
+    });
+    const foreign = rig.register(rig.nic.allocPD());
+    expect(at(rig, noAtomic.rkey, MEMORY_ADDRESS)).toBe(Fault.access);
+    expect(at(rig, foreign.rkey, MEMORY_ADDRESS)).toBe(Fault.stagNotAssociated);
+    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 4)).toBe(Fault.bounds);
+    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 8)).toBe(Fault.none);
+    expect(at(rig, 0xdeadbeef, MEMORY_ADDRESS)).toBe(Fault.stagInvalid);
+  });
+
+  it('RDMAPX-5-01, RDMAPX-5.3-01: many streams through several STags lose no addition', () => {
+    const rig = new NicRig();
+    const other = rig.register(rig.pd);
+    const qps = [rig.qp, rig.connectedQP(rig.pd), rig.connectedQP(rig.pd)];
+    const seen = new Set<number>();
+    for (let round = 0; round < 300; round += 1) {
+      const stag = round % 2 === 0 ? rig.mr.rkey : other.rkey;
+      const access = atomicAccess({ stag, toLo: MEMORY_ADDRESS, operandLo: 1 });
+      expect(qps[round % 3]?.executeAtomic(access)).toBe(Fault.none);
+      seen.add(access.originalLo);
+    }
+    expect(seen.size).toBe(300);
+    expect(new DataView(rig.memory.buffer).getUint32(0, true)).toBe(300);
+    expect(rig.nic.counters.atomics).toBe(300);
+  });
+
+  it('refuses an operation code that is not assigned', () => {
+    const rig = new NicRig();
+    const access = atomicAccess({ operation: 1, stag: rig.mr.rkey, toLo: MEMORY_ADDRESS });
+    expect(rig.qp.executeAtomic(access)).toBe(Fault.access);
+  });
+});

@@ -1,0 +1,343 @@
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../daemon/engine/placement.ts';
+import type { MW } from '../../../daemon/rnic/memory-window.ts';
+import { Access, MWType } from '../../../verbs-api/contract/enums.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { ALL_ACCESS, MEMORY_ADDRESS, NicRig, SendProducer } from '../../support/nic-rig.ts';
+
+const START = BigInt(MEMORY_ADDRESS);
+const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;
+
+/** Delivers a Send with Invalidate; four receives are posted first. */
+function invalidate(rig: NicRig, stag: number): Fault {
+  rig.receives.post(77, [rig.piece(4000, 8)]);
+  return rig.receive([1], { invalidates: true, invalidateStag: stag });
+}
+
+/** Binds a window through the rig's QP; the completion's status. */
+function bind(
+  rig: NicRig,
+  mw: MW,
+  fields: {
+    key?: number;
+    access?: number;
+    lkey?: number;
+    offset?: number;
+    length?: number;
+  } = {},
+): number | undefined {
+  rig.send({
+    opcode: SQOpcode.bindMW,
+    wrId: 50,
+    rkey: mw.rkey,
+    raddr: START + BigInt(fields.offset ?? 0),
+    bind: {
+      key: fields.key ?? 0x42,
+      access: fields.access ?? WINDOW_ACCESS,
+      lkey: fields.lkey ?? rig.mr.lkey,
+      length: BigInt(fields.length ?? 16),
+    },
+  });
+  return rig.sendCompletions.poll().find(({ wrId }) => wrId === 50)?.status;
+}
+
+function localInvalidate(rig: NicRig, stag: number): number | undefined {
+  rig.send({ opcode: SQOpcode.localInv, wrId: 60, rkey: stag });
+  return rig.sendCompletions.poll().find(({ wrId }) => wrId === 60)?.status;
+}
+
+describe('Send with Invalidate', () => {
+  it('RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02: revokes the STag and names it in the completion', () => {
+    const rig = new NicRig();
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
+    expect(rig.recvCompletions.poll()).toMatchObject([
+      {
+        wrId: 77,
+        status: 0,
+        bytes: 1,
+        flags: QueueFlag.valid | QueueFlag.remoteInvalidate,
+        immediate: BigInt(rig.mr.rkey),
+      },
+    ]);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.stagInvalid);
+  });
+
+  it('RDMAP-5.3-11: what was written before is placed, what comes after is refused', () => {
+    const rig = new NicRig();
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.none);
+    invalidate(rig, rig.mr.rkey);
+    expect(rig.write(rig.mr.rkey, START, [2])).toBe(Fault.stagInvalid);
+    expect(rig.memory[0]).toBe(1);
+  });
+
+  it('SEC-6.3.3-01: leaves the memory usable for its owner', () => {
+    const rig = new NicRig();
+    invalidate(rig, rig.mr.rkey);
+    rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 4)] });
+    expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
+  });
+
+  it('RDMAP-7.2-04, RDMAP-5.3-10: completes in error when the STag is not ours to revoke', () => {
+    const rig = new NicRig();
+    const foreign = rig.register(rig.nic.allocPD());
+    const local = rig.register(rig.pd, { access: Access.localWrite });
+    const cases = [
+      [0xdeadbeef, Fault.stagInvalid],
+      [rig.mr.rkey ^ 1, Fault.stagInvalid],
+      [foreign.rkey, Fault.stagNotAssociated],
+      [local.rkey, Fault.cannotInvalidate],
+    ] as const;
+    for (const [stag, fault] of cases) {
+      expect(invalidate(rig, stag >>> 0)).toBe(fault);
+      expect(rig.recvCompletions.poll()).toMatchObject([
+        { wrId: 77, status: CQEStatus.remInvReqErr, flags: QueueFlag.valid },
+      ]);
+    }
+    expect(rig.connectedQP(foreign.pd).checkReadSource(foreign.rkey, 0, MEMORY_ADDRESS, 1)).toBe(
+      Fault.none,
+    );
+  });
+
+  it('refuses an STag that is invalid already', () => {
+    const rig = new NicRig();
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.stagInvalid);
+  });
+
+  it('RDMAP-8.1.1-01, SEC-6.4.5-01: takes no STag away that other streams of the domain use', () => {
+    const rig = new NicRig();
+    const other = rig.connectedQP(rig.pd);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.cannotInvalidate);
+    expect(other.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.none);
+    other.close(0);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
+  });
+
+  it('leaves a region alone that windows are bound onto', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    expect(bind(rig, mw)).toBe(0);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.cannotInvalidate);
+  });
+});
+
+describe('local invalidation', () => {
+  it('DDP-8.3-02: revokes remote access by a work request', () => {
+    const rig = new NicRig();
+    expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
+    // The peer may have been faster: invalid already is no error.
+    expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
+  });
+
+  it('keeps its place behind a fence, and completes in order', () => {
+    const rig = new NicRig();
+    rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
+    rig.send({
+      opcode: SQOpcode.localInv,
+      wrId: 2,
+      rkey: rig.mr.rkey,
+      flags: QueueFlag.signalled | QueueFlag.readFence,
+    });
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.none);
+    rig.qp.readCompleted();
+    rig.qp.doorbell(0);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, 0],
+    ]);
+  });
+
+  it('refuses memory of another domain and memory that peers have no right to', () => {
+    for (const pick of [
+      (rig: NicRig) => rig.register(rig.nic.allocPD()),
+      (rig: NicRig) => rig.register(rig.pd, { access: Access.localWrite }),
+    ]) {
+      const rig = new NicRig();
+      expect(localInvalidate(rig, pick(rig).rkey)).toBe(CQEStatus.mwBindErr);
+    }
+  });
+});
+
+describe('memory windows', () => {
+  for (const type of [MWType.type1, MWType.type2]) {
+    it(`opens a part of a region to peers under a key of its own (type ${type})`, () => {
+      const rig = new NicRig();
+      const mw = rig.nic.allocMW(rig.pd, type);
+      const index = mw.rkey >>> 8;
+      expect(mw.bound).toBe(false);
+      expect(rig.write(mw.rkey, START, [1])).toBe(Fault.stagInvalid);
+      expect(bind(rig, mw, { key: 0x42, offset: 100, length: 16 })).toBe(0);
+      expect(mw.rkey).toBe(((index << 8) | 0x42) >>> 0);
+      expect(rig.write(mw.rkey, START + 100n, [7])).toBe(Fault.none);
+      expect(rig.write(mw.rkey, START + 99n, [7])).toBe(Fault.bounds);
+      expect(rig.write(mw.rkey, START + 115n, [7, 7])).toBe(Fault.bounds);
+      expect(rig.write(mw.rkey ^ 1, START + 100n, [7])).toBe(Fault.stagInvalid);
+      expect([...rig.memory.subarray(99, 102)]).toEqual([0, 7, 0]);
+      // Its key is for peers only.
+      rig.send({
+        opcode: SQOpcode.send,
+        wrId: 1,
+        sges: [{ addr: MEMORY_ADDRESS + 100, length: 1, lkey: mw.rkey }],
+      });
+      expect(rig.sendCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+    });
+  }
+
+  it('grants what the bind says, counted from 0 if it says so', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    bind(rig, mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
+    expect(rig.qp.checkReadSource(mw.rkey, 0, 0, 16)).toBe(Fault.none);
+    expect(rig.qp.checkReadSource(mw.rkey, 0, 1, 16)).toBe(Fault.bounds);
+    expect(rig.write(mw.rkey, 0n, [1])).toBe(Fault.access);
+  });
+
+  it('counts as its region does for peers', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd, { iova: 0x5000_0000_0000 });
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    bind(rig, mw, { lkey: mr.lkey, offset: 10 });
+    expect(rig.write(mw.rkey, 0x5000_0000_000an, [3])).toBe(Fault.none);
+    expect(rig.memory[10]).toBe(3);
+  });
+
+  it('rebinds a type 1 window, the old key dies; a bind of no octets unbinds it', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    bind(rig, mw, { key: 1 });
+    const old = mw.rkey;
+    expect(bind(rig, mw, { key: 2, offset: 32 })).toBe(0);
+    expect(rig.write(old, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(Fault.none);
+    expect(bind(rig, mw, { key: 3, length: 0, lkey: 0 })).toBe(0);
+    expect(mw.bound).toBe(false);
+    expect(mw.rkey & 0xff).toBe(3);
+    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(Fault.stagInvalid);
+  });
+
+  it('binds a type 2 window again only after it was invalidated, by owner or peer', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type2);
+    expect(bind(rig, mw, { key: 1 })).toBe(0);
+    expect(localInvalidate(rig, mw.rkey)).toBe(0);
+    expect(rig.write(mw.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(bind(rig, mw, { key: 2 })).toBe(0);
+    expect(invalidate(rig, mw.rkey)).toBe(Fault.none);
+    expect(mw.bound).toBe(false);
+    expect(localInvalidate(rig, mw.rkey)).toBe(0);
+    expect(bind(rig, mw, { key: 3 })).toBe(0);
+    expect(bind(rig, mw, { key: 4 })).toBe(CQEStatus.mwBindErr);
+  });
+
+  it('DDP-8.2-01, DDP-8.2-03, SEC-6.1.1-01, SEC-6.1.1-03: a type 2 window serves one stream only', () => {
+    const rig = new NicRig();
+    const other = rig.connectedQP(rig.pd);
+    const whole = rig.nic.allocMW(rig.pd, MWType.type1);
+    const single = rig.nic.allocMW(rig.pd, MWType.type2);
+    const access = WINDOW_ACCESS | Access.remoteAtomic;
+    bind(rig, whole, { access });
+    bind(rig, single, { access });
+    expect(rig.write(whole.rkey, START, [1], other)).toBe(Fault.none);
+    expect(rig.write(single.rkey, START, [1])).toBe(Fault.none);
+    expect(rig.write(single.rkey, START, [2], other)).toBe(Fault.stagNotAssociated);
+    expect(other.checkReadSource(single.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.stagNotAssociated);
+    expect(rig.memory[0]).toBe(1);
+    // Of several streams in the domain, its own may still invalidate it.
+    expect(invalidate(rig, whole.rkey)).toBe(Fault.cannotInvalidate);
+    expect(invalidate(rig, single.rkey)).toBe(Fault.none);
+  });
+
+  it('RDMAP-4.8-20: another stream cannot invalidate a type 2 window, nor its own QP', () => {
+    const rig = new NicRig();
+    const other = rig.connectedQP(rig.pd);
+    const producer = new SendProducer(other);
+    const mw = rig.nic.allocMW(rig.pd, MWType.type2);
+    producer.post({
+      opcode: SQOpcode.bindMW,
+      rkey: mw.rkey,
+      raddr: START,
+      bind: { key: 9, access: WINDOW_ACCESS, lkey: rig.mr.lkey, length: 16n },
+    });
+    other.doorbell(0);
+    expect(mw.bound).toBe(true);
+    expect(invalidate(rig, mw.rkey)).toBe(Fault.stagNotAssociated);
+    expect(mw.bound).toBe(true);
+    expect(localInvalidate(rig, mw.rkey)).toBe(CQEStatus.mwBindErr);
+  });
+
+  it('ends with the QP that a type 2 window was bound to', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type2);
+    bind(rig, mw);
+    rig.qp.close(0);
+    expect(mw.bound).toBe(false);
+    rig.mr.close();
+  });
+
+  it('keeps its region registered while it is bound', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    bind(rig, mw);
+    expect(() => rig.mr.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
+    mw.close();
+    mw.close();
+    rig.mr.close();
+  });
+
+  const refused: [string, (rig: NicRig) => Parameters<typeof bind>[2], MWType?][] = [
+    [
+      'a region without the bind right',
+      (rig) => ({
+        lkey: rig.register(rig.pd, { access: ALL_ACCESS & ~Access.mwBind }).lkey,
+      }),
+    ],
+    ['a region that does not exist', () => ({ lkey: 0x1234 })],
+    ['a region of another domain', (rig) => ({ lkey: rig.register(rig.nic.allocPD()).lkey })],
+    ['a range beyond the region', () => ({ offset: 4090, length: 7 })],
+    ['2^63 octets', () => ({ length: 2 ** 63 })],
+    ['local rights', () => ({ access: Access.localWrite })],
+    ['unknown rights', () => ({ access: 0x8000_0000 })],
+    [
+      'remote write where the owner may only read',
+      (rig) => ({
+        lkey: rig.register(rig.pd, { access: Access.mwBind }).lkey,
+      }),
+    ],
+    ['no octets for a type 2 window', () => ({ length: 0 }), MWType.type2],
+  ];
+  for (const [what, fields, type] of refused) {
+    it(`refuses to bind ${what}, and the window stays as it was`, () => {
+      const rig = new NicRig();
+      const mw = rig.nic.allocMW(rig.pd, type ?? MWType.type1);
+      const before = mw.rkey;
+      expect(bind(rig, mw, fields(rig))).toBe(CQEStatus.mwBindErr);
+      expect(mw.bound).toBe(false);
+      expect(mw.rkey).toBe(before);
+    });
+  }
+
+  it('SEC-6.1.1-02: a QP cannot bind or free what belongs to another domain', () => {
+    const rig = new NicRig();
+    const mw = rig.nic.allocMW(rig.nic.allocPD(), MWType.type1);
+    expect(bind(rig, mw)).toBe(CQEStatus.mwBindErr);
+  });
+
+  it('bounds the local work of one turn, and asks for another', () => {
+    const rig = new NicRig({ sqCount: 4 });
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    const bound = {
+      opcode: SQOpcode.bindMW,
+      rkey: mw.rkey,
+      raddr: START,
+      flags: 0,
+      bind: { key: 1, access: WINDOW_ACCESS, lkey: rig.mr.lkey, length: 16n },
+    };
+    for (let index = 0; index < 4; index += 1) rig.sends.post(bound);
+    rig.qp.doorbell(0);
+    expect(rig.effects()).toEqual([]);
+    expect(rig.nic.counters.binds).toBe(4);
+  });
+});

@@ -1,0 +1,242 @@
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../daemon/engine/placement.ts';
+import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
+import type { MRInit } from '../../../daemon/rnic/memory-region.ts';
+import { Access } from '../../../verbs-api/contract/enums.ts';
+import { hi, lo, MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
+
+const START = BigInt(MEMORY_ADDRESS);
+
+/** Reads source octets as a peer does. */
+function read(
+  rig: NicRig,
+  stag: number,
+  to: bigint,
+  length: number,
+  qp = rig.qp,
+): number[] | Fault {
+  const octets = new Uint8Array(length);
+  const checked = qp.checkReadSource(stag, hi(to), lo(to), length);
+  const fault = qp.gatherReadSource(stag, hi(to), lo(to), length, octets, 0);
+  expect(fault).toBe(checked);
+  return fault === Fault.none ? [...octets] : fault;
+}
+
+describe('registration', () => {
+  const init = (fields: Partial<MRInit>): MRInit => ({
+    backing: new ViewBacking(new Uint8Array(64)),
+    backingOffset: 0,
+    lengthBytes: 64,
+    address: 0x1000,
+    iova: 0x1000,
+    access: Access.none,
+    key: undefined,
+    ...fields,
+  });
+
+  it('gives lkey, rkey and STag as one number, with the key asked for in its low octet', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd, { key: 0xa5 });
+    expect(mr.lkey).toBe(mr.rkey);
+    expect(mr.stag).toBe(mr.lkey);
+    expect(mr.stag & 0xff).toBe(0xa5);
+    expect(mr.stag >>> 8).toBeGreaterThan(0);
+  });
+
+  const refused: [string, string, Partial<MRInit>][] = [
+    ['EINVAL', 'no octets', { lengthBytes: 0 }],
+    ['EINVAL', 'half an octet', { lengthBytes: 1.5 }],
+    ['EINVAL', 'more octets than the device maps', { lengthBytes: 2 ** 47 + 1 }],
+    ['EINVAL', 'an address below 0', { address: -1 }],
+    ['EINVAL', 'an address range beyond 53 bits', { address: 2 ** 53 - 63 }],
+    ['EINVAL', 'a remote address that is no number', { iova: Number.NaN }],
+    ['EINVAL', 'unknown rights', { access: 64 }],
+    ['EINVAL', 'remote write without local write', { access: Access.remoteWrite }],
+    ['EINVAL', 'remote atomic without local write', { access: Access.remoteAtomic }],
+    ['EINVAL', 'a key of 9 bits', { key: 256 }],
+    [
+      'EOPNOTSUPP',
+      'atomics on memory that has to be fetched',
+      {
+        access: Access.remoteAtomic | Access.localWrite,
+        backing: new SlowBacking(new Uint8Array(64)),
+      },
+    ],
+  ];
+  for (const [code, what, fields] of refused) {
+    it(`refuses ${what} with ${code} and keeps nothing`, () => {
+      const rig = new NicRig({ profile: { maxMr: 2 } });
+      expect(() => rig.nic.regMR(rig.pd, init(fields))).toThrow(expect.objectContaining({ code }));
+      rig.nic.regMR(rig.pd, init({}));
+    });
+  }
+
+  it('accepts the last octet of the supported addresses', () => {
+    const rig = new NicRig();
+    const mr = rig.nic.regMR(rig.pd, init({ address: 2 ** 53 - 64, iova: 2 ** 53 - 64 }));
+    expect(mr.iova).toBe(2 ** 53 - 64);
+  });
+
+  it('refuses a closed protection domain, and closes none that is used', () => {
+    const rig = new NicRig();
+    const pd = rig.nic.allocPD();
+    const mr = rig.register(pd);
+    expect(() => pd.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
+    mr.close();
+    pd.close();
+    pd.close();
+    expect(() => rig.register(pd)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+  });
+});
+
+describe('what a peer may do', () => {
+  it('SEC-2.2.2-01, SEC-6.3.5-01, RDMAP-3.2-06: each right alone, and no other', () => {
+    const rig = new NicRig();
+    const rights = [
+      [Access.none, Fault.stagInvalid, Fault.stagInvalid],
+      [Access.remoteRead, Fault.access, Fault.none],
+      [Access.localWrite | Access.remoteWrite, Fault.none, Fault.access],
+      [Access.localWrite | Access.remoteWrite | Access.remoteRead, Fault.none, Fault.none],
+      [Access.localWrite | Access.remoteAtomic, Fault.access, Fault.access],
+    ] as const;
+    for (const [access, write, source] of rights) {
+      const { rkey } = rig.register(rig.pd, { access });
+      expect(rig.write(rkey, START, [1])).toBe(write);
+      expect(rig.qp.checkReadSource(rkey, 0, MEMORY_ADDRESS, 1)).toBe(source);
+    }
+  });
+
+  it('DDP-7.1-11: a Write without the right places nothing', () => {
+    const rig = new NicRig();
+    const { rkey } = rig.register(rig.pd, { access: Access.remoteRead | Access.localWrite });
+    expect(rig.write(rkey, START, [1, 2, 3])).toBe(Fault.access);
+    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+  });
+
+  it('RDMAP-4.8-17: a Read of memory without remote read is refused', () => {
+    const rig = new NicRig();
+    const { rkey } = rig.register(rig.pd, { access: Access.localWrite | Access.remoteWrite });
+    expect(read(rig, rkey, START, 4)).toBe(Fault.access);
+  });
+
+  it('DDP-7.1-09, DDP-8.3-03, RDMAP-4.8-15: an unknown STag, or a wrong key, is invalid', () => {
+    const rig = new NicRig();
+    for (const stag of [0, 0xffffffff, 0xdeadbeef, rig.mr.rkey ^ 0x01, rig.mr.rkey ^ 0x100]) {
+      expect(rig.write(stag >>> 0, START, [1])).toBe(Fault.stagInvalid);
+      expect(read(rig, stag >>> 0, START, 1)).toBe(Fault.stagInvalid);
+    }
+  });
+
+  it('DDP-7.1-10, DDP-8.2-02, SEC-6.1.1-02, RDMAP-4.8-18: an STag of another domain is not ours', () => {
+    const rig = new NicRig();
+    const { rkey } = rig.register(rig.nic.allocPD());
+    expect(rig.write(rkey, START, [1])).toBe(Fault.stagNotAssociated);
+    expect(read(rig, rkey, START, 1)).toBe(Fault.stagNotAssociated);
+    expect(rig.memory[0]).toBe(0);
+  });
+
+  it('DDP-7.1-12, DDP-7.1-13, SEC-6.2.1-01: bounds are kept to the octet, at both ends', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd, { offset: 3, length: 101 });
+    const first = START + 3n;
+    const end = first + 101n;
+    for (const [to, length, fault] of [
+      [first - 1n, 1, Fault.bounds],
+      [first - 1n, 2, Fault.bounds],
+      [first, 101, Fault.none],
+      [first, 102, Fault.bounds],
+      [end - 4n, 4, Fault.none],
+      [end - 4n, 5, Fault.bounds],
+      [end - 1n, 1, Fault.none],
+      [end, 1, Fault.bounds],
+      [0n, 1, Fault.bounds],
+      [first + (1n << 32n), 1, Fault.bounds],
+      [first + (1n << 53n), 1, Fault.bounds],
+      [first | (1n << 63n), 1, Fault.bounds],
+    ] as const) {
+      expect(rig.write(mr.rkey, to, new Array<number>(length).fill(1))).toBe(fault);
+    }
+    expect([rig.memory[2], rig.memory[3], rig.memory[103], rig.memory[104]]).toEqual([0, 1, 1, 0]);
+  });
+
+  it('RDMAP-4.8-16, RDMAP-7.2-05: a Read source stays in its range, up to its very end', () => {
+    const rig = new NicRig();
+    rig.memory.set([1, 2, 3, 4], 4092);
+    expect(read(rig, rig.mr.rkey, START + 4092n, 4)).toEqual([1, 2, 3, 4]);
+    expect(read(rig, rig.mr.rkey, START + 4093n, 4)).toBe(Fault.bounds);
+    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 0xffffffff)).toBe(Fault.bounds);
+  });
+
+  it('DDP-7.1-14, DDP-7.1-17, RDMAP-4.8-19: a wrap at 2^64 is told before the bounds', () => {
+    const rig = new NicRig();
+    const top = (1n << 64n) - 4n;
+    for (const [to, length, fault] of [
+      [top, 3, Fault.bounds],
+      [top, 4, Fault.toWrap],
+      [top, 5, Fault.toWrap],
+      [(1n << 64n) - 1n, 1, Fault.toWrap],
+    ] as const) {
+      expect(rig.write(rig.mr.rkey, to, new Array<number>(length).fill(1))).toBe(fault);
+      expect(rig.qp.checkReadSource(rig.mr.rkey, hi(to), lo(to), length)).toBe(fault);
+    }
+    expect(rig.qp.checkReadSource(rig.mr.rkey, 0xffffffff, 0xfffffff0, 0xffffffff)).toBe(
+      Fault.toWrap,
+    );
+  });
+
+  it('counts from 0 in a zero-based region, and from its own address in another', () => {
+    const rig = new NicRig();
+    const access = Access.localWrite | Access.remoteWrite;
+    const zero = rig.register(rig.pd, { access: access | Access.zeroBased, offset: 8 });
+    const far = rig.register(rig.pd, { access, offset: 16, iova: 0x1f_ffff_0000_0000 });
+    expect(zero.iova).toBe(0);
+    expect(rig.write(zero.rkey, 0n, [1])).toBe(Fault.none);
+    expect(rig.write(zero.rkey, START + 8n, [9])).toBe(Fault.bounds);
+    expect(rig.write(far.rkey, 0x1f_ffff_0000_0001n, [2])).toBe(Fault.none);
+    expect(rig.write(far.rkey, START + 16n, [9])).toBe(Fault.bounds);
+    expect([...rig.memory.subarray(8, 18)]).toEqual([1, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+  });
+
+  it('DDP-8.3-01, DDP-8.3-02, SEC-6.2.2-01: nothing goes through once it is deregistered', () => {
+    const rig = new NicRig();
+    const mr = rig.register(rig.pd, { offset: 3, length: 10 });
+    const { rkey } = mr;
+    expect(rig.write(rkey, START + 3n, [5])).toBe(Fault.none);
+    mr.close();
+    mr.close();
+    expect(rig.write(rkey, START + 3n, [6])).toBe(Fault.stagInvalid);
+    expect(read(rig, rkey, START + 3n, 1)).toBe(Fault.stagInvalid);
+    expect(rig.memory[3]).toBe(5);
+    const again = rig.register(rig.pd, { offset: 3, length: 10 });
+    expect(again.rkey >>> 8).not.toBe(rkey >>> 8);
+    expect(rig.write(again.rkey, START + 3n, [6])).toBe(Fault.none);
+  });
+
+  it('SEC-6.3.4-01: two STags expose two halves of one buffer', () => {
+    const rig = new NicRig();
+    const left = rig.register(rig.pd, { offset: 0, length: 2048 });
+    const right = rig.register(rig.pd, { offset: 2048, length: 2048 });
+    expect(rig.write(left.rkey, START + 2047n, [1])).toBe(Fault.none);
+    expect(rig.write(left.rkey, START + 2047n, [1, 1])).toBe(Fault.bounds);
+    expect(rig.write(right.rkey, START + 2048n, [1])).toBe(Fault.none);
+    expect(rig.write(right.rkey, START + 2047n, [1])).toBe(Fault.bounds);
+  });
+
+  it('tells memory that went away from memory that is not allowed', () => {
+    const rig = new NicRig();
+    const shrunk = rig.register(rig.pd, { backing: new ViewBacking(new Uint8Array(8)) });
+    expect(rig.write(shrunk.rkey, START + 8n, [1])).toBe(Fault.memoryLost);
+    expect(read(rig, rig.mr.rkey, START, 1)).toEqual([0]);
+    expect(
+      rig.qp.gatherReadSource(shrunk.rkey, 0, MEMORY_ADDRESS + 8, 1, new Uint8Array(1), 0),
+    ).toBe(Fault.memoryLost);
+  });
+
+  it('counts what it refuses', () => {
+    const rig = new NicRig();
+    rig.write(0, START, [1]);
+    rig.write(rig.mr.rkey, 0n, [1]);
+    rig.write(rig.mr.rkey, START, [1, 2]);
+    expect(rig.nic.counters).toMatchObject({ faults: 2, placedBytes: 2 });
+  });
+});

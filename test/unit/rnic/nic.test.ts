@@ -1,0 +1,207 @@
+import { describe, expect, it } from 'vitest';
+import { DEFAULT_PROFILE, deviceProfile } from '../../../daemon/rnic/device-profile.ts';
+import { Nic } from '../../../daemon/rnic/nic.ts';
+import type { QPInit } from '../../../daemon/rnic/queue-pair.ts';
+import { MWType } from '../../../verbs-api/contract/enums.ts';
+import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/queue-layout.ts';
+import { NicRig } from '../../support/nic-rig.ts';
+
+const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+const code = (name: string): unknown => expect.objectContaining({ code: name });
+
+const CAPABILITIES = {
+  maxSendWr: 10,
+  maxRecvWr: 5,
+  maxSendSge: 2,
+  maxRecvSge: 3,
+  maxInlineData: 32,
+};
+
+function qpInit(nic: Nic, fields: Partial<QPInit> = {}): QPInit {
+  const cq = nic.createCQ({ cqe: 4, ring, tag: undefined });
+  return {
+    sendCQ: cq,
+    recvCQ: cq,
+    srq: undefined,
+    capabilities: CAPABILITIES,
+    sqSigAll: false,
+    ring,
+    tag: undefined,
+    ...fields,
+  };
+}
+
+describe('limits', () => {
+  it('reports the profile; the ring layout caps what it fixes', () => {
+    const profile = { maxQp: 3, maxSge: 99, maxSgeRd: 9, maxInline: 4096, irdMax: 7, ordMax: 8 };
+    const nic = new Nic({ name: 'n', seed: 1, profile });
+    expect(nic.queryDevice()).toMatchObject({
+      maxQp: 3,
+      maxSge: 6,
+      maxSgeRd: 1,
+      maxInline: 80,
+      maxQpRdAtom: 7,
+      maxQpInitRdAtom: 8,
+      maxCq: DEFAULT_PROFILE.maxCq,
+    });
+    expect(deviceProfile({ maxSge: 2 }).maxSge).toBe(2);
+  });
+
+  it('RDMAPX-1.1-01: offers both atomics, and says so', () => {
+    expect(new Nic({ name: 'n', seed: 1 }).queryDevice()).toMatchObject({
+      atomics: true,
+      immediateData: true,
+    });
+  });
+
+  it('gives ENOMEM one past each limit, and the slot back when an object closes', () => {
+    const profile = { maxPd: 1, maxMr: 1, maxMw: 1, maxCq: 1, maxSrq: 1, maxQp: 1 };
+    const nic = new Nic({ name: 'n', seed: 1, profile });
+    const pd = nic.allocPD();
+    expect(() => nic.allocPD()).toThrow(code('ENOMEM'));
+    const init = qpInit(nic);
+    expect(() => qpInit(nic)).toThrow(code('ENOMEM'));
+    const makers = [
+      () => nic.allocMW(pd, MWType.type2),
+      () => nic.createSRQ(pd, { maxWr: 1, maxSge: 1, srqLimit: 0, ring, tag: undefined }),
+      () => nic.createQP(pd, init),
+    ];
+    for (const make of makers) {
+      const first = make();
+      expect(make).toThrow(code('ENOMEM'));
+      first.close(0);
+      make().close(0);
+    }
+  });
+
+  it('refuses sizes at their edge and one past it', () => {
+    const profile = { maxQpWr: 64, maxCqe: 16, maxSrqWr: 8 };
+    const nic = new Nic({ name: 'n', seed: 1, profile });
+    const pd = nic.allocPD();
+    for (const cqe of [0, 17, 1.5, Number.NaN]) {
+      expect(() => nic.createCQ({ cqe, ring, tag: 0 })).toThrow(code('EINVAL'));
+    }
+    expect(nic.createCQ({ cqe: 16, ring, tag: 0 }).count).toBe(16);
+    for (const fields of [
+      { maxWr: 0, maxSge: 1, srqLimit: 0 },
+      { maxWr: 9, maxSge: 1, srqLimit: 0 },
+      { maxWr: 8, maxSge: 7, srqLimit: 0 },
+      { maxWr: 8, maxSge: 1, srqLimit: 9 },
+    ]) {
+      expect(() => nic.createSRQ(pd, { ...fields, ring, tag: 0 })).toThrow(code('EINVAL'));
+    }
+    for (const fields of [
+      { maxSendWr: 0 },
+      { maxSendWr: 65 },
+      { maxRecvWr: 65 },
+      { maxRecvWr: -1 },
+      { maxSendSge: 7 },
+      { maxRecvSge: 7 },
+      { maxInlineData: 81 },
+    ]) {
+      const init = qpInit(nic, { capabilities: { ...CAPABILITIES, ...fields } });
+      expect(() => nic.createQP(pd, init)).toThrow(code('EINVAL'));
+    }
+    expect(() => nic.allocMW(pd, 3 as MWType)).toThrow(code('EINVAL'));
+  });
+
+  it('refuses closed queues', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const pd = nic.allocPD();
+    const init = qpInit(nic);
+    init.sendCQ.close();
+    expect(() => nic.createQP(pd, init)).toThrow(code('EINVAL'));
+    const srq = nic.createSRQ(pd, { maxWr: 1, maxSge: 1, srqLimit: 0, ring, tag: 0 });
+    srq.close();
+    expect(() => nic.createQP(pd, qpInit(nic, { srq }))).toThrow(code('EINVAL'));
+  });
+});
+
+describe('rings', () => {
+  it('asks for what the layout says: powers of two, the RQ on a page of its own', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const asked: number[] = [];
+    const source = (bytes: number): Uint8Array => {
+      asked.push(bytes);
+      return new Uint8Array(bytes);
+    };
+    expect(nic.createCQ({ cqe: 5, ring: source, tag: 0 }).count).toBe(8);
+    const pd = nic.allocPD();
+    const qp = nic.createQP(pd, qpInit(nic, { ring: source }));
+    expect([qp.sqCount, qp.rqOffset, qp.rqCount]).toEqual([16, 4096, 8]);
+    const srq = nic.createSRQ(pd, { maxWr: 3, maxSge: 1, srqLimit: 0, ring: source, tag: 0 });
+    const sharing = nic.createQP(pd, qpInit(nic, { srq, ring: source }));
+    expect([srq.count, sharing.rqCount]).toEqual([4, 0]);
+    expect(asked).toEqual([cqBytes(8), 4096 + rqBytes(8), rqBytes(4), 4096]);
+    expect(sqBytes(16)).toBeLessThan(4096);
+  });
+
+  it('has room for one receive when none was asked for', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const init = qpInit(nic, { capabilities: { ...CAPABILITIES, maxRecvWr: 0 } });
+    expect(nic.createQP(nic.allocPD(), init).rqCount).toBe(1);
+  });
+
+  it('refuses memory that is too small or not aligned, and keeps nothing', () => {
+    const nic = new Nic({ name: 'n', seed: 1, profile: { maxCq: 1 } });
+    const small = (bytes: number): Uint8Array => new Uint8Array(bytes - 1);
+    const odd = (bytes: number): Uint8Array => new Uint8Array(new ArrayBuffer(bytes + 4), 4);
+    const none = (): Uint8Array => {
+      throw new RangeError('no memory');
+    };
+    expect(() => nic.createCQ({ cqe: 1, ring: small, tag: 0 })).toThrow(code('EINVAL'));
+    expect(() => nic.createCQ({ cqe: 1, ring: odd, tag: 0 })).toThrow(code('EINVAL'));
+    expect(() => nic.createCQ({ cqe: 1, ring: none, tag: 0 })).toThrow(RangeError);
+    nic.createCQ({ cqe: 1, ring, tag: 0 });
+  });
+});
+
+describe('numbers', () => {
+  it('numbers queue pairs from 1, and uses none twice while it lives', () => {
+    const rig = new NicRig();
+    expect(rig.qp.qpn).toBe(1);
+    const second = rig.createQP(rig.pd);
+    second.close(0);
+    expect(rig.createQP(rig.pd).qpn).toBe(3);
+    expect(rig.nic.findQP(3)?.qpn).toBe(3);
+  });
+
+  it('RDMAP-8.1.1-02: draws STags from all 32 bits, none twice, none that repeats by seed', () => {
+    const stags = (seed: number): number[] => {
+      const nic = new Nic({ name: 'n', seed });
+      const pd = nic.allocPD();
+      return Array.from({ length: 10_000 }, () => nic.allocMW(pd, MWType.type1).rkey);
+    };
+    const first = stags(1);
+    expect(new Set(first.map((stag) => stag >>> 8)).size).toBe(10_000);
+    for (let bit = 0; bit < 32; bit += 1) {
+      const ones = first.filter((stag) => ((stag >>> bit) & 1) === 1).length;
+      expect(ones).toBeGreaterThan(4_000);
+      expect(ones).toBeLessThan(6_000);
+    }
+    expect(first).not.toEqual(stags(2));
+    expect(first).toEqual(stags(1));
+  });
+
+  it('SEC-6.1.1-05: lets an STag rest after its use', () => {
+    const rig = new NicRig();
+    const given: number[] = [];
+    for (let round = 0; round < 20_000; round += 1) {
+      const mr = rig.register(rig.pd);
+      given.push(mr.stag >>> 8);
+      mr.close();
+    }
+    const lastUse = new Map<number, number>();
+    given.forEach((index, round) => {
+      const before = lastUse.get(index);
+      if (before !== undefined) expect(round - before).toBeGreaterThan(1000);
+      lastUse.set(index, round);
+    });
+  });
+
+  it('never hands out index 0 nor the number that siw takes for an error', () => {
+    const draws = [0, 0x900 << 8, 0x90042, 0x7700];
+    const nic = new Nic({ name: 'n', seed: 1, random: () => draws.shift() ?? 0x123400 });
+    expect(nic.allocMW(nic.allocPD(), MWType.type1).rkey >>> 8).toBe(0x77);
+  });
+});

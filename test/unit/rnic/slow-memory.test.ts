@@ -1,0 +1,126 @@
+import { describe, expect, it } from 'vitest';
+import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
+import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
+
+/** A rig over memory that takes its time. */
+function slowRig(): { rig: NicRig; slow: SlowBacking } {
+  let slow: SlowBacking | undefined;
+  const rig = new NicRig({
+    access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
+    backing: (octets) => {
+      slow = new SlowBacking(octets);
+      return slow;
+    },
+  });
+  if (slow === undefined) throw new Error('the rig made no backing');
+  return { rig, slow };
+}
+
+describe('memory that has to be fetched', () => {
+  it('waits with a Send until its octets are there, then goes on by itself', () => {
+    const { rig, slow } = slowRig();
+    rig.memory.set([4, 5], 0);
+    rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 2)] });
+    rig.send({ opcode: SQOpcode.send, wrId: 2 });
+    expect(rig.stream.sent).toEqual([]);
+    slow.fetch();
+    expect(rig.stream.sent.map(({ payload }) => payload)).toEqual([[4, 5], []]);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, 0],
+    ]);
+  });
+
+  it('tells the engine to wait with a read source, and pumps when it is there', () => {
+    const { rig, slow } = slowRig();
+    let pumps = 0;
+    rig.stream.pump = () => {
+      pumps += 1;
+    };
+    expect(rig.qp.prepareReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 4)).toBe(false);
+    slow.fetch();
+    expect(pumps).toBe(1);
+    expect(rig.qp.prepareReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 4)).toBe(true);
+  });
+
+  it('leaves a source that is refused to the gathering that follows', () => {
+    const { rig } = slowRig();
+    expect(rig.qp.prepareReadSource(0xbad, 0, MEMORY_ADDRESS, 4)).toBe(true);
+    expect(rig.qp.gatherReadSource(0xbad, 0, MEMORY_ADDRESS, 4, new Uint8Array(4), 0)).not.toBe(0);
+  });
+});
+
+describe('completions behind writes that take time', () => {
+  it('are told when the data are in place, with their notification', () => {
+    const { rig, slow } = slowRig();
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.recvCompletions.arm(Notify.any);
+    rig.receive([7]);
+    expect(rig.recvCompletions.poll()).toEqual([]);
+    expect(rig.effects()).toEqual([]);
+    slow.settle();
+    expect(rig.memory[0]).toBe(7);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+    expect(rig.effects()).toMatchObject([{ type: 'completion' }]);
+  });
+
+  it('keep their order, and hold back those behind them', () => {
+    const { rig, slow } = slowRig();
+    rig.receives.post(1, []);
+    rig.receives.post(2, []);
+    rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS), [9]);
+    rig.receive([]);
+    rig.send({ opcode: SQOpcode.send, wrId: 3 });
+    slow.pendingWrites = 1;
+    slow.fetch();
+    expect(rig.recvCompletions.poll()).toEqual([]);
+    slow.settle();
+    rig.receive([]);
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, 0],
+    ]);
+    expect(rig.sendCompletions.outcome()).toEqual([[3, 0]]);
+  });
+
+  it('are told by the next completion when the owner was quicker than its report', () => {
+    const { rig, slow } = slowRig();
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.receive([7]);
+    slow.pendingWrites = 0;
+    rig.send({ opcode: SQOpcode.send, wrId: 2 });
+    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+    expect(rig.sendCompletions.outcome()).toEqual([[2, 0]]);
+  });
+
+  it('are told after the QP is gone, too', () => {
+    const { rig, slow } = slowRig();
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.receive([7]);
+    rig.receives.post(2, [rig.piece(0, 8)]);
+    rig.qp.close(0);
+    expect(rig.recvCompletions.poll()).toEqual([]);
+    slow.settle();
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, CQEStatus.wrFlushErr],
+    ]);
+  });
+});
+
+describe('the order of what the stream is told', () => {
+  it('tells a failure found inside the engine only when the engine is left', () => {
+    const rig = new NicRig();
+    rig.sends.post({ opcode: 99, wrId: 1 });
+    // The engine pumps by itself here, as it does behind received octets.
+    rig.stream.pump();
+    expect(rig.qp.state).toBe(QPState.ERR);
+    expect(rig.stream.calls).toEqual([]);
+    expect(rig.effects()).toMatchObject([
+      { type: 'async', event: AsyncEventType.qpFatal },
+      { type: 'disconnect' },
+    ]);
+    expect(rig.stream.calls).toHaveLength(1);
+  });
+});
