@@ -1,0 +1,292 @@
+/**
+ * STag checks against a naive model: a list of regions and windows, looked through with `bigint`
+ * arithmetic for every access, over one array of octets.
+ */
+import fc from 'fast-check';
+import { describe, it } from 'vitest';
+import { Fault } from '../../daemon/engine/placement.ts';
+import type { MR } from '../../daemon/rnic/memory-region.ts';
+import type { MW } from '../../daemon/rnic/memory-window.ts';
+import type { PD } from '../../daemon/rnic/protection-domain.ts';
+import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import { Access, MWType } from '../../verbs-api/contract/enums.ts';
+import { SQOpcode } from '../../verbs-api/contract/queue-layout.ts';
+import {
+  hi,
+  lo,
+  MEMORY_ADDRESS,
+  NicRig,
+  NO_MESSAGE,
+  ReceiveProducer,
+  ScriptedStream,
+  SendProducer,
+} from '../support/nic-rig.ts';
+
+const MEMORY_BYTES = 256;
+const START = BigInt(MEMORY_ADDRESS);
+const REMOTE = Access.remoteRead | Access.remoteWrite;
+
+/** What the model knows of one STag. */
+interface ModelEntry {
+  stag: number;
+  pd: number;
+  valid: boolean;
+  live: boolean;
+  access: number;
+  /** First octet as peers count it, and in the memory. */
+  base: bigint;
+  offset: number;
+  length: number;
+  /** Index of the only QP that may use it, for a bound type 2 window. */
+  qp: number | undefined;
+  /** Index of the region behind a bound window. */
+  region: number | undefined;
+  readonly window: MW | undefined;
+  readonly mr: MR | undefined;
+}
+
+/** Two protection domains with two connected QPs each, and their model. */
+class World {
+  readonly rig = new NicRig({ connected: false, memoryBytes: MEMORY_BYTES, cqe: 4096 });
+  readonly pds: PD[] = [this.rig.nic.allocPD(), this.rig.nic.allocPD()];
+  readonly qps: QP[] = [];
+  readonly sends: SendProducer[] = [];
+  readonly receives: ReceiveProducer[] = [];
+  readonly entries: ModelEntry[] = [];
+  readonly shadow = new Uint8Array(MEMORY_BYTES);
+
+  constructor() {
+    for (let index = 0; index < 4; index += 1) this.connect(index);
+  }
+
+  private connect(index: number): void {
+    const pd = this.pds[index >> 1];
+    if (pd === undefined) throw new Error('no such domain');
+    const qp = this.rig.createQP(pd);
+    qp.attach(new ScriptedStream(qp));
+    qp.established({ ird: 4, ord: 4 }, 0);
+    this.qps[index] = qp;
+    this.sends[index] = new SendProducer(qp);
+    this.receives[index] = new ReceiveProducer(qp.ring, qp.rqOffset, qp.rqCount);
+  }
+
+  qp(index: number): QP {
+    const qp = this.qps[index];
+    if (qp === undefined) throw new Error('no such QP');
+    return qp;
+  }
+
+  /** The model's answer to an access. */
+  expect(qp: number, stag: number, to: bigint, length: number, right: number): Fault {
+    const entry = this.entries.find((one) => one.live && one.stag === stag);
+    if (entry === undefined || !entry.valid) return Fault.stagInvalid;
+    if (entry.pd !== qp >> 1) return Fault.stagNotAssociated;
+    if (entry.qp !== undefined && entry.qp !== qp) return Fault.stagNotAssociated;
+    if ((entry.access & right) === 0) return Fault.access;
+    if (to + BigInt(length) >= 1n << 64n) return Fault.toWrap;
+    if (to < entry.base || to + BigInt(length) > entry.base + BigInt(entry.length)) {
+      return Fault.bounds;
+    }
+    return Fault.none;
+  }
+
+  place(stag: number, to: bigint): number {
+    const entry = this.entries.find((one) => one.live && one.stag === stag);
+    return entry === undefined ? 0 : entry.offset + Number(to - entry.base);
+  }
+}
+
+type Step = (world: World) => void;
+
+const right = fc.constantFrom(Access.remoteRead, Access.remoteWrite);
+const qpIndex = fc.integer({ min: 0, max: 3 });
+const entryIndex = fc.nat({ max: 30 });
+
+function pick(world: World, index: number): ModelEntry | undefined {
+  return world.entries.length === 0 ? undefined : world.entries[index % world.entries.length];
+}
+
+const register: fc.Arbitrary<Step> = fc
+  .record({
+    pd: fc.integer({ min: 0, max: 1 }),
+    offset: fc.nat({ max: MEMORY_BYTES - 1 }),
+    length: fc.integer({ min: 1, max: MEMORY_BYTES }),
+    access: fc.integer({ min: 0, max: 63 }),
+    iova: fc.constantFrom(0, 7, 2 ** 32 - 5, 2 ** 53 - MEMORY_BYTES),
+  })
+  .map((fields) => (world) => {
+    const { pd, offset, access, iova } = fields;
+    const length = Math.min(fields.length, MEMORY_BYTES - offset);
+    const domain = world.pds[pd];
+    const change = access & (Access.remoteWrite | Access.remoteAtomic);
+    if (domain === undefined || (change !== 0 && (access & Access.localWrite) === 0)) return;
+    const mr = world.rig.register(domain, { offset, length, access, iova });
+    world.entries.push({
+      stag: mr.stag,
+      pd,
+      valid: (access & (REMOTE | Access.remoteAtomic)) !== 0,
+      live: true,
+      access,
+      base: (access & Access.zeroBased) !== 0 ? 0n : BigInt(iova),
+      offset,
+      length,
+      qp: undefined,
+      region: undefined,
+      window: undefined,
+      mr,
+    });
+  });
+
+const allocateWindow: fc.Arbitrary<Step> = fc
+  .record({ pd: fc.integer({ min: 0, max: 1 }), type: fc.constantFrom(MWType.type1, MWType.type2) })
+  .map(({ pd, type }) => (world) => {
+    const domain = world.pds[pd];
+    if (domain === undefined) return;
+    const mw = world.rig.nic.allocMW(domain, type);
+    world.entries.push({
+      stag: mw.rkey,
+      pd,
+      valid: false,
+      live: true,
+      access: 0,
+      base: 0n,
+      offset: 0,
+      length: 0,
+      qp: undefined,
+      region: undefined,
+      window: mw,
+      mr: undefined,
+    });
+  });
+
+/** Binds where the model says that it is allowed; a refused bind would end the QP. */
+const bind: fc.Arbitrary<Step> = fc
+  .record({
+    qp: qpIndex,
+    window: entryIndex,
+    region: entryIndex,
+    skip: fc.nat({ max: 40 }),
+    length: fc.integer({ min: 1, max: 60 }),
+    access: fc.constantFrom(0, Access.remoteRead, Access.remoteWrite, REMOTE),
+    zeroBased: fc.boolean(),
+    key: fc.integer({ min: 0, max: 255 }),
+  })
+  .map(({ qp, window, region, skip, length, access, zeroBased, key }) => (world) => {
+    const target = pick(world, window);
+    const source = pick(world, region);
+    if (target?.window === undefined || source?.mr === undefined) return;
+    if (!target.live || !source.live || target.pd !== qp >> 1 || source.pd !== qp >> 1) return;
+    if ((source.access & Access.mwBind) === 0 || skip + length > source.length) return;
+    if ((access & Access.remoteWrite) !== 0 && (source.access & Access.localWrite) === 0) return;
+    const type2 = target.window.type === MWType.type2;
+    if (type2 && target.valid) return;
+    const rights = access | (zeroBased ? Access.zeroBased : 0);
+    world.sends[qp]?.post({
+      opcode: SQOpcode.bindMW,
+      rkey: target.stag,
+      raddr: START + BigInt(source.offset + skip),
+      bind: { key, access: rights, lkey: source.stag, length: BigInt(length) },
+    });
+    world.qp(qp).doorbell(0);
+    target.stag = ((target.stag & ~0xff) | key) >>> 0;
+    target.valid = true;
+    target.access = rights;
+    target.base = zeroBased ? 0n : source.base + BigInt(skip);
+    target.offset = source.offset + skip;
+    target.length = length;
+    target.qp = type2 ? qp : undefined;
+    target.region = world.entries.indexOf(source);
+  });
+
+const deregister: fc.Arbitrary<Step> = entryIndex.map((index) => (world) => {
+  const entry = pick(world, index);
+  if (entry === undefined || !entry.live) return;
+  const own = world.entries.indexOf(entry);
+  const used = world.entries.some((one) => one.live && one.valid && one.region === own);
+  if (used) return;
+  entry.mr?.close();
+  entry.window?.close();
+  entry.live = false;
+});
+
+/** Send with Invalidate of a type 2 window: the one kind that several streams do not share. */
+const invalidate: fc.Arbitrary<Step> = fc
+  .record({ qp: qpIndex, index: entryIndex })
+  .map(({ qp, index }) => (world) => {
+    const entry = pick(world, index);
+    if (entry === undefined) return;
+    const user = world.qp(qp);
+    world.receives[qp]?.post(1, []);
+    user.beginReceive();
+    const fault = user.completeReceive({
+      ...NO_MESSAGE,
+      invalidates: true,
+      invalidateStag: entry.stag,
+    });
+    const own = entry.live && entry.valid && entry.pd === qp >> 1 && entry.qp === qp;
+    if ((fault === Fault.none) !== own) throw new Error(`invalidation gave ${fault}`);
+    if (own) entry.valid = false;
+  });
+
+const access: fc.Arbitrary<Step> = fc
+  .record({
+    qp: qpIndex,
+    index: entryIndex,
+    flip: fc.constantFrom(0, 0, 0, 1, 0x100, 0x8000_0000),
+    from: fc.constantFrom('base', 'end', 'top'),
+    delta: fc.integer({ min: -3, max: 3 }),
+    length: fc.integer({ min: 1, max: MEMORY_BYTES }),
+    right,
+  })
+  .map((fields) => (world) => {
+    const { qp, from, delta, length } = fields;
+    const entry = pick(world, fields.index);
+    if (entry === undefined) return;
+    const stag = (entry.stag ^ fields.flip) >>> 0;
+    const ends = {
+      base: entry.base,
+      end: entry.base + BigInt(entry.length - length),
+      top: 1n << 64n,
+    };
+    const to = BigInt.asUintN(64, ends[from] + BigInt(delta));
+    const expected = world.expect(qp, stag, to, length, fields.right);
+    const octets = new Uint8Array(length).fill(1 + (world.entries.length % 250));
+    const user = world.qp(qp);
+    if (fields.right === Access.remoteWrite) {
+      const fault = user.placeWrite(stag, hi(to), lo(to), octets, 0, length);
+      if (fault !== expected) throw new Error(`write gave ${fault}, not ${expected}`);
+      if (fault === Fault.none) world.shadow.set(octets, world.place(stag, to));
+    } else {
+      const fault = user.gatherReadSource(stag, hi(to), lo(to), length, octets, 0);
+      if (fault !== expected) throw new Error(`read gave ${fault}, not ${expected}`);
+      const at = world.place(stag, to);
+      if (fault === Fault.none && !same(octets, world.shadow.subarray(at, at + length))) {
+        throw new Error('the read returned other octets');
+      }
+    }
+  });
+
+function same(left: Uint8Array, right: Uint8Array): boolean {
+  return left.length === right.length && left.every((octet, index) => octet === right[index]);
+}
+
+describe('STag checks', () => {
+  it('SEC-6.2.1-01, SEC-6.1.1-02: agree with a model that looks through a list', () => {
+    const step = fc.oneof(
+      { arbitrary: register, weight: 3 },
+      { arbitrary: allocateWindow, weight: 2 },
+      { arbitrary: bind, weight: 4 },
+      { arbitrary: deregister, weight: 1 },
+      { arbitrary: invalidate, weight: 2 },
+      { arbitrary: access, weight: 12 },
+    );
+    fc.assert(
+      fc.property(fc.array(step, { minLength: 20, maxLength: 120 }), (steps) => {
+        const world = new World();
+        for (const one of steps) one(world);
+        if (!same(world.rig.memory, world.shadow)) throw new Error('the memory differs');
+      }),
+      { numRuns: 400 },
+    );
+  });
+});
