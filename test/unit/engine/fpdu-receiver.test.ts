@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
 import type { FpduReceiver } from '../../../daemon/engine/fpdu-receiver.ts';
 import { markerPhase } from '../../../daemon/wire/marker.ts';
 import {
@@ -41,8 +40,8 @@ function pushAll(receiver: FpduReceiver, octets: Uint8Array, sink = new Recordin
 }
 
 /** A receiver of marked FPDUs that has come to stream position `phase`. */
-function receiverAt(phase: number, markersChecked = true): FpduReceiver {
-  const receiver = receiverOf({ markers: true, markersChecked });
+function receiverAt(phase: number, options: { markersChecked?: boolean } = {}): FpduReceiver {
+  const receiver = receiverOf({ markers: true, ...options });
   const filler = streamOf(fillerTo(phase), true);
   expect(markerPhase(filler.length)).toBe(phase);
   expect(pushAll(receiver, filler).error).toBeUndefined();
@@ -265,7 +264,9 @@ describe('FPDU receiver', () => {
   it('MPA-5.2-01: marker checking can be turned off', () => {
     const wrong = figure6('00000018', 'e996c154');
     expect(pushAll(receiverAt(492), wrong).error?.code).toBe(3);
-    expect(pushAll(receiverAt(492, false), wrong).sink.hex).toEqual([figure6Ulpdu]);
+    expect(pushAll(receiverAt(492, { markersChecked: false }), wrong).sink.hex).toEqual([
+      figure6Ulpdu,
+    ]);
   });
 
   it('MPA-8-07: after an error nothing is delivered, in the same push or a later one', () => {
@@ -279,6 +280,31 @@ describe('FPDU receiver', () => {
     expect(receiver.push(octets, 96, 144, sink)).toBe(first);
     expect(receiver.error).toBe(first);
     expect(sink.ulpdus).toEqual([a]);
+  });
+
+  it.each([false, true])(
+    'MPA-8-07: nor behind a corrupt FPDU that came in two parts (markers: %s)',
+    (markers) => {
+      const pool = dirtyPool();
+      const octets = streamOf([patterned(40, 1), patterned(40, 2), patterned(40, 3)], markers);
+      octets[20] = (octets[20] ?? 0) ^ 1;
+      const receiver = receiverOf({ pool, markers });
+      const sink = new RecordingSink();
+      receiver.push(octets, 0, 30, sink);
+      expect(receiver.push(octets, 30, octets.length - 3, sink)?.code).toBe(2);
+      expect(sink.ulpdus).toHaveLength(0);
+      expect([receiver.midFpdu, pool.inUseCount]).toEqual([false, 0]);
+    },
+  );
+
+  it('MPA-8-07: nothing is held behind a corrupt FPDU', () => {
+    const pool = dirtyPool();
+    const octets = streamOf([patterned(40, 1), patterned(40, 2)], false);
+    octets[20] = (octets[20] ?? 0) ^ 1;
+    const receiver = receiverOf({ pool });
+    const { error } = pushAll(receiver, octets.subarray(0, 90));
+    expect(error?.code).toBe(2);
+    expect([receiver.midFpdu, pool.inUseCount]).toEqual([false, 0]);
   });
 
   it.each([false, true])(
@@ -361,11 +387,6 @@ describe('FPDU receiver', () => {
       receiver.release();
       expect(pool.inUseCount).toBe(0);
     }
-  });
-
-  it('refuses a pool whose chunks cannot hold every FPDU that a peer can announce', () => {
-    expect(() => new ChunkPool({ chunkBytes: 66_063 })).toThrow(RangeError);
-    expect(new ChunkPool({ chunkBytes: 66_064 }).acquire().length).toBe(66_064);
   });
 
   it('takes the worst case in the smallest chunk: 65535 octets and 130 markers', () => {

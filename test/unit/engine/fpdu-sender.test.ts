@@ -204,7 +204,7 @@ describe('FPDU sender', () => {
   it('takes FPDUs up to its high-water mark and again when octets are flushed', () => {
     const sender = openSender({ highWaterBytes: 200_000 });
     let posted = 0;
-    while (post(sender, patterned(60_000))) posted++;
+    while (posted < 10 && post(sender, patterned(60_000))) posted++;
     expect(posted).toBe(4);
     expect(sender.queuedBytes).toBe(4 * fpduSizeBytes(60_000));
     const first = sender.pollTransmit();
@@ -253,16 +253,30 @@ describe('FPDU sender', () => {
     for (const { view, copy } of polled) expect(view).toEqual(copy);
   });
 
-  it('drops a reservation when another is begun, at a chunk boundary too', () => {
-    const sender = openSender();
+  it('keeps the room reserved while all that was sent before is flushed', () => {
+    const pool = dirtyPool();
+    const sender = openSender({ pool });
     post(sender, patterned(100));
     const part = sender.pollTransmit();
-    sender.begin(60_000);
+    sender.begin(50);
     sender.flushed(part?.length ?? 0);
-    expect(sender.begin(64_768)).toBe(true);
-    post(sender, patterned(10));
-    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(10)], false)));
-    expect(sender.queuedBytes).toBe(0);
+    expect(pool.inUseCount).toBe(1);
+    sender.octets.set(patterned(50), sender.ulpduStart);
+    sender.commit();
+    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(50)], false)));
+    expect(pool.inUseCount).toBe(0);
+  });
+
+  it('drops a reservation when another is begun, for which the chunk has no room left', () => {
+    const pool = dirtyPool();
+    const sender = openSender({ pool });
+    post(sender, patterned(20_000));
+    const part = sender.pollTransmit();
+    sender.begin(40_000);
+    sender.flushed(part?.length ?? 0);
+    post(sender, patterned(64_768));
+    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(64_768)], false)));
+    expect([sender.queuedBytes, pool.inUseCount]).toEqual([0, 0]);
   });
 
   it('releases everything at the end of the socket', () => {
