@@ -97,7 +97,7 @@ export interface InboundMessage {
 
 /** A validated Atomic Request, and room for its answer. One object per stream is reused. */
 export interface AtomicAccess {
-  /** 0 FetchAdd, 1 (per RFC 7306 §5.2.1) and so on: the wire's operation code. */
+  /** The wire's operation code: 0 FetchAdd, 2 CmpSwap (RFC 7306 §5.2.1). */
   operation: number;
   stag: number;
   toHi: number;
@@ -142,7 +142,11 @@ export interface StreamUser {
 
   /** Takes the next receive WQE (or the SRQ's). `Fault.noBuffer` when none is posted. */
   beginReceive(): Fault;
-  /** Places one segment at offset `mo` of the receive begun. */
+  /**
+   * Places one segment at offset `mo` of the receive begun; `length` 0 is never passed. The octets
+   * of a message come in order, each once. Immediate Data is placed like any payload of 8 octets,
+   * before `completeReceive` tells its value. `messageTooLong` when the receive has no room.
+   */
   placeReceive(mo: number, octets: Uint8Array, start: number, length: number): Fault;
   /**
    * Delivers the receive begun, all of it placed. Invalidates the message's STag first when it
@@ -155,7 +159,7 @@ export interface StreamUser {
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault;
   /**
    * True when the octets can be gathered now; false when they have to be fetched from their
-   * owner first, after which the RNIC calls the stream's `resume`.
+   * owner first, after which the RNIC has the stream pumped.
    */
   prepareReadSource(stag: number, toHi: number, toLo: number, length: number): boolean;
   /** Copies source octets of an inbound read into `target`. */
@@ -167,13 +171,17 @@ export interface StreamUser {
     target: Uint8Array,
     targetStart: number,
   ): Fault;
-  /** Performs an inbound atomic, atomically with respect to every other one of the device. */
+  /**
+   * Performs an inbound atomic, atomically with respect to every other one of the device. Called
+   * when the answers to all earlier requests of the stream are framed, for operations 0 and 2 only.
+   */
   executeAtomic(access: AtomicAccess): Fault;
 
   /**
    * Fills in the next message that the send queue may start now, and returns true; false when
-   * there is none (empty, fenced, read depth reached, data to be fetched first). Local SGEs have
-   * been checked. The message is then current until `messageSent`.
+   * there is none (empty, fenced, data to be fetched first). Local SGEs have been checked. The
+   * message is then current until `messageSent`. A Read or atomic beyond ORD may be given: the
+   * stream keeps it, and all behind it, until a slot is free.
    */
   nextMessage(message: OutboundMessage): boolean;
   /** True when payload octets of the current message can be gathered now (see prepareReadSource). */

@@ -129,7 +129,10 @@ export interface StreamPort {
   reject(privateData: Uint8Array, now: Micros): void;
   /** There may be work: frame messages and read responses until the output is full. */
   pump(now: Micros): void;
-  /** Graceful close: FIN after what is queued. */
+  /**
+   * Graceful close: FIN when `StreamUser.nextMessage` has no more, what the peer asked for is
+   * answered, and our own reads are. Data that has to be fetched first is not waited for.
+   */
   disconnect(now: Micros): void;
   /** Reset at once. */
   abort(now: Micros): void;

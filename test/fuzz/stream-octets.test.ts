@@ -179,6 +179,41 @@ describe('a stream against hostile octets', () => {
     );
   });
 
+  it('RDMAP-5.2.2-06, RDMAPX-5.2.2-06: a requester survives Responses with any octets changed', () => {
+    const responses = [
+      '8142 00000031 0000000000001000 41*20',
+      'c142 00000031 0000000000001014 41*20',
+      '414b 00000000 00000003 00000001 00000000 00000000 000000000000002a',
+      'c142 00000000 0000000000000000',
+      'c142 00000031 0000000000001000 41*40',
+      '4143 00000000 00000000 00000001 00000000 55*30',
+    ].map(octetsOf);
+    const requester = (): Target => {
+      const target = new Target();
+      target.user.register(0x31, 40, 0x1000);
+      target.user.read(40, [1, 0], [0x31, 0x1000]);
+      target.user.fetchAdd(1n, 1, 0);
+      target.user.read(0, [1, 0], [0x31, 0x1000]);
+      target.user.read(40, [1, 0], [0x31, 0x1000]);
+      target.feed(framed([octetsOf('c140 00000000 0000000000000000')], false, false));
+      return target;
+    };
+    const whole = requester();
+    whole.feed(framed(responses, false, false));
+    expect(whole.user.log.slice(4)).toEqual(['read', 'atomic 2a', 'read', 'read', 'received 30']);
+    whole.check();
+    fc.assert(
+      fc.property(edits, (changes) => {
+        const target = requester();
+        target.feed(framed(mutated(responses, changes), false, false));
+        target.check();
+        const completed = target.user.log.filter((entry) => entry === 'read').length;
+        expect(completed).toBeLessThanOrEqual(3);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
   it('prints whatever comes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 120 }), edits, (noise, changes) => {

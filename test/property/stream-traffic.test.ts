@@ -125,7 +125,7 @@ function check(pair: StreamPair, model: Model): void {
 }
 
 describe('traffic', () => {
-  it('DDP-5.2-03, DDP-5.2-04, DDP-5.3-06, RDMAP-5.2.1-07, RDMAPX-5.2.1-12: arrives intact and in order, however it is mixed and cut', () => {
+  it('DDP-3-03, DDP-5.2-03, DDP-5.2-04, DDP-5.3-06, RDMAPX-6.4-01, RDMAP-5.2.1-07, RDMAPX-5.2.1-12: arrives intact and in order, however it is mixed and cut', () => {
     fc.assert(
       fc.property(
         fc.array(operation, { maxLength: 30 }),

@@ -135,6 +135,19 @@ describe('DDPReceiver', () => {
     expect(user.seen).toEqual([]);
   });
 
+  it('DDP-6.2-01, DDP-6.2.2-04: reports an error and ends nothing by itself', () => {
+    const user = new RecordingUser();
+    const receiver = new DDPReceiver(user, 4);
+    const names = receive(
+      receiver,
+      '4143 00000000 00000009 00000001 00000000 41',
+      '4143 00000000 00000000 00000001 00000000 41',
+    );
+    // A layer above that goes on after an error is its own master: DDP takes the next segment.
+    expect(names).toEqual(['ddpInvalidQn', undefined]);
+    expect(user.seen.length).toBe(1);
+  });
+
   it('DDP-7.1-01: queue 3 exists with RFC 7306 only', () => {
     const ulpdu = '414b 00000000 00000003 00000001 00000000';
     expect(receive(new DDPReceiver(new RecordingUser(), 3), ulpdu)).toEqual(['ddpInvalidQn']);

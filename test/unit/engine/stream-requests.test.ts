@@ -32,7 +32,7 @@ function controlOf(ulpdu: string | undefined): string | undefined {
 }
 
 describe('a requester', () => {
-  it('RDMAP-4.4-01, RDMAP-5.2.1-01, RDMAP-4.1-09: sends the Read Request', () => {
+  it('RDMAP-4.4-01, RDMAP-5.2.1-01, RDMAP-5.2.1-06, RDMAP-3.2-04, RDMAP-4.1-09: sends the Read Request', () => {
     const user = new NaiveUser();
     user.read(4096, [0x55667788, 0x2000], [0x11223344, 0x1000]);
     const peer = LiteralPeer.ofInitiator({}, user);
@@ -204,6 +204,17 @@ describe('a requester', () => {
     expect(peer.take().map(controlOf)).toEqual(['0206c000']);
   });
 
+  it('RDMAPX-5.4-01: an atomic is complete when its Response is there, and never without', () => {
+    const user = new NaiveUser();
+    user.fetchAdd(1n, 0x11223344, 0x1008);
+    const peer = LiteralPeer.ofInitiator({}, user);
+    peer.run().finish();
+    expect(user.log).toEqual(['sent']);
+    peer.stream.handleClosed('ECONNRESET', 0);
+    peer.run();
+    expect(user.log).toEqual(['sent']);
+  });
+
   it('RDMAPX-5.2-01, RDMAPX-5.2.2-04: Reads and atomics share ORD', () => {
     const user = new NaiveUser();
     user.fetchAdd(1n, 0x11223344, 0x1008);
@@ -299,7 +310,22 @@ describe('a responder', () => {
     expect(last.take().map(controlOf)).toEqual(['1205c000']);
   });
 
-  it('RDMAP-5.5-06, DDP-5.4-02, RDMAPX-5.4-02: a Read waits for a Send that it was mixed into', () => {
+  it('SEC-6.4.3.3-01, SEC-6.4.3.1-02: a peer that fills its slots takes none of another stream', () => {
+    const full = serving({ ird: 1 });
+    full.user.stallSource = Number.POSITIVE_INFINITY;
+    const other = serving({ ird: 1 });
+    const read = request(1, '11223344 0000000000001000 00000001 55667788 0000000000002000');
+    full.feed(read);
+    other.feed(read);
+    expect(full.take()).toEqual([]);
+    expect(other.take().length).toBe(1);
+    full.feed(request(2, '11223344 0000000000001000 00000001 55667788 0000000000002000'));
+    expect(full.take().map(controlOf)).toEqual(['1202c000']);
+    other.feed(request(2, '11223344 0000000000001000 00000001 55667788 0000000000002000'));
+    expect(other.take().length).toBe(1);
+  });
+
+  it('RDMAP-5.5-06, DDP-5.4-02, RDMAPX-5.4-02, RDMAPX-7-02: a Read waits for a Send that it was mixed into', () => {
     const peer = serving();
     peer.user.postReceive(8);
     peer.feed('0143 00000000 00000000 00000001 00000000 41');

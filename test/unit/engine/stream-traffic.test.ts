@@ -1,6 +1,7 @@
 /** What a stream sends: two streams back to back, and one whose ULPDUs are read off the wire. */
 import { describe, expect, it } from 'vitest';
 import { OutboundKind } from '../../../daemon/engine/placement.ts';
+import { NEVER } from '../../../daemon/engine/stream-api.ts';
 import { patterned } from '../../support/fpdu-stream.ts';
 import { hexOf } from '../../support/hex.ts';
 import { NaiveUser } from '../../support/naive-user.ts';
@@ -121,7 +122,7 @@ describe('segments on the wire', () => {
     }
   });
 
-  it('DDP-4.1-09, DDP-4.1-11, RDMAP-4.1-04, RDMAP-4.1-06: reserved bits and versions', () => {
+  it('DDP-4.1-09, DDP-4.1-11, RDMAP-4.1-04, RDMAP-4.1-06, RDMAP-6.1-01: reserved bits and versions', () => {
     const ulpdus = sent((user) => {
       user.send(patterned(300));
       user.write(patterned(300), 1, 0);
@@ -227,7 +228,7 @@ describe('two streams', () => {
     expect(pair.b.user.log).toEqual(['received 8']);
   });
 
-  it('DDP-4.2-06, DDP-4.2-07, DDP-5.1.1-01, RDMAP-5.1-03: a Write goes to any TO, again and again', () => {
+  it('DDP-4.2-06, DDP-4.2-07, DDP-5.1.1-01, DDP-5.2-13, RDMAP-5.1-03: a Write goes to any TO, again and again', () => {
     const pair = pairOf();
     const memory = pair.b.user.register(0x77, 4096, 0xffffffffffffe001n);
     for (const to of [1n, 1n, 7n, 4093n]) {
@@ -353,6 +354,17 @@ describe('two streams', () => {
     expect(pair.a.user.log.filter((entry) => entry === 'read').length).toBe(1000);
     expect(pair.b.user.log).toEqual([]);
     expect(pair.b.types).toEqual(['request', 'established']);
+  });
+
+  it('SEC-5.4.5-02: an idle stream has no deadline and stays', () => {
+    const pair = pairOf({ initiator: { peerToPeer: true } });
+    expect(pair.a.stream.nextDeadline()).toBe(NEVER);
+    expect(pair.b.stream.nextDeadline()).toBe(NEVER);
+    pair.pass(1e15);
+    pair.b.user.postReceive(8);
+    pair.a.user.send(Uint8Array.of(1));
+    pair.run();
+    expect(pair.b.user.log).toEqual(['received 1']);
   });
 
   it('carries markers in both directions', () => {
