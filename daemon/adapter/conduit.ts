@@ -30,6 +30,8 @@ export class Conduit implements LinkUser {
   /** When the peer's FIN has been awaited long enough behind a stream that is over. */
   #lingerDeadline: Micros = NEVER;
   #linkClosed = false;
+  /** The stream asked for an abort; the event behind it says why. */
+  #aborting = false;
   /** Set by the host while the conduit waits in its queue. */
   queued = false;
 
@@ -112,10 +114,25 @@ export class Conduit implements LinkUser {
 
   #actOn(event: StreamEvent, now: Micros): void {
     if (event.type === 'finish') this.#link.finish();
-    else if (event.type === 'abort') this.#link.reset();
+    else if (event.type === 'abort') this.#aborting = true;
     else if (event.type === 'closed' && !this.#linkClosed) {
-      this.#link.finish();
-      this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
+      if (this.#aborting) this.#abort(event.failure?.kind === 'local');
+      else this.#linger(now);
     }
+  }
+
+  /**
+   * A program that destroys its queue pair does not want to take back what it sent before: octets
+   * that the kernel has go out, then a FIN, as with siw. Anything else that is cut off is a reset.
+   */
+  #abort(byConsumer: boolean): void {
+    if (byConsumer && !this.#link.congested) this.#link.close();
+    else this.#link.reset();
+  }
+
+  /** The stream is over and said all it had to say; the peer's FIN may still be missing. */
+  #linger(now: Micros): void {
+    this.#link.finish();
+    this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
   }
 }

@@ -8,7 +8,7 @@
 import { type AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
 import { canonicalAddress } from '../cm/address.ts';
 import type { CmId } from '../cm/cm-id.ts';
-import type { CmEffect, CmEvent, CmLimits, SocketFacts } from '../cm/cm-types.ts';
+import type { CmEffect, CmEvent, CmLimits, ConnectableQP, SocketFacts } from '../cm/cm-types.ts';
 import { ConnectionManager } from '../cm/connection-manager.ts';
 import type { Endpoint, EndpointPhase } from '../cm/endpoint.ts';
 import { ChunkPool } from '../engine/chunk-pool.ts';
@@ -77,6 +77,8 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
   readonly #loop: EventLoop;
   readonly #pool = new ChunkPool();
   readonly #conduits = new Map<StreamPort, Conduit>();
+  /** The latest conduit of each QP, also when the QP has let go of its stream. */
+  readonly #conduitOf = new WeakMap<ConnectableQP, Conduit>();
   readonly #dials = new Map<Endpoint, Dial>();
   #flushTimer: NodeJS.Timeout | undefined;
   #closing: (() => void) | undefined;
@@ -107,14 +109,12 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
   /** The QP's send queue has new elements: they leave within this call, as far as TCP takes them. */
   doorbell(qp: QP): void {
     qp.doorbell(this.now());
-    this.#enqueueStream(qp);
+    this.#enqueueConduit(this.#conduitOf.get(qp));
     this.#loop.drain();
   }
 
   /** To be called after any direct call into an object of a NIC. */
   drain(): void {
-    // Such a call may have moved any stream: memory came, a QP was modified.
-    for (const conduit of this.#conduits.values()) this.#loop.enqueue(conduit);
     this.#loop.drain();
     this.#watchErrored();
   }
@@ -225,12 +225,12 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     if (stream === undefined) return;
     const conduit = new Conduit(endpoint, stream, link, this);
     this.#conduits.set(stream, conduit);
+    if (endpoint.qp !== undefined) this.#conduitOf.set(endpoint.qp, conduit);
     this.#loop.enqueue(conduit);
     this.#loop.drain();
   }
 
-  #enqueueStream(qp: QP): void {
-    const conduit = qp.stream === undefined ? undefined : this.#conduits.get(qp.stream);
+  #enqueueConduit(conduit: Conduit | undefined): void {
     if (conduit !== undefined) this.#loop.enqueue(conduit);
   }
 
@@ -247,8 +247,8 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
       }
       case 'disconnect':
       case 'abort':
-        this.#enqueueStream(effect.qp);
-        this.#watchErrored();
+      case 'transmit':
+        this.#enqueueConduit(this.#conduitOf.get(effect.qp));
         return;
       case 'resume': {
         const { qp } = effect;
@@ -270,9 +270,10 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
         this.#dials.delete(effect.endpoint);
         return;
       case 'touched': {
-        const { stream } = effect.endpoint;
+        const { stream, qp } = effect.endpoint;
         const conduit = stream === undefined ? undefined : this.#conduits.get(stream);
-        if (conduit !== undefined) this.#loop.enqueue(conduit);
+        if (conduit !== undefined && qp !== undefined) this.#conduitOf.set(qp, conduit);
+        this.#enqueueConduit(conduit);
         return;
       }
       case 'deliver':
@@ -313,10 +314,9 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     this.onCmEvent(id, event);
   }
 
-  /** Starts the slow timer that flushes QPs in error, if it does not run. */
+  /** Lets the slow timer look after QPs in error; it stops when there are none. */
   #watchErrored(): void {
     if (this.#flushTimer !== undefined || this.#closing !== undefined) return;
-    if (this.#flushErrored() === 0) return;
     this.#flushTimer = setInterval(() => {
       if (this.#flushErrored() === 0) {
         clearInterval(this.#flushTimer);

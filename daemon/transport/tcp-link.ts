@@ -101,6 +101,11 @@ export class TcpLink {
     this.#listen(socket);
   }
 
+  /** True when octets of an earlier `write` wait for room in the kernel. */
+  get congested(): boolean {
+    return this.#leftBytes > 0;
+  }
+
   /** True when `write` may be called: nothing is left over and our FIN has not gone. */
   get writable(): boolean {
     return this.#leftBytes === 0 && !this.#finished && !this.#closed && !this.#socket.destroyed;
@@ -132,6 +137,16 @@ export class TcpLink {
     this.#finished = true;
     this.#tap?.finished('us');
     this.#socket.end();
+  }
+
+  /**
+   * Gives the socket up at once: what the kernel has taken still goes, then a FIN. The kernel
+   * resets instead when octets have come that nobody read.
+   */
+  close(): void {
+    if (this.#closed || this.#socket.destroyed) return;
+    this.#finished = true;
+    this.#socket.destroy();
   }
 
   /** Resets the connection at once; octets on their way are lost. */

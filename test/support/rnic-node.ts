@@ -98,9 +98,14 @@ export class Channel {
   }
 
   postSend(wr: SendWR): void {
+    this.enqueueSend(wr);
+    this.#node.host.doorbell(this.qp);
+  }
+
+  /** Writes a request into the ring without telling the device. */
+  enqueueSend(wr: SendWR): void {
     const refused = this.#send.post(wr);
     if (refused !== undefined) throw new Error(refused);
-    this.#node.host.doorbell(this.qp);
   }
 
   /** Sends `length` octets of the buffer from `offset` on. */
@@ -115,6 +120,11 @@ export class Channel {
     const wr: RecvWR = { sgList };
     const refused = this.#receive.post(wr);
     if (refused !== undefined) throw new Error(refused);
+  }
+
+  /** Asks for one `onCompletion` of the host at the next completion. */
+  arm(): void {
+    this.#completions.arm(false);
   }
 
   /** Takes every completion that is there. */

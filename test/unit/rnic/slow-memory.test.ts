@@ -62,7 +62,7 @@ describe('completions behind writes that take time', () => {
     slow.settle();
     expect(rig.memory[0]).toBe(7);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
-    expect(rig.effects()).toMatchObject([{ type: 'completion' }]);
+    expect(rig.effects()).toMatchObject([{ type: 'completion' }, { type: 'transmit' }]);
   });
 
   it('keep their order, and hold back those behind them', () => {
