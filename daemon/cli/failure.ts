@@ -32,7 +32,9 @@ export function oneLine(text: string): string {
 
 /** What went wrong, in one line without a stack. */
 export function failureText(error: unknown): string {
-  if (isVerbsError(error)) return oneLine(`${error.message} (${error.code})`);
+  if (isVerbsError(error) && !error.message.includes(error.code)) {
+    return oneLine(`${error.message} (${error.code})`);
+  }
   if (error instanceof Error) return oneLine(error.message === '' ? error.name : error.message);
   return oneLine(String(error));
 }

@@ -84,8 +84,8 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .addOption(
       new Option(
         '--memory-tier <TIER...>',
-        "the ways to clients' own buffers that may be used (default: the best that works)",
-      ).choices(['process_vm', 'agent']),
+        'ways to the memory of clients that may be used (default: all, the best first)',
+      ).choices(['shared', 'process_vm', 'agent']),
     );
   addWireOptions(command, 'of connections that ask for nothing else');
   command.action(async (given) => {

@@ -143,7 +143,7 @@ describe('start', () => {
     ['{"devcies": []}', /devcies/],
     ['{"devices": [{"name": "a", "addresses": ["nowhere"]}]}', /devices.*addresses|nowhere/],
     ['{"logLevel": "loud"}', /logLevel/],
-    ['{"wire": {"mpaRevision": 3}}', /mpaRevision/],
+    ['{"devices": [{"name": "a", "wire": {"mpaRevision": 3}}]}', /mpaRevision/],
   ])('names the fault of the file %s', async (text, named) => {
     const config = folder.file('iwarpd.json');
     writeFileSync(config, text);

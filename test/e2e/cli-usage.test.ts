@@ -19,7 +19,7 @@ const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
   ['start --mpa-revision 3', /1 or 2/],
   ['start --fpdu-size huge', /emss, large or/],
   ['start --fpdu-size 12', /from 128 to/],
-  ['start --memory-tier magic', /Allowed choices are process_vm, agent/],
+  ['start --memory-tier magic', /Allowed choices are shared, process_vm, agent/],
   ['start --config /nonexistent/iwarpd.json', /\/nonexistent\/iwarpd.json/],
   ['rping', /-s for the server or -c for the client/],
   ['rping -s -c -a 127.0.0.1', /-s for the server or -c for the client/],

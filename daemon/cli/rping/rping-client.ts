@@ -91,14 +91,14 @@ async function connect(
 }
 
 function connectMend(error: unknown): string {
-  const text = failureText(error);
-  if (error instanceof ConnectionRejectedError) {
-    return `${text}; its MPA settings (revision, CRC, markers) may not allow this one`;
-  }
-  if (!isVerbsError(error)) return text;
-  switch (error.code) {
+  if (!isVerbsError(error)) return failureText(error);
+  const rejected = error instanceof ConnectionRejectedError;
+  const text = rejected ? error.event.text : failureText(error);
+  switch (rejected ? error.event.error : error.code) {
     case 'ECONNREFUSED':
       return `${text}; start the server first (rping -s)`;
+    case 'ECONNRESET':
+      return `${text}; its wire options (revision, CRC, markers) may not allow these`;
     case 'ETIMEDOUT':
       return `${text}; is it an iWARP server that listens there?`;
     default:

@@ -124,7 +124,13 @@ export class RpingEndpoint {
     const context = await id.provider.open(id.device);
     const pd = await context.allocPD();
     const cq = await context.createCQ({ cqe: SEND_DEPTH * 2 });
-    const init = { sendCQ: cq, recvCQ: cq, maxSendWr: SEND_DEPTH, maxRecvWr: RECEIVE_DEPTH };
+    const init = {
+      sendCQ: cq,
+      recvCQ: cq,
+      maxSendWr: SEND_DEPTH,
+      maxRecvWr: RECEIVE_DEPTH,
+      maxInlineData: ADVERT_BYTES,
+    };
     const qp = settings.ownQP ? await pd.createQP(init) : await id.createQP(pd, init);
     debug(`created QP ${qp.qpNum} on ${id.device ?? 'the first device'}`);
     const rights = Access.localWrite | Access.remoteRead | Access.remoteWrite;
