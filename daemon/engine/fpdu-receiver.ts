@@ -74,6 +74,7 @@ export class FpduReceiver {
   /**
    * Takes the next octets of the stream, `octets[start, end)`, borrowed for the call. Returns the
    * first error, the sink's or ours, now and on every later call; nothing is delivered after it.
+   * Whether the connection is closed for it is the caller's to decide (MPA-8-08).
    */
   push(octets: Uint8Array, start: number, end: number, sink: UlpduSink): ProtocolError | undefined {
     assert(start >= 0 && start <= end && end <= octets.length, 'a range lies within its buffer');
@@ -122,12 +123,13 @@ export class FpduReceiver {
       const next = at + fpduSizeBytes(ulpduLength);
       // MPA-6-03: nothing is forwarded before the last CRC octet is here.
       if (next > end) break;
-      // MPA-4.4-16, MPA-6-01
+      // MPA-4.4-16, MPA-6-01; MPA-4.1-06: with CRCs off the field is stepped over unread.
       if (this.#crcEnabled && !this.#crcMatches(octets, at, next)) {
         this.#error = MPA_ERRORS.crc;
         return at;
       }
       this.#validatedCount++;
+      // MPA-3-09
       const error = sink.handleUlpdu(octets, at + ULPDU_LENGTH_BYTES, ulpduLength);
       at = next;
       if (error !== undefined) {
@@ -164,6 +166,7 @@ export class FpduReceiver {
     return markedSizeBytes(this.#phase, fpduSizeBytes(ulpduLength));
   }
 
+  // MPA-4.4-01, MPA-4.1-04: PAD counts as it came, and is not looked at otherwise.
   #crcMatches(octets: Uint8Array, start: number, end: number): boolean {
     const crcAt = end - FPDU_CRC_BYTES;
     return readUint32LE(octets, crcAt) === rangeCrc32c(this.#crc32c, octets, start, crcAt);

@@ -27,7 +27,7 @@ export interface FpduSenderOptions {
   /** `begin` refuses once this many octets wait for the socket. Default 524,288. */
   readonly highWaterBytes?: number;
   /**
-   * One FPDU per `pollTransmit`, so that each can leave in a TCP segment of its own: the kernel's
+   * MPA-5.1-03: one FPDU per `pollTransmit`, so that each can leave in a TCP segment of its own: the kernel's
    * siw fails a good CRC when a segment boundary cuts the trailer. Default false.
    */
   readonly alignSegments?: boolean;
@@ -85,6 +85,7 @@ export class FpduSender {
     this.#startupBytesToPoll += frame.length;
   }
 
+  // MPA-4.3-01: `markers` is the peer's wish, which every sender here can meet.
   /** FPDUs may follow. The marker count starts here, behind our startup frame (MPA-4.3-09). */
   enterFullOperation(crcEnabled: boolean, markers: boolean): void {
     assert(!this.#fullOperation, 'Full Operation is entered once');
@@ -116,6 +117,7 @@ export class FpduSender {
     return true;
   }
 
+  // MPA-3-01, MPA-4.1-01: one reservation, one ULPDU, one FPDU.
   /** Completes the FPDU begun: its length, PAD, markers and CRC. It can then be polled. */
   commit(): void {
     const ulpduLength = this.#ulpduLength;
@@ -144,7 +146,7 @@ export class FpduSender {
       // MPA-4.4-09
       writeUint32LE(octets, crcAt, rangeCrc32c(this.#crc32c, octets, start, crcAt));
     } else {
-      // MPA-4.4-08: the field is there all the same.
+      // MPA-4.4-07, MPA-4.4-08: the field is there all the same; its value means nothing.
       writeUint32(octets, crcAt, 0);
     }
     tail.committed = end;

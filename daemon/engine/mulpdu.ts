@@ -11,6 +11,7 @@ import type { FpduSizePolicy } from './stream-api.ts';
 /** Length field and CRC. */
 const FPDU_OVERHEAD_BYTES = 6;
 
+// MPA-3-02: a function of what can change, so that asking again is enough to follow a change.
 /**
  * MULPDU in octets, 128..64768. `emssBytes` is TCP's effective maximum segment size now;
  * `markers` says whether we send them, which is the peer's wish and not ours (MPA-4.5-04).

@@ -73,7 +73,7 @@ export function requestParameters(options: DepthOptions): EnhancedParameters {
 
 /**
  * A responder's answer to an enhanced Request: the word of an accepting Reply, and the depths in
- * force. `wishes` are the consumer's at accept.
+ * force, which that word tells (EMPA-9.1-01). `wishes` are the consumer's at accept.
  */
 export function answerRequest(
   request: EnhancedParameters,

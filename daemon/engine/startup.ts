@@ -178,6 +178,7 @@ export class Startup {
     this.#effects.push({ type: 'transmit', frame });
   }
 
+  // MPA-7.1.2-02: nothing is sent and no FPDU taken before the Request is here and valid.
   /** Responder: waits for the Request, for the startup timeout at most (MPA-7.1.2-16). */
   listen(now: Micros): void {
     const deadline = now + this.#options.startupTimeoutMicros;
@@ -197,7 +198,7 @@ export class Startup {
     assert(this.#state.name === 'awaiting-consumer', 'a Request is accepted once');
     const { request } = this.#state;
     const options = this.#options;
-    // EMPA-10-01, EMPA-10-02
+    // EMPA-10-01, EMPA-10-02, EMPA-10-04
     const answer =
       request.enhanced === undefined ? undefined : answerRequest(request.enhanced, wishes, options);
     const frame = emitted(this.#reply(request, answer?.reply, privateData, false));
@@ -427,6 +428,7 @@ export class Startup {
       });
       return;
     }
+    // MPA-7.1.2-07: only now may FPDUs go.
     this.#transition({ name: 'full-operation' });
     const outcome =
       request.enhanced === undefined || reply.enhanced === undefined

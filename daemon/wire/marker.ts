@@ -1,5 +1,5 @@
 /**
- * MPA markers (RFC 5044 §4.2, §4.3): four octets at every 512th octet of the stream, counted for
+ * MPA markers (RFC 5044 §4.2, §4.3; MPA-4.2-01): four octets at every 512th octet of the stream, counted for
  * each direction from the first octet behind the sender's own startup frame.
  *
  *      0                   1                   2                   3

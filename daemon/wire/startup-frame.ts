@@ -1,5 +1,5 @@
 /**
- * MPA Request and Reply Frames (RFC 5044 §7.1.1), with the enhanced connection data of RFC 6581 §9.
+ * MPA Request and Reply Frames (RFC 5044 §7.1.1; MPA-7.1.1-01, EMPA-6-01), with the enhanced connection data of RFC 6581 §9.
  *
  *      0                   1                   2                   3
  *      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -128,7 +128,8 @@ export function startupFrameBytesNeeded(
   if (keyFault !== undefined) return keyFault;
   if (length <= REVISION_AT) return STARTUP_HEADER_BYTES;
   const revision = readUint8(octets, REVISION_AT);
-  // MPA-7.1.1-16: revision 0 is the RDMAC's, which we do not speak (MPA-C.2-01); above 2 is unknown.
+  // MPA-7.1.1-16: revision 0 is the RDMAC's, which we do not speak and do not answer (MPA-C.2-01,
+  // MPA-C.2.1-01); above 2 is unknown.
   if (revision < 1 || revision > 2) return 'revision';
   if (length < STARTUP_HEADER_BYTES) return STARTUP_HEADER_BYTES;
   const privateDataLength = readUint16(octets, PD_LENGTH_AT);
@@ -139,6 +140,7 @@ export function startupFrameBytesNeeded(
   return STARTUP_HEADER_BYTES + privateDataLength;
 }
 
+// MPA-7.1.1-03, MPA-7.1.1-05
 function checkKey(
   octets: Uint8Array,
   length: number,

@@ -183,11 +183,12 @@ const startupFrame: fc.Arbitrary<StartupFrame> = fc
   }));
 
 describe('startup frames', () => {
-  it('MPA-7.1.1-01, EMPA-6-01: reading what was written gives it back', () => {
+  it('MPA-7.1.1-01, MPA-7.1.1-13, EMPA-6-01, EMPA-6-04: reading what was written gives it back', () => {
     fc.assert(
       fc.property(startupFrame, (frame) => {
         const octets = new Uint8Array(startupFrameSizeBytes(frame)).fill(0xa5);
         emitStartupFrame(frame, octets);
+        expect((octets[16] ?? 0) & (frame.enhanced === undefined ? 0x1f : 0x0f)).toBe(0);
         // EMPA-9.2-14: the flags that do not count without A are not kept.
         const cleared = { send: false, write: false, read: false };
         const expected =

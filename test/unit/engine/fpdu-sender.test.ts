@@ -50,6 +50,17 @@ describe('FPDU sender, golden', () => {
 });
 
 describe('FPDU sender', () => {
+  it('MPA-4.4-01: what it generates, a receiver that checks takes, and nothing else', () => {
+    const octets = streamOf([...fillerTo(492), figure5], true);
+    const good = receiverOf({ markers: true });
+    expect(good.push(octets, 0, octets.length, new RecordingSink())).toBeUndefined();
+    expect(good.validatedCount).toBe(2);
+    octets[500] = (octets[500] ?? 0) ^ 0x10;
+    const bad = receiverOf({ markers: true });
+    expect(bad.push(octets, 0, octets.length, new RecordingSink())?.code).toBe(2);
+    expect(bad.validatedCount).toBe(1);
+  });
+
   it('MPA-3-01: each FPDU carries exactly one ULPDU', () => {
     const ulpdus = [1, 2, 3, 14, 18, 500, 1442, 64768].map((length) => patterned(length));
     const octets = streamOf(ulpdus, false);
@@ -164,7 +175,7 @@ describe('FPDU sender', () => {
   });
 
   it.each([false, true])(
-    'MPA-4.4-08: with CRCs off the field is still there (markers: %s)',
+    'MPA-4.4-07, MPA-4.4-08: with CRCs off the field is still there (markers: %s)',
     (markers) => {
       const octets = streamOf([figure5], markers, false);
       expect(octets).toHaveLength(markers ? 52 : 48);
