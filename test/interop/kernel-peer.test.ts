@@ -8,7 +8,13 @@ import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readTcpConnections } from './captures/pcap-reader.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  type Guest,
+  HOST_ADDRESS,
+  shellWord,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { exposeSiwParameters, type SiwParameters } from './kernel-peer/siw-parameters.ts';
 import { describeWith } from './prerequisites.ts';
 
@@ -175,6 +181,26 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     const [connection] = readTcpConnections(await readFile(file));
     expect(connection?.responderPort).toBe(PORT);
     expect(connection?.initiator.octets.subarray(16, 18)).toEqual(new Uint8Array([0x50, 2]));
+  });
+
+  it('runs a program of the host next to siw, with no proxy in between', async () => {
+    await guest.setSiw({ mpaVersion: 2 });
+    // Revision 2, rejected, enhanced; four octets of private data.
+    const reply = Buffer.from(
+      'MPA ID Rep Frame\x30\x02\x00\x08\x00\x00\x00\x00\x0a\x0b\x0c\x0d',
+      'latin1',
+    );
+    const program = `
+      const server = require('node:net').createServer((socket) => {
+        server.close();
+        socket.once('data', () => socket.end(Buffer.from('${reply.toString('hex')}', 'hex')));
+      });
+      server.listen(${PORT}, '${GUEST_ADDRESS}');`;
+    const server = shellWord(`node -e ${shellWord(program)}`);
+    const pair = guest.run(`pair ${PORT} ${server} 'verbs-probe connect ${GUEST_ADDRESS} ${PORT}'`);
+    await pair.exit;
+    expect(pair.output).toMatch(/client: cm RDMA_CM_EVENT_REJECTED status=-104 private=0a0b0c0d/);
+    expect(pair.output).toMatch(/server ended 0/);
   });
 
   it('is gone after stop, and says so', async () => {
