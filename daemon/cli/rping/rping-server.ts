@@ -41,7 +41,7 @@ async function listen(listener: ConnectionId, settings: RpingSettings): Promise<
     const mend =
       code === 'EADDRINUSE'
         ? '; choose another port (-p) or end what listens there'
-        : code === 'EADDRNOTAVAIL'
+        : code === 'EADDRNOTAVAIL' || code === 'ENODEV'
           ? '; `iwarpd devices` shows which addresses the devices have'
           : '';
     throw new CommandFailure(
