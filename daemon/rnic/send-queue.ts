@@ -52,7 +52,7 @@ export class SendQueue {
   private current = NONE;
   /** A Write is framed and its Immediate Data are to follow at once. */
   private immediateDue = false;
-  private immediateSent = false;
+  private immediateSent = true;
   /** Index at which a draining queue stops. */
   private limit: number | undefined = undefined;
   private readonly target = new MemoryTarget();

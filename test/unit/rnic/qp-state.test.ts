@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { isFlushing, QP_TRANSITIONS, qpAction } from '../../../daemon/rnic/qp-state.ts';
 import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
 import { NicRig, ScriptedStream } from '../../support/nic-rig.ts';
 
 const STATES = Object.values(QPState);
@@ -162,6 +162,17 @@ describe('errors and the flush', () => {
     rig.qp.modify(QPState.ERR, 0);
     rig.qp.doorbell(0);
     expect(rig.sendCompletions.poll()).toEqual([]);
+  });
+
+  it('flushes a work request that was taken and waits for its fence', () => {
+    const rig = new NicRig();
+    rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
+    rig.send({ opcode: SQOpcode.send, wrId: 2, flags: QueueFlag.readFence });
+    rig.qp.modify(QPState.ERR, 0);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, FLUSHED],
+      [2, FLUSHED],
+    ]);
   });
 
   it('RDMAP-6.2.1-02: the same when a Terminate was sent or came', () => {

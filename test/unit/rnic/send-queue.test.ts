@@ -112,6 +112,23 @@ describe('messages', () => {
     ]);
   });
 
+  it('sends no Immediate Data behind anything but a Write that has them', () => {
+    const rig = new NicRig();
+    const sges = [rig.piece(0, 8)];
+    rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY, sges });
+    rig.send({ opcode: SQOpcode.writeWithImm, wrId: 2, rkey: RKEY, sges, immediate: 5n });
+    rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 3, rkey: RKEY, sges });
+    rig.send({ opcode: SQOpcode.write, wrId: 4, rkey: RKEY, sges });
+    const { readRequest, write, immediate, atomic } = OutboundKind;
+    expect(rig.stream.sent.map(({ kind }) => kind)).toEqual([
+      readRequest,
+      write,
+      immediate,
+      atomic,
+      write,
+    ]);
+  });
+
   it('RDMAPX-6.1-01: Immediate Data alone carries its 64 bits unchanged', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.immediate, immediate: 0xffee_ddcc_bbaa_9988n });
