@@ -8,6 +8,9 @@ import {
   peerCredentials,
 } from '../../native-bridge/libc/unix-socket.ts';
 
+/** Errors of a socket whose peer ended without a word, as a killed process does. */
+const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
 /** See the module's comment. */
 export class Connection {
   readonly credentials: PeerCredentials;
@@ -52,7 +55,7 @@ export class Connection {
     this.#socket = new Socket(options);
     this.#writer = new DirectWriter(this.#socket);
     this.#socket.on('error', (error) => {
-      this.#reason ??= error.message;
+      if (!PEER_GONE.has(`${Reflect.get(error, 'code')}`)) this.#reason ??= error.message;
     });
     this.#socket.on('end', () => this.#finish());
     this.#socket.on('close', () => this.#finish());

@@ -1,0 +1,16 @@
+/** How the two ends of the kill test tell each other their memory. */
+import type { MR } from '../../verbs-api/contract/provider.ts';
+
+/** Octets of each region. */
+export const REGION_BYTES = 256 * 1024;
+
+/** Address and key of a region as private data. */
+export function encodeRegion(mr: MR): Uint8Array {
+  return new TextEncoder().encode(`${mr.address} ${mr.rkey}`);
+}
+
+/** The peer's address and key. */
+export function parseRegion(privateData: Uint8Array): { address: bigint; rkey: number } {
+  const [address = '', rkey = ''] = new TextDecoder().decode(privateData).split(' ');
+  return { address: BigInt(address), rkey: Number(rkey) };
+}
