@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { AsyncEventType, SendFlag, WCStatus } from '../../verbs-api/contract/enums.ts';
+import { AsyncEventType, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { CompChannel, CQ } from '../../verbs-api/contract/provider.ts';
 import {
+  ALL_ACCESS,
   completions,
   connectedPair,
   type ProviderFixture,
@@ -10,6 +11,7 @@ import {
   SUCCESS,
   send,
   verbsError,
+  write,
 } from './fixture.ts';
 
 /** Long enough for an event to have come if it was going to. */
@@ -31,7 +33,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     const pd = await context.allocPD();
     const channel = await context.createCompChannel();
     const cq = await context.createCQ({ cqe, channel });
-    const mr = await pd.allocMR(4096, 1);
+    const mr = await pd.allocMR(4096, ALL_ACCESS);
     const pair = await connectedPair(started, { serverEndpoint: { pd, cq } });
     const { qp } = pair.server.connection;
     qp.postRecv(Array.from({ length: 32 }, () => ({ sgList: [mr.sge(0, 64)] })));
@@ -42,6 +44,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
       cq,
       sender: pair.client.connection,
       mr: pair.client.mr,
+      target: mr,
       async [Symbol.asyncDispose]() {
         await pair[Symbol.asyncDispose]();
         await context.close();
@@ -91,6 +94,26 @@ export function notificationSuite(fixture: ProviderFixture): void {
     sender.qp.postSend({ ...send([mr.sge(0, 1)]), flags });
     expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
     expect(await completions(cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
+  });
+
+  it('RDMAPX-6.3-06: takes Immediate Data for solicited only when they are', async () => {
+    await using parts = await pairWithChannel();
+    const { channel, cq, sender, mr } = parts;
+    cq.requestNotify(true);
+    const immediate = { opcode: WROpcode.immediate, immData: 1 };
+    sender.qp.postSend({ ...immediate, flags: SendFlag.signaled });
+    expect(await staysQuiet(channel)).toBe(true);
+    sender.qp.postSend({ ...immediate, flags: SendFlag.solicited });
+    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
+    expect(cq.poll()).toHaveLength(2);
+    cq.requestNotify(true);
+    sender.qp.postSend({
+      ...write([mr.sge(0, 8)], parts.target),
+      opcode: WROpcode.rdmaWriteWithImm,
+      flags: SendFlag.solicited,
+      immData: 2,
+    });
+    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
   });
 
   it('takes failed completions for solicited', async () => {

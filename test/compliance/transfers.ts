@@ -366,6 +366,27 @@ export function transferSuite(fixture: ProviderFixture): void {
       expect(await completions(server.connection.cq)).toMatchObject([SUCCESS]);
     });
 
+    it('gives a window of type 2 to the stream it was bound on, one of type 1 to all', async () => {
+      await using first = await connectedPair(started);
+      await using second = await connectedPair(started, {
+        serverEndpoint: { pd: first.server.pd },
+      });
+      const through = async (type: MWType): Promise<WCStatus | undefined> => {
+        const { server } = first;
+        const mw = await server.pd.allocMW(type);
+        const rkey = incRkey(mw.rkey);
+        server.connection.qp.postSend(bind(server, rkey, 8, Access.remoteRead));
+        await completions(server.connection.cq);
+        const { connection, mr } = second.client;
+        connection.qp.postSend({ ...read([mr.sge(0, 8)], server.mr), rkey });
+        const [wc] = await completions(connection.cq);
+        await mw.close();
+        return wc?.status;
+      };
+      expect(await through(MWType.type1)).toBe(WCStatus.success);
+      expect(await through(MWType.type2)).toBe(WCStatus.remAccessErr);
+    });
+
     it('refuses binds that give more than the region has', async () => {
       const access = Access.localWrite | Access.remoteRead;
       await using pair = await connectedPair(started, { access });
@@ -413,6 +434,17 @@ export function transferSuite(fixture: ProviderFixture): void {
     const taken = await completions(client.connection.cq, reads.length);
     expect(taken.every((wc) => wc.status === WCStatus.success)).toBe(true);
     expect(client.mr.buffer.subarray(0, 4096)).toEqual(pattern(4096));
+  });
+
+  it('completes a Read in error where none were negotiated', async () => {
+    const clientEndpoint = { initiatorDepth: 0 };
+    await using pair = await connectedPair(started, { clientEndpoint });
+    const { server, client } = pair;
+    expect(client.connection.established.initiatorDepth).toBe(0);
+    client.connection.qp.postSend(read([client.mr.sge(0, 8)], server.mr));
+    expect(await completions(client.connection.cq)).toMatchObject([
+      { status: WCStatus.locQpOpErr },
+    ]);
   });
 
   it('shares receives of an SRQ among queue pairs, and raises its limit event once', async () => {

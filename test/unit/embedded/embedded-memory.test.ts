@@ -1,0 +1,40 @@
+import { describe, expect, it } from 'vitest';
+import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
+
+describe('EmbeddedMemory', () => {
+  it('gives views of one ArrayBuffer addresses as far apart as their octets', () => {
+    const memory = new EmbeddedMemory();
+    const octets = new Uint8Array(10_000);
+    const start = memory.announce(octets);
+    expect(memory.announce(octets.subarray(4097, 5000))).toBe(start + 4097n);
+    expect(memory.announce(octets)).toBe(start);
+    const other = memory.announce(new Uint8Array(1));
+    expect(other).toBeGreaterThanOrEqual(start + 10_000n);
+    expect(other).not.toBe(0n);
+  });
+
+  it('reaches announced buffers directly, and EFAULT for any others', () => {
+    const memory = new EmbeddedMemory();
+    const octets = new Uint8Array(100);
+    const part = octets.subarray(10, 20);
+    const address = memory.announce(part);
+    const { backing } = memory.openProcess(address, 10);
+    expect(backing.write(2, Uint8Array.of(7, 8), 1, 1)).toBe(true);
+    expect(octets[12]).toBe(8);
+    expect(() => memory.openProcess(address, 11)).toThrow(
+      expect.objectContaining({ code: 'EFAULT' }),
+    );
+    memory.forget(address);
+    expect(() => memory.openProcess(address, 10)).toThrow(
+      expect.objectContaining({ code: 'EFAULT' }),
+    );
+  });
+
+  it('shares memory by token until it is released', () => {
+    const memory = new EmbeddedMemory();
+    const { mapping, view, release } = memory.createShared(64);
+    expect(memory.view(mapping)).toBe(view);
+    release();
+    expect(() => memory.view(mapping)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+  });
+});

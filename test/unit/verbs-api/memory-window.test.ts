@@ -1,0 +1,11 @@
+import { expect, it } from 'vitest';
+import { incRkey } from '../../../verbs-api/client/memory-window.ts';
+
+it.each([
+  [0x00000100, 0x00000101],
+  [0x123456fe, 0x123456ff],
+  [0x123456ff, 0x12345600],
+  [0xffffffff, 0xffffff00],
+])('incRkey counts the key of %i and keeps the index', (rkey, next) => {
+  expect(incRkey(rkey)).toBe(next);
+});
