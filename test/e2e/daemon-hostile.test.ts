@@ -1,0 +1,332 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { ERRNO } from '../../verbs-api/contract/errors.ts';
+import {
+  CLIENT_FRAME_MAX_BYTES,
+  emitFrame,
+  emitHello,
+  FRAME_HEADER_BYTES,
+  FrameType,
+  parseTokenText,
+  Role,
+  TOKEN_BYTES,
+} from '../../verbs-api/contract/ipc-frames.ts';
+import { encodeValue, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
+import type { Provider } from '../../verbs-api/contract/provider.ts';
+import { DaemonRig } from '../support/daemon-rig.ts';
+import { octetsOf } from '../support/hex.ts';
+import { IpcClient } from '../support/ipc-client.ts';
+
+let rig: DaemonRig;
+/** Another client, which must not notice anything. */
+let witness: Provider;
+
+beforeEach(async () => {
+  rig = await DaemonRig.start({
+    greetingTimeoutMs: 200,
+    unreadMaxBytes: 256 * 1024,
+    quotas: { objects: { pd: 3, cq: 300 }, sharedBytes: 4 * 2 ** 20, queueEntries: 100_000 },
+  });
+  witness = await connectDaemon({ socketPath: rig.socketPath });
+});
+
+afterEach(async () => {
+  await witness.close();
+  await rig.stop();
+});
+
+/** The witness works, and nothing of anybody else is left. */
+async function expectUnharmed(): Promise<void> {
+  const context = await witness.open();
+  const pd = await context.allocPD();
+  await pd.allocMR(4096, 1);
+  await context.close();
+  expect(rig.daemon.status().clients).toHaveLength(1);
+}
+
+function expectLogged(text: string): void {
+  expect(rig.log.filter((line) => line.includes(text))).not.toEqual([]);
+}
+
+/** A request frame with octets of choice as its value. */
+function rawRequest(payload: Uint8Array): Uint8Array {
+  return emitFrame(FrameType.request, 1, payload);
+}
+
+/** A header that promises `payloadBytes`. */
+function header(type: number, payloadBytes: number): Uint8Array {
+  const octets = emitFrame(type as FrameType, 1, new Uint8Array(0));
+  new DataView(octets.buffer).setUint32(0, payloadBytes, true);
+  return octets;
+}
+
+describe('greetings', () => {
+  it.each([
+    ['octets of another protocol', new TextEncoder().encode(`GET / HTTP/1.1\r\n${'x'.repeat(40)}`)],
+    ['a length that is not a greeting’s', header(FrameType.hello, 25)],
+    ['another frame first', emitFrame(FrameType.request, 1, new Uint8Array(24))],
+    ['a wrong magic', emitFrame(FrameType.hello, 0, new Uint8Array(24))],
+  ])('%s: refused with EPROTO and the end of the connection', async (_what, octets) => {
+    const client = new IpcClient(rig.socketPath);
+    client.send(octets);
+    client.send(new Uint8Array(24));
+    expect(await client.welcome()).toMatchObject({ errno: ERRNO.EPROTO.number });
+    await client.closed();
+    expectLogged('refused a connection');
+    await expectUnharmed();
+  });
+
+  it('another version: told which one the daemon speaks', async () => {
+    const hello = emitHello(Role.control);
+    new DataView(hello.buffer).setUint16(FRAME_HEADER_BYTES + 4, 77, true);
+    const client = new IpcClient(rig.socketPath);
+    client.send(hello);
+    const { errno, text } = await client.welcome();
+    expect(errno).toBe(ERRNO.EPROTO.number);
+    expect(text).toContain('version 1');
+    expect(text).toContain('77');
+    await client.closed();
+  });
+
+  it('an unknown role: EPROTO', async () => {
+    const client = await IpcClient.open(rig.socketPath, 99 as Role);
+    expect(await client.welcome()).toMatchObject({ errno: ERRNO.EPROTO.number });
+    await client.closed();
+  });
+
+  it('none within the time: ETIMEDOUT', async () => {
+    const client = new IpcClient(rig.socketPath);
+    client.send(emitHello(Role.control).subarray(0, 35));
+    expect(await client.welcome()).toMatchObject({ errno: ERRNO.ETIMEDOUT.number });
+    await client.closed();
+    await expectUnharmed();
+  });
+
+  it.each([Role.doorbell, Role.map, Role.agent, Role.channel])(
+    'role %s with a token that nobody has: EACCES',
+    async (role) => {
+      const client = new IpcClient(rig.socketPath);
+      client.send(emitHello(role, new Uint8Array(TOKEN_BYTES).fill(7)));
+      expect(await client.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
+      await client.closed();
+    },
+  );
+
+  it('a second doorbell connection: EBUSY, and the client goes on', async () => {
+    const control = await IpcClient.open(rig.socketPath);
+    const { token } = await control.welcome();
+    await IpcClient.open(rig.socketPath, Role.doorbell, token);
+    const second = new IpcClient(rig.socketPath);
+    second.send(emitHello(Role.doorbell, token));
+    expect(await second.welcome()).toMatchObject({ errno: ERRNO.EBUSY.number });
+    control.request(1, ['listDevices', {}]);
+    expect(await control.frame()).toMatchObject({ type: FrameType.reply, id: 1 });
+    control.socket.destroy();
+  });
+});
+
+describe('frames that end their client, with a logged reason', () => {
+  const deep = new Uint8Array(64).fill(0x81);
+  it.each<[string, Uint8Array, string]>([
+    ['longer than allowed', header(FrameType.request, CLIENT_FRAME_MAX_BYTES + 1), 'frame of'],
+    ['longest length', header(FrameType.request, 0xffff_ffff), 'frame of 4294967295'],
+    ['unknown type', emitFrame(42 as FrameType, 1, new Uint8Array(4)), 'frame of type 42'],
+    ['the daemon’s own type', emitFrame(FrameType.reply, 1, new Uint8Array(4)), 'type 4'],
+    ['a second greeting', emitHello(Role.control), 'frame of type 1'],
+    ['an unknown command', rawRequest(encodeValue(['format', {}])), 'unknown command'],
+    ['a command of Object', rawRequest(encodeValue(['constructor', {}])), 'unknown command'],
+    ['no command', rawRequest(encodeValue(17)), 'unknown command'],
+    ['an empty value', rawRequest(new Uint8Array(0)), 'cut off'],
+    ['a value that is cut off', rawRequest(octetsOf('826b6c69')), 'cut off'],
+    ['octets behind the value', rawRequest(octetsOf('0000')), 'behind'],
+    ['a count of 2^32', rawRequest(octetsOf('9affffffff')), 'cut off'],
+    ['deep nesting', rawRequest(deep), 'nested too deeply'],
+    ['a key that is a number', rawRequest(octetsOf('a10001')), 'key is not text'],
+    ['a double key', rawRequest(octetsOf('a2616100616101')), 'twice'],
+    ['__proto__', rawRequest(octetsOf('a1695f5f70726f746f5f5fa0')), 'forbidden'],
+    ['an indefinite length', rawRequest(octetsOf('9fff')), 'indefinite'],
+    ['a bignum of 9 octets', rawRequest(octetsOf('c249010000000000000000')), '64 bits'],
+    ['text that is not UTF-8', rawRequest(octetsOf('62c328')), 'UTF-8'],
+  ])('%s', async (_what, octets, reason) => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.request(1, ['openDevice', { name: undefined }]);
+    await client.frame();
+    client.send(octets);
+    const farewell = await client.frame();
+    expect(farewell).toMatchObject({ type: FrameType.error, id: 0 });
+    expect(JSON.stringify(farewell.value)).toContain(reason);
+    await client.closed();
+    expectLogged(reason);
+    expectLogged('client was cut off');
+    await expectUnharmed();
+  });
+
+  it('a frame cut off by the end of the connection takes everything of the client along', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.request(1, ['openDevice', { name: undefined }]);
+    await client.frame();
+    client.socket.end(header(FrameType.request, 100));
+    await client.closed();
+    await expectUnharmed();
+  });
+
+  it('octets on a completion channel', async () => {
+    const { client, token } = await clientWithChannel();
+    const channel = await IpcClient.open(rig.socketPath, Role.channel, token);
+    channel.send(Uint8Array.of(1));
+    await client.closed();
+    await channel.closed();
+    await expectUnharmed();
+  });
+
+  it('an agent reply that nobody asked for', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    const { token } = await client.welcome();
+    const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
+    agent.send(new Uint8Array(16));
+    await client.closed();
+    expectLogged('nobody asked for');
+    await expectUnharmed();
+  });
+
+  it('an agent reply longer than any request', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    const { token } = await client.welcome();
+    const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
+    agent.send(new Uint8Array(16).fill(0xff));
+    await client.closed();
+    expectLogged('agent reply too long');
+    await expectUnharmed();
+  });
+
+  it('a client that does not read: cut off at the bound', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.socket.pause();
+    // Each reply is longer than its request; the socket's own buffers take some of them.
+    for (let id = 1; id <= 20_000 && !client.isClosed; id++)
+      client.request(id, ['listDevices', {}]);
+    await expect
+      .poll(() => rig.log.some((line) => line.includes('octets wait to be read')))
+      .toBe(true);
+    client.socket.resume();
+    await client.closed();
+    await expectUnharmed();
+  });
+});
+
+async function clientWithChannel() {
+  const client = await IpcClient.open(rig.socketPath);
+  client.request(1, ['openDevice', { name: undefined }]);
+  await client.frame();
+  client.request(2, ['createCompChannel', { context: 1 }]);
+  const { value } = await client.frame();
+  const token = parseTokenText((value as { token: string }).token);
+  return { client, token };
+}
+
+describe('requests that are refused, and the client goes on', () => {
+  const empty = new Uint8Array(0);
+  const wrong: [string, IpcValue, string][] = [
+    ['a missing field', ['openDevice', {}], 'EINVAL'],
+    ['an extra field', ['listDevices', { extra: 1 }], 'EINVAL'],
+    ['a string for a handle', ['allocPD', { context: '1' }], 'EINVAL'],
+    ['a fraction for a handle', ['allocPD', { context: 0.5 }], 'EINVAL'],
+    ['a negative handle', ['allocPD', { context: -1 }], 'EINVAL'],
+    ['NaN', ['allocBuffer', { lengthBytes: Number.NaN }], 'EINVAL'],
+    ['infinity', ['allocBuffer', { lengthBytes: Number.POSITIVE_INFINITY }], 'EINVAL'],
+    ['an array for a request', ['listDevices', []], 'EINVAL'],
+    ['no request', ['listDevices', undefined], 'EINVAL'],
+    ['octets for text', ['openDevice', { name: empty }], 'EINVAL'],
+    ['an unknown handle', ['allocPD', { context: 77 }], 'ENOENT'],
+    ['the largest handle', ['allocPD', { context: 0xffff_ffff }], 'ENOENT'],
+    ['a handle of another kind', ['queryQP', { qp: 1 }], 'EINVAL'],
+    ['a buffer of no octets', ['allocBuffer', { lengthBytes: 0 }], 'EINVAL'],
+    ['a buffer beyond the quota', ['allocBuffer', { lengthBytes: 2 ** 40 }], 'ENOMEM'],
+    ['a buffer of 2^53', ['allocBuffer', { lengthBytes: 2 ** 53 }], 'EINVAL'],
+    ['a queue of fractions', ['createCQ', { context: 1, cqe: 1.5, channel: undefined }], 'EINVAL'],
+    ['a queue beyond limits', ['createCQ', { context: 1, cqe: 2e9, channel: undefined }], 'EINVAL'],
+    [
+      'a queue beyond the quota',
+      ['createCQ', { context: 1, cqe: 100_001, channel: undefined }],
+      'ENOMEM',
+    ],
+    ['an unknown device', ['openDevice', { name: '../../etc/passwd' }], 'ENODEV'],
+  ];
+  it.each(wrong)('%s', async (_what, request, code) => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.request(1, ['openDevice', { name: undefined }]);
+    await client.frame();
+    const before = rig.daemon.status().clients;
+    client.request(2, request);
+    const { type, id, value } = await client.frame();
+    expect({ type, id, code: Array.isArray(value) ? value[0] : value }).toEqual({
+      type: FrameType.error,
+      id: 2,
+      code,
+    });
+    expect(rig.daemon.status().clients).toEqual(before);
+    client.socket.destroy();
+    await client.closed();
+  });
+
+  it('memory that is not there: EFAULT, and nothing is half-made', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.request(1, ['openDevice', { name: undefined }]);
+    client.request(2, ['allocPD', { context: 1 }]);
+    const source = { kind: 'process', address: 4096n };
+    const rest = { address: undefined, iova: undefined, access: 1, key: undefined };
+    client.request(3, ['regMR', { pd: 2, source, lengthBytes: 64, ...rest }]);
+    await client.frame();
+    await client.frame();
+    expect(await client.frame()).toMatchObject({ type: FrameType.error, value: ['EFAULT', expect.stringContaining('64 octets')] });
+    const usage = rig.daemon.status().clients[1]?.usage;
+    expect(usage).toMatchObject({ pinnedBytes: 0, objects: { mr: 0 } });
+    client.socket.destroy();
+  });
+
+  it('objects beyond the quota: ENOMEM, and room again after one is gone', async () => {
+    const context = await witness.open();
+    const pds = [await context.allocPD(), await context.allocPD(), await context.allocPD()];
+    await expect(context.allocPD()).rejects.toMatchObject({ code: 'ENOMEM' });
+    await pds[0]?.close();
+    await context.allocPD();
+    await context.close();
+  });
+
+  it('shared memory that is never mapped: ENOMEM before descriptors run out', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    client.request(1, ['openDevice', { name: undefined }]);
+    await client.frame();
+    let code: unknown;
+    for (let id = 2; code === undefined && id < 400; id++) {
+      client.request(id, ['createCQ', { context: 1, cqe: 1, channel: undefined }]);
+      const { type, value } = await client.frame();
+      if (type === FrameType.error && Array.isArray(value)) code = value[0];
+    }
+    expect(code).toBe('ENOMEM');
+    client.socket.destroy();
+    await client.closed();
+    await expectUnharmed();
+  });
+
+  it('doorbells of handles that are no queue pairs, in pieces', async () => {
+    const client = await IpcClient.open(rig.socketPath);
+    const { token } = await client.welcome();
+    const doorbell = await IpcClient.open(rig.socketPath, Role.doorbell, token);
+    doorbell.send(octetsOf('01000000ffffffff00000000010000'));
+    doorbell.send(octetsOf('0002'));
+    client.request(1, ['listDevices', {}]);
+    expect(await client.frame()).toMatchObject({ type: FrameType.reply });
+    client.socket.destroy();
+  });
+
+  it('an event path of a channel that is gone: EACCES', async () => {
+    const { client, token } = await clientWithChannel();
+    client.request(3, ['destroyCompChannel', { channel: 2 }]);
+    await client.frame();
+    const late = new IpcClient(rig.socketPath);
+    late.send(emitHello(Role.channel, token));
+    expect(await late.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
+    client.socket.destroy();
+  });
+});

@@ -1,0 +1,100 @@
+/** A client of the daemon's socket that sends whatever octets a test wants. */
+import { connect, type Socket } from 'node:net';
+import {
+  DAEMON_FRAME_MAX_BYTES,
+  emitFrame,
+  emitHello,
+  FrameReader,
+  FrameType,
+  parseWelcome,
+  Role,
+  type Welcome,
+} from '../../verbs-api/contract/ipc-frames.ts';
+import { decodeValue, encodeValue, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
+
+/** A frame that came, its payload decoded. */
+export interface ReceivedFrame {
+  readonly type: number;
+  readonly id: number;
+  readonly value: IpcValue;
+}
+
+/** See the module's comment. */
+export class IpcClient {
+  readonly socket: Socket;
+  readonly #frames: ReceivedFrame[] = [];
+  #welcome: Welcome | undefined;
+  #wake: () => void = () => undefined;
+  #closed = false;
+
+  constructor(path: string) {
+    const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
+      if (frame.type === FrameType.welcome) this.#welcome = parseWelcome(frame);
+      else {
+        const { type, id } = frame;
+        this.#frames.push({ type, id, value: decodeValue(frame.payload) });
+      }
+    });
+    this.socket = connect(path);
+    this.socket.on('data', (octets) => {
+      // After the greeting some roles speak in bare records.
+      if (this.#welcome === undefined || this.#framed) reader.push(octets);
+      this.#wake();
+    });
+    this.socket.on('close', () => {
+      this.#closed = true;
+      this.#wake();
+    });
+    // A reset is an answer like any other here.
+    this.socket.on('error', () => undefined);
+  }
+
+  #framed = true;
+
+  /** Connects in a role. */
+  static async open(path: string, role: Role = Role.control, token?: Uint8Array) {
+    const client = new IpcClient(path);
+    client.#framed = role === Role.control || role === Role.admin;
+    client.send(emitHello(role, token));
+    await client.welcome();
+    return client;
+  }
+
+  send(octets: Uint8Array): void {
+    this.socket.write(octets);
+  }
+
+  request(id: number, value: IpcValue): void {
+    this.send(emitFrame(FrameType.request, id, encodeValue(value)));
+  }
+
+  /** The answer to the greeting. */
+  async welcome(): Promise<Welcome> {
+    return await this.#until(() => this.#welcome);
+  }
+
+  /** The next frame. */
+  async frame(): Promise<ReceivedFrame> {
+    return await this.#until(() => this.#frames.shift());
+  }
+
+  /** Waits until the daemon closed the connection. */
+  async closed(): Promise<void> {
+    await this.#until(() => (this.#closed ? true : undefined), true);
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  async #until<T>(look: () => T | undefined, evenClosed = false): Promise<T> {
+    for (;;) {
+      const found = look();
+      if (found !== undefined) return found;
+      if (this.#closed && !evenClosed) throw new Error('the daemon closed the connection');
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+}
