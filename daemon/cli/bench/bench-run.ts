@@ -1,5 +1,5 @@
 /** Runs measurements in interleaved rounds and reports medians and ratios. */
-import { availableParallelism, cpus, release } from 'node:os';
+import { availableParallelism, cpus, loadavg, release } from 'node:os';
 import { CommandFailure, failureText, untilAborted, usageFailure } from '../failure.ts';
 import { type Output, tableLines } from '../output.ts';
 import { MEASUREMENTS, type Measurement } from './measurements.ts';
@@ -46,6 +46,8 @@ export interface BenchReport {
   readonly cpu: string;
   readonly cores: number;
   readonly crcEngine: string;
+  /** Load of the machine in the minute before the run: other work shows in every figure. */
+  readonly loadBefore: number;
   readonly rounds: number;
   readonly results: readonly Result[];
 }
@@ -68,6 +70,7 @@ export async function runBench(
 ): Promise<BenchReport> {
   const selected = selectMeasurements(options.only);
   const rig = new Rig(options.profileFolder);
+  const loadBefore = loadavg()[0] ?? 0;
   try {
     const results: Result[] = [];
     for (const measurement of selected) {
@@ -82,6 +85,7 @@ export async function runBench(
       cpu: cpus()[0]?.model ?? 'unknown',
       cores: availableParallelism(),
       crcEngine: await rig.crcEngine(),
+      loadBefore,
       rounds: options.rounds,
       results,
     };
@@ -155,7 +159,7 @@ export function reportLines(report: BenchReport): string[] {
     }
   }
   return [
-    `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds`,
+    `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds; load before ${report.loadBefore.toFixed(1)}`,
     '',
     ...tableLines(rows),
   ];

@@ -53,6 +53,7 @@ describe('a measurement', () => {
       cpu: 'cpu',
       cores: 2,
       crcEngine: 'native',
+      loadBefore: 0.25,
       rounds: 3,
       results: [summarise(faster, [71], [[100]])],
     } as const;

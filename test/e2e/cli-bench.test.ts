@@ -1,0 +1,119 @@
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
+
+const compiled = (path: string) => fileURLToPath(new URL(`../../dist/${path}`, import.meta.url));
+
+let folder: CommandFolder;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+});
+
+afterEach(async () => {
+  await folder.clean();
+});
+
+/** Pids of the processes that process `pid` started. */
+function childrenOf(pid: number): number[] {
+  const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' });
+  return stdout.split('\n').filter(Boolean).map(Number);
+}
+
+/** Those of `pids` that still run; a process that waits for its parent's notice does not. */
+function stillRunning(pids: readonly number[]): number[] {
+  const { stdout } = spawnSync('ps', ['-o', 'pid=,stat=', '-p', pids.join(',')], {
+    encoding: 'utf8',
+  });
+  const lines = stdout.split('\n').filter((line) => line !== '' && !line.includes('Z'));
+  return lines.map((line) => Number.parseInt(line, 10));
+}
+
+/** Starts a bench that would take long, and waits until it has two daemons and two workers. */
+async function startLongBench(): Promise<{ bench: RunningCommand; children: readonly number[] }> {
+  const words = ['bench', '--rounds', '1000', '--only', 'messages'];
+  const bench = folder.start(words, { TMPDIR: folder.path });
+  await bench.until(/measuring messages/, 'stderr');
+  const started = () => childrenOf(bench.pid).length;
+  await expect.poll(started, { timeout: 10_000 }).toBe(4);
+  return { bench, children: childrenOf(bench.pid) };
+}
+
+describe('iwarpd bench', () => {
+  it('measures on daemons of its own, whose files it removes', async () => {
+    const words = ['bench', '--rounds', '1', '--json', '--only', 'write-64k', 'messages'];
+    const finished = await runCommand([...words, 'ping-pong-embedded'], { TMPDIR: folder.path });
+    expect(finished.status).toBe(0);
+    const report = JSON.parse(finished.stdout);
+    expect(report).toMatchObject({ format: 1, emulated: true, node: process.version, rounds: 1 });
+    expect(report.cores).toBeGreaterThan(0);
+    expect(report.crcEngine).toMatch(/crc32|table/);
+    expect(report.results.map((each: { name: string }) => each.name)).toEqual([
+      'write-64k',
+      'ping-pong-embedded',
+      'messages',
+    ]);
+    for (const result of report.results) {
+      expect(result.measured.rounds).toHaveLength(1);
+      expect(result.measured.median).toBeGreaterThan(0);
+      expect(typeof result.met).toBe('boolean');
+    }
+    expect(report.results[0].baselines[0].ratio).toBeGreaterThan(0);
+    expect(readdirSync(folder.path)).toEqual([]);
+  });
+
+  it('prints a table and writes JSON to a file', async () => {
+    const file = folder.file('deep/report.json');
+    const words = ['bench', '--rounds', '1', '--only', 'ping-pong', '--json', file];
+    const finished = await runCommand(words);
+    expect(finished.stdout).toMatch(/^emulated RNIC over loopback; [0-9]+ cores? /);
+    expect(finished.stdout).toMatch(/^measurement +median +unit +against +median +ratio +target/m);
+    expect(finished.stdout).toMatch(/^ping-pong +[0-9.,]+ +µs +raw TCP round trip/m);
+    expect(JSON.parse(readFileSync(file, 'utf8')).results).toHaveLength(1);
+  });
+
+  it('ends its processes and removes its files at Ctrl-C', async () => {
+    const { bench, children } = await startLongBench();
+    bench.signal('SIGINT');
+    expect(await bench.end()).toMatchObject({ status: 130, stdout: '' });
+    expect(stillRunning(children)).toEqual([]);
+    expect(readdirSync(folder.path)).toEqual([]);
+  });
+
+  it('leaves no process behind when it is killed', async () => {
+    const { bench, children } = await startLongBench();
+    await bench.kill();
+    await expect.poll(() => stillRunning(children), { timeout: 10_000 }).toEqual([]);
+  });
+});
+
+describe('npm run bench', () => {
+  it('refuses options that it does not have, in one line', () => {
+    const finished = spawnSync(process.execPath, [compiled('test/bench/main.js'), '--fast'], {
+      encoding: 'utf8',
+    });
+    expect(finished.status).toBe(2);
+    expect(finished.stderr).toMatch(/^bench: [^\n]*--only NAME[^\n]*\n$/);
+  });
+});
+
+describe('npm run demo', () => {
+  it('shows every message and the Terminate', () => {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [compiled('daemon/cli/demo.js')],
+      { encoding: 'utf8' },
+    );
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).not.toContain('FAILED');
+    expect(stdout).toMatch(/left -> right MPA Request revision 2, CRC/);
+    expect(stdout).toMatch(/right -> left MPA Reply revision 2, CRC/);
+    expect(stdout).toMatch(/left -> right Send QN 0 MSN 1 MO 0, 11 octets, last/);
+    expect(stdout).toMatch(/left -> right Read Request QN 1 MSN 1 MO 0, 100 octets from STag/);
+    expect(stdout).toMatch(/right -> left Read Response STag 0x[0-9a-f]{8} TO .* 100 octets, last/);
+    expect(stdout).toMatch(/left -> right Send with Invalidate QN 0 MSN 2/);
+    expect(stdout).toMatch(/right -> left Terminate QN 2 MSN 1 MO 0, invalid STag \(1\/1\/0x00\)/);
+  });
+});

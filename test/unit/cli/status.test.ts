@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest';
+import { durationText, statusLines } from '../../../daemon/cli/status.ts';
+import type { DaemonStatus } from '../../../verbs-api/contract/ipc-admin.ts';
+
+const STATUS: DaemonStatus = {
+  version: '1.2.3',
+  pid: 42,
+  uptimeSeconds: 3725,
+  socketPath: '/run/x/iwarpd.sock',
+  crcEngine: 'native',
+  memoryTiers: ['shared', 'agent'],
+  devices: [
+    {
+      device: { name: 'a', backend: 'emulated', nodeGuid: '0000000000000001', addresses: [] },
+      counters: { sendsTaken: 7, flushes: 0 },
+    },
+  ],
+  clients: [
+    {
+      pid: 77,
+      uid: 1000,
+      connectedSeconds: 61,
+      usage: {
+        objects: { pd: 1, qp: 2, cq: 0 },
+        sharedBytes: 0,
+        pinnedBytes: 0,
+        tiers: { agent: 1 },
+        tierReasons: { agent: 'process_vm is refused (EPERM)' },
+      },
+    },
+  ],
+};
+
+describe('the status for people', () => {
+  it('shows what is there and leaves out what is zero', () => {
+    expect(statusLines(STATUS)).toEqual([
+      'iwarpd 1.2.3, pid 42, up 1 h 2 min',
+      'socket        /run/x/iwarpd.sock',
+      'CRC32C        native',
+      'memory tiers  shared, agent',
+      '',
+      'device a (emulated): every address of this host',
+      '  sendsTaken  7',
+      '',
+      'client  connected  objects     memory regions',
+      '77      1 min 1 s  1 pd, 2 qp  1 agent',
+      '  agent: process_vm is refused (EPERM)',
+    ]);
+  });
+
+  it('says so when there is nothing', () => {
+    const [device] = STATUS.devices;
+    const idle = device === undefined ? [] : [{ ...device, counters: { sendsTaken: 0 } }];
+    const lines = statusLines({ ...STATUS, devices: idle, clients: [] });
+    expect(lines.slice(6)).toEqual(['  nothing moved yet', '', 'no clients']);
+  });
+
+  it('counts time as people do', () => {
+    expect(durationText(59.9)).toBe('59 s');
+    expect(durationText(60)).toBe('1 min 0 s');
+    expect(durationText(86_400)).toBe('24 h 0 min');
+  });
+});
