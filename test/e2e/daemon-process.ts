@@ -99,6 +99,11 @@ export class DaemonProcess {
     }
   }
 
+  /** Sends a signal. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
   /** Sends a signal and waits for the end. Returns the exit status. */
   async end(signal: NodeJS.Signals): Promise<number | null> {
     const ended = this.#child.exitCode === null ? once(this.#child, 'exit') : undefined;

@@ -1,0 +1,237 @@
+import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startDaemon } from '../../daemon/main/daemon.ts';
+import { createLog } from '../../daemon/main/log.ts';
+import { DaemonLink, queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { ERRNO } from '../../verbs-api/contract/errors.ts';
+import { DaemonRig } from '../support/daemon-rig.ts';
+import { IpcClient } from '../support/ipc-client.ts';
+import { DaemonProcess } from './daemon-process.ts';
+
+const NOBODY = 65_534;
+const asRoot = process.getuid?.() === 0;
+
+describe('the place of the socket', () => {
+  let rig: DaemonRig;
+  const parts = { log: createLog('silent') };
+
+  beforeEach(async () => {
+    rig = await DaemonRig.start();
+  });
+  afterEach(async () => {
+    await rig.stop();
+  });
+
+  it('is made private, with a file beside it that tells who runs there', async () => {
+    const socketPath = join(rig.directory, 'deeper', 'still', 's.sock');
+    const daemon = await startDaemon({ socketPath }, parts);
+    expect(statSync(join(rig.directory, 'deeper')).mode & 0o777).toBe(0o700);
+    expect(statSync(join(rig.directory, 'deeper', 'still')).mode & 0o777).toBe(0o700);
+    expect(statSync(socketPath).mode & 0o777).toBe(0o600);
+    const run: unknown = JSON.parse(readFileSync(`${socketPath}.run`, 'utf8'));
+    expect(run).toMatchObject({ pid: process.pid, socketPath });
+    await daemon.stop();
+    expect(existsSync(socketPath)).toBe(false);
+    expect(existsSync(`${socketPath}.run`)).toBe(false);
+  });
+
+  it('EADDRINUSE where a daemon runs, which goes on', async () => {
+    const { socketPath } = rig;
+    await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({
+      code: 'EADDRINUSE',
+      message: expect.stringContaining(`pid ${process.pid}`),
+    });
+    const provider = await connectDaemon({ socketPath });
+    await provider.close();
+  });
+
+  it('one of several that start at once gets it', async () => {
+    const socketPath = join(rig.directory, 'd', 's.sock');
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 4 }, () => startDaemon({ socketPath }, parts)),
+    );
+    const started = outcomes.filter((outcome) => outcome.status === 'fulfilled');
+    expect(started).toHaveLength(1);
+    for (const { value } of started) await value.stop();
+  });
+
+  it('EACCES for a directory that others can enter', async () => {
+    const open = join(rig.directory, 'open');
+    mkdirSync(open);
+    chmodSync(open, 0o755);
+    const options = { socketPath: join(open, 's.sock') };
+    await expect(startDaemon(options, parts)).rejects.toMatchObject({
+      code: 'EACCES',
+      message: expect.stringContaining('755'),
+    });
+    expect(existsSync(options.socketPath)).toBe(false);
+  });
+
+  it.runIf(asRoot)('EACCES for a directory of another user', async () => {
+    const theirs = join(rig.directory, 'theirs');
+    mkdirSync(theirs, { mode: 0o700 });
+    const { chownSync } = await import('node:fs');
+    chownSync(theirs, NOBODY, NOBODY);
+    const options = { socketPath: join(theirs, 's.sock') };
+    await expect(startDaemon(options, parts)).rejects.toMatchObject({
+      code: 'EACCES',
+      message: expect.stringContaining(`user ${NOBODY}`),
+    });
+  });
+
+  it('EINVAL for a file that is no socket, which stays', async () => {
+    const socketPath = join(rig.directory, 'precious');
+    writeFileSync(socketPath, 'data');
+    await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({ code: 'EINVAL' });
+    expect(readFileSync(socketPath, 'utf8')).toBe('data');
+  });
+
+  it('EINVAL for a path that is too long', async () => {
+    const socketPath = join(rig.directory, 'x'.repeat(120));
+    await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({ code: 'EINVAL' });
+  });
+});
+
+describe('options', () => {
+  it.each<[string, object]>([
+    ['unknownOption', { unknownOption: 1 }],
+    ['connectionsMax', { connectionsMax: 0 }],
+    ['devices.0.profile', { devices: [{ name: 'a', profile: { maxQq: 1 } }] }],
+    ['devices.0.wire', { devices: [{ name: 'a', wire: { mpaRevision: 3 } }] }],
+    ['memoryTiers', { memoryTiers: ['telepathy'] }],
+    ['two devices', { devices: [{ name: 'a' }, { name: 'b' }] }],
+  ])('EINVAL that names %s', async (name, options) => {
+    await expect(startDaemon(options)).rejects.toMatchObject({
+      code: 'EINVAL',
+      message: expect.stringContaining(name),
+    });
+  });
+});
+
+describe('without a daemon', () => {
+  it('ENODEV with the way to start one', async () => {
+    await expect(connectDaemon({ socketPath: '/nonexistent/s.sock' })).rejects.toMatchObject({
+      code: 'ENODEV',
+      message: expect.stringMatching(/\/nonexistent\/s\.sock.*iwarpd start/),
+    });
+  });
+
+  it('EPROTO where something else listens', async () => {
+    const rig = await DaemonRig.start();
+    const path = join(rig.directory, 'other');
+    const server = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
+    await new Promise<void>((resolve) => server.listen(path, resolve));
+    await expect(connectDaemon({ socketPath: path })).rejects.toMatchObject({ code: 'EPROTO' });
+    server.close();
+    await rig.stop();
+  });
+});
+
+describe('a daemon as a process', () => {
+  let daemon: DaemonProcess;
+
+  beforeEach(async () => {
+    daemon = await DaemonProcess.start();
+  });
+  afterEach(async () => {
+    await daemon.clean();
+  });
+
+  it.each(['SIGTERM', 'SIGINT'] as const)('%s: ends with status 0 and no file', async (signal) => {
+    const provider = await connectDaemon({ socketPath: daemon.socketPath });
+    expect(await daemon.end(signal)).toBe(0);
+    expect(existsSync(daemon.socketPath)).toBe(false);
+    expect(existsSync(`${daemon.socketPath}.run`)).toBe(false);
+    await provider.close();
+  });
+
+  it('lost: requests that wait reject with EIO, and the link tells it once', async () => {
+    const link = await DaemonLink.connect({ socketPath: daemon.socketPath });
+    const losses: Error[] = [];
+    link.onLost = (error) => losses.push(error);
+    daemon.signal('SIGSTOP');
+    const waiting = link.request('listDevices', {});
+    await daemon.end('SIGKILL');
+    await expect(waiting).rejects.toMatchObject({ code: 'EIO' });
+    expect(losses).toHaveLength(1);
+    await expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
+    await expect(link.map({ token: '0'.repeat(32), lengthBytes: 1 })).rejects.toMatchObject({
+      code: 'EIO',
+    });
+    link.doorbell(1);
+    await link.close();
+  });
+
+  it('stopped: its clients learn why', async () => {
+    const link = await DaemonLink.connect({ socketPath: daemon.socketPath });
+    const lost = new Promise<Error>((resolve) => {
+      link.onLost = resolve;
+    });
+    await daemon.end('SIGTERM');
+    expect(await lost).toMatchObject({ code: 'EIO', message: 'the daemon stops' });
+  });
+
+  it('dead: ECONNREFUSED for clients, and the next daemon replaces its socket', async () => {
+    await daemon.end('SIGKILL');
+    const { socketPath } = daemon;
+    expect(existsSync(socketPath)).toBe(true);
+    await expect(connectDaemon({ socketPath })).rejects.toMatchObject({
+      code: 'ECONNREFUSED',
+      message: expect.stringContaining('iwarpd start'),
+    });
+    const next = await startDaemon({ socketPath }, { log: createLog('silent') });
+    const status = await queryDaemon('status', {}, { socketPath });
+    expect(status).toMatchObject({ pid: process.pid, socketPath, clients: [] });
+    expect(status.devices[0]?.counters).toMatchObject({ completions: 0 });
+    await next.stop();
+  });
+});
+
+describe.runIf(asRoot)('users', () => {
+  /** Connects with the credentials of another user. */
+  function connectAsNobody(path: string): IpcClient {
+    process.seteuid?.(NOBODY);
+    try {
+      return new IpcClient(path);
+    } finally {
+      process.seteuid?.(0);
+    }
+  }
+
+  it('another user is refused with EACCES', async () => {
+    const rig = await DaemonRig.start();
+    chmodSync(rig.directory, 0o755);
+    chmodSync(rig.socketPath, 0o666);
+    const client = connectAsNobody(rig.socketPath);
+    expect(await client.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
+    await client.closed();
+    expect(rig.log.some((line) => line.includes(`user ${NOBODY} may not use`))).toBe(true);
+    await rig.stop();
+  });
+
+  it('another user is served when that is allowed, but not through process_vm', async () => {
+    const rig = new DaemonRig();
+    chmodSync(rig.directory, 0o755);
+    const { socketPath } = rig;
+    const daemon = await startDaemon(
+      { socketPath, allowOtherUsers: true },
+      { log: createLog('silent') },
+    );
+    process.seteuid?.(NOBODY);
+    const connecting = connectDaemon({ socketPath });
+    // The control connection is made by now, the others as they are needed.
+    const provider = await connecting;
+    const context = await provider.open();
+    const pd = await context.allocPD();
+    const mr = await pd.regMR(new Uint8Array(64), 1);
+    process.seteuid?.(0);
+    expect(mr.tier).toBe('agent');
+    expect(mr.tierReason).toContain('another user');
+    await provider.close();
+    await daemon.stop();
+    await rig.stop();
+  });
+});
