@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { DeviceProvider } from '../../../verbs-api/client/device-provider.ts';
 import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
 import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/enums.ts';
@@ -141,6 +141,18 @@ describe('DeviceProvider: completion queues', () => {
     expect(await waiting).toMatchObject([{ wrId: 5n }]);
   });
 
+  it('sees a completion that comes between its look and the arming', async () => {
+    const { link, cq, cqRing } = await setUp();
+    const arm = Atomics.or;
+    const early = vi.spyOn(Atomics, 'or').mockImplementationOnce((...parameters) => {
+      // The device does not fire: the queue is not armed yet when it completes.
+      link.complete(cqRing, 0, 5);
+      return arm(...parameters);
+    });
+    expect(await cq.wait({ signal: AbortSignal.timeout(1000) })).toMatchObject([{ wrId: 5n }]);
+    early.mockRestore();
+  });
+
   it('waits on when the event was spurious, and stops when it is cancelled', async () => {
     const { link, cq, cqRing } = await setUp();
     const cancel = new AbortController();
@@ -260,6 +272,19 @@ describe('DeviceProvider: connection ids', () => {
     expect(link.asked).toEqual(['cmDestroyId', 'cmDestroyId', 'cmDestroyId']);
     await event.id.reject();
     expect(link.asked.at(-1)).toBe('cmReject');
+  });
+
+  it('tells ids apart when the device gives a handle out again', async () => {
+    const { link, provider } = await setUp();
+    const first = await provider.createId();
+    const handle = link.lastHandle;
+    const closing = first.close();
+    link.lastHandle = handle - 1;
+    const second = await provider.createId();
+    await closing;
+    link.tell(CMEventType.addrResolved, handle);
+    const event = await second.nextEvent({ signal: AbortSignal.timeout(1000) });
+    expect(event.id).toBe(second);
   });
 
   it('needs a queue pair of its own device and provider', async () => {
