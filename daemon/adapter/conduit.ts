@@ -113,12 +113,17 @@ export class Conduit implements LinkUser {
   }
 
   #actOn(event: StreamEvent, now: Micros): void {
-    if (event.type === 'finish') this.#link.finish();
+    if (event.type === 'established') this.#align(event.crcEnabled);
+    else if (event.type === 'finish') this.#link.finish();
     else if (event.type === 'abort') this.#aborting = true;
     else if (event.type === 'closed' && !this.#linkClosed) {
       if (this.#aborting) this.#abort(event.failure?.kind === 'local');
       else this.#linger(now);
     }
+  }
+
+  #align(crcEnabled: boolean): void {
+    this.#link.segmentAligned = crcEnabled && this.endpoint.device.wire.segmentAligned;
   }
 
   /**

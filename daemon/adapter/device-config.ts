@@ -32,6 +32,8 @@ export const WIRE_DEFAULTS: WireDefaults = {
   peerToPeer: true,
   rtrKinds: { send: false, write: true, read: true },
   fpduSize: { kind: 'emss' },
+  // siw fails a good CRC that a segment boundary cuts, and nobody can tell siw from other peers.
+  segmentAligned: true,
   // MPA-7.1.2-18: RFC 5044 gives no value. siw waits 5 s for a Request and 10 s for a Reply.
   startupTimeoutMicros: 10_000_000,
   // A peer whose program is slow to close is no fault; one that never closes must not hold a socket.

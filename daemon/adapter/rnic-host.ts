@@ -8,7 +8,14 @@
 import { type AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
 import { canonicalAddress } from '../cm/address.ts';
 import type { CmId } from '../cm/cm-id.ts';
-import type { CmEffect, CmEvent, CmLimits, ConnectableQP, SocketFacts } from '../cm/cm-types.ts';
+import type {
+  CmDevice,
+  CmEffect,
+  CmEvent,
+  CmLimits,
+  ConnectableQP,
+  SocketFacts,
+} from '../cm/cm-types.ts';
 import { ConnectionManager } from '../cm/connection-manager.ts';
 import type { Endpoint, EndpointPhase } from '../cm/endpoint.ts';
 import { ChunkPool } from '../engine/chunk-pool.ts';
@@ -98,7 +105,7 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     this.#manager = new ConnectionManager({
       devices: () => cmDevices,
       network: this.#network,
-      createStream: (_role, streamOptions) => this.#createStream(streamOptions),
+      createStream: (device, streamOptions) => this.#createStream(device, streamOptions),
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     });
     this.cm = new HostCm(this.#manager, this);
@@ -216,8 +223,10 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
 
   // Steps
 
-  #createStream(options: StreamOptions): Stream {
-    return new Stream(options, { pool: this.#pool, crc32c: this.crcEngine.crc32c });
+  #createStream(device: CmDevice, options: StreamOptions): Stream {
+    const { crc32c } = this.crcEngine;
+    const alignSegments = device.wire.segmentAligned;
+    return new Stream(options, { pool: this.#pool, crc32c, alignSegments });
   }
 
   #join(endpoint: Endpoint, link: TcpLink): void {

@@ -43,6 +43,8 @@ export interface WireDefaults {
   readonly peerToPeer: boolean;
   readonly rtrKinds: RtrKinds;
   readonly fpduSize: FpduSizePolicy;
+  /** With CRCs on, no FPDU lies across the boundary of two TCP segments, as far as we can. */
+  readonly segmentAligned: boolean;
   readonly startupTimeoutMicros: Micros;
   readonly closeTimeoutMicros: Micros;
 }
@@ -76,8 +78,8 @@ export interface HostNetwork {
   ): { readonly address: string } | { readonly error: ErrnoCode };
 }
 
-/** Makes a stream; `role` says who sends the MPA Request. */
-export type StreamFactory = (role: 'initiator' | 'responder', options: StreamOptions) => StreamPort;
+/** Makes the stream of a connection of `device`. */
+export type StreamFactory = (device: CmDevice, options: StreamOptions) => StreamPort;
 
 /** What the socket of a connection tells when it is there. */
 export interface SocketFacts {

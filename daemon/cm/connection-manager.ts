@@ -251,7 +251,7 @@ export class ConnectionManager implements EndpointOwner {
     this.#endpoints.add(endpoint);
     const depths = { ird: device.irdMax, ord: device.ordMax };
     const options = streamOptions(device, undefined, depths, facts.emssBytes);
-    endpoint.await(this.#options.createStream('responder', options), now);
+    endpoint.await(this.#options.createStream(device, options), now);
     return endpoint;
   }
 
@@ -264,7 +264,7 @@ export class ConnectionManager implements EndpointOwner {
     this.#dialingQPs.delete(qp);
     this.#timed.delete(endpoint);
     try {
-      endpoint.initiate(this.#options.createStream('initiator', options), now);
+      endpoint.initiate(this.#options.createStream(device, options), now);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       // The QP went to another state or was destroyed while TCP connected.

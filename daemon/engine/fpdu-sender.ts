@@ -27,10 +27,13 @@ export interface FpduSenderOptions {
   /** `begin` refuses once this many octets wait for the socket. Default 524,288. */
   readonly highWaterBytes?: number;
   /**
-   * MPA-5.1-03: one FPDU per `pollTransmit`, so that each can leave in a TCP segment of its own: the kernel's
-   * siw fails a good CRC when a segment boundary cuts the trailer. Default false.
+   * MPA-5.1-03: with CRCs on, `pollTransmit` gives octets that TCP can cut without cutting an FPDU,
+   * if each write starts a segment: the kernel's siw fails a good CRC when a segment boundary cuts
+   * the trailer. Default false.
    */
   readonly alignSegments?: boolean;
+  /** Octets of a segment (EMSS). Default 0: when aligned, one FPDU per `pollTransmit`. */
+  readonly segmentBytes?: number;
 }
 
 /** A chunk with output: `0 <= flushed <= polled <= committed <= octets.length`. */
@@ -54,6 +57,7 @@ export class FpduSender {
   readonly #crc32c: Crc32c;
   readonly #highWaterBytes: number;
   readonly #alignSegments: boolean;
+  #segmentBytes: number;
   /** In stream order; only the last one is being filled. */
   readonly #chunks: OutputChunk[] = [];
   #queuedBytes = 0;
@@ -71,6 +75,7 @@ export class FpduSender {
     this.#crc32c = options.crc32c;
     this.#highWaterBytes = options.highWaterBytes ?? 524_288;
     this.#alignSegments = options.alignSegments ?? false;
+    this.#segmentBytes = options.segmentBytes ?? 0;
   }
 
   // Commands
@@ -153,6 +158,11 @@ export class FpduSender {
     this.#queuedBytes += span;
   }
 
+  /** The socket's EMSS has changed; it counts for what is polled from now on. */
+  setSegmentBytes(segmentBytes: number): void {
+    this.#segmentBytes = segmentBytes;
+  }
+
   // Inputs
 
   /** The socket has taken the oldest `bytes` polled octets; chunks without output go back. */
@@ -189,7 +199,7 @@ export class FpduSender {
     for (const chunk of this.#chunks) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
-      chunk.polled = this.#alignSegments ? this.#segmentEnd(chunk) : chunk.committed;
+      chunk.polled = this.#aligned ? this.#segmentEnd(chunk) : chunk.committed;
       return chunk.octets.subarray(start, chunk.polled);
     }
     return undefined;
@@ -208,21 +218,43 @@ export class FpduSender {
     return tail === undefined || tail.polled === tail.committed;
   }
 
-  /** End of the startup frame or FPDU that begins at `chunk.polled`. */
+  /** Only a checked CRC makes a cut matter; a startup frame leaves by itself all the same. */
+  get #aligned(): boolean {
+    return this.#alignSegments && (this.#crcEnabled || this.#startupBytesToPoll > 0);
+  }
+
+  /**
+   * End of what may leave in one write from `chunk.polled` on: the startup frame, or FPDUs of which
+   * none lies across a segment boundary (MPA-5.1-04). One longer than a segment goes alone.
+   */
   #segmentEnd(chunk: OutputChunk): number {
+    const start = chunk.polled;
     if (this.#startupBytesToPoll > 0) {
-      const end = chunk.polled + this.#startupBytesToPoll;
+      const end = start + this.#startupBytesToPoll;
       this.#startupBytesToPoll = 0;
       return end;
     }
-    if (!this.#markers) {
-      return chunk.polled + fpduSizeBytes(readUint16(chunk.octets, chunk.polled));
+    let end = start;
+    while (end < chunk.committed) {
+      const span = this.#spanAt(chunk.octets, end);
+      if (end > start && !this.#fitsSegment(end - start, span)) break;
+      end += span;
+      this.#polledPhase = markerPhase(this.#polledPhase + span);
     }
-    const header = chunk.polled + leadingMarkerBytes(this.#polledPhase);
-    const fpduBytes = fpduSizeBytes(readUint16(chunk.octets, header));
-    const span = markedSizeBytes(this.#polledPhase, fpduBytes);
-    this.#polledPhase = markerPhase(this.#polledPhase + span);
-    return chunk.polled + span;
+    return end;
+  }
+
+  /** True when `span` octets behind `sentBytes` of the same write stay within one segment. */
+  #fitsSegment(sentBytes: number, span: number): boolean {
+    const used = this.#segmentBytes === 0 ? 1 : sentBytes % this.#segmentBytes;
+    return used + span <= this.#segmentBytes;
+  }
+
+  /** Octets of the FPDU at `at`, its markers included, when `#polledPhase` is its phase. */
+  #spanAt(octets: Uint8Array, at: number): number {
+    if (!this.#markers) return fpduSizeBytes(readUint16(octets, at));
+    const header = at + leadingMarkerBytes(this.#polledPhase);
+    return markedSizeBytes(this.#polledPhase, fpduSizeBytes(readUint16(octets, header)));
   }
 
   /** The chunk being filled if `bytes` more fit, else a fresh one. */

@@ -212,6 +212,32 @@ describe('FPDU sender', () => {
     },
   );
 
+  it('MPA-5.1-04: aligned, FPDUs that fit a segment share it, and none crosses its end', () => {
+    // FPDUs of 24 octets in segments of 100: four, and four octets stay unused.
+    const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
+    sender.enterFullOperation(true, false);
+    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    expect(sender.pollTransmit()).toHaveLength(96);
+    expect(sender.pollTransmit()).toHaveLength(96);
+    expect(sender.pollTransmit()).toHaveLength(48);
+    // FPDUs that fill segments leave in one write: TCP cuts it between them.
+    sender.setSegmentBytes(24);
+    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    expect(sender.pollTransmit()).toHaveLength(240);
+    // One longer than a segment goes alone.
+    post(sender, patterned(18));
+    post(sender, patterned(46));
+    post(sender, patterned(18));
+    expect([1, 2, 3].map(() => sender.pollTransmit()?.length)).toEqual([24, 52, 24]);
+  });
+
+  it('MPA-5.1-03: without CRCs nothing has to be aligned', () => {
+    const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
+    sender.enterFullOperation(false, false);
+    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    expect(sender.pollTransmit()).toHaveLength(240);
+  });
+
   it('takes FPDUs up to its high-water mark and again when octets are flushed', () => {
     const sender = openSender({ highWaterBytes: 200_000 });
     let posted = 0;
