@@ -31,6 +31,7 @@ export interface Result {
   readonly unit: string;
   readonly better: 'higher' | 'lower';
   readonly measured: Series;
+  /** `ratio` is the median of what was measured over the baseline, round by round. */
   readonly baselines: readonly (Series & { readonly title: string; readonly ratio: number })[];
   readonly target: { readonly kind: 'ratio' | 'value'; readonly limit: number };
   readonly aim: number | undefined;
@@ -120,7 +121,9 @@ export function summarise(
   const value = median(measured);
   const compared = measurement.baselines.map((baseline, index) => {
     const rounds = baselines[index] ?? [];
-    return { title: baseline.title, median: median(rounds), rounds, ratio: value / median(rounds) };
+    // Round by round, so that other work on the machine weighs on both sides of a ratio.
+    const ratios = rounds.map((each, round) => (measured[round] ?? Number.NaN) / each);
+    return { title: baseline.title, median: median(rounds), rounds, ratio: median(ratios) };
   });
   const { kind, limit, aim } = measurement.target;
   const judged = kind === 'value' ? value : (compared[0]?.ratio ?? Number.NaN);

@@ -37,7 +37,7 @@ const IDLE_SETTLE_MS = 2000;
 
 /** All measurements, in the order in which they run. */
 export const MEASUREMENTS: readonly Measurement[] = [
-  writes('write-64k', '64 KiB', { writeBytes: 64 * KIB, totalBytes: 1024 * MIB, batch: 8 }, 0.7),
+  writes('write-64k', '64 KiB', { writeBytes: 64 * KIB, totalBytes: 1024 * MIB, batch: 64 }, 0.7),
   writes('write-1m', '1 MiB', { writeBytes: MIB, totalBytes: 2048 * MIB, batch: 4 }, 0.7),
   writes('write-1k', '1 KiB, batched', { writeBytes: KIB, totalBytes: 100 * MIB, batch: 64 }, 0.3),
   {
