@@ -27,7 +27,7 @@ export interface MemoryBacking {
 }
 
 /** Below this many octets a loop beats `set`, which needs a view of its source (measured). */
-const LOOP_COPY_MAX = 48;
+const LOOP_COPY_MAX = 16;
 
 /** Copies `length` octets; both ranges lie inside their arrays. */
 export function copyOctets(

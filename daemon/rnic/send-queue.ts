@@ -269,6 +269,7 @@ export class SendQueue {
     return fault;
   }
 
+  // RDMAP-5.5-10: only now are the payload's octets out of the client's buffers.
   /** The current message is framed. */
   messageSent(): void {
     // A flush meanwhile has completed it already.
@@ -308,6 +309,7 @@ export class SendQueue {
 
   // Completion
 
+  // RDMAP-5.5-11: a Send or Write behind a Read is told after that Read.
   /** Tells what is done, oldest first, up to the first that is not. */
   private retire(): void {
     const { started } = this;

@@ -551,3 +551,38 @@ export class SlowBacking implements MemoryBacking {
     this.onReady?.();
   }
 }
+
+/** Mapped memory that tells a test whenever the device asks about it. */
+export class WatchedBacking implements MemoryBacking {
+  readonly view = undefined;
+  onReady: (() => void) | undefined = undefined;
+  onAsked: () => void = () => undefined;
+  pending = 0;
+  private readonly inner: ViewBacking;
+
+  constructor(octets: Uint8Array) {
+    this.inner = new ViewBacking(octets);
+  }
+
+  get tier(): 'local' {
+    this.onAsked();
+    return 'local';
+  }
+
+  get pendingWrites(): number {
+    this.onAsked();
+    return this.pending;
+  }
+
+  prepareRead(): boolean {
+    return true;
+  }
+
+  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    return this.inner.read(offset, length, target, targetStart);
+  }
+
+  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+    return this.inner.write(offset, octets, start, length);
+  }
+}

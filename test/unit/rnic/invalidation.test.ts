@@ -3,7 +3,13 @@ import { Fault } from '../../../daemon/engine/placement.ts';
 import type { MW } from '../../../daemon/rnic/memory-window.ts';
 import { Access, MWType } from '../../../verbs-api/contract/enums.ts';
 import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
-import { ALL_ACCESS, MEMORY_ADDRESS, NicRig, SendProducer } from '../../support/nic-rig.ts';
+import {
+  ALL_ACCESS,
+  MEMORY_ADDRESS,
+  NicRig,
+  SendProducer,
+  WatchedBacking,
+} from '../../support/nic-rig.ts';
 
 const START = BigInt(MEMORY_ADDRESS);
 const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;
@@ -328,16 +334,28 @@ describe('memory windows', () => {
   it('bounds the local work of one turn, and asks for another', () => {
     const rig = new NicRig({ sqCount: 4 });
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    const bound = {
-      opcode: SQOpcode.bindMW,
-      rkey: mw.rkey,
-      raddr: START,
-      flags: 0,
-      bind: { key: 1, access: WINDOW_ACCESS, lkey: rig.mr.lkey, length: 16n },
-    };
-    for (let index = 0; index < 4; index += 1) rig.sends.post(bound);
+    const again = (): void =>
+      rig.sends.post({
+        opcode: SQOpcode.bindMW,
+        rkey: mw.rkey,
+        raddr: START,
+        flags: 0,
+        bind: {
+          key: 1,
+          access: Access.remoteAtomic,
+          lkey: region.lkey,
+          length: 16n,
+        },
+      });
+    // A client that posts the next bind while the device works on this one.
+    const backing = new WatchedBacking(rig.memory);
+    const region = rig.register(rig.pd, { backing });
+    backing.onAsked = again;
+    again();
     rig.qp.doorbell(0);
-    expect(rig.effects()).toEqual([]);
     expect(rig.nic.counters.binds).toBe(4);
+    expect(rig.effects()).toEqual([{ type: 'resume', qp: rig.qp }]);
+    rig.qp.doorbell(0);
+    expect(rig.nic.counters.binds).toBe(8);
   });
 });

@@ -37,7 +37,7 @@ describe('messages', () => {
     ]);
   });
 
-  it('hands the element back before it executes it', () => {
+  it('RDMAP-5.5-10: hands the element back when it is taken, and completes it only once framed', () => {
     const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, sges: [rig.piece(0, 4)] });
@@ -265,7 +265,7 @@ describe('reads', () => {
     expect(rig.qp.state).toBe(QPState.ERR);
   });
 
-  it('completes what stands behind a Read after it', () => {
+  it('RDMAP-5.5-11: what stands behind a Read goes out at once, and completes after it', () => {
     const rig = new NicRig();
     read(rig, 1);
     rig.send({ opcode: SQOpcode.write, wrId: 2, rkey: RKEY });

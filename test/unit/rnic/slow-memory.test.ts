@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
 import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
-import { MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
+import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '../../support/nic-rig.ts';
 
 /** A rig over memory that takes its time. */
 function slowRig(): { rig: NicRig; slow: SlowBacking } {
@@ -122,5 +122,35 @@ describe('the order of what the stream is told', () => {
       { type: 'disconnect' },
     ]);
     expect(rig.stream.calls).toHaveLength(1);
+  });
+});
+
+describe('a client that keeps posting while its queue is worked off', () => {
+  it('is flushed a ring at a time, and again in a later turn', () => {
+    const rig = new NicRig({ cqe: 256, sqCount: 4 });
+    const watched = new WatchedBacking(rig.memory);
+    const mr = rig.register(rig.pd, { backing: watched });
+    // While a write is pending, each completion asks the memory; the client posts meanwhile.
+    watched.pending = 1;
+    rig.write(mr.rkey, BigInt(MEMORY_ADDRESS), [1]);
+    let posted = 0;
+    watched.onAsked = () => {
+      if (rig.sends.full) return;
+      posted += 1;
+      rig.sends.post({ opcode: SQOpcode.send, wrId: posted });
+    };
+    rig.sends.post({ opcode: SQOpcode.send, wrId: 0 });
+    rig.qp.modify(QPState.ERR, 0);
+    expect(posted).toBeGreaterThanOrEqual(4);
+    expect(posted).toBeLessThan(20);
+    expect(rig.effects().map(({ type }) => type)).toEqual(['resume', 'abort']);
+    watched.onAsked = () => undefined;
+    watched.pending = 0;
+    watched.onReady?.();
+    rig.effects();
+    rig.qp.doorbell(0);
+    expect(rig.effects()).toEqual([]);
+    const told = rig.sendCompletions.poll().map(({ wrId }) => wrId);
+    expect(told).toEqual(Array.from({ length: posted + 1 }, (_, wrId) => wrId));
   });
 });
