@@ -176,7 +176,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       });
     });
 
-    it('EINVAL for depths beyond the device', async () => {
+    it('SEC-7.2-01: EINVAL for depths beyond the device', async () => {
       await using id = await resolvedId(9);
       const { maxQpRdAtom, maxQpInitRdAtom } = await context.queryDevice();
       for (const excess of [

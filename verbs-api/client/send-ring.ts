@@ -209,10 +209,11 @@ export class SendRing {
     return SQOpcode.bindMW << OPCODE_SHIFT;
   }
 
+  // DDP-5.2-07: whoever asks for a tagged message names STag and offset.
   #putRemote(wr: SendWR, base: number): boolean {
-    return (
-      this.#putRkey(base, wr.rkey ?? 0) && putLong(this.#memory, base + RADDR, wr.remoteAddr ?? 0)
-    );
+    const { remoteAddr } = wr;
+    if (remoteAddr === undefined || !this.#putRkey(base, wr.rkey)) return false;
+    return putLong(this.#memory, base + RADDR, remoteAddr);
   }
 
   #putRkey(base: number, rkey: number | undefined): boolean {

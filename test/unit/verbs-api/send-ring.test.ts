@@ -78,10 +78,11 @@ describe('SendRing: elements', () => {
   it('writes atomics, Immediate Data, invalidations and binds where the extensions put them', () => {
     const { ring, view } = makeRing(8);
     const sgList = [{ addr: 64, length: 8, lkey: 5 }];
-    ring.post({ opcode: WROpcode.atomicFetchAndAdd, sgList, compareAdd: -1n, rkey: 1 });
-    ring.post({ opcode: WROpcode.atomicCmpAndSwap, sgList, compareAdd: 3, swap: 4, rkey: 1 });
+    const remote = { remoteAddr: 64, rkey: 1 };
+    ring.post({ opcode: WROpcode.atomicFetchAndAdd, sgList, compareAdd: -1n, ...remote });
+    ring.post({ opcode: WROpcode.atomicCmpAndSwap, sgList, compareAdd: 3, swap: 4, ...remote });
     ring.post({ opcode: WROpcode.immediate, immData: 0x0102030405060708n });
-    ring.post({ opcode: WROpcode.rdmaWriteWithImm, sgList, immData: 9, rkey: 1 });
+    ring.post({ opcode: WROpcode.rdmaWriteWithImm, sgList, immData: 9, ...remote });
     ring.post({ opcode: WROpcode.localInv, invalidateRkey: 0x0badf00d });
     ring.post({ opcode: WROpcode.sendWithInv, invalidateRkey: 0xfeedface });
     ring.post({
@@ -115,6 +116,7 @@ describe('SendRing: elements', () => {
 
 describe('SendRing: refusals', () => {
   const sge = { addr: 0, length: 8, lkey: 1 };
+  const remote = { remoteAddr: 0, rkey: 1 };
   it.each<[string, SendWR]>([
     ['an unknown opcode', { opcode: 3 as WROpcode }],
     ['an unknown flag', { ...SEND, flags: 64 }],
@@ -124,21 +126,26 @@ describe('SendRing: refusals', () => {
     ['a length above 32 bits', { ...SEND, sgList: [{ ...sge, length: 2 ** 32 }] }],
     ['a fractional address', { ...SEND, sgList: [{ ...sge, addr: 1.5 }] }],
     ['a key above 32 bits', { ...SEND, sgList: [{ ...sge, lkey: 2 ** 32 }] }],
-    ['a read into two SGEs', { opcode: WROpcode.rdmaRead, sgList: [sge, sge] }],
-    ['an inline read', { opcode: WROpcode.rdmaRead, flags: SendFlag.inline }],
+    ['a read into two SGEs', { opcode: WROpcode.rdmaRead, ...remote, sgList: [sge, sge] }],
+    ['an inline read', { opcode: WROpcode.rdmaRead, ...remote, flags: SendFlag.inline }],
     ['inline with SGEs', { ...SEND, flags: SendFlag.inline, sgList: [sge] }],
     [
       'too much inline payload',
       { ...SEND, flags: SendFlag.inline, inlineData: new Uint8Array(65) },
     ],
-    ['an atomic without operand', { opcode: WROpcode.atomicFetchAndAdd, sgList: [sge] }],
+    ['an atomic without operand', { opcode: WROpcode.atomicFetchAndAdd, ...remote, sgList: [sge] }],
     [
       'an atomic of 4 octets',
-      { opcode: WROpcode.atomicFetchAndAdd, sgList: [{ ...sge, length: 4 }], compareAdd: 1 },
+      {
+        opcode: WROpcode.atomicFetchAndAdd,
+        ...remote,
+        sgList: [{ ...sge, length: 4 }],
+        compareAdd: 1,
+      },
     ],
     [
       'a swap without new value',
-      { opcode: WROpcode.atomicCmpAndSwap, sgList: [sge], compareAdd: 1 },
+      { opcode: WROpcode.atomicCmpAndSwap, ...remote, sgList: [sge], compareAdd: 1 },
     ],
     ['Immediate Data without data', { opcode: WROpcode.immediate }],
     ['an invalidation without key', { opcode: WROpcode.localInv }],
@@ -152,9 +159,23 @@ describe('SendRing: refusals', () => {
     expect(view.getUint16(8, true) & VALID).toBe(VALID);
   });
 
+  it.each([
+    ['rdmaWrite', {}],
+    ['rdmaWriteWithImm', { immData: 1 }],
+    ['rdmaRead', {}],
+    ['atomicFetchAndAdd', { sgList: [sge], compareAdd: 1 }],
+    ['atomicCmpAndSwap', { sgList: [sge], compareAdd: 1, swap: 2 }],
+  ] as const)('DDP-5.2-07: refuses %s without STag or offset', (name, operands) => {
+    const { ring } = makeRing(2);
+    const wr: SendWR = { opcode: WROpcode[name], ...operands };
+    expect(ring.post({ ...wr, remoteAddr: 0 })).toBe('EINVAL');
+    expect(ring.post({ ...wr, rkey: 1 })).toBe('EINVAL');
+    expect(ring.post({ ...wr, ...remote })).toBeUndefined();
+  });
+
   it('keeps Immediate Data clear of the sixth SGE and of long inline payload', () => {
     const { ring } = makeRing(4);
-    const wr: SendWR = { opcode: WROpcode.rdmaWriteWithImm, immData: 1, rkey: 1 };
+    const wr = { opcode: WROpcode.rdmaWriteWithImm, immData: 1, remoteAddr: 0, rkey: 1 } as const;
     const sges = (count: number) => Array.from({ length: count }, () => sge);
     expect(ring.post({ ...wr, sgList: sges(6) })).toBe('EINVAL');
     expect(ring.post({ ...wr, sgList: sges(5) })).toBeUndefined();
