@@ -11,12 +11,18 @@ import {
   RecordReader,
 } from '../../verbs-api/contract/ipc-records.ts';
 import { IpcFormatError } from '../../verbs-api/contract/ipc-value.ts';
-import type { Connection } from './connection.ts';
 
 /** Octets that may wait for a client's agent to read them before the client is cut off. */
 export const AGENT_UNREAD_MAX_BYTES = 256 * 2 ** 20;
 /** Octets fetched from one client and not used yet. */
 export const STAGED_MAX_BYTES = 16 * 2 ** 20;
+
+/** What the channel needs of its connection. */
+export interface AgentConnection {
+  readonly closed: boolean;
+  unreadMaxBytes: number;
+  write(octets: Uint8Array): void;
+}
 
 /** Called with the octets of a read (borrowed), none for a write, undefined when it failed. */
 type Done = (octets: Uint8Array | undefined) => void;
@@ -31,14 +37,14 @@ const NO_OCTETS = new Uint8Array(0);
 
 /** See the module's comment. */
 export class AgentChannel {
-  readonly #connection: Connection;
+  readonly #connection: AgentConnection;
   readonly #requests: Request[] = [];
   readonly #reader: RecordReader;
   #nextId = 0;
   /** Octets fetched and not used yet, over all regions of the client. */
   stagedBytes = 0;
 
-  constructor(connection: Connection) {
+  constructor(connection: AgentConnection) {
     this.#connection = connection;
     connection.unreadMaxBytes = AGENT_UNREAD_MAX_BYTES;
     this.#reader = new RecordReader(

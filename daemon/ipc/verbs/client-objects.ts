@@ -244,9 +244,10 @@ export class HandleTable {
   /** The object of a handle. ENOENT when there is none; EINVAL when it is of another kind. */
   expect<K extends ObjectKind>(kind: K, handle: Handle): ObjectOf<K> {
     const object = this.#objects[handle];
-    if (object === undefined) throw new VerbsError('ENOENT', `no ${kind} with handle ${handle}`);
+    if (object === undefined)
+      throw new VerbsError('ENOENT', `no object of kind ${kind} has handle ${handle}`);
     if (!isKind(object, kind)) {
-      throw new VerbsError('EINVAL', `handle ${handle} is a ${object.kind}, not a ${kind}`);
+      throw new VerbsError('EINVAL', `handle ${handle} is of kind ${object.kind}, not ${kind}`);
     }
     return object;
   }

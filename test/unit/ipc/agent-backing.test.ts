@@ -1,0 +1,213 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { AgentBacking } from '../../../daemon/ipc/agent-backing.ts';
+import { AgentChannel, STAGED_MAX_BYTES } from '../../../daemon/ipc/agent-channel.ts';
+import { MemoryAgent } from '../../../verbs-api/client/memory-agent.ts';
+import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/ipc-records.ts';
+
+const ADDRESS = 0x7f00_0000_1000;
+
+/** The two ends of an agent connection, which carries octets when the test says so. */
+class Rig {
+  readonly memory: Uint8Array;
+  readonly channel: AgentChannel;
+  readonly backing: AgentBacking;
+  readonly connection = {
+    closed: false,
+    unreadMaxBytes: 0,
+    write: (octets: Uint8Array) => void this.#toClient.push(octets.slice()),
+  };
+  epoch = 0;
+  ready = 0;
+  readonly #agent = new MemoryAgent();
+  readonly #toClient: Uint8Array[] = [];
+  readonly #toDaemon: Uint8Array[] = [];
+  readonly #reader = this.#agent.reader((octets) => void this.#toDaemon.push(octets));
+
+  constructor(lengthBytes = 4096) {
+    this.memory = new Uint8Array(lengthBytes).map((_, index) => index * 7);
+    this.#agent.note(BigInt(ADDRESS), this.memory);
+    this.#agent.begin(BigInt(ADDRESS))(1);
+    this.channel = new AgentChannel(this.connection);
+    this.backing = new AgentBacking(this.channel, ADDRESS, lengthBytes, () => this.epoch);
+    this.backing.onReady = () => {
+      this.ready += 1;
+    };
+  }
+
+  /** Requests that the client has not seen yet. */
+  get waiting(): number {
+    return this.#toClient.length;
+  }
+
+  /** Carries what waits to the client and its answers back. */
+  exchange(): void {
+    for (const octets of this.#toClient.splice(0)) this.#reader.push(octets);
+    for (const octets of this.#toDaemon.splice(0)) this.channel.handleOctets(octets);
+  }
+
+  /** The client gives the memory up. */
+  deregister(): void {
+    this.#agent.remove(1);
+  }
+
+  /** Fetches and reads a range. */
+  fetch(offset: number, length: number): Uint8Array {
+    expect(this.backing.prepareRead(offset, length)).toBe(false);
+    this.exchange();
+    expect(this.backing.prepareRead(offset, length)).toBe(true);
+    return this.read(offset, length);
+  }
+
+  read(offset: number, length: number): Uint8Array {
+    const target = new Uint8Array(length);
+    expect(this.backing.read(offset, length, target, 0)).toBe(true);
+    return target;
+  }
+}
+
+let rig: Rig;
+
+beforeEach(() => {
+  rig = new Rig();
+});
+
+describe('reads through an agent', () => {
+  it('are fetched first; onReady tells when they are there', () => {
+    expect(rig.backing.prepareRead(100, 50)).toBe(false);
+    expect(rig.backing.read(100, 50, new Uint8Array(50), 0)).toBe(false);
+    expect(rig.backing.prepareRead(100, 50)).toBe(false);
+    expect(rig.waiting).toBe(1);
+    expect(rig.ready).toBe(0);
+    rig.exchange();
+    expect(rig.ready).toBe(1);
+    expect(rig.backing.prepareRead(100, 50)).toBe(true);
+    const target = new Uint8Array(60).fill(0xa5);
+    expect(rig.backing.read(110, 20, target, 5)).toBe(true);
+    expect(target.subarray(5, 25)).toEqual(rig.memory.subarray(110, 130));
+    expect(target[4]).toBe(0xa5);
+    expect(target[25]).toBe(0xa5);
+  });
+
+  it('may come twice in one turn, and are fresh in the next', async () => {
+    rig.fetch(0, 16);
+    expect(rig.read(0, 16)).toEqual(rig.memory.subarray(0, 16));
+    await Promise.resolve();
+    rig.memory[3] = 99;
+    expect(rig.fetch(0, 16)[3]).toBe(99);
+    expect(rig.channel.stagedBytes).toBe(16);
+    await Promise.resolve();
+    expect(rig.channel.stagedBytes).toBe(0);
+  });
+
+  it('longer than a transfer come in pieces', () => {
+    rig = new Rig(AGENT_TRANSFER_MAX_BYTES * 2 + 100);
+    const length = AGENT_TRANSFER_MAX_BYTES * 2 + 50;
+    expect(rig.fetch(10, length)).toEqual(rig.memory.subarray(10, 10 + length));
+    expect(rig.ready).toBe(1);
+  });
+
+  it('never see octets that were fetched for work that was given up', () => {
+    expect(rig.backing.prepareRead(0, 8)).toBe(false);
+    rig.exchange();
+    // The queue pair failed; the program changed its buffer and posted it on another one.
+    rig.epoch = 1;
+    rig.memory.fill(42);
+    expect(rig.fetch(0, 8)).toEqual(new Uint8Array(8).fill(42));
+  });
+
+  it('give up octets that nobody came for when the staging is full', () => {
+    rig = new Rig(STAGED_MAX_BYTES + 4096);
+    expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
+    rig.exchange();
+    expect(rig.channel.stagedBytes).toBe(STAGED_MAX_BYTES);
+    rig.fetch(STAGED_MAX_BYTES, 4096);
+    expect(rig.channel.stagedBytes).toBe(4096);
+    expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
+  });
+});
+
+describe('writes through an agent', () => {
+  it('are pending until the agent has done them', () => {
+    const octets = Uint8Array.of(0, 1, 2, 3, 4);
+    expect(rig.backing.write(20, octets, 1, 3)).toBe(true);
+    octets.fill(0xa5);
+    expect(rig.backing.pendingWrites).toBe(1);
+    expect(rig.memory[20]).toBe(20 * 7);
+    rig.exchange();
+    expect(rig.memory.subarray(20, 23)).toEqual(Uint8Array.of(1, 2, 3));
+    expect(rig.memory[23]).toBe((23 * 7) & 0xff);
+    expect(rig.backing.pendingWrites).toBe(0);
+    expect(rig.ready).toBe(1);
+  });
+
+  it('are seen by the reads behind them, also by those fetched before', () => {
+    expect(rig.backing.prepareRead(0, 64)).toBe(false);
+    rig.exchange();
+    rig.backing.write(10, new Uint8Array(4).fill(77), 0, 4);
+    expect(rig.fetch(0, 64).subarray(9, 15)).toEqual(
+      Uint8Array.of((9 * 7) & 0xff, 77, 77, 77, 77, (14 * 7) & 0xff),
+    );
+  });
+
+  it('longer than a transfer go in pieces, and are done when all are', () => {
+    const length = AGENT_TRANSFER_MAX_BYTES + 1;
+    rig = new Rig(length);
+    const octets = new Uint8Array(length).fill(9);
+    expect(rig.backing.write(0, octets, 0, length)).toBe(true);
+    expect(rig.backing.pendingWrites).toBe(2);
+    rig.exchange();
+    expect(rig.backing.pendingWrites).toBe(0);
+    expect(rig.ready).toBe(1);
+    expect(rig.memory).toEqual(octets);
+  });
+});
+
+describe('memory that is gone', () => {
+  function expectLost(): void {
+    expect(rig.backing.prepareRead(0, 8)).toBe(true);
+    expect(rig.backing.read(0, 8, new Uint8Array(8), 0)).toBe(false);
+    expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(false);
+  }
+
+  it('the client has no such memory any more: what waits is told', () => {
+    rig.deregister();
+    expect(rig.backing.prepareRead(0, 8)).toBe(false);
+    rig.exchange();
+    expect(rig.ready).toBe(1);
+    expectLost();
+  });
+
+  it('a write fails', () => {
+    rig.deregister();
+    expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(true);
+    rig.exchange();
+    expect(rig.ready).toBe(1);
+    expectLost();
+  });
+
+  it('the agent is gone: what waits is told', () => {
+    expect(rig.backing.prepareRead(0, 8)).toBe(false);
+    expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(true);
+    rig.connection.closed = true;
+    rig.channel.handleClosed();
+    expect(rig.backing.pendingWrites).toBe(0);
+    expect(rig.ready).toBeGreaterThan(0);
+    expectLost();
+  });
+
+  it('the region is released: late answers are dropped', () => {
+    expect(rig.backing.prepareRead(0, 8)).toBe(false);
+    rig.backing.release();
+    rig.exchange();
+    expect(rig.ready).toBe(0);
+    expect(rig.channel.stagedBytes).toBe(0);
+    expectLost();
+  });
+
+  it('a range outside the region is no memory', () => {
+    expect(rig.backing.prepareRead(4090, 8)).toBe(true);
+    expect(rig.backing.read(4090, 8, new Uint8Array(8), 0)).toBe(false);
+    expect(rig.backing.write(4090, new Uint8Array(8), 0, 8)).toBe(false);
+    expect(rig.waiting).toBe(0);
+  });
+});

@@ -1,0 +1,179 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  emitFrame,
+  emitHello,
+  emitWelcome,
+  FRAME_HEADER_BYTES,
+  type Frame,
+  FrameReader,
+  FrameType,
+  parseHello,
+  parseTokenText,
+  parseWelcome,
+  Role,
+  tokenText,
+} from '../../../verbs-api/contract/ipc-frames.ts';
+import {
+  AGENT_REPLY_BYTES,
+  AGENT_REQUEST_BYTES,
+  AGENT_TRANSFER_MAX_BYTES,
+  AgentOperation,
+  emitAgentReply,
+  emitAgentRequest,
+  parseAgentReply,
+  parseAgentRequest,
+  RecordReader,
+} from '../../../verbs-api/contract/ipc-records.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/ipc-value.ts';
+import { hexOf, octetsOf } from '../../support/hex.ts';
+
+const TOKEN = octetsOf('000102030405060708090a0b0c0d0e0f');
+
+/** The only frame of some octets. */
+function frameOf(octets: Uint8Array): Frame {
+  const frames: Frame[] = [];
+  new FrameReader(1024, (frame) => frames.push(frame)).push(octets);
+  const [frame] = frames;
+  if (frame === undefined || frames.length !== 1) throw new Error(`${frames.length} frames`);
+  return frame;
+}
+
+describe('greetings', () => {
+  it('a hello is 36 fixed octets', () => {
+    const octets = emitHello(Role.map, TOKEN);
+    const header = '18000000' + '01000000' + '00000000';
+    expect(hexOf(octets)).toBe(`${header}69777264${'0100'}${'04'}${'00'}${hexOf(TOKEN)}`);
+    expect(parseHello(frameOf(octets))).toEqual({ version: 1, role: Role.map, token: TOKEN });
+  });
+
+  it('a welcome tells the daemon, the token and why not', () => {
+    const refused = { errno: 13, daemonPid: 0x01020304, token: TOKEN, text: 'no … way' };
+    const octets = emitWelcome(refused);
+    expect(parseWelcome(frameOf(octets))).toEqual({ version: 1, ...refused });
+    const textBytes = 10;
+    const header = `${(32 + textBytes).toString(16)}000000${'02000000'}${'00000000'}`;
+    const fields = `69777264${'0100'}${'0000'}${'0d000000'}${'04030201'}`;
+    expect(hexOf(octets).startsWith(header + fields + hexOf(TOKEN))).toBe(true);
+  });
+
+  it.each([
+    ['another type', emitFrame(FrameType.request, 0, new Uint8Array(24))],
+    ['another length', emitFrame(FrameType.hello, 0, new Uint8Array(23))],
+    ['another magic', emitFrame(FrameType.hello, 0, new Uint8Array(24))],
+  ])('%s is no hello', (_what, octets) => {
+    expect(() => parseHello(frameOf(octets))).toThrow(IpcFormatError);
+  });
+
+  it.each([
+    ['another type', emitFrame(FrameType.reply, 0, new Uint8Array(32))],
+    ['another length', emitFrame(FrameType.welcome, 0, new Uint8Array(31))],
+    ['another magic', emitFrame(FrameType.welcome, 0, new Uint8Array(32))],
+  ])('%s is no welcome', (_what, octets) => {
+    expect(() => parseWelcome(frameOf(octets))).toThrow(IpcFormatError);
+  });
+
+  it('tokens are 32 hex digits as text', () => {
+    expect(tokenText(TOKEN)).toBe('000102030405060708090a0b0c0d0e0f');
+    expect(parseTokenText(tokenText(TOKEN))).toEqual(TOKEN);
+    for (const text of ['', 'x'.repeat(32), '0'.repeat(31), '0'.repeat(33), 'A'.repeat(32)]) {
+      expect(() => parseTokenText(text)).toThrow(IpcFormatError);
+    }
+  });
+});
+
+describe('frames in a stream', () => {
+  it('come out the same however the octets are cut', () => {
+    const frame = fc.record({
+      type: fc.constantFrom(...Object.values(FrameType)),
+      id: fc.nat({ max: 0xffff_ffff }),
+      payload: fc.uint8Array({ maxLength: 100 }),
+    });
+    fc.assert(
+      fc.property(fc.array(frame), fc.array(fc.integer({ min: 1, max: 60 })), (sent, cuts) => {
+        const stream = sent.flatMap(({ type, id, payload }) => [...emitFrame(type, id, payload)]);
+        const received: Frame[] = [];
+        const reader = new FrameReader(100, ({ payload, ...rest }) => {
+          received.push({ ...rest, payload: payload.slice() });
+        });
+        let at = 0;
+        for (const cut of [...cuts, stream.length]) {
+          // The reader must not keep its input.
+          const piece = Uint8Array.from(stream.slice(at, at + cut));
+          reader.push(piece);
+          piece.fill(0xa5);
+          at += cut;
+        }
+        expect(received).toEqual(sent);
+        expect(reader.pendingBytes).toBe(0);
+      }),
+    );
+  });
+
+  it('longer than the limit: refused with the header, nothing is kept', () => {
+    const reader = new FrameReader(100, () => undefined);
+    reader.push(emitFrame(FrameType.event, 0, new Uint8Array(100)));
+    const tooLong = emitFrame(FrameType.event, 0, new Uint8Array(101));
+    reader.push(tooLong.subarray(0, FRAME_HEADER_BYTES - 1));
+    expect(() => reader.push(tooLong.subarray(FRAME_HEADER_BYTES - 1, FRAME_HEADER_BYTES))).toThrow(
+      'frame of 101 octets, over 100',
+    );
+  });
+});
+
+describe('agent records', () => {
+  it('a request has 24 octets before its data', () => {
+    const octets = new Uint8Array(AGENT_REQUEST_BYTES).fill(0xa5);
+    const request = {
+      operation: AgentOperation.write,
+      id: 0xfffffffe,
+      address: 0x7fff_1234_5678,
+      length: 0x10000,
+    };
+    emitAgentRequest(request, octets);
+    expect(hexOf(octets)).toBe('02000000feffffff78563412ff7f00000000010000000000');
+    expect(parseAgentRequest(octets)).toEqual(request);
+  });
+
+  it('a reply has 16', () => {
+    const octets = new Uint8Array(AGENT_REPLY_BYTES).fill(0xa5);
+    emitAgentReply({ id: 7, errno: 14, length: 0 }, octets);
+    expect(hexOf(octets)).toBe('070000000e0000000000000000000000');
+    expect(parseAgentReply(octets)).toEqual({ id: 7, errno: 14, length: 0 });
+  });
+
+  it('longer than a transfer may be: refused', () => {
+    const octets = new Uint8Array(AGENT_REQUEST_BYTES);
+    const long = AGENT_TRANSFER_MAX_BYTES + 1;
+    emitAgentRequest({ operation: 1, id: 0, address: 0, length: long }, octets);
+    expect(() => parseAgentRequest(octets)).toThrow(IpcFormatError);
+    emitAgentReply({ id: 0, errno: 0, length: long }, octets);
+    expect(() => parseAgentReply(octets)).toThrow(IpcFormatError);
+  });
+
+  it('records of any body come out the same however the octets are cut', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.uint8Array({ maxLength: 40 })),
+        fc.array(fc.integer({ min: 1, max: 50 })),
+        (bodies, cuts) => {
+          const stream = bodies.flatMap((body) => [body.length, 0, ...body]);
+          const received: Uint8Array[] = [];
+          const reader = new RecordReader(
+            2,
+            (head) => head[0] ?? 0,
+            (record) => received.push(record.slice(2)),
+          );
+          let at = 0;
+          for (const cut of [...cuts, stream.length]) {
+            const piece = Uint8Array.from(stream.slice(at, at + cut));
+            reader.push(piece);
+            piece.fill(0xa5);
+            at += cut;
+          }
+          expect(received).toEqual(bodies);
+        },
+      ),
+    );
+  });
+});

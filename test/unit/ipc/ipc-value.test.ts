@@ -1,0 +1,163 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  decodeText,
+  decodeValue,
+  encodeText,
+  encodeValue,
+  IpcFormatError,
+  type IpcValue,
+  VALUE_DEPTH_MAX,
+} from '../../../verbs-api/contract/ipc-value.ts';
+import { hexOf, octetsOf } from '../../support/hex.ts';
+
+/** Examples of RFC 8949 Appendix A, as far as the subset has them. */
+const EXAMPLES: readonly [IpcValue, string][] = [
+  [0, '00'],
+  [1, '01'],
+  [10, '0a'],
+  [23, '17'],
+  [24, '1818'],
+  [25, '1819'],
+  [100, '1864'],
+  [1000, '1903e8'],
+  [1_000_000, '1a000f4240'],
+  [1_000_000_000_000, '1b000000e8d4a51000'],
+  [-1, '20'],
+  [-10, '29'],
+  [-100, '3863'],
+  [-1000, '3903e7'],
+  [1.1, 'fb3ff199999999999a'],
+  [-4.1, 'fbc010666666666666'],
+  [1.0e300, 'fb7e37e43c8800759c'],
+  [Number.POSITIVE_INFINITY, 'fb7ff0000000000000'],
+  [Number.NaN, 'fb7ff8000000000000'],
+  [false, 'f4'],
+  [true, 'f5'],
+  [null, 'f6'],
+  [undefined, 'f7'],
+  [octetsOf('01020304'), '4401020304'],
+  ['', '60'],
+  ['a', '6161'],
+  ['IETF', '6449455446'],
+  ['"\\', '62225c'],
+  ['\u00fc', '62c3bc'],
+  ['\u6c34', '63e6b0b4'],
+  ['\ud800\udd51', '64f0908591'],
+  [[], '80'],
+  [[1, 2, 3], '83010203'],
+  [[1, [2, 3], [4, 5]], '8301820203820405'],
+  [{}, 'a0'],
+  [{ a: 1, b: [2, 3] }, 'a26161016162820203'],
+];
+
+const LARGEST = 0xffff_ffff_ffff_ffffn;
+
+describe('values', () => {
+  it.each(EXAMPLES)('%o is %s, as RFC 8949 has it', (value, hex) => {
+    expect(hexOf(encodeValue(value))).toBe(hex);
+    expect(decodeValue(octetsOf(hex))).toEqual(value);
+  });
+
+  it('64-bit integers stay what they are, however small', () => {
+    for (const value of [0n, 1n, 2n ** 53n, LARGEST]) {
+      expect(decodeValue(encodeValue(value))).toBe(value);
+    }
+    // Shorter bignums, as another encoder may write them.
+    expect(decodeValue(octetsOf('c240'))).toBe(0n);
+    expect(decodeValue(octetsOf('c243010203'))).toBe(0x010203n);
+    expect(() => encodeValue(LARGEST + 1n)).toThrow(RangeError);
+    expect(() => encodeValue(-1n)).toThrow(RangeError);
+  });
+
+  it('integers end where numbers stop to be exact', () => {
+    const most = Number.MAX_SAFE_INTEGER;
+    expect(decodeValue(encodeValue(most - 1))).toBe(most - 1);
+    expect(() => decodeValue(octetsOf('1b0020000000000000'))).toThrow(IpcFormatError);
+    expect(() => decodeValue(octetsOf('1bffffffffffffffff'))).toThrow(IpcFormatError);
+  });
+
+  it('octets are copied: the input may be reused', () => {
+    const encoded = encodeValue(octetsOf('0102'));
+    const decoded = decodeValue(encoded);
+    encoded.fill(0);
+    expect(decoded).toEqual(octetsOf('0102'));
+  });
+
+  it('nesting ends at its limit, both ways', () => {
+    const nested = (depth: number): IpcValue => (depth === 0 ? 0 : [nested(depth - 1)]);
+    const deepest = encodeValue(nested(VALUE_DEPTH_MAX));
+    expect(decodeValue(deepest)).toEqual(nested(VALUE_DEPTH_MAX));
+    expect(() => encodeValue(nested(VALUE_DEPTH_MAX + 1))).toThrow(RangeError);
+    const deeper = Uint8Array.from([0x81, ...deepest]);
+    expect(() => decodeValue(deeper)).toThrow(IpcFormatError);
+  });
+
+  it.each([
+    ['nothing', ''],
+    ['an argument that is cut off', '19ff'],
+    ['octets that are cut off', '4401'],
+    ['a string longer than all memory', '7affffffff'],
+    ['an array that is cut off', '8301'],
+    ['an array that promises more than can be there', '9affffffff00'],
+    ['a map that is cut off', 'a16161'],
+    ['a key that is no text', 'a10101'],
+    ['the same key twice', 'a2616101616102'],
+    ['a forbidden key', 'a1695f5f70726f746f5f5f01'],
+    ['a reserved length', '1c'],
+    ['an indefinite length', '7f6161ff'],
+    ['a break', 'ff'],
+    ['a half float', 'f93c00'],
+    ['a simple value that nobody has', 'f0'],
+    ['a date', 'c11a514b67b0'],
+    ['a bignum that is no octets', 'c201'],
+    ['a bignum of a bignum', 'c2c24101'],
+    ['a negative bignum', 'c34101'],
+    ['a bignum of 9 octets', 'c249000000000000000001'],
+    ['octets behind', '0000'],
+    ['overlong UTF-8', '62c080'],
+    ['a surrogate as UTF-8', '63eda080'],
+    ['UTF-8 that is cut off', '61c3'],
+    ['UTF-8 beyond Unicode', '64f4908080'],
+    ['a stray continuation', '6180'],
+  ])('%s is refused', (_what, hex) => {
+    expect(() => decodeValue(octetsOf(hex))).toThrow(IpcFormatError);
+  });
+
+  it('encoding and decoding are inverse', () => {
+    const { value } = fc.letrec<{ value: IpcValue }>((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 5 },
+        fc.constantFrom(undefined, null, true, false),
+        fc.maxSafeInteger().filter((number) => Math.abs(number) < Number.MAX_SAFE_INTEGER),
+        fc.double().filter((number) => !Object.is(number, -0)),
+        fc.bigInt({ min: 0n, max: LARGEST }),
+        fc.string({ unit: 'grapheme' }),
+        fc.uint8Array(),
+        fc.array(tie('value')),
+        fc.dictionary(
+          fc.string().filter((key) => key !== '__proto__'),
+          tie('value'),
+          { noNullPrototype: true },
+        ),
+      ),
+    }));
+    fc.assert(
+      fc.property(value, (sent) => {
+        expect(decodeValue(encodeValue(sent))).toEqual(sent);
+      }),
+    );
+  });
+
+  it('text is UTF-8 as the platform has it', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (text) => {
+        expect(encodeText(text)).toEqual(new TextEncoder().encode(text));
+        expect(decodeText(encodeText(text))).toBe(
+          new TextDecoder().decode(new TextEncoder().encode(text)),
+        );
+      }),
+    );
+    expect(hexOf(encodeText('\ud800x'))).toBe('efbfbd78');
+  });
+});

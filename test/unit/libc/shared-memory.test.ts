@@ -1,0 +1,72 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { libc, SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+
+/** Mappings of this process whose file has the name. */
+function mappings(name: string): number {
+  const lines = readFileSync('/proc/self/maps', 'latin1').split('\n');
+  return lines.filter((line) => line.includes(`memfd:${name} `)).length;
+}
+
+/** A second descriptor of the memory, as the other side gets one. */
+function descriptorOf(memory: SharedMemory): number {
+  if (memory.descriptor === undefined) throw new Error('closed');
+  return duplicateDescriptor(memory.descriptor);
+}
+
+describe('shared memory', () => {
+  it('starts with zeros and is seen by both mappings', () => {
+    const ours = SharedMemory.create('unit-both', 10_000);
+    const theirs = SharedMemory.map(descriptorOf(ours), 10_000);
+    expect(ours.view.length).toBe(10_000);
+    expect(theirs.view.every((octet) => octet === 0)).toBe(true);
+    ours.view[9_999] = 0xa5;
+    expect(theirs.view[9_999]).toBe(0xa5);
+    const counter = new Int32Array(theirs.view.buffer, 0, 1);
+    Atomics.add(counter, 0, 3);
+    expect(Atomics.load(new Int32Array(ours.view.buffer, 0, 1), 0)).toBe(3);
+    ours.release();
+    theirs.release();
+  });
+
+  it('cannot be resized by whoever has its descriptor: no SIGBUS', () => {
+    const ftruncate = libc.func('int ftruncate(int fd, int64_t length)') as (
+      fd: number,
+      length: number,
+    ) => number;
+    const memory = SharedMemory.create('unit-sealed', 8192);
+    const theirs = descriptorOf(memory);
+    expect(ftruncate(theirs, 0)).toBe(-1);
+    expect(ftruncate(theirs, 100_000)).toBe(-1);
+    expect(memory.view[8191]).toBe(0);
+    closeDescriptor(theirs);
+    memory.release();
+  });
+
+  it('gives its pages back at once on release, while late accesses stay harmless', () => {
+    const memory = SharedMemory.create('unit-release', 65_536);
+    const { view } = memory;
+    view.fill(7);
+    expect(mappings('unit-release')).toBe(1);
+    memory.release();
+    memory.release();
+    expect(mappings('unit-release')).toBe(0);
+    expect(memory.descriptor).toBeUndefined();
+    expect(view[100]).toBe(0);
+    view[100] = 1;
+  });
+
+  it('refuses a file that is smaller than what was promised', () => {
+    const memory = SharedMemory.create('unit-small', 4096);
+    expect(() => SharedMemory.map(descriptorOf(memory), 4097)).toThrow(SystemCallError);
+    expect(mappings('unit-small')).toBe(1);
+    memory.release();
+  });
+
+  it('tells the errno when there is no such memory', () => {
+    expect(() => SharedMemory.create('unit-huge', 2 ** 52)).toThrow(/ENOMEM|EFBIG|EINVAL/);
+    expect(() => SharedMemory.map(1_000_000, 4096)).toThrow(/EBADF/);
+  });
+});

@@ -1,0 +1,164 @@
+import { closeSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  closeDescriptor,
+  duplicateDescriptor,
+  sendNow,
+  WOULD_BLOCK,
+} from '../../../native-bridge/libc/descriptor.ts';
+import { DirectWriter } from '../../../native-bridge/libc/direct-writer.ts';
+import { tryLock } from '../../../native-bridge/libc/file-lock.ts';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import {
+  connectUnix,
+  descriptorOf,
+  peerCredentials,
+  receiveDescriptor,
+  sendDescriptor,
+  shutdownSocket,
+} from '../../../native-bridge/libc/unix-socket.ts';
+
+let directory: string;
+let path: string;
+let server: Server;
+let accepted: Promise<Socket>;
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  path = join(directory, 's');
+  server = createServer({ pauseOnConnect: true });
+  accepted = new Promise((resolve) => server.once('connection', resolve));
+  await new Promise<void>((resolve) => server.listen(path, resolve));
+});
+
+afterEach(() => {
+  server.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** The descriptor of the accepted end. */
+async function acceptedDescriptor(): Promise<{ socket: Socket; fd: number }> {
+  const socket = await accepted;
+  const fd = descriptorOf(socket);
+  if (fd === undefined) throw new Error('no descriptor');
+  return { socket, fd };
+}
+
+describe('Unix sockets', () => {
+  it('tell who is at the other end', async () => {
+    const client = connectUnix(path);
+    const { socket, fd } = await acceptedDescriptor();
+    const self = { pid: process.pid, uid: process.getuid?.(), gid: process.getgid?.() };
+    expect(peerCredentials(fd)).toEqual(self);
+    expect(peerCredentials(client)).toEqual(self);
+    closeDescriptor(client);
+    socket.destroy();
+    expect(descriptorOf(socket)).toBeUndefined();
+  });
+
+  it('carry descriptors with octets', async () => {
+    const client = connectUnix(path);
+    const { socket, fd } = await acceptedDescriptor();
+    const memory = SharedMemory.create('unit-carried', 4096);
+    const waiting = receiveDescriptor(client, new Uint8Array(8), 5_000);
+    expect(sendDescriptor(fd, Uint8Array.of(1, 2, 3), memory.descriptor)).toBe(3);
+    const { length, descriptor } = await waiting;
+    expect(length).toBe(3);
+    expect(descriptor).not.toBe(memory.descriptor);
+    const mapped = SharedMemory.map(descriptor ?? -1, 4096);
+    memory.view[17] = 42;
+    expect(mapped.view[17]).toBe(42);
+    expect(sendDescriptor(fd, Uint8Array.of(9), undefined)).toBe(1);
+    const next = new Uint8Array(8);
+    expect(await receiveDescriptor(client, next, 5_000)).toEqual({
+      length: 1,
+      descriptor: undefined,
+    });
+    expect(next[0]).toBe(9);
+    memory.release();
+    mapped.release();
+    socket.destroy();
+    expect(await receiveDescriptor(client, next, 5_000)).toMatchObject({ length: 0 });
+    closeDescriptor(client);
+  });
+
+  it('give up waiting in time, or when they are shut down', async () => {
+    const client = connectUnix(path);
+    await expect(receiveDescriptor(client, new Uint8Array(1), 20)).rejects.toThrow('ETIMEDOUT');
+    const waiting = receiveDescriptor(client, new Uint8Array(1), 60_000);
+    shutdownSocket(client);
+    expect(await waiting).toMatchObject({ length: 0 });
+    closeDescriptor(client);
+    (await accepted).destroy();
+  });
+
+  it('tell why nobody answers', () => {
+    expect(() => connectUnix(join(directory, 'none'))).toThrow('ENOENT');
+    expect(() => connectUnix('x'.repeat(200))).toThrow('ENAMETOOLONG');
+  });
+
+  it('take octets at once or say that they are full', async () => {
+    const client = connectUnix(path);
+    const octets = new Uint8Array(65_536);
+    expect(sendNow(client, octets, 3)).toBe(3);
+    let outcome = 0;
+    for (let round = 0; round < 1000 && outcome >= 0; round++) outcome = sendNow(client, octets);
+    expect(outcome).toBe(WOULD_BLOCK);
+    (await accepted).destroy();
+    expect(sendNow(client, octets)).toBeLessThan(0);
+    closeDescriptor(client);
+  });
+});
+
+describe('direct writing', () => {
+  it('keeps order when the socket is full, and tells when it drained', async () => {
+    const client = connectUnix(path);
+    const { socket } = await acceptedDescriptor();
+    const writer = new DirectWriter(socket);
+    const record = new Uint8Array(10_000);
+    let drained = 0;
+    const rounds = 100;
+    for (let round = 0; round < rounds; round++) {
+      record.fill(round);
+      writer.write(record, record.length, () => {
+        drained += 1;
+      });
+    }
+    expect(writer.congested).toBe(true);
+    expect(writer.pendingBytes).toBeGreaterThan(0);
+    const received = new Uint8Array(65_536);
+    const seen: number[] = [];
+    for (let total = 0; total < rounds * record.length; ) {
+      const { length } = await receiveDescriptor(client, received, 5_000);
+      for (let at = 0; at < length; at++) {
+        if ((total + at) % record.length === 0) seen.push(received[at] ?? -1);
+      }
+      total += length;
+    }
+    expect(seen).toEqual(Array.from({ length: rounds }, (_, round) => round));
+    await expect.poll(() => writer.congested).toBe(false);
+    expect(drained).toBeGreaterThan(0);
+    closeDescriptor(client);
+    socket.destroy();
+    writer.write(record);
+    expect(writer.pendingBytes).toBe(0);
+  });
+});
+
+describe('locks', () => {
+  it('keep others out until the descriptor is closed', () => {
+    const first = openSync(directory, 'r');
+    const second = openSync(directory, 'r');
+    expect(tryLock(first)).toBe(true);
+    expect(tryLock(second)).toBe(false);
+    const third = duplicateDescriptor(first);
+    closeSync(first);
+    expect(tryLock(second)).toBe(false);
+    closeDescriptor(third);
+    expect(tryLock(second)).toBe(true);
+    closeSync(second);
+  });
+});
