@@ -4,6 +4,7 @@
  */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
+import { cancellable, quiet } from './client/cancellation.ts';
 import { CMEventType } from './contract/enums.ts';
 import { VerbsError } from './contract/errors.ts';
 import type {
@@ -92,7 +93,10 @@ export interface ConnectionParts {
 export interface Connection extends ConnectionParts, AsyncDisposable {
   /** The peer's private data and the negotiated depths. */
   readonly established: CMEvent;
-  /** Resolves when the connection has ended, whoever closed it. EIO when the device is lost. */
+  /**
+   * Resolves when the connection has ended, whoever closed it. Rejects with EIO when the device is
+   * lost, with the signal's reason when that aborts. Takes the id's further events.
+   */
   disconnected(options?: { readonly signal?: CancelSignal }): Promise<void>;
   /** Disconnects gracefully and closes what was made for the connection; twice does no harm. */
   close(): Promise<void>;
@@ -203,6 +207,8 @@ class EstablishedConnection implements Connection {
   readonly qp: QP;
   readonly established: CMEvent;
   readonly #closeParts: () => Promise<void>;
+  /** One reader of the id's events for all who wait for the end. */
+  #ending: Promise<void> | undefined;
 
   constructor(parts: ConnectionParts, established: CMEvent, closeParts: () => Promise<void>) {
     this.id = parts.id;
@@ -214,9 +220,16 @@ class EstablishedConnection implements Connection {
     this.#closeParts = closeParts;
   }
 
-  async disconnected(options: { readonly signal?: CancelSignal } = {}): Promise<void> {
-    let event = await this.id.nextEvent(options);
-    while (event.type !== CMEventType.disconnected) event = await this.id.nextEvent(options);
+  disconnected(options: { readonly signal?: CancelSignal } = {}): Promise<void> {
+    this.#ending ??= quiet(untilDisconnected(this.id));
+    const ending = this.#ending;
+    return quiet(
+      cancellable<void>(
+        options.signal,
+        (waiter) => void ending.then(waiter.resolve, waiter.reject),
+        () => undefined,
+      ),
+    );
   }
 
   async close(): Promise<void> {
@@ -306,6 +319,13 @@ function connectionParameters(options: EndpointOptions): ConnectionParameters {
     ...(initiatorDepth === undefined ? {} : { initiatorDepth }),
     ...(responderResources === undefined ? {} : { responderResources }),
   };
+}
+
+async function untilDisconnected(id: ConnectionId): Promise<void> {
+  for await (const event of id.events()) {
+    if (event.type === CMEventType.disconnected) return;
+  }
+  // The id was closed here, and the connection with it.
 }
 
 async function skipTo(id: ConnectionId, type: CMEvent['type']): Promise<void> {

@@ -397,6 +397,21 @@ export function connectionSuite(fixture: ProviderFixture): void {
       await client.connection.disconnected({ signal: patience() });
     });
 
+    it('tells everybody who waits for the end, at any time, and by whichever side', async () => {
+      await using pair = await connectedPair(started);
+      const { server, client } = pair;
+      const cancel = new AbortController();
+      const cancelled = client.connection.disconnected({ signal: cancel.signal });
+      const waits = [client.connection.disconnected(), client.connection.disconnected()];
+      cancel.abort(new Error('enough'));
+      await expect(cancelled).rejects.toThrow('enough');
+      const own = server.connection.disconnected();
+      await server.connection.close();
+      await own;
+      await Promise.all(waits);
+      await client.connection.disconnected({ signal: patience() });
+    });
+
     it('ends event loops when the id closes', async () => {
       await using pair = await connectedPair(started);
       const { id } = pair.client.connection;
