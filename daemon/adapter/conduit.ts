@@ -2,8 +2,10 @@
  * Joins one connection's endpoint, stream and link: octets from the link go into the stream, the
  * stream's octets go out while the link takes them, and its events reach the endpoint.
  */
+
+import type { CmStream } from '../cm/cm-types.ts';
 import type { Endpoint } from '../cm/endpoint.ts';
-import { type Micros, NEVER, type StreamEvent, type StreamPort } from '../engine/stream-api.ts';
+import { type Micros, NEVER, type StreamEvent } from '../engine/stream-api.ts';
 import type { LinkUser, TcpLink } from '../transport/tcp-link.ts';
 
 /**
@@ -11,6 +13,12 @@ import type { LinkUser, TcpLink } from '../transport/tcp-link.ts';
  * fast as they are made, and the other connections have to get their turn.
  */
 export const SEND_BUDGET_BYTES = 1_048_576;
+
+/**
+ * Octets sent between two looks at the segment size. siw looks before each FPDU; it changes within
+ * the first octets of a connection, as the peer's window opens, and then hardly ever.
+ */
+const EMSS_INTERVAL_BYTES = 131_072;
 
 /** What a conduit needs of the event loop. */
 export interface ConduitHost {
@@ -24,18 +32,20 @@ export interface ConduitHost {
 /** See the module's comment. */
 export class Conduit implements LinkUser {
   readonly endpoint: Endpoint;
-  readonly stream: StreamPort;
+  readonly stream: CmStream;
   readonly #link: TcpLink;
   readonly #host: ConduitHost;
   /** When the peer's FIN has been awaited long enough behind a stream that is over. */
   #lingerDeadline: Micros = NEVER;
   #linkClosed = false;
+  /** Octets sent since the last look at the segment size. */
+  #unmeasuredBytes = 0;
   /** The stream asked for an abort; the event behind it says why. */
   #aborting = false;
   /** Set by the host while the conduit waits in its queue. */
   queued = false;
 
-  constructor(endpoint: Endpoint, stream: StreamPort, link: TcpLink, host: ConduitHost) {
+  constructor(endpoint: Endpoint, stream: CmStream, link: TcpLink, host: ConduitHost) {
     this.endpoint = endpoint;
     this.stream = stream;
     this.#link = link;
@@ -84,6 +94,7 @@ export class Conduit implements LinkUser {
       const takenBytes = this.#link.write(octets);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
+      this.#followEmss(octets.length);
       if (sentBytes >= SEND_BUDGET_BYTES) return true;
     }
   }
@@ -113,13 +124,22 @@ export class Conduit implements LinkUser {
   }
 
   #actOn(event: StreamEvent, now: Micros): void {
-    if (event.type === 'established') this.#align(event.crcEnabled);
-    else if (event.type === 'finish') this.#link.finish();
+    if (event.type === 'established') {
+      this.#align(event.crcEnabled);
+      this.stream.setEmss(this.#link.emssBytes());
+    } else if (event.type === 'finish') this.#link.finish();
     else if (event.type === 'abort') this.#aborting = true;
     else if (event.type === 'closed' && !this.#linkClosed) {
       if (this.#aborting) this.#abort(event.failure?.kind === 'local');
       else this.#linger(now);
     }
+  }
+
+  #followEmss(sentBytes: number): void {
+    this.#unmeasuredBytes += sentBytes;
+    if (this.#unmeasuredBytes < EMSS_INTERVAL_BYTES) return;
+    this.#unmeasuredBytes = 0;
+    this.stream.setEmss(this.#link.emssBytes());
   }
 
   #align(crcEnabled: boolean): void {

@@ -361,6 +361,6 @@ function factsOf(link: TcpLink): SocketFacts {
   return {
     local: { address: local, port: link.localPort },
     remote: { address: remote, port: link.remotePort },
-    emssBytes: link.emssBytes,
+    emssBytes: link.emssBytes(),
   };
 }

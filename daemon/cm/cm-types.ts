@@ -78,8 +78,14 @@ export interface HostNetwork {
   ): { readonly address: string } | { readonly error: ErrnoCode };
 }
 
+/** A stream that follows its socket's segment size. */
+export interface CmStream extends StreamPort {
+  /** MPA-4.5-05: segments cut from now on follow it. */
+  setEmss(emssBytes: number): void;
+}
+
 /** Makes the stream of a connection of `device`. */
-export type StreamFactory = (device: CmDevice, options: StreamOptions) => StreamPort;
+export type StreamFactory = (device: CmDevice, options: StreamOptions) => CmStream;
 
 /** What the socket of a connection tells when it is there. */
 export interface SocketFacts {

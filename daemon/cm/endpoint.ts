@@ -9,15 +9,9 @@ import type { CMParameters } from '../../verbs-api/contract/commands.ts';
 import { CMEventType } from '../../verbs-api/contract/enums.ts';
 import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import {
-  type Micros,
-  NEVER,
-  type StreamEvent,
-  type StreamFailure,
-  type StreamPort,
-} from '../engine/stream-api.ts';
+import { type Micros, NEVER, type StreamEvent, type StreamFailure } from '../engine/stream-api.ts';
 import type { CmId } from './cm-id.ts';
-import type { CmDevice, ConnectableQP } from './cm-types.ts';
+import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { Depths } from './stream-wishes.ts';
 
 /** Phases of a connection, in the order in which they can follow each other. */
@@ -94,7 +88,7 @@ export class Endpoint {
   id: CmId | undefined;
   /** Responder: who listens, until the request is answered or the listener gone. */
   listener: CmId | undefined;
-  stream: StreamPort | undefined;
+  stream: CmStream | undefined;
   qp: ConnectableQP | undefined;
   /** Initiator: what connect was called with. */
   parameters: CMParameters | undefined;
@@ -130,7 +124,7 @@ export class Endpoint {
   // Commands of the connection manager
 
   /** Initiator: TCP is there. Throws `VerbsError` when the QP does not take the stream any more. */
-  initiate(stream: StreamPort, now: Micros): void {
+  initiate(stream: CmStream, now: Micros): void {
     const { qp, parameters } = this;
     if (qp === undefined || parameters === undefined) return;
     qp.attach(stream);
@@ -143,7 +137,7 @@ export class Endpoint {
   }
 
   /** Responder: TCP is there; MPA's timeout on the Request runs from here (MPA-7.1.2-16). */
-  await(stream: StreamPort, now: Micros): void {
+  await(stream: CmStream, now: Micros): void {
     this.stream = stream;
     stream.listen(now);
   }

@@ -63,8 +63,6 @@ export class TcpLink {
   readonly localPort: number;
   readonly remoteAddress: string;
   readonly remotePort: number;
-  /** Octets of payload that one TCP segment holds (MPA-5.1-01). */
-  readonly emssBytes: number;
   /** One write, one end of a segment: set when the peer cannot bear a cut FPDU. */
   segmentAligned = false;
   user: LinkUser = NOBODY;
@@ -85,20 +83,27 @@ export class TcpLink {
     this.localPort = socket.localPort ?? 0;
     this.remoteAddress = socket.remoteAddress ?? '';
     this.remotePort = socket.remotePort ?? 0;
-    this.emssBytes = segmentBytes(this.#fd);
     this.#tap = environment.tap?.opened({
       localAddress: this.localAddress,
       localPort: this.localPort,
       remoteAddress: this.remoteAddress,
       remotePort: this.remotePort,
       dialed,
-      emssBytes: this.emssBytes,
+      emssBytes: this.emssBytes(),
     });
     reader.deliver = (octets) => {
       this.#tap?.inbound(octets);
       this.user.handleOctets(octets);
     };
     this.#listen(socket);
+  }
+
+  /**
+   * Octets of payload that one TCP segment holds now (MPA-5.1-01). It changes: Linux grows it with
+   * the peer's window, and the path's MTU may shrink it.
+   */
+  emssBytes(): number {
+    return segmentBytes(this.#socket.destroyed ? undefined : this.#fd);
   }
 
   /** True when octets of an earlier `write` wait for room in the kernel. */

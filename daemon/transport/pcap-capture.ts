@@ -1,0 +1,207 @@
+/**
+ * Writes what passes the links of a host as a pcap file of whole TCP conversations: the octets are
+ * the real ones; Ethernet, IP and TCP headers around them are made up, with right addresses, ports
+ * and sequence numbers, from SYN to FIN or RST, so that Wireshark finds MPA by its Request and
+ * dissects on from there.
+ *
+ * ```
+ *  Ethernet 14   IPv4 20 or IPv6 40   TCP 20 (SYN: 28, with MSS and window scale)   octets
+ * ```
+ *
+ * TCP checksums are 0, as in a recording where the network card fills them in.
+ */
+import type { CaptureTap, LinkAddresses, LinkTap } from './capture-tap.ts';
+
+/** Where a capture goes and when its packets were. */
+export interface PcapCaptureOptions {
+  /** Takes the file piece by piece, in order; the octets are the taker's. */
+  readonly write: (octets: Uint8Array) => void;
+  /** Microseconds since 1970. Default: the host's clock. */
+  readonly nowMicros?: () => number;
+}
+
+const LINKTYPE_ETHERNET = 1;
+const SNAPLEN_BYTES = 262_144;
+const ETHERNET_BYTES = 14;
+const TCP_BYTES = 20;
+const SYN_OPTION_BYTES = 8;
+/** An IPv4 packet has at most 65,535 octets; headers and some slack leave this for TCP's payload. */
+const SEGMENT_MAX_BYTES = 65_483;
+const FIN = 0x01;
+const SYN = 0x02;
+const RST = 0x04;
+const PSH = 0x08;
+const ACK = 0x10;
+/** Sequence numbers of the SYNs: any do; small ones are easy to read. */
+const DIALER_ISN = 1000;
+const LISTENER_ISN = 500_000_000;
+const NO_OCTETS = new Uint8Array(0);
+
+/** See the module's comment. */
+export class PcapCapture implements CaptureTap {
+  readonly #write: (octets: Uint8Array) => void;
+  readonly #nowMicros: () => number;
+
+  constructor(options: PcapCaptureOptions) {
+    this.#write = options.write;
+    this.#nowMicros = options.nowMicros ?? (() => Date.now() * 1000);
+    this.#write(fileHeader());
+  }
+
+  opened(addresses: LinkAddresses): LinkTap {
+    return new PcapLink(addresses, (packet) => this.#record(packet));
+  }
+
+  #record(packet: Uint8Array): void {
+    const micros = this.#nowMicros();
+    const header = new DataView(new ArrayBuffer(16));
+    header.setUint32(0, Math.floor(micros / 1e6), true);
+    header.setUint32(4, micros % 1e6, true);
+    header.setUint32(8, packet.length, true);
+    header.setUint32(12, packet.length, true);
+    this.#write(new Uint8Array(header.buffer));
+    this.#write(packet);
+  }
+}
+
+/** Sending half of a conversation. */
+interface Half {
+  readonly address: Uint8Array;
+  readonly port: number;
+  readonly octet: number;
+  /** Next sequence number. */
+  sequence: number;
+  finished: boolean;
+}
+
+class PcapLink implements LinkTap {
+  readonly #us: Half;
+  readonly #peer: Half;
+  readonly #segmentBytes: number;
+  readonly #record: (packet: Uint8Array) => void;
+
+  constructor(addresses: LinkAddresses, record: (packet: Uint8Array) => void) {
+    const { localAddress, localPort, remoteAddress, remotePort, dialed } = addresses;
+    this.#us = half(localAddress, localPort, 1, dialed);
+    this.#peer = half(remoteAddress, remotePort, 2, !dialed);
+    this.#segmentBytes = Math.min(Math.max(addresses.emssBytes, 1), SEGMENT_MAX_BYTES);
+    this.#record = record;
+    const [dialer, listener] = dialed ? [this.#us, this.#peer] : [this.#peer, this.#us];
+    this.#packet(dialer, listener, SYN);
+    this.#packet(listener, dialer, SYN | ACK);
+    this.#packet(dialer, listener, ACK);
+  }
+
+  outbound(octets: Uint8Array): void {
+    this.#segments(this.#us, this.#peer, octets);
+  }
+
+  inbound(octets: Uint8Array): void {
+    this.#segments(this.#peer, this.#us, octets);
+  }
+
+  finished(by: 'us' | 'peer'): void {
+    const [from, to] = by === 'us' ? [this.#us, this.#peer] : [this.#peer, this.#us];
+    from.finished = true;
+    this.#packet(from, to, FIN | ACK);
+  }
+
+  closed(reset: boolean): void {
+    if (reset) this.#packet(this.#us, this.#peer, RST | ACK);
+    else if (!this.#us.finished) this.finished('us');
+  }
+
+  #segments(from: Half, to: Half, octets: Uint8Array): void {
+    for (let at = 0; at < octets.length; at += this.#segmentBytes) {
+      this.#packet(from, to, PSH | ACK, octets.subarray(at, at + this.#segmentBytes));
+    }
+  }
+
+  #packet(from: Half, to: Half, flags: number, payload: Uint8Array = NO_OCTETS): void {
+    const options = (flags & SYN) === 0 ? 0 : SYN_OPTION_BYTES;
+    const tcpBytes = TCP_BYTES + options + payload.length;
+    const ipBytes = from.address.length === 4 ? 20 : 40;
+    const packet = new Uint8Array(ETHERNET_BYTES + ipBytes + tcpBytes);
+    putEthernet(packet, from, to);
+    putIp(packet, from, to, tcpBytes);
+    const tcp = new DataView(packet.buffer, ETHERNET_BYTES + ipBytes);
+    tcp.setUint16(0, from.port);
+    tcp.setUint16(2, to.port);
+    tcp.setUint32(4, from.sequence);
+    tcp.setUint32(8, (flags & ACK) === 0 ? 0 : to.sequence);
+    tcp.setUint8(12, ((TCP_BYTES + options) / 4) << 4);
+    tcp.setUint8(13, flags);
+    tcp.setUint16(14, 0xffff);
+    if (options > 0) this.#putSynOptions(tcp);
+    packet.set(payload, packet.length - payload.length);
+    this.#record(packet);
+    const counted = payload.length + ((flags & (SYN | FIN)) === 0 ? 0 : 1);
+    from.sequence = (from.sequence + counted) >>> 0;
+  }
+
+  /** Maximum segment size, and the largest window scale so that no segment looks too early. */
+  #putSynOptions(tcp: DataView): void {
+    tcp.setUint32(TCP_BYTES, 0x0204_0000 | this.#segmentBytes);
+    tcp.setUint32(TCP_BYTES + 4, 0x0103_030e);
+  }
+}
+
+function half(address: string, port: number, octet: number, dialer: boolean): Half {
+  const sequence = dialer ? DIALER_ISN : LISTENER_ISN;
+  return { address: addressOctets(address), port, octet, sequence, finished: false };
+}
+
+function fileHeader(): Uint8Array {
+  const header = new DataView(new ArrayBuffer(24));
+  header.setUint32(0, 0xa1b2c3d4, true);
+  header.setUint16(4, 2, true);
+  header.setUint16(6, 4, true);
+  header.setUint32(16, SNAPLEN_BYTES, true);
+  header.setUint32(20, LINKTYPE_ETHERNET, true);
+  return new Uint8Array(header.buffer);
+}
+
+/** Locally administered station addresses that end in 1 for this side and in 2 for the peer. */
+function putEthernet(packet: Uint8Array, from: Half, to: Half): void {
+  packet.set([2, 0, 0, 0, 0, to.octet, 2, 0, 0, 0, 0, from.octet]);
+  packet.set(from.address.length === 4 ? [0x08, 0x00] : [0x86, 0xdd], 12);
+}
+
+function putIp(packet: Uint8Array, from: Half, to: Half, tcpBytes: number): void {
+  const ip = new DataView(packet.buffer, ETHERNET_BYTES);
+  const protocol = 6;
+  const hops = 64;
+  if (from.address.length === 16) {
+    ip.setUint8(0, 0x60);
+    ip.setUint16(4, tcpBytes);
+    ip.setUint8(6, protocol);
+    ip.setUint8(7, hops);
+    packet.set(from.address, ETHERNET_BYTES + 8);
+    packet.set(to.address, ETHERNET_BYTES + 24);
+    return;
+  }
+  ip.setUint8(0, 0x45);
+  ip.setUint16(2, 20 + tcpBytes);
+  ip.setUint16(6, 0x4000);
+  ip.setUint8(8, hops);
+  ip.setUint8(9, protocol);
+  packet.set(from.address, ETHERNET_BYTES + 12);
+  packet.set(to.address, ETHERNET_BYTES + 16);
+  let sum = 0;
+  for (let at = 0; at < 20; at += 2) sum += ip.getUint16(at);
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
+  ip.setUint16(10, ~sum & 0xffff);
+}
+
+/** The 4 or 16 octets of an address as Node prints it; an IPv4-mapped one counts as IPv4. */
+function addressOctets(text: string): Uint8Array {
+  const [address = ''] = text.replace(/^::ffff:(?=\d+\.)/i, '').split('%');
+  if (!address.includes(':')) return Uint8Array.from(address.split('.').map(Number));
+  const [head = '', tail] = address.split('::');
+  const groups = (part: string): number[] =>
+    part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16));
+  const front = groups(head);
+  const back = tail === undefined ? [] : groups(tail);
+  const zeros = new Array<number>(8 - front.length - back.length).fill(0);
+  return Uint8Array.from([...front, ...zeros, ...back].flatMap((group) => [group >> 8, group]));
+}

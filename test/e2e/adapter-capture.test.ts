@@ -1,0 +1,50 @@
+/** A host's own recording, judged by Wireshark. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, expect, it } from 'vitest';
+import { PcapCapture } from '../../daemon/transport/pcap-capture.ts';
+import { WROpcode } from '../../verbs-api/contract/enums.ts';
+import { describeWith } from '../interop/prerequisites.ts';
+import { dissect } from '../interop/tshark.ts';
+import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'iwarpd-capture-'));
+
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+describeWith(['tshark'], 'tshark on a capture of a host', () => {
+  it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {
+    const pieces: Uint8Array[] = [];
+    const tap = new PcapCapture({ write: (octets) => pieces.push(octets) });
+    const from = new RnicNode({ observer: { tap } });
+    const to = new RnicNode();
+    for (const address of ['127.0.0.1', '::1']) {
+      const { active, activeId, passive } = await connectPair(from, to, address);
+      const sgList = [{ addr: active.address(), length: 100_000, lkey: active.mr.lkey }];
+      const remote = { remoteAddr: passive.address(), rkey: passive.mr.rkey };
+      passive.receive(0, 64);
+      active.send(0, 33);
+      active.postSend({ opcode: WROpcode.rdmaWrite, sgList, ...remote });
+      active.postSend({ opcode: WROpcode.rdmaRead, sgList, ...remote });
+      await active.completions(3);
+      from.host.cm.disconnect(activeId);
+      await until(() => from.host.connections().length === 0, 'the connection to close');
+    }
+    await Promise.all([from.host.close(), to.host.close()]);
+    const file = join(directory, 'host.pcap');
+    writeFileSync(file, Buffer.concat(pieces));
+    const { fpdus, malformed, crcGood } = await dissect(file);
+    expect(malformed).toEqual([]);
+    expect(crcGood).toBe(fpdus.length);
+    const payloads = (opcode: number, headerBytes: number): number[] =>
+      fpdus.filter((fpdu) => fpdu.opcode === opcode).map((fpdu) => fpdu.ulpduLength - headerBytes);
+    const total = (lengths: number[]): number => lengths.reduce((sum, length) => sum + length, 0);
+    expect(payloads(3, 18)).toEqual([33, 33]);
+    expect(payloads(1, 18)).toEqual([28, 28]);
+    // The first Write of each connection is the ready-to-receive one, without payload.
+    expect(payloads(0, 14).filter((length) => length === 0)).toHaveLength(2);
+    expect(total(payloads(0, 14))).toBe(200_000);
+    expect(total(payloads(2, 14))).toBe(200_000);
+  });
+});

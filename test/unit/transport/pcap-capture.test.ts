@@ -1,0 +1,88 @@
+import { describe, expect, it } from 'vitest';
+import type { LinkAddresses } from '../../../daemon/transport/capture-tap.ts';
+import { PcapCapture } from '../../../daemon/transport/pcap-capture.ts';
+import { readTcpConnections } from '../../interop/captures/pcap-reader.ts';
+import { octetsOf } from '../../support/hex.ts';
+
+const IPV4: LinkAddresses = {
+  localAddress: '127.0.0.2',
+  localPort: 4791,
+  remoteAddress: '10.1.2.3',
+  remotePort: 33_000,
+  dialed: true,
+  emssBytes: 1448,
+};
+const IPV6: LinkAddresses = {
+  ...IPV4,
+  localAddress: 'fd00::2',
+  remoteAddress: 'fe80::9:1%lo',
+  dialed: false,
+};
+
+function capture(): { tap: PcapCapture; file: () => Buffer } {
+  const pieces: Uint8Array[] = [];
+  let micros = 1_700_000_000_999_999;
+  const tap = new PcapCapture({
+    write: (octets) => pieces.push(octets),
+    nowMicros: () => micros++,
+  });
+  return { tap, file: () => Buffer.concat(pieces) };
+}
+
+describe('pcap capture', () => {
+  it('writes file header, record header and SYN octet by octet as their formats ask', () => {
+    const { tap, file } = capture();
+    tap.opened(IPV4);
+    const expected = octetsOf(
+      `d4c3b2a1 0200 0400 00000000 00000000 00000400 01000000
+       00f15365 3f420f00 3e000000 3e000000
+       020000000002 020000000001 0800
+       45000030 00004000 4006afc2 7f000002 0a010203
+       12b7 80e8 000003e8 00000000 7002 ffff 0000 0000 020405a8 0103030e
+       01f15365 00000000`,
+    );
+    // The SYN-ACK's record comes a microsecond later, in the next second.
+    expect(file().subarray(0, expected.length)).toEqual(Buffer.from(expected));
+  });
+
+  it.each([
+    ['IPv4', IPV4],
+    ['IPv6', IPV6],
+  ])(
+    'keeps the octets of both directions, cut at the segment size, over %s',
+    (_name, addresses) => {
+      const { tap, file } = capture();
+      const link = tap.opened(addresses);
+      const request = Uint8Array.from({ length: 5000 }, (_, index) => index & 0xff);
+      link.outbound(request.subarray(0, 10));
+      link.inbound(Uint8Array.of(1, 2, 3));
+      link.outbound(request.subarray(10));
+      link.finished('peer');
+      link.finished('us');
+      link.closed(false);
+      const [connection, ...others] = readTcpConnections(file());
+      expect(others).toEqual([]);
+      const mine = addresses.dialed ? connection?.initiator : connection?.responder;
+      const theirs = addresses.dialed ? connection?.responder : connection?.initiator;
+      expect(mine?.octets).toEqual(request);
+      expect(mine?.segments.map(({ lengthBytes }) => lengthBytes)).toEqual([
+        10, 1448, 1448, 1448, 646,
+      ]);
+      expect(theirs?.octets).toEqual(Uint8Array.of(1, 2, 3));
+      expect([mine?.end, theirs?.end]).toEqual(['FIN', 'FIN']);
+    },
+  );
+
+  it('shows a reset, and keeps conversations of one file apart', () => {
+    const { tap, file } = capture();
+    const first = tap.opened(IPV4);
+    const second = tap.opened({ ...IPV4, localAddress: '::ffff:127.0.0.3' });
+    first.outbound(Uint8Array.of(1));
+    second.outbound(Uint8Array.of(2));
+    first.closed(true);
+    second.closed(false);
+    const connections = readTcpConnections(file());
+    expect(connections.map(({ initiator }) => [...initiator.octets])).toEqual([[1], [2]]);
+    expect(connections.map(({ initiator }) => initiator.end)).toEqual(['RST', 'FIN']);
+  });
+});
