@@ -16,19 +16,29 @@ afterEach(async () => {
   await folder.clean();
 });
 
-/** Pids of the processes that process `pid` started. */
-function childrenOf(pid: number): number[] {
-  const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' });
-  return stdout.split('\n').filter(Boolean).map(Number);
+/** State and parent of a process, as /proc tells; undefined when it has gone. */
+function processOf(pid: number): { state: string; parent: number } | undefined {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
+      .replace(/^.*\) /s, '')
+      .split(' ');
+    return { state: fields[0] ?? '', parent: Number(fields[1]) };
+  } catch {
+    return undefined;
+  }
 }
 
-/** Those of `pids` that still run; a process that waits for its parent's notice does not. */
+/** Pids of the processes that process `pid` started. */
+function childrenOf(pid: number): number[] {
+  const pids = readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number);
+  return pids.filter((child) => processOf(child)?.parent === pid);
+}
+
+/** Those of `pids` that still run; a zombie, which waits to be looked at, does not. */
 function stillRunning(pids: readonly number[]): number[] {
-  const { stdout } = spawnSync('ps', ['-o', 'pid=,stat=', '-p', pids.join(',')], {
-    encoding: 'utf8',
-  });
-  const lines = stdout.split('\n').filter((line) => line !== '' && !line.includes('Z'));
-  return lines.map((line) => Number.parseInt(line, 10));
+  return pids.filter((pid) => (processOf(pid)?.state ?? 'Z') !== 'Z');
 }
 
 /** Starts a bench that would take long, and waits until it has two daemons and two workers. */

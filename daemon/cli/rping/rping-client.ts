@@ -16,6 +16,9 @@ import {
 
 /** As long as rdma-core's rping waits for an address or a route. */
 const RESOLVE_TIMEOUT_MS = 2000;
+/** A kernel peer of revision 1 tells its program an ORD of 0, and rdma-core's rping takes that. */
+const REVISION_1_HINT =
+  "; rdma-core's rping cannot serve MPA revision 1, which tells it of no reads: try revision 2";
 
 /**
  * Pings the server `settings.count` times and disconnects. CommandFailure when the server cannot
@@ -113,17 +116,18 @@ async function ping(
   signal: AbortSignal,
 ): Promise<void> {
   const sequence = new ClientSequence(settings.count);
+  const hint = settings.wire?.mpaRevision === 1 ? REVISION_1_HINT : '';
   let step: ClientStep = sequence.next();
   for (;;) {
     switch (step.type) {
       case 'advertise-source':
         fillPing(endpoint.source.buffer, step.ping);
         endpoint.sendAdvert(endpoint.source);
-        step = await nextStep(endpoint, sequence, signal);
+        step = await nextStep(endpoint, sequence, hint, signal);
         break;
       case 'advertise-sink':
         endpoint.sendAdvert(endpoint.data);
-        step = await nextStep(endpoint, sequence, signal);
+        step = await nextStep(endpoint, sequence, hint, signal);
         break;
       case 'pong':
         if (settings.validate) validate(endpoint, step.ping);
@@ -141,12 +145,13 @@ async function ping(
 async function nextStep(
   endpoint: RpingEndpoint,
   sequence: ClientSequence,
+  hint: string,
   signal: AbortSignal,
 ): Promise<ClientStep> {
   const event = await endpoint.nextEvent(signal);
   if (event.type === 'receive') return sequence.handleReceive(event.octets.length);
   throw new CommandFailure(
-    `the server went away during ping ${sequence.pings}${endpoint.endReason()}`,
+    `the server went away during ping ${sequence.pings}${endpoint.endReason()}${hint}`,
   );
 }
 

@@ -223,7 +223,7 @@ export class RpingEndpoint {
   /** What is known about why the connection ended, for the end of a sentence. */
   endReason(): string {
     const reason = this.#asyncText ?? this.#endText;
-    return reason === undefined || reason === '' ? '' : ` (${reason})`;
+    return reason === undefined ? '' : ` (${reason})`;
   }
 
   #postReceive(slot: number): void {
@@ -270,7 +270,8 @@ export class RpingEndpoint {
         this.#debug(`connection event: ${event.text}`);
         if (event.type === CMEventType.disconnected) {
           output.note(`${this.#role} DISCONNECT EVENT...`);
-          this.#endText = event.text;
+          // A graceful end has nothing to add to what the caller says.
+          if (event.text !== 'disconnected') this.#endText = event.text;
           return;
         }
         if (event.type === CMEventType.deviceRemoval) {

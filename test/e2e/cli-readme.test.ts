@@ -1,0 +1,78 @@
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { runCommand } from './cli-process.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const README = readFileSync(join(ROOT, 'README.md'), 'utf8');
+
+/** The fenced blocks of a language, in order. */
+function blocks(language: string): string[] {
+  return [...README.matchAll(new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\``, 'gm'))].map(
+    ([, text]) => text ?? '',
+  );
+}
+
+function node(...words: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, words, {
+    cwd: ROOT,
+    encoding: 'utf8',
+  });
+  return { status, stdout, stderr };
+}
+
+describe('README.md', () => {
+  it('has a TypeScript example that compiles under strict and prints what it says', () => {
+    // Inside the package, so that the example finds it by its name.
+    mkdirSync(join(ROOT, '.cache'), { recursive: true });
+    const folder = mkdtempSync(join(ROOT, '.cache', 'readme-'));
+    try {
+      const [example = ''] = blocks('ts');
+      writeFileSync(join(folder, 'example.ts'), example);
+      const options = {
+        strict: true,
+        target: 'ES2022',
+        lib: ['ES2023', 'ESNext.Disposable'],
+        module: 'NodeNext',
+        types: ['node'],
+        skipLibCheck: true,
+        rootDir: '.',
+      };
+      const project = { compilerOptions: options, files: ['example.ts'] };
+      writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
+      const compiled = node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder);
+      expect(compiled).toEqual({ status: 0, stdout: '', stderr: '' });
+      const printed = node(join(folder, 'example.js'));
+      expect(printed).toEqual({
+        status: 0,
+        stdout: 'the peer wrote "hello over iWARP"\n',
+        stderr: '',
+      });
+      expect(blocks('text')).toContain(printed.stdout);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }, 60_000);
+
+  it('names commands and options that there are', async () => {
+    const named = [...README.matchAll(/iwarpd (start|status|devices|rping|bench|doctor)\b/g)];
+    expect(new Set(named.map(([, command]) => command)).size).toBe(6);
+    const help = await Promise.all(
+      ['start', 'rping', 'status'].map(async (name) => (await runCommand([name, '--help'])).stdout),
+    );
+    for (const [option] of README.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
+      expect(help.join(''), option).toContain(option);
+    }
+  });
+
+  it('shows a configuration that the daemon takes', async () => {
+    const { parseDaemonConfig } = await import('../../daemon/main/config.ts');
+    const [config = ''] = blocks('json');
+    expect(parseDaemonConfig(JSON.parse(config)).devices).toMatchObject([
+      { name: 'left' },
+      { name: 'old', wire: { mpaRevision: 1 }, profile: { maxQp: 16 } },
+    ]);
+  });
+});
