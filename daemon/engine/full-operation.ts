@@ -64,9 +64,9 @@ export class FullOperation implements UlpduSink {
 
   // Commands
 
-  /** Frames the RTR indication, as the first FPDU. */
-  sendRtr(kind: RtrKind): void {
-    this.#rdmapSender.sendRtr(kind);
+  /** The RTR indication is due, as the first FPDU. */
+  queueRtr(kind: RtrKind): void {
+    this.#rdmapSender.queueRtr(kind);
   }
 
   /** Nothing is sent any more. */
@@ -110,6 +110,8 @@ export class FullOperation implements UlpduSink {
   // DDP-7.1-19 RDMAP-7-01 nothing after the first fault, or after the peer's Terminate.
   handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined {
     if (this.#rdmapReceiver.terminate !== undefined) return undefined;
+    // A fault of our own may come up while the octets of one read are being handled.
+    if (this.policy.error !== undefined) return this.policy.error;
     const error = this.#ddpReceiver.handleSegment(octets, start, length);
     // DDP-7.1-18 RDMAP-7.1-03
     if (error !== undefined) this.policy.latchSegment(error, octets, start, length);

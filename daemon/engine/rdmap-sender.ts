@@ -92,6 +92,7 @@ export class RDMAPSender {
     sourceToHi: 0,
     sourceToLo: 0,
   };
+  #rtr: RtrKind | undefined = undefined;
   /** The source of the message under way. */
   #source: Source = Source.none;
   /** The source to be asked first when no message is under way. */
@@ -135,40 +136,16 @@ export class RDMAPSender {
     this.#stopped = true;
   }
 
-  /** Frames the RTR indication, before everything else. The output is empty, so there is room. */
-  // EMPA-9.2-10 EMPA-9.2-11
-  sendRtr(kind: RtrKind): void {
-    const ddp = this.#ddp;
-    if (kind === 'read') {
-      const request = this.#orrq.spare();
-      assert(request !== undefined, 'a Read as RTR is chosen only with an ORD of at least 1');
-      request.kind = RequestKind.read;
-      request.internal = true;
-      request.lengthBytes = request.receivedBytes = 0;
-      this.#orrq.push();
-      const at = ddp.beginUntagged(
-        true,
-        READ_REQUEST,
-        0,
-        QueueNumber.readRequest,
-        0,
-        READ_REQUEST_BYTES,
-      );
-      assert(at >= 0, 'the output is empty');
-      writeReadRequest(this.#readRequest, ddp.octets, at);
-    } else {
-      const at =
-        kind === 'write'
-          ? ddp.beginTagged(true, WRITE, 0, 0, 0, 0)
-          : ddp.beginUntagged(true, rdmapControl(RDMAPOpcode.send), 0, QueueNumber.send, 0, 0);
-      assert(at >= 0, 'the output is empty');
-    }
-    ddp.commit();
+  /** The RTR indication is due: it goes before everything else. */
+  // EMPA-9.2-10 EMPA-5-02
+  queueRtr(kind: RtrKind): void {
+    this.#rtr = kind;
   }
 
   /** Frames the next segment, if there is one and the output takes it. */
   step(): Step {
     if (this.#stopped) return Step.idle;
+    if (this.#rtr !== undefined) return this.#frameRtr(this.#rtr);
     if (this.#source === Source.none) {
       // RDMAP-7.1-03 a Terminate is the next message; a begun one is finished before it.
       if (this.#policy.pending) return this.#frameTerminate();
@@ -179,6 +156,27 @@ export class RDMAPSender {
       }
     }
     return this.#source === Source.queue ? this.#frameMessage() : this.#frameResponse();
+  }
+
+  // EMPA-9.2-11 STag, TO and size are zero; a Send takes a receive of the peer.
+  #frameRtr(kind: RtrKind): Step {
+    const ddp = this.#ddp;
+    const { send, readRequest } = QueueNumber;
+    if (kind === 'read') {
+      const at = ddp.beginUntagged(true, READ_REQUEST, 0, readRequest, 0, READ_REQUEST_BYTES);
+      if (at < 0) return Step.blocked;
+      writeReadRequest(this.#readRequest, ddp.octets, at);
+      this.#pushOutbound(RequestKind.read, 0, true);
+    } else {
+      const at =
+        kind === 'write'
+          ? ddp.beginTagged(true, WRITE, 0, 0, 0, 0)
+          : ddp.beginUntagged(true, rdmapControl(RDMAPOpcode.send), 0, send, 0, 0);
+      if (at < 0) return Step.blocked;
+    }
+    ddp.commit();
+    this.#rtr = undefined;
+    return Step.framed;
   }
 
   // DDP-5.3-01 each source in its own order; the two take turns message by message.
@@ -325,7 +323,7 @@ export class RDMAPSender {
     read.sourceToHi = message.remoteToHi;
     read.sourceToLo = message.remoteToLo;
     writeReadRequest(read, ddp.octets, at);
-    this.#pushOutbound(RequestKind.read, 0);
+    this.#pushOutbound(RequestKind.read, 0, false);
     ddp.commit();
     this.#endMessage();
     return Step.framed;
@@ -367,19 +365,20 @@ export class RDMAPSender {
       compareMaskLo: message.atomicCompareMaskLo,
     };
     writeAtomicRequest(request, ddp.octets, at);
-    this.#pushOutbound(RequestKind.atomic, this.#atomicIdentifier);
+    this.#pushOutbound(RequestKind.atomic, this.#atomicIdentifier, false);
     this.#atomicIdentifier = (this.#atomicIdentifier + 1) >>> 0;
     ddp.commit();
     this.#endMessage();
     return Step.framed;
   }
 
-  #pushOutbound(kind: RequestKind, identifier: number): void {
+  /** Notes the request being framed. `internal`: it is the RTR, made while nothing else is. */
+  #pushOutbound(kind: RequestKind, identifier: number, internal: boolean): void {
     const request = this.#orrq.spare();
     assert(request !== undefined, 'a request is framed only when ORD allows it');
     const message = this.#message;
     request.kind = kind;
-    request.internal = false;
+    request.internal = internal;
     request.sinkStag = message.sinkStag;
     request.sinkToHi = message.sinkToHi;
     request.sinkToLo = message.sinkToLo;

@@ -39,7 +39,7 @@ export interface StreamEnvironment {
   readonly crc32c: Crc32c;
   /** Octets that may wait for the socket before sending pauses; `FpduSender` has the default. */
   readonly highWaterBytes?: number;
-  /** One FPDU per `pollTransmit`; see `FpduSender`. Default false. */
+  /** No FPDU across a segment boundary while CRCs are on; see `FpduSender`. Default false. */
   readonly alignSegments?: boolean;
 }
 
@@ -104,6 +104,7 @@ export class Stream implements StreamPort {
       crc32c,
       ...(highWaterBytes === undefined ? {} : { highWaterBytes }),
       ...(alignSegments === undefined ? {} : { alignSegments }),
+      segmentBytes: options.emssBytes,
     });
   }
 
@@ -185,6 +186,7 @@ export class Stream implements StreamPort {
   /** The socket's EMSS has changed: segments cut from now on follow it (MPA-4.5-05). */
   setEmss(emssBytes: number): void {
     this.#emssBytes = emssBytes;
+    this.#fpduSender.setSegmentBytes(emssBytes);
     this.#operation?.setMulpdu(this.#mulpduBytes());
   }
 
@@ -198,16 +200,16 @@ export class Stream implements StreamPort {
       this.#runStartup(now);
     }
     this.#receive(octets, start);
+    // A peer that answers our Reads is not gone.
+    if (this.#state === 'draining') this.#renewDeadline(now);
     this.#advance(now);
   }
 
   handleFlushed(bytes: number, now: Micros): void {
     if (this.#state === 'closed') return;
     this.#fpduSender.flushed(bytes);
-    // A peer that takes our octets is not gone; the close timeout is for one that does not.
-    if (this.#deadline !== NEVER && this.#state !== 'finished') {
-      this.#deadline = now + this.#options.closeTimeoutMicros;
-    }
+    // Nor is one that takes our octets; the close timeout is for one that does not.
+    if (this.#deadline !== NEVER && this.#state !== 'finished') this.#renewDeadline(now);
     this.#advance(now);
   }
 
@@ -303,7 +305,7 @@ export class Stream implements StreamPort {
         this.#enterFullOperation(effect.agreement);
         if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);
         else this.#announce(effect.agreement);
-        if (effect.rtr !== undefined) this.#operation?.sendRtr(effect.rtr);
+        if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
         this.#advance(now);
         break;
       case 'failed':
@@ -381,8 +383,8 @@ export class Stream implements StreamPort {
       this.#announceTerminate(operation);
       this.#transition('flushing');
     }
-    if (this.#state === 'draining' && this.#isDrained(operation, step))
-      this.#transition('flushing');
+    const drained = this.#state === 'draining' && this.#isDrained(operation, step);
+    if (drained) this.#transition('flushing');
     this.#finishWhenFlushed(now);
   }
 
@@ -442,6 +444,10 @@ export class Stream implements StreamPort {
 
   #close(state: 'draining' | 'terminating' | 'flushing', now: Micros): void {
     this.#transition(state);
+    this.#renewDeadline(now);
+  }
+
+  #renewDeadline(now: Micros): void {
     this.#deadline = now + this.#options.closeTimeoutMicros;
   }
 
@@ -449,7 +455,7 @@ export class Stream implements StreamPort {
   #finishWhenFlushed(now: Micros): void {
     if (this.#state === 'flushing' && this.#fpduSender.queuedBytes === 0) {
       this.#transition('finished');
-      this.#deadline = now + this.#options.closeTimeoutMicros;
+      this.#renewDeadline(now);
       this.#events.push({ type: 'finish' });
     }
     if (this.#state === 'finished' && this.#peerClosed) this.#end();

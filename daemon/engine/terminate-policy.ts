@@ -76,19 +76,19 @@ const REMOTE_FAULTS: FaultCodes = {
   [Fault.misaligned]: 'rdmapStreamCatastrophic',
 };
 
-/** STag of a Send with Invalidate. */
+/** Delivery of a Send: the STag that it invalidates, else a local matter. */
 // RDMAP-4.8-20 RDMAP-5.3-10 RDMAP-7.2-04: an STag that is not valid at all is reported as such.
 const INVALIDATE_FAULTS: FaultCodes = {
   [Fault.stagInvalid]: 'rdmapInvalidStag',
   [Fault.stagNotAssociated]: 'rdmapCannotInvalidate',
-  [Fault.bounds]: 'rdmapCannotInvalidate',
+  [Fault.bounds]: 'rdmapLocalCatastrophic',
   [Fault.access]: 'rdmapCannotInvalidate',
-  [Fault.toWrap]: 'rdmapCannotInvalidate',
-  [Fault.noBuffer]: 'rdmapCannotInvalidate',
-  [Fault.messageTooLong]: 'rdmapCannotInvalidate',
+  [Fault.toWrap]: 'rdmapLocalCatastrophic',
+  [Fault.noBuffer]: 'rdmapLocalCatastrophic',
+  [Fault.messageTooLong]: 'rdmapLocalCatastrophic',
   [Fault.cannotInvalidate]: 'rdmapCannotInvalidate',
-  [Fault.memoryLost]: 'rdmapProtectionUnspecified',
-  [Fault.misaligned]: 'rdmapCannotInvalidate',
+  [Fault.memoryLost]: 'rdmapLocalCatastrophic',
+  [Fault.misaligned]: 'rdmapLocalCatastrophic',
 };
 
 /** Which of the RNIC's checks failed; selects the code that the RFCs give a fault there. */

@@ -64,6 +64,21 @@ describe('the beginning', () => {
     }
   });
 
+  it('EMPA-5-02: an RTR waits for room in the output, and so does all behind it', () => {
+    const user = new NaiveUser();
+    user.send(Uint8Array.of(0x41));
+    const stream = streamOf({ peerToPeer: true }, { highWaterBytes: 1 });
+    stream.connect(new Uint8Array(0), user, 0);
+    const request = stream.pollTransmit();
+    // The Reply is there before the socket says that it has sent the Request.
+    stream.handleOctets(octetsOf('4d504120494420526570204672616d65 50 02 0004 80088008'), 0);
+    expect(stream.pollTransmit()).toBe(undefined);
+    stream.handleFlushed(request?.length ?? 0, 0);
+    expect(hexOf(stream.pollTransmit() ?? new Uint8Array(0)).slice(0, 8)).toBe('000ec140');
+    stream.handleFlushed(20, 0);
+    expect(hexOf(stream.pollTransmit() ?? new Uint8Array(0)).slice(0, 8)).toBe('00134143');
+  });
+
   it('EMPA-9.2-16, EMPA-9.2-12, EMPA-5-03: an RTR of each kind opens the responder', () => {
     for (const kind of ['write', 'send', 'read'] as const) {
       const rtrKinds = { send: false, write: false, read: false, [kind]: true };
@@ -194,6 +209,23 @@ describe('a graceful end', () => {
     expect(pair.a.user.log).toEqual(['sent', 'read', 'sent']);
     expect(pair.b.user.log).toEqual(['received 1']);
     expect(pair.a.types).toEqual(['established', 'finish']);
+  });
+
+  it('gives a long answer to a Read its time', () => {
+    const user = new NaiveUser();
+    user.register(0x99, 8);
+    user.read(5, [0x77, 0], [0x99, 0]);
+    const peer = LiteralPeer.ofInitiator({}, user);
+    peer.stream.disconnect(0);
+    for (let i = 0; i < 5; i++) {
+      // Each octet comes just before the time is up.
+      peer.now += 900_000;
+      peer.stream.handleDeadline(peer.now);
+      expect(peer.run().types).toEqual(['established']);
+      peer.feed(`${i < 4 ? '81' : 'c1'}42 00000099 000000000000000${i} 4${i}`);
+    }
+    expect(user.log).toEqual(['sent', 'read']);
+    expect(peer.types).toEqual(['established', 'finish']);
   });
 
   it('ends a close that the peer does not answer', () => {

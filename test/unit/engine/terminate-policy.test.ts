@@ -33,7 +33,7 @@ describe('fault codes', () => {
   });
 
   it('RDMAP-5.3-10, RDMAP-7.2-04, RDMAP-8.1.1-01: of an invalidation', () => {
-    const expected = '0100 0109 0109 0109 0109 0109 0109 0109 01ff 0109';
+    const expected = '0100 0109 0000 0109 0000 0000 0000 0109 0000 0000';
     expect(codes('invalidate').join(' ')).toBe(expected);
   });
 });
