@@ -49,6 +49,10 @@ export class ProcessMemory {
   readonly #remoteAddress: bigint;
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
+  #looked = false;
+  readonly #forgetLook = (): void => {
+    this.#looked = false;
+  };
 
   /** Throws `SystemCallError`: ESRCH without such a process, ENOSYS before Linux 5.3. */
   constructor(pid: number) {
@@ -72,13 +76,11 @@ export class ProcessMemory {
    * process or that memory is gone (`lastError`); `target` may then be partly written.
    */
   read(address: number, target: Uint8Array, start: number, length: number): boolean {
-    // The check comes after the copy: a process that lives afterwards was itself all the time.
-    return this.#transfer(readv, address, target, start, length) && this.#stillAlive();
+    return this.#stillAlive() && this.#transfer(readv, address, target, start, length);
   }
 
   /** Copies `length` octets of `source` from `start` to `address` of the process. See `read`. */
   write(address: number, source: Uint8Array, start: number, length: number): boolean {
-    // The check comes before the copy, so that no other process is written to.
     return this.#stillAlive() && this.#transfer(writev, address, source, start, length);
   }
 
@@ -96,10 +98,19 @@ export class ProcessMemory {
     this.#processDescriptor = undefined;
   }
 
+  /**
+   * Looks once for all transfers of one callback of the event loop: a look costs as much as a small
+   * transfer, and the kernel does not give a pid out again before it went through all others.
+   */
   #stillAlive(): boolean {
-    if (this.alive) return true;
-    this.lastError = 'ESRCH';
-    return false;
+    if (this.#looked) return true;
+    if (!this.alive) {
+      this.lastError = 'ESRCH';
+      return false;
+    }
+    this.#looked = true;
+    queueMicrotask(this.#forgetLook);
+    return true;
   }
 
   #transfer(
