@@ -121,7 +121,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
         expect(await daemon.settled(before), `after kill ${round + 1}`).toEqual(before);
       }
       expect(survivor.accepted).toBeGreaterThanOrEqual((KILLS * 2) / 3);
-      expect(survivor.open).toBe(0);
+      await expect.poll(() => survivor.open, { timeout: 5_000 }).toBe(0);
       const { clients } = await daemon.status();
       expect(clients.map(({ usage }) => usage.objects)).toEqual([
         expect.objectContaining({ context: 1, pd: 1, id: 1, qp: 0, cq: 0, mr: 0, buffer: 0 }),

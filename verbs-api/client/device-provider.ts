@@ -59,11 +59,13 @@ export class DeviceProvider extends ClientObject implements Provider {
     // Listening ids first: closing one closes the ids of requests that nobody took.
     await Promise.all([...this.#ids.values()].map((id) => id.close()));
     await Promise.all([...this.#contexts.values()].map((context) => context.close()));
+    // First, so that whatever still waits hears why, and objects that close meanwhile succeed.
+    this.session.lose('the provider is closed');
     await this.#link.close();
   }
 
   protected override release(): void {
-    this.session.lose('the provider is closed');
+    // All that it held was given back by `destroy`.
   }
 
   #enter(handle: number, state: CMIdState): ClientConnectionId {

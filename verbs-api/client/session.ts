@@ -5,7 +5,7 @@ import type {
   CommandRequest,
   DeviceLink,
 } from '../contract/commands.ts';
-import { VerbsError } from '../contract/errors.ts';
+import { isVerbsError, VerbsError } from '../contract/errors.ts';
 import type { VerbsObject } from '../contract/provider.ts';
 
 /** One link to a device, with the news of its loss passed on to the objects that live on it. */
@@ -115,8 +115,10 @@ export abstract class ClientObject implements VerbsObject {
     try {
       await this.destroy();
     } catch (error) {
-      // With the device gone, so is the object: there is nothing left to give back.
-      if (!this.session.lost) {
+      // With the device gone, so is the object: there is nothing left to give back. EIO says so
+      // before the link does when the command was on its way.
+      const gone = this.session.lost || (isVerbsError(error) && error.code === 'EIO');
+      if (!gone) {
         this.#closing = undefined;
         throw error;
       }

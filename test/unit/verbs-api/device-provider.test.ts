@@ -320,6 +320,13 @@ describe('DeviceProvider: lost device', () => {
     await provider.close();
   });
 
+  it('closes an object whose command was on its way when the device went', async () => {
+    const { link, qp } = await setUp();
+    link.refusals.set('destroyQP', new VerbsError('EIO'));
+    await qp.close();
+    expect(() => qp.postSend(SEND)).toThrow(code('EINVAL'));
+  });
+
   it('leaves no rejection unhandled when nobody looks', async () => {
     const { link, provider, cq } = await setUp();
     const unhandled: unknown[] = [];
