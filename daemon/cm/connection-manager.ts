@@ -251,7 +251,7 @@ export class ConnectionManager implements EndpointOwner {
     this.#endpoints.add(endpoint);
     const depths = { ird: device.irdMax, ord: device.ordMax };
     const options = streamOptions(device, undefined, depths, facts.emssBytes);
-    endpoint.await(this.#options.createStream(device, options), now);
+    endpoint.awaitRequest(this.#options.createStream(device, options), now);
     return endpoint;
   }
 
@@ -267,8 +267,7 @@ export class ConnectionManager implements EndpointOwner {
       endpoint.initiate(this.#options.createStream(device, options), now);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
-      // The QP went to another state or was destroyed while TCP connected.
-      endpoint.handleDialFailed('EINVAL', now);
+      endpoint.handleQPRefused(now);
       return false;
     }
     return true;

@@ -137,7 +137,7 @@ export class Endpoint {
   }
 
   /** Responder: TCP is there; MPA's timeout on the Request runs from here (MPA-7.1.2-16). */
-  await(stream: CmStream, now: Micros): void {
+  awaitRequest(stream: CmStream, now: Micros): void {
     this.stream = stream;
     stream.listen(now);
   }
@@ -203,6 +203,13 @@ export class Endpoint {
     const { type, error } = dialFailure(code);
     const { address, port } = this.remote;
     this.#tell(type, error, `no TCP connection to ${address} port ${port}: ${code}`);
+    this.#end(now, undefined);
+  }
+
+  /** TCP is there, but the QP left its state or was destroyed meanwhile. */
+  handleQPRefused(now: Micros): void {
+    const text = 'the queue pair went to another state while TCP connected';
+    this.#tell(CMEventType.connectError, 'EINVAL', text);
     this.#end(now, undefined);
   }
 

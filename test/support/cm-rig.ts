@@ -1,0 +1,300 @@
+/** A connection manager between a network, streams and queue pairs that only remember and obey. */
+import type { CmId } from '../../daemon/cm/cm-id.ts';
+import type {
+  CmDevice,
+  CmEffect,
+  CmEvent,
+  CmLimits,
+  CmStream,
+  ConnectableQP,
+  HostNetwork,
+} from '../../daemon/cm/cm-types.ts';
+import { ConnectionManager } from '../../daemon/cm/connection-manager.ts';
+import type { Endpoint } from '../../daemon/cm/endpoint.ts';
+import type { StreamEvent, StreamOptions } from '../../daemon/engine/stream-api.ts';
+import type { CMParameters } from '../../verbs-api/contract/commands.ts';
+import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import { NaiveUser } from './naive-user.ts';
+
+export const NO_WISHES: CMParameters = {
+  privateData: new Uint8Array(0),
+  initiatorDepth: undefined,
+  responderResources: undefined,
+  wire: undefined,
+};
+export const PEER: SocketAddress = { address: '10.0.0.9', port: 4791 };
+export const ESTABLISHED: StreamEvent = {
+  type: 'established',
+  privateData: Uint8Array.of(7),
+  peerIrd: 4,
+  peerOrd: 5,
+  ird: 3,
+  ord: 2,
+  crcEnabled: true,
+  sendMarkers: false,
+  receiveMarkers: false,
+  revision: 2,
+};
+export const REQUEST: StreamEvent = {
+  type: 'request',
+  revision: 2,
+  enhanced: true,
+  privateData: Uint8Array.of(1, 2),
+  peerIrd: 4,
+  peerOrd: 5,
+  peerToPeer: false,
+};
+export const CLOSED: StreamEvent = { type: 'closed', failure: undefined };
+export const lost: StreamEvent = { type: 'closed', failure: { kind: 'lost', text: 'gone' } };
+
+/** Remembers the commands that it was given. */
+export class FakeStream implements CmStream {
+  readonly options: StreamOptions;
+  readonly commands: string[] = [];
+  readonly sendable = true;
+
+  constructor(options: StreamOptions) {
+    this.options = options;
+  }
+
+  connect(privateData: Uint8Array): void {
+    this.commands.push(`connect ${privateData.length}`);
+  }
+  listen(): void {
+    this.commands.push('listen');
+  }
+  accept(privateData: Uint8Array, _user: unknown, wishes: { ird: number; ord: number }): void {
+    this.commands.push(`accept ${privateData.length} ird ${wishes.ird} ord ${wishes.ord}`);
+  }
+  reject(privateData: Uint8Array): void {
+    this.commands.push(`reject ${privateData.length}`);
+  }
+  pump(): void {}
+  disconnect(): void {
+    this.commands.push('disconnect');
+  }
+  abort(): void {
+    this.commands.push('abort');
+  }
+  fail(): void {}
+  setEmss(): void {}
+  handleOctets(): void {}
+  handleFlushed(): void {}
+  handlePeerClosed(): void {}
+  handleClosed(): void {}
+  handleDeadline(): void {}
+  nextDeadline(): number {
+    return Number.POSITIVE_INFINITY;
+  }
+  pollTransmit(): undefined {
+    return undefined;
+  }
+  pollEvent(): undefined {
+    return undefined;
+  }
+}
+
+/** Remembers what its connection told it. */
+export class FakeQP extends NaiveUser implements ConnectableQP {
+  readonly qpn = 1;
+  readonly told: string[] = [];
+  stream: ConnectableQP['stream'];
+  /** When set, `attach` refuses with it. */
+  refusal: ErrnoCode | undefined;
+
+  attach(stream: NonNullable<ConnectableQP['stream']>): void {
+    if (this.refusal !== undefined) throw new VerbsError(this.refusal);
+    this.stream = stream;
+    this.told.push('attach');
+  }
+  detach(): void {
+    this.stream = undefined;
+    this.told.push('detach');
+  }
+  established(depths: { ird: number; ord: number }): void {
+    this.told.push(`established ird ${depths.ird} ord ${depths.ord}`);
+  }
+  streamEnded(failure: { kind: string } | undefined): void {
+    this.stream = undefined;
+    this.told.push(`ended ${failure?.kind ?? 'gracefully'}`);
+  }
+  terminated(by: 'us' | 'peer'): void {
+    this.told.push(`terminated by ${by}`);
+  }
+}
+
+/** Addresses of the host and what its ports are used for. */
+export class FakeNetwork implements HostNetwork {
+  readonly ports = new Map<CmId, string>();
+  readonly listening = new Set<CmId>();
+  /** Destination to source; others are unreachable. */
+  routes: Record<string, string> = { '10.0.0.9': '10.0.0.1', '127.0.0.1': '127.0.0.1' };
+  refusal: ErrnoCode | undefined;
+  #nextPort = 32_768;
+
+  reserve(id: CmId, { address, port }: SocketAddress): { port: number } | { error: ErrnoCode } {
+    if (this.refusal !== undefined) return { error: this.refusal };
+    const given = port === 0 ? this.#nextPort++ : port;
+    this.ports.set(id, `${address} ${given}`);
+    return { port: given };
+  }
+  listen(id: CmId): ErrnoCode | undefined {
+    if (this.refusal !== undefined) return this.refusal;
+    this.listening.add(id);
+    return undefined;
+  }
+  release(id: CmId): void {
+    this.ports.delete(id);
+    this.listening.delete(id);
+  }
+  sourceAddress(
+    destination: string,
+    source: string | undefined,
+  ): { address: string } | { error: ErrnoCode } {
+    const address = source ?? this.routes[destination];
+    return address === undefined ? { error: 'ENETUNREACH' } : { address };
+  }
+}
+
+/** A device with small limits. */
+export function device(name = 'iwarp0', addresses: readonly string[] = []): CmDevice {
+  return {
+    name,
+    addresses,
+    irdMax: 16,
+    ordMax: 8,
+    wire: {
+      mpaRevision: 2,
+      enhancedSupported: true,
+      crcRequested: true,
+      markersRequested: false,
+      peerToPeer: true,
+      rtrKinds: { send: false, write: true, read: true },
+      fpduSize: { kind: 'emss' },
+      segmentAligned: true,
+      startupTimeoutMicros: 5_000_000,
+      closeTimeoutMicros: 1_000_000,
+    },
+  };
+}
+
+/** A manager and everything around it. */
+export class CmRig {
+  readonly network = new FakeNetwork();
+  readonly streams: FakeStream[] = [];
+  readonly manager: ConnectionManager;
+  /** Events told, in order. */
+  readonly events: CmEvent[] = [];
+  /** Effects that are no events. */
+  readonly effects: Exclude<CmEffect, { type: 'deliver' }>[] = [];
+  now = 1000;
+
+  constructor(devices: readonly CmDevice[] = [device()], limits: Partial<CmLimits> = {}) {
+    this.manager = new ConnectionManager({
+      devices: () => devices,
+      network: this.network,
+      createStream: (_device, options) => {
+        const stream = new FakeStream(options);
+        this.streams.push(stream);
+        return stream;
+      },
+      limits,
+    });
+  }
+
+  /** Takes all effects, and returns the events among them as type numbers. */
+  drain(): number[] {
+    const types: number[] = [];
+    for (;;) {
+      const effect = this.manager.pollEffect();
+      if (effect === undefined) return types;
+      if (effect.type !== 'deliver') this.effects.push(effect);
+      else {
+        this.events.push(effect.event);
+        types.push(effect.event.type);
+      }
+    }
+  }
+
+  get lastEvent(): CmEvent {
+    const event = this.events.at(-1);
+    if (event === undefined) throw new Error('no event was told');
+    return event;
+  }
+
+  get stream(): FakeStream {
+    const stream = this.streams.at(-1);
+    if (stream === undefined) throw new Error('no stream was made');
+    return stream;
+  }
+
+  /** An id that may connect. */
+  resolved(): CmId {
+    const id = this.manager.createId('me');
+    this.manager.resolveAddr(id, PEER, undefined);
+    this.manager.resolveRoute(id);
+    this.drain();
+    return id;
+  }
+
+  /** An id that has just been told to connect. */
+  dialing(qp = new FakeQP(), change: Partial<CMParameters> = {}): Connecting {
+    const id = this.resolved();
+    this.manager.connect(id, qp, { ...NO_WISHES, ...change }, this.now);
+    this.drain();
+    const effect = this.effects.at(-1);
+    if (effect?.type !== 'dial') throw new Error('no dial');
+    return { id, qp, endpoint: effect.endpoint };
+  }
+
+  /** One whose TCP is there and whose Request has gone. */
+  initiating(qp = new FakeQP(), change: Partial<CMParameters> = {}): Connecting {
+    const connecting = this.dialing(qp, change);
+    this.manager.handleDialed(connecting.endpoint, this.facts(), this.now);
+    this.drain();
+    return connecting;
+  }
+
+  listening(backlog = 4): CmId {
+    const id = this.manager.createId('server');
+    this.manager.bindAddr(id, { address: '10.0.0.1', port: 4791 });
+    this.manager.listen(id, backlog);
+    return id;
+  }
+
+  /** A connection that has come to `listener` and said nothing yet. */
+  incoming(listener: CmId): Endpoint {
+    const endpoint = this.manager.handleIncoming(listener, this.facts(), this.now);
+    if (typeof endpoint === 'string') throw new Error(endpoint);
+    return endpoint;
+  }
+
+  /** One whose Request the consumer has. */
+  requested(listener = this.listening()): { readonly id: CmId; readonly endpoint: Endpoint } {
+    const endpoint = this.incoming(listener);
+    this.tell(endpoint, REQUEST);
+    return { id: this.lastEvent.id, endpoint };
+  }
+
+  /** The endpoint's stream tells something; the events that follow from it, as type numbers. */
+  tell(endpoint: Endpoint, event: StreamEvent): number[] {
+    endpoint.handleStreamEvent(event, this.now);
+    return this.drain();
+  }
+
+  facts(): {
+    readonly local: SocketAddress;
+    readonly remote: SocketAddress;
+    readonly emssBytes: number;
+  } {
+    return { local: { address: '10.0.0.1', port: 4791 }, remote: PEER, emssBytes: 1448 };
+  }
+}
+
+/** An active connection on its way. */
+export interface Connecting {
+  readonly id: CmId;
+  readonly qp: FakeQP;
+  readonly endpoint: Endpoint;
+}
