@@ -116,8 +116,8 @@ export class DDPReceiver {
     const toHi = readUint32(octets, start + TaggedField.toHi);
     const toLo = readUint32(octets, start + TaggedField.toLo);
     const payloadBytes = length - TAGGED_HEADER_BYTES;
-    // DDP-7.1-14 DDP-7.1-17 before any bounds check. DDP-5.2-11 not for a segment without payload.
-    if (payloadBytes > 0 && toWraps(toHi, toLo, payloadBytes)) {
+    // DDP-7.1-14 DDP-7.1-17 before any bounds check. DDP-5.2-11 no TO wraps with no payload.
+    if (toWraps(toHi, toLo, payloadBytes)) {
       return new ProtocolError('ddpToWrap', `${payloadBytes} octets at the end of the space`);
     }
     return this.#user.placeTagged(

@@ -38,7 +38,6 @@ export interface FullOperationOptions {
 export class FullOperation implements UlpduSink {
   /** The first fault, and the Terminate about it. */
   readonly policy = new TerminatePolicy();
-  readonly #irrq: InboundRequestQueue;
   readonly #orrq: OutboundRequestQueue;
   readonly #fpduReceiver: FpduReceiver;
   readonly #ddpReceiver: DDPReceiver;
@@ -51,7 +50,6 @@ export class FullOperation implements UlpduSink {
     const irrq = new InboundRequestQueue(options.ird);
     const orrq = new OutboundRequestQueue(options.ord);
     const ddp = new DDPSender(options.fpduSender, options.mulpduBytes);
-    this.#irrq = irrq;
     this.#orrq = orrq;
     this.#fpduReceiver = new FpduReceiver(options.receiver);
     this.#rdmapReceiver = new RDMAPReceiver({ user, irrq, orrq, extensionsEnabled });
@@ -67,12 +65,6 @@ export class FullOperation implements UlpduSink {
   /** The RTR indication is due, as the first FPDU. */
   queueRtr(kind: RtrKind): void {
     this.#rdmapSender.queueRtr(kind);
-  }
-
-  /** Nothing is sent any more. */
-  stopSending(): void {
-    this.#rdmapSender.stop();
-    this.#irrq.clear();
   }
 
   /** A new MULPDU, for segments cut from now on. */

@@ -106,7 +106,6 @@ export class RDMAPSender {
   #responsesWait = false;
   #atomicIdentifier = 0;
   #terminated = false;
-  #stopped = false;
 
   constructor(options: RDMAPSenderOptions) {
     this.#user = options.user;
@@ -131,11 +130,6 @@ export class RDMAPSender {
     this.#responsesWait = false;
   }
 
-  /** Nothing is sent any more, not even the rest of a message. */
-  stop(): void {
-    this.#stopped = true;
-  }
-
   /** The RTR indication is due: it goes before everything else. */
   // EMPA-9.2-10 EMPA-5-02
   queueRtr(kind: RtrKind): void {
@@ -144,12 +138,11 @@ export class RDMAPSender {
 
   /** Frames the next segment, if there is one and the output takes it. */
   step(): Step {
-    if (this.#stopped) return Step.idle;
     if (this.#rtr !== undefined) return this.#frameRtr(this.#rtr);
     if (this.#source === Source.none) {
       // RDMAP-7.1-03 a Terminate is the next message; a begun one is finished before it.
       if (this.#policy.pending) return this.#frameTerminate();
-      // RDMAP-5.4-06 a fault that forbids a Terminate ends sending all the same.
+      // RDMAP-5.4-06 nothing follows a Terminate; a fault that forbids one ends sending as well.
       if (this.#policy.error !== undefined) return Step.idle;
       if (!this.#choose()) {
         return this.#queueWaits || this.#responsesWait ? Step.waiting : Step.idle;
@@ -479,7 +472,6 @@ export class RDMAPSender {
     ddp.commit();
     this.#policy.sent();
     this.#terminated = true;
-    this.#stopped = true;
     return Step.framed;
   }
 }

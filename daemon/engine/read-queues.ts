@@ -98,10 +98,6 @@ class Ring<T> {
     this.#first = (this.#first + 1) % this.#entries.length;
     this.#count--;
   }
-
-  clear(): void {
-    this.#count = 0;
-  }
 }
 
 function makeInboundRequest(): InboundRequest {
@@ -197,12 +193,6 @@ export class InboundRequestQueue {
   shift(): void {
     this.#ring.shift();
   }
-
-  /** Drops all requests: nothing will be answered any more. */
-  clear(): void {
-    this.#ring.clear();
-    this.#heldCount = 0;
-  }
 }
 
 /** Outbound requests, bounded by ORD. */
@@ -228,11 +218,6 @@ export class OutboundRequestQueue {
     return this.#ring.head;
   }
 
-  /** Octets of the oldest request have come, but not all of it. */
-  get midResponse(): boolean {
-    return (this.#ring.head?.receivedBytes ?? 0) > 0;
-  }
-
   /** The entry to fill in for `push`; undefined when ORD requests are outstanding. */
   spare(): OutboundRequest | undefined {
     return this.#ring.spare();
@@ -246,9 +231,5 @@ export class OutboundRequestQueue {
   /** The oldest request is answered. */
   shift(): void {
     this.#ring.shift();
-  }
-
-  clear(): void {
-    this.#ring.clear();
   }
 }

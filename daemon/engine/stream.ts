@@ -410,7 +410,6 @@ export class Stream implements StreamPort {
     const failure = { ...said, layer, etype, code };
     this.#failure = quirk === undefined ? failure : { ...failure, quirk };
     this.#events.push({ type: 'terminated', by: 'peer', failure: this.#failure });
-    operation.stopSending();
     if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
   }
 
@@ -484,7 +483,6 @@ export class Stream implements StreamPort {
     if (this.#state === 'closed') return;
     this.#transition('closed');
     this.#deadline = NEVER;
-    this.#operation?.stopSending();
     this.#operation?.release();
     this.#events.push({ type: 'closed', failure: this.#failure });
   }

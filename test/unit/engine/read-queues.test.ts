@@ -72,7 +72,8 @@ describe('the ORRQ', () => {
     expect(queue.spare()).toBe(undefined);
     queue.shift();
     expect([queue.full, queue.count]).toEqual([false, 1]);
-    queue.clear();
+    queue.shift();
+    queue.shift();
     expect([queue.head, queue.count]).toEqual([undefined, 0]);
   });
 });

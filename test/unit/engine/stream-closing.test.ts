@@ -228,6 +228,24 @@ describe('a graceful end', () => {
     expect(peer.types).toEqual(['established', 'finish']);
   });
 
+  it('gives a peer that takes what is queued its time', () => {
+    const user = new NaiveUser();
+    for (let i = 0; i < 5; i++) user.send(patterned(1000, i));
+    const stream = streamOf({ mpaRevision: 1 }, { highWaterBytes: 1 });
+    stream.connect(new Uint8Array(0), user, 0);
+    stream.handleFlushed(stream.pollTransmit()?.length ?? 0, 0);
+    stream.handleOctets(octetsOf('4d504120494420526570204672616d65 40 01 0000'), 0);
+    stream.disconnect(0);
+    expect(stream.pollEvent()?.type).toBe('established');
+    for (let now = 900_000; now <= 4_500_000; now += 900_000) {
+      stream.handleDeadline(now);
+      expect(stream.pollEvent()).toBe(undefined);
+      stream.handleFlushed(stream.pollTransmit()?.length ?? 0, now);
+    }
+    expect(user.log.length).toBe(5);
+    expect(stream.pollEvent()).toEqual({ type: 'finish' });
+  });
+
   it('ends a close that the peer does not answer', () => {
     const pair = new StreamPair().establish();
     pair.a.stream.disconnect(0);
@@ -324,6 +342,24 @@ describe('a Terminate', () => {
     expect(peer.take()).toEqual([]);
     expect(peer.types.slice(1)).toEqual(['terminated', 'finish', 'closed']);
     expect(peer.failure?.text).toBe('completion queue overrun');
+  });
+
+  it('RDMAP-7.1-05: a failure found above while octets are handled stops what is behind them', () => {
+    const user = new NaiveUser();
+    user.postReceive(8, 2);
+    const peer = LiteralPeer.ofInitiator({}, user);
+    const complete = user.completeReceive.bind(user);
+    user.completeReceive = (message) => {
+      peer.stream.fail({ kind: 'local', text: 'completion queue overrun' }, 0);
+      return complete(message);
+    };
+    peer.feed(
+      '4143 00000000 00000000 00000001 00000000 41',
+      '4143 00000000 00000000 00000002 00000000 42',
+      '4143 00000000 00000005 00000001 00000000',
+    );
+    expect(user.delivered.map(({ payload }) => payload)).toEqual(['41']);
+    expect(peer.take()).toEqual([compact('4147 00000000 00000002 00000001 00000000 00000000')]);
   });
 
   it('RDMAP-5.4-06: no Response follows it, and no message', () => {

@@ -135,6 +135,8 @@ describe('Terminate', () => {
   it('reads what both bit orders explain as the RFC says', () => {
     // Layer 2, type 0, code 6: MPA's insufficient IRD, though siw could mean an unexpected opcode.
     expect(parseTerminate(octetsOf('20060000'), 0, 4)?.name).toBe('mpaInsufficientIrd');
+    // With other reserved bits set it is not siw that wrote it.
+    expect(parseTerminate(octetsOf('20060b00'), 0, 4)?.name).toBe('mpaInsufficientIrd');
     // siw sets M and D at the low end, which the RFC keeps zero.
     const siw = parseTerminate(octetsOf('20060300 0010 4143 00*16'), 0, 24);
     expect(siw?.name).toBe('rdmapUnexpectedOpcode');
