@@ -36,7 +36,7 @@ export const ESTABLISHED: StreamEvent = {
   receiveMarkers: false,
   revision: 2,
 };
-export const REQUEST: StreamEvent = {
+export const REQUEST: Extract<StreamEvent, { type: 'request' }> = {
   type: 'request',
   revision: 2,
   enhanced: true,
