@@ -23,17 +23,29 @@ import { refusal } from './daemon-connection.ts';
 /** How long the daemon may take to answer. */
 const REPLY_TIMEOUT_MS = 10_000;
 
+/** Requests under way at once: as many as the socket surely takes without waiting. */
+const IN_FLIGHT_MAX = 64;
+
+interface Request {
+  readonly token: Uint8Array;
+  readonly lengthBytes: number;
+  readonly resolve: (view: Uint8Array) => void;
+  readonly reject: (error: Error) => void;
+}
+
 /**
  * The map connection of a client. Node's sockets drop descriptors that come with octets, so this
- * one is read with recvmsg.
+ * one is read with recvmsg. Requests are answered in order.
  */
 export class DescriptorMapper {
   readonly #path: string;
   readonly #token: Uint8Array;
   #fd: number | undefined;
   #closed = false;
-  /** Requests are answered in order, one at a time. */
-  #last: Promise<unknown> = Promise.resolve();
+  /** Asked for by callers and not sent yet, and sent and not answered yet. */
+  readonly #queued: Request[] = [];
+  readonly #sent: Request[] = [];
+  #working = false;
 
   constructor(path: string, clientToken: Uint8Array) {
     this.#path = path;
@@ -42,37 +54,79 @@ export class DescriptorMapper {
 
   /** Maps what a reply named. Rejects with `VerbsError`. */
   map(mapping: MappingRef): Promise<Uint8Array> {
-    const mapped = this.#last.then(() => this.#map(mapping));
-    this.#last = mapped.catch(() => undefined);
-    return mapped;
-  }
-
-  /** Ends the connection; a request that waits fails with EIO. */
-  close(): void {
-    this.#closed = true;
-    if (this.#fd !== undefined) shutdownSocket(this.#fd);
-    this.#last = this.#last.then(() => {
-      if (this.#fd !== undefined) closeDescriptor(this.#fd);
-      this.#fd = undefined;
+    return new Promise((resolve, reject) => {
+      if (this.#closed) throw new VerbsError('EIO');
+      const token = parseTokenText(mapping.token);
+      this.#queued.push({ token, lengthBytes: mapping.lengthBytes, resolve, reject });
+      if (this.#working) {
+        if (this.#fd !== undefined) this.#send(this.#fd);
+        return;
+      }
+      this.#working = true;
+      void this.#work();
     });
   }
 
-  async #map(mapping: MappingRef): Promise<Uint8Array> {
-    if (this.#closed) throw new VerbsError('EIO');
+  /** Ends the connection; requests that wait fail with EIO. */
+  close(): void {
+    this.#closed = true;
+    if (this.#fd === undefined) return;
+    shutdownSocket(this.#fd);
+    // Who waits on the descriptor closes it when it wakes.
+    if (!this.#working) this.#closeDescriptor();
+  }
+
+  /** Sends and receives until nothing is asked for. */
+  async #work(): Promise<void> {
     try {
       this.#fd ??= await this.#open();
-      const request = parseTokenText(mapping.token);
-      if (sendNow(this.#fd, request) !== request.length) throw new VerbsError('EIO');
-      const reply = new Uint8Array(MAP_REPLY_BYTES);
-      const { length, descriptor } = await receiveDescriptor(this.#fd, reply, REPLY_TIMEOUT_MS);
-      if (descriptor === undefined) {
-        throw new VerbsError(length === 0 ? 'EIO' : 'ENOENT', 'the daemon has no such memory');
+      this.#send(this.#fd);
+      while (this.#sent.length > 0) {
+        await this.#receive(this.#fd);
+        this.#send(this.#fd);
       }
-      return SharedMemory.map(descriptor, mapping.lengthBytes).view;
     } catch (error) {
-      if (error instanceof VerbsError) throw error;
-      throw new VerbsError('EIO', `mapping shared memory: ${String(error)}`);
+      this.#fail(error instanceof VerbsError ? error : new VerbsError('EIO', String(error)));
     }
+    this.#working = false;
+    if (this.#closed) this.#closeDescriptor();
+  }
+
+  #send(fd: number): void {
+    while (this.#sent.length < IN_FLIGHT_MAX) {
+      const request = this.#queued.shift();
+      if (request === undefined) return;
+      this.#sent.push(request);
+      // A lost connection shows when the answer is awaited.
+      sendNow(fd, request.token);
+    }
+  }
+
+  async #receive(fd: number): Promise<void> {
+    const reply = new Uint8Array(MAP_REPLY_BYTES);
+    const { length, descriptor } = await receiveDescriptor(fd, reply, REPLY_TIMEOUT_MS);
+    if (length === 0) throw new VerbsError('EIO', 'the daemon is gone');
+    const request = this.#sent.shift();
+    if (descriptor === undefined || request === undefined) {
+      request?.reject(new VerbsError('ENOENT', 'the daemon has no such memory'));
+      return;
+    }
+    try {
+      request.resolve(SharedMemory.map(descriptor, request.lengthBytes).view);
+    } catch (error) {
+      request.reject(new VerbsError('ENOMEM', `mapping shared memory: ${String(error)}`));
+    }
+  }
+
+  /** Everything asked for fails, and the next request starts anew. */
+  #fail(error: VerbsError): void {
+    this.#closeDescriptor();
+    for (const { reject } of [...this.#sent.splice(0), ...this.#queued.splice(0)]) reject(error);
+  }
+
+  #closeDescriptor(): void {
+    if (this.#fd !== undefined) closeDescriptor(this.#fd);
+    this.#fd = undefined;
   }
 
   async #open(): Promise<number> {
