@@ -100,6 +100,9 @@ async function measure(measurement: Measurement, rig: Rig, options: BenchOptions
   const baselines = measurement.baselines.map((): number[] => []);
   const rounds = measurement.once === true ? 1 : options.rounds;
   try {
+    for (let round = 0; round < (measurement.warmUps ?? 0); round++) {
+      await measurement.run(rig, options.scale);
+    }
     for (let round = 0; round < rounds; round++) {
       for (const [index, baseline] of measurement.baselines.entries()) {
         baselines[index]?.push(await baseline.run(rig, options.scale));
