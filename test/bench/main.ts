@@ -14,7 +14,7 @@ import { STANDARD_OUTPUT } from '../../daemon/cli/output.ts';
 import { profileLines } from './profile-summary.ts';
 
 const ROUNDS = 5;
-const PROFILE_FOLDER = 'profiles';
+const PROFILE_FOLDER = '.cache/profiles';
 
 interface Arguments {
   readonly only: readonly string[];
