@@ -320,6 +320,19 @@ export function connectionSuite(fixture: ProviderFixture): void {
       await requested.close();
     });
 
+    it('MPA-7.1-04: EINVAL for accepting without a queue pair, which a request need not have', async () => {
+      await using listener = await listen(started.server, { host: ADDRESS });
+      const id = await resolvedId(listener.address.port);
+      const connecting = id.connect({ privateData: Uint8Array.of(1, 2, 3) });
+      const { id: requested, privateData } = await listener.id.nextEvent({ signal: patience() });
+      expect([...privateData]).toEqual([1, 2, 3]);
+      await expect(requested.accept()).rejects.toEqual(verbsError('EINVAL'));
+      await requested.reject();
+      await expect(connecting).rejects.toEqual(verbsError('ECONNREFUSED'));
+      await requested.close();
+      await id.close();
+    });
+
     it('EISCONN for a queue pair that has a connection', async () => {
       await using pair = await connectedPair(started);
       const { qp } = pair.client.connection;

@@ -29,8 +29,12 @@ export interface Coverage {
 }
 
 const ID = /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
-/** A test's title: the string that opens it, describe or a table of cases with a `title`. */
+/** A test's title: the string that opens it. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
+/** A title in a table of cases: a string that opens with ids and a colon. */
+const TABLE_TITLE = /(['"`])((?:[A-Z]+-[0-9A-Za-z.]+-\d{2,3}[a-z]?(?:, )?)+: (?:\\.|(?!\1).)*)\1/g;
+/** The id of a vector, which its test has in its title. */
+const VECTOR_ID = /"id": "([^"]+)()"/g;
 
 function rows(path: string): string[][] {
   return readFileSync(path, 'utf8')
@@ -56,6 +60,22 @@ function cite(into: Map<string, Citation[]>, citation: Citation): void {
   else list.push(citation);
 }
 
+/** Notes the ids in what the patterns' groups 2, or else 1, match. */
+function citeAll(
+  into: Map<string, Citation[]>,
+  file: string,
+  text: string,
+  patterns: readonly RegExp[],
+): void {
+  for (const pattern of patterns) {
+    for (const match of text.matchAll(pattern)) {
+      for (const [id] of (match[2] || match[1] || '').matchAll(ID)) {
+        cite(into, { id, file, line: lineAt(text, match.index) });
+      }
+    }
+  }
+}
+
 /** Reads catalogue, reasons and every citation below `root`, the top of a checkout. */
 export function readCoverage(root: string): Coverage {
   const requirements = new Map<string, Requirement>();
@@ -73,11 +93,11 @@ export function readCoverage(root: string): Coverage {
   for (const file of sources(join(root, 'test'))) {
     if (!file.endsWith('.test.ts') && !file.includes('/compliance/')) continue;
     const text = readFileSync(file, 'utf8');
-    for (const match of text.matchAll(TITLE)) {
-      for (const [id] of (match[2] ?? '').matchAll(ID)) {
-        cite(tests, { id, file: relative(root, file), line: lineAt(text, match.index) });
-      }
-    }
+    citeAll(tests, relative(root, file), text, [TITLE, TABLE_TITLE]);
+  }
+  for (const file of readdirSync(join(root, 'test/vectors'))) {
+    const path = join('test/vectors', file);
+    citeAll(tests, path, readFileSync(join(root, path), 'utf8'), [VECTOR_ID]);
   }
   for (const folder of ['daemon', 'verbs-api', 'native-bridge']) {
     for (const file of sources(join(root, folder))) {
