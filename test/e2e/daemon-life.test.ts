@@ -153,9 +153,9 @@ describe('a daemon as a process', () => {
     const losses: Error[] = [];
     link.onLost = (error) => losses.push(error);
     daemon.signal('SIGSTOP');
-    const waiting = link.request('listDevices', {});
+    const refused = expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
     await daemon.end('SIGKILL');
-    await expect(waiting).rejects.toMatchObject({ code: 'EIO' });
+    await refused;
     expect(losses).toHaveLength(1);
     await expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
     await expect(link.map({ token: '0'.repeat(32), lengthBytes: 1 })).rejects.toMatchObject({

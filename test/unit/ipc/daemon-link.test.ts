@@ -1,0 +1,178 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DaemonLink } from '../../../verbs-api/client/daemon-link.ts';
+import {
+  CLIENT_FRAME_MAX_BYTES,
+  emitFrame,
+  emitWelcome,
+  type Frame,
+  FrameReader,
+  FrameType,
+  parseHello,
+  Role,
+  TOKEN_BYTES,
+} from '../../../verbs-api/contract/ipc-frames.ts';
+import { DOORBELL_BYTES, RecordReader } from '../../../verbs-api/contract/ipc-records.ts';
+import { decodeValue, encodeValue, type IpcValue } from '../../../verbs-api/contract/ipc-value.ts';
+
+/** A daemon whose every answer the test decides. */
+class FakeDaemon {
+  readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  readonly path = join(this.directory, 's');
+  readonly requests: { id: number; value: IpcValue }[] = [];
+  readonly doorbells: number[] = [];
+  readonly sockets = new Map<number, Socket>();
+  /** What the next hellos are answered with. */
+  welcome: { errno: number; text: string } = { errno: 0, text: '' };
+  readonly #server: Server = createServer((socket) => this.#accept(socket));
+
+  async start(): Promise<void> {
+    await new Promise<void>((resolve) => this.#server.listen(this.path, resolve));
+  }
+
+  stop(): void {
+    for (const socket of this.sockets.values()) socket.destroy();
+    this.#server.close();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  answer(type: FrameType, id: number, value: IpcValue): void {
+    this.sockets.get(Role.control)?.write(emitFrame(type, id, encodeValue(value)));
+  }
+
+  #accept(socket: Socket): void {
+    let role: number | undefined;
+    const doorbells = new RecordReader(
+      DOORBELL_BYTES,
+      () => 0,
+      (record) => {
+        const fields = new DataView(record.buffer, record.byteOffset, record.length);
+        this.doorbells.push(fields.getUint32(0, true));
+      },
+    );
+    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+      if (role === undefined) role = this.#greet(socket, frame);
+      else this.requests.push({ id: frame.id, value: decodeValue(frame.payload) });
+    });
+    socket.on('error', () => undefined);
+    socket.on('data', (octets) => {
+      if (role === Role.doorbell) doorbells.push(octets);
+      else reader.push(octets);
+    });
+  }
+
+  #greet(socket: Socket, frame: Frame): number {
+    const { role } = parseHello(frame);
+    this.sockets.set(role, socket);
+    const token = new Uint8Array(TOKEN_BYTES).fill(role);
+    socket.write(emitWelcome({ ...this.welcome, daemonPid: process.pid, token }));
+    return role;
+  }
+}
+
+let daemon: FakeDaemon;
+
+beforeEach(async () => {
+  daemon = new FakeDaemon();
+  await daemon.start();
+});
+
+afterEach(() => {
+  daemon.stop();
+});
+
+async function linked(): Promise<DaemonLink> {
+  return await DaemonLink.connect({ socketPath: daemon.path });
+}
+
+describe('a link to the daemon', () => {
+  it('rejects with what the daemon refused it for', async () => {
+    daemon.welcome = { errno: 13, text: 'not you' };
+    await expect(linked()).rejects.toMatchObject({
+      code: 'EACCES',
+      message: 'the daemon refused: not you',
+    });
+  });
+
+  it('gives each request its own answer, in whatever order they come', async () => {
+    const link = await linked();
+    const first = link.request('allocPD', { context: 1 });
+    const second = link.request('queryDevice', { context: 2 });
+    await expect.poll(() => daemon.requests.length).toBe(2);
+    const [one, two] = daemon.requests;
+    expect(one?.value).toEqual(['allocPD', { context: 1 }]);
+    daemon.answer(FrameType.error, two?.id ?? 0, ['ENODEV', 'gone']);
+    daemon.answer(FrameType.reply, one?.id ?? 0, { pd: 5 });
+    expect(await first).toEqual({ pd: 5 });
+    await expect(second).rejects.toMatchObject({ code: 'ENODEV', message: 'gone' });
+    await link.close();
+  });
+
+  it('passes events on in their order, between replies', async () => {
+    const link = await linked();
+    const seen: unknown[] = [];
+    link.onEvent = (event) => seen.push(event);
+    daemon.answer(FrameType.event, 0, { type: 'cm', n: 1 });
+    daemon.answer(FrameType.event, 0, { type: 'cm', n: 2 });
+    await expect
+      .poll(() => seen)
+      .toEqual([
+        { type: 'cm', n: 1 },
+        { type: 'cm', n: 2 },
+      ]);
+    await link.close();
+  });
+
+  it('is lost, with the reason, when the daemon cuts it off', async () => {
+    const link = await linked();
+    const lost = new Promise<Error>((resolve) => {
+      link.onLost = resolve;
+    });
+    const reason = { code: 'EIO', message: 'you were too slow' };
+    const refused = expect(link.request('listDevices', {})).rejects.toMatchObject(reason);
+    daemon.answer(FrameType.error, 0, ['EIO', 'you were too slow']);
+    daemon.sockets.get(Role.control)?.end();
+    await refused;
+    expect(await lost).toMatchObject({ code: 'EIO', message: 'you were too slow' });
+  });
+
+  it('is lost when the daemon sends what cannot be read', async () => {
+    const link = await linked();
+    const lost = new Promise<Error>((resolve) => {
+      link.onLost = resolve;
+    });
+    daemon.sockets.get(Role.control)?.write(new Uint8Array(64).fill(0xff));
+    expect((await lost).message).toContain('cannot be read');
+  });
+
+  it('does not tell of a loss that it asked for', async () => {
+    const link = await linked();
+    const losses: Error[] = [];
+    link.onLost = (error) => losses.push(error);
+    await link.close();
+    await link.close();
+    expect(losses).toEqual([]);
+    await expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
+  });
+
+  it('never waits with a doorbell and never loses one, however long the daemon does not look', async () => {
+    const link = await linked();
+    const socket = daemon.sockets.get(Role.doorbell);
+    socket?.pause();
+    const rings = 200_000;
+    for (let ring = 0; ring < rings; ring++) link.doorbell(1 + (ring % 3));
+    link.doorbell(77);
+    socket?.resume();
+    // Those that waited were told once for each queue pair; each came after its last ring.
+    await expect.poll(() => daemon.doorbells.includes(77), { timeout: 5_000 }).toBe(true);
+    await expect.poll(() => daemon.doorbells.slice(-8)).toEqual(expect.arrayContaining([1, 2, 3]));
+    expect(daemon.doorbells.length).toBeLessThan(rings);
+    const before = daemon.doorbells.length;
+    link.doorbell(5);
+    await expect.poll(() => daemon.doorbells.slice(before)).toEqual([5]);
+    await link.close();
+  });
+});
