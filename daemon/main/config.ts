@@ -46,7 +46,7 @@ const wire = z
 
 const device = z.strictObject({
   name: z.string(),
-  addresses: z.array(z.string()).default([]),
+  addresses: z.array(z.string()).readonly().default([]),
   profile: overrides(profileNames).default({}),
   wire: wire.default({}),
 });
@@ -64,12 +64,16 @@ const daemonConfig = z.strictObject({
   devices: z
     .array(device)
     .min(1)
+    .readonly()
     .default([{ ...DEFAULT_DEVICE, addresses: [], profile: {}, wire: {} }]),
   /**
    * Ways to a client's memory that may be used; shared memory always may. Default: the comma list
    * `$IWARPD_MEMORY_TIERS`, else all of them.
    */
-  memoryTiers: z.array(z.enum(['shared', 'process_vm', 'agent'])).optional(),
+  memoryTiers: z
+    .array(z.enum(['shared', 'process_vm', 'agent']))
+    .readonly()
+    .optional(),
   /** Serve clients of other users; the socket is then open to everybody. */
   allowOtherUsers: z.boolean().default(false),
   quotas: quotas.default({

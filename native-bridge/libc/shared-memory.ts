@@ -43,6 +43,12 @@ const munmap = libc.func('int munmap(void *address, uint64_t length)') as (
   length: number,
 ) => number;
 
+const madvise = libc.func('int madvise(void *address, uint64_t length, int advice)') as (
+  address: bigint,
+  length: number,
+  advice: number,
+) => number;
+
 const MFD_CLOEXEC = 1;
 const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
@@ -52,6 +58,7 @@ const F_SEAL_GROW = 4;
 const PROT_READ_WRITE = 3;
 const MAP_SHARED = 1;
 const MAP_PRIVATE_FIXED_ANONYMOUS_NORESERVE = 0x4032;
+const MADV_REMOVE = 9;
 const SEEK_END = 2;
 /** MAP_FAILED as an unsigned 64-bit number. */
 const MAP_FAILED = 0xffffffffffffffffn;
@@ -69,9 +76,12 @@ export class SharedMemory {
   /** The file behind it, to be sent to the other side; undefined once closed or not kept. */
   #descriptor: number | undefined;
   readonly #address: bigint;
+  /** True for the side that made it. */
+  readonly #owner: boolean;
   #released = false;
 
-  private constructor(descriptor: number, lengthBytes: number) {
+  private constructor(descriptor: number, lengthBytes: number, owner: boolean) {
+    this.#owner = owner;
     const address = mmap(null, lengthBytes, PROT_READ_WRITE, MAP_SHARED, descriptor, 0);
     if (address === null || address === MAP_FAILED) throw new SystemCallError('mmap', lastErrno());
     this.#address = address;
@@ -92,7 +102,7 @@ export class SharedMemory {
       checked('ftruncate', ftruncate(descriptor, lengthBytes));
       const seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
       checked('fcntl F_ADD_SEALS', addSeals(descriptor, F_ADD_SEALS, seals));
-      return new SharedMemory(descriptor, lengthBytes);
+      return new SharedMemory(descriptor, lengthBytes, true);
     } catch (error) {
       closeDescriptor(descriptor);
       throw error;
@@ -110,7 +120,7 @@ export class SharedMemory {
       if (actualBytes < lengthBytes) {
         throw new SystemCallError('mmap', 22, `file of ${actualBytes} octets, not ${lengthBytes}`);
       }
-      const memory = new SharedMemory(descriptor, lengthBytes);
+      const memory = new SharedMemory(descriptor, lengthBytes, false);
       memory.closeDescriptor();
       return memory;
     } catch (error) {
@@ -131,11 +141,16 @@ export class SharedMemory {
     this.#descriptor = undefined;
   }
 
-  /** Gives the shared pages back at once. Views stay harmless. A second call does nothing. */
+  /**
+   * Gives the shared pages back at once; the owner takes them from the other side, too, where they
+   * read as zeros from then on. Views stay harmless. A second call does nothing.
+   */
   release(): void {
     if (this.#released) return;
     this.#released = true;
     this.closeDescriptor();
+    // The other side may keep its mapping for long: until its garbage collector comes round.
+    if (this.#owner) madvise(this.#address, this.lengthBytes, MADV_REMOVE);
     const flags = MAP_PRIVATE_FIXED_ANONYMOUS_NORESERVE;
     const address = mmap(this.#address, this.lengthBytes, PROT_READ_WRITE, flags, -1, 0);
     if (address !== this.#address) throw new SystemCallError('mmap', lastErrno());

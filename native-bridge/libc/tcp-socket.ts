@@ -3,7 +3,7 @@
  * size and for the source address of a route, and end a segment where a message ends.
  */
 import { closeDescriptor } from './descriptor.ts';
-import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
+import { checked, errnoName, lastErrno, libc, SystemCallError } from './libc.ts';
 
 const socket = libc.func('int socket(int domain, int type, int protocol)') as (
   domain: number,
@@ -51,6 +51,7 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
+const SO_ERROR = 4;
 const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
 const TCP_MAXSEG = 2;
@@ -120,6 +121,18 @@ export function maximumSegmentBytes(fd: number): number {
     getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, value, Uint8Array.of(4, 0, 0, 0)),
   );
   return new DataView(value.buffer).getUint32(0, true);
+}
+
+/**
+ * The errno name of an error that the kernel keeps for `fd` and nobody has been told (SO_ERROR);
+ * asking clears it. Undefined when there is none. Throws `SystemCallError`.
+ */
+export function pendingError(fd: number): string | undefined {
+  const value = new Uint8Array(4);
+  const length = Uint8Array.of(4, 0, 0, 0);
+  checked('getsockopt SO_ERROR', getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length));
+  const errno = new DataView(value.buffer).getInt32(0, true);
+  return errno === 0 ? undefined : errnoName(errno);
 }
 
 /**

@@ -58,6 +58,19 @@ describe('shared memory', () => {
     view[100] = 1;
   });
 
+  it('is taken from the other side by its owner’s release, not the other way round', () => {
+    const ours = SharedMemory.create('unit-owner', 65_536);
+    const first = SharedMemory.map(descriptorOf(ours), 65_536);
+    const second = SharedMemory.map(descriptorOf(ours), 65_536);
+    ours.view.fill(7);
+    first.release();
+    expect(second.view[4096]).toBe(7);
+    ours.release();
+    expect(second.view.every((octet) => octet === 0)).toBe(true);
+    second.view[0] = 1;
+    second.release();
+  });
+
   it('refuses a file that is smaller than what was promised', () => {
     const memory = SharedMemory.create('unit-small', 4096);
     expect(() => SharedMemory.map(descriptorOf(memory), 4097)).toThrow(SystemCallError);

@@ -1,0 +1,61 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { DEFAULT_QUOTAS } from '../../../daemon/ipc/verbs/quotas.ts';
+import { parseDaemonConfig } from '../../../daemon/main/config.ts';
+import { VERSION } from '../../../daemon/main/version.ts';
+import { defaultSocketPath } from '../../../verbs-api/contract/ipc-admin.ts';
+
+describe('where the socket is', () => {
+  const place = { uid: 1000, temporaryDirectory: '/tmp' };
+
+  it.each([
+    [{ IWARPD_SOCKET: '/a/b', XDG_RUNTIME_DIR: '/run/user/1000' }, '/a/b'],
+    [{ IWARPD_SOCKET: '', XDG_RUNTIME_DIR: '/run/user/1000' }, '/run/user/1000/iwarpd/iwarpd.sock'],
+    [{ XDG_RUNTIME_DIR: '' }, '/tmp/iwarpd-1000/iwarpd.sock'],
+    [{}, '/tmp/iwarpd-1000/iwarpd.sock'],
+  ])('%o: %s', (environment, path) => {
+    expect(defaultSocketPath({ ...place, environment })).toBe(path);
+  });
+});
+
+describe('options of a daemon', () => {
+  it('all have defaults', () => {
+    const config = parseDaemonConfig({}, { IWARPD_SOCKET: '/a/b' });
+    expect(config).toMatchObject({
+      socketPath: '/a/b',
+      devices: [{ name: 'iwarp0', addresses: [] }],
+      memoryTiers: ['shared', 'process_vm', 'agent'],
+      allowOtherUsers: false,
+      quotas: DEFAULT_QUOTAS,
+      logLevel: 'info',
+    });
+  });
+
+  it('a socket path is made absolute', () => {
+    expect(parseDaemonConfig({ socketPath: 'x/s' }, {}).socketPath).toBe(`${process.cwd()}/x/s`);
+  });
+
+  it('memory tiers come from the option, else from the environment; shared is always one', () => {
+    const tiers = (options: object, listed?: string) =>
+      parseDaemonConfig(options, { IWARPD_MEMORY_TIERS: listed }).memoryTiers;
+    expect(tiers({ memoryTiers: ['agent'] }, 'process_vm')).toEqual(['shared', 'agent']);
+    expect(tiers({}, 'agent,process_vm')).toEqual(['shared', 'process_vm', 'agent']);
+    expect(tiers({}, '')).toHaveLength(3);
+    expect(() => tiers({}, 'agent,magic')).toThrow("no memory tier is called 'magic'");
+  });
+
+  it('some quotas or limits leave the others at their defaults', () => {
+    const { quotas, devices } = parseDaemonConfig({
+      quotas: { objects: { qp: 3 }, queueEntries: 5 },
+      devices: [{ name: 'a', addresses: ['127.0.0.1'], profile: { maxQp: 2 } }, { name: 'b' }],
+    });
+    expect(quotas.objects).toEqual({ ...DEFAULT_QUOTAS.objects, qp: 3 });
+    expect(quotas).toMatchObject({ queueEntries: 5, sharedBytes: DEFAULT_QUOTAS.sharedBytes });
+    expect(devices[0]).toMatchObject({ profile: { maxQp: 2 }, wire: {} });
+  });
+
+  it('the version is the package’s', () => {
+    const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+    expect(JSON.parse(text)).toMatchObject({ version: VERSION });
+  });
+});
