@@ -14,6 +14,7 @@ import { duplicateDescriptor, sendNow, WOULD_BLOCK } from '../../native-bridge/l
 import { errnoName } from '../../native-bridge/libc/libc.ts';
 import {
   maximumSegmentBytes,
+  pendingError,
   resetOnClose,
   sendSegment,
 } from '../../native-bridge/libc/tcp-socket.ts';
@@ -128,7 +129,8 @@ export class TcpLink {
     const rest = octets.subarray(taken);
     this.#leftBytes = rest.length;
     this.#socket.write(rest, (error) => {
-      if (error !== null && error !== undefined) return;
+      // Node calls back without an error, too, when the socket was destroyed meanwhile.
+      if (this.#closed || this.#socket.destroyed || (error !== null && error !== undefined)) return;
       this.#tap?.outbound(rest);
       this.#leftBytes = 0;
       this.user.handleFlushed(rest.length);
@@ -178,8 +180,19 @@ export class TcpLink {
     return 0;
   }
 
+  /** libuv shows a reset behind octets as the end of the stream; the kernel knows better. */
+  #wasReset(): boolean {
+    if (this.#fd === undefined || this.#socket.destroyed) return false;
+    const errorCode = pendingError(this.#fd);
+    if (errorCode === undefined) return false;
+    this.#errorCode ??= errorCode;
+    this.#socket.destroy();
+    return true;
+  }
+
   #listen(socket: Socket): void {
     socket.on('end', () => {
+      if (this.#wasReset()) return;
       this.#tap?.finished('peer');
       this.user.handlePeerClosed();
     });
