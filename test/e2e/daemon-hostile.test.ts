@@ -278,7 +278,10 @@ describe('requests that are refused, and the client goes on', () => {
     client.request(3, ['regMR', { pd: 2, source, lengthBytes: 64, ...rest }]);
     await client.frame();
     await client.frame();
-    expect(await client.frame()).toMatchObject({ type: FrameType.error, value: ['EFAULT', expect.stringContaining('64 octets')] });
+    expect(await client.frame()).toMatchObject({
+      type: FrameType.error,
+      value: ['EFAULT', expect.stringContaining('64 octets')],
+    });
     const usage = rig.daemon.status().clients[1]?.usage;
     expect(usage).toMatchObject({ pinnedBytes: 0, objects: { mr: 0 } });
     client.socket.destroy();
