@@ -88,7 +88,8 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
   readonly #conduitOf = new WeakMap<ConnectableQP, Conduit>();
   readonly #dials = new Map<Endpoint, Dial>();
   #flushTimer: NodeJS.Timeout | undefined;
-  #closing: (() => void) | undefined;
+  #closed: Promise<void> | undefined;
+  #onLastGone: () => void = () => {};
 
   constructor(options: RnicHostOptions = {}) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
@@ -127,7 +128,12 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
   }
 
   /** Ends every connection and listener; resolves when all sockets are closed. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
     const now = this.now();
     for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
     this.#loop.drain();
@@ -135,7 +141,7 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     clearInterval(this.#flushTimer);
     if (this.#conduits.size > 0) {
       await new Promise<void>((resolve) => {
-        this.#closing = resolve;
+        this.#onLastGone = resolve;
       });
     }
     this.#loop.close();
@@ -173,7 +179,7 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     this.#conduits.delete(conduit.stream);
     this.#loop.forget(conduit);
     this.#watchErrored();
-    if (this.#conduits.size === 0) this.#closing?.();
+    if (this.#conduits.size === 0) this.#onLastGone();
   }
 
   /** See `NetworkUser`. */
@@ -325,7 +331,7 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
 
   /** Lets the slow timer look after QPs in error; it stops when there are none. */
   #watchErrored(): void {
-    if (this.#flushTimer !== undefined || this.#closing !== undefined) return;
+    if (this.#flushTimer !== undefined || this.#closed !== undefined) return;
     this.#flushTimer = setInterval(() => {
       if (this.#flushErrored() === 0) {
         clearInterval(this.#flushTimer);
