@@ -1,9 +1,10 @@
 /** `iwarpd start`: the daemon in the foreground, until it is asked to end. */
 import { readFileSync } from 'node:fs';
-import { basename } from 'node:path';
+import { basename, relative } from 'node:path';
+import { type DestinationStream, destination } from 'pino';
 import type { DeviceConfig } from '../adapter/device-config.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
-import { type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
+import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
 import { createLog } from '../main/log.ts';
 import { crcWarning, type WireArguments, wireDefaults } from './arguments.ts';
 import { CommandFailure, failureText } from './failure.ts';
@@ -31,11 +32,39 @@ export async function runStart(
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {
     output.note(`warning: ${crcWarning({ crc: false })}`);
   }
-  const log = createLog(config.logLevel);
-  const daemon = await startDaemon(options, { log });
-  output.line(readyLine(daemon.ready, given.socket));
+  const held = new HeldLines(destination({ fd: process.stderr.fd, sync: true }));
+  const log = createLog(config.logLevel, held);
+  let daemon: Daemon;
+  try {
+    daemon = await startDaemon(options, { log });
+    output.line(readyLine(daemon.ready, given.socket));
+  } finally {
+    held.release();
+  }
   await Promise.race([stopOnSignals(daemon, log), aborted(signal)]);
   await daemon.stop();
+}
+
+/** Keeps the lines of the log back, so that the ready line comes first. */
+class HeldLines implements DestinationStream {
+  readonly #target: DestinationStream;
+  #lines: string[] | undefined = [];
+
+  constructor(target: DestinationStream) {
+    this.#target = target;
+  }
+
+  write(line: string): void {
+    if (this.#lines === undefined) this.#target.write(line);
+    else this.#lines.push(line);
+  }
+
+  /** Writes what was kept; later lines go through at once. */
+  release(): void {
+    const lines = this.#lines ?? [];
+    this.#lines = undefined;
+    for (const line of lines) this.#target.write(line);
+  }
 }
 
 /** Checks all options; an error names the file, if there is one, since its options are in it. */
@@ -92,7 +121,10 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const devices = ready.devices.map(
     ({ name, addresses }) => `${name} (${addresses.join(', ') || 'every address'})`,
   );
-  const command = basename(process.argv[1] ?? '') === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
+  const script = process.argv[1] ?? 'iwarpd';
+  // Installed, the command has a link of its name in the PATH; in a clone it has not.
+  const installed = basename(script) === 'iwarpd';
+  const command = installed ? 'iwarpd' : `node ${relative(process.cwd(), script)}`;
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
   return (

@@ -47,16 +47,27 @@ describe('without a daemon', () => {
 });
 
 describe('start', () => {
-  it('says in one line that it is ready and what to do next, and ends at Ctrl-C', async () => {
+  it('says in one line that it is ready, and ends at Ctrl-C', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
     await daemon.until(/\n/);
-    expect(daemon.stdout).toMatch(/^iwarpd is ready: [^\n]*one[^\n]*iwarpd rping[^\n]*\n$/);
+    expect(daemon.stdout).toMatch(/^iwarpd is ready: one \(127\.0\.0\.2\) at [^\n]*\n$/);
     expect(statSync(folder.file('d')).mode & 0o777).toBe(0o700);
     daemon.signal('SIGINT');
     const finished = await daemon.end();
     expect(finished).toMatchObject({ status: 0, signal: undefined });
     expect(finished.stdout.split('\n')).toHaveLength(2);
     expect(existsSync(socket)).toBe(false);
+  });
+
+  it('says what to do next, and that works', async () => {
+    const daemon = await folder.daemon(socket);
+    const proposed = [...daemon.stdout.matchAll(/`[^`]* (rping [^`]+)`/g)].map(([, line]) => line);
+    const [serve = '', ping = ''] = proposed;
+    const server = folder.start([...serve.split(' '), '-d', '-p', '17174']);
+    await server.until(/listening/, 'stderr');
+    const client = await runCommand([...ping.split(' '), '-p', '17174']);
+    expect(client).toMatchObject({ status: 0, stdout: expect.stringMatching(/^ping data: rdma/) });
+    expect(await server.end()).toMatchObject({ status: 0 });
   });
 
   it('ends at SIGTERM too', async () => {
