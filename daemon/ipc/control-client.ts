@@ -260,6 +260,7 @@ export class ControlClient {
 
   #close(reason: string | undefined): void {
     try {
+      this.#memory.leave();
       this.context.close();
     } finally {
       for (const connection of this.#secondary.values()) connection.close();

@@ -31,6 +31,8 @@ export class DaemonMemory implements ClientMemory {
   readonly #workEpoch: () => number;
   readonly #unmapped = new Map<string, SharedMemory>();
   #process: ProcessMemory | undefined;
+  /** The client no longer frees memory itself: it goes, or the daemon does. */
+  #leaving = false;
 
   /** `workEpoch`: see `AgentBacking`. */
   constructor(credentials: PeerCredentials, tiers: readonly MemoryTier[], workEpoch: () => number) {
@@ -48,6 +50,7 @@ export class DaemonMemory implements ClientMemory {
     this.#unmapped.set(token, memory);
     const release = () => {
       this.#unmapped.delete(token);
+      if (!this.#leaving) memory.clear();
       memory.release();
     };
     return { mapping: { token, lengthBytes }, view: memory.view, release };
@@ -81,6 +84,14 @@ export class DaemonMemory implements ClientMemory {
     }
     const backing = new AgentBacking(agent, start, lengthBytes, this.#workEpoch);
     return { backing, reason: obstacle ?? '', release: () => backing.release() };
+  }
+
+  /**
+   * From here on memory is released because client or daemon goes, not because the client freed
+   * it: what was delivered stays readable to a client that outlives the daemon.
+   */
+  leave(): void {
+    this.#leaving = true;
   }
 
   /** Gives back what does not belong to an allocation. */

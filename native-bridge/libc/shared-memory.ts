@@ -76,12 +76,9 @@ export class SharedMemory {
   /** The file behind it, to be sent to the other side; undefined once closed or not kept. */
   #descriptor: number | undefined;
   readonly #address: bigint;
-  /** True for the side that made it. */
-  readonly #owner: boolean;
   #released = false;
 
-  private constructor(descriptor: number, lengthBytes: number, owner: boolean) {
-    this.#owner = owner;
+  private constructor(descriptor: number, lengthBytes: number) {
     const address = mmap(null, lengthBytes, PROT_READ_WRITE, MAP_SHARED, descriptor, 0);
     if (address === null || address === MAP_FAILED) throw new SystemCallError('mmap', lastErrno());
     this.#address = address;
@@ -102,7 +99,7 @@ export class SharedMemory {
       checked('ftruncate', ftruncate(descriptor, lengthBytes));
       const seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
       checked('fcntl F_ADD_SEALS', addSeals(descriptor, F_ADD_SEALS, seals));
-      return new SharedMemory(descriptor, lengthBytes, true);
+      return new SharedMemory(descriptor, lengthBytes);
     } catch (error) {
       closeDescriptor(descriptor);
       throw error;
@@ -120,7 +117,7 @@ export class SharedMemory {
       if (actualBytes < lengthBytes) {
         throw new SystemCallError('mmap', 22, `file of ${actualBytes} octets, not ${lengthBytes}`);
       }
-      const memory = new SharedMemory(descriptor, lengthBytes, false);
+      const memory = new SharedMemory(descriptor, lengthBytes);
       memory.closeDescriptor();
       return memory;
     } catch (error) {
@@ -142,15 +139,18 @@ export class SharedMemory {
   }
 
   /**
-   * Gives the shared pages back at once; the owner takes them from the other side, too, where they
-   * read as zeros from then on. Views stay harmless. A second call does nothing.
+   * Takes the pages from every side that maps them; they read as zeros from then on. For memory
+   * that the other side has freed but maps until its garbage collector comes round.
    */
+  clear(): void {
+    if (!this.#released) madvise(this.#address, this.lengthBytes, MADV_REMOVE);
+  }
+
+  /** Gives this side's mapping back at once. Views stay harmless. A second call does nothing. */
   release(): void {
     if (this.#released) return;
     this.#released = true;
     this.closeDescriptor();
-    // The other side may keep its mapping for long: until its garbage collector comes round.
-    if (this.#owner) madvise(this.#address, this.lengthBytes, MADV_REMOVE);
     const flags = MAP_PRIVATE_FIXED_ANONYMOUS_NORESERVE;
     const address = mmap(this.#address, this.lengthBytes, PROT_READ_WRITE, flags, -1, 0);
     if (address !== this.#address) throw new SystemCallError('mmap', lastErrno());

@@ -58,14 +58,16 @@ describe('shared memory', () => {
     view[100] = 1;
   });
 
-  it('is taken from the other side by its owner’s release, not the other way round', () => {
+  it('is left to the other side by a release, and taken from every side by a clearing', () => {
     const ours = SharedMemory.create('unit-owner', 65_536);
     const first = SharedMemory.map(descriptorOf(ours), 65_536);
     const second = SharedMemory.map(descriptorOf(ours), 65_536);
     ours.view.fill(7);
     first.release();
     expect(second.view[4096]).toBe(7);
+    ours.clear();
     ours.release();
+    ours.clear();
     expect(second.view.every((octet) => octet === 0)).toBe(true);
     second.view[0] = 1;
     second.release();
