@@ -1,6 +1,6 @@
 /** `iwarpd start`: the daemon in the foreground, until it is asked to end. */
 import { readFileSync } from 'node:fs';
-import { basename, relative } from 'node:path';
+import { basename } from 'node:path';
 import { type DestinationStream, destination } from 'pino';
 import type { DeviceConfig } from '../adapter/device-config.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
@@ -122,9 +122,8 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
     ({ name, addresses }) => `${name} (${addresses.join(', ') || 'every address'})`,
   );
   const script = process.argv[1] ?? 'iwarpd';
-  // Installed, the command has a link of its name in the PATH; in a clone it has not.
-  const installed = basename(script) === 'iwarpd';
-  const command = installed ? 'iwarpd' : `node ${relative(process.cwd(), script)}`;
+  // Installed, the command has a link of its name in the PATH; a clone keeps that link for npx.
+  const command = basename(script) === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
   return (
