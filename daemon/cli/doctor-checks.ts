@@ -4,6 +4,7 @@ import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from 'no
 import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { chooseCrcEngine } from '../adapter/crc-engine.ts';
+import { directoryFault } from '../ipc/socket-place.ts';
 import { failureCode, failureText } from './failure.ts';
 
 /** What a check found. */
@@ -172,7 +173,7 @@ function examineSocket({ socketPath }: Place): Finding {
   const finding = judgeSocketFolder(folder, stats, process.getuid?.() ?? 0);
   if (finding !== undefined) return finding;
   return existsSync(socketPath)
-    ? { state: 'ok', text: `${socketPath}, folder private to this user` }
+    ? { state: 'ok', text: `${socketPath}, where nobody else can replace it` }
     : { state: 'info', text: `${folder} is ready; no daemon has made its socket in it` };
 }
 
@@ -182,28 +183,13 @@ export function judgeSocketFolder(
   stats: Pick<Stats, 'uid' | 'mode' | 'isDirectory'>,
   uid: number,
 ): Finding | undefined {
-  if (!stats.isDirectory()) {
-    return {
-      state: 'broken',
-      text: `${folder} is not a folder`,
-      mend: `remove it, or use --socket`,
-    };
-  }
-  if (stats.uid !== uid) {
-    return {
-      state: 'broken',
-      text: `${folder} belongs to user ${stats.uid}`,
-      mend: 'name a path of your own with --socket or IWARPD_SOCKET',
-    };
-  }
-  if ((stats.mode & 0o077) !== 0) {
-    return {
-      state: 'warn',
-      text: `${folder} is open to others (mode ${(stats.mode & 0o777).toString(8)})`,
-      mend: `chmod 700 ${folder}`,
-    };
-  }
-  return undefined;
+  const fault = directoryFault(folder, stats, uid);
+  if (fault === undefined) return undefined;
+  return {
+    state: 'broken',
+    text: fault,
+    mend: 'name a path of your own with --socket or IWARPD_SOCKET',
+  };
 }
 
 async function examineDaemon({ socketPath }: Place): Promise<Finding> {

@@ -1,6 +1,6 @@
 /**
- * The place of the daemon's socket: a directory of its user alone, and no other daemon at the same
- * path. A socket that a dead daemon left behind is replaced.
+ * The place of the daemon's socket: a directory where nobody else can replace it, and no other
+ * daemon at the same path. A socket that a dead daemon left behind is replaced.
  */
 import {
   chmodSync,
@@ -27,9 +27,8 @@ import { VerbsError } from '../../verbs-api/contract/errors.ts';
 const PRIVATE_DIRECTORY_MODE = 0o700;
 const PRIVATE_SOCKET_MODE = 0o600;
 const SHARED_SOCKET_MODE = 0o666;
-/** Rights of group and others in a mode. */
-const OPEN_BITS = 0o077;
-const WORLD_WRITABLE = 0o002;
+/** The right of group and others to write. */
+const OTHERS_WRITE = 0o022;
 const STICKY = 0o1000;
 /** Another daemon holds the place for as long as it takes to bind. */
 const LOCK_ATTEMPTS = 100;
@@ -40,13 +39,13 @@ const BACKLOG = 511;
 /** Options of `listenAtPlace`. */
 export interface PlaceOptions {
   readonly path: string;
-  /** True: the directory may be open to others, and the socket is. */
+  /** True: the socket is open to other users, whom the server then judges. */
   readonly shared: boolean;
 }
 
 /**
  * Makes the directory when it is missing, checks it, and lets `server` listen. Rejects with
- * `VerbsError`: EACCES for a directory that others own or can enter, EADDRINUSE when a daemon runs
+ * `VerbsError`: EACCES for a directory where others could replace it, EADDRINUSE when a daemon runs
  * there, EINVAL for a path that is too long or no socket.
  */
 export async function listenAtPlace(server: Server, options: PlaceOptions): Promise<void> {
@@ -56,7 +55,7 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
   }
   const directory = dirname(path);
   mkdirSync(directory, { recursive: true, mode: PRIVATE_DIRECTORY_MODE });
-  checkDirectory(directory, options.shared);
+  checkDirectory(directory);
   const lock = await lockDirectory(directory);
   try {
     removeStale(path);
@@ -67,24 +66,30 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
   }
 }
 
-function checkDirectory(directory: string, shared: boolean): void {
-  const stats = lstatSync(directory);
-  const uid = process.getuid?.();
-  if (!stats.isDirectory()) throw new VerbsError('EACCES', `${directory} is not a directory`);
-  if (stats.uid !== uid && !(shared && stats.uid === 0)) {
-    throw new VerbsError('EACCES', `${directory} belongs to user ${stats.uid}, not to ${uid}`);
+/**
+ * Why a socket in this directory could be taken away or replaced by another user, or undefined:
+ * it has to be the user's own and writable for nobody else, or one where everybody may remove only
+ * what is his own. Who may enter does not matter, since the socket itself is closed to others.
+ */
+export function directoryFault(
+  directory: string,
+  stats: Pick<Stats, 'uid' | 'mode' | 'isDirectory'>,
+  uid: number | undefined,
+): string | undefined {
+  if (!stats.isDirectory()) return `${directory} is not a directory`;
+  const sticky = (stats.mode & STICKY) !== 0;
+  if (stats.uid !== uid && !(stats.uid === 0 && sticky)) {
+    return `${directory} belongs to user ${stats.uid}, not to ${uid}`;
   }
-  if (shared) {
-    if ((stats.mode & WORLD_WRITABLE) !== 0 && (stats.mode & STICKY) === 0) {
-      throw new VerbsError('EACCES', `anybody can replace files in ${directory}`);
-    }
-  } else if ((stats.mode & OPEN_BITS) !== 0) {
-    const mode = (stats.mode & 0o777).toString(8);
-    throw new VerbsError(
-      'EACCES',
-      `${directory} is open to others (mode ${mode}): use a directory of mode 700 for the socket`,
-    );
-  }
+  if ((stats.mode & OTHERS_WRITE) === 0 || sticky) return undefined;
+  const mode = (stats.mode & 0o777).toString(8);
+  return `others can replace files in ${directory} (mode ${mode})`;
+}
+
+function checkDirectory(directory: string): void {
+  const fault = directoryFault(directory, lstatSync(directory), process.getuid?.());
+  if (fault === undefined) return;
+  throw new VerbsError('EACCES', `${fault}: name a path of your own for the socket`);
 }
 
 /** Keeps daemons that start at the same time apart. The result is to be closed. */

@@ -58,17 +58,30 @@ describe('the place of the socket', () => {
     for (const { value } of started) await value.stop();
   });
 
-  it('EACCES for a directory that others can enter', async () => {
+  it('EACCES for a directory where others can replace the socket', async () => {
     const open = join(rig.directory, 'open');
     mkdirSync(open);
-    chmodSync(open, 0o755);
+    chmodSync(open, 0o777);
     const options = { socketPath: join(open, 's.sock') };
     await expect(startDaemon(options, parts)).rejects.toMatchObject({
       code: 'EACCES',
-      message: expect.stringContaining('755'),
+      message: expect.stringContaining('777'),
     });
     expect(existsSync(options.socketPath)).toBe(false);
   });
+
+  it.each([0o755, 0o1777])(
+    'starts in a directory of mode %o, with a socket of 600',
+    async (mode) => {
+      const directory = join(rig.directory, 'safe');
+      mkdirSync(directory);
+      chmodSync(directory, mode);
+      const socketPath = join(directory, 's.sock');
+      const daemon = await startDaemon({ socketPath }, parts);
+      expect(statSync(socketPath).mode & 0o777).toBe(0o600);
+      await daemon.stop();
+    },
+  );
 
   it.runIf(asRoot)('EACCES for a directory of another user', async () => {
     const theirs = join(rig.directory, 'theirs');
