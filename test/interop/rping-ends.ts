@@ -1,0 +1,44 @@
+/** Both rpings as ends of a connection: ours on the host or in the guest, rdma-core's in the guest. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { RunningCommand } from '../e2e/cli-process.ts';
+import type { GuestProcess } from './kernel-peer/kernel-peer.ts';
+import { repositoryRoot } from './prerequisites.ts';
+
+/** What an end left: its exit status, and stdout and stderr as one. */
+export interface EndedRping {
+  readonly status: number | undefined;
+  readonly output: string;
+}
+
+/** A shell command that runs our rping in the guest, which sees the host's files. */
+export function ourRpingInGuest(words: string): string {
+  const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+  if (!existsSync(main)) throw new Error('dist/ lacks the command: run npm run build');
+  return `node ${main} rping ${words}`;
+}
+
+/**
+ * rdma-core's rping as a shell command. It never ends after some failures, a refused connection
+ * among them, so it gets so many seconds.
+ */
+export function kernelRping(words: string, seconds = 50): string {
+  return `timeout -k 1 ${seconds} rping ${words}`;
+}
+
+/** The end of a guest's script. */
+export async function endOf(process: GuestProcess): Promise<EndedRping> {
+  const status = await process.exit;
+  return { status, output: process.output };
+}
+
+/** The end of a command of ours on the host. */
+export async function endOfCommand(command: RunningCommand): Promise<EndedRping> {
+  const { status, stdout, stderr } = await command.end();
+  return { status, output: stdout + stderr };
+}
+
+/** What `-d` of our rping says when a connection is up. */
+export function establishedLine(revision: 1 | 2, crc: boolean): string {
+  return `established: MPA revision ${revision}, CRC ${crc ? 'on' : 'off'}`;
+}
