@@ -67,8 +67,8 @@ function deviceLines({ device, counters }: DeviceStatus): string[] {
 
 function clientLines(clients: readonly ClientStatus[]): string[] {
   if (clients.length === 0) return ['no clients'];
-  const rows = clients.map(({ pid, connectedSeconds, usage }) => [
-    String(pid),
+  const rows = clients.map(({ pid, program, connectedSeconds, usage }) => [
+    program === '' ? String(pid) : `${pid} ${program}`,
     durationText(connectedSeconds),
     objectsText(usage.objects),
     objectsText(usage.tiers),

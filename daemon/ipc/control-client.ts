@@ -35,6 +35,7 @@ import { AgentChannel } from './agent-channel.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
 import { DaemonMemory } from './daemon-memory.ts';
+import { programName } from './program-name.ts';
 import { ClientContext } from './verbs/client-context.ts';
 import type { ClientQuotas } from './verbs/quotas.ts';
 
@@ -61,6 +62,8 @@ export class ControlClient {
   readonly token = randomBytes(TOKEN_BYTES);
   readonly context: ClientContext;
   readonly label: string;
+  /** Name of the program; '' when it cannot be seen from here. */
+  readonly program: string;
   readonly #connection: Connection;
   readonly #options: ControlClientOptions;
   readonly #memory: DaemonMemory;
@@ -73,6 +76,7 @@ export class ControlClient {
     this.#connection = connection;
     this.#options = options;
     const { credentials } = connection;
+    this.program = programName(credentials.pid);
     this.label = `pid ${credentials.pid} uid ${credentials.uid}`;
     const workEpoch = () => this.context.workEpoch();
     this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch);
@@ -102,7 +106,8 @@ export class ControlClient {
   status(): ClientStatus {
     const { pid, uid } = this.#connection.credentials;
     const connectedSeconds = Math.round((performance.now() - this.#connectedAt) / 1000);
-    return { pid, uid, connectedSeconds, usage: this.context.usage() };
+    const { program } = this;
+    return { pid, uid, program, connectedSeconds, usage: this.context.usage() };
   }
 
   /** Ends the client, telling it why. */

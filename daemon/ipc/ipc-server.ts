@@ -33,6 +33,7 @@ import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
+import { KernelServer, type KernelWelcome } from './kernel/kernel-server.ts';
 import { listenAtPlace } from './socket-place.ts';
 import type { ClientQuotas } from './verbs/quotas.ts';
 
@@ -73,9 +74,13 @@ export class IpcServer {
   readonly #connections = new Set<Connection>();
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
+  readonly #kernel: KernelServer;
 
   private constructor(options: IpcServerOptions) {
     this.#options = options;
+    const { host, quotas, memoryTiers, log } = options;
+    const note: IpcLog['note'] = (level, text, fields) => log.note(level, text, fields);
+    this.#kernel = new KernelServer({ host, quotas, memoryTiers, note });
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -92,7 +97,8 @@ export class IpcServer {
 
   /** Every client, with what it holds. */
   clients(): ClientStatus[] {
-    return [...this.#clients.values()].map((client) => client.status());
+    const clients = [...this.#clients.values()].map((client) => client.status());
+    return [...clients, ...this.#kernel.clients()];
   }
 
   /** Open connections of all roles. */
@@ -104,6 +110,7 @@ export class IpcServer {
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     for (const client of [...this.#clients.values()]) client.cut('the daemon stops');
+    this.#kernel.close('the daemon stops');
     for (const connection of [...this.#connections]) connection.close();
     await closed;
   }
@@ -173,8 +180,9 @@ export class IpcServer {
         const text = `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}`;
         throw new VerbsError('EPROTO', text);
       }
-      const token = this.#enter(connection, hello);
-      connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text: '' }));
+      const { token, text, ready } = this.#enter(connection, hello);
+      connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
+      ready();
     } catch (error) {
       if (error instanceof IpcFormatError) {
         this.#refuse(connection, new VerbsError('EPROTO', error.message));
@@ -183,8 +191,15 @@ export class IpcServer {
     }
   }
 
-  /** Gives the connection its role. Returns the token for the welcome. Throws `VerbsError`. */
-  #enter(connection: Connection, hello: Hello): Uint8Array {
+  /** Gives the connection its role. Returns what the welcome says. Throws `VerbsError`. */
+  #enter(connection: Connection, hello: Hello): KernelWelcome {
+    const entered = this.#kernel.enter(connection, hello.role, hello.token);
+    if (entered !== undefined) return entered;
+    return { token: this.#enterClient(connection, hello), text: '', ready: () => undefined };
+  }
+
+  /** Gives the connection a role of the verbs clients. Returns the token for the welcome. */
+  #enterClient(connection: Connection, hello: Hello): Uint8Array {
     switch (hello.role) {
       case Role.control:
         return this.#addClient(connection).token;
@@ -196,6 +211,7 @@ export class IpcServer {
       case Role.map:
         return this.#attach('map', connection, hello.token);
       case Role.agent:
+        if (this.#kernel.enterAgent(connection, hello.token)) return hello.token;
         return this.#attach('agent', connection, hello.token);
       case Role.channel: {
         const known = this.#channels.get(tokenText(hello.token));

@@ -172,11 +172,10 @@ export class Nic {
     const release = this.registry.take('qp');
     const qp: QP = this.orRelease(release, () => {
       const sqCount = ringCount(capabilities.maxSendWr);
-      const aligned = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
       const rqCount = init.srq === undefined ? ringCount(capabilities.maxRecvWr) : 0;
-      const ring = requestRing(init.ring, aligned + rqBytes(rqCount));
+      const rings = requestRings(init, sqCount, rqCount);
       const qpn = this.registry.nextQpn((candidate) => this.qps.has(candidate));
-      const layout = { ring, sqCount, rqOffset: aligned, rqCount };
+      const layout = { ...rings, sqCount, rqCount };
       return new QP(qpn, pd, init, layout, this.host, () => {
         this.qps.delete(qpn);
         release();
@@ -247,6 +246,22 @@ export class Nic {
       return effect;
     }
   }
+}
+
+/** Memory for SQ and RQ: each its own, or one with the RQ on a page of its own. */
+function requestRings(
+  init: QPInit,
+  sqCount: number,
+  rqCount: number,
+): { ring: Uint8Array; receiveRing: Uint8Array; rqOffset: number } {
+  if (init.receiveRing !== undefined) {
+    const ring = requestRing(init.ring, sqBytes(sqCount));
+    const receiveRing = rqCount === 0 ? ring : requestRing(init.receiveRing, rqBytes(rqCount));
+    return { ring, receiveRing, rqOffset: 0 };
+  }
+  const rqOffset = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
+  const ring = requestRing(init.ring, rqOffset + rqBytes(rqCount));
+  return { ring, receiveRing: ring, rqOffset };
 }
 
 function checkCount(what: string, value: number, least: number, most: number): void {

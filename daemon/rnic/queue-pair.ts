@@ -45,6 +45,10 @@ export interface QPInit {
   readonly sqSigAll: boolean;
   /** Supplies the memory of SQ and RQ: zeroed, aligned to 8, shared with the client. */
   readonly ring: (bytes: number) => Uint8Array;
+  /** Supplies the memory of the RQ apart from the SQ's. Default: both are in `ring`. */
+  readonly receiveRing?: (bytes: number) => Uint8Array;
+  /** Told of every state that the QP enters; it must not call the QP. */
+  readonly onState?: (state: QPState) => void;
   readonly tag: unknown;
 }
 
@@ -52,6 +56,8 @@ export interface QPInit {
 export interface QPLayout {
   readonly ring: Uint8Array;
   readonly sqCount: number;
+  /** Holds the RQ at `rqOffset`; it may be `ring`. */
+  readonly receiveRing: Uint8Array;
   readonly rqOffset: number;
   /** 0 with a shared receive queue. */
   readonly rqCount: number;
@@ -105,6 +111,7 @@ export class QP implements StreamUser, WindowUser {
   private closed = false;
   private readonly srq: SRQ | undefined;
   private readonly sqSigAll: boolean;
+  private readonly onState: ((state: QPState) => void) | undefined;
   private readonly host: QPHost;
   private readonly onClose: () => void;
   private readonly gate: CompletionGate;
@@ -134,15 +141,16 @@ export class QP implements StreamUser, WindowUser {
     this.srq = init.srq;
     this.sqSigAll = init.sqSigAll;
     this.tag = init.tag;
+    this.onState = init.onState;
     this.host = host;
     this.onClose = onClose;
     this.gate = new CompletionGate(qpn, () => host.waiting.add(this));
     this.wrote = (backing): void => this.gate.wrote(backing);
     this.memory = new PeerAccess(host, this, this.wrote);
-    const { ring, sqCount, rqOffset, rqCount } = layout;
+    const { ring, sqCount, receiveRing, rqOffset, rqCount } = layout;
     const { sqSigAll, sendCQ, srq } = init;
     this.sendQueue = new SendQueue(ring, sqCount, host, this, sendCQ, this.gate, sqSigAll);
-    this.receiveQueue = new ReceiveQueue(ring, rqOffset, rqCount, srq, pd, host.stags);
+    this.receiveQueue = new ReceiveQueue(receiveRing, rqOffset, rqCount, srq, pd, host.stags);
     pd.members += 1;
     this.sendCQ.users += 1;
     this.recvCQ.users += 1;
@@ -653,6 +661,7 @@ export class QP implements StreamUser, WindowUser {
   private transition(state: QPState): void {
     this.currentState = state;
     this.updateReceiving();
+    this.onState?.(state);
   }
 
   private updateReceiving(): void {

@@ -35,6 +35,8 @@ export interface DeviceStatus {
 export interface ClientStatus {
   readonly pid: number;
   readonly uid: number;
+  /** Name of the program; '' when the daemon cannot see it. */
+  readonly program: string;
   readonly connectedSeconds: number;
   readonly usage: ClientUsage;
 }

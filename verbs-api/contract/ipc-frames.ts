@@ -14,7 +14,10 @@
  *
  * The token of a hello is zero for `control` and `admin`; else it is what the daemon gave out: the
  * client's (welcome of its control connection) for `doorbell`, `map` and `agent`, the channel's
- * (reply of createCompChannel) for `channel`. A welcome with an errno other than 0 says why in its
+ * (reply of createCompChannel) for `channel`. Connections of the preload shim are described in the
+ * daemon's `ipc/kernel/shim-protocol.ts`; the token of one that opens a uverbs device is the
+ * device's index plus 1 as u32, of one that opens rdma_cm or netlink zero, and the text of their
+ * welcome is the number of the file or event queue. A welcome with an errno other than 0 says why in its
  * text and is followed by the end of the connection.
  */
 import { decodeText, encodeText, IpcFormatError } from './ipc-value.ts';
@@ -61,6 +64,14 @@ export const Role = {
   agent: 5,
   /** Queries about the daemon, without a client of its own. */
   admin: 6,
+  /** The preload shim: one open of a uverbs device, and further connections to that open. */
+  uverbs: 7,
+  /** The preload shim: one open of rdma_cm, and further connections to that open. */
+  rdmaCm: 8,
+  /** The preload shim: a netlink socket. */
+  netlink: 9,
+  /** The preload shim: a descriptor that becomes readable when events wait. */
+  event: 10,
 } as const;
 export type Role = (typeof Role)[keyof typeof Role];
 
@@ -168,7 +179,7 @@ export interface Welcome {
   readonly errno: number;
   readonly daemonPid: number;
   readonly token: Uint8Array;
-  /** Why it was refused; empty when it was not. */
+  /** Why it was refused; else empty, or for the preload shim a number. */
   readonly text: string;
 }
 

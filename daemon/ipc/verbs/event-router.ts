@@ -2,12 +2,27 @@
 
 import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { HostAsyncEvent, RnicHost } from '../../adapter/rnic-host.ts';
-import type { ClientContext } from './client-context.ts';
+import type { CmEvent } from '../../cm/cm-types.ts';
 import { CqObject, IdObject, QpObject, SrqObject } from './client-objects.ts';
+
+/** Takes the events of a whole device. */
+export interface DeviceEventSink {
+  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void;
+}
+
+/** A tag of NIC objects or ids that takes their events itself. */
+export abstract class EventSink {
+  /** The armed CQ that carries this tag fired. */
+  handleCompletion(): void {}
+  /** An asynchronous event of the object that carries this tag. */
+  handleElementEvent(_event: HostAsyncEvent): void {}
+  /** An event of an id that carries this tag; on a connect request, of the listener's new id. */
+  handleCmEvent(_event: CmEvent): void {}
+}
 
 /** The clients of one host; it sets the host's callbacks. */
 export class EventRouter {
-  readonly #clients = new Set<ClientContext>();
+  readonly #clients = new Set<DeviceEventSink>();
 
   /** One router for each host, made by its first client: a host has one set of callbacks. */
   static readonly #routers = new WeakMap<RnicHost, EventRouter>();
@@ -23,19 +38,21 @@ export class EventRouter {
   private constructor(host: RnicHost) {
     host.onCompletion = (cq) => {
       if (cq.tag instanceof CqObject) cq.tag.client.handleCompletion(cq.tag);
+      else if (cq.tag instanceof EventSink) cq.tag.handleCompletion();
     };
     host.onCmEvent = (id, event) => {
       // On a connect request the new id has its listener's tag.
       if (id.tag instanceof IdObject) id.tag.client.handleCmEvent(id.tag, event);
+      else if (id.tag instanceof EventSink) id.tag.handleCmEvent(event);
     };
     host.onAsync = (device, event) => this.#async(device, event);
   }
 
-  add(client: ClientContext): void {
+  add(client: DeviceEventSink): void {
     this.#clients.add(client);
   }
 
-  remove(client: ClientContext): void {
+  remove(client: DeviceEventSink): void {
     this.#clients.delete(client);
   }
 
@@ -48,6 +65,6 @@ export class EventRouter {
     const { tag } = element;
     if (tag instanceof CqObject || tag instanceof QpObject || tag instanceof SrqObject) {
       tag.client.handleElementEvent(tag, event);
-    }
+    } else if (tag instanceof EventSink) tag.handleElementEvent(event);
   }
 }

@@ -19,6 +19,7 @@ const STATUS: DaemonStatus = {
     {
       pid: 77,
       uid: 1000,
+      program: 'rping',
       connectedSeconds: 61,
       usage: {
         objects: { pd: 1, qp: 2, cq: 0 },
@@ -42,8 +43,8 @@ describe('the status for people', () => {
       'device a (emulated): every address of this host',
       '  sendsTaken  7',
       '',
-      'client  connected  objects     memory regions',
-      '77      1 min 1 s  1 pd, 2 qp  1 agent',
+      'client    connected  objects     memory regions',
+      '77 rping  1 min 1 s  1 pd, 2 qp  1 agent',
       '  agent: process_vm is refused (EPERM)',
     ]);
   });

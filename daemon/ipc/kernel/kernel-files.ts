@@ -1,0 +1,8 @@
+/** The kinds of files that the kernel server can open. */
+import type { KernelFileKind, KernelFileMaker } from './kernel-file.ts';
+import { UverbsFile } from './uverbs-file.ts';
+
+/** Makers by kind; a kind that is missing here cannot be opened (EOPNOTSUPP). */
+export const KERNEL_FILES: Readonly<Partial<Record<KernelFileKind, KernelFileMaker>>> = {
+  uverbs: (parts) => new UverbsFile(parts),
+};

@@ -1,0 +1,132 @@
+/** Commands that open a context and describe the device. */
+import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { Adapter } from '../../adapter/device-adapter.ts';
+import type { KernelReply } from './kernel-file.ts';
+import { newStruct, setUint64 } from './struct-fields.ts';
+import type { CommandCall } from './uverbs-commands.ts';
+import { ExtendedQueryDevice, GetContext, QueryDevice, QueryPort } from './uverbs-layouts.ts';
+
+/** Completion vectors of the device: one event loop serves them all. */
+export const COMP_VECTORS = 1;
+
+/** IB_DEVICE_MEM_MGT_EXTENSIONS, as siw reports it. */
+const DEVICE_CAP_FLAGS = 0x20_0000;
+/** Page sizes of registrations, as a mask. */
+const PAGE_SIZE_CAP = 4096;
+/** IB_PORT_CM_SUP and IB_PORT_DEVICE_MGMT_SUP, as siw reports them. */
+const PORT_CAP_FLAGS = 0x0009_0000;
+/** IB_PORT_ACTIVE, IB_PORT_DOWN */
+const PORT_STATE = { active: 4, down: 1 } as const;
+/** Physical state LinkUp, Disabled. */
+const PHYS_STATE = { active: 5, down: 3 } as const;
+const LINK_LAYER_ETHERNET = 2;
+/** One lane of 2.5 Gb/s: a link without a rate of its own. */
+const WIDTH_1X = 1;
+const SPEED_SDR = 1;
+
+/** GET_CONTEXT: EINVAL the second time. */
+export function getContext({ file }: CommandCall): KernelReply {
+  if (file.hasContext) throw new VerbsError('EINVAL', 'the file has a context');
+  file.hasContext = true;
+  const { octets, fields } = newStruct(GetContext.response.bytes);
+  fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
+  const deviceIndex = file.services.host.devices.indexOf(file.device);
+  fields.setUint32(GetContext.response.deviceId, deviceIndex, true);
+  const { token } = file.asyncQueue;
+  const descriptors = [{ offset: GetContext.response.asyncFd, token }];
+  return { status: 0, response: octets, descriptors };
+}
+
+/** QUERY_DEVICE. */
+export function queryDevice({ file }: CommandCall): KernelReply {
+  const { octets, fields } = newStruct(QueryDevice.response.bytes);
+  describeDevice(file.device, octets, fields);
+  return { status: 0, response: octets };
+}
+
+/** EX_QUERY_DEVICE: what the caller has no room for is left out. */
+export function extendedQueryDevice(call: CommandCall): KernelReply {
+  const { request, response } = ExtendedQueryDevice;
+  const compMask = call.fields.getUint32(request.compMask, true);
+  if (compMask !== 0 || call.fields.getUint32(request.reserved, true) !== 0) {
+    throw new VerbsError('EINVAL', 'unknown fields in the request');
+  }
+  const { octets, fields } = newStruct(response.bytes);
+  describeDevice(call.file.device, octets, fields);
+  const length = Math.min(response.bytes, call.outBytes);
+  fields.setUint32(response.responseLength, length, true);
+  setUint64(fields, response.deviceCapFlagsEx, DEVICE_CAP_FLAGS);
+  return { status: 0, response: octets.subarray(0, length) };
+}
+
+/** QUERY_PORT: EINVAL for any port but 1. */
+export function queryPort({ file, fields }: CommandCall): KernelReply {
+  if (fields.getUint8(QueryPort.request.portNum) !== 1) {
+    throw new VerbsError('EINVAL', 'the device has port 1 only');
+  }
+  const port = file.device.port();
+  const { response } = QueryPort;
+  const reply = newStruct(response.bytes);
+  reply.fields.setUint32(response.portCapFlags, PORT_CAP_FLAGS, true);
+  reply.fields.setUint32(response.maxMsgSize, port.maxMessageBytes, true);
+  reply.fields.setUint32(response.gidTableLength, 1, true);
+  reply.fields.setUint8(response.state, PORT_STATE[port.state]);
+  reply.fields.setUint8(response.maxMtu, mtuEnum(port.maxMtuBytes));
+  reply.fields.setUint8(response.activeMtu, mtuEnum(port.activeMtuBytes));
+  reply.fields.setUint8(response.activeWidth, WIDTH_1X);
+  reply.fields.setUint8(response.activeSpeed, SPEED_SDR);
+  reply.fields.setUint8(response.physState, PHYS_STATE[port.state]);
+  reply.fields.setUint8(response.linkLayer, LINK_LAYER_ETHERNET);
+  return { status: 0, response: reply.octets };
+}
+
+function describeDevice(device: Adapter, octets: Uint8Array, fields: DataView): void {
+  const at = QueryDevice.response;
+  const attributes = device.attributes();
+  const guid = guidOctets(attributes.nodeGuid);
+  setUint64(fields, at.fwVer, firmwareNumber(attributes.fwVer));
+  octets.set(guid, at.nodeGuid);
+  octets.set(guid, at.sysImageGuid);
+  setUint64(fields, at.maxMrSize, attributes.maxMrSize);
+  setUint64(fields, at.pageSizeCap, PAGE_SIZE_CAP);
+  const words: readonly (readonly [number, number])[] = [
+    [at.vendorId, attributes.vendorId],
+    [at.vendorPartId, attributes.vendorPartId],
+    [at.hwVer, attributes.hwVer],
+    [at.maxQp, attributes.maxQp],
+    [at.maxQpWr, attributes.maxQpWr],
+    [at.deviceCapFlags, DEVICE_CAP_FLAGS],
+    [at.maxSge, attributes.maxSge],
+    [at.maxSgeRd, attributes.maxSgeRd],
+    [at.maxCq, attributes.maxCq],
+    [at.maxCqe, attributes.maxCqe],
+    [at.maxMr, attributes.maxMr],
+    [at.maxPd, attributes.maxPd],
+    [at.maxQpRdAtom, attributes.maxQpRdAtom],
+    [at.maxResRdAtom, Math.min(attributes.maxQp * attributes.maxQpRdAtom, 0x7fff_ffff)],
+    [at.maxQpInitRdAtom, attributes.maxQpInitRdAtom],
+    [at.maxSrq, attributes.maxSrq],
+    [at.maxSrqWr, attributes.maxSrqWr],
+    [at.maxSrqSge, attributes.maxSrqSge],
+  ];
+  for (const [offset, value] of words) fields.setUint32(offset, value, true);
+  fields.setUint8(at.physPortCnt, attributes.physPortCnt);
+}
+
+/** A GUID as it stands in memory: big endian. */
+export function guidOctets(guid: string): Uint8Array {
+  const octets = new Uint8Array(8);
+  for (let i = 0; i < 8; i++) octets[i] = Number.parseInt(guid.slice(2 * i, 2 * i + 2), 16);
+  return octets;
+}
+
+/** A version `major.minor.patch` as siw's provider takes it apart. */
+function firmwareNumber(version: string): number {
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number);
+  return major * 2 ** 32 + minor * 2 ** 16 + patch;
+}
+
+/** `enum ibv_mtu`: 1 to 5 for 256 to 4096 octets. */
+function mtuEnum(bytes: number): number {
+  return Math.max(1, Math.min(5, Math.floor(Math.log2(bytes)) - 7));
+}
