@@ -37,6 +37,14 @@ export function canonicalAddress(text: string): string | undefined {
   return zone === undefined || zone === '' ? canonical : `${canonical}%${zone}`;
 }
 
+/** The 4 or 16 octets of a canonical address, a zone left out. */
+export function addressOctets(address: string): Uint8Array {
+  if (addressFamily(address) === 4) return Uint8Array.from(address.split('.'), Number);
+  const [text = ''] = address.split('%', 1);
+  const groups = parseIPv6(text) ?? [];
+  return Uint8Array.from(groups.flatMap((group) => [group >>> 8, group & 0xff]));
+}
+
 function canonicalIPv4(text: string): string | undefined {
   const parts = text.split('.');
   if (parts.length !== 4) return undefined;

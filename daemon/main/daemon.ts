@@ -6,6 +6,8 @@ import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
+import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
+import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
 import type { CaptureTap } from '../transport/capture-tap.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { createLog, hostObserver } from './log.ts';
@@ -82,9 +84,21 @@ export class Daemon {
     } finally {
       if (daemon === undefined) await host.close();
     }
-    writeFileSync(runFilePath(config.socketPath), `${JSON.stringify(daemon.ready)}\n`);
+    try {
+      daemon.#publish();
+    } catch (error) {
+      await daemon.stop();
+      throw error;
+    }
     log.info({ ...daemon.ready }, 'ready');
     return daemon;
+  }
+
+  /** Puts beside the socket what programs look for: who runs here, and the devices' sysfs tree. */
+  #publish(): void {
+    const { socketPath } = this.config;
+    writeSysfs(sysfsPath(socketPath), kernelDevices(this.host));
+    writeFileSync(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`);
   }
 
   /** What `iwarpd status` shows. */
@@ -103,7 +117,7 @@ export class Daemon {
 
   async #stop(): Promise<void> {
     this.#log.info({}, 'stopping');
-    rmSync(runFilePath(this.config.socketPath), { force: true });
+    removePublished(this.config.socketPath);
     await this.#server.close();
     const { stopTimeoutMs } = this.config;
     let timer: NodeJS.Timeout | undefined;
@@ -130,6 +144,11 @@ export function runFilePath(socketPath: string): string {
   return `${socketPath}.run`;
 }
 
+function removePublished(socketPath: string): void {
+  rmSync(runFilePath(socketPath), { force: true });
+  removeSysfs(sysfsPath(socketPath));
+}
+
 /**
  * Resolves once SIGINT or SIGTERM stopped the daemon. A second signal does not wait; a broken
  * invariant removes the socket and ends the process with status 70 after a fatal log line.
@@ -148,7 +167,7 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
     process.on('uncaughtException', (error) => {
       log.fatal({ err: error }, 'broken invariant');
       rmSync(daemon.config.socketPath, { force: true });
-      rmSync(runFilePath(daemon.config.socketPath), { force: true });
+      removePublished(daemon.config.socketPath);
       process.exit(EX_SOFTWARE);
     });
   });
