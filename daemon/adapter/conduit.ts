@@ -25,6 +25,8 @@ export interface ConduitHost {
   now(): Micros;
   /** The conduit's stream had an input: settle it, and everything that follows from it. */
   handleInput(conduit: Conduit, now: Micros): void;
+  /** Its silent peer was nudged, which only a log tells of. */
+  handleNudged(conduit: Conduit, text: string): void;
   /** The link is gone and the endpoint knows. */
   handleGone(conduit: Conduit): void;
 }
@@ -127,6 +129,8 @@ export class Conduit implements LinkUser {
     if (event.type === 'established') {
       this.#align(event.crcEnabled);
       this.stream.setEmss(this.#link.emssBytes());
+    } else if (event.type === 'nudged') {
+      this.#host.handleNudged(this, `${event.text}; known peculiarity: ${event.quirk}`);
     } else if (event.type === 'finish') this.#link.finish();
     else if (event.type === 'abort') this.#aborting = true;
     else if (event.type === 'closed' && !this.#linkClosed) {

@@ -38,6 +38,9 @@ export const WIRE_DEFAULTS: WireDefaults = {
   startupTimeoutMicros: 10_000_000,
   // A peer whose program is slow to close is no fault; one that never closes must not hold a socket.
   closeTimeoutMicros: 10_000_000,
+  // siw is deaf for microseconds; a busy machine, or an emulated one, stretches them. Programs whose
+  // first message is answered sooner never see this.
+  nudgeDelayMicros: 100_000,
 };
 
 /** Devices of one host: a name is a small identifier, and this many are more than any test needs. */

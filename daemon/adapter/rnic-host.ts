@@ -182,6 +182,11 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     if (this.#conduits.size === 0) this.#onLastGone();
   }
 
+  /** See `ConduitHost`. */
+  handleNudged({ endpoint }: Conduit, text: string): void {
+    this.#notice('debug', 'connection', endpoint.device.name, endpoint.remote, text);
+  }
+
   /** See `NetworkUser`. */
   handleLink(listener: CmId, link: TcpLink): void {
     const endpoint = this.#manager.handleIncoming(listener, factsOf(link), this.now());

@@ -47,6 +47,8 @@ export interface WireDefaults {
   readonly segmentAligned: boolean;
   readonly startupTimeoutMicros: Micros;
   readonly closeTimeoutMicros: Micros;
+  /** See `StreamOptions.nudgeDelayMicros`; `NEVER` switches it off. */
+  readonly nudgeDelayMicros: Micros;
 }
 
 /** A device as the connection manager sees it. */

@@ -220,7 +220,7 @@ export class Endpoint {
     this.#end(now, 'reset');
   }
 
-  /** The stream has something to tell. 'finish' and 'abort' are for the socket and do nothing here. */
+  /** The stream has something to tell. 'nudged', 'finish' and 'abort' are for others. */
   handleStreamEvent(event: StreamEvent, now: Micros): void {
     switch (event.type) {
       case 'request':
@@ -244,6 +244,7 @@ export class Endpoint {
       case 'closed':
         this.#handleClosed(event.failure, now);
         return;
+      case 'nudged':
       case 'finish':
       case 'abort':
         return;
@@ -269,7 +270,7 @@ export class Endpoint {
       privateData: event.privateData,
       initiatorDepth: event.peerIrd,
       responderResources: event.peerOrd,
-      text: 'the peer rejected the connection',
+      text: withQuirk('the peer rejected the connection', event.quirk),
     });
     // MPA-7.1.2-09: MPA leaves TCP open; this manager is the ULP and closes it.
     this.#leave(now);
@@ -298,19 +299,20 @@ export class Endpoint {
 
   #handleClosed(failure: StreamFailure | undefined, now: Micros): void {
     const why = this.#failure ?? failure;
+    const whyText = why === undefined ? undefined : withQuirk(why.text, why.quirk);
     switch (this.#phase) {
       case 'established':
       case 'closing':
         this.qp?.streamEnded(why, now);
-        this.#tell(CMEventType.disconnected, undefined, why?.text ?? 'disconnected');
+        this.#tell(CMEventType.disconnected, undefined, whyText ?? 'disconnected');
         break;
       case 'initiating': {
         const { type, error } = startupFailure(why);
-        this.#tell(type, error, why?.text ?? 'the peer closed before its Reply');
+        this.#tell(type, error, whyText ?? 'the peer closed before its Reply');
         break;
       }
       case 'accepting':
-        this.#tell(CMEventType.connectError, 'ECONNRESET', why?.text ?? 'the peer went away');
+        this.#tell(CMEventType.connectError, 'ECONNRESET', whyText ?? 'the peer went away');
         break;
       case 'requested':
         // Nothing is told before the consumer answers; accept then fails with ECONNRESET.
@@ -378,6 +380,11 @@ export class Endpoint {
     }
     this.#phase = next;
   }
+}
+
+/** `text`, and the known peculiarity of a known peer that explains it. */
+function withQuirk(text: string, quirk: string | undefined): string {
+  return quirk === undefined ? text : `${text}; known peculiarity: ${quirk}`;
 }
 
 /** What the consumer hears when TCP does not connect: as iWARP hardware reports it. */

@@ -37,6 +37,7 @@ export function streamOptions(
     fpduSize: fpduSizePolicy(wire?.fpduSize) ?? defaults.fpduSize,
     startupTimeoutMicros: defaults.startupTimeoutMicros,
     closeTimeoutMicros: defaults.closeTimeoutMicros,
+    nudgeDelayMicros: defaults.nudgeDelayMicros,
   };
 }
 

@@ -63,6 +63,7 @@ export class FpduSender {
   #queuedBytes = 0;
   #ulpduLength = 0;
   #fullOperation = false;
+  #hasSpoken = false;
   #crcEnabled = true;
   #markers = false;
   /** Stream position modulo 512 of the next FPDU to commit, and of the next one to poll. */
@@ -156,6 +157,7 @@ export class FpduSender {
     }
     tail.committed = end;
     this.#queuedBytes += span;
+    this.#hasSpoken = true;
   }
 
   /** The socket's EMSS has changed; it counts for what is polled from now on. */
@@ -210,6 +212,11 @@ export class FpduSender {
   /** Octets committed and not yet flushed. */
   get queuedBytes(): number {
     return this.#queuedBytes;
+  }
+
+  /** An FPDU has been committed. */
+  get hasSpoken(): boolean {
+    return this.#hasSpoken;
   }
 
   /** True when every committed octet has been polled. */

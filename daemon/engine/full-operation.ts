@@ -67,6 +67,11 @@ export class FullOperation implements UlpduSink {
     this.#rdmapSender.queueRtr(kind);
   }
 
+  /** An RDMA Write without payload is due, between two messages. */
+  queueNudge(): void {
+    this.#rdmapSender.queueNudge();
+  }
+
   /** A new MULPDU, for segments cut from now on. */
   setMulpdu(bytes: number): void {
     this.#ddpSender.mulpduBytes = bytes;

@@ -93,6 +93,7 @@ export class RDMAPSender {
     sourceToLo: 0,
   };
   #rtr: RtrKind | undefined = undefined;
+  #nudge = false;
   /** The source of the message under way. */
   #source: Source = Source.none;
   /** The source to be asked first when no message is under way. */
@@ -136,6 +137,11 @@ export class RDMAPSender {
     this.#rtr = kind;
   }
 
+  /** An RDMA Write without payload is due, behind the message under way. */
+  queueNudge(): void {
+    this.#nudge = true;
+  }
+
   /** Frames the next segment, if there is one and the output takes it. */
   step(): Step {
     if (this.#rtr !== undefined) return this.#frameRtr(this.#rtr);
@@ -144,6 +150,7 @@ export class RDMAPSender {
       if (this.#policy.pending) return this.#frameTerminate();
       // RDMAP-5.4-06 nothing follows a Terminate; a fault that forbids one ends sending as well.
       if (this.#policy.error !== undefined) return Step.idle;
+      if (this.#nudge) return this.#frameNudge();
       if (!this.#choose()) {
         return this.#queueWaits || this.#responsesWait ? Step.waiting : Step.idle;
       }
@@ -169,6 +176,14 @@ export class RDMAPSender {
     }
     ddp.commit();
     this.#rtr = undefined;
+    return Step.framed;
+  }
+
+  // DDP-5.2-10 DDP-5.2-11 neither STag nor TO of a Write without payload means anything.
+  #frameNudge(): Step {
+    if (this.#ddp.beginTagged(true, WRITE, 0, 0, 0, 0) < 0) return Step.blocked;
+    this.#ddp.commit();
+    this.#nudge = false;
     return Step.framed;
   }
 

@@ -50,6 +50,12 @@ export interface StreamOptions {
   readonly closeTimeoutMicros: Micros;
   /** Speak RFC 7306: atomics and Immediate Data. Default true. */
   readonly extensionsEnabled?: boolean;
+  /**
+   * Initiator: this long after the Reply, a peer that was sent FPDUs and has sent none gets an RDMA
+   * Write without payload, once. The kernel's siw puts its Reply on the wire before it listens for
+   * FPDUs: what comes in between stays unread until more octets come. Default `NEVER`.
+   */
+  readonly nudgeDelayMicros?: Micros;
 }
 
 /** Why a stream ended, as data for events, logs and diagnostics. */
@@ -101,6 +107,8 @@ export type StreamEvent =
       readonly receiveMarkers: boolean;
       readonly revision: number;
     }
+  /** The silent peer of `nudgeDelayMicros` was sent an RDMA Write without payload. */
+  | { readonly type: 'nudged'; readonly quirk: string; readonly text: string }
   /** A Terminate was sent or came. The stream then closes by itself. */
   | { readonly type: 'terminated'; readonly by: 'us' | 'peer'; readonly failure: StreamFailure }
   /** The peer sent its FIN after its last whole FPDU. */

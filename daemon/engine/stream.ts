@@ -74,6 +74,9 @@ const LEGAL: Readonly<Record<StateName, readonly StateName[]>> = {
   closed: [],
 };
 
+/** siw's responder sends its Reply before it listens for FPDUs. */
+const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
+
 /** One stream; see `StreamPort` for its methods. */
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
@@ -86,6 +89,8 @@ export class Stream implements StreamPort {
   #deadline: Micros = NEVER;
   #operation: FullOperation | undefined = undefined;
   #user: StreamUser | undefined = undefined;
+  /** When an initiator's peer that is silent since its Reply is nudged. */
+  #nudgeDeadline: Micros = NEVER;
   #emssBytes: number;
   #sendMarkers = false;
   #peerClosed = false;
@@ -251,6 +256,7 @@ export class Stream implements StreamPort {
       this.#startup.handleDeadline(now);
       this.#runStartup(now);
     }
+    if (now >= this.#nudgeDeadline) this.#nudge(now);
     if (now < this.#deadline) return;
     this.#failure ??= { kind: 'timeout', text: 'the peer did not close within the close timeout' };
     this.#abortNow();
@@ -260,7 +266,8 @@ export class Stream implements StreamPort {
 
   nextDeadline(): Micros {
     if (this.#state === 'closed' || this.#state === 'rejected') return NEVER;
-    return this.#deadline === NEVER ? this.#startup.nextDeadline() : this.#deadline;
+    const due = this.#deadline === NEVER ? this.#startup.nextDeadline() : this.#deadline;
+    return Math.min(due, this.#nudgeDeadline);
   }
 
   pollTransmit(): Uint8Array | undefined {
@@ -296,9 +303,9 @@ export class Stream implements StreamPort {
         this.#events.push(effect);
         break;
       case 'rejected': {
-        const { privateData, peerIrd, peerOrd } = effect;
+        const { privateData, peerIrd, peerOrd, quirk } = effect;
         this.#transition('rejected');
-        this.#events.push({ type: 'rejected', privateData, peerIrd, peerOrd });
+        this.#events.push({ type: 'rejected', privateData, peerIrd, peerOrd, quirk });
         break;
       }
       case 'full-operation':
@@ -306,6 +313,10 @@ export class Stream implements StreamPort {
         if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);
         else this.#announce(effect.agreement);
         if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
+        // Only an initiator may send at once.
+        if (this.#startup.sendable) {
+          this.#nudgeDeadline = now + (this.#options.nudgeDelayMicros ?? NEVER);
+        }
         this.#advance(now);
         break;
       case 'failed':
@@ -364,7 +375,19 @@ export class Stream implements StreamPort {
       return;
     }
     operation.receive(octets, start, octets.length);
-    if (operation.peerHasSpoken) this.#startup.handleFirstFpdu();
+    if (!operation.peerHasSpoken) return;
+    this.#startup.handleFirstFpdu();
+    this.#nudgeDeadline = NEVER;
+  }
+
+  /** The peer may not have seen what it was sent right behind its Reply: more octets make it look. */
+  #nudge(now: Micros): void {
+    this.#nudgeDeadline = NEVER;
+    if (!this.sendable || !this.#fpduSender.hasSpoken) return;
+    this.#operation?.queueNudge();
+    const text = 'the peer is silent since its Reply: an empty Write makes it look for FPDUs';
+    this.#events.push({ type: 'nudged', quirk: SIW_DEAF_AFTER_REPLY, text });
+    this.#advance(now);
   }
 
   /** Moves on after any input: faults, output, and the steps of closing. */
@@ -483,6 +506,7 @@ export class Stream implements StreamPort {
     if (this.#state === 'closed') return;
     this.#transition('closed');
     this.#deadline = NEVER;
+    this.#nudgeDeadline = NEVER;
     this.#operation?.release();
     this.#events.push({ type: 'closed', failure: this.#failure });
   }

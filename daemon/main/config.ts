@@ -41,6 +41,7 @@ const wire = z
     fpduSize,
     startupTimeoutMicros: count,
     closeTimeoutMicros: count,
+    nudgeDelayMicros: count,
   })
   .partial();
 

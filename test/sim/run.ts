@@ -211,6 +211,7 @@ class Run {
         qp.streamEnded(event.failure, this.#now);
         break;
       case 'rejected':
+      case 'nudged':
       case 'peer-closed':
       case 'finish':
       case 'abort':

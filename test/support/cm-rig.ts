@@ -11,7 +11,7 @@ import type {
 } from '../../daemon/cm/cm-types.ts';
 import { ConnectionManager } from '../../daemon/cm/connection-manager.ts';
 import type { Endpoint } from '../../daemon/cm/endpoint.ts';
-import type { StreamEvent, StreamOptions } from '../../daemon/engine/stream-api.ts';
+import { NEVER, type StreamEvent, type StreamOptions } from '../../daemon/engine/stream-api.ts';
 import type { CMParameters } from '../../verbs-api/contract/commands.ts';
 import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
@@ -175,6 +175,7 @@ export function device(name = 'iwarp0', addresses: readonly string[] = []): CmDe
       segmentAligned: true,
       startupTimeoutMicros: 5_000_000,
       closeTimeoutMicros: 1_000_000,
+      nudgeDelayMicros: NEVER,
     },
   };
 }
