@@ -13,6 +13,7 @@ import { oneLine, usageFailure } from './failure.ts';
 import type { Output } from './output.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
+import type { RunArguments } from './run.ts';
 import type { StatusOptions } from './status.ts';
 
 const COUNT_MAX = 2 ** 31 - 1;
@@ -60,9 +61,12 @@ function buildProgram(context: CommandContext): Command {
     .exitOverride()
     // The one line of an error is printed by the caller.
     .configureOutput({ writeErr: () => {} })
-    .showHelpAfterError(false);
+    .showHelpAfterError(false)
+    // Options behind the program of `run` are the program's.
+    .enablePositionalOptions();
   addStart(program, context);
   addStatus(program, context);
+  addRun(program, context);
   addRping(program, context);
   addBench(program, context);
   addDoctor(program, context);
@@ -112,6 +116,35 @@ function addStatus(program: Command, { output }: CommandContext): void {
     .action(async (given: StatusOptions) => {
       const { runDevices } = await import('./status.ts');
       await runDevices(given, output);
+    });
+}
+
+function addRun(program: Command, { output }: CommandContext): void {
+  program
+    .command('run')
+    .description('run an unmodified rdma-core program on the emulated devices')
+    .argument('<PROGRAM...>', 'the program and its arguments, best behind --')
+    .option('--fresh', 'start a daemon for the program alone, even if one runs')
+    .option(
+      '--device <NAME=ADDR[,ADDR]>',
+      'a device of a daemon for the program alone; repeatable',
+      collectDevice,
+    )
+    .addOption(socketOption())
+    .passThroughOptions()
+    .action(async (words: string[], given: Partial<RunArguments>) => {
+      const { runProgram } = await import('./run.ts');
+      const { fresh = false, device } = given;
+      const socket = given.socket ?? socketPathOfThisProcess();
+      await runProgram(words, { socket, fresh, device }, output);
+    });
+  program
+    .command('env')
+    .description('print the environment of `run` as shell commands: eval "$(iwarpd env)"')
+    .addOption(socketOption())
+    .action(async (given: { socket?: string }) => {
+      const { printEnvironment } = await import('./run.ts');
+      await printEnvironment(given.socket ?? socketPathOfThisProcess(), output);
     });
 }
 
