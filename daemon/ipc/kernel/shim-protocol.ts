@@ -12,6 +12,11 @@
  *
  * A connection has one request outstanding; replies come in order. A frame that breaks these rules
  * ends its connection's file.
+ *
+ * The memory of a send queue has a page-rounded length that leaves 8 octets behind the ring: the
+ * last 8 octets of the file (of its last page, which may lie behind what the program maps) are u32
+ * "connected", u32 zero. While it is 1, a doorbell cannot be refused with ENOTCONN and may be sent
+ * one-way.
  */
 import { TOKEN_BYTES } from '../../../verbs-api/contract/ipc-frames.ts';
 import { RecordReader } from '../../../verbs-api/contract/ipc-records.ts';
