@@ -21,6 +21,14 @@ export interface CmRecord {
   readonly child: CmContext | undefined;
 }
 
+const NO_OCTETS = new Uint8Array(0);
+
+/** The program had this private data with the connect request. */
+function isPassiveStart({ type, id: { state } }: CmEvent): boolean {
+  if (type !== CMEventType.established || state.kind !== 'connection') return false;
+  return state.endpoint.role === 'responder';
+}
+
 /** See the module's comment. */
 export class CmContext extends EventSink {
   readonly number: number;
@@ -90,7 +98,7 @@ export class CmContext extends EventSink {
       number,
       type: event.type,
       status: event.error === undefined ? 0 : -ERRNO[event.error].number,
-      privateData: event.privateData,
+      privateData: isPassiveStart(event) ? NO_OCTETS : event.privateData,
       responderResources: event.responderResources ?? 0,
       initiatorDepth: event.initiatorDepth ?? 0,
     });

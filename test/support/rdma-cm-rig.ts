@@ -1,0 +1,220 @@
+/**
+ * Opens of rdma_cm without a socket: commands as the octets that librdmacm writes, answered by the
+ * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
+ */
+import { CmFile } from '../../daemon/ipc/kernel/cm-file.ts';
+import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel-file.ts';
+import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
+import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+import { octetsOf } from './hex.ts';
+import { le, RSP, request, SELF, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
+
+/** A `sockaddr_in`, as hexadecimal text of `bytes` octets. */
+export function ipv4(address: string, port: number, bytes: number): string {
+  const hostPort = port.toString(16).padStart(4, '0');
+  const octets = address.split('.').map((part) => le(Number(part), 1));
+  return `0200 ${hostPort} ${octets.join('')} 00*${bytes - 8}`;
+}
+
+/** A `rdma_ucm_conn_param`. */
+export function connParam(given: {
+  qpn: number;
+  data?: readonly number[];
+  ird?: number;
+  ord?: number;
+  valid?: boolean;
+}): string {
+  const { qpn, data = [], ird = 1, ord = 1, valid = true } = given;
+  const octets = data.map((octet) => le(octet, 1)).join('');
+  const depths = `${le(ird, 1)} ${le(ord, 1)}`;
+  const filler = data.length === 256 ? '' : `00*${256 - data.length}`;
+  const tail = `${le(data.length, 1)} 00 ${depths} 00 07 07 ${le(valid ? 1 : 0, 1)}`;
+  return `${le(qpn)} 00*4 ${octets} ${filler} ${tail}`;
+}
+
+/** The write of a command: header, then `payload` (hexadecimal). */
+export function cmWrite(command: number, outBytes: number, payload: string): Uint8Array {
+  const body = octetsOf(payload);
+  return Uint8Array.from([
+    ...octetsOf(le(command) + le(body.length, 2) + le(outBytes, 2)),
+    ...body,
+  ]);
+}
+
+/** The commands as librdmacm writes them. */
+export const cmCommands = {
+  createId: (uid: bigint, portSpace = 0x0106, qpType = 2) =>
+    cmWrite(0, 4, `${le(uid, 8)} ${RSP} ${le(portSpace, 2)} ${le(qpType, 1)} 00*5`),
+  destroyId: (id: number) => cmWrite(1, 4, `${RSP} ${le(id)} 00*4`),
+  bindIp: (id: number, address: string, port: number) =>
+    cmWrite(2, 0, `${RSP} ${ipv4(address, port, 28)} ${le(id)}`),
+  resolveIp: (id: number, address: string, port: number) =>
+    cmWrite(3, 0, `00*28 ${ipv4(address, port, 28)} ${le(id)} ${le(2000)}`),
+  resolveRoute: (id: number, timeoutMs = 2000) => cmWrite(4, 0, le(id) + le(timeoutMs)),
+  queryRoute: (id: number) => cmWrite(5, 208, `${RSP} ${le(id)} 00*4`),
+  connect: (id: number, parameters: string) => cmWrite(6, 0, `${parameters} ${le(id)} 00*4 00*8`),
+  listen: (id: number, backlog = 0) => cmWrite(7, 0, le(id) + le(backlog)),
+  accept: (id: number, uid: bigint, parameters: string) =>
+    cmWrite(8, 0, `${le(uid, 8)} ${parameters} ${le(id)} 00*4 00*8`),
+  reject: (id: number, data: readonly number[], reason = 0) => {
+    const octets = data.map((octet) => le(octet, 1)).join('');
+    return cmWrite(
+      9,
+      0,
+      `${le(id)} ${le(data.length, 1)} ${le(reason, 1)} 00*2 ${octets} 00*${256 - data.length}`,
+    );
+  },
+  disconnect: (id: number) => cmWrite(10, 0, le(id)),
+  initQpAttr: (id: number, state: number) => cmWrite(11, 144, `${RSP} ${le(id)} ${le(state)}`),
+  getEvent: (outBytes = 336) => cmWrite(12, outBytes, RSP),
+  setOption: (id: number, level: number, name: number, value: string) =>
+    cmWrite(
+      14,
+      0,
+      `${RSP} ${le(id)} ${le(level)} ${le(name)} ${le(octetsOf(value).length)} ${value}`,
+    ),
+  notify: (id: number) => cmWrite(15, 0, le(id) + le(4)),
+  migrateId: (id: number, file: number) => cmWrite(18, 4, `${RSP} ${le(id)} ${le(file)}`),
+  query: (id: number, option: number, outBytes = 280) =>
+    cmWrite(19, outBytes, `${RSP} ${le(id)} ${le(option)}`),
+  bind: (id: number, address: string, port: number) =>
+    cmWrite(20, 0, `${le(id)} ${le(16, 2)} 00*2 ${ipv4(address, port, 128)}`),
+  resolveAddr: (id: number, address: string, port: number) =>
+    cmWrite(
+      21,
+      0,
+      `${le(id)} ${le(2000)} 00*2 ${le(16, 2)} 00*4 00*128 ${ipv4(address, port, 128)}`,
+    ),
+};
+
+/** An event as the program reads it. */
+export interface ReadEvent {
+  readonly uid: bigint;
+  readonly id: number;
+  readonly type: number;
+  readonly status: number;
+  readonly data: readonly number[];
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+}
+
+const EVENT_TIMEOUT_MS = 5000;
+
+/** See the module's comment. */
+export class RdmaCmRig {
+  readonly verbs: UverbsRig;
+  readonly file: CmFile;
+  readonly #files = new Map<number, CmFile>();
+
+  constructor(verbs = new UverbsRig({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] })) {
+    this.verbs = verbs;
+    this.file = this.openFile(100);
+  }
+
+  /** An open of rdma_cm. */
+  openFile(number: number): CmFile {
+    const { server, client, host } = this.verbs;
+    const services: KernelServices = {
+      host,
+      memories: server.memories,
+      createQueue: (of) => server.createQueue(of),
+      findFile: (wanted) => this.#files.get(wanted),
+      findQP: (device, qpn, of) => server.findQP(device, qpn, of),
+    };
+    const token = new Uint8Array(16);
+    const file = new CmFile({ token, number, client, services, deviceIndex: 0 });
+    this.#files.set(number, file);
+    return file;
+  }
+
+  /** Writes a command. */
+  reply(payload: Uint8Array, file = this.file): KernelReply {
+    try {
+      return file.execute(request(ShimOp.write, { payload }));
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return { status: -error.errno };
+    }
+  }
+
+  /** Writes a command; its status. */
+  write(payload: Uint8Array, file = this.file): number {
+    return this.reply(payload, file).status;
+  }
+
+  /** Writes a command that succeeds; its response. */
+  must(payload: Uint8Array, file = this.file): DataView {
+    const { status, response = new Uint8Array(0) } = this.reply(payload, file);
+    if (status < 0) throw new Error(`refused with ${status}`);
+    return new DataView(response.buffer, response.byteOffset, response.length);
+  }
+
+  /** A new id. */
+  create(uid: bigint, file = this.file): number {
+    return this.must(cmCommands.createId(uid), file).getUint32(0, true);
+  }
+
+  /** The next event, when one waits. */
+  poll(file = this.file): ReadEvent | undefined {
+    const { status, response } = this.reply(cmCommands.getEvent(), file);
+    if (status < 0 || response === undefined) return undefined;
+    const fields = new DataView(response.buffer, response.byteOffset, response.length);
+    return {
+      uid: fields.getBigUint64(0, true),
+      id: fields.getUint32(8, true),
+      type: fields.getUint32(12, true),
+      status: fields.getInt32(16, true),
+      data: [...response.subarray(28, 28 + fields.getUint8(284))],
+      responderResources: fields.getUint8(286),
+      initiatorDepth: fields.getUint8(287),
+    };
+  }
+
+  /** The next event; waits for it. */
+  async event(file = this.file): Promise<ReadEvent> {
+    const deadline = Date.now() + EVENT_TIMEOUT_MS;
+    for (;;) {
+      const event = this.poll(file);
+      if (event !== undefined) return event;
+      if (Date.now() > deadline) throw new Error('no event came');
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  }
+
+  /** A queue pair of the uverbs half, with its number and its handle. */
+  createQP(): { readonly handle: number; readonly qpn: number } {
+    const { verbs } = this;
+    if (verbs.file.client.openFiles === 0) verbs.reply(uverbs.getContext());
+    const pd = verbs.create(uverbs.allocPD());
+    const cq = verbs.create(uverbs.createCQ(1n, 16));
+    const reply = verbs.must(uverbs.createQP({ pd, sendCQ: cq, recvCQ: cq }));
+    return { handle: reply.getUint32(0, true), qpn: reply.getUint32(4, true) };
+  }
+
+  /** An id that listens at a free port of 127.0.0.1, and the port. */
+  listener(
+    uid: bigint,
+    backlog = 0,
+    file = this.file,
+  ): { readonly id: number; readonly port: number } {
+    const id = this.create(uid, file);
+    this.must(cmCommands.bind(id, '127.0.0.1', 0), file);
+    this.must(cmCommands.listen(id, backlog), file);
+    return { id, port: this.must(cmCommands.query(id, 0), file).getUint16(18) };
+  }
+
+  /** An id that is ready to connect to the port. */
+  routed(uid: bigint, port: number, file = this.file): number {
+    const id = this.create(uid, file);
+    this.must(cmCommands.resolveAddr(id, '127.0.0.1', port), file);
+    this.must(cmCommands.resolveRoute(id), file);
+    this.poll(file);
+    this.poll(file);
+    return id;
+  }
+
+  async close(): Promise<void> {
+    for (const file of this.#files.values()) file.close();
+    await this.verbs.close();
+  }
+}

@@ -1,0 +1,438 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { CmFile } from '../../../../daemon/ipc/kernel/cm-file.ts';
+import { ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
+import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-rig.ts';
+
+const ENOENT = -2;
+const EBADF = -9;
+const EAGAIN = -11;
+const ENODEV = -19;
+const EINVAL = -22;
+const ENOSPC = -28;
+const ENOSYS = -38;
+const EADDRINUSE = -98;
+const ECONNRESET = -104;
+const ECONNREFUSED = -111;
+
+const ADDR_RESOLVED = 0;
+const ADDR_ERROR = 1;
+const ROUTE_RESOLVED = 2;
+const CONNECT_REQUEST = 4;
+const REJECTED = 8;
+const ESTABLISHED = 9;
+const DISCONNECTED = 10;
+
+const SQD = 4;
+
+let rig: RdmaCmRig;
+
+beforeEach(() => {
+  rig = new RdmaCmRig();
+  rig.verbs.must(uverbs.getContext());
+});
+
+afterEach(async () => {
+  await rig.close();
+});
+
+/** A connection: ids and queue pairs of both sides, all events read. */
+async function connected() {
+  const { id: listener, port } = rig.listener(1n);
+  const active = rig.routed(2n, port);
+  const activeQP = rig.createQP();
+  const passiveQP = rig.createQP();
+  rig.must(cm.connect(active, connParam({ qpn: activeQP.qpn, data: [1, 2, 3] })));
+  const request = await rig.event();
+  rig.must(cm.accept(request.id, 3n, connParam({ qpn: passiveQP.qpn, data: [9] })));
+  const both = [await rig.event(), await rig.event()];
+  return { listener, active, passive: request.id, activeQP, passiveQP, request, both };
+}
+
+describe('the header of a command', () => {
+  it.each<[string, Uint8Array, number]>([
+    ['shorter than a header', Uint8Array.of(0, 0, 0, 0), EINVAL],
+    ['longer than what was written', cmWrite(10, 0, le(0)).fill(5, 4, 5), EINVAL],
+    ['a command that is not implemented', cmWrite(13, 0, le(0)), ENOSYS],
+    ['a command that does not exist', cmWrite(23, 0, le(0)), EINVAL],
+    ['a command with too few fields', cmWrite(7, 0, le(0)), EINVAL],
+    ['no room for the response', cmWrite(0, 3, `${le(1, 8)} ${RSP} ${le(0x106, 2)} 00*6`), ENOSPC],
+  ])('is refused when it is %s', (_, octets, errno) => {
+    expect(rig.write(octets)).toBe(errno);
+  });
+});
+
+describe('ids', () => {
+  it('have the lowest free number, from 0, in one namespace of all files', () => {
+    const other = rig.openFile(101);
+    expect([rig.create(1n), rig.create(1n, other), rig.create(1n)]).toEqual([0, 1, 2]);
+    rig.must(cm.destroyId(0));
+    expect(rig.create(1n, other)).toBe(0);
+  });
+
+  it('are unknown (ENOENT) or of another file (EINVAL)', () => {
+    const other = rig.openFile(101);
+    const id = rig.create(1n, other);
+    expect(rig.write(cm.destroyId(77))).toBe(ENOENT);
+    expect(rig.write(cm.destroyId(id))).toBe(EINVAL);
+  });
+
+  it.each([
+    [0x0106, 0],
+    [0x0111, 0],
+    [0x0002, 0],
+    [0x013f, 0],
+    [0x0107, EINVAL],
+  ])('of port space %i are made with status %i', (portSpace, status) => {
+    expect(Math.min(0, rig.write(cm.createId(1n, portSpace)))).toBe(status);
+  });
+
+  it('that need a device are refused before one is decided', () => {
+    const id = rig.create(1n);
+    for (const write of [
+      cm.connect(id, connParam({ qpn: 1 })),
+      cm.accept(id, 1n, connParam({ qpn: 1 })),
+      cm.reject(id, []),
+      cm.disconnect(id),
+      cm.initQpAttr(id, 1),
+      cm.notify(id),
+    ]) {
+      expect(rig.write(write)).toBe(EINVAL);
+    }
+  });
+
+  it('count against the quota of their program, also when they move', () => {
+    const id = rig.create(1n);
+    const { ledger } = rig.file.client;
+    expect(ledger.count('id')).toBe(1);
+    rig.must(cm.migrateId(id, 100), rig.openFile(101));
+    expect(ledger.count('id')).toBe(1);
+  });
+
+  it('go with their file', () => {
+    rig.listener(1n);
+    rig.create(2n);
+    rig.file.close();
+    expect(rig.file.client.ledger.count('id')).toBe(0);
+    const other = rig.openFile(101);
+    expect(rig.create(1n, other)).toBe(0);
+  });
+});
+
+describe('librdmacm’s probe for InfiniBand addresses', () => {
+  it('succeeds, with a port in the service id', () => {
+    const id = rig.must(cm.createId(0n, 0x013f)).getUint32(0, true);
+    const sid = '0000000001060000';
+    const address = `1b00 ffff 00*4 00*16 ${sid} ffffffffffff0000 00*8 00*80`;
+    expect(rig.write(cmWrite(20, 0, `${le(id)} ${le(48, 2)} 00*2 ${address}`))).toBe(0);
+    const answer = rig.must(cm.query(id, 0));
+    expect(answer.getUint16(12, true)).toBe(48);
+    expect(answer.getUint16(16, true)).toBe(27);
+    expect(Number(answer.getBigUint64(16 + 24) & 0xffffn)).toBeGreaterThan(1023);
+    expect(rig.must(cm.query(id, 2)).getUint16(16, true)).toBe(27);
+    expect(rig.write(cm.listen(id))).toBe(ENODEV);
+    expect(rig.must(cm.destroyId(id)).getUint32(0, true)).toBe(0);
+  });
+
+  it('is for that port space alone', () => {
+    const id = rig.create(1n);
+    const address = `1b00 ffff 00*4 00*16 00*8 00*8 00*8 00*80`;
+    expect(rig.write(cmWrite(20, 0, `${le(id)} ${le(48, 2)} 00*2 ${address}`))).toBe(EINVAL);
+  });
+});
+
+describe('addresses', () => {
+  it('are bound, with a port that QUERY tells', () => {
+    const id = rig.create(1n);
+    rig.must(cm.bind(id, '127.0.0.1', 0));
+    const answer = rig.must(cm.query(id, 0));
+    expect(answer.getBigUint64(0)).not.toBe(0n);
+    expect([answer.getUint8(8), answer.getUint16(12, true), answer.getUint16(14, true)]).toEqual([
+      1, 16, 16,
+    ]);
+    expect(answer.getUint16(18)).toBeGreaterThan(1023);
+    expect(answer.getUint32(20)).toBe(0x7f00_0001);
+    expect([answer.getUint16(144, true), answer.getUint32(148)]).toEqual([2, 0]);
+  });
+
+  it('show the GUID in the order of its octets, and the index of the device', () => {
+    const id = rig.create(1n);
+    rig.must(cm.bindIp(id, '127.0.0.1', 0));
+    const { nodeGuid } = rig.verbs.host.devices[0]?.info ?? { nodeGuid: '' };
+    const answer = rig.must(cm.query(id, 0));
+    expect(answer.getBigUint64(0).toString(16)).toBe(BigInt(`0x${nodeGuid}`).toString(16));
+    expect(answer.getUint32(272, true)).toBe(0);
+  });
+
+  it('of the wildcard leave the device open', () => {
+    const id = rig.create(1n);
+    rig.must(cm.bind(id, '0.0.0.0', 0));
+    const answer = rig.must(cm.query(id, 0));
+    expect([answer.getBigUint64(0), answer.getUint8(8)]).toEqual([0n, 0]);
+    expect(answer.getUint16(12, true)).toBe(16);
+  });
+
+  it('are refused when taken, when no device has them, and when bound twice', () => {
+    const { port } = rig.listener(1n);
+    const id = rig.create(2n);
+    expect(rig.write(cm.bind(id, '127.0.0.1', port))).toBe(EADDRINUSE);
+    expect(rig.write(cm.bind(id, '127.0.0.99', 0))).toBe(ENODEV);
+    rig.must(cm.bind(id, '127.0.0.1', 0));
+    expect(rig.write(cm.bind(id, '127.0.0.1', 0))).toBe(EINVAL);
+  });
+
+  it('have to be as long as their family says', () => {
+    const id = rig.create(1n);
+    const address = '0200 0000 7f000001 00*120';
+    for (const size of [0, 8, 28]) {
+      const write = cmWrite(20, 0, `${le(id)} ${le(size, 2)} 00*2 ${address}`);
+      expect(rig.write(write)).toBe(EINVAL);
+    }
+    expect(rig.write(cmWrite(20, 0, `${le(id)} ${le(16, 2)} 00*2 ff00 00*126`))).toBe(EINVAL);
+  });
+
+  it('are resolved to a source and a device, then the route', async () => {
+    const id = rig.create(5n);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', 7471));
+    expect(await rig.event()).toMatchObject({ uid: 5n, id, type: ADDR_RESOLVED, status: 0 });
+    const answer = rig.must(cm.query(id, 0));
+    expect(answer.getUint16(18)).not.toBe(0);
+    expect([answer.getUint16(146), answer.getUint32(148)]).toEqual([7471, 0x7f00_0001]);
+    expect(rig.write(cm.resolveRoute(id, 0))).toBe(EINVAL);
+    rig.must(cm.resolveRoute(id));
+    expect((await rig.event()).type).toBe(ROUTE_RESOLVED);
+    expect(rig.must(cm.destroyId(id)).getUint32(0, true)).toBe(2);
+  });
+
+  it('without a device on the way end in an event, not in a refusal', async () => {
+    await rig.close();
+    const devices = [{ name: 'far', addresses: ['127.0.0.9'] }];
+    rig = new RdmaCmRig(new UverbsRig({ devices }));
+    const id = rig.create(5n);
+    expect(rig.write(cm.resolveIp(id, '255.255.255.255', 1))).toBe(0);
+    expect(await rig.event()).toMatchObject({ type: ADDR_ERROR });
+    rig.must(cm.resolveIp(id, '127.0.0.1', 1));
+    expect(await rig.event()).toMatchObject({ type: ADDR_RESOLVED });
+  });
+
+  it('are told as a route to programs that ask for one', () => {
+    const id = rig.create(5n);
+    rig.must(cm.resolveIp(id, '127.0.0.1', 7471));
+    const answer = rig.must(cm.queryRoute(id));
+    expect([answer.getUint16(136, true), answer.getUint16(166)]).toEqual([2, 7471]);
+    expect(answer.getUint32(192, true)).toBe(0);
+    expect(answer.getUint8(196)).toBe(1);
+  });
+
+  it('show an IPv4 peer of an IPv6 program mapped', () => {
+    const id = rig.create(5n);
+    const any = '0a00 0000 00*4 00*16 00*4';
+    const mapped = '0a00 1d2f 00*4 00*10 ffff 7f000001 00*4';
+    rig.must(cmWrite(3, 0, `${any} ${mapped} ${le(id)} ${le(2000)}`));
+    const answer = rig.must(cm.query(id, 0));
+    expect([answer.getUint16(12, true), answer.getUint16(144, true)]).toEqual([28, 10]);
+    expect(answer.getUint32(144 + 16)).toBe(0xffff);
+    expect(answer.getUint32(144 + 20)).toBe(0x7f00_0001);
+  });
+
+  it('know no path records, and no other question', () => {
+    const id = rig.create(1n);
+    expect(rig.must(cm.query(id, 1, 440)).byteLength).toBe(8);
+    expect(rig.write(cm.query(id, 3))).toBe(ENOSYS);
+    expect(rig.write(cm.query(id, 0, 271))).toBe(ENOSPC);
+    expect(rig.must(cm.query(id, 0, 272)).byteLength).toBe(272);
+  });
+});
+
+describe('a connection', () => {
+  it('is made with private data and depths both ways', async () => {
+    const { listener, active, passive, request, both } = await connected();
+    expect(request).toMatchObject({ uid: 1n, type: CONNECT_REQUEST, data: [1, 2, 3] });
+    expect(request).toMatchObject({ responderResources: 1, initiatorDepth: 1 });
+    expect(passive).not.toBe(listener);
+    expect(both.map(({ type }) => type)).toEqual([ESTABLISHED, ESTABLISHED]);
+    const atActive = both.find(({ id }) => id === active);
+    const atPassive = both.find(({ id }) => id === passive);
+    expect(atActive).toMatchObject({ uid: 2n, data: [9], status: 0 });
+    expect(atPassive).toMatchObject({ uid: 3n, data: [], status: 0 });
+  });
+
+  it('moves its queue pairs to RTS itself', async () => {
+    const { activeQP } = await connected();
+    expect(rig.verbs.must(uverbs.queryQP(activeQP.handle)).getUint8(108)).toBe(3);
+  });
+
+  it('ends for both when one moves its queue pair to SQD and disconnects', async () => {
+    const { active, passive, activeQP } = await connected();
+    rig.verbs.must(uverbs.modifyQP(activeQP.handle, 1, { state: SQD }));
+    rig.must(cm.disconnect(active));
+    const ends = [await rig.event(), await rig.event()];
+    expect(ends.map(({ id }) => id).sort()).toEqual([active, passive].sort());
+    expect(ends.every(({ type, status }) => type === DISCONNECTED && status === 0)).toBe(true);
+    rig.must(cm.disconnect(active));
+    rig.must(cm.disconnect(passive));
+    expect(rig.poll()).toBeUndefined();
+  });
+
+  it('counts the events of each id that were delivered, the request for the listener', async () => {
+    const { listener, active, passive } = await connected();
+    const reported = (id: number) => rig.must(cm.destroyId(id)).getUint32(0, true);
+    expect([reported(active), reported(passive), reported(listener)]).toEqual([3, 1, 1]);
+  });
+
+  it('is refused where nobody listens, by an event', async () => {
+    const { id: listener, port } = rig.listener(1n);
+    rig.must(cm.destroyId(listener));
+    const id = rig.routed(2n, port);
+    expect(rig.write(cm.connect(id, connParam({ qpn: rig.createQP().qpn })))).toBe(0);
+    expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: ECONNREFUSED });
+  });
+
+  it('is rejected with private data, and the queue pair connects anew', async () => {
+    const { port } = rig.listener(1n);
+    const { qpn } = rig.createQP();
+    const first = rig.routed(2n, port);
+    rig.must(cm.connect(first, connParam({ qpn })));
+    const request = await rig.event();
+    expect(rig.write(cm.reject(request.id, [7, 8], 5))).toBe(EINVAL);
+    rig.must(cm.reject(request.id, [7, 8]));
+    expect(await rig.event()).toMatchObject({ id: first, type: REJECTED, status: ECONNRESET });
+    const second = rig.routed(2n, port);
+    rig.must(cm.connect(second, connParam({ qpn })));
+    expect((await rig.event()).type).toBe(CONNECT_REQUEST);
+  });
+
+  it('needs a route, parameters, and a queue pair of the same device', () => {
+    const { port } = rig.listener(1n);
+    const { qpn } = rig.createQP();
+    const id = rig.create(2n);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', port));
+    expect(rig.write(cm.connect(id, connParam({ qpn })))).toBe(EINVAL);
+    rig.must(cm.resolveRoute(id));
+    expect(rig.write(cm.connect(id, connParam({ qpn, valid: false })))).toBe(EINVAL);
+    expect(rig.write(cm.connect(id, connParam({ qpn: qpn + 100 })))).toBe(EINVAL);
+    expect(rig.write(cm.connect(id, connParam({ qpn, ird: 255 })))).toBe(EINVAL);
+    expect(rig.write(cm.connect(id, connParam({ qpn })))).toBe(0);
+  });
+
+  it('that was destroyed unanswered is rejected', async () => {
+    const { port } = rig.listener(1n);
+    const id = rig.routed(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    const request = await rig.event();
+    rig.must(cm.destroyId(request.id));
+    expect(await rig.event()).toMatchObject({ id, type: REJECTED, data: [] });
+  });
+
+  it('whose request waits unread goes with its listener', async () => {
+    const { id: listener, port } = rig.listener(1n);
+    const other = rig.openFile(101);
+    const id = rig.routed(2n, port, other);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), other);
+    await until(() => rig.file.ownQueue.length === 1);
+    const unread = rig.create(9n, other) - 1;
+    expect(rig.write(cm.disconnect(unread))).toBe(ENOENT);
+    expect(rig.must(cm.destroyId(listener)).getUint32(0, true)).toBe(0);
+    expect(rig.file.ownQueue.length).toBe(0);
+    expect(await rig.event(other)).toMatchObject({ id, type: REJECTED });
+  });
+});
+
+/** Waits for something that comes over TCP. */
+async function until(met: () => boolean): Promise<void> {
+  await expect.poll(met).toBe(true);
+}
+
+describe('the queue of events', () => {
+  it('is empty: EAGAIN', () => {
+    expect(rig.write(cm.getEvent())).toBe(EAGAIN);
+    expect(rig.write(cm.getEvent(323))).toBe(ENOSPC);
+  });
+
+  it('has one octet at its descriptor exactly while events wait', () => {
+    const octets: number[] = [];
+    rig.file.ownQueue.attach({ write: (more) => octets.push(...more), close: () => undefined });
+    const id = rig.create(1n);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
+    rig.must(cm.resolveRoute(id));
+    expect(octets).toHaveLength(1);
+    expect(rig.reply(cm.getEvent()).flags).toBe(0);
+    expect(rig.reply(cm.getEvent(324)).flags).toBe(ReplyFlag.emptied);
+    const second = rig.create(1n);
+    rig.must(cm.resolveAddr(second, '127.0.0.1', 1));
+    expect(octets).toHaveLength(2);
+    expect(rig.reply(cm.destroyId(second)).purged).toEqual([100]);
+    expect(rig.reply(cm.destroyId(id)).purged).toBeUndefined();
+  });
+
+  it('moves with an id to another file', async () => {
+    const other = rig.openFile(101);
+    const id = rig.create(1n);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
+    await rig.event();
+    rig.must(cm.resolveRoute(id));
+    expect(rig.write(cm.migrateId(id, 999), other)).toBe(EBADF);
+    expect(rig.write(cm.migrateId(55, 100), other)).toBe(ENOENT);
+    expect(rig.must(cm.migrateId(id, 100), other).getUint32(0, true)).toBe(1);
+    expect(rig.poll()).toBeUndefined();
+    expect(await rig.event(other)).toMatchObject({ id, type: ROUTE_RESOLVED });
+    expect(rig.write(cm.disconnect(id))).toBe(EINVAL);
+  });
+
+  it('takes the requests of a listener along, and their ids', async () => {
+    const { id: listener, port } = rig.listener(1n);
+    const clients: CmFile = rig.openFile(101);
+    const id = rig.routed(2n, port, clients);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), clients);
+    await until(() => rig.file.ownQueue.length === 1);
+    const moved = rig.openFile(102);
+    rig.must(cm.migrateId(listener, 100), moved);
+    const request = await rig.event(moved);
+    expect(request.type).toBe(CONNECT_REQUEST);
+    rig.must(cm.accept(request.id, 3n, connParam({ qpn: rig.createQP().qpn })), moved);
+    expect((await rig.event(moved)).type).toBe(ESTABLISHED);
+  });
+});
+
+describe('the rest', () => {
+  it('tells how to move a queue pair, by whether there is a connection', async () => {
+    const fields = (id: number, state: number) => {
+      const answer = rig.must(cm.initQpAttr(id, state));
+      const at = (offset: number) => answer.getUint32(offset, true);
+      return [at(0), at(4), at(36), answer.getUint8(133)];
+    };
+    const unconnected = rig.routed(5n, 1);
+    expect(fields(unconnected, 1)).toEqual([0x29, 1, 0, 1]);
+    expect(fields(unconnected, 3)).toEqual([0x29, 3, 0, 1]);
+    const { passive } = await connected();
+    expect(fields(passive, 2)).toEqual([0x29, 2, 6, 1]);
+    expect(fields(passive, 3)).toEqual([0x20, 3, 0, 1]);
+    expect(rig.write(cm.initQpAttr(passive, 4))).toBe(EINVAL);
+    expect(rig.write(cm.initQpAttr(passive, 7))).toBe(EINVAL);
+    expect(rig.write(cm.notify(passive))).toBe(0);
+    expect(rig.write(cm.notify(unconnected))).toBe(EINVAL);
+  });
+
+  it.each<[string, number, number, string, number]>([
+    ['TOS', 0, 0, '10', 0],
+    ['REUSEADDR', 0, 1, '01000000', 0],
+    ['AFONLY', 0, 2, '01000000', 0],
+    ['ACK_TIMEOUT', 0, 3, '0e', 0],
+    ['a value of another size', 0, 1, '01', EINVAL],
+    ['an option that is not there', 0, 4, '01', ENOSYS],
+    ['an option of InfiniBand', 1, 1, '01', ENOSYS],
+  ])('takes option %s', (_, level, name, value, status) => {
+    expect(rig.write(cm.setOption(rig.create(1n), level, name, value))).toBe(status);
+  });
+
+  it('has no multicast: EINVAL for connections, ENOSYS for datagrams, ENOENT to leave', () => {
+    const join = (id: number) =>
+      rig.write(cmWrite(16, 4, `${RSP} ${le(1, 8)} 0200 0000 e0000001 00*20 ${le(id)}`));
+    const stream = rig.create(1n);
+    const datagram = rig.must(cm.createId(1n, 0x0111)).getUint32(0, true);
+    rig.must(cm.bind(stream, '127.0.0.1', 0));
+    rig.must(cm.bind(datagram, '127.0.0.1', 0));
+    expect([join(stream), join(datagram)]).toEqual([EINVAL, ENOSYS]);
+    expect(rig.write(cmWrite(17, 4, `${RSP} ${le(datagram)} 00*4`))).toBe(ENOENT);
+  });
+});

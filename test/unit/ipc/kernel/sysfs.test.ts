@@ -1,0 +1,78 @@
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev-devices.ts';
+import {
+  gidText,
+  type HostAddress,
+  primaryAddress,
+  removeSysfs,
+  sysfsFiles,
+  writeSysfs,
+} from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
+
+const HOST: readonly HostAddress[] = [
+  { address: '127.0.0.1', interfaceName: 'lo' },
+  { address: '2001:db8::1', interfaceName: 'eth0' },
+  { address: '10.0.2.15', interfaceName: 'eth0' },
+];
+
+const device = (addresses: readonly string[] = []): KernelDevice => ({
+  index: 0,
+  name: 'rnic0',
+  nodeName: 'uverbs0',
+  number: { major: 231, minor: 192 },
+  nodeGuid: '02aabbccddeeff01',
+  addresses,
+});
+
+describe('the GID of a device', () => {
+  it('is its IPv4 address mapped, so that its last half is not zero', () => {
+    expect(gidText('10.0.2.15')).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');
+    expect(gidText('10.0.2.15')).toHaveLength(39);
+  });
+
+  it('is its IPv6 address, whatever its zone', () => {
+    expect(gidText('fe80::1:2%eth0')).toBe('fe80:0000:0000:0000:0000:0000:0001:0002');
+  });
+});
+
+describe('the address that a device is known by', () => {
+  it('is the first of its own', () => {
+    expect(primaryAddress(device(['2001:db8::1', '10.0.2.15']), HOST)).toEqual(HOST[1]);
+    expect(primaryAddress(device(['127.0.0.7']), HOST).interfaceName).toBe('lo');
+  });
+
+  it('is one that others reach, IPv4 first, where it has all', () => {
+    expect(primaryAddress(device(), HOST)).toEqual(HOST[2]);
+    expect(primaryAddress(device(), HOST.slice(0, 2))).toEqual(HOST[1]);
+    expect(primaryAddress(device(), HOST.slice(0, 1)).address).toBe('127.0.0.1');
+  });
+});
+
+describe('the tree', () => {
+  it('holds what rdma-core reads', () => {
+    const files = sysfsFiles([device()], HOST);
+    const port = 'class/infiniband/rnic0/ports/1';
+    expect(files.get(`${port}/gids/0`)).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');
+    expect(files.get(`${port}/gid_attrs/types/0`)).toBe('IB/RoCE v1');
+    expect(files.get(`${port}/gid_attrs/ndevs/0`)).toBe('eth0');
+    expect(files.get('class/infiniband/rnic0/node_guid')).toBe('02aa:bbcc:ddee:ff01');
+    expect(files.get('class/infiniband_verbs/uverbs0/dev')).toBe('231:192');
+    expect(files.has('class/infiniband/rnic0/device/net/eth0/operstate')).toBe(true);
+  });
+
+  it('is written in place of an older one, and removed', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
+    const path = join(folder, 'sysfs');
+    mkdirSync(path);
+    writeFileSync(join(path, 'left-behind'), '');
+    writeSysfs(path, [device()]);
+    expect(existsSync(join(path, 'left-behind'))).toBe(false);
+    expect(readFileSync(join(path, 'class/infiniband/rnic0/fw_ver'), 'utf8')).toBe('\n');
+    removeSysfs(path);
+    expect(existsSync(path)).toBe(false);
+    rmSync(folder, { recursive: true });
+  });
+});
