@@ -7,7 +7,7 @@ import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
 import { isVerbsError } from '../../verbs-api/contract/errors.ts';
 import { octetsOf } from './hex.ts';
-import { le, RSP, request, SELF, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
+import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
 
 /** A `sockaddr_in`, as hexadecimal text of `bytes` octets. */
 export function ipv4(address: string, port: number, bytes: number): string {
