@@ -1,0 +1,170 @@
+/** A connection as the preload shim makes it, driven frame by frame; descriptors come with octets. */
+import { closeDescriptor, sendNow } from '../../native-bridge/libc/descriptor.ts';
+import { connectUnix, receiveDescriptor } from '../../native-bridge/libc/unix-socket.ts';
+import {
+  emitHello,
+  FRAME_HEADER_BYTES,
+  FrameType,
+  parseWelcome,
+  type Role,
+  type Welcome,
+} from '../../verbs-api/contract/ipc-frames.ts';
+import { concat } from './hex.ts';
+
+/** A reply, taken apart. */
+export interface ReceivedReply {
+  readonly status: number;
+  readonly id: number;
+  readonly flags: number;
+  readonly response: Uint8Array;
+  readonly descriptors: readonly { readonly offset: number; readonly token: Uint8Array }[];
+  readonly purged: readonly number[];
+  /** Sent along with the reply; the caller closes it. */
+  readonly descriptor: number | undefined;
+}
+
+const TIMEOUT_MS = 5000;
+
+/** See the module's comment. */
+export class ShimClient {
+  readonly #fd: number;
+  #octets = new Uint8Array(0);
+  #descriptor: number | undefined;
+  #welcome: Welcome | undefined;
+  #nextId = 0;
+  #open = true;
+
+  constructor(path: string) {
+    this.#fd = connectUnix(path);
+  }
+
+  /** Connects in a role; a refusal is in the welcome. */
+  static async open(path: string, role: Role, token?: Uint8Array): Promise<ShimClient> {
+    const client = new ShimClient(path);
+    client.send(emitHello(role, token));
+    const head = await client.take(FRAME_HEADER_BYTES);
+    const bytes = new DataView(head.buffer).getUint32(0, true);
+    const payload = await client.take(bytes);
+    client.#welcome = parseWelcome({ type: FrameType.welcome, id: 0, payload });
+    return client;
+  }
+
+  /** Opens device `index`. */
+  static uverbs(path: string, role: Role, index = 0): Promise<ShimClient> {
+    const token = new Uint8Array(16);
+    new DataView(token.buffer).setUint32(0, index + 1, true);
+    return ShimClient.open(path, role, token);
+  }
+
+  get welcome(): Welcome {
+    if (this.#welcome === undefined) throw new Error('not greeted');
+    return this.#welcome;
+  }
+
+  /** The number of the file or queue. */
+  get number(): number {
+    return Number(this.welcome.text);
+  }
+
+  send(octets: Uint8Array): void {
+    sendNow(this.#fd, octets);
+  }
+
+  /** Sends a request; its id. */
+  ask(
+    op: number,
+    fields: { payload?: Uint8Array; argument?: number; flags?: number; pid?: number },
+  ) {
+    const { payload = new Uint8Array(0), argument = 0, flags = 0, pid = process.pid } = fields;
+    const head = new DataView(new ArrayBuffer(24));
+    this.#nextId += 1;
+    head.setUint32(0, 24 + payload.length, true);
+    head.setUint16(4, op, true);
+    head.setUint16(6, flags, true);
+    head.setUint32(8, pid, true);
+    head.setUint32(12, this.#nextId, true);
+    head.setBigUint64(16, BigInt(argument), true);
+    this.send(concat(new Uint8Array(head.buffer), payload));
+    return this.#nextId;
+  }
+
+  /** Sends a request and waits for its reply. */
+  async call(op: number, fields: Parameters<ShimClient['ask']>[1] = {}): Promise<ReceivedReply> {
+    const id = this.ask(op, fields);
+    const reply = await this.reply();
+    if (reply.id !== id) throw new Error(`a reply to ${reply.id} instead of ${id}`);
+    return reply;
+  }
+
+  /** The next reply. */
+  async reply(): Promise<ReceivedReply> {
+    const head = new DataView((await this.take(24)).buffer);
+    const rest = await this.take(head.getUint32(0, true) - 24);
+    const responseBytes = head.getUint32(16, true);
+    const count = head.getUint32(20, true);
+    const fields = new DataView(rest.buffer);
+    const descriptors = Array.from({ length: count }, (_, index) => {
+      const at = responseBytes + 20 * index;
+      return { offset: fields.getUint32(at, true), token: rest.slice(at + 4, at + 20) };
+    });
+    const purged: number[] = [];
+    for (let at = responseBytes + 20 * count + 4; at < rest.length; at += 4) {
+      purged.push(fields.getUint32(at, true));
+    }
+    const descriptor = this.#descriptor;
+    this.#descriptor = undefined;
+    return {
+      status: head.getInt32(4, true),
+      id: head.getUint32(8, true),
+      flags: head.getUint32(12, true),
+      response: rest.slice(0, responseBytes),
+      descriptors,
+      purged,
+      descriptor,
+    };
+  }
+
+  /** Waits for exactly `bytes` octets; throws when the daemon closed before. */
+  async take(bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    while (this.#octets.length < bytes) await this.#receive();
+    const taken = this.#octets.slice(0, bytes);
+    this.#octets = this.#octets.slice(bytes);
+    return taken;
+  }
+
+  /** Octets that are there without waiting longer than `waitMs`. */
+  async pending(waitMs: number): Promise<number> {
+    await new Promise((done) => setTimeout(done, waitMs));
+    const octets = new Uint8Array(4096);
+    const { length } = await receiveDescriptor(this.#fd, octets, 0).catch(() => ({ length: 0 }));
+    this.#octets = new Uint8Array(concat(this.#octets, octets.subarray(0, length)));
+    return this.#octets.length;
+  }
+
+  /** Waits until the daemon closed the connection. */
+  async closed(): Promise<void> {
+    for (;;) {
+      try {
+        await this.#receive();
+      } catch (error) {
+        if (error instanceof Error && error.message === 'closed') return;
+        if (Reflect.get(Object(error), 'code') === 'ECONNRESET') return;
+        throw error;
+      }
+    }
+  }
+
+  close(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    closeDescriptor(this.#fd);
+  }
+
+  async #receive(): Promise<void> {
+    const octets = new Uint8Array(64 * 1024);
+    const { length, descriptor } = await receiveDescriptor(this.#fd, octets, TIMEOUT_MS);
+    if (length === 0) throw new Error('closed');
+    if (descriptor !== undefined) this.#descriptor = descriptor;
+    this.#octets = new Uint8Array(concat(this.#octets, octets.subarray(0, length)));
+  }
+}

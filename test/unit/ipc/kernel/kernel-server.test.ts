@@ -1,0 +1,272 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ReplyFlag, RequestFlag, ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { addressOf } from '../../../../native-bridge/libc/libc.ts';
+import { SharedMemory } from '../../../../native-bridge/libc/shared-memory.ts';
+import { connectDaemon } from '../../../../verbs-api/connect-daemon.ts';
+import { ERRNO } from '../../../../verbs-api/contract/errors.ts';
+import { Role } from '../../../../verbs-api/contract/ipc-frames.ts';
+import type { Provider } from '../../../../verbs-api/contract/provider.ts';
+import { DaemonRig } from '../../../support/daemon-rig.ts';
+import { octetsOf } from '../../../support/hex.ts';
+import { ShimClient } from '../../../support/shim-client.ts';
+import { commands, le } from '../../../support/uverbs-rig.ts';
+
+let rig: DaemonRig;
+/** A client that must not notice anything. */
+let witness: Provider;
+const clients: ShimClient[] = [];
+
+beforeEach(async () => {
+  rig = await DaemonRig.start({ greetingTimeoutMs: 500 });
+  witness = await connectDaemon({ socketPath: rig.socketPath });
+});
+
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.close();
+  await witness.close();
+  await rig.stop();
+});
+
+async function open(role: Role, token?: Uint8Array): Promise<ShimClient> {
+  const client = await ShimClient.open(rig.socketPath, role, token);
+  clients.push(client);
+  return client;
+}
+
+/** An opened device with its context. */
+async function device(): Promise<{ file: ShimClient; asyncToken: Uint8Array }> {
+  const file = await ShimClient.uverbs(rig.socketPath, Role.uverbs);
+  clients.push(file);
+  const { descriptors } = await write(file, commands.getContext());
+  return { file, asyncToken: descriptors[0]?.token ?? new Uint8Array(16) };
+}
+
+function write(file: ShimClient, payload: Uint8Array) {
+  return file.call(ShimOp.write, { payload });
+}
+
+/** The kernel's programs that the daemon knows of. */
+function programs() {
+  return rig.daemon.status().clients.filter(({ usage }) => usage.objects['context'] === 1);
+}
+
+async function until(look: () => boolean): Promise<void> {
+  for (let i = 0; i < 400 && !look(); i++) await new Promise((done) => setTimeout(done, 5));
+  expect(look()).toBe(true);
+}
+
+async function expectUnharmed(): Promise<void> {
+  const context = await witness.open();
+  await (await context.allocPD()).allocMR(4096, 1);
+  await context.close();
+}
+
+describe('opening', () => {
+  it('a device: the welcome names the file, status shows the program', async () => {
+    const { file } = await device();
+    expect(file.welcome.errno).toBe(0);
+    expect(file.number).toBeGreaterThan(0);
+    expect(file.welcome.token).not.toEqual(new Uint8Array(16));
+    const [program] = programs();
+    expect(program).toMatchObject({ pid: process.pid, uid: process.getuid?.() ?? 0 });
+    expect(program?.program).not.toBe('');
+    file.close();
+    await until(() => programs().length === 0);
+  });
+
+  it('a device that is not there: ENODEV', async () => {
+    const token = octetsOf(`${le(99)} 00*12`);
+    expect((await open(Role.uverbs, token)).welcome.errno).toBe(ERRNO.ENODEV.number);
+  });
+
+  it.each<[string, Role, string]>([
+    ['a device without an index', Role.uverbs, '00*16'],
+    ['joining a device by a token that is none', Role.uverbs, 'aa*16'],
+    ['joining rdma_cm by a token that is none', Role.rdmaCm, 'aa*16'],
+    ['an event queue that is none', Role.event, 'aa*16'],
+    ['an event queue without a token', Role.event, '00*16'],
+    ['an agent of nobody', Role.agent, 'aa*16'],
+  ])('%s: EACCES', async (_what, role, token) => {
+    const client = await open(role, octetsOf(token));
+    expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
+    await client.closed();
+  });
+
+  it('joining a file in another role: EACCES', async () => {
+    const { file } = await device();
+    const client = await open(Role.rdmaCm, file.welcome.token);
+    expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
+  });
+});
+
+describe('connections of one file', () => {
+  it('share its objects, and it lives as long as one of them', async () => {
+    const { file } = await device();
+    const child = await open(Role.uverbs, file.welcome.token);
+    expect(child.welcome).toMatchObject({ errno: 0, text: String(file.number) });
+    const parent = octetsOf(le(process.pid));
+    expect((await child.call(ShimOp.child, { payload: parent })).status).toBe(0);
+    expect((await write(file, commands.allocPD())).response).toEqual(octetsOf(le(0)));
+    file.close();
+    await new Promise((done) => setTimeout(done, 20));
+    expect((await write(child, commands.deallocPD(0))).status).toBe(0);
+    expect(programs()).toHaveLength(1);
+    child.close();
+    await until(() => programs().length === 0);
+  });
+
+  it('a killed program’s objects are gone with its connections', async () => {
+    const { file } = await device();
+    await write(file, commands.allocPD());
+    await write(file, commands.createCQ(1n, 16));
+    await write(file, commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
+    const { nic } = rig.daemon.host.devices[0] ?? { nic: undefined };
+    const qpn = 1;
+    expect(nic?.findQP(qpn)).toBeDefined();
+    file.close();
+    await until(() => nic?.findQP(qpn) === undefined);
+    expect(rig.daemon.status().clients).toHaveLength(1);
+  });
+});
+
+describe('event descriptors', () => {
+  it('become readable with the first record, and are told when it is gone', async () => {
+    const { file } = await device();
+    const { descriptors } = await write(file, commands.createCompChannel());
+    const channel = await open(Role.event, descriptors[0]?.token);
+    expect(channel.welcome.errno).toBe(0);
+    await write(file, commands.allocPD());
+    await write(file, commands.createCQ(0xbeefn, 4, channel.number));
+    await write(file, commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
+    const cq = await map(file, 0, 4 * 32 + 8);
+    const sq = await map(file, 0x1000, 4 * 120);
+    Atomics.store(new Int32Array(cq.view.buffer, cq.view.byteOffset + 128, 1), 0, 3);
+    await write(file, commands.modifyQP(2, 1, { state: 6 }));
+    expect(await channel.pending(10)).toBe(0);
+    Atomics.store(sq.view, 8, 1);
+    expect((await file.call(ShimOp.doorbell, { argument: 2 })).status).toBe(0);
+    expect(await channel.take(1)).toHaveLength(1);
+    const event = await file.call(ShimOp.pop, { argument: channel.number });
+    expect(event).toMatchObject({ status: 0, flags: ReplyFlag.emptied });
+    expect(event.response).toEqual(octetsOf(le(0xbeef, 8)));
+    await write(file, commands.destroyQP(2));
+    expect((await write(file, commands.destroyCQ(1))).response).toEqual(octetsOf(le(1) + le(0)));
+    channel.close();
+    await until(() => programs()[0]?.usage.objects['channel'] === 0);
+  });
+
+  it('a second one of the same queue: EBUSY', async () => {
+    const { asyncToken } = await device();
+    expect((await open(Role.event, asyncToken)).welcome.errno).toBe(0);
+    expect((await open(Role.event, asyncToken)).welcome.errno).toBe(ERRNO.EBUSY.number);
+  });
+
+  it('octets on one end it alone', async () => {
+    const { file, asyncToken } = await device();
+    const descriptor = await open(Role.event, asyncToken);
+    descriptor.send(octetsOf('00'));
+    await descriptor.closed();
+    expect((await write(file, commands.allocPD())).status).toBe(0);
+  });
+
+  it('end with the file', async () => {
+    const { file, asyncToken } = await device();
+    const descriptor = await open(Role.event, asyncToken);
+    file.close();
+    await descriptor.closed();
+  });
+});
+
+async function map(file: ShimClient, key: number, lengthBytes: number): Promise<SharedMemory> {
+  const payload = octetsOf(le(lengthBytes, 8));
+  const reply = await file.call(ShimOp.mmap, { argument: key, payload });
+  if (reply.descriptor === undefined) throw new Error(`no descriptor: ${reply.status}`);
+  return SharedMemory.map(reply.descriptor, lengthBytes);
+}
+
+describe('doorbells', () => {
+  it('one-way ones have no reply, whatever they name', async () => {
+    const { file } = await device();
+    const flags = RequestFlag.oneWay;
+    for (const argument of [0, 5, 2 ** 32]) file.ask(ShimOp.doorbell, { argument, flags });
+    expect((await write(file, commands.allocPD())).status).toBe(0);
+  });
+});
+
+describe('the memory of a program', () => {
+  it('is that of the connection’s process, whatever pid a request claims', async () => {
+    const { file } = await device();
+    await write(file, commands.allocPD());
+    const octets = new Uint8Array(64);
+    const mr = { start: addressOf(octets), length: 64, pd: 0, access: 1 };
+    expect((await write(file, commands.regMR(mr))).status).toBe(0);
+    const payload = commands.regMR(mr);
+    expect((await file.call(ShimOp.write, { payload, pid: 1 })).status).toBe(-1);
+  });
+
+  it('asks for the agent where it cannot be reached', async () => {
+    await rig.stop();
+    rig = await DaemonRig.start({ memoryTiers: ['shared', 'agent'] });
+    const { file } = await device();
+    await write(file, commands.allocPD());
+    const octets = new Uint8Array(64);
+    const payload = commands.regMR({ start: addressOf(octets), length: 64, pd: 0, access: 1 });
+    expect(await write(file, payload)).toMatchObject({
+      status: -ERRNO.EAGAIN.number,
+      flags: ReplyFlag.startAgent,
+    });
+    const agent = await open(Role.agent, file.welcome.token);
+    expect(agent.welcome.errno).toBe(0);
+    expect((await write(file, payload)).status).toBe(0);
+    expect(programs()[0]?.usage.tiers).toEqual({ agent: 1 });
+    expect((await open(Role.agent, file.welcome.token)).welcome.errno).toBe(ERRNO.EBUSY.number);
+    agent.close();
+    await until(() => rig.log.length > 0);
+    expect((await write(file, commands.deregMR(1))).status).toBe(0);
+    witness = await connectDaemon({ socketPath: rig.socketPath });
+  });
+});
+
+describe('hostile octets end the file that they came to, and nothing else', () => {
+  it.each<[string, Uint8Array]>([
+    ['a frame shorter than its header', octetsOf('10000000 00*20')],
+    ['a frame that promises too much', octetsOf('ffffffff 00*20')],
+    ['text', new TextEncoder().encode('GET / HTTP/1.1\r\nHost: nobody\r\n\r\n')],
+    ['an operation that does not exist', octetsOf('18000000 6300 0000 00*16')],
+    ['an operation of another kind of file', octetsOf('18000000 0500 0000 00*16')],
+    ['an mmap without a length', octetsOf('18000000 0200 0000 00*16')],
+  ])('%s', async (_what, octets) => {
+    const { file } = await device();
+    await write(file, commands.allocPD());
+    const second = await open(Role.uverbs, file.welcome.token);
+    file.send(octets);
+    await file.closed();
+    await second.closed();
+    expect(programs()).toEqual([]);
+    expect(rig.log.some((line) => line.includes('program was cut off'))).toBe(true);
+    await expectUnharmed();
+  });
+
+  it('half a frame, then the end', async () => {
+    const { file } = await device();
+    file.send(octetsOf('30000000 0100 0000'));
+    file.close();
+    await until(() => programs().length === 0);
+    await expectUnharmed();
+  });
+
+  it('requests without reading any reply', async () => {
+    await rig.stop();
+    rig = await DaemonRig.start({ unreadMaxBytes: 64 * 1024 });
+    const { file } = await device();
+    const request = octetsOf('18000000 0100 0000 00*16');
+    const many = new Uint8Array(request.length * 400);
+    for (let at = 0; at < many.length; at += request.length) many.set(request, at);
+    for (let i = 0; i < 2000 && programs().length > 0; i++) {
+      file.send(many);
+      await new Promise((done) => setImmediate(done));
+    }
+    expect(programs()).toEqual([]);
+    witness = await connectDaemon({ socketPath: rig.socketPath });
+  });
+});
