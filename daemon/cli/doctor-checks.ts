@@ -1,6 +1,6 @@
 /** What `iwarpd doctor` looks at. A check only looks: it changes nothing and starts nothing. */
 import { spawn } from 'node:child_process';
-import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { chooseCrcEngine } from '../adapter/crc-engine.ts';
@@ -32,9 +32,8 @@ const NODE_MAJOR_MIN = 20;
 const OPEN_FILES_MIN = 1024;
 /** Longest path that a Unix socket can have, its NUL included. */
 const SOCKET_PATH_MAX_BYTES = 108;
-const LIBRARY_FOLDERS = ['/usr/lib', '/usr/lib64', '/usr/local/lib', '/lib', '/lib64'];
 
-/** All checks, in the order in which they are shown. */
+/** Checks of the daemon and its clients, in the order in which they are shown. */
 export const CHECKS: readonly Check[] = [
   { name: 'node', examine: examineNode },
   { name: 'crc32c', examine: examineCrc },
@@ -49,7 +48,6 @@ export const CHECKS: readonly Check[] = [
     examine: () => examineOpenFiles(readFileSync('/proc/self/limits', 'utf8')),
   },
   { name: 'memlock', examine: () => examineMemlock(readFileSync('/proc/self/limits', 'utf8')) },
-  { name: 'rdma-core', examine: examineRdmaCore },
 ];
 
 function examineNode(): Finding {
@@ -233,37 +231,4 @@ export function examineMemlock(limits: string): Finding {
 function softLimit(limits: string, name: string): number | undefined {
   const value = new RegExp(`^${name}\\s+([0-9]+|unlimited)`, 'm').exec(limits)?.[1];
   return value === undefined || value === 'unlimited' ? undefined : Number(value);
-}
-
-function examineRdmaCore(): Finding {
-  const found = ['libibverbs.so.1', 'librdmacm.so.1'].map(libraryPath);
-  const devices = kernelDevices();
-  const kernel =
-    devices.length === 0 ? 'no kernel RDMA device' : `kernel devices: ${devices.join(', ')}`;
-  if (found.includes(undefined)) {
-    return { state: 'info', text: `not installed, and not needed; ${kernel}` };
-  }
-  return { state: 'info', text: `installed (${found.join(', ')}); ${kernel}` };
-}
-
-function libraryPath(name: string): string | undefined {
-  for (const folder of LIBRARY_FOLDERS) {
-    for (const path of [`${folder}/${name}`, ...multiarchPaths(folder, name)]) {
-      if (existsSync(path)) return path;
-    }
-  }
-  return undefined;
-}
-
-/** Debian keeps libraries in a folder for each architecture. */
-function multiarchPaths(folder: string, name: string): string[] {
-  return ['x86_64-linux-gnu', 'aarch64-linux-gnu'].map((triplet) => `${folder}/${triplet}/${name}`);
-}
-
-function kernelDevices(): string[] {
-  try {
-    return readdirSync('/sys/class/infiniband');
-  } catch {
-    return [];
-  }
 }

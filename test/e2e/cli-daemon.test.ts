@@ -237,7 +237,10 @@ describe('doctor', () => {
       'daemon',
       'open files',
       'memlock',
+      'preload',
       'rdma-core',
+      'siw provider',
+      'hardware',
     ]);
     expect(report.checks[7].text).toContain(`pid ${daemon.pid}`);
   });

@@ -129,12 +129,12 @@ export class CmFile implements KernelFile {
   }
 
   /**
-   * Takes over an id, with its events, from another file of the program. EBADF when `fileNumber`
+   * Takes over an id, with its events, from another file of the program. EINVAL when `fileNumber`
    * names no rdma_cm file.
    */
   migrate(number: number, fileNumber: number): { context: CmContext; reply: KernelReply } {
     const from = this.#services.findFile(fileNumber, this.client);
-    if (!(from instanceof CmFile)) throw new VerbsError('EBADF', 'not a file of rdma_cm');
+    if (!(from instanceof CmFile)) throw new VerbsError('EINVAL', 'not a file of rdma_cm');
     const context = from.expect(number);
     if (from.number === this.number) return { context, reply: DONE };
     const { records, emptied } = from.ownQueue.take(context);

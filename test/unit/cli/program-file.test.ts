@@ -1,0 +1,126 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { findProgram, preloadObstacle } from '../../../daemon/cli/program-file.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
+const uid = process.getuid?.() ?? 0;
+const gid = process.getgid?.() ?? 0;
+const SELF = { uid, gid };
+const MACHINE = process.arch === 'arm64' ? 183 : 62;
+const LOADER = '/lib64/ld-linux-x86-64.so.2';
+
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** A program file with this content and mode. */
+function program(name: string, content: Uint8Array | string, mode = 0o755): string {
+  const path = join(folder, name);
+  writeFileSync(path, content);
+  chmodSync(path, mode);
+  return path;
+}
+
+/** The start of an ELF program: its header, two segments, its loader's path. */
+function elf(parts: { loader?: string; machine?: number; bits?: 1 | 2 } = {}): Buffer {
+  const { loader, machine = MACHINE, bits = 2 } = parts;
+  const octets = Buffer.alloc(512);
+  octets.write('\x7fELF', 'latin1');
+  octets.writeUInt8(bits, 4);
+  octets.writeUInt16LE(machine, 18);
+  octets.writeBigUInt64LE(64n, 32);
+  octets.writeUInt16LE(56, 54);
+  octets.writeUInt16LE(2, 56);
+  octets.writeUInt32LE(1, 64);
+  if (loader === undefined) return octets;
+  const segment = 64 + 56;
+  octets.writeUInt32LE(3, segment);
+  octets.writeBigUInt64LE(300n, segment + 8);
+  octets.writeBigUInt64LE(BigInt(loader.length + 1), segment + 32);
+  octets.write(`${loader}\0`, 300, 'latin1');
+  return octets;
+}
+
+describe('a program that the preload library reaches', () => {
+  it.each([LOADER, '/lib/ld-linux-aarch64.so.1', '/nix/store/x/ld-linux-x86-64.so.2'])(
+    'has the loader %s',
+    (loader) => {
+      expect(preloadObstacle(program('dynamic', elf({ loader })), SELF)).toBeUndefined();
+    },
+  );
+
+  it('is this Node, and /bin/sh', () => {
+    expect(preloadObstacle('/bin/sh', SELF)).toBeUndefined();
+  });
+
+  it('is a script whose interpreter is one', () => {
+    program('interpreter', elf({ loader: LOADER }));
+    const script = program('script', `#! ${join(folder, 'interpreter')} -e\necho\n`);
+    expect(preloadObstacle(script, SELF)).toBeUndefined();
+  });
+
+  it('is one that is set-user-ID to the user who runs it', () => {
+    expect(preloadObstacle(program('own', elf({ loader: LOADER }), 0o4755), SELF)).toBeUndefined();
+  });
+});
+
+describe('a program that the preload library does not reach', () => {
+  it('is static', () => {
+    expect(preloadObstacle(program('static', elf()), SELF)).toContain('statically linked');
+  });
+
+  it('is of another C library', () => {
+    const path = program('musl', elf({ loader: '/lib/ld-musl-x86_64.so.1' }));
+    expect(preloadObstacle(path, SELF)).toContain('/lib/ld-musl-x86_64.so.1');
+  });
+
+  it('is of another architecture, or of 32 bits', () => {
+    const other = program('other', elf({ machine: 243, loader: LOADER }));
+    expect(preloadObstacle(other, SELF)).toContain('architecture');
+    const small = program('small', elf({ bits: 1, loader: LOADER }));
+    expect(preloadObstacle(small, SELF)).toContain('architecture');
+  });
+
+  it('is set-user-ID or set-group-ID to somebody else', () => {
+    const user = program('user', elf({ loader: LOADER }), 0o4755);
+    expect(preloadObstacle(user, { uid: uid + 1, gid })).toContain('set-user-ID');
+    const group = program('group', elf({ loader: LOADER }), 0o2755);
+    expect(preloadObstacle(group, { uid, gid: gid + 1 })).toContain('set-user-ID');
+  });
+
+  it('is a script whose interpreter is static', () => {
+    program('interpreter', elf());
+    const script = program('script', `#!${join(folder, 'interpreter')}\n`);
+    expect(preloadObstacle(script, SELF)).toContain('statically linked');
+  });
+
+  it('is not known from a file that is cut short, is no program, or loops', () => {
+    expect(preloadObstacle(program('short', elf().subarray(0, 20)), SELF)).toBeUndefined();
+    expect(preloadObstacle(program('text', 'hello\n'), SELF)).toBeUndefined();
+    const path = join(folder, 'loop');
+    expect(preloadObstacle(program('loop', `#!${path}\n`), SELF)).toBeUndefined();
+    const odd = elf();
+    odd.writeBigUInt64LE(1n << 40n, 32);
+    expect(preloadObstacle(program('odd', odd), SELF)).toContain('statically linked');
+  });
+});
+
+describe('finding a program', () => {
+  it('takes a name with a slash as a path', () => {
+    const path = program('here', elf());
+    expect(findProgram(path, '')).toEqual({ path });
+    expect(findProgram(join(folder, 'nowhere'), folder)).toEqual({ error: 'ENOENT' });
+  });
+
+  it('looks a name up, past files that are not executable and folders', () => {
+    mkdirSync(join(folder, 'a/tool'), { recursive: true });
+    mkdirSync(join(folder, 'b'));
+    mkdirSync(join(folder, 'c'));
+    program('b/tool', '', 0o644);
+    const search = ['a', 'b'].map((name) => join(folder, name)).join(':');
+    expect(findProgram('tool', search)).toEqual({ error: 'EACCES' });
+    const path = program('c/tool', '');
+    expect(findProgram('tool', `${search}:${join(folder, 'c')}`)).toEqual({ path });
+    expect(findProgram('no-such-tool', search)).toEqual({ error: 'ENOENT' });
+  });
+});

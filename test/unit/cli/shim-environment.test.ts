@@ -1,0 +1,29 @@
+import { spawnSync } from 'node:child_process';
+import { describe, expect, it } from 'vitest';
+import { checkShim, exportLines, preloadList } from '../../../daemon/cli/shim-environment.ts';
+
+describe('LD_PRELOAD', () => {
+  it('keeps what was preloaded before, ours first and once', () => {
+    expect(preloadList('/s.so', undefined)).toBe('/s.so');
+    expect(preloadList('/s.so', '')).toBe('/s.so');
+    expect(preloadList('/s.so', '/a.so /b.so')).toBe('/s.so:/a.so:/b.so');
+    expect(preloadList('/s.so', '/a.so:/s.so')).toBe('/s.so:/a.so');
+  });
+
+  it('is refused for a library that is missing, or that it cannot name', () => {
+    expect(() => checkShim('/s.so', true)).not.toThrow();
+    expect(() => checkShim('/s.so', false)).toThrow(/not built .*npm run build/);
+    expect(() => checkShim('/a folder/s.so', true)).toThrow(/space or colon/);
+    expect(() => checkShim('/a:b/s.so', true)).toThrow(/space or colon/);
+  });
+});
+
+describe('export lines', () => {
+  it('give a shell exactly the values', () => {
+    const value = "/it's a $HOME `place`/x";
+    const lines = exportLines({ PLAIN: '/a/b.so:/c', ODD: value });
+    expect(lines[0]).toBe('export PLAIN=/a/b.so:/c');
+    const script = `${lines.join('\n')}\nprintf %s "$ODD"`;
+    expect(spawnSync('/bin/sh', ['-c', script], { encoding: 'utf8' }).stdout).toBe(value);
+  });
+});
