@@ -3,8 +3,8 @@ import { Access } from '../../../verbs-api/contract/enums.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { DaemonMemory } from '../daemon-memory.ts';
 import type { ProcessAllocation } from '../verbs/client-memory.ts';
-import type { KernelReply } from './kernel-file.ts';
-import { DONE } from './kernel-file.ts';
+import { DONE, type KernelReply } from './kernel-file.ts';
+import { isMapped } from './process-map.ts';
 import { ReplyFlag } from './shim-protocol.ts';
 import { getUint64, newStruct } from './struct-fields.ts';
 import type { CommandCall } from './uverbs-commands.ts';
@@ -19,6 +19,8 @@ const KEPT_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
  * based, huge pages, and the optional ones (bits 20 to 29), which may be ignored. */
 const KNOWN_ACCESS = 0x3f | 0x80 | 0x3ff0_0000;
 const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
+/** Rights for which the kernel asks for pages that can be written. */
+const CHANGE = REMOTE_CHANGE | Access.localWrite | Access.mwBind;
 
 /** ALLOC_PD. */
 export function allocPD({ file }: CommandCall): KernelReply {
@@ -50,6 +52,10 @@ export function regMR(call: CommandCall): KernelReply {
   if (memory === undefined) throw new Error('a caller without a connection');
   const start = getUint64(fields, request.start);
   const length = getUint64(fields, request.length);
+  const writable = (access & CHANGE) !== 0;
+  if (!isMapped(caller.credentials.pid, start, length, writable)) {
+    throw new VerbsError('EFAULT', 'the program has not mapped all of the region');
+  }
   const region = openRegion(file, memory, start, length);
   if (region === undefined) {
     return { status: -ERRNO.EAGAIN.number, flags: ReplyFlag.startAgent };
