@@ -1,0 +1,123 @@
+/* The libc calls that act on sockets: NETLINK_RDMA is played here, by which programs find devices. */
+#include <errno.h>
+#include <linux/netlink.h>
+
+#include "daemon-connection.h"
+#include "descriptor-table.h"
+#include "interpose.h"
+#include "netlink.h"
+
+#ifndef SOL_NETLINK
+#define SOL_NETLINK 270
+#endif
+
+static NOINLINE int socket_special(int type, int *fd) {
+  if (process_is_foreign()) return 0;
+  *fd = netlink_open(type);
+  if (daemon_is_absent(*fd)) return 0;
+  if (*fd < 0) {
+    errno = -*fd;
+    *fd = -1;
+  }
+  return 1;
+}
+
+EXPORT int socket(int domain, int type, int protocol) {
+  int fd;
+  if (domain == AF_NETLINK && protocol == NETLINK_RDMA && socket_special(type, &fd)) return fd;
+  return REAL(socket)(domain, type, protocol);
+}
+
+/* The endpoint of a netlink socket of ours, or NULL. */
+static NOINLINE struct endpoint *netlink_get(int fd) {
+  struct endpoint *endpoint = endpoint_get(fd);
+  if (endpoint == NULL || endpoint->kind == ENDPOINT_NETLINK) return endpoint;
+  endpoint_put(endpoint);
+  return NULL;
+}
+
+/* Makes `call` when the descriptor is a netlink socket of ours, else returns `real`. */
+#define ON_NETLINK(type, fd, call, real)                                                           \
+  if (likely(!descriptor_is_marked(fd))) return real;                                              \
+  struct endpoint *endpoint = netlink_get(fd);                                                     \
+  if (endpoint == NULL) return real;                                                               \
+  type result = call;                                                                              \
+  endpoint_put(endpoint);                                                                          \
+  return result
+
+EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length) {
+  ON_NETLINK(int, fd, netlink_bind(endpoint, address, length), REAL(bind)(fd, address, length));
+}
+
+EXPORT int getsockname(int fd, struct sockaddr *restrict address, socklen_t *restrict length) {
+  ON_NETLINK(int, fd, netlink_getsockname(endpoint, address, length),
+             REAL(getsockname)(fd, address, length));
+}
+
+/* Buffer sizes go to the socket behind; what only netlink knows has no effect here. */
+EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length) {
+  if (level != SOL_NETLINK) return REAL(setsockopt)(fd, level, option, value, length);
+  ON_NETLINK(int, fd, 0, REAL(setsockopt)(fd, level, option, value, length));
+}
+
+static int refuse_option(void) {
+  errno = ENOPROTOOPT;
+  return -1;
+}
+
+EXPORT int getsockopt(int fd, int level, int option, void *restrict value,
+                      socklen_t *restrict length) {
+  if (level != SOL_NETLINK) return REAL(getsockopt)(fd, level, option, value, length);
+  ON_NETLINK(int, fd, refuse_option(), REAL(getsockopt)(fd, level, option, value, length));
+}
+
+static ssize_t send_octets(struct endpoint *endpoint, const void *octets, size_t length) {
+  struct iovec vector = {.iov_base = (void *)octets, .iov_len = length};
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+  return netlink_sendmsg(endpoint, &message);
+}
+
+static ssize_t receive_octets(struct endpoint *endpoint, void *octets, size_t length, int flags,
+                              struct sockaddr *address, socklen_t *address_length) {
+  struct iovec vector = {.iov_base = octets, .iov_len = length};
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+  if (address != NULL && address_length != NULL) {
+    message.msg_name = address;
+    message.msg_namelen = *address_length;
+  }
+  ssize_t received = netlink_recvmsg(endpoint, &message, flags);
+  if (received >= 0 && message.msg_name != NULL) *address_length = message.msg_namelen;
+  return received;
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+  ON_NETLINK(ssize_t, fd, netlink_sendmsg(endpoint, message), REAL(sendmsg)(fd, message, flags));
+}
+
+EXPORT ssize_t sendto(int fd, const void *octets, size_t length, int flags,
+                      const struct sockaddr *address, socklen_t address_length) {
+  ON_NETLINK(ssize_t, fd, send_octets(endpoint, octets, length),
+             REAL(sendto)(fd, octets, length, flags, address, address_length));
+}
+
+EXPORT ssize_t send(int fd, const void *octets, size_t length, int flags) {
+  ON_NETLINK(ssize_t, fd, send_octets(endpoint, octets, length),
+             REAL(send)(fd, octets, length, flags));
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+  ON_NETLINK(ssize_t, fd, netlink_recvmsg(endpoint, message, flags),
+             REAL(recvmsg)(fd, message, flags));
+}
+
+EXPORT ssize_t recvfrom(int fd, void *restrict octets, size_t length, int flags,
+                        struct sockaddr *restrict address, socklen_t *restrict address_length) {
+  ON_NETLINK(ssize_t, fd,
+             receive_octets(endpoint, octets, length, flags, address, address_length),
+             REAL(recvfrom)(fd, octets, length, flags, address, address_length));
+}
+
+EXPORT ssize_t recv(int fd, void *octets, size_t length, int flags) {
+  ON_NETLINK(ssize_t, fd, receive_octets(endpoint, octets, length, flags, NULL, NULL),
+             REAL(recv)(fd, octets, length, flags));
+}

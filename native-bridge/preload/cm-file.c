@@ -1,0 +1,138 @@
+/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only what points
+ * into this process or names its descriptors is looked at. */
+#include "cm-file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "command.h"
+#include "device-file.h"
+#include "event-file.h"
+#include "fork.h"
+#include "raw-call.h"
+
+#define COMMAND_CREATE_ID 0u
+#define COMMAND_GET_EVENT 12u
+#define COMMAND_SET_OPTION 14u
+#define COMMAND_MIGRATE_ID 18u
+
+#define HEADER_BYTES 8u
+#define RESPONSE_OFFSET 8u
+/* CREATE_ID has the program's own identifier first. */
+#define CREATE_ID_RESPONSE_OFFSET 16u
+#define OPTION_POINTER_OFFSET 8u
+#define OPTION_LENGTH_OFFSET 28u
+#define OPTION_BYTES 32u
+/* The longest option value that is passed on, in octets. */
+#define OPTION_VALUE_MAX 4096u
+#define MIGRATE_FD_OFFSET 20u
+#define MIGRATE_BYTES 24u
+
+/* The descriptor that the program gets: readable while events wait. */
+static int open_visible(struct device_file *file, dev_t device_number) {
+  uint32_t queue_number;
+  int fd = event_connect(file->token, &queue_number);
+  if (fd < 0) return fd;
+  struct endpoint *endpoint = endpoint_create(ENDPOINT_CM, fd, file);
+  bool installed = false;
+  int error = ENOMEM;
+  if (endpoint != NULL) {
+    endpoint->queue_number = queue_number;
+    endpoint->device_number = device_number;
+    installed = descriptor_install(fd, endpoint);
+    if (!installed) error = errno;
+    endpoint_put(endpoint);
+  }
+  if (installed) return fd;
+  raw_close(fd);
+  return -error;
+}
+
+int cm_open(dev_t device_number) {
+  struct welcome welcome;
+  int command_fd = daemon_connect(ROLE_CM, NULL, &welcome);
+  if (command_fd < 0) return command_fd;
+  struct device_file *file = device_file_create(ROLE_CM, command_fd, false, &welcome);
+  if (file == NULL) return -errno;
+  int fd = open_visible(file, device_number);
+  device_file_put(file);
+  return fd;
+}
+
+/* MIGRATE_ID names the file that the id comes from by descriptor; the daemon knows it by number. */
+static int translate_source(struct command *command) {
+  int fd = (int)command_u32(command, MIGRATE_FD_OFFSET);
+  struct endpoint *source = descriptor_is_marked(fd) ? endpoint_get(fd) : NULL;
+  int error = 0;
+  if (source == NULL) error = raw_fcntl(fd, F_GETFD, 0) < 0 ? -ENOENT : -EINVAL;
+  else if (source->kind != ENDPOINT_CM) error = -EINVAL;
+  else command_replace(command, MIGRATE_FD_OFFSET, source->file->number);
+  if (source != NULL) endpoint_put(source);
+  return error;
+}
+
+/* Completes a command with what lies in this process only. */
+static int prepare(struct command *command) {
+  uint32_t number = command_u32(command, 0);
+  size_t room = command_u16(command, 6);
+  size_t offset = number == COMMAND_CREATE_ID ? CREATE_ID_RESPONSE_OFFSET : RESPONSE_OFFSET;
+  if (room > 0 && command->length >= offset + sizeof(uint64_t)) {
+    command->response = (uint8_t *)(uintptr_t)command_u64(command, offset);
+    command->response_room = command->response == NULL ? 0 : room;
+  }
+  if (number == COMMAND_SET_OPTION && command->length >= OPTION_BYTES) {
+    uint32_t length = command_u32(command, OPTION_LENGTH_OFFSET);
+    if (length > OPTION_VALUE_MAX) return -EINVAL;
+    command->inlined.iov_base = (void *)(uintptr_t)command_u64(command, OPTION_POINTER_OFFSET);
+    command->inlined.iov_len = length;
+  }
+  if (number == COMMAND_MIGRATE_ID && command->length >= MIGRATE_BYTES) {
+    return translate_source(command);
+  }
+  return 0;
+}
+
+/* Executes the command once. Returns 0 or a negative errno. */
+static int run_once(int fd, const void *buffer, size_t length) {
+  struct endpoint *endpoint = endpoint_get(fd);
+  int error = -EBADF;
+  if (endpoint != NULL && endpoint->kind == ENDPOINT_CM) {
+    struct command command = {.fd = fd,
+                              .endpoint = endpoint,
+                              .octets = buffer,
+                              .length = length,
+                              .event_kind = ENDPOINT_COMPLETION};
+    error = prepare(&command);
+    if (error == 0) error = command_run(&command);
+  }
+  if (endpoint != NULL) endpoint_put(endpoint);
+  return error;
+}
+
+ssize_t cm_write(int fd, const void *buffer, size_t length) {
+  int saved = errno;
+  if (length < HEADER_BYTES || length > REQUEST_PAYLOAD_MAX - OPTION_VALUE_MAX) {
+    errno = EINVAL;
+    return -1;
+  }
+  uint32_t number;
+  memcpy(&number, buffer, sizeof number);
+  for (unsigned attempt = 0;; attempt++) {
+    /* Never waits in the daemon, so that other threads can use the file meanwhile; and programs that
+     * ask again and again without waiting are answered here. */
+    if (number == COMMAND_GET_EVENT && event_wait(fd) < 0) return -1;
+    int error = run_once(fd, buffer, length);
+    if (error == 0) {
+      errno = saved;
+      return (ssize_t)length;
+    }
+    bool again = number == COMMAND_GET_EVENT && error == -EAGAIN;
+    int flags = again ? raw_fcntl(fd, F_GETFL, 0) : O_NONBLOCK;
+    if (flags < 0 || (flags & O_NONBLOCK) != 0) {
+      errno = -error;
+      return -1;
+    }
+    event_back_off(attempt);
+  }
+}

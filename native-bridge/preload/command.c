@@ -1,0 +1,133 @@
+/* See command.h. */
+#include "command.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "event-file.h"
+#include "exchange.h"
+#include "memory-agent.h"
+#include "raw-call.h"
+
+/* What outlives the exchange: descriptors are opened when others may use the connection again. */
+struct after_reply {
+  struct reply_descriptor descriptors[REPLY_DESCRIPTORS_MAX];
+  uint32_t descriptor_count;
+  uint32_t purged[REPLY_PURGED_MAX];
+  uint32_t purged_count;
+  size_t response_bytes;
+  bool emptied;
+};
+
+uint16_t command_u16(const struct command *command, size_t offset) {
+  uint16_t value;
+  memcpy(&value, command->octets + offset, sizeof value);
+  return value;
+}
+
+uint32_t command_u32(const struct command *command, size_t offset) {
+  uint32_t value;
+  memcpy(&value, command->octets + offset, sizeof value);
+  return value;
+}
+
+uint64_t command_u64(const struct command *command, size_t offset) {
+  uint64_t value;
+  memcpy(&value, command->octets + offset, sizeof value);
+  return value;
+}
+
+void command_replace(struct command *command, size_t offset, uint32_t value) {
+  size_t length = command->length < COMMAND_COPY_MAX ? command->length : COMMAND_COPY_MAX;
+  if (command->copy_length == 0) memcpy(command->copy, command->octets, length);
+  command->copy_length = length;
+  memcpy(command->copy + offset, &value, sizeof value);
+}
+
+/* Sends the command once. Returns the status. */
+static int exchange_once(struct command *command, struct after_reply *after, uint32_t *flags) {
+  struct device_file *file = command->endpoint->file;
+  struct exchange exchange;
+  exchange_init(&exchange, OP_WRITE, 0);
+  if (command->copy_length > 0) exchange_add(&exchange, command->copy, command->copy_length);
+  exchange_add(&exchange, command->octets + command->copy_length,
+               command->length - command->copy_length);
+  if (command->inlined.iov_len > 0) {
+    exchange_add(&exchange, command->inlined.iov_base, command->inlined.iov_len);
+  }
+  exchange_run(file, &exchange);
+  int status = exchange.status;
+  *flags = exchange.flags;
+  after->emptied = (exchange.flags & REPLY_EMPTIED) != 0;
+  after->purged_count = exchange.purged_count;
+  if (exchange.purged_count > 0) {
+    memcpy(after->purged, exchange.purged, exchange.purged_count * sizeof(uint32_t));
+  }
+  if (status >= 0) {
+    size_t length = exchange.response_bytes;
+    if (length > command->response_room) length = command->response_room;
+    if (length > 0) memcpy(command->response, exchange.response, length);
+    after->response_bytes = length;
+    after->descriptor_count = exchange.descriptor_count;
+    if (exchange.descriptor_count > 0) {
+      memcpy(after->descriptors, exchange.descriptors,
+             exchange.descriptor_count * sizeof(struct reply_descriptor));
+    }
+    if (command->completed != NULL) {
+      command->completed(command, exchange.response, exchange.response_bytes);
+    }
+  }
+  exchange_end(file, &exchange);
+  return status;
+}
+
+static void take_octets(const struct command *command, const struct after_reply *after) {
+  if (after->emptied) event_take_octet(command->fd);
+  for (uint32_t index = 0; index < after->purged_count; index++) {
+    struct endpoint *endpoint;
+    int fd = descriptor_of_queue(after->purged[index], &endpoint);
+    if (fd < 0) continue;
+    event_take_octet(fd);
+    endpoint_put(endpoint);
+  }
+}
+
+/* Opens the descriptors of the response and writes their numbers into it. */
+static int open_descriptors(const struct command *command, const struct after_reply *after) {
+  int opened[REPLY_DESCRIPTORS_MAX];
+  for (uint32_t index = 0; index < after->descriptor_count; index++) {
+    const struct reply_descriptor *descriptor = &after->descriptors[index];
+    int fd = -EIO;
+    if (after->response_bytes >= sizeof(uint32_t) &&
+        descriptor->offset <= after->response_bytes - sizeof(uint32_t)) {
+      fd = event_open(command->event_kind, descriptor->token, command->endpoint->file);
+    }
+    if (fd < 0) {
+      while (index > 0) {
+        int unused = opened[--index];
+        descriptor_remove(unused);
+        raw_close(unused);
+      }
+      return fd;
+    }
+    opened[index] = fd;
+    memcpy(command->response + descriptor->offset, &fd, sizeof(uint32_t));
+  }
+  return 0;
+}
+
+int command_run(struct command *command) {
+  struct after_reply after = {.descriptor_count = 0};
+  uint32_t flags;
+  int status = exchange_once(command, &after, &flags);
+  if ((flags & REPLY_START_AGENT) != 0) {
+    int error = memory_agent_start(command->endpoint->file);
+    if (error != 0) return error;
+    status = exchange_once(command, &after, &flags);
+    /* The daemon cannot reach this memory even so. */
+    if ((flags & REPLY_START_AGENT) != 0) return -EFAULT;
+  }
+  take_octets(command, &after);
+  if (status < 0) return status;
+  return open_descriptors(command, &after);
+}

@@ -1,0 +1,201 @@
+/* See daemon-connection.h. */
+#include "daemon-connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "raw-call.h"
+
+_Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
+
+/* A daemon that does not greet for so long is none, in seconds. */
+#define GREETING_TIMEOUT_S 10
+
+/* Copies `parts` behind each other. False when they do not fit. */
+static bool join_path(char *target, size_t size, const char *const *parts, int count) {
+  size_t at = 0;
+  for (int part = 0; part < count; part++) {
+    size_t length = strlen(parts[part]);
+    if (at + length >= size) return false;
+    memcpy(target + at, parts[part], length);
+    at += length;
+  }
+  target[at] = '\0';
+  return true;
+}
+
+static void number_text(unsigned number, char text[static 12]) {
+  char reversed[12];
+  int digits = 0;
+  do {
+    reversed[digits++] = (char)('0' + number % 10);
+    number /= 10;
+  } while (number != 0);
+  for (int digit = 0; digit < digits; digit++) text[digit] = reversed[digits - 1 - digit];
+  text[digits] = '\0';
+}
+
+static const char *environment(const char *name) {
+  const char *value = secure_getenv(name);
+  return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+/* Where the daemon listens, as verbs-api/contract/ipc-admin.ts has it. `chosen`: the user named it. */
+static bool socket_address(struct sockaddr_un *address, bool *chosen) {
+  memset(address, 0, sizeof *address);
+  address->sun_family = AF_UNIX;
+  size_t size = sizeof address->sun_path;
+  const char *named = environment("IWARPD_SOCKET");
+  *chosen = named != NULL;
+  if (named != NULL) return join_path(address->sun_path, size, &named, 1);
+  const char *runtime = environment("XDG_RUNTIME_DIR");
+  if (runtime != NULL) {
+    const char *parts[] = {runtime, "/iwarpd/iwarpd.sock"};
+    return join_path(address->sun_path, size, parts, 2);
+  }
+  const char *temporary = environment("TMPDIR");
+  if (temporary == NULL) temporary = environment("TMP");
+  if (temporary == NULL) temporary = environment("TEMP");
+  if (temporary == NULL) temporary = "/tmp";
+  char user[12];
+  number_text(getuid(), user);
+  size_t length = strlen(temporary);
+  bool slash = length > 1 && temporary[length - 1] == '/';
+  const char *parts[] = {temporary, slash ? "iwarpd-" : "/iwarpd-", user, "/iwarpd.sock"};
+  return join_path(address->sun_path, size, parts, 4);
+}
+
+int receive_exactly(int fd, void *target, size_t length) {
+  size_t done = 0;
+  while (done < length) {
+    ssize_t received = raw_recv(fd, (char *)target + done, length - done, 0);
+    if (received > 0) done += (size_t)received;
+    else if (received == 0) return -ECONNRESET;
+    else if (errno != EINTR) return -errno;
+  }
+  return 0;
+}
+
+int send_all(int fd, struct msghdr *message) {
+  for (;;) {
+    ssize_t sent = raw_sendmsg(fd, message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) return -errno;
+      /* The program may have made its descriptor of this socket non-blocking. */
+      int ready = raw_poll(fd, POLLOUT, COMMAND_TIMEOUT_S * 1000);
+      if (ready == 0) return -ETIMEDOUT;
+      if (ready < 0 && errno != EINTR) return -errno;
+      continue;
+    }
+    size_t rest = (size_t)sent;
+    while (message->msg_iovlen > 0 && rest >= message->msg_iov->iov_len) {
+      rest -= message->msg_iov->iov_len;
+      message->msg_iov++;
+      message->msg_iovlen--;
+    }
+    if (message->msg_iovlen == 0) return 0;
+    message->msg_iov->iov_base = (char *)message->msg_iov->iov_base + rest;
+    message->msg_iov->iov_len -= rest;
+  }
+}
+
+static void set_timeouts(int fd, time_t seconds) {
+  struct timeval limit = {.tv_sec = seconds};
+  raw_setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  raw_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+/* Who listens, as the kernel saw it. */
+static struct ucred listener(int fd) {
+  struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
+  socklen_t length = sizeof peer;
+  syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+  return peer;
+}
+
+/* A socket with the daemon at its other end, or a negative errno. */
+static int connect_socket(pid_t *daemon) {
+  struct sockaddr_un address;
+  bool chosen;
+  if (!socket_address(&address, &chosen)) return -ECONNREFUSED;
+  int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -errno;
+  set_timeouts(fd, GREETING_TIMEOUT_S);
+  while (syscall(SYS_connect, fd, &address, sizeof address) != 0) {
+    if (errno == EINTR) continue;
+    raw_close(fd);
+    return -ECONNREFUSED;
+  }
+  struct ucred peer = listener(fd);
+  *daemon = peer.pid;
+  /* Where nobody named the socket, another user may have put one in its place. */
+  if (chosen || peer.uid == getuid() || peer.uid == 0) return fd;
+  raw_close(fd);
+  return -ECONNREFUSED;
+}
+
+static uint32_t parse_number(const char *text, size_t length) {
+  uint32_t number = 0;
+  for (size_t index = 0; index < length && text[index] >= '0' && text[index] <= '9'; index++) {
+    number = number * 10 + (uint32_t)(text[index] - '0');
+  }
+  return number;
+}
+
+/* Refusals that mean "not for you" rather than "not so": the program goes on as without the shim. */
+static int refusal(uint32_t error) {
+  if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095) return -ECONNREFUSED;
+  return -(int)error;
+}
+
+static int greet(int fd, enum role role, const uint8_t *token, struct welcome *welcome) {
+  struct hello hello = {
+      .frame = {.payload_bytes = sizeof hello - sizeof hello.frame, .type = FRAME_HELLO},
+      .magic = IPC_MAGIC,
+      .version = IPC_VERSION,
+      .role = (uint8_t)role,
+  };
+  if (token != NULL) memcpy(hello.token, token, TOKEN_BYTES);
+  struct iovec vector = {.iov_base = &hello, .iov_len = sizeof hello};
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+  struct frame_header frame;
+  struct {
+    struct welcome_head head;
+    char text[WELCOME_TEXT_MAX];
+  } answer;
+  if (send_all(fd, &message) != 0) return -ECONNREFUSED;
+  if (receive_exactly(fd, &frame, sizeof frame) != 0) return -ECONNREFUSED;
+  if (frame.type != FRAME_WELCOME || frame.payload_bytes < sizeof answer.head ||
+      frame.payload_bytes > sizeof answer) {
+    return -ECONNREFUSED;
+  }
+  if (receive_exactly(fd, &answer, frame.payload_bytes) != 0) return -ECONNREFUSED;
+  if (answer.head.magic != IPC_MAGIC || answer.head.version != IPC_VERSION) return -ECONNREFUSED;
+  if (answer.head.error != 0) return refusal(answer.head.error);
+  memcpy(welcome->token, answer.head.token, TOKEN_BYTES);
+  welcome->number = parse_number(answer.text, frame.payload_bytes - sizeof answer.head);
+  if (welcome->daemon <= 0) welcome->daemon = (pid_t)answer.head.pid;
+  return 0;
+}
+
+int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome) {
+  int saved = errno;
+  memset(welcome, 0, sizeof *welcome);
+  int fd = connect_socket(&welcome->daemon);
+  if (fd >= 0) {
+    int error = greet(fd, role, token, welcome);
+    if (error == 0) {
+      /* A program may wait for an event as long as it likes; a limit would also break SA_RESTART. */
+      set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
+    } else {
+      raw_close(fd);
+      fd = error;
+    }
+  }
+  errno = saved;
+  return fd;
+}

@@ -1,0 +1,246 @@
+/* See descriptor-table.h. */
+#include "descriptor-table.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "device-file.h"
+#include "fork.h"
+#include "raw-call.h"
+
+_Atomic(endpoint_slot *) descriptor_chunks[TABLE_CHUNKS];
+_Atomic pid_t table_process;
+
+/* Endpoints to use again. Anybody may add one; only the holder of the registry lock takes one, so
+ * that the head cannot be taken, used and given back between a look at it and its exchange. */
+static _Atomic(struct endpoint *) free_endpoints;
+/* Every endpoint ever made. */
+static struct endpoint *made_endpoints;
+/* Above the highest descriptor that ever stood for an endpoint. */
+static _Atomic unsigned descriptor_limit;
+
+static struct endpoint foreign_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
+
+bool process_is_foreign(void) {
+  pid_t process = atomic_load_explicit(&table_process, memory_order_relaxed);
+  return process != 0 && process != (pid_t)syscall(SYS_getpid);
+}
+
+static endpoint_slot *slot_of(unsigned number) {
+  if (number >= TABLE_CHUNKS * CHUNK_SLOTS) return NULL;
+  endpoint_slot *chunk = atomic_load(&descriptor_chunks[number >> CHUNK_BITS]);
+  return chunk == NULL ? NULL : &chunk[number & (CHUNK_SLOTS - 1)];
+}
+
+/* The slot of a number, whose chunk is made when it is missing. */
+static endpoint_slot *slot_for(unsigned number) {
+  if (number >= TABLE_CHUNKS * CHUNK_SLOTS) {
+    errno = EMFILE;
+    return NULL;
+  }
+  _Atomic(endpoint_slot *) *place = &descriptor_chunks[number >> CHUNK_BITS];
+  if (atomic_load(place) == NULL) {
+    endpoint_slot *made = raw_allocate(CHUNK_SLOTS * sizeof(endpoint_slot));
+    if (made == NULL) return NULL;
+    endpoint_slot *expected = NULL;
+    if (!atomic_compare_exchange_strong(place, &expected, made)) {
+      raw_munmap(made, CHUNK_SLOTS * sizeof(endpoint_slot));
+    }
+  }
+  return slot_of(number);
+}
+
+static bool reference(struct endpoint *endpoint) {
+  uint32_t references = atomic_load(&endpoint->references);
+  while (references != 0) {
+    if (atomic_compare_exchange_weak(&endpoint->references, &references, references + 1)) return true;
+  }
+  return false;
+}
+
+/* The endpoint in a slot, referenced, whatever the descriptor is by now. */
+static struct endpoint *reference_slot(endpoint_slot *slot) {
+  for (;;) {
+    struct endpoint *endpoint = atomic_load(slot);
+    if (endpoint == NULL) return NULL;
+    if (!reference(endpoint)) continue;
+    if (atomic_load(slot) == endpoint) return endpoint;
+    endpoint_put(endpoint);
+  }
+}
+
+struct endpoint *endpoint_get(int fd) {
+  endpoint_slot *slot = fd < 0 ? NULL : slot_of((unsigned)fd);
+  if (slot == NULL) return NULL;
+  if (process_is_foreign()) return atomic_load(slot) == NULL ? NULL : &foreign_endpoint;
+  struct endpoint *endpoint = reference_slot(slot);
+  if (endpoint == NULL) return NULL;
+  int saved = errno;
+  struct stat status;
+  if (raw_fstat(fd, &status) == 0 && status.st_dev == endpoint->socket_device &&
+      status.st_ino == endpoint->socket_inode) {
+    return endpoint;
+  }
+  struct endpoint *stale = endpoint;
+  if (atomic_compare_exchange_strong(slot, &stale, NULL)) endpoint_put(endpoint);
+  endpoint_put(endpoint);
+  errno = saved;
+  return NULL;
+}
+
+void endpoint_put(struct endpoint *endpoint) {
+  if (endpoint == &foreign_endpoint) return;
+  if (atomic_fetch_sub(&endpoint->references, 1) != 1) return;
+  int saved = errno;
+  if (endpoint->file != NULL && endpoint->kind != ENDPOINT_HIDDEN) {
+    bool visible = endpoint->kind != ENDPOINT_COMPLETION && endpoint->kind != ENDPOINT_ASYNC;
+    if (visible) device_file_shut(endpoint->file);
+    device_file_put(endpoint->file);
+  }
+  endpoint->file = NULL;
+  struct endpoint *head = atomic_load(&free_endpoints);
+  do {
+    endpoint->next_free = head;
+  } while (!atomic_compare_exchange_weak(&free_endpoints, &head, endpoint));
+  errno = saved;
+}
+
+/* Under the registry lock. */
+static struct endpoint *take_endpoint(void) {
+  struct endpoint *endpoint = atomic_load(&free_endpoints);
+  while (endpoint != NULL) {
+    if (atomic_compare_exchange_weak(&free_endpoints, &endpoint, endpoint->next_free)) {
+      return endpoint;
+    }
+  }
+  const size_t batch_bytes = 16384;
+  struct endpoint *batch = raw_allocate(batch_bytes);
+  if (batch == NULL) return NULL;
+  size_t count = batch_bytes / sizeof(struct endpoint);
+  for (size_t index = 0; index < count; index++) {
+    batch[index].next_made = made_endpoints;
+    made_endpoints = &batch[index];
+    if (index == 0) continue;
+    struct endpoint *head = atomic_load(&free_endpoints);
+    do {
+      batch[index].next_free = head;
+    } while (!atomic_compare_exchange_weak(&free_endpoints, &head, &batch[index]));
+  }
+  return &batch[0];
+}
+
+struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file) {
+  struct stat status;
+  if (raw_fstat(fd, &status) != 0) return NULL;
+  registry_lock();
+  struct endpoint *endpoint = take_endpoint();
+  registry_unlock();
+  if (endpoint == NULL) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  endpoint->kind = kind;
+  endpoint->socket_device = status.st_dev;
+  endpoint->socket_inode = status.st_ino;
+  endpoint->file = file;
+  endpoint->queue_number = 0;
+  endpoint->device_number = 0;
+  endpoint->holder = NULL;
+  atomic_store(&endpoint->end_reported, false);
+  if (file != NULL && kind != ENDPOINT_HIDDEN) device_file_ref(file);
+  atomic_store(&endpoint->references, 1);
+  return endpoint;
+}
+
+bool descriptor_install(int fd, struct endpoint *endpoint) {
+  endpoint_slot *slot = slot_for((unsigned)fd);
+  if (slot == NULL) return false;
+  unsigned limit = atomic_load(&descriptor_limit);
+  while (limit <= (unsigned)fd &&
+         !atomic_compare_exchange_weak(&descriptor_limit, &limit, (unsigned)fd + 1)) {
+  }
+  atomic_fetch_add(&endpoint->references, 1);
+  struct endpoint *before = atomic_exchange(slot, endpoint);
+  if (before != NULL) endpoint_put(before);
+  return true;
+}
+
+void descriptor_remove(int fd) {
+  endpoint_slot *slot = fd < 0 ? NULL : slot_of((unsigned)fd);
+  if (slot == NULL) return;
+  struct endpoint *before = atomic_exchange(slot, NULL);
+  if (before != NULL) endpoint_put(before);
+}
+
+/* Cuts a range to the descriptors that were ever used. False when nothing is left. */
+static bool cut_range(unsigned first, unsigned *last) {
+  unsigned limit = atomic_load(&descriptor_limit);
+  if (limit == 0) return false;
+  if (*last >= limit) *last = limit - 1;
+  return first <= *last;
+}
+
+void descriptor_remove_range(unsigned first, unsigned last) {
+  if (!cut_range(first, &last)) return;
+  for (unsigned number = first; number <= last; number++) {
+    if (!descriptor_is_marked((int)number)) continue;
+    struct endpoint *endpoint = endpoint_get((int)number);
+    if (endpoint == NULL) continue;
+    bool hidden = endpoint->kind == ENDPOINT_HIDDEN;
+    endpoint_put(endpoint);
+    if (!hidden) descriptor_remove((int)number);
+  }
+}
+
+int descriptor_next_hidden(unsigned first, unsigned last) {
+  if (!cut_range(first, &last)) return -1;
+  for (unsigned number = first; number <= last; number++) {
+    if (!descriptor_is_marked((int)number)) continue;
+    struct endpoint *endpoint = endpoint_get((int)number);
+    if (endpoint == NULL) continue;
+    bool hidden = endpoint->kind == ENDPOINT_HIDDEN;
+    endpoint_put(endpoint);
+    if (hidden) return (int)number;
+  }
+  return -1;
+}
+
+int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
+  unsigned first = 0;
+  unsigned last = UINT32_MAX;
+  if (!cut_range(first, &last)) return -1;
+  for (unsigned number = first; number <= last; number++) {
+    if (!descriptor_is_marked((int)number)) continue;
+    struct endpoint *endpoint = endpoint_get((int)number);
+    if (endpoint == NULL) continue;
+    bool has_queue = endpoint->kind == ENDPOINT_COMPLETION || endpoint->kind == ENDPOINT_ASYNC ||
+                     endpoint->kind == ENDPOINT_CM;
+    if (has_queue && endpoint->queue_number == queue_number) {
+      *found = endpoint;
+      return (int)number;
+    }
+    endpoint_put(endpoint);
+  }
+  return -1;
+}
+
+void endpoints_recount(void) {
+  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL; endpoint = endpoint->next_made) {
+    /* One for this loop, if it is in use, so that the last step below frees what nobody holds. */
+    uint32_t references = atomic_load(&endpoint->references);
+    atomic_store(&endpoint->references, references == 0 ? 0 : 1);
+  }
+  unsigned first = 0;
+  unsigned last = UINT32_MAX;
+  if (cut_range(first, &last)) {
+    for (unsigned number = first; number <= last; number++) {
+      endpoint_slot *slot = slot_of(number);
+      struct endpoint *endpoint = slot == NULL ? NULL : atomic_load(slot);
+      if (endpoint != NULL) atomic_fetch_add(&endpoint->references, 1);
+    }
+  }
+  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL; endpoint = endpoint->next_made) {
+    if (atomic_load(&endpoint->references) != 0) endpoint_put(endpoint);
+  }
+}

@@ -1,0 +1,48 @@
+/* The device nodes that exist only for programs under the shim. */
+#ifndef IWARPD_DEVICE_NODE_H
+#define IWARPD_DEVICE_NODE_H
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+/* No answer of ours: the real call has to be made. */
+#define NOT_OURS (-4096)
+
+struct device_node {
+  bool connection_manager;
+  /* Which uverbs device. */
+  unsigned index;
+  dev_t number;
+};
+
+/* True for a path that may be a device node or lie below /sys/class/infiniband; takes no memory and
+ * looks at a few octets. */
+static inline bool path_is_special(const char *path) {
+  if (path == NULL || path[0] != '/') return false;
+  if (path[1] == 'd') return strncmp(path, "/dev/infiniband/", 16) == 0 || strncmp(path, "/dev/char/", 10) == 0;
+  return path[1] == 's' && strncmp(path, "/sys/class/infiniband", 21) == 0;
+}
+
+/* Which device node the path names, if any. */
+bool device_node_parse(const char *path, struct device_node *node);
+
+/* Opens the node. Returns a descriptor, a negative errno, or NOT_OURS when no daemon is there. */
+int device_node_open(const struct device_node *node, int flags);
+
+/* Asks the daemon whether the node exists. Returns 0, a negative errno, or NOT_OURS. */
+int device_node_exists(const struct device_node *node);
+
+/* What stat() tells of a node. */
+void device_node_stat(dev_t number, struct stat *status);
+void device_node_statx(dev_t number, struct statx *status);
+
+/* Room for a path that is redirected, in octets. */
+#define REDIRECTED_MAX 4096
+
+/* The same path below $SYSFS_PATH when it is /sys/class/infiniband or infiniband_verbs and the tree
+ * there has it; else the path itself. */
+const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_MAX]);
+
+#endif

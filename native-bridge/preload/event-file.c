@@ -1,0 +1,122 @@
+/* See event-file.h. */
+#include "event-file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "exchange.h"
+#include "interpose.h"
+#include "raw-call.h"
+
+#define COMPLETION_RECORD_BYTES 8
+#define ASYNC_RECORD_BYTES 16
+/* IBV_EVENT_DEVICE_FATAL, at octet 8 of the record. */
+#define EVENT_DEVICE_FATAL 8
+#define EVENT_TYPE_OFFSET 8
+
+/* How long the octet of an emptied queue may still be on its way. It is written before the reply, so
+ * this is for a daemon whose socket was full. */
+#define OCTET_WAIT_MS 20
+/* Looks at an empty queue before waiting between them. */
+#define EAGER_ATTEMPTS 3
+#define BACK_OFF_NS 500000
+
+int event_connect(const uint8_t *token, uint32_t *queue_number) {
+  struct welcome welcome;
+  int fd = daemon_connect(ROLE_EVENT, token, &welcome);
+  *queue_number = welcome.number;
+  return daemon_is_absent(fd) ? -EIO : fd;
+}
+
+int event_open(enum endpoint_kind kind, const uint8_t *token, struct device_file *file) {
+  uint32_t queue_number;
+  int fd = event_connect(token, &queue_number);
+  if (fd < 0) return fd;
+  struct endpoint *endpoint = endpoint_create(kind, fd, file);
+  bool installed = false;
+  int error = ENOMEM;
+  if (endpoint != NULL) {
+    endpoint->queue_number = queue_number;
+    installed = descriptor_install(fd, endpoint);
+    if (!installed) error = errno;
+    endpoint_put(endpoint);
+  }
+  if (installed) return fd;
+  raw_close(fd);
+  return -error;
+}
+
+int event_wait(int fd) {
+  /* Looking at the octet without taking it blocks exactly as a read would: it honours O_NONBLOCK at
+   * this moment, SA_RESTART, and cancellation. */
+  char octet;
+  return REAL(recv)(fd, &octet, 1, MSG_PEEK) < 0 ? -1 : 0;
+}
+
+void event_back_off(unsigned attempt) {
+  if (attempt < EAGER_ATTEMPTS) return;
+  const struct timespec pause = {.tv_nsec = BACK_OFF_NS};
+  nanosleep(&pause, NULL);
+}
+
+void event_take_octet(int fd) {
+  int saved = errno;
+  char octet;
+  if (raw_recv(fd, &octet, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+    if (raw_poll(fd, POLLIN, OCTET_WAIT_MS) == 1) raw_recv(fd, &octet, 1, MSG_DONTWAIT);
+  }
+  errno = saved;
+}
+
+/* The daemon is gone: the asynchronous descriptor says so once. */
+static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
+  if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true)) return -EIO;
+  uint32_t type = EVENT_DEVICE_FATAL;
+  memset(buffer, 0, ASYNC_RECORD_BYTES);
+  memcpy((uint8_t *)buffer + EVENT_TYPE_OFFSET, &type, sizeof type);
+  return ASYNC_RECORD_BYTES;
+}
+
+/* Fetches one record. Returns its length, -EAGAIN when there is none, or another negative errno. */
+static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_t record_bytes) {
+  struct exchange exchange;
+  exchange_init(&exchange, OP_POP, endpoint->queue_number);
+  exchange_run(endpoint->file, &exchange);
+  ssize_t result = exchange.status;
+  bool emptied = (exchange.flags & REPLY_EMPTIED) != 0;
+  if (result >= 0) {
+    result = exchange.response_bytes == record_bytes ? (ssize_t)record_bytes : -EIO;
+    if (result > 0) memcpy(buffer, exchange.response, record_bytes);
+  }
+  bool ended = atomic_load(&endpoint->file->state) == CONNECTION_DEAD;
+  exchange_end(endpoint->file, &exchange);
+  if (emptied) event_take_octet(fd);
+  return result == -EIO && ended ? read_after_end(endpoint, buffer) : result;
+}
+
+ssize_t event_read(int fd, void *buffer, size_t length) {
+  int saved = errno;
+  for (unsigned attempt = 0;; attempt++) {
+    if (event_wait(fd) < 0) return -1;
+    struct endpoint *endpoint = endpoint_get(fd);
+    bool completion = endpoint != NULL && endpoint->kind == ENDPOINT_COMPLETION;
+    bool readable = completion || (endpoint != NULL && endpoint->kind == ENDPOINT_ASYNC);
+    size_t record_bytes = completion ? COMPLETION_RECORD_BYTES : ASYNC_RECORD_BYTES;
+    ssize_t result = -EBADF;
+    if (readable) {
+      result = length < record_bytes ? -EINVAL : pop_record(fd, endpoint, buffer, record_bytes);
+    }
+    if (endpoint != NULL) endpoint_put(endpoint);
+    if (result >= 0) {
+      errno = saved;
+      return result;
+    }
+    int flags = result == -EAGAIN ? raw_fcntl(fd, F_GETFL, 0) : O_NONBLOCK;
+    if (flags < 0 || (flags & O_NONBLOCK) != 0) {
+      errno = (int)-result;
+      return -1;
+    }
+    event_back_off(attempt);
+  }
+}

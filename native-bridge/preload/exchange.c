@@ -1,0 +1,202 @@
+/* See exchange.h. */
+#include "exchange.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "descriptor-table.h"
+#include "fork.h"
+#include "raw-call.h"
+
+#define ERRNO_MAX 4095
+
+void exchange_init(struct exchange *exchange, enum operation operation, uint64_t argument) {
+  exchange->operation = operation;
+  exchange->argument = argument;
+  exchange->piece_count = 0;
+  exchange->payload_bytes = 0;
+}
+
+void exchange_add(struct exchange *exchange, const void *octets, size_t length) {
+  struct iovec *piece = &exchange->pieces[1 + exchange->piece_count++];
+  piece->iov_base = (void *)octets;
+  piece->iov_len = length;
+  exchange->payload_bytes += length;
+}
+
+/* The daemon is gone, or cannot be understood: nothing more goes over this connection. */
+static void connection_lost(struct device_file *file) {
+  file->state = CONNECTION_DEAD;
+  int fd = atomic_load(&file->command_fd);
+  if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
+}
+
+static void fill_head(struct request_head *head, struct device_file *file, const struct exchange *exchange,
+                      uint16_t flags) {
+  *head = (struct request_head){
+      .length_bytes = (uint32_t)(sizeof *head + exchange->payload_bytes),
+      .operation = (uint16_t)exchange->operation,
+      .flags = flags,
+      .pid = (uint32_t)atomic_load(&table_process),
+      .request_id = ++file->last_request,
+      .argument = exchange->argument,
+  };
+}
+
+/* Takes what there is of the reply. Returns octets, or a negative errno. */
+static ssize_t receive_some(int fd, struct exchange *exchange, void *target, size_t room) {
+  union {
+    struct cmsghdr header;
+    char octets[CMSG_SPACE(sizeof(int))];
+  } control;
+  for (;;) {
+    struct iovec vector = {.iov_base = target, .iov_len = room};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    if (exchange->operation == OP_MMAP) {
+      message.msg_control = &control;
+      message.msg_controllen = sizeof control;
+    }
+    ssize_t received = raw_recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    if (received == 0) return -ECONNRESET;
+    if (received > 0) {
+      struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+      if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+          header->cmsg_len == CMSG_LEN(sizeof(int))) {
+        if (exchange->descriptor >= 0) raw_close(exchange->descriptor);
+        memcpy(&exchange->descriptor, CMSG_DATA(header), sizeof(int));
+      }
+      return received;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return -errno;
+    /* Either the daemon's time is over, or the program made its descriptor non-blocking. */
+    int ready = raw_poll(fd, POLLIN, COMMAND_TIMEOUT_S * 1000);
+    if (ready == 0) return -ETIMEDOUT;
+    if (ready < 0 && errno != EINTR) return -errno;
+  }
+}
+
+/* Receives one frame and checks every length in it. False when it breaks the protocol, or none came. */
+static bool receive_reply(struct device_file *file, struct exchange *exchange, uint32_t request_id) {
+  int fd = atomic_load(&file->command_fd);
+  uint8_t *reply = file->reply;
+  struct reply_head head;
+  size_t filled = 0;
+  size_t wanted = sizeof head;
+  while (filled < wanted) {
+    ssize_t received = receive_some(fd, exchange, reply + filled, REPLY_MAX - filled);
+    if (received < 0) return false;
+    filled += (size_t)received;
+    if (filled < sizeof head) continue;
+    memcpy(&head, reply, sizeof head);
+    wanted = head.length_bytes;
+    if (wanted < sizeof head || wanted > REPLY_MAX || filled > wanted) return false;
+  }
+  if (head.request_id != request_id || head.status < -ERRNO_MAX) return false;
+  size_t rest = wanted - sizeof head;
+  if (head.response_bytes > rest || head.descriptor_count > REPLY_DESCRIPTORS_MAX) return false;
+  rest -= head.response_bytes;
+  size_t descriptor_bytes = head.descriptor_count * sizeof(struct reply_descriptor);
+  if (descriptor_bytes > rest) return false;
+  rest -= descriptor_bytes;
+  exchange->status = head.status;
+  exchange->flags = head.flags;
+  exchange->response = reply + sizeof head;
+  exchange->response_bytes = head.response_bytes;
+  exchange->descriptors = exchange->response + head.response_bytes;
+  exchange->descriptor_count = head.descriptor_count;
+  if ((head.flags & REPLY_PURGED) != 0) {
+    const uint8_t *list = exchange->descriptors + descriptor_bytes;
+    if (rest < sizeof(uint32_t)) return false;
+    memcpy(&exchange->purged_count, list, sizeof(uint32_t));
+    rest -= sizeof(uint32_t);
+    if (exchange->purged_count > REPLY_PURGED_MAX) return false;
+    if (exchange->purged_count * sizeof(uint32_t) > rest) return false;
+    exchange->purged = list + sizeof(uint32_t);
+  }
+  return true;
+}
+
+/* Under the command lock: one request and its reply on a connection that is open. */
+static void transact(struct device_file *file, struct exchange *exchange) {
+  struct request_head head;
+  struct msghdr message = {.msg_iov = exchange->pieces,
+                           .msg_iovlen = (size_t)exchange->piece_count + 1};
+  exchange->pieces[0] = (struct iovec){.iov_base = &head, .iov_len = sizeof head};
+  pthread_mutex_lock(&file->send_lock);
+  fill_head(&head, file, exchange, 0);
+  int error = send_all(atomic_load(&file->command_fd), &message);
+  pthread_mutex_unlock(&file->send_lock);
+  /* The program gave a bad address: the system refuses such a message whole. */
+  bool whole = message.msg_iov == exchange->pieces && exchange->pieces[0].iov_len == sizeof head;
+  if (error == -EFAULT && whole) {
+    exchange->status = -EFAULT;
+    return;
+  }
+  if (error != 0 || !receive_reply(file, exchange, head.request_id)) connection_lost(file);
+}
+
+static void tell_parent(struct device_file *file) {
+  struct exchange exchange;
+  uint32_t parent = (uint32_t)file->parent;
+  exchange_init(&exchange, OP_CHILD, 0);
+  exchange_add(&exchange, &parent, sizeof parent);
+  exchange.descriptor = -1;
+  transact(file, &exchange);
+}
+
+/* Under the command lock, in a child: a connection of its own to the inherited file. */
+static void attach(struct device_file *file) {
+  struct welcome welcome;
+  const uint8_t *token = file->role == ROLE_NETLINK ? NULL : file->token;
+  file->state = CONNECTION_DEAD;
+  int fd = daemon_connect(file->role, token, &welcome);
+  if (fd < 0 || descriptor_hide(fd, false, file, &file->command_fd) < 0) return;
+  file->state = CONNECTION_OPEN;
+  fork_grant_daemon(welcome.daemon);
+  if (token != NULL) tell_parent(file);
+}
+
+void exchange_run(struct device_file *file, struct exchange *exchange) {
+  exchange->status = -EIO;
+  exchange->flags = 0;
+  exchange->response_bytes = 0;
+  exchange->descriptor_count = 0;
+  exchange->purged_count = 0;
+  exchange->descriptor = -1;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &exchange->cancel_state);
+  pthread_mutex_lock(&file->command_lock);
+  if (exchange->payload_bytes > REQUEST_PAYLOAD_MAX) {
+    exchange->status = -EINVAL;
+    return;
+  }
+  if (file->state == CONNECTION_DETACHED) attach(file);
+  if (file->state != CONNECTION_OPEN || atomic_load(&file->command_fd) < 0) return;
+  transact(file, exchange);
+}
+
+void exchange_end(struct device_file *file, struct exchange *exchange) {
+  pthread_mutex_unlock(&file->command_lock);
+  pthread_setcancelstate(exchange->cancel_state, NULL);
+}
+
+bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument) {
+  struct exchange exchange;
+  struct request_head head;
+  int cancel_state;
+  exchange_init(&exchange, operation, argument);
+  struct iovec vector = {.iov_base = &head, .iov_len = sizeof head};
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  pthread_mutex_lock(&file->send_lock);
+  bool sent = false;
+  int fd = atomic_load(&file->command_fd);
+  if (file->state == CONNECTION_OPEN && fd >= 0) {
+    fill_head(&head, file, &exchange, REQUEST_ONE_WAY);
+    sent = send_all(fd, &message) == 0;
+    if (!sent) connection_lost(file);
+  }
+  pthread_mutex_unlock(&file->send_lock);
+  pthread_setcancelstate(cancel_state, NULL);
+  return sent;
+}

@@ -1,0 +1,176 @@
+/* See memory-agent.h.
+ *
+ * Whatever address the daemon names, this process must not crash: octets come into the program's
+ * memory by recv() and leave it by write(), which fail with EFAULT where an access would fault, and
+ * respect its protections. */
+#include "memory-agent.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "descriptor-table.h"
+#include "fork.h"
+#include "raw-call.h"
+
+#define AGENT_STACK_BYTES (64 * 1024 + PTHREAD_STACK_MIN)
+
+struct memory_agent {
+  /* Hidden descriptors: the connection, and memory through which outgoing octets pass. */
+  _Atomic int connection;
+  _Atomic int staging;
+  uint8_t *staged;
+  struct memory_agent *next;
+};
+
+/* Under the registry lock. */
+static struct memory_agent *agents;
+
+static int reply(struct memory_agent *agent, uint32_t id, int error, uint32_t length) {
+  struct agent_reply head = {.id = id, .error = (uint32_t)error, .length = length};
+  struct iovec vectors[2] = {{.iov_base = &head, .iov_len = sizeof head},
+                             {.iov_base = agent->staged, .iov_len = length}};
+  struct msghdr message = {.msg_iov = vectors, .msg_iovlen = length > 0 ? 2 : 1};
+  return send_all(atomic_load(&agent->connection), &message);
+}
+
+static int serve_read(struct memory_agent *agent, const struct agent_request *request) {
+  size_t done = 0;
+  int error = 0;
+  while (done < request->length && error == 0) {
+    ssize_t written = syscall(SYS_pwrite64, atomic_load(&agent->staging), request->address + done,
+                              request->length - done, (off_t)done);
+    if (written > 0) done += (size_t)written;
+    else if (written == 0 || errno != EINTR) error = EFAULT;
+  }
+  return reply(agent, request->id, error, error == 0 ? request->length : 0);
+}
+
+static int serve_write(struct memory_agent *agent, const struct agent_request *request) {
+  int fd = atomic_load(&agent->connection);
+  size_t done = 0;
+  int error = 0;
+  while (done < request->length) {
+    void *target = error == 0 ? (void *)(uintptr_t)(request->address + done) : agent->staged;
+    ssize_t received = raw_recv(fd, target, request->length - done, 0);
+    if (received > 0) done += (size_t)received;
+    else if (received == 0) return -ECONNRESET;
+    else if (errno == EFAULT && error == 0) error = EFAULT;
+    else if (errno != EINTR) return -errno;
+  }
+  return reply(agent, request->id, error, 0);
+}
+
+static void agent_free(struct memory_agent *agent) {
+  descriptor_close_hidden(&agent->connection);
+  descriptor_close_hidden(&agent->staging);
+  if (agent->staged != NULL) raw_munmap(agent->staged, AGENT_TRANSFER_MAX);
+  raw_munmap(agent, sizeof *agent);
+}
+
+/* Takes the agent off the list. */
+static void agent_unlink(struct memory_agent *agent) {
+  registry_lock();
+  for (struct memory_agent **link = &agents; *link != NULL; link = &(*link)->next) {
+    if (*link != agent) continue;
+    *link = agent->next;
+    break;
+  }
+  registry_unlock();
+}
+
+static void *agent_main(void *argument) {
+  struct memory_agent *agent = argument;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+  struct agent_request request;
+  while (receive_exactly(atomic_load(&agent->connection), &request, sizeof request) == 0) {
+    if (request.length > AGENT_TRANSFER_MAX) break;
+    int error = -EPROTO;
+    if (request.operation == AGENT_READ) error = serve_read(agent, &request);
+    if (request.operation == AGENT_WRITE) error = serve_write(agent, &request);
+    if (error != 0) break;
+  }
+  agent_unlink(agent);
+  agent_free(agent);
+  return NULL;
+}
+
+/* Staging memory as a file: only the system touches what the daemon names. */
+static int open_staging(struct memory_agent *agent) {
+  int fd = (int)syscall(SYS_memfd_create, "iwarpd-agent", 1u /* MFD_CLOEXEC */);
+  if (fd < 0) return -errno;
+  if (syscall(SYS_ftruncate, fd, (off_t)AGENT_TRANSFER_MAX) != 0) {
+    raw_close(fd);
+    return -ENOMEM;
+  }
+  void *staged = raw_mmap(NULL, AGENT_TRANSFER_MAX, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (staged == MAP_FAILED) {
+    raw_close(fd);
+    return -ENOMEM;
+  }
+  agent->staged = staged;
+  return descriptor_hide(fd, false, NULL, &agent->staging) < 0 ? -errno : 0;
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(struct memory_agent *agent) {
+  pthread_attr_t attributes;
+  sigset_t all;
+  sigset_t before;
+  pthread_t thread;
+  if (pthread_attr_init(&attributes) != 0) return -ENOMEM;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, (size_t)AGENT_STACK_BYTES);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, &attributes, agent_main, agent);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return -error;
+}
+
+int memory_agent_start(struct device_file *file) {
+  struct welcome welcome;
+  struct memory_agent *agent = raw_allocate(sizeof *agent);
+  if (agent == NULL) return -ENOMEM;
+  atomic_store(&agent->connection, -1);
+  atomic_store(&agent->staging, -1);
+  int error = open_staging(agent);
+  int fd = error == 0 ? daemon_connect(ROLE_AGENT, file->token, &welcome) : error;
+  /* Another thread of this process has just started one. */
+  bool served = fd == -EBUSY;
+  if (fd < 0) error = daemon_is_absent(fd) ? -EIO : fd;
+  else if (descriptor_hide(fd, false, NULL, &agent->connection) < 0) error = -errno;
+  if (error == 0) {
+    registry_lock();
+    agent->next = agents;
+    agents = agent;
+    registry_unlock();
+    error = start_thread(agent);
+    if (error == 0) return 0;
+    agent_unlink(agent);
+  }
+  agent_free(agent);
+  return served ? 0 : error;
+}
+
+void memory_agents_stop(void) {
+  registry_lock();
+  for (struct memory_agent *agent = agents; agent != NULL; agent = agent->next) {
+    int fd = atomic_load(&agent->connection);
+    if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
+  }
+  registry_unlock();
+}
+
+void memory_agents_forget(void) {
+  struct memory_agent *agent = agents;
+  agents = NULL;
+  while (agent != NULL) {
+    struct memory_agent *next = agent->next;
+    agent_free(agent);
+    agent = next;
+  }
+}

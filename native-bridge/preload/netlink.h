@@ -1,0 +1,26 @@
+/* Sockets of the family NETLINK_RDMA, as libnl and libmnl use them: one message goes out, its answer
+ * is there at once. The descriptor is a connection to the daemon; what comes back waits here, so such
+ * a socket does not poll as readable. */
+#ifndef IWARPD_NETLINK_H
+#define IWARPD_NETLINK_H
+
+#include <sys/socket.h>
+
+#include "descriptor-table.h"
+
+/* Datagrams that the program has not received yet. */
+struct datagrams;
+
+void datagrams_free(struct datagrams *datagrams);
+
+/* Opens a socket of this type (with SOCK_NONBLOCK). Returns a descriptor, or a negative errno as
+ * `daemon_connect`. */
+int netlink_open(int type);
+
+/* The socket calls on such a socket, with their results and errno. */
+int netlink_bind(struct endpoint *endpoint, const struct sockaddr *address, socklen_t length);
+int netlink_getsockname(struct endpoint *endpoint, struct sockaddr *address, socklen_t *length);
+ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message);
+ssize_t netlink_recvmsg(struct endpoint *endpoint, struct msghdr *message, int flags);
+
+#endif

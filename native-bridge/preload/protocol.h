@@ -1,0 +1,134 @@
+/* The octets between the shim and the daemon: the greeting of verbs-api/contract/ipc-frames.ts and
+ * the commands of the kernel personality. All numbers are little endian, as on every machine that
+ * this builds for. */
+#ifndef IWARPD_PROTOCOL_H
+#define IWARPD_PROTOCOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the protocol is copied as it lies in memory, which takes a little-endian machine"
+#endif
+_Static_assert(sizeof(void *) == 8, "the kernel ABI served here is the 64-bit one");
+
+#define IPC_MAGIC 0x64727769u
+#define IPC_VERSION 1
+#define TOKEN_BYTES 16
+
+enum frame_type { FRAME_HELLO = 1, FRAME_WELCOME = 2 };
+
+/* What a connection is for. */
+enum role { ROLE_AGENT = 5, ROLE_UVERBS = 7, ROLE_CM = 8, ROLE_NETLINK = 9, ROLE_EVENT = 10 };
+
+struct frame_header {
+  uint32_t payload_bytes;
+  uint8_t type;
+  uint8_t zero[3];
+  uint32_t request_id;
+};
+_Static_assert(sizeof(struct frame_header) == 12, "frame header");
+
+struct hello {
+  struct frame_header frame;
+  uint32_t magic;
+  uint16_t version;
+  uint8_t role;
+  uint8_t zero;
+  uint8_t token[TOKEN_BYTES];
+};
+_Static_assert(sizeof(struct hello) == 12 + 24, "hello");
+
+/* Without its text. */
+struct welcome_head {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t zero;
+  uint32_t error;
+  uint32_t pid;
+  uint8_t token[TOKEN_BYTES];
+};
+_Static_assert(sizeof(struct welcome_head) == 32, "welcome");
+
+/* The longest text of a welcome that the shim takes, in octets. */
+#define WELCOME_TEXT_MAX 1024
+
+enum operation {
+  OP_WRITE = 1,
+  OP_MMAP = 2,
+  OP_POP = 3,
+  OP_NETLINK = 5,
+  OP_DOORBELL = 6,
+  OP_CHILD = 7,
+};
+
+/* Flag of a doorbell: no reply is wanted. */
+#define REQUEST_ONE_WAY 1u
+
+struct request_head {
+  uint32_t length_bytes;
+  uint16_t operation;
+  uint16_t flags;
+  uint32_t pid;
+  uint32_t request_id;
+  uint64_t argument;
+};
+_Static_assert(sizeof(struct request_head) == 24, "request");
+_Static_assert(offsetof(struct request_head, argument) == 16, "request");
+
+/* Octets behind a request's head at most. */
+#define REQUEST_PAYLOAD_MAX (16u * 1024)
+
+/* The queue that this command popped from is empty now: take one octet from its descriptor. */
+#define REPLY_EMPTIED 1u
+/* Behind the descriptors follows a list of queues that this command emptied by removing records. */
+#define REPLY_PURGED 2u
+/* Start the memory agent, then repeat the command. */
+#define REPLY_START_AGENT 4u
+
+struct reply_head {
+  uint32_t length_bytes;
+  int32_t status;
+  uint32_t request_id;
+  uint32_t flags;
+  uint32_t response_bytes;
+  uint32_t descriptor_count;
+};
+_Static_assert(sizeof(struct reply_head) == 24, "reply");
+
+/* An event descriptor to open, and where its number goes in the response. */
+struct reply_descriptor {
+  uint32_t offset;
+  uint8_t token[TOKEN_BYTES];
+};
+_Static_assert(sizeof(struct reply_descriptor) == 20, "descriptor of a reply");
+
+/* The longest reply that the shim takes, its head included, in octets. */
+#define REPLY_MAX (64u * 1024)
+/* Descriptors and purged queues of one reply at most. No command of the kernel's has more than two. */
+#define REPLY_DESCRIPTORS_MAX 4u
+#define REPLY_PURGED_MAX 64u
+
+enum agent_operation { AGENT_READ = 1, AGENT_WRITE = 2 };
+
+struct agent_request {
+  uint32_t operation;
+  uint32_t id;
+  uint64_t address;
+  uint32_t length;
+  uint32_t zero;
+};
+_Static_assert(sizeof(struct agent_request) == 24, "agent request");
+
+struct agent_reply {
+  uint32_t id;
+  uint32_t error;
+  uint32_t length;
+  uint32_t zero;
+};
+_Static_assert(sizeof(struct agent_reply) == 16, "agent reply");
+
+/* Octets that one agent request moves at most. */
+#define AGENT_TRANSFER_MAX (256u * 1024)
+
+#endif

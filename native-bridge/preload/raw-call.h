@@ -1,0 +1,64 @@
+/* System calls of the shim itself. They bypass libc's names, so that no other preloaded library sees
+ * the shim's own descriptors, and none of them is a cancellation point. They set errno as libc's do. */
+#ifndef IWARPD_RAW_CALL_H
+#define IWARPD_RAW_CALL_H
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static inline int raw_close(int fd) { return (int)syscall(SYS_close, fd); }
+
+static inline int raw_fstat(int fd, struct stat *status) {
+  return (int)syscall(SYS_fstat, fd, status);
+}
+
+static inline int raw_fcntl(int fd, int command, long argument) {
+  return (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
+static inline ssize_t raw_sendmsg(int fd, const struct msghdr *message, int flags) {
+  return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+static inline ssize_t raw_recvmsg(int fd, struct msghdr *message, int flags) {
+  return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+static inline ssize_t raw_recv(int fd, void *target, size_t length, int flags) {
+  return syscall(SYS_recvfrom, fd, target, length, flags, NULL, NULL);
+}
+
+/* Waits for `events` on one descriptor; a negative time waits for ever. */
+static inline int raw_poll(int fd, short events, int timeout_ms) {
+  struct pollfd entry = {.fd = fd, .events = events};
+  struct timespec limit = {.tv_sec = timeout_ms / 1000,
+                           .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+  return (int)syscall(SYS_ppoll, &entry, 1, timeout_ms < 0 ? NULL : &limit, NULL, 8);
+}
+
+static inline int raw_setsockopt(int fd, int level, int option, const void *value, socklen_t length) {
+  return (int)syscall(SYS_setsockopt, fd, level, option, value, length);
+}
+
+static inline void *raw_mmap(void *address, size_t length, int protection, int flags, int fd,
+                             off_t offset) {
+  return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
+}
+
+static inline int raw_munmap(void *address, size_t length) {
+  return (int)syscall(SYS_munmap, address, length);
+}
+
+/* Zeroed memory of the shim's own, so that the program's allocator is never entered; NULL when there
+ * is none. */
+static inline void *raw_allocate(size_t length) {
+  void *memory = raw_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+#endif
