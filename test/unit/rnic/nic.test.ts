@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { DEFAULT_PROFILE, deviceProfile } from '../../../daemon/rnic/device-profile.ts';
 import { Nic } from '../../../daemon/rnic/nic.ts';
 import type { QPInit } from '../../../daemon/rnic/queue-pair.ts';
-import { MWType } from '../../../verbs-api/contract/enums.ts';
+import { MWType, QPState } from '../../../verbs-api/contract/enums.ts';
 import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/queue-layout.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
@@ -134,6 +134,52 @@ describe('rings', () => {
     expect([srq.count, sharing.rqCount]).toEqual([4, 0]);
     expect(asked).toEqual([cqBytes(8), 4096 + rqBytes(8), rqBytes(4), 4096]);
     expect(sqBytes(16)).toBeLessThan(4096);
+  });
+
+  it('asks for the RQ apart where that is wanted, and for none with a shared queue', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const asked: [string, number][] = [];
+    const source = (name: string) => (bytes: number) => {
+      asked.push([name, bytes]);
+      return new Uint8Array(bytes);
+    };
+    const apart = { ring: source('send'), receiveRing: source('receive') };
+    const pd = nic.allocPD();
+    const cq = nic.createCQ({ cqe: 8, ring, tag: 0 });
+    const qp = nic.createQP(pd, qpInit(nic, { ...apart, recvCQ: cq }));
+    expect(qp.rqOffset).toBe(0);
+    const srq = nic.createSRQ(pd, { maxWr: 3, maxSge: 1, srqLimit: 0, ring, tag: 0 });
+    nic.createQP(pd, qpInit(nic, { ...apart, srq }));
+    expect(asked).toEqual([
+      ['send', sqBytes(16)],
+      ['receive', rqBytes(8)],
+      ['send', sqBytes(16)],
+    ]);
+  });
+
+  it('takes receives from the RQ’s own memory', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const cq = nic.createCQ({ cqe: 8, ring, tag: 0 });
+    let receives = new Uint8Array(0);
+    const receiveRing = (bytes: number): Uint8Array => {
+      receives = new Uint8Array(bytes);
+      return receives;
+    };
+    const qp = nic.createQP(nic.allocPD(), qpInit(nic, { receiveRing, recvCQ: cq }));
+    receives[8] = 1;
+    qp.modify(QPState.ERR, 0);
+    expect(receives[8]).toBe(0);
+    expect(cq.written).toBe(1);
+  });
+
+  it('tells every state that a queue pair enters', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const states: QPState[] = [];
+    const onState = (state: QPState): void => void states.push(state);
+    const qp = nic.createQP(nic.allocPD(), qpInit(nic, { onState }));
+    qp.modify(QPState.INIT, 0);
+    qp.close(0);
+    expect(states).toEqual([QPState.INIT, QPState.ERR]);
   });
 
   it('has room for one receive when none was asked for', () => {
