@@ -7,7 +7,7 @@ import { CommandFailure } from './failure.ts';
 
 /** The preload library, as the build makes it beside the compiled program. */
 export const SHIM_PATH = fileURLToPath(
-  new URL('../../native-bridge/preload/libiwarpd.so', import.meta.url),
+  new URL('../../native-bridge/preload/libiwarpd-preload.so', import.meta.url),
 );
 
 /** How to get the preload library where the build left it out. */

@@ -205,7 +205,7 @@ describe('status and devices', () => {
     const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.2', '--socket', socket]);
     await server.until(/listening/, 'stderr');
     const { stdout } = await runCommand(['status', '--socket', socket]);
-    expect(stdout).toMatch(new RegExp(`^${server.pid} +[0-9]+ s +.*1 id`, 'm'));
+    expect(stdout).toMatch(new RegExp(`^${server.pid} node +[0-9]+ s +.*1 id`, 'm'));
     server.signal('SIGINT');
     expect(await server.end()).toMatchObject({ status: 130 });
     expect((await runCommand(['status', '--socket', socket])).stdout).toContain('no clients');
