@@ -9,7 +9,7 @@ import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors
 import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
-  emitFrame,
+  emitValueFrame,
   type Frame,
   FrameReader,
   FrameType,
@@ -23,12 +23,7 @@ import {
   MAP_REQUEST_BYTES,
   RecordReader,
 } from '../../verbs-api/contract/ipc-records.ts';
-import {
-  decodeValue,
-  encodeValue,
-  IpcFormatError,
-  type IpcValue,
-} from '../../verbs-api/contract/ipc-value.ts';
+import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
 import { AgentChannel } from './agent-channel.ts';
@@ -112,7 +107,7 @@ export class ControlClient {
 
   /** Ends the client, telling it why. */
   cut(reason: string): void {
-    const farewell = emitFrame(FrameType.error, 0, encodeValue(['EIO', reason]));
+    const farewell = emitValueFrame(FrameType.error, 0, ['EIO', reason]);
     this.#connection.cut(reason, farewell);
   }
 
@@ -236,19 +231,19 @@ export class ControlClient {
   }
 
   #reply(id: number, reply: IpcValue): void {
-    this.#connection.write(emitFrame(FrameType.reply, id, encodeValue(reply)));
+    this.#connection.write(emitValueFrame(FrameType.reply, id, reply));
   }
 
   /** A refusal goes to the client; anything else is a broken invariant of ours. */
   #refuse(id: number, error: unknown): void {
     if (!isVerbsError(error)) throw error;
-    const payload = encodeValue([error.code, error.message]);
-    this.#connection.write(emitFrame(FrameType.error, id, payload));
+    const value = [error.code, error.message];
+    this.#connection.write(emitValueFrame(FrameType.error, id, value));
   }
 
   #sendEvent(event: DeviceEvent): void {
-    const payload = encodeValue(event as unknown as IpcValue);
-    this.#connection.write(emitFrame(FrameType.event, 0, payload));
+    const value = event as unknown as IpcValue;
+    this.#connection.write(emitValueFrame(FrameType.event, 0, value));
   }
 
   #openChannel(channel: Handle): string {

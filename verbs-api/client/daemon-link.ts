@@ -24,7 +24,8 @@ import {
 import {
   CLIENT_FRAME_MAX_BYTES,
   DAEMON_FRAME_MAX_BYTES,
-  emitFrame,
+  emitValueFrame,
+  FRAME_HEADER_BYTES,
   type Frame,
   FrameReader,
   FrameType,
@@ -32,7 +33,7 @@ import {
   Role,
 } from '../contract/ipc-frames.ts';
 import { COMPLETION_RECORD_BYTES, DOORBELL_BYTES, RecordReader } from '../contract/ipc-records.ts';
-import { decodeValue, encodeValue, type IpcValue } from '../contract/ipc-value.ts';
+import { decodeValue, type IpcValue } from '../contract/ipc-value.ts';
 import { DaemonConnection, messageOf } from './daemon-connection.ts';
 import { DescriptorMapper } from './descriptor-mapper.ts';
 import { MemoryAgent } from './memory-agent.ts';
@@ -254,13 +255,15 @@ class CallChannel {
 
   call(name: string, request: IpcValue): Promise<IpcValue> {
     return new Promise((resolve, reject) => {
-      const payload = encodeValue([name, request]);
-      if (payload.length > CLIENT_FRAME_MAX_BYTES) throw new VerbsError('EMSGSIZE');
-      if (this.#closed) throw this.#goneError();
       const id = this.#nextId;
+      const frame = emitValueFrame(FrameType.request, id, [name, request]);
+      if (frame.length > FRAME_HEADER_BYTES + CLIENT_FRAME_MAX_BYTES) {
+        throw new VerbsError('EMSGSIZE');
+      }
+      if (this.#closed) throw this.#goneError();
       this.#nextId = id === 0xffff_ffff ? 1 : id + 1;
       this.#waiting.set(id, { resolve, reject });
-      this.#connection.write(emitFrame(FrameType.request, id, payload));
+      this.#connection.write(frame);
     });
   }
 

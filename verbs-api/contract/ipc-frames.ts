@@ -20,7 +20,7 @@
  * welcome is the number of the file or event queue. A welcome with an errno other than 0 says why in its
  * text and is followed by the end of the connection.
  */
-import { decodeText, encodeText, IpcFormatError } from './ipc-value.ts';
+import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } from './ipc-value.ts';
 
 /** Version of this protocol. Both sides speak exactly one. */
 export const IPC_VERSION = 1;
@@ -85,12 +85,24 @@ export interface Frame {
 /** The octets of a frame. */
 export function emitFrame(type: FrameType, id: number, payload: Uint8Array): Uint8Array {
   const octets = new Uint8Array(FRAME_HEADER_BYTES + payload.length);
-  const fields = new DataView(octets.buffer);
-  fields.setUint32(0, payload.length, true);
-  fields.setUint8(4, type);
-  fields.setUint32(8, id, true);
+  writeHeader(octets, type, id);
   octets.set(payload, FRAME_HEADER_BYTES);
   return octets;
+}
+
+/** The octets of a frame that carries a value. Throws RangeError as `encodeValue` does. */
+export function emitValueFrame(type: FrameType, id: number, value: IpcValue): Uint8Array {
+  const octets = encodeValue(value, FRAME_HEADER_BYTES);
+  writeHeader(octets, type, id);
+  return octets;
+}
+
+/** Writes the header of the frame that fills `octets`. */
+function writeHeader(octets: Uint8Array, type: FrameType, id: number): void {
+  const fields = new DataView(octets.buffer, octets.byteOffset, FRAME_HEADER_BYTES);
+  fields.setUint32(0, octets.length - FRAME_HEADER_BYTES, true);
+  fields.setUint8(4, type);
+  fields.setUint32(8, id, true);
 }
 
 /** Cuts a stream of octets into frames; whatever the pieces in which they come. */
@@ -135,7 +147,7 @@ export class FrameReader {
       this.#onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
       at = end;
     }
-    this.#rest = input.slice(at);
+    if (at < input.length) this.#rest = input.slice(at);
   }
 }
 

@@ -38,9 +38,12 @@ export const VALUE_DEPTH_MAX = 16;
 const U64_MAX = 0xffff_ffff_ffff_ffffn;
 const TWO_32 = 0x1_0000_0000;
 
-/** Encodes a value. Throws RangeError for what the subset cannot hold: that is the caller's bug. */
-export function encodeValue(value: IpcValue): Uint8Array {
-  const writer = new ValueWriter();
+/**
+ * Encodes a value, behind `headBytes` zeros that the caller fills. Throws RangeError for what the
+ * subset cannot hold: that is the caller's bug.
+ */
+export function encodeValue(value: IpcValue, headBytes = 0): Uint8Array {
+  const writer = new ValueWriter(headBytes);
   writer.value(value, 0);
   return writer.finish();
 }
@@ -103,13 +106,20 @@ const SIMPLE_NULL = 0xf6;
 const SIMPLE_UNDEFINED = 0xf7;
 const FLOAT64 = 0xfb;
 
+/** Octets of an encoded value that need no second allocation; most replies and events do not. */
+const ENCODED_BYTES = 512;
+
 class ValueWriter {
-  #octets = new Uint8Array(256);
+  #octets = new Uint8Array(ENCODED_BYTES);
   #fields = new DataView(this.#octets.buffer);
-  #length = 0;
+  #length: number;
+
+  constructor(headBytes: number) {
+    this.#length = headBytes;
+  }
 
   finish(): Uint8Array {
-    return this.#octets.slice(0, this.#length);
+    return this.#octets.subarray(0, this.#length);
   }
 
   value(value: IpcValue, depth: number): void {
@@ -119,19 +129,31 @@ class ValueWriter {
     else if (typeof value === 'boolean') this.#octet(value ? SIMPLE_TRUE : SIMPLE_FALSE);
     else if (typeof value === 'number') this.#number(value);
     else if (typeof value === 'bigint') this.#bignum(value);
-    else if (typeof value === 'string') this.#string(Major.text, encodeText(value));
+    else if (typeof value === 'string') this.#text(value);
     else if (value instanceof Uint8Array) this.#string(Major.octets, value);
     else if (isArray(value)) {
       this.#head(Major.array, value.length);
       for (const item of value) this.value(item, depth + 1);
     } else {
-      const entries = Object.entries(value);
-      this.#head(Major.map, entries.length);
-      for (const [key, item] of entries) {
-        this.value(key, depth + 1);
-        this.value(item, depth + 1);
+      const keys = Object.keys(value);
+      this.#head(Major.map, keys.length);
+      for (const key of keys) {
+        this.#text(key);
+        this.value(value[key], depth + 1);
       }
     }
+  }
+
+  #text(text: string): void {
+    const { length } = text;
+    if (!isAscii(text)) {
+      this.#string(Major.text, encodeText(text));
+      return;
+    }
+    this.#head(Major.text, length);
+    this.#reserve(length);
+    for (let i = 0; i < length; i++) this.#octets[this.#length + i] = text.charCodeAt(i);
+    this.#length += length;
   }
 
   #string(major: number, octets: Uint8Array): void {
@@ -215,7 +237,7 @@ class ValueReader {
 
   value(depth: number): IpcValue {
     if (depth > VALUE_DEPTH_MAX) throw new IpcFormatError('value nested too deeply');
-    const initial = this.#take(1)[0] ?? 0;
+    const initial = this.#takeOctet();
     const major = initial >> 5;
     if (major === Major.simple) return this.#simple(initial);
     const argument = this.#argument(initial & 31);
@@ -227,7 +249,7 @@ class ValueReader {
       case Major.octets:
         return this.#take(argument).slice();
       case Major.text:
-        return decodeText(this.#take(argument));
+        return this.#text(argument);
       case Major.array:
         return this.#array(argument, depth);
       case Major.map:
@@ -235,6 +257,32 @@ class ValueReader {
       default:
         return this.#bignum(argument);
     }
+  }
+
+  /** Names and errno codes come again and again: a short text is looked up before it is made. */
+  #text(lengthBytes: number): string {
+    if (lengthBytes > KNOWN_TEXT_MAX_BYTES) return decodeText(this.#take(lengthBytes));
+    const at = this.#at;
+    this.#skip(lengthBytes);
+    let hash = lengthBytes;
+    for (let i = 0; i < lengthBytes; i++) {
+      hash = (Math.imul(hash, 31) + (this.#octets[at + i] ?? 0)) & 0xffff;
+    }
+    const slot = hash % KNOWN_TEXTS;
+    const known = knownTexts[slot];
+    if (known !== undefined && this.#isText(known, at, lengthBytes)) return known;
+    const text = decodeText(this.#octets.subarray(at, at + lengthBytes));
+    if (isAscii(text)) knownTexts[slot] = text;
+    return text;
+  }
+
+  /** `known` is ASCII: one octet for each of its characters. */
+  #isText(known: string, at: number, lengthBytes: number): boolean {
+    if (known.length !== lengthBytes) return false;
+    for (let i = 0; i < lengthBytes; i++) {
+      if (known.charCodeAt(i) !== this.#octets[at + i]) return false;
+    }
+    return true;
   }
 
   #array(count: number, depth: number): IpcValue {
@@ -281,7 +329,7 @@ class ValueReader {
         return undefined;
       case FLOAT64: {
         const at = this.#at;
-        this.#take(8);
+        this.#skip(8);
         return this.#fields.getFloat64(at);
       }
       default:
@@ -294,15 +342,15 @@ class ValueReader {
     const at = this.#at;
     switch (short) {
       case 24:
-        return this.#take(1)[0] ?? 0;
+        return this.#takeOctet();
       case 25:
-        this.#take(2);
+        this.#skip(2);
         return this.#fields.getUint16(at);
       case 26:
-        this.#take(4);
+        this.#skip(4);
         return this.#fields.getUint32(at);
       case 27: {
-        this.#take(8);
+        this.#skip(8);
         const value = this.#fields.getUint32(at) * TWO_32 + this.#fields.getUint32(at + 4);
         if (value >= Number.MAX_SAFE_INTEGER) throw new IpcFormatError('integer too large');
         return value;
@@ -318,10 +366,29 @@ class ValueReader {
   }
 
   #take(bytes: number): Uint8Array {
-    if (bytes > this.#octets.length - this.#at) throw new IpcFormatError('value is cut off');
-    this.#at += bytes;
+    this.#skip(bytes);
     return this.#octets.subarray(this.#at - bytes, this.#at);
   }
+
+  #takeOctet(): number {
+    this.#skip(1);
+    return this.#octets[this.#at - 1] ?? 0;
+  }
+
+  #skip(bytes: number): void {
+    if (bytes > this.#octets.length - this.#at) throw new IpcFormatError('value is cut off');
+    this.#at += bytes;
+  }
+}
+
+/** Texts decoded before, by hash of their octets; a text with the same hash takes the place. */
+const KNOWN_TEXTS = 256;
+const KNOWN_TEXT_MAX_BYTES = 32;
+const knownTexts: (string | undefined)[] = new Array(KNOWN_TEXTS).fill(undefined);
+
+function isAscii(text: string): boolean {
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) >= 0x80) return false;
+  return true;
 }
 
 /** `Array.isArray` that keeps the element type of a readonly array. */

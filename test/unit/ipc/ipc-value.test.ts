@@ -54,6 +54,19 @@ const EXAMPLES: readonly [IpcValue, string][] = [
 const LARGEST = 0xffff_ffff_ffff_ffffn;
 
 describe('values', () => {
+  it('tells texts apart however many were decoded before, ASCII or not', () => {
+    const texts = Array.from({ length: 2000 }, (_, index) => [`key${index}`, `\u00fc${index}`]);
+    for (let round = 0; round < 2; round++) {
+      for (const text of texts.flat()) expect(decodeValue(encodeValue(text))).toBe(text);
+    }
+  });
+
+  it('leaves room in front for what the caller puts there', () => {
+    expect(hexOf(encodeValue(['a'], 2))).toBe('0000816161');
+    const long = 'x'.repeat(5000);
+    expect(decodeValue(encodeValue(long, 12).subarray(12))).toBe(long);
+  });
+
   it.each(EXAMPLES)('%o is %s, as RFC 8949 has it', (value, hex) => {
     expect(hexOf(encodeValue(value))).toBe(hex);
     expect(decodeValue(octetsOf(hex))).toEqual(value);
