@@ -81,6 +81,17 @@ export class Connection {
   write(octets: Uint8Array): void {
     if (this.#closed) return;
     this.#writer.write(octets);
+    this.#judgeBacklog();
+  }
+
+  /** As `write`, but at the end of this turn, together; the octets stay the connection's. */
+  gather(octets: Uint8Array): void {
+    if (this.#closed) return;
+    this.#writer.gather(octets);
+    this.#judgeBacklog();
+  }
+
+  #judgeBacklog(): void {
     const { pendingBytes } = this.#writer;
     if (pendingBytes <= this.unreadMaxBytes || this.#overdue) return;
     this.#overdue = true;
@@ -95,6 +106,7 @@ export class Connection {
   cut(reason: string, farewell?: Uint8Array): void {
     if (this.#closed) return;
     this.#reason ??= reason;
+    this.#writer.flush();
     if (farewell !== undefined && !this.congested) this.#writer.write(farewell);
     this.#finish();
   }

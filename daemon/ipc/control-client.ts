@@ -231,19 +231,19 @@ export class ControlClient {
   }
 
   #reply(id: number, reply: IpcValue): void {
-    this.#connection.write(emitValueFrame(FrameType.reply, id, reply));
+    this.#connection.gather(emitValueFrame(FrameType.reply, id, reply));
   }
 
   /** A refusal goes to the client; anything else is a broken invariant of ours. */
   #refuse(id: number, error: unknown): void {
     if (!isVerbsError(error)) throw error;
     const value = [error.code, error.message];
-    this.#connection.write(emitValueFrame(FrameType.error, id, value));
+    this.#connection.gather(emitValueFrame(FrameType.error, id, value));
   }
 
   #sendEvent(event: DeviceEvent): void {
     const value = event as unknown as IpcValue;
-    this.#connection.write(emitValueFrame(FrameType.event, 0, value));
+    this.#connection.gather(emitValueFrame(FrameType.event, 0, value));
   }
 
   #openChannel(channel: Handle): string {

@@ -6,10 +6,17 @@ import type { Socket } from 'node:net';
 import { sendNow, WOULD_BLOCK } from './descriptor.ts';
 import { descriptorOf } from './unix-socket.ts';
 
+/** Octets that wait for the end of the turn before they leave at once all the same. */
+const GATHERED_MAX_BYTES = 64 * 1024;
+
 /** See the module's comment. The socket must be connected. */
 export class DirectWriter {
   readonly #socket: Socket;
   readonly #fd: number | undefined;
+  /** What `gather` took and has not written yet. */
+  #gathered: Uint8Array[] = [];
+  #gatheredBytes = 0;
+  readonly #flush = () => this.flush();
 
   constructor(socket: Socket) {
     this.#socket = socket;
@@ -18,7 +25,7 @@ export class DirectWriter {
 
   /** Octets that the kernel has not taken yet. */
   get pendingBytes(): number {
-    return this.#socket.writableLength;
+    return this.#socket.writableLength + this.#gatheredBytes;
   }
 
   /** True when octets wait, so that the next ones would wait behind them. */
@@ -32,6 +39,33 @@ export class DirectWriter {
    * `onDrained` is called once the kernel took everything that had to wait, if it had to.
    */
   write(octets: Uint8Array, length = octets.length, onDrained?: () => void): void {
+    if (this.#gatheredBytes > 0) this.flush();
+    this.#write(octets, length, onDrained);
+  }
+
+  /**
+   * Sends octets at the end of this turn of the event loop, in one system call with all that is
+   * gathered until then: for many small messages whose reader would wake up for each. They stay
+   * the writer's.
+   */
+  gather(octets: Uint8Array): void {
+    if (this.#gathered.push(octets) === 1) setImmediate(this.#flush);
+    this.#gatheredBytes += octets.length;
+    if (this.#gatheredBytes >= GATHERED_MAX_BYTES) this.flush();
+  }
+
+  /** Sends what is gathered now. */
+  flush(): void {
+    const [first] = this.#gathered;
+    if (first === undefined) return;
+    const octets =
+      this.#gathered.length === 1 ? first : Buffer.concat(this.#gathered, this.#gatheredBytes);
+    this.#gathered = [];
+    this.#gatheredBytes = 0;
+    this.#write(octets, octets.length, undefined);
+  }
+
+  #write(octets: Uint8Array, length: number, onDrained: (() => void) | undefined): void {
     // A destroyed socket's descriptor number may already belong to another file.
     if (this.#socket.destroyed || this.#socket.writableEnded) return;
     let sent = 0;

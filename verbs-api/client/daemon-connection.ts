@@ -100,6 +100,11 @@ export class DaemonConnection {
     this.#writer.write(octets, length, onDrained);
   }
 
+  /** See `DirectWriter.gather`. */
+  gather(octets: Uint8Array): void {
+    this.#writer.gather(octets);
+  }
+
   /** True while the daemon has not taken everything that was written. */
   get congested(): boolean {
     return this.#writer.congested;
@@ -107,6 +112,7 @@ export class DaemonConnection {
 
   /** Says goodbye; the daemon closes when it has cleaned up. */
   end(): void {
+    this.#writer.flush();
     this.#socket.end();
   }
 

@@ -263,7 +263,7 @@ class CallChannel {
       if (this.#closed) throw this.#goneError();
       this.#nextId = id === 0xffff_ffff ? 1 : id + 1;
       this.#waiting.set(id, { resolve, reject });
-      this.#connection.write(frame);
+      this.#connection.gather(frame);
     });
   }
 

@@ -148,6 +148,52 @@ describe('direct writing', () => {
   });
 });
 
+describe('gathered writing', () => {
+  /** What the client has got so far, as text. */
+  async function textOf(client: number, lengthBytes: number): Promise<string> {
+    let text = '';
+    const octets = new Uint8Array(64);
+    while (text.length < lengthBytes) {
+      const { length } = await receiveDescriptor(client, octets, 5_000);
+      text += Buffer.from(octets.subarray(0, length)).toString();
+    }
+    return text;
+  }
+
+  it('leaves at the end of the turn, or before what is written after it', async () => {
+    const client = connectUnix(path);
+    const { socket } = await acceptedDescriptor();
+    const writer = new DirectWriter(socket);
+    writer.gather(Buffer.from('a'));
+    writer.gather(Buffer.from('b'));
+    expect(writer.pendingBytes).toBe(2);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(writer.pendingBytes).toBe(0);
+    expect(await textOf(client, 2)).toBe('ab');
+    writer.gather(Buffer.from('c'));
+    writer.write(Buffer.from('d'));
+    writer.gather(Buffer.from('e'));
+    writer.flush();
+    writer.write(Buffer.from('f'));
+    expect(await textOf(client, 4)).toBe('cdef');
+    closeDescriptor(client);
+    socket.destroy();
+    writer.gather(Buffer.from('g'));
+    writer.flush();
+    expect(writer.pendingBytes).toBe(0);
+  });
+
+  it('does not wait for the end of the turn with more than a bounded number of octets', async () => {
+    const client = connectUnix(path);
+    const { socket } = await acceptedDescriptor();
+    const writer = new DirectWriter(socket);
+    for (let round = 0; round < 64; round++) writer.gather(new Uint8Array(1024));
+    expect(writer.pendingBytes).toBe(0);
+    closeDescriptor(client);
+    socket.destroy();
+  });
+});
+
 describe('locks', () => {
   it('keep others out until the descriptor is closed', () => {
     const first = openSync(directory, 'r');
