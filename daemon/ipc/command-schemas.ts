@@ -95,6 +95,7 @@ export const COMMAND_SCHEMAS: {
     srq: optional(handle),
     capabilities,
     sqSigAll: z.boolean(),
+    initialised: z.boolean().optional(),
   }),
   modifyQP: z.strictObject({ qp: handle, state: z.literal([0, 1, 2, 3, 4, 5, 6]) }),
   queryQP: z.strictObject({ qp: handle }),

@@ -1,7 +1,7 @@
 /** Connection ids: resolve, listen, connect, accept, reject, disconnect, and the events of each. */
 import type { CMEventRecord, CMIdState, CMParameters } from '../contract/commands.ts';
 import { ConnectionRejectedError } from '../contract/connect-errors.ts';
-import { CMEventType, QPState } from '../contract/enums.ts';
+import { CMEventType } from '../contract/enums.ts';
 import { VerbsError } from '../contract/errors.ts';
 import type {
   CancelSignal,
@@ -16,6 +16,7 @@ import type {
 } from '../contract/provider.ts';
 import { quiet, type Waiter } from './cancellation.ts';
 import { EventChannel } from './event-channel.ts';
+import { ClientPD } from './protection-domain.ts';
 import { ClientQP } from './queue-pair.ts';
 import { ClientObject, type Session } from './session.ts';
 
@@ -100,16 +101,9 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
       throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
     }
-    const qp = await pd.createQP(init);
-    if (!(qp instanceof ClientQP)) throw new VerbsError('EINVAL', 'a foreign protection domain');
-    try {
-      await qp.modify({ state: QPState.INIT });
-    } catch (error) {
-      await qp.close();
-      throw error;
-    }
-    this.#qp = qp;
-    return qp;
+    if (!(pd instanceof ClientPD)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    this.#qp = await pd.createInitialisedQP(init);
+    return this.#qp;
   }
 
   async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {

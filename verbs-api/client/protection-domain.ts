@@ -59,7 +59,13 @@ export class ClientPD extends ClientObject implements PD {
 
   async createQP(init: QPInit): Promise<QP> {
     this.assertUsable();
-    return await ClientQP.create(this, this.#scope, this.#handle, init);
+    return await ClientQP.create(this, this.#scope, this.#handle, init, false);
+  }
+
+  /** As `createQP`, but in INIT, with one command: for a connection id. */
+  async createInitialisedQP(init: QPInit): Promise<ClientQP> {
+    this.assertUsable();
+    return await ClientQP.create(this, this.#scope, this.#handle, init, true);
   }
 
   protected override async destroy(): Promise<void> {

@@ -62,12 +62,13 @@ export class ClientQP extends ClientObject implements QP {
     scope.queuePairs.set(this.qpNum, this);
   }
 
-  /** Creates a queue pair in the protection domain of handle `pdHandle`. */
+  /** Creates a queue pair, in INIT if it is `initialised`, in the protection domain `pdHandle`. */
   static async create(
     pd: PD,
     scope: DeviceScope,
     pdHandle: number,
     init: QPInit,
+    initialised: boolean,
   ): Promise<ClientQP> {
     const { session } = scope;
     const reply = await session.request('createQP', {
@@ -83,6 +84,7 @@ export class ClientQP extends ClientObject implements QP {
         maxInlineData: init.maxInlineData ?? 0,
       },
       sqSigAll: init.sqSigAll ?? false,
+      initialised,
     });
     try {
       const mapping = await session.link.map(reply.ring);

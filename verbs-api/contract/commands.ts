@@ -123,6 +123,8 @@ export interface Commands {
       readonly srq: Handle | undefined;
       readonly capabilities: QPCapabilities;
       readonly sqSigAll: boolean;
+      /** The queue pair starts in INIT, as one of a connection id does. Default: in RESET. */
+      readonly initialised?: boolean | undefined;
     };
     /** `ring` holds the SQ (`sqCount` elements) and from `rqOffset` the RQ (`rqCount`, 0 with SRQ). */
     reply: {

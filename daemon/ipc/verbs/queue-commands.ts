@@ -1,5 +1,6 @@
 /** Commands for devices, protection domains, completion channels and queues. */
 import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
+import { QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { SharedAllocation } from './client-memory.ts';
@@ -240,6 +241,7 @@ function createQP(
   });
   const { qp } = object;
   qp.tag = object;
+  if (request.initialised === true) qp.modify(QPState.INIT, state.host.now());
   return {
     qp: object.handle,
     qpNum: qp.qpn,
