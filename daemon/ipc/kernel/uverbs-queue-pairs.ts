@@ -40,6 +40,8 @@ export function createQP(call: CommandCall): KernelReply {
   const element = file.add('qp', (handle) => makeQP(call, handle));
   const { qp, sendRing, receiveRing } = element;
   qp.tag = element;
+  // An RNIC has no state before "idle", which verbs call INIT: programs that look expect that.
+  qp.modify(QPState.INIT, file.services.host.now());
   const { capabilities } = qp;
   const reply = newStruct(response.bytes);
   const words: readonly (readonly [number, number])[] = [
@@ -179,9 +181,12 @@ function makeQP({ file, fields, octets }: CommandCall, handle: number): QpElemen
 
 function capabilitiesOf(fields: DataView): QPCapabilities {
   const { request } = CreateQP;
+  const maxSendWr = fields.getUint32(request.maxSendWr, true);
+  const maxRecvWr = fields.getUint32(request.maxRecvWr, true);
   return {
-    maxSendWr: fields.getUint32(request.maxSendWr, true),
-    maxRecvWr: fields.getUint32(request.maxRecvWr, true),
+    // A ring of no octets cannot be mapped, so that a program that only receives gets one element.
+    maxSendWr: maxSendWr === 0 && maxRecvWr > 0 ? 1 : maxSendWr,
+    maxRecvWr,
     maxSendSge: fields.getUint32(request.maxSendSge, true),
     maxRecvSge: fields.getUint32(request.maxRecvSge, true),
     maxInlineData: fields.getUint32(request.maxInlineData, true),

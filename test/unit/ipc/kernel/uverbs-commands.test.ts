@@ -326,6 +326,11 @@ describe('queue pairs', () => {
     expect(rig.must(qpOf({ recvWr: 0 })).getUint32(40, true)).toBe(1);
   });
 
+  it('has one send entry when the program only receives', () => {
+    withQueue();
+    expect(rig.must(qpOf({ sendWr: 0 })).getUint32(36, true)).toBe(1);
+  });
+
   it('has no receive ring with a shared queue', () => {
     withQueue();
     const srq = rig.create(commands.createSRQ(0n, 0, 4));
@@ -337,7 +342,7 @@ describe('queue pairs', () => {
   it.each<[string, object, number]>([
     ['UD', { type: 4 }, EOPNOTSUPP],
     ['UC', { type: 3 }, EOPNOTSUPP],
-    ['no send entries', { sendWr: 0 }, EINVAL],
+    ['no entries at all', { sendWr: 0, recvWr: 0 }, EINVAL],
     ['too many send entries', { sendWr: 32_769 }, EINVAL],
     ['too many receive entries', { recvWr: 32_769 }, EINVAL],
     ['too many SGEs', { sendSge: 7 }, EINVAL],
@@ -362,6 +367,12 @@ describe('queue pairs', () => {
     expect(words).toEqual([4, 4, 1, 1, 80, 6]);
     const octets = [108, 109, 110, 113, 114, 116, 122].map((at) => reply.getUint8(at));
     expect(octets).toEqual([1, 1, 5, 0, 0, 1, 1]);
+  });
+
+  it('QUERY_QP of a new queue pair tells INIT, the state in which an RNIC has it', () => {
+    withQueue();
+    const reply = rig.must(commands.queryQP(rig.create(qpOf())));
+    expect([108, 109].map((at) => reply.getUint8(at))).toEqual([1, 1]);
   });
 
   it.each<[string, number, object, number]>([
