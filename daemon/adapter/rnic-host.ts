@@ -39,6 +39,7 @@ import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type NetworkUser, TcpHostNetwork } from './host-network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
+import { PatientDial } from './patient-dial.ts';
 
 /** What a host is made with. */
 export interface RnicHostOptions {
@@ -323,8 +324,19 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
       this.#loop.drain();
     };
     const port = this.#network.take(id);
-    if (port === undefined) this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
-    else this.#dials.set(endpoint, port.dial(remote, this.#network.environment, connected, failed));
+    if (port === undefined) {
+      this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
+      return;
+    }
+    const dial = new PatientDial({
+      port,
+      remote,
+      environment: this.#network.environment,
+      patienceMs: id.refusalPatienceMs,
+      onConnected: connected,
+      onFailed: failed,
+    });
+    this.#dials.set(endpoint, dial);
   }
 
   #deliver(event: CmEvent): void {

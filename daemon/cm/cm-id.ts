@@ -44,6 +44,8 @@ export class CmId {
   /** Name of the device, once an address decided it. */
   device: string | undefined;
   localAddress: SocketAddress | undefined;
+  /** How long a refused TCP connection is tried again before it fails, in milliseconds. */
+  refusalPatienceMs = 0;
   peerAddress: SocketAddress | undefined;
   #state: CmIdState = { kind: 'idle' };
 

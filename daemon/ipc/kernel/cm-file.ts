@@ -23,6 +23,9 @@ import {
 import { type KernelDevice, kernelDevices } from './nldev-devices.ts';
 import { ReplyFlag, ShimOp, type ShimRequest } from './shim-protocol.ts';
 
+/** As long as a server that is about to listen may be behind its client, on a busy host. */
+const REFUSAL_PATIENCE_MS = 500;
+
 /** What ids have in common when they are made. */
 export interface NewId {
   readonly uid: bigint;
@@ -75,6 +78,7 @@ export class CmFile implements KernelFile {
   /** A new id. ENOMEM. */
   create(init: NewId): CmContext {
     const id = this.host.cm.createId(undefined);
+    id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
     try {
       return this.#add(id, { ...init, known: true });
     } catch (error) {

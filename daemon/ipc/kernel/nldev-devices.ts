@@ -10,6 +10,8 @@ export interface DeviceNumber {
 /** The numbers that Linux gives to `uverbs0` and the following. */
 const UVERBS_MAJOR = 231;
 const UVERBS_MINOR_FIRST = 192;
+/** Devices for which Linux has such numbers; the shim opens no others. */
+const UVERBS_COUNT = 64;
 
 /** `/dev/infiniband/rdma_cm`: a misc device, whose minor number any kernel chooses at its start. */
 export const RDMA_CM_NUMBER: DeviceNumber = { major: 10, minor: 58 };
@@ -28,9 +30,9 @@ export interface KernelDevice {
   readonly addresses: readonly string[];
 }
 
-/** The devices of a host, in its order. */
+/** The devices of a host, in its order; those beyond what can be numbered are left out. */
 export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
-  return host.devices.map(({ info }, index) => ({
+  return host.devices.slice(0, UVERBS_COUNT).map(({ info }, index) => ({
     index,
     name: info.name,
     nodeName: `uverbs${index}`,

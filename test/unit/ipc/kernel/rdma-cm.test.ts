@@ -287,6 +287,32 @@ describe('a connection', () => {
     expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: ECONNREFUSED });
   });
 
+  it('waits for a server that is about to listen', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = rig.routed(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const late = rig.create(3n);
+    rig.must(cm.bind(late, '127.0.0.1', port));
+    rig.must(cm.listen(late));
+    expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
+  });
+
+  it('that waits for its server is given up with its id', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = rig.routed(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    rig.must(cm.destroyId(id));
+    const late = rig.create(3n);
+    rig.must(cm.bind(late, '127.0.0.1', port));
+    rig.must(cm.listen(late));
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(rig.poll()).toBeUndefined();
+  });
+
   it('is rejected with private data, and the queue pair connects anew', async () => {
     const { port } = rig.listener(1n);
     const { qpn } = rig.createQP();
