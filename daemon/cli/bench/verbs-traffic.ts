@@ -44,6 +44,11 @@ const RECEIVE_BATCH = 64;
 /** Messages that the receiver of a stream takes before it lets the sender send as many more. */
 const CREDIT_BATCH = 1024;
 const POLL_MAX = 256;
+/**
+ * Of so many Sends of a ping-pong one completes, as in other RDMA latency tests: the answer says
+ * that a Send arrived, and a completion of its own would wake the client once more for nothing.
+ */
+const SIGNAL_INTERVAL = 64;
 
 /** One end of a connection, ready for traffic. */
 export class VerbsTraffic {
@@ -55,6 +60,8 @@ export class VerbsTraffic {
   readonly #receiveBatch: readonly RecvWR[];
   readonly #word: SendWR;
   #owedReceives = 0;
+  /** Sends posted without a signal since the last one with it. */
+  #unsignalled = 0;
   #arrived = 0;
   #outstanding = 0;
 
@@ -136,21 +143,21 @@ export class VerbsTraffic {
 
   /** `count` messages to a twin that echoes, each sent when the one before came back. */
   async ping(sizeBytes: number, count: number): Promise<void> {
-    const message = this.#message(sizeBytes);
+    const post = this.#pingPoster(sizeBytes);
     for (let done = 0; done < count; done++) {
       await this.#room(1);
-      this.#post(message);
+      post();
       await this.#take();
     }
   }
 
   /** The twin's part of `ping`. */
   async echo(sizeBytes: number, count: number): Promise<void> {
-    const message = this.#message(sizeBytes);
+    const post = this.#pingPoster(sizeBytes);
     for (let done = 0; done < count; done++) {
       await this.#take();
       await this.#room(1);
-      this.#post(message);
+      post();
     }
   }
 
@@ -197,6 +204,16 @@ export class VerbsTraffic {
       opcode: WROpcode.send,
       flags: SendFlag.inline | SendFlag.signaled,
       inlineData: new Uint8Array(sizeBytes).fill(0x5a),
+    };
+  }
+
+  /** Posts one message of a ping-pong; every `SIGNAL_INTERVAL`th completes for all before it. */
+  #pingPoster(sizeBytes: number): () => void {
+    const signalled: SendWR = { ...this.#message(sizeBytes), wrId: SIGNAL_INTERVAL };
+    const unsignalled: SendWR = { ...signalled, flags: SendFlag.inline };
+    return () => {
+      this.#unsignalled = (this.#unsignalled + 1) % SIGNAL_INTERVAL;
+      this.#post(this.#unsignalled === 0 ? signalled : unsignalled);
     };
   }
 
