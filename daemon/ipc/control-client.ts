@@ -22,6 +22,7 @@ import {
   MAP_REPLY_BYTES,
   MAP_REQUEST_BYTES,
   RecordReader,
+  recordHandle,
 } from '../../verbs-api/contract/ipc-records.ts';
 import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
@@ -135,7 +136,7 @@ export class ControlClient {
   #receiver(role: SecondaryRole, connection: Connection): (octets: Uint8Array) => void {
     if (role === 'doorbell') {
       const reader = new RecordReader(DOORBELL_BYTES, noBody, (record) => {
-        this.context.doorbell(u32At(record));
+        this.context.doorbell(recordHandle(record));
       });
       return (octets) => reader.push(octets);
     }
@@ -312,9 +313,4 @@ class ChannelPath {
 /** Records without a body. */
 function noBody(): number {
   return 0;
-}
-
-/** The first u32 of a record. */
-function u32At(record: Uint8Array): number {
-  return new DataView(record.buffer, record.byteOffset, 4).getUint32(0, true);
 }

@@ -160,7 +160,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 }
 
-/** One enlisted waiter that can be taken back. */
+/** One enlisted waiter that can be taken back; to be awaited in the turn that makes it. */
 class AbortableWait {
   readonly promise: Promise<void>;
   readonly #list: Waiter<void>[];
@@ -168,15 +168,13 @@ class AbortableWait {
 
   constructor(list: Waiter<void>[], signal: CancelSignal | undefined) {
     this.#list = list;
-    this.promise = quiet(
-      cancellable<void>(
-        signal,
-        (waiter) => {
-          this.#waiter = waiter;
-          list.push(waiter);
-        },
-        () => this.#remove(),
-      ),
+    this.promise = cancellable<void>(
+      signal,
+      (waiter) => {
+        this.#waiter = waiter;
+        list.push(waiter);
+      },
+      () => this.#remove(),
     );
   }
 

@@ -32,7 +32,12 @@ import {
   parseTokenText,
   Role,
 } from '../contract/ipc-frames.ts';
-import { COMPLETION_RECORD_BYTES, DOORBELL_BYTES, RecordReader } from '../contract/ipc-records.ts';
+import {
+  COMPLETION_RECORD_BYTES,
+  DOORBELL_BYTES,
+  RecordReader,
+  recordHandle,
+} from '../contract/ipc-records.ts';
 import { decodeValue, type IpcValue } from '../contract/ipc-value.ts';
 import { DaemonConnection, messageOf } from './daemon-connection.ts';
 import { DescriptorMapper } from './descriptor-mapper.ts';
@@ -133,7 +138,7 @@ export class DaemonLink implements DeviceLink {
     const reader = new RecordReader(
       COMPLETION_RECORD_BYTES,
       () => 0,
-      (record) => onEvent(u32At(record)),
+      (record) => onEvent(recordHandle(record)),
     );
     connection.onOctets = (octets) => reader.push(octets);
     const close = () => {
@@ -341,9 +346,4 @@ function parseError(value: IpcValue): VerbsError {
     return new VerbsError(code, text);
   }
   return new VerbsError('EPROTO');
-}
-
-/** The first u32 of a record. */
-function u32At(record: Uint8Array): number {
-  return new DataView(record.buffer, record.byteOffset, 4).getUint32(0, true);
 }

@@ -14,6 +14,7 @@
  *
  * The agent does requests in order, so a read sees the writes before it.
  */
+import type { Handle } from './commands.ts';
 import { IpcFormatError } from './ipc-value.ts';
 
 export const DOORBELL_BYTES = 4;
@@ -85,6 +86,12 @@ export function parseAgentReply(octets: Uint8Array): AgentReply {
   return { id: fields.getUint32(0, true), errno: fields.getUint32(4, true), length };
 }
 
+/** The handle that a doorbell or a completion record begins with. */
+export function recordHandle(record: Uint8Array): Handle {
+  const low = (record[0] ?? 0) | ((record[1] ?? 0) << 8);
+  return (low | ((record[2] ?? 0) << 16) | ((record[3] ?? 0) << 24)) >>> 0;
+}
+
 /**
  * Cuts a stream of octets into records of a size that their own head tells: doorbells, completion
  * records, agent messages.
@@ -96,8 +103,8 @@ export class RecordReader {
   #rest = new Uint8Array(0);
 
   /**
-   * `bodyBytes` tells from a head how many octets follow it. `onRecord` gets head and body; they
-   * are borrowed until it returns.
+   * `bodyBytes` tells from a head how many octets follow it; more than the head may be in its
+   * argument. `onRecord` gets head and body, no more; they are borrowed until it returns.
    */
   constructor(
     headBytes: number,
@@ -119,10 +126,11 @@ export class RecordReader {
     }
     let at = 0;
     while (input.length - at >= this.#headBytes) {
-      const bodyBytes = this.#bodyBytes(input.subarray(at, at + this.#headBytes));
+      // Mostly one record comes at a time: then the input is the record, without a view of its own.
+      const bodyBytes = this.#bodyBytes(at === 0 ? input : input.subarray(at));
       const end = at + this.#headBytes + bodyBytes;
       if (end > input.length) break;
-      this.#onRecord(input.subarray(at, end));
+      this.#onRecord(at === 0 && end === input.length ? input : input.subarray(at, end));
       at = end;
     }
     if (at === input.length) {
