@@ -57,10 +57,14 @@ describe('README.md', () => {
   }, 60_000);
 
   it('names commands and options that there are', async () => {
-    const named = [...README.matchAll(/iwarpd (start|status|devices|rping|bench|doctor)\b/g)];
-    expect(new Set(named.map(([, command]) => command)).size).toBe(6);
+    const named = [
+      ...README.matchAll(/iwarpd (start|status|devices|run|env|rping|bench|doctor)\b/g),
+    ];
+    expect(new Set(named.map(([, command]) => command)).size).toBe(8);
     const help = await Promise.all(
-      ['start', 'rping', 'status'].map(async (name) => (await runCommand([name, '--help'])).stdout),
+      ['start', 'rping', 'status', 'run'].map(
+        async (name) => (await runCommand([name, '--help'])).stdout,
+      ),
     );
     for (const [option] of README.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
       expect(help.join(''), option).toContain(option);
