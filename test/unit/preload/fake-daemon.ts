@@ -1,0 +1,525 @@
+/**
+ * A daemon whose answers are canned, for the shim's tests. It serves device files as the kernel's
+ * role does, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import {
+  emitReply,
+  ReplyFlag,
+  RequestReader,
+  ShimOp,
+  type ShimReply,
+  type ShimRequest,
+} from '../../../daemon/ipc/kernel/shim-protocol.ts';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
+import {
+  emitWelcome,
+  FrameReader,
+  type Hello,
+  parseHello,
+  Role,
+  TOKEN_BYTES,
+  tokenText,
+} from '../../../verbs-api/contract/ipc-frames.ts';
+import { AGENT_REPLY_BYTES, emitAgentRequest } from '../../../verbs-api/contract/ipc-records.ts';
+
+const Told = {
+  push: 128,
+  silence: 129,
+  die: 130,
+  break: 131,
+  purge: 132,
+  connected: 133,
+  slow: 134,
+  agent: 135,
+  agentCopy: 136,
+} as const;
+
+const ENOENT = 2;
+const EAGAIN = 11;
+const ENODEV = 19;
+const EINVAL = 22;
+const EOPNOTSUPP = 95;
+const ENOTCONN = 107;
+
+/** Where the arguments of an uverbs command begin. */
+const ARGUMENTS = 16;
+const COMPLETION_BYTES = 8;
+const ASYNC_BYTES = 16;
+const CM_EVENT_BYTES = 336;
+const SQ_KEY = 0x3000;
+
+class FakeQueue {
+  readonly token: Uint8Array;
+  readonly number: number;
+  readonly recordBytes: number;
+  readonly #values: bigint[] = [];
+  #socket: Socket | undefined;
+
+  constructor(token: Uint8Array, number: number, recordBytes: number) {
+    this.token = token;
+    this.number = number;
+    this.recordBytes = recordBytes;
+  }
+
+  attach(socket: Socket): void {
+    this.#socket = socket;
+    if (this.#values.length > 0) socket.write(Uint8Array.of(1));
+  }
+
+  push(value: bigint): void {
+    this.#values.push(value);
+    if (this.#values.length === 1) this.#socket?.write(Uint8Array.of(1));
+  }
+
+  pop(): ShimReply {
+    const value = this.#values.shift();
+    if (value === undefined) return { status: -EAGAIN };
+    const response = new Uint8Array(this.recordBytes);
+    new DataView(response.buffer).setBigUint64(0, value, true);
+    return { status: 0, response, flags: this.#values.length === 0 ? ReplyFlag.emptied : 0 };
+  }
+
+  purge(): ShimReply {
+    const purged = this.#values.length > 0 ? [this.number] : [];
+    this.#values.length = 0;
+    return { status: 0, purged };
+  }
+
+  end(): void {
+    this.#socket?.destroy();
+  }
+}
+
+/** An open file of the fake daemon, with what the shim did to it. */
+export class FakeFile {
+  readonly token: Uint8Array;
+  readonly number: number;
+  readonly role: number;
+  readonly connections = new Set<Socket>();
+  /** uverbs: the asynchronous queue, then completion channels. rdma_cm: its own queue. */
+  readonly queues: FakeQueue[] = [];
+  /** Parents that were named by forked children, and the pids that sent requests. */
+  readonly parents: number[] = [];
+  readonly pids = new Set<number>();
+  readonly commands: number[] = [];
+  /** Doorbells that wanted no reply. */
+  readonly doorbells: number[] = [];
+  /** What CREATE_CQ, SET_OPTION and MIGRATE_ID brought. */
+  readonly channels: number[] = [];
+  readonly options: string[] = [];
+  readonly sources: number[] = [];
+  closed = false;
+
+  constructor(token: Uint8Array, number: number, role: number) {
+    this.token = token;
+    this.number = number;
+    this.role = role;
+  }
+}
+
+/** See the module's comment. */
+export class FakeDaemon {
+  readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  readonly socketPath = join(this.directory, 's');
+  readonly sysfsPath = join(this.directory, 'sysfs');
+  readonly files: FakeFile[] = [];
+  /** Connections of any role that greeted. */
+  greetings = 0;
+  readonly #server: Server = createServer((socket) => this.#accept(socket));
+  readonly #sockets = new Set<Socket>();
+  readonly #memory = SharedMemory.create('unit-queue', 8192);
+  readonly #sendQueue = SharedMemory.create('unit-send-queue', 4096);
+  #nextNumber = 100;
+  #agent: Socket | undefined;
+  #agentDone: ((error: number, octets: Uint8Array) => void) | undefined;
+
+  async start(): Promise<void> {
+    const words = new Uint32Array(this.#memory.view.buffer, 0, 2048);
+    for (let word = 0; word < words.length; word += 1024) words[word] = 0x1000 + 4 * word;
+    for (const [path, text] of [
+      ['class/infiniband/iwarp0/node_type', '4: RNIC\n'],
+      ['class/infiniband_verbs/abi_version', '6\n'],
+    ] as const) {
+      mkdirSync(dirname(join(this.sysfsPath, path)), { recursive: true });
+      writeFileSync(join(this.sysfsPath, path), text);
+    }
+    await new Promise<void>((resolve) => this.#server.listen(this.socketPath, resolve));
+  }
+
+  stop(): void {
+    this.#die();
+    this.#memory.release();
+    this.#sendQueue.release();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  #die(): void {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #accept(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('close', () => this.#sockets.delete(socket));
+    let receive = (octets: Uint8Array): void => reader.push(octets);
+    const reader = new FrameReader(64, (frame) => {
+      receive = this.#greet(socket, parseHello(frame));
+    });
+    socket.on('data', (octets) => receive(octets));
+  }
+
+  /** Answers a greeting; returns who takes what follows. */
+  #greet(socket: Socket, hello: Hello): (octets: Uint8Array) => void {
+    this.greetings += 1;
+    const ignore = (): void => undefined;
+    const welcome = (token: Uint8Array, number: number): void => {
+      const text = String(number);
+      socket.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
+    };
+    if (hello.role === Role.event) {
+      const queue = this.#queueOf(hello.token);
+      if (queue === undefined) return this.#refuse(socket, 13);
+      welcome(hello.token, queue.number);
+      queue.attach(socket);
+      const file = this.files.find(({ token }) => tokenText(token) === tokenText(hello.token));
+      if (file !== undefined) this.#join(file, socket);
+      return ignore;
+    }
+    if (hello.role === Role.agent) {
+      if (this.#fileOf(hello) === undefined) return this.#refuse(socket, 13);
+      welcome(hello.token, 0);
+      this.#agent = socket;
+      return this.#agentReader();
+    }
+    const opens = hello.token.subarray(4).every((octet) => octet === 0);
+    if (opens && hello.role === Role.uverbs && hello.token[0] !== 1) {
+      return this.#refuse(socket, ENODEV);
+    }
+    const file = opens ? this.#open(hello.role) : this.#fileOf(hello);
+    if (file === undefined) return this.#refuse(socket, 13);
+    this.#join(file, socket);
+    welcome(file.token, file.number);
+    const requests = new RequestReader((request) => this.#execute(file, socket, request));
+    return (octets) => requests.push(octets);
+  }
+
+  #refuse(socket: Socket, errno: number): () => void {
+    const token = new Uint8Array(TOKEN_BYTES);
+    socket.end(emitWelcome({ errno, daemonPid: process.pid, token, text: 'no' }));
+    return () => undefined;
+  }
+
+  #number(): { token: Uint8Array; number: number } {
+    this.#nextNumber += 1;
+    const token = new Uint8Array(TOKEN_BYTES).fill(this.#nextNumber % 250, 0, 8);
+    new DataView(token.buffer).setUint32(8, this.#nextNumber, true);
+    return { token, number: this.#nextNumber };
+  }
+
+  #open(role: number): FakeFile {
+    const { token, number } = this.#number();
+    const file = new FakeFile(token, number, role);
+    if (role === Role.rdmaCm) {
+      file.queues.push(new FakeQueue(token, this.#number().number, CM_EVENT_BYTES));
+    }
+    this.files.push(file);
+    return file;
+  }
+
+  #fileOf(hello: Hello): FakeFile | undefined {
+    const text = tokenText(hello.token);
+    return this.files.find((file) => tokenText(file.token) === text && !file.closed);
+  }
+
+  #queueOf(token: Uint8Array): FakeQueue | undefined {
+    const text = tokenText(token);
+    const queues = this.files.filter((file) => !file.closed).flatMap((file) => file.queues);
+    return queues.find((queue) => tokenText(queue.token) === text);
+  }
+
+  #join(file: FakeFile, socket: Socket): void {
+    file.connections.add(socket);
+    socket.on('close', () => {
+      file.connections.delete(socket);
+      if (file.connections.size > 0) return;
+      file.closed = true;
+      for (const queue of file.queues) queue.end();
+    });
+  }
+
+  #execute(file: FakeFile, socket: Socket, request: ShimRequest): void {
+    const { id, argument, payload } = request;
+    const answer = (reply: ShimReply): void => void socket.write(emitReply(id, reply));
+    file.pids.add(request.pid);
+    switch (request.op) {
+      case ShimOp.write:
+        this.#command(file, socket, request, answer);
+        break;
+      case ShimOp.mmap:
+        this.#map(socket, id, argument);
+        break;
+      case ShimOp.pop: {
+        const queue = file.queues.find(({ number }) => number === argument);
+        answer(queue?.pop() ?? { status: -ENOENT });
+        break;
+      }
+      case ShimOp.netlink:
+        answer({ status: 0, response: datagrams(payload, new TextEncoder().encode('second')) });
+        break;
+      case ShimOp.doorbell:
+        file.doorbells.push(argument);
+        break;
+      case ShimOp.child:
+        file.parents.push(u32(payload, 0));
+        answer({ status: 0 });
+        break;
+      default:
+        answer({ status: -EINVAL });
+    }
+  }
+
+  #map(socket: Socket, id: number, key: number): void {
+    const memory = { 4096: this.#memory, [SQ_KEY]: this.#sendQueue }[key];
+    const octets = emitReply(id, { status: memory === undefined ? -EINVAL : 0 });
+    const fd = descriptorOf(socket);
+    if (fd !== undefined) sendDescriptor(fd, octets, memory?.descriptor);
+  }
+
+  #command(
+    file: FakeFile,
+    socket: Socket,
+    request: ShimRequest,
+    answer: (reply: ShimReply) => void,
+  ): void {
+    const octets = request.payload.slice();
+    const number = u32(octets, 0);
+    file.commands.push(number);
+    if (number >= Told.push && number <= Told.agentCopy) {
+      this.#told(number, file, socket, octets, request.id, answer);
+    } else if (file.role === Role.rdmaCm) answer(cmReply(file, number, octets));
+    else answer(this.#uverbsReply(file, number, octets));
+  }
+
+  #uverbsReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply {
+    const response = new Uint8Array(64);
+    const fields = new DataView(response.buffer);
+    switch (number) {
+      case 0: {
+        const queue = this.#addQueue(file, 0, ASYNC_BYTES);
+        fields.setUint32(4, 1, true);
+        fields.setUint32(8, 0x1234, true);
+        const descriptors = [{ offset: 0, token: queue.token }];
+        return { status: 0, response: response.subarray(0, 16), descriptors };
+      }
+      case 3:
+        // More than the program has room for.
+        fields.setUint32(0, 7, true);
+        return { status: 0, response };
+      case 4:
+        return { status: -ENOENT, response };
+      case 17: {
+        if (file.queues.length === 0) this.#addQueue(file, 0, ASYNC_BYTES);
+        const queue = this.#addQueue(file, file.queues.length, COMPLETION_BYTES);
+        const descriptors = [{ offset: 0, token: queue.token }];
+        return { status: 0, response: response.subarray(0, 4), descriptors };
+      }
+      case 18:
+        file.channels.push(u32(octets, 32));
+        return { status: 0, response: response.subarray(0, 24) };
+      case 24:
+        fields.setUint32(0, 5, true);
+        fields.setUint32(48, SQ_KEY, true);
+        return { status: 0, response };
+      case 27:
+        return { status: 0, response: response.subarray(0, 4) };
+      case 28:
+        return { status: -ENOTCONN };
+      case 0x8000_0001:
+        return { status: 0, response: response.fill(1) };
+      default:
+        return { status: -EOPNOTSUPP };
+    }
+  }
+
+  #addQueue(file: FakeFile, index: number, recordBytes: number): FakeQueue {
+    const { token, number } = this.#number();
+    const queue = new FakeQueue(token, number, recordBytes);
+    file.queues[index] = queue;
+    return queue;
+  }
+
+  #told(
+    number: number,
+    file: FakeFile,
+    socket: Socket,
+    octets: Uint8Array,
+    id: number,
+    answer: (reply: ShimReply) => void,
+  ): void {
+    const first = u32(octets, ARGUMENTS);
+    const second = u32(octets, ARGUMENTS + 4);
+    const value = BigInt(u32(octets, ARGUMENTS + 8)) + (BigInt(u32(octets, ARGUMENTS + 12)) << 32n);
+    const last = u32(octets, ARGUMENTS + 16);
+    switch (number) {
+      case Told.push: {
+        const queue = file.queues[first];
+        const push = (): void => {
+          for (let index = 0; index < second; index++) queue?.push(value + BigInt(index));
+        };
+        if (last === 0) push();
+        else setTimeout(push, last);
+        answer({ status: 0 });
+        break;
+      }
+      case Told.silence:
+        break;
+      case Told.die:
+        this.#die();
+        break;
+      case Told.break:
+        sendBroken(socket, id, first);
+        break;
+      case Told.purge:
+        answer(file.queues[first]?.purge() ?? { status: -ENOENT });
+        break;
+      case Told.connected:
+        new DataView(this.#sendQueue.view.buffer).setUint32(4096 - 8, first, true);
+        answer({ status: 0 });
+        break;
+      case Told.slow:
+        setTimeout(() => answer({ status: 0 }), first);
+        break;
+      case Told.agent:
+        if (this.#agent === undefined) answer({ status: -EAGAIN, flags: ReplyFlag.startAgent });
+        else answer({ status: 0 });
+        break;
+      default:
+        this.#copyByAgent(
+          { operation: first, address: Number(value), length: second },
+          last,
+          answer,
+        );
+    }
+  }
+
+  #copyByAgent(
+    request: { operation: number; address: number; length: number },
+    fill: number,
+    answer: (reply: ShimReply) => void,
+  ): void {
+    const head = new Uint8Array(24);
+    emitAgentRequest({ ...request, id: 77 }, head);
+    this.#agent?.write(head);
+    if (request.operation === 2) this.#agent?.write(new Uint8Array(request.length).fill(fill));
+    this.#agentDone = (error, octets) => {
+      const response = new Uint8Array(8);
+      const fields = new DataView(response.buffer);
+      fields.setUint32(0, error, true);
+      fields.setUint32(
+        4,
+        octets.reduce((sum, octet) => sum + octet, 0),
+        true,
+      );
+      answer({ status: 0, response });
+    };
+  }
+
+  #agentReader(): (octets: Uint8Array) => void {
+    let rest = Buffer.alloc(0);
+    return (octets) => {
+      rest = Buffer.concat([rest, octets]);
+      if (rest.length < AGENT_REPLY_BYTES) return;
+      const length = rest.readUInt32LE(8);
+      if (rest.length < AGENT_REPLY_BYTES + length) return;
+      if (rest.readUInt32LE(0) !== 77) throw new Error('an answer to another request');
+      this.#agentDone?.(rest.readUInt32LE(4), rest.subarray(AGENT_REPLY_BYTES));
+      rest = Buffer.alloc(0);
+    };
+  }
+}
+
+function cmReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply {
+  const response = new Uint8Array(16);
+  const fields = new DataView(response.buffer);
+  switch (number) {
+    case 0:
+      fields.setUint32(0, 41, true);
+      return { status: 0, response };
+    case 12:
+      return file.queues[0]?.pop() ?? { status: -ENOENT };
+    case 14:
+      file.options.push(Buffer.from(octets.subarray(32)).toString('hex'));
+      return { status: 0 };
+    case 18:
+      file.sources.push(u32(octets, 20));
+      fields.setUint32(0, 2, true);
+      return { status: 0, response };
+    default:
+      return { status: -EINVAL };
+  }
+}
+
+/** Answers that break the protocol, each in a way of its own. */
+function sendBroken(socket: Socket, id: number, kind: number): void {
+  const octets = emitReply(id, { status: 0, response: new Uint8Array(64).fill(0xee) });
+  const fields = new DataView(octets.buffer);
+  switch (kind) {
+    case 0:
+      fields.setUint32(0, 23, true);
+      break;
+    case 1:
+      fields.setUint32(0, 0xffff_ffff, true);
+      break;
+    case 2:
+      fields.setUint32(0, 24, true);
+      break;
+    case 3:
+      fields.setUint32(8, id + 1, true);
+      break;
+    case 4:
+      fields.setUint32(16, 0xffff_fff0, true);
+      break;
+    case 5:
+      fields.setUint32(20, 0x4000_0000, true);
+      break;
+    case 6:
+      fields.setUint32(20, 1, true);
+      break;
+    case 7:
+      fields.setUint32(12, ReplyFlag.purged, true);
+      break;
+    case 8:
+      fields.setUint32(12, ReplyFlag.purged, true);
+      fields.setUint32(16, 0, true);
+      break;
+    case 9:
+      fields.setInt32(4, -5000, true);
+      break;
+    default:
+      socket.end(octets.subarray(0, kind === 10 ? 10 : 40));
+      return;
+  }
+  socket.write(octets);
+}
+
+function u32(octets: Uint8Array, at: number): number {
+  if (at + 4 > octets.length) return 0;
+  return new DataView(octets.buffer, octets.byteOffset).getUint32(at, true);
+}
+
+/** Each with its length in front. */
+function datagrams(...parts: readonly Uint8Array[]): Uint8Array {
+  return Buffer.concat(
+    parts.flatMap((part) => {
+      const length = Buffer.alloc(4);
+      length.writeUInt32LE(part.length);
+      return [length, Buffer.from(part)];
+    }),
+  );
+}

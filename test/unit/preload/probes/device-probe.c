@@ -1,0 +1,239 @@
+/* Device nodes, commands, queues and doorbells. */
+#include "probe.h"
+
+static void check_node(const struct stat *status, dev_t number) {
+  CHECK(S_ISCHR(status->st_mode));
+  CHECK((status->st_mode & 0777) == 0666);
+  CHECK(status->st_rdev == number);
+}
+
+static void nodes(void) {
+  const dev_t device = makedev(231, 192);
+  const dev_t manager = makedev(10, 58);
+  struct stat status;
+  struct stat64 status64;
+  struct statx extended;
+  CHECK(stat("/dev/infiniband/uverbs0", &status) == 0);
+  check_node(&status, device);
+  CHECK(lstat("/dev/infiniband/rdma_cm", &status) == 0);
+  check_node(&status, manager);
+  CHECK(stat64("/dev/char/231:192", &status64) == 0);
+  CHECK(status64.st_rdev == device);
+  CHECK(fstatat(AT_FDCWD, "/dev/infiniband/uverbs0", &status, 0) == 0);
+  check_node(&status, device);
+  CHECK(statx(AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_BASIC_STATS, &extended) == 0);
+  CHECK(S_ISCHR(extended.stx_mode) && extended.stx_rdev_major == 231 && extended.stx_rdev_minor == 192);
+  CHECK(access("/dev/infiniband/uverbs0", R_OK | W_OK) == 0);
+  CHECK_FAILS(EACCES, access("/dev/infiniband/uverbs0", X_OK));
+  CHECK_FAILS(ENOENT, stat("/dev/infiniband/uverbs1", &status));
+  CHECK_FAILS(ENOENT, access("/dev/infiniband/uverbs1", F_OK));
+  CHECK_FAILS(ENOENT, stat("/dev/infiniband/uverbs", &status));
+  CHECK_FAILS(ENOENT, stat("/dev/infiniband/uverbs0x", &status));
+  CHECK_FAILS(ENOENT, open("/dev/infiniband/issm0", O_RDWR));
+
+  int fd = open_device();
+  CHECK(fstat(fd, &status) == 0);
+  check_node(&status, device);
+  CHECK(fstat64(fd, &status64) == 0 && status64.st_rdev == device);
+  CHECK(fstatat(fd, "", &status, AT_EMPTY_PATH) == 0);
+  check_node(&status, device);
+  CHECK(statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &extended) == 0);
+  CHECK(extended.stx_rdev_minor == 192);
+  CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+  CHECK((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR);
+  CHECK(close(fd) == 0);
+  CHECK_FAILS(EBADF, fstat(fd, &status));
+
+  fd = openat(AT_FDCWD, "/dev/char/10:58", O_RDWR | O_NONBLOCK);
+  CHECK(fd >= 0);
+  CHECK((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+  CHECK(fstat(fd, &status) == 0);
+  check_node(&status, manager);
+  CHECK(close(fd) == 0);
+  CHECK_FAILS(ENODEV, open("/dev/infiniband/uverbs1", O_RDWR));
+}
+
+/* The names that fortified, older and large-file builds call. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int directory, const char *path, int flags);
+int __xstat(int version, const char *path, struct stat *status);
+int __fxstat(int version, int fd, struct stat *status);
+int __fxstat64(int version, int fd, struct stat64 *status);
+ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
+ssize_t __write(int fd, const void *buffer, size_t length);
+
+static void aliases(void) {
+  struct stat status;
+  struct stat64 status64;
+  int fds[] = {open64("/dev/infiniband/uverbs0", O_RDWR), __open_2("/dev/infiniband/uverbs0", O_RDWR),
+               __open64_2("/dev/infiniband/uverbs0", O_RDWR),
+               openat64(AT_FDCWD, "/dev/infiniband/uverbs0", O_RDWR),
+               __openat_2(AT_FDCWD, "/dev/infiniband/uverbs0", O_RDWR)};
+  for (size_t index = 0; index < sizeof fds / sizeof fds[0]; index++) {
+    CHECK(fds[index] >= 0);
+    CHECK(__fxstat(1, fds[index], &status) == 0 && S_ISCHR(status.st_mode));
+    CHECK(__fxstat64(1, fds[index], &status64) == 0 && S_ISCHR(status64.st_mode));
+    CHECK(fcntl64(fds[index], F_GETFD) == FD_CLOEXEC);
+    CHECK(close(fds[index]) == 0);
+  }
+  CHECK(__xstat(1, "/dev/infiniband/uverbs0", &status) == 0 && S_ISCHR(status.st_mode));
+  CHECK(__xstat(1, "/", &status) == 0 && S_ISDIR(status.st_mode));
+  int fd = open_device();
+  int events = get_context(fd);
+  push(fd, 0, 1, 99);
+  uint64_t record[2];
+  CHECK(__read_chk(events, record, sizeof record, sizeof record) == sizeof record);
+  CHECK(record[0] == 99);
+  uint32_t refused[4] = {4, 4, 0, 0};
+  CHECK_FAILS(ENOENT, __write(fd, refused, sizeof refused));
+}
+
+static void commands(void) {
+  int fd = open_device();
+  errno = 4321;
+  alloc_pd(fd);
+  CHECK(errno == 4321);
+  /* DEALLOC_PD: no response, and its handle lies where others have the pointer. */
+  uint32_t dealloc[3] = {4, 3, 12};
+  CHECK_FAILS(ENOENT, write(fd, dealloc, sizeof dealloc));
+  CHECK_FAILS(EINVAL, write(fd, dealloc, 7));
+  CHECK_FAILS(EINVAL, write(fd, dealloc, 17 * 1024));
+  CHECK_FAILS(EOPNOTSUPP, tell(fd, 77, 0, 0, 0, 0));
+  CHECK_FAILS(ENOTTY, ioctl(fd, 0xc0181b01UL, dealloc));
+  int on = 1;
+  CHECK(ioctl(fd, FIONBIO, &on) == 0);
+  /* A non-blocking descriptor changes nothing: commands are synchronous. */
+  CHECK(tell(fd, TELL_SLOW, 50, 0, 0, 0) == 0);
+  char octet;
+  CHECK_FAILS(EINVAL, read(fd, &octet, 1));
+  /* An extended command: the response pointer lies at the same place, lengths are in 8 octets. */
+  uint32_t response[4] = {0, 0, 0, 0xa5a5a5a5};
+  uint32_t extended[8] = {0x80000001u};
+  void *pointer = response;
+  memcpy((char *)extended + 8, &pointer, 8);
+  uint16_t core = 1;
+  memcpy((char *)extended + 6, &core, 2);
+  CHECK(write(fd, extended, sizeof extended) == sizeof extended);
+  CHECK(response[0] == 0x01010101 && response[1] == 0x01010101 && response[2] == 0);
+  CHECK(response[3] == 0xa5a5a5a5);
+  alloc_pd(fd);
+}
+
+static void bad_addresses(void) {
+  int fd = open_device();
+  char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(page != MAP_FAILED);
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(manager >= 0);
+  /* SET_OPTION with a value that cannot be read. */
+  uint32_t option[8] = {14, 24, 0, 0, 0, 0, 0, 4};
+  memcpy(&option[2], &page, 8);
+  CHECK_FAILS(EFAULT, write(manager, option, sizeof option));
+  uint32_t again = 1;
+  void *value = &again;
+  memcpy(&option[2], &value, 8);
+  CHECK(write(manager, option, sizeof option) == sizeof option);
+  alloc_pd(fd);
+}
+
+static void create_cq(int fd, int32_t channel, int expected_errno) {
+  uint32_t response[6];
+  uint32_t words[6] = {0, 0, 16, 0, (uint32_t)channel, 0};
+  if (expected_errno == 0) CHECK(command(fd, 18, response, sizeof response, words, 6) == 0);
+  else CHECK_FAILS(expected_errno, (int)command(fd, 18, response, sizeof response, words, 6));
+}
+
+static void channels(void) {
+  int fd = open_device();
+  int other = open_device();
+  get_context(fd);
+  get_context(other);
+  int channel = create_channel(fd);
+  int foreign = create_channel(other);
+  CHECK(fcntl(channel, F_GETFD) == FD_CLOEXEC);
+  create_cq(fd, channel, 0);
+  create_cq(fd, -1, 0);
+  create_cq(fd, dup(channel), 0);
+  create_cq(fd, foreign, EBADF);
+  create_cq(fd, fd, EBADF);
+  create_cq(fd, 0, EBADF);
+  create_cq(fd, 999, EBADF);
+  CHECK(close(channel) == 0);
+  create_cq(fd, channel, EBADF);
+}
+
+static void queues(void) {
+  int fd = open_device();
+  int before = count_descriptors();
+  /* The played daemon's queue at 0x1000 has two pages that hold their own offset. */
+  uint32_t *queue = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x1000);
+  CHECK(queue != MAP_FAILED);
+  CHECK(queue[0] == 0x1000 && queue[1024] == 0x1000 + 4096);
+  queue[1] = 0x600d;
+  CHECK(count_descriptors() == before);
+  errno = 0;
+  CHECK(mmap(NULL, 12289, PROT_READ, MAP_SHARED, fd, 0x1000) == MAP_FAILED && errno == EIO);
+  CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0x9000) == MAP_FAILED && errno == EINVAL);
+  CHECK(mmap(NULL, 0, PROT_READ, MAP_SHARED, fd, 0x1000) == MAP_FAILED && errno == EINVAL);
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, manager, 0) == MAP_FAILED && errno == ENODEV);
+  CHECK(munmap(queue, 5000) == 0);
+  /* Ordinary mappings are not looked at. */
+  CHECK(mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+}
+
+static ssize_t doorbell(int fd, uint32_t handle, uint32_t *bad) {
+  uint32_t words[4] = {handle, 0, 0, 128};
+  return command(fd, 28, bad, sizeof *bad, words, 4);
+}
+
+static void doorbells(void) {
+  int fd = open_device();
+  uint32_t response[16];
+  CHECK(command(fd, 24, response, sizeof response, (uint32_t[12]){0}, 12) == 0);
+  uint32_t handle = response[0];
+  uint64_t key;
+  memcpy(&key, &response[12], 8);
+  CHECK(handle == 5 && key == 0x3000);
+  uint32_t bad = 0xffffffff;
+  CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
+  void *queue = mmap(NULL, 4 * 120, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);
+  CHECK(queue != MAP_FAILED);
+  CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
+  CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
+  /* Three without a round trip; the queue may be unmapped meanwhile. */
+  CHECK(doorbell(fd, handle, &bad) == 0);
+  CHECK(bad == 0);
+  CHECK(munmap(queue, 4 * 120) == 0);
+  CHECK(doorbell(fd, handle, &bad) == 0);
+  CHECK(doorbell(fd, handle, &bad) == 0);
+  CHECK(command(fd, 27, response, 4, (uint32_t[2]){handle, 0}, 2) == 0);
+  CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
+}
+
+static void *many_commands(void *argument) {
+  int fd = *(int *)argument;
+  for (int round = 0; round < 200; round++) alloc_pd(fd);
+  return NULL;
+}
+
+static void threads(void) {
+  int fd = open_device();
+  pthread_t thread[4];
+  for (int index = 0; index < 4; index++) CHECK(pthread_create(&thread[index], NULL, many_commands, &fd) == 0);
+  for (int index = 0; index < 4; index++) CHECK(pthread_join(thread[index], NULL) == 0);
+}
+
+int main(int argc, char **argv) {
+  return run_scenario(argc, argv,
+                      (struct scenario[]){{"nodes", nodes},
+                                          {"aliases", aliases},
+                                          {"commands", commands},
+                                          {"bad-addresses", bad_addresses},
+                                          {"channels", channels},
+                                          {"queues", queues},
+                                          {"doorbells", doorbells},
+                                          {"threads", threads},
+                                          {NULL, NULL}});
+}

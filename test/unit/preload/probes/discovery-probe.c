@@ -1,0 +1,221 @@
+/* Finding devices, with and without a daemon; a daemon that goes away or lies. */
+#include <linux/netlink.h>
+
+#include "probe.h"
+
+static int open_netlink(void) { return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA); }
+
+static void netlink(void) {
+  int fd = open_netlink();
+  CHECK(fd >= 0);
+  CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+  int size = 32768;
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+  CHECK(setsockopt(fd, 270, 11, &size, sizeof size) == 0);
+  struct sockaddr_nl local = {.nl_family = AF_NETLINK, .nl_pid = 0x400123};
+  CHECK(bind(fd, (struct sockaddr *)&local, sizeof local) == 0);
+  struct sockaddr_nl name;
+  socklen_t name_bytes = sizeof name;
+  memset(&name, 0xff, sizeof name);
+  CHECK(getsockname(fd, (struct sockaddr *)&name, &name_bytes) == 0);
+  CHECK(name_bytes == 12 && name.nl_family == AF_NETLINK && name.nl_pid == 0x400123);
+
+  /* The played daemon answers a message with two datagrams: the message, and "second". */
+  struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+  char part_one[20] = "0123456789abcdefghi";
+  char part_two[4] = "tail";
+  struct iovec parts[2] = {{part_one, sizeof part_one}, {part_two, sizeof part_two}};
+  struct msghdr message = {.msg_name = &kernel, .msg_namelen = sizeof kernel, .msg_iov = parts, .msg_iovlen = 2};
+  CHECK(sendmsg(fd, &message, 0) == 24);
+  char received[64];
+  struct iovec vector = {received, 10};
+  memset(&name, 0xff, sizeof name);
+  struct msghdr answer = {.msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &vector, .msg_iovlen = 1};
+  CHECK(recvmsg(fd, &answer, MSG_PEEK | MSG_TRUNC) == 24);
+  CHECK((answer.msg_flags & MSG_TRUNC) != 0);
+  vector.iov_len = sizeof received;
+  answer.msg_namelen = sizeof name;
+  CHECK(recvmsg(fd, &answer, 0) == 24);
+  CHECK(memcmp(received, "0123456789abcdefghi\0tail", 24) == 0);
+  CHECK(answer.msg_namelen == 12 && answer.msg_controllen == 0 && answer.msg_flags == 0);
+  CHECK(name.nl_family == AF_NETLINK && name.nl_pid == 0);
+  socklen_t from_bytes = sizeof name;
+  CHECK(recvfrom(fd, received, sizeof received, 0, (struct sockaddr *)&name, &from_bytes) == 6);
+  CHECK(memcmp(received, "second", 6) == 0 && from_bytes == 12);
+  /* Nothing is on its way that could be waited for. */
+  CHECK_FAILS(EAGAIN, recv(fd, received, sizeof received, 0));
+  CHECK(sendto(fd, part_one, 20, 0, (struct sockaddr *)&kernel, sizeof kernel) == 20);
+  CHECK(recv(fd, received, sizeof received, 0) == 20);
+  CHECK(read(fd, received, sizeof received) == 6);
+  CHECK_FAILS(EMSGSIZE, send(fd, part_one, 17 * 1024, 0));
+  CHECK(close(fd) == 0);
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
+/* As the system itself answers. */
+static void absent(void) {
+  struct stat status;
+  struct statx extended;
+  bool exists = syscall(SYS_statx, AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_TYPE, &extended) == 0;
+  CHECK((stat("/dev/infiniband/uverbs0", &status) == 0) == exists);
+  int real = (int)syscall(SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+  int real_errno = errno;
+  int fd = open_netlink();
+  CHECK((fd >= 0) == (real >= 0));
+  CHECK(fd >= 0 || errno == real_errno);
+  if (!exists) {
+    CHECK_FAILS(ENOENT, open("/dev/infiniband/uverbs0", O_RDWR));
+    CHECK_FAILS(ENOENT, open("/dev/infiniband/rdma_cm", O_RDWR));
+    CHECK_FAILS(ENOENT, access("/dev/infiniband/rdma_cm", F_OK));
+  }
+}
+
+static int dying;
+
+static void *blocked_command(void *argument) {
+  CHECK_FAILS(EIO, tell(dying, TELL_SILENCE, 0, 0, 0, 0));
+  return argument;
+}
+
+static void *blocked_read(void *argument) {
+  uint64_t value;
+  CHECK_FAILS(EIO, read(*(int *)argument, &value, sizeof value));
+  return argument;
+}
+
+static void dies(void) {
+  dying = open_device();
+  int other = open_device();
+  int events = get_context(dying);
+  int channel = create_channel(dying);
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  int netlink_fd = open_netlink();
+  pthread_t threads[2];
+  CHECK(pthread_create(&threads[0], NULL, blocked_command, NULL) == 0);
+  CHECK(pthread_create(&threads[1], NULL, blocked_read, &channel) == 0);
+  sleep_ms(100);
+  CHECK_FAILS(EIO, tell(other, TELL_DIE, 0, 0, 0, 0));
+  for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+  CHECK_FAILS(EIO, tell(dying, TELL_SLOW, 0, 0, 0, 0));
+  /* The device is reported dead once. */
+  uint32_t record[4];
+  CHECK(is_readable(events));
+  set_nonblocking(events, true);
+  CHECK(read(events, record, sizeof record) == sizeof record);
+  CHECK(record[2] == 8);
+  CHECK_FAILS(EIO, read(events, record, sizeof record));
+  uint64_t event[42];
+  void *pointer = event;
+  uint32_t get_event[4] = {12, 8 | 336u << 16};
+  memcpy(&get_event[2], &pointer, 8);
+  CHECK_FAILS(EIO, write(manager, get_event, sizeof get_event));
+  CHECK_FAILS(EIO, send(netlink_fd, event, 16, 0));
+  CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, dying, 0x1000) == MAP_FAILED && errno == EIO);
+  pid_t child = fork();
+  if (child == 0) {
+    CHECK_FAILS(EIO, tell(dying, TELL_SLOW, 0, 0, 0, 0));
+    _exit(0);
+  }
+  check_child(child);
+  /* Whoever asks anew finds no device. */
+  absent();
+  CHECK(close(dying) == 0 && close(channel) == 0 && close(events) == 0 && close(manager) == 0);
+}
+
+/* Whatever the daemon answers, the program gets an error and its memory stays whole. */
+static void lies(void) {
+  for (uint32_t kind = 0; kind < 12; kind++) {
+    int fd = open_device();
+    uint64_t guarded[6] = {1, 2, 3, 4, 5, 6};
+    uint32_t words[2] = {kind, 0};
+    int result = (int)command(fd, TELL_BREAK, &guarded[2], 8, words, 2);
+    if (result != -1 || errno != EIO) fprintf(stderr, "lie %u was believed\n", kind);
+    CHECK(result == -1 && errno == EIO);
+    CHECK(guarded[1] == 2 && guarded[3] == 4);
+    CHECK_FAILS(EIO, tell(fd, TELL_SLOW, 0, 0, 0, 0));
+    CHECK(close(fd) == 0);
+  }
+  CHECK(count_descriptors() == initial_descriptors);
+  alloc_pd(open_device());
+}
+
+/* The daemon copies through the agent what it may not reach itself. */
+static void agents(void) {
+  int fd = open_device();
+  char *memory = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  CHECK(mprotect(memory + 8192, 4096, PROT_NONE) == 0);
+  memset(memory, 3, 8192);
+  CHECK(tell(fd, TELL_AGENT, 0, 0, 0, 0) == 0);
+  uint32_t response[2] = {~0u, ~0u};
+  uint64_t address = (uint64_t)(uintptr_t)memory + 1;
+  uint32_t copy[5] = {1, 8000, (uint32_t)address, (uint32_t)(address >> 32), 0};
+  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
+  CHECK(response[0] == 0 && response[1] == 3 * 8000);
+  copy[0] = 2;
+  copy[4] = 9;
+  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
+  CHECK(response[0] == 0);
+  CHECK(memory[0] == 3 && memory[1] == 9 && memory[8000] == 9 && memory[8001] == 3);
+  /* Beyond what may be touched, both ways; the agent lives on. */
+  copy[1] = 9000;
+  for (uint32_t operation = 1; operation <= 2; operation++) {
+    copy[0] = operation;
+    CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
+    CHECK(response[0] == EFAULT);
+  }
+  CHECK(mprotect(memory, 4096, PROT_READ) == 0);
+  copy[0] = 2;
+  copy[1] = 10;
+  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
+  CHECK(response[0] == EFAULT);
+  copy[0] = 1;
+  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
+  CHECK(response[0] == 0 && response[1] == 9 * 10);
+  CHECK(close(fd) == 0);
+  /* The agent goes with the last device. */
+  for (int round = 0; round < 100 && count_descriptors() > initial_descriptors; round++) sleep_ms(10);
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
+static void sysfs(void) {
+  char text[64] = {0};
+  int fd = open("/sys/class/infiniband/iwarp0/node_type", O_RDONLY);
+  CHECK(fd >= 0);
+  CHECK(read(fd, text, sizeof text) == 8 && memcmp(text, "4: RNIC\n", 8) == 0);
+  FILE *file = fopen("/sys/class/infiniband_verbs/abi_version", "r");
+  CHECK(file != NULL && fgets(text, sizeof text, file) != NULL && text[0] == '6');
+  struct stat status;
+  CHECK(stat("/sys/class/infiniband/iwarp0", &status) == 0 && S_ISDIR(status.st_mode));
+  CHECK(access("/sys/class/infiniband/iwarp0/node_type", R_OK) == 0);
+  CHECK_FAILS(ENOENT, access("/sys/class/infiniband/other", F_OK));
+  CHECK(stat("/sys/class", &status) == 0);
+  CHECK(access("/sys/class/infiniband_other", F_OK) == -1);
+}
+
+/* Nanoseconds of calls on an ordinary descriptor. */
+static void cost(void) {
+  const int rounds = 300000;
+  char octet = 0;
+  int fd = open("/dev/null", O_RDWR);
+  double start = now_ms();
+  for (int round = 0; round < rounds; round++) CHECK(write(fd, &octet, 1) == 1);
+  double writes = now_ms() - start;
+  start = now_ms();
+  for (int round = 0; round < rounds; round++) CHECK(close(-1) == -1);
+  double closes = now_ms() - start;
+  printf("%.1f %.1f\n", writes * 1e6 / rounds, closes * 1e6 / rounds);
+}
+
+int main(int argc, char **argv) {
+  return run_scenario(argc, argv,
+                      (struct scenario[]){{"netlink", netlink},
+                                          {"absent", absent},
+                                          {"dies", dies},
+                                          {"lies", lies},
+                                          {"agents", agents},
+                                          {"sysfs", sysfs},
+                                          {"cost", cost},
+                                          {NULL, NULL}});
+}

@@ -1,0 +1,278 @@
+/* Descriptors and processes: close, fork, vfork, exec, and numbers that are used again. */
+#include "probe.h"
+
+static void forked(void) {
+  int fd = open_device();
+  int events = get_context(fd);
+  int channel = create_channel(fd);
+  int before = count_descriptors();
+  pid_t child = fork();
+  if (child == 0) {
+    /* The child has the program's descriptors, none of the shim's, and its own connection. */
+    CHECK(count_descriptors() < before);
+    for (int round = 0; round < 50; round++) alloc_pd(fd);
+    push(fd, 1, 1, 21);
+    uint64_t value;
+    CHECK(read(channel, &value, 8) == 8 && value == 21);
+    CHECK(close(channel) == 0 && close(events) == 0 && close(fd) == 0);
+    /* Only what the program was started with is left. */
+    CHECK(count_descriptors() == initial_descriptors);
+    _exit(0);
+  }
+  for (int round = 0; round < 50; round++) alloc_pd(fd);
+  check_child(child);
+  push(fd, 1, 1, 22);
+  uint64_t value;
+  CHECK(read(channel, &value, 8) == 8 && value == 22);
+  CHECK(count_descriptors() == before);
+}
+
+static void grandchildren(void) {
+  int fd = open_device();
+  pid_t child = fork();
+  if (child == 0) {
+    pid_t grandchild = fork();
+    if (grandchild == 0) {
+      alloc_pd(fd);
+      _exit(0);
+    }
+    check_child(grandchild);
+    alloc_pd(fd);
+    _exit(0);
+  }
+  check_child(child);
+  alloc_pd(fd);
+}
+
+static volatile bool stop;
+
+static void *busy(void *argument) {
+  int fd = *(int *)argument;
+  while (!stop) alloc_pd(fd);
+  return NULL;
+}
+
+static void forked_while_busy(void) {
+  int fd = open_device();
+  pthread_t threads[2];
+  for (int index = 0; index < 2; index++) CHECK(pthread_create(&threads[index], NULL, busy, &fd) == 0);
+  for (int round = 0; round < 20; round++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alloc_pd(fd);
+      CHECK(close(fd) == 0);
+      CHECK(count_descriptors() == initial_descriptors);
+      _exit(0);
+    }
+    check_child(child);
+  }
+  stop = true;
+  for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+}
+
+static void forked_manager(void) {
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  uint32_t slow[9] = {TELL_SLOW, 28};
+  CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+  pid_t child = fork();
+  if (child == 0) {
+    CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+    _exit(0);
+  }
+  check_child(child);
+  CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+}
+
+/* The child of vfork shares this memory: what it closes, this process still has. */
+static void vforked(void) {
+  int fd = open_device();
+  int channel = create_channel(fd);
+  pid_t child = vfork();
+  if (child == 0) {
+    close(channel);
+    close(fd);
+    dup2(0, 100);
+    close_range(3, ~0u, 0);
+    execl("/bin/true", "true", (char *)NULL);
+    _exit(1);
+  }
+  check_child(child);
+  alloc_pd(fd);
+  push(fd, 1, 1, 5);
+  uint64_t value;
+  CHECK(read(channel, &value, 8) == 8 && value == 5);
+}
+
+/* A process made past fork(): its copy of the connection is its parent's. */
+static void cloned(void) {
+  int fd = open_device();
+  pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+  if (child == 0) {
+    uint32_t command[4] = {4, 4, 0, 0};
+    if (write(fd, command, sizeof command) != -1 || errno != EIO) _exit(1);
+    if (close(fd) != 0) _exit(2);
+    _exit(0);
+  }
+  check_child(child);
+  alloc_pd(fd);
+}
+
+static void executed(void) {
+  int fd = open_device();
+  get_context(fd);
+  create_channel(fd);
+  CHECK(open("/dev/infiniband/rdma_cm", O_RDWR) >= 0);
+  pid_t child = fork();
+  if (child == 0) {
+    alloc_pd(fd);
+    char initial[12];
+    snprintf(initial, sizeof initial, "%d", initial_descriptors);
+    execl("/proc/self/exe", "process-probe", "after-exec", initial, (char *)NULL);
+    _exit(1);
+  }
+  check_child(child);
+  alloc_pd(fd);
+}
+
+static void after_exec(void) {
+  CHECK(count_descriptors() == initial_descriptors);
+  alloc_pd(open_device());
+}
+
+static void closed(void) {
+  int before = count_descriptors();
+  for (int round = 0; round < 20; round++) {
+    int fd = open_device();
+    int copy = dup(fd);
+    int events = get_context(fd);
+    int channel = create_channel(fd);
+    CHECK(close(fd) == 0);
+    alloc_pd(copy);
+    CHECK(close(events) == 0 && close(copy) == 0);
+    /* The file is gone, its channel says so. */
+    uint64_t value;
+    set_nonblocking(channel, true);
+    CHECK(read(channel, &value, 8) == -1 && (errno == EAGAIN || errno == EIO));
+    CHECK(close(channel) == 0);
+    int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+    CHECK(close(manager) == 0);
+    CHECK_FAILS(EBADF, close(manager));
+    CHECK(count_descriptors() == before);
+  }
+}
+
+/* The shim's own descriptors of this process, which no call of the program made. */
+static int find_hidden(int above) {
+  for (int fd = above + 1; fd < 4096; fd++) {
+    if (syscall(SYS_fcntl, fd, F_GETFD) >= 0) return fd;
+  }
+  return -1;
+}
+
+static void hidden(void) {
+  int fd = open_device();
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(fd < 250 && manager < 250);
+  int found = find_hidden(250);
+  CHECK(found > 250);
+  /* The program does not own it. */
+  char octet = 0;
+  CHECK_FAILS(EBADF, close(found));
+  CHECK_FAILS(EBADF, write(found, &octet, 1));
+  CHECK_FAILS(EBADF, read(found, &octet, 1));
+  alloc_pd(fd);
+  /* But it may have the number. */
+  int pipes[2];
+  CHECK(pipe(pipes) == 0);
+  for (int hidden_fd = found; hidden_fd != -1; hidden_fd = find_hidden(hidden_fd)) {
+    if (hidden_fd > found + 2) break;
+    CHECK(dup2(pipes[1], hidden_fd) == hidden_fd);
+    CHECK(write(hidden_fd, &octet, 1) == 1);
+    CHECK(read(pipes[0], &octet, 1) == 1);
+    CHECK(close(hidden_fd) == 0);
+    alloc_pd(fd);
+  }
+  uint32_t slow[9] = {TELL_SLOW, 28};
+  CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+}
+
+static void ranges(void) {
+  int fd = open_device();
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  int channel = create_channel(fd);
+  int pipes[2];
+  CHECK(pipe(pipes) == 0);
+  /* Everything above these three: the shim's own stay, because the program still has the files. */
+  int above = pipes[0] < pipes[1] ? pipes[0] : pipes[1];
+  CHECK(channel < above);
+  CHECK(close_range((unsigned)above, ~0u, 0) == 0);
+  CHECK_FAILS(EBADF, fcntl(pipes[0], F_GETFD));
+  alloc_pd(fd);
+  push(fd, 1, 1, 6);
+  uint64_t value;
+  CHECK(read(channel, &value, 8) == 8 && value == 6);
+  CHECK(close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0);
+  alloc_pd(fd);
+  CHECK(close_range((unsigned)manager, (unsigned)manager, 0) == 0);
+  CHECK_FAILS(EBADF, fcntl(manager, F_GETFD));
+  alloc_pd(fd);
+  closefrom(3);
+  CHECK(count_descriptors() == 3);
+  CHECK_FAILS(EBADF, write(fd, &value, 8));
+  alloc_pd(open_device());
+}
+
+/* Numbers that were closed out of the shim's sight stand for what they are now. */
+static void reused(void) {
+  int fd = open_device();
+  int channel = create_channel(fd);
+  CHECK(syscall(SYS_close, fd) == 0);
+  CHECK(syscall(SYS_close, channel) == 0);
+  int pipes[2];
+  CHECK(pipe(pipes) == 0);
+  CHECK((pipes[0] == fd && pipes[1] == channel) || (pipes[1] == fd && pipes[0] == channel));
+  struct stat status;
+  CHECK(fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode));
+  uint32_t command[4] = {4, 4, 0, 0};
+  CHECK(write(pipes[1], command, sizeof command) == sizeof command);
+  CHECK(read(pipes[0], command, sizeof command) == sizeof command);
+  CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
+/* Opens and closes in several threads at once. */
+static void *churn(void *argument) {
+  for (int round = 0; round < 40; round++) {
+    int fd = open_device();
+    int channel = create_channel(fd);
+    int copy = dup(fd);
+    alloc_pd(copy);
+    CHECK(close(fd) == 0 && close(channel) == 0 && close(copy) == 0);
+  }
+  return argument;
+}
+
+static void churned(void) {
+  pthread_t threads[4];
+  for (int index = 0; index < 4; index++) CHECK(pthread_create(&threads[index], NULL, churn, NULL) == 0);
+  for (int index = 0; index < 4; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
+int main(int argc, char **argv) {
+  return run_scenario(argc, argv,
+                      (struct scenario[]){{"forked", forked},
+                                          {"grandchildren", grandchildren},
+                                          {"forked-while-busy", forked_while_busy},
+                                          {"forked-manager", forked_manager},
+                                          {"vforked", vforked},
+                                          {"cloned", cloned},
+                                          {"executed", executed},
+                                          {"after-exec", after_exec},
+                                          {"closed", closed},
+                                          {"hidden", hidden},
+                                          {"ranges", ranges},
+                                          {"reused", reused},
+                                          {"churned", churned},
+                                          {NULL, NULL}});
+}

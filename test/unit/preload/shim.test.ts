@@ -1,0 +1,225 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Role } from '../../../verbs-api/contract/ipc-frames.ts';
+import { FakeDaemon, type FakeFile } from './fake-daemon.ts';
+import { hasCompiler, type Outcome, runProgram, ShimRig } from './shim-rig.ts';
+
+const PASSED: Outcome = { status: 0, stdout: '', stderr: '' };
+
+describe.runIf(hasCompiler)('the shim', () => {
+  let rig: ShimRig;
+  let daemon: FakeDaemon;
+
+  beforeAll(() => {
+    rig = new ShimRig('device-probe', 'event-probe', 'process-probe', 'discovery-probe');
+  }, 120_000);
+
+  afterAll(() => rig.remove());
+
+  beforeEach(async () => {
+    daemon = new FakeDaemon();
+    await daemon.start();
+  });
+
+  afterEach(() => daemon.stop());
+
+  async function probe(name: string, scenario: string): Promise<Outcome> {
+    const variables = { IWARPD_SOCKET: daemon.socketPath, SYSFS_PATH: daemon.sysfsPath };
+    return await rig.run(rig.probe(name), [scenario], variables);
+  }
+
+  /** The files of a role, after the program's last close. */
+  async function closedFiles(role: number): Promise<FakeFile[]> {
+    const files = daemon.files.filter((file) => file.role === role);
+    await expect.poll(() => files.every((file) => file.closed)).toBe(true);
+    return files;
+  }
+
+  describe('device files', () => {
+    it('show their nodes by every call that looks for them', async () => {
+      expect(await probe('device-probe', 'nodes')).toEqual(PASSED);
+    });
+
+    it('open by the names that fortified, older and large-file builds call', async () => {
+      expect(await probe('device-probe', 'aliases')).toEqual(PASSED);
+    });
+
+    it('pass commands on whole, and answers no further than there is room', async () => {
+      expect(await probe('device-probe', 'commands')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.uverbs);
+      expect(file?.commands).toEqual([3, 4, 77, 134, 0x8000_0001, 3]);
+    });
+
+    it('fail with EFAULT for what cannot be read, and go on', async () => {
+      expect(await probe('device-probe', 'bad-addresses')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.rdmaCm);
+      expect(file?.options).toEqual(['01000000']);
+    });
+
+    it('name completion channels by number, and refuse what is none', async () => {
+      expect(await probe('device-probe', 'channels')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.uverbs);
+      const number = file?.queues[1]?.number;
+      expect(file?.channels).toEqual([number, 0xffff_ffff, number]);
+    });
+
+    it('map queues that the daemon sends, if they are long enough', async () => {
+      expect(await probe('device-probe', 'queues')).toEqual(PASSED);
+    });
+
+    it('ring connected queue pairs without waiting for an answer', async () => {
+      expect(await probe('device-probe', 'doorbells')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.uverbs);
+      expect(file?.doorbells).toEqual([5, 5, 5]);
+      expect(file?.commands.filter((command) => command === 28)).toHaveLength(3);
+    });
+
+    it('take commands of several threads', async () => {
+      expect(await probe('device-probe', 'threads')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.uverbs);
+      expect(file?.commands).toHaveLength(800);
+    });
+  });
+
+  describe('event descriptors', () => {
+    it('are readable exactly while records wait', async () => {
+      expect(await probe('event-probe', 'records')).toEqual(PASSED);
+    });
+
+    it.for([
+      ['wait without using the processor', 'waiting'],
+      ['share their queue with duplicates', 'duplicates'],
+      ['work with edge-triggered epoll', 'epolled'],
+      ['lose what the daemon removes', 'purged'],
+      ['return EINTR, or restart, as read does', 'signals'],
+      ['leave commands alone when signals come', 'signals-in-commands'],
+      ['let a waiting thread be cancelled, and are none the worse', 'cancelled'],
+      ['serve several readers, each record once', 'several-readers'],
+      ['let other threads use rdma_cm while one waits for an event', 'cm-events'],
+      ['let a thread be cancelled that waits for an event', 'cm-cancelled'],
+    ] as const)('%s', async ([, scenario]) => {
+      expect(await probe('event-probe', scenario)).toEqual(PASSED);
+      await closedFiles(Role.uverbs);
+      await closedFiles(Role.rdmaCm);
+    });
+
+    it('answer GET_EVENT on an empty non-blocking descriptor without asking the daemon', async () => {
+      expect(await probe('event-probe', 'cm-events')).toEqual(PASSED);
+      const [file] = await closedFiles(Role.rdmaCm);
+      expect(file?.commands.filter((command) => command === 12)).toHaveLength(1);
+    });
+
+    it('bring option values and the number of the file that an id comes from', async () => {
+      expect(await probe('event-probe', 'cm-arguments')).toEqual(PASSED);
+      const [first, second] = await closedFiles(Role.rdmaCm);
+      expect(second?.options).toEqual(['44332211']);
+      expect(second?.sources).toEqual([first?.number]);
+    });
+  });
+
+  describe('processes', () => {
+    it('give a forked child its own connection to the same file', async () => {
+      expect(await probe('process-probe', 'forked')).toEqual(PASSED);
+      const [file, ...others] = await closedFiles(Role.uverbs);
+      expect(others).toEqual([]);
+      const pids = [...(file?.pids ?? [])];
+      expect(pids).toHaveLength(2);
+      expect(pids).toContain(file?.parents[0]);
+      expect(file?.parents).toHaveLength(1);
+    });
+
+    it.for([
+      ['reach the file from a grandchild', 'grandchildren'],
+      ['fork while other threads talk to the daemon', 'forked-while-busy'],
+      ['give a forked child its own connection to rdma_cm', 'forked-manager'],
+      ["keep their descriptors whatever vfork's child closes", 'vforked'],
+      ['keep their connection from a child that was made past fork', 'cloned'],
+      ['hand nothing over to the program that they execute', 'executed'],
+      ['leave nothing when they close', 'closed'],
+      ["cannot close the shim's own descriptors, but have their numbers", 'hidden'],
+      ['close ranges of descriptors', 'ranges'],
+      ['use numbers again that were closed out of sight', 'reused'],
+      ['open and close in several threads', 'churned'],
+    ] as const)('%s', async ([, scenario]) => {
+      expect(await probe('process-probe', scenario)).toEqual(PASSED);
+      await closedFiles(Role.uverbs);
+      await closedFiles(Role.rdmaCm);
+    });
+  });
+
+  describe('discovery', () => {
+    it('answers the netlink socket as libnl and libmnl use it', async () => {
+      expect(await probe('discovery-probe', 'netlink')).toEqual(PASSED);
+    });
+
+    it('steps aside where no daemon is', async () => {
+      const variables = { IWARPD_SOCKET: `${daemon.directory}/none` };
+      expect(await rig.run(rig.probe('discovery-probe'), ['absent'], variables)).toEqual(PASSED);
+      expect(daemon.greetings).toBe(0);
+    });
+
+    it('finds the daemon in the runtime and in the temporary directory', async () => {
+      const { mkdirSync, symlinkSync } = await import('node:fs');
+      for (const [variable, folder] of [
+        ['XDG_RUNTIME_DIR', 'iwarpd'],
+        ['TMPDIR', `iwarpd-${process.getuid?.()}`],
+      ] as const) {
+        const before = daemon.greetings;
+        mkdirSync(`${daemon.directory}/${folder}`);
+        symlinkSync(daemon.socketPath, `${daemon.directory}/${folder}/iwarpd.sock`);
+        const variables = { [variable]: daemon.directory };
+        const outcome = await rig.run(rig.probe('discovery-probe'), ['netlink'], variables);
+        expect(outcome).toEqual(PASSED);
+        expect(daemon.greetings).toBeGreaterThan(before);
+      }
+    });
+
+    it('reads the sysfs classes from the generated tree', async () => {
+      expect(await probe('discovery-probe', 'sysfs')).toEqual(PASSED);
+      expect(daemon.greetings).toBe(0);
+    });
+  });
+
+  describe('a daemon that fails', () => {
+    it('gives errors to everybody who waits, and leaves no device behind', async () => {
+      expect(await probe('discovery-probe', 'dies')).toEqual(PASSED);
+    });
+
+    it('cannot harm the program by broken answers', async () => {
+      expect(await probe('discovery-probe', 'lies')).toEqual(PASSED);
+    });
+  });
+
+  it('copies memory for a daemon that may not, and survives bad addresses', async () => {
+    expect(await probe('discovery-probe', 'agents')).toEqual(PASSED);
+  });
+
+  describe('programs without RDMA', () => {
+    const programs: readonly (readonly [string, readonly string[]])[] = [
+      ['ls', ['-l', '/']],
+      ['cat', ['/etc/passwd']],
+      ['sh', ['-c', 'for i in 1 2 3; do echo $i | cat; done; (exec 5<&0 5<&-)']],
+      [process.execPath, ['-e', "console.log(require('fs').readdirSync('/').sort().join())"]],
+    ];
+
+    it.for(programs)('%s does as without the shim', async ([program, args]) => {
+      const variables = { IWARPD_SOCKET: daemon.socketPath };
+      const plain = await runProgram(program, args, variables);
+      expect(plain.status).toBe(0);
+      expect(await rig.run(program, args, variables)).toEqual(plain);
+      expect(daemon.greetings).toBe(0);
+    });
+
+    it('pay next to nothing for a call', async () => {
+      const path = rig.probe('discovery-probe');
+      const plain = await runProgram(path, ['cost'], {});
+      const shimmed = await rig.run(path, ['cost']);
+      expect([plain.status, shimmed.status]).toEqual([0, 0]);
+      const [before, after] = [plain.stdout.trim(), shimmed.stdout.trim()];
+      console.log(`ns for write to /dev/null, close(-1): plain ${before}, with the shim ${after}`);
+    });
+  });
+});
+
+it('says so when it cannot be tested', () => {
+  if (!hasCompiler) console.log('no C compiler (cc): the shim is neither built nor tested');
+});
