@@ -99,8 +99,6 @@ static bool receive_reply(struct device_file *file, struct exchange *exchange, u
   size_t descriptor_bytes = head.descriptor_count * sizeof(struct reply_descriptor);
   if (descriptor_bytes > rest) return false;
   rest -= descriptor_bytes;
-  exchange->status = head.status;
-  exchange->flags = head.flags;
   exchange->response = reply + sizeof head;
   exchange->response_bytes = head.response_bytes;
   exchange->descriptors = exchange->response + head.response_bytes;
@@ -114,6 +112,8 @@ static bool receive_reply(struct device_file *file, struct exchange *exchange, u
     if (exchange->purged_count * sizeof(uint32_t) > rest) return false;
     exchange->purged = list + sizeof(uint32_t);
   }
+  exchange->status = head.status;
+  exchange->flags = head.flags;
   return true;
 }
 
@@ -133,7 +133,9 @@ static void transact(struct device_file *file, struct exchange *exchange) {
     exchange->status = -EFAULT;
     return;
   }
-  if (error != 0 || !receive_reply(file, exchange, head.request_id)) connection_lost(file);
+  if (error == 0 && receive_reply(file, exchange, head.request_id)) return;
+  connection_lost(file);
+  exchange->purged_count = 0;
 }
 
 static void tell_parent(struct device_file *file) {
