@@ -2,6 +2,8 @@
  * What Node cannot do with TCP sockets: hold a port without listening, ask for the maximum segment
  * size and for the source address of a route, and end a segment where a message ends.
  */
+import { randomInt } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { closeDescriptor } from './descriptor.ts';
 import { checked, errnoName, lastErrno, libc, SystemCallError } from './libc.ts';
 
@@ -63,6 +65,7 @@ const SOCKADDR_IN6_BYTES = 28;
 /** Any port but 0: a datagram socket is never used, only routed. */
 const DISCARD_PORT = 9;
 const EINVAL = 22;
+const EADDRINUSE = 98;
 
 /**
  * A TCP socket bound to an address (IPv4, or IPv6 with an optional %zone) and port, 0 for a free
@@ -76,12 +79,54 @@ export function bindTcp(
   const name = socketAddress(address, port);
   const fd = openSocket(name, SOCK_STREAM);
   try {
+    const found = port === 0 && bindFreePort(fd, name);
     checked('setsockopt', setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, Uint8Array.of(1, 0, 0, 0), 4));
-    checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
+    if (!found) checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
     return { fd, port: boundName(fd).getUint16(2) };
   } catch (error) {
     closeDescriptor(fd);
     throw error;
+  }
+}
+
+/** Draws before the kernel has to search; with 9 of 10 ports taken, one search in 30 comes so far. */
+const FREE_PORT_TRIES = 32;
+
+/**
+ * Binds to a free port drawn from the host's range for that (RFC 6056 §3.3.2); false: none found,
+ * nothing bound. Asked for port 0, the kernel walks through the ports one by one, half of them
+ * first: with most of that half in TIME_WAIT, after some 12,000 connections within a minute, a search
+ * takes it milliseconds, and draws take microseconds. Before SO_REUSEADDR is set, since with it the kernel would
+ * give us a port in TIME_WAIT, from which a connection to the same peer is refused.
+ */
+function bindFreePort(fd: number, name: Uint8Array): boolean {
+  freePorts ??= freePortRange();
+  if (freePorts === 'kernel') return false;
+  const { low, high } = freePorts;
+  const fields = new DataView(name.buffer);
+  for (let tries = 0; tries < FREE_PORT_TRIES; tries++) {
+    fields.setUint16(2, randomInt(low, high + 1));
+    if (bind(fd, name, name.length) === 0) return true;
+    if (lastErrno() !== EADDRINUSE) break;
+  }
+  fields.setUint16(2, 0);
+  return false;
+}
+
+/** Where free ports are drawn from, once known; 'kernel': it has to choose. */
+let freePorts: { readonly low: number; readonly high: number } | 'kernel' | undefined;
+
+function freePortRange(): { readonly low: number; readonly high: number } | 'kernel' {
+  const folder = '/proc/sys/net/ipv4';
+  try {
+    // Which ports an administrator holds back is for the kernel to tell.
+    const reserved = readFileSync(`${folder}/ip_local_reserved_ports`, 'utf8').trim();
+    const range = readFileSync(`${folder}/ip_local_port_range`, 'utf8');
+    const [, low, high] = /^(\d+)\s+(\d+)$/.exec(range.trim()) ?? [];
+    if (reserved !== '' || low === undefined || high === undefined) return 'kernel';
+    return { low: Number(low), high: Number(high) };
+  } catch {
+    return 'kernel';
   }
 }
 

@@ -1,0 +1,61 @@
+import { readFileSync } from 'node:fs';
+import { createServer, type Server, Socket } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { bindTcp, listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
+
+const held: number[] = [];
+
+function bound(address: string, port: number): number {
+  const socket = bindTcp(address, port);
+  held.push(socket.fd);
+  return socket.port;
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (typeof address !== 'object' || address === null) throw new Error('it does not listen');
+  return address.port;
+}
+
+afterEach(() => {
+  for (const fd of held.splice(0)) closeDescriptor(fd);
+});
+
+describe('ports that are held', () => {
+  it.each(['127.0.0.9', '0.0.0.0', '::1'])(
+    'are free ones of the host when 0 is asked for: %s',
+    (address) => {
+      const range = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').trim();
+      const [low, high] = range.split(/\s+/).map(Number);
+      const ports = Array.from({ length: 500 }, () => bound(address, 0));
+      expect(new Set(ports).size).toBe(ports.length);
+      expect(Math.min(...ports)).toBeGreaterThanOrEqual(low ?? 0);
+      expect(Math.max(...ports)).toBeLessThanOrEqual(high ?? 0);
+    },
+  );
+
+  it('can be listened on again while a connection from there is in TIME_WAIT', async () => {
+    const server = createServer((socket) => socket.resume());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.9', resolve));
+    const { fd, port } = bindTcp('127.0.0.8', 0);
+    const client = new Socket({ fd });
+    await new Promise<void>((resolve) => {
+      client.connect({ host: '127.0.0.9', port: portOf(server) }, resolve);
+    });
+    // Whoever ends first keeps the port for a minute.
+    client.resume();
+    client.end();
+    await new Promise((resolve) => client.once('close', resolve));
+    expect(bound('127.0.0.8', port)).toBe(port);
+    listenTcp(held.at(-1) ?? -1, 1);
+    await new Promise((resolve) => server.close(resolve));
+  });
+
+  it('are refused when a listener of somebody else has them', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.9', resolve));
+    expect(() => bound('127.0.0.9', portOf(server))).toThrow(/EADDRINUSE/);
+    await new Promise((resolve) => server.close(resolve));
+  });
+});
