@@ -195,7 +195,7 @@ describe.runIf(hasCompiler)('the shim', () => {
 
   describe('programs without RDMA', () => {
     const programs: readonly (readonly [string, readonly string[]])[] = [
-      ['ls', ['-l', '/']],
+      ['ls', ['-la', '/etc/passwd', '/usr/lib/os-release']],
       ['cat', ['/etc/passwd']],
       ['sh', ['-c', 'for i in 1 2 3; do echo $i | cat; done; (exec 5<&0 5<&-)']],
       [process.execPath, ['-e', "console.log(require('fs').readdirSync('/').sort().join())"]],
