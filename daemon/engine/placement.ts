@@ -28,10 +28,12 @@ export const Fault = {
   messageTooLong: 7,
   /** The STag exists but may not be invalidated by the peer. */
   cannotInvalidate: 8,
-  /** The memory behind the STag went away (its process ended, a page is unmapped). */
+  /** The memory behind the STag went away (a page is unmapped). */
   memoryLost: 9,
   /** An atomic's target is not aligned to 8 octets. */
   misaligned: 10,
+  /** The process whose memory it was has ended; its queue pairs are about to. */
+  ownerGone: 11,
 } as const;
 export type Fault = (typeof Fault)[keyof typeof Fault];
 

@@ -44,6 +44,7 @@ const TAGGED_FAULTS: FaultCodes = {
   [Fault.cannotInvalidate]: 'ddpLocalCatastrophic',
   [Fault.memoryLost]: 'ddpLocalCatastrophic',
   [Fault.misaligned]: 'ddpLocalCatastrophic',
+  [Fault.ownerGone]: 'ddpLocalCatastrophic',
 };
 
 /** Placement of an untagged segment: what is wrong with our own receive is a local matter. */
@@ -59,6 +60,7 @@ const UNTAGGED_FAULTS: FaultCodes = {
   [Fault.cannotInvalidate]: 'ddpLocalCatastrophic',
   [Fault.memoryLost]: 'ddpLocalCatastrophic',
   [Fault.misaligned]: 'ddpLocalCatastrophic',
+  [Fault.ownerGone]: 'ddpLocalCatastrophic',
 };
 
 /** Source of a Read Request, and target of an Atomic Request. */
@@ -74,6 +76,8 @@ const REMOTE_FAULTS: FaultCodes = {
   [Fault.cannotInvalidate]: 'rdmapProtectionUnspecified',
   [Fault.memoryLost]: 'rdmapProtectionUnspecified',
   [Fault.misaligned]: 'rdmapStreamCatastrophic',
+  // Nothing is wrong with the request: the peer flushes it, as by any other end of a connection.
+  [Fault.ownerGone]: 'rdmapLocalCatastrophic',
 };
 
 /** Delivery of a Send: the STag that it invalidates, else a local matter. */
@@ -89,6 +93,7 @@ const INVALIDATE_FAULTS: FaultCodes = {
   [Fault.cannotInvalidate]: 'rdmapCannotInvalidate',
   [Fault.memoryLost]: 'rdmapLocalCatastrophic',
   [Fault.misaligned]: 'rdmapLocalCatastrophic',
+  [Fault.ownerGone]: 'rdmapLocalCatastrophic',
 };
 
 /** Which of the RNIC's checks failed; selects the code that the RFCs give a fault there. */
@@ -112,6 +117,7 @@ const FAULT_TEXTS: Readonly<Record<Exclude<Fault, 0>, string>> = {
   [Fault.cannotInvalidate]: 'the STag may not be invalidated by the peer',
   [Fault.memoryLost]: 'the memory went away',
   [Fault.misaligned]: 'the target is not aligned to 8 octets',
+  [Fault.ownerGone]: 'the process of the memory ended',
 };
 
 /** The error that the RFCs give `fault` at `place`. */

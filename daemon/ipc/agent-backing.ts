@@ -48,6 +48,10 @@ export class AgentBacking implements MemoryBacking {
     return this.#pendingWrites;
   }
 
+  get ownerGone(): boolean {
+    return !this.#channel.open;
+  }
+
   prepareRead(offset: number, length: number): boolean {
     // What cannot be fetched is found out by `read`.
     if (!this.#reachable(offset, length)) return true;

@@ -33,6 +33,10 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.write(this.#address + offset, octets, start, length);
   }
 
+  get ownerGone(): boolean {
+    return this.#process.lastError === 'ESRCH';
+  }
+
   /** Every later access is refused. */
   release(): void {
     this.#released = true;

@@ -22,6 +22,8 @@ export interface MemoryBacking {
   write(offset: number, octets: Uint8Array, start: number, length: number): boolean;
   /** Writes accepted but not yet in the owner's memory (agent tier); CQEs behind them wait. */
   readonly pendingWrites: number;
+  /** After a refused access: true when the process whose memory it is has ended. */
+  readonly ownerGone?: boolean;
   /** Set by the NIC: lets QPs that wait for these octets go on, and releases held CQEs. */
   onReady: (() => void) | undefined;
 }

@@ -90,7 +90,9 @@ export class PeerAccess {
     const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
     if (fault !== Fault.none) return fault;
     const { entry, offset } = this.target;
-    if (!entry.backing.read(offset, length, octets, start)) return Fault.memoryLost;
+    if (!entry.backing.read(offset, length, octets, start)) {
+      return entry.backing.ownerGone === true ? Fault.ownerGone : Fault.memoryLost;
+    }
     this.host.counters.gatheredBytes += length;
     return Fault.none;
   }

@@ -232,6 +232,15 @@ describe('what a peer may do', () => {
     ).toBe(Fault.memoryLost);
   });
 
+  it('tells memory whose process ended from memory that went away', () => {
+    const rig = new NicRig();
+    const backing = Object.assign(new ViewBacking(new Uint8Array(8)), { ownerGone: true });
+    const orphan = rig.register(rig.pd, { backing });
+    expect(
+      rig.qp.gatherReadSource(orphan.rkey, 0, MEMORY_ADDRESS + 8, 1, new Uint8Array(1), 0),
+    ).toBe(Fault.ownerGone);
+  });
+
   it('counts what it refuses', () => {
     const rig = new NicRig();
     rig.write(0, START, [1]);
