@@ -51,6 +51,14 @@ export interface BenchReport {
   readonly loadBefore: number;
   readonly rounds: number;
   readonly results: readonly Result[];
+  /** Measurements that this machine cannot make. */
+  readonly unmeasured: readonly Unmeasured[];
+}
+
+/** A measurement that was not made. */
+export interface Unmeasured {
+  readonly name: string;
+  readonly missing: string;
 }
 
 /** The measurements named, all when none is. CommandFailure for an unknown name. */
@@ -74,7 +82,13 @@ export async function runBench(
   const loadBefore = loadavg()[0] ?? 0;
   try {
     const results: Result[] = [];
+    const unmeasured: Unmeasured[] = [];
     for (const measurement of selected) {
+      const missing = measurement.obstacle?.();
+      if (missing !== undefined) {
+        unmeasured.push({ name: measurement.name, missing });
+        continue;
+      }
       output.note(`measuring ${measurement.name}: ${measurement.title}`);
       results.push(await untilAborted(measure(measurement, rig, options), signal));
     }
@@ -89,6 +103,7 @@ export async function runBench(
       loadBefore,
       rounds: options.rounds,
       results,
+      unmeasured,
     };
   } finally {
     await rig.close();
@@ -168,5 +183,6 @@ export function reportLines(report: BenchReport): string[] {
     `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds; load before ${report.loadBefore.toFixed(1)}`,
     '',
     ...tableLines(rows),
+    ...report.unmeasured.map(({ name, missing }) => `${name} was not measured: ${missing}`),
   ];
 }

@@ -1,5 +1,6 @@
 /** What the bench measures, against what, and what it has to reach. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { programObstacle, runProgramPair } from './program-pair.ts';
 import type { Rig, VerbsPair } from './rig.ts';
 import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
 
@@ -24,6 +25,8 @@ export interface Measurement {
     readonly run: (rig: Rig, scale: number) => Promise<number>;
   }[];
   readonly run: (rig: Rig, scale: number) => Promise<number>;
+  /** What this machine lacks for it, or undefined when it can run. */
+  readonly obstacle?: () => string | undefined;
   /** Rounds before the first that counts: until V8 has compiled what runs. Default 0. */
   readonly warmUps?: number;
   /** Measured once, whatever the number of rounds. */
@@ -36,6 +39,10 @@ const MESSAGE_BYTES = 64;
 const CONNECTION_COUNT = 100;
 const IDLE_QP_COUNT = 1000;
 const IDLE_SETTLE_MS = 2000;
+/** Behind the number of iterations and the peak. */
+const FIGURE_OF_AVERAGE_RATE = 2;
+/** Behind the number of iterations, the least, the most and the typical time. */
+const FIGURE_OF_AVERAGE_TIME = 4;
 
 /** All measurements, in the order in which they run. */
 export const MEASUREMENTS: readonly Measurement[] = [
@@ -80,6 +87,23 @@ export const MEASUREMENTS: readonly Measurement[] = [
     warmUps: 5,
   },
   {
+    name: 'run-write-bw',
+    title: 'ib_write_bw -R -s 65536, unmodified, between two daemons',
+    unit: 'MB/s',
+    better: 'higher',
+    target: { kind: 'ratio', limit: 0.5 },
+    baselines: [
+      {
+        title: 'raw TCP, one write each',
+        run: (rig, scale) => rawStream(rig, PROGRAM_WRITES, 1, scale),
+      },
+    ],
+    run: programWrites,
+    obstacle: () => programObstacle('ib_write_bw'),
+  },
+  programPingPong('run-send-lat', []),
+  programPingPong('run-send-lat-e', ['-e']),
+  {
     name: 'idle-qp',
     title: `daemon memory for each of ${IDLE_QP_COUNT} idle, connected QPs`,
     unit: 'KiB',
@@ -90,6 +114,13 @@ export const MEASUREMENTS: readonly Measurement[] = [
     once: true,
   },
 ];
+
+/** What `run-write-bw` writes. */
+const PROGRAM_WRITES: WriteLoad = {
+  writeBytes: 64 * KIB,
+  totalBytes: 1024 * MIB,
+  batch: 1,
+};
 
 interface WriteLoad {
   readonly writeBytes: number;
@@ -206,6 +237,36 @@ async function idleMemory(rig: Rig): Promise<number> {
   const growth = daemons.map((daemon, index) => daemon.residentBytes() - (before[index] ?? 0));
   await release(pair);
   return Math.max(...growth) / IDLE_QP_COUNT / KIB;
+}
+
+async function programWrites(rig: Rig, scale: number): Promise<number> {
+  const [active, passive] = await rig.places();
+  const { writeBytes } = PROGRAM_WRITES;
+  const count = writeCount(PROGRAM_WRITES, scale);
+  // Gbit/s are decimal, as our units are.
+  const words = ['ib_write_bw', '--report_gbits', '-n', String(count)];
+  const figures = await runProgramPair(active, passive, words, writeBytes);
+  return ((figures[FIGURE_OF_AVERAGE_RATE] ?? Number.NaN) * 1000) / 8;
+}
+
+function programPingPong(name: string, options: readonly string[]): Measurement {
+  const command = ['ib_send_lat', ...options];
+  return {
+    name,
+    title: `${command.join(' ')} -R -s 64, unmodified, between two daemons: there and back`,
+    unit: 'µs',
+    better: 'lower',
+    target: { kind: 'ratio', limit: 4 },
+    baselines: [{ title: 'raw TCP round trip', run: rawPingPong }],
+    run: async (rig, scale) => {
+      const [active, passive] = await rig.places();
+      const words = [...command, '-n', String(Math.ceil(5000 * scale))];
+      // perftest halves its round trips.
+      const figures = await runProgramPair(active, passive, words, MESSAGE_BYTES);
+      return (figures[FIGURE_OF_AVERAGE_TIME] ?? Number.NaN) * 2;
+    },
+    obstacle: () => programObstacle('ib_send_lat'),
+  };
 }
 
 async function hold(pair: VerbsPair, count: number, width: number): Promise<number> {

@@ -2,6 +2,7 @@
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
 import { BenchDaemon } from './bench-daemon.ts';
 import { BenchWorker } from './channel.ts';
+import type { ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
@@ -56,6 +57,12 @@ export class Rig {
       this.#daemons = [active, passive];
     }
     return this.#daemons;
+  }
+
+  /** Where the two ends of a program run: active and passive. */
+  async places(): Promise<readonly [ProgramPlace, ProgramPlace]> {
+    const [active, passive] = await this.daemons();
+    return [active, passive];
   }
 
   /** The CRC32C implementation that the daemons use, and why. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { reportLines, selectMeasurements, summarise } from '../../../daemon/cli/bench/bench-run.ts';
 import { MEASUREMENTS } from '../../../daemon/cli/bench/measurements.ts';
+import { figuresOf } from '../../../daemon/cli/bench/program-pair.ts';
 import { median, readable } from '../../../daemon/cli/bench/statistics.ts';
 
 describe('numbers', () => {
@@ -58,10 +59,12 @@ describe('a measurement', () => {
       loadBefore: 0.25,
       rounds: 3,
       results: [summarise(faster, [71], [[100]])],
+      unmeasured: [{ name: 'run-x', missing: 'there is no x' }],
     } as const;
     const lines = reportLines(report);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
+    expect(lines[4]).toBe('run-x was not measured: there is no x');
     expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes$/);
   });
 
@@ -69,5 +72,20 @@ describe('a measurement', () => {
     expect(selectMeasurements([])).toBe(MEASUREMENTS);
     expect(selectMeasurements(['messages']).map((each) => each.name)).toEqual(['messages']);
     expect(() => selectMeasurements(['nothing'])).toThrow('there is no measurement "nothing"');
+  });
+});
+
+describe('figures of perftest', () => {
+  it('are those behind the size, the number of iterations first', () => {
+    const table = [
+      ' #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]',
+      ' 65536      5000             652.32             49.42  \t\t   0.000791',
+      '-------------------------------',
+    ];
+    expect(figuresOf(table.join('\n'), 65536)).toEqual([5000, 652.32, 49.42, 0.000791]);
+  });
+
+  it('are missing when the program printed none', () => {
+    expect(() => figuresOf('Connection refused', 64)).toThrow(/64 octets: Connection refused/);
   });
 });
