@@ -11,7 +11,13 @@ import { fileURLToPath } from 'node:url';
 import { describe } from 'vitest';
 
 /** Names of the needs that `packages` lists. */
-export type Need = 'kernel-peer' | 'tshark';
+export type Need =
+  | 'kernel-peer'
+  | 'tshark'
+  | 'perftest'
+  | 'pyverbs'
+  | 'rdma-programs'
+  | 'rdma-tools';
 
 /** The checkout's root, the same from the sources and from what the compiler made of them. */
 export function repositoryRoot(): string {

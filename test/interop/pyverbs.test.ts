@@ -1,0 +1,232 @@
+/**
+ * rdma-core's own tests, of the release that Debian ships, on the emulated RNIC: pyverbs opens it as
+ * any program does. The package carries the tests as documentation, in part compressed.
+ */
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { missingPackages, repositoryRoot } from './prerequisites.ts';
+import { type EndedProgram, ShimProgram } from './shim-programs.ts';
+
+const PACKAGED_TESTS = '/usr/share/doc/rdma-core/tests';
+/** The interpreter that the package's extension modules are built for. */
+const PYTHON = '/usr/bin/python3';
+const COMMAND = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+
+/** Outcomes of a module's tests, by what the runner prints. */
+interface Outcomes {
+  readonly ok: readonly string[];
+  readonly broken: readonly string[];
+  readonly skipped: readonly string[];
+  readonly output: string;
+}
+
+let folder: string;
+
+/** Lays the tests out as a package that Python can import. */
+function unpackTests(target: string): void {
+  cpSync(PACKAGED_TESTS, target, { recursive: true, dereference: true });
+  for (const name of readdirSync(target)) {
+    if (!name.endsWith('.gz')) continue;
+    const path = join(target, name);
+    writeFileSync(path.slice(0, -3), gunzipSync(readFileSync(path)));
+    rmSync(path);
+  }
+}
+
+/**
+ * The tests ask iproute2 for the address of the device's interface. Each daemon here has a loopback
+ * address of its own, so that their fixed port is free, and no interface lists it.
+ */
+function writeAddressTool(directory: string, address: string): void {
+  const answer = JSON.stringify([
+    { address: '00:00:00:00:00:00', addr_info: [{ local: address }] },
+  ]);
+  const path = join(directory, 'ip');
+  writeFileSync(path, `#!/bin/sh\necho '${answer}'\n`);
+  chmodSync(path, 0o755);
+}
+
+let lastHost = 0;
+
+/** Runs modules, or single tests of them, on a daemon of their own. */
+async function runTests(...names: readonly string[]): Promise<Outcomes> {
+  const host = ++lastHost;
+  const address = `127.0.71.${host}`;
+  const tools = join(folder, `tools-${host}`);
+  mkdirSync(tools);
+  writeAddressTool(tools, address);
+  const run = [process.execPath, COMMAND, 'run', '--device', `rnic0=${address}`, '--'];
+  const runner = [PYTHON, '-u', join(folder, 'tests/run_tests.py'), '-v', '--dev', 'rnic0'];
+  const tests = names.map((name) => `tests.${name}`);
+  const environment = {
+    PATH: `${tools}:${process.env['PATH'] ?? ''}`,
+    PYTHONDONTWRITEBYTECODE: '1',
+  };
+  const program = new ShimProgram([...run, ...runner, ...tests], environment, { limitMs: 50_000 });
+  return outcomes(await program.end());
+}
+
+/** What the runner printed: a name, perhaps its description and what the test prints, the outcome. */
+function outcomes({ output, late }: EndedProgram): Outcomes {
+  if (late || !/^Ran \d+ tests? in /m.test(output)) throw new Error(`did not finish: ${output}`);
+  const list = output.slice(0, output.search(/^(=====|-----)/m));
+  const found = { ok: [] as string[], broken: [] as string[], skipped: [] as string[] };
+  for (const part of list.split(/^(?=test_\w+ \()/m)) {
+    const name = /^test_\w+/.exec(part)?.[0];
+    const outcome = /(?:^|\.\.\. )(ok|FAIL|ERROR|skipped '.*')$/m.exec(part)?.[1];
+    if (name === undefined || outcome === undefined) continue;
+    if (outcome === 'ok') found.ok.push(name);
+    else (outcome.startsWith('skipped') ? found.skipped : found.broken).push(name);
+  }
+  const total = Number(/^Ran (\d+) tests? in /m.exec(output)?.[1]);
+  expect(found.ok.length + found.broken.length + found.skipped.length).toBe(total);
+  return { ...found, output };
+}
+
+/** What one module has to give; all else of it is skipped, since the device has no such thing. */
+interface Expectation {
+  readonly module: string;
+  readonly ok: readonly string[];
+  /** Tests that connect queue pairs without a connection manager, as no iWARP device can. */
+  readonly broken?: readonly string[];
+  /** Tests that draw attributes, and are skipped when they draw one that siw's provider lacks. */
+  readonly drawn?: readonly string[];
+}
+
+const MODULES: readonly Expectation[] = [
+  {
+    module: 'test_pd',
+    ok: ['test_alloc_pd', 'test_dealloc_pd', 'test_destroy_pd_twice', 'test_multiple_pd_creation'],
+  },
+  {
+    module: 'test_device',
+    ok: [
+      'test_dev_list',
+      'test_open_dev',
+      'test_phys_port_cnt_ex',
+      'test_query_device',
+      'test_query_device_ex',
+      'test_query_gid',
+      'test_query_gid_ex',
+      'test_query_gid_table',
+      'test_query_gid_table_bad_flow',
+      'test_query_pkey',
+      'test_query_port',
+      'test_query_port_bad_flow',
+    ],
+  },
+  {
+    module: 'test_cq',
+    ok: ['test_create_cq', 'test_create_cq_bad_flow', 'test_create_cq_with_comp_channel'],
+  },
+  { module: 'test_cqex', ok: ['test_create_cq_ex'] },
+  { module: 'test_addr', ok: [] },
+  { module: 'test_fork', ok: ['test_is_fork_initialized'] },
+  { module: 'test_parent_domain', ok: [] },
+  { module: 'test_odp', ok: [] },
+  { module: 'test_atomic', ok: [] },
+  { module: 'test_flow', ok: [] },
+  {
+    module: 'test_qp',
+    ok: ['test_create_rc_qp_no_attr', 'test_create_rc_qp_with_attr'],
+    drawn: ['test_create_rc_qp_ex_no_attr', 'test_create_rc_qp_ex_with_attr', 'test_query_rc_qp'],
+  },
+  {
+    module: 'test_mr',
+    ok: ['test_reg_mr_bad_flags'],
+    broken: [
+      'test_mr_rereg_access',
+      'test_mr_rereg_access_bad_flow',
+      'test_mr_rereg_addr',
+      'test_mr_rereg_pd',
+    ],
+  },
+];
+
+/** Tests of test_rdmacm that move octets over connections. */
+const CONNECTIONS = ['sync_traffic', 'async_read', 'async_write', 'async_reject_traffic'] as const;
+
+/** Tests of test_rdmacm that want InfiniBand, and what they say when an iWARP device refuses. */
+const REFUSALS: readonly { name: string; says: RegExp; why: string }[] = [
+  {
+    name: 'async_traffic',
+    says: /Player (active|passive) got: $/m,
+    why: 'asserts the ACK timeout of an InfiniBand queue pair',
+  },
+  {
+    name: 'async_traffic_external_qp',
+    says: /Expected this event: 5, got this event: RDMA_CM_EVENT_ESTABLISHED/,
+    why: 'waits for the InfiniBand step before the connection is established',
+  },
+  {
+    name: 'async_udp_traffic',
+    says: /Failed to Create QP\. Errno: 95/,
+    why: 'needs datagrams',
+  },
+  {
+    name: 'async_multicast_traffic',
+    says: /skipped 'Multicast is not supported on this device'/,
+    why: 'needs multicast',
+  },
+];
+
+const missing = missingPackages('pyverbs');
+// Some images of Debian leave documentation out of packages, and these tests with it.
+const unpacked = existsSync(PACKAGED_TESTS) ? '' : `${PACKAGED_TESTS} was left out`;
+const lack = missing.length > 0 ? `missing packages: ${missing.join(' ')}` : unpacked;
+const reason = lack === '' ? '' : ` (${lack})`;
+
+describe.skipIf(lack !== '')(`rdma-core's own tests${reason}`, { timeout: 60_000 }, () => {
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-pyverbs-'));
+    unpackTests(join(folder, 'tests'));
+  });
+
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  it.each(MODULES)('$module', async ({ module, ok, broken = [], drawn = [] }) => {
+    const found = await runTests(module);
+    const sure = found.ok.filter((name) => !drawn.includes(name));
+    expect(sure.sort(), found.output).toEqual([...ok].sort());
+    expect([...found.broken].sort(), found.output).toEqual([...broken].sort());
+    if (broken.length > 0) {
+      const refused = /Failed to modify QP state to RTS\. Errno: 22/g;
+      expect(found.output.match(refused)).toHaveLength(broken.length);
+    }
+  });
+
+  // siw reports a false state. Half of the draws have what its provider lacks.
+  it('test_qp: the state of a queue pair is told truly', async () => {
+    const test = 'test_query_rc_qp';
+    const draws = Array.from({ length: 20 }, () => `test_qp.QPTest.${test}`);
+    const { ok, broken, output } = await runTests(...draws);
+    expect(ok, output).toContain(test);
+    expect(broken, output).toEqual([]);
+  });
+
+  it.each(CONNECTIONS)('test_rdmacm: %s', async (name) => {
+    const test = `test_rdmacm_${name}`;
+    const { ok, output } = await runTests(`test_rdmacm.CMTestCase.${test}`);
+    expect(ok, output).toEqual([test]);
+  });
+
+  // Most of their time they wait for each other.
+  it.concurrent.each(REFUSALS)('test_rdmacm: $name is refused, since it $why', async (refusal) => {
+    const { ok, output } = await runTests(`test_rdmacm.CMTestCase.test_rdmacm_${refusal.name}`);
+    expect(ok).toEqual([]);
+    expect(output).toMatch(refusal.says);
+  });
+});

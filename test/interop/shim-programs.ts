@@ -1,0 +1,113 @@
+/** Unmodified programs on a daemon: started one by one, in the environment that `iwarpd env` prints. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { runCommand } from '../e2e/cli-process.ts';
+
+/** How long a program may run when nothing else is said. */
+const TIME_LIMIT_MS = 30_000;
+
+/** Variables for a program. */
+export type Environment = Readonly<Record<string, string>>;
+
+/** How a program is started. */
+export interface ProgramOptions {
+  /** Milliseconds after which it is killed. */
+  readonly limitMs?: number;
+  /** Whose it is, and whose group; the test's own user when absent. Only root can choose. */
+  readonly user?: number;
+}
+
+/** What a program left. */
+export interface EndedProgram {
+  /** Exit status; undefined when a signal ended it. */
+  readonly status: number | undefined;
+  readonly signal: NodeJS.Signals | undefined;
+  /** Whether it was killed because it took too long. */
+  readonly late: boolean;
+  /** Standard output and standard error. */
+  readonly output: string;
+}
+
+/** A program under way. It is killed when its time is over. */
+export class ShimProgram {
+  readonly #child: ChildProcess;
+  readonly #ended: Promise<EndedProgram>;
+  output = '';
+
+  constructor(words: readonly string[], environment: Environment, options: ProgramOptions = {}) {
+    const [name = '', ...rest] = words;
+    const { limitMs = TIME_LIMIT_MS, user } = options;
+    const child = spawn(name, rest, {
+      env: { ...process.env, ...environment },
+      ...(user === undefined ? {} : { uid: user, gid: user, cwd: '/' }),
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.#child = child;
+    const keep = (octets: Buffer): void => {
+      this.output += octets.toString();
+    };
+    child.stdout?.on('data', keep);
+    child.stderr?.on('data', keep);
+    let late = false;
+    const timer = setTimeout(() => {
+      late = true;
+      child.kill('SIGKILL');
+    }, limitMs);
+    this.#ended = once(child, 'close').then(([status, signal]) => {
+      clearTimeout(timer);
+      return {
+        status: status ?? undefined,
+        signal: signal ?? undefined,
+        late,
+        output: this.output,
+      };
+    });
+  }
+
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error('the program did not start');
+    return this.#child.pid;
+  }
+
+  /** Whether it runs. */
+  get running(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Sends a signal. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
+  /** Waits for its end. */
+  end(): Promise<EndedProgram> {
+    return this.#ended;
+  }
+
+  /** Kills it, and waits for its end. */
+  async kill(): Promise<EndedProgram> {
+    this.#child.kill('SIGKILL');
+    return await this.#ended;
+  }
+
+  /** Waits until its output matches; throws with the output when it ends before. */
+  async until(pattern: RegExp): Promise<void> {
+    while (!pattern.test(this.output)) {
+      if (!this.running) {
+        const { status, signal, output } = await this.#ended;
+        if (pattern.test(output)) return;
+        throw new Error(`ended (${status ?? signal}) without ${pattern}: ${output}`);
+      }
+      await sleep(5);
+    }
+  }
+}
+
+/** What `iwarpd env` prints for the daemon at `socketPath`, as variables. */
+export async function shimEnvironment(socketPath: string): Promise<Environment> {
+  const { status, stdout, stderr } = await runCommand(['env', '--socket', socketPath]);
+  if (status !== 0) throw new Error(`iwarpd env: ${stderr}`);
+  const found = [...stdout.matchAll(/^export (\w+)=(.*)$/gm)];
+  return Object.fromEntries(found.map(([, name = '', value = '']) => [name, value]));
+}
