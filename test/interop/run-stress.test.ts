@@ -1,0 +1,318 @@
+/**
+ * Many unmodified programs on one daemon, programs and daemons that are killed, and what is left of
+ * them. rdma-core's rping and perftest are the programs.
+ */
+import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { Role } from '../../verbs-api/contract/ipc-frames.ts';
+import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
+import { Prng } from '../sim/prng.ts';
+import { ShimClient } from '../support/shim-client.ts';
+import { describeWith } from './prerequisites.ts';
+import { type Environment, ShimProgram, shimEnvironment } from './shim-programs.ts';
+
+const ADDRESS = '127.0.0.1';
+/** What a killed program held has to be free by then, and a second of polling it is. */
+const RELEASE_MS = 1000;
+/** Some dozens of pings. */
+const PINGED_OCTETS = 10_000;
+
+let nextPort = 21_000;
+const started: ShimProgram[] = [];
+
+function start(environment: Environment, ...words: readonly string[]): ShimProgram {
+  const program = new ShimProgram(words, environment);
+  started.push(program);
+  return program;
+}
+
+function startAs(user: number, environment: Environment, ...words: readonly string[]): ShimProgram {
+  const program = new ShimProgram(words, environment, { user });
+  started.push(program);
+  return program;
+}
+
+afterEach(async () => {
+  await Promise.all(started.splice(0).map((program) => program.kill()));
+});
+
+/** Ports on which somebody of this machine listens over TCP. */
+function listeningPorts(): Set<number> {
+  const listening = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A /gm;
+  const tables = ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFileSync(path, 'utf8'));
+  const found = tables.flatMap((table) => [...table.matchAll(listening)]);
+  return new Set(found.map(([, port = '']) => Number.parseInt(port, 16)));
+}
+
+async function listens(port: number, program: ShimProgram): Promise<void> {
+  while (!listeningPorts().has(port)) {
+    if (!program.running) throw new Error(`ended instead of listening: ${program.output}`);
+    await sleep(5);
+  }
+}
+
+/** Two programs that are connected, or about to be. */
+interface Pair {
+  readonly server: ShimProgram;
+  readonly client: ShimProgram;
+}
+
+/** rdma-core's rping at both ends. Octets of a million pings take longer than any test here. */
+async function rpings(environment: Environment, pings = 1_000_000): Promise<Pair> {
+  const port = nextPort++;
+  const place = ['-a', ADDRESS, '-p', `${port}`, '-C', `${pings}`];
+  const server = start(environment, 'rping', '-s', ...place);
+  await listens(port, server);
+  return { server, client: start(environment, 'rping', '-c', ...place) };
+}
+
+async function expectSuccess({ server, client }: Pair): Promise<void> {
+  expect(await client.end()).toMatchObject({ status: 0, late: false });
+  expect(await server.end()).toMatchObject({ status: 0, late: false });
+}
+
+/** Processor time of a process in clock ticks (of 10 ms). */
+function ticks(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ');
+  return Number(fields[11]) + Number(fields[12]);
+}
+
+function residentKiB(pid: number): number {
+  const line = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  return Number(line?.[1]);
+}
+
+/** Octets that the daemon's device has placed for peers. */
+async function placedOctets(daemon: DaemonProcess): Promise<number> {
+  const { devices } = await daemon.status();
+  return devices[0]?.counters['placedBytes'] ?? 0;
+}
+
+/** Programs with a queue pair that is connected, or about to be. */
+async function connectedPrograms(daemon: DaemonProcess): Promise<number> {
+  const { clients } = await daemon.status();
+  return clients.filter(({ usage }) => (usage.objects['qp'] ?? 0) > 0).length;
+}
+
+/** Waits until the device has placed so many octets more. */
+async function transfers(daemon: DaemonProcess, octets: number): Promise<void> {
+  const before = await placedOctets(daemon);
+  await expect
+    .poll(async () => (await placedOctets(daemon)) - before, { timeout: 15_000, interval: 10 })
+    .toBeGreaterThan(octets);
+}
+
+describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
+  let daemon: DaemonProcess;
+  let environment: Environment;
+  let idle: Footprint;
+  let daemonPid: number;
+
+  beforeAll(async () => {
+    daemon = await DaemonProcess.start();
+    environment = await shimEnvironment(daemon.socketPath);
+    await expectSuccess(await rpings(environment, 10));
+    idle = await daemon.settled({ ...(await daemon.footprint()), clients: 0, sharedMappings: 0 });
+    daemonPid = (await daemon.status()).pid;
+    expect(idle).toMatchObject({ clients: 0, sharedMappings: 0 });
+  }, 40_000);
+
+  afterAll(() => daemon.clean());
+
+  /** Milliseconds until the daemon holds what it holds without programs. */
+  async function release(): Promise<number> {
+    const from = Date.now();
+    expect(await daemon.settled(idle)).toEqual(idle);
+    return Date.now() - from;
+  }
+
+  it('serves 32 at once', async () => {
+    const pairs = await Promise.all(Array.from({ length: 16 }, () => rpings(environment, 300)));
+    await expect
+      .poll(async () => (await daemon.status()).clients.length, { timeout: 20_000, interval: 20 })
+      .toBe(32);
+    expect((await daemon.footprint()).sharedMappings).toBeGreaterThanOrEqual(32);
+    await Promise.all(pairs.map(expectSuccess));
+    await release();
+  });
+
+  it('uses no CPU while a program is blocked', async () => {
+    const port = nextPort++;
+    const waiting = start(environment, 'rping', '-s', '-a', ADDRESS, '-p', `${port}`);
+    await listens(port, waiting);
+    const { server, client } = await rpings(environment);
+    await transfers(daemon, PINGED_OCTETS);
+    // The server then waits for the completion of a receive.
+    client.signal('SIGSTOP');
+    await sleep(300);
+    const pids = [waiting.pid, server.pid, daemonPid];
+    const before = pids.map(ticks);
+    await sleep(1000);
+    const used = pids.map((pid, index) => ticks(pid) - (before[index] ?? 0));
+    expect(used.slice(0, 2)).toEqual([0, 0]);
+    expect(used[2]).toBeLessThanOrEqual(3);
+    client.signal('SIGCONT');
+    await transfers(daemon, PINGED_OCTETS);
+  });
+
+  it('frees everything of a killed rping within a second, and tells its peer', async () => {
+    for (let round = 0; round < 16; round++) {
+      const { server, client } = await rpings(environment);
+      // From the first steps of a connection to the middle of transfers.
+      if (round >= 8) await transfers(daemon, PINGED_OCTETS);
+      else await sleep(10 + 12 * round);
+      const [victim, peer] = round % 2 === 0 ? [client, server] : [server, client];
+      expect(await victim.kill()).toMatchObject({ signal: 'SIGKILL', late: false });
+      if (round >= 8) {
+        const { output, late } = await peer.end();
+        expect({ late, output }).toMatchObject({ late: false });
+        expect(output).toMatch(/DISCONNECT EVENT/);
+      } else {
+        await peer.kill();
+      }
+      expect(await release(), `round ${round}`).toBeLessThan(RELEASE_MS);
+    }
+  }, 60_000);
+
+  it('frees everything of a killed ib_write_bw within a second, and flushes its peer', async () => {
+    for (let round = 0; round < 4; round++) {
+      const port = nextPort++;
+      const place = ['-R', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
+      const server = start(environment, 'ib_write_bw', ...place);
+      await listens(port, server);
+      const client = start(environment, 'ib_write_bw', ...place, ADDRESS);
+      await transfers(daemon, 16 * 65_536);
+      if (round % 2 === 0) {
+        await client.kill();
+        // It polls nothing, and learns the end from its connection.
+        expect(await server.end()).toMatchObject({ late: false, status: expect.any(Number) });
+      } else {
+        await server.kill();
+        const { output, ...ended } = await client.end();
+        expect(ended).toMatchObject({ late: false, status: 1 });
+        expect(output).toMatch(/Completion with error at client/);
+        expect(output).toMatch(/Failed status 5:/);
+      }
+      expect(await release(), `round ${round}`).toBeLessThan(RELEASE_MS);
+    }
+  }, 60_000);
+
+  it.each([Role.uverbs, Role.rdmaCm, Role.netlink, Role.event])(
+    'lets garbage in role %i end that connection only',
+    async (role) => {
+      const pair = await rpings(environment);
+      await transfers(daemon, PINGED_OCTETS);
+      const prng = new Prng(role);
+      for (let round = 0; round < 20; round++) {
+        const stranger = await ShimClient.uverbs(daemon.socketPath, role);
+        stranger.send(Uint8Array.from({ length: 200 }, () => prng.below(256)));
+        await stranger.closed();
+        stranger.close();
+      }
+      expect([pair.server.running, pair.client.running]).toEqual([true, true]);
+      await transfers(daemon, PINGED_OCTETS);
+      await pair.client.kill();
+      expect(await pair.server.end()).toMatchObject({ late: false });
+      await release();
+    },
+  );
+});
+
+describeWith(['rdma-programs'], 'rping -C 100, 100 runs in a row', () => {
+  it('leaves memory, descriptors and mappings of the daemon where they were', async () => {
+    const daemon = await DaemonProcess.start({ logLevel: 'error' });
+    try {
+      const environment = await shimEnvironment(daemon.socketPath);
+      const { pid } = await daemon.status();
+      const idle = { ...(await daemon.footprint()), clients: 0, sharedMappings: 0 };
+      const resident: number[] = [];
+      for (let run = 0; run < 100; run++) {
+        await expectSuccess(await rpings(environment, 100));
+        resident.push(residentKiB(pid));
+      }
+      expect(await daemon.settled(idle)).toEqual(idle);
+      // The first runs are those in which code is compiled and the heap finds its size. The least
+      // of many runs has no garbage in it that only waits for the collector.
+      const growth = Math.min(...resident.slice(-30)) - Math.min(...resident.slice(30, 60));
+      expect(growth, resident.join(' ')).toBeLessThan(8 * 1024);
+    } finally {
+      await daemon.clean();
+    }
+  }, 100_000);
+});
+
+describeWith(['rdma-programs'], 'a daemon that is killed under unmodified programs', () => {
+  it('gives them errors, and no hang', async () => {
+    const daemon = await DaemonProcess.start();
+    try {
+      const environment = await shimEnvironment(daemon.socketPath);
+      const port = nextPort++;
+      const waiting = start(environment, 'rping', '-s', '-a', ADDRESS, '-p', `${port}`);
+      await listens(port, waiting);
+      const pair = await rpings(environment);
+      const other = await rpings(environment);
+      await expect.poll(() => connectedPrograms(daemon), { timeout: 10_000 }).toBe(4);
+      await daemon.end('SIGKILL');
+      const from = Date.now();
+      for (const program of [waiting, pair.server, pair.client, other.server, other.client]) {
+        const { status, late, output } = await program.end();
+        expect({ late, failed: status !== 0, output }).toMatchObject({ late: false, failed: true });
+        expect(output).toMatch(/Input\/output error|Failed to get cq event|No such device/);
+      }
+      expect(Date.now() - from).toBeLessThan(2000);
+      // Programs that come later see a machine without devices.
+      const late = await start(environment, 'ibv_devices').end();
+      expect(late.output).not.toContain('iwarp0');
+    } finally {
+      await daemon.clean();
+    }
+  });
+});
+
+/** A user with the fewest rights: "nobody" of every distribution. */
+const NOBODY = 65_534;
+const isRoot = process.getuid?.() === 0;
+const rootReason = isRoot ? '' : ' (only root can start programs of other users)';
+
+describeWith(['rdma-programs'], `programs of another user${rootReason}`, () => {
+  let daemon: DaemonProcess | undefined;
+
+  afterEach(() => daemon?.clean());
+
+  /** A daemon whose socket the file system lets everybody reach, and the environment for it. */
+  async function reachable(allowOtherUsers: boolean): Promise<Environment> {
+    daemon = await DaemonProcess.start({ allowOtherUsers });
+    const environment = await shimEnvironment(daemon.socketPath);
+    // The checkout may be in a folder that is its owner's alone.
+    const shim = join(daemon.directory, 'preload.so');
+    copyFileSync(environment['LD_PRELOAD'] ?? '', shim);
+    chmodSync(daemon.directory, 0o755);
+    chmodSync(daemon.socketPath, 0o666);
+    return { ...environment, LD_PRELOAD: shim };
+  }
+
+  it.runIf(isRoot)('are refused', async () => {
+    const environment = await reachable(false);
+    const own = await start(environment, 'ibv_devinfo').end();
+    expect(own).toMatchObject({ status: 0, output: expect.stringContaining('iwarp0') });
+    const other = startAs(NOBODY, environment, 'ibv_devinfo');
+    const { status, output } = await other.end();
+    expect(output).not.toContain('iwarp0');
+    expect(status).not.toBe(0);
+    expect(daemon?.log).toMatch(/may not use the daemon/);
+  });
+
+  it.runIf(isRoot)('are served where the operator allows it', async () => {
+    const environment = await reachable(true);
+    const port = nextPort++;
+    const place = ['-a', ADDRESS, '-p', `${port}`, '-C', '100', '-V'];
+    const server = startAs(NOBODY, environment, 'rping', '-s', ...place);
+    await listens(port, server);
+    const client = start(environment, 'rping', '-c', ...place);
+    await expectSuccess({ server, client });
+  });
+});
