@@ -74,9 +74,9 @@ export class RunningCommand {
     }
   }
 
-  /** Waits for its end; kills it when that takes too long. */
-  async end(): Promise<Finished> {
-    const timer = setTimeout(() => this.#child.kill('SIGKILL'), END_TIMEOUT_MS);
+  /** Waits for its end; kills it when that takes more than `limitMs`. */
+  async end(limitMs = END_TIMEOUT_MS): Promise<Finished> {
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), limitMs);
     const finished = await this.#ended;
     clearTimeout(timer);
     return finished;

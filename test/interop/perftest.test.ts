@@ -1,0 +1,121 @@
+/**
+ * perftest's bandwidth and latency programs, unmodified, both ends on one daemon.
+ *
+ * perftest itself sets limits. A Send transfer waits for credit that a Write brings, which raises
+ * no event: with -e its sender sleeps for ever once the receiver lags behind by `rx-depth` messages,
+ * so that messages are large enough for the stream to hold it back. Several connections on one
+ * shared receive queue get more credit than the queue has entries, which ends a stream over iWARP
+ * as there is no "receiver not ready" to retry; so --use-srq is run with one connection.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeWith } from './prerequisites.ts';
+import { ADDRESS, type EndedProgram, endOf, freePort, ProgramBench } from './program-bench.ts';
+
+const BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw'] as const;
+const LATENCY = ['ib_write_lat', 'ib_read_lat', 'ib_send_lat'] as const;
+/** `-a`: every power of two from 2 octets to 8 MiB. */
+const ALL_SIZES = Array.from({ length: 23 }, (_, power) => 2 ** (power + 1));
+
+let bench: ProgramBench;
+
+beforeAll(async () => {
+  bench = new ProgramBench();
+  await bench.start();
+});
+
+afterAll(async () => {
+  await bench.stop();
+});
+
+/** A line of the result table: octets of a message, messages, and the measured numbers. */
+interface Row {
+  readonly size: number;
+  readonly iterations: number;
+  readonly measured: readonly number[];
+}
+
+function rowsOf({ output }: EndedProgram): Row[] {
+  const lines = output.split('\n').map((line) => line.trim().split(/\s+/));
+  const numeric = lines.filter(
+    (words) => words.length >= 5 && words.every((word) => /^[\d.]+$/.test(word)),
+  );
+  return numeric.map((words) => {
+    const [size = Number.NaN, iterations = Number.NaN, ...measured] = words.map(Number);
+    return { size, iterations, measured };
+  });
+}
+
+/** Runs `words` at both ends, over rdma_cm; the client's rows once both ends have succeeded. */
+async function transfer(...words: readonly string[]): Promise<Row[]> {
+  const port = await freePort();
+  const both = [...words, '-R', '-p', String(port)];
+  const { server, client } = await bench.pair(port, both, [...both, ADDRESS]);
+  expect(client.status, client.output).toBe(0);
+  expect(server.status, server.output).toBe(0);
+  return rowsOf(client);
+}
+
+/** Expects one row for `size` and `iterations` whose average is a number above zero. */
+function expectRow(rows: readonly Row[], size: number, iterations: number): void {
+  expect(rows.map((row) => [row.size, row.iterations])).toEqual([[size, iterations]]);
+  expect(rows[0]?.measured[1]).toBeGreaterThan(0);
+}
+
+describeWith(['perftest'], 'perftest over iwarpd', () => {
+  // Most of the time of -a goes into watching the clock to learn its rate, so the three run at once.
+  it('-a of all three bandwidth programs: every size up to 8 MiB', async () => {
+    const tables = BANDWIDTH.map((program) => transfer(program, '-a', '-n', '10'));
+    for (const rows of await Promise.all(tables)) {
+      expect(rows.map(({ size }) => size)).toEqual(ALL_SIZES);
+      for (const { iterations, measured } of rows) {
+        expect(iterations).toBe(10);
+        // Messages per microsecond; a few octets of slow messages are 0.00 MB/s.
+        expect(measured[2]).toBeGreaterThan(0);
+      }
+    }
+  });
+
+  it.each(BANDWIDTH)('%s -q 8: eight queue pairs', async (program) => {
+    expectRow(await transfer(program, '-q', '8', '-s', '65536', '-n', '100'), 65536, 800);
+  });
+
+  it.each(BANDWIDTH)('%s -b: both directions at once', async (program) => {
+    expectRow(await transfer(program, '-b', '-s', '65536', '-n', '200'), 65536, 200);
+  });
+
+  it.each(LATENCY)('%s: a small message and a large one', async (program) => {
+    expectRow(await transfer(program, '-s', '64', '-n', '500'), 64, 500);
+    expectRow(await transfer(program, '-s', '262144', '-n', '20'), 262144, 20);
+  });
+
+  describe('-e: asleep until a completion comes', () => {
+    it('ib_send_bw, one way and both ways', async () => {
+      expectRow(await transfer('ib_send_bw', '-e', '-s', '65536', '-n', '1000'), 65536, 1000);
+      expectRow(await transfer('ib_send_bw', '-e', '-b', '-s', '65536', '-n', '1000'), 65536, 1000);
+    });
+
+    it('ib_read_bw', async () => {
+      expectRow(await transfer('ib_read_bw', '-e', '-s', '4096', '-n', '300'), 4096, 300);
+    });
+
+    it.each(['ib_send_lat', 'ib_read_lat'])('%s', async (program) => {
+      expectRow(await transfer(program, '-e', '-s', '64', '-n', '200'), 64, 200);
+    });
+  });
+
+  it.each(['ib_send_bw', 'ib_send_lat'])('%s --use-srq', async (program) => {
+    expectRow(await transfer(program, '--use-srq', '-s', '4096', '-n', '200'), 4096, 200);
+  });
+
+  it('fails without -R: queue pairs are connected out of band, which iWARP has not', async () => {
+    const port = await freePort();
+    const words = ['ib_write_bw', '-p', String(port), '-n', '10'];
+    const server = await bench.server(port, words);
+    const client = await bench.run([...words, ADDRESS], 10);
+    const { status } = await endOf(server);
+    expect([1, 17], client.output).toContain(client.status);
+    expect(client.output).toMatch(/Failed to modify QP|Unable to Connect/);
+    expect(status).not.toBe(0);
+    expect(status).not.toBe(124);
+  });
+});

@@ -1,0 +1,104 @@
+/** A daemon, and unmodified programs that talk over it in pairs, each under `iwarpd run`. */
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+
+/** Where servers listen. */
+export const ADDRESS = '127.0.0.1';
+
+/** Seconds after which `timeout` ends a program whose test has not ended it. */
+const PROGRAM_SECONDS = 45;
+/** How much later the test gives up, should `timeout` fail. */
+const GRACE_MS = 3000;
+/** How long a server may take to listen. */
+const LISTEN_TIMEOUT_MS = 10_000;
+
+/** What a program left: its exit status, and both its streams as one text. */
+export interface EndedProgram {
+  readonly status: number | undefined;
+  readonly output: string;
+}
+
+/** Both ends of a transfer. */
+export interface EndedPair {
+  readonly server: EndedProgram;
+  readonly client: EndedProgram;
+}
+
+/** A daemon of its own for the programs of a suite. */
+export class ProgramBench {
+  readonly folder = new CommandFolder();
+  readonly #socket = this.folder.file('d/s');
+
+  /** Starts the daemon. */
+  async start(): Promise<void> {
+    await this.folder.daemon(this.#socket);
+  }
+
+  /** Starts a program; its time is limited by `timeout`, which passes signals and status on. */
+  program(words: readonly string[], seconds = PROGRAM_SECONDS): RunningCommand {
+    const limit = ['timeout', '--kill-after=1', String(seconds)];
+    return this.folder.start(['run', '--socket', this.#socket, '--', ...limit, ...words]);
+  }
+
+  /** Runs a program to its end. */
+  async run(words: readonly string[], seconds = PROGRAM_SECONDS): Promise<EndedProgram> {
+    return await endOf(this.program(words, seconds));
+  }
+
+  /** Starts a server and waits until something listens on `port`. */
+  async server(port: number, words: readonly string[]): Promise<RunningCommand> {
+    const server = this.program(words);
+    const deadline = Date.now() + LISTEN_TIMEOUT_MS;
+    while (!isListening(port)) {
+      if (Date.now() > deadline) {
+        await server.kill();
+        throw new Error(`${words.join(' ')} does not listen: ${server.stdout}${server.stderr}`);
+      }
+      await sleep(20);
+    }
+    return server;
+  }
+
+  /** Runs a server and then its client; both ends of it. */
+  async pair(
+    port: number,
+    server: readonly string[],
+    client: readonly string[],
+  ): Promise<EndedPair> {
+    const serving = await this.server(port, server);
+    const clientEnd = await this.run(client);
+    return { client: clientEnd, server: await endOf(serving) };
+  }
+
+  /** Ends the daemon and whatever still runs. */
+  async stop(): Promise<void> {
+    await this.folder.clean();
+  }
+}
+
+/** A TCP port that nothing listens on. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, ADDRESS, resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
+  return address.port;
+}
+
+/** Waits for the end of a program of a bench. */
+export async function endOf(program: RunningCommand): Promise<EndedProgram> {
+  const { status, stdout, stderr } = await program.end(PROGRAM_SECONDS * 1000 + GRACE_MS);
+  return { status, output: stdout + stderr };
+}
+
+/** Looks without connecting, since a server may serve its first connection only. */
+function isListening(port: number): boolean {
+  const wanted = port.toString(16).toUpperCase().padStart(4, '0');
+  const listening = new RegExp(`^ *\\d+: [0-9A-F]+:${wanted} [0-9A-F]+:0000 0A `, 'm');
+  return ['/proc/net/tcp', '/proc/net/tcp6'].some((path) =>
+    listening.test(readFileSync(path, 'utf8')),
+  );
+}
