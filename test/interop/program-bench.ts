@@ -12,7 +12,7 @@ const PROGRAM_SECONDS = 45;
 /** How much later the test gives up, should `timeout` fail. */
 const GRACE_MS = 3000;
 /** How long a server may take to listen. */
-const LISTEN_TIMEOUT_MS = 10_000;
+const LISTEN_TIMEOUT_MS = 20_000;
 
 /** What a program left: its exit status, and both its streams as one text. */
 export interface EndedProgram {
