@@ -1,0 +1,156 @@
+/**
+ * Unmodified rdma-core programs, one end on iwarpd, the other on Linux's siw, in both directions.
+ *
+ * With CRCs off our end is on the host, behind QEMU's proxy; with CRCs on it runs inside the guest,
+ * next to siw, since siw fails a good CRC whose trailer the proxy has cut. perftest goes through
+ * the proxy with `-R`, which has its parameters travel over the RDMA connection: there is one port.
+ * It does not run inside the guest: both of its ends spin, and starve the daemon on one processor.
+ */
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { endOf, endOfCommand } from './rping-ends.ts';
+
+const PORT = 7174;
+const GUEST_SOCKET = '/run/iwarpd-across/s';
+/** Programs wait for ever after some failures. */
+const PROGRAM_SECONDS = 30;
+
+/** A program with a server and a client, which take a port and, in the client, an address. */
+interface Pair {
+  readonly title: string;
+  readonly server: (port: number) => readonly string[];
+  readonly client: (port: number, address: string) => readonly string[];
+  /** What the client prints when all is done, or nothing in particular. */
+  readonly done?: RegExp;
+}
+
+function perftest(name: string, words: readonly string[], result: RegExp): Pair {
+  const all = [name, '-R', ...words];
+  return {
+    title: all.join(' '),
+    server: (port) => [...all, '-p', String(port)],
+    client: (port, address) => [...all, '-p', String(port), address],
+    done: result,
+  };
+}
+
+function rping(words: readonly string[]): Pair {
+  return {
+    title: ['rping', ...words].join(' '),
+    server: (port) => ['rping', '-s', '-p', String(port), ...words],
+    client: (port, address) => ['rping', '-c', '-a', address, '-p', String(port), ...words],
+  };
+}
+
+const RPING = rping(['-V', '-C', '100', '-S', '65535']);
+
+const PAIRS: readonly Pair[] = [
+  RPING,
+  perftest('ib_write_bw', ['-s', '65536', '-n', '40'], /^\s*65536\s+40\s+[\d.]+\s+[\d.]+/m),
+  perftest('ib_read_bw', ['-s', '65536', '-n', '40'], /^\s*65536\s+40\s+[\d.]+\s+[\d.]+/m),
+];
+
+let guest: Guest;
+let folder: CommandFolder;
+let socket: string;
+let guestExports: string;
+
+/** A shell command that runs a program on siw, for so long at most. */
+function kernelWords(words: readonly string[]): string {
+  return `timeout -k 1 ${PROGRAM_SECONDS} ${words.join(' ')}`;
+}
+
+/** The same on the guest's daemon. Node.js is slow to start in there, so it runs without `run`. */
+function ourWordsInGuest(words: readonly string[]): string {
+  return `${guestExports} exec ${kernelWords(words)}`;
+}
+
+/** Starts a daemon in the guest, which sees the host's files; what sets a program up for it. */
+async function startGuestDaemon(): Promise<string> {
+  const { stdout } = await runCommand(['env', '--socket', GUEST_SOCKET]);
+  const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+  const options = `--socket ${GUEST_SOCKET} --device iw0=${GUEST_ADDRESS} --log-level warn`;
+  const daemon = guest.run(`node ${main} start ${options}`);
+  await daemon.waitFor(/ready/);
+  return stdout.trim().split('\n').join('; ').concat(';');
+}
+
+/** A program on the host's daemon. */
+function ourProgram(words: readonly string[]): RunningCommand {
+  return folder.start(['run', '--socket', socket, '--', ...words]);
+}
+
+/** Waits until something listens on a TCP port of this machine, without a connection to it. */
+async function untilListening(port: number, server: RunningCommand): Promise<void> {
+  const entry = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `);
+  const sockets = (): string => readFileSync('/proc/net/tcp', 'latin1');
+  await expect.poll(sockets, { timeout: 10_000, message: server.stderr }).toMatch(entry);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
+  return address.port;
+}
+
+describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd and siw', () => {
+  beforeAll(async () => {
+    await prepareKernelPeer();
+    folder = new CommandFolder();
+    socket = folder.file('d/s');
+    await folder.daemon(socket, ['--no-crc']);
+    guest = await startGuest({ forwards: [PORT] });
+    guestExports = await startGuestDaemon();
+  }, 600_000);
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  describe.each(PAIRS)('$title', (pair) => {
+    it('client on the host, CRC off, server on siw', async () => {
+      await guest.setSiw({ crcRequired: false });
+      const server = guest.run(`serve ${PORT} ${kernelWords(pair.server(PORT))}`);
+      await server.waitFor(/READY/);
+      const client = ourProgram(pair.client(guest.forwarded(PORT), '127.0.0.1'));
+      const ended = await endOfCommand(client);
+      expect(ended.status, ended.output).toBe(0);
+      if (pair.done !== undefined) expect(ended.output).toMatch(pair.done);
+      const served = await endOf(server);
+      expect(served.status, served.output).toBe(0);
+    });
+
+    it('server on the host, CRC off, client on siw', async () => {
+      await guest.setSiw({ crcRequired: false });
+      const port = await freePort();
+      const server = ourProgram(pair.server(port));
+      await untilListening(port, server);
+      const client = await guest.runToEnd(kernelWords(pair.client(port, HOST_ADDRESS)));
+      expect(client.status, client.output).toBe(0);
+      if (pair.done !== undefined) expect(client.output).toMatch(pair.done);
+      const served = await endOfCommand(server);
+      expect(served.status, served.output).toBe(0);
+    });
+  });
+
+  it.each([
+    ['client on iwarpd, server on siw', ourWordsInGuest, kernelWords],
+    ['server on iwarpd, client on siw', kernelWords, ourWordsInGuest],
+  ] as const)('rping, both in the guest, CRC on, %s', async (_, clientWords, serverWords) => {
+    await guest.setSiw({ crcRequired: true });
+    const server = serverWords(RPING.server(PORT));
+    const client = clientWords(RPING.client(PORT, GUEST_ADDRESS));
+    const { status, output } = await guest.runToEnd(`pair ${PORT} "${server}" "${client}"`);
+    expect(status, output).toBe(0);
+  });
+});
