@@ -233,6 +233,13 @@ export class Stream implements StreamPort {
       this.#abortNow();
       return;
     }
+    if (this.#state === 'open' && this.#startup.lossQuirk !== undefined) {
+      // Graceful for TCP, but no program's wish: it never got as far as an FPDU.
+      this.#lose('the peer closed the connection before its first FPDU', undefined);
+      this.#close('flushing', now);
+      this.#advance(now);
+      return;
+    }
     // DDP-6.2.1-04 MPA-7.2-02 half-closed: our own half goes on.
     if (this.#failure === undefined) this.#events.push({ type: 'peer-closed' });
     this.#advance(now);

@@ -42,7 +42,15 @@ export function failureText(by: 'us' | 'peer', failure: StreamFailure): string {
     failure.layer === undefined
       ? ''
       : ` (layer ${failure.layer}, type ${failure.etype ?? 0}, code ${failure.code ?? 0})`;
-  const quirk = failure.quirk === undefined ? '' : `; known peculiarity: ${failure.quirk}`;
   const who = by === 'us' ? 'terminated the stream' : 'the peer terminated the stream';
-  return `${who}: ${failure.text}${triple}${quirk}`;
+  return `${who}: ${failure.text}${triple}${quirkText(failure)}`;
+}
+
+/** The same for a stream that ended without a Terminate. */
+export function lossText(failure: StreamFailure): string {
+  return failure.text + quirkText(failure);
+}
+
+function quirkText({ quirk }: StreamFailure): string {
+  return quirk === undefined ? '' : `; known peculiarity: ${quirk}`;
 }

@@ -24,7 +24,7 @@ import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { EffectQueue } from './effect.ts';
-import { failureText, faultEvent, refusedRequestStatus } from './failure-event.ts';
+import { failureText, faultEvent, lossText, refusedRequestStatus } from './failure-event.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
@@ -324,7 +324,9 @@ export class QP implements StreamUser, WindowUser {
     const connected = !isIdle(this.currentState);
     this.letGo();
     this.enterError();
-    if (connected && failure !== undefined) this.report(AsyncEventType.qpFatal, failure.text);
+    if (connected && failure !== undefined) {
+      this.report(AsyncEventType.qpFatal, lossText(failure));
+    }
   }
 
   // Calls of the device

@@ -32,6 +32,14 @@ describe('the beginning', () => {
     expect(peer.failure).toMatchObject({ layer: 2, etype: 0, code: 2 });
   });
 
+  it('names the peer that leaves at a Reply with M', () => {
+    const leaving = LiteralPeer.ofResponder({ markersRequested: true }).finish();
+    expect(leaving.types.slice(2)).toEqual(['finish', 'closed']);
+    expect(leaving.failure).toMatchObject({ kind: 'lost', quirk: 'siw-refuses-markers' });
+    const plain = LiteralPeer.ofResponder().finish();
+    expect(plain.types.slice(2)).toEqual(['peer-closed']);
+  });
+
   it('MPA-7.1.1-23, MPA-7.1.2-10: a responder that sends first is heard', () => {
     const user = new NaiveUser();
     user.postReceive(8);
