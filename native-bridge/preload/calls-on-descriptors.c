@@ -114,8 +114,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags) {
 
 EXPORT void closefrom(int first) {
   unsigned start = first < 0 ? 0 : (unsigned)first;
-  if (atomic_load(&table_process) == 0 || process_is_foreign() ||
-      close_range(start, ~0u, 0) != 0) {
+  if (atomic_load(&table_process) == 0 || process_is_foreign() || close_range(start, ~0u, 0) != 0) {
     REAL(closefrom)(first);
   }
 }

@@ -143,7 +143,8 @@ STAT_VERSIONED(__lxstat64, struct stat64)
 
 /* True for the form that asks about a descriptor. */
 static bool asks_descriptor(int fd, const char *path, int flags) {
-  return (flags & AT_EMPTY_PATH) != 0 && path != NULL && path[0] == '\0' && descriptor_is_marked(fd);
+  return (flags & AT_EMPTY_PATH) != 0 && path != NULL && path[0] == '\0' &&
+         descriptor_is_marked(fd);
 }
 
 #define STAT_AT(name, type, by_descriptor)                                                         \

@@ -1,4 +1,5 @@
-/* The libc calls that act on sockets: NETLINK_RDMA is played here, by which programs find devices. */
+/* The libc calls that act on sockets: NETLINK_RDMA is played here, by which programs
+ * find devices. */
 #include <errno.h>
 #include <linux/netlink.h>
 
@@ -112,8 +113,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
 
 EXPORT ssize_t recvfrom(int fd, void *restrict octets, size_t length, int flags,
                         struct sockaddr *restrict address, socklen_t *restrict address_length) {
-  ON_NETLINK(ssize_t, fd,
-             receive_octets(endpoint, octets, length, flags, address, address_length),
+  ON_NETLINK(ssize_t, fd, receive_octets(endpoint, octets, length, flags, address, address_length),
              REAL(recvfrom)(fd, octets, length, flags, address, address_length));
 }
 

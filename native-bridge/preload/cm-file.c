@@ -1,5 +1,5 @@
-/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only what points
- * into this process or names its descriptors is looked at. */
+/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only what
+ * points into this process or names its descriptors is looked at. */
 #include "cm-file.h"
 
 #include <errno.h>
@@ -119,8 +119,8 @@ ssize_t cm_write(int fd, const void *buffer, size_t length) {
   uint32_t number;
   memcpy(&number, buffer, sizeof number);
   for (unsigned attempt = 0;; attempt++) {
-    /* Never waits in the daemon, so that other threads can use the file meanwhile; and programs that
-     * ask again and again without waiting are answered here. */
+    /* Never waits in the daemon, so that other threads can use the file meanwhile; and programs
+     * that ask again and again without waiting are answered here. */
     if (number == COMMAND_GET_EVENT && event_wait(fd) < 0) return -1;
     int error = run_once(fd, buffer, length);
     if (error == 0) {

@@ -43,7 +43,8 @@ static const char *environment(const char *name) {
   return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-/* Where the daemon listens, as verbs-api/contract/ipc-admin.ts has it. `chosen`: the user named it. */
+/* Where the daemon listens, as verbs-api/contract/ipc-admin.ts has it. `chosen`: the
+ * user named it. */
 static bool socket_address(struct sockaddr_un *address, bool *chosen) {
   memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
@@ -146,9 +147,11 @@ static uint32_t parse_number(const char *text, size_t length) {
   return number;
 }
 
-/* Refusals that mean "not for you" rather than "not so": the program goes on as without the shim. */
+/* Refusals that mean "not for you" rather than "not so": the program goes on as
+ * without the shim. */
 static int refusal(uint32_t error) {
-  if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095) return -ECONNREFUSED;
+  if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095)
+    return -ECONNREFUSED;
   return -(int)error;
 }
 
@@ -189,7 +192,8 @@ int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome
   if (fd >= 0) {
     int error = greet(fd, role, token, welcome);
     if (error == 0) {
-      /* A program may wait for an event as long as it likes; a limit would also break SA_RESTART. */
+      /* A program may wait for an event as long as it likes; a limit would also
+       * break SA_RESTART. */
       set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
     } else {
       raw_close(fd);

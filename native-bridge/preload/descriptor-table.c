@@ -54,7 +54,8 @@ static endpoint_slot *slot_for(unsigned number) {
 static bool reference(struct endpoint *endpoint) {
   uint32_t references = atomic_load(&endpoint->references);
   while (references != 0) {
-    if (atomic_compare_exchange_weak(&endpoint->references, &references, references + 1)) return true;
+    if (atomic_compare_exchange_weak(&endpoint->references, &references, references + 1))
+      return true;
   }
   return false;
 }
@@ -226,7 +227,8 @@ int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
 }
 
 void endpoints_recount(void) {
-  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL; endpoint = endpoint->next_made) {
+  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;
+       endpoint = endpoint->next_made) {
     /* One for this loop, if it is in use, so that the last step below frees what nobody holds. */
     uint32_t references = atomic_load(&endpoint->references);
     atomic_store(&endpoint->references, references == 0 ? 0 : 1);
@@ -240,7 +242,8 @@ void endpoints_recount(void) {
       if (endpoint != NULL) atomic_fetch_add(&endpoint->references, 1);
     }
   }
-  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL; endpoint = endpoint->next_made) {
+  for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;
+       endpoint = endpoint->next_made) {
     if (atomic_load(&endpoint->references) != 0) endpoint_put(endpoint);
   }
 }

@@ -2,8 +2,8 @@
  *
  * The look-up of any other descriptor is one or two loads: no lock, no system call. What a slot
  * points to is never given back to the system, so a reader may look at an endpoint that another
- * thread is closing; a reference can only be taken while the endpoint has one, and counts only if the
- * slot still holds the endpoint afterwards. */
+ * thread is closing; a reference can only be taken while the endpoint has one, and counts only if
+ * the slot still holds the endpoint afterwards. */
 #ifndef IWARPD_DESCRIPTOR_TABLE_H
 #define IWARPD_DESCRIPTOR_TABLE_H
 
@@ -37,7 +37,8 @@ struct endpoint {
   /* One for each slot and for each call that uses it; 0 when free. */
   _Atomic uint32_t references;
   enum endpoint_kind kind;
-  /* The socket behind the descriptor, to notice numbers that were closed out of the shim's sight. */
+  /* The socket behind the descriptor, to notice numbers that were closed out of the
+   * shim's sight. */
   dev_t socket_device;
   ino_t socket_inode;
   /* Holds a reference to the file, except in a hidden endpoint. */
@@ -72,8 +73,8 @@ static inline bool descriptor_is_marked(int fd) {
   return atomic_load_explicit(&chunk[number & (CHUNK_SLOTS - 1)], memory_order_relaxed) != NULL;
 }
 
-/* The endpoint behind a descriptor, with a reference for the caller, or NULL for a descriptor that is
- * none of the shim's. */
+/* The endpoint behind a descriptor, with a reference for the caller, or NULL for a descriptor that
+ * is none of the shim's. */
 struct endpoint *endpoint_get(int fd);
 
 /* Gives a reference back. Keeps errno. */
@@ -82,7 +83,8 @@ void endpoint_put(struct endpoint *endpoint);
 /* A new endpoint for the socket `fd` with one reference, which is the caller's; NULL: ENOMEM. */
 struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file);
 
-/* Lets `fd` stand for the endpoint. False when the number is beyond the table (EMFILE), or ENOMEM. */
+/* Lets `fd` stand for the endpoint. False when the number is beyond the table
+ * (EMFILE), or ENOMEM. */
 bool descriptor_install(int fd, struct endpoint *endpoint);
 
 /* Forgets what `fd` stood for. Keeps errno. */

@@ -29,8 +29,7 @@ int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *ho
   int hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, hidden_floor());
   if (hidden < 0) hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, 0);
   int error = errno;
-  struct endpoint *endpoint =
-      hidden < 0 ? NULL : endpoint_create(ENDPOINT_HIDDEN, hidden, file);
+  struct endpoint *endpoint = hidden < 0 ? NULL : endpoint_create(ENDPOINT_HIDDEN, hidden, file);
   if (endpoint != NULL) {
     endpoint->holder = holder;
     bool installed = descriptor_install(hidden, endpoint);
@@ -147,8 +146,8 @@ bool device_files_any(enum role role) {
   bool any = false;
   registry_lock();
   for (struct device_file *file = files; file != NULL && !any; file = file->next) {
-    any = file->role == role && (atomic_load(&file->command_fd) >= 0 ||
-                                 file->state == CONNECTION_DETACHED);
+    any = file->role == role &&
+          (atomic_load(&file->command_fd) >= 0 || file->state == CONNECTION_DETACHED);
   }
   registry_unlock();
   return any;

@@ -63,9 +63,9 @@ void device_file_put(struct device_file *file);
 /* The program closed its last descriptor of the file: ends the shim's own connection, too. */
 void device_file_shut(struct device_file *file);
 
-/* Moves a descriptor of the shim's own out of the program's way, or copies it there. Returns the new
- * number or -1 with errno; the old one is closed unless it was copied. `holder` is where the number
- * is kept. */
+/* Moves a descriptor of the shim's own out of the program's way, or copies it there. Returns the
+ * new number or -1 with errno; the old one is closed unless it was copied. `holder` is where the
+ * number is kept. */
 int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *holder);
 
 /* Closes a hidden descriptor. Does nothing for -1. */

@@ -17,7 +17,8 @@
 #define UVERBS_MINOR_FIRST 192
 /* Devices that Linux keeps minors for in that range. */
 #define UVERBS_COUNT 64
-/* rdma_cm is a misc device whose minor any kernel chooses; the daemon's netlink answers say this one. */
+/* rdma_cm is a misc device whose minor any kernel chooses; the daemon's netlink answers say this
+ * one. */
 #define CM_MAJOR 10
 #define CM_MINOR 58
 
@@ -62,7 +63,8 @@ bool device_node_parse(const char *path, struct device_node *node) {
 
 int device_node_open(const struct device_node *node, int flags) {
   if (process_is_foreign()) return NOT_OURS;
-  int fd = node->connection_manager ? cm_open(node->number) : uverbs_open(node->index, node->number);
+  int fd =
+      node->connection_manager ? cm_open(node->number) : uverbs_open(node->index, node->number);
   if (daemon_is_absent(fd)) return NOT_OURS;
   if (fd >= 0 && (flags & O_NONBLOCK) != 0) raw_fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
   return fd;

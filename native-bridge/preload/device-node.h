@@ -21,7 +21,8 @@ struct device_node {
  * looks at a few octets. */
 static inline bool path_is_special(const char *path) {
   if (path == NULL || path[0] != '/') return false;
-  if (path[1] == 'd') return strncmp(path, "/dev/infiniband/", 16) == 0 || strncmp(path, "/dev/char/", 10) == 0;
+  if (path[1] == 'd')
+    return strncmp(path, "/dev/infiniband/", 16) == 0 || strncmp(path, "/dev/char/", 10) == 0;
   return path[1] == 's' && strncmp(path, "/sys/class/infiniband", 21) == 0;
 }
 

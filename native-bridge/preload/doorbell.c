@@ -46,12 +46,13 @@ void doorbell_mapped(struct doorbells *doorbells, uint64_t key, int descriptor, 
   doorbells->pending[index].used = false;
   struct stat status;
   if (raw_fstat(descriptor, &status) != 0) return;
-  /* Memory that ends with the queue has no such word, and its last element must not be taken for it. */
+  /* Memory that ends with the queue has no such word, and its last element must not be taken for
+   * it. */
   if (status.st_size % PAGE_BYTES != 0) return;
   if ((uint64_t)status.st_size < (uint64_t)length + WORD_BEFORE_END) return;
   /* A mapping of the shim's own: the program unmaps its queue when it likes. */
-  char *page = raw_mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor,
-                        status.st_size - PAGE_BYTES);
+  char *page =
+      raw_mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, status.st_size - PAGE_BYTES);
   if (page == MAP_FAILED) return;
   keep_word(doorbells, doorbells->pending[index].handle,
             (const _Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));

@@ -15,8 +15,8 @@
 #define EVENT_DEVICE_FATAL 8
 #define EVENT_TYPE_OFFSET 8
 
-/* How long the octet of an emptied queue may still be on its way. It is written before the reply, so
- * this is for a daemon whose socket was full. */
+/* How long the octet of an emptied queue may still be on its way. It is written before the reply,
+ * so this is for a daemon whose socket was full. */
 #define OCTET_WAIT_MS 20
 /* Looks at an empty queue before waiting between them. */
 #define EAGER_ATTEMPTS 3
@@ -71,7 +71,8 @@ void event_take_octet(int fd) {
 
 /* The daemon is gone: the asynchronous descriptor says so once. */
 static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
-  if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true)) return -EIO;
+  if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true))
+    return -EIO;
   uint32_t type = EVENT_DEVICE_FATAL;
   memset(buffer, 0, ASYNC_RECORD_BYTES);
   memcpy((uint8_t *)buffer + EVENT_TYPE_OFFSET, &type, sizeof type);

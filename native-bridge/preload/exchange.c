@@ -31,8 +31,8 @@ static void connection_lost(struct device_file *file) {
   if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
 }
 
-static void fill_head(struct request_head *head, struct device_file *file, const struct exchange *exchange,
-                      uint16_t flags) {
+static void fill_head(struct request_head *head, struct device_file *file,
+                      const struct exchange *exchange, uint16_t flags) {
   *head = (struct request_head){
       .length_bytes = (uint32_t)(sizeof *head + exchange->payload_bytes),
       .operation = (uint16_t)exchange->operation,
@@ -76,8 +76,10 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
   }
 }
 
-/* Receives one frame and checks every length in it. False when it breaks the protocol, or none came. */
-static bool receive_reply(struct device_file *file, struct exchange *exchange, uint32_t request_id) {
+/* Receives one frame and checks every length in it. False when it breaks the protocol, or none
+ * came. */
+static bool receive_reply(struct device_file *file, struct exchange *exchange,
+                          uint32_t request_id) {
   int fd = atomic_load(&file->command_fd);
   uint8_t *reply = file->reply;
   struct reply_head head;

@@ -41,8 +41,8 @@ void exchange_init(struct exchange *exchange, enum operation operation, uint64_t
 void exchange_add(struct exchange *exchange, const void *octets, size_t length);
 
 /* Sends the request and waits for the reply; no cancellation point, and signals are let pass.
- * `status` is negative when it failed: the daemon's errno, -EIO once the daemon is gone, -EFAULT for
- * a payload that cannot be read. Whatever it is, `exchange_end` has to follow. */
+ * `status` is negative when it failed: the daemon's errno, -EIO once the daemon is gone, -EFAULT
+ * for a payload that cannot be read. Whatever it is, `exchange_end` has to follow. */
 void exchange_run(struct device_file *file, struct exchange *exchange);
 
 /* Lets the next command of the file begin. */

@@ -4,7 +4,8 @@
 
 #include <sys/types.h>
 
-/* Over the lists of files, endpoints and agents. Held for a few instructions, never while waiting. */
+/* Over the lists of files, endpoints and agents. Held for a few instructions, never
+ * while waiting. */
 void registry_lock(void);
 void registry_unlock(void);
 

@@ -1,5 +1,6 @@
-/* Finds the real functions: all of them when the library is loaded, so that no lookup happens inside
- * a signal handler, and one by one for calls of other libraries' constructors that come earlier. */
+/* Finds the real functions: all of them when the library is loaded, so that no lookup happens
+ * inside a signal handler, and one by one for calls of other libraries' constructors that come
+ * earlier. */
 #include "interpose.h"
 
 #include <dlfcn.h>

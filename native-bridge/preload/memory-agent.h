@@ -1,5 +1,5 @@
-/* A thread that copies octets of this process's memory on the daemon's request, where the daemon may
- * not do so itself. */
+/* A thread that copies octets of this process's memory on the daemon's request, where the daemon
+ * may not do so itself. */
 #ifndef IWARPD_MEMORY_AGENT_H
 #define IWARPD_MEMORY_AGENT_H
 

@@ -105,7 +105,8 @@ _Static_assert(sizeof(struct reply_descriptor) == 20, "descriptor of a reply");
 
 /* The longest reply that the shim takes, its head included, in octets. */
 #define REPLY_MAX (64u * 1024)
-/* Descriptors and purged queues of one reply at most. No command of the kernel's has more than two. */
+/* Descriptors and purged queues of one reply at most. No command of the kernel's has
+ * more than two. */
 #define REPLY_DESCRIPTORS_MAX 4u
 #define REPLY_PURGED_MAX 64u
 

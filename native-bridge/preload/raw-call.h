@@ -1,5 +1,6 @@
-/* System calls of the shim itself. They bypass libc's names, so that no other preloaded library sees
- * the shim's own descriptors, and none of them is a cancellation point. They set errno as libc's do. */
+/* System calls of the shim itself. They bypass libc's names, so that no other preloaded library
+ * sees the shim's own descriptors, and none of them is a cancellation point. They set errno as
+ * libc's do. */
 #ifndef IWARPD_RAW_CALL_H
 #define IWARPD_RAW_CALL_H
 
@@ -41,7 +42,8 @@ static inline int raw_poll(int fd, short events, int timeout_ms) {
   return (int)syscall(SYS_ppoll, &entry, 1, timeout_ms < 0 ? NULL : &limit, NULL, 8);
 }
 
-static inline int raw_setsockopt(int fd, int level, int option, const void *value, socklen_t length) {
+static inline int raw_setsockopt(int fd, int level, int option, const void *value,
+                                 socklen_t length) {
   return (int)syscall(SYS_setsockopt, fd, level, option, value, length);
 }
 
@@ -54,8 +56,8 @@ static inline int raw_munmap(void *address, size_t length) {
   return (int)syscall(SYS_munmap, address, length);
 }
 
-/* Zeroed memory of the shim's own, so that the program's allocator is never entered; NULL when there
- * is none. */
+/* Zeroed memory of the shim's own, so that the program's allocator is never entered; NULL when
+ * there is none. */
 static inline void *raw_allocate(size_t length) {
   void *memory = raw_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? NULL : memory;

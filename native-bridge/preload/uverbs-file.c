@@ -57,8 +57,8 @@ int uverbs_open(unsigned index, dev_t device_number) {
   return -error;
 }
 
-/* Where the response goes. Commands without a response have no room for one, and there the octets at
- * the pointer's place mean something else. */
+/* Where the response goes. Commands without a response have no room for one, and there the octets
+ * at the pointer's place mean something else. */
 static void locate_response(struct command *command) {
   if (command->length < RESPONSE_OFFSET + sizeof(uint64_t)) return;
   size_t room = (size_t)command_u16(command, 6) * 4;
@@ -150,8 +150,8 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
   return error == 0 ? (ssize_t)length : -1;
 }
 
-void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int protection, int flags,
-                  off_t offset) {
+void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int protection,
+                  int flags, off_t offset) {
   int saved = errno;
   struct device_file *file = endpoint->file;
   struct exchange exchange;

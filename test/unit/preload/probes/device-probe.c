@@ -22,7 +22,8 @@ static void nodes(void) {
   CHECK(fstatat(AT_FDCWD, "/dev/infiniband/uverbs0", &status, 0) == 0);
   check_node(&status, device);
   CHECK(statx(AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_BASIC_STATS, &extended) == 0);
-  CHECK(S_ISCHR(extended.stx_mode) && extended.stx_rdev_major == 231 && extended.stx_rdev_minor == 192);
+  CHECK(S_ISCHR(extended.stx_mode) && extended.stx_rdev_major == 231 &&
+        extended.stx_rdev_minor == 192);
   CHECK(access("/dev/infiniband/uverbs0", R_OK | W_OK) == 0);
   CHECK_FAILS(EACCES, access("/dev/infiniband/uverbs0", X_OK));
   CHECK_FAILS(ENOENT, stat("/dev/infiniband/uverbs1", &status));
@@ -66,7 +67,8 @@ ssize_t __write(int fd, const void *buffer, size_t length);
 static void aliases(void) {
   struct stat status;
   struct stat64 status64;
-  int fds[] = {open64("/dev/infiniband/uverbs0", O_RDWR), __open_2("/dev/infiniband/uverbs0", O_RDWR),
+  int fds[] = {open64("/dev/infiniband/uverbs0", O_RDWR),
+               __open_2("/dev/infiniband/uverbs0", O_RDWR),
                __open64_2("/dev/infiniband/uverbs0", O_RDWR),
                openat64(AT_FDCWD, "/dev/infiniband/uverbs0", O_RDWR),
                __openat_2(AT_FDCWD, "/dev/infiniband/uverbs0", O_RDWR)};
@@ -221,7 +223,8 @@ static void *many_commands(void *argument) {
 static void threads(void) {
   int fd = open_device();
   pthread_t thread[4];
-  for (int index = 0; index < 4; index++) CHECK(pthread_create(&thread[index], NULL, many_commands, &fd) == 0);
+  for (int index = 0; index < 4; index++)
+    CHECK(pthread_create(&thread[index], NULL, many_commands, &fd) == 0);
   for (int index = 0; index < 4; index++) CHECK(pthread_join(thread[index], NULL) == 0);
 }
 

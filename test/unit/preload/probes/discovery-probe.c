@@ -26,12 +26,14 @@ static void netlink(void) {
   char part_one[20] = "0123456789abcdefghi";
   char part_two[4] = "tail";
   struct iovec parts[2] = {{part_one, sizeof part_one}, {part_two, sizeof part_two}};
-  struct msghdr message = {.msg_name = &kernel, .msg_namelen = sizeof kernel, .msg_iov = parts, .msg_iovlen = 2};
+  struct msghdr message = {
+      .msg_name = &kernel, .msg_namelen = sizeof kernel, .msg_iov = parts, .msg_iovlen = 2};
   CHECK(sendmsg(fd, &message, 0) == 24);
   char received[64];
   struct iovec vector = {received, 10};
   memset(&name, 0xff, sizeof name);
-  struct msghdr answer = {.msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &vector, .msg_iovlen = 1};
+  struct msghdr answer = {
+      .msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &vector, .msg_iovlen = 1};
   CHECK(recvmsg(fd, &answer, MSG_PEEK | MSG_TRUNC) == 24);
   CHECK((answer.msg_flags & MSG_TRUNC) != 0);
   vector.iov_len = sizeof received;
@@ -57,7 +59,8 @@ static void netlink(void) {
 static void absent(void) {
   struct stat status;
   struct statx extended;
-  bool exists = syscall(SYS_statx, AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_TYPE, &extended) == 0;
+  bool exists =
+      syscall(SYS_statx, AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_TYPE, &extended) == 0;
   CHECK((stat("/dev/infiniband/uverbs0", &status) == 0) == exists);
   int real = (int)syscall(SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
   int real_errno = errno;
@@ -175,7 +178,8 @@ static void agents(void) {
   CHECK(response[0] == 0 && response[1] == 9 * 10);
   CHECK(close(fd) == 0);
   /* The agent goes with the last device. */
-  for (int round = 0; round < 100 && count_descriptors() > initial_descriptors; round++) sleep_ms(10);
+  for (int round = 0; round < 100 && count_descriptors() > initial_descriptors; round++)
+    sleep_ms(10);
   CHECK(count_descriptors() == initial_descriptors);
 }
 

@@ -1,6 +1,6 @@
 /* What the probes share: small programs that make the calls of libibverbs and librdmacm under the
- * shim, against a daemon that the test plays. A probe that ends with status 0 found what it expects.
- * Commands of 128 and above tell the played daemon what to do next. */
+ * shim, against a daemon that the test plays. A probe that ends with status 0 found what it
+ * expects. Commands of 128 and above tell the played daemon what to do next. */
 #ifndef PROBE_H
 #define PROBE_H
 
@@ -60,8 +60,8 @@ enum told {
   TELL_SLOW = 134,
   /* Wants the agent started, then answers. */
   TELL_AGENT = 135,
-  /* Answers once the agent has done: u32 operation, u32 length, u64 address, u32 fill. The response is
-   * u32 errno of the agent, u32 sum of the octets read. */
+  /* Answers once the agent has done: u32 operation, u32 length, u64 address, u32 fill. The response
+   * is u32 errno of the agent, u32 sum of the octets read. */
   TELL_AGENT_COPY = 136,
 };
 
@@ -139,8 +139,7 @@ static inline bool is_readable(int fd) {
 }
 
 static inline void sleep_ms(long milliseconds) {
-  struct timespec pause = {.tv_sec = milliseconds / 1000,
-                           .tv_nsec = milliseconds % 1000 * 1000000};
+  struct timespec pause = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
   while (nanosleep(&pause, &pause) != 0) {
   }
 }

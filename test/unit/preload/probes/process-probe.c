@@ -57,7 +57,8 @@ static void *busy(void *argument) {
 static void forked_while_busy(void) {
   int fd = open_device();
   pthread_t threads[2];
-  for (int index = 0; index < 2; index++) CHECK(pthread_create(&threads[index], NULL, busy, &fd) == 0);
+  for (int index = 0; index < 2; index++)
+    CHECK(pthread_create(&threads[index], NULL, busy, &fd) == 0);
   for (int round = 0; round < 20; round++) {
     pid_t child = fork();
     if (child == 0) {
@@ -258,7 +259,8 @@ static void *churn(void *argument) {
 
 static void churned(void) {
   pthread_t threads[4];
-  for (int index = 0; index < 4; index++) CHECK(pthread_create(&threads[index], NULL, churn, NULL) == 0);
+  for (int index = 0; index < 4; index++)
+    CHECK(pthread_create(&threads[index], NULL, churn, NULL) == 0);
   for (int index = 0; index < 4; index++) CHECK(pthread_join(threads[index], NULL) == 0);
   CHECK(count_descriptors() == initial_descriptors);
 }
