@@ -37,6 +37,7 @@ const PASSED_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGTERM',
   'SIGHUP',
   'SIGQUIT',
+  'SIGUSR1',
   'SIGUSR2',
 ];
 /** Those that a terminal sends to every process at it, the program included. */
