@@ -1,6 +1,7 @@
 /** The daemon: devices, their clients' socket, a log, and an orderly end. */
 import { rmSync, writeFileSync } from 'node:fs';
 import type { Logger } from 'pino';
+import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
@@ -68,6 +69,8 @@ export class Daemon {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel);
     const startedAt = performance.now();
+    // Refused, everything works, but slower while programs keep all cores busy.
+    requestShortSlices();
     const host = new RnicHost({
       devices: config.devices,
       observer: hostObserver(log, parts.tap),
