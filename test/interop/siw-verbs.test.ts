@@ -253,7 +253,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       await guest.setSiw({ mpaVersion: 2 });
     });
 
-    it('RDMAP-4.8-01: of a Write to an STag that it never told', async () => {
+    it('RDMAP-4.8-02: of a Write to an STag that it never told', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe();
       const sgList = [{ addr: channel.address(), length: 100, lkey: channel.mr.lkey }];
       const rkey = (peer.rkey ^ 0x5a5a00) >>> 0;
@@ -266,7 +266,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await probe.exit).toBe(0);
     });
 
-    it('RDMAP-4.8-01: of a Read from one, which fails that Read and flushes the rest', async () => {
+    it('RDMAP-4.8-02: of a Read from one, which fails that Read and flushes the rest', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe();
       const sgList = [{ addr: channel.address(), length: 100, lkey: channel.mr.lkey }];
       const rkey = (peer.rkey ^ 0x5a5a00) >>> 0;
@@ -282,7 +282,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await probe.exit).toBe(0);
     });
 
-    it('RDMAP-4.8-01: of a Send longer than its receive, which it calls no buffer', async () => {
+    it('RDMAP-4.8-02: of a Send longer than its receive, which it calls no buffer', async () => {
       const { channel, id, probe } = await establishedWithProbe('room=64');
       channel.send(0, 65);
       expect(await endOf(id)).toContain(quirk);

@@ -205,7 +205,7 @@ function outstandingReads(fpdus: readonly string[]): OutboundRequestQueue {
 }
 
 /** Options that make our side speak as the recorded one did. */
-function optionsLike(own: ExpectedStartup): StreamOptions {
+export function optionsLike(own: ExpectedStartup): StreamOptions {
   return {
     mpaRevision: own.revision,
     enhancedSupported: true,

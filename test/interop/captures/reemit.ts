@@ -1,0 +1,338 @@
+/**
+ * Drives our stream as one side of a recorded conversation: told the same (Private Data, depths,
+ * segment sizes), given the work requests that the recording implies, and fed what the peer sent
+ * when it sent it. What our side then says can be compared with what the recorded one said.
+ */
+import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
+import { makeOutboundMessage } from '../../../daemon/engine/outbound-message.ts';
+import {
+  Fault,
+  OutboundKind,
+  type OutboundMessage,
+  type StreamUser,
+} from '../../../daemon/engine/placement.ts';
+import { Stream } from '../../../daemon/engine/stream.ts';
+import { crc32c } from '../../../daemon/wire/crc32c.ts';
+import { type DDPHeader, ddpHeaderBytes, readDDPHeader } from '../../../daemon/wire/ddp-header.ts';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/wire/fpdu.ts';
+import { readUint16 } from '../../../daemon/wire/octets.ts';
+import { RDMAPControl, RDMAPOpcode, readReadRequest } from '../../../daemon/wire/rdmap-header.ts';
+import type { ExpectedStartup } from './expectation.ts';
+import type { TcpConnection, TcpStream } from './pcap-reader.ts';
+import { optionsLike, readStartup } from './replay.ts';
+
+/** Depths of a side that did not say any. */
+const DEPTH_UNSAID = 128;
+/** A segment size that cuts nothing. */
+const WHOLE_BYTES = 65_535;
+
+/** An FPDU in a stream of octets. */
+export interface CutFpdu {
+  /** All of it, from ULPDU_Length to CRC. */
+  readonly octets: Uint8Array;
+  readonly ulpdu: Uint8Array;
+  readonly pad: Uint8Array;
+  readonly header: DDPHeader;
+  readonly opcode: number;
+  /** Position of its first octet in the stream. */
+  readonly offset: number;
+}
+
+/** Cuts a stream into FPDUs from `start` on; there are no markers in it. */
+export function cutFpdus(octets: Uint8Array, start: number): CutFpdu[] {
+  const fpdus: CutFpdu[] = [];
+  for (let at = start; at < octets.length; ) {
+    const length = readUint16(octets, at);
+    const ulpdu = octets.subarray(at + ULPDU_LENGTH_BYTES, at + ULPDU_LENGTH_BYTES + length);
+    const header = readDDPHeader(ulpdu, 0, length);
+    if (header === undefined) throw new Error(`no DDP segment at octet ${at}`);
+    const end = at + fpduSizeBytes(length);
+    const padEnd = end - 4;
+    fpdus.push({
+      octets: octets.subarray(at, end),
+      ulpdu,
+      pad: octets.subarray(padEnd - padBytes(length), padEnd),
+      header,
+      opcode: header.ulp & RDMAPControl.opcode,
+      offset: at,
+    });
+    at = end;
+  }
+  return fpdus;
+}
+
+/** Index of the packet that brought the octet at `offset`, or after all others. */
+function packetOf(stream: TcpStream, offset: number): number {
+  const found = stream.segments.find(
+    (segment) => offset >= segment.offset && offset < segment.offset + segment.lengthBytes,
+  );
+  return found?.packet ?? Number.POSITIVE_INFINITY;
+}
+
+/** Takes all that comes, and sends what the recorded side sent, a segment for each `due`. */
+class Script implements StreamUser {
+  /** The segment that may be framed next; undefined when it was. */
+  due: CutFpdu | undefined = undefined;
+
+  placeWrite = (): Fault => Fault.none;
+  placeReadResponse = (): Fault => Fault.none;
+  readCompleted = (): void => undefined;
+  atomicCompleted = (): void => undefined;
+  beginReceive = (): Fault => Fault.none;
+  placeReceive = (): Fault => Fault.none;
+  completeReceive = (): Fault => Fault.none;
+  checkReadSource = (): Fault => Fault.none;
+  executeAtomic = (): Fault => Fault.none;
+  messageSent = (): void => undefined;
+  #gathered: CutFpdu | undefined = undefined;
+  /** Octets that the messages have in all, by their first segment. */
+  readonly #lengths: ReadonlyMap<CutFpdu, number>;
+
+  constructor(fpdus: readonly CutFpdu[]) {
+    this.#lengths = messageLengths(fpdus);
+  }
+
+  nextMessage(message: OutboundMessage): boolean {
+    const first = this.due;
+    const lengthBytes = first === undefined ? undefined : this.#lengths.get(first);
+    if (first === undefined || lengthBytes === undefined) return false;
+    if (first.opcode === RDMAPOpcode.readResponse) return false;
+    Object.assign(message, makeOutboundMessage(), describe(first), { lengthBytes });
+    if (first.opcode === RDMAPOpcode.readRequest) {
+      message.lengthBytes = readRequestOf(first).size;
+      this.due = undefined;
+    } else if (lengthBytes === 0) this.due = undefined;
+    return true;
+  }
+
+  prepareGather(): boolean {
+    return this.#take((opcode) => opcode !== RDMAPOpcode.readResponse);
+  }
+
+  prepareReadSource(): boolean {
+    return this.#take((opcode) => opcode === RDMAPOpcode.readResponse);
+  }
+
+  gather(_offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+    return this.#copy(length, target, targetStart);
+  }
+
+  gatherReadSource(
+    _stag: number,
+    _toHi: number,
+    _toLo: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    return this.#copy(length, target, targetStart);
+  }
+
+  #take(fits: (opcode: number) => boolean): boolean {
+    if (this.due === undefined || !fits(this.due.opcode)) return false;
+    this.#gathered = this.due;
+    this.due = undefined;
+    return true;
+  }
+
+  #copy(length: number, target: Uint8Array, targetStart: number): Fault {
+    const source = this.#gathered;
+    if (source === undefined) throw new Error('nothing is due');
+    const payload = payloadOf(source);
+    if (payload.length !== length) {
+      throw new Error(`${length} octets are asked for, the recorded segment has ${payload.length}`);
+    }
+    target.set(payload, targetStart);
+    return Fault.none;
+  }
+}
+
+function payloadOf({ ulpdu }: CutFpdu): Uint8Array {
+  return ulpdu.subarray(ddpHeaderBytes(ulpdu[0] ?? 0));
+}
+
+/** Payload octets of each message, by its first segment. */
+function messageLengths(fpdus: readonly CutFpdu[]): Map<CutFpdu, number> {
+  const lengths = new Map<CutFpdu, number>();
+  let first: CutFpdu | undefined;
+  for (const fpdu of fpdus) {
+    first ??= fpdu;
+    lengths.set(first, (lengths.get(first) ?? 0) + payloadOf(fpdu).length);
+    if (fpdu.header.last) first = undefined;
+  }
+  return lengths;
+}
+
+function readRequestOf(fpdu: CutFpdu) {
+  const request = {
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    size: 0,
+    sourceStag: 0,
+    sourceToHi: 0,
+    sourceToLo: 0,
+  };
+  readReadRequest(payloadOf(fpdu), 0, request);
+  return request;
+}
+
+/** The message whose first segment this is. */
+function describe(fpdu: CutFpdu): Partial<OutboundMessage> {
+  const { header, opcode } = fpdu;
+  switch (opcode) {
+    case RDMAPOpcode.write:
+      if (!header.tagged) break;
+      return {
+        kind: OutboundKind.write,
+        remoteStag: header.stag,
+        remoteToHi: header.toHi,
+        remoteToLo: header.toLo,
+      };
+    case RDMAPOpcode.readRequest: {
+      const { sourceStag, sourceToHi, sourceToLo, ...sink } = readRequestOf(fpdu);
+      return {
+        kind: OutboundKind.readRequest,
+        remoteStag: sourceStag,
+        remoteToHi: sourceToHi,
+        remoteToLo: sourceToLo,
+        sinkStag: sink.sinkStag,
+        sinkToHi: sink.sinkToHi,
+        sinkToLo: sink.sinkToLo,
+      };
+    }
+    case RDMAPOpcode.send:
+      return { kind: OutboundKind.send };
+    case RDMAPOpcode.sendSolicited:
+      return { kind: OutboundKind.send, solicited: true };
+    case RDMAPOpcode.sendInvalidate:
+    case RDMAPOpcode.sendSolicitedInvalidate: {
+      const solicited = opcode === RDMAPOpcode.sendSolicitedInvalidate;
+      const invalidateStag = header.tagged ? 0 : header.ulpWord;
+      return { kind: OutboundKind.sendWithInvalidate, solicited, invalidateStag };
+    }
+    default:
+  }
+  throw new Error(`no work request sends opcode ${opcode}`);
+}
+
+/** What our side said in a recorded one's place. */
+export interface Reemitted {
+  /** Our Request or Reply. */
+  readonly startup: Uint8Array;
+  readonly fpdus: readonly CutFpdu[];
+}
+
+class Reemission {
+  readonly #own: readonly CutFpdu[];
+  readonly #script: Script;
+  readonly #stream: Stream;
+  readonly #role: 'initiator' | 'responder';
+  readonly #startup: ExpectedStartup;
+  #sent: Uint8Array = new Uint8Array(0);
+
+  constructor(role: 'initiator' | 'responder', startup: ExpectedStartup, own: readonly CutFpdu[]) {
+    this.#role = role;
+    this.#startup = startup;
+    this.#own = own;
+    this.#script = new Script(own);
+    const { ird = DEPTH_UNSAID, ord = DEPTH_UNSAID } = startup;
+    const options = { ...optionsLike(startup), ird, ord, extensionsEnabled: false };
+    this.#stream = new Stream(options, { pool: new ChunkPool({ keptMax: 2 }), crc32c });
+  }
+
+  begin(): void {
+    const privateData = Buffer.from(this.#startup.privateData, 'hex');
+    if (this.#role === 'responder') this.#stream.listen(0);
+    else this.#stream.connect(privateData, this.#script, 0);
+    this.#drain();
+  }
+
+  feed(octets: Uint8Array): void {
+    if (octets.length > 0) this.#stream.handleOctets(octets, 0);
+    this.#drain();
+  }
+
+  /** Frames the recorded segments up to `count`, as far as the stream may send. */
+  frame(count: number): void {
+    for (;;) {
+      const framed = this.fpdus().length;
+      const next = this.#own[framed];
+      if (next === undefined || framed >= count) return;
+      this.#script.due = next;
+      this.#stream.setEmss(next.header.last ? WHOLE_BYTES : next.octets.length);
+      this.#stream.pump(0);
+      this.#drain();
+      if (this.fpdus().length === framed) return;
+    }
+  }
+
+  get startupBytes(): number {
+    const kind = this.#role === 'initiator' ? 'request' : 'reply';
+    return this.#sent.length === 0 ? 0 : readStartup(this.#sent, kind).end;
+  }
+
+  fpdus(): CutFpdu[] {
+    return cutFpdus(this.#sent, this.startupBytes);
+  }
+
+  get sent(): Uint8Array {
+    return this.#sent;
+  }
+
+  #drain(): void {
+    for (;;) {
+      const event = this.#stream.pollEvent();
+      if (event?.type === 'request') this.#answer();
+      const octets = this.#stream.pollTransmit();
+      if (octets !== undefined) {
+        this.#sent = Buffer.concat([this.#sent, octets]);
+        this.#stream.handleFlushed(octets.length, 0);
+      } else if (event === undefined) return;
+    }
+  }
+
+  #answer(): void {
+    const { rejected, ird = DEPTH_UNSAID, ord = DEPTH_UNSAID } = this.#startup;
+    const privateData = Buffer.from(this.#startup.privateData, 'hex');
+    if (rejected) this.#stream.reject(privateData, 0);
+    else this.#stream.accept(privateData, this.#script, { ird, ord }, 0);
+  }
+}
+
+/**
+ * Lets our stream be `role` in a recorded connection. What siw says of an error is left out: nobody
+ * asks for it.
+ */
+export function reemit(
+  tcp: TcpConnection,
+  role: 'initiator' | 'responder',
+  startup: ExpectedStartup,
+): Reemitted {
+  const [own, peer] =
+    role === 'initiator' ? [tcp.initiator, tcp.responder] : [tcp.responder, tcp.initiator];
+  const ownKind = role === 'initiator' ? 'request' : 'reply';
+  const recorded = cutFpdus(own.octets, readStartup(own.octets, ownKind).end).filter(
+    ({ opcode }) => opcode !== RDMAPOpcode.terminate,
+  );
+  const machine = new Reemission(role, startup, recorded);
+  machine.begin();
+  let fed = 0;
+  const feedUntil = (packet: number): void => {
+    // Octet runs that were on the wire before this packet, in stream order.
+    const end = peer.segments
+      .filter((segment) => segment.packet < packet)
+      .reduce((last, { offset, lengthBytes }) => Math.max(last, offset + lengthBytes), fed);
+    machine.feed(peer.octets.slice(fed, end));
+    fed = end;
+  };
+  // Nothing follows a Request before its Reply.
+  feedUntil(packetOf(own, 0));
+  for (const [index, fpdu] of recorded.entries()) {
+    feedUntil(packetOf(own, fpdu.offset));
+    machine.frame(index + 1);
+  }
+  feedUntil(Number.POSITIVE_INFINITY);
+  machine.frame(recorded.length);
+  return { startup: machine.sent.slice(0, machine.startupBytes), fpdus: machine.fpdus() };
+}

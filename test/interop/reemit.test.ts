@@ -1,0 +1,107 @@
+/**
+ * Our side in the place of a recorded one: where the protocol leaves no freedom, it says the same,
+ * octet for octet.
+ */
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { crc32c } from '../../daemon/wire/crc32c.ts';
+import { readUint32LE } from '../../daemon/wire/octets.ts';
+import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
+import { readTcpConnections } from './captures/pcap-reader.ts';
+import { type CutFpdu, cutFpdus, reemit } from './captures/reemit.ts';
+import { readStartup } from './captures/replay.ts';
+
+const CRC_BYTES = 4;
+const NO_OCTETS = new Uint8Array(0);
+const SIDES = ['initiator', 'responder'] as const;
+
+function hex(octets: Uint8Array): string {
+  return Buffer.from(octets).toString('hex');
+}
+
+/** A place where our side says something else, and why. */
+interface Difference {
+  readonly fpdu: number;
+  /** What we say, without the CRC; undefined when we say nothing. */
+  readonly ours: string | undefined;
+  readonly why: string;
+}
+
+const NOBODY_ASKED = 'a Terminate about memory or programs, which there are none of here';
+const DIFFERENCES: Readonly<Record<string, Difference>> = {
+  'rping-peer-to-peer initiator': {
+    fpdu: 0,
+    ours: '000ec140000000000000000000000000',
+    why: 'the STag of the ready-to-receive Write means nothing; siw puts a 1 there, we a 0',
+  },
+  'reads-queued-zero responder': {
+    fpdu: 44,
+    ours: '000ec142b226880000007f62e4ceb000',
+    why: 'siw answers a queued Read of nothing with the length of the one before',
+  },
+  'reads-queued-zero initiator': {
+    fpdu: 4,
+    ours: '00264147000000000000000200000001000000001101c000019ec142b226880000007f62e4ceb000',
+    why: "siw's Terminate has M and D elsewhere, and leaves the header out of the segment length",
+  },
+  'terminate-crc responder': {
+    fpdu: 0,
+    ours: '001641470000000000000002000000010000000020020000',
+    why: "siw's Terminate has layer and type exchanged",
+  },
+  'terminate-local initiator': { fpdu: 1, ours: undefined, why: NOBODY_ASKED },
+  'terminate-read-stag responder': { fpdu: 0, ours: undefined, why: NOBODY_ASKED },
+  'terminate-send-too-long responder': { fpdu: 0, ours: undefined, why: NOBODY_ASKED },
+  'terminate-write-stag responder': { fpdu: 0, ours: undefined, why: NOBODY_ASKED },
+};
+
+/** An FPDU without its CRC, and with a PAD of zeros, which siw does not always send. */
+function essence({ octets, pad }: CutFpdu): string {
+  const body = Uint8Array.from(octets.subarray(0, octets.length - CRC_BYTES));
+  return hex(body.fill(0, body.length - pad.length));
+}
+
+/** What we should say: what was recorded, but for the difference. */
+function expectedOf(recorded: readonly CutFpdu[], difference: Difference | undefined): string[] {
+  const expected = recorded.map(essence);
+  if (difference === undefined) return expected;
+  expect(expected[difference.fpdu], difference.why).not.toBe(difference.ours);
+  const { fpdu, ours } = difference;
+  return expected.toSpliced(fpdu, 1, ...(ours === undefined ? [] : [ours]));
+}
+
+/** MPA-4.1-03, MPA-4.4-07: a PAD of zeros; a right CRC, or an empty field where CRCs are off. */
+function expectTrailer({ octets, pad }: CutFpdu, crcEnabled: boolean): void {
+  expect(pad.every((octet) => octet === 0)).toBe(true);
+  const crcAt = octets.length - CRC_BYTES;
+  const field = crcEnabled ? crc32c(octets.subarray(0, crcAt)) : 0;
+  expect(readUint32LE(octets, crcAt)).toBe(field);
+}
+
+const captures = captureNames().filter((name) => readExpectation(name).connections.length > 0);
+
+describe.each(captures)('recording %s', (name) => {
+  const expected = readExpectation(name);
+  const connections = readTcpConnections(readFileSync(capturePath(name))).filter(
+    ({ initiator }) => hex(initiator.octets.subarray(0, 4)) === '4d504120',
+  );
+  for (const [index, connection] of expected.connections.entries()) {
+    it.each(SIDES)(`our %s says the same, connection ${index}`, (role) => {
+      const tcp = connections[index];
+      if (tcp === undefined) throw new Error('the connection is not there');
+      const own = role === 'initiator' ? tcp.initiator : tcp.responder;
+      const { end } = readStartup(own.octets, role === 'initiator' ? 'request' : 'reply');
+      const ours = reemit(tcp, role, connection[role].startup);
+      const recorded = cutFpdus(own.octets, end);
+      expect(hex(ours.startup)).toBe(hex(own.octets.subarray(0, end)));
+      const difference = DIFFERENCES[`${name} ${role}`];
+      expect(ours.fpdus.map(essence)).toEqual(expectedOf(recorded, difference));
+      for (const [at, fpdu] of ours.fpdus.entries()) {
+        expectTrailer(fpdu, connection.responder.startup.crc);
+        const line = connection[role].fpdus[at] ?? '';
+        const same = at !== difference?.fpdu && !/ pad=| crc=wrong/.test(line);
+        if (same) expect(hex(fpdu.octets)).toBe(hex(recorded[at]?.octets ?? NO_OCTETS));
+      }
+    });
+  }
+});
