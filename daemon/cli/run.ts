@@ -157,10 +157,12 @@ function runToEnd(
   environment: NodeJS.ProcessEnv,
 ): Promise<ProgramEnd> {
   return new Promise((resolve) => {
+    // Before the program is there to be asked for signals: one that comes in between is not lost.
+    const passing = passSignals();
     const child = spawn(name, words, { stdio: 'inherit', env: environment });
-    const release = passSignals(child);
+    passing.to(child);
     const settle = (end: ProgramEnd): void => {
-      release();
+      passing.end();
       resolve(end);
     };
     child.once('error', (error) => {
@@ -172,23 +174,40 @@ function runToEnd(
   });
 }
 
-/** Passes signals on to the program, in place of what they do here; the result undoes it. */
-function passSignals(child: ChildProcess): () => void {
+/** Signals on their way to a program. */
+interface SignalPassing {
+  /** Names the program; signals that came before go to it now. */
+  to(child: ChildProcess): void;
+  /** Gives signals back to what they do here. */
+  end(): void;
+}
+
+/** Keeps signals for a program, in place of what they do here. */
+function passSignals(): SignalPassing {
+  const early: NodeJS.Signals[] = [];
+  let program: ChildProcess | undefined;
   const handlers = PASSED_SIGNALS.map((signal) => {
     const before = process.listeners(signal);
     process.removeAllListeners(signal);
     const pass = (): void => {
       if (process.stdin.isTTY && TERMINAL_SIGNALS.includes(signal)) return;
-      child.kill(signal);
+      if (program === undefined) early.push(signal);
+      else program.kill(signal);
     };
     process.on(signal, pass);
     return { signal, before, pass };
   });
-  return () => {
-    for (const { signal, before, pass } of handlers) {
-      process.off(signal, pass);
-      for (const listener of before) process.on(signal, listener);
-    }
+  return {
+    to(child) {
+      program = child;
+      for (const signal of early) child.kill(signal);
+    },
+    end() {
+      for (const { signal, before, pass } of handlers) {
+        process.off(signal, pass);
+        for (const listener of before) process.on(signal, listener);
+      }
+    },
   };
 }
 
