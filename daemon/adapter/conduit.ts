@@ -116,6 +116,16 @@ export class Conduit implements LinkUser {
     this.#link.reset();
   }
 
+  /**
+   * The host goes: what the kernel has still leaves, then a FIN, as when a program on siw ends.
+   * With octets that it has not, a FIN would claim an end that there was not: a reset.
+   */
+  leave(): void {
+    this.#lingerDeadline = NEVER;
+    if (this.#link.congested || this.stream.pollTransmit() !== undefined) this.#link.reset();
+    else this.#link.close();
+  }
+
   #deliverEvents(now: Micros): void {
     for (;;) {
       const event = this.stream.pollEvent();

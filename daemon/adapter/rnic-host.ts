@@ -138,7 +138,7 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     const now = this.now();
     for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
     this.#loop.drain();
-    for (const conduit of this.#conduits.values()) conduit.reset();
+    for (const conduit of this.#conduits.values()) conduit.leave();
     clearInterval(this.#flushTimer);
     if (this.#conduits.size > 0) {
       await new Promise<void>((resolve) => {

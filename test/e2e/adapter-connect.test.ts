@@ -357,6 +357,30 @@ describe('destroy', () => {
   });
 });
 
+describe('the end of a host', () => {
+  it('lets what was sent arrive, and a FIN behind it', async () => {
+    const ends: string[] = [];
+    const tap = {
+      opened: () => ({
+        outbound: () => {},
+        inbound: () => {},
+        finished: (by: 'us' | 'peer') => ends.push(`FIN of ${by}`),
+        closed: (reset: boolean) => ends.push(reset ? 'reset' : 'closed'),
+      }),
+    };
+    const [from, to] = [node(), node({ observer: { tap } })];
+    const { active, passive } = await connectPair(from, to);
+    passive.receive(0, 100_000);
+    active.buffer.fill(7, 0, 100_000);
+    active.send(0, 100_000);
+    await from.host.close();
+    const [received] = await passive.completions(1);
+    expect(received?.byteLen).toBe(100_000);
+    await until(() => ends.includes('closed'), 'the end');
+    expect(ends).toEqual(['FIN of peer', 'FIN of us', 'closed']);
+  });
+});
+
 describe('addresses', () => {
   it('refuses foreign addresses, bad text and a port that another listener has', () => {
     const one = node();
