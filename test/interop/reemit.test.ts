@@ -28,12 +28,16 @@ interface Difference {
 }
 
 const NOBODY_ASKED = 'a Terminate about memory or programs, which there are none of here';
+const READY_TO_RECEIVE = {
+  fpdu: 0,
+  ours: '000ec140000000000000000000000000',
+  why: 'the STag of the ready-to-receive Write means nothing; siw puts a 1 there, we a 0',
+};
 const DIFFERENCES: Readonly<Record<string, Difference>> = {
-  'rping-peer-to-peer initiator': {
-    fpdu: 0,
-    ours: '000ec140000000000000000000000000',
-    why: 'the STag of the ready-to-receive Write means nothing; siw puts a 1 there, we a 0',
-  },
+  'rping-peer-to-peer initiator': READY_TO_RECEIVE,
+  'iwarpd-server-peer-to-peer initiator': READY_TO_RECEIVE,
+  'iwarpd-terminate responder': { fpdu: 0, ours: undefined, why: NOBODY_ASKED },
+  'iwarpd-terminated responder': { fpdu: 1, ours: undefined, why: NOBODY_ASKED },
   'reads-queued-zero responder': {
     fpdu: 44,
     ours: '000ec142b226880000007f62e4ceb000',
