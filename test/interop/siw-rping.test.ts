@@ -6,6 +6,7 @@
  * next to siw, since the proxy cuts segments anew and siw fails a good CRC whose trailer is cut.
  */
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -25,6 +26,7 @@ import {
   kernelRping,
   ourRpingInGuest,
 } from './rping-ends.ts';
+import { dissect } from './tshark.ts';
 
 const PORT = 7174;
 const PINGS = 1000;
@@ -75,7 +77,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
     folder = new CommandFolder();
-    guest = await startGuest({ forwards: [PORT] });
+    guest = await startGuest({ forwards: [PORT], share: folder.path });
   }, 600_000);
 
   afterAll(async () => {
@@ -170,7 +172,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       );
       expect(status, output).toBe(0);
       expect(output).toContain(establishedLine(2, true));
-    });
+    }, 120_000);
 
     it.each(REVISIONS)(
       "our server, the kernel's client of MPA revision %i",
@@ -192,6 +194,36 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
         for (const line of established) expect(line).toContain(establishedLine(revision, true));
       },
       120_000,
+    );
+  });
+
+  describeWith(['tshark'], 'as Wireshark reads it on the wire, CRC on', () => {
+    const place = `-a ${GUEST_ADDRESS} -p ${PORT}`;
+    const theirs = (role: string): string => `'rping ${role} ${place} -V -S 3000'`;
+    const ours = (role: string): string =>
+      `'${ourRpingInGuest(`${role} ${place} -S 3000`)} --embedded'`;
+    const talks = [
+      ['our client', () => `${theirs('-s')} ${ours('-c -C 3')}`],
+      ['our server', () => `${ours('-s')} ${theirs('-c -C 3')}`],
+    ] as const;
+
+    it.each(talks)(
+      '%s and siw: every FPDU that there should be, none malformed',
+      async (_who, talk) => {
+        await guest.setSiw({ mpaVersion: 2, crcRequired: true });
+        const file = join(folder.path, 'rping.pcap');
+        const { status, output } = await guest.runToEnd(`record ${file} lo pair ${PORT} ${talk()}`);
+        expect(status, output).toBe(0);
+        const { fpdus, malformed, crcGood } = await dissect(file);
+        expect(malformed).toEqual([]);
+        expect(crcGood).toBe(fpdus.length);
+        // Without payload: ready-to-receive, or the nudge of a slow peer.
+        const full = fpdus.filter(({ opcode, ulpduLength }) => opcode !== 0 || ulpduLength > 14);
+        const messages = (wanted: number): number =>
+          full.filter(({ opcode, last }) => opcode === wanted && last).length;
+        // Each ping: a Write back, a Read with its Response, two Sends of either side.
+        expect([0, 1, 2, 3].map(messages)).toEqual([3, 3, 3, 12]);
+      },
     );
   });
 
@@ -242,6 +274,13 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
   });
 
   describe('nobody there', () => {
+    it('our client next to siw says so', async () => {
+      const client = ourRpingInGuest(`-c -a ${GUEST_ADDRESS} -p 9 -C 1 --embedded`);
+      const { status, output } = await guest.runToEnd(client);
+      expect(status).toBe(1);
+      expect(output).toContain('ECONNREFUSED; start the server first (rping -s)');
+    });
+
     it('our client says so, in one line', async () => {
       const port = String(await freePort());
       const place = ['-a', '127.0.0.1', '-p', port];
