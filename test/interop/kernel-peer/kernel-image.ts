@@ -48,6 +48,9 @@ const GUEST_MODULES = [
   'rdma_ucm',
 ] as const;
 
+/** What a guest with NFS loads besides: both ends of NFSv3, and RPC-over-RDMA under them. */
+const NFS_MODULES = ['rpcrdma', 'nfsv3', 'nfsd'] as const;
+
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 
 /** Directory of the harness's guest programs. */
@@ -193,10 +196,14 @@ async function buildSiw(
   return join(driver, 'siw.ko');
 }
 
-/** Paths of the modules that GUEST_MODULES and siw need, dependencies first. */
-async function moduleClosure(root: string, release: string): Promise<string[]> {
+/** Paths of `modules` and of all that they need, dependencies first. */
+async function moduleClosure(
+  root: string,
+  release: string,
+  modules: readonly string[],
+): Promise<string[]> {
   const paths = new Set<string>();
-  for (const name of [...GUEST_MODULES, 'siw']) {
+  for (const name of modules) {
     const plan = await command('modprobe', '-d', root, '-S', release, '--show-depends', name);
     for (const [, path = ''] of plan.matchAll(/^insmod (\S+)/gm)) paths.add(path);
   }
@@ -210,14 +217,16 @@ async function packInitrd(
   target: string,
 ): Promise<void> {
   const initrd = join(work, 'initrd');
-  for (const name of ['bin', 'modules']) await mkdir(join(initrd, name), { recursive: true });
+  for (const name of ['bin', 'modules', 'nfs-modules']) await mkdir(join(initrd, name), { recursive: true });
   await copyFile(await realProgram('busybox'), join(initrd, 'bin/busybox'));
   await copyFile(join(guestTools(), 'early-init'), join(initrd, 'init'));
   await chmod(join(initrd, 'init'), 0o755);
-  const modules = await moduleClosure(root, release);
-  for (const [index, path] of modules.entries()) {
+  const base = await moduleClosure(root, release, [...GUEST_MODULES, 'siw']);
+  const all = await moduleClosure(root, release, [...GUEST_MODULES, 'siw', ...NFS_MODULES]);
+  for (const [index, path] of all.entries()) {
     const name = basename(path);
-    const place = name === 'siw.ko' ? name : `modules/${String(index).padStart(2, '0')}-${name}`;
+    const folder = index < base.length ? 'modules' : 'nfs-modules';
+    const place = name === 'siw.ko' ? name : `${folder}/${String(index).padStart(3, '0')}-${name}`;
     await copyFile(path, join(initrd, place));
   }
   const pack =

@@ -36,6 +36,8 @@ export interface GuestOptions {
   readonly timeoutSeconds?: number;
   /** The guest's memory, in MiB (1536). */
   readonly memoryMiB?: number;
+  /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
+  readonly nfs?: boolean;
 }
 
 const BOOT_TIMEOUT_MS = 120_000;
@@ -193,6 +195,7 @@ export class Guest implements AsyncDisposable {
       PROBES: image.probes,
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
+      NFS: options.nfs === true ? 'yes' : '',
       SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
     };
     const lines = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}\n`);
