@@ -217,7 +217,8 @@ async function packInitrd(
   target: string,
 ): Promise<void> {
   const initrd = join(work, 'initrd');
-  for (const name of ['bin', 'modules', 'nfs-modules']) await mkdir(join(initrd, name), { recursive: true });
+  for (const name of ['bin', 'modules', 'nfs-modules'])
+    await mkdir(join(initrd, name), { recursive: true });
   await copyFile(await realProgram('busybox'), join(initrd, 'bin/busybox'));
   await copyFile(join(guestTools(), 'early-init'), join(initrd, 'init'));
   await chmod(join(initrd, 'init'), 0o755);
