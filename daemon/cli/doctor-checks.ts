@@ -47,7 +47,6 @@ export const CHECKS: readonly Check[] = [
     name: 'open files',
     examine: () => examineOpenFiles(readFileSync('/proc/self/limits', 'utf8')),
   },
-  { name: 'memlock', examine: () => examineMemlock(readFileSync('/proc/self/limits', 'utf8')) },
 ];
 
 function examineNode(): Finding {
@@ -218,13 +217,6 @@ export function examineOpenFiles(limits: string): Finding {
     text: `${limit}, which limits connections and clients`,
     mend: 'ulimit -n 65536 before iwarpd start',
   };
-}
-
-/** Tells the limit of locked memory in the text of /proc/self/limits. */
-export function examineMemlock(limits: string): Finding {
-  const limit = softLimit(limits, 'Max locked memory');
-  const size = limit === undefined ? 'unlimited' : `${limit} octets`;
-  return { state: 'info', text: `${size}; iwarpd locks no memory, kernel RDMA devices do` };
 }
 
 /** The soft limit in a line of /proc/self/limits; undefined when unlimited or not told. */

@@ -1,4 +1,4 @@
-/** What `iwarpd run` needs of the machine: the preload library, and rdma-core with its siw provider. */
+/** What `iwarpd run` and real devices need of the machine: the preload library, and rdma-core. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Check, Finding } from './doctor-checks.ts';
@@ -18,7 +18,6 @@ export const RDMA_CORE_CHECKS: readonly Check[] = [
   { name: 'preload', examine: examineShim },
   { name: 'rdma-core', examine: () => judgeLibraries(libraryFolders().flatMap(listed)) },
   { name: 'siw provider', examine: examineProvider },
-  { name: 'hardware', examine: () => judgeHardware(listed('/sys/class/infiniband')) },
 ];
 
 function examineShim(): Finding {
@@ -40,7 +39,11 @@ export function judgeLibraries(names: readonly string[]): Finding {
   const verbs = releaseOf(names, 'libibverbs.so.1');
   const cm = releaseOf(names, 'librdmacm.so.1');
   if (verbs === undefined && cm === undefined) {
-    return { state: 'info', text: 'not installed; only `iwarpd run` needs it', mend: INSTALL };
+    return {
+      state: 'info',
+      text: 'not installed; only `iwarpd run` and real devices need it',
+      mend: INSTALL,
+    };
   }
   if (verbs === undefined || cm === undefined) {
     const lacking = verbs === undefined ? 'libibverbs' : 'librdmacm';
@@ -79,13 +82,6 @@ export function judgeProvider(driver: boolean, libraries: readonly string[]): Fi
     ? 'its library is missing: programs would see no device'
     : 'libibverbs does not know it: programs would see no device';
   return { state: 'warn', text, mend: 'apt-get install ibverbs-providers' };
-}
-
-/** Judges the names of the kernel's RDMA devices. */
-export function judgeHardware(devices: readonly string[]): Finding {
-  if (devices.length === 0) return { state: 'info', text: 'the kernel has no RDMA device' };
-  const text = `hidden from programs under \`iwarpd run\`: ${devices.join(', ')}`;
-  return { state: 'info', text };
 }
 
 function libraryFolders(): string[] {

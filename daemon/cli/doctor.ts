@@ -1,5 +1,6 @@
 /** `iwarpd doctor`: every prerequisite, its state, and how to mend it. */
 import { CHECKS, type Check, type Finding } from './doctor-checks.ts';
+import { DEVICE_CHECKS } from './doctor-devices.ts';
 import { RDMA_CORE_CHECKS } from './doctor-rdma-core.ts';
 import { CommandFailure, failureText } from './failure.ts';
 import { type Output, printJson } from './output.ts';
@@ -22,7 +23,8 @@ export async function runDoctor(
   options: { readonly socketPath: string; readonly json: boolean },
   output: Output,
 ): Promise<void> {
-  const report = await examine(options.socketPath, [...CHECKS, ...RDMA_CORE_CHECKS]);
+  const checks = [...CHECKS, ...RDMA_CORE_CHECKS, ...DEVICE_CHECKS];
+  const report = await examine(options.socketPath, checks);
   if (options.json) printJson(output, report);
   else for (const line of doctorLines(report)) output.line(line);
   const broken = report.checks.filter((check) => check.state === 'broken');

@@ -236,11 +236,14 @@ describe('doctor', () => {
       'socket',
       'daemon',
       'open files',
-      'memlock',
       'preload',
       'rdma-core',
       'siw provider',
-      'hardware',
+      'kernel modules',
+      'real devices',
+      'device nodes',
+      'rdma link',
+      'memlock',
     ]);
     expect(report.checks[7].text).toContain(`pid ${daemon.pid}`);
   });
