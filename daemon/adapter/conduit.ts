@@ -18,7 +18,7 @@ export const SEND_BUDGET_BYTES = 1_048_576;
  * Octets sent between two looks at the segment size. siw looks before each FPDU; it changes within
  * the first octets of a connection, as the peer's window opens, and then hardly ever.
  */
-const EMSS_INTERVAL_BYTES = 131_072;
+const EMSS_INTERVAL_BYTES = 1_048_576;
 
 /** What a conduit needs of the event loop. */
 export interface ConduitHost {

@@ -41,14 +41,14 @@ export class DDPSender {
     this.#mulpduBytes = bytes;
   }
 
-  /** Payload that a tagged segment can hold. */
+  /** Payload that the next tagged segment can hold. */
   get taggedRoomBytes(): number {
-    return this.#mulpduBytes - TAGGED_HEADER_BYTES;
+    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - TAGGED_HEADER_BYTES;
   }
 
-  /** Payload that an untagged segment can hold. */
+  /** Payload that the next untagged segment can hold. */
   get untaggedRoomBytes(): number {
-    return this.#mulpduBytes - UNTAGGED_HEADER_BYTES;
+    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - UNTAGGED_HEADER_BYTES;
   }
 
   /** Where payload is written, from `begin…` to `commit`. */

@@ -1,8 +1,8 @@
 /**
  * MULPDU: the largest ULPDU that DDP should post (RFC 5044 §3, §4.5, §5.1).
  *
- * The value for the next full segment is given always, never one lowered for FPDUs already packed
- * (MPA-4.5-07): what is left of a segment is not known above TCP anyway.
+ * The value here is for the next full segment; `FpduSender.ulpduRoomBytes` lowers it for FPDUs that
+ * are packed already.
  */
 import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
 import { MARKER_BYTES, MARKER_INTERVAL_BYTES } from '../wire/marker.ts';

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
 import { fpduSizeBytes } from '../../../daemon/wire/fpdu.ts';
 import { markerPhase } from '../../../daemon/wire/marker.ts';
 import { readUint16 } from '../../../daemon/wire/octets.ts';
@@ -229,6 +230,38 @@ describe('FPDU sender', () => {
     post(sender, patterned(46));
     post(sender, patterned(18));
     expect([1, 2, 3].map(() => sender.pollTransmit()?.length)).toEqual([24, 52, 24]);
+  });
+
+  it('MPA-4.5-05, MPA-4.5-07: a ULPDU is cut to fill the segment begun when much of it is left', () => {
+    const pool = new ChunkPool();
+    const sender = senderOf({ pool, alignSegments: true, segmentBytes: 65_483 });
+    sender.enterFullOperation(true, false);
+    expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
+    post(sender, patterned(64_768));
+    // Less than a quarter of the segment is left: the next full one counts.
+    expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
+    post(sender, patterned(794));
+    const room = sender.ulpduRoomBytes(64_768);
+    expect(room).toBe(65_480 - 800 - 6);
+    expect(sender.ulpduRoomBytes(1442)).toBe(1442);
+    post(sender, patterned(room));
+    post(sender, patterned(50_000));
+    expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
+    const segments = [1, 2, 3].map(() => sender.pollTransmit()?.length);
+    expect(segments).toEqual([64_776, 65_480, 50_008]);
+    // Nothing waits any more, so that a new segment begins.
+    expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
+  });
+
+  it.each([
+    ['markers', true, true],
+    ['no CRC', false, false],
+  ])('MPA-4.5-05: with %s, ULPDUs are cut for a full segment', (_, crc, markers) => {
+    const pool = new ChunkPool();
+    const sender = senderOf({ pool, alignSegments: true, segmentBytes: 65_483 });
+    sender.enterFullOperation(crc, markers);
+    post(sender, patterned(800));
+    expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
   });
 
   it('MPA-5.1-03: without CRCs nothing has to be aligned', () => {
