@@ -32,6 +32,8 @@ const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 
 const IOVEC_BYTES = 16;
+/** Between two looks whether a process is still the one that it was. */
+const LOOK_INTERVAL_MS = 1;
 
 /**
  * The memory of one process. It is bound to the process, not to its number: a later process with
@@ -49,10 +51,7 @@ export class ProcessMemory {
   readonly #remoteAddress: bigint;
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
-  #looked = false;
-  readonly #forgetLook = (): void => {
-    this.#looked = false;
-  };
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
 
   /** Throws `SystemCallError`: ESRCH without such a process, ENOSYS before Linux 5.3. */
   constructor(pid: number) {
@@ -99,17 +98,17 @@ export class ProcessMemory {
   }
 
   /**
-   * Looks once for all transfers of one callback of the event loop: a look costs as much as a small
-   * transfer, and the kernel does not give a pid out again before it went through all others.
+   * Looks once in a while: a look costs as much as a small transfer. The kernel gives a pid out
+   * again only after it went through all others, which takes it seconds.
    */
   #stillAlive(): boolean {
-    if (this.#looked) return true;
+    const nowMs = performance.now();
+    if (nowMs - this.#lookedAtMs < LOOK_INTERVAL_MS) return true;
     if (!this.alive) {
       this.lastError = 'ESRCH';
       return false;
     }
-    this.#looked = true;
-    queueMicrotask(this.#forgetLook);
+    this.#lookedAtMs = nowMs;
     return true;
   }
 
