@@ -21,6 +21,7 @@ const files = listFiles('');
 const sources = files.filter((file) => file.endsWith('.ts'));
 const pureFolders = [
   'verbs-api/contract/',
+  'verbs-api/rpcrdma/core/',
   'daemon/wire/',
   'daemon/engine/',
   'daemon/rnic/',

@@ -1,0 +1,189 @@
+/**
+ * Writes XDR (RFC 4506). Items that the binding lets travel as chunks are kept aside as views, so
+ * that whoever sends the message decides, once its size is known, whether they go in the stream or
+ * by RDMA (RFC 8166 §3.4.2).
+ */
+import { encodeText } from '../../contract/ipc-value.ts';
+import { roundup } from './xdr-reader.ts';
+
+/** An item that may travel outside of the stream. */
+export interface BulkItem {
+  /** Where it belongs in the reduced stream: octets of that stream before it. */
+  readonly at: number;
+  /** Where it belongs in the unreduced stream: the Position of its read chunk. */
+  readonly position: number;
+  /** The item without roundup; a view of what the codec was given. */
+  readonly octets: Uint8Array;
+}
+
+/** An encoded message: its stream without bulk items, and these. */
+export interface Payload {
+  /** The reduced stream. Belongs to the writer: valid until that is reset. */
+  readonly stream: Uint8Array;
+  /** In the order of the stream. */
+  readonly items: readonly BulkItem[];
+  /** Octets of the unreduced stream. */
+  readonly lengthBytes: number;
+}
+
+const FIRST_BYTES = 512;
+const NO_ITEMS: readonly BulkItem[] = [];
+
+/** Encodes one message after the other; its memory grows to the largest. */
+export class XdrWriter {
+  #octets = new Uint8Array(FIRST_BYTES);
+  #fields = new DataView(this.#octets.buffer);
+  #at = 0;
+  #moved = 0;
+  #items: BulkItem[] | undefined;
+  #bulkLeft = Number.POSITIVE_INFINITY;
+
+  /** Octets written so far, bulk items included. */
+  get position(): number {
+    return this.#at + this.#moved;
+  }
+
+  /** Starts the next message in the same memory. */
+  reset(): void {
+    this.#at = 0;
+    this.#moved = 0;
+    this.#items = undefined;
+    this.#bulkLeft = Number.POSITIVE_INFINITY;
+  }
+
+  /**
+   * Keeps only the next `count` bulk items aside, as the binding of a procedure says; further ones
+   * are written to the stream. Without this call, and after `reset`, all are kept aside.
+   */
+  limitBulk(count: number): void {
+    this.#bulkLeft = count;
+  }
+
+  /** What was written since `reset`. */
+  payload(): Payload {
+    return {
+      stream: this.#octets.subarray(0, this.#at),
+      items: this.#items ?? NO_ITEMS,
+      lengthBytes: this.position,
+    };
+  }
+
+  /** An unsigned integer (RFC 4506 §4.2); the low 32 bits of `value`. */
+  uint32(value: number): void {
+    this.#fields.setUint32(this.#grow(4), value);
+  }
+
+  /** An integer or an enumeration (RFC 4506 §4.1, §4.3). */
+  int32(value: number): void {
+    this.#fields.setInt32(this.#grow(4), value);
+  }
+
+  /** A boolean (RFC 4506 §4.4). */
+  bool(value: boolean): void {
+    this.uint32(value ? 1 : 0);
+  }
+
+  /** An unsigned hyper integer (RFC 4506 §4.5); the low 64 bits of `value`. */
+  uint64(value: number | bigint): void {
+    this.#fields.setBigUint64(this.#grow(8), BigInt(value));
+  }
+
+  /** A hyper integer (RFC 4506 §4.5). */
+  int64(value: number | bigint): void {
+    this.#fields.setBigInt64(this.#grow(8), BigInt(value));
+  }
+
+  /** A single-precision number (RFC 4506 §4.6). */
+  float32(value: number): void {
+    this.#fields.setFloat32(this.#grow(4), value);
+  }
+
+  /** A double-precision number (RFC 4506 §4.7). */
+  float64(value: number): void {
+    this.#fields.setFloat64(this.#grow(8), value);
+  }
+
+  /** Fixed-length opaque data with its roundup (RFC 4506 §4.9); copied. */
+  opaqueFixed(octets: Uint8Array): void {
+    const start = this.#grow(roundup(octets.length));
+    this.#octets.set(octets, start);
+    this.#octets.fill(0, start + octets.length, this.#at);
+  }
+
+  /** Variable-length opaque data (RFC 4506 §4.10); copied. */
+  opaque(octets: Uint8Array): void {
+    this.uint32(octets.length);
+    this.opaqueFixed(octets);
+  }
+
+  /** A string as UTF-8 (RFC 4506 §4.11). */
+  string(text: string): void {
+    this.opaque(encodeText(text));
+  }
+
+  /** A variable-length array (RFC 4506 §4.13). */
+  array<T>(elements: readonly T[], encode: (writer: XdrWriter, element: T) => void): void {
+    this.uint32(elements.length);
+    for (const element of elements) encode(this, element);
+  }
+
+  /** Optional data (RFC 4506 §4.19); undefined is absent. */
+  optional<T>(value: T | undefined, encode: (writer: XdrWriter, value: T) => void): void {
+    this.bool(value !== undefined);
+    if (value !== undefined) encode(this, value);
+  }
+
+  /** A linked list of optional data (RFC 4506 §4.19). */
+  chain<T>(elements: Iterable<T>, encode: (writer: XdrWriter, element: T) => void): void {
+    for (const element of elements) {
+      this.bool(true);
+      encode(this, element);
+    }
+    this.bool(false);
+  }
+
+  /**
+   * Variable-length opaque data that the binding lets travel as a chunk. Not copied: `octets` stay
+   * as they are until the call or reply has gone.
+   */
+  bulk(octets: Uint8Array): void {
+    this.uint32(octets.length);
+    this.bulkFixed(octets);
+  }
+
+  /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
+  bulkFixed(octets: Uint8Array): void {
+    if (this.#bulkLeft === 0) {
+      this.opaqueFixed(octets);
+      return;
+    }
+    this.#bulkLeft -= 1;
+    this.#items ??= [];
+    this.#items.push({ at: this.#at, position: this.position, octets });
+    this.#moved += roundup(octets.length);
+  }
+
+  /**
+   * A variable-length array whose elements the binding lets travel together as a chunk: the count
+   * stays in the stream (RFC 8166 §3.4.4.1). The elements themselves hold no bulk items.
+   */
+  bulkArray<T>(elements: readonly T[], encode: (writer: XdrWriter, element: T) => void): void {
+    this.uint32(elements.length);
+    const writer = new XdrWriter();
+    for (const element of elements) encode(writer, element);
+    this.bulkFixed(writer.payload().stream);
+  }
+
+  #grow(sizeBytes: number): number {
+    const start = this.#at;
+    const end = start + sizeBytes;
+    if (end > this.#octets.length) {
+      const larger = new Uint8Array(Math.max(end, this.#octets.length * 2));
+      larger.set(this.#octets);
+      this.#octets = larger;
+      this.#fields = new DataView(larger.buffer);
+    }
+    this.#at = end;
+    return start;
+  }
+}

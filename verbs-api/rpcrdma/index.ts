@@ -1,0 +1,27 @@
+/** The public surface of RPC over RDMA: see `README.md` beside this file. */
+export { AuthFlavor, type Credential } from './core/credential.ts';
+export {
+  type AnyProcedure,
+  type AnyProgram,
+  type ArgsOf,
+  defineProcedure,
+  defineProgram,
+  type Procedure,
+  type Program,
+  type ResultOf,
+  voidCodec,
+  type XdrCodec,
+} from './core/program.ts';
+export { type BulkSource, roundup, XdrError, XdrReader } from './core/xdr-reader.ts';
+export { type BulkItem, type Payload, XdrWriter } from './core/xdr-writer.ts';
+export type { CallOptions, RpcClient } from './rpc-client.ts';
+export { RpcError, type RpcErrorCode } from './rpc-error.ts';
+export type { RpcServer } from './rpc-server.ts';
+export {
+  type Caller,
+  type Handler,
+  type Handlers,
+  RpcService,
+  type ServerCall,
+  type ServiceObserver,
+} from './rpc-service.ts';

@@ -1,0 +1,75 @@
+/** Why a call gave no result. */
+import type { ReplyOutcome } from './core/rpc-message.ts';
+
+/**
+ * What went wrong; stable. Those in capitals are RFC 5531's and RFC 8166's own names.
+ *
+ * - `PROG_UNAVAIL` … `AUTH_ERROR`: what the server's reply says.
+ * - `ERR_VERS`, `ERR_CHUNK`: RDMA_ERROR of the server.
+ * - `badReply`: the reply does not decode, or breaks the binding.
+ * - `unfit`: the call cannot be sent: too long, or its argument breaks the XDR; nothing was sent.
+ * - `timeout`, `connectionLost`, `closed`, `aborted`: no reply came.
+ */
+export type RpcErrorCode =
+  | 'PROG_UNAVAIL'
+  | 'PROG_MISMATCH'
+  | 'PROC_UNAVAIL'
+  | 'GARBAGE_ARGS'
+  | 'SYSTEM_ERR'
+  | 'RPC_MISMATCH'
+  | 'AUTH_ERROR'
+  | 'ERR_VERS'
+  | 'ERR_CHUNK'
+  | 'badReply'
+  | 'unfit'
+  | 'timeout'
+  | 'connectionLost'
+  | 'closed'
+  | 'aborted';
+
+/** A call failed. `code` is stable; `message` is for people. */
+export class RpcError extends Error {
+  override readonly name = 'RpcError';
+  readonly code: RpcErrorCode;
+  /**
+   * True when nobody can tell whether the server carried the call out. Memory for its bulk results
+   * may then have been written to (RFC 8267 §4).
+   */
+  readonly outcomeUnknown: boolean;
+
+  constructor(code: RpcErrorCode, message: string, outcomeUnknown = false) {
+    super(message);
+    this.code = code;
+    this.outcomeUnknown = outcomeUnknown;
+  }
+}
+
+const CODES: Readonly<Record<Exclude<ReplyOutcome['status'], 'success'>, RpcErrorCode>> = {
+  progUnavail: 'PROG_UNAVAIL',
+  progMismatch: 'PROG_MISMATCH',
+  procUnavail: 'PROC_UNAVAIL',
+  garbageArgs: 'GARBAGE_ARGS',
+  systemErr: 'SYSTEM_ERR',
+  rpcMismatch: 'RPC_MISMATCH',
+  authError: 'AUTH_ERROR',
+};
+
+/** The error that a reply other than success stands for. */
+export function errorOfOutcome(
+  outcome: Exclude<ReplyOutcome, { status: 'success' }>,
+  called: string,
+): RpcError {
+  const code = CODES[outcome.status];
+  switch (outcome.status) {
+    case 'progMismatch':
+    case 'rpcMismatch':
+      return new RpcError(
+        code,
+        `${called}: ${code}, the server has versions ${outcome.low} to ${outcome.high}`,
+      );
+    case 'authError':
+      return new RpcError(code, `${called}: AUTH_ERROR ${outcome.authStatus}`);
+    default:
+      return new RpcError(code, `${called}: ${code}`);
+  }
+}
