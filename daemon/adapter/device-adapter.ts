@@ -6,8 +6,10 @@ import type {
   DeviceInfo,
   PortAttributes,
 } from '../../verbs-api/contract/attributes.ts';
+import type { WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { CmDevice } from '../cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
+import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 
 /** As the device reports it; the version of the package. */
@@ -20,10 +22,13 @@ const MTU_BYTES = 4096;
 const MESSAGE_MAX_BYTES = 0x7fffffff;
 
 /** See the module's comment. */
-export class Adapter {
+export class Adapter implements DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
   readonly nic: Nic;
+  readonly unsupported: readonly WROpcode[] = [];
+  readonly processObstacle = undefined;
+  readonly receivesNeedDoorbell = false;
   /** The device as the connection manager knows it. */
   readonly cmDevice: CmDevice;
 
@@ -59,6 +64,11 @@ export class Adapter {
       hwVer: 0,
       physPortCnt: 1,
     };
+  }
+
+  /** See `DeviceBackend`. */
+  bufferAddress(_octets: Uint8Array, proposed: number): number {
+    return proposed;
   }
 
   /** The one port (`ibv_query_port`). */

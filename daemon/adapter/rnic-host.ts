@@ -34,6 +34,7 @@ import {
 import { Conduit, type ConduitHost } from './conduit.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
 import { Adapter } from './device-adapter.ts';
+import type { DeviceHost } from './device-backend.ts';
 import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
@@ -71,7 +72,7 @@ export interface ConnectionStatus {
 const FLUSH_INTERVAL_MS = 5;
 
 /** See the module's comment. */
-export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser {
+export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, NetworkUser {
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
@@ -122,6 +123,9 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
     this.#loop.drain();
   }
 
+  /** Emulated queue pairs look for receives when a message comes. */
+  receiveDoorbell(): void {}
+
   /** To be called after any direct call into an object of a NIC. */
   drain(): void {
     this.#loop.drain();
@@ -153,6 +157,15 @@ export class RnicHost implements ConduitHost, HostCmUser, LoopUser, NetworkUser 
   /** Microseconds since the process started; never goes back. */
   now(): Micros {
     return this.#loop.now();
+  }
+
+  /**
+   * The local address from which the host's routes reach `destination`, from `source` if given;
+   * undefined when they do not.
+   */
+  routeSource(destination: string, source: string | undefined): string | undefined {
+    const answer = this.#network.sourceAddress(destination, source);
+    return 'error' in answer ? undefined : answer.address;
   }
 
   /** Every connection, for `status`. */

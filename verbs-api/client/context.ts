@@ -1,5 +1,6 @@
 /** Opened devices. */
 import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/attributes.ts';
+import type { CommandReply } from '../contract/commands.ts';
 import type { AsyncEvent } from '../contract/completion.ts';
 import { AsyncEventType } from '../contract/enums.ts';
 import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/provider.ts';
@@ -24,14 +25,14 @@ export class ClientDeviceContext extends ClientObject implements Context {
   constructor(
     provider: Provider,
     session: Session,
-    opened: { readonly context: number; readonly device: DeviceInfo },
+    opened: CommandReply<'openDevice'>,
     onClosed: () => void,
   ) {
     super(session, 'context');
     this.provider = provider;
     this.device = opened.device;
     this.handle = opened.context;
-    this.#scope = new DeviceScope(session, opened.context);
+    this.#scope = new DeviceScope(session, opened);
     this.#onClosed = onClosed;
     this.#forgetLoss = session.onLost((error) => this.#events.fail(error));
   }

@@ -51,7 +51,11 @@ export class ClientQP extends ClientObject implements QP {
       sqSigAll: init.sqSigAll ?? false,
     });
     this.#send = send;
-    this.#postOneSend = (wr) => send.post(wr);
+    const { unsupported } = scope;
+    this.#postOneSend =
+      unsupported.size === 0
+        ? (wr) => send.post(wr)
+        : (wr) => (unsupported.has(wr.opcode) ? 'EOPNOTSUPP' : send.post(wr));
     const receive =
       reply.rqCount > 0
         ? new ReceiveRing(mapping, reply.rqOffset, reply.rqCount, maxRecvSge)
@@ -98,7 +102,7 @@ export class ClientQP extends ClientObject implements QP {
   postSend(wr: SendWR | readonly SendWR[]): void {
     this.assertUsable();
     try {
-      postAll(wr, this.#postOneSend);
+      postAll(wr, this.#postOneSend, this.scope.deviceName);
     } finally {
       // Also after a refusal: the requests before the refused one are posted.
       if (this.#send.doorbellDue()) this.session.link.doorbell(this.handle);
@@ -107,15 +111,17 @@ export class ClientQP extends ClientObject implements QP {
 
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
     this.assertUsable();
-    if (this.#receive === undefined) {
+    const receive = this.#receive;
+    if (receive === undefined) {
       throw new VerbsError('EINVAL', 'receives of this queue pair come from its SRQ', {
         badIndex: 0,
       });
     }
     try {
-      postAll(wr, this.#postOneRecv);
+      postAll(wr, this.#postOneRecv, this.scope.deviceName);
     } finally {
-      if (this.#flushing) this.session.link.doorbell(this.handle);
+      const due = this.scope.receivesNeedDoorbell ? receive.doorbellDue() : this.#flushing;
+      if (due) this.session.link.doorbell(this.handle);
     }
   }
 

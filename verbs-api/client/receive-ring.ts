@@ -18,6 +18,7 @@ export class ReceiveRing {
   readonly #mask: number;
   readonly #maxSge: number;
   #put = 0;
+  #batchStart = 0;
 
   /** `count` elements, a power of two, from `offset` of `mapping` on. */
   constructor(mapping: Uint8Array, offset: number, count: number, maxSge: number) {
@@ -39,5 +40,20 @@ export class ReceiveRing {
     Atomics.store(memory.control, base + CONTROL, control);
     this.#put = (this.#put + 1) >>> 0;
     return undefined;
+  }
+
+  /**
+   * True when something was posted since the last call and a device that takes receives ahead may
+   * have gone idle without seeing it.
+   */
+  doorbellDue(): boolean {
+    const posted = (this.#put - this.#batchStart) >>> 0;
+    if (posted === 0) return false;
+    const before = (this.#batchStart - 1) & this.#mask;
+    this.#batchStart = this.#put;
+    // A batch that fills the ring has overwritten the element before it, which thus was consumed.
+    if (posted > this.#mask) return true;
+    const flags = Atomics.load(this.#memory.control, before * ELEMENT_WORDS + CONTROL);
+    return (flags & QueueFlag.valid) === 0;
   }
 }

@@ -5,6 +5,7 @@ import type {
   CommandRequest,
   DeviceLink,
 } from '../contract/commands.ts';
+import type { WROpcode } from '../contract/enums.ts';
 import { isVerbsError, VerbsError } from '../contract/errors.ts';
 import type { VerbsObject } from '../contract/provider.ts';
 
@@ -133,13 +134,21 @@ export class DeviceScope {
   readonly session: Session;
   /** Handle of the context. */
   readonly handle: number;
+  readonly deviceName: string;
+  /** Send operations that the device refuses. */
+  readonly unsupported: ReadonlySet<WROpcode>;
+  /** The device takes receives only when its doorbell rang. */
+  readonly receivesNeedDoorbell: boolean;
   /** Queue pairs by number: a completion in error tells that its queue pair flushes. */
   readonly queuePairs = new Map<number, { noteFlushing(): void }>();
   readonly #members = new Map<ClientObject, TeardownRank>();
 
-  constructor(session: Session, handle: number) {
+  constructor(session: Session, opened: CommandReply<'openDevice'>) {
     this.session = session;
-    this.handle = handle;
+    this.handle = opened.context;
+    this.deviceName = opened.device.name;
+    this.unsupported = new Set(opened.unsupported);
+    this.receivesNeedDoorbell = opened.receivesNeedDoorbell;
   }
 
   add(member: ClientObject, rank: TeardownRank): void {

@@ -57,7 +57,13 @@ export class ClientSRQ extends ClientObject implements SRQ {
 
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
     this.assertUsable();
-    postAll(wr, this.#post);
+    try {
+      postAll(wr, this.#post, this.scope.deviceName);
+    } finally {
+      if (this.scope.receivesNeedDoorbell && this.#ring.doorbellDue()) {
+        this.session.link.doorbell(this.handle);
+      }
+    }
   }
 
   async modify(attributes: { readonly srqLimit: number }): Promise<void> {

@@ -14,7 +14,7 @@ import type {
   SRQAttributes,
 } from './attributes.ts';
 import type { AsyncEvent } from './completion.ts';
-import type { CMEventType, MWType, QPState } from './enums.ts';
+import type { CMEventType, MWType, QPState, WROpcode } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
 import type { MemoryTier, SocketAddress, WireOptions } from './provider.ts';
 
@@ -42,7 +42,17 @@ export interface Commands {
   };
   openDevice: {
     request: { readonly name: string | undefined };
-    reply: { readonly context: Handle; readonly device: DeviceInfo };
+    reply: {
+      readonly context: Handle;
+      readonly device: DeviceInfo;
+      /** Send operations that the device does not have; the client refuses them (EOPNOTSUPP). */
+      readonly unsupported: readonly WROpcode[];
+      /**
+       * The device takes receives only when told: the client rings the doorbell, of the QP or SRQ,
+       * behind receives as it does behind sends.
+       */
+      readonly receivesNeedDoorbell: boolean;
+    };
   };
   closeDevice: { request: { readonly context: Handle }; reply: Record<never, never> };
   queryDevice: { request: { readonly context: Handle }; reply: DeviceAttributes };
@@ -230,8 +240,8 @@ export interface DeviceLink {
   request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>>;
   /** Maps shared memory that a reply named. The view lives as long as anybody holds it. */
   map(mapping: MappingRef): Promise<Uint8Array>;
-  /** Rings the doorbell of a QP: its send queue has new elements. Never blocks. */
-  doorbell(qp: Handle): void;
+  /** Rings the doorbell of a QP or SRQ: its queues have new elements. Never blocks. */
+  doorbell(queue: Handle): void;
   /** Address of an own buffer for `MemorySource` 'process', kept in place while it is held. */
   addressOf(buffer: Uint8Array): bigint;
   /**

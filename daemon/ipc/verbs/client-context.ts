@@ -9,22 +9,27 @@ import type {
   DeviceEvent,
   Handle,
 } from '../../../verbs-api/contract/commands.ts';
-import { QPState } from '../../../verbs-api/contract/enums.ts';
+import { CMEventType, QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
-import type { Adapter } from '../../adapter/device-adapter.ts';
-import type { HostAsyncEvent, RnicHost } from '../../adapter/rnic-host.ts';
-import type { CmEvent } from '../../cm/cm-types.ts';
+import type {
+  DeviceAsyncEvent,
+  DeviceBackend,
+  DeviceHost,
+  ServedCmEvent,
+} from '../../adapter/device-backend.ts';
+import type { RnicHost } from '../../adapter/rnic-host.ts';
 import type { ClientMemory } from './client-memory.ts';
 import {
   type AnyObject,
   type CqObject,
   type IdObject,
   QpObject,
-  type SrqObject,
+  SrqObject,
 } from './client-objects.ts';
 import { ClientState, type CommandHandlers } from './client-state.ts';
 import { connectionCommands, deliverCmEvent, destroyId } from './connection-commands.ts';
+import { DeviceDirectory } from './device-directory.ts';
 import { EventRouter } from './event-router.ts';
 import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
 import {
@@ -42,6 +47,8 @@ import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from './quotas.ts';
 /** What a client is made with. */
 export interface ClientOptions {
   readonly host: RnicHost;
+  /** Serves native devices beside the emulated ones. Default: none. */
+  readonly native?: DeviceHost | undefined;
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
@@ -63,7 +70,7 @@ export class ClientContext {
   readonly #options: ClientOptions;
   readonly #state: ClientState;
   readonly #handlers: CommandHandlers;
-  readonly #router: EventRouter;
+  readonly #routers: readonly EventRouter[];
   #closed = false;
   /** Commands that may have ended the work of a queue pair. */
   #workCommands = 0;
@@ -71,8 +78,9 @@ export class ClientContext {
   constructor(options: ClientOptions) {
     this.label = options.label;
     this.#options = options;
+    const directory = new DeviceDirectory(options.host, options.native);
     this.#state = new ClientState(this, {
-      host: options.host,
+      directory,
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
       sendEvent: (event) => {
@@ -87,8 +95,8 @@ export class ClientContext {
       ...queueCommands(this.#state),
       ...connectionCommands(this.#state),
     };
-    this.#router = EventRouter.of(options.host);
-    this.#router.add(this);
+    this.#routers = directory.hosts.map((host) => EventRouter.of(host));
+    for (const router of this.#routers) router.add(this);
   }
 
   /**
@@ -104,14 +112,15 @@ export class ClientContext {
     try {
       return this.#handlers[name](request);
     } finally {
-      this.#state.host.drain();
+      this.#drain();
     }
   }
 
-  /** The send queue of a QP has new elements. A handle that is no QP (any more) is ignored. */
-  doorbell(qp: Handle): void {
-    const object = this.#state.table.find(qp);
-    if (object instanceof QpObject) this.#state.host.doorbell(object.qp);
+  /** A QP or SRQ has new elements. A handle that is neither (any more) is ignored. */
+  doorbell(handle: Handle): void {
+    const object = this.#state.table.find(handle);
+    if (object instanceof QpObject) object.host.doorbell(object.qp);
+    else if (object instanceof SrqObject) object.host.receiveDoorbell(object.srq);
   }
 
   /**
@@ -122,9 +131,9 @@ export class ClientContext {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.#router.remove(this);
+    for (const router of this.#routers) router.remove(this);
     const failures = this.#destroyAll();
-    this.#state.host.drain();
+    this.#drain();
     if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
   }
 
@@ -167,18 +176,18 @@ export class ClientContext {
     this.#options.sendCompletion(object.channel.handle, object.handle);
   }
 
-  /** From the router: an event of an id of this client. */
-  handleCmEvent(owner: IdObject, event: CmEvent): void {
+  /** From the router: an event of an id of this client, by the host that serves it. */
+  handleCmEvent(host: DeviceHost, owner: IdObject, event: ServedCmEvent): void {
     if (this.#state.table.find(owner.handle) === owner) {
-      deliverCmEvent(this.#state, owner, event);
-    } else if (event.id !== owner.id) {
+      deliverCmEvent(this.#state, host, owner, event);
+    } else if (event.type === CMEventType.connectRequest) {
       // The listener went while its connect request was on the way.
-      this.#state.host.cm.destroy(event.id);
+      host.cm.destroy(event.id);
     }
   }
 
   /** From the router: an asynchronous event of an object of this client. */
-  handleElementEvent(object: CqObject | QpObject | SrqObject, event: HostAsyncEvent): void {
+  handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void {
     const context = object.kind === 'cq' ? object.context : object.pd.context;
     this.#state.sendEvent({
       type: 'async',
@@ -193,7 +202,7 @@ export class ClientContext {
   }
 
   /** From the router: an asynchronous event of a whole device. */
-  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
+  handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;
       this.#state.sendEvent({
@@ -202,6 +211,10 @@ export class ClientContext {
         event: { type: event.event, element: 1, qpNum: undefined, text: event.text },
       });
     }
+  }
+
+  #drain(): void {
+    for (const host of this.#state.directory.hosts) host.drain();
   }
 
   /** Dependants before what they depend on. */

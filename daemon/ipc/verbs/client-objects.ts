@@ -1,14 +1,17 @@
 /** The objects of one client and the table that names them. */
 import type { Handle } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { Adapter } from '../../adapter/device-adapter.ts';
-import type { CmId } from '../../cm/cm-id.ts';
-import type { CQ } from '../../rnic/completion-queue.ts';
-import type { MR } from '../../rnic/memory-region.ts';
-import type { MW } from '../../rnic/memory-window.ts';
-import type { PD } from '../../rnic/protection-domain.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { SRQ } from '../../rnic/shared-receive-queue.ts';
+import type {
+  DeviceBackend,
+  DeviceCQ,
+  DeviceHost,
+  DeviceMR,
+  DeviceMW,
+  DevicePD,
+  DeviceQP,
+  DeviceSRQ,
+  ServedId,
+} from '../../adapter/device-backend.ts';
 import type { ClientContext } from './client-context.ts';
 import type { ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import type { ObjectKind } from './quotas.ts';
@@ -32,10 +35,12 @@ abstract class ClientObject {
 /** An opened device. */
 export class ContextObject extends ClientObject {
   readonly kind = 'context';
-  readonly device: Adapter;
+  readonly host: DeviceHost;
+  readonly device: DeviceBackend;
 
-  constructor(client: ClientContext, handle: Handle, device: Adapter) {
+  constructor(client: ClientContext, handle: Handle, host: DeviceHost, device: DeviceBackend) {
     super(client, handle);
+    this.host = host;
     this.device = device;
   }
 }
@@ -44,9 +49,9 @@ export class ContextObject extends ClientObject {
 export class PdObject extends ClientObject {
   readonly kind = 'pd';
   readonly context: ContextObject;
-  readonly pd: PD;
+  readonly pd: DevicePD;
 
-  constructor(client: ClientContext, handle: Handle, context: ContextObject, pd: PD) {
+  constructor(client: ClientContext, handle: Handle, context: ContextObject, pd: DevicePD) {
     super(client, handle);
     this.context = context;
     this.pd = pd;
@@ -71,14 +76,14 @@ export class BufferObject extends ClientObject {
 export class MrObject extends ClientObject {
   readonly kind = 'mr';
   readonly pd: PdObject;
-  readonly mr: MR;
+  readonly mr: DeviceMR;
   readonly source: BufferObject | ProcessAllocation;
   readonly reason: string;
 
   constructor(
     client: ClientContext,
     handle: Handle,
-    parts: { pd: PdObject; mr: MR; source: BufferObject | ProcessAllocation; reason: string },
+    parts: { pd: PdObject; mr: DeviceMR; source: BufferObject | ProcessAllocation; reason: string },
   ) {
     super(client, handle);
     this.pd = parts.pd;
@@ -92,9 +97,9 @@ export class MrObject extends ClientObject {
 export class MwObject extends ClientObject {
   readonly kind = 'mw';
   readonly pd: PdObject;
-  readonly mw: MW;
+  readonly mw: DeviceMW;
 
-  constructor(client: ClientContext, handle: Handle, pd: PdObject, mw: MW) {
+  constructor(client: ClientContext, handle: Handle, pd: PdObject, mw: DeviceMW) {
     super(client, handle);
     this.pd = pd;
     this.mw = mw;
@@ -118,7 +123,7 @@ export class ChannelObject extends ClientObject {
 export class CqObject extends ClientObject {
   readonly kind = 'cq';
   readonly context: ContextObject;
-  readonly cq: CQ;
+  readonly cq: DeviceCQ;
   readonly ring: SharedAllocation;
   readonly channel: ChannelObject | undefined;
 
@@ -127,7 +132,7 @@ export class CqObject extends ClientObject {
     handle: Handle,
     parts: {
       context: ContextObject;
-      cq: CQ;
+      cq: DeviceCQ;
       ring: SharedAllocation;
       channel: ChannelObject | undefined;
     },
@@ -144,16 +149,18 @@ export class CqObject extends ClientObject {
 export class SrqObject extends ClientObject {
   readonly kind = 'srq';
   readonly pd: PdObject;
-  readonly srq: SRQ;
+  readonly host: DeviceHost;
+  readonly srq: DeviceSRQ;
   readonly ring: SharedAllocation;
 
   constructor(
     client: ClientContext,
     handle: Handle,
-    parts: { pd: PdObject; srq: SRQ; ring: SharedAllocation },
+    parts: { pd: PdObject; srq: DeviceSRQ; ring: SharedAllocation },
   ) {
     super(client, handle);
     this.pd = parts.pd;
+    this.host = parts.pd.context.host;
     this.srq = parts.srq;
     this.ring = parts.ring;
   }
@@ -163,28 +170,37 @@ export class SrqObject extends ClientObject {
 export class QpObject extends ClientObject {
   readonly kind = 'qp';
   readonly pd: PdObject;
-  readonly qp: QP;
+  /** That of the device; here, since every doorbell asks for it. */
+  readonly host: DeviceHost;
+  readonly qp: DeviceQP;
   readonly ring: SharedAllocation;
 
   constructor(
     client: ClientContext,
     handle: Handle,
-    parts: { pd: PdObject; qp: QP; ring: SharedAllocation },
+    parts: { pd: PdObject; qp: DeviceQP; ring: SharedAllocation },
   ) {
     super(client, handle);
     this.pd = parts.pd;
+    this.host = parts.pd.context.host;
     this.qp = parts.qp;
     this.ring = parts.ring;
   }
 }
 
-/** A connection id. */
+/**
+ * A connection id. No host is decided before an address is: until then `id` is one of the emulated
+ * devices, and an id that listens on any address may listen on a second host as well.
+ */
 export class IdObject extends ClientObject {
   readonly kind = 'id';
-  readonly id: CmId;
+  host: DeviceHost;
+  id: ServedId;
+  second: { readonly host: DeviceHost; readonly id: ServedId } | undefined = undefined;
 
-  constructor(client: ClientContext, handle: Handle, id: CmId) {
+  constructor(client: ClientContext, handle: Handle, host: DeviceHost, id: ServedId) {
     super(client, handle);
+    this.host = host;
     this.id = id;
   }
 }

@@ -7,10 +7,10 @@ import type {
   Handle,
 } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { RnicHost } from '../../adapter/rnic-host.ts';
 import type { ClientContext } from './client-context.ts';
 import type { ClientMemory } from './client-memory.ts';
 import { type AnyObject, HandleTable } from './client-objects.ts';
+import type { DeviceDirectory } from './device-directory.ts';
 import { type ClientQuotas, type ObjectKind, QuotaLedger } from './quotas.ts';
 
 /** The functions behind the commands. */
@@ -21,7 +21,7 @@ export type CommandHandlers<Names extends CommandName = CommandName> = {
 /** One client's objects, memory and accounts. */
 export class ClientState {
   readonly client: ClientContext;
-  readonly host: RnicHost;
+  readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
   readonly table = new HandleTable();
   readonly ledger: QuotaLedger;
@@ -33,7 +33,7 @@ export class ClientState {
   constructor(
     client: ClientContext,
     parts: {
-      host: RnicHost;
+      directory: DeviceDirectory;
       memory: ClientMemory;
       quotas: ClientQuotas;
       sendEvent: (event: DeviceEvent) => void;
@@ -42,7 +42,7 @@ export class ClientState {
     },
   ) {
     this.client = client;
-    this.host = parts.host;
+    this.directory = parts.directory;
     this.memory = parts.memory;
     this.ledger = new QuotaLedger(parts.quotas);
     this.sendEvent = parts.sendEvent;

@@ -7,93 +7,170 @@ import type {
 } from '../../../verbs-api/contract/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { CmId } from '../../cm/cm-id.ts';
-import type { CmEvent } from '../../cm/cm-types.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/provider.ts';
+import type { DeviceHost, ServedCmEvent, ServedId } from '../../adapter/device-backend.ts';
+import { isWildcard } from '../../cm/address.ts';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
+import type { DeviceDirectory } from './device-directory.ts';
 
 type ConnectionCommand = Extract<CommandName, `cm${string}`>;
 
 /** Destroys a connection id; a connection on it is dropped. */
 export function destroyId(state: ClientState, object: IdObject): void {
   state.remove(object);
-  state.host.cm.destroy(object.id);
+  const { second } = object;
+  second?.host.cm.destroy(second.id);
+  object.host.cm.destroy(object.id);
 }
 
 /** See the module's comment. */
 export function connectionCommands(state: ClientState): CommandHandlers<ConnectionCommand> {
-  const { table } = state;
-  const { cm } = state.host;
-  const idOf = (handle: number): CmId => table.expect('id', handle).id;
+  const { directory, table } = state;
+  const idOf = (handle: number): IdObject => table.expect('id', handle);
   return {
     cmCreateId() {
+      const host = directory.emulated;
       const object = state.add('id', (handle) => {
-        return new IdObject(state.client, handle, cm.createId(undefined));
+        return new IdObject(state.client, handle, host, host.cm.createId(undefined));
       });
       object.id.tag = object;
       return { id: object.handle };
     },
     cmDestroyId({ id }) {
-      destroyId(state, table.expect('id', id));
+      destroyId(state, idOf(id));
       return {};
     },
     cmBindAddr({ id, address }) {
-      cm.bindAddr(idOf(id), address);
-      return idState(idOf(id));
+      const object = idOf(id);
+      if (object.id.localAddress === undefined) moveTo(object, directory.at(address));
+      object.host.cm.bindAddr(object.id, address);
+      return idState(object.id);
     },
-    cmResolveAddr({ id, destination, source }) {
-      cm.resolveAddr(idOf(id), destination, source);
-      return idState(idOf(id));
+    cmResolveAddr({ id, destination, source, timeoutMs }) {
+      const object = idOf(id);
+      const from = chooseHost(directory, object, destination, source);
+      const { cm } = object.host;
+      const resolving = cm.resolveAddr(object.id, destination, from, timeoutMs);
+      return afterwards(resolving, () => idState(object.id));
     },
     cmResolveRoute({ id }) {
-      cm.resolveRoute(idOf(id));
-      return {};
+      const object = idOf(id);
+      const resolving = object.host.cm.resolveRoute(object.id);
+      return afterwards(resolving, () => ({}));
     },
     cmListen({ id, backlog }) {
-      cm.listen(idOf(id), backlog);
-      return idState(idOf(id));
+      const object = idOf(id);
+      object.host.cm.listen(object.id, backlog);
+      listenOnSecond(state, object, backlog);
+      return idState(object.id);
     },
     cmConnect({ id, qp, ...parameters }) {
-      cm.connect(idOf(id), table.expect('qp', qp).qp, connectionParameters(parameters));
+      const object = idOf(id);
+      const peer = table.expect('qp', qp).qp;
+      object.host.cm.connect(object.id, peer, connectionParameters(parameters));
       return {};
     },
     cmAccept({ id, qp, ...parameters }) {
-      cm.accept(idOf(id), table.expect('qp', qp).qp, connectionParameters(parameters));
+      const object = idOf(id);
+      const peer = table.expect('qp', qp).qp;
+      object.host.cm.accept(object.id, peer, connectionParameters(parameters));
       return {};
     },
     cmReject({ id, privateData }) {
-      cm.reject(idOf(id), privateData);
+      const object = idOf(id);
+      object.host.cm.reject(object.id, privateData);
       return {};
     },
     cmDisconnect({ id }) {
-      cm.disconnect(idOf(id));
+      const object = idOf(id);
+      object.host.cm.disconnect(object.id);
       return {};
     },
   };
 }
-
 /**
  * Tells the client about an event of its id. A connect request brings a new id, which is rejected
  * when the client may have no more.
  */
-export function deliverCmEvent(state: ClientState, owner: IdObject, event: CmEvent): void {
+export function deliverCmEvent(
+  state: ClientState,
+  host: DeviceHost,
+  owner: IdObject,
+  event: ServedCmEvent,
+): void {
   const { handle } = owner;
   if (event.type !== CMEventType.connectRequest) {
+    // What befalls the second listener is no news: the first one listens on.
+    if (event.id !== owner.id) return;
     state.sendEvent({ type: 'cm', event: eventRecord(event, handle, undefined) });
     return;
   }
   try {
-    const object = state.add('id', (next) => new IdObject(state.client, next, event.id));
+    const object = state.add('id', (next) => new IdObject(state.client, next, host, event.id));
     event.id.tag = object;
     state.sendEvent({ type: 'cm', event: eventRecord(event, object.handle, handle) });
   } catch (error) {
     if (!isVerbsError(error)) throw error;
     event.id.tag = undefined;
-    state.host.cm.destroy(event.id);
+    host.cm.destroy(event.id);
   }
 }
 
-function eventRecord(event: CmEvent, id: number, listenId: number | undefined): CMEventRecord {
+/** Has an id that is not bound, or to any address, served by `host`. True when it was not so far. */
+function moveTo(object: IdObject, host: DeviceHost): boolean {
+  if (object.host === host) return false;
+  const moved = host.cm.createId(object);
+  object.host.cm.destroy(object.id);
+  object.host = host;
+  object.id = moved;
+  return true;
+}
+
+/** Moves the id to where the destination leads. Returns the source address to ask for. */
+function chooseHost(
+  directory: DeviceDirectory,
+  object: IdObject,
+  destination: SocketAddress,
+  source: SocketAddress | undefined,
+): SocketAddress | undefined {
+  const bound = object.id.localAddress;
+  if (bound !== undefined && !isWildcard(bound.address)) return source;
+  const moved = moveTo(object, directory.towards(destination, source));
+  // A port that was bound goes along.
+  return moved && bound !== undefined ? bound : source;
+}
+
+/**
+ * An id that listens on any address does so on the native devices as well, where they let it: a
+ * software RNIC of the kernel takes its TCP port from the same host, and finds it in use.
+ */
+function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {
+  const { native } = directory;
+  const address = object.id.localAddress;
+  if (native === undefined || object.host === native || address === undefined) return;
+  if (!isWildcard(address.address)) return;
+  const id = native.cm.createId(object);
+  try {
+    native.cm.bindAddr(id, address);
+    native.cm.listen(id, backlog);
+    object.second = { host: native, id };
+  } catch (error) {
+    native.cm.destroy(id);
+    if (!isVerbsError(error)) throw error;
+  }
+}
+
+/** The reply to a command, now or once its outcome is there. */
+function afterwards<T>(outcome: void | Promise<void>, reply: () => T): T | Promise<T> {
+  return outcome instanceof Promise ? outcome.then(reply) : reply();
+}
+
+function eventRecord(
+  event: ServedCmEvent,
+  id: number,
+  listenId: number | undefined,
+): CMEventRecord {
   return {
     type: event.type,
     id,
@@ -107,7 +184,7 @@ function eventRecord(event: CmEvent, id: number, listenId: number | undefined): 
   };
 }
 
-function idState(id: CmId): CMIdState {
+function idState(id: ServedId): CMIdState {
   return { device: id.device, localAddress: id.localAddress, peerAddress: id.peerAddress };
 }
 

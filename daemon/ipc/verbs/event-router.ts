@@ -1,13 +1,15 @@
 /** Finds the client that an event of the host belongs to. */
-
-import type { Adapter } from '../../adapter/device-adapter.ts';
-import type { HostAsyncEvent, RnicHost } from '../../adapter/rnic-host.ts';
-import type { CmEvent } from '../../cm/cm-types.ts';
+import type {
+  DeviceAsyncEvent,
+  DeviceBackend,
+  DeviceHost,
+  ServedCmEvent,
+} from '../../adapter/device-backend.ts';
 import { CqObject, IdObject, QpObject, SrqObject } from './client-objects.ts';
 
 /** Takes the events of a whole device. */
 export interface DeviceEventSink {
-  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void;
+  handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void;
 }
 
 /** A tag of NIC objects or ids that takes their events itself. */
@@ -15,9 +17,9 @@ export abstract class EventSink {
   /** The armed CQ that carries this tag fired. */
   handleCompletion(): void {}
   /** An asynchronous event of the object that carries this tag. */
-  handleElementEvent(_event: HostAsyncEvent): void {}
+  handleElementEvent(_event: DeviceAsyncEvent): void {}
   /** An event of an id that carries this tag; on a connect request, of the listener's new id. */
-  handleCmEvent(_event: CmEvent): void {}
+  handleCmEvent(_event: ServedCmEvent): void {}
 }
 
 /** The clients of one host; it sets the host's callbacks. */
@@ -25,9 +27,9 @@ export class EventRouter {
   readonly #clients = new Set<DeviceEventSink>();
 
   /** One router for each host, made by its first client: a host has one set of callbacks. */
-  static readonly #routers = new WeakMap<RnicHost, EventRouter>();
+  static readonly #routers = new WeakMap<DeviceHost, EventRouter>();
 
-  static of(host: RnicHost): EventRouter {
+  static of(host: DeviceHost): EventRouter {
     const known = EventRouter.#routers.get(host);
     if (known !== undefined) return known;
     const router = new EventRouter(host);
@@ -35,14 +37,14 @@ export class EventRouter {
     return router;
   }
 
-  private constructor(host: RnicHost) {
+  private constructor(host: DeviceHost) {
     host.onCompletion = (cq) => {
       if (cq.tag instanceof CqObject) cq.tag.client.handleCompletion(cq.tag);
       else if (cq.tag instanceof EventSink) cq.tag.handleCompletion();
     };
     host.onCmEvent = (id, event) => {
       // On a connect request the new id has its listener's tag.
-      if (id.tag instanceof IdObject) id.tag.client.handleCmEvent(id.tag, event);
+      if (id.tag instanceof IdObject) id.tag.client.handleCmEvent(host, id.tag, event);
       else if (id.tag instanceof EventSink) id.tag.handleCmEvent(event);
     };
     host.onAsync = (device, event) => this.#async(device, event);
@@ -56,7 +58,7 @@ export class EventRouter {
     this.#clients.delete(client);
   }
 
-  #async(device: Adapter, event: HostAsyncEvent): void {
+  #async(device: DeviceBackend, event: DeviceAsyncEvent): void {
     const { element } = event;
     if (element === undefined) {
       for (const client of this.#clients) client.handleDeviceEvent(device, event);

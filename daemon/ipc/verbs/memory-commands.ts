@@ -1,6 +1,7 @@
 /** Commands for shared buffers, memory regions and memory windows. */
 import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { DeviceBackend } from '../../adapter/device-backend.ts';
 import { type MemoryBacking, ViewBacking } from '../../rnic/memory-backing.ts';
 import type { ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
@@ -106,10 +107,14 @@ interface Source {
 
 function registerMR(state: ClientState, request: CommandRequest<'regMR'>): CommandReply<'regMR'> {
   const pd = state.table.expect('pd', request.pd);
+  const { device } = pd.context;
   state.ledger.assertRoom('mr');
+  if (request.source.kind === 'process' && device.processObstacle !== undefined) {
+    throw new VerbsError('EOPNOTSUPP', device.processObstacle);
+  }
   const source =
     request.source.kind === 'buffer'
-      ? bufferSource(state, request.source, request.lengthBytes)
+      ? bufferSource(state, device, request.source, request.lengthBytes)
       : processSource(state, request.source.address, request.lengthBytes);
   try {
     return addMR(state, pd, source, request);
@@ -147,7 +152,7 @@ function addMR(
     mr: object.handle,
     lkey: object.mr.lkey,
     rkey: object.mr.rkey,
-    address: BigInt(address),
+    address: BigInt(object.mr.address),
     tier: source.backing.tier,
     tierReason: source.reason,
   };
@@ -155,6 +160,7 @@ function addMR(
 
 function bufferSource(
   state: ClientState,
+  device: DeviceBackend,
   source: { readonly buffer: number; readonly offset: number },
   lengthBytes: number,
 ): Source {
@@ -171,7 +177,7 @@ function bufferSource(
   return {
     backing: new ViewBacking(holder.memory.view, tier),
     backingOffset: offset,
-    defaultAddress: holder.address + offset,
+    defaultAddress: device.bufferAddress(holder.memory.view, holder.address) + offset,
     holder,
     reason,
   };

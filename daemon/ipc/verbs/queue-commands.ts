@@ -2,7 +2,6 @@
 import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
 import { QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { SharedAllocation } from './client-memory.ts';
 import {
   ChannelObject,
@@ -54,7 +53,7 @@ export function destroySRQ(state: ClientState, object: SrqObject): void {
 
 /** Destroys a queue pair; its connection is reset. */
 export function destroyQP(state: ClientState, object: QpObject): void {
-  object.qp.close(state.host.now());
+  object.qp.close(object.host.now());
   state.remove(object);
   giveRing(state, object.ring, object.qp.sqCount + object.qp.rqCount);
 }
@@ -73,16 +72,20 @@ export function deviceCommands(
   | 'createCompChannel'
   | 'destroyCompChannel'
 > {
-  const { host, table } = state;
+  const { directory, table } = state;
   return {
-    listDevices: () => ({ devices: host.devices.map((device) => device.info) }),
+    listDevices: () => ({ devices: directory.devices().map((device) => device.info) }),
     openDevice({ name }) {
-      const device = findDevice(host.devices, name);
-      const object = state.add(
-        'context',
-        (handle) => new ContextObject(state.client, handle, device),
-      );
-      return { context: object.handle, device: device.info };
+      const { host, device } = directory.find(name);
+      const object = state.add('context', (handle) => {
+        return new ContextObject(state.client, handle, host, device);
+      });
+      return {
+        context: object.handle,
+        device: device.info,
+        unsupported: device.unsupported,
+        receivesNeedDoorbell: device.receivesNeedDoorbell,
+      };
     },
     closeDevice({ context }) {
       destroyContext(state, table.expect('context', context));
@@ -156,7 +159,8 @@ export function queueCommands(
     },
     createQP: (request) => createQP(state, request),
     modifyQP({ qp, state: next }) {
-      table.expect('qp', qp).qp.modify(next, state.host.now());
+      const object = table.expect('qp', qp);
+      object.qp.modify(next, object.host.now());
       return {};
     },
     queryQP: ({ qp }) => table.expect('qp', qp).qp.query(),
@@ -217,7 +221,7 @@ function createQP(
   const sendCQ = table.expect('cq', request.sendCQ);
   const recvCQ = table.expect('cq', request.recvCQ);
   const srq = request.srq === undefined ? undefined : table.expect('srq', request.srq);
-  const { device } = pd.context;
+  const { device, host } = pd.context;
   for (const part of [sendCQ.context, recvCQ.context, srq?.pd.context]) {
     if (part !== undefined && part.device !== device) {
       throw new VerbsError('EINVAL', 'the queues belong to different devices');
@@ -234,14 +238,14 @@ function createQP(
         ring: take,
         tag: undefined,
       });
-      const discard = () => qp.close(state.host.now());
+      const discard = () => qp.close(host.now());
       return { made: qp, entries: qp.sqCount + qp.rqCount, discard };
     });
     return new QpObject(state.client, handle, { pd, qp: made, ring });
   });
   const { qp } = object;
   qp.tag = object;
-  if (request.initialised === true) qp.modify(QPState.INIT, state.host.now());
+  if (request.initialised === true) qp.modify(QPState.INIT, host.now());
   return {
     qp: object.handle,
     qpNum: qp.qpn,
@@ -283,10 +287,4 @@ function withRing<T>(
 function giveRing(state: ClientState, ring: SharedAllocation, entries: number): void {
   giveShared(state, ring);
   state.ledger.give('queueEntries', entries);
-}
-
-function findDevice(devices: readonly Adapter[], name: string | undefined): Adapter {
-  const device = name === undefined ? devices[0] : devices.find((one) => one.name === name);
-  if (device !== undefined) return device;
-  throw new VerbsError('ENODEV', name === undefined ? 'no device' : `no device named ${name}`);
 }

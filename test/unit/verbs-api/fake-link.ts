@@ -43,7 +43,12 @@ export class FakeLink implements DeviceLink {
 
   readonly #answers: Answers = {
     listDevices: () => ({ devices: [DEVICE] }),
-    openDevice: () => ({ context: this.#handle(), device: DEVICE }),
+    openDevice: () => ({
+      context: this.#handle(),
+      device: DEVICE,
+      unsupported: [],
+      receivesNeedDoorbell: false,
+    }),
     allocPD: () => ({ pd: this.#handle() }),
     allocBuffer: ({ lengthBytes }) => ({
       buffer: this.#handle(),

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { CmEvent } from '../../../../daemon/cm/cm-types.ts';
 import type { EventPath } from '../../../../daemon/ipc/kernel/event-queue.ts';
 import type { KernelReply } from '../../../../daemon/ipc/kernel/kernel-file.ts';
 import { ReplyFlag, RequestFlag, ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
@@ -90,7 +91,7 @@ async function connect(active: End, passive: End): Promise<void> {
   let count = 0;
   await new Promise<void>((resolve, reject) => {
     class Id extends EventSink {
-      override handleCmEvent({ type, id }: Parameters<EventSink['handleCmEvent']>[0]): void {
+      override handleCmEvent({ type, id }: CmEvent): void {
         if (type === CMEventType.connectRequest) {
           cm.accept(id, qpOf(passive), parameters);
         } else if (type === CMEventType.established) {

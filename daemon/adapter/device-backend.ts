@@ -1,0 +1,206 @@
+/**
+ * What the IPC needs of devices, whoever makes them: the emulated host of this folder, or one of
+ * native devices. Objects of different hosts never meet: a command names one device, and all that
+ * it names belongs to that device.
+ *
+ * Members are declared as methods, so that an implementation may ask for its own objects.
+ */
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  PortAttributes,
+  QPAttributes,
+  QPCapabilities,
+  SRQAttributes,
+} from '../../verbs-api/contract/attributes.ts';
+import type { CMParameters } from '../../verbs-api/contract/commands.ts';
+import type {
+  AsyncEventType,
+  CMEventType,
+  MWType,
+  QPState,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
+import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import type { Micros } from '../engine/stream-api.ts';
+import type { CQInit } from '../rnic/completion-queue.ts';
+import type { MemoryBacking } from '../rnic/memory-backing.ts';
+import type { MRInit } from '../rnic/memory-region.ts';
+import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+
+/** An object whose events find their way by the tag that its owner gave it. */
+export interface TaggedObject {
+  tag: unknown;
+}
+
+/** A protection domain. */
+export interface DevicePD {
+  /** EBUSY while anything belongs to it. */
+  close(): void;
+}
+
+/** A memory region. */
+export interface DeviceMR {
+  readonly address: number;
+  readonly lengthBytes: number;
+  readonly lkey: number;
+  readonly rkey: number;
+  readonly backing: MemoryBacking;
+  /** EBUSY while windows are bound. */
+  close(): void;
+}
+
+/** A memory window. */
+export interface DeviceMW {
+  readonly rkey: number;
+  close(): void;
+}
+
+/** A completion queue; layout of its ring: contract/queue-layout.ts. */
+export interface DeviceCQ extends TaggedObject {
+  /** Entries of the ring. */
+  readonly count: number;
+  /** EBUSY while queue pairs complete to it. */
+  close(): void;
+}
+
+/** A shared receive queue. */
+export interface DeviceSRQ extends TaggedObject {
+  readonly count: number;
+  modify(attributes: { readonly srqLimit: number }): void;
+  query(): SRQAttributes;
+  /** EBUSY while queue pairs receive from it. */
+  close(): void;
+}
+
+/** A queue pair. */
+export interface DeviceQP extends TaggedObject {
+  readonly qpn: number;
+  readonly state: QPState;
+  readonly sqCount: number;
+  readonly rqOffset: number;
+  readonly rqCount: number;
+  readonly capabilities: QPCapabilities;
+  modify(state: QPState, now: Micros): void;
+  query(): QPAttributes;
+  close(now: Micros): void;
+}
+
+/** Options of a queue pair. */
+export interface DeviceQPInit {
+  readonly sendCQ: DeviceCQ;
+  readonly recvCQ: DeviceCQ;
+  readonly srq: DeviceSRQ | undefined;
+  readonly capabilities: QPCapabilities;
+  /** Every work request completes, flagged or not. */
+  readonly sqSigAll: boolean;
+  /** Supplies the memory of SQ and RQ: zeroed, aligned to 8, shared with the client. */
+  readonly ring: (bytes: number) => Uint8Array;
+  readonly tag: unknown;
+}
+
+/** The objects of one device. All methods throw `VerbsError`, and then make nothing. */
+export interface DeviceObjects {
+  /** What the device counts, by name; numbers that only grow. */
+  readonly counters: object;
+  allocPD(): DevicePD;
+  regMR(pd: DevicePD, init: MRInit): DeviceMR;
+  allocMW(pd: DevicePD, type: MWType): DeviceMW;
+  createCQ(init: CQInit): DeviceCQ;
+  createSRQ(pd: DevicePD, init: SRQInit): DeviceSRQ;
+  createQP(pd: DevicePD, init: DeviceQPInit): DeviceQP;
+}
+
+/** One device. */
+export interface DeviceBackend {
+  readonly name: string;
+  readonly info: DeviceInfo;
+  readonly nic: DeviceObjects;
+  /** Send operations that the device does not have: posting one is EOPNOTSUPP. */
+  readonly unsupported: readonly WROpcode[];
+  /** Why the device cannot reach memory that is not shared, or undefined when it can. */
+  readonly processObstacle: string | undefined;
+  /** True when the device takes receives from a ring only after its doorbell rang. */
+  readonly receivesNeedDoorbell: boolean;
+  /** Identity and limits (`ibv_query_device`). */
+  attributes(): DeviceAttributes;
+  /** The one port (`ibv_query_port`). */
+  port(): PortAttributes;
+  /**
+   * The address of a shared buffer's first octet on this device, for SGEs and peers; `proposed` is
+   * one that no other buffer of the client has.
+   */
+  bufferAddress(octets: Uint8Array, proposed: number): number;
+}
+
+/** An asynchronous event of a device. */
+export interface DeviceAsyncEvent {
+  readonly event: AsyncEventType;
+  /** Whose event it is; undefined for the device's own. */
+  readonly element: TaggedObject | undefined;
+  readonly text: string;
+}
+
+/** A connection id. */
+export interface ServedId extends TaggedObject {
+  readonly device: string | undefined;
+  readonly localAddress: SocketAddress | undefined;
+  readonly peerAddress: SocketAddress | undefined;
+}
+
+/** An event of a connection id. */
+export interface ServedCmEvent {
+  readonly type: CMEventType;
+  /** The id concerned; on a connect request the new one, with the tag of its listener. */
+  readonly id: ServedId;
+  /** On a connect request: who listens. */
+  readonly listener: ServedId | undefined;
+  readonly error: ErrnoCode | undefined;
+  readonly privateData: Uint8Array;
+  readonly initiatorDepth: number | undefined;
+  readonly responderResources: number | undefined;
+  /** One line for people. */
+  readonly text: string;
+}
+
+/**
+ * Connection ids of one host. Refusals are `VerbsError`s with rdma_cm's errno codes; outcomes come
+ * as events. Where a call returns a promise, it settles after the event.
+ */
+export interface ConnectionService {
+  createId(tag: unknown): ServedId;
+  bindAddr(id: ServedId, address: SocketAddress): void;
+  resolveAddr(
+    id: ServedId,
+    destination: SocketAddress,
+    source: SocketAddress | undefined,
+    timeoutMs: number,
+  ): void | Promise<void>;
+  resolveRoute(id: ServedId): void | Promise<void>;
+  listen(id: ServedId, backlog: number): void;
+  connect(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;
+  accept(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;
+  reject(id: ServedId, privateData: Uint8Array): void;
+  disconnect(id: ServedId): void;
+  /** In any state; no event of the id follows. */
+  destroy(id: ServedId): void;
+}
+
+/** Devices with their connection manager. The callbacks belong to one owner. */
+export interface DeviceHost {
+  readonly devices: readonly DeviceBackend[];
+  readonly cm: ConnectionService;
+  /** An armed CQ fired. */
+  onCompletion(cq: DeviceCQ): void;
+  onAsync(device: DeviceBackend, event: DeviceAsyncEvent): void;
+  onCmEvent(id: ServedId, event: ServedCmEvent): void;
+  /** The queue pair's queues have new elements. Spurious calls do no harm. */
+  doorbell(qp: DeviceQP): void;
+  /** The shared receive queue has new elements; only for devices whose receives need doorbells. */
+  receiveDoorbell(srq: DeviceSRQ): void;
+  /** To be called after calls into objects of the devices. */
+  drain(): void;
+  /** Microseconds; never goes back. */
+  now(): Micros;
+}
