@@ -1,0 +1,304 @@
+/** Connection ids of rdma_cm and the channel that their events come from. */
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import { lastErrno } from '../libc/libc.ts';
+import { callFailure, NativeError } from './errors.ts';
+import { fieldOf } from './layouts.ts';
+import { callBlocking, checkErrno, checkPointer, type Libraries } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
+import type { NativeQP } from './queue-pair.ts';
+import { fromSockaddr, toSockaddr } from './socket-address.ts';
+import { Block, copyOut, peek, pointerAt, StructBlock } from './struct-block.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
+
+const POINTER_BYTES = 8;
+const RDMA_PS_TCP = 0x0106;
+const CONNECT_REQUEST = 4;
+const IBV_QPS_INIT = 1;
+/** "As many as the device can": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */
+export const DEPTH_OF_DEVICE = 0xff;
+
+/** Parameters of connect and accept. */
+export interface NativeConnectionParameters {
+  readonly privateData: Uint8Array;
+  /** Outbound and inbound reads, or `DEPTH_OF_DEVICE`. */
+  readonly initiatorDepth: number;
+  readonly responderResources: number;
+  readonly qp: NativeQP;
+}
+
+/** An event, its ids looked up. */
+export interface NativeCMEvent {
+  /** `enum rdma_cm_event_type`. */
+  readonly type: number;
+  /** On a connect request a new id, which the reader owns. */
+  readonly id: NativeCmId;
+  /** On a connect request the listening id. */
+  readonly listenId: NativeCmId | undefined;
+  /** An errno number, or 0. Of a rejection also a positive reason of the transport. */
+  readonly status: number;
+  readonly privateData: Uint8Array;
+  readonly initiatorDepth: number;
+  readonly responderResources: number;
+}
+
+/** The event channel of any number of ids. */
+export class NativeEventChannel extends NativeObject {
+  readonly libraries: Libraries;
+  /** Readable while events wait; does not block. */
+  readonly descriptor: number;
+  readonly #ids = new Map<number, NativeCmId>();
+  readonly #result = new Block(POINTER_BYTES);
+  readonly #event = new StructBlock('rdma_cm_event');
+
+  /**
+   * Opens the connection manager. Throws `NativeError`: `noDevice` when the kernel has none,
+   * `noPermission`.
+   */
+  constructor(libraries: Libraries) {
+    const pointer = libraries.cm.rdma_create_event_channel();
+    super(
+      'the event channel of rdma_cm',
+      checkPointer('rdma_create_event_channel', 'this host', pointer),
+      [],
+    );
+    this.libraries = libraries;
+    this.descriptor = peek('rdma_event_channel', 'fd', pointer);
+    makeNonBlocking(this.descriptor);
+  }
+
+  /** Makes an id (`RDMA_PS_TCP`). */
+  createId(): NativeCmId {
+    const { cm } = this.libraries;
+    const { address, view } = this.#result;
+    checkErrno(
+      'rdma_create_id',
+      this.subject,
+      cm.rdma_create_id(this.pointer, address, 0, RDMA_PS_TCP),
+    );
+    return this.#adopt(Number(view.getBigUint64(0, true)));
+  }
+
+  /** Takes the next event and acknowledges it; undefined when none waits. */
+  readEvent(): NativeCMEvent | undefined {
+    const { cm } = this.libraries;
+    for (;;) {
+      if (cm.rdma_get_cm_event(this.pointer, this.#result.address) !== 0) {
+        const errno = lastErrno();
+        if (errno === WOULD_BLOCK_ERRNO) return undefined;
+        throw callFailure('rdma_get_cm_event', this.subject, errno);
+      }
+      const pointer = pointerAt(this.#result.address);
+      const event = this.#translate(this.#event.load(pointer));
+      // Acknowledged at once: destroying an id waits for it.
+      cm.rdma_ack_cm_event(pointer);
+      if (event !== undefined) return event;
+    }
+  }
+
+  /** Forgets an id that is gone. */
+  forget(pointer: number): void {
+    this.#ids.delete(pointer);
+  }
+
+  /** Disposes of the ids that are left, too. */
+  override dispose(): void {
+    if (this.disposed) return;
+    this.disposeChildren();
+    super.dispose();
+  }
+
+  protected override destroy(pointer: number): void {
+    this.libraries.cm.rdma_destroy_event_channel(pointer);
+  }
+
+  #adopt(pointer: number): NativeCmId {
+    const id = new NativeCmId(this, pointer);
+    this.#ids.set(pointer, id);
+    return id;
+  }
+
+  /** undefined for an id that is being disposed of. */
+  #translate(raw: StructBlock<'rdma_cm_event'>): NativeCMEvent | undefined {
+    const type = raw.getSigned('event');
+    const pointer = raw.get('id');
+    let id = this.#ids.get(pointer);
+    let listenId: NativeCmId | undefined;
+    if (type === CONNECT_REQUEST) {
+      listenId = this.#ids.get(raw.get('listen_id'));
+      id = this.#adopt(pointer);
+      if (listenId === undefined || listenId.disposed) {
+        // Nobody would ever answer it; destroying rejects it.
+        void id.disposeAsync().catch(() => {});
+        return undefined;
+      }
+    }
+    if (id === undefined || id.disposed) return undefined;
+    const lengthBytes = raw.get('param.conn.private_data_len');
+    const data = raw.get('param.conn.private_data');
+    return {
+      type,
+      id,
+      listenId,
+      status: raw.getSigned('status'),
+      privateData: data === 0 ? new Uint8Array(0) : copyOut(data, lengthBytes),
+      initiatorDepth: raw.get('param.conn.initiator_depth'),
+      responderResources: raw.get('param.conn.responder_resources'),
+    };
+  }
+}
+
+/** A connection id. Queue pairs of any context of its device connect through it, by number. */
+export class NativeCmId extends NativeObject {
+  readonly channel: NativeEventChannel;
+  readonly #address: number;
+
+  constructor(channel: NativeEventChannel, pointer: number) {
+    super('the connection id', pointer, [channel]);
+    this.channel = channel;
+    this.#address = pointer;
+  }
+
+  /** Name of the device; undefined until an address binds the id to one. */
+  get deviceName(): string | undefined {
+    const context = peek('rdma_cm_id', 'verbs', this.pointer);
+    if (context === 0) return undefined;
+    const device = peek('ibv_context', 'device', context);
+    return new StructBlock('ibv_device').load(device).getText('name');
+  }
+
+  get localAddress(): SocketAddress | undefined {
+    return this.#addressAt('route.addr.src_storage');
+  }
+
+  get peerAddress(): SocketAddress | undefined {
+    return this.#addressAt('route.addr.dst_storage');
+  }
+
+  /** Binds to a local address. EADDRINUSE, EADDRNOTAVAIL, ENODEV, EACCES, EINVAL. */
+  bindAddr(address: SocketAddress): void {
+    const sockaddr = toSockaddr(address);
+    this.#check('rdma_bind_addr', this.#cm.rdma_bind_addr(this.pointer, sockaddr.address));
+  }
+
+  /** Starts to resolve an address; the outcome comes as an event. */
+  resolveAddr(
+    destination: SocketAddress,
+    source: SocketAddress | undefined,
+    timeoutMs: number,
+  ): void {
+    const to = toSockaddr(destination);
+    const from = source === undefined ? undefined : toSockaddr(source);
+    this.#check(
+      'rdma_resolve_addr',
+      this.#cm.rdma_resolve_addr(this.pointer, from?.address ?? 0, to.address, timeoutMs),
+    );
+  }
+
+  /** Starts to resolve the route; the outcome comes as an event. EINVAL without a device. */
+  resolveRoute(timeoutMs: number): void {
+    // The library would follow a null pointer.
+    if (this.deviceName === undefined) {
+      throw new NativeError('refused', 'EINVAL', 'the id has no device: resolve its address first');
+    }
+    this.#check('rdma_resolve_route', this.#cm.rdma_resolve_route(this.pointer, timeoutMs));
+  }
+
+  /** Starts to listen. EADDRINUSE, EINVAL. */
+  listen(backlog: number): void {
+    this.#check('rdma_listen', this.#cm.rdma_listen(this.pointer, backlog));
+  }
+
+  /** Moves a queue pair to INIT with the attributes that the connection manager wants. */
+  initialise(qp: NativeQP): void {
+    const attributes = new StructBlock('ibv_qp_attr').set('qp_state', IBV_QPS_INIT);
+    const mask = new Block(4);
+    this.#check(
+      'rdma_init_qp_attr',
+      this.#cm.rdma_init_qp_attr(this.pointer, attributes.address, mask.address),
+    );
+    qp.applyAttributes(attributes, mask.view.getInt32(0, true));
+  }
+
+  /** Starts to connect; the outcome comes as an event. */
+  connect(parameters: NativeConnectionParameters): void {
+    const raw = this.#connectionParameters(parameters);
+    this.#check('rdma_connect', this.#cm.rdma_connect(this.pointer, raw.address));
+  }
+
+  /** Accepts a connect request; the outcome comes as an event. */
+  accept(parameters: NativeConnectionParameters): void {
+    const raw = this.#connectionParameters(parameters);
+    this.#check('rdma_accept', this.#cm.rdma_accept(this.pointer, raw.address));
+  }
+
+  /** Rejects a connect request. EINVAL for more than 255 octets. */
+  reject(privateData: Uint8Array): void {
+    const data = outgoing(privateData);
+    this.#check(
+      'rdma_reject',
+      this.#cm.rdma_reject(this.pointer, data.address, privateData.length),
+    );
+  }
+
+  /** Closes the connection gracefully; both sides get an event. */
+  disconnect(): void {
+    if (this.deviceName === undefined) {
+      throw new NativeError('refused', 'EINVAL', 'the id has no connection');
+    }
+    this.#check('rdma_disconnect', this.#cm.rdma_disconnect(this.pointer));
+  }
+
+  /** Destroys the id on a thread of libuv, since the kernel may wait for the connection's end. */
+  disposeAsync(): Promise<void> {
+    return this.disposeBy(async (pointer) => {
+      const result = await callBlocking(this.#cm.rdma_destroy_id, pointer);
+      if (result !== 0) throw callFailure('rdma_destroy_id', this.subject, lastErrno());
+    });
+  }
+
+  protected override destroy(pointer: number): void {
+    this.#check('rdma_destroy_id', this.#cm.rdma_destroy_id(pointer));
+  }
+
+  protected override released(): void {
+    this.channel.forget(this.#address);
+  }
+
+  get #cm(): Libraries['cm'] {
+    return this.channel.libraries.cm;
+  }
+
+  #check(call: string, result: number): void {
+    checkErrno(call, this.subject, result);
+  }
+
+  #addressAt(
+    field: 'route.addr.src_storage' | 'route.addr.dst_storage',
+  ): SocketAddress | undefined {
+    const [offset, lengthBytes] = fieldOf('rdma_cm_id', field);
+    return fromSockaddr(copyOut(this.pointer + offset, lengthBytes));
+  }
+
+  #connectionParameters(parameters: NativeConnectionParameters): StructBlock<'rdma_conn_param'> {
+    const data = outgoing(parameters.privateData);
+    return new StructBlock('rdma_conn_param')
+      .set('private_data', data.address)
+      .set('private_data_len', parameters.privateData.length)
+      .set('initiator_depth', parameters.initiatorDepth)
+      .set('responder_resources', parameters.responderResources)
+      .set('srq', parameters.qp.srq === undefined ? 0 : 1)
+      .set('qp_num', parameters.qp.qpNum);
+  }
+}
+
+/** rdma_cm counts private data in one octet. */
+const PRIVATE_DATA_MAX = 255;
+
+function outgoing(privateData: Uint8Array): Block {
+  if (privateData.length > PRIVATE_DATA_MAX) {
+    throw new NativeError('refused', 'EINVAL', `rdma_cm carries ${PRIVATE_DATA_MAX} octets`);
+  }
+  const block = new Block(privateData.length);
+  block.octets.set(privateData);
+  return block;
+}

@@ -1,0 +1,123 @@
+/** Completion queues and the channels that they report to. */
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { lastErrno } from '../libc/libc.ts';
+import { CompletionBatch } from './completion-batch.ts';
+import type { NativeDevice } from './device.ts';
+import { callFailure, NativeError } from './errors.ts';
+import { checkPointer, checkResult } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
+import { Block, peek } from './struct-block.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
+
+const POINTER_BYTES = 8;
+
+/** A completion channel. */
+export class NativeCompChannel extends NativeObject {
+  readonly device: NativeDevice;
+  /** Readable while events wait; does not block. Not to be closed by anybody else. */
+  readonly descriptor: number;
+  /** Where the library puts the queue that fired, and its context. */
+  readonly #fired = new Block(2 * POINTER_BYTES);
+
+  constructor(device: NativeDevice) {
+    const pointer = device.libraries.verbs.ibv_create_comp_channel(device.pointer);
+    checkPointer('ibv_create_comp_channel', device.subject, pointer);
+    super(`the completion channel of ${device.info.name}`, pointer, [device]);
+    this.device = device;
+    this.descriptor = peek('ibv_comp_channel', 'fd', pointer);
+    makeNonBlocking(this.descriptor);
+  }
+
+  /** The next queue that fired, its event acknowledged; undefined when none waits. */
+  readEvent(): NativeCQ | undefined {
+    const { verbs } = this.device.libraries;
+    const { address, view } = this.#fired;
+    if (verbs.ibv_get_cq_event(this.pointer, address, address + POINTER_BYTES) !== 0) {
+      const errno = lastErrno();
+      if (errno === WOULD_BLOCK_ERRNO) return undefined;
+      throw callFailure('ibv_get_cq_event', this.subject, errno);
+    }
+    const pointer = Number(view.getBigUint64(0, true));
+    // Acknowledged at once: destroying a queue waits for it.
+    verbs.ibv_ack_cq_events(pointer, 1);
+    const cq = this.device.objects.get(pointer);
+    return cq instanceof NativeCQ ? cq : undefined;
+  }
+
+  protected override destroy(pointer: number): void {
+    checkResult(
+      'ibv_destroy_comp_channel',
+      this.subject,
+      this.device.libraries.verbs.ibv_destroy_comp_channel(pointer),
+    );
+  }
+}
+
+/** A completion queue. */
+export class NativeCQ extends NativeObject {
+  readonly device: NativeDevice;
+  readonly channel: NativeCompChannel | undefined;
+  /** The kernel's handle: unique among the queues of a context. */
+  readonly handle: number;
+  /** Entries it holds. */
+  readonly cqe: number;
+  readonly #address: number;
+
+  constructor(device: NativeDevice, cqe: number, channel: NativeCompChannel | undefined) {
+    if (!Number.isInteger(cqe) || cqe < 1 || cqe > device.attributes.maxCqe) {
+      throw new NativeError(
+        'refused',
+        'EINVAL',
+        `${device.subject} has no queues of ${cqe} entries`,
+      );
+    }
+    if (channel !== undefined && channel.device !== device) {
+      throw new NativeError('refused', 'EINVAL', 'the channel is of another context');
+    }
+    const pointer = device.libraries.verbs.ibv_create_cq(
+      device.pointer,
+      cqe,
+      0,
+      channel?.pointer ?? 0,
+      0,
+    );
+    checkPointer('ibv_create_cq', device.subject, pointer);
+    super(
+      `the completion queue of ${device.info.name}`,
+      pointer,
+      channel === undefined ? [device] : [device, channel],
+    );
+    this.device = device;
+    this.channel = channel;
+    this.handle = peek('ibv_cq', 'handle', pointer);
+    this.cqe = peek('ibv_cq', 'cqe', pointer);
+    this.#address = pointer;
+    device.objects.set(pointer, this);
+  }
+
+  /** Takes up to `max` completions without waiting. Throws EIO when the library fails. */
+  poll(max: number): WC[] {
+    return CompletionBatch.take(this.device.hot, this.pointer, max);
+  }
+
+  /** Arms one event on the channel. */
+  requestNotify(solicitedOnly: boolean): void {
+    checkResult(
+      'ibv_req_notify_cq',
+      this.subject,
+      this.device.hot.requestNotify(this.pointer, solicitedOnly ? 1 : 0),
+    );
+  }
+
+  protected override destroy(pointer: number): void {
+    checkResult(
+      'ibv_destroy_cq',
+      this.subject,
+      this.device.libraries.verbs.ibv_destroy_cq(pointer),
+    );
+  }
+
+  protected override released(): void {
+    this.device.objects.delete(this.#address);
+  }
+}

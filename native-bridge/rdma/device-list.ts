@@ -1,0 +1,78 @@
+/** The devices that rdma-core finds. */
+import { lastErrno } from '../libc/libc.ts';
+import { callFailure } from './errors.ts';
+import type { Libraries } from './libraries.ts';
+import { pointerAt, StructBlock } from './struct-block.ts';
+
+/** One device of `ibv_get_device_list`. */
+export interface NativeDeviceInfo {
+  /** Name in the RDMA subsystem, for example 'siw0'. */
+  readonly name: string;
+  /** Name of the device node, for example 'uverbs0'. */
+  readonly nodeName: string;
+  /** 64-bit GUID, as 16 hex digits. */
+  readonly nodeGuid: string;
+  readonly transport: 'ib' | 'iwarp' | 'other';
+}
+
+const IBV_TRANSPORT_IB = 0;
+const IBV_TRANSPORT_IWARP = 1;
+const POINTER_BYTES = 8;
+const ENOSYS = 38;
+
+/**
+ * Lists the devices. Empty when there are none, and also when the kernel has no RDMA. Throws
+ * `NativeError` when rdma-core may not look.
+ */
+export function listDevices(libraries: Libraries): NativeDeviceInfo[] {
+  return withDeviceList(libraries, (devices) => devices.map(({ info }) => info));
+}
+
+/** A device in the list, to be opened before the list is freed. */
+export interface ListedDevice {
+  readonly pointer: number;
+  readonly info: NativeDeviceInfo;
+}
+
+/** Gives the list to `use` and frees it. An opened device stays valid. */
+export function withDeviceList<T>(
+  libraries: Libraries,
+  use: (devices: readonly ListedDevice[]) => T,
+): T {
+  const { verbs } = libraries;
+  const list = verbs.ibv_get_device_list(0);
+  if (list === 0) {
+    // A kernel without RDMA is no failure: there is no device.
+    if (lastErrno() === ENOSYS) return use([]);
+    throw callFailure('ibv_get_device_list', 'this host', lastErrno());
+  }
+  try {
+    const devices: ListedDevice[] = [];
+    for (let at = list; ; at += POINTER_BYTES) {
+      const pointer = pointerAt(at);
+      if (pointer === 0) return use(devices);
+      devices.push({ pointer, info: describe(libraries, pointer) });
+    }
+  } finally {
+    verbs.ibv_free_device_list(list);
+  }
+}
+
+function describe(libraries: Libraries, pointer: number): NativeDeviceInfo {
+  const device = new StructBlock('ibv_device').load(pointer);
+  const transport = device.getSigned('transport_type');
+  return {
+    name: device.getText('name'),
+    nodeName: device.getText('dev_name'),
+    nodeGuid: guidText(BigInt(libraries.verbs.ibv_get_device_guid(pointer))),
+    transport:
+      transport === IBV_TRANSPORT_IWARP ? 'iwarp' : transport === IBV_TRANSPORT_IB ? 'ib' : 'other',
+  };
+}
+
+/** A GUID as rdma-core has it, in network order in memory, as 16 hex digits. */
+export function guidText(guid: bigint): string {
+  const octets = new DataView(new ArrayBuffer(8));
+  octets.setBigUint64(0, guid, true);
+  return octets.getBigUint64(0).toString(16).padStart(16, '0');
+}

@@ -1,0 +1,54 @@
+/** What a driver can do that no attribute tells, by the vendor that it reports. */
+
+/** Abilities and limits of a driver. */
+export interface DeviceTraits {
+  /** A region may have another address for peers than its own. */
+  readonly iova: boolean;
+  /** Regions may count from 0. */
+  readonly zeroBased: boolean;
+  /** User programs may invalidate their own STags. */
+  readonly localInvalidate: boolean;
+  /** Octets of private data that a connect request can carry. */
+  readonly maxPrivateData: number;
+  /** Octets of inline payload at most. */
+  readonly maxInline: number;
+  /** Receives without an element have to be posted with an empty one. */
+  readonly needsReceiveElement: boolean;
+  /**
+   * Receives are posted without the driver noticing, so that in ERR nobody flushes those that are
+   * posted late, unless the driver is told to move to ERR once more.
+   */
+  readonly flushesOnModify: boolean;
+}
+
+/** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP, and of what emulates it. */
+const SIW_VENDOR_ID = 0x626d74;
+
+/** The connection manager counts private data in one octet. */
+const CM_PRIVATE_DATA_MAX = 255;
+
+const ORDINARY: DeviceTraits = {
+  iova: true,
+  zeroBased: true,
+  localInvalidate: true,
+  maxPrivateData: CM_PRIVATE_DATA_MAX,
+  maxInline: 64,
+  needsReceiveElement: false,
+  flushesOnModify: false,
+};
+
+/** siw: 252 octets of private data and the 4 of RFC 6581 overflow its count of them. */
+const SIW: DeviceTraits = {
+  iova: false,
+  zeroBased: false,
+  localInvalidate: false,
+  maxPrivateData: 251,
+  maxInline: 80,
+  needsReceiveElement: true,
+  flushesOnModify: true,
+};
+
+/** The traits of the driver with this vendor id. */
+export function traitsOf(vendorId: number): DeviceTraits {
+  return vendorId === SIW_VENDOR_ID ? SIW : ORDINARY;
+}

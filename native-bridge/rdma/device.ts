@@ -1,0 +1,227 @@
+/** An opened device: its attributes, what is made from it, and its asynchronous events. */
+import koffi, { type TypeObject } from 'koffi';
+import type { DeviceAttributes, PortAttributes } from '../../verbs-api/contract/attributes.ts';
+import { lastErrno } from '../libc/libc.ts';
+import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
+import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
+import { type DeviceTraits, traitsOf } from './device-traits.ts';
+import { callFailure, NativeError } from './errors.ts';
+import { fieldOf } from './layouts.ts';
+import { checkErrno, checkPointer, checkResult, type Libraries } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
+import { NativePD } from './protection-domain.ts';
+import { Block, peek, StructBlock } from './struct-block.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
+
+/** The verbs that are inline in the headers: called through the context's pointers. */
+export interface HotVerbs {
+  pollCQ(cq: number, max: number, completions: number): number;
+  requestNotify(cq: number, solicitedOnly: number): number;
+  postSend(qp: number, list: number, bad: number): number;
+  postRecv(qp: number, list: number, bad: number): number;
+  postSrqRecv(srq: number, list: number, bad: number): number;
+}
+
+/** An asynchronous event, its element looked up. */
+export interface NativeAsyncEvent {
+  /** `enum ibv_event_type`. */
+  readonly type: number;
+  /** The object concerned; undefined for events of the port or the device. */
+  readonly element: NativeObject | undefined;
+  /** The port of a port event. */
+  readonly port: number;
+}
+
+const IBV_PORT_ACTIVE = 4;
+const IBV_ATOMIC_NONE = 0;
+const MTU_BASE_BYTES = 128;
+const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
+/** Events whose element is a completion queue, a queue pair or an SRQ; others name a port. */
+const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
+
+/** A context of a device. Everything made from it goes with it. */
+export class NativeDevice extends NativeObject {
+  readonly libraries: Libraries;
+  readonly info: NativeDeviceInfo;
+  readonly traits: DeviceTraits;
+  readonly attributes: DeviceAttributes;
+  readonly hot: HotVerbs;
+  /** Readable while asynchronous events wait. */
+  readonly asyncDescriptor: number;
+  /** Objects by address, for events that name one. */
+  readonly objects = new Map<number, NativeObject>();
+  readonly #event = new StructBlock('ibv_async_event');
+
+  private constructor(libraries: Libraries, pointer: number, info: NativeDeviceInfo) {
+    super(`the device ${info.name}`, pointer, []);
+    this.libraries = libraries;
+    this.info = info;
+    const raw = queryAttributes(libraries, pointer, info.name);
+    this.traits = traitsOf(raw.get('vendor_id'));
+    this.attributes = deviceAttributes(raw, this.traits);
+    this.hot = hotVerbs(pointer);
+    this.asyncDescriptor = peek('ibv_context', 'async_fd', pointer);
+    makeNonBlocking(this.asyncDescriptor);
+    openDevices.add(this);
+  }
+
+  /**
+   * Opens the device called `name`, or the first one. Throws `NativeError`: `noDevice` (ENODEV) when
+   * there is none such, `noPermission` (EACCES) when its node may not be opened.
+   */
+  static open(libraries: Libraries, name?: string): NativeDevice {
+    return withDeviceList(libraries, (devices) => {
+      const device = devices.find(({ info }) => name === undefined || info.name === name);
+      if (device === undefined) {
+        const found = devices.map(({ info }) => info.name).join(', ');
+        const wanted = name === undefined ? 'no device' : `no device ${name}`;
+        const text = `rdma-core finds ${wanted}${found === '' ? '' : ` (it has ${found})`}`;
+        throw new NativeError('noDevice', 'ENODEV', text);
+      }
+      const { verbs } = libraries;
+      const context = verbs.ibv_open_device(device.pointer);
+      checkPointer('ibv_open_device', `${device.info.name} (${device.info.nodeName})`, context);
+      try {
+        return new NativeDevice(libraries, context, device.info);
+      } catch (error) {
+        verbs.ibv_close_device(context);
+        throw error;
+      }
+    });
+  }
+
+  /** Tells the state of a port. Throws EINVAL for a port that the device does not have. */
+  queryPort(port = 1): PortAttributes {
+    if (!Number.isInteger(port) || port < 1 || port > this.attributes.physPortCnt) {
+      throw new NativeError('refused', 'EINVAL', `${this.subject} has no port ${port}`);
+    }
+    const raw = new StructBlock('ibv_port_attr');
+    const { verbs } = this.libraries;
+    checkResult(
+      'ibv_query_port',
+      this.subject,
+      verbs.ibv_query_port(this.pointer, port, raw.address),
+    );
+    const gid = new Block(16);
+    verbs.ibv_query_gid(this.pointer, port, 0, gid.address);
+    return {
+      state: raw.get('state') === IBV_PORT_ACTIVE ? 'active' : 'down',
+      maxMtuBytes: MTU_BASE_BYTES << raw.get('max_mtu'),
+      activeMtuBytes: MTU_BASE_BYTES << raw.get('active_mtu'),
+      maxMessageBytes: raw.get('max_msg_sz'),
+      gid: Buffer.from(gid.octets.subarray(0, 16)).toString('hex'),
+      linkLayer: 'Ethernet',
+    };
+  }
+
+  /** Allocates a protection domain. ENOMEM. */
+  allocPD(): NativePD {
+    return new NativePD(this);
+  }
+
+  /** Makes a completion channel. ENOMEM. */
+  createCompChannel(): NativeCompChannel {
+    return new NativeCompChannel(this);
+  }
+
+  /** Makes a completion queue that reports to `channel`, if there is one. EINVAL, ENOMEM. */
+  createCQ(cqe: number, channel?: NativeCompChannel): NativeCQ {
+    return new NativeCQ(this, cqe, channel);
+  }
+
+  /** Takes an asynchronous event and acknowledges it; undefined when none waits. */
+  readAsyncEvent(): NativeAsyncEvent | undefined {
+    const { verbs } = this.libraries;
+    const event = this.#event;
+    if (verbs.ibv_get_async_event(this.pointer, event.address) !== 0) {
+      const errno = lastErrno();
+      if (errno === WOULD_BLOCK_ERRNO) return undefined;
+      throw callFailure('ibv_get_async_event', this.subject, errno);
+    }
+    const type = event.get('event_type');
+    const element = event.get('element');
+    const named = ELEMENT_EVENTS.has(type) ? this.objects.get(element) : undefined;
+    // Destroying waits for the events of an object to be acknowledged.
+    verbs.ibv_ack_async_event(event.address);
+    return { type, element: named, port: ELEMENT_EVENTS.has(type) ? 0 : element % 256 };
+  }
+
+  /** Takes everything down that was made from the device, dependants first, and closes it. */
+  override dispose(): void {
+    if (this.disposed) return;
+    this.disposeChildren();
+    super.dispose();
+  }
+
+  protected override destroy(pointer: number): void {
+    checkErrno('ibv_close_device', this.subject, this.libraries.verbs.ibv_close_device(pointer));
+  }
+
+  protected override released(): void {
+    openDevices.delete(this);
+  }
+}
+
+/** Holds every opened device, and through it every region's buffer, against garbage collection. */
+const openDevices = new Set<NativeDevice>();
+
+const prototypes = {
+  pollCQ: koffi.proto('int NativePollCQ(uint64_t cq, int max, uint64_t completions)'),
+  requestNotify: koffi.proto('int NativeRequestNotify(uint64_t cq, int solicitedOnly)'),
+  post: koffi.proto('int NativePost(uint64_t queue, uint64_t list, uint64_t bad)'),
+};
+
+function hotVerbs(context: number): HotVerbs {
+  const at = (field: Parameters<typeof peek<'ibv_context'>>[1], type: TypeObject) =>
+    koffi.decode(BigInt(peek('ibv_context', field, context)), type);
+  return {
+    pollCQ: at('ops.poll_cq', prototypes.pollCQ),
+    requestNotify: at('ops.req_notify_cq', prototypes.requestNotify),
+    postSend: at('ops.post_send', prototypes.post),
+    postRecv: at('ops.post_recv', prototypes.post),
+    postSrqRecv: at('ops.post_srq_recv', prototypes.post),
+  };
+}
+
+function queryAttributes(
+  libraries: Libraries,
+  context: number,
+  name: string,
+): StructBlock<'ibv_device_attr'> {
+  const raw = new StructBlock('ibv_device_attr');
+  checkResult('ibv_query_device', name, libraries.verbs.ibv_query_device(context, raw.address));
+  return raw;
+}
+
+function deviceAttributes(
+  raw: StructBlock<'ibv_device_attr'>,
+  traits: DeviceTraits,
+): DeviceAttributes {
+  const guid = raw.view.getBigUint64(NODE_GUID_OFFSET, true);
+  return {
+    fwVer: raw.getText('fw_ver'),
+    nodeGuid: guidText(guid),
+    vendorId: raw.get('vendor_id'),
+    vendorPartId: raw.get('vendor_part_id'),
+    hwVer: raw.get('hw_ver'),
+    maxMrSize: raw.get('max_mr_size'),
+    maxQp: raw.getSigned('max_qp'),
+    maxQpWr: raw.getSigned('max_qp_wr'),
+    maxSge: raw.getSigned('max_sge'),
+    maxSgeRd: raw.getSigned('max_sge_rd'),
+    maxInline: traits.maxInline,
+    maxCq: raw.getSigned('max_cq'),
+    maxCqe: raw.getSigned('max_cqe'),
+    maxMr: raw.getSigned('max_mr'),
+    maxMw: raw.getSigned('max_mw'),
+    maxPd: raw.getSigned('max_pd'),
+    maxQpRdAtom: raw.getSigned('max_qp_rd_atom'),
+    maxQpInitRdAtom: raw.getSigned('max_qp_init_rd_atom'),
+    maxSrq: raw.getSigned('max_srq'),
+    maxSrqWr: raw.getSigned('max_srq_wr'),
+    maxSrqSge: raw.getSigned('max_srq_sge'),
+    atomics: raw.getSigned('atomic_cap') !== IBV_ATOMIC_NONE,
+    immediateData: false,
+    physPortCnt: raw.get('phys_port_cnt'),
+  };
+}

@@ -1,0 +1,90 @@
+/** What goes wrong between this process and rdma-core: a code, a cause, and who said so. */
+import { type ErrnoCode, isErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+import { errnoName } from '../libc/libc.ts';
+
+/**
+ * The cause of a native error, for programs that choose what to do next:
+ *
+ * - `libraryMissing`, `libraryTooOld`: libibverbs or librdmacm cannot be loaded, or lacks a call.
+ * - `noDevice`: rdma-core finds no device, none of that name, or no connection manager.
+ * - `noPermission`: a device node may not be opened.
+ * - `lockedMemory`: registering takes more locked memory than the process may have.
+ * - `deviceGone`: the device was taken away while it was in use.
+ * - `unsupported`: this device, or rdma-core itself, has no such thing.
+ * - `closed`: the object was disposed of; nothing was called.
+ * - `inUse`: other objects depend on this one; nothing was called.
+ * - `refused`: the library or the device refused the call for another reason; see `code`.
+ */
+export type NativeReason =
+  | 'libraryMissing'
+  | 'libraryTooOld'
+  | 'noDevice'
+  | 'noPermission'
+  | 'lockedMemory'
+  | 'deviceGone'
+  | 'unsupported'
+  | 'closed'
+  | 'inUse'
+  | 'refused';
+
+/** A call of the native bridge was refused. `reason` and `code` are stable; the text is for people. */
+export class NativeError extends VerbsError {
+  readonly reason: NativeReason;
+
+  constructor(reason: NativeReason, code: ErrnoCode, message: string, badIndex?: number) {
+    super(code, message, badIndex === undefined ? {} : { badIndex });
+    this.reason = reason;
+  }
+}
+
+/** The code for an errno number; EIO for one that the contract does not have. */
+export function codeOf(errno: number): ErrnoCode {
+  const name = errnoName(Math.abs(errno));
+  if (isErrnoCode(name)) return name;
+  return CODES_OF_OTHERS[name] ?? 'EIO';
+}
+
+/** Errnos that rdma-core gives and the contract does not name: the nearest that it does. */
+const CODES_OF_OTHERS: Readonly<Record<string, ErrnoCode>> = {
+  ENXIO: 'ENODEV',
+  ENODATA: 'EIO',
+  ENOTSUP: 'EOPNOTSUPP',
+  EAFNOSUPPORT: 'EINVAL',
+  EDESTADDRREQ: 'EINVAL',
+  E2BIG: 'EINVAL',
+  ENETDOWN: 'ENETUNREACH',
+  EHOSTDOWN: 'EHOSTUNREACH',
+  EPIPE: 'ECONNRESET',
+};
+
+/** A failed call as an error that names the call, its subject and the errno. */
+export function callFailure(call: string, subject: string, errno: number): NativeError {
+  const name = errnoName(Math.abs(errno));
+  return new NativeError(reasonOf(name), codeOf(errno), `${call} on ${subject}: ${name}`);
+}
+
+function reasonOf(name: string): NativeReason {
+  switch (name) {
+    case 'EACCES':
+    case 'EPERM':
+      return 'noPermission';
+    case 'ENODEV':
+    case 'ENXIO':
+      return 'noDevice';
+    case 'EIO':
+      return 'deviceGone';
+    case 'EOPNOTSUPP':
+    case 'ENOTSUP':
+    case 'ENOSYS':
+      return 'unsupported';
+    case 'EBUSY':
+      return 'inUse';
+    default:
+      return 'refused';
+  }
+}
+
+/** What a device lacks, by its name. */
+export function unsupported(device: string, what: string, badIndex?: number): NativeError {
+  return new NativeError('unsupported', 'EOPNOTSUPP', `${device} has no ${what}`, badIndex);
+}

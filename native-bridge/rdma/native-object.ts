@@ -1,0 +1,92 @@
+/**
+ * Ownership of what the libraries hand out. Every object has one owner; disposing of it calls the
+ * library once, at the first call. While something depends on an object its disposal is refused
+ * before the library sees it, since providers tear down half of an object before they notice
+ * (libsiw unmaps a queue first and then asks the kernel).
+ */
+import { NativeError } from './errors.ts';
+
+/** An object behind a pointer. */
+export abstract class NativeObject {
+  /** For messages: 'the queue pair of siw0'. */
+  readonly subject: string;
+  readonly #pointer: number;
+  readonly #parents: readonly NativeObject[];
+  readonly #children = new Set<NativeObject>();
+  #disposed = false;
+
+  constructor(subject: string, pointer: number, parents: readonly NativeObject[]) {
+    this.subject = subject;
+    this.#pointer = pointer;
+    this.#parents = parents;
+    for (const parent of parents) parent.#children.add(this);
+  }
+
+  /** True once disposed of, by `dispose` or with its device. */
+  get disposed(): boolean {
+    return this.#disposed;
+  }
+
+  /** The pointer. Throws `NativeError` `closed` (EINVAL) after disposal: it is never used again. */
+  get pointer(): number {
+    if (this.#disposed) throw this.closedError();
+    return this.#pointer;
+  }
+
+  /** What calls get after disposal. */
+  closedError(): NativeError {
+    return new NativeError('closed', 'EINVAL', `${this.subject} is closed`);
+  }
+
+  /**
+   * Gives the object back to the library. A second call does nothing. Throws `NativeError`: `inUse`
+   * (EBUSY) while others depend on it, and it stays as it was; anything else is the library's, the
+   * object is then lost, for there is no telling how much of it is left.
+   */
+  dispose(): void {
+    if (this.#disposed) return;
+    if (this.#children.size > 0) {
+      throw new NativeError('inUse', 'EBUSY', `${this.subject} is in use`);
+    }
+    this.#disposed = true;
+    try {
+      this.destroy(this.#pointer);
+    } finally {
+      for (const parent of this.#parents) parent.#children.delete(this);
+      this.released();
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  /** Disposes of everything that depends on this object, the last made first. */
+  protected disposeChildren(): void {
+    for (const child of [...this.#children].reverse()) {
+      child.disposeChildren();
+      try {
+        child.dispose();
+      } catch {
+        // The device takes what is left of it.
+      }
+    }
+  }
+
+  /** As `dispose`, by a call that may take its time. */
+  protected async disposeBy(destroy: (pointer: number) => Promise<void>): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    try {
+      await destroy(this.#pointer);
+    } finally {
+      for (const parent of this.#parents) parent.#children.delete(this);
+      this.released();
+    }
+  }
+
+  /** Calls the library. Throws what it says. */
+  protected abstract destroy(pointer: number): void;
+  /** The object is gone: forget what points at it. */
+  protected released(): void {}
+}

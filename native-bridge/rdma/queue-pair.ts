@@ -1,0 +1,212 @@
+/** Queue pairs: posting through the context's pointers, and states. */
+import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
+import type { QPState } from '../../verbs-api/contract/enums.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+import type { NativeCQ } from './completion-queue.ts';
+import { codeOf, NativeError, unsupported } from './errors.ts';
+import { checkPointer, checkResult } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
+import type { NativePD } from './protection-domain.ts';
+import type { NativeSRQ } from './shared-receive-queue.ts';
+import { peek, StructBlock } from './struct-block.ts';
+import {
+  INLINE_LIMIT,
+  type PostLimits,
+  type PostOutcome,
+  postReceives,
+  postSends,
+  SGE_LIMIT,
+} from './work-request-list.ts';
+
+/** Options of a queue pair. */
+export interface NativeQPInit {
+  readonly sendCQ: NativeCQ;
+  readonly recvCQ: NativeCQ;
+  readonly srq?: NativeSRQ | undefined;
+  readonly maxSendWr: number;
+  readonly maxRecvWr: number;
+  readonly maxSendSge: number;
+  readonly maxRecvSge: number;
+  /** Octets. */
+  readonly maxInlineData: number;
+  readonly sqSigAll: boolean;
+}
+
+const IBV_QPT_RC = 2;
+const IBV_QP_STATE = 1;
+const IBV_QP_ACCESS_FLAGS = 1 << 3;
+const IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13;
+const IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17;
+const IBV_QP_CAP = 1 << 19;
+const QUERY_MASK =
+  IBV_QP_STATE |
+  IBV_QP_ACCESS_FLAGS |
+  IBV_QP_MAX_QP_RD_ATOMIC |
+  IBV_QP_MAX_DEST_RD_ATOMIC |
+  IBV_QP_CAP;
+
+/** A reliable-connected queue pair. */
+export class NativeQP extends NativeObject {
+  readonly pd: NativePD;
+  readonly sendCQ: NativeCQ;
+  readonly recvCQ: NativeCQ;
+  readonly srq: NativeSRQ | undefined;
+  /** The kernel's handle: unique among the queue pairs of a context. */
+  readonly handle: number;
+  readonly qpNum: number;
+  readonly capabilities: QPCapabilities;
+  readonly sqSigAll: boolean;
+  readonly #limits: PostLimits;
+  readonly #address: number;
+
+  constructor(pd: NativePD, init: NativeQPInit) {
+    const { device } = pd;
+    assertFits(pd, init);
+    const raw = new StructBlock('ibv_qp_init_attr')
+      .set('send_cq', init.sendCQ.pointer)
+      .set('recv_cq', init.recvCQ.pointer)
+      .set('srq', init.srq?.pointer ?? 0)
+      .set('cap.max_send_wr', init.maxSendWr)
+      .set('cap.max_recv_wr', init.maxRecvWr)
+      .set('cap.max_send_sge', init.maxSendSge)
+      .set('cap.max_recv_sge', init.maxRecvSge)
+      .set('cap.max_inline_data', init.maxInlineData)
+      .set('qp_type', IBV_QPT_RC)
+      .set('sq_sig_all', init.sqSigAll ? 1 : 0);
+    const pointer = device.libraries.verbs.ibv_create_qp(pd.pointer, raw.address);
+    checkPointer('ibv_create_qp', device.subject, pointer);
+    const parents: NativeObject[] = [pd, init.sendCQ, init.recvCQ];
+    if (init.srq !== undefined) parents.push(init.srq);
+    super(`the queue pair of ${device.info.name}`, pointer, parents);
+    this.pd = pd;
+    this.sendCQ = init.sendCQ;
+    this.recvCQ = init.recvCQ;
+    this.srq = init.srq;
+    this.sqSigAll = init.sqSigAll;
+    this.handle = peek('ibv_qp', 'handle', pointer);
+    this.qpNum = peek('ibv_qp', 'qp_num', pointer);
+    this.capabilities = {
+      maxSendWr: raw.get('cap.max_send_wr'),
+      maxRecvWr: raw.get('cap.max_recv_wr'),
+      maxSendSge: raw.get('cap.max_send_sge'),
+      maxRecvSge: raw.get('cap.max_recv_sge'),
+      maxInlineData: raw.get('cap.max_inline_data'),
+    };
+    this.#limits = {
+      device: device.info.name,
+      traits: device.traits,
+      atomics: device.attributes.atomics,
+      maxSendSge: init.maxSendSge,
+      maxRecvSge: init.maxRecvSge,
+      maxSgeRead: Math.min(init.maxSendSge, device.attributes.maxSgeRd),
+      maxInline: Math.min(this.capabilities.maxInlineData, INLINE_LIMIT),
+    };
+    this.#address = pointer;
+    device.objects.set(pointer, this);
+  }
+
+  /**
+   * Posts send requests, a call for each 64. Throws `NativeError` with the index of the first that
+   * was refused: EINVAL, EOPNOTSUPP, or ENOMEM when the queue is full; those before it are posted.
+   */
+  postSend(requests: readonly SendWR[]): void {
+    const queue = this.pointer;
+    const { hot } = this.pd.device;
+    const outcome = postSends(requests, this.#limits, hot.postSend, queue);
+    if (outcome.posted < requests.length || outcome.errno !== 0) this.#refuse(outcome);
+  }
+
+  /** Posts receives. Errors as `postSend`. */
+  postRecv(requests: readonly RecvWR[]): void {
+    const queue = this.pointer;
+    if (this.srq !== undefined) {
+      throw new NativeError('refused', 'EINVAL', `${this.subject} takes receives of its SRQ`, 0);
+    }
+    const { hot } = this.pd.device;
+    const outcome = postReceives(requests, this.#limits, hot.postRecv, queue);
+    if (outcome.posted < requests.length || outcome.errno !== 0) this.#refuse(outcome);
+  }
+
+  /** Requests a state, and nothing else. Throws what the device says. */
+  modify(state: QPState): void {
+    const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
+    this.applyAttributes(raw, IBV_QP_STATE);
+  }
+
+  /** `ibv_modify_qp` as it is, for the connection manager's attributes. */
+  applyAttributes(attributes: StructBlock<'ibv_qp_attr'>, mask: number): void {
+    const { verbs } = this.pd.device.libraries;
+    checkResult(
+      'ibv_modify_qp',
+      this.subject,
+      verbs.ibv_modify_qp(this.pointer, attributes.address, mask),
+    );
+  }
+
+  /** Tells state, sizes and read depths. */
+  query(): QPAttributes {
+    const raw = new StructBlock('ibv_qp_attr');
+    const init = new StructBlock('ibv_qp_init_attr');
+    const { verbs } = this.pd.device.libraries;
+    checkResult(
+      'ibv_query_qp',
+      this.subject,
+      verbs.ibv_query_qp(this.pointer, raw.address, QUERY_MASK, init.address),
+    );
+    return {
+      state: raw.get('qp_state') as QPState,
+      capabilities: this.capabilities,
+      accessFlags: raw.get('qp_access_flags'),
+      maxRdAtomic: raw.get('max_rd_atomic'),
+      maxDestRdAtomic: raw.get('max_dest_rd_atomic'),
+      sqSigAll: this.sqSigAll,
+    };
+  }
+
+  protected override destroy(pointer: number): void {
+    checkResult(
+      'ibv_destroy_qp',
+      this.subject,
+      this.pd.device.libraries.verbs.ibv_destroy_qp(pointer),
+    );
+  }
+
+  protected override released(): void {
+    this.pd.device.objects.delete(this.#address);
+  }
+
+  #refuse(outcome: PostOutcome): never {
+    throw postError(outcome, this.subject, this.pd.device.info.name);
+  }
+}
+
+/** What a refused list of requests throws. */
+export function postError(outcome: PostOutcome, subject: string, device: string): NativeError {
+  const code = outcome.code ?? codeOf(outcome.errno);
+  if (code === 'EOPNOTSUPP') return unsupported(device, outcome.lacking, outcome.posted);
+  const why = code === 'ENOMEM' ? 'the queue is full' : `${code}: malformed or refused`;
+  const text = `${subject}: request ${outcome.posted}: ${why}`;
+  return new NativeError('refused', code, text, outcome.posted);
+}
+
+function assertFits(pd: NativePD, init: NativeQPInit): void {
+  const { attributes: device, traits } = pd.device;
+  const sameDevice = [init.sendCQ, init.recvCQ, init.srq?.pd].every(
+    (part) => part === undefined || part.device === pd.device,
+  );
+  const fits =
+    sameDevice &&
+    isCount(init.maxSendWr, device.maxQpWr) &&
+    isCount(init.maxRecvWr, device.maxQpWr) &&
+    isCount(init.maxSendSge, Math.min(device.maxSge, SGE_LIMIT)) &&
+    isCount(init.maxRecvSge, Math.min(device.maxSge, SGE_LIMIT)) &&
+    isCount(init.maxInlineData, Math.min(traits.maxInline, INLINE_LIMIT));
+  if (!fits) {
+    const text = `${pd.device.subject} has no such queue pair, or a part is of another context`;
+    throw new NativeError('refused', 'EINVAL', text);
+  }
+}
+
+function isCount(value: number, max: number): boolean {
+  return Number.isInteger(value) && value >= 0 && value <= max;
+}

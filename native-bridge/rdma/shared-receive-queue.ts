@@ -1,0 +1,114 @@
+/** Shared receive queues. */
+import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
+import type { RecvWR } from '../../verbs-api/contract/work-request.ts';
+import { NativeError } from './errors.ts';
+import { checkPointer, checkResult } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
+import type { NativePD } from './protection-domain.ts';
+import { postError } from './queue-pair.ts';
+import { peek, StructBlock } from './struct-block.ts';
+import { type PostLimits, postReceives, SGE_LIMIT } from './work-request-list.ts';
+
+/** Options of a shared receive queue. */
+export interface NativeSRQInit {
+  readonly maxWr: number;
+  readonly maxSge: number;
+  readonly srqLimit: number;
+}
+
+const IBV_SRQ_LIMIT = 2;
+
+/** A shared receive queue. */
+export class NativeSRQ extends NativeObject {
+  readonly pd: NativePD;
+  /** The kernel's handle: unique among the SRQs of a context. */
+  readonly handle: number;
+  /** Receives it holds. */
+  readonly maxWr: number;
+  readonly #limits: PostLimits;
+  readonly #address: number;
+
+  constructor(pd: NativePD, init: NativeSRQInit) {
+    const { device } = pd;
+    const { maxSrqWr, maxSrqSge } = device.attributes;
+    const fits =
+      isWithin(init.maxWr, 1, maxSrqWr) &&
+      isWithin(init.maxSge, 0, Math.min(maxSrqSge, SGE_LIMIT)) &&
+      isWithin(init.srqLimit, 0, init.maxWr);
+    if (!fits) {
+      throw new NativeError('refused', 'EINVAL', `${device.subject} has no such receive queue`);
+    }
+    const raw = new StructBlock('ibv_srq_init_attr')
+      .set('attr.max_wr', init.maxWr)
+      .set('attr.max_sge', init.maxSge)
+      .set('attr.srq_limit', init.srqLimit);
+    const pointer = device.libraries.verbs.ibv_create_srq(pd.pointer, raw.address);
+    checkPointer('ibv_create_srq', device.subject, pointer);
+    super(`the shared receive queue of ${device.info.name}`, pointer, [pd]);
+    this.pd = pd;
+    this.handle = peek('ibv_srq', 'handle', pointer);
+    this.maxWr = Math.max(raw.get('attr.max_wr'), init.maxWr);
+    this.#limits = {
+      device: device.info.name,
+      traits: device.traits,
+      atomics: false,
+      maxSendSge: 0,
+      maxRecvSge: init.maxSge,
+      maxSgeRead: 0,
+      maxInline: 0,
+    };
+    this.#address = pointer;
+    device.objects.set(pointer, this);
+  }
+
+  /** Posts receives; errors as `NativeQP.postRecv`. */
+  postRecv(requests: readonly RecvWR[]): void {
+    const { device } = this.pd;
+    const outcome = postReceives(requests, this.#limits, device.hot.postSrqRecv, this.pointer);
+    if (outcome.posted < requests.length || outcome.errno !== 0) {
+      throw postError(outcome, this.subject, device.info.name);
+    }
+  }
+
+  /** Arms the limit event; 0 disarms it. EINVAL above the size. */
+  setLimit(srqLimit: number): void {
+    if (!isWithin(srqLimit, 0, this.maxWr)) {
+      throw new NativeError('refused', 'EINVAL', `${this.subject} holds ${this.maxWr} receives`);
+    }
+    const raw = new StructBlock('ibv_srq_attr').set('srq_limit', srqLimit);
+    const { verbs } = this.pd.device.libraries;
+    checkResult(
+      'ibv_modify_srq',
+      this.subject,
+      verbs.ibv_modify_srq(this.pointer, raw.address, IBV_SRQ_LIMIT),
+    );
+  }
+
+  /** Tells size and limit. */
+  query(): SRQAttributes {
+    const raw = new StructBlock('ibv_srq_attr');
+    const { verbs } = this.pd.device.libraries;
+    checkResult('ibv_query_srq', this.subject, verbs.ibv_query_srq(this.pointer, raw.address));
+    return {
+      maxWr: raw.get('max_wr'),
+      maxSge: raw.get('max_sge'),
+      srqLimit: raw.get('srq_limit'),
+    };
+  }
+
+  protected override destroy(pointer: number): void {
+    checkResult(
+      'ibv_destroy_srq',
+      this.subject,
+      this.pd.device.libraries.verbs.ibv_destroy_srq(pointer),
+    );
+  }
+
+  protected override released(): void {
+    this.pd.device.objects.delete(this.#address);
+  }
+}
+
+function isWithin(value: number, min: number, max: number): boolean {
+  return Number.isInteger(value) && value >= min && value <= max;
+}

@@ -1,0 +1,56 @@
+/**
+ * Descriptors of the libraries' channels, watched by Node's own event loop: libuv polls them with
+ * all its sockets, so that there is no thread to start, to feed or to stop.
+ */
+import koffi from 'koffi';
+import { checked, libc } from '../libc/libc.ts';
+
+const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (
+  fd: number,
+  command: number,
+  argument: number,
+) => number;
+
+const F_GETFL = 3;
+const F_SETFL = 4;
+const O_NONBLOCK = 0o4000;
+
+/** errno of a read that found nothing (EAGAIN). */
+export const WOULD_BLOCK_ERRNO = 11;
+
+/** Makes reads of a descriptor return at once. Throws `SystemCallError`. */
+export function makeNonBlocking(fd: number): void {
+  const flags = checked('fcntl F_GETFL', fcntl(fd, F_GETFL, 0));
+  checked('fcntl F_SETFL', fcntl(fd, F_SETFL, flags | O_NONBLOCK));
+}
+
+/** A watch over one descriptor. */
+export interface DescriptorWatch {
+  /** Ends the watch; to be called before the descriptor is closed. Twice does no harm. */
+  close(): void;
+  /** Whether the watch keeps the process alive. It does at first. */
+  hold(alive: boolean): void;
+}
+
+/**
+ * Calls `onReadable` in a turn of its own whenever the descriptor is readable; what is not read is
+ * told again.
+ */
+export function watchDescriptor(fd: number, onReadable: () => void): DescriptorWatch {
+  const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
+    if (!closed) onReadable();
+  });
+  let closed = false;
+  return {
+    close() {
+      if (closed) return;
+      closed = true;
+      handle.close();
+    },
+    hold(alive) {
+      if (closed) return;
+      if (alive) handle.ref();
+      else handle.unref();
+    },
+  };
+}
