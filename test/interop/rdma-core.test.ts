@@ -135,8 +135,8 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
  * terminated, since iWARP does not wait for a receive.
  */
 const STREAMS = [
-  ['64', '1', '4000'],
-  ['4096', '1', '2000'],
+  ['64', '1', '2000'],
+  ['4096', '1', '1000'],
   ['65536', '1', '200'],
   ['1048576', '1', '40'],
   ['64', '20000', '1'],
