@@ -6,7 +6,7 @@ import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync }
 import { networkInterfaces, release } from 'node:os';
 import { join } from 'node:path';
 import type { Check, Finding } from './doctor-checks.ts';
-import { failureCode } from './failure.ts';
+import { failureCode, failureText } from './failure.ts';
 
 /** A port of a real device, as sysfs tells. */
 export interface RealPort {
@@ -45,6 +45,7 @@ const CONNECTION_NODE = 'rdma_cm';
 export const DEVICE_CHECKS: readonly Check[] = [
   { name: 'kernel modules', examine: () => judgeModules(readModules('/', release())) },
   { name: 'real devices', examine: () => judgeDevices(readRealDevices('/')) },
+  { name: 'native bridge', examine: examineBridge },
   { name: 'device nodes', examine: () => judgeNodes(readRealDevices('/'), openNode) },
   {
     name: 'rdma link',
@@ -156,6 +157,39 @@ export function judgeDevices(devices: readonly RealDevice[]): Finding {
   return { state: 'ok', text };
 }
 
+/** Whether the native bridge loads rdma-core, and what that shows to it. */
+async function examineBridge(): Promise<Finding> {
+  const devices = readRealDevices('/').map(({ name }) => name);
+  try {
+    const { openLibraries } = await import('../../native-bridge/rdma/libraries.ts');
+    const { listDevices } = await import('../../native-bridge/rdma/device-list.ts');
+    const libraries = openLibraries();
+    const version = libraries.verbsFile.version ?? 'of an unknown version';
+    return judgeBridge(devices, { version, seen: listDevices(libraries).map(({ name }) => name) });
+  } catch (error) {
+    return judgeBridge(devices, { failure: failureText(error) });
+  }
+}
+
+/** Judges what the bridge sees of the kernel's devices, or why it sees nothing. */
+export function judgeBridge(
+  devices: readonly string[],
+  bridge: { readonly version: string; readonly seen: readonly string[] } | { failure: string },
+): Finding {
+  const mend = 'apt-get install ibverbs-providers librdmacm1, or what your system calls them';
+  if ('failure' in bridge) {
+    return { state: devices.length === 0 ? 'info' : 'warn', text: bridge.failure, mend };
+  }
+  const { version, seen } = bridge;
+  const text = `libibverbs ${version} loads`;
+  const hidden = devices.filter((name) => !seen.includes(name));
+  if (hidden.length > 0) {
+    return { state: 'warn', text: `${text}, but has no provider for ${hidden.join(', ')}`, mend };
+  }
+  const what = seen.length === 0 ? 'and sees no device' : `and shows ${seen.join(', ')}`;
+  return { state: 'ok', text: `${text}, ${what}` };
+}
+
 /** Opens a node as libibverbs does and closes it; the name of the errno, undefined on success. */
 function openNode(path: string): string | undefined {
   try {
@@ -191,15 +225,19 @@ export function judgeNodes(
 }
 
 function nodeMend(codes: ReadonlySet<string>, connections: boolean): string {
-  if (codes.has('ENOENT')) {
-    const load = connections ? 'modprobe rdma_ucm; ' : '';
-    return `${load}in a container: docker run --device /dev/infiniband`;
-  }
-  if (codes.has('EACCES')) {
-    return 'let your user read and write them: chmod 0666, or the udev rules of rdma-core';
-  }
-  if (codes.has('EPERM')) return 'the container forbids it: docker run --device /dev/infiniband';
-  return 'load ib_uverbs and rdma_ucm anew: the nodes are left from devices that have gone';
+  const mends = [...codes].map((code) => {
+    switch (code) {
+      case 'ENOENT':
+        return `${connections ? 'modprobe rdma_ucm, or ' : ''}docker run --device /dev/infiniband`;
+      case 'EACCES':
+        return 'let your user read and write them: chmod 0666, or the udev rules of rdma-core';
+      case 'EPERM':
+        return 'the container forbids it: docker run --device /dev/infiniband';
+      default:
+        return 'load ib_uverbs and rdma_ucm anew: the nodes are left from devices that have gone';
+    }
+  });
+  return mends.join('; ');
 }
 
 /** Judges the ports and their network; `addressed` names the interfaces that have an IP address. */

@@ -241,6 +241,7 @@ describe('doctor', () => {
       'siw provider',
       'kernel modules',
       'real devices',
+      'native bridge',
       'device nodes',
       'rdma link',
       'memlock',

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
+  judgeBridge,
   judgeDevices,
   judgeLinks,
   judgeMemlock,
@@ -138,6 +139,31 @@ describe('real devices', () => {
   it('are missing, and can be made', () => {
     expect(judgeDevices([])).toMatchObject({ state: 'info' });
     expect(judgeDevices([]).mend).toContain('rdma link add siw0');
+  });
+});
+
+describe('the native bridge', () => {
+  const version = '1.14.44.0';
+
+  it('shows what the kernel has', () => {
+    expect(judgeBridge(['siw0'], { version, seen: ['siw0'] })).toEqual({
+      state: 'ok',
+      text: 'libibverbs 1.14.44.0 loads, and shows siw0',
+    });
+    expect(judgeBridge([], { version, seen: [] }).text).toContain('sees no device');
+  });
+
+  it('lacks a provider', () => {
+    const finding = judgeBridge(['siw0', 'mlx5_0'], { version, seen: ['siw0'] });
+    expect(finding).toMatchObject({ state: 'warn' });
+    expect(finding.text).toContain('no provider for mlx5_0');
+    expect(finding.mend).toContain('ibverbs-providers');
+  });
+
+  it('finds no libraries, which matters where there is a device', () => {
+    const bridge = { failure: 'libibverbs.so.1 cannot be loaded' };
+    expect(judgeBridge([], bridge)).toMatchObject({ state: 'info', text: bridge.failure });
+    expect(judgeBridge(['siw0'], bridge)).toMatchObject({ state: 'warn', text: bridge.failure });
   });
 });
 
