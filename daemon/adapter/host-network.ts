@@ -13,11 +13,27 @@ export interface NetworkUser {
   handleListenerError(listener: CmId, error: Error): void;
 }
 
+/**
+ * How long a port stays held after a listening id whose `portKeeper` may listen again, in
+ * milliseconds. A program that serves connections one by one, as perftest's servers do, destroys its
+ * listening id after the first and makes another for the second; its client, which is told in the
+ * meantime, can be faster where the commands of the two take a daemon's time.
+ */
+export const PORT_KEPT_MS = 500;
+
+/** A port without a listening id; its connections wait in the kernel. */
+interface KeptPort {
+  readonly port: TcpPort;
+  readonly keeper: object;
+  readonly timer: NodeJS.Timeout;
+}
+
 /** See the module's comment. */
 export class TcpHostNetwork implements HostNetwork {
   readonly environment: LinkEnvironment;
   readonly #user: NetworkUser;
   readonly #ports = new Map<CmId, TcpPort>();
+  readonly #kept = new Set<KeptPort>();
 
   constructor(environment: LinkEnvironment, user: NetworkUser) {
     this.environment = environment;
@@ -35,7 +51,7 @@ export class TcpHostNetwork implements HostNetwork {
       }
     }
     return answered(() => {
-      const port = new TcpPort(address.address, address.port);
+      const port = this.#takeKept(id, address) ?? new TcpPort(address.address, address.port);
       this.#ports.set(id, port);
       return { port: port.port };
     });
@@ -52,8 +68,18 @@ export class TcpHostNetwork implements HostNetwork {
   }
 
   release(id: CmId): void {
-    this.#ports.get(id)?.release();
+    const port = this.#ports.get(id);
     this.#ports.delete(id);
+    const keeper = id.portKeeper;
+    if (port?.listens === true && keeper !== undefined) this.#keep(port, keeper);
+    else port?.release();
+  }
+
+  /** Gives up the ports that are kept for `keeper`, or all. */
+  releaseKept(keeper?: object): void {
+    for (const kept of this.#kept) {
+      if (keeper === undefined || kept.keeper === keeper) this.#giveUp(kept);
+    }
   }
 
   sourceAddress(
@@ -70,7 +96,40 @@ export class TcpHostNetwork implements HostNetwork {
   take(id: CmId): TcpPort | undefined {
     const port = this.#ports.get(id);
     this.#ports.delete(id);
-    return port;
+    if (port?.listens !== true) return port;
+    // It was kept for a listener.
+    port.release();
+    const bound = answered(() => ({ port: new TcpPort(port.address, port.port) }));
+    return 'error' in bound ? undefined : bound.port;
+  }
+
+  #keep(port: TcpPort, keeper: object): void {
+    port.suspend();
+    const timer = setTimeout(() => this.#giveUp(kept), PORT_KEPT_MS);
+    timer.unref();
+    const kept: KeptPort = { port, keeper, timer };
+    this.#kept.add(kept);
+  }
+
+  /** The port kept at `address` for the same owner. Others that are in its way are given up. */
+  #takeKept(id: CmId, address: SocketAddress): TcpPort | undefined {
+    for (const kept of this.#kept) {
+      if (kept.port.port !== address.port) continue;
+      if (kept.port.address !== address.address || kept.keeper !== id.portKeeper) {
+        this.#giveUp(kept);
+        continue;
+      }
+      clearTimeout(kept.timer);
+      this.#kept.delete(kept);
+      return kept.port;
+    }
+    return undefined;
+  }
+
+  #giveUp(kept: KeptPort): void {
+    clearTimeout(kept.timer);
+    this.#kept.delete(kept);
+    kept.port.release();
   }
 
   #held(id: CmId): TcpPort {

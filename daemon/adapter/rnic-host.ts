@@ -132,6 +132,11 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
     this.#watchErrored();
   }
 
+  /** Gives up the ports that are kept for listeners of `keeper` (see `CmId`) yet to come. */
+  releasePorts(keeper: object): void {
+    this.#network.releaseKept(keeper);
+  }
+
   /** Ends every connection and listener; resolves when all sockets are closed. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -141,6 +146,7 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
   async #close(): Promise<void> {
     const now = this.now();
     for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
+    this.#network.releaseKept();
     this.#loop.drain();
     for (const conduit of this.#conduits.values()) conduit.leave();
     clearInterval(this.#flushTimer);

@@ -46,6 +46,11 @@ export class CmId {
   localAddress: SocketAddress | undefined;
   /** How long a refused TCP connection is tried again before it fails, in milliseconds. */
   refusalPatienceMs = 0;
+  /**
+   * Whose listening port it is: the port stays held for a moment after the id, so that clients of
+   * the same owner's next listener are not refused. Undefined: it goes with the id.
+   */
+  portKeeper: object | undefined;
   peerAddress: SocketAddress | undefined;
   #state: CmIdState = { kind: 'idle' };
 

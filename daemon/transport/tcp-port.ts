@@ -2,7 +2,7 @@
  * A local address and TCP port that are held: first for nobody, then by a listener or by one
  * outgoing connection.
  */
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
+import { closeDescriptor, duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 import { bindTcp, routeSource } from '../../native-bridge/libc/tcp-socket.ts';
 import { type Dial, dialTcp, type LinkEnvironment, type TcpLink } from './tcp-link.ts';
@@ -24,9 +24,10 @@ export class TcpPort {
   readonly address: string;
   /** The port, picked by the host if 0 was asked for. */
   readonly port: number;
-  /** Undefined once a listener or a connection has it. */
+  /** Undefined once a connection has it. A listener works on a copy. */
   #fd: number | undefined;
   #listener: TcpListener | undefined;
+  #listens = false;
 
   /** Holds `address` and `port`, 0 for a free one. Throws `TransportError`: EADDRINUSE and so on. */
   constructor(address: string, port: number) {
@@ -36,18 +37,40 @@ export class TcpPort {
     this.#fd = bound.fd;
   }
 
-  /** Takes connections from now on. Throws `TransportError` (EADDRINUSE, EINVAL if not held). */
+  /** True once the kernel takes connections here, whether or not anybody gets them. */
+  get listens(): boolean {
+    return this.#listens;
+  }
+
+  /**
+   * Takes connections from now on, those first that came since `suspend`. Throws `TransportError`
+   * (EADDRINUSE, EINVAL if not held).
+   */
   listen(
     environment: LinkEnvironment,
     onLink: (link: TcpLink) => void,
     onError: (error: Error) => void,
   ): void {
-    const fd = this.#held();
-    this.#listener = told(() => new TcpListener(fd, environment, onLink, onError));
-    this.#fd = undefined;
+    const held = this.#held();
+    told(() => {
+      const fd = duplicateDescriptor(held);
+      try {
+        this.#listener = new TcpListener(fd, environment, onLink, onError);
+      } catch (error) {
+        closeDescriptor(fd);
+        throw error;
+      }
+    });
+    this.#listens = true;
   }
 
-  /** Connects from here; see `dialTcp`. Throws `TransportError` EINVAL if not held. */
+  /** Leaves the connections that come from now on to the kernel, until `listen` or `release`. */
+  suspend(): void {
+    this.#listener?.close();
+    this.#listener = undefined;
+  }
+
+  /** Connects from here; see `dialTcp`. Throws `TransportError` EINVAL if not held, or listening. */
   dial(
     remote: { readonly address: string; readonly port: number },
     environment: LinkEnvironment,
@@ -55,20 +78,22 @@ export class TcpPort {
     onFailed: (errorCode: string) => void,
   ): Dial {
     const fd = this.#held();
+    if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
     this.#fd = undefined;
     return dialTcp(fd, remote, environment, onConnected, onFailed);
   }
 
-  /** Lets go; a listener stops. What was accepted or connected lives on. */
+  /** Lets go; a listener stops. What was accepted or connected lives on, what was not is reset. */
   release(): void {
-    this.#listener?.close();
-    this.#listener = undefined;
+    this.suspend();
     if (this.#fd !== undefined) closeDescriptor(this.#fd);
     this.#fd = undefined;
   }
 
   #held(): number {
-    if (this.#fd === undefined) throw new TransportError('EINVAL', 'the port is in use');
+    if (this.#fd === undefined || this.#listener !== undefined) {
+      throw new TransportError('EINVAL', 'the port is in use');
+    }
     return this.#fd;
   }
 }

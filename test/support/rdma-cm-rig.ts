@@ -203,6 +203,23 @@ export class RdmaCmRig {
     return { id, port: this.must(cmCommands.query(id, 0), file).getUint16(18) };
   }
 
+  /** A port of 127.0.0.1 that nobody listens on, nor has lately. */
+  freePort(): number {
+    const id = this.create(1n);
+    this.must(cmCommands.bind(id, '127.0.0.1', 0));
+    const port = this.must(cmCommands.query(id, 0)).getUint16(18);
+    this.must(cmCommands.destroyId(id));
+    return port;
+  }
+
+  /** An id that listens at a port of 127.0.0.1, or the errno of the step that failed. */
+  listenAt(uid: bigint, port: number, file = this.file): number {
+    const id = this.create(uid, file);
+    const bound = this.write(cmCommands.bind(id, '127.0.0.1', port), file);
+    const listening = bound < 0 ? bound : this.write(cmCommands.listen(id, 0), file);
+    return listening < 0 ? listening : id;
+  }
+
   /** An id that is ready to connect to the port. */
   routed(uid: bigint, port: number, file = this.file): number {
     const id = this.create(uid, file);

@@ -79,6 +79,7 @@ export class CmFile implements KernelFile {
   create(init: NewId): CmContext {
     const id = this.host.cm.createId(undefined);
     id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
+    id.portKeeper = this.client;
     try {
       return this.#add(id, { ...init, known: true });
     } catch (error) {

@@ -253,7 +253,10 @@ export class KernelServer implements KernelServices {
     } finally {
       this.host.drain();
       client.openFiles -= 1;
-      if (client.openFiles === 0) this.#clients.delete(clientKey(client.credentials));
+      if (client.openFiles === 0) {
+        this.#clients.delete(clientKey(client.credentials));
+        this.host.releasePorts(client);
+      }
       const fields = aboutClient(client);
       if (reason !== undefined) {
         this.#options.note('warn', 'program was cut off', { ...fields, kind: file.kind, reason });

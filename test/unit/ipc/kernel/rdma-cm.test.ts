@@ -280,35 +280,27 @@ describe('a connection', () => {
   });
 
   it('is refused where nobody listens, by an event', async () => {
-    const { id: listener, port } = rig.listener(1n);
-    rig.must(cm.destroyId(listener));
-    const id = rig.routed(2n, port);
+    const id = rig.routed(2n, rig.freePort());
     expect(rig.write(cm.connect(id, connParam({ qpn: rig.createQP().qpn })))).toBe(0);
     expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: ECONNREFUSED });
   });
 
   it('waits for a server that is about to listen', async () => {
-    const { id: early, port } = rig.listener(1n);
-    rig.must(cm.destroyId(early));
+    const port = rig.freePort();
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
     await new Promise((resolve) => setTimeout(resolve, 50));
-    const late = rig.create(3n);
-    rig.must(cm.bind(late, '127.0.0.1', port));
-    rig.must(cm.listen(late));
+    expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
     expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
   });
 
   it('that waits for its server is given up with its id', async () => {
-    const { id: early, port } = rig.listener(1n);
-    rig.must(cm.destroyId(early));
+    const port = rig.freePort();
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
     await new Promise((resolve) => setTimeout(resolve, 20));
     rig.must(cm.destroyId(id));
-    const late = rig.create(3n);
-    rig.must(cm.bind(late, '127.0.0.1', port));
-    rig.must(cm.listen(late));
+    expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
     await new Promise((resolve) => setTimeout(resolve, 200));
     expect(rig.poll()).toBeUndefined();
   });
@@ -360,6 +352,84 @@ describe('a connection', () => {
     expect(rig.must(cm.destroyId(listener)).getUint32(0, true)).toBe(0);
     expect(rig.file.ownQueue.length).toBe(0);
     expect(await rig.event(other)).toMatchObject({ id, type: REJECTED });
+  });
+});
+
+describe('the port of a listening id that was destroyed', () => {
+  /** An id whose refused connections are not tried again. */
+  function impatient(uid: bigint, port: number, file?: CmFile): number {
+    const id = rig.routed(uid, port, file);
+    (file ?? rig.file).expect(id).id.refusalPatienceMs = 0;
+    return id;
+  }
+
+  it('holds connections for the next listener of the program', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = impatient(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn, data: [1, 2] })));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(rig.poll()).toBeUndefined();
+    const late = rig.listenAt(3n, port);
+    const request = await rig.event();
+    expect(request).toMatchObject({ uid: 3n, type: CONNECT_REQUEST, data: [1, 2] });
+    rig.must(cm.destroyId(late));
+    rig.must(cm.accept(request.id, 4n, connParam({ qpn: rig.createQP().qpn })));
+    expect([await rig.event(), await rig.event()]).toMatchObject([
+      { type: ESTABLISHED },
+      { type: ESTABLISHED },
+    ]);
+  });
+
+  it('rejects them when no listener comes', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = impatient(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: ECONNRESET });
+    const next = impatient(3n, port);
+    rig.must(cm.connect(next, connParam({ qpn: rig.createQP().qpn })));
+    expect(await rig.event()).toMatchObject({ id: next, type: REJECTED, status: ECONNREFUSED });
+  });
+
+  it('is free for another address', () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = rig.create(2n);
+    expect(rig.write(cm.bind(id, '0.0.0.0', port))).toBe(0);
+    expect(rig.write(cm.listen(id))).toBe(0);
+  });
+
+  it('is free for another program', () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = rig.create(2n);
+    rig.file.expect(id).id.portKeeper = {};
+    expect(rig.write(cm.bind(id, '127.0.0.1', port))).toBe(0);
+    expect(rig.write(cm.listen(id))).toBe(0);
+  });
+
+  it('is free for a connection', async () => {
+    const { id: early, port } = rig.listener(1n);
+    const { port: target } = rig.listener(2n);
+    rig.must(cm.destroyId(early));
+    const id = rig.create(3n);
+    rig.must(cm.bind(id, '127.0.0.1', port));
+    rig.must(cm.resolveAddr(id, '127.0.0.1', target));
+    rig.must(cm.resolveRoute(id));
+    await rig.event();
+    await rig.event();
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    expect(await rig.event()).toMatchObject({ uid: 2n, type: CONNECT_REQUEST });
+  });
+
+  it('is given up with the program', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    rig.verbs.host.releasePorts(rig.file.client);
+    const id = impatient(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
+    expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: ECONNREFUSED });
   });
 });
 
