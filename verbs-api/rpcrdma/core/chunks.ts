@@ -18,8 +18,6 @@ export interface ChunkLimits {
   readonly segmentsMax: number;
   /** Octets of all read chunks of one call. */
   readonly readBytesMax: number;
-  /** Octets of one write or reply chunk that are counted; what is offered beyond is not used. */
-  readonly writeBytesMax: number;
 }
 
 /** Octets of a chunk. */

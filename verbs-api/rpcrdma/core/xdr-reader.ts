@@ -25,6 +25,28 @@ export interface BulkSource {
   finish(): void;
 }
 
+/**
+ * What RDMA_MSGP does to variable-length opaque items of more than `thresholdBytes` octets: octets
+ * between their count and their content make the content start at a multiple of `alignBytes`,
+ * counted from the start of the RPC message (RFC 5666 §3.9, which leaves the base open).
+ */
+export interface OpaquePadding {
+  readonly alignBytes: number;
+  readonly thresholdBytes: number;
+}
+
+/** Octets of padding before an item of `lengthBytes` that follows `writtenBytes` octets. */
+export function paddingBytes(
+  padding: OpaquePadding | undefined,
+  writtenBytes: number,
+  lengthBytes: number,
+): number {
+  // RPCR-3.9-03 "Exceeds", as the decoder's rule has it. An alignment of 0 aligns nothing.
+  if (padding === undefined || padding.alignBytes === 0) return 0;
+  if (lengthBytes <= padding.thresholdBytes) return 0;
+  return (padding.alignBytes - (writtenBytes % padding.alignBytes)) % padding.alignBytes;
+}
+
 /** `lengthBytes` with its roundup: the next multiple of 4 (RFC 4506 §3). */
 export function roundup(lengthBytes: number): number {
   return lengthBytes + (-lengthBytes & 3);
@@ -43,6 +65,7 @@ export class XdrReader {
   /** How much further the unreduced stream is than `#at`. */
   #moved: number;
   #bulkLeft = Number.POSITIVE_INFINITY;
+  #padding: OpaquePadding | undefined;
 
   /** `startPosition` is the position of the first octet in the message that it is a part of. */
   constructor(octets: Uint8Array, bulk?: BulkSource, startPosition = 0) {
@@ -68,6 +91,11 @@ export class XdrReader {
    */
   limitBulk(count: number): void {
     this.#bulkLeft = count;
+  }
+
+  /** From here on, variable-length opaque items are padded as RDMA_MSGP has it. */
+  expectPadding(padding: OpaquePadding): void {
+    this.#padding = padding;
   }
 
   /** An unsigned integer (RFC 4506 §4.2). */
@@ -115,7 +143,9 @@ export class XdrReader {
 
   /** Variable-length opaque data of at most `maxBytes` (RFC 4506 §4.10). A view. */
   opaque(maxBytes: number): Uint8Array {
-    return this.opaqueFixed(this.count(maxBytes));
+    const lengthBytes = this.count(maxBytes);
+    this.#skipPadding(lengthBytes);
+    return this.opaqueFixed(lengthBytes);
   }
 
   /** A string of at most `maxBytes` octets of UTF-8 (RFC 4506 §4.11). */
@@ -164,7 +194,9 @@ export class XdrReader {
    * the memory that RDMA placed it in.
    */
   bulk(maxBytes: number): Uint8Array {
-    return this.bulkFixed(this.count(maxBytes));
+    const lengthBytes = this.count(maxBytes);
+    this.#skipPadding(lengthBytes);
+    return this.bulkFixed(lengthBytes);
   }
 
   /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
@@ -203,6 +235,13 @@ export class XdrReader {
   /** The octets from here to the end of the stream, as a view, without passing over them. */
   rest(): Uint8Array {
     return this.#octets.subarray(this.#at);
+  }
+
+  #skipPadding(lengthBytes: number): void {
+    const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
+    this.#skip(sizeBytes);
+    // Padding is no part of the stream that positions count.
+    this.#moved -= sizeBytes;
   }
 
   #take(lengthBytes: number | undefined): Uint8Array | undefined {

@@ -4,7 +4,7 @@
  * by RDMA (RFC 8166 §3.4.2).
  */
 import { encodeText } from '../../contract/ipc-value.ts';
-import { roundup } from './xdr-reader.ts';
+import { type OpaquePadding, paddingBytes, roundup } from './xdr-reader.ts';
 
 /** An item that may travel outside of the stream. */
 export interface BulkItem {
@@ -26,6 +26,26 @@ export interface Payload {
   readonly lengthBytes: number;
 }
 
+/**
+ * Puts the unreduced stream of a payload, bulk items and their roundup included, into `target` at
+ * `at`. RangeError when `target` is too short.
+ */
+export function emitPayload(payload: Payload, target: Uint8Array, at: number): void {
+  let from = 0;
+  let to = at;
+  for (const item of payload.items) {
+    target.set(payload.stream.subarray(from, item.at), to);
+    to += item.at - from;
+    from = item.at;
+    target.set(item.octets, to);
+    const end = to + roundup(item.octets.length);
+    if (end > target.length) throw new RangeError(`${end} octets in a buffer of ${target.length}`);
+    target.fill(0, to + item.octets.length, end);
+    to = end;
+  }
+  target.set(payload.stream.subarray(from), to);
+}
+
 const FIRST_BYTES = 512;
 const NO_ITEMS: readonly BulkItem[] = [];
 
@@ -37,6 +57,7 @@ export class XdrWriter {
   #moved = 0;
   #items: BulkItem[] | undefined;
   #bulkLeft = Number.POSITIVE_INFINITY;
+  #padding: OpaquePadding | undefined;
 
   /** Octets written so far, bulk items included. */
   get position(): number {
@@ -49,6 +70,7 @@ export class XdrWriter {
     this.#moved = 0;
     this.#items = undefined;
     this.#bulkLeft = Number.POSITIVE_INFINITY;
+    this.#padding = undefined;
   }
 
   /**
@@ -66,6 +88,15 @@ export class XdrWriter {
       items: this.#items ?? NO_ITEMS,
       lengthBytes: this.position,
     };
+  }
+
+  /**
+   * Pads variable-length opaque items for RDMA_MSGP, until `reset`, and keeps no bulk items aside:
+   * such a message goes inline or not at all.
+   */
+  pad(padding: OpaquePadding): void {
+    this.#padding = padding;
+    this.#bulkLeft = 0;
   }
 
   /** An unsigned integer (RFC 4506 §4.2); the low 32 bits of `value`. */
@@ -113,6 +144,7 @@ export class XdrWriter {
   /** Variable-length opaque data (RFC 4506 §4.10); copied. */
   opaque(octets: Uint8Array): void {
     this.uint32(octets.length);
+    this.#writePadding(octets.length);
     this.opaqueFixed(octets);
   }
 
@@ -148,6 +180,7 @@ export class XdrWriter {
    */
   bulk(octets: Uint8Array): void {
     this.uint32(octets.length);
+    this.#writePadding(octets.length);
     this.bulkFixed(octets);
   }
 
@@ -172,6 +205,12 @@ export class XdrWriter {
     const writer = new XdrWriter();
     for (const element of elements) encode(writer, element);
     this.bulkFixed(writer.payload().stream);
+  }
+
+  #writePadding(lengthBytes: number): void {
+    const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
+    const start = this.#grow(sizeBytes);
+    this.#octets.fill(0, start, start + sizeBytes);
   }
 
   #grow(sizeBytes: number): number {

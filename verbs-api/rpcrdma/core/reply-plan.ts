@@ -1,0 +1,86 @@
+/** How a reply travels: by write chunks, inline, or by the reply chunk (RFC 8166 §3.5.3, §4.3). */
+import { fillChunk, type SegmentWrite, unusedChunk } from './chunks.ts';
+import {
+  type ChunkLists,
+  FIXED_BYTES,
+  listsSizeBytes,
+  type WriteChunk,
+} from './transport-header.ts';
+import { roundup } from './xdr-reader.ts';
+import type { BulkItem, Payload } from './xdr-writer.ts';
+
+/** Octets to write to the peer's memory. */
+export interface Push {
+  readonly octets: Uint8Array | Payload;
+  readonly lengthBytes: number;
+  readonly writes: readonly SegmentWrite[];
+}
+
+/** The choice for one reply. */
+export interface ReplyPlan {
+  readonly type: 'msg' | 'nomsg';
+  readonly lists: ChunkLists;
+  readonly pushes: readonly Push[];
+  /** What goes inline. */
+  readonly payload: Payload;
+}
+
+const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
+
+/**
+ * Lays `payload` over what the call offered. Returns undefined when there is no room for it, in a
+ * write chunk or for the rest.
+ */
+export function replyPlan(
+  payload: Payload,
+  offered: ChunkLists,
+  replyBytes: number,
+): ReplyPlan | undefined {
+  const pushes: Push[] = [];
+  const writeList: WriteChunk[] = [];
+  const inline: BulkItem[] = [];
+  let reducedBytes = payload.lengthBytes;
+  for (const [i, item] of payload.items.entries()) {
+    const chunk = offered.writeList[i];
+    // RPCR2-4.3.2.3-01 A chunk of no segments asks for its result inline.
+    if (chunk === undefined || chunk.length === 0) {
+      if (chunk !== undefined) writeList.push(chunk);
+      inline.push(item);
+      continue;
+    }
+    // NFSR-5667.3-02 Nothing is written past the end.
+    const filled = fillChunk(chunk, item.octets.length);
+    if (filled === undefined) return undefined;
+    writeList.push(filled.returned);
+    // RPCR2-3.4.6.2-01 The item alone, without roundup.
+    const { writes } = filled;
+    if (writes.length > 0) {
+      pushes.push({ octets: item.octets, lengthBytes: item.octets.length, writes });
+    }
+    reducedBytes -= roundup(item.octets.length);
+  }
+  // RPCR2-4.3.2.2-01 Chunks without a result come back as they were, of no length.
+  for (const chunk of offered.writeList.slice(payload.items.length)) {
+    writeList.push(unusedChunk(chunk));
+  }
+  const reduced: Payload = { stream: payload.stream, items: inline, lengthBytes: reducedBytes };
+  const lists: ChunkLists = {
+    // RPCR2-4.3.1-01 The responder exposes no memory.
+    readList: [],
+    writeList,
+    replyChunk: offered.replyChunk && unusedChunk(offered.replyChunk),
+  };
+  const headerBytes = FIXED_BYTES + listsSizeBytes(lists);
+  if (headerBytes + reducedBytes <= replyBytes) {
+    return { type: 'msg', lists, pushes, payload: reduced };
+  }
+  const filled = offered.replyChunk && fillChunk(offered.replyChunk, reducedBytes);
+  if (filled === undefined || headerBytes > replyBytes) return undefined;
+  pushes.push({ octets: reduced, lengthBytes: reducedBytes, writes: filled.writes });
+  return {
+    type: 'nomsg',
+    lists: { ...lists, replyChunk: filled.returned },
+    pushes,
+    payload: NOTHING,
+  };
+}

@@ -1,0 +1,672 @@
+/**
+ * The requester's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say
+ * so): which call may go when, what of it goes inline and what by chunks, what a reply means, and
+ * what becomes of calls when time or the connection runs out.
+ *
+ * Commands and inputs are methods; what has to be done comes out of `pollEffect`, in order, until
+ * it returns undefined. Time is milliseconds of any clock that does not go back.
+ *
+ * Registered memory is the caller's: `expose` asks for it, `exposed` tells where it is, `withdraw`
+ * asks to take the peer's access away, `withdrawn` says that it is gone. A call completes only
+ * after that (RFC 8166 §4.4.1).
+ */
+
+import { type CallPlan, planCall } from './call-plan.ts';
+import { readChunksOf, returnedLengthBytes, segmentsOf, WriteChunkSource } from './chunks.ts';
+import { CreditWindow } from './credits.ts';
+import type { InlineThresholds } from './private-data.ts';
+import type {
+  CallFailure,
+  CallOutcome,
+  CallRequest,
+  ExposedRegion,
+  RequesterCounters,
+  RequesterEffect,
+  RequesterOptions,
+} from './requester-types.ts';
+import { MessageType } from './rpc-message.ts';
+import {
+  type ErrorHeader,
+  type MessageHeader,
+  type PaddedHeader,
+  parseTransportHeader,
+  type ReadSegment,
+  type Segment,
+  type TransportHeader,
+  type WriteChunk,
+} from './transport-header.ts';
+import type { Payload } from './xdr-writer.ts';
+
+type CallState =
+  /** Waits for a credit or a connection. */
+  | { readonly type: 'queued' }
+  | { readonly type: 'exposing'; readonly plan: CallPlan }
+  | { readonly type: 'sent'; readonly exposed: Exposed }
+  /** A reply by read list is being pulled. */
+  | { readonly type: 'pulling'; readonly exposed: Exposed; readonly header: MessageHeader }
+  /** The peer's access is being taken away; then comes the outcome, or the queue again. */
+  | { readonly type: 'withdrawing'; readonly next: CallOutcome | 'queued' };
+
+/** What the peer was told of. */
+interface Exposed {
+  readonly writeList: readonly WriteChunk[];
+  readonly replyChunk: WriteChunk | undefined;
+  /** Memory of each write chunk and of the reply chunk. */
+  readonly results: readonly (Uint8Array | undefined)[];
+  readonly reply: Uint8Array | undefined;
+}
+
+interface Call {
+  readonly xid: number;
+  readonly request: CallRequest;
+  state: CallState;
+  /** How often it was sent. */
+  sends: number;
+  /** Its place among all that was sent. */
+  sentAt: number;
+  /** It holds a credit of the connection that is there now. */
+  holdsCredit: boolean;
+  hasRegions: boolean;
+}
+
+type Link =
+  | { readonly type: 'idle' }
+  | { readonly type: 'connecting' }
+  | { readonly type: 'waiting'; readonly untilMs: number }
+  | {
+      readonly type: 'ready';
+      readonly thresholds: InlineThresholds;
+      readonly readsServed: boolean;
+    }
+  | { readonly type: 'disconnecting' }
+  | { readonly type: 'closed' };
+
+const NOTHING_EXPOSED: Exposed = {
+  writeList: [],
+  replyChunk: undefined,
+  results: [],
+  reply: undefined,
+};
+const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
+/** Bounds of a reply's read list, which only RFC 5666 has. */
+const REPLY_LIMITS = { segmentsMax: 64, readBytesMax: 1 << 22 };
+
+/** See the module's comment. */
+export class Requester {
+  readonly #options: Required<RequesterOptions>;
+  readonly #credits: CreditWindow;
+  readonly #calls = new Map<number, Call>();
+  /** Calls that wait, first come first served; those to be sent again come first. */
+  readonly #queue: Call[] = [];
+  /** Calls that gave up waiting but whose reply may still come: each holds its credit. */
+  readonly #abandoned = new Set<number>();
+  readonly #effects: RequesterEffect[] = [];
+  #link: Link = { type: 'idle' };
+  #failedConnects = 0;
+  #nextDeadlineMs = Number.POSITIVE_INFINITY;
+  /** Counts what is sent. */
+  #sequence = 0;
+  /**
+   * RDMA_DONEs that still have to go, or may not be out of the server's receives yet: XID → when it
+   * was sent, infinity for not yet.
+   */
+  readonly #dones = new Map<number, number>();
+  readonly counters: RequesterCounters = {
+    sent: 0,
+    replies: 0,
+    discarded: 0,
+    exposed: 0,
+    connections: 0,
+  };
+
+  constructor(options: RequesterOptions = {}) {
+    this.#options = {
+      credits: 32,
+      segmentBytesMax: 0xffff_ffff,
+      sendsMax: 3,
+      connectsMax: 5,
+      reconnectDelayMs: 100,
+      readListReplies: false,
+      ...options,
+    };
+    this.#credits = new CreditWindow(this.#options.credits);
+  }
+
+  // Commands
+
+  /**
+   * Makes a call; its XID is the first word of the payload and that of no other call. It completes
+   * once, by an effect.
+   */
+  call(xid: number, request: CallRequest): void {
+    const call: Call = {
+      xid,
+      request,
+      state: { type: 'queued' },
+      sends: 0,
+      sentAt: 0,
+      holdsCredit: false,
+      hasRegions: false,
+    };
+    this.#calls.set(xid, call);
+    if (this.#link.type === 'closed') {
+      this.#finish(call, failure('closed', 'the client is closed', false));
+      return;
+    }
+    this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, request.deadlineMs);
+    this.#queue.push(call);
+    if (this.#link.type === 'idle') this.#connect();
+    this.#advance();
+  }
+
+  /** True while a call, or the memory of the reply to an abandoned one, has this XID. */
+  uses(xid: number): boolean {
+    return this.#calls.has(xid) || this.#abandoned.has(xid);
+  }
+
+  /** Gives a call up. Nothing happens when it is over. */
+  abort(xid: number, text: string): void {
+    const call = this.#calls.get(xid);
+    if (call === undefined) return;
+    this.#giveUp(call, 'aborted', text);
+    this.#advance();
+  }
+
+  /** Asks for another number of credits from the next call on, at least 1. */
+  requestCredits(credits: number): void {
+    this.#credits.request(credits);
+    this.#advance();
+  }
+
+  /** Ends the connection and all calls. */
+  close(): void {
+    const before = this.#link.type;
+    if (before === 'closed') return;
+    this.#link = { type: 'closed' };
+    for (const call of [...this.#calls.values()]) {
+      this.#conclude(call, failure('closed', 'the client was closed', call.sends > 0));
+    }
+    this.#queue.length = 0;
+    if (before === 'ready' || before === 'connecting') {
+      this.#effects.push({ type: 'disconnect', text: 'the client was closed' });
+    }
+  }
+
+  // Inputs
+
+  /**
+   * A connection is there, with its thresholds. `readsServed` tells whether the peer may read our
+   * memory at all: not when no inbound reads were agreed.
+   */
+  connected(thresholds: InlineThresholds, readsServed = true): void {
+    if (this.#link.type !== 'connecting') return;
+    this.#failedConnects = 0;
+    this.counters.connections += 1;
+    this.#link = { type: 'ready', thresholds, readsServed };
+    this.#credits.reset();
+    this.#dones.clear();
+    this.#abandoned.clear();
+    this.#advance();
+  }
+
+  /** The connection ended, or none could be made. Its memory is still to be withdrawn. */
+  disconnected(nowMs: number, text: string): void {
+    if (this.#link.type === 'closed') return;
+    const connecting = this.#link.type === 'connecting';
+    this.#link = { type: 'idle' };
+    this.#abandoned.clear();
+    // The last one first, since each goes to the head of the queue.
+    for (const call of [...this.#calls.values()].reverse()) {
+      call.holdsCredit = false;
+      if (call.state.type === 'queued' || call.state.type === 'withdrawing') continue;
+      // RPCR-8-01 What the server did not see can be sent again, and what it may have seen only
+      // when doing it twice does no harm: RPC over RDMA has no retransmission of its own.
+      const replay =
+        call.sends === 0 || (call.request.idempotent && call.sends < this.#options.sendsMax);
+      this.#conclude(call, replay ? 'queued' : failure('connectionLost', text, true));
+    }
+    if (connecting) this.#failedConnects += 1;
+    if (this.#failedConnects >= this.#options.connectsMax) {
+      this.#failedConnects = 0;
+      for (const call of this.#queue.splice(0)) {
+        this.#finish(call, failure('connectionLost', text, call.sends > 0));
+      }
+      return;
+    }
+    if (this.#failedConnects > 0) {
+      const waitMs = this.#options.reconnectDelayMs * 2 ** (this.#failedConnects - 1);
+      this.#link = { type: 'waiting', untilMs: nowMs + waitMs };
+      this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, nowMs + waitMs);
+      return;
+    }
+    if (this.#calls.size > 0) this.#connect();
+  }
+
+  /** The regions of a call are registered, in the order of the `expose` effect. */
+  exposed(xid: number, regions: readonly ExposedRegion[]): void {
+    const call = this.#calls.get(xid);
+    if (call === undefined) return;
+    this.counters.exposed += regions.length;
+    if (call.state.type !== 'exposing') return;
+    this.#transmit(call, call.state.plan, regions);
+  }
+
+  /** The regions of a call cannot be had. The call fails, nothing was sent. */
+  exposeFailed(xid: number, text: string): void {
+    const call = this.#calls.get(xid);
+    if (call?.state.type !== 'exposing') return;
+    // RPCR2-6.2-01 Without room for the reply the call must not go.
+    this.#conclude(call, failure('unfit', text, false));
+    this.#advance();
+  }
+
+  /** The peer has no access to the call's regions any more. */
+  withdrawn(xid: number): void {
+    const call = this.#calls.get(xid);
+    if (call?.state.type !== 'withdrawing') return;
+    const { next } = call.state;
+    call.hasRegions = false;
+    if (next === 'queued') {
+      this.#requeue(call);
+      if (this.#link.type === 'idle') this.#connect();
+    } else {
+      this.#finish(call, next);
+    }
+    this.#advance();
+  }
+
+  /** The access could not be taken away: RPCR2-4.5.4-01 the end of the connection does it. */
+  withdrawFailed(xid: number, text: string): void {
+    this.#disconnect(`memory of call ${hex(xid)} could not be withdrawn: ${text}`);
+    this.withdrawn(xid);
+  }
+
+  /**
+   * A message of the peer. It is kept until the call completes when it holds a reply: hand over a
+   * copy where the receive buffer is to be used again.
+   */
+  handleMessage(octets: Uint8Array): void {
+    const parsed = parseTransportHeader(octets);
+    // RPCR2-4.5-02 A requester does not answer what it cannot read.
+    if ('fault' in parsed) {
+      this.counters.discarded += 1;
+      return;
+    }
+    const { header, headerBytes } = parsed;
+    const payload = octets.subarray(headerBytes);
+    const taken = this.#handleParsed(header, payload);
+    if (!taken) this.counters.discarded += 1;
+    this.#advance();
+  }
+
+  /** The chunks of a reply were read, in the order of the `pull` effect. */
+  pulled(xid: number, chunks: readonly Uint8Array[]): void {
+    const call = this.#calls.get(xid);
+    if (call?.state.type !== 'pulling') return;
+    const { exposed, header } = call.state;
+    // RPCR-3.5-04 The server keeps the memory of its reply until it hears this.
+    this.#effects.push({
+      type: 'transmit',
+      xid,
+      header: { type: 'done', xid, credits: this.#credits.requested },
+      payload: NOTHING,
+    });
+    this.#sequence += 1;
+    this.#dones.set(xid, this.#sequence);
+    const [reply] = chunks;
+    if (reply === undefined) {
+      this.#conclude(call, failure('badReply', 'a read list that holds no reply', true));
+    } else {
+      this.#settle(call, header, exposed, reply);
+    }
+    this.#advance();
+  }
+
+  /** Time has come to `nowMs`; see `nextDeadlineMs`. */
+  handleDeadline(nowMs: number): void {
+    if (nowMs < this.#nextDeadlineMs) return;
+    for (const call of [...this.#calls.values()]) {
+      if (call.state.type === 'withdrawing' || call.request.deadlineMs > nowMs) continue;
+      this.#giveUp(call, 'timeout', 'no reply in time');
+    }
+    const link = this.#link;
+    if (link.type === 'waiting' && link.untilMs <= nowMs) {
+      if (this.#calls.size > 0) this.#connect();
+      else this.#link = { type: 'idle' };
+    }
+    this.#nextDeadlineMs = this.#earliest();
+    this.#advance();
+  }
+
+  // Outputs
+
+  /** The next thing to do, or undefined. */
+  pollEffect(): RequesterEffect | undefined {
+    return this.#effects.shift();
+  }
+
+  /** When `handleDeadline` is due, at the latest; infinity for never. */
+  get nextDeadlineMs(): number {
+    return this.#nextDeadlineMs;
+  }
+
+  /** Calls that are not complete. */
+  get callCount(): number {
+    return this.#calls.size;
+  }
+
+  /** Calls without a reply, abandoned ones included. */
+  get inFlight(): number {
+    return this.#credits.inFlight;
+  }
+
+  // Sending
+
+  #connect(): void {
+    this.#link = { type: 'connecting' };
+    this.#effects.push({ type: 'connect' });
+  }
+
+  #disconnect(text: string): void {
+    if (this.#link.type !== 'ready') return;
+    this.#link = { type: 'disconnecting' };
+    this.#effects.push({ type: 'disconnect', text });
+  }
+
+  /** RPCR-3.3-05 Sends waiting calls as far as the credits go. */
+  #advance(): void {
+    while (this.#link.type === 'ready' && this.#creditFree()) {
+      const call = this.#queue.shift();
+      if (call === undefined) return;
+      const plan = planCall(call.request, this.#link.thresholds, this.#options.segmentBytesMax);
+      const reads = plan.regions.some((region) => region.kind === 'source');
+      // RPCR-6.2-08 No chunk to read for a peer that cannot read.
+      if (reads && !this.#link.readsServed) {
+        this.#finish(call, failure('unfit', 'the call needs RDMA Reads, which are off', false));
+        continue;
+      }
+      this.#credits.take();
+      call.holdsCredit = true;
+      if (plan.regions.length === 0) {
+        this.#transmit(call, plan, []);
+        continue;
+      }
+      call.state = { type: 'exposing', plan };
+      call.hasRegions = true;
+      this.#effects.push({ type: 'expose', xid: call.xid, regions: plan.regions });
+    }
+  }
+
+  #creditFree(): boolean {
+    if (!this.#credits.open) return false;
+    // RPCR-3.8-06 An RDMA_DONE takes a receive as a call does. One credit is left for a call, since
+    // only a reply can tell that the server has its receives again.
+    const granted = this.#creditsTotal;
+    return this.#credits.inFlight + Math.min(this.#dones.size, granted - 1) < granted;
+  }
+
+  #transmit(call: Call, plan: CallPlan, memory: readonly ExposedRegion[]): void {
+    const readList: ReadSegment[] = [];
+    const writeList: WriteChunk[] = [];
+    const results: (Uint8Array | undefined)[] = [];
+    let replyChunk: WriteChunk | undefined;
+    let reply: Uint8Array | undefined;
+    // RPCR2-3.5.3-02 Segments of the call itself have position 0.
+    const positions = plan.moved.map((item) => item.position);
+    if (plan.type === 'nomsg') positions.unshift(0);
+    for (const [i, region] of plan.regions.entries()) {
+      const place = memory[i];
+      if (place === undefined) throw new RangeError('memory for fewer regions than asked for');
+      const segments = this.#segments(place);
+      if (region.kind === 'source') {
+        const position = positions.shift() ?? 0;
+        for (const segment of segments) readList.push({ position, ...segment });
+      } else if (region.kind === 'result') {
+        writeList.push(segments);
+        results.push(segments.length === 0 ? undefined : place.octets);
+      } else {
+        replyChunk = segments;
+        reply = place.octets;
+      }
+    }
+    const { xid } = call;
+    const lists = { readList, writeList, replyChunk };
+    const words = { xid, credits: this.#credits.requested };
+    const header: MessageHeader | PaddedHeader =
+      plan.padding !== undefined
+        ? { type: 'msgp', ...words, ...plan.padding, ...lists }
+        : { type: plan.type === 'nomsg' ? 'nomsg' : 'msg', ...words, ...lists };
+    call.sends += 1;
+    this.#sequence += 1;
+    call.sentAt = this.#sequence;
+    this.counters.sent += 1;
+    call.state = {
+      type: 'sent',
+      exposed:
+        plan.regions.length === 0 ? NOTHING_EXPOSED : { writeList, replyChunk, results, reply },
+    };
+    this.#effects.push({ type: 'transmit', xid, header, payload: plan.payload });
+  }
+
+  get #creditsTotal(): number {
+    return Math.min(this.#credits.granted, this.#credits.requested);
+  }
+
+  #segments(place: ExposedRegion): readonly Segment[] {
+    const memory = {
+      handle: place.handle,
+      lengthBytes: place.octets.length,
+      offset: place.offset,
+    };
+    return segmentsOf(memory, this.#options.segmentBytesMax);
+  }
+
+  // Replies
+
+  /** Returns false when the message is nothing for a call. */
+  #handleParsed(header: TransportHeader, payload: Uint8Array): boolean {
+    switch (header.type) {
+      case 'done':
+        return false;
+      case 'msgp':
+        // RPCR2-4.6.1-01 Discarded, except where RFC 5666 is asked for.
+        if (!this.#options.readListReplies) return false;
+        break;
+      case 'error':
+        return this.#handleError(header.xid, header);
+      default:
+    }
+    // A reverse-direction call says nothing of our calls, nor of our credits (RPCB-4.1-02).
+    if (header.type !== 'nomsg' && !isReply(payload)) return false;
+    const call = this.#answered(header.xid, header.credits);
+    if (call === 'abandoned') return true;
+    if (call?.state.type !== 'sent') return false;
+    const { exposed } = call.state;
+    if (header.readList.length > 0) return this.#pullReply(call, exposed, header);
+    this.#settle(call, header, exposed, payload);
+    return true;
+  }
+
+  /** The call that has its reply now; its credit is free again. */
+  #answered(xid: number, credits: number): Call | 'abandoned' | undefined {
+    const call = this.#calls.get(xid);
+    const sent = call?.state.type === 'sent';
+    if (!sent && !this.#abandoned.has(xid)) return undefined;
+    this.counters.replies += 1;
+    this.#credits.grant(credits);
+    this.#credits.giveBack();
+    if (call === undefined || !sent) {
+      this.#abandoned.delete(xid);
+      return 'abandoned';
+    }
+    // A reply proves that all that was sent before its call is out of the server's receives.
+    for (const [done, sentAt] of this.#dones) {
+      if (sentAt < call.sentAt) this.#dones.delete(done);
+    }
+    call.holdsCredit = false;
+    return call;
+  }
+
+  #handleError(xid: number, header: ErrorHeader): boolean {
+    // RPCR2-4.5-04 What cannot be understood is dropped.
+    if (header.error.code === 'other') return false;
+    const call = this.#answered(xid, header.credits);
+    if (call === 'abandoned') return true;
+    if (call === undefined) return false;
+    const outcome =
+      header.error.code === 'version'
+        ? failure('ERR_VERS', `the server has versions ${range(header.error)}`, false)
+        : // RFC 8166 §4.5.3: nobody knows whether the server carried it out.
+          failure('ERR_CHUNK', 'the server could not use the chunks', true);
+    this.#conclude(call, outcome);
+    return true;
+  }
+
+  /** RFC 5666 §3.5: the reply, or results of it, are in the server's memory. */
+  #pullReply(call: Call, exposed: Exposed, header: MessageHeader | PaddedHeader): boolean {
+    const chunks = readChunksOf(header.readList, REPLY_LIMITS);
+    if (
+      !this.#options.readListReplies ||
+      header.type !== 'nomsg' ||
+      typeof chunks === 'string' ||
+      chunks.length !== 1 ||
+      chunks[0]?.position !== 0
+    ) {
+      // RPCR2-4.3.1-01 The call has its reply, even though it cannot be used.
+      this.#conclude(call, failure('badReply', 'the reply has a read list', true));
+      return true;
+    }
+    this.#dones.set(call.xid, Number.POSITIVE_INFINITY);
+    call.state = { type: 'pulling', exposed, header };
+    this.#effects.push({ type: 'pull', xid: call.xid, chunks });
+    return true;
+  }
+
+  /** Finds the reply and its bulk results, and ends the peer's access. */
+  #settle(
+    call: Call,
+    header: MessageHeader | PaddedHeader,
+    exposed: Exposed,
+    payload: Uint8Array,
+  ): void {
+    const results: (Uint8Array | undefined)[] = [];
+    for (const [i, returned] of header.writeList.entries()) {
+      const offered = exposed.writeList[i];
+      const lengthBytes = offered && returnedLengthBytes(offered, returned);
+      if (lengthBytes === undefined) {
+        this.#conclude(call, failure('badReply', 'a write chunk that was not offered', true));
+        return;
+      }
+      results.push(exposed.results[i]?.subarray(0, lengthBytes));
+    }
+    if (header.writeList.length !== exposed.writeList.length) {
+      this.#conclude(call, failure('badReply', 'write chunks are missing', true));
+      return;
+    }
+    const octets = this.#replyOctets(header, exposed, payload);
+    if (octets === undefined || !isReply(octets)) {
+      this.#conclude(call, failure('badReply', 'no reply where the header says', true));
+      return;
+    }
+    this.#conclude(call, {
+      type: 'reply',
+      octets,
+      bulk: new WriteChunkSource(results),
+      padding:
+        header.type === 'msgp'
+          ? { alignBytes: header.alignBytes, thresholdBytes: header.thresholdBytes }
+          : undefined,
+    });
+  }
+
+  #replyOctets(
+    header: MessageHeader | PaddedHeader,
+    exposed: Exposed,
+    payload: Uint8Array,
+  ): Uint8Array | undefined {
+    if (header.type !== 'nomsg' || header.readList.length > 0) return payload;
+    if (header.replyChunk === undefined || exposed.replyChunk === undefined) return undefined;
+    const lengthBytes = returnedLengthBytes(exposed.replyChunk, header.replyChunk);
+    if (lengthBytes === undefined) return undefined;
+    return exposed.reply?.subarray(0, lengthBytes);
+  }
+
+  // Ends
+
+  #giveUp(call: Call, reason: 'timeout' | 'aborted', text: string): void {
+    if (call.state.type === 'withdrawing') return;
+    if (call.state.type === 'queued') {
+      this.#queue.splice(this.#queue.indexOf(call), 1);
+    }
+    const sent = call.state.type === 'sent';
+    this.#dones.delete(call.xid);
+    if (sent && call.holdsCredit) {
+      this.#abandoned.add(call.xid);
+      call.holdsCredit = false;
+    }
+    this.#conclude(call, failure(reason, text, call.sends > 0));
+    // With every credit held by a call that nobody answers, nothing could be sent ever again.
+    if (this.#abandoned.size > 0 && this.#abandoned.size >= this.#creditsTotal) {
+      this.#disconnect('the server answers no call');
+    }
+  }
+
+  /** Takes the peer's access away, if there is one, before the call ends or waits again. */
+  #conclude(call: Call, next: CallOutcome | 'queued'): void {
+    if (call.holdsCredit) {
+      call.holdsCredit = false;
+      this.#credits.giveBack();
+    }
+    if (call.state.type === 'withdrawing') {
+      call.state = { type: 'withdrawing', next };
+      return;
+    }
+    if (call.hasRegions) {
+      call.state = { type: 'withdrawing', next };
+      this.#effects.push({ type: 'withdraw', xid: call.xid });
+    } else if (next === 'queued') {
+      this.#requeue(call);
+    } else {
+      this.#finish(call, next);
+    }
+  }
+
+  #requeue(call: Call): void {
+    call.state = { type: 'queued' };
+    this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, call.request.deadlineMs);
+    this.#queue.unshift(call);
+  }
+
+  #finish(call: Call, outcome: CallOutcome): void {
+    this.#calls.delete(call.xid);
+    this.#effects.push({ type: 'complete', xid: call.xid, outcome });
+  }
+
+  #earliest(): number {
+    let earliest = this.#link.type === 'waiting' ? this.#link.untilMs : Number.POSITIVE_INFINITY;
+    for (const call of this.#calls.values()) {
+      if (call.state.type === 'withdrawing') continue;
+      earliest = Math.min(earliest, call.request.deadlineMs);
+    }
+    return earliest;
+  }
+}
+
+function failure(reason: CallFailure, text: string, outcomeUnknown: boolean): CallOutcome {
+  return { type: 'failure', failure: reason, text, outcomeUnknown };
+}
+
+/** True for octets that start with an XID and the word for a reply. */
+function isReply(octets: Uint8Array): boolean {
+  if (octets.length < 8) return false;
+  const fields = new DataView(octets.buffer, octets.byteOffset, 8);
+  return fields.getUint32(4) === MessageType.reply;
+}
+
+function range(versions: { readonly low: number; readonly high: number }): string {
+  return `${versions.low} to ${versions.high}`;
+}
+
+function hex(xid: number): string {
+  return `0x${xid.toString(16)}`;
+}

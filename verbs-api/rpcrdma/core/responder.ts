@@ -1,0 +1,421 @@
+/**
+ * The responder's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say
+ * so): which messages are calls, what has to be read before a call can be carried out, and how its
+ * reply travels.
+ *
+ * Inputs are methods; what has to be done comes out of `pollEffect`, in order, until it returns
+ * undefined. Time is milliseconds of any clock that does not go back. When the connection ends the
+ * responder is thrown away: nothing of it outlives the connection.
+ */
+
+import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksFault } from './chunks.ts';
+import type { InlineThresholds } from './private-data.ts';
+import { replyPlan } from './reply-plan.ts';
+import type { ResponderCounters, ResponderEffect, ResponderOptions } from './responder-types.ts';
+import { MessageType } from './rpc-message.ts';
+import {
+  type ChunkLists,
+  type MessageHeader,
+  type PaddedHeader,
+  parseTransportHeader,
+  RPCRDMA_VERSION,
+  type Segment,
+  type TransportError,
+} from './transport-header.ts';
+import { type BulkSource, XdrReader } from './xdr-reader.ts';
+import type { Payload } from './xdr-writer.ts';
+
+type CallState =
+  /** Waits until others have given their memory back. */
+  | { readonly type: 'waiting' }
+  | { readonly type: 'pulling'; readonly deadlineMs: number }
+  | { readonly type: 'running' }
+  /** The reply's memory is being registered. */
+  | { readonly type: 'exposing' }
+  | { readonly type: 'replying'; readonly deadlineMs: number; readonly undone: boolean }
+  /** The reply is with the peer, which has yet to say that it read it. */
+  | { readonly type: 'undone'; readonly deadlineMs: number };
+
+interface Call {
+  readonly number: number;
+  readonly xid: number;
+  readonly version: number;
+  readonly receive: number;
+  readonly lists: ChunkLists;
+  readonly header: MessageHeader | PaddedHeader | undefined;
+  readonly chunks: readonly ReadChunk[];
+  /** The message behind the header. */
+  readonly payload: Uint8Array;
+  pulledBytes: number;
+  undoneBytes: number;
+  state: CallState;
+}
+
+const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
+const EMPTY = new Uint8Array(0);
+const NOTHING: Payload = { stream: EMPTY, items: [], lengthBytes: 0 };
+const CHUNK_ERROR: TransportError = { code: 'chunk' };
+/** Octets of XID and message type. */
+const MESSAGE_START_BYTES = 8;
+
+/** See the module's comment. */
+export class Responder {
+  readonly #thresholds: InlineThresholds;
+  readonly #options: Required<ResponderOptions>;
+  readonly #canRead: boolean;
+  readonly #calls = new Map<number, Call>();
+  readonly #waiting: Call[] = [];
+  readonly #effects: ResponderEffect[] = [];
+  #nextCall = 0;
+  #pulledBytes = 0;
+  #undoneBytes = 0;
+  #nextDeadlineMs = Number.POSITIVE_INFINITY;
+  readonly counters: ResponderCounters = {
+    calls: 0,
+    errors: 0,
+    discarded: 0,
+    pulledBytes: 0,
+    pushedBytes: 0,
+  };
+
+  /** `canRead` is false where no outbound RDMA Reads were agreed. */
+  constructor(thresholds: InlineThresholds, options: ResponderOptions = {}, canRead = true) {
+    this.#thresholds = thresholds;
+    this.#options = {
+      credits: 32,
+      limits: { segmentsMax: 64, readBytesMax: 4 << 20 },
+      pulledBytesMax: 64 << 20,
+      stallTimeoutMs: 30_000,
+      readListReplies: false,
+      doneTimeoutMs: 5000,
+      undoneBytesMax: 16 << 20,
+      ...options,
+    };
+    this.#canRead = canRead;
+  }
+
+  // Inputs
+
+  /** A message of the peer, in the receive buffer `receive`: in use until that is posted again. */
+  handleMessage(octets: Uint8Array, receive: number, nowMs: number): void {
+    const parsed = parseTransportHeader(octets);
+    if ('fault' in parsed) {
+      // RPCR2-4.5-01 Not even the XID of such a message is to be trusted.
+      if (parsed.fault === 'short') {
+        this.#discard(receive);
+        return;
+      }
+      const call = this.#newCall(parsed.xid, parsed.version, receive);
+      this.#sendError(call, parsed.fault === 'version' ? VERSION_ERROR : CHUNK_ERROR, nowMs);
+      return;
+    }
+    const { header, headerBytes } = parsed;
+    switch (header.type) {
+      case 'error':
+        // RPCR2-4.2.4-02 No requester has errors to report.
+        this.#discard(receive);
+        return;
+      case 'done':
+        this.#handleDone(header.xid, nowMs);
+        this.#discard(receive);
+        return;
+      default:
+        this.#handleCall(header, octets.subarray(headerBytes), receive, nowMs);
+    }
+  }
+
+  /** The chunks of a call were read, in the order of the `pull` effect. */
+  pulled(number: number, chunks: readonly Uint8Array[], nowMs: number): void {
+    const call = this.#calls.get(number);
+    if (call?.state.type !== 'pulling') return;
+    this.counters.pulledBytes += call.pulledBytes;
+    const items = call.chunks.map((chunk, i) => ({
+      position: chunk.position,
+      octets: chunks[i] ?? EMPTY,
+    }));
+    const whole = call.header?.type === 'nomsg' ? items.shift()?.octets : undefined;
+    const stream = whole ?? call.payload;
+    if (whole !== undefined && messageKind(stream, call.xid) !== 'call') {
+      this.#sendError(call, CHUNK_ERROR, nowMs);
+      return;
+    }
+    this.#dispatch(call, stream, items.length === 0 ? undefined : new ReadChunkSource(items));
+  }
+
+  /** The reply of a call. It stays as it is until the call is released. */
+  reply(number: number, payload: Payload, nowMs: number): void {
+    const call = this.#calls.get(number);
+    if (call?.state.type !== 'running') return;
+    const plan = replyPlan(payload, call.lists, this.#thresholds.replyBytes);
+    if (plan !== undefined) {
+      for (const { octets, writes, lengthBytes } of plan.pushes) {
+        this.counters.pushedBytes += lengthBytes;
+        this.#effects.push({ type: 'push', call: number, octets, writes });
+      }
+      const { type, lists } = plan;
+      this.#transmit(call, { type, ...this.#words(call), ...lists }, plan.payload, false, nowMs);
+      return;
+    }
+    if (this.#mayExpose(payload.lengthBytes)) {
+      this.#undoneBytes += payload.lengthBytes;
+      call.undoneBytes = payload.lengthBytes;
+      call.state = { type: 'exposing' };
+      this.#effects.push({ type: 'expose', call: number, payload });
+      return;
+    }
+    // RPCR-3.4-05 Found out before a Send that the peer could not take, or a Write past its memory.
+    this.#sendError(call, CHUNK_ERROR, nowMs);
+  }
+
+  /**
+   * What was dispatched is no call, or its reply cannot be had or registered: RPCR-4.2-05 the
+   * client gets an error.
+   */
+  refuse(number: number, nowMs: number): void {
+    const call = this.#calls.get(number);
+    if (call?.state.type !== 'running' && call?.state.type !== 'exposing') return;
+    this.#sendError(call, CHUNK_ERROR, nowMs);
+  }
+
+  /** The payload of an `expose` effect is registered. */
+  exposed(number: number, memory: Segment, nowMs: number): void {
+    const call = this.#calls.get(number);
+    if (call?.state.type !== 'exposing') return;
+    const readList = [{ position: 0, ...memory }];
+    const lists = { ...NO_LISTS, readList };
+    this.#transmit(call, { type: 'nomsg', ...this.#words(call), ...lists }, NOTHING, true, nowMs);
+  }
+
+  /** Everything of a `transmit` effect, and all before it, has left. */
+  sent(number: number, nowMs: number): void {
+    const call = this.#calls.get(number);
+    if (call?.state.type !== 'replying') return;
+    if (call.state.undone) {
+      const deadlineMs = this.#due(nowMs + this.#options.doneTimeoutMs);
+      call.state = { type: 'undone', deadlineMs };
+      return;
+    }
+    this.#release(call, nowMs);
+  }
+
+  /** Time has come to `nowMs`; see `nextDeadlineMs`. */
+  handleDeadline(nowMs: number): void {
+    if (nowMs < this.#nextDeadlineMs) return;
+    this.#nextDeadlineMs = Number.POSITIVE_INFINITY;
+    for (const call of [...this.#calls.values()]) {
+      const { state } = call;
+      if (!('deadlineMs' in state)) continue;
+      if (state.deadlineMs > nowMs) {
+        this.#due(state.deadlineMs);
+      } else if (state.type === 'undone') {
+        // RPCR-11-05 A peer that withholds RDMA_DONE keeps no memory of ours for longer.
+        this.#release(call, nowMs);
+      } else {
+        const what = state.type === 'pulling' ? 'its RDMA Reads end' : 'take its reply';
+        this.#effects.push({ type: 'disconnect', text: `the client does not let ${what}` });
+        return;
+      }
+    }
+  }
+
+  // Outputs
+
+  /** The next thing to do, or undefined. */
+  pollEffect(): ResponderEffect | undefined {
+    return this.#effects.shift();
+  }
+
+  /** When `handleDeadline` is due, at the latest; infinity for never. */
+  get nextDeadlineMs(): number {
+    return this.#nextDeadlineMs;
+  }
+
+  /** Calls that are not released. */
+  get callCount(): number {
+    return this.#calls.size;
+  }
+
+  /** Octets of read chunks that are here. */
+  get pulledBytes(): number {
+    return this.#pulledBytes;
+  }
+
+  // Calls
+
+  #newCall(
+    xid: number,
+    version: number,
+    receive: number,
+    header?: MessageHeader | PaddedHeader,
+    payload: Uint8Array = EMPTY,
+    chunks: readonly ReadChunk[] = [],
+  ): Call {
+    this.#nextCall += 1;
+    const call: Call = {
+      number: this.#nextCall,
+      xid,
+      version,
+      receive,
+      lists: header ?? NO_LISTS,
+      header,
+      chunks,
+      payload,
+      pulledBytes: 0,
+      undoneBytes: 0,
+      state: { type: 'running' },
+    };
+    this.#calls.set(call.number, call);
+    return call;
+  }
+
+  #handleCall(
+    header: MessageHeader | PaddedHeader,
+    payload: Uint8Array,
+    receive: number,
+    nowMs: number,
+  ): void {
+    const kind = header.type === 'nomsg' ? 'call' : messageKind(payload, header.xid);
+    if (kind === 'reply') {
+      // Nothing was asked of this client, so that no reply of its is expected.
+      this.#discard(receive);
+      return;
+    }
+    const chunks = this.#checked(header, kind);
+    if (chunks === undefined) {
+      const refused = this.#newCall(header.xid, RPCRDMA_VERSION, receive);
+      this.#sendError(refused, CHUNK_ERROR, nowMs);
+      return;
+    }
+    const call = this.#newCall(header.xid, RPCRDMA_VERSION, receive, header, payload, chunks);
+    if (chunks.length === 0) {
+      this.#dispatch(call, payload, undefined);
+      return;
+    }
+    for (const chunk of chunks) call.pulledBytes += chunk.lengthBytes;
+    call.state = { type: 'waiting' };
+    this.#waiting.push(call);
+    this.#pullNext(nowMs);
+  }
+
+  /** RPCR-4.2-01 The read chunks of a header that can be right, else undefined. */
+  #checked(
+    header: MessageHeader | PaddedHeader,
+    kind: 'call' | 'other',
+  ): readonly ReadChunk[] | undefined {
+    // RPCR2-4.6.1-01 RDMA_MSGP is RFC 5666's alone.
+    if (header.type === 'msgp' && !this.#options.readListReplies) return undefined;
+    // RPCR2-4.5.2-01 Another XID than the header's, or no RPC call at all.
+    if (kind !== 'call') return undefined;
+    const { limits } = this.#options;
+    const chunks = readChunksOf(header.readList, limits);
+    if (typeof chunks === 'string') return undefined;
+    // RPCR2-4.2.4-01 A long call has its message in a position-zero chunk; nothing else has one.
+    if ((chunks[0]?.position === 0) !== (header.type === 'nomsg')) return undefined;
+    if (chunks.length > 0 && !this.#canRead) return undefined;
+    if (writeChunksFault(header.writeList, limits) !== undefined) return undefined;
+    if (header.replyChunk && writeChunksFault([header.replyChunk], limits)) return undefined;
+    return chunks;
+  }
+
+  /** Starts to read for calls in their order, as far as there is room. */
+  #pullNext(nowMs: number): void {
+    for (;;) {
+      const call = this.#waiting[0];
+      if (call === undefined) return;
+      const full = this.#pulledBytes + call.pulledBytes > this.#options.pulledBytesMax;
+      if (full && this.#pulledBytes > 0) return;
+      this.#waiting.shift();
+      this.#pulledBytes += call.pulledBytes;
+      const deadlineMs = this.#due(nowMs + this.#options.stallTimeoutMs);
+      call.state = { type: 'pulling', deadlineMs };
+      this.#effects.push({ type: 'pull', call: call.number, chunks: call.chunks });
+    }
+  }
+
+  /** RPCR-3.8-02 All that the call brings is here. */
+  #dispatch(call: Call, stream: Uint8Array, bulk: BulkSource | undefined): void {
+    this.counters.calls += 1;
+    call.state = { type: 'running' };
+    const reader = new XdrReader(stream, bulk);
+    if (call.header?.type === 'msgp') reader.expectPadding(call.header);
+    this.#effects.push({ type: 'dispatch', call: call.number, reader, xid: call.xid });
+  }
+
+  // Replies
+
+  #words(call: Call): { readonly xid: number; readonly credits: number } {
+    // RPCR2-3.3.1-01 Never 0: the receive of this call is posted again before its reply goes.
+    return { xid: call.xid, credits: this.#options.credits };
+  }
+
+  #transmit(
+    call: Call,
+    header: (ResponderEffect & { readonly type: 'transmit' })['header'],
+    payload: Payload,
+    undone: boolean,
+    nowMs: number,
+  ): void {
+    const deadlineMs = this.#due(nowMs + this.#options.stallTimeoutMs);
+    call.state = { type: 'replying', deadlineMs, undone };
+    const { number, receive } = call;
+    this.#effects.push({ type: 'transmit', call: number, header, payload, receive });
+  }
+
+  /** RPCR2-4.5-03 The error has XID and version of the call. */
+  #sendError(call: Call, error: TransportError, nowMs: number): void {
+    this.counters.errors += 1;
+    const { version } = call;
+    const header = { type: 'error', version, error, ...this.#words(call) } as const;
+    this.#transmit(call, header, NOTHING, false, nowMs);
+  }
+
+  #mayExpose(lengthBytes: number): boolean {
+    const { readListReplies, undoneBytesMax } = this.#options;
+    // RPCR-11-05 What peers can make us keep is bounded.
+    return readListReplies && this.#undoneBytes + lengthBytes <= undoneBytesMax;
+  }
+
+  #handleDone(xid: number, nowMs: number): void {
+    // RPCR2-4.6.2-01 Without replies by read list there is nothing that it could mean.
+    for (const call of this.#calls.values()) {
+      const { state } = call;
+      const undone = state.type === 'undone' || (state.type === 'replying' && state.undone);
+      if (!undone || call.xid !== xid) continue;
+      this.#release(call, nowMs);
+      return;
+    }
+  }
+
+  #discard(receive: number): void {
+    this.counters.discarded += 1;
+    this.#effects.push({ type: 'repost', receive });
+  }
+
+  #release(call: Call, nowMs: number): void {
+    this.#calls.delete(call.number);
+    this.#pulledBytes -= call.pulledBytes;
+    this.#undoneBytes -= call.undoneBytes;
+    this.#effects.push({ type: 'release', call: call.number });
+    this.#pullNext(nowMs);
+  }
+
+  #due(deadlineMs: number): number {
+    this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, deadlineMs);
+    return deadlineMs;
+  }
+}
+
+const VERSION_ERROR: TransportError = {
+  code: 'version',
+  low: RPCRDMA_VERSION,
+  high: RPCRDMA_VERSION,
+};
+
+/** What kind of RPC message octets start with; `other` also for another XID than the header's. */
+function messageKind(octets: Uint8Array, xid: number): 'call' | 'reply' | 'other' {
+  if (octets.length < MESSAGE_START_BYTES) return 'other';
+  const fields = new DataView(octets.buffer, octets.byteOffset, MESSAGE_START_BYTES);
+  const type = fields.getUint32(4);
+  if (type === MessageType.reply) return 'reply';
+  return type === MessageType.call && fields.getUint32(0) === xid ? 'call' : 'other';
+}
