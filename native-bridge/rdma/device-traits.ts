@@ -21,8 +21,10 @@ export interface DeviceTraits {
   readonly flushesOnModify: boolean;
 }
 
-/** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP, and of what emulates it. */
+/** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP ("bmt"). */
 const SIW_VENDOR_ID = 0x626d74;
+/** Of the emulated RNIC under libsiw ("iwd"). */
+const EMULATED_VENDOR_ID = 0x697764;
 
 /** The connection manager counts private data in one octet. */
 const CM_PRIVATE_DATA_MAX = 255;
@@ -48,7 +50,17 @@ const SIW: DeviceTraits = {
   flushesOnModify: true,
 };
 
+/** The emulated RNIC: libsiw's limits, without the kernel's. */
+const EMULATED: DeviceTraits = { ...SIW, maxPrivateData: CM_PRIVATE_DATA_MAX };
+
 /** The traits of the driver with this vendor id. */
 export function traitsOf(vendorId: number): DeviceTraits {
-  return vendorId === SIW_VENDOR_ID ? SIW : ORDINARY;
+  switch (vendorId) {
+    case SIW_VENDOR_ID:
+      return SIW;
+    case EMULATED_VENDOR_ID:
+      return EMULATED;
+    default:
+      return ORDINARY;
+  }
 }

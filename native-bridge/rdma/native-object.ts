@@ -45,15 +45,20 @@ export abstract class NativeObject {
    */
   dispose(): void {
     if (this.#disposed) return;
-    if (this.#children.size > 0) {
-      throw new NativeError('inUse', 'EBUSY', `${this.subject} is in use`);
-    }
+    this.assertUnused();
     this.#disposed = true;
     try {
       this.destroy(this.#pointer);
     } finally {
       for (const parent of this.#parents) parent.#children.delete(this);
       this.released();
+    }
+  }
+
+  /** Throws `inUse` (EBUSY) while others depend on the object. */
+  assertUnused(): void {
+    if (this.#children.size > 0) {
+      throw new NativeError('inUse', 'EBUSY', `${this.subject} is in use`);
     }
   }
 

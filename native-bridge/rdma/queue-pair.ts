@@ -1,6 +1,6 @@
 /** Queue pairs: posting through the context's pointers, and states. */
 import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import type { QPState } from '../../verbs-api/contract/enums.ts';
+import { QPState } from '../../verbs-api/contract/enums.ts';
 import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
 import type { NativeCQ } from './completion-queue.ts';
 import { codeOf, NativeError, unsupported } from './errors.ts';
@@ -131,6 +131,14 @@ export class NativeQP extends NativeObject {
   modify(state: QPState): void {
     const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
     this.applyAttributes(raw, IBV_QP_STATE);
+  }
+
+  /**
+   * Has receives flushed that were posted in ERR. Some drivers do not notice them; being moved to
+   * ERR once more, they look.
+   */
+  flushLatePosts(): void {
+    if (this.pd.device.traits.flushesOnModify) this.modify(QPState.ERR);
   }
 
   /** `ibv_modify_qp` as it is, for the connection manager's attributes. */

@@ -1,0 +1,151 @@
+/** Completion queues: polling, arming, waiting. */
+import { cancellable, quiet, throwIfAborted } from '../../verbs-api/client/cancellation.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { WCStatus } from '../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { CancelSignal, Context, CQ } from '../../verbs-api/contract/provider.ts';
+import type { NativeCQ } from '../rdma/completion-queue.ts';
+import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
+import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { OwnedObject } from './owned-object.ts';
+
+const DEFAULT_BATCH = 16;
+
+/** The next firing of a queue, for all that wait for it. */
+interface Firing {
+  readonly promise: Promise<void>;
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+/** `CQ` of a native device. */
+export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
+  readonly context: Context;
+  readonly native: NativeCQ;
+  readonly #scope: DeviceScope;
+  readonly #channel: RdmaCompChannel;
+  readonly #forgetLoss: () => void;
+  /** Completions that an iterator took and did not hand out; they come first in the next poll. */
+  #kept: WC[] = [];
+  #firing: Firing | undefined;
+  /** The consumer armed the queue and has not been told since. */
+  #armedByConsumer = false;
+
+  constructor(context: Context, scope: DeviceScope, cqe: number, channel: RdmaCompChannel) {
+    super(scope.presence, 'completion queue');
+    this.context = context;
+    this.#scope = scope;
+    this.#channel = channel;
+    this.native = scope.native.createCQ(cqe, channel.native);
+    this.#forgetLoss = scope.presence.onLost((error) => this.#firing?.reject(error));
+    channel.enter(this.native, this);
+    scope.add(this, TeardownRank.completionQueue);
+  }
+
+  get cq(): CQ {
+    return this;
+  }
+
+  get handle(): number {
+    return this.native.handle;
+  }
+
+  get cqe(): number {
+    return this.native.cqe;
+  }
+
+  poll(max: number = DEFAULT_BATCH): WC[] {
+    if (this.#kept.length === 0) return this.#take(max);
+    const kept = this.#kept.splice(0, max);
+    return kept.length < max ? [...kept, ...this.#take(max - kept.length)] : kept;
+  }
+
+  requestNotify(solicitedOnly = false): void {
+    this.assertUsable();
+    this.#armedByConsumer = true;
+    this.native.requestNotify(solicitedOnly);
+  }
+
+  wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
+    return quiet(this.#wait(options.max ?? DEFAULT_BATCH, options.signal));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
+    for (;;) {
+      let batch: WC[];
+      try {
+        batch = await this.wait();
+      } catch (error) {
+        if (!this.usable) return;
+        throw error;
+      }
+      try {
+        for (let wc = batch.shift(); wc !== undefined; wc = batch.shift()) yield wc;
+      } finally {
+        // The loop was left early: what it did not see waits for the next poll.
+        if (batch.length > 0) this.#kept = [...batch, ...this.#kept];
+      }
+    }
+  }
+
+  notified(): boolean {
+    const wanted = this.#armedByConsumer;
+    this.#armedByConsumer = false;
+    const firing = this.#firing;
+    this.#firing = undefined;
+    firing?.resolve();
+    return wanted;
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#channel.leave(this.native);
+    this.#forgetLoss();
+    this.#firing?.reject(this.closedError());
+    this.#scope.remove(this);
+  }
+
+  #take(max: number): WC[] {
+    const completions = this.native.poll(max);
+    for (const { status, qpNum } of completions) {
+      if (status !== WCStatus.success) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
+    }
+    return completions;
+  }
+
+  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
+    if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+    for (;;) {
+      throwIfAborted(signal);
+      if (!this.usable) throw this.closedError();
+      const ready = this.poll(max);
+      if (ready.length > 0) return ready;
+      this.assertUsable();
+      // Armed before the second look: what completes after the look fires the queue, what completed
+      // before it is seen, so no wake-up is lost.
+      this.#firing ??= newFiring();
+      const { promise } = this.#firing;
+      this.native.requestNotify(false);
+      const late = this.poll(max);
+      if (late.length > 0) return late;
+      await cancellable<void>(
+        signal,
+        (waiter) => void promise.then(waiter.resolve, waiter.reject),
+        () => undefined,
+      );
+    }
+  }
+}
+
+function newFiring(): Firing {
+  let settle: Pick<Firing, 'resolve' | 'reject'> = { resolve() {}, reject() {} };
+  const promise = quiet(
+    new Promise<void>((resolve, reject) => {
+      settle = { resolve, reject };
+    }),
+  );
+  return { promise, ...settle };
+}

@@ -1,0 +1,43 @@
+/** Events of rdma_cm as the contract tells them. */
+import { CMEventType } from '../../verbs-api/contract/enums.ts';
+import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { CMEvent } from '../../verbs-api/contract/provider.ts';
+import type { NativeCMEvent } from '../rdma/cm-id.ts';
+import { codeOf } from '../rdma/errors.ts';
+
+/** The events that the contract has, in words. rdma_cm has more, which say nothing on iWARP. */
+export const CM_EVENT_NAMES: ReadonlyMap<CMEventType, string> = new Map<CMEventType, string>([
+  [CMEventType.addrResolved, 'the address is resolved'],
+  [CMEventType.addrError, 'the address cannot be resolved'],
+  [CMEventType.routeResolved, 'the route is resolved'],
+  [CMEventType.routeError, 'the route cannot be resolved'],
+  [CMEventType.connectRequest, 'a peer wants to connect'],
+  [CMEventType.connectResponse, 'the peer answered'],
+  [CMEventType.connectError, 'connecting failed'],
+  [CMEventType.unreachable, 'the peer cannot be reached'],
+  [CMEventType.rejected, 'the peer rejected the connection, or nobody listens'],
+  [CMEventType.established, 'the connection is established'],
+  [CMEventType.disconnected, 'the connection has ended'],
+  [CMEventType.deviceRemoval, 'the device was taken away'],
+  [CMEventType.timewaitExit, 'the connection may be forgotten'],
+]);
+
+/** undefined for success, else why. */
+export function errorOf({ type, status }: NativeCMEvent): ErrnoCode | undefined {
+  if (status === 0) return undefined;
+  // A positive status of a rejection is the transport's own reason.
+  if (type === CMEventType.rejected && status > 0) return 'ECONNREFUSED';
+  return codeOf(status);
+}
+
+/** One line for people. */
+export function textOf(event: NativeCMEvent): string {
+  const error = errorOf(event);
+  const name = CM_EVENT_NAMES.get(event.type as CMEventType) ?? `event ${event.type}`;
+  return error === undefined ? name : `${name} (${error})`;
+}
+
+/** What a call rejects with that the event ended. */
+export function connectFailure(event: CMEvent): VerbsError {
+  return new VerbsError(event.error ?? 'ECONNRESET', event.text);
+}

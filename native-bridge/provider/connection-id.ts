@@ -1,0 +1,418 @@
+/** Connection ids: rdma_cm's calls and events as promises. */
+import { quiet, type Waiter } from '../../verbs-api/client/cancellation.ts';
+import { EventChannel } from '../../verbs-api/client/event-channel.ts';
+import { ConnectionRejectedError } from '../../verbs-api/contract/connect-errors.ts';
+import { CMEventType, QPState } from '../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type {
+  CancelSignal,
+  CMEvent,
+  ConnectionId,
+  ConnectionParameters,
+  PD,
+  Provider,
+  QP,
+  QPInit,
+  SocketAddress,
+} from '../../verbs-api/contract/provider.ts';
+import { DEPTH_OF_DEVICE, type NativeCMEvent, type NativeCmId } from '../rdma/cm-id.ts';
+import { unsupported } from '../rdma/errors.ts';
+import { CM_EVENT_NAMES, connectFailure, errorOf, textOf } from './connection-event.ts';
+import { OwnedObject, type Presence } from './owned-object.ts';
+import { RdmaPD } from './protection-domain.ts';
+import { RdmaQP } from './queue-pair.ts';
+
+const DEFAULT_BACKLOG = 128;
+const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
+/** A connection that does not end in this time after it was closed is dropped. */
+const HANG_UP_MS = 5000;
+const NO_OCTETS = new Uint8Array(0);
+
+/** What a connection id needs of its provider. */
+export interface ConnectionIdOwner {
+  readonly provider: Provider;
+  readonly presence: Presence;
+  /** The id is gone. */
+  forget(id: RdmaConnectionId): void;
+}
+
+/** How far an id has come. */
+type Stage =
+  | 'idle'
+  | 'bound'
+  | 'resolving'
+  | 'resolved'
+  | 'listening'
+  /** Came with a connect request that nobody answered yet. */
+  | 'requested'
+  | 'connecting'
+  | 'connected'
+  | 'ended';
+
+/** `ConnectionId` over rdma_cm. */
+export class RdmaConnectionId extends OwnedObject implements ConnectionId {
+  readonly provider: Provider;
+  readonly native: NativeCmId;
+  readonly #owner: ConnectionIdOwner;
+  readonly #events = new EventChannel<CMEvent>();
+  readonly #forgetLoss: () => void;
+  #stage: Stage;
+  #device: string | undefined;
+  #localAddress: SocketAddress | undefined;
+  #peerAddress: SocketAddress | undefined;
+  #qp: RdmaQP | undefined;
+  /** The queue pair that is or was connected, own or not. */
+  #connectedQP: RdmaQP | undefined;
+  /** The resolving or establishing under way. */
+  #pending: Waiter<CMEvent> | undefined;
+  /** Called once the connection has ended, while `close` waits for that. */
+  #onEnded: (() => void) | undefined;
+  /** Requests of a listener that wait for an answer, and how many may. */
+  readonly #unanswered = new Set<RdmaConnectionId>();
+  #backlog = 0;
+  /** Of a request: tells its listener that it was answered. */
+  #onAnswered: (() => void) | undefined;
+
+  constructor(owner: ConnectionIdOwner, native: NativeCmId, stage: 'idle' | 'requested') {
+    super(owner.presence, 'connection id');
+    this.#owner = owner;
+    this.provider = owner.provider;
+    this.native = native;
+    this.#stage = stage;
+    this.#refresh();
+    this.#forgetLoss = owner.presence.onLost((error) => this.#lost(error));
+  }
+
+  get device(): string | undefined {
+    return this.#device;
+  }
+
+  get localAddress(): SocketAddress | undefined {
+    return this.#localAddress;
+  }
+
+  get peerAddress(): SocketAddress | undefined {
+    return this.#peerAddress;
+  }
+
+  get qp(): QP | undefined {
+    return this.#qp;
+  }
+
+  async bindAddr(address: SocketAddress): Promise<void> {
+    this.#assertStage('idle');
+    this.native.bindAddr(address);
+    this.#stage = 'bound';
+    this.#refresh();
+  }
+
+  async resolveAddr(
+    destination: SocketAddress,
+    options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
+  ): Promise<void> {
+    this.#assertStage('idle', 'bound');
+    const { source, timeoutMs = DEFAULT_RESOLVE_TIMEOUT_MS } = options;
+    this.native.resolveAddr(destination, source, timeoutMs);
+    this.#stage = 'resolving';
+    await this.#outcome();
+  }
+
+  async resolveRoute(timeoutMs: number = DEFAULT_RESOLVE_TIMEOUT_MS): Promise<void> {
+    this.#assertStage('resolved');
+    this.native.resolveRoute(timeoutMs);
+    await this.#outcome();
+  }
+
+  async createQP(pd: PD, init: QPInit): Promise<QP> {
+    this.assertUsable();
+    if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
+    if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
+      throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
+    }
+    if (!(pd instanceof RdmaPD)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    pd.assertUsable();
+    const qp = pd.makeQP(init);
+    try {
+      this.#initialise(qp);
+    } catch (error) {
+      await qp.close();
+      throw error;
+    }
+    this.#qp = qp;
+    return qp;
+  }
+
+  async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
+    this.#assertStage('idle', 'bound');
+    if (!Number.isInteger(backlog) || backlog < 0) {
+      throw new VerbsError('EINVAL', 'the backlog is a count');
+    }
+    this.native.listen(backlog);
+    this.#backlog = backlog;
+    this.#stage = 'listening';
+    this.#refresh();
+  }
+
+  connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish('resolved', parameters));
+  }
+
+  accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish('requested', parameters));
+  }
+
+  async reject(privateData: Uint8Array = NO_OCTETS): Promise<void> {
+    this.#assertStage('requested');
+    this.native.reject(privateData);
+    this.#stage = 'ended';
+    this.#answered();
+  }
+
+  async disconnect(): Promise<void> {
+    this.assertUsable();
+    if (this.#stage === 'ended' && this.#connectedQP !== undefined) return;
+    this.#assertStage('connected');
+    this.native.disconnect();
+  }
+
+  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CMEvent> {
+    return this.#events.next(options.signal);
+  }
+
+  async *events(): AsyncGenerator<CMEvent, void, undefined> {
+    yield* this.#events;
+  }
+
+  /** A connect request came for this listener; false when the backlog is full. */
+  enlist(request: RdmaConnectionId): boolean {
+    if (this.#stage !== 'listening' || this.#unanswered.size >= this.#backlog) return false;
+    this.#unanswered.add(request);
+    request.#onAnswered = () => this.#unanswered.delete(request);
+    return true;
+  }
+
+  /** An event came for this id; `id` is the new id on a connect request, else this one. */
+  handleEvent(native: NativeCMEvent, id: RdmaConnectionId): void {
+    const type = native.type as CMEventType;
+    const event: CMEvent = {
+      type,
+      id,
+      listenId: id === this ? undefined : this,
+      error: errorOf(native),
+      privateData: native.privateData,
+      initiatorDepth: native.initiatorDepth,
+      responderResources: native.responderResources,
+      text: textOf(native),
+    };
+    if (id === this) this.#follow(event);
+    if (CM_EVENT_NAMES.has(type)) this.#events.push(event);
+  }
+
+  protected override async destroy(): Promise<void> {
+    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
+    this.#answered();
+    if (this.#stage === 'connected') await this.#hangUp();
+    // A listener's requests that nobody took have no owner but this one.
+    const orphans = this.#events.drain().filter(({ type }) => type === CMEventType.connectRequest);
+    await Promise.all(orphans.map((event) => event.id.close()));
+    await this.#qp?.close();
+    await this.native.disposeAsync();
+  }
+
+  protected override released(): void {
+    this.#forgetLoss();
+    this.#owner.forget(this);
+    this.#connectedQP?.noteDisconnected();
+    this.#events.close(this.closedError());
+  }
+
+  async #establish(
+    from: 'resolved' | 'requested',
+    parameters: ConnectionParameters,
+  ): Promise<CMEvent> {
+    this.assertUsable();
+    const qp = parameters.qp ?? this.#qp;
+    if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {
+      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+    }
+    this.#assertStage(from);
+    qp.assertUsable();
+    if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    if (parameters.wire !== undefined) {
+      throw unsupported(this.device ?? 'the device', 'choice of wire options');
+    }
+    const nativeParameters = connectionParameters(qp, parameters);
+    if (qp.state === QPState.RESET) this.#initialise(qp);
+    if (from === 'resolved') this.native.connect(nativeParameters);
+    else this.#accept(nativeParameters);
+    this.#stage = 'connecting';
+    this.#connectedQP = qp;
+    qp.noteConnecting();
+    return await this.#outcome();
+  }
+
+  #accept(parameters: Parameters<NativeCmId['accept']>[0]): void {
+    try {
+      this.native.accept(parameters);
+    } finally {
+      this.#answered();
+    }
+  }
+
+  #initialise(qp: RdmaQP): void {
+    this.native.initialise(qp.native);
+    qp.noteInitialised();
+  }
+
+  /** The event that ends what was just started. */
+  #outcome(): Promise<CMEvent> {
+    return quiet(
+      new Promise<CMEvent>((resolve, reject) => {
+        this.#pending = { resolve, reject };
+      }),
+    );
+  }
+
+  /** Follows the connection and settles what waits for the event. */
+  #follow(event: CMEvent): void {
+    switch (event.type) {
+      case CMEventType.addrResolved:
+        this.#stage = 'resolved';
+        this.#refresh();
+        this.#settle((waiter) => waiter.resolve(event));
+        break;
+      case CMEventType.routeResolved:
+        this.#settle((waiter) => waiter.resolve(event));
+        break;
+      case CMEventType.addrError:
+        this.#stage = 'bound';
+        this.#settle((waiter) => waiter.reject(connectFailure(event)));
+        break;
+      case CMEventType.routeError:
+        this.#settle((waiter) => waiter.reject(connectFailure(event)));
+        break;
+      case CMEventType.established:
+        this.#stage = 'connected';
+        this.#refresh();
+        this.#connectedQP?.noteEstablished();
+        this.#settle((waiter) => waiter.resolve(event));
+        break;
+      case CMEventType.rejected:
+        this.#failed();
+        this.#settle((waiter) =>
+          waiter.reject(
+            event.error === 'ECONNREFUSED'
+              ? new ConnectionRejectedError(event)
+              : connectFailure(event),
+          ),
+        );
+        break;
+      case CMEventType.connectError:
+      case CMEventType.unreachable:
+        this.#failed();
+        this.#settle((waiter) => waiter.reject(connectFailure(event)));
+        break;
+      case CMEventType.disconnected:
+      case CMEventType.deviceRemoval:
+        this.#ended();
+        this.#settle((waiter) => waiter.reject(connectFailure(event)));
+        break;
+      default:
+    }
+  }
+
+  #settle(apply: (waiter: Waiter<CMEvent>) => void): void {
+    const waiter = this.#pending;
+    this.#pending = undefined;
+    if (waiter !== undefined) apply(waiter);
+  }
+
+  /** The attempt failed: the queue pair may be connected anew, by another id. */
+  #failed(): void {
+    this.#stage = 'ended';
+    this.#connectedQP?.noteNotConnected();
+    this.#connectedQP = undefined;
+    this.#onEnded?.();
+  }
+
+  #ended(): void {
+    this.#stage = 'ended';
+    this.#connectedQP?.noteDisconnected();
+    this.#onEnded?.();
+  }
+
+  #answered(): void {
+    this.#onAnswered?.();
+    this.#onAnswered = undefined;
+  }
+
+  /** Closes the connection gracefully, so that what was sent last still arrives. */
+  async #hangUp(): Promise<void> {
+    try {
+      this.native.disconnect();
+    } catch {
+      // The connection ended by itself in the meantime.
+      return;
+    }
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, HANG_UP_MS);
+      this.#onEnded = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #lost(error: VerbsError): void {
+    this.#ended();
+    this.#settle((waiter) => waiter.reject(error));
+    this.#events.fail(error);
+  }
+
+  #assertStage(...stages: readonly Stage[]): void {
+    this.assertUsable();
+    if (this.#pending !== undefined) throw new VerbsError('EINVAL', 'the id is busy');
+    if (!stages.includes(this.#stage)) {
+      // What a peer did meanwhile is not the caller's fault.
+      const left = this.#onAnswered !== undefined && this.#stage === 'ended';
+      throw left
+        ? new VerbsError('ECONNRESET', 'the peer went away')
+        : new VerbsError('EINVAL', `out of turn: the id is ${this.#stage}`);
+    }
+  }
+
+  #refresh(): void {
+    this.#device = this.native.deviceName;
+    this.#localAddress = this.native.localAddress;
+    this.#peerAddress = this.native.peerAddress;
+  }
+}
+
+function connectionParameters(
+  qp: RdmaQP,
+  parameters: ConnectionParameters,
+): Parameters<NativeCmId['connect']>[0] {
+  const { device } = qp.native.pd;
+  const { maxQpInitRdAtom, maxQpRdAtom } = device.attributes;
+  const privateData = parameters.privateData ?? NO_OCTETS;
+  const { maxPrivateData } = device.traits;
+  if (privateData.length > maxPrivateData) {
+    const text = `${device.info.name} carries ${maxPrivateData} octets of private data`;
+    throw new VerbsError('EINVAL', text);
+  }
+  return {
+    privateData,
+    initiatorDepth: depthOf(parameters.initiatorDepth, maxQpInitRdAtom),
+    responderResources: depthOf(parameters.responderResources, maxQpRdAtom),
+    qp: qp.native,
+  };
+}
+
+/** rdma_cm counts depths in one octet, of which the last value means the device's maximum. */
+function depthOf(wanted: number | undefined, max: number): number {
+  if (wanted === undefined) return Math.min(max, DEPTH_OF_DEVICE);
+  if (!Number.isInteger(wanted) || wanted < 0 || wanted > max) {
+    throw new VerbsError('EINVAL', `the device has read depths up to ${max}`);
+  }
+  return Math.min(wanted, DEPTH_OF_DEVICE);
+}

@@ -1,0 +1,149 @@
+/** The verbs API on the devices that the installed rdma-core finds. */
+import { readFileSync } from 'node:fs';
+import { networkInterfaces } from 'node:os';
+import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
+import { CMEventType } from '../../verbs-api/contract/enums.ts';
+import type { ConnectionId, Context, Provider } from '../../verbs-api/contract/provider.ts';
+import { type NativeCMEvent, type NativeCmId, NativeEventChannel } from '../rdma/cm-id.ts';
+import { NativeDevice } from '../rdma/device.ts';
+import { listDevices, type NativeDeviceInfo } from '../rdma/device-list.ts';
+import { unsupported } from '../rdma/errors.ts';
+import { type Libraries, type LibraryOptions, openLibraries } from '../rdma/libraries.ts';
+import { type DescriptorWatch, watchDescriptor } from '../rdma/watched-descriptor.ts';
+import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
+import { RdmaContext } from './context.ts';
+import { OwnedObject, Presence } from './owned-object.ts';
+
+/** Options of `createNative`. */
+export interface NativeOptions {
+  /** Other files than the system's libraries. */
+  readonly libraries?: LibraryOptions;
+}
+
+/**
+ * The devices of the installed libibverbs and librdmacm as a provider.
+ *
+ * Programs written for a daemon run on it unchanged. Rejects with `NativeError`: `libraryMissing`
+ * (ENODEV), `libraryTooOld` (ENOSYS). A host without a device gives an empty list, and ENODEV for
+ * opening one. Closing the provider closes every connection and object.
+ */
+export async function createNative(options: NativeOptions = {}): Promise<Provider> {
+  return new RdmaProvider(openLibraries(options.libraries));
+}
+
+/** `Provider` over rdma-core. */
+class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
+  readonly kind = 'native';
+  readonly #libraries: Libraries;
+  readonly #contexts = new Set<RdmaContext>();
+  readonly #ids = new Map<NativeCmId, RdmaConnectionId>();
+  /** Opened for the first id: a host may have devices and no connection manager. */
+  #channel: NativeEventChannel | undefined;
+  #watch: DescriptorWatch | undefined;
+
+  constructor(libraries: Libraries) {
+    super(new Presence(), 'provider');
+    this.#libraries = libraries;
+  }
+
+  get provider(): Provider {
+    return this;
+  }
+
+  async devices(): Promise<readonly DeviceInfo[]> {
+    this.assertUsable();
+    return this.#usableDevices().map(describe);
+  }
+
+  async open(name?: string): Promise<Context> {
+    this.assertUsable();
+    const wanted = name ?? this.#usableDevices()[0]?.name;
+    const native = NativeDevice.open(this.#libraries, wanted);
+    if (native.info.transport !== 'iwarp') {
+      native.dispose();
+      throw unsupported(native.info.name, 'iWARP: it is of another transport');
+    }
+    const context = new RdmaContext(this, native, describe(native.info), () =>
+      this.#contexts.delete(context),
+    );
+    this.#contexts.add(context);
+    return context;
+  }
+
+  async createId(): Promise<ConnectionId> {
+    this.assertUsable();
+    return this.#adopt(this.#openChannel().createId(), 'idle');
+  }
+
+  forget(id: RdmaConnectionId): void {
+    this.#ids.delete(id.native);
+  }
+
+  protected override async destroy(): Promise<void> {
+    await Promise.all([...this.#ids.values()].map((id) => id.close()));
+    await Promise.all([...this.#contexts].map((context) => context.close()));
+    this.#watch?.close();
+    this.#channel?.dispose();
+  }
+
+  protected override released(): void {
+    this.#ids.clear();
+    this.#contexts.clear();
+  }
+
+  #usableDevices(): NativeDeviceInfo[] {
+    return listDevices(this.#libraries).filter(({ transport }) => transport === 'iwarp');
+  }
+
+  #openChannel(): NativeEventChannel {
+    if (this.#channel === undefined) {
+      const channel = new NativeEventChannel(this.#libraries);
+      this.#channel = channel;
+      this.#watch = watchDescriptor(channel.descriptor, () => this.#readEvents(channel));
+    }
+    return this.#channel;
+  }
+
+  #adopt(native: NativeCmId, stage: 'idle' | 'requested'): RdmaConnectionId {
+    const id = new RdmaConnectionId(this, native, stage);
+    this.#ids.set(native, id);
+    return id;
+  }
+
+  #readEvents(channel: NativeEventChannel): void {
+    try {
+      for (let event = channel.readEvent(); event; event = channel.readEvent()) this.#handle(event);
+    } catch (error) {
+      this.#watch?.close();
+      this.presence.lose(`the connection manager is gone: ${String(error)}`);
+    }
+  }
+
+  #handle(event: NativeCMEvent): void {
+    if (event.type !== CMEventType.connectRequest) {
+      const id = this.#ids.get(event.id);
+      id?.handleEvent(event, id);
+      return;
+    }
+    const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);
+    const request = this.#adopt(event.id, 'requested');
+    if (listener?.enlist(request) === true) listener.handleEvent(event, request);
+    // Closing rejects.
+    else void request.close().catch(() => {});
+  }
+}
+
+function describe({ name, nodeGuid }: NativeDeviceInfo): DeviceInfo {
+  return { name, backend: 'native', nodeGuid, addresses: addressesOf(name) };
+}
+
+/** The addresses of the network interface under a device; none when the kernel does not tell. */
+function addressesOf(device: string): string[] {
+  const attribute = `/sys/class/infiniband/${device}/ports/1/gid_attrs/ndevs/0`;
+  try {
+    const name = readFileSync(attribute, 'utf8').trim();
+    return (networkInterfaces()[name] ?? []).map(({ address }) => address);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,164 @@
+/** Queue pairs. */
+import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
+import { QPState } from '../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { CQ, PD, QP, QPInit, SRQ } from '../../verbs-api/contract/provider.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+import type { NativePD } from '../rdma/protection-domain.ts';
+import type { NativeQP } from '../rdma/queue-pair.ts';
+import { RdmaCQ } from './completion-queue.ts';
+import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
+import { OwnedObject } from './owned-object.ts';
+import { listOf } from './posting.ts';
+import { RdmaSRQ } from './shared-receive-queue.ts';
+
+/**
+ * States that a consumer may ask for. RTS is what a connection gives. Checked here, since drivers
+ * take more (siw any) and then are in states that no connection leads to.
+ */
+const REQUESTS: Readonly<Record<QPState, readonly QPState[]>> = {
+  [QPState.RESET]: [QPState.RESET, QPState.INIT, QPState.ERR],
+  [QPState.INIT]: [QPState.RESET, QPState.INIT, QPState.RTR, QPState.ERR],
+  [QPState.RTR]: [QPState.RESET, QPState.RTR, QPState.ERR],
+  [QPState.RTS]: [QPState.RESET, QPState.RTS, QPState.SQD, QPState.SQE, QPState.ERR],
+  [QPState.SQD]: [QPState.RESET, QPState.SQD, QPState.ERR],
+  [QPState.SQE]: [QPState.RESET, QPState.SQE, QPState.ERR],
+  [QPState.ERR]: [QPState.RESET, QPState.ERR],
+};
+
+/** `QP` of a native device. */
+export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
+  readonly pd: PD;
+  readonly native: NativeQP;
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly #scope: DeviceScope;
+  /** As far as requests and events of the connection tell: drivers do not tell RESET from INIT. */
+  #state: QPState = QPState.RESET;
+  #connected = false;
+
+  constructor(pd: PD, scope: DeviceScope, nativePD: NativePD, init: QPInit) {
+    super(scope.presence, 'queue pair');
+    const { sendCQ, recvCQ, srq } = init;
+    this.pd = pd;
+    this.sendCQ = sendCQ;
+    this.recvCQ = recvCQ;
+    this.#scope = scope;
+    this.native = nativePD.createQP({
+      sendCQ: nativeCQ(sendCQ),
+      recvCQ: nativeCQ(recvCQ),
+      srq: srq === undefined ? undefined : nativeSRQ(srq),
+      maxSendWr: init.maxSendWr,
+      maxRecvWr: init.maxRecvWr,
+      maxSendSge: init.maxSendSge ?? 1,
+      maxRecvSge: init.maxRecvSge ?? 1,
+      maxInlineData: init.maxInlineData ?? 0,
+      sqSigAll: init.sqSigAll ?? false,
+    });
+    scope.queuePairs.set(this.native.qpNum, this);
+    scope.add(this, TeardownRank.queuePair);
+  }
+
+  get handle(): number {
+    return this.native.handle;
+  }
+
+  get qpNum(): number {
+    return this.native.qpNum;
+  }
+
+  get capabilities(): QPCapabilities {
+    return this.native.capabilities;
+  }
+
+  /** True from the start of a connection until the next RESET. */
+  get connected(): boolean {
+    return this.#connected;
+  }
+
+  get state(): QPState {
+    return this.#state;
+  }
+
+  postSend(wr: SendWR | readonly SendWR[]): void {
+    this.assertUsable();
+    this.native.postSend(listOf(wr));
+  }
+
+  postRecv(wr: RecvWR | readonly RecvWR[]): void {
+    this.assertUsable();
+    this.native.postRecv(listOf(wr));
+    if (this.#state === QPState.ERR) this.native.flushLatePosts();
+  }
+
+  async modify(attributes: { readonly state: QPState }): Promise<void> {
+    this.assertUsable();
+    const { state } = attributes;
+    const current = this.#currentState();
+    if (REQUESTS[current]?.includes(state) !== true) {
+      throw new VerbsError('EINVAL', `no way from state ${current} to ${state}`);
+    }
+    this.native.modify(state);
+    this.#state = state;
+    if (state === QPState.RESET) this.#connected = false;
+  }
+
+  async query(): Promise<QPAttributes> {
+    this.assertUsable();
+    return { ...this.native.query(), state: this.#currentState() };
+  }
+
+  noteFlushing(): void {
+    this.#state = QPState.ERR;
+  }
+
+  /** The connection manager moved it to INIT. */
+  noteInitialised(): void {
+    this.#state = QPState.INIT;
+  }
+
+  /** A connection is being made with it. */
+  noteConnecting(): void {
+    this.#connected = true;
+  }
+
+  /** The attempt failed: it may be connected anew. */
+  noteNotConnected(): void {
+    this.#connected = false;
+  }
+
+  noteEstablished(): void {
+    if (this.#state !== QPState.ERR) this.#state = QPState.RTS;
+  }
+
+  noteDisconnected(): void {
+    this.#state = QPState.ERR;
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    if (this.#scope.queuePairs.get(this.qpNum) === this) this.#scope.queuePairs.delete(this.qpNum);
+    this.#scope.remove(this);
+  }
+
+  /** The device knows of errors that nobody was told of yet; the rest is known here. */
+  #currentState(): QPState {
+    const { state } = this.native.query();
+    return state === QPState.ERR || state === QPState.SQE ? state : this.#state;
+  }
+}
+
+function nativeCQ(cq: CQ): RdmaCQ['native'] {
+  if (!(cq instanceof RdmaCQ)) throw new VerbsError('EINVAL', 'a foreign completion queue');
+  cq.assertUsable();
+  return cq.native;
+}
+
+function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
+  if (!(srq instanceof RdmaSRQ)) throw new VerbsError('EINVAL', 'a foreign receive queue');
+  srq.assertUsable();
+  return srq.native;
+}
