@@ -57,6 +57,7 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
   }
 
   protected override released(): void {
+    this.#watch.close();
     this.#forgetLoss();
     this.#events.close(this.closedError());
     this.#scope.remove(this);

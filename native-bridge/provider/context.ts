@@ -89,12 +89,9 @@ export class RdmaContext extends OwnedObject implements Context {
   }
 
   protected override async destroy(): Promise<void> {
-    try {
-      await this.#scope.closeAll();
-    } finally {
-      this.#watch.close();
-      this.#scope.native.dispose();
-    }
+    await this.#scope.closeAll();
+    this.#watch.close();
+    this.#scope.native.dispose();
   }
 
   protected override released(): void {

@@ -39,11 +39,13 @@ export class DeviceScope {
     this.#members.delete(member);
   }
 
-  /** Closes everything that was made from the device, dependants first. */
+  /** Closes everything that was made from the device, dependants first, and forgets the rest. */
   async closeAll(): Promise<void> {
     for (const rank of Object.values(TeardownRank)) {
       const members = [...this.#members].filter(([, memberRank]) => memberRank === rank);
-      await Promise.all(members.map(([member]) => member.close()));
+      await Promise.allSettled(members.map(([member]) => member.close()));
     }
+    for (const member of this.#members.keys()) member.abandon();
+    this.#members.clear();
   }
 }

@@ -75,8 +75,16 @@ export abstract class OwnedObject implements VerbsObject {
   /** The object is gone: lets go of what it holds. */
   protected abstract released(): void;
 
+  /** The object's owner goes, and takes what is behind it along: as closed, without a call. */
+  abandon(): void {
+    this.#closing = Promise.resolve();
+    this.released();
+  }
+
   async #close(): Promise<void> {
     try {
+      // In a turn of its own, so that a refusal finds `#closing` set.
+      await Promise.resolve();
       await this.destroy();
     } catch (error) {
       if (isVerbsError(error) && error.code === 'EBUSY') {

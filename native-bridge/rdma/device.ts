@@ -10,6 +10,7 @@ import { fieldOf } from './layouts.ts';
 import { checkErrno, checkPointer, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import { NativePD } from './protection-domain.ts';
+import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
 
@@ -36,6 +37,7 @@ const IBV_PORT_ACTIVE = 4;
 const IBV_ATOMIC_NONE = 0;
 const MTU_BASE_BYTES = 128;
 const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
+const SRQ_LIMIT_REACHED = 15;
 /** Events whose element is a completion queue, a queue pair or an SRQ; others name a port. */
 const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
 
@@ -143,6 +145,7 @@ export class NativeDevice extends NativeObject {
     const named = ELEMENT_EVENTS.has(type) ? this.objects.get(element) : undefined;
     // Destroying waits for the events of an object to be acknowledged.
     verbs.ibv_ack_async_event(event.address);
+    if (type === SRQ_LIMIT_REACHED && named instanceof NativeSRQ) named.noteLimitReached();
     return { type, element: named, port: ELEMENT_EVENTS.has(type) ? 0 : element % 256 };
   }
 

@@ -1,7 +1,7 @@
 /** Shared receive queues. */
 import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
 import type { RecvWR } from '../../verbs-api/contract/work-request.ts';
-import { NativeError } from './errors.ts';
+import { codeOf, NativeError } from './errors.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { NativePD } from './protection-domain.ts';
@@ -27,6 +27,8 @@ export class NativeSRQ extends NativeObject {
   readonly maxWr: number;
   readonly #limits: PostLimits;
   readonly #address: number;
+  readonly #maxSge: number;
+  #limit: number;
 
   constructor(pd: NativePD, init: NativeSRQInit) {
     const { device } = pd;
@@ -58,6 +60,8 @@ export class NativeSRQ extends NativeObject {
       maxInline: 0,
     };
     this.#address = pointer;
+    this.#maxSge = Math.max(raw.get('attr.max_sge'), init.maxSge);
+    this.#limit = init.srqLimit;
     device.objects.set(pointer, this);
   }
 
@@ -82,13 +86,23 @@ export class NativeSRQ extends NativeObject {
       this.subject,
       verbs.ibv_modify_srq(this.pointer, raw.address, IBV_SRQ_LIMIT),
     );
+    this.#limit = srqLimit;
   }
 
-  /** Tells size and limit. */
+  /** The limit event came: it is disarmed. */
+  noteLimitReached(): void {
+    this.#limit = 0;
+  }
+
+  /** Tells size and limit: as the device says or, where its driver cannot, as known here. */
   query(): SRQAttributes {
     const raw = new StructBlock('ibv_srq_attr');
     const { verbs } = this.pd.device.libraries;
-    checkResult('ibv_query_srq', this.subject, verbs.ibv_query_srq(this.pointer, raw.address));
+    const result = verbs.ibv_query_srq(this.pointer, raw.address);
+    if (codeOf(result) === 'EOPNOTSUPP') {
+      return { maxWr: this.maxWr, maxSge: this.#maxSge, srqLimit: this.#limit };
+    }
+    checkResult('ibv_query_srq', this.subject, result);
     return {
       maxWr: raw.get('max_wr'),
       maxSge: raw.get('max_sge'),

@@ -37,10 +37,15 @@ export interface DescriptorWatch {
  * told again.
  */
 export function watchDescriptor(fd: number, onReadable: () => void): DescriptorWatch {
-  const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
-    if (!closed) onReadable();
-  });
   let closed = false;
+  const turn = (): void => {
+    if (!closed) onReadable();
+  };
+  // koffi calls back without Node's callback scope: promises would not go on before some other
+  // event. An immediate runs in the same round of the loop, and in a scope.
+  const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
+    setImmediate(turn);
+  });
   return {
     close() {
       if (closed) return;
