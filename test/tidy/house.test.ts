@@ -22,6 +22,7 @@ const sources = files.filter((file) => file.endsWith('.ts'));
 const pureFolders = [
   'verbs-api/contract/',
   'verbs-api/rpcrdma/core/',
+  'verbs-api/rpcrdma/nfs3/',
   'daemon/wire/',
   'daemon/engine/',
   'daemon/rnic/',

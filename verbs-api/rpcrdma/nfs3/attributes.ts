@@ -2,7 +2,7 @@
  * Attributes and what they travel in: fattr3, sattr3, post_op_attr, wcc_data, file handles and
  * names (RFC 1813 §2.4 to §2.6). Each `writeX` and `readX` is one type of the RFC.
  */
-import { type XdrReader, XdrError } from '../core/xdr-reader.ts';
+import { XdrError, type XdrReader } from '../core/xdr-reader.ts';
 import type { XdrWriter } from '../core/xdr-writer.ts';
 import { FileType, HANDLE_MAX_BYTES } from './constants.ts';
 
@@ -94,15 +94,18 @@ export function isFileType(value: number): value is FileType {
   return FILE_TYPES.has(value);
 }
 
+/** nfstime3. */
 export function writeTime(writer: XdrWriter, time: Time3): void {
   writer.uint32(time.seconds);
   writer.uint32(time.nanoseconds);
 }
 
+/** nfstime3. */
 export function readTime(reader: XdrReader): Time3 {
   return { seconds: reader.uint32(), nanoseconds: reader.uint32() };
 }
 
+/** fattr3. */
 export function writeAttributes(writer: XdrWriter, attributes: Attributes3): void {
   writer.uint32(attributes.type);
   writer.uint32(attributes.mode);
@@ -120,6 +123,7 @@ export function writeAttributes(writer: XdrWriter, attributes: Attributes3): voi
   writeTime(writer, attributes.ctime);
 }
 
+/** fattr3. Throws `XdrError`, as all readers here do. */
 export function readAttributes(reader: XdrReader): Attributes3 {
   return {
     type: readFileType(reader),
@@ -138,20 +142,24 @@ export function readAttributes(reader: XdrReader): Attributes3 {
   };
 }
 
+/** ftype3. */
 export function readFileType(reader: XdrReader): FileType {
   const value = reader.uint32();
   if (!isFileType(value)) throw new XdrError(`${value} is no type of file`);
   return value;
 }
 
+/** post_op_attr. */
 export function writePostOpAttributes(writer: XdrWriter, value: Attributes3 | undefined): void {
   writer.optional(value, writeAttributes);
 }
 
+/** post_op_attr. */
 export function readPostOpAttributes(reader: XdrReader): Attributes3 | undefined {
   return reader.optional(readAttributes);
 }
 
+/** wcc_data. */
 export function writeWccData(writer: XdrWriter, value: WccData3): void {
   writer.optional(value.before, (target, before) => {
     target.uint64(before.size);
@@ -161,6 +169,7 @@ export function writeWccData(writer: XdrWriter, value: WccData3): void {
   writePostOpAttributes(writer, value.after);
 }
 
+/** wcc_data. */
 export function readWccData(reader: XdrReader): WccData3 {
   const before = reader.optional((source) => ({
     size: source.uint64(),
@@ -170,31 +179,38 @@ export function readWccData(reader: XdrReader): WccData3 {
   return { before, after: readPostOpAttributes(reader) };
 }
 
+/** nfs_fh3. */
 export function writeHandle(writer: XdrWriter, handle: FileHandle3): void {
   writer.opaque(handle);
 }
 
+/** nfs_fh3; a view of the message. */
 export function readHandle(reader: XdrReader): FileHandle3 {
   return reader.opaque(HANDLE_MAX_BYTES);
 }
 
+/** post_op_fh3. */
 export function writePostOpHandle(writer: XdrWriter, value: FileHandle3 | undefined): void {
   writer.optional(value, writeHandle);
 }
 
+/** post_op_fh3; a view of the message. */
 export function readPostOpHandle(reader: XdrReader): FileHandle3 | undefined {
   return reader.optional(readHandle);
 }
 
+/** diropargs3. */
 export function writeDirectoryEntry(writer: XdrWriter, value: DirectoryEntry3): void {
   writeHandle(writer, value.directory);
   writer.opaque(value.name);
 }
 
+/** diropargs3; views of the message. */
 export function readDirectoryEntry(reader: XdrReader): DirectoryEntry3 {
   return { directory: readHandle(reader), name: reader.opaque(NAME_READ_MAX_BYTES) };
 }
 
+/** sattr3. */
 export function writeSetAttributes(writer: XdrWriter, value: SetAttributes3): void {
   writer.optional(value.mode, writeWord);
   writer.optional(value.uid, writeWord);
@@ -204,6 +220,7 @@ export function writeSetAttributes(writer: XdrWriter, value: SetAttributes3): vo
   writeSetTime(writer, value.mtime);
 }
 
+/** sattr3. */
 export function readSetAttributes(reader: XdrReader): SetAttributes3 {
   const mode = reader.optional(readWord);
   const uid = reader.optional(readWord);
@@ -230,10 +247,12 @@ function readWord(reader: XdrReader): number {
 }
 
 function writeSetTime(writer: XdrWriter, value: SetTime3 | undefined): void {
-  if (value === undefined) return writer.uint32(DONT_CHANGE);
-  if (value === 'server') return writer.uint32(SET_TO_SERVER_TIME);
-  writer.uint32(SET_TO_CLIENT_TIME);
-  writeTime(writer, value);
+  if (value === undefined) writer.uint32(DONT_CHANGE);
+  else if (value === 'server') writer.uint32(SET_TO_SERVER_TIME);
+  else {
+    writer.uint32(SET_TO_CLIENT_TIME);
+    writeTime(writer, value);
+  }
 }
 
 function readSetTime(reader: XdrReader): SetTime3 | undefined {

@@ -96,7 +96,12 @@ export const CreateMode = { unchecked: 0, guarded: 1, exclusive: 2 } as const;
 export type CreateMode = (typeof CreateMode)[keyof typeof CreateMode];
 
 /** What a file system can do (RFC 1813 §3.3.19, FSINFO properties). */
-export const FsProperty = { link: 0x01, symlink: 0x02, homogeneous: 0x08, canSetTime: 0x10 } as const;
+export const FsProperty = {
+  link: 0x01,
+  symlink: 0x02,
+  homogeneous: 0x08,
+  canSetTime: 0x10,
+} as const;
 
 /** What MNT says (RFC 1813 §5.1.5, mountstat3). */
 export const MountStatus = {

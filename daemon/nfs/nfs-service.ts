@@ -1,0 +1,28 @@
+/** The programs of an NFS server, as services for its two transports. */
+import { MOUNT3 } from '../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
+import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
+import { RpcService, type ServiceObserver } from '../../verbs-api/rpcrdma/rpc-service.ts';
+import { directoryHandlers } from './directory-handlers.ts';
+import { fileHandlers } from './file-handlers.ts';
+import { mountHandlers } from './mount-handlers.ts';
+import { nameHandlers } from './name-handlers.ts';
+import type { ServedExport } from './served-export.ts';
+
+/** The services of one export. */
+export interface NfsServices {
+  /** NFS and MOUNT: for RDMA. */
+  readonly rdma: RpcService;
+  // NFSR-8267.5-01
+  /** MOUNT alone: for TCP, where clients look for it. */
+  readonly tcp: RpcService;
+}
+
+/** Offers an export. */
+export function nfsServices(served: ServedExport, observer?: ServiceObserver): NfsServices {
+  const mount = mountHandlers(served);
+  const nfs = { ...fileHandlers(served), ...nameHandlers(served), ...directoryHandlers(served) };
+  return {
+    rdma: new RpcService(observer).register(NFS3, nfs).register(MOUNT3, mount),
+    tcp: new RpcService(observer).register(MOUNT3, mount),
+  };
+}

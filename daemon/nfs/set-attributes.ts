@@ -1,0 +1,62 @@
+/** Setting attributes: of SETATTR, and of what CREATE and its like make (RFC 1813 §3.3.2). */
+import { type BigIntStats, chmodSync, chownSync, ftruncateSync } from 'node:fs';
+import { type FileTime, setFileTimes } from '../../native-bridge/libc/file-times.ts';
+import type { SetAttributes3, SetTime3 } from '../../verbs-api/rpcrdma/nfs3/attributes.ts';
+import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
+import { descriptorPath, type ExportedTree, type Located } from './exported-tree.ts';
+import { NfsFailure } from './nfs-failure.ts';
+import { demandData, demandOwner, type Identity, WRITE } from './permissions.ts';
+
+const MODE_BITS = 0o7777;
+
+/** Sets what is given. `NfsFailure` perm or acces for what the caller may not, or a system call's. */
+export function setAttributes(
+  tree: ExportedTree,
+  located: Located,
+  given: SetAttributes3,
+  caller: Identity,
+): void {
+  demandRights(given, located.stats, caller);
+  const path = descriptorPath(located.fd);
+  if (given.size !== undefined) truncate(tree, located, given.size);
+  if (given.uid !== undefined || given.gid !== undefined) {
+    // -1 leaves what it is; Node takes it as the unsigned number.
+    const keep = 0xffff_ffff;
+    chownSync(path, given.uid ?? keep, given.gid ?? keep);
+  }
+  // After the owner, since a change of that takes set-user-ID away.
+  if (given.mode !== undefined) chmodSync(path, given.mode & MODE_BITS);
+  if (given.atime !== undefined || given.mtime !== undefined) {
+    setFileTimes(path, fileTime(given.atime), fileTime(given.mtime));
+  }
+}
+
+/** As the kernel would for a local user. */
+function demandRights(given: SetAttributes3, stats: BigIntStats, caller: Identity): void {
+  if (given.size !== undefined) demandData(caller, stats, WRITE);
+  const ofOwner = given.mode !== undefined || given.uid !== undefined || given.gid !== undefined;
+  const someTime = typeof given.atime === 'object' || typeof given.mtime === 'object';
+  if (ofOwner || someTime) demandOwner(caller, stats);
+  else if (given.atime !== undefined || given.mtime !== undefined) demandData(caller, stats, WRITE);
+  const gives = given.uid !== undefined && given.uid !== Number(stats.uid);
+  if (gives && caller.uid !== 0) {
+    throw new NfsFailure(Nfs3Status.perm, 'only user 0 gives files away');
+  }
+  const regroups = given.gid !== undefined && given.gid !== Number(stats.gid);
+  if (regroups && caller.uid !== 0 && !caller.gids.includes(given.gid ?? 0)) {
+    throw new NfsFailure(Nfs3Status.perm, `user ${caller.uid} is not in group ${given.gid}`);
+  }
+}
+
+function truncate(tree: ExportedTree, located: Located, size: bigint): void {
+  if (located.stats.isDirectory())
+    throw new NfsFailure(Nfs3Status.isdir, 'a directory has no size');
+  if (size > BigInt(Number.MAX_SAFE_INTEGER)) {
+    throw new NfsFailure(Nfs3Status.fbig, `a file of ${size} octets`);
+  }
+  ftruncateSync(tree.dataDescriptor(located, 'write'), Number(size));
+}
+
+function fileTime(time: SetTime3 | undefined): FileTime | undefined {
+  return time === 'server' ? 'now' : time;
+}

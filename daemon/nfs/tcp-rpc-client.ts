@@ -1,0 +1,122 @@
+/** Calls procedures over TCP, one at a time: what a client of MOUNT and of rpcbind needs. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
+import type { AnyProgram, ArgsOf, ResultOf } from '../../verbs-api/rpcrdma/core/program.ts';
+import {
+  emitCredential,
+  NO_AUTH,
+  readReplyHeader,
+  writeCallHeader,
+} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
+import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+import { errorOfOutcome, RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
+import { emitRecord, RecordAssembler } from './record-marking.ts';
+
+const REPLY_MAX_BYTES = 4 << 20;
+const TIMEOUT_MS = 10_000;
+
+/** A connection to a server. */
+export class TcpRpcClient implements AsyncDisposable {
+  readonly #socket: Socket;
+  readonly #credential: Credential;
+  readonly #assembler = new RecordAssembler(REPLY_MAX_BYTES);
+  readonly #replies: Buffer[] = [];
+  #xid = (Math.random() * 2 ** 32) >>> 0;
+
+  private constructor(socket: Socket, credential: Credential) {
+    this.#socket = socket;
+    this.#credential = credential;
+  }
+
+  /** Connects. Throws the failed system call, or ETIMEDOUT. */
+  static async connect(host: string, port: number, credential: Credential): Promise<TcpRpcClient> {
+    const socket = connect({ host, port });
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    try {
+      await once(socket, 'connect', { signal });
+    } catch (error) {
+      socket.destroy();
+      if (!signal.aborted) throw error;
+      const late = new Error(`connect ETIMEDOUT ${host}:${port}`);
+      throw Object.assign(late, { code: 'ETIMEDOUT' });
+    }
+    const client = new TcpRpcClient(socket, credential);
+    client.#listen();
+    return client;
+  }
+
+  /** Calls a procedure. `RpcError` for what the server refuses, a connection lost, a timeout. */
+  async call<P extends AnyProgram, K extends keyof P['procedures'] & string>(
+    program: P,
+    name: K,
+    args: ArgsOf<P['procedures'][K]>,
+  ): Promise<ResultOf<P['procedures'][K]>> {
+    const procedure = program.procedures[name];
+    if (procedure === undefined) throw new RangeError(`${program.name} has no ${name}`);
+    this.#xid = (this.#xid + 1) >>> 0;
+    const writer = new XdrWriter();
+    writeCallHeader(writer, {
+      xid: this.#xid,
+      program: program.number,
+      version: program.version,
+      procedure: procedure.number,
+      credential: emitCredential(this.#credential),
+      verifier: NO_AUTH,
+    });
+    procedure.args.encode(writer, args);
+    this.#socket.write(emitRecord(writer.payload()));
+    const reader = new XdrReader(await this.#nextReply());
+    const header = readReplyHeader(reader);
+    if (header.xid !== this.#xid) throw new RpcError('badReply', 'a reply to another call');
+    if (header.outcome.status !== 'success') {
+      throw errorOfOutcome(header.outcome, `${program.name} ${name}`);
+    }
+    const result = procedure.result.decode(reader);
+    reader.finish();
+    return result as ResultOf<P['procedures'][K]>;
+  }
+
+  /** Ends the connection. */
+  async close(): Promise<void> {
+    this.#socket.destroy();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #listen(): void {
+    // The close that follows ends the call that waits.
+    this.#socket.on('error', () => undefined);
+    this.#socket.on('data', (octets) => {
+      const records = this.#assembler.handle(octets);
+      if (records === undefined) this.#socket.destroy();
+      else this.#replies.push(...records);
+      if (this.#replies.length > 0) this.#socket.emit('reply');
+    });
+  }
+
+  async #nextReply(): Promise<Buffer> {
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    while (this.#replies.length === 0) {
+      if (this.#socket.destroyed) throw new RpcError('connectionLost', 'the server hung up');
+      const one = new AbortController();
+      const either = AbortSignal.any([signal, one.signal]);
+      try {
+        await Promise.race([
+          once(this.#socket, 'reply', { signal: either }),
+          once(this.#socket, 'close', { signal: either }),
+        ]);
+      } catch {
+        if (signal.aborted) throw new RpcError('timeout', 'no answer');
+      } finally {
+        one.abort();
+      }
+    }
+    const [reply] = this.#replies.splice(0, 1);
+    if (reply === undefined) throw new RpcError('badReply', 'no reply');
+    return reply;
+  }
+}
