@@ -1,0 +1,371 @@
+/**
+ * Connection ids of native devices: the kernel's connection manager as the IPC wants it.
+ *
+ * Commands go to rdma_cm, its events come back through `handleEvent`. Devices that rdma_cm knows and
+ * the daemon does not serve count as none.
+ */
+import { codeOf } from '../../native-bridge/rdma/errors.ts';
+import type { CMParameters } from '../../verbs-api/contract/commands.ts';
+import { CMEventType } from '../../verbs-api/contract/enums.ts';
+import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import type { ConnectionService, ServedCmEvent } from '../adapter/device-backend.ts';
+import { canonicalAddress, isWildcard } from '../cm/address.ts';
+import type { BridgedDevice } from './bridged-device.ts';
+import { BridgedId, type BridgedIdState } from './bridged-id.ts';
+import { BridgedQP } from './bridged-queue-pair.ts';
+import type {
+  LowerCmEvent,
+  LowerConnectionParameters,
+  LowerEventChannel,
+  LowerId,
+} from './lower.ts';
+
+/** "As many reads as the device can", in the parameters of rdma_cm. */
+const DEPTH_OF_DEVICE = 0xff;
+const TIMEOUT_MAX_MS = 2 ** 31 - 1;
+/** iWARP has nothing to find out, yet rdma_cm wants a limit for it. */
+const ROUTE_TIMEOUT_MS = 2000;
+/** rdma_cm's way to say "the largest allowed". */
+const BACKLOG_MAX = 1024;
+
+/** What the connections need of their host. */
+export interface ConnectionsHost {
+  /** The device of this name in the RDMA subsystem, if it is served. */
+  device(nativeName: string): BridgedDevice | undefined;
+  /** Tells the owner of the id. */
+  deliver(id: BridgedId, event: ServedCmEvent): void;
+  /** Something went wrong that nobody waits for. */
+  note(text: string): void;
+}
+
+/** See the module's comment. */
+export class BridgedConnections implements ConnectionService {
+  readonly #channel: LowerEventChannel;
+  readonly #host: ConnectionsHost;
+  readonly #ids = new Map<LowerId, BridgedId>();
+  /** Ids that rdma_cm is destroying. */
+  readonly #leaving = new Set<Promise<void>>();
+
+  constructor(channel: LowerEventChannel, host: ConnectionsHost) {
+    this.#channel = channel;
+    this.#host = host;
+  }
+
+  createId(tag: unknown): BridgedId {
+    return this.#enter(new BridgedId(this.#channel.createId(), tag));
+  }
+
+  bindAddr(id: BridgedId, address: SocketAddress): void {
+    expect(id, 'idle');
+    id.lower.bindAddr(address);
+    this.#learn(id);
+    id.state = 'bound';
+    if (id.served === undefined && !isWildcard(canonicalAddress(address.address) ?? '')) {
+      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
+    }
+  }
+
+  resolveAddr(
+    id: BridgedId,
+    destination: SocketAddress,
+    source: SocketAddress | undefined,
+    timeoutMs: number,
+  ): Promise<void> {
+    expect(id, 'idle', 'bound');
+    const before = id.state;
+    id.lower.resolveAddr(destination, source, timeoutOf(timeoutMs));
+    id.state = 'resolving';
+    return outcomeOf(id).catch((error: unknown) => {
+      if (id.state === 'resolving') id.state = before;
+      throw error;
+    });
+  }
+
+  resolveRoute(id: BridgedId): Promise<void> {
+    expect(id, 'resolved');
+    if (id.waiter !== undefined) throw new VerbsError('EINVAL', 'the route is being resolved');
+    id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
+    return outcomeOf(id);
+  }
+
+  listen(id: BridgedId, backlog: number): void {
+    expect(id, 'idle', 'bound');
+    const wanted = Math.trunc(backlog);
+    id.lower.listen(wanted > 0 && wanted <= BACKLOG_MAX ? wanted : BACKLOG_MAX);
+    this.#learn(id);
+    id.state = 'listening';
+  }
+
+  connect(id: BridgedId, qp: BridgedQP, parameters: CMParameters): void {
+    expect(id, 'resolved');
+    this.#establish(id, qp, parameters, (lower) => id.lower.connect(lower));
+  }
+
+  accept(id: BridgedId, qp: BridgedQP, parameters: CMParameters): void {
+    expect(id, 'requested');
+    this.#establish(id, qp, parameters, (lower) => id.lower.accept(lower));
+  }
+
+  reject(id: BridgedId, privateData: Uint8Array): void {
+    expect(id, 'requested');
+    checkPrivateData(id, privateData);
+    id.lower.reject(privateData);
+    id.state = 'ended';
+  }
+
+  disconnect(id: BridgedId): void {
+    // Nothing happens on a connection that has ended.
+    if (id.state === 'ended' && id.qp !== undefined) return;
+    expect(id, 'connected');
+    id.lower.disconnect();
+  }
+
+  destroy(id: BridgedId): void {
+    if (id.state === 'destroyed') return;
+    id.state = 'destroyed';
+    this.#ids.delete(id.lower);
+    id.waiter?.reject(new VerbsError('ECONNABORTED', 'the id was closed'));
+    id.waiter = undefined;
+    const leaving = id.lower.disposeAsync().catch((error: unknown) => {
+      this.#host.note(error instanceof Error ? error.message : String(error));
+    });
+    this.#leaving.add(leaving);
+    void leaving.then(() => this.#leaving.delete(leaving));
+    id.qp?.connectionEnded();
+  }
+
+  /** Destroys all ids; resolves when rdma_cm has let go of them. */
+  async close(): Promise<void> {
+    for (const id of [...this.#ids.values()]) this.destroy(id);
+    await Promise.all([...this.#leaving]);
+  }
+
+  /** An event of rdma_cm. */
+  handleEvent(event: LowerCmEvent): void {
+    if (event.type === CMEventType.connectRequest) {
+      this.#requested(event);
+      return;
+    }
+    const id = this.#ids.get(event.id);
+    const type = knownType(event.type);
+    if (id === undefined || type === undefined) return;
+    switch (type) {
+      case CMEventType.addrResolved:
+        this.#addressResolved(id, event);
+        return;
+      case CMEventType.routeResolved:
+        this.#tell(id, type, undefined, event, 'route resolved');
+        settle(id, undefined);
+        return;
+      case CMEventType.addrError:
+      case CMEventType.routeError: {
+        const code = errorOf(event) ?? 'EHOSTUNREACH';
+        const text = `${type === CMEventType.addrError ? 'address' : 'route'} not resolved`;
+        this.#tell(id, type, code, event, text);
+        settle(id, new VerbsError(code, text));
+        return;
+      }
+      case CMEventType.established:
+        this.#established(id, event);
+        return;
+      case CMEventType.disconnected:
+        this.#ended(id, type, undefined, event, 'disconnected');
+        return;
+      case CMEventType.rejected:
+        this.#ended(id, type, 'ECONNREFUSED', event, 'the peer rejects');
+        return;
+      default: {
+        const code = errorOf(event) ?? 'ECONNRESET';
+        this.#ended(id, type, code, event, `the connection failed: ${code}`);
+      }
+    }
+  }
+
+  #establish(
+    id: BridgedId,
+    qp: BridgedQP,
+    parameters: CMParameters,
+    start: (lower: LowerConnectionParameters) => void,
+  ): void {
+    const { served } = id;
+    if (served === undefined || !(qp instanceof BridgedQP) || qp.deviceName !== served.name) {
+      throw new VerbsError('EINVAL', `the queue pair is not of device ${id.device}`);
+    }
+    if (parameters.wire !== undefined && Object.keys(parameters.wire).length > 0) {
+      throw new VerbsError('EOPNOTSUPP', `${served.name} lets nobody choose wire options`);
+    }
+    checkPrivateData(id, parameters.privateData);
+    const { maxQpInitRdAtom, maxQpRdAtom } = served.attributes();
+    const initiatorDepth = depth(parameters.initiatorDepth, maxQpInitRdAtom);
+    const responderResources = depth(parameters.responderResources, maxQpRdAtom);
+    qp.assertConnectable();
+    id.lower.initialise(qp.lower);
+    qp.connectionStarts();
+    const before = id.state;
+    id.qp = qp;
+    id.state = 'connecting';
+    try {
+      const { privateData } = parameters;
+      start({ privateData, initiatorDepth, responderResources, qp: qp.lower });
+    } catch (error) {
+      id.state = before;
+      id.qp = undefined;
+      qp.connectionFailed();
+      throw error;
+    }
+  }
+
+  #requested(event: LowerCmEvent): void {
+    const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);
+    const id = this.#enter(new BridgedId(event.id, listener?.tag));
+    id.state = 'requested';
+    this.#learn(id);
+    if (listener === undefined || id.served === undefined) {
+      this.#host.note('a connect request came for a device that is not served');
+      this.destroy(id);
+      return;
+    }
+    const text = `connect request from ${id.peerAddress?.address}`;
+    this.#host.deliver(id, {
+      ...recordOf(event),
+      type: CMEventType.connectRequest,
+      id,
+      listener,
+      error: undefined,
+      text,
+    });
+  }
+
+  #addressResolved(id: BridgedId, event: LowerCmEvent): void {
+    this.#learn(id);
+    if (id.served === undefined) {
+      const text = 'rdma_cm chose a device that is not served';
+      this.#tell(id, CMEventType.addrError, 'ENODEV', event, text);
+      settle(id, new VerbsError('ENODEV', text));
+      return;
+    }
+    id.state = 'resolved';
+    this.#tell(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
+    settle(id, undefined);
+  }
+
+  #established(id: BridgedId, event: LowerCmEvent): void {
+    if (id.state !== 'connecting') return;
+    id.state = 'connected';
+    const { ird, ord } = negotiated(id, event);
+    id.qp?.established({ ird, ord });
+    this.#tell(id, CMEventType.established, undefined, event, 'established');
+  }
+
+  #ended(
+    id: BridgedId,
+    type: CMEventType,
+    error: ErrnoCode | undefined,
+    event: LowerCmEvent,
+    text: string,
+  ): void {
+    const wasConnected = id.state === 'connected';
+    id.state = 'ended';
+    if (wasConnected) id.qp?.connectionEnded();
+    else id.qp?.connectionFailed();
+    settle(id, new VerbsError(error ?? 'ECONNRESET', text));
+    this.#tell(id, type, error, event, text);
+  }
+
+  #tell(
+    id: BridgedId,
+    type: CMEventType,
+    error: ErrnoCode | undefined,
+    event: LowerCmEvent,
+    text: string,
+  ): void {
+    this.#host.deliver(id, { ...recordOf(event), type, id, listener: undefined, error, text });
+  }
+
+  #enter(id: BridgedId): BridgedId {
+    this.#ids.set(id.lower, id);
+    return id;
+  }
+
+  /** Takes over what rdma_cm knows of the id by now. */
+  #learn(id: BridgedId): void {
+    const { deviceName } = id.lower;
+    id.served = deviceName === undefined ? undefined : this.#host.device(deviceName);
+    id.localAddress = canonical(id.lower.localAddress);
+    id.peerAddress = canonical(id.lower.peerAddress);
+  }
+}
+
+/** What the event tells of depths and private data. */
+function recordOf(event: LowerCmEvent) {
+  const { privateData, initiatorDepth, responderResources } = event;
+  return { privateData, initiatorDepth, responderResources };
+}
+
+/** The depths of an established connection, as far as the event tells them. */
+function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: number } {
+  const attributes = id.qp?.lower.query();
+  const ord = attributes?.maxRdAtomic ?? 0;
+  const ird = attributes?.maxDestRdAtomic ?? 0;
+  return {
+    ord: ord === 0 ? event.initiatorDepth : ord,
+    ird: ird === 0 ? event.responderResources : ird,
+  };
+}
+
+function outcomeOf(id: BridgedId): Promise<void> {
+  return new Promise((resolve, reject) => {
+    id.waiter = { resolve, reject };
+  });
+}
+
+function settle(id: BridgedId, error: VerbsError | undefined): void {
+  const { waiter } = id;
+  id.waiter = undefined;
+  if (error === undefined) waiter?.resolve();
+  else waiter?.reject(error);
+}
+
+function expect(id: BridgedId, ...states: BridgedIdState[]): void {
+  if (id.state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+  if (!states.includes(id.state)) {
+    throw new VerbsError('EINVAL', `not possible while the id is ${id.state}`);
+  }
+}
+
+function knownType(type: number): CMEventType | undefined {
+  // What follows the end of a connection on other transports says nothing on iWARP.
+  if (type === CMEventType.timewaitExit) return undefined;
+  return Object.values(CMEventType).find((known) => known === type);
+}
+
+/** The event's status as a code; undefined for success. */
+function errorOf({ status }: LowerCmEvent): ErrnoCode | undefined {
+  return status === 0 ? undefined : codeOf(status);
+}
+
+function checkPrivateData(id: BridgedId, privateData: Uint8Array): void {
+  const max = id.served?.lower.traits.maxPrivateData ?? 0;
+  if (privateData.length > max) {
+    const text = `${id.device} carries ${max} octets of private data, not ${privateData.length}`;
+    throw new VerbsError('EINVAL', text);
+  }
+}
+
+function depth(wanted: number | undefined, max: number): number {
+  if (wanted === undefined) return DEPTH_OF_DEVICE;
+  if (Number.isInteger(wanted) && wanted >= 0 && wanted <= max) return wanted;
+  throw new VerbsError('EINVAL', `a read depth is 0 to ${max}, not ${wanted}`);
+}
+
+function timeoutOf(timeoutMs: number): number {
+  return Number.isFinite(timeoutMs)
+    ? Math.min(Math.max(1, Math.trunc(timeoutMs)), TIMEOUT_MAX_MS)
+    : TIMEOUT_MAX_MS;
+}
+
+function canonical(address: SocketAddress | undefined): SocketAddress | undefined {
+  if (address === undefined) return undefined;
+  return { address: canonicalAddress(address.address) ?? address.address, port: address.port };
+}

@@ -1,0 +1,62 @@
+/** One native device as the IPC serves it. */
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  PortAttributes,
+} from '../../verbs-api/contract/attributes.ts';
+import { WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { DeviceBackend } from '../adapter/device-backend.ts';
+import { processObstacle, sharedAddress } from './bridged-memory.ts';
+import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';
+import type { LowerChannel, LowerDevice } from './lower.ts';
+
+/** See the module's comment. */
+export class BridgedDevice implements DeviceBackend {
+  readonly name: string;
+  readonly info: DeviceInfo;
+  readonly nic: BridgedNic;
+  readonly unsupported: readonly WROpcode[];
+  readonly processObstacle: string;
+  readonly receivesNeedDoorbell = true;
+  readonly lower: LowerDevice;
+  /** Where all its completion queues report to. */
+  readonly channel: LowerChannel;
+  readonly #limits: DeviceAttributes;
+
+  /** Takes `lower` over. `name` is the one that clients know; `addresses` are canonical. */
+  constructor(
+    name: string,
+    addresses: readonly string[],
+    lower: LowerDevice,
+    host: (device: BridgedDevice) => NicHost,
+  ) {
+    this.name = name;
+    this.lower = lower;
+    this.channel = lower.createCompChannel();
+    this.#limits = servedLimits(lower.attributes);
+    this.info = { name, backend: 'native', nodeGuid: lower.info.nodeGuid, addresses };
+    this.unsupported = unsupportedOperations(lower);
+    this.processObstacle = processObstacle(name);
+    this.nic = new BridgedNic(name, lower, this.channel, this.#limits, host(this));
+  }
+
+  attributes(): DeviceAttributes {
+    return this.#limits;
+  }
+
+  port(): PortAttributes {
+    return this.lower.queryPort(1);
+  }
+
+  /** Clients count as this process does: native devices cannot all be told otherwise. */
+  bufferAddress(octets: Uint8Array): number {
+    return sharedAddress(octets);
+  }
+}
+
+function unsupportedOperations({ attributes, traits }: LowerDevice): WROpcode[] {
+  const lacking: WROpcode[] = [WROpcode.rdmaWriteWithImm, WROpcode.immediate, WROpcode.bindMW];
+  if (!attributes.atomics) lacking.push(WROpcode.atomicCmpAndSwap, WROpcode.atomicFetchAndAdd);
+  if (!traits.localInvalidate) lacking.push(WROpcode.localInv);
+  return lacking;
+}

@@ -1,0 +1,194 @@
+/**
+ * All native devices that a daemon serves, with the kernel's connection manager: descriptors are
+ * watched by the event loop, and what comes from them goes to the clients in the same turn.
+ */
+import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
+import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+import type {
+  DeviceAsyncEvent,
+  DeviceBackend,
+  DeviceCQ,
+  DeviceHost,
+  ServedCmEvent,
+  ServedId,
+} from '../adapter/device-backend.ts';
+import { BridgedConnections } from './bridged-connections.ts';
+import { BridgedDevice } from './bridged-device.ts';
+import type { BridgedQP } from './bridged-queue-pair.ts';
+import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
+import type { LowerDevice, LowerEventChannel, Watch } from './lower.ts';
+
+/** Events of one descriptor that one turn of the event loop takes at most. */
+const EVENTS_PER_TURN = 64;
+
+/** A device to serve. */
+export interface BridgedDeviceInit {
+  /** As clients know it. */
+  readonly name: string;
+  /** Canonical addresses behind it. */
+  readonly addresses: readonly string[];
+  readonly lower: LowerDevice;
+}
+
+/** What a host of native devices is made with. It takes devices and channel over. */
+export interface BridgedHostOptions {
+  readonly devices: readonly BridgedDeviceInit[];
+  readonly channel: LowerEventChannel;
+  readonly watch: Watch;
+  /** Hears what goes wrong. */
+  readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
+}
+
+/** See the module's comment. */
+export class BridgedHost implements DeviceHost {
+  readonly devices: readonly BridgedDevice[];
+  readonly cm: BridgedConnections;
+  onCompletion: (cq: DeviceCQ) => void = () => {};
+  onAsync: (device: DeviceBackend, event: DeviceAsyncEvent) => void = () => {};
+  onCmEvent: (id: ServedId, event: ServedCmEvent) => void = () => {};
+  readonly #options: BridgedHostOptions;
+  readonly #watches: { close(): void }[] = [];
+  readonly #failed = new Set<BridgedDevice>();
+  #turn: NodeJS.Immediate | undefined;
+
+  constructor(options: BridgedHostOptions) {
+    this.#options = options;
+    this.devices = options.devices.map(({ name, addresses, lower }) => {
+      return new BridgedDevice(name, addresses, lower, (device) => ({
+        raise: (element, event, text) => this.#raise(device, { event, element, text }),
+        later: () => this.#later(),
+        lost: (error) => this.#lost(device, error),
+        completed: (cq) => this.onCompletion(cq),
+      }));
+    });
+    this.cm = new BridgedConnections(options.channel, {
+      device: (nativeName) => this.devices.find(({ lower }) => lower.info.name === nativeName),
+      deliver: (id, event) => this.onCmEvent(id, event),
+      note: (text) => options.note('debug', undefined, text),
+    });
+    for (const device of this.devices) {
+      this.#watch(device.channel.descriptor, device, () => this.#completions(device));
+      this.#watch(device.lower.asyncDescriptor, device, () => this.#asyncEvents(device));
+    }
+    this.#watch(options.channel.descriptor, undefined, () => this.#cmEvents());
+  }
+
+  doorbell(qp: BridgedQP): void {
+    const device = this.#deviceOf(qp.deviceName);
+    if (device === undefined) return;
+    this.#guard(device, () => {
+      qp.pump();
+      device.nic.look(qp);
+      device.nic.settle();
+    });
+  }
+
+  receiveDoorbell(srq: BridgedSRQ): void {
+    if (srq.pump()) setImmediate(() => this.receiveDoorbell(srq));
+  }
+
+  drain(): void {
+    for (const device of this.devices) this.#guard(device, () => device.nic.settle());
+  }
+
+  now(): number {
+    return Math.trunc(performance.now() * 1000);
+  }
+
+  /** Gives all native objects back. Clients are gone by then. */
+  async close(): Promise<void> {
+    await this.cm.close();
+    for (const watch of this.#watches) watch.close();
+    if (this.#turn !== undefined) clearImmediate(this.#turn);
+    this.#options.channel.dispose();
+    for (const { lower } of this.devices) lower.dispose();
+  }
+
+  #completions(device: BridgedDevice): void {
+    for (let count = 0; count < EVENTS_PER_TURN; count += 1) {
+      const fired = device.channel.readEvent();
+      if (fired === undefined) break;
+      device.nic.handleFired(fired);
+    }
+    device.nic.settle();
+  }
+
+  #asyncEvents(device: BridgedDevice): void {
+    for (let count = 0; count < EVENTS_PER_TURN; count += 1) {
+      const event = device.lower.readAsyncEvent();
+      if (event === undefined) break;
+      const type = knownEvent(event.type);
+      if (type === undefined) continue;
+      device.nic.handleAsync(event.element, type, eventText(type, device.name));
+    }
+    device.nic.settle();
+  }
+
+  #cmEvents(): void {
+    for (let count = 0; count < EVENTS_PER_TURN; count += 1) {
+      const event = this.#options.channel.readEvent();
+      if (event === undefined) break;
+      this.cm.handleEvent(event);
+    }
+    this.drain();
+  }
+
+  #raise(device: BridgedDevice, event: DeviceAsyncEvent): void {
+    this.#options.note('warn', device.name, event.text);
+    this.onAsync(device, event);
+  }
+
+  #watch(descriptor: number, device: BridgedDevice | undefined, take: () => void): void {
+    const watch = this.#options.watch(descriptor, () => {
+      try {
+        take();
+      } catch (error) {
+        watch.close();
+        this.#lost(device, error);
+      }
+    });
+    // The daemon lives by its clients' socket.
+    watch.hold(false);
+    this.#watches.push(watch);
+  }
+
+  #guard(device: BridgedDevice, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      this.#lost(device, error);
+    }
+  }
+
+  /** The device, or all of them, is gone: clients hear of it once. What is a bug of ours is thrown. */
+  #lost(device: BridgedDevice | undefined, error: unknown): void {
+    if (!isVerbsError(error)) throw error;
+    for (const each of device === undefined ? this.devices : [device]) {
+      if (this.#failed.has(each)) continue;
+      this.#failed.add(each);
+      const text = `${each.name} does not work any more: ${error.message}`;
+      this.#raise(each, { event: AsyncEventType.deviceFatal, element: undefined, text });
+    }
+  }
+
+  #later(): void {
+    this.#turn ??= setImmediate(() => {
+      this.#turn = undefined;
+      this.drain();
+    });
+  }
+
+  #deviceOf(name: string): BridgedDevice | undefined {
+    return this.devices.find((device) => device.name === name);
+  }
+}
+
+function knownEvent(type: number): AsyncEventType | undefined {
+  return Object.values(AsyncEventType).find((known) => known === type);
+}
+
+/** `ibv_event_type_str`, as far as clients hear of them. */
+function eventText(type: AsyncEventType, device: string): string {
+  const found = Object.entries(AsyncEventType).find(([, value]) => value === type);
+  return `${device}: ${found?.[0] ?? 'event'}`;
+}

@@ -1,0 +1,109 @@
+/** Protection domains and memory regions of a native device. */
+import { addressOf } from '../../native-bridge/libc/libc.ts';
+import { Access } from '../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { DeviceMR, DevicePD } from '../adapter/device-backend.ts';
+import type { MemoryBacking } from '../rnic/memory-backing.ts';
+import { checkMRInit, type MRInit } from '../rnic/memory-region.ts';
+import type { LowerMR, LowerPD } from './lower.ts';
+
+/** A protection domain. */
+export class BridgedPD implements DevicePD {
+  readonly lower: LowerPD;
+  /** Regions and queues in it. */
+  members = 0;
+  #closed = false;
+
+  constructor(lower: LowerPD) {
+    this.lower = lower;
+  }
+
+  /** EINVAL once closed. */
+  assertOpen(): void {
+    if (this.#closed) throw new VerbsError('EINVAL', 'the protection domain is closed');
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    if (this.members > 0) {
+      throw new VerbsError('EBUSY', `${this.members} objects belong to the protection domain`);
+    }
+    this.#closed = true;
+    this.lower.dispose();
+  }
+}
+
+/** A memory region in memory that client and daemon map. */
+export class BridgedMR implements DeviceMR {
+  readonly address: number;
+  readonly lengthBytes: number;
+  readonly backing: MemoryBacking;
+  readonly lower: LowerMR;
+  readonly #pd: BridgedPD;
+  #closed = false;
+
+  /** `octets` are the region's, mapped here. */
+  constructor(pd: BridgedPD, init: MRInit, lower: LowerMR) {
+    this.address = init.address;
+    this.lengthBytes = init.lengthBytes;
+    this.backing = init.backing;
+    this.lower = lower;
+    this.#pd = pd;
+    pd.members += 1;
+  }
+
+  get lkey(): number {
+    return this.lower.lkey;
+  }
+
+  get rkey(): number {
+    return this.lower.rkey;
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#pd.members -= 1;
+    this.lower.dispose();
+  }
+}
+
+/** Address of shared memory in this process: what the device, SGEs and peers count from. */
+export function sharedAddress(octets: Uint8Array): number {
+  return Number(addressOf(octets));
+}
+
+/**
+ * Registers shared memory. Throws `VerbsError`: EINVAL for wrong ranges and rights; EOPNOTSUPP, with
+ * the device's name, for memory that is not mapped here, a chosen key, or addresses of the client's
+ * choice where the device cannot have them; ENOMEM when no more memory may be locked.
+ */
+export function registerShared(
+  device: { readonly name: string; readonly maxMrSize: number; readonly iova: boolean },
+  pd: BridgedPD,
+  init: MRInit,
+): BridgedMR {
+  pd.assertOpen();
+  checkMRInit(init, device.maxMrSize);
+  const { view } = init.backing;
+  if (view === undefined) throw new VerbsError('EOPNOTSUPP', processObstacle(device.name));
+  if (init.key !== undefined) {
+    throw new VerbsError('EOPNOTSUPP', `${device.name} chooses the keys of regions itself`);
+  }
+  const octets = view.subarray(init.backingOffset, init.backingOffset + init.lengthBytes);
+  const address = sharedAddress(octets);
+  if (init.address !== address) {
+    throw new VerbsError('EOPNOTSUPP', `${device.name} chooses the addresses of regions itself`);
+  }
+  const zeroBased = (init.access & Access.zeroBased) !== 0;
+  const iova = zeroBased || init.iova === address ? undefined : init.iova;
+  if (iova !== undefined && !device.iova) {
+    throw new VerbsError('EOPNOTSUPP', `${device.name} has no regions at a chosen address`);
+  }
+  return new BridgedMR(pd, init, pd.lower.regMR(octets, init.access, iova));
+}
+
+/** Why a native device cannot reach memory that only the client has. */
+export function processObstacle(name: string): string {
+  return `${name} is a native device: it reaches memory that the daemon shares with its clients (allocMR), not a program's own (regMR)`;
+}

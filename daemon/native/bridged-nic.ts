@@ -1,0 +1,334 @@
+/** The objects of one native device, and the ways between their completions, events and owners. */
+
+import type { DeviceAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { type AsyncEventType, type MWType, QPState } from '../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import {
+  cqBytes,
+  INLINE_MAX,
+  ringCount,
+  rqBytes,
+  SGE_MAX,
+  sqBytes,
+} from '../../verbs-api/contract/queue-layout.ts';
+import type { DeviceMW, DeviceObjects } from '../adapter/device-backend.ts';
+import { CQ, type CQInit } from '../rnic/completion-queue.ts';
+import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
+import type { MRInit } from '../rnic/memory-region.ts';
+import { requestRing } from '../rnic/ring.ts';
+import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+import { BridgedCQ } from './bridged-completion-queue.ts';
+import { type BridgedMR, BridgedPD, registerShared } from './bridged-memory.ts';
+import { BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
+import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
+import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
+
+/** The RQ starts on a page of its own, as that of emulated queue pairs. */
+const RQ_ALIGNMENT_BYTES = 4096;
+/** Entries of a native queue beyond those of its client: for sends that it did not ask about. */
+const EXTRA_ENTRIES = 1024;
+/** Turns of completions that are moved at once when a queue pair goes; more is a fault. */
+const LAST_TURNS_MAX = 1024;
+
+/** What a native device counts. */
+export interface BridgedCounters {
+  /** Work requests posted to the device. */
+  sendsTaken: number;
+  receivesTaken: number;
+  /** Completions that came from the device, and those that failed. */
+  completions: number;
+  failures: number;
+  /** Requests that were flushed here, without the device. */
+  flushes: number;
+  asyncEvents: number;
+}
+
+/** Options of a queue pair, of objects of this device. */
+export interface BridgedQPInit {
+  readonly sendCQ: BridgedCQ;
+  readonly recvCQ: BridgedCQ;
+  readonly srq: BridgedSRQ | undefined;
+  readonly capabilities: QPCapabilities;
+  readonly sqSigAll: boolean;
+  readonly ring: (bytes: number) => Uint8Array;
+  readonly tag: unknown;
+}
+
+/** What the objects need of the host. */
+export interface NicHost {
+  /** An asynchronous event of an object, or of the device. */
+  raise(
+    element: BridgedQP | BridgedCQ | BridgedSRQ | undefined,
+    event: AsyncEventType,
+    text: string,
+  ): void;
+  /** `settle` is to be called in a later turn. */
+  later(): void;
+  /** The device does not work any more. */
+  lost(error: VerbsError): void;
+  /** An armed queue of a client fired. */
+  completed(cq: BridgedCQ): void;
+}
+
+/** See the module's comment. */
+export class BridgedNic implements DeviceObjects {
+  readonly name: string;
+  readonly counters: BridgedCounters = {
+    sendsTaken: 0,
+    receivesTaken: 0,
+    completions: 0,
+    failures: 0,
+    flushes: 0,
+    asyncEvents: 0,
+  };
+  readonly #lower: LowerDevice;
+  readonly #channel: LowerChannel;
+  readonly #host: NicHost;
+  readonly #limits: DeviceAttributes;
+  readonly #effects = new EffectQueue();
+  readonly #qps = new Map<number, BridgedQP>();
+  /** Served objects by native ones, for events that name those. */
+  readonly #served = new Map<object, BridgedQP | BridgedCQ | BridgedSRQ>();
+  readonly #qpHost: BridgedQPHost;
+  readonly #route: (wc: WC) => void;
+  /** Queue pairs that have something to do once the completions are moved. */
+  #due = new Set<BridgedQP>();
+  /** Completion queues with more completions than a turn moves. */
+  readonly #full = new Set<BridgedCQ>();
+
+  /** `limits` are what the device reports to clients. */
+  constructor(
+    name: string,
+    lower: LowerDevice,
+    channel: LowerChannel,
+    limits: DeviceAttributes,
+    host: NicHost,
+  ) {
+    this.name = name;
+    this.#lower = lower;
+    this.#channel = channel;
+    this.#limits = limits;
+    this.#host = host;
+    this.#route = (wc) => this.#completed(wc);
+    this.#qpHost = {
+      deviceName: name,
+      counters: this.counters,
+      make: (qp) => this.#makeQP(qp),
+      unmake: (qp) => this.#unmakeQP(qp),
+      later: (qp) => void this.#due.add(qp),
+      raise: (qp, event, text) => host.raise(qp, event, text),
+      failed: (_qp, error) => host.lost(error),
+      forget: (qp) => void this.#due.delete(qp),
+    };
+  }
+
+  // Commands, see `DeviceObjects`
+
+  allocPD(): BridgedPD {
+    return new BridgedPD(this.#lower.allocPD());
+  }
+
+  regMR(pd: BridgedPD, init: MRInit): BridgedMR {
+    const { maxMrSize } = this.#limits;
+    const { iova } = this.#lower.traits;
+    return registerShared({ name: this.name, maxMrSize, iova }, pd, init);
+  }
+
+  allocMW(_pd: BridgedPD, _type: MWType): DeviceMW {
+    throw new VerbsError('EOPNOTSUPP', `${this.name} has no memory windows`);
+  }
+
+  createCQ(init: CQInit): BridgedCQ {
+    checkCount('cqe', init.cqe, 1, this.#limits.maxCqe);
+    const count = ringCount(init.cqe);
+    const entries = Math.min(this.#limits.maxCqe, 2 * count + EXTRA_ENTRIES);
+    const lower = this.#lower.createCQ(entries, this.#channel);
+    return orDispose(lower, () => {
+      const ring = requestRing(init.ring, cqBytes(count));
+      const writer = new CQ(ring, count, undefined, this.#effects, () => undefined);
+      const cq: BridgedCQ = new BridgedCQ({
+        lower,
+        writer,
+        tag: init.tag,
+        route: this.#route,
+        onClose: () => {
+          this.#served.delete(lower);
+          this.#full.delete(cq);
+        },
+      });
+      lower.requestNotify(false);
+      this.#served.set(lower, cq);
+      return cq;
+    });
+  }
+
+  createSRQ(pd: BridgedPD, init: SRQInit): BridgedSRQ {
+    pd.assertOpen();
+    const { maxSrqWr, maxSrqSge } = this.#limits;
+    checkCount('maxWr', init.maxWr, 1, maxSrqWr);
+    checkCount('maxSge', init.maxSge, 0, maxSrqSge);
+    checkCount('srqLimit', init.srqLimit, 0, init.maxWr);
+    const count = ringCount(init.maxWr);
+    const lower = pd.lower.createSRQ({
+      maxWr: Math.min(count, maxSrqWr),
+      maxSge: Math.max(1, init.maxSge),
+      srqLimit: init.srqLimit,
+    });
+    return orDispose(lower, () => {
+      const ring = requestRing(init.ring, rqBytes(count));
+      const srq = new BridgedSRQ(lower, init, ring, count, () => {
+        this.#served.delete(lower);
+        pd.members -= 1;
+      });
+      pd.members += 1;
+      this.#served.set(lower, srq);
+      return srq;
+    });
+  }
+
+  createQP(pd: BridgedPD, init: BridgedQPInit): BridgedQP {
+    pd.assertOpen();
+    this.#checkCapabilities(init.capabilities);
+    if (init.sendCQ.writer.closed || init.recvCQ.writer.closed || init.srq?.closed === true) {
+      throw new VerbsError('EINVAL', 'a queue of the queue pair is closed');
+    }
+    const sqCount = ringCount(init.capabilities.maxSendWr);
+    const rqCount = init.srq === undefined ? ringCount(init.capabilities.maxRecvWr) : 0;
+    const rqOffset = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
+    const ring = requestRing(init.ring, rqOffset + rqBytes(rqCount));
+    const { sendCQ, recvCQ, srq, capabilities, sqSigAll, tag } = init;
+    const host = this.#qpHost;
+    const queues = { sendCQ, recvCQ, srq, capabilities, sqSigAll, tag };
+    return new BridgedQP({ host, pd, ...queues, ring, sqCount, rqOffset, rqCount });
+  }
+
+  // From the descriptors
+
+  /** A native completion queue fired. */
+  handleFired(lower: object): void {
+    const cq = this.#served.get(lower);
+    if (cq instanceof BridgedCQ && cq.fired()) this.#full.add(cq);
+  }
+
+  /** An asynchronous event; `lower` is the native object that it names. */
+  handleAsync(lower: object | undefined, event: AsyncEventType, text: string): void {
+    this.counters.asyncEvents += 1;
+    const element = lower === undefined ? undefined : this.#served.get(lower);
+    // An object that went while its event was on the way.
+    if (lower === undefined || element !== undefined) this.#host.raise(element, event, text);
+  }
+
+  // Steps
+
+  /** Looks for completions of the queue pair's requests: many are there when posting returns. */
+  look(qp: BridgedQP): void {
+    for (const cq of qp.sendCQ === qp.recvCQ ? [qp.sendCQ] : [qp.sendCQ, qp.recvCQ]) {
+      if (cq.move()) this.#full.add(cq);
+    }
+  }
+
+  /** Lets queue pairs go on that have got room, then tells what fired. */
+  settle(): void {
+    for (const cq of [...this.#full]) {
+      if (!cq.move()) this.#full.delete(cq);
+    }
+    const due = this.#due;
+    this.#due = new Set();
+    for (const qp of due) qp.pump();
+    for (let effect = this.#effects.poll(); effect !== undefined; effect = this.#effects.poll()) {
+      this.#act(effect);
+    }
+    if (this.#due.size > 0 || this.#full.size > 0) this.#host.later();
+  }
+
+  #act(effect: NicEffect): void {
+    if (effect.type !== 'completion' && effect.type !== 'async') return;
+    const writer = effect.type === 'completion' ? effect.cq : effect.element;
+    const cq = writer?.tag;
+    if (!(cq instanceof BridgedCQ) || cq.writer.closed) return;
+    if (effect.type === 'completion') this.#host.completed(cq);
+    else this.#host.raise(cq, effect.event, effect.text);
+  }
+
+  #completed(wc: WC): void {
+    this.counters.completions += 1;
+    if (wc.status !== 0) this.counters.failures += 1;
+    this.#qps.get(wc.qpNum)?.handleCompletion(wc);
+  }
+
+  #makeQP(qp: BridgedQP): LowerQP {
+    const { capabilities, srq } = qp;
+    const lower = qp.pd.lower.createQP({
+      sendCQ: qp.sendCQ.lower,
+      recvCQ: qp.recvCQ.lower,
+      srq: srq?.lower,
+      maxSendWr: Math.min(qp.sqCount, this.#limits.maxQpWr),
+      maxRecvWr: Math.min(Math.max(1, qp.rqCount), this.#limits.maxQpWr),
+      // Devices that post an empty receive, or inline payload, use an element for it.
+      maxSendSge: Math.max(1, capabilities.maxSendSge),
+      maxRecvSge: Math.max(1, capabilities.maxRecvSge),
+      maxInlineData: capabilities.maxInlineData,
+      sqSigAll: false,
+    });
+    return orDispose(lower, () => {
+      lower.modify(QPState.INIT);
+      this.#qps.set(lower.qpNum, qp);
+      this.#served.set(lower, qp);
+      return lower;
+    });
+  }
+
+  #unmakeQP(qp: BridgedQP): void {
+    const { lower } = qp;
+    this.#moveAll(qp);
+    this.#qps.delete(lower.qpNum);
+    this.#served.delete(lower);
+    lower.dispose();
+    // What came last belongs to nobody, and must not be taken for another's that gets its number.
+    this.#moveAll(qp);
+  }
+
+  #moveAll({ sendCQ, recvCQ }: BridgedQP): void {
+    for (let turns = 0; turns < LAST_TURNS_MAX && sendCQ.move(); turns += 1);
+    for (let turns = 0; turns < LAST_TURNS_MAX && recvCQ.move(); turns += 1);
+  }
+
+  #checkCapabilities(capabilities: QPCapabilities): void {
+    const { maxQpWr, maxSge, maxInline } = this.#limits;
+    checkCount('maxSendWr', capabilities.maxSendWr, 1, maxQpWr);
+    checkCount('maxRecvWr', capabilities.maxRecvWr, 0, maxQpWr);
+    checkCount('maxSendSge', capabilities.maxSendSge, 0, maxSge);
+    checkCount('maxRecvSge', capabilities.maxRecvSge, 0, maxSge);
+    checkCount('maxInlineData', capabilities.maxInlineData, 0, maxInline);
+  }
+}
+
+/** The device's limits, as far as the rings of clients reach. */
+export function servedLimits(attributes: DeviceAttributes): DeviceAttributes {
+  return {
+    ...attributes,
+    maxSge: Math.min(attributes.maxSge, SGE_MAX),
+    maxSrqSge: Math.min(attributes.maxSrqSge, SGE_MAX),
+    maxSgeRd: 1,
+    maxInline: Math.min(attributes.maxInline, INLINE_MAX),
+    maxMw: 0,
+    maxMrSize: Math.min(attributes.maxMrSize, 2 ** 47),
+    immediateData: false,
+  };
+}
+
+function checkCount(what: string, value: number, least: number, most: number): void {
+  if (Number.isInteger(value) && value >= least && value <= most) return;
+  throw new VerbsError('EINVAL', `${what} is ${least} to ${most}, not ${value}`);
+}
+
+/** Gives the native object back when making the rest fails: nothing is half-made. */
+function orDispose<T>(lower: { dispose(): void }, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    lower.dispose();
+    throw error;
+  }
+}

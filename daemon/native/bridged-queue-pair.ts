@@ -1,0 +1,528 @@
+/**
+ * A queue pair of a native device, driven by the rings of its client.
+ *
+ * Sends are taken from the ring while the connection is up and the device has room, receives from
+ * the beginning, since a native device takes them ahead. Every send is posted signalled: only thus
+ * it is known how much room the device has, and successes that the client did not ask for end here.
+ *
+ * The state is the one that the client sees, by the transitions that emulated queue pairs have
+ * (rnic/qp-state.ts). The native queue pair is in INIT from the start, so that it takes receives; it
+ * follows where the device has to do something, and is made anew by RESET, which not every device
+ * can do.
+ */
+import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/enums.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  RQE,
+  RQE_BYTES,
+  SQE,
+  SQE_BYTES,
+  SQOpcode,
+} from '../../verbs-api/contract/queue-layout.ts';
+import type { DeviceQP } from '../adapter/device-backend.ts';
+import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
+import { ElementRing } from '../rnic/ring.ts';
+import type { BridgedCQ } from './bridged-completion-queue.ts';
+import type { BridgedPD } from './bridged-memory.ts';
+import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
+import { CQE_STATUSES } from './completion-status.ts';
+import { InFlight } from './in-flight.ts';
+import type { LowerQP } from './lower.ts';
+import { ReceivePoster } from './receive-poster.ts';
+import { BATCH, requestNumber } from './request-number.ts';
+import { SendRequest } from './request-reader.ts';
+
+/** Elements that one doorbell moves at most, in one turn of the event loop. */
+const TURN_BUDGET = 1024;
+
+/** What a queue pair needs of its device. */
+export interface BridgedQPHost {
+  readonly deviceName: string;
+  readonly counters: { sendsTaken: number; receivesTaken: number; flushes: number };
+  /** Makes the native queue pair, in INIT, and routes its completions to `qp`. */
+  make(qp: BridgedQP): LowerQP;
+  /** Gives the native queue pair back, after its last completions were moved. */
+  unmake(qp: BridgedQP): void;
+  /** `qp.pump` is to be called in a later turn. */
+  later(qp: BridgedQP): void;
+  /** Tells the client of an event. */
+  raise(qp: BridgedQP, event: AsyncEventType, text: string): void;
+  /** The device failed at something that no queue pair can make it fail at. */
+  failed(qp: BridgedQP, error: VerbsError): void;
+  /** The queue pair is gone. */
+  forget(qp: BridgedQP): void;
+}
+
+/** What a queue pair is made with. */
+export interface BridgedQPParts {
+  readonly host: BridgedQPHost;
+  readonly pd: BridgedPD;
+  readonly sendCQ: BridgedCQ;
+  readonly recvCQ: BridgedCQ;
+  readonly srq: BridgedSRQ | undefined;
+  readonly capabilities: QPCapabilities;
+  readonly sqSigAll: boolean;
+  readonly tag: unknown;
+  readonly ring: Uint8Array;
+  readonly sqCount: number;
+  readonly rqOffset: number;
+  readonly rqCount: number;
+}
+
+/** See the module's comment. */
+export class BridgedQP implements DeviceQP {
+  tag: unknown;
+  readonly pd: BridgedPD;
+  readonly sendCQ: BridgedCQ;
+  readonly recvCQ: BridgedCQ;
+  readonly srq: BridgedSRQ | undefined;
+  readonly capabilities: QPCapabilities;
+  readonly sqSigAll: boolean;
+  readonly sqCount: number;
+  readonly rqOffset: number;
+  readonly rqCount: number;
+  /** Number of the first native queue pair behind it. Its client knows it by that throughout. */
+  readonly qpn: number;
+  readonly #host: BridgedQPHost;
+  readonly #sends: ElementRing;
+  readonly #inFlight = new InFlight();
+  readonly #pool = Array.from({ length: BATCH }, () => new SendRequest());
+  /** Taken from the ring, not posted yet: the device had no room. */
+  #pending: SendRequest[] = [];
+  /** A send that the device refused: it completes once those before it have. */
+  #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
+  readonly #receives: ReceivePoster | undefined;
+  #lower: LowerQP;
+  #state: QPState = QPState.RESET;
+  #connecting = false;
+  #depths = { ird: 0, ord: 0 };
+  #closed = false;
+
+  constructor(parts: BridgedQPParts) {
+    this.tag = parts.tag;
+    this.pd = parts.pd;
+    this.sendCQ = parts.sendCQ;
+    this.recvCQ = parts.recvCQ;
+    this.srq = parts.srq;
+    this.capabilities = parts.capabilities;
+    this.sqSigAll = parts.sqSigAll;
+    this.sqCount = parts.sqCount;
+    this.rqOffset = parts.rqOffset;
+    this.rqCount = parts.rqCount;
+    this.#host = parts.host;
+    const { ring, sqCount, rqOffset, rqCount } = parts;
+    this.#sends = new ElementRing(ring, 0, sqCount, SQE_BYTES, SQE.flags);
+    this.#receives =
+      parts.srq === undefined
+        ? new ReceivePoster({
+            ring: new ElementRing(ring, rqOffset, rqCount, RQE_BYTES, RQE.flags),
+            maxSge: parts.capabilities.maxRecvSge,
+            capacity: rqCount,
+            post: (requests) => this.#lower.postRecv(requests),
+            onRefused: (low, high) => this.#receiveRefused(low, high),
+          })
+        : undefined;
+    this.#lower = parts.host.make(this);
+    this.qpn = this.#lower.qpNum;
+    this.pd.members += 1;
+    this.sendCQ.writer.users += 1;
+    this.recvCQ.writer.users += 1;
+    if (this.srq !== undefined) this.srq.users += 1;
+  }
+
+  /** Name of the device, as clients know it. */
+  get deviceName(): string {
+    return this.#host.deviceName;
+  }
+
+  get state(): QPState {
+    return this.#state;
+  }
+
+  /** The native queue pair; RESET puts another one in its place. */
+  get lower(): LowerQP {
+    return this.#lower;
+  }
+
+  /** True from connect or accept until the connection has ended. */
+  get connecting(): boolean {
+    return this.#connecting;
+  }
+
+  query(): QPAttributes {
+    return {
+      state: this.#state,
+      capabilities: this.capabilities,
+      accessFlags: this.#lower.query().accessFlags,
+      maxRdAtomic: this.#depths.ord,
+      maxDestRdAtomic: this.#depths.ird,
+      sqSigAll: this.sqSigAll,
+    };
+  }
+
+  // Commands of the client
+
+  /** Moves what the rings have to the device, within the budget of a turn. */
+  pump(): void {
+    if (this.#closed) return;
+    let more = true;
+    try {
+      for (let budget = TURN_BUDGET; more && budget > 0; budget -= BATCH) {
+        more = isFlushing(this.#state) ? this.#flush() : this.#post();
+      }
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      this.#state = QPState.ERR;
+      this.#host.failed(this, error);
+      return;
+    }
+    if (more) this.#host.later(this);
+  }
+
+  /** See `DeviceQP`. EINVAL for what qp-state.ts does not allow. */
+  modify(state: QPState): void {
+    const action = qpAction(this.#state, state);
+    if (this.#closed || action === undefined) {
+      const from = qpStateName(this.#state);
+      throw new VerbsError('EINVAL', `a QP cannot go from ${from} to ${qpStateName(state)}`);
+    }
+    switch (action) {
+      case 'none':
+        return;
+      case 'set':
+        this.#state = state;
+        this.pump();
+        return;
+      case 'reset':
+        this.#reset();
+        return;
+      case 'drain':
+        this.pump();
+        this.#lower.modify(QPState.SQD);
+        this.#state = state;
+        return;
+      case 'terminate':
+        this.#lower.modify(QPState.SQE);
+        this.#state = state;
+        return;
+      case 'flush':
+        this.enterError();
+        return;
+      default:
+        action satisfies never;
+    }
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#host.unmake(this);
+    this.#closed = true;
+    this.pd.members -= 1;
+    this.sendCQ.unreported -= this.#inFlight.unreported;
+    this.sendCQ.writer.users -= 1;
+    this.recvCQ.writer.users -= 1;
+    if (this.srq !== undefined) this.srq.users -= 1;
+    this.#host.forget(this);
+  }
+
+  // Commands of the connection manager
+
+  /** A connection is being made. EISCONN when there is one; EINVAL unless idle. */
+  assertConnectable(): void {
+    if (this.#connecting) throw new VerbsError('EISCONN', 'the QP has a connection already');
+    if (this.#closed || !isIdle(this.#state)) {
+      const state = this.#closed ? 'closed' : `in state ${qpStateName(this.#state)}`;
+      throw new VerbsError('EINVAL', `a QP that is ${state} cannot connect`);
+    }
+  }
+
+  /** The connection manager was asked to connect. */
+  connectionStarts(): void {
+    this.#connecting = true;
+    this.pump();
+  }
+
+  /** The connection came to nothing; the queue pair stays as it is and may try again. */
+  connectionFailed(): void {
+    this.#connecting = false;
+  }
+
+  /** Connected: what was posted before starts. */
+  established(depths: { readonly ird: number; readonly ord: number }): void {
+    if (!this.#connecting || !isIdle(this.#state)) return;
+    this.#depths = depths;
+    this.#state = QPState.RTS;
+    this.pump();
+  }
+
+  /** The connection is over: what is posted is flushed. */
+  connectionEnded(): void {
+    if (!this.#connecting) return;
+    this.#connecting = false;
+    this.enterError();
+  }
+
+  /** To ERR, and the native queue pair as well, so that it flushes what it has. */
+  enterError(): void {
+    if (this.#closed) return;
+    this.#state = QPState.ERR;
+    try {
+      this.#lower.modify(QPState.ERR);
+    } catch (error) {
+      // Some devices are there already, and say so by a refusal.
+      if (!isVerbsError(error)) throw error;
+    }
+    this.sendCQ.move();
+    if (this.recvCQ !== this.sendCQ) this.recvCQ.move();
+    this.pump();
+  }
+
+  // From the completion queues
+
+  /** A request of this queue pair has completed. */
+  handleCompletion(wc: WC): void {
+    const { receive, number } = requestNumber(wc.wrId);
+    if (receive) this.#received(wc, number);
+    else this.#sent(wc, number);
+  }
+
+  #sent(wc: WC, number: number): void {
+    const requests = this.#inFlight;
+    if (!requests.take(number)) return;
+    const { wrIdLo, wrIdHi, opcode, reported } = requests;
+    if (!reported) this.sendCQ.unreported -= 1;
+    const failed = wc.status !== WCStatus.success;
+    if (failed) this.#noteFailure();
+    if (reported || failed) {
+      this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, CQE_STATUSES.get(wc.status), wc.byteLen);
+    }
+    // Room for more, or the last before a refused one, or before those that are flushed.
+    if (this.#pending.length > 0 || this.#sends.ready() || this.#refused !== undefined) {
+      this.#host.later(this);
+    }
+  }
+
+  #received(wc: WC, number: number): void {
+    const poster = this.srq?.receives ?? this.#receives;
+    const requests = poster?.inFlight;
+    if (requests === undefined || !requests.take(number)) return;
+    const { wrIdLo, wrIdHi } = requests;
+    if (wc.status !== WCStatus.success) this.#noteFailure();
+    const invalidated = (wc.wcFlags & WCFlag.withInv) !== 0;
+    this.recvCQ.writer.push(
+      wrIdLo,
+      wrIdHi,
+      SQOpcode.receive,
+      CQE_STATUSES.get(wc.status) ?? CQEStatus.generalErr,
+      wc.byteLen,
+      this.qpn,
+      invalidated ? QueueFlag.remoteInvalidate : 0,
+      0,
+      wc.invalidatedRkey,
+      // A completion does not tell whether the peer solicited an event: one too many does no harm.
+      true,
+    );
+    if (poster?.ring.ready() === true) this.#host.later(this);
+  }
+
+  #complete(
+    cq: BridgedCQ,
+    wrIdLo: number,
+    wrIdHi: number,
+    opcode: number,
+    status: CQEStatus | undefined,
+    bytes: number,
+  ): void {
+    const known = status ?? CQEStatus.generalErr;
+    cq.writer.push(wrIdLo, wrIdHi, opcode, known, bytes, this.qpn, 0, 0, 0, false);
+  }
+
+  /** A request failed: the device flushes, and the end of the connection follows. */
+  #noteFailure(): void {
+    if (!isFlushing(this.#state)) this.#state = this.#connecting ? QPState.SQE : QPState.ERR;
+  }
+
+  // Posting
+
+  /** Moves a batch of each kind. True when there may be more. */
+  #post(): boolean {
+    const receives = this.#postReceives();
+    const connected = this.#state === QPState.RTS || this.#state === QPState.SQD;
+    return (connected && this.#postSends()) || receives;
+  }
+
+  #postReceives(): boolean {
+    const poster = this.#receives;
+    if (poster === undefined) return this.srq?.pump() ?? false;
+    const posted = poster.pump();
+    this.#host.counters.receivesTaken += posted;
+    return posted === BATCH;
+  }
+
+  #postSends(): boolean {
+    if (this.#pending.length === 0) this.#takeSends();
+    const pending = this.#pending;
+    if (pending.length === 0) {
+      this.#finishRefused();
+      return false;
+    }
+    let posted = pending.length;
+    let refusal: CQEStatus | undefined;
+    try {
+      this.#lower.postSend(pending);
+    } catch (error) {
+      if (!isVerbsError(error) || error.badIndex === undefined) throw error;
+      posted = error.badIndex;
+      if (error.code !== 'ENOMEM') refusal = CQEStatus.locQpOpErr;
+    }
+    this.#host.counters.sendsTaken += posted;
+    this.#pending = pending.slice(posted);
+    if (refusal !== undefined) this.#refuse(refusal);
+    return posted === BATCH;
+  }
+
+  #receiveRefused(wrIdLo: number, wrIdHi: number): void {
+    this.#complete(this.recvCQ, wrIdLo, wrIdHi, SQOpcode.receive, CQEStatus.locQpOpErr, 0);
+    this.#fail();
+  }
+
+  /** A request is one that the device cannot carry out: the queue pair fails with it. */
+  #fail(): void {
+    const text = `${this.#host.deviceName} cannot carry out a work request`;
+    this.#host.raise(this, AsyncEventType.qpFatal, text);
+    this.enterError();
+  }
+
+  #takeSends(): void {
+    if (this.#refused !== undefined) return;
+    const { maxSendSge: maxSge, maxInlineData: maxInline } = this.capabilities;
+    for (const request of this.#pool) {
+      const { unreported, unreportedMax } = this.sendCQ;
+      const room = this.#inFlight.count < this.sqCount && unreported < unreportedMax;
+      if (!room || !this.#sends.ready()) return;
+      const status = request.read(this.#sends, { maxSge, maxInline });
+      this.#sends.release();
+      const { wrIdLo, wrIdHi, sqOpcode } = request;
+      if (status !== CQEStatus.success) {
+        this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
+        return;
+      }
+      const reported = this.sqSigAll || request.signalled;
+      if (!reported) this.sendCQ.unreported += 1;
+      request.wrId = this.#inFlight.add(wrIdLo, wrIdHi, sqOpcode, reported) * 2;
+      this.#pending.push(request);
+    }
+  }
+
+  /** The device refuses the first pending request: it fails, those behind it are flushed. */
+  #refuse(status: CQEStatus): void {
+    const [first] = this.#pending;
+    if (first === undefined) return;
+    this.#forgetPending(first);
+    const { wrIdLo, wrIdHi, sqOpcode } = first;
+    this.#pending.shift();
+    this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
+    this.#finishRefused();
+  }
+
+  /** Completes the refused request once all before it have, and fails the queue pair with it. */
+  #finishRefused(): void {
+    const refused = this.#refused;
+    if (refused === undefined || this.#inFlight.count > this.#pending.length) return;
+    this.#refused = undefined;
+    const { wrIdLo, wrIdHi, opcode, status } = refused;
+    this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, status, 0);
+    this.#fail();
+  }
+
+  /** Takes a request out that was entered and not posted. */
+  #forgetPending(request: SendRequest): void {
+    this.#inFlight.take(request.wrId / 2);
+    if (!this.#inFlight.reported) this.sendCQ.unreported -= 1;
+  }
+
+  // Flushing
+
+  /** Flushes a batch of what the device never got. True when there may be more. */
+  #flush(): boolean {
+    const sends = this.#flushSends();
+    return this.#flushReceives() || sends;
+  }
+
+  #flushSends(): boolean {
+    // In order: first what the device still has.
+    if (this.#inFlight.count > this.#pending.length) return false;
+    if (this.#refused !== undefined) {
+      const { wrIdLo, wrIdHi, opcode } = this.#refused;
+      this.#refused = undefined;
+      this.#flushed(this.sendCQ, wrIdLo, wrIdHi, opcode);
+    }
+    for (const request of this.#pending) {
+      this.#forgetPending(request);
+      this.#flushed(this.sendCQ, request.wrIdLo, request.wrIdHi, request.sqOpcode);
+    }
+    this.#pending = [];
+    const ring = this.#sends;
+    const { view } = ring;
+    for (let count = 0; count < BATCH; count += 1) {
+      if (!ring.ready()) return false;
+      const { position } = ring;
+      const opcode = view.getUint8(position + SQE.opcode);
+      this.#flushed(
+        this.sendCQ,
+        view.getUint32(position + SQE.wrId, true),
+        view.getUint32(position + SQE.wrId + 4, true),
+        opcode <= SQOpcode.localInv ? opcode : SQOpcode.send,
+      );
+      ring.release();
+    }
+    return true;
+  }
+
+  #flushReceives(): boolean {
+    const poster = this.#receives;
+    // While the connection ends, its last message may still take one that is posted.
+    if (poster === undefined || this.#state !== QPState.ERR || poster.outstanding > 0) return false;
+    const { ring } = poster;
+    const { view } = ring;
+    for (let count = 0; count < BATCH; count += 1) {
+      if (!ring.ready()) return false;
+      const { position } = ring;
+      const low = view.getUint32(position + RQE.wrId, true);
+      const high = view.getUint32(position + RQE.wrId + 4, true);
+      this.#flushed(this.recvCQ, low, high, SQOpcode.receive);
+      ring.release();
+    }
+    return true;
+  }
+
+  #flushed(cq: BridgedCQ, wrIdLo: number, wrIdHi: number, opcode: number): void {
+    this.#host.counters.flushes += 1;
+    this.#complete(cq, wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
+  }
+
+  /** Forgets all work and takes another native queue pair. */
+  #reset(): void {
+    this.#host.unmake(this);
+    this.sendCQ.unreported -= this.#inFlight.unreported;
+    this.#inFlight.clear();
+    this.#pending = [];
+    this.#refused = undefined;
+    this.#receives?.clear();
+    this.#connecting = false;
+    this.#depths = { ird: 0, ord: 0 };
+    discard(this.#sends);
+    if (this.#receives !== undefined) discard(this.#receives.ring);
+    this.#state = QPState.RESET;
+    this.#lower = this.#host.make(this);
+  }
+}
+
+/** Gives the elements of a ring back without completions. */
+function discard(ring: ElementRing): void {
+  for (let budget = ring.count; budget > 0 && ring.ready(); budget -= 1) ring.release();
+}

@@ -1,0 +1,76 @@
+/** A shared receive queue of a native device: receives go from the client's ring to the device. */
+import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { RQE, RQE_BYTES } from '../../verbs-api/contract/queue-layout.ts';
+import type { DeviceSRQ } from '../adapter/device-backend.ts';
+import { ElementRing } from '../rnic/ring.ts';
+import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+import type { LowerSRQ } from './lower.ts';
+import { ReceivePoster } from './receive-poster.ts';
+import { BATCH } from './request-number.ts';
+
+/** See the module's comment. */
+export class BridgedSRQ implements DeviceSRQ {
+  tag: unknown;
+  readonly lower: LowerSRQ;
+  readonly count: number;
+  readonly receives: ReceivePoster;
+  /** Queue pairs that receive from it. */
+  users = 0;
+  readonly #init: SRQInit;
+  readonly #onClose: () => void;
+  #closed = false;
+
+  /** `ring` has `rqBytes(count)` octets. */
+  constructor(
+    lower: LowerSRQ,
+    init: SRQInit,
+    ring: Uint8Array,
+    count: number,
+    onClose: () => void,
+  ) {
+    this.lower = lower;
+    this.tag = init.tag;
+    this.count = count;
+    this.#init = init;
+    this.#onClose = onClose;
+    this.receives = new ReceivePoster({
+      ring: new ElementRing(ring, 0, count, RQE_BYTES, RQE.flags),
+      maxSge: init.maxSge,
+      // A receive whose queue pair went away never completes: the device alone knows what it holds.
+      capacity: Number.POSITIVE_INFINITY,
+      post: (requests) => lower.postRecv(requests),
+      // Nobody has a completion queue to tell it to: the receive is lost, as one of no octets is.
+      onRefused: () => undefined,
+    });
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Posts a batch of what the client's ring has. True when there may be more. */
+  pump(): boolean {
+    return !this.#closed && this.receives.pump() === BATCH;
+  }
+
+  modify({ srqLimit }: { readonly srqLimit: number }): void {
+    if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.count) {
+      throw new VerbsError('EINVAL', `the limit is 0 to ${this.count}, not ${srqLimit}`);
+    }
+    this.lower.setLimit(srqLimit);
+  }
+
+  query(): SRQAttributes {
+    const { srqLimit } = this.lower.query();
+    return { maxWr: this.#init.maxWr, maxSge: this.#init.maxSge, srqLimit };
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    if (this.users > 0) throw new VerbsError('EBUSY', 'queue pairs still receive from the queue');
+    this.#closed = true;
+    this.#onClose();
+    this.lower.dispose();
+  }
+}

@@ -1,0 +1,163 @@
+/** Finds native devices, opens them, and learns which addresses are behind each. */
+import { networkInterfaces } from 'node:os';
+import { NativeEventChannel } from '../../native-bridge/rdma/cm-id.ts';
+import { NativeDevice } from '../../native-bridge/rdma/device.ts';
+import { listDevices, type NativeDeviceInfo } from '../../native-bridge/rdma/device-list.ts';
+import { type Libraries, openLibraries } from '../../native-bridge/rdma/libraries.ts';
+import { watchDescriptor } from '../../native-bridge/rdma/watched-descriptor.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
+import { canonicalAddress } from '../cm/address.ts';
+import { type BridgedDeviceInit, BridgedHost } from './bridged-host.ts';
+import type { LowerEventChannel, LowerId } from './lower.ts';
+import { freeName, type NativeDeviceConfig } from './native-config.ts';
+
+/** What to look for. */
+export interface DiscoveryOptions {
+  /** Devices that were asked for; none: whatever there is. */
+  readonly selected: readonly NativeDeviceConfig[];
+  /** Names that other devices have. */
+  readonly takenNames: readonly string[];
+  /** Hears what was found, and why nothing was. */
+  readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
+}
+
+/**
+ * Opens the native devices, or those that were selected. Undefined when there are none, for whatever
+ * reason: it is noted, since a daemon needs no native device. Rejects with `VerbsError` when one that
+ * was selected cannot be served.
+ */
+export async function openNativeDevices(
+  options: DiscoveryOptions,
+): Promise<BridgedHost | undefined> {
+  const demanded = options.selected.length > 0;
+  try {
+    return await open(options);
+  } catch (error) {
+    if (!isVerbsError(error)) throw error;
+    if (demanded) throw new VerbsError(error.code, `${error.message}; iwarpd doctor says more`);
+    options.note('debug', undefined, `no native devices: ${error.message}`);
+    return undefined;
+  }
+}
+
+async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined> {
+  const { selected, note } = options;
+  const libraries = openLibraries();
+  const found = listDevices(libraries);
+  const wanted = selected.length > 0 ? selectedDevices(found, selected) : listed(found, options);
+  if (wanted.length === 0) {
+    note('debug', undefined, 'no native devices: rdma-core finds none');
+    return undefined;
+  }
+  const channel = new NativeEventChannel(libraries);
+  const devices: BridgedDeviceInit[] = [];
+  try {
+    const addresses = await addressesByDevice(channel);
+    for (const { name, native, addresses: given } of wanted) {
+      const lower = openDevice(libraries, native, options);
+      if (lower === undefined) continue;
+      const behind = given.length > 0 ? given : (addresses.get(native) ?? []);
+      devices.push({ name, addresses: behind, lower });
+      note('debug', name, `native device ${native} answers for ${behind.join(', ') || 'nothing'}`);
+    }
+    if (devices.length > 0)
+      return new BridgedHost({ devices, channel, watch: watchDescriptor, note });
+  } catch (error) {
+    for (const { lower } of devices) lower.dispose();
+    channel.dispose();
+    throw error;
+  }
+  channel.dispose();
+  return undefined;
+}
+
+/** The devices that were asked for. ENODEV when one is not there. */
+function selectedDevices(
+  found: readonly NativeDeviceInfo[],
+  selected: readonly NativeDeviceConfig[],
+): readonly NativeDeviceConfig[] {
+  for (const { name, native } of selected) {
+    const device = found.find((one) => one.name === native);
+    if (device === undefined) {
+      const there = found.map((one) => one.name).join(', ') || 'none';
+      throw new VerbsError(
+        'ENODEV',
+        `device ${name}: no native device ${native} (found: ${there})`,
+      );
+    }
+    if (device.transport !== 'iwarp') {
+      throw new VerbsError('EOPNOTSUPP', `device ${name}: ${native} is no iWARP device`);
+    }
+  }
+  return selected;
+}
+
+/** Every device that speaks iWARP, by a name that is free. */
+function listed(
+  found: readonly NativeDeviceInfo[],
+  { takenNames, note }: DiscoveryOptions,
+): NativeDeviceConfig[] {
+  const taken = new Set(takenNames);
+  const devices: NativeDeviceConfig[] = [];
+  for (const { name: native, transport } of found) {
+    if (transport !== 'iwarp') {
+      note('debug', undefined, `${native} is not served: it is no iWARP device`);
+      continue;
+    }
+    const name = freeName(native, taken);
+    taken.add(name);
+    devices.push({ name, native, addresses: [] });
+  }
+  return devices;
+}
+
+/** Opens a device. One that nobody asked for may fail to open: that is noted. */
+function openDevice(
+  libraries: Libraries,
+  native: string,
+  { selected, note }: DiscoveryOptions,
+): NativeDevice | undefined {
+  try {
+    return NativeDevice.open(libraries, native);
+  } catch (error) {
+    if (selected.length > 0 || !isVerbsError(error)) throw error;
+    note('warn', undefined, `the native device ${native} cannot be served: ${error.message}`);
+    return undefined;
+  }
+}
+
+/**
+ * Asks rdma_cm for the device of each address of the host, by binding an id to it: that is how
+ * connections will be given to devices, whatever is behind it.
+ */
+async function addressesByDevice(channel: LowerEventChannel): Promise<Map<string, string[]>> {
+  const behind = new Map<string, string[]>();
+  for (const address of hostAddresses()) {
+    const id = channel.createId();
+    try {
+      const device = deviceBehind(id, address);
+      if (device !== undefined) behind.set(device, [...(behind.get(device) ?? []), address]);
+    } finally {
+      await id.disposeAsync();
+    }
+  }
+  return behind;
+}
+
+function deviceBehind(id: LowerId, address: string): string | undefined {
+  try {
+    id.bindAddr({ address, port: 0 });
+    return id.deviceName;
+  } catch (error) {
+    if (!isVerbsError(error)) throw error;
+    return undefined;
+  }
+}
+
+/** Canonical addresses of the host's interfaces, but those that are valid on one link only. */
+function hostAddresses(): string[] {
+  const addresses = Object.values(networkInterfaces()).flatMap((entries) =>
+    (entries ?? []).map(({ address }) => canonicalAddress(address) ?? address),
+  );
+  return [...new Set(addresses)].filter((address) => !/^fe[89ab]/.test(address));
+}

@@ -1,0 +1,70 @@
+/** Work requests that the device has, found again by the number that their completion brings. */
+
+/** Slots of one queue; a number names a slot and how often the queue was emptied before. */
+const SLOTS = 2 ** 21;
+
+/** See the module's comment. The client's own `wr_id` may be anything, and is kept here. */
+export class InFlight {
+  readonly #wrIdLo: number[] = [];
+  readonly #wrIdHi: number[] = [];
+  readonly #opcode: number[] = [];
+  readonly #reported: boolean[] = [];
+  readonly #taken: boolean[] = [];
+  #free: number[] = [];
+  #generation = 0;
+  #count = 0;
+  #unreported = 0;
+  /** The request that `take` found. */
+  wrIdLo = 0;
+  wrIdHi = 0;
+  opcode = 0;
+  /** Its success is told to the client. */
+  reported = false;
+
+  /** Requests that have not completed. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Those among them whose success is not told to the client. */
+  get unreported(): number {
+    return this.#unreported;
+  }
+
+  /** Enters a request. Returns its number. */
+  add(wrIdLo: number, wrIdHi: number, opcode: number, reported: boolean): number {
+    const slot = this.#free.pop() ?? this.#taken.length;
+    this.#wrIdLo[slot] = wrIdLo;
+    this.#wrIdHi[slot] = wrIdHi;
+    this.#opcode[slot] = opcode;
+    this.#reported[slot] = reported;
+    this.#taken[slot] = true;
+    this.#count += 1;
+    if (!reported) this.#unreported += 1;
+    return this.#generation * SLOTS + slot;
+  }
+
+  /** Takes a request out, for its fields. False for a number that names none (any more). */
+  take(number: number): boolean {
+    const slot = number % SLOTS;
+    if ((number - slot) / SLOTS !== this.#generation || this.#taken[slot] !== true) return false;
+    this.#taken[slot] = false;
+    this.#free.push(slot);
+    this.#count -= 1;
+    this.wrIdLo = this.#wrIdLo[slot] ?? 0;
+    this.wrIdHi = this.#wrIdHi[slot] ?? 0;
+    this.opcode = this.#opcode[slot] ?? 0;
+    this.reported = this.#reported[slot] ?? false;
+    if (!this.reported) this.#unreported -= 1;
+    return true;
+  }
+
+  /** Forgets all of them: completions that still come name none. */
+  clear(): void {
+    this.#generation += 1;
+    this.#taken.length = 0;
+    this.#free = [];
+    this.#count = 0;
+    this.#unreported = 0;
+  }
+}

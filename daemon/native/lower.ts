@@ -1,0 +1,159 @@
+/**
+ * What this folder calls of native-bridge/rdma: the least that a native device has to do, so that a
+ * test can put another one in its place. All calls are synchronous and throw `VerbsError`.
+ */
+import type { DeviceTraits } from '../../native-bridge/rdma/device-traits.ts';
+import type {
+  DeviceAttributes,
+  PortAttributes,
+  QPAttributes,
+  SRQAttributes,
+} from '../../verbs-api/contract/attributes.ts';
+import type { WC } from '../../verbs-api/contract/completion.ts';
+import type { QPState } from '../../verbs-api/contract/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+
+/** Something to give back; a second call does nothing. */
+interface Disposable {
+  dispose(): void;
+}
+
+/** A registered piece of memory that is mapped here. */
+export interface LowerMR extends Disposable {
+  readonly address: number;
+  readonly lkey: number;
+  readonly rkey: number;
+}
+
+/** A completion queue. */
+export interface LowerCQ extends Disposable {
+  readonly cqe: number;
+  poll(max: number): WC[];
+  requestNotify(solicitedOnly: boolean): void;
+}
+
+/** A completion channel; `descriptor` is readable while events wait. */
+export interface LowerChannel extends Disposable {
+  readonly descriptor: number;
+  readEvent(): LowerCQ | undefined;
+}
+
+/** A shared receive queue. */
+export interface LowerSRQ extends Disposable {
+  readonly maxWr: number;
+  /** The error has the index of the first refused; ENOMEM when the queue is full. */
+  postRecv(requests: readonly RecvWR[]): void;
+  setLimit(srqLimit: number): void;
+  query(): SRQAttributes;
+}
+
+/** A queue pair. */
+export interface LowerQP extends Disposable {
+  readonly qpNum: number;
+  /** Errors as `LowerSRQ.postRecv`. */
+  postSend(requests: readonly SendWR[]): void;
+  postRecv(requests: readonly RecvWR[]): void;
+  modify(state: QPState): void;
+  query(): QPAttributes;
+}
+
+/** Options of a queue pair. */
+export interface LowerQPInit {
+  readonly sendCQ: LowerCQ;
+  readonly recvCQ: LowerCQ;
+  readonly srq?: LowerSRQ | undefined;
+  readonly maxSendWr: number;
+  readonly maxRecvWr: number;
+  readonly maxSendSge: number;
+  readonly maxRecvSge: number;
+  readonly maxInlineData: number;
+  readonly sqSigAll: boolean;
+}
+
+/** A protection domain. */
+export interface LowerPD extends Disposable {
+  regMR(buffer: Uint8Array, access: number, iova?: number): LowerMR;
+  createSRQ(init: {
+    readonly maxWr: number;
+    readonly maxSge: number;
+    readonly srqLimit: number;
+  }): LowerSRQ;
+  createQP(init: LowerQPInit): LowerQP;
+}
+
+/** An asynchronous event; `element` is one of the objects above. */
+export interface LowerAsyncEvent {
+  readonly type: number;
+  readonly element: object | undefined;
+}
+
+/** An opened device. */
+export interface LowerDevice extends Disposable {
+  readonly info: { readonly name: string; readonly nodeGuid: string };
+  readonly traits: DeviceTraits;
+  readonly attributes: DeviceAttributes;
+  /** Readable while asynchronous events wait. */
+  readonly asyncDescriptor: number;
+  queryPort(port?: number): PortAttributes;
+  allocPD(): LowerPD;
+  createCompChannel(): LowerChannel;
+  createCQ(cqe: number, channel?: LowerChannel): LowerCQ;
+  readAsyncEvent(): LowerAsyncEvent | undefined;
+}
+
+/** Parameters of connect and accept. */
+export interface LowerConnectionParameters {
+  readonly privateData: Uint8Array;
+  readonly initiatorDepth: number;
+  readonly responderResources: number;
+  readonly qp: LowerQP;
+}
+
+/** A connection id. */
+export interface LowerId {
+  /** Name of the device in the RDMA subsystem, once an address binds the id to one. */
+  readonly deviceName: string | undefined;
+  readonly localAddress: SocketAddress | undefined;
+  readonly peerAddress: SocketAddress | undefined;
+  bindAddr(address: SocketAddress): void;
+  resolveAddr(
+    destination: SocketAddress,
+    source: SocketAddress | undefined,
+    timeoutMs: number,
+  ): void;
+  resolveRoute(timeoutMs: number): void;
+  listen(backlog: number): void;
+  /** Moves a queue pair to INIT with the rights that the connection manager wants. */
+  initialise(qp: LowerQP): void;
+  connect(parameters: LowerConnectionParameters): void;
+  accept(parameters: LowerConnectionParameters): void;
+  reject(privateData: Uint8Array): void;
+  disconnect(): void;
+  /** Destroying may wait for the end of the connection. */
+  disposeAsync(): Promise<void>;
+}
+
+/** An event of a connection id. */
+export interface LowerCmEvent {
+  readonly type: number;
+  readonly id: LowerId;
+  readonly listenId: LowerId | undefined;
+  readonly status: number;
+  readonly privateData: Uint8Array;
+  readonly initiatorDepth: number;
+  readonly responderResources: number;
+}
+
+/** The connection manager; `descriptor` is readable while events wait. */
+export interface LowerEventChannel extends Disposable {
+  readonly descriptor: number;
+  createId(): LowerId;
+  readEvent(): LowerCmEvent | undefined;
+}
+
+/** Calls back in turns of the event loop while a descriptor is readable. */
+export type Watch = (
+  descriptor: number,
+  onReadable: () => void,
+) => { close(): void; hold(alive: boolean): void };

@@ -1,0 +1,77 @@
+/** Which native devices a daemon serves, and as what. */
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { canonicalAddress, isWildcard } from '../cm/address.ts';
+
+/** A native device that was asked for by name. */
+export interface NativeDeviceConfig {
+  /** As clients know it: letters, digits, `_`, `-`, `.`; at most 63. */
+  readonly name: string;
+  /** As the RDMA subsystem knows it (`ibv_devices`). */
+  readonly native: string;
+  /** Addresses that it answers for; empty: those of its network interface. */
+  readonly addresses: readonly string[];
+}
+
+/** What stands between `=` and the device's name on a command line. */
+const NATIVE_PREFIX = 'native:';
+
+/**
+ * Parses `NAME=native:DEVICE[,ADDRESS…]`; undefined for what is no native device. Throws
+ * `VerbsError` EINVAL.
+ */
+export function parseNativeDevice(text: string): NativeDeviceConfig | undefined {
+  const at = text.indexOf('=');
+  if (at < 0 || !text.startsWith(NATIVE_PREFIX, at + 1)) return undefined;
+  const [native = '', ...addresses] = text.slice(at + 1 + NATIVE_PREFIX.length).split(',');
+  const [checked] = checkedNativeDevices([{ name: text.slice(0, at), native, addresses }], []);
+  return checked;
+}
+
+/**
+ * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or double name,
+ * `others` included, a device that is named twice, or a bad or double address.
+ */
+export function checkedNativeDevices(
+  configs: readonly NativeDeviceConfig[],
+  others: readonly string[],
+): readonly NativeDeviceConfig[] {
+  const names = new Set(others);
+  const natives = new Set<string>();
+  const taken = new Set<string>();
+  return configs.map(({ name, native, addresses }) => {
+    if (!isDeviceName(name)) throw new VerbsError('EINVAL', `bad device name '${name}'`);
+    if (!isDeviceName(native)) throw new VerbsError('EINVAL', `bad native device name '${native}'`);
+    claim(names, name, `two devices are called ${name}`);
+    claim(natives, native, `the native device ${native} is asked for twice`);
+    const canonical = addresses.map((text) => hostAddress(name, text));
+    for (const address of canonical) claim(taken, address, `two devices answer for ${address}`);
+    return { name, native, addresses: canonical };
+  });
+}
+
+/** A name for a native device that nobody gave one: its own, unless that is taken. */
+export function freeName(native: string, taken: ReadonlySet<string>): string {
+  if (!taken.has(native)) return native;
+  const beside = `${native}-native`;
+  for (let count = 2; ; count += 1) {
+    const name = count === 2 ? beside : `${beside}${count - 1}`;
+    if (!taken.has(name)) return name;
+  }
+}
+
+function isDeviceName(name: string): boolean {
+  return /^[\w.-]{1,63}$/.test(name);
+}
+
+function claim(taken: Set<string>, what: string, refusal: string): void {
+  if (taken.has(what)) throw new VerbsError('EINVAL', refusal);
+  taken.add(what);
+}
+
+function hostAddress(name: string, text: string): string {
+  const address = canonicalAddress(text.trim());
+  if (address === undefined || isWildcard(address)) {
+    throw new VerbsError('EINVAL', `device ${name}: '${text}' is no address of a host`);
+  }
+  return address;
+}

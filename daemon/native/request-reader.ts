@@ -1,0 +1,172 @@
+/**
+ * Elements of the client's rings as work requests for the native device.
+ *
+ * Keys and addresses pass through: a region's address for its client is its address in this
+ * process, and the device itself checks keys, bounds and protection domain. What the client wrote
+ * is read once; nothing that it may write makes anything here throw.
+ */
+import { SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
+import {
+  CQEStatus,
+  INLINE_MAX,
+  QueueFlag,
+  RQE,
+  SGE_BYTES,
+  SGE_MAX,
+  SQE,
+  SQOpcode,
+} from '../../verbs-api/contract/queue-layout.ts';
+import type { RecvWR, SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+import type { ElementRing } from '../rnic/ring.ts';
+
+const TWO_TO_32 = 2 ** 32;
+/** Above, a 64-bit number has to be a bigint. */
+const EXACT_HIGH_END = 2 ** 21;
+const NO_OCTETS = new Uint8Array(0);
+
+/** The native operation of an element, by `SQOpcode`; what is missing no native device has. */
+const OPERATIONS: ReadonlyMap<number, WROpcode> = new Map<number, WROpcode>([
+  [SQOpcode.write, WROpcode.rdmaWrite],
+  [SQOpcode.read, WROpcode.rdmaRead],
+  [SQOpcode.send, WROpcode.send],
+  [SQOpcode.sendRemoteInv, WROpcode.sendWithInv],
+  [SQOpcode.fetchAndAdd, WROpcode.atomicFetchAndAdd],
+  [SQOpcode.compAndSwap, WROpcode.atomicCmpAndSwap],
+  [SQOpcode.localInv, WROpcode.localInv],
+]);
+
+class Element implements SGE {
+  addr: number | bigint = 0;
+  length = 0;
+  lkey = 0;
+}
+
+/** Scatter/gather elements that are filled anew for each request. */
+class ElementList {
+  readonly #elements = Array.from({ length: SGE_MAX }, () => new Element());
+  #list: Element[] = [];
+
+  get list(): readonly SGE[] {
+    return this.#list;
+  }
+
+  clear(): void {
+    this.#list.length = 0;
+  }
+
+  /** `count` is at most `SGE_MAX`. */
+  read(view: DataView, position: number, count: number): void {
+    this.#list.length = 0;
+    for (const element of this.#elements) {
+      if (this.#list.length === count) break;
+      const at = position + this.#list.length * SGE_BYTES;
+      element.addr = longAt(view, at);
+      element.length = view.getUint32(at + 8, true);
+      element.lkey = view.getUint32(at + 12, true);
+      this.#list.push(element);
+    }
+  }
+}
+
+/** A send request, filled anew for each element. Successes are reported: see `BridgedQP`. */
+export class SendRequest implements SendWR {
+  wrId = 0;
+  opcode: WROpcode = WROpcode.send;
+  flags = 0;
+  inlineData: Uint8Array = NO_OCTETS;
+  remoteAddr: number | bigint = 0;
+  rkey = 0;
+  invalidateRkey = 0;
+  compareAdd: number | bigint = 0;
+  swap: number | bigint = 0;
+  /** The client's own, of the element that `read` took. */
+  wrIdLo = 0;
+  wrIdHi = 0;
+  /** `SQOpcode` of the element; an unknown one is told as a Send, which every client can name. */
+  sqOpcode: number = SQOpcode.send;
+  /** The client wants to hear of its success. */
+  signalled = false;
+  readonly #sges = new ElementList();
+
+  get sgList(): readonly SGE[] {
+    return this.#sges.list;
+  }
+
+  /** Reads the ring's next element, which is VALID. The result is what to complete it with. */
+  read(ring: ElementRing, limits: { readonly maxSge: number; readonly maxInline: number }) {
+    const { view, position } = ring;
+    this.wrIdLo = view.getUint32(position + SQE.wrId, true);
+    this.wrIdHi = view.getUint32(position + SQE.wrId + 4, true);
+    const flags = view.getUint16(position + SQE.flags, true);
+    const numSge = view.getUint8(position + SQE.numSge);
+    const sqOpcode = view.getUint8(position + SQE.opcode);
+    const opcode = OPERATIONS.get(sqOpcode);
+    this.sqOpcode = opcode === undefined ? SQOpcode.send : sqOpcode;
+    this.signalled = (flags & QueueFlag.signalled) !== 0;
+    this.flags = SendFlag.signaled | sendFlags(flags);
+    this.inlineData = NO_OCTETS;
+    this.#sges.clear();
+    if (opcode === undefined) return CQEStatus.locQpOpErr;
+    this.opcode = opcode;
+    this.rkey = view.getUint32(position + SQE.rkey, true);
+    this.invalidateRkey = this.rkey;
+    this.remoteAddr = longAt(view, position + SQE.raddr);
+    if ((flags & QueueFlag.inline) !== 0) return this.#readInline(ring, limits.maxInline);
+    if (numSge > Math.min(SGE_MAX, limits.maxSge)) return CQEStatus.locQpOpErr;
+    this.#sges.read(view, position + SQE.sge, numSge);
+    if (opcode === WROpcode.atomicFetchAndAdd) {
+      this.compareAdd = longAt(view, position + SQE.atomicOperand);
+    } else if (opcode === WROpcode.atomicCmpAndSwap) {
+      this.swap = longAt(view, position + SQE.atomicOperand);
+      this.compareAdd = longAt(view, position + SQE.atomicCompare);
+    }
+    return CQEStatus.success;
+  }
+
+  #readInline({ view, position, octets }: ElementRing, maxInline: number): CQEStatus {
+    // The length stands in the first SGE; what num_sge says means nothing here.
+    const length = view.getUint32(position + SQE.sge + 8, true);
+    if (length > Math.min(INLINE_MAX, maxInline)) return CQEStatus.locLenErr;
+    const start = position + SQE.inline;
+    // Copied: the element goes back to the client before the request is posted.
+    this.inlineData = octets.slice(start, start + length);
+    return CQEStatus.success;
+  }
+}
+
+/** A receive request, filled anew for each element. */
+export class ReceiveRequest implements RecvWR {
+  wrId = 0;
+  wrIdLo = 0;
+  wrIdHi = 0;
+  readonly #sges = new ElementList();
+
+  get sgList(): readonly SGE[] {
+    return this.#sges.list;
+  }
+
+  /** Reads the ring's next element. One that is malformed has room for nothing. */
+  read({ view, position }: ElementRing, maxSge: number): void {
+    this.wrIdLo = view.getUint32(position + RQE.wrId, true);
+    this.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
+    const numSge = view.getUint8(position + RQE.numSge);
+    const usable = numSge <= Math.min(SGE_MAX, maxSge);
+    this.#sges.read(view, position + RQE.sge, usable ? numSge : 0);
+  }
+}
+
+function sendFlags(flags: number): number {
+  return (
+    ((flags & QueueFlag.readFence) !== 0 ? SendFlag.fence : 0) |
+    ((flags & QueueFlag.solicited) !== 0 ? SendFlag.solicited : 0) |
+    ((flags & QueueFlag.inline) !== 0 ? SendFlag.inline : 0)
+  );
+}
+
+/** 64 bits: a number where that is exact. */
+function longAt(view: DataView, position: number): number | bigint {
+  const low = view.getUint32(position, true);
+  const high = view.getUint32(position + 4, true);
+  if (high < EXACT_HIGH_END) return high * TWO_TO_32 + low;
+  return (BigInt(high) << 32n) | BigInt(low);
+}
