@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/select.h>
 
 #include "command.h"
 #include "device-file.h"
@@ -29,11 +30,26 @@
 #define MIGRATE_FD_OFFSET 20u
 #define MIGRATE_BYTES 24u
 
+/* Event descriptors of connections start here: select() can still take them. */
+#define VISIBLE_FLOOR 512
+
+/* Gives the descriptor a number above those of the program's sockets. librspreload before
+ * rdma-core 63 needs that: its select() reports an accepted connection by the number of its event
+ * descriptor where that is the lower one, and the program waits for its socket in vain. */
+static int raise_number(int fd) {
+  int high = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(VISIBLE_FLOOR));
+  if (high < 0) return fd;
+  bool usable = high < FD_SETSIZE;
+  raw_close(usable ? fd : high);
+  return usable ? high : fd;
+}
+
 /* The descriptor that the program gets: readable while events wait. */
 static int open_visible(struct device_file *file, dev_t device_number) {
   uint32_t queue_number;
   int fd = event_connect(file->token, &queue_number);
   if (fd < 0) return fd;
+  fd = raise_number(fd);
   struct endpoint *endpoint = endpoint_create(ENDPOINT_CM, fd, file);
   bool installed = false;
   int error = ENOMEM;
@@ -79,7 +95,7 @@ static int prepare(struct command *command) {
   size_t offset = number == COMMAND_CREATE_ID ? CREATE_ID_RESPONSE_OFFSET : RESPONSE_OFFSET;
   if (room > 0 && command->length >= offset + sizeof(uint64_t)) {
     command->response = (uint8_t *)(uintptr_t)command_u64(command, offset);
-    command->response_room = command->response == NULL ? 0 : room;
+    command->response_room = room;
   }
   if (number == COMMAND_SET_OPTION && command->length >= OPTION_BYTES) {
     uint32_t length = command_u32(command, OPTION_LENGTH_OFFSET);

@@ -66,10 +66,12 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   if (status >= 0) {
     size_t length = exchange.response_bytes;
     if (length > command->response_room) length = command->response_room;
-    if (length > 0) memcpy(command->response, exchange.response, length);
+    /* As with the kernel, what the command did stays done. */
+    if (length > 0 && !memory_takes(command->response, length)) status = -EFAULT;
+    else if (length > 0) memcpy(command->response, exchange.response, length);
     after->response_bytes = length;
-    after->descriptor_count = exchange.descriptor_count;
-    if (exchange.descriptor_count > 0) {
+    after->descriptor_count = status < 0 ? 0 : exchange.descriptor_count;
+    if (after->descriptor_count > 0) {
       memcpy(after->descriptors, exchange.descriptors,
              exchange.descriptor_count * sizeof(struct reply_descriptor));
     }

@@ -74,6 +74,7 @@ static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
   if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true))
     return -EIO;
   uint32_t type = EVENT_DEVICE_FATAL;
+  if (!memory_takes(buffer, ASYNC_RECORD_BYTES)) return -EFAULT;
   memset(buffer, 0, ASYNC_RECORD_BYTES);
   memcpy((uint8_t *)buffer + EVENT_TYPE_OFFSET, &type, sizeof type);
   return ASYNC_RECORD_BYTES;
@@ -88,6 +89,7 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   bool emptied = (exchange.flags & REPLY_EMPTIED) != 0;
   if (result >= 0) {
     result = exchange.response_bytes == record_bytes ? (ssize_t)record_bytes : -EIO;
+    if (result > 0 && !memory_takes(buffer, record_bytes)) result = -EFAULT;
     if (result > 0) memcpy(buffer, exchange.response, record_bytes);
   }
   bool ended = atomic_load(&endpoint->file->state) == CONNECTION_DEAD;

@@ -4,7 +4,10 @@
 #ifndef IWARPD_RAW_CALL_H
 #define IWARPD_RAW_CALL_H
 
+#include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -54,6 +57,25 @@ static inline void *raw_mmap(void *address, size_t length, int protection, int f
 
 static inline int raw_munmap(void *address, size_t length) {
   return (int)syscall(SYS_munmap, address, length);
+}
+
+/* True when the program's memory takes `length` octets, at least four: what is written there next
+ * cannot fault, unless the program takes the memory away meanwhile. The system is asked, which does
+ * by writing four octets into each page. */
+static inline bool memory_takes(void *target, size_t length) {
+  uintptr_t first = (uintptr_t)target;
+  uintptr_t last = first + length - sizeof(uint32_t);
+  /* To write nothing is what the call does for NULL. */
+  if (target == NULL || length < sizeof(uint32_t) || last < first) return false;
+  int saved = errno;
+  bool faulted = false;
+  for (uintptr_t at = first; !faulted; at = at / 4096 * 4096 + 4096) {
+    if (at > last) at = last;
+    faulted = syscall(SYS_getcpu, at, NULL, NULL) != 0 && errno == EFAULT;
+    if (at == last) break;
+  }
+  errno = saved;
+  return !faulted;
 }
 
 /* Zeroed memory of the shim's own, so that the program's allocator is never entered; NULL when

@@ -67,7 +67,7 @@ static void locate_response(struct command *command) {
     room = ((size_t)command_u16(command, 6) + command_u16(command, 18)) * 8;
   }
   command->response = (uint8_t *)(uintptr_t)command_u64(command, RESPONSE_OFFSET);
-  command->response_room = command->response == NULL ? 0 : room;
+  command->response_room = room;
 }
 
 /* CREATE_CQ names its completion channel by descriptor; the daemon knows it by number. */
@@ -108,6 +108,7 @@ static bool ring(struct command *command) {
   uint32_t handle = command_u32(command, QP_HANDLE_OFFSET);
   struct device_file *file = command->endpoint->file;
   if (!doorbell_is_connected(&file->doorbells, handle)) return false;
+  if (!memory_takes(command->response, POST_SEND_RESPONSE_BYTES)) return false;
   if (!exchange_send_one_way(file, OP_DOORBELL, handle)) return false;
   memset(command->response, 0, POST_SEND_RESPONSE_BYTES);
   return true;

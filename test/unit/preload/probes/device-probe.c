@@ -139,6 +139,35 @@ static void bad_addresses(void) {
   alloc_pd(fd);
 }
 
+/* Responses, and an event, to memory that takes none of them, or only the first octets. */
+static void bad_responses(void) {
+  int fd = open_device();
+  char *pages = mmap(NULL, 3 * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(pages != MAP_FAILED);
+  CHECK(mprotect(pages, 4096, PROT_READ | PROT_WRITE) == 0);
+  CHECK(mprotect(pages + 8192, 4096, PROT_NONE) == 0);
+  void *bad[] = {pages + 4096, pages + 8192, NULL, (void *)0x1000, (void *)0xfffffffffffffffcu};
+  for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++) {
+    CHECK_FAILS(EFAULT, (int)command(fd, 3, bad[index], 4, NULL, 0));
+    alloc_pd(fd);
+  }
+  uint32_t queue[6] = {0, 0, 16, 0, ~0u, 0};
+  CHECK_FAILS(EFAULT, (int)command(fd, 18, pages + 4096 - 8, 24, queue, 6));
+  int descriptors = count_descriptors();
+  CHECK_FAILS(EFAULT, (int)command(fd, 17, pages + 4096, 4, NULL, 0));
+  CHECK(count_descriptors() == descriptors);
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(manager >= 0);
+  uint32_t create[8] = {0, 24 | 4 << 16};
+  memcpy(&create[4], &bad[0], 8);
+  CHECK_FAILS(EFAULT, write(manager, create, sizeof create));
+  int events = get_context(fd);
+  push(fd, 0, 2, 41);
+  uint64_t record[2];
+  CHECK_FAILS(EFAULT, read(events, pages + 4096 - 8, 16));
+  CHECK(read(events, record, sizeof record) == sizeof record && record[0] == 42);
+}
+
 static void create_cq(int fd, int32_t channel, int expected_errno) {
   uint32_t response[6];
   uint32_t words[6] = {0, 0, 16, 0, (uint32_t)channel, 0};
@@ -207,6 +236,8 @@ static void doorbells(void) {
   /* Three without a round trip; the queue may be unmapped meanwhile. */
   CHECK(doorbell(fd, handle, &bad) == 0);
   CHECK(bad == 0);
+  const void *text = "read-only";
+  CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, (void *)text));
   CHECK(munmap(queue, 4 * 120) == 0);
   CHECK(doorbell(fd, handle, &bad) == 0);
   CHECK(doorbell(fd, handle, &bad) == 0);
@@ -234,6 +265,7 @@ int main(int argc, char **argv) {
                                           {"aliases", aliases},
                                           {"commands", commands},
                                           {"bad-addresses", bad_addresses},
+                                          {"bad-responses", bad_responses},
                                           {"channels", channels},
                                           {"queues", queues},
                                           {"doorbells", doorbells},
