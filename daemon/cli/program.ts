@@ -169,6 +169,7 @@ function addRping(program: Command, { output, signal }: CommandContext): void {
     .option('-P', 'server: serve any number of clients, until Ctrl-C')
     .option('-q', 'make the queue pair without the connection manager')
     .option('--embedded', 'use an RNIC in this process instead of a daemon')
+    .option('--native', 'use a real device, by the installed rdma-core, instead of a daemon')
     .addOption(socketOption());
   addWireOptions(command, 'of the connection');
   command.action(async (given: RpingArguments) => {

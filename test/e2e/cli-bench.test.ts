@@ -74,6 +74,19 @@ describe('iwarpd bench', () => {
     expect(readdirSync(folder.path)).toEqual([]);
   });
 
+  it('measures the native bridge against a C program, or says what is missing for that', async () => {
+    const names = ['native-post-poll', 'native-drain'];
+    const words = ['bench', '--rounds', '1', '--json', '--only', ...names];
+    const finished = await runCommand(words, { TMPDIR: folder.path });
+    expect(finished.status, finished.stderr).toBe(0);
+    const { results, unmeasured } = JSON.parse(finished.stdout);
+    const every = [...results, ...unmeasured] as { name: string }[];
+    expect(every.map(({ name }) => name).sort()).toEqual(names.toSorted());
+    for (const { missing } of unmeasured) expect(missing).toMatch(/apt-get install|checkout/);
+    for (const { measured } of results) expect(measured.median).toBeGreaterThan(0);
+    expect(readdirSync(folder.path)).toEqual([]);
+  });
+
   it('prints a table and writes JSON to a file', async () => {
     const file = folder.file('deep/report.json');
     const words = ['bench', '--rounds', '1', '--only', 'ping-pong', '--json', file];

@@ -2,7 +2,7 @@
 import { availableParallelism, cpus, loadavg, release } from 'node:os';
 import { CommandFailure, failureText, untilAborted, usageFailure } from '../failure.ts';
 import { type Output, tableLines } from '../output.ts';
-import { MEASUREMENTS, type Measurement } from './measurements.ts';
+import { MEASUREMENTS, type Measurement, type Target } from './measurements.ts';
 import { Rig } from './rig.ts';
 import { median, readable } from './statistics.ts';
 
@@ -24,6 +24,15 @@ export interface Series {
   readonly rounds: readonly number[];
 }
 
+/** A baseline's rounds, and what was measured compared with it: the medians of the rounds'. */
+export interface Comparison extends Series {
+  readonly title: string;
+  /** Measured over baseline. */
+  readonly ratio: number;
+  /** Measured less baseline, in the unit of both. */
+  readonly difference: number;
+}
+
 /** What came out of one measurement. */
 export interface Result {
   readonly name: string;
@@ -31,9 +40,8 @@ export interface Result {
   readonly unit: string;
   readonly better: 'higher' | 'lower';
   readonly measured: Series;
-  /** `ratio` is the median of what was measured over the baseline, round by round. */
-  readonly baselines: readonly (Series & { readonly title: string; readonly ratio: number })[];
-  readonly target: { readonly kind: 'ratio' | 'value'; readonly limit: number };
+  readonly baselines: readonly Comparison[];
+  readonly target: { readonly kind: Target['kind']; readonly limit: number };
   readonly aim: number | undefined;
   readonly met: boolean;
 }
@@ -139,12 +147,19 @@ export function summarise(
   const value = median(measured);
   const compared = measurement.baselines.map((baseline, index) => {
     const rounds = baselines[index] ?? [];
-    // Round by round, so that other work on the machine weighs on both sides of a ratio.
+    // Round by round, so that other work on the machine weighs on both sides.
     const ratios = rounds.map((each, round) => (measured[round] ?? Number.NaN) / each);
-    return { title: baseline.title, median: median(rounds), rounds, ratio: median(ratios) };
+    const differences = rounds.map((each, round) => (measured[round] ?? Number.NaN) - each);
+    return {
+      title: baseline.title,
+      median: median(rounds),
+      rounds,
+      ratio: median(ratios),
+      difference: median(differences),
+    };
   });
   const { kind, limit, aim } = measurement.target;
-  const judged = kind === 'value' ? value : (compared[0]?.ratio ?? Number.NaN);
+  const judged = kind === 'value' ? value : (compared[0]?.[kind] ?? Number.NaN);
   return {
     name: measurement.name,
     title: measurement.title,
@@ -164,7 +179,7 @@ export function reportLines(report: BenchReport): string[] {
   for (const result of report.results) {
     const [first, ...others] = result.baselines;
     const sign = result.better === 'higher' ? '>=' : '<=';
-    const target = `${sign} ${readable(result.target.limit)}${result.target.kind === 'ratio' ? ' x' : ''}`;
+    const target = `${sign} ${targetText(result.target)}`;
     rows.push([
       result.name,
       readable(result.measured.median),
@@ -185,4 +200,9 @@ export function reportLines(report: BenchReport): string[] {
     ...tableLines(rows),
     ...report.unmeasured.map(({ name, missing }) => `${name} was not measured: ${missing}`),
   ];
+}
+
+function targetText({ kind, limit }: Result['target']): string {
+  if (kind === 'ratio') return `${readable(limit)} x`;
+  return kind === 'difference' ? `${readable(limit)} more` : readable(limit);
 }

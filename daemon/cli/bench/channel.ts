@@ -46,10 +46,14 @@ export class BenchWorker<M extends WorkerMethods> {
   #calls = 0;
   #failure: Error | undefined;
 
-  /** Starts the module `url` as a process of its own. `label` names it in errors. */
-  constructor(url: URL, label: string) {
+  /**
+   * Starts the module `url` as a process of its own, with these environment variables added.
+   * `label` names it in errors.
+   */
+  constructor(url: URL, label: string, variables: Readonly<Record<string, string>> = {}) {
     this.#label = label;
     this.#child = fork(fileURLToPath(url), {
+      env: { ...process.env, ...variables },
       serialization: 'advanced',
       execArgv: process.execArgv.filter((argument) => !argument.startsWith('--cpu-prof')),
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],

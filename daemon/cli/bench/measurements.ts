@@ -1,13 +1,14 @@
 /** What the bench measures, against what, and what it has to reach. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
 import { programObstacle, runProgramPair } from './program-pair.ts';
 import type { Rig, VerbsPair } from './rig.ts';
 import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
 
 /** A figure to reach. */
 export interface Target {
-  /** `ratio` compares with the first baseline, `value` is absolute. */
-  readonly kind: 'ratio' | 'value';
+  /** Compared with the first baseline by `ratio` or `difference`, or an absolute `value`. */
+  readonly kind: 'ratio' | 'difference' | 'value';
   readonly limit: number;
   /** What would be better still. */
   readonly aim?: number;
@@ -108,6 +109,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     run: idleMemory,
     once: true,
   },
+  ...NATIVE_MEASUREMENTS,
 ];
 
 interface WriteLoad {

@@ -1,7 +1,10 @@
 /** The processes that a bench run needs, started when first asked for. */
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
+import { shimVariables } from '../shim-environment.ts';
 import { BenchDaemon } from './bench-daemon.ts';
 import { BenchWorker } from './channel.ts';
+import { NativeProbe } from './native-probe.ts';
+import type { NativeMethods } from './native-worker.ts';
 import type { ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
@@ -26,6 +29,14 @@ export interface VerbsPair {
   readonly remote: RemoteMemory;
 }
 
+/** A client of the native bridge, over an emulated device, and where it finds a peer to write to. */
+export interface NativePair {
+  readonly active: BenchWorker<NativeMethods>;
+  readonly meeting: Meeting;
+  /** What shows the device to another program. */
+  readonly variables: Readonly<Record<string, string>>;
+}
+
 /** Starts and ends the processes of a run. */
 export class Rig {
   readonly #profileFolder: string | undefined;
@@ -34,6 +45,8 @@ export class Rig {
   #daemons: readonly [BenchDaemon, BenchDaemon] | undefined;
   #overDaemons: VerbsPair | undefined;
   #embedded: VerbsPair | undefined;
+  #native: NativePair | undefined;
+  #probe: NativeProbe | undefined;
 
   /** `profileFolder`: where the daemons leave CPU profiles, or undefined for none. */
   constructor(profileFolder: string | undefined) {
@@ -92,6 +105,32 @@ export class Rig {
     return this.#embedded;
   }
 
+  /** A process with the native bridge on the active side's device, and a peer on the passive side's. */
+  async native(): Promise<NativePair> {
+    if (this.#native === undefined) {
+      const [{ socketPath }, passiveDaemon] = await this.daemons();
+      const variables = shimVariables(socketPath, process.env);
+      const module = 'native-worker.js';
+      const active = this.#worker<NativeMethods>(module, 'native client', variables);
+      const passive = this.#worker<NativeMethods>(module, 'native peer');
+      await active.call('openNative', undefined);
+      await passive.call('openDaemon', { socketPath: passiveDaemon.socketPath });
+      const meeting = await passive.call('serve', { address: PASSIVE_ADDRESS });
+      this.#native = { active, meeting, variables };
+    }
+    return this.#native;
+  }
+
+  /** The C program that does what the native client does. */
+  probe(): NativeProbe {
+    if (this.#probe === undefined) {
+      const probe = NativeProbe.compile();
+      this.#closers.push(async () => probe.close());
+      this.#probe = probe;
+    }
+    return this.#probe;
+  }
+
   /** Ends every process that was started, the last first. */
   async close(): Promise<void> {
     for (const close of this.#closers.splice(0).reverse()) await close();
@@ -103,8 +142,12 @@ export class Rig {
     return daemon;
   }
 
-  #worker<M extends RawTcpMethods | VerbsMethods>(module: string, label: string): BenchWorker<M> {
-    const worker = new BenchWorker<M>(new URL(module, import.meta.url), label);
+  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods>(
+    module: string,
+    label: string,
+    variables: Readonly<Record<string, string>> = {},
+  ): BenchWorker<M> {
+    const worker = new BenchWorker<M>(new URL(module, import.meta.url), label, variables);
     this.#closers.push(() => worker.close());
     return worker;
   }

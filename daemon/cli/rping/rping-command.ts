@@ -27,6 +27,7 @@ export interface RpingArguments extends WireArguments {
   readonly P?: boolean;
   readonly q?: boolean;
   readonly embedded?: boolean;
+  readonly native?: boolean;
   readonly socket?: string;
 }
 
@@ -66,6 +67,7 @@ export function checkRpingArguments(given: RpingArguments): void {
   if (given.s === true && given.I !== undefined) {
     throw usageFailure('-I is for the client (-c); the address of a server is -a');
   }
+  if (given.native === true) checkNativeArguments(given);
   if (given.s === true && given.embedded !== true && wireOptions(given) !== undefined) {
     throw usageFailure(
       'the wire options of a server belong to its device: give them to `iwarpd start`, or use --embedded',
@@ -73,6 +75,19 @@ export function checkRpingArguments(given: RpingArguments): void {
   }
   if (given.embedded === true && given.socket !== undefined) {
     throw usageFailure('--embedded uses no daemon, so --socket makes no sense with it');
+  }
+}
+
+function checkNativeArguments(given: RpingArguments): void {
+  if (given.embedded === true || given.socket !== undefined) {
+    throw usageFailure(
+      '--native uses a real device, so --embedded and --socket make no sense with it',
+    );
+  }
+  if (wireOptions(given) !== undefined) {
+    throw usageFailure(
+      '--native leaves revision, CRC and markers to the driver of the real device',
+    );
   }
 }
 
@@ -104,6 +119,10 @@ async function addressOf(host: string): Promise<string> {
 }
 
 async function openProvider(given: RpingArguments): Promise<Provider> {
+  if (given.native === true) {
+    const { createNative } = await import('../../../native-bridge/provider/native-provider.ts');
+    return await createNative();
+  }
   if (given.embedded !== true) {
     return await connectDaemon(given.socket === undefined ? {} : { socketPath: given.socket });
   }

@@ -4,6 +4,19 @@ import { MEASUREMENTS } from '../../../daemon/cli/bench/measurements.ts';
 import { figuresOf } from '../../../daemon/cli/bench/program-pair.ts';
 import { median, readable } from '../../../daemon/cli/bench/statistics.ts';
 
+const REPORT = {
+  format: 1,
+  emulated: true,
+  node: 'v20.0.0',
+  kernel: '6.1',
+  cpu: 'cpu',
+  cores: 2,
+  crcEngine: 'native',
+  loadBefore: 0.25,
+  rounds: 3,
+  unmeasured: [{ name: 'run-x', missing: 'there is no x' }],
+} as const;
+
 describe('numbers', () => {
   it('finds the median of odd and even counts', () => {
     expect(median([5])).toBe(5);
@@ -47,20 +60,22 @@ describe('a measurement', () => {
     expect(summarise(idle, [64.1], [[1]]).met).toBe(false);
   });
 
-  it('shows as a row of the table', () => {
-    const report = {
-      format: 1,
-      emulated: true,
-      node: 'v20.0.0',
-      kernel: '6.1',
-      cpu: 'cpu',
-      cores: 2,
-      crcEngine: 'native',
-      loadBefore: 0.25,
-      rounds: 3,
-      results: [summarise(faster, [71], [[100]])],
-      unmeasured: [{ name: 'run-x', missing: 'there is no x' }],
+  it('judges what it takes more than the baseline, round by round', () => {
+    const dearer = {
+      ...faster,
+      better: 'lower',
+      target: { kind: 'difference', limit: 2 },
     } as const;
+    const result = summarise(dearer, [5, 90, 6.5], [[4, 88.5, 4]]);
+    expect(result.baselines[0]?.difference).toBeCloseTo(1.5);
+    expect(result.met).toBe(true);
+    expect(summarise(dearer, [6.5], [[4]]).met).toBe(false);
+    const report = { ...REPORT, results: [result] };
+    expect(reportLines(report)[3]).toMatch(/<= 2\.00 more +yes$/);
+  });
+
+  it('shows as a row of the table', () => {
+    const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
     const lines = reportLines(report);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
