@@ -29,6 +29,8 @@ export interface UlpduSink {
    * 65535, whatever the peer sent. An error ends the stream's input (MPA-8-07).
    */
   handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined;
+  /** The octets of the ULPDUs handed over since the last call are about to change. */
+  handleInputEnd?(): void;
 }
 
 /** What a receiver is made with. */
@@ -81,13 +83,13 @@ export class FpduReceiver {
     // MPA-8-07
     if (this.#error !== undefined) return this.#error;
     let at = start;
-    if (this.#heldBytes > 0) {
-      at = this.#completeHeld(octets, at, end, sink);
-      if (this.#error !== undefined) return this.#error;
+    if (this.#heldBytes > 0) at = this.#completeHeld(octets, at, end, sink);
+    if (this.#error === undefined) {
+      at = this.#markers
+        ? this.#walkMarked(octets, at, end, sink)
+        : this.#walkPlain(octets, at, end, sink);
     }
-    at = this.#markers
-      ? this.#walkMarked(octets, at, end, sink)
-      : this.#walkPlain(octets, at, end, sink);
+    sink.handleInputEnd?.();
     if (at < end && this.#error === undefined) this.#hold(octets, at, end);
     return this.#error;
   }
@@ -198,6 +200,7 @@ export class FpduReceiver {
     if (octets !== this.#staging) this.#staging = this.#pool.acquire();
     stripMarkers(octets, start, fpduBytes, phase, this.#staging, 0);
     this.#error = sink.handleUlpdu(this.#staging, ULPDU_LENGTH_BYTES, ulpduLength);
+    sink.handleInputEnd?.();
     this.#releaseStaging();
   }
 
@@ -215,8 +218,11 @@ export class FpduReceiver {
     at = this.#takeUpTo(span, octets, at, end);
     if (this.#heldBytes < span) return at;
     this.#heldBytes = 0;
-    if (this.#markers) this.#deliverMarked(this.#staging, 0, span, sink);
-    else this.#walkPlain(this.#staging, 0, span, sink);
+    if (this.#markers) {
+      this.#deliverMarked(this.#staging, 0, span, sink);
+      // The next FPDU is stripped into the same chunk.
+      sink.handleInputEnd?.();
+    } else this.#walkPlain(this.#staging, 0, span, sink);
     this.#releaseStaging();
     return at;
   }

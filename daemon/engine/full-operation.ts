@@ -3,7 +3,7 @@
  *
  * It takes octets and sends messages; when the stream begins and ends is `stream.ts`'s business.
  */
-import type { ProtocolError } from '../wire/protocol-error.ts';
+import { ProtocolError } from '../wire/protocol-error.ts';
 import { QUEUE_COUNT, QueueNumber } from '../wire/rdmap-header.ts';
 import type { ReceivedTerminate } from '../wire/terminate.ts';
 import { DDPReceiver } from './ddp-receiver.ts';
@@ -11,11 +11,11 @@ import { DDPSender } from './ddp-sender.ts';
 import { FpduReceiver, type FpduReceiverOptions, type UlpduSink } from './fpdu-receiver.ts';
 import type { FpduSender } from './fpdu-sender.ts';
 import type { RtrKind } from './negotiation.ts';
-import type { StreamUser } from './placement.ts';
+import { Fault, type StreamUser } from './placement.ts';
 import { RDMAPReceiver } from './rdmap-receiver.ts';
 import { RDMAPSender, Step } from './rdmap-sender.ts';
 import { InboundRequestQueue, OutboundRequestQueue } from './read-queues.ts';
-import { TerminatePolicy } from './terminate-policy.ts';
+import { faultError, TerminatePolicy } from './terminate-policy.ts';
 
 /** Segments that one pump frames at most; what is left goes on when output is flushed. */
 const PUMP_SEGMENTS_MAX = 1024;
@@ -38,6 +38,7 @@ export interface FullOperationOptions {
 export class FullOperation implements UlpduSink {
   /** The first fault, and the Terminate about it. */
   readonly policy = new TerminatePolicy();
+  readonly #user: StreamUser;
   readonly #orrq: OutboundRequestQueue;
   readonly #fpduReceiver: FpduReceiver;
   readonly #ddpReceiver: DDPReceiver;
@@ -50,6 +51,7 @@ export class FullOperation implements UlpduSink {
     const irrq = new InboundRequestQueue(options.ird);
     const orrq = new OutboundRequestQueue(options.ord);
     const ddp = new DDPSender(options.fpduSender, options.mulpduBytes);
+    this.#user = user;
     this.#orrq = orrq;
     this.#fpduReceiver = new FpduReceiver(options.receiver);
     this.#rdmapReceiver = new RDMAPReceiver({ user, irrq, orrq, extensionsEnabled });
@@ -113,6 +115,15 @@ export class FullOperation implements UlpduSink {
     // DDP-7.1-18 RDMAP-7.1-03
     if (error !== undefined) this.policy.latchSegment(error, octets, start, length);
     return error;
+  }
+
+  /** For the FPDU receiver. */
+  handleInputEnd(): void {
+    const fault = this.#user.inputEnded();
+    if (fault === Fault.none || this.policy.error !== undefined) return;
+    // RDMAP-7.1-02
+    const { text } = faultError(fault, 'tagged');
+    this.policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
   }
 
   // Getters

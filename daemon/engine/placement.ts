@@ -119,7 +119,10 @@ export interface AtomicAccess {
 
 /** The queue pair as its stream sees it. All calls are synchronous and run to completion. */
 export interface StreamUser {
-  /** Places one segment of an RDMA Write. `length` 0 is never passed (RFC 5041 §5.1: not checked). */
+  /**
+   * Places one segment of an RDMA Write. `length` 0 is never passed (RFC 5041 §5.1: not checked).
+   * The octets stay as they are until `inputEnded`, so that several segments can go in one transfer.
+   */
   placeWrite(
     stag: number,
     toHi: number,
@@ -128,6 +131,8 @@ export interface StreamUser {
     start: number,
     length: number,
   ): Fault;
+  /** Everything placed so far has to be in its memory now; the fault of what failed since. */
+  inputEnded(): Fault;
   /** Places one segment of the Read Response that answers the oldest outstanding Read Request. */
   placeReadResponse(
     stag: number,

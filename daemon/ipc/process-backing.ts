@@ -33,6 +33,15 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.write(this.#address + offset, octets, start, length);
   }
 
+  writeLater(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+    if (!this.#covers(offset, length)) return false;
+    return this.#process.writeLater(this.#address + offset, octets, start, length);
+  }
+
+  flush(): boolean {
+    return this.#process.flush();
+  }
+
   get ownerGone(): boolean {
     return this.#process.lastError === 'ESRCH';
   }

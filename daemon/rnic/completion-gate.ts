@@ -1,7 +1,9 @@
 /**
- * Holds back completions of a queue pair whose data are accepted but not yet in the owner's memory
- * (agent tier). A completion promises that the data are there; it waits until they are, and those
- * behind it wait with it.
+ * What stands between a queue pair's data and its completions, which promise that the data are in
+ * the owner's memory.
+ *
+ * Segments that a backing keeps for one transfer of many are written before a completion is told.
+ * Where writes take time (agent tier), the completion waits for them, and those behind it with it.
  */
 import type { CQEStatus } from '../../verbs-api/contract/queue-layout.ts';
 import type { CQ } from './completion-queue.ts';
@@ -26,6 +28,9 @@ export class CompletionGate {
   private readonly qpn: number;
   /** Backings that this QP wrote to and that had writes pending when last seen. */
   private readonly writing = new Set<MemoryBacking>();
+  /** The backing that keeps segments for this QP, if one does. */
+  private keeper: MemoryBacking | undefined = undefined;
+  private keptLost = false;
   private readonly held: HeldCompletion[] = [];
   private readonly onShut: () => void;
 
@@ -38,6 +43,29 @@ export class CompletionGate {
   /** Notes a backing whose writes take time. */
   wrote(backing: MemoryBacking): void {
     this.writing.add(backing);
+  }
+
+  /**
+   * Notes that `backing` keeps segments from here on; those of another one go first, in the order
+   * of the stream. False when these were lost.
+   */
+  keeping(backing: MemoryBacking): boolean {
+    if (this.keeper === backing) return true;
+    const settled = this.settle();
+    this.keeper = backing;
+    return settled;
+  }
+
+  /** Has everything kept written. False, once, when memory was gone. */
+  settle(): boolean {
+    const { keeper } = this;
+    if (keeper !== undefined) {
+      this.keeper = undefined;
+      if (keeper.flush?.() === false) this.keptLost = true;
+    }
+    const lost = this.keptLost;
+    this.keptLost = false;
+    return !lost;
   }
 
   /** Writes the completion to its queue, now or when the data before it are in place. */
@@ -53,6 +81,8 @@ export class CompletionGate {
     immediateLo: number,
     solicited: boolean,
   ): void {
+    // The stream hears of the loss when its input ends.
+    if (this.keeper !== undefined) this.keptLost = !this.settle();
     // What was held goes first, so that the order stays.
     if (this.writing.size === 0 || this.release()) {
       cq.push(

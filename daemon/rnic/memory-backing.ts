@@ -20,6 +20,13 @@ export interface MemoryBacking {
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
   /** Copies `length` octets from `octets` at `start`. False when the memory is gone. */
   write(offset: number, octets: Uint8Array, start: number, length: number): boolean;
+  /**
+   * As `write`, but the octets may be kept where they are until `flush`: for memory that is reached
+   * by a system call, so that one call does for many segments. Undefined where nothing is gained.
+   */
+  writeLater?(offset: number, octets: Uint8Array, start: number, length: number): boolean;
+  /** Carries out what `writeLater` kept. False when memory is gone. */
+  flush?(): boolean;
   /** Writes accepted but not yet in the owner's memory (agent tier); CQEs behind them wait. */
   readonly pendingWrites: number;
   /** After a refused access: true when the process whose memory it is has ended. */

@@ -5,6 +5,7 @@
 import { Access } from '../../verbs-api/contract/enums.ts';
 import { type AtomicAccess, Fault } from '../engine/placement.ts';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
+import type { CompletionGate } from './completion-gate.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { checkRemote, MemoryTarget, type MemoryUser } from './memory-check.ts';
 import type { NicCounters } from './nic-counters.ts';
@@ -23,14 +24,14 @@ export interface PeerAccessHost {
 export class PeerAccess {
   private readonly host: PeerAccessHost;
   private readonly user: MemoryUser;
-  private readonly wrote: (backing: MemoryBacking) => void;
+  private readonly gate: CompletionGate;
   private readonly target = new MemoryTarget();
 
-  /** `wrote` gets each backing whose writes take time. */
-  constructor(host: PeerAccessHost, user: MemoryUser, wrote: (backing: MemoryBacking) => void) {
+  /** `gate` gets each backing whose writes take time. */
+  constructor(host: PeerAccessHost, user: MemoryUser, gate: CompletionGate) {
     this.host = host;
     this.user = user;
-    this.wrote = wrote;
+    this.gate = gate;
   }
 
   /** Checks one access; after `none`, `target` says where it goes. */
@@ -50,7 +51,22 @@ export class PeerAccess {
     length: number,
   ): Fault {
     if (!backing.write(offset, octets, start, length)) return Fault.memoryLost;
-    if (backing.pendingWrites > 0) this.wrote(backing);
+    if (backing.pendingWrites > 0) this.gate.wrote(backing);
+    this.host.counters.placedBytes += length;
+    return Fault.none;
+  }
+
+  /** The same for octets that stay as they are until the stream's input ends. */
+  place(
+    backing: MemoryBacking,
+    offset: number,
+    octets: Uint8Array,
+    start: number,
+    length: number,
+  ): Fault {
+    if (backing.writeLater === undefined) return this.write(backing, offset, octets, start, length);
+    if (!this.gate.keeping(backing)) return Fault.memoryLost;
+    if (!backing.writeLater(offset, octets, start, length)) return Fault.memoryLost;
     this.host.counters.placedBytes += length;
     return Fault.none;
   }
@@ -67,7 +83,7 @@ export class PeerAccess {
     const fault = this.check(stag, toHi, toLo, length, Access.remoteWrite);
     if (fault !== Fault.none) return fault;
     const { entry, offset } = this.target;
-    return this.write(entry.backing, offset, octets, start, length);
+    return this.place(entry.backing, offset, octets, start, length);
   }
 
   /** True when the source can be gathered now; a fault is told by the gathering that follows. */

@@ -146,7 +146,7 @@ export class QP implements StreamUser, WindowUser {
     this.onClose = onClose;
     this.gate = new CompletionGate(qpn, () => host.waiting.add(this));
     this.wrote = (backing): void => this.gate.wrote(backing);
-    this.memory = new PeerAccess(host, this, this.wrote);
+    this.memory = new PeerAccess(host, this, this.gate);
     const { ring, sqCount, receiveRing, rqOffset, rqCount } = layout;
     const { sqSigAll, sendCQ, srq } = init;
     this.sendQueue = new SendQueue(ring, sqCount, host, this, sendCQ, this.gate, sqSigAll);
@@ -372,6 +372,10 @@ export class QP implements StreamUser, WindowUser {
     return this.memory.placeWrite(stag, toHi, toLo, octets, start, length);
   }
 
+  inputEnded(): Fault {
+    return this.gate.settle() ? Fault.none : Fault.memoryLost;
+  }
+
   placeReadResponse(
     stag: number,
     toHi: number,
@@ -389,7 +393,7 @@ export class QP implements StreamUser, WindowUser {
     if (toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
     const offset = toHi * 2 ** 32 + toLo - request.sinkTo;
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
-    return this.memory.write(sink.backing, request.sinkOffset + offset, octets, start, length);
+    return this.memory.place(sink.backing, request.sinkOffset + offset, octets, start, length);
   }
 
   readCompleted(): void {

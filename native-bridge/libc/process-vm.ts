@@ -32,6 +32,8 @@ const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 
 const IOVEC_BYTES = 16;
+/** Pieces of one transfer: as many segments as one read of a stream brings, and of short ones more. */
+const BATCH_MAX = 64;
 /** Between two looks whether a process is still the one that it was. */
 const LOOK_INTERVAL_MS = 1;
 
@@ -44,11 +46,18 @@ export class ProcessMemory {
   /** The errno name of the last refused transfer, for people. */
   lastError = '';
   #processDescriptor: number | undefined;
-  /** The local struct iovec, then the remote one. */
-  readonly #vectors = new Uint8Array(2 * IOVEC_BYTES);
+  /** Room for the local struct iovecs, then for as many remote ones. */
+  readonly #vectors = new Uint8Array(2 * BATCH_MAX * IOVEC_BYTES);
   readonly #vectorFields = new DataView(this.#vectors.buffer);
   readonly #localAddress: bigint;
   readonly #remoteAddress: bigint;
+  /** Writes that `writeLater` kept, in the vectors: local and remote pieces, octets. */
+  #keptLocal = 0;
+  #keptRemote = 0;
+  #keptBytes = 0;
+  /** The last remote piece. */
+  #remoteStart = 0;
+  #remoteBytes = 0;
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
@@ -58,7 +67,7 @@ export class ProcessMemory {
     this.pid = pid;
     this.#processDescriptor = checked('pidfd_open', syscall(SYS_PIDFD_OPEN, pid, 0, 0, 0));
     this.#localAddress = addressOf(this.#vectors);
-    this.#remoteAddress = this.#localAddress + BigInt(IOVEC_BYTES);
+    this.#remoteAddress = this.#localAddress + BigInt(BATCH_MAX * IOVEC_BYTES);
   }
 
   /** False once the process has ended or the object is closed. */
@@ -75,12 +84,52 @@ export class ProcessMemory {
    * process or that memory is gone (`lastError`); `target` may then be partly written.
    */
   read(address: number, target: Uint8Array, start: number, length: number): boolean {
+    if (this.#keptLocal > 0 && !this.flush()) return false;
     return this.#stillAlive() && this.#transfer(readv, address, target, start, length);
   }
 
   /** Copies `length` octets of `source` from `start` to `address` of the process. See `read`. */
   write(address: number, source: Uint8Array, start: number, length: number): boolean {
+    if (this.#keptLocal > 0 && !this.flush()) return false;
     return this.#stillAlive() && this.#transfer(writev, address, source, start, length);
+  }
+
+  /**
+   * As `write`, but carried out by `flush`, or by any other access before it; `source` must stay as
+   * it is until then. False when writes kept before could not be carried out.
+   */
+  writeLater(address: number, source: Uint8Array, start: number, length: number): boolean {
+    if (this.#processDescriptor === undefined || start + length > source.length) {
+      this.lastError = this.#processDescriptor === undefined ? 'EBADF' : 'EINVAL';
+      return false;
+    }
+    if (this.#keptLocal === BATCH_MAX && !this.flush()) return false;
+    this.#setVector(this.#keptLocal, this.#addressOf(source) + start, length);
+    this.#keptLocal += 1;
+    // Segments of one message lie side by side, and the kernel looks a page up once for each piece.
+    if (this.#keptRemote === 0 || address !== this.#remoteStart + this.#remoteBytes) {
+      this.#keptRemote += 1;
+      this.#remoteStart = address;
+      this.#remoteBytes = 0;
+    }
+    this.#remoteBytes += length;
+    this.#setVector(BATCH_MAX + this.#keptRemote - 1, this.#remoteStart, this.#remoteBytes);
+    this.#keptBytes += length;
+    return true;
+  }
+
+  /** Carries out what was kept, in its order. False when process or memory is gone (`lastError`). */
+  flush(): boolean {
+    const [local, remote, bytes] = [this.#keptLocal, this.#keptRemote, this.#keptBytes];
+    if (local === 0) return true;
+    this.#keptLocal = 0;
+    this.#keptRemote = 0;
+    this.#keptBytes = 0;
+    if (this.#processDescriptor === undefined || !this.#stillAlive()) return false;
+    const moved = writev(this.pid, this.#localAddress, local, this.#remoteAddress, remote, 0);
+    if (moved === bytes) return true;
+    this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
+    return false;
   }
 
   /** Tries to read `address`: undefined when it can be read, else the errno name. */
@@ -127,7 +176,7 @@ export class ProcessMemory {
     let done = 0;
     while (done < length) {
       this.#setVector(0, base + done, length - done);
-      this.#setVector(1, address + done, length - done);
+      this.#setVector(BATCH_MAX, address + done, length - done);
       const moved = call(this.pid, this.#localAddress, 1, this.#remoteAddress, 1, 0);
       if (moved <= 0) {
         this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';

@@ -190,6 +190,10 @@ export class NaiveUser implements StreamUser {
 
   // StreamUser: inbound
 
+  inputEnded(): Fault {
+    return Fault.none;
+  }
+
   placeWrite(
     stag: number,
     toHi: number,

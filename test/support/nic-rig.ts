@@ -552,6 +552,49 @@ export class SlowBacking implements MemoryBacking {
   }
 }
 
+/** A backing that keeps segments for one transfer, as that of another process does. */
+export class KeepingBacking implements MemoryBacking {
+  readonly tier = 'process_vm';
+  readonly view = undefined;
+  readonly pendingWrites = 0;
+  onReady: (() => void) | undefined = undefined;
+  /** What is kept; its octets are looked at when it is flushed. */
+  readonly kept: { offset: number; octets: Uint8Array }[] = [];
+  flushes = 0;
+  gone = false;
+  private readonly inner: ViewBacking;
+
+  constructor(octets: Uint8Array) {
+    this.inner = new ViewBacking(octets);
+  }
+
+  prepareRead(): boolean {
+    return true;
+  }
+
+  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    return this.flush() && this.inner.read(offset, length, target, targetStart);
+  }
+
+  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+    return this.flush() && this.inner.write(offset, octets, start, length);
+  }
+
+  writeLater(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+    this.kept.push({ offset, octets: octets.subarray(start, start + length) });
+    return true;
+  }
+
+  flush(): boolean {
+    if (this.kept.length === 0) return true;
+    this.flushes += 1;
+    for (const { offset, octets } of this.kept.splice(0)) {
+      this.inner.write(offset, octets, 0, octets.length);
+    }
+    return !this.gone;
+  }
+}
+
 /** Mapped memory that tells a test whenever the device asks about it. */
 export class WatchedBacking implements MemoryBacking {
   readonly view = undefined;

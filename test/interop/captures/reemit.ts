@@ -75,6 +75,7 @@ class Script implements StreamUser {
   due: CutFpdu | undefined = undefined;
 
   placeWrite = (): Fault => Fault.none;
+  inputEnded = (): Fault => Fault.none;
   placeReadResponse = (): Fault => Fault.none;
   readCompleted = (): void => undefined;
   atomicCompleted = (): void => undefined;

@@ -168,6 +168,7 @@ function describeTrailer(octets: Uint8Array, start: number, length: number): str
 /** A queue pair that takes everything: here the rules of the wire are tested, not memory. */
 const TAKES_ALL: StreamUser = {
   placeWrite: () => Fault.none,
+  inputEnded: () => Fault.none,
   placeReadResponse: () => Fault.none,
   readCompleted: () => undefined,
   atomicCompleted: () => undefined,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { FpduReceiver } from '../../../daemon/engine/fpdu-receiver.ts';
+import type { FpduReceiver, UlpduSink } from '../../../daemon/engine/fpdu-receiver.ts';
 import { markerPhase } from '../../../daemon/wire/marker.ts';
 import {
   dirtyPool,
@@ -50,6 +50,11 @@ function receiverAt(phase: number, options: { markersChecked?: boolean } = {}): 
 
 function receiverFor(vector: FpduVector): FpduReceiver {
   return vector.phase === null ? receiverOf() : receiverAt(vector.phase);
+}
+
+/** For long ones, of which a diff would be no help. */
+function sameOctets(left: Uint8Array, right: Uint8Array): boolean {
+  return Buffer.compare(left, right) === 0;
 }
 
 describe('FPDU receiver, golden', () => {
@@ -350,6 +355,40 @@ describe('FPDU receiver', () => {
     receiver.push(octets, 0, octets.length, sink);
     expect(counts).toEqual([1, 2]);
   });
+
+  it.each([false, true])(
+    'tells before octets that it handed over change (markers: %s)',
+    (markers) => {
+      const ulpdus = [700, 30, 1500, 64, 900, 5, 2000].map((length) => patterned(length, length));
+      const octets = streamOf(ulpdus, markers);
+      for (const step of [1, 7, 100, 513, 1024, octets.length]) {
+        const input = new Uint8Array(step);
+        const kept: { view: Uint8Array; copy: Uint8Array }[] = [];
+        let checked = 0;
+        const sink: UlpduSink = {
+          handleUlpdu: (where, start, length) => {
+            const view = where.subarray(start, start + length);
+            kept.push({ view, copy: view.slice() });
+            return undefined;
+          },
+          handleInputEnd: () => {
+            for (const { view, copy } of kept.splice(0)) {
+              expect(sameOctets(view, copy)).toBe(true);
+              checked += 1;
+            }
+          },
+        };
+        const receiver = receiverOf({ markers });
+        for (let at = 0; at < octets.length; at += step) {
+          const part = octets.subarray(at, at + step);
+          input.set(part);
+          receiver.push(input, 0, part.length, sink);
+          expect(kept).toEqual([]);
+        }
+        expect(checked).toBe(ulpdus.length);
+      }
+    },
+  );
 
   it('MPA-A.5.2-01: a ULPDU of 128 octets with a marker inside arrives an octet at a time', () => {
     const ulpdus = [...fillerTo(400), patterned(128, 9)];

@@ -26,6 +26,59 @@ describe('memory of a process', () => {
     memory.close();
   });
 
+  it('carries out writes that it kept in one transfer, in their order', () => {
+    const memory = own();
+    const remote = new Uint8Array(1000);
+    const address = Number(addressOf(remote));
+    const first = Uint8Array.from({ length: 300 }, (_, index) => index & 0xff);
+    const second = new Uint8Array(50).fill(0xee);
+    expect(memory.writeLater(address, first, 0, 100)).toBe(true);
+    expect(memory.writeLater(address + 100, first, 100, 200)).toBe(true);
+    expect(memory.writeLater(address + 500, second, 1, 20)).toBe(true);
+    expect(memory.writeLater(address + 10, second, 0, 5)).toBe(true);
+    expect(remote.every((octet) => octet === 0)).toBe(true);
+    expect(memory.flush()).toBe(true);
+    const expected = new Uint8Array(1000);
+    expected.set(first, 0);
+    expected.fill(0xee, 500, 520);
+    expected.fill(0xee, 10, 15);
+    expect(remote).toEqual(expected);
+    memory.close();
+  });
+
+  it('writes what it kept when it can keep no more, and before anything else', () => {
+    const memory = own();
+    const remote = new Uint8Array(1000);
+    const address = Number(addressOf(remote));
+    const octets = new Uint8Array(8).fill(1);
+    for (let at = 0; at < 200; at += 2) memory.writeLater(address + at, octets, 0, 1);
+    expect(remote[0]).toBe(1);
+    expect(remote[198]).toBe(0);
+    expect(memory.write(address + 500, octets, 0, 1)).toBe(true);
+    expect([remote[198], remote[500]]).toEqual([1, 1]);
+    memory.writeLater(address + 600, octets, 0, 1);
+    const back = new Uint8Array(1);
+    expect(memory.read(address + 600, back, 0, 1)).toBe(true);
+    expect(back[0]).toBe(1);
+    memory.close();
+  });
+
+  it('tells when what it kept could not be written', () => {
+    const memory = own();
+    const octets = new Uint8Array(8);
+    expect(memory.writeLater(4096, octets, 0, 8)).toBe(true);
+    expect(memory.flush()).toBe(false);
+    expect(memory.lastError).toBe('EFAULT');
+    expect(memory.flush()).toBe(true);
+    expect(memory.writeLater(4096, octets, 4, 8)).toBe(false);
+    expect(memory.lastError).toBe('EINVAL');
+    memory.writeLater(4096, octets, 0, 8);
+    memory.close();
+    expect(memory.flush()).toBe(false);
+    expect(memory.writeLater(4096, octets, 0, 8)).toBe(false);
+    expect(memory.lastError).toBe('EBADF');
+  });
+
   it('tells EFAULT for addresses that are not there, and probes both ends', () => {
     const memory = own();
     const remote = new Uint8Array(8192);
