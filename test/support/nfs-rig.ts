@@ -1,0 +1,172 @@
+/** An NFS server over a folder of a test's own, called without any transport. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { nfsServices } from '../../daemon/nfs/nfs-service.ts';
+import { type ExportOptions, ServedExport } from '../../daemon/nfs/served-export.ts';
+import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
+import type { ArgsOf, ResultOf } from '../../verbs-api/rpcrdma/core/program.ts';
+import {
+  emitCredential,
+  NO_AUTH,
+  readReplyHeader,
+  writeCallHeader,
+} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
+import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import { emitPayload, XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+import type { Attributes3 } from '../../verbs-api/rpcrdma/nfs3/attributes.ts';
+import { MountStatus, Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
+import { MOUNT3 } from '../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
+import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
+import type { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
+
+/** User 0 of some host. */
+export const SUPERUSER: Credential = sysCredential(0);
+
+/** A user of some host, in a group of the same number. */
+export function sysCredential(uid: number, gids: readonly number[] = []): Credential {
+  return { flavor: 'sys', stamp: 1, machineName: 'test', uid, gid: uid, gids };
+}
+
+/** Octets of a name. */
+export function name(text: string): Uint8Array {
+  return Buffer.from(text, 'latin1');
+}
+
+type Procedures = (typeof NFS3)['procedures'];
+
+/** What surrounds a call. */
+export interface RigCall {
+  readonly credential?: Credential;
+  readonly xid?: number;
+  readonly address?: string;
+}
+
+/** See the module's comment. `outside` is beside the export, with a canary in it. */
+export class NfsRig {
+  readonly folder = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-'));
+  readonly path = join(this.folder, 'export');
+  readonly outside = join(this.folder, 'outside');
+  readonly served: ServedExport;
+  readonly failures: unknown[] = [];
+  readonly service: RpcService;
+  #xid = 1;
+
+  constructor(options: ExportOptions = {}) {
+    mkdirSync(this.path);
+    mkdirSync(this.outside);
+    writeFileSync(join(this.outside, 'canary'), 'canary');
+    this.served = new ServedExport(this.path, options);
+    this.service = nfsServices(this.served, {
+      handlerFailed: (_program, _procedure, error) => void this.failures.push(error),
+    }).rdma;
+  }
+
+  /** A path in the export. */
+  file(relative: string): string {
+    return join(this.path, relative);
+  }
+
+  /** Calls a procedure of NFS. */
+  async call<K extends keyof Procedures & string>(
+    procedure: K,
+    args: ArgsOf<Procedures[K]>,
+    options: RigCall = {},
+  ): Promise<ResultOf<Procedures[K]>> {
+    const { number, args: argsCodec, result } = NFS3.procedures[procedure];
+    const encode = argsCodec.encode as (writer: XdrWriter, value: unknown) => void;
+    const reader = await this.#send(NFS3, number, (writer) => encode(writer, args), options);
+    const value = result.decode(reader);
+    reader.finish();
+    return value as ResultOf<Procedures[K]>;
+  }
+
+  /** The handle of the export, or of a directory in it. */
+  async mount(path = '/'): Promise<Uint8Array> {
+    const { number, args, result } = MOUNT3.procedures.mnt;
+    const encode = (writer: XdrWriter) => args.encode(writer, name(path));
+    const mounted = result.decode(await this.#send(MOUNT3, number, encode, {}));
+    if (mounted.status !== MountStatus.ok) throw new Error(`MNT says ${mounted.status}`);
+    return mounted.handle;
+  }
+
+  /** What MNT says to a path. */
+  async mountStatus(path: string): Promise<number> {
+    const { number, args, result } = MOUNT3.procedures.mnt;
+    const encode = (writer: XdrWriter) => args.encode(writer, name(path));
+    return result.decode(await this.#send(MOUNT3, number, encode, {})).status;
+  }
+
+  /** The handle of a file, by names from the root. */
+  async handle(...names: readonly string[]): Promise<Uint8Array> {
+    let handle = await this.mount();
+    for (const each of names) {
+      const found = await this.call('lookup', { directory: handle, name: name(each) });
+      if (found.status !== Nfs3Status.ok) throw new Error(`LOOKUP ${each} says ${found.status}`);
+      handle = found.ok.object;
+    }
+    return handle;
+  }
+
+  /** The attributes of a file, by names from the root. */
+  async attributes(...names: readonly string[]): Promise<Attributes3> {
+    const found = await this.call('getattr', await this.handle(...names));
+    if (found.status !== Nfs3Status.ok) throw new Error(`GETATTR says ${found.status}`);
+    return found.ok;
+  }
+
+  /** Closes the export and removes its folder. */
+  clean(): void {
+    this.served.close();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** The reply to a call of arbitrary octets as arguments: its outcome and the results. */
+  async answer(
+    program: { readonly number: number; readonly version: number },
+    procedure: number,
+    args: (writer: XdrWriter) => void,
+    options: RigCall = {},
+  ) {
+    const writer = new XdrWriter();
+    const xid = options.xid ?? this.#xid++;
+    writeCallHeader(writer, {
+      xid,
+      program: program.number,
+      version: program.version,
+      procedure,
+      credential: emitCredential(options.credential ?? SUPERUSER),
+      verifier: NO_AUTH,
+    });
+    args(writer);
+    const reply = new XdrWriter();
+    const caller = {
+      address: options.address ?? '127.0.0.1',
+      bulkBuffer: async (lengthBytes: number) => new Uint8Array(lengthBytes),
+    };
+    await this.service.answer(new XdrReader(flat(writer)), reply, caller);
+    const reader = new XdrReader(flat(reply));
+    return { outcome: readReplyHeader(reader).outcome, reader };
+  }
+
+  async #send(
+    program: { readonly number: number; readonly version: number },
+    procedure: number,
+    args: (writer: XdrWriter) => void,
+    options: RigCall,
+  ): Promise<XdrReader> {
+    const { outcome, reader } = await this.answer(program, procedure, args, options);
+    if (outcome.status !== 'success') {
+      throw new Error(`the call ended with ${outcome.status}: ${this.failures.at(-1)}`);
+    }
+    return reader;
+  }
+}
+
+/** What was written, with all bulk items in the stream. */
+export function flat(writer: XdrWriter): Uint8Array {
+  const payload = writer.payload();
+  const octets = new Uint8Array(payload.lengthBytes);
+  emitPayload(payload, octets, 0);
+  return octets;
+}
