@@ -1,6 +1,7 @@
 /** The file of a program that is to run: where it is, and whether a preloaded library reaches it. */
 import { accessSync, closeSync, constants, openSync, readSync, statSync } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
+import { fileAttribute } from '../../native-bridge/libc/file-attribute.ts';
 
 /** `e_machine` of the architectures that iwarpd runs on. */
 const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
@@ -16,6 +17,9 @@ const PATH_MAX_BYTES = 4096;
 const SCRIPTS_MAX = 4;
 const SET_USER_ID = 0o4000;
 const SET_GROUP_ID = 0o2000;
+/** File capabilities: the halves of the permitted set lie at these octets (`struct vfs_cap_data`). */
+const CAPABILITIES = 'security.capability';
+const PERMITTED_AT = [4, 12];
 
 /** Who runs a program. */
 export interface Runner {
@@ -62,7 +66,7 @@ export function preloadObstacle(path: string, runner: Runner, depth = 0): string
     if (script !== undefined) {
       return depth < SCRIPTS_MAX ? preloadObstacle(script, runner, depth + 1) : undefined;
     }
-    return changedUser(path, runner) ?? loaderObstacle(file);
+    return changedUser(path, runner) ?? grantedRights(path, runner) ?? loaderObstacle(file);
   } finally {
     closeSync(file);
   }
@@ -90,6 +94,15 @@ function changedUser(path: string, { uid, gid }: Runner): string | undefined {
   return changes
     ? 'runs as another user (set-user-ID), and the loader ignores LD_PRELOAD'
     : undefined;
+}
+
+/** Root has the rights already, so that nothing changes for it. */
+function grantedRights(path: string, { uid }: Runner): string | undefined {
+  const octets = uid === 0 ? undefined : fileAttribute(path, CAPABILITIES);
+  if (octets === undefined) return undefined;
+  const fields = new DataView(octets.buffer, octets.byteOffset, octets.length);
+  const grants = PERMITTED_AT.some((at) => at + 4 <= octets.length && fields.getUint32(at) !== 0);
+  return grants ? 'has file capabilities, and the loader ignores LD_PRELOAD' : undefined;
 }
 
 function loaderObstacle(file: number): string | undefined {

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findProgram, preloadObstacle } from '../../../daemon/cli/program-file.ts';
+import { checked, libc } from '../../../native-bridge/libc/libc.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
 const uid = process.getuid?.() ?? 0;
@@ -39,6 +40,24 @@ function elf(parts: { loader?: string; machine?: number; bits?: 1 | 2 } = {}): B
   octets.writeBigUInt64LE(BigInt(loader.length + 1), segment + 32);
   octets.write(`${loader}\0`, 300, 'latin1');
   return octets;
+}
+
+const setxattr = libc.func(
+  'int setxattr(const char *path, const char *name, void *value, uint64_t size, int flags)',
+) as (path: string, name: string, value: Uint8Array, size: number, flags: number) => number;
+
+const rootReason = uid === 0 ? '' : ' (only root can give them)';
+
+/** Gives a file capabilities, as setcap does: `struct vfs_cap_data` of revision 2, effective. */
+function setCapabilities(path: string, sets: { permitted: number; inheritable: number }): void {
+  const value = new Uint8Array(20);
+  const fields = new DataView(value.buffer);
+  fields.setUint32(0, 0x0200_0001, true);
+  for (const [index, set] of [sets.permitted, sets.inheritable].entries()) {
+    fields.setUint32(4 + 4 * index, set % 2 ** 32, true);
+    fields.setUint32(12 + 4 * index, Math.floor(set / 2 ** 32), true);
+  }
+  checked('setxattr', setxattr(path, 'security.capability', value, value.length, 0));
 }
 
 describe('a program that the preload library reaches', () => {
@@ -86,6 +105,18 @@ describe('a program that the preload library does not reach', () => {
     expect(preloadObstacle(user, { uid: uid + 1, gid })).toContain('set-user-ID');
     const group = program('group', elf({ loader: LOADER }), 0o2755);
     expect(preloadObstacle(group, { uid, gid: gid + 1 })).toContain('set-user-ID');
+  });
+
+  it.runIf(uid === 0)(`has capabilities, unless root runs it${rootReason}`, () => {
+    const path = program('capable', elf({ loader: LOADER }));
+    const other = { uid: uid + 1, gid };
+    setCapabilities(path, { permitted: 0, inheritable: 1 });
+    expect(preloadObstacle(path, other)).toBeUndefined();
+    for (const permitted of [2 ** 13, 2 ** 37]) {
+      setCapabilities(path, { permitted, inheritable: 0 });
+      expect(preloadObstacle(path, other)).toMatch(/has file capabilities/);
+      expect(preloadObstacle(path, SELF)).toBeUndefined();
+    }
   });
 
   it('is a script whose interpreter is static', () => {
