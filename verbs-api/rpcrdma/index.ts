@@ -12,11 +12,25 @@ export {
   voidCodec,
   type XdrCodec,
 } from './core/program.ts';
-export { type BulkSource, roundup, XdrError, XdrReader } from './core/xdr-reader.ts';
-export { type BulkItem, type Payload, XdrWriter } from './core/xdr-writer.ts';
-export type { CallOptions, RpcClient } from './rpc-client.ts';
+export type { RequesterCounters, RequesterOptions } from './core/requester-types.ts';
+export type { ResponderOptions } from './core/responder-types.ts';
+export {
+  type BulkSource,
+  type OpaquePadding,
+  roundup,
+  XdrError,
+  XdrReader,
+} from './core/xdr-reader.ts';
+export { type BulkItem, emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
+export {
+  type CallOptions,
+  connectRpc,
+  NFS_RDMA_PORT,
+  type RpcClient,
+  type RpcClientOptions,
+} from './rpc-client.ts';
 export { RpcError, type RpcErrorCode } from './rpc-error.ts';
-export type { RpcServer } from './rpc-server.ts';
+export { listenRpc, type RpcServer, type RpcServerOptions } from './rpc-server.ts';
 export {
   type Caller,
   type Handler,

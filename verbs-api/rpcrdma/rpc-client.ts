@@ -1,7 +1,77 @@
 /** Calls procedures of a server over RDMA. */
-import type { CancelSignal } from '../contract/provider.ts';
+import { randomInt } from 'node:crypto';
+import { Access } from '../contract/enums.ts';
+import type {
+  CancelSignal,
+  Context,
+  PD,
+  Provider,
+  SocketAddress,
+  WireOptions,
+} from '../contract/provider.ts';
+import { CallMemory } from './call-memory.ts';
 import type { Credential } from './core/credential.ts';
-import type { AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
+import {
+  type ConnectionTerms,
+  emitPrivateData,
+  inlineThresholds,
+  parsePrivateData,
+  tellableSizeBytes,
+} from './core/private-data.ts';
+import type { AnyProcedure, AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
+import { Requester } from './core/requester.ts';
+import type {
+  CallOutcome,
+  CallRequest,
+  RequesterCounters,
+  RequesterEffect,
+  RequesterOptions,
+} from './core/requester-types.ts';
+import {
+  emitCredential,
+  NO_AUTH,
+  REPLY_HEADER_MIN_BYTES,
+  readReplyHeader,
+  writeCallHeader,
+} from './core/rpc-message.ts';
+import { headerSizeBytes, writeTransportHeader } from './core/transport-header.ts';
+import { type OpaquePadding, XdrError, XdrReader } from './core/xdr-reader.ts';
+import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
+import { DeadlineTimer, nowMs } from './deadline-timer.ts';
+import { addressOf, textOf } from './host-address.ts';
+import { MemoryPool } from './memory-pool.ts';
+import { RdmaChannel } from './rdma-channel.ts';
+import { errorOfOutcome, RpcError } from './rpc-error.ts';
+
+/** The port of NFS over RDMA (RFC 8166 §9, RPCR-10-01). */
+export const NFS_RDMA_PORT = 20049;
+
+/** Options of `connectRpc`. */
+export interface RpcClientOptions {
+  /** Name or IPv4 or IPv6 address. */
+  readonly host: string;
+  /** Default: that of NFS over RDMA. */
+  readonly port?: number;
+  /** Local address to connect from; it also picks the device. */
+  readonly source?: SocketAddress;
+  /** Who calls, where a call does not say. Default: nobody in particular. */
+  readonly credential?: Credential;
+  /** Limit for a reply, where a call does not say. Default 30 000. */
+  readonly timeoutMs?: number;
+  /** Octets of a Send and of a receive, header included, rounded down to KiB. Default 4096. */
+  readonly inlineBytes?: number;
+  /**
+   * Octets of the verifier that replies may have, to make room for. Default 0: servers that take
+   * AUTH_NONE and AUTH_SYS answer with an empty one.
+   */
+  readonly verifierMaxBytes?: number;
+  /** Credits, replays, RFC 5666's features. */
+  readonly requester?: RequesterOptions;
+  /** The padding that the server prefers: calls that fit go as RDMA_MSGP. Default: none. */
+  readonly padding?: OpaquePadding;
+  /** Wire choices of the connections. */
+  readonly wire?: WireOptions;
+}
 
 /** Options of a call. */
 export interface CallOptions {
@@ -28,7 +98,7 @@ export interface RpcClient extends AsyncDisposable {
    * of `args` must stay as they are until then. Rejects with `RpcError`. Notes: calls wait for
    * credits in the order they were made; replies come in any order.
    */
-  call<P extends AnyProgram, K extends keyof P['procedures']>(
+  call<P extends AnyProgram, K extends keyof P['procedures'] & string>(
     program: P,
     procedure: K,
     args: ArgsOf<P['procedures'][K]>,
@@ -39,6 +109,472 @@ export interface RpcClient extends AsyncDisposable {
    * It goes with the client.
    */
   allocate(lengthBytes: number): Promise<Uint8Array>;
+  /** What was sent, received and registered so far. */
+  readonly counters: Readonly<RequesterCounters>;
   /** Ends the connection; calls under way reject with `closed`. Twice does no harm. */
   close(): Promise<void>;
+}
+
+/**
+ * Connects to a server.
+ *
+ * Resolves once the connection is there; later ones are made when a call needs them. Rejects with
+ * `VerbsError` as `ConnectionId.resolveAddr` and `connect` do.
+ */
+export async function connectRpc(
+  provider: Provider,
+  options: RpcClientOptions,
+): Promise<RpcClient> {
+  const client = new RdmaRpcClient(provider, options);
+  await client.open();
+  return client;
+}
+
+/** A call under way. */
+interface Pending {
+  readonly procedure: AnyProcedure;
+  readonly called: string;
+  readonly writer: XdrWriter;
+  readonly options: CallOptions;
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (error: unknown) => void;
+  readonly forget: () => void;
+  /** What the server is let into; there only while there is a connection. */
+  memory: CallMemory | undefined;
+}
+
+/** What belongs to one connection. */
+interface Connected {
+  readonly channel: RdmaChannel;
+  readonly pool: MemoryPool;
+}
+
+const DEFAULT_TIMEOUT_MS = 30_000;
+const DEFAULT_INLINE_BYTES = 4096;
+const DEFAULT_CREDITS = 32;
+/** Octets that the pool of a connection holds: long calls and replies. */
+const POOL_BYTES_MAX = 64 << 20;
+/** Reads and Writes beside the Sends; a client has them only for replies of RFC 5666. */
+const SPARE_DEPTH = 8;
+
+class RdmaRpcClient implements RpcClient {
+  readonly #provider: Provider;
+  readonly #options: RpcClientOptions;
+  readonly #terms: ConnectionTerms;
+  readonly #requester: Requester;
+  readonly #timer = new DeadlineTimer(() => {
+    this.#requester.handleDeadline(nowMs());
+    this.#drain();
+  });
+  readonly #pending = new Map<number, Pending>();
+  readonly #writers: XdrWriter[] = [];
+  #connected: Connected | undefined;
+  #nextXid = randomInt(0x1_0000_0000);
+  #draining = false;
+  /** Of `open`: told how the first connection went. */
+  #opening: { resolve(): void; reject(error: unknown): void } | undefined;
+  #home: Promise<{ readonly context: Context; readonly pd: PD }> | undefined;
+  /** Work that has to end before the client has closed. */
+  readonly #tasks = new Set<Promise<void>>();
+  #closing: Promise<void> | undefined;
+
+  constructor(provider: Provider, options: RpcClientOptions) {
+    this.#provider = provider;
+    this.#options = options;
+    const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
+    // CMPD-4.1-02 Registrations of this API cannot be invalidated by a peer.
+    this.#terms = {
+      remoteInvalidation: false,
+      sendBytes: inlineBytes,
+      receiveBytes: inlineBytes,
+    };
+    this.#requester = new Requester(options.requester);
+  }
+
+  get counters(): Readonly<RequesterCounters> {
+    return this.#requester.counters;
+  }
+
+  /** Makes the first connection. */
+  async open(): Promise<void> {
+    try {
+      await new Promise<void>((resolve, reject) => {
+        this.#opening = { resolve, reject };
+        this.#requester.open();
+        this.#drain();
+      });
+    } catch (error) {
+      await this.close();
+      throw error;
+    }
+  }
+
+  call<P extends AnyProgram, K extends keyof P['procedures'] & string>(
+    program: P,
+    procedure: K,
+    args: ArgsOf<P['procedures'][K]>,
+    options: CallOptions = {},
+  ): Promise<ResultOf<P['procedures'][K]>> {
+    return new Promise((resolve, reject) => {
+      const described: AnyProcedure | undefined = program.procedures[procedure];
+      if (described === undefined) {
+        throw new RangeError(`${program.name} has no procedure ${procedure}`);
+      }
+      // The description's types say what its codec gives.
+      const settle = resolve as (result: unknown) => void;
+      this.#start(program, procedure, described, args, options, settle, reject);
+    });
+  }
+
+  async allocate(lengthBytes: number): Promise<Uint8Array> {
+    this.#home ??= this.#openHome();
+    const { pd } = await this.#home;
+    return (await pd.allocMR(lengthBytes, Access.localWrite)).buffer;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    this.#requester.close();
+    this.#drain();
+    this.#timer.clear();
+    while (this.#tasks.size > 0) await Promise.all(this.#tasks);
+    await this.#hangUp();
+    const home = await this.#home?.catch(() => undefined);
+    await home?.context.close();
+  }
+
+  // Calls
+
+  #start(
+    program: AnyProgram,
+    name: string,
+    procedure: AnyProcedure,
+    args: unknown,
+    options: CallOptions,
+    resolve: (result: unknown) => void,
+    reject: (error: unknown) => void,
+  ): void {
+    const called = `${program.name} ${name}`;
+    const { signal } = options;
+    if (signal?.aborted === true) {
+      reject(new RpcError('aborted', `${called}: aborted`));
+      return;
+    }
+    const xid = this.#takeXid();
+    const writer = this.#writers.pop() ?? new XdrWriter();
+    const encode = (padding?: OpaquePadding): Payload => {
+      writer.reset();
+      const credential = options.credential ?? this.#options.credential ?? { flavor: 'none' };
+      writeCallHeader(writer, {
+        xid,
+        program: program.number,
+        version: program.version,
+        procedure: procedure.number,
+        credential: emitCredential(credential),
+        verifier: NO_AUTH,
+      });
+      writer.limitBulk(procedure.readChunksMax ?? 0);
+      if (padding !== undefined) writer.pad(padding);
+      procedure.args.encode(writer, args);
+      return writer.payload();
+    };
+    let request: CallRequest;
+    try {
+      request = this.#request(procedure, args, options, encode);
+    } catch (error) {
+      this.#writers.push(writer);
+      reject(new RpcError('unfit', `${called}: ${textOf(error)}`));
+      return;
+    }
+    const onAbort = (): void => {
+      this.#requester.abort(xid, 'aborted');
+      this.#drain();
+    };
+    signal?.addEventListener('abort', onAbort);
+    const forget = (): void => signal?.removeEventListener('abort', onAbort);
+    this.#pending.set(xid, {
+      procedure,
+      called,
+      writer,
+      options,
+      resolve,
+      reject,
+      forget,
+      memory: undefined,
+    });
+    this.#requester.call(xid, request);
+    this.#drain();
+  }
+
+  #request(
+    procedure: AnyProcedure,
+    args: unknown,
+    options: CallOptions,
+    encode: (padding?: OpaquePadding) => Payload,
+  ): CallRequest {
+    const { padding, verifierMaxBytes = 0, timeoutMs = DEFAULT_TIMEOUT_MS } = this.#options;
+    const resultBytes = procedure.writeChunks?.(args) ?? [];
+    for (const [i, into] of (options.bulkInto ?? []).entries()) {
+      const neededBytes = resultBytes[i] ?? 0;
+      // RPCR2-3.4.6-01 Room for the largest result.
+      if (into.length < neededBytes) {
+        throw new RangeError(`bulkInto[${i}] of ${into.length} octets, ${neededBytes} are needed`);
+      }
+    }
+    let padded: CallRequest['padded'];
+    if (padding !== undefined) {
+      const { stream, ...rest } = encode(padding);
+      padded = { padding, payload: { ...rest, stream: stream.slice() } };
+    }
+    return {
+      payload: encode(),
+      ...(padded === undefined ? {} : { padded }),
+      resultBytes,
+      replyMaxBytes: REPLY_HEADER_MIN_BYTES + verifierMaxBytes + procedure.resultMaxBytes(args),
+      idempotent: procedure.idempotent ?? false,
+      deadlineMs: nowMs() + (options.timeoutMs ?? timeoutMs),
+    };
+  }
+
+  #takeXid(): number {
+    do {
+      this.#nextXid = (this.#nextXid + 1) >>> 0;
+    } while (this.#requester.uses(this.#nextXid));
+    return this.#nextXid;
+  }
+
+  #complete(xid: number, outcome: CallOutcome): void {
+    const pending = this.#pending.get(xid);
+    if (pending === undefined) return;
+    this.#pending.delete(xid);
+    pending.forget();
+    if (outcome.type === 'failure') {
+      const { failure, text, outcomeUnknown } = outcome;
+      pending.reject(new RpcError(failure, `${pending.called}: ${text}`, outcomeUnknown));
+    } else {
+      try {
+        pending.resolve(decodeResult(xid, pending, outcome));
+      } catch (error) {
+        const bad = error instanceof XdrError;
+        pending.reject(
+          bad ? new RpcError('badReply', `${pending.called}: ${error.message}`, true) : error,
+        );
+      }
+    }
+    pending.memory?.giveBack();
+    this.#writers.push(pending.writer);
+  }
+
+  // Effects
+
+  #drain(): void {
+    // An effect may settle something that calls in here again.
+    if (this.#draining) return;
+    this.#draining = true;
+    for (;;) {
+      const effect = this.#requester.pollEffect();
+      if (effect === undefined) break;
+      this.#carryOut(effect);
+    }
+    this.#draining = false;
+    this.#connected?.channel.flush();
+    this.#timer.set(this.#requester.nextDeadlineMs);
+  }
+
+  #carryOut(effect: RequesterEffect): void {
+    switch (effect.type) {
+      case 'expose':
+        this.#run(this.#expose(effect));
+        return;
+      case 'transmit':
+        this.#transmit(effect);
+        return;
+      case 'pull':
+        this.#run(this.#pull(effect));
+        return;
+      case 'withdraw':
+        this.#run(this.#withdraw(effect.xid));
+        return;
+      case 'complete':
+        this.#complete(effect.xid, effect.outcome);
+        return;
+      case 'disconnect':
+        this.#run(this.#disconnect(effect.text));
+        return;
+      case 'connect':
+        this.#run(this.#connect());
+        return;
+    }
+  }
+
+  /** Lets `close` wait for work, which tells the requester itself how it went. */
+  #run(work: Promise<void>): void {
+    const task = work.finally(() => {
+      this.#tasks.delete(task);
+      this.#drain();
+    });
+    this.#tasks.add(task);
+  }
+
+  async #expose(effect: RequesterEffect & { readonly type: 'expose' }): Promise<void> {
+    const pending = this.#pending.get(effect.xid);
+    const connected = this.#connected;
+    if (pending === undefined || connected === undefined) return;
+    const memory = new CallMemory(connected.channel.pd, connected.pool);
+    pending.memory = memory;
+    try {
+      const regions = await memory.expose(effect.regions, pending.options.bulkInto ?? []);
+      this.#requester.exposed(effect.xid, regions);
+    } catch (error) {
+      this.#requester.exposeFailed(effect.xid, textOf(error));
+    }
+  }
+
+  #transmit(effect: RequesterEffect & { readonly type: 'transmit' }): void {
+    const { header, payload } = effect;
+    const headerBytes = headerSizeBytes(header);
+    const writer = this.#writers.pop() ?? new XdrWriter();
+    writer.reset();
+    writeTransportHeader(writer, header);
+    const assemble = (target: Uint8Array): void => {
+      target.set(writer.payload().stream);
+      emitPayload(payload, target, headerBytes);
+    };
+    this.#connected?.channel.send(headerBytes + payload.lengthBytes, assemble, () => undefined);
+    this.#writers.push(writer);
+  }
+
+  /** RFC 5666 §3.5: reads a reply out of the server's memory. */
+  async #pull(effect: RequesterEffect & { readonly type: 'pull' }): Promise<void> {
+    const pending = this.#pending.get(effect.xid);
+    const connected = this.#connected;
+    if (pending === undefined || connected === undefined) return;
+    pending.memory ??= new CallMemory(connected.channel.pd, connected.pool);
+    try {
+      const chunks = await pending.memory.pull(connected.channel, effect.chunks);
+      // What was pulled is given back when the call completes; its views may live longer.
+      this.#requester.pulled(effect.xid, chunks);
+    } catch (error) {
+      this.#requester.abort(effect.xid, textOf(error));
+    }
+  }
+
+  async #withdraw(xid: number): Promise<void> {
+    try {
+      await this.#pending.get(xid)?.memory?.withdraw();
+      this.#requester.withdrawn(xid);
+    } catch (error) {
+      this.#requester.withdrawFailed(xid, textOf(error));
+    }
+  }
+
+  // Connections
+
+  async #connect(): Promise<void> {
+    try {
+      const connected = await this.#establish();
+      this.#opening?.resolve();
+      if (this.#closing !== undefined) await connected.channel.close();
+    } catch (error) {
+      this.#opening?.reject(error);
+      this.#requester.disconnected(nowMs(), textOf(error));
+    }
+    this.#opening = undefined;
+  }
+
+  async #establish(): Promise<Connected> {
+    const { host, port = NFS_RDMA_PORT, source, wire, requester } = this.#options;
+    const address = await addressOf(host);
+    const id = await this.#provider.createId();
+    let channel: RdmaChannel | undefined;
+    try {
+      await id.resolveAddr({ address, port }, source === undefined ? {} : { source });
+      await id.resolveRoute();
+      const credits = requester?.credits ?? DEFAULT_CREDITS;
+      channel = await RdmaChannel.create(id, {
+        receives: credits,
+        inlineBytes: this.#terms.receiveBytes,
+        sendDepth: credits + SPARE_DEPTH,
+      });
+      const established = await id.connect({
+        privateData: emitPrivateData(this.#terms),
+        ...(wire === undefined ? {} : { wire }),
+      });
+      const server = parsePrivateData(established.privateData);
+      const connected = { channel, pool: new MemoryPool(channel.pd, POOL_BYTES_MAX) };
+      this.#connected = connected;
+      channel.start({
+        handleMessage: (octets, receive) => {
+          // Results have views of their message, so that it must outlive the receive buffer.
+          this.#requester.handleMessage(octets.slice());
+          connected.channel.repost(receive);
+        },
+        handleBatch: () => this.#drain(),
+        handleEnd: (text) => {
+          this.#run(this.#disconnect(text));
+        },
+      });
+      this.#requester.connected(
+        inlineThresholds(this.#terms, server),
+        established.responderResources !== 0,
+      );
+      return connected;
+    } catch (error) {
+      if (channel === undefined) await id.close();
+      else await channel.close();
+      throw error;
+    }
+  }
+
+  async #disconnect(text: string): Promise<void> {
+    if (this.#connected === undefined) return;
+    await this.#hangUp();
+    this.#requester.disconnected(nowMs(), text);
+  }
+
+  async #hangUp(): Promise<void> {
+    const connected = this.#connected;
+    this.#connected = undefined;
+    try {
+      await connected?.channel.close();
+    } catch {
+      // What cannot be given back now goes with the provider; the calls have to go on.
+    }
+  }
+
+  async #openHome(): Promise<{ readonly context: Context; readonly pd: PD }> {
+    const device = this.#connected?.channel.id.device;
+    const context = await this.#provider.open(device);
+    try {
+      return { context, pd: await context.allocPD() };
+    } catch (error) {
+      await context.close();
+      throw error;
+    }
+  }
+}
+
+function decodeResult(
+  xid: number,
+  pending: Pending,
+  outcome: CallOutcome & { readonly type: 'reply' },
+): unknown {
+  // A reply in memory of the pool is there only until the call is over.
+  const octets = pending.memory?.isPooled(outcome.octets) ? outcome.octets.slice() : outcome.octets;
+  const reader = new XdrReader(octets, outcome.bulk);
+  const header = readReplyHeader(reader);
+  if (header.xid !== xid) throw new XdrError('the XID is that of another call');
+  if (header.outcome.status !== 'success') throw errorOfOutcome(header.outcome, pending.called);
+  if (outcome.padding !== undefined) reader.expectPadding(outcome.padding);
+  const result = pending.procedure.result.decode(reader);
+  reader.finish();
+  return result;
 }

@@ -1,5 +1,37 @@
 /** Serves an `RpcService` over RDMA. */
-import type { SocketAddress } from '../contract/provider.ts';
+import { CMEventType } from '../contract/enums.ts';
+import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/provider.ts';
+import {
+  type ConnectionTerms,
+  emitPrivateData,
+  inlineThresholds,
+  parsePrivateData,
+  tellableSizeBytes,
+} from './core/private-data.ts';
+import type { ResponderOptions } from './core/responder-types.ts';
+import { addressOf, textOf } from './host-address.ts';
+import { RdmaChannel } from './rdma-channel.ts';
+import { NFS_RDMA_PORT } from './rpc-client.ts';
+import type { RpcService } from './rpc-service.ts';
+import { ServerConnection } from './server-connection.ts';
+
+/** Options of `listenRpc`. */
+export interface RpcServerOptions {
+  /** Name or address to listen at, which also picks the device. Default: every IPv4 address. */
+  readonly host?: string;
+  /** Default: that of NFS over RDMA; 0 picks a free one. */
+  readonly port?: number;
+  /** Connections at once; more are rejected. Default 64. */
+  readonly connectionsMax?: number;
+  /** Octets of a Send and of a receive, header included, rounded down to KiB. Default 4096. */
+  readonly inlineBytes?: number;
+  /** Octets of buffers for calls and replies of one connection. Default 128 MiB. */
+  readonly bufferBytesMax?: number;
+  /** Credits, limits, RFC 5666's features. */
+  readonly responder?: ResponderOptions;
+  /** Told of connections that came and went, and why; for logs. */
+  readonly onConnection?: (address: string, state: 'open' | 'closed', text: string) => void;
+}
 
 /** A listening server. */
 export interface RpcServer extends AsyncDisposable {
@@ -9,4 +41,156 @@ export interface RpcServer extends AsyncDisposable {
   readonly connectionCount: number;
   /** Stops to listen and ends all connections, once the handlers that run have ended. */
   close(): Promise<void>;
+}
+
+const DEFAULT_INLINE_BYTES = 4096;
+const DEFAULT_CREDITS = 32;
+const DEFAULT_CONNECTIONS_MAX = 64;
+const DEFAULT_BUFFER_BYTES_MAX = 128 << 20;
+/** RDMA Reads and Writes on the queue beside a reply for each credit. */
+const SPARE_DEPTH = 96;
+
+/**
+ * Listens for clients of `service`.
+ *
+ * Resolves once they may connect. Rejects with `VerbsError` as `ConnectionId.bindAddr` and `listen`
+ * do; RangeError for options that contradict each other.
+ */
+export async function listenRpc(
+  provider: Provider,
+  service: RpcService,
+  options: RpcServerOptions = {},
+): Promise<RpcServer> {
+  const { readListReplies = false, credits = DEFAULT_CREDITS } = options.responder ?? {};
+  // RPCR-3.8-05 A client that holds back credits for RDMA_DONE needs one for its calls.
+  if (credits < (readListReplies ? 2 : 1)) throw new RangeError(`${credits} credits are too few`);
+  const address = await addressOf(options.host ?? '0.0.0.0');
+  const port = options.port ?? NFS_RDMA_PORT;
+  const id = await provider.createId();
+  try {
+    await id.bindAddr({ address, port });
+    await id.listen();
+  } catch (error) {
+    await id.close();
+    throw error;
+  }
+  return new RdmaRpcServer(id, id.localAddress ?? { address, port }, service, options);
+}
+
+class RdmaRpcServer implements RpcServer {
+  readonly address: SocketAddress;
+  readonly #id: ConnectionId;
+  readonly #service: RpcService;
+  readonly #options: RpcServerOptions;
+  readonly #terms: ConnectionTerms;
+  readonly #connections = new Set<ServerConnection>();
+  /** Connections that are being made. */
+  readonly #accepting = new Set<Promise<void>>();
+  #closing: Promise<void> | undefined;
+
+  constructor(
+    id: ConnectionId,
+    address: SocketAddress,
+    service: RpcService,
+    options: RpcServerOptions,
+  ) {
+    this.#id = id;
+    this.address = address;
+    this.#service = service;
+    this.#options = options;
+    const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
+    // CMPD-4.1-02 Replies go by plain Sends, so that nothing is offered.
+    this.#terms = {
+      remoteInvalidation: false,
+      sendBytes: inlineBytes,
+      receiveBytes: inlineBytes,
+    };
+    void this.#listen();
+  }
+
+  get connectionCount(): number {
+    return this.#connections.size;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#id.close();
+    await Promise.all(this.#accepting);
+    await Promise.all([...this.#connections].map((connection) => connection.close()));
+  }
+
+  async #listen(): Promise<void> {
+    try {
+      for await (const event of this.#id.events()) {
+        if (event.type !== CMEventType.connectRequest) continue;
+        const accepting = this.#accept(event).finally(() => this.#accepting.delete(accepting));
+        this.#accepting.add(accepting);
+      }
+    } catch (error) {
+      this.#tell('', 'closed', textOf(error));
+    }
+  }
+
+  async #accept(event: CMEvent): Promise<void> {
+    const { id } = event;
+    const address = id.peerAddress?.address ?? '';
+    const { connectionsMax = DEFAULT_CONNECTIONS_MAX, responder = {} } = this.#options;
+    try {
+      const open = this.#connections.size + this.#accepting.size;
+      if (this.#closing !== undefined || open >= connectionsMax) {
+        await id.reject();
+        await id.close();
+        return;
+      }
+      const credits = responder.credits ?? DEFAULT_CREDITS;
+      // RPCR-3.3-01 The receives are there before the client may send.
+      const channel = await RdmaChannel.create(id, {
+        receives: credits,
+        inlineBytes: this.#terms.receiveBytes,
+        sendDepth: credits + SPARE_DEPTH,
+      });
+      await this.#establish(channel, event, address);
+    } catch (error) {
+      this.#tell(address, 'closed', textOf(error));
+    }
+  }
+
+  async #establish(channel: RdmaChannel, request: CMEvent, address: string): Promise<void> {
+    const { responder = {}, bufferBytesMax = DEFAULT_BUFFER_BYTES_MAX } = this.#options;
+    let established: CMEvent;
+    try {
+      established = await channel.id.accept({ privateData: emitPrivateData(this.#terms) });
+    } catch (error) {
+      await channel.close();
+      throw error;
+    }
+    const client = parsePrivateData(request.privateData);
+    const connection = new ServerConnection({
+      channel,
+      service: this.#service,
+      thresholds: inlineThresholds(client, this.#terms),
+      options: responder,
+      canRead: established.initiatorDepth !== 0,
+      bufferBytesMax,
+      address,
+      onEnd: (text) => {
+        this.#connections.delete(connection);
+        this.#tell(address, 'closed', text);
+      },
+    });
+    this.#connections.add(connection);
+    this.#tell(address, 'open', '');
+  }
+
+  #tell(address: string, state: 'open' | 'closed', text: string): void {
+    this.#options.onConnection?.(address, state, text);
+  }
 }

@@ -64,7 +64,8 @@ export function planCall(
   }
   regions.push(...sinks);
   if (reducedBytes <= thresholds.callBytes) {
-    const reduced = { ...payload, items: NO_ITEMS };
+    const { stream } = payload;
+    const reduced = { stream, items: NO_ITEMS, lengthBytes: stream.length };
     return { type: 'msg', regions, moved, payload: reduced, padding: undefined };
   }
   // RPCR2-3.5.3-04 The stream as it is, with all roundup of what is still in it.

@@ -134,6 +134,11 @@ export class Requester {
 
   // Commands
 
+  /** Makes the connection before the first call does. */
+  open(): void {
+    if (this.#link.type === 'idle') this.#connect();
+  }
+
   /**
    * Makes a call; its XID is the first word of the payload and that of no other call. It completes
    * once, by an effect.

@@ -1,0 +1,136 @@
+/** A program of every kind of argument and result, for tests of RPC over RDMA. */
+import { defineProcedure, defineProgram, voidCodec } from '../../verbs-api/rpcrdma/core/program.ts';
+import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import type { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+
+const BULK_MAX_BYTES = 4 << 20;
+
+const countCodec = {
+  encode: (writer: XdrWriter, count: number) => writer.uint32(count),
+  decode: (reader: XdrReader) => reader.uint32(),
+};
+const plainCodec = {
+  encode: (writer: XdrWriter, octets: Uint8Array) => writer.opaque(octets),
+  decode: (reader: XdrReader) => reader.opaque(BULK_MAX_BYTES),
+};
+
+/** Arguments with an eligible item between others. */
+export interface StoreArgs {
+  readonly name: string;
+  readonly octets: Uint8Array;
+  readonly mode: number;
+}
+
+/** Nothing but what the tests need. */
+export const ECHO = defineProgram({
+  name: 'echo',
+  number: 0x2000_0001,
+  version: 1,
+  procedures: {
+    NULL: defineProcedure({
+      number: 0,
+      args: voidCodec,
+      result: voidCodec,
+      resultMaxBytes: () => 0,
+      idempotent: true,
+    }),
+    /** Gives `count` octets, which may come in a write chunk. */
+    FETCH: defineProcedure({
+      number: 1,
+      args: countCodec,
+      result: {
+        encode: (writer: XdrWriter, octets: Uint8Array) => {
+          writer.bool(true);
+          writer.bulk(octets);
+        },
+        decode: (reader) => {
+          reader.bool();
+          return reader.bulk(BULK_MAX_BYTES);
+        },
+      },
+      resultMaxBytes: () => 8,
+      writeChunks: (count: number) => [count],
+      idempotent: true,
+    }),
+    /** Takes octets, which may come in a read chunk; gives their sum. */
+    STORE: defineProcedure({
+      number: 2,
+      args: {
+        encode: (writer: XdrWriter, args: StoreArgs) => {
+          writer.string(args.name);
+          writer.bulk(args.octets);
+          writer.uint32(args.mode);
+        },
+        decode: (reader: XdrReader): StoreArgs => ({
+          name: reader.string(255),
+          octets: reader.bulk(BULK_MAX_BYTES),
+          mode: reader.uint32(),
+        }),
+      },
+      result: countCodec,
+      resultMaxBytes: () => 4,
+      readChunksMax: 1,
+    }),
+    /** Gives back what it got, all of it in the stream. */
+    MIRROR: defineProcedure({
+      number: 3,
+      args: plainCodec,
+      result: plainCodec,
+      resultMaxBytes: (octets: Uint8Array) => 8 + octets.length,
+      idempotent: true,
+    }),
+    /** Gives back two items, each of which may come in a write chunk of its own. */
+    SPLIT: defineProcedure({
+      number: 4,
+      args: {
+        encode: (writer: XdrWriter, args: { octets: Uint8Array; at: number }) => {
+          writer.bulk(args.octets);
+          writer.uint32(args.at);
+        },
+        decode: (reader: XdrReader) => ({
+          octets: reader.bulk(BULK_MAX_BYTES),
+          at: reader.uint32(),
+        }),
+      },
+      result: {
+        encode: (writer: XdrWriter, halves: readonly [Uint8Array, Uint8Array]) => {
+          writer.bulk(halves[0]);
+          writer.bulk(halves[1]);
+        },
+        decode: (reader: XdrReader): readonly [Uint8Array, Uint8Array] => [
+          reader.bulk(BULK_MAX_BYTES),
+          reader.bulk(BULK_MAX_BYTES),
+        ],
+      },
+      resultMaxBytes: () => 8,
+      readChunksMax: 1,
+      writeChunks: (args) => [args.at, args.octets.length - args.at],
+      idempotent: true,
+    }),
+    /** Offered by no server. */
+    MISSING: defineProcedure({
+      number: 5,
+      args: voidCodec,
+      result: voidCodec,
+      resultMaxBytes: () => 0,
+    }),
+  },
+});
+
+/** The octet at `at` of what FETCH gives. */
+export function patternAt(at: number): number {
+  return (at * 7 + (at >>> 8)) & 0xff;
+}
+
+/** `count` octets of the pattern, into `target` where one is given. */
+export function pattern(count: number, target = new Uint8Array(count)): Uint8Array {
+  for (let at = 0; at < count; at++) target[at] = patternAt(at);
+  return target;
+}
+
+/** The sum of octets, modulo 2^32. */
+export function sumOf(octets: Uint8Array): number {
+  let sum = 0;
+  for (const octet of octets) sum = (sum + octet) >>> 0;
+  return sum;
+}

@@ -1,0 +1,314 @@
+/**
+ * A queue pair with the buffers of RPC over RDMA: receives of one size, Sends that are put together
+ * in registered memory, RDMA Reads and Writes in the order in which they were asked for. It knows
+ * nothing of what the messages say.
+ */
+import { setImmediate } from 'node:timers/promises';
+import {
+  Access,
+  CMEventType,
+  SendFlag,
+  WC_STATUS_TEXT,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../contract/enums.ts';
+import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/provider.ts';
+import type { RecvWR, SendWR, SGE } from '../contract/work-request.ts';
+import { textOf } from './host-address.ts';
+
+/** How large a channel is. */
+export interface ChannelSizes {
+  /** Receives posted. */
+  readonly receives: number;
+  /** Octets of a receive, and of a Send at most. */
+  readonly inlineBytes: number;
+  /** Sends, Reads and Writes on the queue at once; more wait. */
+  readonly sendDepth: number;
+}
+
+/** What a channel tells its owner. */
+export interface ChannelOwner {
+  /** A message; the view is good until `repost(receive)`. */
+  handleMessage(octets: Uint8Array, receive: number): void;
+  /** A batch of completions was handled: the place to act, and to `flush`. */
+  handleBatch(): void;
+  /** The connection is over; told once, and not after `close`. */
+  handleEnd(text: string): void;
+}
+
+/** Remote memory. */
+export interface RemoteMemory {
+  readonly handle: number;
+  readonly offset: bigint;
+}
+
+interface Operation {
+  readonly wr: SendWR;
+  /** Of a Send: its octets, in memory of its own while it waits for a slot. */
+  readonly message: Uint8Array | undefined;
+  readonly done: () => void;
+}
+
+/** Completions taken at once. */
+const BATCH = 64;
+/** Batches in a row before other work of the process gets its turn. */
+const BATCHES_PER_TURN = 8;
+
+/** See the module's comment. */
+export class RdmaChannel {
+  readonly id: ConnectionId;
+  readonly context: Context;
+  readonly pd: PD;
+  readonly #sizes: ChannelSizes;
+  readonly #cq: CQ;
+  readonly #qp: QP;
+  readonly #receiveMemory: MR;
+  readonly #sendMemory: MR;
+  readonly #freeSlots: number[] = [];
+  /** What is on the queue: completions come in this order. */
+  readonly #posted: { readonly done: () => void; readonly slot: number | undefined }[] = [];
+  readonly #waiting: Operation[] = [];
+  #receives: RecvWR[] = [];
+  #sends: SendWR[] = [];
+  #owner: ChannelOwner | undefined;
+  #closing: Promise<void> | undefined;
+
+  private constructor(
+    id: ConnectionId,
+    sizes: ChannelSizes,
+    parts: {
+      readonly context: Context;
+      readonly pd: PD;
+      readonly cq: CQ;
+      readonly qp: QP;
+      readonly receiveMemory: MR;
+      readonly sendMemory: MR;
+    },
+  ) {
+    this.id = id;
+    this.context = parts.context;
+    this.pd = parts.pd;
+    this.#sizes = sizes;
+    this.#cq = parts.cq;
+    this.#qp = parts.qp;
+    this.#receiveMemory = parts.receiveMemory;
+    this.#sendMemory = parts.sendMemory;
+    for (let slot = sizes.sendDepth - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
+    for (let receive = 0; receive < sizes.receives; receive++) this.repost(receive);
+    this.flush();
+  }
+
+  /**
+   * Makes queue pair and buffers for an id that knows its device, and posts the receives. Owns the
+   * id from then on, also when it rejects.
+   */
+  static async create(id: ConnectionId, sizes: ChannelSizes): Promise<RdmaChannel> {
+    let context: Context | undefined;
+    try {
+      context = await id.provider.open(id.device);
+      const pd = await context.allocPD();
+      const cq = await context.createCQ({ cqe: sizes.sendDepth + sizes.receives });
+      const qp = await id.createQP(pd, {
+        sendCQ: cq,
+        recvCQ: cq,
+        maxSendWr: sizes.sendDepth,
+        maxRecvWr: sizes.receives,
+        sqSigAll: true,
+      });
+      const allocate = (count: number): Promise<MR> =>
+        pd.allocMR(count * sizes.inlineBytes, Access.localWrite);
+      const receiveMemory = await allocate(sizes.receives);
+      const sendMemory = await allocate(sizes.sendDepth);
+      return new RdmaChannel(id, sizes, { context, pd, cq, qp, receiveMemory, sendMemory });
+    } catch (error) {
+      await id.close();
+      await context?.close();
+      throw error;
+    }
+  }
+
+  /** Starts to hand over messages, once the connection is established. */
+  start(owner: ChannelOwner): void {
+    this.#owner = owner;
+    void this.#complete();
+    void this.#watch();
+  }
+
+  /** Posts a receive again, with the next `flush`. */
+  repost(receive: number): void {
+    const { inlineBytes } = this.#sizes;
+    const sge = this.#receiveMemory.sge(receive * inlineBytes, inlineBytes);
+    this.#receives.push({ wrId: receive, sgList: [sge] });
+  }
+
+  /**
+   * Sends a message of `lengthBytes`, at most a channel's `inlineBytes`, that `assemble` puts
+   * together at once; it leaves with the next `flush`.
+   */
+  send(lengthBytes: number, assemble: (target: Uint8Array) => void, done: () => void): void {
+    const wr: SendWR = { opcode: WROpcode.send };
+    if (this.#room) {
+      const slot = this.#takeSlot();
+      assemble(this.#slotMemory(slot, lengthBytes));
+      this.#enqueue({ ...wr, sgList: [this.#slotSge(slot, lengthBytes)] }, done, slot);
+    } else {
+      const message = new Uint8Array(lengthBytes);
+      assemble(message);
+      this.#waiting.push({ wr, message, done });
+    }
+  }
+
+  /** Reads remote memory into `sink`. */
+  read(from: RemoteMemory, sink: SGE, done: () => void): void {
+    this.#operate(WROpcode.rdmaRead, from, sink, done);
+  }
+
+  /** Writes `source` to remote memory. */
+  write(to: RemoteMemory, source: SGE, done: () => void): void {
+    this.#operate(WROpcode.rdmaWrite, to, source, done);
+  }
+
+  /** Posts all that was asked for: receives first, since a Send may bring the next message. */
+  flush(): void {
+    if (this.#closing !== undefined) return;
+    try {
+      if (this.#receives.length > 0) {
+        const receives = this.#receives;
+        this.#receives = [];
+        this.#qp.postRecv(receives);
+      }
+      if (this.#sends.length > 0) {
+        const sends = this.#sends;
+        this.#sends = [];
+        this.#qp.postSend(sends);
+      }
+    } catch (error) {
+      this.#end(textOf(error));
+    }
+  }
+
+  /** Disconnects and gives everything back; what was registered in `pd` goes, too. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    await this.id.close();
+    await this.context.close();
+  }
+
+  /** True when an operation need not wait. */
+  get #room(): boolean {
+    return this.#waiting.length === 0 && this.#freeSlots.length > 0 && this.#depthLeft > 0;
+  }
+
+  get #depthLeft(): number {
+    return this.#sizes.sendDepth - this.#posted.length;
+  }
+
+  #takeSlot(): number {
+    const slot = this.#freeSlots.pop();
+    if (slot === undefined) throw new RangeError('a slot for each place on the queue');
+    return slot;
+  }
+
+  #slotMemory(slot: number, lengthBytes: number): Uint8Array {
+    const start = slot * this.#sizes.inlineBytes;
+    return this.#sendMemory.buffer.subarray(start, start + lengthBytes);
+  }
+
+  #slotSge(slot: number, lengthBytes: number): SGE {
+    return this.#sendMemory.sge(slot * this.#sizes.inlineBytes, lengthBytes);
+  }
+
+  #operate(opcode: SendWR['opcode'], remote: RemoteMemory, local: SGE, done: () => void): void {
+    const wr: SendWR = {
+      opcode,
+      sgList: [local],
+      remoteAddr: remote.offset,
+      rkey: remote.handle,
+    };
+    if (this.#room) this.#enqueue(wr, done, undefined);
+    else this.#waiting.push({ wr, message: undefined, done });
+  }
+
+  #enqueue(wr: SendWR, done: () => void, slot: number | undefined): void {
+    this.#posted.push({ done, slot });
+    this.#sends.push({ ...wr, flags: SendFlag.signaled });
+  }
+
+  /** Lets operations that wait onto the queue. */
+  #advance(): void {
+    while (this.#waiting.length > 0 && this.#depthLeft > 0) {
+      const next = this.#waiting.shift();
+      if (next === undefined) return;
+      const { wr, message, done } = next;
+      if (message === undefined) {
+        this.#enqueue(wr, done, undefined);
+        continue;
+      }
+      const slot = this.#takeSlot();
+      this.#slotMemory(slot, message.length).set(message);
+      this.#enqueue({ ...wr, sgList: [this.#slotSge(slot, message.length)] }, done, slot);
+    }
+  }
+
+  /** Takes completions until the end. */
+  async #complete(): Promise<void> {
+    try {
+      for (let batches = 1; this.#owner !== undefined; batches++) {
+        for (const wc of await this.#cq.wait({ max: BATCH })) {
+          if (this.#owner === undefined) return;
+          if (wc.status !== WCStatus.success) {
+            // The event of the connection says more than a flushed request does.
+            if (wc.status === WCStatus.wrFlushErr) return;
+            this.#end(WC_STATUS_TEXT[wc.status]);
+            return;
+          }
+          if (wc.opcode === WCOpcode.recv) this.#handleReceive(Number(wc.wrId), wc.byteLen);
+          else this.#handleDone();
+        }
+        this.#advance();
+        this.#owner?.handleBatch();
+        this.flush();
+        if (batches % BATCHES_PER_TURN === 0) await setImmediate();
+      }
+    } catch (error) {
+      this.#end(textOf(error));
+    }
+  }
+
+  #handleReceive(receive: number, lengthBytes: number): void {
+    const start = receive * this.#sizes.inlineBytes;
+    const octets = this.#receiveMemory.buffer.subarray(start, start + lengthBytes);
+    this.#owner?.handleMessage(octets, receive);
+  }
+
+  #handleDone(): void {
+    const operation = this.#posted.shift();
+    if (operation?.slot !== undefined) this.#freeSlots.push(operation.slot);
+    operation?.done();
+  }
+
+  /** Waits for the end of the connection. */
+  async #watch(): Promise<void> {
+    try {
+      for await (const event of this.id.events()) {
+        if (event.type === CMEventType.disconnected) {
+          this.#end(event.text);
+          return;
+        }
+      }
+    } catch (error) {
+      this.#end(textOf(error));
+    }
+  }
+
+  #end(text: string): void {
+    const owner = this.#owner;
+    this.#owner = undefined;
+    if (this.#closing === undefined) owner?.handleEnd(text);
+  }
+}

@@ -1,0 +1,276 @@
+/** One client of a server: binds the responder to a channel and calls to the service. */
+
+import { CallMemory } from './call-memory.ts';
+import type { SegmentWrite } from './core/chunks.ts';
+import type { InlineThresholds } from './core/private-data.ts';
+import { Responder } from './core/responder.ts';
+import type { ResponderEffect, ResponderOptions } from './core/responder-types.ts';
+import { headerSizeBytes, writeTransportHeader } from './core/transport-header.ts';
+import { XdrError } from './core/xdr-reader.ts';
+import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
+import { DeadlineTimer, nowMs } from './deadline-timer.ts';
+import { textOf } from './host-address.ts';
+import type { PoolBuffer } from './memory-pool.ts';
+import { MemoryPool } from './memory-pool.ts';
+import type { RdmaChannel } from './rdma-channel.ts';
+import type { RpcService } from './rpc-service.ts';
+
+/** What a connection needs. */
+export interface ServerConnectionParts {
+  readonly channel: RdmaChannel;
+  readonly service: RpcService;
+  readonly thresholds: InlineThresholds;
+  readonly options: ResponderOptions;
+  /** False when no outbound RDMA Reads were agreed. */
+  readonly canRead: boolean;
+  /** Octets of buffers for calls and replies at most. */
+  readonly bufferBytesMax: number;
+  /** The peer's address. */
+  readonly address: string;
+  /** The connection is over, and all of it given back. */
+  readonly onEnd: (text: string) => void;
+}
+
+interface Call {
+  readonly memory: CallMemory;
+  readonly writer: XdrWriter;
+  /** Copying a result needed memory that was not there at once: what follows waits its turn. */
+  order: Promise<void> | undefined;
+}
+
+/** See the module's comment. */
+export class ServerConnection {
+  readonly #parts: ServerConnectionParts;
+  readonly #responder: Responder;
+  readonly #pool: MemoryPool;
+  readonly #calls = new Map<number, Call>();
+  readonly #writers: XdrWriter[] = [];
+  readonly #headerWriter = new XdrWriter();
+  readonly #timer = new DeadlineTimer(() => {
+    this.#responder.handleDeadline(nowMs());
+    this.#drain();
+  });
+  #draining = false;
+  #over = false;
+  /** Handlers that run, and memory on its way. */
+  readonly #tasks = new Set<Promise<void>>();
+  #closing: Promise<void> | undefined;
+
+  constructor(parts: ServerConnectionParts) {
+    this.#parts = parts;
+    this.#responder = new Responder(parts.thresholds, parts.options, parts.canRead);
+    this.#pool = new MemoryPool(parts.channel.pd, parts.bufferBytesMax);
+    parts.channel.start({
+      handleMessage: (octets, receive) => {
+        this.#responder.handleMessage(octets, receive, nowMs());
+        this.#drain();
+      },
+      handleBatch: () => this.#drain(),
+      handleEnd: (text) => void this.close(text),
+    });
+  }
+
+  /** Ends the connection, and waits for the handlers that run. */
+  close(text = 'the server was closed'): Promise<void> {
+    this.#closing ??= this.#close(text);
+    return this.#closing;
+  }
+
+  async #close(text: string): Promise<void> {
+    this.#over = true;
+    this.#timer.clear();
+    try {
+      await this.#parts.channel.close();
+    } catch {
+      // What cannot be given back now goes with the provider.
+    }
+    while (this.#tasks.size > 0) await Promise.all(this.#tasks);
+    this.#parts.onEnd(text);
+  }
+
+  #drain(): void {
+    // A handler that answers at once gets here in the middle of a drain.
+    if (this.#draining || this.#over) return;
+    this.#draining = true;
+    for (;;) {
+      const effect = this.#responder.pollEffect();
+      if (effect === undefined) break;
+      this.#carryOut(effect);
+    }
+    this.#draining = false;
+    this.#parts.channel.flush();
+    this.#timer.set(this.#responder.nextDeadlineMs);
+  }
+
+  #carryOut(effect: ResponderEffect): void {
+    switch (effect.type) {
+      case 'pull':
+        this.#run(this.#pull(effect));
+        return;
+      case 'dispatch':
+        this.#dispatch(effect);
+        return;
+      case 'push':
+        this.#inOrder(effect.call, (call) => this.#push(call, effect));
+        return;
+      case 'expose':
+        this.#run(this.#expose(effect));
+        return;
+      case 'transmit':
+        this.#inOrder(effect.call, () => this.#transmit(effect));
+        return;
+      case 'repost':
+        this.#parts.channel.repost(effect.receive);
+        return;
+      case 'release':
+        this.#run(this.#release(effect.call));
+        return;
+      case 'disconnect':
+        void this.close(effect.text);
+        return;
+    }
+  }
+
+  #run(work: Promise<void>): void {
+    const task = work.catch((error: unknown) => {
+      // Without memory there is neither a reply nor an error to send (RPCR2-4.5.4-01).
+      void this.close(textOf(error));
+    });
+    this.#tasks.add(task);
+    void task.then(() => {
+      this.#tasks.delete(task);
+      this.#drain();
+    });
+  }
+
+  /** Does the work of a call after what it has under way already. */
+  #inOrder(number: number, work: (call: Call) => Promise<void> | undefined): void {
+    const call = this.#callOf(number);
+    if (call.order === undefined) {
+      call.order = work(call);
+    } else {
+      call.order = call.order.then(() => (this.#over ? undefined : work(call)));
+    }
+    if (call.order === undefined) return;
+    const order = call.order.then(() => {
+      if (call.order === order) call.order = undefined;
+    });
+    call.order = order;
+    this.#run(order);
+  }
+
+  #callOf(number: number): Call {
+    let call = this.#calls.get(number);
+    if (call === undefined) {
+      const writer = this.#writers.pop() ?? new XdrWriter();
+      const { pd } = this.#parts.channel;
+      call = { memory: new CallMemory(pd, this.#pool), writer, order: undefined };
+      this.#calls.set(number, call);
+    }
+    return call;
+  }
+
+  async #pull(effect: ResponderEffect & { readonly type: 'pull' }): Promise<void> {
+    const { memory } = this.#callOf(effect.call);
+    const chunks = await memory.pull(this.#parts.channel, effect.chunks);
+    this.#responder.pulled(effect.call, chunks, nowMs());
+  }
+
+  #dispatch(effect: ResponderEffect & { readonly type: 'dispatch' }): void {
+    const { memory, writer } = this.#callOf(effect.call);
+    writer.reset();
+    const { service, address } = this.#parts;
+    const finish = (): void => {
+      this.#responder.reply(effect.call, writer.payload(), nowMs());
+    };
+    try {
+      const running = service.answer(effect.reader, writer, {
+        address,
+        bulkBuffer: async (lengthBytes) => {
+          if (lengthBytes === 0) return new Uint8Array(0);
+          return (await memory.take(lengthBytes)).octets;
+        },
+      });
+      if (running === undefined) finish();
+      else this.#run(running.then(finish));
+    } catch (error) {
+      if (!(error instanceof XdrError)) throw error;
+      this.#responder.refuse(effect.call, nowMs());
+    }
+  }
+
+  /** Writes a result to the client, out of memory of the pool. */
+  #push(
+    call: Call,
+    effect: ResponderEffect & { readonly type: 'push' },
+  ): Promise<void> | undefined {
+    const { octets, writes } = effect;
+    if (octets instanceof Uint8Array) {
+      const buffer = call.memory.bufferOf(octets);
+      if (buffer !== undefined) {
+        this.#write(buffer, octets.byteOffset - buffer.mr.buffer.byteOffset, writes);
+        return undefined;
+      }
+    }
+    return this.#copyAndWrite(call, octets, writes);
+  }
+
+  async #copyAndWrite(
+    call: Call,
+    octets: Uint8Array | Payload,
+    writes: readonly SegmentWrite[],
+  ): Promise<void> {
+    const buffer = await call.memory.take(
+      octets instanceof Uint8Array ? octets.length : octets.lengthBytes,
+    );
+    if (octets instanceof Uint8Array) buffer.octets.set(octets);
+    else emitPayload(octets, buffer.octets, 0);
+    if (!this.#over) this.#write(buffer, 0, writes);
+  }
+
+  #write(buffer: PoolBuffer, at: number, writes: readonly SegmentWrite[]): void {
+    for (const { start, lengthBytes, handle, offset } of writes) {
+      const source = buffer.mr.sge(at + start, lengthBytes);
+      this.#parts.channel.write({ handle, offset }, source, () => undefined);
+    }
+  }
+
+  #transmit(effect: ResponderEffect & { readonly type: 'transmit' }): undefined {
+    const { header, payload, receive, call } = effect;
+    const { channel } = this.#parts;
+    const headerBytes = headerSizeBytes(header);
+    const writer = this.#headerWriter;
+    writer.reset();
+    writeTransportHeader(writer, header);
+    channel.send(
+      headerBytes + payload.lengthBytes,
+      (target) => {
+        target.set(writer.payload().stream);
+        emitPayload(payload, target, headerBytes);
+      },
+      () => this.#responder.sent(call, nowMs()),
+    );
+    // Results may be views of the receive buffer: it is free only now that they were copied.
+    channel.repost(receive);
+    return undefined;
+  }
+
+  async #expose(effect: ResponderEffect & { readonly type: 'expose' }): Promise<void> {
+    const { memory } = this.#callOf(effect.call);
+    const { payload } = effect;
+    const { octets } = await memory.take(payload.lengthBytes);
+    emitPayload(payload, octets, 0);
+    const { handle, offset } = await memory.exposeSource(octets);
+    const segment = { handle, offset, lengthBytes: octets.length };
+    this.#responder.exposed(effect.call, segment, nowMs());
+  }
+
+  async #release(number: number): Promise<void> {
+    const call = this.#calls.get(number);
+    if (call === undefined) return;
+    this.#calls.delete(number);
+    await call.memory.withdraw();
+    call.memory.giveBack();
+    this.#writers.push(call.writer);
+  }
+}
