@@ -75,7 +75,8 @@ export class ConnectionManager implements EndpointOwner {
 
   /**
    * Binds to a local address, port 0 for a free one. EINVAL in a wrong state or for text that is no
-   * address; ENODEV when no device answers for the address; EADDRINUSE, EADDRNOTAVAIL, EACCES.
+   * address; EADDRNOTAVAIL for one that is not the host's, ENODEV for one that is and that no device
+   * answers for; EADDRINUSE, EACCES.
    */
   bindAddr(id: CmId, address: SocketAddress): void {
     this.#expect(id, 'idle');
@@ -380,13 +381,18 @@ export class ConnectionManager implements EndpointOwner {
   // Steps
 
   #bind(id: CmId, address: SocketAddress): void {
-    const device = isWildcard(address.address) ? undefined : this.#deviceFor(address.address);
-    if (device === undefined && !isWildcard(address.address)) {
-      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
-    }
-    const reserved = this.#options.network.reserve(id, address);
+    const wildcard = isWildcard(address.address);
+    const device = wildcard ? undefined : this.#deviceFor(address.address);
+    const deviceless = device === undefined && !wildcard;
+    // That an address is not the host's own counts before all else.
+    const port = deviceless ? 0 : address.port;
+    const reserved = this.#options.network.reserve(id, { address: address.address, port });
     if ('error' in reserved) {
       throw new VerbsError(reserved.error, `cannot bind ${address.address} port ${address.port}`);
+    }
+    if (deviceless) {
+      this.#options.network.release(id);
+      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
     }
     id.device = device?.name;
     id.localAddress = { address: address.address, port: reserved.port };

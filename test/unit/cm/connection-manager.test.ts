@@ -33,10 +33,18 @@ describe('bind', () => {
     ['EINVAL', { address: '10.0.0.1', port: 1.5 }],
     ['ENODEV', { address: '10.0.0.77', port: 1 }],
   ])('%s for %j, and the id stays as it was', (code, address) => {
-    const { manager } = new CmRig([device('a', ['10.0.0.1'])]);
+    const { manager, network } = new CmRig([device('a', ['10.0.0.1'])]);
     const id = manager.createId(undefined);
     expect(() => manager.bindAddr(id, address)).toThrow(fails(code));
     expect([id.state.kind, id.localAddress]).toEqual(['idle', undefined]);
+    expect(network.ports.size).toBe(0);
+  });
+
+  it('is EADDRNOTAVAIL for an address that is neither a device’s nor the host’s', () => {
+    const { manager, network } = new CmRig([device('a', ['10.0.0.1'])]);
+    network.refusal = 'EADDRNOTAVAIL';
+    const bind = () => manager.bindAddr(manager.createId(0), { address: '10.0.0.77', port: 1 });
+    expect(bind).toThrow(fails('EADDRNOTAVAIL'));
   });
 
   it.each(['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES'] as const)('passes on %s', (code) => {

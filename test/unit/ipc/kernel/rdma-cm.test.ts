@@ -11,6 +11,7 @@ const EINVAL = -22;
 const ENOSPC = -28;
 const ENOSYS = -38;
 const EADDRINUSE = -98;
+const EADDRNOTAVAIL = -99;
 const ECONNRESET = -104;
 const ECONNREFUSED = -111;
 
@@ -171,11 +172,12 @@ describe('addresses', () => {
     expect(answer.getUint16(12, true)).toBe(16);
   });
 
-  it('are refused when taken, when no device has them, and when bound twice', () => {
+  it('are refused when taken, when no device or not even the host has them, and when bound twice', () => {
     const { port } = rig.listener(1n);
     const id = rig.create(2n);
     expect(rig.write(cm.bind(id, '127.0.0.1', port))).toBe(EADDRINUSE);
     expect(rig.write(cm.bind(id, '127.0.0.99', 0))).toBe(ENODEV);
+    expect(rig.write(cm.bind(id, '192.0.2.1', 0))).toBe(EADDRNOTAVAIL);
     rig.must(cm.bind(id, '127.0.0.1', 0));
     expect(rig.write(cm.bind(id, '127.0.0.1', 0))).toBe(EINVAL);
   });
