@@ -299,13 +299,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
         break;
       case CMEventType.rejected:
         this.#failed();
-        this.#settle((waiter) =>
-          waiter.reject(
-            event.error === 'ECONNREFUSED'
-              ? new ConnectionRejectedError(event)
-              : connectFailure(event),
-          ),
-        );
+        this.#settle((waiter) => waiter.reject(new ConnectionRejectedError(event)));
         break;
       case CMEventType.connectError:
       case CMEventType.unreachable:

@@ -4,10 +4,12 @@ import { QPState } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../../verbs-api/contract/provider.ts';
 import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+import { unsupported } from '../rdma/errors.ts';
 import type { NativePD } from '../rdma/protection-domain.ts';
 import type { NativeQP } from '../rdma/queue-pair.ts';
 import { RdmaCQ } from './completion-queue.ts';
 import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
+import { HeldSends } from './held-sends.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
@@ -36,6 +38,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   /** As far as requests and events of the connection tell: drivers do not tell RESET from INIT. */
   #state: QPState = QPState.RESET;
   #connected = false;
+  readonly #held = new HeldSends();
 
   constructor(pd: PD, scope: DeviceScope, nativePD: NativePD, init: QPInit) {
     super(scope.presence, 'queue pair');
@@ -82,7 +85,8 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 
   postSend(wr: SendWR | readonly SendWR[]): void {
     this.assertUsable();
-    this.native.postSend(listOf(wr));
+    if (this.#idle) this.#held.add(this.native, listOf(wr));
+    else this.native.postSend(listOf(wr));
   }
 
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
@@ -98,9 +102,18 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     if (REQUESTS[current]?.includes(state) !== true) {
       throw new VerbsError('EINVAL', `no way from state ${current} to ${state}`);
     }
+    const { info, traits } = this.native.pd.device;
+    if (state === QPState.RESET && !isIdle(current) && !traits.resets) {
+      throw unsupported(
+        info.name,
+        'way back to RESET for a queue pair that was connected or failed',
+      );
+    }
     this.native.modify(state);
-    this.#state = state;
-    if (state === QPState.RESET) this.#connected = false;
+    this.#moveTo(state);
+    if (state !== QPState.RESET) return;
+    this.#connected = false;
+    this.#held.clear();
   }
 
   async query(): Promise<QPAttributes> {
@@ -109,7 +122,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   }
 
   noteFlushing(): void {
-    this.#state = QPState.ERR;
+    this.#moveTo(QPState.ERR);
   }
 
   /** The connection manager moved it to INIT. */
@@ -128,11 +141,11 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   }
 
   noteEstablished(): void {
-    if (this.#state !== QPState.ERR) this.#state = QPState.RTS;
+    if (this.#state !== QPState.ERR) this.#moveTo(QPState.RTS);
   }
 
   noteDisconnected(): void {
-    this.#state = QPState.ERR;
+    this.#moveTo(QPState.ERR);
   }
 
   protected override destroy(): void {
@@ -144,11 +157,27 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     this.#scope.remove(this);
   }
 
+  /** Not connected yet: sends wait for the connection. */
+  get #idle(): boolean {
+    return isIdle(this.#state);
+  }
+
+  #moveTo(state: QPState): void {
+    const waited = this.#idle && !isIdle(state);
+    this.#state = state;
+    // Sent in RTS, flushed in ERR.
+    if (waited && !this.native.disposed) this.#held.postTo(this.native);
+  }
+
   /** The device knows of errors that nobody was told of yet; the rest is known here. */
   #currentState(): QPState {
     const { state } = this.native.query();
     return state === QPState.ERR || state === QPState.SQE ? state : this.#state;
   }
+}
+
+function isIdle(state: QPState): boolean {
+  return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
 }
 
 function nativeCQ(cq: CQ): RdmaCQ['native'] {

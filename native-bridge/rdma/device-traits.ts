@@ -19,6 +19,8 @@ export interface DeviceTraits {
    * posted late, unless the driver is told to move to ERR once more.
    */
   readonly flushesOnModify: boolean;
+  /** A queue pair that was connected, or is in ERR, can go back to RESET. */
+  readonly resets: boolean;
 }
 
 /** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP ("bmt"). */
@@ -37,6 +39,7 @@ const ORDINARY: DeviceTraits = {
   maxInline: 64,
   needsReceiveElement: false,
   flushesOnModify: false,
+  resets: true,
 };
 
 /** siw: 252 octets of private data and the 4 of RFC 6581 overflow its count of them. */
@@ -48,6 +51,7 @@ const SIW: DeviceTraits = {
   maxInline: 80,
   needsReceiveElement: true,
   flushesOnModify: true,
+  resets: false,
 };
 
 /** The emulated RNIC: libsiw's limits, without the kernel's. */

@@ -10,6 +10,7 @@ import type { NativePD } from './protection-domain.ts';
 import type { NativeSRQ } from './shared-receive-queue.ts';
 import { peek, StructBlock } from './struct-block.ts';
 import {
+  checkSends,
   INLINE_LIMIT,
   type PostLimits,
   type PostOutcome,
@@ -114,6 +115,12 @@ export class NativeQP extends NativeObject {
     const { hot } = this.pd.device;
     const outcome = postSends(requests, this.#limits, hot.postSend, queue);
     if (outcome.posted < requests.length || outcome.errno !== 0) this.#refuse(outcome);
+  }
+
+  /** Throws what `postSend` would, except for a full queue, and posts nothing. */
+  checkSend(requests: readonly SendWR[]): void {
+    const outcome = checkSends(requests, this.#limits);
+    if (outcome.posted < requests.length) this.#refuse(outcome);
   }
 
   /** Posts receives. Errors as `postSend`. */

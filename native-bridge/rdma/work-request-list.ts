@@ -153,6 +153,17 @@ export function postSends(
   return postAll(requests, sends, post, queue, (wr, index) => putSend(wr, index, limits));
 }
 
+/** Says of send requests what `postSends` would, without posting them: there is always room. */
+export function checkSends(requests: readonly SendWR[], limits: PostLimits): PostOutcome {
+  return postAll(
+    requests,
+    sends,
+    () => 0,
+    0,
+    (wr, index) => putSend(wr, index, limits),
+  );
+}
+
 /** Posts receives. The result is valid until the next call. */
 export function postReceives(
   requests: readonly RecvWR[],
