@@ -101,12 +101,14 @@ export class XdrWriter {
 
   /** An unsigned integer (RFC 4506 §4.2); the low 32 bits of `value`. */
   uint32(value: number): void {
-    this.#fields.setUint32(this.#grow(4), value);
+    const at = this.#grow(4);
+    this.#fields.setUint32(at, value);
   }
 
   /** An integer or an enumeration (RFC 4506 §4.1, §4.3). */
   int32(value: number): void {
-    this.#fields.setInt32(this.#grow(4), value);
+    const at = this.#grow(4);
+    this.#fields.setInt32(at, value);
   }
 
   /** A boolean (RFC 4506 §4.4). */
@@ -116,22 +118,26 @@ export class XdrWriter {
 
   /** An unsigned hyper integer (RFC 4506 §4.5); the low 64 bits of `value`. */
   uint64(value: number | bigint): void {
-    this.#fields.setBigUint64(this.#grow(8), BigInt(value));
+    const at = this.#grow(8);
+    this.#fields.setBigUint64(at, BigInt(value));
   }
 
   /** A hyper integer (RFC 4506 §4.5). */
   int64(value: number | bigint): void {
-    this.#fields.setBigInt64(this.#grow(8), BigInt(value));
+    const at = this.#grow(8);
+    this.#fields.setBigInt64(at, BigInt(value));
   }
 
   /** A single-precision number (RFC 4506 §4.6). */
   float32(value: number): void {
-    this.#fields.setFloat32(this.#grow(4), value);
+    const at = this.#grow(4);
+    this.#fields.setFloat32(at, value);
   }
 
   /** A double-precision number (RFC 4506 §4.7). */
   float64(value: number): void {
-    this.#fields.setFloat64(this.#grow(8), value);
+    const at = this.#grow(8);
+    this.#fields.setFloat64(at, value);
   }
 
   /** Fixed-length opaque data with its roundup (RFC 4506 §4.9); copied. */
