@@ -3,7 +3,7 @@
  * inode, birth), and under which names it was seen. A name is a hint and is checked at each use;
  * the identity decides.
  */
-import type { BigIntStats } from 'node:fs';
+import { type BigIntStats, statSync } from 'node:fs';
 
 /** A file that a handle stands for. */
 export interface FileNode {
@@ -34,6 +34,17 @@ const NAMES_MAX = 8;
 /** Nodes that one eviction looks at. */
 const EVICTION_STEPS_MAX = 64;
 
+/**
+ * True when Node tells when a file was born. Where the system call for it is denied, Node gives the
+ * time of the last change instead, for every file alike. File systems that keep no birth give 0.
+ */
+function isBirthTold(): boolean {
+  return [process.execPath, '/', '/etc', '/tmp', '/usr', process.cwd()].some((path) => {
+    const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+    return stats !== undefined && stats.birthtimeNs > 0n && stats.birthtimeNs !== stats.ctimeNs;
+  });
+}
+
 /** See the module's comment. */
 export class NodeTable {
   readonly root: FileNode;
@@ -50,8 +61,7 @@ export class NodeTable {
   constructor(root: BigIntStats, nodesMax: number, dropped: (node: FileNode) => void) {
     this.#nodesMax = nodesMax;
     this.#dropped = dropped;
-    // Where no birth is told, Node gives 0 or the time of the last change, which is no identity.
-    this.#birthTold = root.birthtimeNs > 0n && root.birthtimeNs !== root.ctimeNs;
+    this.#birthTold = isBirthTold();
     this.root = this.#add(root);
   }
 

@@ -1,5 +1,6 @@
 /** An NFS server over a folder of a test's own, called without any transport. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { nfsServices } from '../../daemon/nfs/nfs-service.ts';
@@ -118,7 +119,8 @@ export class NfsRig {
   /** Closes the export and removes its folder. */
   clean(): void {
     this.served.close();
-    rmSync(this.folder, { recursive: true, force: true });
+    // Node's own removal gives up on paths that are too long.
+    execFileSync('rm', ['-rf', this.folder]);
   }
 
   /** The reply to a call of arbitrary octets as arguments: its outcome and the results. */
