@@ -5,7 +5,7 @@
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
  * what peers do wrong ends in events and notices.
  */
-import { type AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
+import { AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
 import { canonicalAddress } from '../cm/address.ts';
 import type { CmId } from '../cm/cm-id.ts';
 import type {
@@ -67,6 +67,14 @@ export interface ConnectionStatus {
   readonly remote: SocketFacts['remote'];
   readonly phase: EndpointPhase;
 }
+
+/** Asynchronous events that tell of nothing wrong: somebody asked for them, or closes a connection. */
+const NORMAL_EVENTS: readonly AsyncEventType[] = [
+  AsyncEventType.sqDrained,
+  AsyncEventType.srqLimitReached,
+  AsyncEventType.qpLastWqeReached,
+  AsyncEventType.portActive,
+];
 
 /** How often receives posted to QPs in error are flushed: programs drain their queues that way. */
 const FLUSH_INTERVAL_MS = 5;
@@ -281,7 +289,8 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
         return;
       case 'async': {
         const { event, element, text } = effect;
-        this.#notice('warn', 'device', device.name, undefined, text);
+        const level = NORMAL_EVENTS.includes(event) ? 'debug' : 'warn';
+        this.#notice(level, 'device', device.name, undefined, text);
         this.onAsync(device, { event, element, text });
         return;
       }

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { HostNotice } from '../../../../daemon/adapter/observer.ts';
 import type { CmFile } from '../../../../daemon/ipc/kernel/cm-file.ts';
 import { ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
 import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
@@ -37,15 +38,15 @@ afterEach(async () => {
 });
 
 /** A connection: ids and queue pairs of both sides, all events read. */
-async function connected() {
-  const { id: listener, port } = rig.listener(1n);
-  const active = rig.routed(2n, port);
-  const activeQP = rig.createQP();
-  const passiveQP = rig.createQP();
-  rig.must(cm.connect(active, connParam({ qpn: activeQP.qpn, data: [1, 2, 3] })));
-  const request = await rig.event();
-  rig.must(cm.accept(request.id, 3n, connParam({ qpn: passiveQP.qpn, data: [9] })));
-  const both = [await rig.event(), await rig.event()];
+async function connected(on = rig) {
+  const { id: listener, port } = on.listener(1n);
+  const active = on.routed(2n, port);
+  const activeQP = on.createQP();
+  const passiveQP = on.createQP();
+  on.must(cm.connect(active, connParam({ qpn: activeQP.qpn, data: [1, 2, 3] })));
+  const request = await on.event();
+  on.must(cm.accept(request.id, 3n, connParam({ qpn: passiveQP.qpn, data: [9] })));
+  const both = [await on.event(), await on.event()];
   return { listener, active, passive: request.id, activeQP, passiveQP, request, both };
 }
 
@@ -273,6 +274,24 @@ describe('a connection', () => {
     rig.must(cm.disconnect(active));
     rig.must(cm.disconnect(passive));
     expect(rig.poll()).toBeUndefined();
+  });
+
+  it('ends without a warning in the log', async () => {
+    const notices: HostNotice[] = [];
+    const observer = { notice: (notice: HostNotice) => notices.push(notice) };
+    const watched = new RdmaCmRig(new UverbsRig({ observer }));
+    watched.verbs.must(uverbs.getContext());
+    const ends = await connected(watched);
+    watched.verbs.must(uverbs.modifyQP(ends.activeQP.handle, 1, { state: SQD }));
+    watched.must(cm.disconnect(ends.active));
+    expect([await watched.event(), await watched.event()]).toHaveLength(2);
+    await watched.close();
+    const drained = expect.objectContaining({
+      level: 'debug',
+      text: expect.stringMatching(/sent/),
+    });
+    expect(notices).toContainEqual(drained);
+    expect(notices.filter(({ level }) => level === 'warn')).toEqual([]);
   });
 
   it('counts the events of each id that were delivered, the request for the listener', async () => {
