@@ -4,6 +4,11 @@ import type { WireOptions } from '../../verbs-api/contract/provider.ts';
 import { checkedDevices, type DeviceConfig, parseDevice } from '../adapter/device-config.ts';
 import type { WireDefaults } from '../cm/cm-types.ts';
 import type { FpduSizePolicy } from '../engine/stream-api.ts';
+import {
+  checkedNativeDevices,
+  type NativeDeviceConfig,
+  parseNativeDevice,
+} from '../native/native-config.ts';
 import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
 import { failureText } from './failure.ts';
 
@@ -43,16 +48,48 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
 
 /**
  * Collects the values of a repeatable `--device NAME=ADDR[,ADDR]`; `NAME` alone answers for every
- * address. A name or an address may stand once only.
+ * address. A name or an address may stand once only. Native devices are refused.
  */
 export function collectDevice(
   text: string,
   earlier: readonly DeviceConfig[] | undefined,
 ): DeviceConfig[] {
+  if (/^[^=]*=native:/.test(text)) {
+    throw new InvalidArgumentError('Unmodified programs see emulated devices only.');
+  }
   try {
     return [...checkedDevices([...(earlier ?? []), parseDevice(text)])];
   } catch (error) {
     throw new InvalidArgumentError(`It has to be NAME=ADDR[,ADDR]: ${failureText(error)}.`);
+  }
+}
+
+/** A device of `--device`: emulated, or native. */
+export type GivenDevice = DeviceConfig | NativeDeviceConfig;
+
+/** True for a native device. */
+export function isNative(device: GivenDevice): device is NativeDeviceConfig {
+  return 'native' in device;
+}
+
+/** As `collectDevice`, with native devices beside the emulated ones: `NAME=native:DEVICE`. */
+export function collectAnyDevice(
+  text: string,
+  earlier: readonly GivenDevice[] | undefined,
+): GivenDevice[] {
+  const before = earlier ?? [];
+  const emulated = before.filter((device): device is DeviceConfig => !isNative(device));
+  const native = before.filter(isNative);
+  try {
+    const given = parseNativeDevice(text);
+    const devices =
+      given === undefined ? checkedDevices([...emulated, parseDevice(text)]) : emulated;
+    const names = devices.map(({ name }) => name);
+    const natives = given === undefined ? native : [...native, given];
+    return [...devices, ...checkedNativeDevices(natives, names)];
+  } catch (error) {
+    const form = 'NAME=ADDR[,ADDR] or NAME=native:DEVICE';
+    throw new InvalidArgumentError(`It has to be ${form}: ${failureText(error)}.`);
   }
 }
 

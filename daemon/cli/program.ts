@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { Command, CommanderError, Option } from 'commander';
 import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-link.ts';
 import {
+  collectAnyDevice,
   collectDevice,
   parseFpduSize,
   parseMpaRevision,
@@ -79,9 +80,10 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .description('run the daemon in the foreground, until Ctrl-C')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'an RNIC and the addresses that it answers for; repeatable (default: one for all addresses)',
-      collectDevice,
+      'an RNIC and the addresses that it answers for; repeatable (default: one for all addresses). NAME=native:DEVICE serves that device of rdma-core, under this name',
+      collectAnyDevice,
     )
+    .option('--no-native', 'do not look for native devices (default: serve all, or those named)')
     .addOption(socketOption())
     .option('--config <FILE>', 'JSON file with the same settings; options given here win')
     .addOption(new Option('--log-level <LEVEL>', 'how much to log').choices(LOG_LEVELS))

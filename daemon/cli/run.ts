@@ -124,6 +124,8 @@ async function usedDaemon({ socket, fresh, device }: RunArguments): Promise<Used
       socketPath,
       // The program's standard error is its own.
       logLevel: 'error',
+      // Unmodified programs see emulated devices only; native ones they have without us.
+      native: false,
       ...(devices === undefined ? {} : { devices }),
     });
     return {

@@ -1,18 +1,26 @@
 /** `iwarpd start`: the daemon in the foreground, until it is asked to end. */
 import { readFileSync } from 'node:fs';
-import { basename } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { type DestinationStream, destination } from 'pino';
-import type { DeviceConfig } from '../adapter/device-config.ts';
+import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
 import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
 import { createLog } from '../main/log.ts';
-import { crcWarning, type WireArguments, wireDefaults } from './arguments.ts';
+import {
+  crcWarning,
+  type GivenDevice,
+  isNative,
+  type WireArguments,
+  wireDefaults,
+} from './arguments.ts';
 import { CommandFailure, failureText } from './failure.ts';
 import type { Output } from './output.ts';
+import { SHIM_PATH, type Variables } from './shim-environment.ts';
 
 /** The options as commander hands them over; each undefined when not given. */
 export interface StartArguments extends WireArguments {
-  readonly device?: readonly DeviceConfig[];
+  readonly device?: readonly GivenDevice[];
+  readonly native?: boolean;
   readonly socket?: string;
   readonly config?: string;
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
@@ -29,6 +37,7 @@ export async function runStart(
 ): Promise<void> {
   const options = daemonOptions(given);
   const config = checkedConfig(options, given.config);
+  assertNotOwnProgram(config.socketPath, process.env);
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {
     output.note(`warning: ${crcWarning({ crc: false })}`);
   }
@@ -43,6 +52,21 @@ export async function runStart(
   }
   await Promise.race([stopOnSignals(daemon, log), aborted(signal)]);
   await daemon.stop();
+}
+
+/**
+ * Throws CommandFailure for a daemon in the environment of the programs that it is to serve: with the
+ * preload library, its own look for devices would ask itself, and wait for ever.
+ */
+export function assertNotOwnProgram(socketPath: string, environment: Variables): void {
+  const { LD_PRELOAD: preloaded = '', IWARPD_SOCKET: served } = environment;
+  const isProgram = preloaded
+    .split(/[\s:]+/)
+    .some((path) => basename(path) === basename(SHIM_PATH));
+  if (!isProgram || served === undefined || resolve(served) !== socketPath) return;
+  throw new CommandFailure(
+    `this is the environment of programs that use the daemon at ${socketPath}: start the daemon outside of it, or \`env -u LD_PRELOAD -u SYSFS_PATH\` before the command`,
+  );
 }
 
 /** Keeps the lines of the log back, so that the ready line comes first. */
@@ -80,25 +104,34 @@ function checkedConfig(options: DaemonOptions, file: string | undefined) {
 /** What the file says, overridden by what the command line says. */
 function daemonOptions(given: StartArguments): DaemonOptions {
   const file = given.config === undefined ? {} : readConfigFile(given.config);
-  const { device, socket, logLevel, memoryTier } = given;
+  const { device, native, socket, logLevel, memoryTier } = given;
   const options: DaemonOptions = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(copyOf) }),
+    // The option is there, and true, unless it was negated: the file then decides.
+    ...(native === false ? { native } : {}),
     ...(socket === undefined ? {} : { socketPath: socket }),
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
   };
   const wire = wireDefaults(given);
   if (Object.keys(wire).length === 0) return options;
-  const devices = options.devices ?? parseDaemonConfig({}).devices.map(copyOf);
+  const devices = options.devices ?? [];
+  const emulated = devices.some((each) => !('native' in each));
+  const all = emulated ? devices : [...parseDaemonConfig({}).devices.map(copyOf), ...devices];
   return {
     ...options,
-    devices: devices.map((each) => ({ ...each, wire: { ...each.wire, ...wire } })),
+    // A native device decides for itself how it speaks.
+    devices: all.map((each) =>
+      'native' in each ? each : { ...each, wire: { ...each.wire, ...wire } },
+    ),
   };
 }
 
-function copyOf({ name, addresses }: DeviceConfig): DeviceOptions {
-  return { name, addresses: [...addresses] };
+function copyOf(device: GivenDevice): DeviceOptions {
+  const { name } = device;
+  const addresses = [...device.addresses];
+  return isNative(device) ? { name, native: device.native, addresses } : { name, addresses };
 }
 
 /** The object in a JSON file; its fields are checked later, together with those of the options. */
@@ -118,9 +151,7 @@ function readConfigFile(path: string): DaemonOptions {
 
 /** The one line that says what is there and what to do next. */
 function readyLine(ready: DaemonReady, socket: string | undefined): string {
-  const devices = ready.devices.map(
-    ({ name, addresses }) => `${name} (${addresses.join(', ') || 'every address'})`,
-  );
+  const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const script = process.argv[1] ?? 'iwarpd';
   // Installed, the command has a link of its name in the PATH; a clone keeps that link for npx.
   const command = basename(script) === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
@@ -130,6 +161,11 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
     `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}; try, in two other terminals, ` +
     `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\`; Ctrl-C ends it`
   );
+}
+
+function deviceText({ backend, addresses }: DeviceInfo): string {
+  if (backend === 'native') return ['native', ...addresses].join(', ');
+  return addresses.join(', ') || 'every address';
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -1,5 +1,6 @@
 /** `iwarpd status` and `iwarpd devices`: what a running daemon says about itself. */
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type {
   ClientStatus,
   DaemonStatus,
@@ -34,7 +35,7 @@ export async function runDevices(options: StatusOptions, output: Output): Promis
     device.name,
     device.backend,
     device.nodeGuid,
-    addressText(device.addresses),
+    addressText(device),
   ]);
   for (const line of tableLines([['device', 'backend', 'node GUID', 'addresses'], ...rows])) {
     output.line(line);
@@ -57,7 +58,7 @@ export function statusLines(status: DaemonStatus): string[] {
 function deviceLines({ device, counters }: DeviceStatus): string[] {
   const moved = Object.entries(counters).filter(([, count]) => count > 0);
   return [
-    `device ${device.name} (${device.backend}): ${addressText(device.addresses)}`,
+    `device ${device.name} (${device.backend}): ${addressText(device)}`,
     ...(moved.length === 0
       ? ['  nothing moved yet']
       : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count)]))),
@@ -89,8 +90,9 @@ function objectsText(objects: Readonly<Record<string, number>>): string {
   return held.length === 0 ? 'none' : held.map(([kind, count]) => `${count} ${kind}`).join(', ');
 }
 
-function addressText(addresses: readonly string[]): string {
-  return addresses.length === 0 ? 'every address of this host' : addresses.join(', ');
+function addressText({ backend, addresses }: DeviceInfo): string {
+  if (addresses.length > 0) return addresses.join(', ');
+  return backend === 'native' ? 'no address of this host' : 'every address of this host';
 }
 
 /** Seconds as people say them. */

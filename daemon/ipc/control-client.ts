@@ -26,6 +26,7 @@ import {
 } from '../../verbs-api/contract/ipc-records.ts';
 import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
 import { AgentChannel } from './agent-channel.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
@@ -41,6 +42,7 @@ const PENDING_COMMANDS_MAX = 256;
 /** What a client is made with. */
 export interface ControlClientOptions {
   readonly host: RnicHost;
+  readonly native?: DeviceHost | undefined;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   /** Registers the token of a completion channel; the result unregisters it. */
@@ -78,6 +80,7 @@ export class ControlClient {
     this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch);
     this.context = new ClientContext({
       host: options.host,
+      native: options.native,
       memory: this.#memory,
       quotas: options.quotas,
       sendEvent: (event) => this.#sendEvent(event),

@@ -30,6 +30,7 @@ import {
   type IpcValue,
 } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
@@ -51,6 +52,8 @@ export interface IpcLog {
 export interface IpcServerOptions {
   readonly socketPath: string;
   readonly host: RnicHost;
+  /** Serves native devices to clients of the verbs; unmodified programs see the emulated ones. */
+  readonly native?: DeviceHost | undefined;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   /** Clients of other users are served, too; only root's and the daemon's own otherwise. */
@@ -225,10 +228,11 @@ export class IpcServer {
   }
 
   #addClient(connection: Connection): ControlClient {
-    const { host, quotas, memoryTiers, log } = this.#options;
+    const { host, native, quotas, memoryTiers, log } = this.#options;
     const { pid, uid } = connection.credentials;
     const client: ControlClient = new ControlClient(connection, {
       host,
+      native,
       quotas,
       memoryTiers,
       announceChannel: (token, channel) => {

@@ -9,6 +9,7 @@ import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from '../adapter/de
 import type { WireDefaults } from '../cm/cm-types.ts';
 import { ALL_TIERS } from '../ipc/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/verbs/quotas.ts';
+import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
 import { DEFAULT_PROFILE, type DeviceProfile } from '../rnic/device-profile.ts';
 
 /** Levels of the log, from silent to chatty. */
@@ -45,12 +46,21 @@ const wire = z
   })
   .partial();
 
-const device = z.strictObject({
+const emulatedDevice = z.strictObject({
   name: z.string(),
   addresses: z.array(z.string()).readonly().default([]),
   profile: overrides(profileNames).default({}),
   wire: wire.default({}),
 });
+
+/** A device of rdma-core, `native` by its name there; its addresses are those behind it. */
+const nativeDevice = z.strictObject({
+  name: z.string(),
+  native: z.string(),
+  addresses: z.array(z.string()).readonly().default([]),
+});
+
+const device = z.union([emulatedDevice, nativeDevice]);
 
 const quotas = z.strictObject({
   objects: overrides(OBJECT_KINDS).default({}),
@@ -62,11 +72,13 @@ const quotas = z.strictObject({
 const daemonConfig = z.strictObject({
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
-  devices: z
-    .array(device)
-    .min(1)
-    .readonly()
-    .default([{ ...DEFAULT_DEVICE, addresses: [], profile: {}, wire: {} }]),
+  /** Emulated and native ones. Without an emulated one there is one for every address. */
+  devices: z.array(device).readonly().default([]),
+  /**
+   * Serve the native devices that rdma-core finds: those among `devices`, or all of them when there
+   * are none. With false, nobody looks for any.
+   */
+  native: z.boolean().default(true),
   /**
    * Ways to a client's memory that may be used; shared memory always may. Default: the comma list
    * `$IWARPD_MEMORY_TIERS`, else all of them.
@@ -99,7 +111,12 @@ export type DaemonOptions = z.input<typeof daemonConfig>;
 /** Options of a daemon, complete and checked. */
 export interface DaemonConfig {
   readonly socketPath: string;
+  /** Emulated devices; at least one. */
   readonly devices: readonly DeviceConfig[];
+  /** Native devices that were asked for; none: whatever there is. */
+  readonly nativeDevices: readonly NativeDeviceConfig[];
+  /** Native devices are looked for. */
+  readonly native: boolean;
   readonly memoryTiers: readonly MemoryTier[];
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
@@ -128,8 +145,8 @@ export function parseDaemonConfig(
   const named = data.socketPath ?? socketPathFor(environment);
   return {
     ...data,
+    ...devicesOf(data),
     socketPath: resolve(named),
-    devices: checkedDevices(data.devices.map(deviceConfig)),
     memoryTiers: memoryTiers(data.memoryTiers, environment['IWARPD_MEMORY_TIERS']),
     quotas: {
       ...data.quotas,
@@ -143,7 +160,25 @@ function socketPathFor(environment: Readonly<Record<string, string | undefined>>
   return defaultSocketPath({ environment, uid, temporaryDirectory: tmpdir() });
 }
 
-function deviceConfig(config: z.output<typeof device>): DeviceConfig {
+/** Emulated and native devices apart, checked against each other. */
+function devicesOf(
+  data: z.output<typeof daemonConfig>,
+): Pick<DaemonConfig, 'devices' | 'nativeDevices'> {
+  const emulated: DeviceConfig[] = [];
+  const native: NativeDeviceConfig[] = [];
+  for (const config of data.devices) {
+    if ('native' in config) native.push(config);
+    else emulated.push(deviceConfig(config));
+  }
+  if (native.length > 0 && !data.native) {
+    throw new VerbsError('EINVAL', 'option devices: a native device, and native is false');
+  }
+  const devices = checkedDevices(emulated.length === 0 ? [DEFAULT_DEVICE] : emulated);
+  const names = devices.map(({ name }) => name);
+  return { devices, nativeDevices: checkedNativeDevices(native, names) };
+}
+
+function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {
   const { name, addresses, profile } = config;
   return {
     name,

@@ -5,10 +5,13 @@ import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { DeviceHost } from '../adapter/device-backend.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
 import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
+import type { BridgedHost } from '../native/bridged-host.ts';
+import { openNativeDevices } from '../native/discovery.ts';
 import type { CaptureTap } from '../transport/capture-tap.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { createLog, hostObserver } from './log.ts';
@@ -36,6 +39,8 @@ export interface DaemonParts {
 export class Daemon {
   readonly ready: DaemonReady;
   readonly host: RnicHost;
+  /** Serves the native devices, if there are any. */
+  readonly native: BridgedHost | undefined;
   readonly config: DaemonConfig;
   readonly #log: Logger;
   readonly #server: IpcServer;
@@ -45,12 +50,14 @@ export class Daemon {
   private constructor(parts: {
     config: DaemonConfig;
     host: RnicHost;
+    native: BridgedHost | undefined;
     server: IpcServer;
     log: Logger;
     startedAt: number;
   }) {
     this.config = parts.config;
     this.host = parts.host;
+    this.native = parts.native;
     this.#server = parts.server;
     this.#log = parts.log;
     this.#startedAt = parts.startedAt;
@@ -58,7 +65,7 @@ export class Daemon {
       version: VERSION,
       pid: process.pid,
       socketPath: parts.config.socketPath,
-      devices: parts.host.devices.map(({ info }) => info),
+      devices: allDevices(parts).map(({ info }) => info),
       memoryTiers: parts.config.memoryTiers,
       crcEngine: parts.host.crcEngine.name,
     };
@@ -76,16 +83,19 @@ export class Daemon {
       observer: hostObserver(log, parts.tap),
     });
     let daemon: Daemon | undefined;
+    let native: BridgedHost | undefined;
     try {
+      native = await nativeDevices(config, log);
+      const hosts = { host, native };
       const server: IpcServer = await IpcServer.listen({
         ...config,
-        host,
+        ...hosts,
         log: { note: (level, text, fields) => log[level](fields, text) },
-        status: () => statusOf(config, host, server, startedAt),
+        status: () => statusOf(config, hosts, server, startedAt),
       });
-      daemon = new Daemon({ config, host, server, log, startedAt });
+      daemon = new Daemon({ config, ...hosts, server, log, startedAt });
     } finally {
-      if (daemon === undefined) await host.close();
+      if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
     try {
       daemon.#publish();
@@ -106,7 +116,7 @@ export class Daemon {
 
   /** What `iwarpd status` shows. */
   status(): DaemonStatus {
-    return statusOf(this.config, this.host, this.#server, this.#startedAt);
+    return statusOf(this.config, this, this.#server, this.#startedAt);
   }
 
   /**
@@ -118,6 +128,10 @@ export class Daemon {
     return this.#stopping;
   }
 
+  async #closeHosts(): Promise<void> {
+    await Promise.all([this.host.close(), this.native?.close()]);
+  }
+
   async #stop(): Promise<void> {
     this.#log.info({}, 'stopping');
     removePublished(this.config.socketPath);
@@ -127,7 +141,7 @@ export class Daemon {
     const late = new Promise<'late'>((resolve) => {
       timer = setTimeout(() => resolve('late'), stopTimeoutMs);
     });
-    const outcome = await Promise.race([this.host.close(), late]);
+    const outcome = await Promise.race([this.#closeHosts(), late]);
     clearTimeout(timer);
     if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
     this.#log.info({}, 'stopped');
@@ -179,9 +193,20 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
 /** sysexits.h: an internal software error. */
 const EX_SOFTWARE = 70;
 
+/** The hosts of a daemon's devices. */
+interface Hosts {
+  readonly host: RnicHost;
+  readonly native: DeviceHost | undefined;
+}
+
+/** Emulated devices, then native ones. */
+function allDevices({ host, native }: Hosts) {
+  return [...host.devices, ...(native?.devices ?? [])];
+}
+
 function statusOf(
   config: DaemonConfig,
-  host: RnicHost,
+  hosts: Hosts,
   server: IpcServer,
   startedAt: number,
 ): DaemonStatus {
@@ -190,9 +215,21 @@ function statusOf(
     pid: process.pid,
     uptimeSeconds: Math.round((performance.now() - startedAt) / 1000),
     socketPath: config.socketPath,
-    crcEngine: host.crcEngine.name,
+    crcEngine: hosts.host.crcEngine.name,
     memoryTiers: config.memoryTiers,
-    devices: host.devices.map(({ info, nic }) => ({ device: info, counters: { ...nic.counters } })),
+    devices: allDevices(hosts).map(({ info, nic }) => {
+      return { device: info, counters: { ...nic.counters } };
+    }),
     clients: server.clients(),
   };
+}
+
+/** Looks for native devices, as far as that is wanted. */
+async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {
+  if (!config.native) return undefined;
+  return await openNativeDevices({
+    selected: config.nativeDevices,
+    takenNames: config.devices.map(({ name }) => name),
+    note: (level, device, text) => log[level]({ kind: 'native', device }, text),
+  });
 }

@@ -1,0 +1,65 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connect, listen } from '../../verbs-api/connect.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { Provider } from '../../verbs-api/contract/provider.ts';
+import { NativeDaemonRig } from '../support/native-daemon.ts';
+
+const ACCESS = Access.localWrite | Access.remoteRead | Access.remoteWrite;
+
+describe('a daemon with native devices', () => {
+  const rig = new NativeDaemonRig();
+  let server: Provider;
+  let client: Provider;
+
+  beforeAll(async () => {
+    await rig.start([{ name: 'siw0', addresses: ['127.0.0.1'] }], ['--device', 'emu0=127.0.0.3']);
+    [server, client] = await Promise.all([
+      connectDaemon({ socketPath: rig.socketPath }),
+      connectDaemon({ socketPath: rig.socketPath }),
+    ]);
+  });
+  afterAll(async () => {
+    await Promise.all([server?.close(), client?.close()]);
+    expect(await rig.stop()).toBe(0);
+  });
+
+  it('lists them beside the emulated ones', async () => {
+    expect(await client.devices()).toMatchObject([
+      { name: 'emu0', backend: 'emulated', addresses: ['127.0.0.3'] },
+      { name: 'siw0', backend: 'native', addresses: ['127.0.0.1'] },
+    ]);
+  });
+
+  it.each([
+    ['from the emulated device to the native one', '127.0.0.1', '127.0.0.3'],
+    ['from the native device to the emulated one', '127.0.0.3', '127.0.0.1'],
+    ['from the native device to itself', '127.0.0.1', '127.0.0.1'],
+  ])('transfers %s, through one daemon', async (_name, to, from) => {
+    await using listener = await listen(server, { host: to });
+    const accepting = (async () => {
+      for await (const request of listener) {
+        return await request.accept({
+          prepare: async ({ pd, qp }) => {
+            const mr = await pd.allocMR(4096, ACCESS);
+            qp.postRecv({ wrId: 7, sgList: [mr.sge()] });
+          },
+        });
+      }
+      throw new Error('no request');
+    })();
+    await using connected = await connect(client, {
+      host: to,
+      port: listener.address.port,
+      source: { address: from, port: 0 },
+    });
+    await using accepted = await accepting;
+    const mr = await connected.pd.allocMR(4096, ACCESS);
+    mr.buffer.fill(0x5a);
+    connected.qp.postSend({ wrId: 3, opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [mr.sge(0, 100)] });
+    expect(await connected.cq.wait()).toMatchObject([{ wrId: 3n, status: WCStatus.success }]);
+    expect(await accepted.cq.wait()).toMatchObject([
+      { wrId: 7n, status: WCStatus.success, byteLen: 100 },
+    ]);
+  });
+});
