@@ -30,12 +30,13 @@
 #define MIGRATE_FD_OFFSET 20u
 #define MIGRATE_BYTES 24u
 
-/* Event descriptors of connections start here: select() can still take them. */
-#define VISIBLE_FLOOR 512
+/* Where the numbers of rdma_cm files start: above those of most programs' sockets, and within what
+ * select() can take. */
+#define VISIBLE_FLOOR 256
 
-/* Gives the descriptor a number above those of the program's sockets. librspreload before
- * rdma-core 63 needs that: its select() reports an accepted connection by the number of its event
- * descriptor where that is the lower one, and the program waits for its socket in vain. */
+/* Gives the descriptor a high number, for librspreload before rdma-core 63: an rsocket goes by the
+ * number of its rdma_cm file, and where that is lower than the one that the program knows, as with
+ * each accepted connection, select() reports the former, and the program waits in vain. */
 static int raise_number(int fd) {
   int high = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(VISIBLE_FLOOR));
   if (high < 0) return fd;

@@ -18,15 +18,15 @@
 /* Under the registry lock. */
 static struct device_file *files;
 
-static long hidden_floor(void) {
+long descriptor_floor(unsigned wanted) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  if (limit.rlim_cur >= 2 * HIDDEN_FLOOR) return HIDDEN_FLOOR;
+  if (limit.rlim_cur >= 2 * (rlim_t)wanted) return (long)wanted;
   return (long)(limit.rlim_cur / 2);
 }
 
 int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *holder) {
-  int hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, hidden_floor());
+  int hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(HIDDEN_FLOOR));
   if (hidden < 0) hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, 0);
   int error = errno;
   struct endpoint *endpoint = hidden < 0 ? NULL : endpoint_create(ENDPOINT_HIDDEN, hidden, file);

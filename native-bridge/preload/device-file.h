@@ -63,6 +63,10 @@ void device_file_put(struct device_file *file);
 /* The program closed its last descriptor of the file: ends the shim's own connection, too. */
 void device_file_shut(struct device_file *file);
 
+/* The number that descriptors start from which leave the low numbers to the program: `wanted`, or
+ * less where the limit of this process leaves too few above it. */
+long descriptor_floor(unsigned wanted);
+
 /* Moves a descriptor of the shim's own out of the program's way, or copies it there. Returns the
  * new number or -1 with errno; the old one is closed unless it was copied. `holder` is where the
  * number is kept. */

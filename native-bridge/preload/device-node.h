@@ -17,12 +17,16 @@ struct device_node {
   dev_t number;
 };
 
-/* True for a path that may be a device node or lie below /sys/class/infiniband; takes no memory and
- * looks at a few octets. */
+/* Where librdmacm looks for what an administrator has set for rsockets. */
+#define RSOCKET_FOLDER "/etc/rdma/rsocket/"
+
+/* True for a path that may be a device node, lie below /sys/class/infiniband, or be a setting of
+ * rsockets; takes no memory and looks at a few octets. */
 static inline bool path_is_special(const char *path) {
   if (path == NULL || path[0] != '/') return false;
   if (path[1] == 'd')
     return strncmp(path, "/dev/infiniband/", 16) == 0 || strncmp(path, "/dev/char/", 10) == 0;
+  if (path[1] == 'e') return strncmp(path, RSOCKET_FOLDER, sizeof RSOCKET_FOLDER - 1) == 0;
   return path[1] == 's' && strncmp(path, "/sys/class/infiniband", 21) == 0;
 }
 

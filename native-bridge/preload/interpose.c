@@ -29,5 +29,8 @@ void *real_resolve(enum real_function which) {
 __attribute__((constructor)) static void resolve_all(void) {
   int saved = errno;
   for (int which = 0; which < REAL_FUNCTION_COUNT; which++) real_resolve((enum real_function)which);
+  /* librspreload looks its own real functions up in some of its calls, close() among them; programs
+   * whose first call is another one, getpeername() say, would crash in it. */
+  REAL(close)(-1);
   errno = saved;
 }

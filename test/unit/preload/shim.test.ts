@@ -140,6 +140,7 @@ describe.runIf(hasCompiler)('the shim', () => {
       ['hand nothing over to the program that they execute', 'executed'],
       ['leave nothing when they close', 'closed'],
       ["cannot close the shim's own descriptors, but have their numbers", 'hidden'],
+      ['get rdma_cm files whose numbers are above those of their sockets', 'numbers'],
       ['close ranges of descriptors', 'ranges'],
       ['use numbers again that were closed out of sight', 'reused'],
       ['open and close in several threads', 'churned'],
@@ -175,6 +176,10 @@ describe.runIf(hasCompiler)('the shim', () => {
         expect(outcome).toEqual(PASSED);
         expect(daemon.greetings).toBeGreaterThan(before);
       }
+    });
+
+    it('lets rsockets look for new connections often', async () => {
+      expect(await probe('discovery-probe', 'rsockets')).toEqual(PASSED);
     });
 
     it('reads the sysfs classes from the generated tree', async () => {

@@ -55,6 +55,25 @@ static void netlink(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
+#define WAKE_UP_INTERVAL "/etc/rdma/rsocket/wake_up_interval"
+
+static bool interval_is_set(void) {
+  return syscall(SYS_faccessat, AT_FDCWD, WAKE_UP_INTERVAL, R_OK) == 0;
+}
+
+/* What librdmacm reads when it makes its first rsocket. */
+static void rsockets(void) {
+  FILE *file = fopen(WAKE_UP_INTERVAL, "r");
+  CHECK(file != NULL);
+  int milliseconds = 0;
+  CHECK(fscanf(file, "%d", &milliseconds) == 1);
+  CHECK(interval_is_set() || milliseconds == 20);
+  CHECK(fclose(file) == 0);
+  CHECK(fopen("/etc/rdma/rsocket/no-such-setting", "r") == NULL && errno == ENOENT);
+  CHECK(interval_is_set() || (fopen(WAKE_UP_INTERVAL, "r+") == NULL && errno == ENOENT));
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
 /* As the system itself answers. */
 static void absent(void) {
   struct stat status;
@@ -72,6 +91,7 @@ static void absent(void) {
     CHECK_FAILS(ENOENT, open("/dev/infiniband/rdma_cm", O_RDWR));
     CHECK_FAILS(ENOENT, access("/dev/infiniband/rdma_cm", F_OK));
   }
+  CHECK((fopen(WAKE_UP_INTERVAL, "r") != NULL) == interval_is_set());
 }
 
 static int dying;
@@ -225,6 +245,7 @@ static void cost(void) {
 int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"netlink", netlink},
+                                          {"rsockets", rsockets},
                                           {"absent", absent},
                                           {"dies", dies},
                                           {"lies", lies},

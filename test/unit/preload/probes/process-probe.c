@@ -175,7 +175,7 @@ static int find_hidden(int above) {
 static void hidden(void) {
   int fd = open_device();
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
-  CHECK(fd < 16 && manager < 16);
+  CHECK(fd < 16 && manager < 512);
   struct rlimit limit;
   CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
   int found = find_hidden(limit.rlim_cur >= 2048 ? 1023 : (int)limit.rlim_cur / 2 - 1);
@@ -199,6 +199,27 @@ static void hidden(void) {
   }
   uint32_t slow[9] = {TELL_SLOW, 28};
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+}
+
+/* rdma_cm files keep out of the way of a program's sockets, as far as there is room. */
+static void numbers(void) {
+  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(manager >= 256 && manager < FD_SETSIZE);
+  CHECK(fcntl(manager, F_GETFD) == FD_CLOEXEC);
+  CHECK(close(manager) == 0);
+  CHECK(count_descriptors() == initial_descriptors);
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = 32;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  CHECK(manager >= 16 && manager < 32);
+  int taken = manager;
+  while (taken >= 0) taken = open("/dev/null", O_RDONLY);
+  CHECK(errno == EMFILE);
+  /* The file and the shim's own connection fit where they were. */
+  CHECK(close(manager) == 0);
+  CHECK(open("/dev/infiniband/rdma_cm", O_RDWR) >= 0);
 }
 
 static void ranges(void) {
@@ -277,6 +298,7 @@ int main(int argc, char **argv) {
                                           {"after-exec", after_exec},
                                           {"closed", closed},
                                           {"hidden", hidden},
+                                          {"numbers", numbers},
                                           {"ranges", ranges},
                                           {"reused", reused},
                                           {"churned", churned},
