@@ -42,6 +42,7 @@ type Stage =
   | 'bound'
   | 'resolving'
   | 'resolved'
+  | 'routed'
   | 'listening'
   /** Came with a connect request that nobody answered yet. */
   | 'requested'
@@ -65,6 +66,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   #connectedQP: RdmaQP | undefined;
   /** The resolving or establishing under way. */
   #pending: Waiter<CMEvent> | undefined;
+  /** The route is being resolved on the library's own account: nobody is told. */
+  #routingUnasked = false;
   /** Called once the connection has ended, while `close` waits for that. */
   #onEnded: (() => void) | undefined;
   /** Requests of a listener that wait for an answer, and how many may. */
@@ -123,6 +126,16 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     await this.#outcome();
   }
 
+  /** rdma_cm connects none but routed ids; the contract asks nobody for a route. */
+  async #routeUnasked(): Promise<void> {
+    this.#routingUnasked = true;
+    try {
+      await this.resolveRoute();
+    } finally {
+      this.#routingUnasked = false;
+    }
+  }
+
   async createQP(pd: PD, init: QPInit): Promise<QP> {
     this.assertUsable();
     if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
@@ -154,11 +167,11 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
-    return quiet(this.#establish('resolved', parameters));
+    return quiet(this.#establish(['resolved', 'routed'], parameters));
   }
 
   accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
-    return quiet(this.#establish('requested', parameters));
+    return quiet(this.#establish(['requested'], parameters));
   }
 
   async reject(privateData: Uint8Array = NO_OCTETS): Promise<void> {
@@ -204,8 +217,9 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
       responderResources: native.responderResources,
       text: textOf(native),
     };
+    const told = CM_EVENT_NAMES.has(type) && !(this.#routingUnasked && id === this);
     if (id === this) this.#follow(event);
-    if (CM_EVENT_NAMES.has(type)) this.#events.push(event);
+    if (told) this.#events.push(event);
   }
 
   protected override async destroy(): Promise<void> {
@@ -226,25 +240,27 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#events.close(this.closedError());
   }
 
-  async #establish(
-    from: 'resolved' | 'requested',
-    parameters: ConnectionParameters,
-  ): Promise<CMEvent> {
+  async #establish(from: readonly Stage[], parameters: ConnectionParameters): Promise<CMEvent> {
     this.assertUsable();
     const qp = parameters.qp ?? this.#qp;
     if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {
       throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
     }
-    this.#assertStage(from);
+    this.#assertStage(...from);
     qp.assertUsable();
     if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
     if (parameters.wire !== undefined) {
       throw unsupported(this.device ?? 'the device', 'choice of wire options');
     }
     const nativeParameters = connectionParameters(qp, parameters);
+    if (this.#stage === 'resolved') {
+      await this.#routeUnasked();
+      qp.assertUsable();
+      if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    }
     if (qp.state === QPState.RESET) this.#initialise(qp);
-    if (from === 'resolved') this.native.connect(nativeParameters);
-    else this.#accept(nativeParameters);
+    if (this.#stage === 'requested') this.#accept(nativeParameters);
+    else this.native.connect(nativeParameters);
     this.#stage = 'connecting';
     this.#connectedQP = qp;
     qp.noteConnecting();
@@ -282,6 +298,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
         this.#settle((waiter) => waiter.resolve(event));
         break;
       case CMEventType.routeResolved:
+        this.#stage = 'routed';
         this.#settle((waiter) => waiter.resolve(event));
         break;
       case CMEventType.addrError:

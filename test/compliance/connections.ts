@@ -9,12 +9,21 @@ import {
   WCStatus,
   WROpcode,
 } from '../../verbs-api/contract/enums.ts';
-import type { ConnectionId, Context, CQ, PD, QPInit } from '../../verbs-api/contract/provider.ts';
+import type {
+  ConnectionId,
+  Context,
+  CQ,
+  PD,
+  QPInit,
+  WireOptions,
+} from '../../verbs-api/contract/provider.ts';
 import {
+  acceptOne,
   boundTo,
   completions,
   connectedPair,
   DEVICE,
+  needs,
   type ProviderFixture,
   patience,
   pattern,
@@ -30,10 +39,11 @@ import {
 const ADDRESS = DEVICE.addresses[0];
 /** On loopback, of no device of the fixture. */
 const FOREIGN_ADDRESS = '127.0.0.77';
-const PRIVATE_DATA_MAX = 508;
+const DEFAULT_PRIVATE_DATA_MAX = 508;
 
 /** Connection ids: resolve, listen, connect, accept, reject, disconnect, and what is told of them. */
 export function connectionSuite(fixture: ProviderFixture): void {
+  const maxPrivateData = fixture.maxPrivateData ?? DEFAULT_PRIVATE_DATA_MAX;
   let started: StartedFixture;
   let context: Context;
   let pd: PD;
@@ -132,7 +142,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
   });
 
   describe('private data and depths', () => {
-    it.each([0, 1, PRIVATE_DATA_MAX])(
+    it.each([0, 1, maxPrivateData])(
       'carries %i octets of private data each way',
       async (length) => {
         await using listener = await listen(started.server, { host: ADDRESS });
@@ -157,7 +167,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
 
     it('EINVAL for more, with nothing sent', async () => {
       await using id = await resolvedId(9);
-      const privateData = new Uint8Array(PRIVATE_DATA_MAX + 1);
+      const privateData = new Uint8Array(maxPrivateData + 1);
       await expect(id.connect({ privateData })).rejects.toEqual(verbsError('EINVAL'));
     });
 
@@ -472,24 +482,21 @@ export function connectionSuite(fixture: ProviderFixture): void {
     ['client-server startup', { peerToPeer: false }],
     ['large FPDUs', { fpduSize: 'large' }],
     ['FPDUs of 128 octets', { fpduSize: 128 }],
-  ] as const)('carries data both ways with %s', async (_name, wire) => {
-    await using listener = await listen(started.server, { host: ADDRESS });
-    await using server = await started.server.open(DEVICE.name);
-    const serverPD = await server.allocPD();
-    const serverMR = await serverPD.allocMR(100_000, 7);
-    await using clientMR = await pd.allocMR(100_000, 7);
-    const connecting = connect(started.client, {
-      host: ADDRESS,
-      port: listener.address.port,
-      pd,
-      wire,
-    });
-    for await (const request of listener) {
-      await using accepted = await request.accept({
-        pd: serverPD,
-        prepare: (parts) => parts.qp.postRecv({ sgList: [] }),
-      });
-      await using connected = await connecting;
+  ] as const)(
+    'carries data both ways with %s',
+    needs(fixture, 'wireOptions', async (_name: string, wire: WireOptions) => {
+      await using listener = await listen(started.server, { host: ADDRESS });
+      await using server = await started.server.open(DEVICE.name);
+      const serverPD = await server.allocPD();
+      const serverMR = await serverPD.allocMR(100_000, 7);
+      await using clientMR = await pd.allocMR(100_000, 7);
+      const [connected, accepted] = await Promise.all([
+        connect(started.client, { host: ADDRESS, port: listener.address.port, pd, wire }),
+        acceptOne(listener, {
+          pd: serverPD,
+          prepare: (parts) => parts.qp.postRecv({ sgList: [] }),
+        }),
+      ]);
       clientMR.buffer.set(pattern(50_000));
       connected.qp.postSend(write([clientMR.sge(0, 50_000)], serverMR, 10));
       connected.qp.postSend(read([clientMR.sge(50_000, 50_000)], serverMR, 10));
@@ -497,9 +504,9 @@ export function connectionSuite(fixture: ProviderFixture): void {
       expect(await completions(connected.cq, 3)).toMatchObject([SUCCESS, SUCCESS, SUCCESS]);
       expect(await completions(accepted.cq)).toMatchObject([{ ...SUCCESS, opcode: WCOpcode.recv }]);
       expect(Buffer.compare(clientMR.buffer.subarray(50_000), pattern(50_000))).toBe(0);
-      break;
-    }
-  });
+      await Promise.all([connected.close(), accepted.close()]);
+    }),
+  );
 
   it('serves many connections at once', async () => {
     const count = 40;

@@ -13,6 +13,7 @@ import {
   ALL_ACCESS,
   completions,
   connectedPair,
+  needs,
   type Pair,
   type ProviderFixture,
   patience,
@@ -121,52 +122,58 @@ export function faultSuite(fixture: ProviderFixture): void {
       }
     });
 
-    it('refuses an atomic that is not aligned, or not allowed', async () => {
-      const access = ALL_ACCESS & ~Access.remoteAtomic;
-      for (const [options, offset, status] of [
-        [{}, 4, WCStatus.remInvReqErr],
-        [{ access }, 8, WCStatus.remAccessErr],
-      ] as const) {
-        await using pair = await connectedPair(started, options);
-        const { server, client } = pair;
-        client.connection.qp.postSend({
-          opcode: WROpcode.atomicFetchAndAdd,
-          flags: SendFlag.signaled,
-          sgList: [client.mr.sge(0, 8)],
-          ...remote(server.mr, offset),
-          compareAdd: 1,
-        });
-        expect(await completions(client.connection.cq)).toMatchObject([{ status }]);
-        await bothEnd(pair);
-        expect(server.mr.buffer.subarray(0, 16)).toEqual(new Uint8Array(16));
-      }
-    });
+    it(
+      'refuses an atomic that is not aligned, or not allowed',
+      needs(fixture, 'atomics', async () => {
+        const access = ALL_ACCESS & ~Access.remoteAtomic;
+        for (const [options, offset, status] of [
+          [{}, 4, WCStatus.remInvReqErr],
+          [{ access }, 8, WCStatus.remAccessErr],
+        ] as const) {
+          await using pair = await connectedPair(started, options);
+          const { server, client } = pair;
+          client.connection.qp.postSend({
+            opcode: WROpcode.atomicFetchAndAdd,
+            flags: SendFlag.signaled,
+            sgList: [client.mr.sge(0, 8)],
+            ...remote(server.mr, offset),
+            compareAdd: 1,
+          });
+          expect(await completions(client.connection.cq)).toMatchObject([{ status }]);
+          await bothEnd(pair);
+          expect(server.mr.buffer.subarray(0, 16)).toEqual(new Uint8Array(16));
+        }
+      }),
+    );
 
-    it('refuses access through a window that was invalidated, and what it does not cover', async () => {
-      await using pair = await connectedPair(started);
-      const { server, client } = pair;
-      await using mw = await server.pd.allocMW(2);
-      const rkey = ((mw.rkey & ~0xff) | 0x42) >>> 0;
-      server.connection.qp.postSend([
-        {
-          opcode: WROpcode.bindMW,
-          bind: {
-            rkey,
-            lkey: server.mr.lkey,
-            addr: server.mr.address,
-            length: 16,
-            access: Access.remoteRead,
+    it(
+      'refuses access through a window that was invalidated, and what it does not cover',
+      needs(fixture, 'windows', async () => {
+        await using pair = await connectedPair(started);
+        const { server, client } = pair;
+        await using mw = await server.pd.allocMW(2);
+        const rkey = ((mw.rkey & ~0xff) | 0x42) >>> 0;
+        server.connection.qp.postSend([
+          {
+            opcode: WROpcode.bindMW,
+            bind: {
+              rkey,
+              lkey: server.mr.lkey,
+              addr: server.mr.address,
+              length: 16,
+              access: Access.remoteRead,
+            },
           },
-        },
-        { opcode: WROpcode.localInv, flags: SendFlag.signaled, invalidateRkey: rkey },
-      ]);
-      await completions(server.connection.cq, 2);
-      client.connection.qp.postSend({ ...read([client.mr.sge(0, 8)], server.mr), rkey });
-      expect(await completions(client.connection.cq)).toMatchObject([
-        { status: WCStatus.remAccessErr },
-      ]);
-      await bothEnd(pair);
-    });
+          { opcode: WROpcode.localInv, flags: SendFlag.signaled, invalidateRkey: rkey },
+        ]);
+        await completions(server.connection.cq, 2);
+        client.connection.qp.postSend({ ...read([client.mr.sge(0, 8)], server.mr), rkey });
+        expect(await completions(client.connection.cq)).toMatchObject([
+          { status: WCStatus.remAccessErr },
+        ]);
+        await bothEnd(pair);
+      }),
+    );
   });
 
   describe('of receives', () => {
@@ -268,19 +275,22 @@ export function faultSuite(fixture: ProviderFixture): void {
       expect(target.buffer).toEqual(new Uint8Array(8));
     });
 
-    it('completes the invalidation of an unknown STag in error', async () => {
-      await using pair = await connectedPair(started);
-      pair.client.connection.qp.postSend({
-        opcode: WROpcode.localInv,
-        wrId: 1,
-        flags: SendFlag.signaled,
-        invalidateRkey: 0x0badbad0,
-      });
-      const [wc] = await completions(pair.client.connection.cq);
-      expect(wc?.wrId).toBe(1n);
-      expect(wc?.status).not.toBe(WCStatus.success);
-      await bothEnd(pair);
-    });
+    it(
+      'completes the invalidation of an unknown STag in error',
+      needs(fixture, 'localInvalidate', async () => {
+        await using pair = await connectedPair(started);
+        pair.client.connection.qp.postSend({
+          opcode: WROpcode.localInv,
+          wrId: 1,
+          flags: SendFlag.signaled,
+          invalidateRkey: 0x0badbad0,
+        });
+        const [wc] = await completions(pair.client.connection.cq);
+        expect(wc?.wrId).toBe(1n);
+        expect(wc?.status).not.toBe(WCStatus.success);
+        await bothEnd(pair);
+      }),
+    );
   });
 
   it('flushes sends of either kind, signalled or not, in order', async () => {
@@ -297,7 +307,10 @@ export function faultSuite(fixture: ProviderFixture): void {
     expect(flushed).toMatchObject([FLUSHED, FLUSHED, FLUSHED, FLUSHED]);
     expect(flushed.map((wc) => wc.wrId)).toEqual([1n, 2n, 3n, 4n]);
     // From RESET on the queue pair is as new.
-    await qp.modify({ state: QPState.RESET });
-    expect((await qp.query()).state).toBe(QPState.RESET);
+    const resets = needs(fixture, 'reset', async () => {
+      await qp.modify({ state: QPState.RESET });
+      expect((await qp.query()).state).toBe(QPState.RESET);
+    });
+    await resets();
   });
 }

@@ -1,5 +1,6 @@
 import { expect } from 'vitest';
 import { type Connection, connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
+import type { DeviceBackend } from '../../verbs-api/contract/attributes.ts';
 import type { WC } from '../../verbs-api/contract/completion.ts';
 import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
@@ -18,12 +19,48 @@ import type { SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
 /** How a region of the suite gets its memory: from the device, or from the program. */
 export type MemoryKind = 'allocated' | 'own';
 
+/** What the contract names and a device may lack; asking for it then is EOPNOTSUPP. */
+export type Lack =
+  | 'windows'
+  | 'atomics'
+  | 'immediateData'
+  | 'localInvalidate'
+  | 'chosenKeys'
+  | 'chosenAddresses'
+  | 'wireOptions'
+  /** A queue pair that was connected or failed cannot go back to RESET. */
+  | 'reset';
+
 /** A provider under test: what the suite needs to know of it and how to get one. */
 export interface ProviderFixture {
   /** Two providers that reach each other, over devices named `DEVICE` and `SMALL_DEVICE`. */
   start(): Promise<StartedFixture>;
   /** The tier of each kind of memory. */
   readonly tiers: Readonly<Record<MemoryKind, MemoryTier>>;
+  /** Default: nothing. */
+  readonly lacks?: ReadonlySet<Lack>;
+  /** Default: emulated. */
+  readonly backend?: DeviceBackend;
+  /** Octets of private data that a connect request carries. Default: 508. */
+  readonly maxPrivateData?: number;
+}
+
+/** Whether the provider lacks something. */
+export function lacks(fixture: ProviderFixture, lack: Lack): boolean {
+  return fixture.lacks?.has(lack) === true;
+}
+
+/**
+ * The body of a test for something that a provider may lack. Where it does, the same body has to end
+ * in EOPNOTSUPP.
+ */
+export function needs<P extends readonly unknown[]>(
+  fixture: ProviderFixture,
+  lack: Lack,
+  body: (...parameters: P) => Promise<void>,
+): (...parameters: P) => Promise<void> {
+  if (!lacks(fixture, lack)) return body;
+  return (...parameters) => expect(body(...parameters)).rejects.toEqual(verbsError('EOPNOTSUPP'));
 }
 
 /** A fixture at work. */
@@ -153,7 +190,8 @@ export async function connectedPair(
   }
 }
 
-async function acceptOne(
+/** Accepts the next request. Throws when the listener closes. */
+export async function acceptOne(
   listener: Awaited<ReturnType<typeof listen>>,
   options: EndpointOptions,
 ): Promise<Connection> {

@@ -5,6 +5,7 @@ import {
   ALL_ACCESS,
   completions,
   connectedPair,
+  needs,
   type ProviderFixture,
   patience,
   type StartedFixture,
@@ -96,25 +97,28 @@ export function notificationSuite(fixture: ProviderFixture): void {
     expect(await completions(cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
   });
 
-  it('RDMAPX-6.3-06: takes Immediate Data for solicited only when they are', async () => {
-    await using parts = await pairWithChannel();
-    const { channel, cq, sender, mr } = parts;
-    cq.requestNotify(true);
-    const immediate = { opcode: WROpcode.immediate, immData: 1 };
-    sender.qp.postSend({ ...immediate, flags: SendFlag.signaled });
-    expect(await staysQuiet(channel)).toBe(true);
-    sender.qp.postSend({ ...immediate, flags: SendFlag.solicited });
-    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
-    expect(cq.poll()).toHaveLength(2);
-    cq.requestNotify(true);
-    sender.qp.postSend({
-      ...write([mr.sge(0, 8)], parts.target),
-      opcode: WROpcode.rdmaWriteWithImm,
-      flags: SendFlag.solicited,
-      immData: 2,
-    });
-    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
-  });
+  it(
+    'RDMAPX-6.3-06: takes Immediate Data for solicited only when they are',
+    needs(fixture, 'immediateData', async () => {
+      await using parts = await pairWithChannel();
+      const { channel, cq, sender, mr } = parts;
+      cq.requestNotify(true);
+      const immediate = { opcode: WROpcode.immediate, immData: 1 };
+      sender.qp.postSend({ ...immediate, flags: SendFlag.signaled });
+      expect(await staysQuiet(channel)).toBe(true);
+      sender.qp.postSend({ ...immediate, flags: SendFlag.solicited });
+      expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
+      expect(cq.poll()).toHaveLength(2);
+      cq.requestNotify(true);
+      sender.qp.postSend({
+        ...write([mr.sge(0, 8)], parts.target),
+        opcode: WROpcode.rdmaWriteWithImm,
+        flags: SendFlag.solicited,
+        immData: 2,
+      });
+      expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
+    }),
+  );
 
   it('takes failed completions for solicited', async () => {
     await using parts = await pairWithChannel();

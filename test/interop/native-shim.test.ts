@@ -1,0 +1,90 @@
+/**
+ * The native bridge over the shim: koffi drives the distribution's libibverbs, librdmacm and siw
+ * provider, under which the daemon plays the kernel. A test process cannot be preloaded, so the
+ * compliance suite runs in a process of its own, and each of its tests is one of this file's.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { startDaemon } from '../../daemon/main/daemon.ts';
+import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../compliance/fixture.ts';
+import { compiledTest } from './kernel-peer/inner-suite.ts';
+import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram, shimEnvironment } from './shim-programs.ts';
+
+/** For the whole inner run, which takes a few seconds on an idle machine. */
+const LIMIT_MS = 300_000;
+/** Fewer tests than this are no compliance suite. */
+const TESTS_MIN = 120;
+
+interface InnerTest {
+  readonly fullName: string;
+  readonly status: string;
+  readonly failureMessages: readonly string[] | null;
+}
+
+interface InnerRun {
+  readonly tests: readonly InnerTest[];
+  readonly status: number | undefined;
+  readonly output: string;
+}
+
+/** Runs the suite with two devices of a daemon of this process. */
+async function runOverShim(): Promise<InnerRun> {
+  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));
+  const socketPath = join(directory, 's');
+  const report = join(directory, 'report.json');
+  const daemon = await startDaemon({
+    socketPath,
+    devices: [
+      { name: DEVICE.name, addresses: [...DEVICE.addresses] },
+      {
+        name: SMALL_DEVICE.name,
+        addresses: [...SMALL_DEVICE.addresses],
+        profile: SMALL_PROFILE,
+        wire: SMALL_WIRE,
+      },
+    ],
+    logLevel: 'silent',
+  });
+  try {
+    const suite = join(repositoryRoot(), 'test/compliance/native-suite.ts');
+    const run = compiledTest('interop/kernel-peer/inner-run.js');
+    const program = new ShimProgram(
+      [process.execPath, run, report, suite],
+      await shimEnvironment(socketPath),
+      { limitMs: LIMIT_MS },
+    );
+    const { status, output } = await program.end();
+    const text = await readFile(report, 'utf8').catch(() => '{"testResults":[]}');
+    const { testResults } = JSON.parse(text) as {
+      testResults: readonly { assertionResults: readonly InnerTest[] }[];
+    };
+    return {
+      tests: testResults.flatMap(({ assertionResults }) => assertionResults),
+      status,
+      output,
+    };
+  } finally {
+    await daemon.stop();
+    rmSync(directory, { recursive: true });
+  }
+}
+
+// Before the tests are declared, since each of the inner run's becomes one of them.
+const inner = missingPackages('rdma-programs').length === 0 ? await runOverShim() : undefined;
+
+describeWith(['rdma-programs'], 'the native bridge over the shim', () => {
+  it('runs the whole suite to an end without a complaint', () => {
+    expect(inner?.status, inner?.output).toBe(0);
+    expect(inner?.tests.length, inner?.output).toBeGreaterThan(TESTS_MIN);
+  });
+
+  for (const { fullName, status, failureMessages } of inner?.tests ?? []) {
+    it(fullName, () => {
+      expect(status, failureMessages?.join('\n')).toBe('passed');
+    });
+  }
+});
