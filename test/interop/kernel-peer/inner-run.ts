@@ -1,0 +1,27 @@
+/**
+ * Runs suites inside a guest, where the test runner of the checkout works as it does on the host.
+ *
+ *   inner-run.js REPORT FILE...   runs these files of suites, whatever their names, one after the
+ *                                 other, and leaves vitest's JSON report at REPORT
+ */
+import { startVitest } from 'vitest/node';
+
+const [report, ...files] = process.argv.slice(2);
+if (report === undefined || files.length === 0) throw new Error('inner-run REPORT FILE...');
+
+// A guest is an emulated machine of one processor: what takes a second here takes many there.
+const PATIENCE_MS = 60_000;
+
+const vitest = await startVitest('test', [], {
+  config: false,
+  watch: false,
+  include: files,
+  reporters: ['json'],
+  outputFile: report,
+  fileParallelism: false,
+  isolate: false,
+  pool: 'threads',
+  testTimeout: PATIENCE_MS,
+  hookTimeout: PATIENCE_MS,
+});
+await vitest.close();

@@ -1,0 +1,221 @@
+/**
+ * The native bridge on Linux's siw: inside the guest, where Node and the built project run beside a
+ * real device, since the guest sees the host's files.
+ *
+ * Where the guest does not boot, all of it is skipped, and says why.
+ */
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { DoctorReport } from '../../daemon/cli/doctor.ts';
+import type { Finding } from '../../daemon/cli/doctor-checks.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { compiledTest } from './kernel-peer/inner-suite.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+const PORT = 7174;
+const PINGS = 100;
+const SIZES = [64, 65535] as const;
+
+let guest: Guest;
+let folder: CommandFolder;
+/** Why there is no guest. */
+let obstacle: string | undefined;
+
+async function boot(): Promise<void> {
+  try {
+    await prepareKernelPeer();
+    guest = await startGuest({ forwards: [PORT], share: folder.path, timeoutSeconds: 1200 });
+  } catch (error) {
+    obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
+    process.stderr.write(`skipped: the native bridge on siw (${obstacle})\n`);
+  }
+}
+
+/** The output of a program of the checkout in the guest. Fails unless it ends well. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(script);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+/** The output of a program of the checkout on the host. Fails unless it ends well. */
+async function onHost(
+  words: readonly string[],
+  variables: Readonly<Record<string, string>> = {},
+): Promise<string> {
+  const ended = await new ShimProgram([process.execPath, ...words], variables).end();
+  expect(ended.status, ended.output).toBe(0);
+  return ended.output;
+}
+
+/** What doctor finds in the guest after `script`, by the name of the check. */
+async function doctorAfter(script: string): Promise<ReadonlyMap<string, Finding>> {
+  const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+  const { output } = await guest.runToEnd(`${script}; node ${main} doctor --json`);
+  const { checks }: DoctorReport = JSON.parse(output.slice(output.indexOf('{')));
+  return new Map(checks.map(({ name, ...finding }) => [name, finding]));
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
+  return address.port;
+}
+
+describeWith(['kernel-peer'], 'the native bridge on siw', () => {
+  beforeAll(async () => {
+    folder = new CommandFolder();
+    await boot();
+  }, 600_000);
+
+  beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  describe('rping', () => {
+    const place = `-a ${GUEST_ADDRESS} -p ${PORT}`;
+
+    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i octets`, async (size) => {
+      await guest.setSiw({ crcRequired: true });
+      const client = ourRpingInGuest(`-c --native ${place} -V -S ${size} -C ${PINGS}`);
+      await inGuest(`pair ${PORT} "${kernelRping(`-s ${place} -S ${size}`)}" "${client}"`);
+    });
+
+    it.each(SIZES)(`our server, the kernel's client: ${PINGS} pings of %i octets`, async (size) => {
+      await guest.setSiw({ crcRequired: true });
+      const client = kernelRping(`-c ${place} -V -S ${size} -C ${PINGS}`);
+      await inGuest(`pair ${PORT} "${ourRpingInGuest(`-s --native ${place}`)}" "${client}"`);
+    });
+
+    it('on both sides, with no queue pair of the connection manager', async () => {
+      await guest.setSiw({ crcRequired: true });
+      const server = ourRpingInGuest(`-s --native -q ${place}`);
+      const client = ourRpingInGuest(`-c --native -q ${place} -V -v -C 3`);
+      const output = await inGuest(`pair ${PORT} "${server}" "${client}"`);
+      expect(output.match(/client: ping data: rdma-ping-/g)).toHaveLength(3);
+    });
+
+    it('with the emulated device of an embedded RNIC beside it, CRC on', async () => {
+      await guest.setSiw({ crcRequired: true });
+      const server = ourRpingInGuest(`-s --embedded ${place}`);
+      const client = ourRpingInGuest(`-c --native ${place} -V -S 65535 -C ${PINGS}`);
+      await inGuest(`pair ${PORT} "${server}" "${client}"`);
+    });
+
+    describe('with the emulated device of a daemon outside the guest', () => {
+      let socket: string;
+      let daemon: RunningCommand;
+
+      beforeAll(async () => {
+        if (obstacle !== undefined) return;
+        socket = folder.file('daemon/s');
+        daemon = await folder.daemon(socket, ['--no-crc']);
+      });
+
+      afterAll(async () => {
+        await daemon?.kill();
+      });
+
+      it.each(SIZES)('the client in the guest: pings of %i octets', async (size) => {
+        await guest.setSiw({ crcRequired: false });
+        const port = await freePort();
+        const listen = ['rping', '-s', '-d', '-a', '127.0.0.1', '-p', String(port)];
+        const server = folder.start([...listen, '--socket', socket]);
+        await server.until(/listening/, 'stderr');
+        const words = `-a ${HOST_ADDRESS} -p ${port} -V -S ${size} -C ${PINGS}`;
+        await inGuest(ourRpingInGuest(`-c --native ${words}`));
+        const served = await endOfCommand(server);
+        expect(served.status, served.output).toBe(0);
+        expect(served.output.match(/write completed/g)).toHaveLength(PINGS);
+      });
+
+      it.each(SIZES)('the server in the guest: pings of %i octets', async (size) => {
+        await guest.setSiw({ crcRequired: false });
+        const server = guest.run(`serve ${PORT} ${ourRpingInGuest(`-s --native ${place}`)}`);
+        await server.waitFor(/READY/);
+        const to = ['-a', '127.0.0.1', '-p', String(guest.forwarded(PORT))];
+        const words = ['rping', '-c', ...to, '-V', '-S', String(size), '-C', String(PINGS)];
+        const client = await runCommand([...words, '--socket', socket]);
+        expect(client.status, client.stderr).toBe(0);
+        const served = await endOf(server);
+        expect(served.status, served.output).toBe(0);
+      });
+    });
+  });
+
+  it('does with one program what an emulated device does, to the octet', async () => {
+    const program = compiledTest('interop/programs/exchange.js');
+    await guest.setSiw({ crcRequired: true });
+    const native = await inGuest(`node ${program} native ${GUEST_ADDRESS}`);
+    const socket = folder.file('program/s');
+    await folder.daemon(socket);
+    const daemon = await onHost([program, 'daemon', '127.0.0.1'], { IWARPD_SOCKET: socket });
+    const embedded = await onHost([program, 'embedded', '127.0.0.1']);
+    expect(native.split('\n').length).toBeGreaterThan(80);
+    expect(native).toBe(daemon);
+    expect(native).toBe(embedded);
+  });
+
+  describe('doctor', () => {
+    it('finds siw0 healthy', async () => {
+      const checks = await doctorAfter('true');
+      const found = [
+        'kernel modules',
+        'real devices',
+        'native bridge',
+        'device nodes',
+        'rdma link',
+      ];
+      for (const name of [...found, 'rdma-core', 'siw provider', 'memlock']) {
+        expect(checks.get(name), name).toMatchObject({ state: 'ok' });
+      }
+      expect(checks.get('real devices')?.text).toContain('siw0 (RNIC, Software iWARP stack)');
+      expect(checks.get('native bridge')?.text).toMatch(/shows siw0$/);
+      expect(checks.get('device nodes')?.text).toContain('/dev/infiniband/uverbs');
+      expect(checks.get('rdma link')?.text).toBe('siw0/1 ACTIVE LinkUp on eth0');
+    });
+
+    it('names a limit of locked memory that is too low', async () => {
+      const memlock = (await doctorAfter('ulimit -l 64')).get('memlock');
+      expect(memlock).toMatchObject({ state: 'warn' });
+      expect(memlock?.mend).toContain('ulimit -l unlimited');
+    });
+
+    it('names a node that its user may not open', async () => {
+      // As another user, who owns nothing in the guest.
+      const stranger = 'setpriv --reuid 1000 --regid 1000 --clear-groups';
+      const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+      const shut = 'chmod 600 /dev/infiniband/uverbs*';
+      const doctor = `${stranger} node ${main} doctor --socket /run/none/s`;
+      const open = 'chmod 666 /dev/infiniband/uverbs*';
+      const { output } = await guest.runToEnd(`${shut}; ${doctor}; ${open}`);
+      expect(output).toMatch(/^warn +device nodes +\/dev\/infiniband\/uverbs\d+: EACCES\n.*0666/m);
+    });
+
+    it('names a link that is down', async () => {
+      const checks = await doctorAfter('ip link set eth0 down');
+      await inGuest('ip link set eth0 up');
+      expect(checks.get('rdma link')).toMatchObject({ state: 'warn' });
+      expect(checks.get('rdma link')?.mend).toBe('siw0/1: ip link set eth0 up');
+    });
+
+    it('names what is missing when there is no device', async () => {
+      const checks = await doctorAfter('rdma link delete siw0');
+      await inGuest('rdma link add siw0 type siw netdev eth0');
+      expect(checks.get('real devices')).toMatchObject({ state: 'info' });
+      expect(checks.get('real devices')?.mend).toContain('rdma link add siw0 type siw');
+      expect(checks.get('native bridge')?.text).toMatch(/sees no device$/);
+    });
+  });
+});
