@@ -102,8 +102,10 @@ export interface DeviceQPInit {
 
 /** The objects of one device. All methods throw `VerbsError`, and then make nothing. */
 export interface DeviceObjects {
-  /** What the device counts, by name; numbers that only grow. */
+  /** What the device counts, by name; numbers that only grow, between resets. */
   readonly counters: object;
+  /** Takes all counters to zero. */
+  resetCounters(): void;
   allocPD(): DevicePD;
   regMR(pd: DevicePD, init: MRInit): DeviceMR;
   allocMW(pd: DevicePD, type: MWType): DeviceMW;

@@ -5,6 +5,7 @@
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
  * what peers do wrong ends in events and notices.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
 import { canonicalAddress } from '../cm/address.ts';
 import type { CmId } from '../cm/cm-id.ts';
@@ -65,7 +66,10 @@ export interface ConnectionStatus {
   readonly device: string;
   readonly local: SocketFacts['local'];
   readonly remote: SocketFacts['remote'];
+  readonly role: Endpoint['role'];
   readonly phase: EndpointPhase;
+  /** The queue pair that it has, if any. */
+  readonly qpNum: number | undefined;
 }
 
 /** Asynchronous events that tell of nothing wrong: somebody asked for them, or closes a connection. */
@@ -78,6 +82,9 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
 
 /** How often receives posted to QPs in error are flushed: programs drain their queues that way. */
 const FLUSH_INTERVAL_MS = 5;
+
+/** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
+const RESET_TURNS_MAX = 100;
 
 /** See the module's comment. */
 export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, NetworkUser {
@@ -145,6 +152,23 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
     this.#network.releaseKept(keeper);
   }
 
+  /**
+   * Ends every id and resets every connection, whosever they are. Resolves when the sockets are
+   * gone.
+   */
+  async reset(): Promise<void> {
+    const now = this.now();
+    for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
+    this.#network.releaseKept();
+    this.#loop.drain();
+    const ended = [...this.#conduits.values()];
+    for (const conduit of ended) conduit.reset();
+    for (let turn = 0; turn < RESET_TURNS_MAX; turn += 1) {
+      if (!ended.some(({ stream }) => this.#conduits.has(stream))) break;
+      await nextTurn();
+    }
+  }
+
   /** Ends every connection and listener; resolves when all sockets are closed. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -184,8 +208,8 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
 
   /** Every connection, for `status`. */
   connections(): readonly ConnectionStatus[] {
-    return this.#manager.endpoints().map(({ device, local, remote, phase }) => {
-      return { device: device.name, local, remote, phase };
+    return this.#manager.endpoints().map(({ device, local, remote, role, phase, qp }) => {
+      return { device: device.name, local, remote, role, phase, qpNum: qp?.qpn };
     });
   }
 

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { sendDescriptor } from '../../native-bridge/libc/unix-socket.ts';
 import type { CommandName, DeviceEvent, Handle } from '../../verbs-api/contract/commands.ts';
+import type { ObjectSummaries } from '../../verbs-api/contract/control.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import {
@@ -41,6 +42,8 @@ const PENDING_COMMANDS_MAX = 256;
 
 /** What a client is made with. */
 export interface ControlClientOptions {
+  /** Number of the client, see `ClientStatus`. */
+  readonly id: number;
   readonly host: RnicHost;
   readonly native?: DeviceHost | undefined;
   readonly quotas: ClientQuotas;
@@ -106,7 +109,14 @@ export class ControlClient {
     const { pid, uid } = this.#connection.credentials;
     const connectedSeconds = Math.round((performance.now() - this.#connectedAt) / 1000);
     const { program } = this;
-    return { pid, uid, program, connectedSeconds, usage: this.context.usage() };
+    const { id } = this.#options;
+    return { id, pid, uid, program, connectedSeconds, usage: this.context.usage() };
+  }
+
+  /** Its objects. */
+  objects(): ObjectSummaries {
+    const { pid } = this.#connection.credentials;
+    return this.context.objects({ client: this.#options.id, pid, program: this.program });
   }
 
   /** Ends the client, telling it why. */

@@ -5,14 +5,14 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 import type { Handle } from '../../verbs-api/contract/commands.ts';
+import type { ObjectSummaries } from '../../verbs-api/contract/control.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
-  emitFrame,
+  emitValueFrame,
   emitWelcome,
   FRAME_HEADER_BYTES,
-  type Frame,
   FrameReader,
   FrameType,
   HELLO_BYTES,
@@ -23,12 +23,7 @@ import {
   TOKEN_BYTES,
   tokenText,
 } from '../../verbs-api/contract/ipc-frames.ts';
-import {
-  decodeValue,
-  encodeValue,
-  IpcFormatError,
-  type IpcValue,
-} from '../../verbs-api/contract/ipc-value.ts';
+import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
@@ -40,6 +35,8 @@ import type { ClientQuotas } from './verbs/quotas.ts';
 
 /** Octets read from a connection at once. */
 const READ_BYTES = 64 * 1024;
+/** Operations of one admin connection that may wait for their outcome at the same time. */
+const PENDING_OPERATIONS_MAX = 16;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
 /** Where the server reports what it did. */
@@ -65,8 +62,8 @@ export interface IpcServerOptions {
   /** How long a connection may take to greet, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
-  /** The daemon's account of itself. */
-  readonly status: () => DaemonStatus;
+  /** Does what an admin connection asks for; rejects with `VerbsError`. */
+  readonly operate: (name: unknown, request: unknown) => Promise<unknown>;
 }
 
 /** See the module's comment. */
@@ -78,12 +75,14 @@ export class IpcServer {
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
   readonly #kernel: KernelServer;
+  #lastClientId = 0;
 
   private constructor(options: IpcServerOptions) {
     this.#options = options;
     const { host, quotas, memoryTiers, log } = options;
     const note: IpcLog['note'] = (level, text, fields) => log.note(level, text, fields);
-    this.#kernel = new KernelServer({ host, quotas, memoryTiers, note });
+    const nextClientId = () => this.#nextClientId();
+    this.#kernel = new KernelServer({ host, quotas, memoryTiers, note, nextClientId });
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -104,6 +103,25 @@ export class IpcServer {
     return [...clients, ...this.#kernel.clients()];
   }
 
+  /** The objects of every client. */
+  objects(): ObjectSummaries {
+    const parts = [
+      ...[...this.#clients.values()].map((client) => client.objects()),
+      ...this.#kernel.objects(),
+    ];
+    return {
+      qps: parts.flatMap(({ qps }) => qps),
+      mrs: parts.flatMap(({ mrs }) => mrs),
+      cqs: parts.flatMap(({ cqs }) => cqs),
+    };
+  }
+
+  /** Ends every client, telling it why; those who ask about the daemon stay. */
+  cutClients(reason: string): void {
+    for (const client of [...this.#clients.values()]) client.cut(reason);
+    this.#kernel.close(reason);
+  }
+
   /** Open connections of all roles. */
   get connectionCount(): number {
     return this.#connections.size;
@@ -112,8 +130,7 @@ export class IpcServer {
   /** Ends every client and removes the socket. */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    for (const client of [...this.#clients.values()]) client.cut('the daemon stops');
-    this.#kernel.close('the daemon stops');
+    this.cutClients('the daemon stops');
     for (const connection of [...this.#connections]) connection.close();
     await closed;
   }
@@ -231,6 +248,7 @@ export class IpcServer {
     const { host, native, quotas, memoryTiers, log } = this.#options;
     const { pid, uid } = connection.credentials;
     const client: ControlClient = new ControlClient(connection, {
+      id: this.#nextClientId(),
       host,
       native,
       quotas,
@@ -250,6 +268,11 @@ export class IpcServer {
     return client;
   }
 
+  #nextClientId(): number {
+    this.#lastClientId += 1;
+    return this.#lastClientId;
+  }
+
   #attach(role: SecondaryRole, connection: Connection, token: Uint8Array): Uint8Array {
     const client = this.#clients.get(tokenText(token));
     if (client?.isPeer(connection) !== true) throw unknownToken();
@@ -258,8 +281,18 @@ export class IpcServer {
   }
 
   #serveAdmin(connection: Connection): void {
+    let pending = 0;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
-      connection.write(this.#answerAdmin(frame));
+      if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
+      if (pending >= PENDING_OPERATIONS_MAX) {
+        throw new IpcFormatError(`more than ${PENDING_OPERATIONS_MAX} operations at once`);
+      }
+      const value = decodeValue(frame.payload);
+      pending += 1;
+      void this.#answerAdmin(frame.id, value).then((answer) => {
+        pending -= 1;
+        connection.write(answer);
+      });
     });
     connection.onClosed = () => undefined;
     connection.onOctets = (octets) => {
@@ -275,16 +308,16 @@ export class IpcServer {
     };
   }
 
-  #answerAdmin(frame: Frame): Uint8Array {
-    if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
-    const value = decodeValue(frame.payload);
-    const name = Array.isArray(value) ? value[0] : undefined;
-    if (name !== 'status') {
-      const payload = encodeValue(['EOPNOTSUPP', 'unknown query']);
-      return emitFrame(FrameType.error, frame.id, payload);
+  /** A refusal is an answer; anything else is a broken invariant of ours. */
+  async #answerAdmin(id: number, value: IpcValue): Promise<Uint8Array> {
+    const [name, request] = Array.isArray(value) ? value : [];
+    try {
+      const reply = await this.#options.operate(name, request);
+      return emitValueFrame(FrameType.reply, id, reply as IpcValue);
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return emitValueFrame(FrameType.error, id, [error.code, error.message]);
     }
-    const status = encodeValue(this.#options.status() as unknown as IpcValue);
-    return emitFrame(FrameType.reply, frame.id, status);
   }
 }
 

@@ -5,8 +5,8 @@ import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
-import type { DeviceHost } from '../adapter/device-backend.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
+import { executeNamed } from '../control/operations.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
 import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
@@ -14,6 +14,7 @@ import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
 import type { CaptureTap } from '../transport/capture-tap.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
+import { allDevices, DaemonControl } from './daemon-control.ts';
 import { createLog, hostObserver } from './log.ts';
 import { VERSION } from './version.ts';
 
@@ -44,7 +45,7 @@ export class Daemon {
   readonly config: DaemonConfig;
   readonly #log: Logger;
   readonly #server: IpcServer;
-  readonly #startedAt: number;
+  readonly #control: DaemonControl;
   #stopping: Promise<void> | undefined;
 
   private constructor(parts: {
@@ -53,14 +54,14 @@ export class Daemon {
     native: BridgedHost | undefined;
     server: IpcServer;
     log: Logger;
-    startedAt: number;
+    control: DaemonControl;
   }) {
     this.config = parts.config;
     this.host = parts.host;
     this.native = parts.native;
     this.#server = parts.server;
     this.#log = parts.log;
-    this.#startedAt = parts.startedAt;
+    this.#control = parts.control;
     this.ready = {
       version: VERSION,
       pid: process.pid,
@@ -75,7 +76,6 @@ export class Daemon {
   static async start(options: DaemonOptions, parts: DaemonParts): Promise<Daemon> {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel);
-    const startedAt = performance.now();
     // Refused, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
     const host = new RnicHost({
@@ -87,13 +87,14 @@ export class Daemon {
     try {
       native = await nativeDevices(config, log);
       const hosts = { host, native };
+      const control: DaemonControl = new DaemonControl(() => ({ config, ...hosts, server }));
       const server: IpcServer = await IpcServer.listen({
         ...config,
         ...hosts,
         log: { note: (level, text, fields) => log[level](fields, text) },
-        status: () => statusOf(config, hosts, server, startedAt),
+        operate: (name, request) => executeNamed(control, name, request),
       });
-      daemon = new Daemon({ config, ...hosts, server, log, startedAt });
+      daemon = new Daemon({ config, ...hosts, server, log, control });
     } finally {
       if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
@@ -103,6 +104,7 @@ export class Daemon {
       await daemon.stop();
       throw error;
     }
+    daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
     return daemon;
   }
@@ -116,7 +118,7 @@ export class Daemon {
 
   /** What `iwarpd status` shows. */
   status(): DaemonStatus {
-    return statusOf(this.config, this, this.#server, this.#startedAt);
+    return this.#control.status();
   }
 
   /**
@@ -133,6 +135,7 @@ export class Daemon {
   }
 
   async #stop(): Promise<void> {
+    this.#control.ready = false;
     this.#log.info({}, 'stopping');
     removePublished(this.config.socketPath);
     await this.#server.close();
@@ -192,37 +195,6 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
 
 /** sysexits.h: an internal software error. */
 const EX_SOFTWARE = 70;
-
-/** The hosts of a daemon's devices. */
-interface Hosts {
-  readonly host: RnicHost;
-  readonly native: DeviceHost | undefined;
-}
-
-/** Emulated devices, then native ones. */
-function allDevices({ host, native }: Hosts) {
-  return [...host.devices, ...(native?.devices ?? [])];
-}
-
-function statusOf(
-  config: DaemonConfig,
-  hosts: Hosts,
-  server: IpcServer,
-  startedAt: number,
-): DaemonStatus {
-  return {
-    version: VERSION,
-    pid: process.pid,
-    uptimeSeconds: Math.round((performance.now() - startedAt) / 1000),
-    socketPath: config.socketPath,
-    crcEngine: hosts.host.crcEngine.name,
-    memoryTiers: config.memoryTiers,
-    devices: allDevices(hosts).map(({ info, nic }) => {
-      return { device: info, counters: { ...nic.counters } };
-    }),
-    clients: server.clients(),
-  };
-}
 
 /** Looks for native devices, as far as that is wanted. */
 async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {

@@ -71,17 +71,19 @@ export interface NicHost {
   completed(cq: BridgedCQ): void;
 }
 
+const ZERO_COUNTERS: Readonly<BridgedCounters> = {
+  sendsTaken: 0,
+  receivesTaken: 0,
+  completions: 0,
+  failures: 0,
+  flushes: 0,
+  asyncEvents: 0,
+};
+
 /** See the module's comment. */
 export class BridgedNic implements DeviceObjects {
   readonly name: string;
-  readonly counters: BridgedCounters = {
-    sendsTaken: 0,
-    receivesTaken: 0,
-    completions: 0,
-    failures: 0,
-    flushes: 0,
-    asyncEvents: 0,
-  };
+  readonly counters: BridgedCounters = { ...ZERO_COUNTERS };
   readonly #lower: LowerDevice;
   readonly #channel: LowerChannel;
   readonly #host: NicHost;
@@ -124,6 +126,10 @@ export class BridgedNic implements DeviceObjects {
   }
 
   // Commands, see `DeviceObjects`
+
+  resetCounters(): void {
+    Object.assign(this.counters, ZERO_COUNTERS);
+  }
 
   allocPD(): BridgedPD {
     return new BridgedPD(this.#lower.allocPD());

@@ -209,6 +209,11 @@ export class Nic {
     return this.qps.get(qpn);
   }
 
+  /** Takes all counters to zero. */
+  resetCounters(): void {
+    Object.assign(this.counters, newCounters());
+  }
+
   /**
    * Flushes receives posted to QPs that are in error already: no doorbell tells about those, and
    * programs drain that way. The host calls it from a slow timer while such QPs exist; the answer

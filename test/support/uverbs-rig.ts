@@ -134,8 +134,9 @@ export class UverbsRig {
       quotas,
       memoryTiers: ['shared', 'process_vm', 'agent'],
       note: () => undefined,
+      nextClientId: () => 2,
     });
-    this.client = new KernelClient(SELF, quotas);
+    this.client = new KernelClient(1, SELF, quotas);
     this.file = this.openFile();
     this.server.memories.hold(SELF, this.file);
   }

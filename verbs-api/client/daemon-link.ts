@@ -15,12 +15,9 @@ import type {
   Handle,
   MappingRef,
 } from '../contract/commands.ts';
+import type { ControlOperationName, ControlReply, ControlRequest } from '../contract/control.ts';
 import { isErrnoCode, VerbsError } from '../contract/errors.ts';
-import {
-  type AdminCommandName,
-  type AdminCommands,
-  defaultSocketPath,
-} from '../contract/ipc-admin.ts';
+import { defaultSocketPath } from '../contract/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   DAEMON_FRAME_MAX_BYTES,
@@ -212,17 +209,20 @@ export class DaemonLink implements DeviceLink {
   }
 }
 
-/** Asks a running daemon about itself. Rejects as `DaemonLink.connect` does. */
-export async function queryDaemon<N extends AdminCommandName>(
+/**
+ * Has a running daemon do an operation of its control plane. Rejects as `DaemonLink.connect` does,
+ * and with what the operation was refused with.
+ */
+export async function queryDaemon<N extends ControlOperationName>(
   name: N,
-  request: AdminCommands[N]['request'],
+  request: ControlRequest<N>,
   options: DaemonLinkOptions = {},
-): Promise<AdminCommands[N]['reply']> {
+): Promise<ControlReply<N>> {
   const path = options.socketPath ?? socketPathOfThisProcess();
   const calls = new CallChannel(await DaemonConnection.open(path, Role.admin));
   try {
     const reply = await calls.call(name, request as unknown as IpcValue);
-    return reply as unknown as AdminCommands[N]['reply'];
+    return reply as unknown as ControlReply<N>;
   } finally {
     await calls.close();
   }

@@ -1,14 +1,6 @@
-/** What the daemon tells about itself over a connection of role `admin`, and the socket's place. */
+/** What the daemon tells about itself, and the socket's place. */
 import type { DeviceInfo } from './attributes.ts';
 import type { MemoryTier } from './provider.ts';
-
-/** Queries about the daemon by name: what each takes and what it answers. */
-export interface AdminCommands {
-  status: { request: Record<never, never>; reply: DaemonStatus };
-}
-
-/** Name of an admin query. */
-export type AdminCommandName = keyof AdminCommands;
 
 /** State of a running daemon. */
 export interface DaemonStatus {
@@ -33,6 +25,8 @@ export interface DeviceStatus {
 
 /** One client of the daemon. */
 export interface ClientStatus {
+  /** Number of the client, from 1; never given twice by one daemon. */
+  readonly id: number;
   readonly pid: number;
   readonly uid: number;
   /** Name of the program; '' when the daemon cannot see it. */

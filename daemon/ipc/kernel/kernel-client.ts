@@ -7,6 +7,8 @@ import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../verbs/quotas.ts
 
 /** All files of one process share one account. */
 export class KernelClient {
+  /** Number of the client, see `ClientStatus`. */
+  readonly id: number;
   readonly credentials: PeerCredentials;
   readonly ledger: QuotaLedger;
   /** Name of the program; '' when it cannot be seen from here. */
@@ -16,7 +18,8 @@ export class KernelClient {
   readonly #connectedAt = performance.now();
   readonly #tiers = new Map<MemoryTier, { count: number; reason: string }>();
 
-  constructor(credentials: PeerCredentials, quotas: ClientQuotas) {
+  constructor(id: number, credentials: PeerCredentials, quotas: ClientQuotas) {
+    this.id = id;
     this.credentials = credentials;
     this.ledger = new QuotaLedger(quotas);
     this.program = programName(credentials.pid);
@@ -42,6 +45,7 @@ export class KernelClient {
       tierReasons[tier] = reason;
     }
     return {
+      id: this.id,
       pid,
       uid,
       program,

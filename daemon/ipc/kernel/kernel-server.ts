@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { type PeerCredentials, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
+import type { ObjectSummaries } from '../../../verbs-api/contract/control.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ClientStatus } from '../../../verbs-api/contract/ipc-admin.ts';
 import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/ipc-frames.ts';
@@ -35,6 +36,7 @@ import {
   ShimOp,
   type ShimRequest,
 } from './shim-protocol.ts';
+import { UverbsFile } from './uverbs-file.ts';
 import { QpElement } from './uverbs-objects.ts';
 
 /** Options of the server. */
@@ -42,6 +44,8 @@ export interface KernelServerOptions {
   readonly host: RnicHost;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
+  /** Numbers for clients that come. */
+  readonly nextClientId: () => number;
   /** A program came or went. */
   readonly note: (
     level: 'info' | 'warn',
@@ -106,6 +110,12 @@ export class KernelServer implements KernelServices {
   /** Every program that has a file open. */
   clients(): ClientStatus[] {
     return [...this.#clients.values()].map((client) => client.status());
+  }
+
+  /** The objects of each open device. */
+  objects(): ObjectSummaries[] {
+    const devices = [...this.#files.values()].map(({ file }) => file);
+    return devices.filter((file) => file instanceof UverbsFile).map((file) => file.objects());
   }
 
   /**
@@ -191,7 +201,8 @@ export class KernelServer implements KernelServices {
   }
 
   #newClient(credentials: PeerCredentials): KernelClient {
-    return new KernelClient(credentials, this.#options.quotas);
+    const { nextClientId, quotas } = this.#options;
+    return new KernelClient(nextClientId(), credentials, quotas);
   }
 
   #came(client: KernelClient): void {

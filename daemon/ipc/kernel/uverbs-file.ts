@@ -2,6 +2,7 @@
  * One open of a uverbs device: its objects under one namespace of handles, its event queues, the
  * rings that the program maps, and the end of all of it at the last close.
  */
+import type { ObjectOwner, ObjectSummaries } from '../../../verbs-api/contract/control.ts';
 import { QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/ipc-value.ts';
@@ -9,6 +10,7 @@ import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { HostAsyncEvent } from '../../adapter/rnic-host.ts';
 import { DaemonMemory } from '../daemon-memory.ts';
 import { EventRouter } from '../verbs/event-router.ts';
+import { mrFields, qpFields } from '../verbs/object-summaries.ts';
 import type { ObjectKind } from '../verbs/quotas.ts';
 import { HandleSpace } from './handle-space.ts';
 import type { KernelClient } from './kernel-client.ts';
@@ -164,6 +166,20 @@ export class UverbsFile implements KernelFile {
     const found: UverbsObjectOf<K>[] = [];
     for (const object of this.#objects.values()) if (isKind(object, kind)) found.push(object);
     return found;
+  }
+
+  /** Queue pairs, regions and completion queues, for those who look at the daemon. */
+  objects(): ObjectSummaries {
+    const { id, credentials, program } = this.client;
+    const { name: device } = this.device;
+    const of = ({ handle }: UverbsObject): ObjectOwner => {
+      return { client: id, pid: credentials.pid, program, device, handle };
+    };
+    return {
+      qps: this.ofKind('qp').map((object) => ({ ...of(object), ...qpFields(object.qp) })),
+      mrs: this.ofKind('mr').map((object) => ({ ...of(object), ...mrFields(object.mr) })),
+      cqs: this.ofKind('cq').map((object) => ({ ...of(object), entries: object.cq.count })),
+    };
   }
 
   /** Makes a completion channel. ENOMEM beyond the quota. */

@@ -9,6 +9,7 @@ import type {
   DeviceEvent,
   Handle,
 } from '../../../verbs-api/contract/commands.ts';
+import type { ObjectSummaries } from '../../../verbs-api/contract/control.ts';
 import { CMEventType, QPState } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
@@ -32,6 +33,7 @@ import { connectionCommands, deliverCmEvent, destroyId } from './connection-comm
 import { DeviceDirectory } from './device-directory.ts';
 import { EventRouter } from './event-router.ts';
 import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
+import { type ClientOwner, summarize } from './object-summaries.ts';
 import {
   destroyChannel,
   destroyContext,
@@ -168,6 +170,11 @@ export class ClientContext {
       tiers,
       tierReasons,
     };
+  }
+
+  /** Queue pairs, regions and completion queues, for those who look at the daemon. */
+  objects(owner: ClientOwner): ObjectSummaries {
+    return summarize(this.#state.table, owner);
   }
 
   /** From the router: an armed CQ of this client fired. */

@@ -17,6 +17,7 @@ const STATUS: DaemonStatus = {
   ],
   clients: [
     {
+      id: 1,
       pid: 77,
       uid: 1000,
       program: 'rping',

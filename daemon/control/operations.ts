@@ -1,0 +1,126 @@
+/** The table of operations, and the one way to execute them. */
+import { z } from 'zod';
+import type {
+  ControlOperationName,
+  ControlReply,
+  ObjectFilter,
+  ObjectOwner,
+} from '../../verbs-api/contract/control.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { ControlError, type Operation } from './operation.ts';
+import {
+  clientStatus,
+  connectionFilter,
+  connectionSummary,
+  cqSummary,
+  daemonStatus,
+  deviceStatus,
+  mrSummary,
+  noFields,
+  objectFilter,
+  qpSummary,
+  resetReport,
+} from './schemas.ts';
+import type { ControlTarget } from './target.ts';
+
+/** Operations by name. */
+export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } = {
+  status: {
+    summary: 'The daemon, its devices with their counters, its clients with what they hold',
+    request: noFields,
+    reply: daemonStatus,
+    run: (target) => target.status(),
+  },
+  listDevices: {
+    summary: 'Devices with their counters',
+    request: noFields,
+    reply: z.array(deviceStatus),
+    run: (target) => target.status().devices,
+  },
+  listClients: {
+    summary: 'Clients with what they hold',
+    request: noFields,
+    reply: z.array(clientStatus),
+    run: (target) => target.status().clients,
+  },
+  listQPs: {
+    summary: 'Queue pairs',
+    request: objectFilter,
+    reply: z.array(qpSummary),
+    run: (target, filter) => matching(target.objects().qps, filter),
+  },
+  listMRs: {
+    summary: 'Memory regions',
+    request: objectFilter,
+    reply: z.array(mrSummary),
+    run: (target, filter) => matching(target.objects().mrs, filter),
+  },
+  listCQs: {
+    summary: 'Completion queues',
+    request: objectFilter,
+    reply: z.array(cqSummary),
+    run: (target, filter) => matching(target.objects().cqs, filter),
+  },
+  listConnections: {
+    summary: 'Connections, from the first SYN to the last FIN',
+    request: connectionFilter,
+    reply: z.array(connectionSummary),
+    run: (target, { device }) =>
+      target.connections().filter((each) => device === undefined || each.device === device),
+  },
+  reset: {
+    summary: 'Ends all clients and connections, sets counters to zero, tells what was still open',
+    request: noFields,
+    reply: resetReport,
+    run: (target) => target.reset(),
+  },
+};
+
+/** True for the name of an operation. */
+export function isOperationName(name: unknown): name is ControlOperationName {
+  return typeof name === 'string' && Object.hasOwn(OPERATIONS, name);
+}
+
+/**
+ * Checks a request from outside and executes it. Rejects with `ControlError` EINVAL that names the
+ * field that is wrong, or with what the operation refuses with (`VerbsError`).
+ */
+export async function executeOperation<N extends ControlOperationName>(
+  target: ControlTarget,
+  name: N,
+  request: unknown,
+): Promise<ControlReply<N>> {
+  const operation: Operation<N> = OPERATIONS[name];
+  const parsed = operation.request.safeParse(request);
+  if (!parsed.success) throw invalidRequest(parsed.error);
+  return await operation.run(target, parsed.data);
+}
+
+/** The same for a name from outside. EOPNOTSUPP for one that names no operation. */
+export async function executeNamed(
+  target: ControlTarget,
+  name: unknown,
+  request: unknown,
+): Promise<ControlReply<ControlOperationName>> {
+  if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
+  return await executeOperation(target, name, request);
+}
+
+/** The first thing that is wrong, by the field that a caller would look for. */
+function invalidRequest(error: z.ZodError): ControlError {
+  const issue = error.issues[0];
+  if (issue === undefined) return new ControlError('EINVAL', '', 'not understood');
+  const path = issue.path.map(String);
+  if (issue.code === 'unrecognized_keys') path.push(issue.keys[0] ?? '');
+  const text = issue.code === 'unrecognized_keys' ? 'there is no such field' : issue.message;
+  return new ControlError('EINVAL', path.join('.'), text);
+}
+
+function matching<T extends ObjectOwner>(objects: readonly T[], filter: ObjectFilter): T[] {
+  const { device, pid } = filter;
+  return objects.filter(
+    (object) =>
+      (device === undefined || object.device === device) &&
+      (pid === undefined || object.pid === pid),
+  );
+}

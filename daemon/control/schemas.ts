@@ -1,0 +1,133 @@
+/** Schemas of requests and replies. Types of the contract hold them to it. */
+import { z } from 'zod';
+import type {
+  ConnectionSummary,
+  CQSummary,
+  MRSummary,
+  NoFields,
+  ObjectFilter,
+  QPSummary,
+  ResetReport,
+} from '../../verbs-api/contract/control.ts';
+import { QPState } from '../../verbs-api/contract/enums.ts';
+import type {
+  ClientStatus,
+  ClientUsage,
+  DaemonStatus,
+  DeviceStatus,
+} from '../../verbs-api/contract/ipc-admin.ts';
+
+/** Longest name of a device (`ibv_get_device_name`). */
+const DEVICE_NAME_MAX = 63;
+/** Process ids are positive s32. */
+const PID_MAX = 2 ** 31 - 1;
+
+const count = z.int().nonnegative();
+const counts = z.record(z.string(), z.number());
+const pid = z.int().positive().max(PID_MAX);
+const socketAddress = z.strictObject({ address: z.string(), port: count });
+const memoryTier = z.enum(['shared', 'process_vm', 'agent', 'local']);
+
+/** Name of a device in a request. */
+export const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
+
+/** A request without fields. */
+export const noFields: z.ZodType<NoFields> = z.strictObject({});
+
+/** Which objects to list. */
+export const objectFilter: z.ZodType<ObjectFilter> = z.strictObject({
+  device: deviceName.exactOptional(),
+  pid: pid.exactOptional(),
+});
+
+/** Which connections to list. */
+export const connectionFilter = z.strictObject({ device: deviceName.exactOptional() });
+
+/** See `DeviceStatus`. */
+export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
+  device: z.strictObject({
+    name: z.string(),
+    backend: z.enum(['emulated', 'native']),
+    nodeGuid: z.string().regex(/^[0-9a-f]{16}$/),
+    addresses: z.array(z.string()),
+  }),
+  counters: counts,
+});
+
+const clientUsage: z.ZodType<ClientUsage> = z.strictObject({
+  objects: counts,
+  sharedBytes: count,
+  pinnedBytes: count,
+  tiers: counts,
+  tierReasons: z.record(z.string(), z.string()),
+});
+
+/** See `ClientStatus`. */
+export const clientStatus: z.ZodType<ClientStatus> = z.strictObject({
+  id: z.int().positive(),
+  pid,
+  uid: count,
+  program: z.string(),
+  connectedSeconds: count,
+  usage: clientUsage,
+});
+
+/** See `DaemonStatus`. */
+export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
+  version: z.string(),
+  pid,
+  uptimeSeconds: count,
+  socketPath: z.string(),
+  crcEngine: z.string(),
+  memoryTiers: z.array(memoryTier),
+  devices: z.array(deviceStatus),
+  clients: z.array(clientStatus),
+});
+
+const owner = {
+  client: z.int().positive(),
+  pid,
+  program: z.string(),
+  device: z.string(),
+  handle: count,
+};
+
+/** See `QPSummary`. */
+export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
+  ...owner,
+  qpNum: count,
+  state: z.enum(Object.keys(QPState)),
+  maxSendWr: count,
+  maxRecvWr: count,
+  srq: z.boolean(),
+  connection: z.strictObject({ local: socketAddress, remote: socketAddress }).exactOptional(),
+});
+
+/** See `MRSummary`. */
+export const mrSummary: z.ZodType<MRSummary> = z.strictObject({
+  ...owner,
+  key: count,
+  address: z.string().regex(/^0x[0-9a-f]+$/),
+  lengthBytes: count,
+  tier: memoryTier,
+});
+
+/** See `CQSummary`. */
+export const cqSummary: z.ZodType<CQSummary> = z.strictObject({ ...owner, entries: count });
+
+/** See `ConnectionSummary`. */
+export const connectionSummary: z.ZodType<ConnectionSummary> = z.strictObject({
+  device: z.string(),
+  local: socketAddress,
+  remote: socketAddress,
+  role: z.enum(['initiator', 'responder']),
+  phase: z.string(),
+  qpNum: count.exactOptional(),
+});
+
+/** See `ResetReport`. */
+export const resetReport: z.ZodType<ResetReport> = z.strictObject({
+  leaks: z.array(clientStatus),
+  clients: count,
+  connections: count,
+});

@@ -1,0 +1,19 @@
+/** The HTTP side of the control plane, put together. */
+import type { ControlTarget } from '../control/target.ts';
+import { healthRoutes } from './health-routes.ts';
+import type { HttpRoute } from './http-route.ts';
+import { HttpServer, type HttpServerOptions } from './http-server.ts';
+import { operationRoutes } from './operation-routes.ts';
+
+/** Every route there is. */
+export function controlRoutes(target: ControlTarget): HttpRoute[] {
+  return [...healthRoutes(target), ...operationRoutes(target)];
+}
+
+/** Serves the control plane. Rejects as `HttpServer.listen` does. */
+export function serveControl(
+  target: ControlTarget,
+  options: Omit<HttpServerOptions, 'routes'>,
+): Promise<HttpServer> {
+  return HttpServer.listen({ ...options, routes: controlRoutes(target) });
+}

@@ -1,0 +1,16 @@
+/** `/healthz` and `/readyz`, for those who only ask whether anybody is there. */
+import type { ControlTarget } from '../control/target.ts';
+import { type HttpRoute, textReply } from './http-route.ts';
+
+/** Both are answered without the token: probes of containers have none. */
+export function healthRoutes(target: Pick<ControlTarget, 'ready'>): HttpRoute[] {
+  return [
+    { method: 'GET', path: '/healthz', open: true, handle: () => textReply('ok\n') },
+    {
+      method: 'GET',
+      path: '/readyz',
+      open: true,
+      handle: () => (target.ready ? textReply('ready\n') : textReply('not ready\n', 503)),
+    },
+  ];
+}

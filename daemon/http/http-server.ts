@@ -1,0 +1,245 @@
+/**
+ * The HTTP server of the control plane: bounds every connection, guards every request, and hands it
+ * to its route. It reads no files: what it can answer is in its table of routes.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import findMyWay from 'find-my-way';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { HttpRefusal, refusalOf } from './http-refusal.ts';
+import { type HttpRoute, jsonReply, type RouteReply } from './http-route.ts';
+import { readJsonBody } from './request-body.ts';
+import { type GuardPolicy, guardRequest } from './request-guard.ts';
+
+/** Where and for whom the server is. */
+export interface HttpServerOptions {
+  /** IP address or 'localhost'. */
+  readonly address: string;
+  /** 0 lets the system choose. */
+  readonly port: number;
+  readonly policy: GuardPolicy;
+  readonly routes: readonly HttpRoute[];
+  /** A request was refused or a route broke. */
+  readonly note: (
+    level: 'debug' | 'warn' | 'error',
+    text: string,
+    fields: Readonly<Record<string, unknown>>,
+  ) => void;
+}
+
+/** Bounds of connections. Clients are a browser, a scraper and a few scripts. */
+const CONNECTIONS_MAX = 64;
+const HEADER_MAX_BYTES = 8 * 1024;
+const HEADER_COUNT_MAX = 64;
+const TARGET_MAX_CHARACTERS = 2048;
+/** How long a client may take for the head of a request, and for all of it. */
+const HEADERS_TIMEOUT_MS = 5_000;
+const REQUEST_TIMEOUT_MS = 10_000;
+const KEEP_ALIVE_TIMEOUT_MS = 5_000;
+/** A connection on which nothing moves, a client that does not read its answer among them. */
+const IDLE_TIMEOUT_MS = 30_000;
+/** How often these are looked at. */
+const CHECK_INTERVAL_MS = 1_000;
+
+/** On every answer: nothing of it may be stored, framed, sniffed or read by other origins. */
+const COMMON_HEADERS: Readonly<Record<string, string>> = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+};
+
+const METHODS = ['GET', 'POST', 'DELETE'] as const;
+
+/** See the module's comment. */
+export class HttpServer {
+  readonly #options: HttpServerOptions;
+  readonly #server: Server;
+  readonly #router = findMyWay({ maxParamLength: 128 });
+  readonly #ending = new AbortController();
+
+  private constructor(options: HttpServerOptions) {
+    this.#options = options;
+    for (const route of options.routes) {
+      this.#router.on(route.method, route.path, () => undefined, route);
+    }
+    this.#server = createServer(
+      {
+        connectionsCheckingInterval: CHECK_INTERVAL_MS,
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+        maxHeaderSize: HEADER_MAX_BYTES,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+      },
+      (request, response) => void this.#serve(request, response),
+    );
+    this.#server.maxConnections = CONNECTIONS_MAX;
+    this.#server.maxHeadersCount = HEADER_COUNT_MAX;
+    this.#server.timeout = IDLE_TIMEOUT_MS;
+  }
+
+  /** Listens. Rejects with `VerbsError`: EADDRINUSE, EADDRNOTAVAIL, EACCES. */
+  static async listen(options: HttpServerOptions): Promise<HttpServer> {
+    const server = new HttpServer(options);
+    await server.#listen();
+    return server;
+  }
+
+  /** Where it listens: the chosen port. */
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === 'object' && address !== null ? address.port : 0;
+  }
+
+  /** `http://HOST:PORT`, for people and programs on this host. */
+  get url(): string {
+    const { address } = this.#options;
+    return `http://${address.includes(':') ? `[${address}]` : address}:${this.port}`;
+  }
+
+  /** Ends every connection; answers under way are cut. */
+  async close(): Promise<void> {
+    this.#ending.abort();
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  #listen(): Promise<void> {
+    const { address, port, note } = this.#options;
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', (error: NodeJS.ErrnoException) => {
+        reject(listenError(error, `${address} port ${port}`));
+      });
+      this.#server.listen(port, address, () => {
+        this.#server.on('error', (error) => note('warn', 'http', { error: error.message }));
+        resolve();
+      });
+    });
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    try {
+      const signal = AbortSignal.any([gone.signal, this.#ending.signal]);
+      const reply = await this.#answer(request, signal);
+      await this.#send(response, reply);
+    } catch (error) {
+      await this.#fail(request, response, error);
+    }
+  }
+
+  async #answer(request: IncomingMessage, signal: AbortSignal): Promise<RouteReply> {
+    const { method = '', url = '' } = request;
+    const { path, query } = splitTarget(url);
+    const found = this.#find(method === 'HEAD' ? 'GET' : method, path);
+    // Not before the guard: what is there is nobody's business who may not ask.
+    const open = found?.route.open === true;
+    guardRequest(this.#options.policy, { method, headers: request.headers, open });
+    if (found === undefined) throw this.#notFound(path);
+    return await found.route.handle({
+      params: found.params,
+      query: parseQuery(query),
+      signal,
+      readJson: () => readJsonBody(request),
+    });
+  }
+
+  #find(
+    method: string,
+    path: string,
+  ): { route: HttpRoute; params: Readonly<Record<string, string>> } | undefined {
+    const known = METHODS.find((one) => one === method);
+    if (known === undefined) return undefined;
+    const found = this.#router.find(known, path);
+    if (found === null) return undefined;
+    return { route: found.store as HttpRoute, params: found.params as Record<string, string> };
+  }
+
+  #notFound(path: string): HttpRefusal {
+    const allowed = METHODS.filter((method) => this.#router.find(method, path) !== null);
+    if (allowed.length === 0) return new HttpRefusal(404, 'path', 'there is nothing');
+    const allow = allowed.join(', ');
+    return new HttpRefusal(405, 'method', `the path takes ${allow}`, { allow });
+  }
+
+  async #send(response: ServerResponse, reply: RouteReply): Promise<void> {
+    const { status, type, body, headers } = reply;
+    const all = { ...COMMON_HEADERS, 'content-type': type, ...headers };
+    if (typeof body === 'string' || body instanceof Uint8Array) {
+      const octets = typeof body === 'string' ? Buffer.from(body) : body;
+      response.writeHead(status, { ...all, 'content-length': octets.length });
+      response.end(octets);
+      return;
+    }
+    response.writeHead(status, all);
+    await pipeline(Readable.from(body), response);
+  }
+
+  async #fail(request: IncomingMessage, response: ServerResponse, error: unknown): Promise<void> {
+    // The client is gone, or an answer under way broke off: there is nobody to tell.
+    if (response.headersSent || response.destroyed) {
+      response.destroy();
+      return;
+    }
+    const refusal = refusalOf(error);
+    const { method, url } = request;
+    const about = { method, url: url?.slice(0, 256), remote: request.socket.remoteAddress };
+    if (refusal === undefined) {
+      this.#options.note('error', 'a request broke', { ...about, error: String(error) });
+    } else {
+      const { status, field, message: reason } = refusal;
+      const level = status === 401 || status === 403 ? 'warn' : 'debug';
+      this.#options.note(level, 'refused a request', { ...about, status, field, reason });
+    }
+    const { status, field, message, headers } = refusal ?? BROKEN;
+    const reply = jsonReply({ error: { status, field, message } }, status);
+    // The rest of a body that nobody reads is not worth waiting for.
+    const close = request.complete ? {} : { connection: 'close' };
+    await this.#send(response, { ...reply, headers: { ...headers, ...close } });
+  }
+}
+
+const BROKEN = new HttpRefusal(500, '', 'the daemon could not answer; its log says why');
+
+/** The path, not decoded yet, and what is behind the question mark. */
+function splitTarget(target: string): { path: string; query: string } {
+  if (target.length > TARGET_MAX_CHARACTERS) {
+    throw new HttpRefusal(414, 'path', `a target has at most ${TARGET_MAX_CHARACTERS} characters`);
+  }
+  if (!target.startsWith('/')) throw new HttpRefusal(400, 'path', 'it has to begin with /');
+  const end = target.indexOf('?');
+  const path = end < 0 ? target : target.slice(0, end);
+  try {
+    decodeURIComponent(path);
+  } catch {
+    throw new HttpRefusal(400, 'path', 'bad percent-encoding');
+  }
+  return { path, query: end < 0 ? '' : target.slice(end + 1) };
+}
+
+function parseQuery(text: string): Record<string, string> {
+  const fields: Record<string, string> = Object.create(null);
+  for (const [name, value] of new URLSearchParams(text)) {
+    if (name in fields) throw new HttpRefusal(400, `query ${name}`, 'it is given twice');
+    fields[name] = value;
+  }
+  return fields;
+}
+
+function listenError(error: NodeJS.ErrnoException, where: string): VerbsError {
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return new VerbsError('EADDRINUSE', `cannot serve HTTP: ${where} is taken`);
+    case 'EADDRNOTAVAIL':
+      return new VerbsError('EADDRNOTAVAIL', `cannot serve HTTP: no interface has ${where}`);
+    case 'EACCES':
+      return new VerbsError('EACCES', `cannot serve HTTP: ${where} is not allowed`);
+    default:
+      return new VerbsError('EIO', `cannot serve HTTP at ${where}: ${error.message}`);
+  }
+}

@@ -1,0 +1,71 @@
+/** Routes of the operations: requests from path, query and body, replies as JSON. */
+import { z } from 'zod';
+import { CONTROL_ROUTES, type ControlOperationName } from '../../verbs-api/contract/control.ts';
+import { ControlError } from '../control/operation.ts';
+import { executeOperation, OPERATIONS } from '../control/operations.ts';
+import type { ControlTarget } from '../control/target.ts';
+import { HttpRefusal, statusOfCode } from './http-refusal.ts';
+import { type HttpRoute, jsonReply } from './http-route.ts';
+
+/** Names of all operations. */
+export const OPERATION_NAMES = Object.keys(OPERATIONS) as ControlOperationName[];
+
+/** One route for each operation. */
+export function operationRoutes(target: ControlTarget): HttpRoute[] {
+  return OPERATION_NAMES.map((name) => {
+    const { method, path } = CONTROL_ROUTES[name];
+    const typeOf = fieldTypes(name);
+    return {
+      method,
+      path,
+      handle: async ({ params, query, readJson }) => {
+        const inBody = method === 'POST';
+        const [unwanted] = inBody ? Object.keys(query) : [];
+        if (unwanted !== undefined) {
+          throw new HttpRefusal(400, `query ${unwanted}`, 'the request takes fields in its body');
+        }
+        const rest = inBody ? await readJson() : typedFields(query, typeOf);
+        const fields = { ...rest, ...typedFields(params, typeOf) };
+        try {
+          return jsonReply(await executeOperation(target, name, fields));
+        } catch (error) {
+          if (!(error instanceof ControlError)) throw error;
+          const { field, reason } = error;
+          const place = field in params ? 'path' : inBody ? 'body' : 'query';
+          throw new HttpRefusal(statusOfCode(error.code), `${place} ${field}`.trim(), reason);
+        }
+      },
+    };
+  });
+}
+
+/** What JSON Schema calls the type of a field; undefined for what is no plain type. */
+type FieldTypes = (name: string) => string | undefined;
+
+/** The types of an operation's fields, for texts that stand for numbers and truths. */
+function fieldTypes(name: ControlOperationName): FieldTypes {
+  const { properties = {} } = z.toJSONSchema(OPERATIONS[name].request, { io: 'input' });
+  return (field) => {
+    const property = Object.hasOwn(properties, field) ? properties[field] : undefined;
+    const type = typeof property === 'object' ? property.type : undefined;
+    return typeof type === 'string' ? type : undefined;
+  };
+}
+
+/** Texts as the types that the fields have; what fits no type stays, for the schema to refuse. */
+function typedFields(
+  texts: Readonly<Record<string, string>>,
+  typeOf: FieldTypes,
+): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
+  for (const [name, text] of Object.entries(texts)) fields[name] = typedValue(text, typeOf(name));
+  return fields;
+}
+
+function typedValue(text: string, type: string | undefined): unknown {
+  if ((type === 'integer' || type === 'number') && /^-?[0-9]+(?:\.[0-9]+)?$/.test(text)) {
+    return Number(text);
+  }
+  if (type === 'boolean' && (text === 'true' || text === 'false')) return text === 'true';
+  return text;
+}

@@ -1,0 +1,49 @@
+/** Reads the body of a request, within bounds. */
+import type { IncomingMessage } from 'node:http';
+import { HttpRefusal } from './http-refusal.ts';
+
+/** Octets of a body: a request of the control plane has a few hundred. */
+export const BODY_MAX_BYTES = 64 * 1024;
+
+/** See `RouteRequest.readJson`. */
+export async function readJsonBody(request: IncomingMessage): Promise<Record<string, unknown>> {
+  const octets = await readBody(request);
+  if (octets.length === 0) return {};
+  const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
+  if (type !== 'application/json') {
+    throw new HttpRefusal(415, 'header Content-Type', 'a body has to be application/json');
+  }
+  const value = parseJson(octets);
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new HttpRefusal(400, 'body', 'it has to be a JSON object');
+  }
+  return value as Record<string, unknown>;
+}
+
+function parseJson(octets: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(octets));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new HttpRefusal(400, 'body', `no JSON: ${reason}`);
+  }
+}
+
+async function readBody(request: IncomingMessage): Promise<Uint8Array> {
+  const announced = Number(request.headers['content-length'] ?? 0);
+  if (announced > BODY_MAX_BYTES) throw tooLong();
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for await (const piece of request as AsyncIterable<Uint8Array>) {
+    length += piece.length;
+    if (length > BODY_MAX_BYTES) throw tooLong();
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces, length);
+}
+
+function tooLong(): HttpRefusal {
+  return new HttpRefusal(413, 'body', `a body has at most ${BODY_MAX_BYTES} octets`, {
+    connection: 'close',
+  });
+}
