@@ -34,9 +34,9 @@ import {
   readReplyHeader,
   writeCallHeader,
 } from './core/rpc-message.ts';
-import { headerSizeBytes, writeTransportHeader } from './core/transport-header.ts';
+import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { type OpaquePadding, XdrError, XdrReader } from './core/xdr-reader.ts';
-import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
+import { type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
 import { addressOf, textOf } from './host-address.ts';
 import { MemoryPool } from './memory-pool.ts';
@@ -440,15 +440,12 @@ class RdmaRpcClient implements RpcClient {
 
   #transmit(effect: RequesterEffect & { readonly type: 'transmit' }): void {
     const { header, payload } = effect;
-    const headerBytes = headerSizeBytes(header);
     const writer = this.#writers.pop() ?? new XdrWriter();
-    writer.reset();
-    writeTransportHeader(writer, header);
-    const assemble = (target: Uint8Array): void => {
-      target.set(writer.payload().stream);
-      emitPayload(payload, target, headerBytes);
-    };
-    this.#connected?.channel.send(headerBytes + payload.lengthBytes, assemble, () => undefined);
+    this.#connected?.channel.send(
+      messageSizeBytes(header, payload),
+      (target) => emitMessage(writer, header, payload, target),
+      () => undefined,
+    );
     this.#writers.push(writer);
   }
 

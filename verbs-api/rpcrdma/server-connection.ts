@@ -5,7 +5,7 @@ import type { SegmentWrite } from './core/chunks.ts';
 import type { InlineThresholds } from './core/private-data.ts';
 import { Responder } from './core/responder.ts';
 import type { ResponderEffect, ResponderOptions } from './core/responder-types.ts';
-import { headerSizeBytes, writeTransportHeader } from './core/transport-header.ts';
+import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
@@ -238,16 +238,9 @@ export class ServerConnection {
   #transmit(effect: ResponderEffect & { readonly type: 'transmit' }): undefined {
     const { header, payload, receive, call } = effect;
     const { channel } = this.#parts;
-    const headerBytes = headerSizeBytes(header);
-    const writer = this.#headerWriter;
-    writer.reset();
-    writeTransportHeader(writer, header);
     channel.send(
-      headerBytes + payload.lengthBytes,
-      (target) => {
-        target.set(writer.payload().stream);
-        emitPayload(payload, target, headerBytes);
-      },
+      messageSizeBytes(header, payload),
+      (target) => emitMessage(this.#headerWriter, header, payload, target),
       () => this.#responder.sent(call, nowMs()),
     );
     // Results may be views of the receive buffer: it is free only now that they were copied.

@@ -20,7 +20,7 @@
  * offset.
  */
 import { XdrError, XdrReader } from './xdr-reader.ts';
-import type { XdrWriter } from './xdr-writer.ts';
+import { emitPayload, type Payload, type XdrWriter } from './xdr-writer.ts';
 
 /** The version of the protocol, the only one (RPCR-4.1-04). */
 export const RPCRDMA_VERSION = 1;
@@ -34,8 +34,6 @@ export const PADDED_HEADER_MIN_BYTES = 36;
 const SEGMENT_BYTES = 16;
 const ERROR_CHUNK_BYTES = 20;
 const ERROR_VERSION_BYTES = 28;
-/** What RFC 5666 puts behind an error code that it does not know (`rdma_extra`). */
-const ERROR_EXTRA_BYTES = 32;
 
 /** Message types on the wire (`rdma_proc`). */
 export const HeaderType = { msg: 0, nomsg: 1, msgp: 2, done: 3, error: 4 } as const;
@@ -88,7 +86,7 @@ export interface DoneHeader extends FixedWords {
   readonly type: 'done';
 }
 
-/** What an RDMA_ERROR says; `other` for a code that no RFC knows. */
+/** What an RDMA_ERROR says; `other` for a code that no RFC knows, without what may follow it. */
 export type TransportError =
   | { readonly code: 'version'; readonly low: number; readonly high: number }
   | { readonly code: 'chunk' }
@@ -143,8 +141,7 @@ export function headerSizeBytes(header: TransportHeader): number {
     case 'done':
       return FIXED_BYTES;
     case 'error':
-      if (header.error.code === 'version') return ERROR_VERSION_BYTES;
-      return ERROR_CHUNK_BYTES + (header.error.code === 'other' ? ERROR_EXTRA_BYTES : 0);
+      return header.error.code === 'version' ? ERROR_VERSION_BYTES : ERROR_CHUNK_BYTES;
   }
 }
 
@@ -172,6 +169,25 @@ export function writeTransportHeader(writer: XdrWriter, header: TransportHeader)
   }
 }
 
+/** Octets of a message: header and what of the payload is inline. */
+export function messageSizeBytes(header: TransportHeader, payload: Payload): number {
+  return headerSizeBytes(header) + payload.lengthBytes;
+}
+
+/** Puts a message together in `target`, by the help of a writer that is free. */
+export function emitMessage(
+  writer: XdrWriter,
+  header: TransportHeader,
+  payload: Payload,
+  target: Uint8Array,
+): void {
+  writer.reset();
+  writeTransportHeader(writer, header);
+  const { stream } = writer.payload();
+  target.set(stream);
+  emitPayload(payload, target, stream.length);
+}
+
 function writeError(writer: XdrWriter, error: TransportError): void {
   switch (error.code) {
     case 'version':
@@ -184,7 +200,6 @@ function writeError(writer: XdrWriter, error: TransportError): void {
       return;
     case 'other':
       writer.uint32(error.number);
-      writer.opaqueFixed(new Uint8Array(ERROR_EXTRA_BYTES));
       return;
   }
 }

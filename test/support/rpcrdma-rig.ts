@@ -1,0 +1,378 @@
+/** Requester and responder of RPC over RDMA without any device: memory and time are the test's. */
+import type { SegmentWrite } from '../../verbs-api/rpcrdma/core/chunks.ts';
+import type { InlineThresholds } from '../../verbs-api/rpcrdma/core/private-data.ts';
+import { Requester } from '../../verbs-api/rpcrdma/core/requester.ts';
+import type {
+  CallOutcome,
+  CallRequest,
+  RequesterEffect,
+  RequesterOptions,
+} from '../../verbs-api/rpcrdma/core/requester-types.ts';
+import { Responder } from '../../verbs-api/rpcrdma/core/responder.ts';
+import type {
+  ResponderEffect,
+  ResponderOptions,
+} from '../../verbs-api/rpcrdma/core/responder-types.ts';
+import {
+  NO_AUTH,
+  writeCallHeader,
+  writeReplyHeader,
+} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
+import {
+  emitMessage,
+  messageSizeBytes,
+  parseTransportHeader,
+  type Segment,
+  type TransportHeader,
+} from '../../verbs-api/rpcrdma/core/transport-header.ts';
+import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import { emitPayload, type Payload, XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+
+/** The thresholds that hold without private data. */
+export const THRESHOLDS: InlineThresholds = { callBytes: 1024, replyBytes: 1024 };
+
+/** A Send's octets, in a buffer that shows what was not written. */
+export function messageOctets(header: TransportHeader, payload: Payload = NOTHING): Uint8Array {
+  const octets = new Uint8Array(messageSizeBytes(header, payload)).fill(0xa5);
+  emitMessage(new XdrWriter(), header, payload, octets);
+  return octets;
+}
+
+/** A payload of nothing. */
+export const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
+
+/** What `write` writes, as a payload of its own. */
+export function payloadOf(write: (writer: XdrWriter) => void): Payload {
+  const writer = new XdrWriter();
+  write(writer);
+  return writer.payload();
+}
+
+/** The unreduced stream of a payload. */
+export function wholeOf(payload: Payload): Uint8Array {
+  const octets = new Uint8Array(payload.lengthBytes).fill(0xa5);
+  emitPayload(payload, octets, 0);
+  return octets;
+}
+
+/** A call with AUTH_NONE: a header of 40 octets. */
+export function callPayload(
+  xid: number,
+  writeArgs: (writer: XdrWriter) => void = () => undefined,
+  procedure = 0,
+): Payload {
+  return payloadOf((writer) => {
+    const header = { xid, program: 0x2000_0001, version: 1, procedure };
+    writeCallHeader(writer, { ...header, credential: NO_AUTH, verifier: NO_AUTH });
+    writeArgs(writer);
+  });
+}
+
+/** A successful reply: a header of 24 octets. */
+export function replyPayload(
+  xid: number,
+  writeResult: (writer: XdrWriter) => void = () => undefined,
+): Payload {
+  return payloadOf((writer) => {
+    writeReplyHeader(writer, xid, { status: 'success' });
+    writeResult(writer);
+  });
+}
+
+/** The Send of a short reply. */
+export function shortReply(xid: number, credits = 32, payload = replyPayload(xid)): Uint8Array {
+  const lists = { readList: [], writeList: [], replyChunk: undefined };
+  return messageOctets({ type: 'msg', xid, credits, ...lists }, payload);
+}
+
+/** The Send of a short call. */
+export function shortCall(xid: number, payload = callPayload(xid)): Uint8Array {
+  const lists = { readList: [], writeList: [], replyChunk: undefined };
+  return messageOctets({ type: 'msg', xid, credits: 32, ...lists }, payload);
+}
+
+/** Registered memory of one end, which the other reaches by handle and offset. */
+export class FakeMemory {
+  readonly regions = new Map<number, { readonly octets: Uint8Array; readonly offset: bigint }>();
+  #nextHandle = 0x1000;
+
+  register(octets: Uint8Array): { readonly handle: number; readonly offset: bigint } {
+    this.#nextHandle += 0x101;
+    const handle = this.#nextHandle;
+    const offset = BigInt(handle) << 20n;
+    this.regions.set(handle, { octets, offset });
+    return { handle, offset };
+  }
+
+  /** Octets of a segment. Throws outside of what is registered. */
+  view(handle: number, offset: bigint, lengthBytes: number): Uint8Array {
+    const region = this.regions.get(handle);
+    if (region === undefined) throw new Error(`no region ${handle.toString(16)}`);
+    const start = Number(offset - region.offset);
+    if (start < 0 || start + lengthBytes > region.octets.length) throw new Error('outside');
+    return region.octets.subarray(start, start + lengthBytes);
+  }
+
+  read(segments: readonly Segment[]): Uint8Array {
+    return Buffer.concat(segments.map((s) => this.view(s.handle, s.offset, s.lengthBytes)));
+  }
+
+  write(source: Uint8Array, writes: readonly SegmentWrite[]): void {
+    for (const { handle, offset, start, lengthBytes } of writes) {
+      this.view(handle, offset, lengthBytes).set(source.subarray(start, start + lengthBytes));
+    }
+  }
+}
+
+/** A message that a requester or responder sent. */
+export interface Sent {
+  readonly header: TransportHeader;
+  readonly octets: Uint8Array;
+  /** Octets behind the header. */
+  readonly payload: Uint8Array;
+}
+
+function sentOf(header: TransportHeader, payload: Payload): Sent {
+  const octets = messageOctets(header, payload);
+  const parsed = parseTransportHeader(octets);
+  if ('fault' in parsed) throw new Error(`we sent a header of fault ${parsed.text}`);
+  return { header: parsed.header, octets, payload: octets.subarray(parsed.headerBytes) };
+}
+
+/** A requester whose memory is there at once, unless `holdExposures` or `holdWithdrawals`. */
+export class RequesterRig {
+  readonly requester: Requester;
+  readonly memory = new FakeMemory();
+  readonly sent: Sent[] = [];
+  readonly outcomes = new Map<number, CallOutcome>();
+  /** Effects that no rig carries out: connect, disconnect, pull, and those that are held. */
+  readonly effects: RequesterEffect[] = [];
+  readonly #handles = new Map<number, number[]>();
+  holdExposures = false;
+  holdWithdrawals = false;
+  nowMs = 0;
+
+  /** Connected with `thresholds`, unless that is undefined. */
+  constructor(
+    options: RequesterOptions = {},
+    thresholds: InlineThresholds | undefined = THRESHOLDS,
+  ) {
+    this.requester = new Requester(options);
+    if (thresholds === undefined) return;
+    this.requester.open();
+    this.drain();
+    this.effects.length = 0;
+    this.connect(thresholds);
+  }
+
+  connect(thresholds: InlineThresholds = THRESHOLDS, readsServed = true): void {
+    this.requester.connected(thresholds, readsServed);
+    this.drain();
+  }
+
+  lose(text = 'lost'): void {
+    this.requester.disconnected(this.nowMs, text);
+    this.drain();
+  }
+
+  /** Makes a call; by default one without results. */
+  call(xid: number, request: Partial<CallRequest> = {}): void {
+    this.requester.call(xid, {
+      payload: callPayload(xid),
+      resultBytes: [],
+      replyMaxBytes: 24,
+      idempotent: false,
+      deadlineMs: this.nowMs + 1000,
+      ...request,
+    });
+    this.drain();
+  }
+
+  handle(octets: Uint8Array): void {
+    this.requester.handleMessage(octets);
+    this.drain();
+  }
+
+  advanceTo(nowMs: number): void {
+    this.nowMs = nowMs;
+    this.requester.handleDeadline(nowMs);
+    this.drain();
+  }
+
+  /** The last message, which there has to be. */
+  get last(): Sent {
+    const last = this.sent.at(-1);
+    if (last === undefined) throw new Error('nothing was sent');
+    return last;
+  }
+
+  /** XIDs of what was sent, in order. */
+  get xids(): readonly number[] {
+    return this.sent.map(({ header }) => header.xid);
+  }
+
+  /** Takes the effects of a type out of those that were not carried out. */
+  take<T extends RequesterEffect['type']>(type: T): (RequesterEffect & { readonly type: T })[] {
+    const isOfType = (effect: RequesterEffect): effect is RequesterEffect & { readonly type: T } =>
+      effect.type === type;
+    const taken = this.effects.filter(isOfType);
+    const rest = this.effects.filter((effect) => !isOfType(effect));
+    this.effects.splice(0, this.effects.length, ...rest);
+    return taken;
+  }
+
+  /** Registers what an `expose` effect asks for. */
+  expose(effect: RequesterEffect & { readonly type: 'expose' }): void {
+    const handles: number[] = [];
+    const regions = effect.regions.map((region) => {
+      const octets = region.kind === 'source' ? region.octets : new Uint8Array(region.lengthBytes);
+      const memory = this.memory.register(octets);
+      handles.push(memory.handle);
+      return { ...memory, octets };
+    });
+    this.#handles.set(effect.xid, handles);
+    this.requester.exposed(effect.xid, regions);
+    this.drain();
+  }
+
+  withdraw(xid: number): void {
+    for (const handle of this.#handles.get(xid) ?? []) this.memory.regions.delete(handle);
+    this.requester.withdrawn(xid);
+    this.drain();
+  }
+
+  drain(): void {
+    for (;;) {
+      const effect = this.requester.pollEffect();
+      if (effect === undefined) return;
+      if (effect.type === 'transmit') this.sent.push(sentOf(effect.header, effect.payload));
+      else if (effect.type === 'complete') this.outcomes.set(effect.xid, effect.outcome);
+      else if (effect.type === 'expose' && !this.holdExposures) this.expose(effect);
+      else if (effect.type === 'withdraw' && !this.holdWithdrawals) this.withdraw(effect.xid);
+      else this.effects.push(effect);
+    }
+  }
+}
+
+/** A dispatched call. */
+export interface Dispatched {
+  readonly call: number;
+  readonly xid: number;
+  readonly reader: XdrReader;
+}
+
+/** A responder that reads and writes `memory` at once, unless `holdPulls`. */
+export class ResponderRig {
+  readonly responder: Responder;
+  readonly memory: FakeMemory;
+  readonly sent: Sent[] = [];
+  readonly dispatched: Dispatched[] = [];
+  readonly reposted: number[] = [];
+  readonly released: number[] = [];
+  /** What happened, by type of effect, in order. */
+  readonly order: ResponderEffect['type'][] = [];
+  readonly effects: ResponderEffect[] = [];
+  /** Memory that a reply by read list is in. */
+  readonly own = new FakeMemory();
+  readonly #ownHandles = new Map<number, number>();
+  holdPulls = false;
+  holdSent = false;
+  nowMs = 0;
+  #receive = 0;
+
+  constructor(
+    options: ResponderOptions = {},
+    memory = new FakeMemory(),
+    thresholds = THRESHOLDS,
+    canRead = true,
+  ) {
+    this.responder = new Responder(thresholds, options, canRead);
+    this.memory = memory;
+  }
+
+  /** Hands over a message, in a receive of its own; returns the receive's number. */
+  handle(octets: Uint8Array): number {
+    this.#receive += 1;
+    this.responder.handleMessage(octets, this.#receive, this.nowMs);
+    this.drain();
+    return this.#receive;
+  }
+
+  reply(dispatched: Dispatched, payload: Payload = replyPayload(dispatched.xid)): void {
+    this.responder.reply(dispatched.call, payload, this.nowMs);
+    this.drain();
+  }
+
+  pull(effect: ResponderEffect & { readonly type: 'pull' }): void {
+    const chunks = effect.chunks.map((chunk) => this.memory.read(chunk.segments));
+    this.responder.pulled(effect.call, chunks, this.nowMs);
+    this.drain();
+  }
+
+  advanceTo(nowMs: number): void {
+    this.nowMs = nowMs;
+    this.responder.handleDeadline(nowMs);
+    this.drain();
+  }
+
+  get last(): Sent {
+    const last = this.sent.at(-1);
+    if (last === undefined) throw new Error('nothing was sent');
+    return last;
+  }
+
+  get lastDispatched(): Dispatched {
+    const last = this.dispatched.at(-1);
+    if (last === undefined) throw new Error('nothing was dispatched');
+    return last;
+  }
+
+  drain(): void {
+    for (;;) {
+      const effect = this.responder.pollEffect();
+      if (effect === undefined) return;
+      this.order.push(effect.type);
+      this.#carryOut(effect);
+    }
+  }
+
+  #carryOut(effect: ResponderEffect): void {
+    switch (effect.type) {
+      case 'pull':
+        if (this.holdPulls) this.effects.push(effect);
+        else this.pull(effect);
+        return;
+      case 'dispatch':
+        this.dispatched.push(effect);
+        return;
+      case 'push': {
+        const { octets } = effect;
+        this.memory.write(octets instanceof Uint8Array ? octets : wholeOf(octets), effect.writes);
+        return;
+      }
+      case 'transmit':
+        this.sent.push(sentOf(effect.header, effect.payload));
+        this.reposted.push(effect.receive);
+        if (this.holdSent) this.effects.push(effect);
+        else this.responder.sent(effect.call, this.nowMs);
+        return;
+      case 'repost':
+        this.reposted.push(effect.receive);
+        return;
+      case 'expose': {
+        const octets = wholeOf(effect.payload);
+        const memory = this.own.register(octets);
+        this.#ownHandles.set(effect.call, memory.handle);
+        this.responder.exposed(effect.call, { ...memory, lengthBytes: octets.length }, this.nowMs);
+        return;
+      }
+      case 'release':
+        this.released.push(effect.call);
+        this.own.regions.delete(this.#ownHandles.get(effect.call) ?? -1);
+        return;
+      case 'disconnect':
+        this.effects.push(effect);
+        return;
+    }
+  }
+}
