@@ -71,7 +71,8 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
       }
     } catch (error) {
       this.#watch.close();
-      this.#scope.presence.lose(`the completion channel failed: ${String(error)}`);
+      const { name } = this.#scope.native.info;
+      this.#scope.presence.lose(`${name} is gone: ${String(error)}`);
     }
   }
 }

@@ -7,6 +7,7 @@ import type { CancelSignal, Context, CQ } from '../../verbs-api/contract/provide
 import type { NativeCQ } from '../rdma/completion-queue.ts';
 import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { nextTurn, shareIsSpent } from './loop-share.ts';
 import { OwnedObject } from './owned-object.ts';
 
 const DEFAULT_BATCH = 16;
@@ -118,6 +119,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
 
   async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
     if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+    if (shareIsSpent()) await nextTurn();
     for (;;) {
       throwIfAborted(signal);
       if (!this.usable) throw this.closedError();

@@ -14,6 +14,9 @@ import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
 import { OwnedObject, Presence } from './owned-object.ts';
 
+/** Each takes several calls of the kernel. */
+const EVENTS_PER_TURN = 16;
+
 /** Options of `createNative`. */
 export interface NativeOptions {
   /** Other files than the system's libraries. */
@@ -112,7 +115,12 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
 
   #readEvents(channel: NativeEventChannel): void {
     try {
-      for (let event = channel.readEvent(); event; event = channel.readEvent()) this.#handle(event);
+      // What is left is told again in the next turn.
+      for (let count = 0; count < EVENTS_PER_TURN; count += 1) {
+        const event = channel.readEvent();
+        if (event === undefined) return;
+        this.#handle(event);
+      }
     } catch (error) {
       this.#watch?.close();
       this.presence.lose(`the connection manager is gone: ${String(error)}`);
