@@ -18,7 +18,8 @@ export type Need =
   | 'perftest'
   | 'pyverbs'
   | 'rdma-programs'
-  | 'rdma-tools';
+  | 'rdma-tools'
+  | 'rsocket-programs';
 
 /** The checkout's root, the same from the sources and from what the compiler made of them. */
 export function repositoryRoot(): string {

@@ -29,17 +29,18 @@ export interface EndedPair {
 /** A daemon of its own for the programs of a suite. */
 export class ProgramBench {
   readonly folder = new CommandFolder();
-  readonly #socket = this.folder.file('d/s');
+  /** The daemon's socket. */
+  readonly socketPath = this.folder.file('d/s');
 
   /** Starts the daemon. */
   async start(): Promise<void> {
-    await this.folder.daemon(this.#socket);
+    await this.folder.daemon(this.socketPath);
   }
 
   /** Starts a program; its time is limited by `timeout`, which passes signals and status on. */
   program(words: readonly string[], seconds = PROGRAM_SECONDS): RunningCommand {
     const limit = ['timeout', '--kill-after=1', String(seconds)];
-    return this.folder.start(['run', '--socket', this.#socket, '--', ...limit, ...words]);
+    return this.folder.start(['run', '--socket', this.socketPath, '--', ...limit, ...words]);
   }
 
   /** Runs a program to its end. */
