@@ -82,12 +82,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
 
   /** Octets that the device has placed in memory so far. */
   async function placedBytes(): Promise<number> {
-    const { stdout, stderr } = await runCommand([
-      'status',
-      '--json',
-      '--socket',
-      bench.socketPath,
-    ]);
+    const { stdout, stderr } = await runCommand(['status', '--json', '--socket', bench.socketPath]);
     const counted = /"placedBytes": (\d+)/.exec(stdout)?.[1];
     if (counted === undefined) throw new Error(`iwarpd status: ${stdout}${stderr}`);
     return Number(counted);
