@@ -7,7 +7,7 @@
 import { codeOf } from '../../native-bridge/rdma/errors.ts';
 import type { CMParameters } from '../../verbs-api/contract/commands.ts';
 import { CMEventType } from '../../verbs-api/contract/enums.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+import { type ErrnoCode, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
 import type { ConnectionService, ServedCmEvent } from '../adapter/device-backend.ts';
 import { canonicalAddress, isWildcard } from '../cm/address.ts';
@@ -21,8 +21,8 @@ import type {
   LowerId,
 } from './lower.ts';
 
-/** "As many reads as the device can", in the parameters of rdma_cm. */
-const DEPTH_OF_DEVICE = 0xff;
+/** rdma_cm counts depths in one octet, whose last value says "as many as the device can". */
+const DEPTH_MAX = 0xff;
 const TIMEOUT_MAX_MS = 2 ** 31 - 1;
 /** iWARP has nothing to find out, yet rdma_cm wants a limit for it. */
 const ROUTE_TIMEOUT_MS = 2000;
@@ -92,25 +92,37 @@ export class BridgedConnections implements ConnectionService {
   listen(id: BridgedId, backlog: number): void {
     expect(id, 'idle', 'bound');
     const wanted = Math.trunc(backlog);
-    id.lower.listen(wanted > 0 && wanted <= BACKLOG_MAX ? wanted : BACKLOG_MAX);
+    id.backlog = wanted > 0 && wanted <= BACKLOG_MAX ? wanted : BACKLOG_MAX;
+    id.lower.listen(id.backlog);
     this.#learn(id);
     id.state = 'listening';
   }
 
   connect(id: BridgedId, qp: BridgedQP, parameters: CMParameters): void {
-    expect(id, 'resolved');
-    this.#establish(id, qp, parameters, (lower) => id.lower.connect(lower));
+    expect(id, 'resolved', 'routed');
+    const routed = id.state === 'routed';
+    this.#establish(id, qp, parameters, (lower) => {
+      if (routed) {
+        id.lower.connect(lower);
+        return;
+      }
+      // Programs may leave the step out that iWARP does not need; rdma_cm insists on it.
+      id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
+      id.connectWhenRouted = () => id.lower.connect(lower);
+    });
   }
 
   accept(id: BridgedId, qp: BridgedQP, parameters: CMParameters): void {
-    expect(id, 'requested');
+    expectRequest(id);
     this.#establish(id, qp, parameters, (lower) => id.lower.accept(lower));
+    answered(id);
   }
 
   reject(id: BridgedId, privateData: Uint8Array): void {
-    expect(id, 'requested');
+    expectRequest(id);
     checkPrivateData(id, privateData);
     id.lower.reject(privateData);
+    answered(id);
     id.state = 'ended';
   }
 
@@ -124,6 +136,7 @@ export class BridgedConnections implements ConnectionService {
   destroy(id: BridgedId): void {
     if (id.state === 'destroyed') return;
     id.state = 'destroyed';
+    answered(id);
     this.#ids.delete(id.lower);
     id.waiter?.reject(new VerbsError('ECONNABORTED', 'the id was closed'));
     id.waiter = undefined;
@@ -155,11 +168,14 @@ export class BridgedConnections implements ConnectionService {
         this.#addressResolved(id, event);
         return;
       case CMEventType.routeResolved:
-        this.#tell(id, type, undefined, event, 'route resolved');
-        settle(id, undefined);
+        this.#routeResolved(id, event);
         return;
       case CMEventType.addrError:
       case CMEventType.routeError: {
+        if (id.connectWhenRouted !== undefined) {
+          this.#connectFailed(id, event, errorOf(event) ?? 'EHOSTUNREACH');
+          return;
+        }
         const code = errorOf(event) ?? 'EHOSTUNREACH';
         const text = `${type === CMEventType.addrError ? 'address' : 'route'} not resolved`;
         this.#tell(id, type, code, event, text);
@@ -226,6 +242,13 @@ export class BridgedConnections implements ConnectionService {
       this.destroy(id);
       return;
     }
+    if (listener.unanswered.size >= listener.backlog) {
+      this.#host.note('a connect request found the backlog full');
+      this.destroy(id);
+      return;
+    }
+    id.listener = listener;
+    listener.unanswered.add(id);
     const text = `connect request from ${id.peerAddress?.address}`;
     this.#host.deliver(id, {
       ...recordOf(event),
@@ -248,6 +271,28 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'resolved';
     this.#tell(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
     settle(id, undefined);
+  }
+
+  #routeResolved(id: BridgedId, event: LowerCmEvent): void {
+    const connect = id.connectWhenRouted;
+    id.connectWhenRouted = undefined;
+    if (connect === undefined) {
+      id.state = 'routed';
+      this.#tell(id, CMEventType.routeResolved, undefined, event, 'route resolved');
+      settle(id, undefined);
+      return;
+    }
+    try {
+      connect();
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      this.#connectFailed(id, event, error.code);
+    }
+  }
+
+  #connectFailed(id: BridgedId, event: LowerCmEvent, code: ErrnoCode): void {
+    id.connectWhenRouted = undefined;
+    this.#ended(id, CMEventType.connectError, code, event, `the connection failed: ${code}`);
   }
 
   #established(id: BridgedId, event: LowerCmEvent): void {
@@ -327,6 +372,20 @@ function settle(id: BridgedId, error: VerbsError | undefined): void {
   else waiter?.reject(error);
 }
 
+/** Throws EINVAL unless a request waits; ECONNRESET when its peer has left. */
+function expectRequest(id: BridgedId): void {
+  if (id.state === 'ended' && id.listener !== undefined) {
+    throw new VerbsError('ECONNRESET', 'the peer went away');
+  }
+  expect(id, 'requested');
+}
+
+/** The request is answered, or nobody will: it counts no more. */
+function answered(id: BridgedId): void {
+  id.listener?.unanswered.delete(id);
+  id.listener = undefined;
+}
+
 function expect(id: BridgedId, ...states: BridgedIdState[]): void {
   if (id.state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
   if (!states.includes(id.state)) {
@@ -354,8 +413,8 @@ function checkPrivateData(id: BridgedId, privateData: Uint8Array): void {
 }
 
 function depth(wanted: number | undefined, max: number): number {
-  if (wanted === undefined) return DEPTH_OF_DEVICE;
-  if (Number.isInteger(wanted) && wanted >= 0 && wanted <= max) return wanted;
+  const asked = wanted ?? max;
+  if (Number.isInteger(asked) && asked >= 0 && asked <= max) return Math.min(asked, DEPTH_MAX);
   throw new VerbsError('EINVAL', `a read depth is 0 to ${max}, not ${wanted}`);
 }
 

@@ -77,6 +77,7 @@ export class BridgedHost implements DeviceHost {
     const device = this.#deviceOf(qp.deviceName);
     if (device === undefined) return;
     this.#guard(device, () => {
+      device.nic.takeReceives();
       qp.pump();
       device.nic.look(qp);
       device.nic.settle();

@@ -11,6 +11,7 @@ export type BridgedIdState =
   | 'bound'
   | 'resolving'
   | 'resolved'
+  | 'routed'
   | 'listening'
   /** A connect request that nobody has answered. */
   | 'requested'
@@ -28,6 +29,13 @@ export class BridgedId implements ServedId {
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;
   qp: BridgedQP | undefined;
+  /** On a connect request: the listener, until it is answered. */
+  listener: BridgedId | undefined;
+  /** Of a listener: how many requests may wait for an answer, and those that do. */
+  backlog = 0;
+  readonly unanswered = new Set<BridgedId>();
+  /** Connects, once the route is there that nobody asked for. */
+  connectWhenRouted: (() => void) | undefined;
   /** Settles the resolution under way. */
   waiter: { resolve(): void; reject(error: Error): void } | undefined;
 

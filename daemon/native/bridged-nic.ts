@@ -227,6 +227,17 @@ export class BridgedNic implements DeviceObjects {
 
   // Steps
 
+  /**
+   * Gives the device what receives there are, of all queues: whoever sends now may send to one of
+   * them, and its doorbell may be heard later than the sender's.
+   */
+  takeReceives(): void {
+    for (const element of this.#served.values()) {
+      if (element instanceof BridgedCQ) continue;
+      element.takeReceives();
+    }
+  }
+
   /** Looks for completions of the queue pair's requests: many are there when posting returns. */
   look(qp: BridgedQP): void {
     for (const cq of qp.sendCQ === qp.recvCQ ? [qp.sendCQ] : [qp.sendCQ, qp.recvCQ]) {

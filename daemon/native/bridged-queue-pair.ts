@@ -183,6 +183,18 @@ export class BridgedQP implements DeviceQP {
     if (more) this.#host.later(this);
   }
 
+  /** Gives the device a batch of the receives that the ring has; its doorbell does the rest. */
+  takeReceives(): void {
+    const receives = this.#receives;
+    if (receives?.ring.ready() !== true || this.#closed || isFlushing(this.#state)) return;
+    try {
+      this.#postReceives();
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      this.#host.failed(this, error);
+    }
+  }
+
   /** See `DeviceQP`. EINVAL for what qp-state.ts does not allow. */
   modify(state: QPState): void {
     const action = qpAction(this.#state, state);

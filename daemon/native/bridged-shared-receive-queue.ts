@@ -54,6 +54,11 @@ export class BridgedSRQ implements DeviceSRQ {
     return !this.#closed && this.receives.pump() === BATCH;
   }
 
+  /** As `pump`; what is left has its own doorbell. */
+  takeReceives(): void {
+    this.pump();
+  }
+
   modify({ srqLimit }: { readonly srqLimit: number }): void {
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.count) {
       throw new VerbsError('EINVAL', `the limit is 0 to ${this.count}, not ${srqLimit}`);

@@ -29,7 +29,11 @@ export type Lack =
   | 'chosenAddresses'
   | 'wireOptions'
   /** A queue pair that was connected or failed cannot go back to RESET. */
-  | 'reset';
+  | 'reset'
+  /** Regions are in memory that the device allocates. */
+  | 'ownMemory'
+  /** A queue that is armed for solicited completions fires for every receive. */
+  | 'solicitedOnly';
 
 /** A provider under test: what the suite needs to know of it and how to get one. */
 export interface ProviderFixture {
@@ -48,6 +52,11 @@ export interface ProviderFixture {
 /** Whether the provider lacks something. */
 export function lacks(fixture: ProviderFixture, lack: Lack): boolean {
   return fixture.lacks?.has(lack) === true;
+}
+
+/** The kinds of memory that the provider registers. */
+export function memoryKinds(fixture: ProviderFixture): readonly MemoryKind[] {
+  return lacks(fixture, 'ownMemory') ? ['allocated'] : ['allocated', 'own'];
 }
 
 /**

@@ -32,6 +32,8 @@ const fixture: ProviderFixture = {
     'chosenKeys',
     'chosenAddresses',
     'wireOptions',
+    'ownMemory',
+    'solicitedOnly',
   ]),
   async start() {
     const rig = new NativeDaemonRig();

@@ -13,7 +13,7 @@ import type { SendWR } from '../../verbs-api/contract/work-request.ts';
 import {
   completions,
   connectedPair,
-  type MemoryKind,
+  memoryKinds,
   needs,
   type ProviderFixture,
   pattern,
@@ -42,7 +42,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     await started.stop();
   });
 
-  describe.each<MemoryKind>(['allocated', 'own'])('%s memory', (memory) => {
+  describe.each(memoryKinds(fixture))('%s memory', (memory) => {
     it('sends messages of every length', async () => {
       await using pair = await connectedPair(started, { memory, memoryBytes: 2 * MIB });
       const { server, client } = pair;

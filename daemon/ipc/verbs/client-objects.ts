@@ -196,6 +196,8 @@ export class IdObject extends ClientObject {
   readonly kind = 'id';
   host: DeviceHost;
   id: ServedId;
+  /** It stays with its host from here on. */
+  listening = false;
   second: { readonly host: DeviceHost; readonly id: ServedId } | undefined = undefined;
 
   constructor(client: ClientContext, handle: Handle, host: DeviceHost, id: ServedId) {

@@ -62,6 +62,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     cmListen({ id, backlog }) {
       const object = idOf(id);
       object.host.cm.listen(object.id, backlog);
+      object.listening = true;
       listenOnSecond(state, object, backlog);
       return idState(object.id);
     },
@@ -135,7 +136,7 @@ function chooseHost(
   source: SocketAddress | undefined,
 ): SocketAddress | undefined {
   const bound = object.id.localAddress;
-  if (bound !== undefined && !isWildcard(bound.address)) return source;
+  if (object.listening || (bound !== undefined && !isWildcard(bound.address))) return source;
   const moved = moveTo(object, directory.towards(destination, source));
   // A port that was bound goes along.
   return moved && bound !== undefined ? bound : source;
