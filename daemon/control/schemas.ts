@@ -19,12 +19,12 @@ import type {
 
 /** Longest name of a device (`ibv_get_device_name`). */
 const DEVICE_NAME_MAX = 63;
-/** Process ids are positive s32. */
+/** Process ids are s32; 0 stands for a process that the daemon cannot see. */
 const PID_MAX = 2 ** 31 - 1;
 
 const count = z.int().nonnegative();
 const counts = z.record(z.string(), z.number());
-const pid = z.int().positive().max(PID_MAX);
+const pid = z.int().nonnegative().max(PID_MAX);
 const socketAddress = z.strictObject({ address: z.string(), port: count });
 const memoryTier = z.enum(['shared', 'process_vm', 'agent', 'local']);
 
@@ -77,7 +77,11 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   version: z.string(),
   pid,
   uptimeSeconds: count,
+  ready: z.boolean(),
   socketPath: z.string(),
+  http: z
+    .strictObject({ url: z.string(), address: z.string(), port: count, tokenNeeded: z.boolean() })
+    .exactOptional(),
   crcEngine: z.string(),
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),

@@ -11,6 +11,7 @@ import { ALL_TIERS } from '../ipc/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/verbs/quotas.ts';
 import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
 import { DEFAULT_PROFILE, type DeviceProfile } from '../rnic/device-profile.ts';
+import { type HttpConfig, httpConfig, httpOption } from './http-config.ts';
 
 /** Levels of the log, from silent to chatty. */
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const;
@@ -95,6 +96,8 @@ const daemonConfig = z.strictObject({
     pinnedBytes: DEFAULT_QUOTAS.pinnedBytes,
     queueEntries: DEFAULT_QUOTAS.queueEntries,
   }),
+  /** Answer over HTTP, too. Default: do not. */
+  http: httpOption.optional(),
   /** A client that leaves more octets unread is cut off: it is stuck, and they cost memory. */
   unreadMaxBytes: count.default(4 * 2 ** 20),
   /** Connections of all clients; a client has four and one for each completion channel. */
@@ -120,6 +123,8 @@ export interface DaemonConfig {
   readonly memoryTiers: readonly MemoryTier[];
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
+  /** Undefined: no HTTP. */
+  readonly http: HttpConfig | undefined;
   readonly unreadMaxBytes: number;
   readonly connectionsMax: number;
   readonly greetingTimeoutMs: number;
@@ -148,6 +153,7 @@ export function parseDaemonConfig(
     ...devicesOf(data),
     socketPath: resolve(named),
     memoryTiers: memoryTiers(data.memoryTiers, environment['IWARPD_MEMORY_TIERS']),
+    http: data.http === undefined ? undefined : httpConfig(data.http, environment),
     quotas: {
       ...data.quotas,
       objects: { ...DEFAULT_QUOTAS.objects, ...given(data.quotas.objects) },

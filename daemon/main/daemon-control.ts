@@ -5,7 +5,7 @@ import type {
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/control.ts';
-import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
 import type { ControlTarget } from '../control/target.ts';
@@ -33,6 +33,7 @@ export interface DaemonParts extends Hosts {
 /** See the module's comment. */
 export class DaemonControl implements ControlTarget {
   ready = false;
+  http: HttpReady | undefined;
   readonly #parts: () => DaemonParts;
   readonly #startedAt = performance.now();
 
@@ -48,7 +49,9 @@ export class DaemonControl implements ControlTarget {
       version: VERSION,
       pid: process.pid,
       uptimeSeconds: Math.round((performance.now() - this.#startedAt) / 1000),
+      ready: this.ready,
       socketPath: config.socketPath,
+      ...(this.http === undefined ? {} : { http: this.http }),
       crcEngine: host.crcEngine.name,
       memoryTiers: config.memoryTiers,
       devices: allDevices(parts).map(({ info, nic }) => {

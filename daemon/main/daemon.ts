@@ -3,10 +3,11 @@ import { rmSync, writeFileSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
 import { executeNamed } from '../control/operations.ts';
+import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
 import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
@@ -26,6 +27,8 @@ export interface DaemonReady {
   readonly devices: readonly DeviceInfo[];
   readonly memoryTiers: readonly MemoryTier[];
   readonly crcEngine: string;
+  /** Where it answers over HTTP; undefined when it does not. */
+  readonly http?: HttpReady;
 }
 
 /** Parts that a caller may bring along. */
@@ -38,7 +41,6 @@ export interface DaemonParts {
 
 /** A running daemon. */
 export class Daemon {
-  readonly ready: DaemonReady;
   readonly host: RnicHost;
   /** Serves the native devices, if there are any. */
   readonly native: BridgedHost | undefined;
@@ -46,6 +48,7 @@ export class Daemon {
   readonly #log: Logger;
   readonly #server: IpcServer;
   readonly #control: DaemonControl;
+  #http: HttpServer | undefined;
   #stopping: Promise<void> | undefined;
 
   private constructor(parts: {
@@ -62,13 +65,19 @@ export class Daemon {
     this.#server = parts.server;
     this.#log = parts.log;
     this.#control = parts.control;
-    this.ready = {
+  }
+
+  /** What the ready line tells. */
+  get ready(): DaemonReady {
+    const http = this.#http === undefined ? undefined : httpReady(this.config, this.#http);
+    return {
       version: VERSION,
       pid: process.pid,
-      socketPath: parts.config.socketPath,
-      devices: allDevices(parts).map(({ info }) => info),
-      memoryTiers: parts.config.memoryTiers,
-      crcEngine: parts.host.crcEngine.name,
+      socketPath: this.config.socketPath,
+      devices: allDevices(this).map(({ info }) => info),
+      memoryTiers: this.config.memoryTiers,
+      crcEngine: this.host.crcEngine.name,
+      ...(http === undefined ? {} : { http }),
     };
   }
 
@@ -99,6 +108,7 @@ export class Daemon {
       if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
     try {
+      await daemon.#serveHttp();
       daemon.#publish();
     } catch (error) {
       await daemon.stop();
@@ -107,6 +117,21 @@ export class Daemon {
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
     return daemon;
+  }
+
+  async #serveHttp(): Promise<void> {
+    const { http } = this.config;
+    if (http === undefined) return;
+    // Loaded for those who asked for it: the others start sooner.
+    const { serveControl } = await import('../http/control-http.ts');
+    const { address, port, token, hostNames } = http;
+    this.#http = await serveControl(this.#control, {
+      address,
+      port,
+      policy: { hostNames, token },
+      note: (level, text, fields) => this.#log[level]({ kind: 'http', ...fields }, text),
+    });
+    this.#control.http = httpReady(this.config, this.#http);
   }
 
   /** Puts beside the socket what programs look for: who runs here, and the devices' sysfs tree. */
@@ -138,7 +163,7 @@ export class Daemon {
     this.#control.ready = false;
     this.#log.info({}, 'stopping');
     removePublished(this.config.socketPath);
-    await this.#server.close();
+    await Promise.all([this.#server.close(), this.#http?.close()]);
     const { stopTimeoutMs } = this.config;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<'late'>((resolve) => {
@@ -157,6 +182,11 @@ export class Daemon {
  */
 export function startDaemon(options: DaemonOptions = {}, parts: DaemonParts = {}): Promise<Daemon> {
   return Daemon.start(options, parts);
+}
+
+function httpReady({ http }: DaemonConfig, server: HttpServer): HttpReady {
+  const tokenNeeded = http?.token !== undefined;
+  return { url: server.url, address: http?.address ?? '', port: server.port, tokenNeeded };
 }
 
 /** The file beside the socket that tells who runs there. */

@@ -174,6 +174,7 @@ describe('status and devices', () => {
       'version',
       'pid',
       'uptimeSeconds',
+      'ready',
       'socketPath',
       'crcEngine',
       'memoryTiers',

@@ -7,13 +7,26 @@ export interface DaemonStatus {
   readonly version: string;
   readonly pid: number;
   readonly uptimeSeconds: number;
+  /** Everything that was asked for is there; false while it starts or stops. */
+  readonly ready: boolean;
   readonly socketPath: string;
+  /** Where it answers over HTTP; undefined when it does not. */
+  readonly http?: HttpReady;
   /** The CRC32C implementation in use and, in a few words, why. */
   readonly crcEngine: string;
   /** Memory tiers that clients may get, best first. */
   readonly memoryTiers: readonly MemoryTier[];
   readonly devices: readonly DeviceStatus[];
   readonly clients: readonly ClientStatus[];
+}
+
+/** Where a daemon answers over HTTP. */
+export interface HttpReady {
+  /** `http://HOST:PORT` with the chosen port. */
+  readonly url: string;
+  readonly address: string;
+  readonly port: number;
+  readonly tokenNeeded: boolean;
 }
 
 /** One device of the daemon. */

@@ -6,6 +6,7 @@ const STATUS: DaemonStatus = {
   version: '1.2.3',
   pid: 42,
   uptimeSeconds: 3725,
+  ready: true,
   socketPath: '/run/x/iwarpd.sock',
   crcEngine: 'native',
   memoryTiers: ['shared', 'agent'],
