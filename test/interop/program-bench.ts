@@ -32,9 +32,9 @@ export class ProgramBench {
   /** The daemon's socket. */
   readonly socketPath = this.folder.file('d/s');
 
-  /** Starts the daemon. */
-  async start(): Promise<void> {
-    await this.folder.daemon(this.socketPath);
+  /** Starts the daemon, with these options more. */
+  async start(options: readonly string[] = []): Promise<void> {
+    await this.folder.daemon(this.socketPath, options);
   }
 
   /** Starts a program; its time is limited by `timeout`, which passes signals and status on. */

@@ -1,0 +1,52 @@
+/**
+ * Unmodified programs with a daemon that may not reach into processes, as in a container that forbids
+ * it: a thread of the preload library moves the octets.
+ */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeWith } from './prerequisites.ts';
+import { ADDRESS, freePort, ProgramBench } from './program-bench.ts';
+
+let bench: ProgramBench;
+
+beforeAll(async () => {
+  bench = new ProgramBench();
+  await bench.start(['--memory-tier', 'agent']);
+});
+
+afterAll(() => bench.stop());
+
+/** Runs both ends, each of which has to succeed; what the client printed. */
+async function bothSucceed(words: readonly string[], client: readonly string[], port: number) {
+  const ends = await bench.pair(port, words, client);
+  expect(ends.client.status, ends.client.output).toBe(0);
+  expect(ends.server.status, ends.server.output).toBe(0);
+  return ends.client.output;
+}
+
+describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach', () => {
+  it.each(['64', '65535'])('rping verifies what it got, %s octets', async (size) => {
+    const port = await freePort();
+    const words = ['rping', '-a', ADDRESS, '-p', String(port), '-C', '50', '-S', size, '-V'];
+    await bothSucceed([...words, '-s'], [...words, '-c'], port);
+  });
+
+  it('rstream verifies what it got', async () => {
+    const port = await freePort();
+    const sizes = ['-S', '40960', '-C', '10', '-I', '10', '-T', 'v', '-T', 'b'];
+    const words = ['rstream', '-p', String(port), ...sizes];
+    expect(await bothSucceed(words, [...words, '-s', ADDRESS], port)).toMatch(/^custom +40k /m);
+  });
+
+  it.each(['ib_write_bw', 'ib_read_bw', 'ib_send_bw', 'ib_send_lat'])('%s', async (program) => {
+    const port = await freePort();
+    const words = [program, '-R', '-d', 'iwarp0', '-p', String(port), '-s', '16384', '-n', '200'];
+    expect(await bothSucceed(words, [...words, ADDRESS], port)).toMatch(/^ 16384 +200 /m);
+  });
+
+  it('ib_write_bw, all sizes', async () => {
+    const port = await freePort();
+    const words = ['ib_write_bw', '-R', '-d', 'iwarp0', '-p', String(port), '-a', '-n', '3'];
+    const output = await bothSucceed(words, [...words, ADDRESS], port);
+    expect(output.match(/^ \d+ +3 /gm)).toHaveLength(23);
+  });
+});
