@@ -1,8 +1,9 @@
 /** Connection ids of rdma_cm and the channel that their events come from. */
+import { CMEventType, QPState } from '../../verbs-api/contract/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { callFailure, NativeError } from './errors.ts';
-import { fieldOf } from './layouts.ts';
+import { CONSTANTS, fieldOf } from './layouts.ts';
 import { callBlocking, checkErrno, checkPointer, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { NativeQP } from './queue-pair.ts';
@@ -11,11 +12,8 @@ import { Block, copyOut, peek, pointerAt, StructBlock } from './struct-block.ts'
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
 
 const POINTER_BYTES = 8;
-const RDMA_PS_TCP = 0x0106;
-const CONNECT_REQUEST = 4;
-const IBV_QPS_INIT = 1;
 /** "As many as the device can": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */
-export const DEPTH_OF_DEVICE = 0xff;
+export const DEPTH_OF_DEVICE = CONSTANTS.RDMA_MAX_INIT_DEPTH;
 
 /** Parameters of connect and accept. */
 export interface NativeConnectionParameters {
@@ -73,7 +71,7 @@ export class NativeEventChannel extends NativeObject {
     checkErrno(
       'rdma_create_id',
       this.subject,
-      cm.rdma_create_id(this.pointer, address, 0, RDMA_PS_TCP),
+      cm.rdma_create_id(this.pointer, address, 0, CONSTANTS.RDMA_PS_TCP),
     );
     return this.#adopt(Number(view.getBigUint64(0, true)));
   }
@@ -123,7 +121,7 @@ export class NativeEventChannel extends NativeObject {
     const pointer = raw.get('id');
     let id = this.#ids.get(pointer);
     let listenId: NativeCmId | undefined;
-    if (type === CONNECT_REQUEST) {
+    if (type === CMEventType.connectRequest) {
       listenId = this.#ids.get(raw.get('listen_id'));
       id = this.#adopt(pointer);
       if (listenId === undefined || listenId.disposed) {
@@ -210,7 +208,7 @@ export class NativeCmId extends NativeObject {
 
   /** Moves a queue pair to INIT with the attributes that the connection manager wants. */
   initialise(qp: NativeQP): void {
-    const attributes = new StructBlock('ibv_qp_attr').set('qp_state', IBV_QPS_INIT);
+    const attributes = new StructBlock('ibv_qp_attr').set('qp_state', QPState.INIT);
     const mask = new Block(4);
     this.#check(
       'rdma_init_qp_attr',

@@ -1,6 +1,7 @@
 /** The devices that rdma-core finds. */
 import { lastErrno } from '../libc/libc.ts';
 import { callFailure } from './errors.ts';
+import { CONSTANTS } from './layouts.ts';
 import type { Libraries } from './libraries.ts';
 import { pointerAt, StructBlock } from './struct-block.ts';
 
@@ -15,8 +16,6 @@ export interface NativeDeviceInfo {
   readonly transport: 'ib' | 'iwarp' | 'other';
 }
 
-const IBV_TRANSPORT_IB = 0;
-const IBV_TRANSPORT_IWARP = 1;
 const POINTER_BYTES = 8;
 const ENOSYS = 38;
 
@@ -66,7 +65,11 @@ function describe(libraries: Libraries, pointer: number): NativeDeviceInfo {
     nodeName: device.getText('dev_name'),
     nodeGuid: guidText(BigInt(libraries.verbs.ibv_get_device_guid(pointer))),
     transport:
-      transport === IBV_TRANSPORT_IWARP ? 'iwarp' : transport === IBV_TRANSPORT_IB ? 'ib' : 'other',
+      transport === CONSTANTS.IBV_TRANSPORT_IWARP
+        ? 'iwarp'
+        : transport === CONSTANTS.IBV_TRANSPORT_IB
+          ? 'ib'
+          : 'other',
   };
 }
 

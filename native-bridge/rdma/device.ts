@@ -1,12 +1,13 @@
 /** An opened device: its attributes, what is made from it, and its asynchronous events. */
 import koffi, { type TypeObject } from 'koffi';
 import type { DeviceAttributes, PortAttributes } from '../../verbs-api/contract/attributes.ts';
+import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
 import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
 import { type DeviceTraits, traitsOf } from './device-traits.ts';
 import { callFailure, NativeError } from './errors.ts';
-import { fieldOf } from './layouts.ts';
+import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkPointer, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import { NativePD } from './protection-domain.ts';
@@ -33,11 +34,8 @@ export interface NativeAsyncEvent {
   readonly port: number;
 }
 
-const IBV_PORT_ACTIVE = 4;
-const IBV_ATOMIC_NONE = 0;
 const MTU_BASE_BYTES = 128;
 const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
-const SRQ_LIMIT_REACHED = 15;
 /** Events whose element is a completion queue, a queue pair or an SRQ; others name a port. */
 const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
 
@@ -107,7 +105,7 @@ export class NativeDevice extends NativeObject {
     const gid = new Block(16);
     verbs.ibv_query_gid(this.pointer, port, 0, gid.address);
     return {
-      state: raw.get('state') === IBV_PORT_ACTIVE ? 'active' : 'down',
+      state: raw.get('state') === CONSTANTS.IBV_PORT_ACTIVE ? 'active' : 'down',
       maxMtuBytes: MTU_BASE_BYTES << raw.get('max_mtu'),
       activeMtuBytes: MTU_BASE_BYTES << raw.get('active_mtu'),
       maxMessageBytes: raw.get('max_msg_sz'),
@@ -145,7 +143,8 @@ export class NativeDevice extends NativeObject {
     const named = ELEMENT_EVENTS.has(type) ? this.objects.get(element) : undefined;
     // Destroying waits for the events of an object to be acknowledged.
     verbs.ibv_ack_async_event(event.address);
-    if (type === SRQ_LIMIT_REACHED && named instanceof NativeSRQ) named.noteLimitReached();
+    if (type === AsyncEventType.srqLimitReached && named instanceof NativeSRQ)
+      named.noteLimitReached();
     return { type, element: named, port: ELEMENT_EVENTS.has(type) ? 0 : element % 256 };
   }
 
@@ -223,7 +222,7 @@ function deviceAttributes(
     maxSrq: raw.getSigned('max_srq'),
     maxSrqWr: raw.getSigned('max_srq_wr'),
     maxSrqSge: raw.getSigned('max_srq_sge'),
-    atomics: raw.getSigned('atomic_cap') !== IBV_ATOMIC_NONE,
+    atomics: raw.getSigned('atomic_cap') !== CONSTANTS.IBV_ATOMIC_NONE,
     immediateData: false,
     physPortCnt: raw.get('phys_port_cnt'),
   };

@@ -338,6 +338,24 @@ export const LAYOUTS = {
   },
 } as const satisfies Record<string, StructLayout>;
 
+/** Numbers of the headers that the contract does not have, by the headers' names. */
+export const CONSTANTS = {
+  IBV_TRANSPORT_IB: 0,
+  IBV_TRANSPORT_IWARP: 1,
+  IBV_PORT_ACTIVE: 4,
+  IBV_ATOMIC_NONE: 0,
+  IBV_QPT_RC: 2,
+  IBV_QP_STATE: 1 << 0,
+  IBV_QP_ACCESS_FLAGS: 1 << 3,
+  IBV_QP_MAX_QP_RD_ATOMIC: 1 << 13,
+  IBV_QP_MAX_DEST_RD_ATOMIC: 1 << 17,
+  IBV_QP_CAP: 1 << 19,
+  IBV_SRQ_LIMIT: 1 << 1,
+  RDMA_PS_TCP: 0x0106,
+  RDMA_MAX_INIT_DEPTH: 0xff,
+  RDMA_MAX_RESP_RES: 0xff,
+} as const;
+
 /** Name of a struct that the bridge knows. */
 export type StructName = keyof typeof LAYOUTS;
 /** Name of a field of a struct. */

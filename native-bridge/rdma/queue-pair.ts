@@ -4,6 +4,7 @@ import { QPState } from '../../verbs-api/contract/enums.ts';
 import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
 import type { NativeCQ } from './completion-queue.ts';
 import { codeOf, NativeError, unsupported } from './errors.ts';
+import { CONSTANTS } from './layouts.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { NativePD } from './protection-domain.ts';
@@ -33,18 +34,12 @@ export interface NativeQPInit {
   readonly sqSigAll: boolean;
 }
 
-const IBV_QPT_RC = 2;
-const IBV_QP_STATE = 1;
-const IBV_QP_ACCESS_FLAGS = 1 << 3;
-const IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13;
-const IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17;
-const IBV_QP_CAP = 1 << 19;
 const QUERY_MASK =
-  IBV_QP_STATE |
-  IBV_QP_ACCESS_FLAGS |
-  IBV_QP_MAX_QP_RD_ATOMIC |
-  IBV_QP_MAX_DEST_RD_ATOMIC |
-  IBV_QP_CAP;
+  CONSTANTS.IBV_QP_STATE |
+  CONSTANTS.IBV_QP_ACCESS_FLAGS |
+  CONSTANTS.IBV_QP_MAX_QP_RD_ATOMIC |
+  CONSTANTS.IBV_QP_MAX_DEST_RD_ATOMIC |
+  CONSTANTS.IBV_QP_CAP;
 
 /** A reliable-connected queue pair. */
 export class NativeQP extends NativeObject {
@@ -72,7 +67,7 @@ export class NativeQP extends NativeObject {
       .set('cap.max_send_sge', init.maxSendSge)
       .set('cap.max_recv_sge', init.maxRecvSge)
       .set('cap.max_inline_data', init.maxInlineData)
-      .set('qp_type', IBV_QPT_RC)
+      .set('qp_type', CONSTANTS.IBV_QPT_RC)
       .set('sq_sig_all', init.sqSigAll ? 1 : 0);
     const pointer = device.libraries.verbs.ibv_create_qp(pd.pointer, raw.address);
     checkPointer('ibv_create_qp', device.subject, pointer);
@@ -137,7 +132,7 @@ export class NativeQP extends NativeObject {
   /** Requests a state, and nothing else. Throws what the device says. */
   modify(state: QPState): void {
     const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
-    this.applyAttributes(raw, IBV_QP_STATE);
+    this.applyAttributes(raw, CONSTANTS.IBV_QP_STATE);
   }
 
   /**

@@ -2,6 +2,7 @@
 import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
 import type { RecvWR } from '../../verbs-api/contract/work-request.ts';
 import { codeOf, NativeError } from './errors.ts';
+import { CONSTANTS } from './layouts.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { NativePD } from './protection-domain.ts';
@@ -15,8 +16,6 @@ export interface NativeSRQInit {
   readonly maxSge: number;
   readonly srqLimit: number;
 }
-
-const IBV_SRQ_LIMIT = 2;
 
 /** A shared receive queue. */
 export class NativeSRQ extends NativeObject {
@@ -84,7 +83,7 @@ export class NativeSRQ extends NativeObject {
     checkResult(
       'ibv_modify_srq',
       this.subject,
-      verbs.ibv_modify_srq(this.pointer, raw.address, IBV_SRQ_LIMIT),
+      verbs.ibv_modify_srq(this.pointer, raw.address, CONSTANTS.IBV_SRQ_LIMIT),
     );
     this.#limit = srqLimit;
   }

@@ -74,9 +74,9 @@ async function runOverShim(): Promise<InnerRun> {
 }
 
 // Before the tests are declared, since each of the inner run's becomes one of them.
-const inner = missingPackages('rdma-programs').length === 0 ? await runOverShim() : undefined;
+const inner = missingPackages('native').length === 0 ? await runOverShim() : undefined;
 
-describeWith(['rdma-programs'], 'the native bridge over the shim', () => {
+describeWith(['native'], 'the native bridge over the shim', () => {
   it('runs the whole suite to an end without a complaint', () => {
     expect(inner?.status, inner?.output).toBe(0);
     expect(inner?.tests.length, inner?.output).toBeGreaterThan(TESTS_MIN);
