@@ -1,4 +1,5 @@
 /** Parsers of option values. Each throws an `InvalidArgumentError` that says what is allowed. */
+import { isIP } from 'node:net';
 import { InvalidArgumentError } from 'commander';
 import type { WireOptions } from '../../verbs-api/contract/provider.ts';
 import { checkedDevices, type DeviceConfig, parseDevice } from '../adapter/device-config.ts';
@@ -91,6 +92,28 @@ export function collectAnyDevice(
     const form = 'NAME=ADDR[,ADDR] or NAME=native:DEVICE';
     throw new InvalidArgumentError(`It has to be ${form}: ${failureText(error)}.`);
   }
+}
+
+/** Where to answer over HTTP. */
+export interface HttpPlace {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** `HOST:PORT`: an IPv4 address, an IPv6 address in brackets or localhost; port 0 is any free one. */
+export function parseHttpPlace(text: string): HttpPlace {
+  const parts =
+    /^(?:\[(?<bracketed>[0-9a-fA-F:.%a-z]+)\]|(?<plain>[^:[\]]+)):(?<port>[0-9]{1,5})$/.exec(text);
+  const { bracketed, plain, port } = parts?.groups ?? {};
+  const address = bracketed ?? plain;
+  const known =
+    address === 'localhost' || isIP(address ?? '') === (bracketed === undefined ? 4 : 6);
+  if (address === undefined || !known || Number(port) > 65535) {
+    throw new InvalidArgumentError(
+      'It has to be HOST:PORT, like 127.0.0.1:7470, [::1]:7470 or localhost:0.',
+    );
+  }
+  return { address, port: Number(port) };
 }
 
 /** The wire options as commander hands them over; each undefined when not given. */

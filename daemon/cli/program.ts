@@ -6,6 +6,7 @@ import {
   collectAnyDevice,
   collectDevice,
   parseFpduSize,
+  parseHttpPlace,
   parseMpaRevision,
   parsePort,
   wholeNumber,
@@ -92,7 +93,21 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
         '--memory-tier <TIER...>',
         'ways to the memory of clients that may be used (default: all, the best first)',
       ).choices(['shared', 'process_vm', 'agent']),
-    );
+    )
+    .option(
+      '--http <HOST:PORT>',
+      'answer over HTTP: health, metrics, JSON; port 0 is any free one (default: do not)',
+      parseHttpPlace,
+    )
+    .option(
+      '--http-token-file <FILE>',
+      'what HTTP requests have to carry as bearer token; needed unless HOST is loopback (default: $IWARPD_HTTP_TOKEN)',
+    )
+    .option(
+      '--http-host-name <NAME...>',
+      "names of this host in requests, beside its addresses and the system's name for it",
+    )
+    .option('--json', 'print the ready line as JSON, with the ports that were chosen');
   addWireOptions(command, 'of connections that ask for nothing else');
   command.action(async (given) => {
     const { runStart } = await import('./start.ts');

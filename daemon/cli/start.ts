@@ -1,19 +1,21 @@
 /** `iwarpd start`: the daemon in the foreground, until it is asked to end. */
 import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
-import { type DestinationStream, destination } from 'pino';
+import { type DestinationStream, destination, type Logger } from 'pino';
 import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
 import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
 import { createLog } from '../main/log.ts';
+import { notifyService, type ServiceState } from '../main/service-notify.ts';
 import {
   crcWarning,
   type GivenDevice,
+  type HttpPlace,
   isNative,
   type WireArguments,
   wireDefaults,
 } from './arguments.ts';
-import { CommandFailure, failureText } from './failure.ts';
+import { CommandFailure, failureText, usageFailure } from './failure.ts';
 import type { Output } from './output.ts';
 import { SHIM_PATH, type Variables } from './shim-environment.ts';
 
@@ -25,6 +27,10 @@ export interface StartArguments extends WireArguments {
   readonly config?: string;
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
   readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
+  readonly http?: HttpPlace;
+  readonly httpTokenFile?: string;
+  readonly httpHostName?: readonly string[];
+  readonly json?: boolean;
 }
 
 type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
@@ -46,10 +52,13 @@ export async function runStart(
   let daemon: Daemon;
   try {
     daemon = await startDaemon(options, { log });
-    output.line(readyLine(daemon.ready, given.socket));
+    const { ready } = daemon;
+    output.line(given.json === true ? JSON.stringify(ready) : readyLine(ready, given.socket));
   } finally {
     held.release();
   }
+  tellService('ready', `serves ${config.socketPath}`, log);
+  signal.addEventListener('abort', () => tellService('stopping', 'stops', log), { once: true });
   await Promise.race([stopOnSignals(daemon, log), aborted(signal)]);
   await daemon.stop();
 }
@@ -67,6 +76,12 @@ export function assertNotOwnProgram(socketPath: string, environment: Variables):
   throw new CommandFailure(
     `this is the environment of programs that use the daemon at ${socketPath}: start the daemon outside of it, or \`env -u LD_PRELOAD -u SYSFS_PATH\` before the command`,
   );
+}
+
+/** Tells the service manager, if there is one; what prevents it is for the log. */
+function tellService(state: ServiceState, status: string, log: Logger): void {
+  const obstacle = notifyService(state, status);
+  if (obstacle !== undefined) log.warn({ kind: 'service' }, obstacle);
 }
 
 /** Keeps the lines of the log back, so that the ready line comes first. */
@@ -105,6 +120,7 @@ function checkedConfig(options: DaemonOptions, file: string | undefined) {
 function daemonOptions(given: StartArguments): DaemonOptions {
   const file = given.config === undefined ? {} : readConfigFile(given.config);
   const { device, native, socket, logLevel, memoryTier } = given;
+  const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(copyOf) }),
@@ -113,6 +129,7 @@ function daemonOptions(given: StartArguments): DaemonOptions {
     ...(socket === undefined ? {} : { socketPath: socket }),
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
+    ...(http === undefined ? {} : { http }),
   };
   const wire = wireDefaults(given);
   if (Object.keys(wire).length === 0) return options;
@@ -126,6 +143,33 @@ function daemonOptions(given: StartArguments): DaemonOptions {
       'native' in each ? each : { ...each, wire: { ...each.wire, ...wire } },
     ),
   };
+}
+
+/** HTTP as the command line wants it, over what the file says; undefined when it says nothing. */
+function httpOptions(
+  given: StartArguments,
+  file: DaemonOptions['http'],
+): NonNullable<DaemonOptions['http']> | undefined {
+  const { http, httpTokenFile, httpHostName } = given;
+  if (http === undefined && httpTokenFile === undefined && httpHostName === undefined) return file;
+  if (http === undefined && file === undefined) {
+    throw usageFailure('options of HTTP need --http HOST:PORT; see `iwarpd start --help`');
+  }
+  return {
+    ...file,
+    ...http,
+    ...(httpTokenFile === undefined ? {} : { token: readToken(httpTokenFile) }),
+    ...(httpHostName === undefined ? {} : { hostNames: [...httpHostName] }),
+  };
+}
+
+/** The token in a file, without the newline behind it. */
+function readToken(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch (error) {
+    throw new CommandFailure(`cannot read the token: ${failureText(error)}`, { cause: error });
+  }
 }
 
 function copyOf(device: GivenDevice): DeviceOptions {
@@ -157,8 +201,9 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const command = basename(script) === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
+  const http = ready.http === undefined ? '' : ` and ${ready.http.url}`;
   return (
-    `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}; try, in two other terminals, ` +
+    `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, in two other terminals, ` +
     `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\`; Ctrl-C ends it`
   );
 }
