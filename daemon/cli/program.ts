@@ -11,6 +11,7 @@ import {
   parsePort,
   wholeNumber,
 } from './arguments.ts';
+import type { DecodeArguments } from './decode.ts';
 import { oneLine, usageFailure } from './failure.ts';
 import type { Output } from './output.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
@@ -70,7 +71,9 @@ function buildProgram(context: CommandContext): Command {
   addStatus(program, context);
   addRun(program, context);
   addRping(program, context);
+  addNfs(program, { ...context, socketOption, addWireOptions });
   addBench(program, context);
+  addDecode(program, context);
   addDoctor(program, context);
   return program;
 }
@@ -212,6 +215,18 @@ function addBench(program: Command, { output, signal }: CommandContext): void {
         jsonFile: given.json === true ? '-' : given.json,
       };
       await runBenchCommand(options, output, signal);
+    });
+}
+
+function addDecode(program: Command, { output, signal }: CommandContext): void {
+  program
+    .command('decode')
+    .description('show the iWARP traffic in a pcap or pcapng file, whoever recorded it')
+    .argument('<FILE>', 'the capture; - for standard input')
+    .option('--json', 'print a JSON object per line')
+    .action(async (file: string, given: DecodeArguments) => {
+      const { runDecode } = await import('./decode.ts');
+      await runDecode(file, given, output, signal);
     });
 }
 

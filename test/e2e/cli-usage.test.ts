@@ -41,6 +41,7 @@ const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
   ['rping -c -a 127.0.0.1 -x', /unknown option '-x'/],
   ['bench --only nothing', /there is no measurement "nothing"; there are write-64k/],
   ['bench --rounds 0', /from 1 to 1000/],
+  ['decode', /missing required argument 'FILE'/],
   ['doctor --jsn', /Did you mean --json/],
 ];
 

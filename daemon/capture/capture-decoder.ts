@@ -1,0 +1,218 @@
+/**
+ * Decodes the iWARP connections in a capture: packets in, one line for each thing that a connection
+ * carried out. A connection counts as iWARP when its first octets are those of an MPA Request.
+ */
+import { ChunkPool } from '../engine/chunk-pool.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import { CaptureFileParser } from './capture-file.ts';
+import { type Sender, StreamTrace, type TraceKind } from './stream-trace.ts';
+import { TcpReassembly } from './tcp-reassembly.ts';
+import { findTcpSegment, type TcpSegment } from './tcp-segment.ts';
+
+/** Something that a capture shows. */
+export interface DecodedLine {
+  /** Nanoseconds since the first packet of the capture. */
+  readonly timeNanos: bigint;
+  /** `address:port` of the sender and of its peer. */
+  readonly source: string;
+  readonly destination: string;
+  readonly kind: TraceKind;
+  /** One line for people. */
+  readonly text: string;
+}
+
+/** What a capture had in it. */
+export interface CaptureSummary {
+  packets: number;
+  connections: number;
+  fpdus: number;
+  /** Places where decoding had to stop. */
+  errors: number;
+  /** TCP connections that carry something else, or of which the beginning is missing. */
+  otherConnections: number;
+  /** Packets without a whole TCP segment. */
+  otherPackets: number;
+}
+
+/** How a capture is decoded. */
+export interface CaptureDecoderOptions {
+  readonly line: (line: DecodedLine) => void;
+  readonly crc32c?: Crc32c;
+}
+
+/** Connections known at a time; a further one takes the place of the one that was quiet longest. */
+export const CONNECTIONS_MAX = 4096;
+/** First octets of the key of an MPA Request (RFC 5044 §7.1.1). */
+const REQUEST_KEY = Uint8Array.from('MPA ID Req Frame', (letter) => letter.charCodeAt(0));
+
+interface Connection {
+  /** `address:port` of the side that sent the SYN, or the MPA Request. */
+  readonly initiator: string;
+  readonly responder: string;
+  readonly trace: StreamTrace;
+  readonly streams: Partial<Record<Sender, TcpReassembly>>;
+  /** First octets of the initiator; what it is shows when the key is there. */
+  head: Uint8Array;
+  verdict: 'open' | 'iwarp' | 'other';
+}
+
+/** See the module's comment. */
+export class CaptureDecoder {
+  readonly summary: CaptureSummary = {
+    packets: 0,
+    connections: 0,
+    fpdus: 0,
+    errors: 0,
+    otherConnections: 0,
+    otherPackets: 0,
+  };
+  readonly #parser = new CaptureFileParser();
+  readonly #options: CaptureDecoderOptions;
+  readonly #pool = new ChunkPool();
+  /** By both ends, in the order in which they were last heard of. */
+  readonly #connections = new Map<string, Connection>();
+  #firstNanos: bigint | undefined;
+  #nowNanos = 0n;
+
+  constructor(options: CaptureDecoderOptions) {
+    this.#options = options;
+  }
+
+  /** The next octets of the file, which are the decoder's from here on. Throws `CaptureError`. */
+  push(octets: Uint8Array): void {
+    this.#parser.push(octets);
+    for (;;) {
+      const packet = this.#parser.poll();
+      if (packet === undefined) return;
+      this.summary.packets += 1;
+      this.#firstNanos ??= packet.timeNanos;
+      this.#nowNanos = packet.timeNanos - this.#firstNanos;
+      const segment = findTcpSegment(packet.linkType, packet.octets, packet.originalBytes);
+      if (segment === undefined) this.summary.otherPackets += 1;
+      else this.#takeSegment(segment);
+    }
+  }
+
+  /** The end of the file. Throws `CaptureError` when it ends inside something. */
+  finish(): void {
+    for (const connection of this.#connections.values()) this.#forget(connection);
+    this.#connections.clear();
+    this.#parser.finish();
+  }
+
+  #takeSegment(segment: TcpSegment): void {
+    const { source, destination } = segment;
+    const key = source < destination ? `${source} ${destination}` : `${destination} ${source}`;
+    let connection = this.#connections.get(key);
+    this.#connections.delete(key);
+    if (segment.syn && !segment.ack) {
+      // A SYN that is repeated belongs to the connection that it began.
+      const repeated = connection?.initiator === source && connection.verdict === 'open';
+      if (connection !== undefined && !repeated) this.#forget(connection);
+      if (!repeated) connection = this.#open(source, destination);
+    } else connection ??= this.#joined(segment);
+    if (connection === undefined) return;
+    this.#connections.set(key, connection);
+    this.#makeRoom();
+    if (connection.verdict !== 'other') this.#takeInto(connection, segment);
+  }
+
+  /** A connection whose SYN was not recorded begins with an MPA Request, or is none of ours. */
+  #joined(segment: TcpSegment): Connection | undefined {
+    if (segment.payload.length < REQUEST_KEY.length || !beginsWithKey(segment.payload)) {
+      return undefined;
+    }
+    return this.#open(segment.source, segment.destination);
+  }
+
+  #open(initiator: string, responder: string): Connection {
+    const trace = new StreamTrace({
+      pool: this.#pool,
+      ...(this.#options.crc32c === undefined ? {} : { crc32c: this.#options.crc32c }),
+      line: (sender, kind, text) => {
+        const [source, destination] =
+          sender === 'initiator' ? [initiator, responder] : [responder, initiator];
+        if (kind === 'fpdu') this.summary.fpdus += 1;
+        if (kind === 'error') this.summary.errors += 1;
+        this.#options.line({ timeNanos: this.#nowNanos, source, destination, kind, text });
+      },
+    });
+    return { initiator, responder, trace, streams: {}, head: new Uint8Array(0), verdict: 'open' };
+  }
+
+  #takeInto(connection: Connection, segment: TcpSegment): void {
+    const sender: Sender = segment.source === connection.initiator ? 'initiator' : 'responder';
+    const first = segment.syn ? (segment.sequence + 1) >>> 0 : segment.sequence;
+    if (connection.streams[sender] === undefined) {
+      connection.streams[sender] = new TcpReassembly(first, (octets) =>
+        this.#deliver(connection, sender, octets),
+      );
+    }
+    const stream = connection.streams[sender];
+    const known = stream.lostBytes === 0;
+    const whole = stream.take(first, segment.payload, segment.payloadBytes);
+    if (known && !whole) this.#lost(connection, sender, stream.lostBytes);
+    if (connection.verdict !== 'iwarp') return;
+    if (segment.rst) connection.trace.reset(sender);
+    else if (segment.fin) connection.trace.finished(sender);
+  }
+
+  #deliver(connection: Connection, sender: Sender, octets: Uint8Array): void {
+    if (connection.verdict === 'iwarp') {
+      connection.trace.take(sender, octets);
+      return;
+    }
+    if (connection.verdict === 'other') return;
+    // Nothing of MPA comes from the other side before the Request.
+    if (sender === 'responder') {
+      this.#isOther(connection);
+      return;
+    }
+    const head = new Uint8Array(connection.head.length + octets.length);
+    head.set(connection.head);
+    head.set(octets, connection.head.length);
+    connection.head = head;
+    if (!beginsWithKey(head)) this.#isOther(connection);
+    else if (head.length >= REQUEST_KEY.length) {
+      connection.verdict = 'iwarp';
+      connection.head = new Uint8Array(0);
+      this.summary.connections += 1;
+      connection.trace.take('initiator', head);
+    }
+  }
+
+  #isOther(connection: Connection): void {
+    connection.verdict = 'other';
+    connection.head = new Uint8Array(0);
+    this.summary.otherConnections += 1;
+  }
+
+  #lost(connection: Connection, sender: Sender, bytes: number): void {
+    if (connection.verdict === 'iwarp') {
+      connection.trace.broken(sender, `${bytes} octets are missing from the capture`);
+    } else if (connection.verdict === 'open') this.#isOther(connection);
+  }
+
+  /** The connection ends here, as far as the capture goes. */
+  #forget(connection: Connection): void {
+    for (const sender of ['initiator', 'responder'] as const) {
+      const stream = connection.streams[sender];
+      if (stream === undefined || stream.lostBytes > 0) continue;
+      stream.finish();
+      if (stream.lostBytes > 0) this.#lost(connection, sender, stream.lostBytes);
+    }
+  }
+
+  #makeRoom(): void {
+    if (this.#connections.size <= CONNECTIONS_MAX) return;
+    const [oldest] = this.#connections;
+    if (oldest === undefined) return;
+    this.#forget(oldest[1]);
+    this.#connections.delete(oldest[0]);
+  }
+}
+
+/** True when the octets are, or may become, an MPA Request. */
+function beginsWithKey(octets: Uint8Array): boolean {
+  return REQUEST_KEY.every((octet, index) => index >= octets.length || octets[index] === octet);
+}

@@ -1,0 +1,240 @@
+/**
+ * Reads the packets of a capture file, pcap or pcapng, as its octets come.
+ *
+ * Sources: the pcap and pcapng file formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng). Both
+ * byte orders, micro- and nanoseconds, sections and interfaces that follow each other. Blocks that
+ * carry no packets are stepped over. The file is whatever somebody gave us: lengths are checked
+ * before anything is kept.
+ */
+import { CaptureError } from './capture-error.ts';
+
+/** A packet of a capture. */
+export interface CapturedPacket {
+  /** Nanoseconds since 1970, or since whatever the recorder counted from. */
+  readonly timeNanos: bigint;
+  /** LINKTYPE_ value of the interface. */
+  readonly linkType: number;
+  /** What was recorded; borrowed until the next call of the parser. */
+  readonly octets: Uint8Array;
+  /** Octets that the packet had on the wire; more than were recorded when it was cut. */
+  readonly originalBytes: number;
+}
+
+/** Longest record or block: Linux gives packets of up to 256 KiB to recorders, and then some. */
+export const BLOCK_MAX_BYTES = 16 * 1024 * 1024;
+/** Interfaces of a section; each costs a small object. */
+const INTERFACES_MAX = 65_536;
+
+const PCAP_HEADER_BYTES = 24;
+const PCAP_RECORD_BYTES = 16;
+const BLOCK_OVERHEAD_BYTES = 12;
+const Block = { section: 0x0a0d0d0a, interface: 1, simplePacket: 3, enhancedPacket: 6 } as const;
+const BYTE_ORDER_MAGIC = 0x1a2b3c4d;
+const OPTION_TIME_RESOLUTION = 9;
+
+interface Interface {
+  readonly linkType: number;
+  readonly snapBytes: number;
+  /** Units of its time stamps in a second. */
+  readonly unitsPerSecond: bigint;
+}
+
+/** See the module's comment. `push` octets, then `poll` packets until there are none. */
+export class CaptureFileParser {
+  #octets: Uint8Array = new Uint8Array(0);
+  #view: DataView = new DataView(new ArrayBuffer(0));
+  /** Where in `#octets` parsing goes on, and where in the file `#octets` begins. */
+  #at = 0;
+  #base = 0;
+  #format: 'unknown' | 'pcap' | 'pcapng' = 'unknown';
+  #littleEndian = true;
+  #interfaces: Interface[] = [];
+
+  /** Takes the next octets of the file, which are the parser's from here on. */
+  push(octets: Uint8Array): void {
+    const rest = this.#octets.subarray(this.#at);
+    this.#base += this.#at;
+    this.#at = 0;
+    if (rest.length === 0) this.#octets = octets;
+    else {
+      this.#octets = new Uint8Array(rest.length + octets.length);
+      this.#octets.set(rest);
+      this.#octets.set(octets, rest.length);
+    }
+    const { buffer, byteOffset, byteLength } = this.#octets;
+    this.#view = new DataView(buffer, byteOffset, byteLength);
+  }
+
+  /** The next packet, or undefined until more octets are pushed. Throws `CaptureError`. */
+  poll(): CapturedPacket | undefined {
+    if (this.#format === 'unknown' && !this.#takeFileHeader()) return undefined;
+    return this.#format === 'pcap' ? this.#takeRecord() : this.#takeBlocks();
+  }
+
+  /** To be called at the end of the file. Throws `CaptureError` when it ends inside something. */
+  finish(): void {
+    if (this.#format === 'unknown') throw this.#error('not a pcap or pcapng file');
+    if (this.#left > 0) throw this.#error('the file ends inside a record');
+  }
+
+  get #left(): number {
+    return this.#octets.length - this.#at;
+  }
+
+  #takeFileHeader(): boolean {
+    if (this.#left < 4) return false;
+    const magic = this.#view.getUint32(this.#at);
+    if (magic === Block.section) {
+      this.#format = 'pcapng';
+      return true;
+    }
+    const kind = PCAP_MAGICS.get(magic);
+    if (kind === undefined) throw this.#error('not a pcap or pcapng file');
+    if (this.#left < PCAP_HEADER_BYTES) return false;
+    this.#format = 'pcap';
+    this.#littleEndian = kind.littleEndian;
+    const snapBytes = this.#uint32(this.#at + 16);
+    // The upper bits tell of frame check sequences.
+    const linkType = this.#uint32(this.#at + 20) & 0xffff;
+    this.#interfaces = [{ linkType, snapBytes, unitsPerSecond: kind.unitsPerSecond }];
+    this.#at += PCAP_HEADER_BYTES;
+    return true;
+  }
+
+  #takeRecord(): CapturedPacket | undefined {
+    const [source] = this.#interfaces;
+    if (source === undefined || this.#left < PCAP_RECORD_BYTES) return undefined;
+    const capturedBytes = this.#uint32(this.#at + 8);
+    if (capturedBytes > BLOCK_MAX_BYTES) throw this.#error(`a record of ${capturedBytes} octets`);
+    if (this.#left < PCAP_RECORD_BYTES + capturedBytes) return undefined;
+    const seconds = BigInt(this.#uint32(this.#at));
+    const units = BigInt(this.#uint32(this.#at + 4));
+    const start = this.#at + PCAP_RECORD_BYTES;
+    const originalBytes = this.#uint32(this.#at + 12);
+    this.#at = start + capturedBytes;
+    return {
+      timeNanos: seconds * NANOS + (units * NANOS) / source.unitsPerSecond,
+      linkType: source.linkType,
+      octets: this.#octets.subarray(start, this.#at),
+      originalBytes: Math.max(originalBytes, capturedBytes),
+    };
+  }
+
+  /** Steps over blocks up to the next packet. */
+  #takeBlocks(): CapturedPacket | undefined {
+    while (this.#left >= BLOCK_OVERHEAD_BYTES) {
+      const start = this.#at;
+      const type = this.#uint32(start);
+      if (type === Block.section) this.#takeByteOrder(start);
+      const blockBytes = this.#uint32(start + 4);
+      if (blockBytes < BLOCK_OVERHEAD_BYTES || blockBytes > BLOCK_MAX_BYTES) {
+        throw this.#error(`a block of ${blockBytes} octets`);
+      }
+      if (this.#left < blockBytes) return undefined;
+      if (this.#uint32(start + blockBytes - 4) !== blockBytes) {
+        throw this.#error('a block whose two lengths differ');
+      }
+      const packet = this.#takeBlock(type, start + 8, start + blockBytes - 4);
+      this.#at = start + blockBytes;
+      // Blocks are padded to whole words.
+      if (blockBytes % 4 !== 0) throw this.#error('a block that is no multiple of 4 octets long');
+      if (packet !== undefined) return packet;
+    }
+    return undefined;
+  }
+
+  #takeByteOrder(start: number): void {
+    if (this.#view.getUint32(start + 8, true) === BYTE_ORDER_MAGIC) this.#littleEndian = true;
+    else if (this.#view.getUint32(start + 8) === BYTE_ORDER_MAGIC) this.#littleEndian = false;
+    else throw this.#error('a section without a byte order');
+    this.#interfaces = [];
+  }
+
+  #takeBlock(type: number, start: number, end: number): CapturedPacket | undefined {
+    switch (type) {
+      case Block.interface:
+        this.#takeInterface(start, end);
+        return undefined;
+      case Block.enhancedPacket:
+        return this.#enhancedPacket(start, end);
+      case Block.simplePacket:
+        return this.#simplePacket(start, end);
+      default:
+        return undefined;
+    }
+  }
+
+  #takeInterface(start: number, end: number): void {
+    if (end - start < 8) throw this.#error('an interface without a description');
+    if (this.#interfaces.length >= INTERFACES_MAX) throw this.#error('too many interfaces');
+    this.#interfaces.push({
+      linkType: this.#uint16(start),
+      snapBytes: this.#uint32(start + 4),
+      unitsPerSecond: this.#timeResolution(start + 8, end),
+    });
+  }
+
+  #timeResolution(start: number, end: number): bigint {
+    for (let at = start; end - at >= 4; ) {
+      const code = this.#uint16(at);
+      const length = this.#uint16(at + 2);
+      if (code === 0) break;
+      if (code === OPTION_TIME_RESOLUTION && length === 1 && end - at >= 5) {
+        const value = this.#view.getUint8(at + 4);
+        return (value & 0x80) === 0 ? 10n ** BigInt(value) : 2n ** BigInt(value & 0x7f);
+      }
+      at += 4 + length + ((4 - (length % 4)) % 4);
+    }
+    return 1_000_000n;
+  }
+
+  #enhancedPacket(start: number, end: number): CapturedPacket {
+    if (end - start < 20) throw this.#error('a packet without a header');
+    const source = this.#interfaces[this.#uint32(start)];
+    if (source === undefined) throw this.#error('a packet of an interface that is not described');
+    const units = (BigInt(this.#uint32(start + 4)) << 32n) | BigInt(this.#uint32(start + 8));
+    const capturedBytes = this.#uint32(start + 12);
+    if (capturedBytes > end - start - 20) throw this.#error('a packet longer than its block');
+    return {
+      timeNanos: (units * NANOS) / source.unitsPerSecond,
+      linkType: source.linkType,
+      octets: this.#octets.subarray(start + 20, start + 20 + capturedBytes),
+      originalBytes: Math.max(this.#uint32(start + 16), capturedBytes),
+    };
+  }
+
+  #simplePacket(start: number, end: number): CapturedPacket {
+    const [source] = this.#interfaces;
+    if (source === undefined) throw this.#error('a packet of an interface that is not described');
+    if (end - start < 4) throw this.#error('a packet without a header');
+    const originalBytes = this.#uint32(start);
+    const limit = source.snapBytes === 0 ? originalBytes : source.snapBytes;
+    const capturedBytes = Math.min(originalBytes, limit, end - start - 4);
+    const octets = this.#octets.subarray(start + 4, start + 4 + capturedBytes);
+    return { timeNanos: 0n, linkType: source.linkType, octets, originalBytes };
+  }
+
+  #uint16(at: number): number {
+    return this.#view.getUint16(at, this.#littleEndian);
+  }
+
+  #uint32(at: number): number {
+    return this.#view.getUint32(at, this.#littleEndian);
+  }
+
+  #error(text: string): CaptureError {
+    return new CaptureError(text, this.#base + this.#at);
+  }
+}
+
+const NANOS = 1_000_000_000n;
+/** The first four octets of a pcap file, read big-endian, tell byte order and units. */
+const PCAP_MAGICS: ReadonlyMap<
+  number,
+  { readonly littleEndian: boolean; readonly unitsPerSecond: bigint }
+> = new Map([
+  [0xa1b2c3d4, { littleEndian: false, unitsPerSecond: 1_000_000n }],
+  [0xd4c3b2a1, { littleEndian: true, unitsPerSecond: 1_000_000n }],
+  [0xa1b23c4d, { littleEndian: false, unitsPerSecond: NANOS }],
+  [0x4d3cb2a1, { littleEndian: true, unitsPerSecond: NANOS }],
+]);

@@ -1,0 +1,87 @@
+/** `iwarpd decode`: the iWARP traffic in a capture file as text. */
+import { createReadStream } from 'node:fs';
+import { chooseCrcEngine } from '../adapter/crc-engine.ts';
+import {
+  CaptureDecoder,
+  type CaptureSummary,
+  type DecodedLine,
+} from '../capture/capture-decoder.ts';
+import { CaptureError } from '../capture/capture-error.ts';
+import { CommandFailure, failureCode } from './failure.ts';
+import type { Output } from './output.ts';
+
+/** Octets read at a time. */
+const PIECE_BYTES = 1024 * 1024;
+const NANOS_PER_SECOND = 1e9;
+
+/** The options as commander hands them over. */
+export interface DecodeArguments {
+  readonly json?: boolean;
+}
+
+/**
+ * Prints a line for each MPA frame, FPDU and end in the file, or in standard input for `-`, and a
+ * summary to standard error. CommandFailure when it cannot be read or is no capture.
+ */
+export async function runDecode(
+  file: string,
+  given: DecodeArguments,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const show = given.json === true ? jsonLine : textLine;
+  const decoder = new CaptureDecoder({
+    crc32c: chooseCrcEngine().crc32c,
+    line: (line) => output.line(show(line)),
+  });
+  const name = file === '-' ? 'standard input' : file;
+  try {
+    for await (const piece of pieces(file, signal)) decoder.push(piece);
+    decoder.finish();
+  } catch (error) {
+    if (error instanceof CaptureError) throw new CommandFailure(`${name}: ${error.message}`);
+    const code = failureCode(error);
+    if (code === undefined || signal.aborted) throw error;
+    throw new CommandFailure(`${name} cannot be read (${code})`, { cause: error });
+  } finally {
+    if (decoder.summary.packets > 0) output.note(summaryLine(decoder.summary));
+  }
+}
+
+async function* pieces(file: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const stream =
+    file === '-' ? process.stdin : createReadStream(file, { highWaterMark: PIECE_BYTES, signal });
+  for await (const piece of stream) {
+    if (piece instanceof Uint8Array) yield piece;
+  }
+}
+
+function seconds(nanos: bigint): string {
+  return (Number(nanos) / NANOS_PER_SECOND).toFixed(6);
+}
+
+function textLine({ timeNanos, source, destination, text }: DecodedLine): string {
+  return `${seconds(timeNanos).padStart(12)}  ${source} > ${destination}  ${text}`;
+}
+
+function jsonLine({ timeNanos, source, destination, kind, text }: DecodedLine): string {
+  return JSON.stringify({ seconds: Number(seconds(timeNanos)), source, destination, kind, text });
+}
+
+function summaryLine(summary: CaptureSummary): string {
+  const { packets, connections, fpdus, errors, otherConnections, otherPackets } = summary;
+  const found = [
+    counted(connections, 'iWARP connection'),
+    counted(fpdus, 'FPDU'),
+    counted(errors, 'error'),
+  ];
+  return [
+    `${counted(packets, 'packet')}: ${found.join(', ')}`,
+    ...(otherConnections > 0 ? [counted(otherConnections, 'other TCP connection')] : []),
+    ...(otherPackets > 0 ? [counted(otherPackets, 'other packet')] : []),
+  ].join('; ');
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,61 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { capturePath } from '../interop/captures/expectation.ts';
+import { runCommand } from './cli-process.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'iwarpd-decode-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+describe('iwarpd decode', () => {
+  it("shows the kernel's traffic, a line each, and a summary beside it", async () => {
+    const { status, stdout, stderr } = await runCommand(['decode', capturePath('sends')]);
+    const lines = stdout.trimEnd().split('\n');
+    expect(lines[0]).toMatch(/^ +0\.000\d{3} {2}[\d.]+:\d+ > [\d.]+:\d+ {2}MPA Request revision/);
+    expect(lines.filter((line) => line.includes('Send QN 0'))).not.toEqual([]);
+    expect(stderr).toMatch(/^\d+ packets: 1 iWARP connection, \d+ FPDUs, 0 errors\n$/);
+    expect(status).toBe(0);
+  });
+
+  it('prints what README.md shows', async () => {
+    const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+    const [, shown] = /\$ iwarpd decode \S+\n([\s\S]*?)```/.exec(readme) ?? [];
+    const { stdout, stderr } = await runCommand(['decode', capturePath('terminate-write-stag')]);
+    expect(`${stdout}${stderr}`).toBe(shown);
+  });
+
+  it('prints JSON, a line each', async () => {
+    const { stdout } = await runCommand(['decode', '--json', capturePath('sends')]);
+    const [first] = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(first).toEqual({
+      seconds: expect.any(Number),
+      source: expect.stringMatching(/:\d+$/),
+      destination: expect.stringMatching(/:\d+$/),
+      kind: 'startup',
+      text: expect.stringMatching(/^MPA Request/),
+    });
+  });
+
+  it.each([
+    [
+      'a file that is not there',
+      'nowhere.pcap',
+      undefined,
+      /nowhere\.pcap cannot be read \(ENOENT\)/,
+    ],
+    ['a folder', '.', undefined, /cannot be read \(EISDIR\)/],
+    ['something else', 'text', 'hello, world', /text: not a pcap or pcapng file at octet 0/],
+    ['nothing', 'empty', '', /empty: not a pcap or pcapng file at octet 0/],
+  ])('fails in a line for %s', async (_, name, content, message) => {
+    const file = join(folder, name);
+    if (content !== undefined) writeFileSync(file, content);
+    const { status, stdout, stderr } = await runCommand(['decode', file]);
+    expect(stderr).toMatch(message);
+    expect(stderr.trimEnd().split('\n').at(-1)).toMatch(/^iwarpd: /);
+    expect([status, stdout]).toEqual([1, '']);
+  });
+});

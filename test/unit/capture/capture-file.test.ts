@@ -1,0 +1,130 @@
+import { describe, expect, it } from 'vitest';
+import { CaptureError } from '../../../daemon/capture/capture-error.ts';
+import {
+  BLOCK_MAX_BYTES,
+  type CapturedPacket,
+  CaptureFileParser,
+} from '../../../daemon/capture/capture-file.ts';
+import { concat, octetsOf } from '../../support/hex.ts';
+
+/** Every packet of a file that comes `step` octets at a time. */
+function packetsOf(file: Uint8Array, step = file.length): CapturedPacket[] {
+  const parser = new CaptureFileParser();
+  const packets: CapturedPacket[] = [];
+  for (let at = 0; at < file.length; at += step) {
+    parser.push(file.slice(at, at + step));
+    for (let packet = parser.poll(); packet !== undefined; packet = parser.poll()) {
+      packets.push({ ...packet, octets: packet.octets.slice() });
+    }
+  }
+  parser.finish();
+  return packets;
+}
+
+// Headers written by hand after the formats' drafts; the packet is "abc", cut from 5 octets.
+const PCAP_LITTLE = octetsOf(
+  'd4c3b2a1 0200 0400 00000000 00000000 00000400 01000000  02000000 03000000 03000000 05000000 616263',
+);
+const PCAP_BIG_NANOS = octetsOf(
+  'a1b23c4d 0002 0004 00000000 00000000 00040000 00000065  00000002 00000bb8 00000003 00000005 616263',
+);
+const SECTION_LITTLE = '0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000';
+const SECTION_BIG = '0a0d0d0a 0000001c 1a2b3c4d 0001 0000 ffffffffffffffff 0000001c';
+const INTERFACE_LITTLE = '01000000 14000000 0100 0000 00000400 14000000';
+// if_tsresol 9: nanoseconds.
+const INTERFACE_BIG_NANOS =
+  '00000001 00000020 0071 0000 00040000 0009 0001 09000000 0000 0000 00000020';
+const PACKET_LITTLE =
+  '06000000 24000000 00000000 00000000 83841e00 03000000 05000000 61626300 24000000';
+const PACKET_BIG =
+  '00000006 00000024 00000000 00000000 773593b8 00000003 00000005 61626300 00000024';
+const UNKNOWN_LITTLE = '05000000 10000000 deadbeef 10000000';
+const SIMPLE_LITTLE = '03000000 14000000 03000000 61626300 14000000';
+
+const abc = { octets: octetsOf('616263'), originalBytes: 5 };
+
+describe('capture files', () => {
+  it.each([
+    ['pcap, little-endian, microseconds', PCAP_LITTLE, 1, 2_000_003_000n],
+    ['pcap, big-endian, nanoseconds', PCAP_BIG_NANOS, 101, 2_000_003_000n],
+    [
+      'pcapng, little-endian, microseconds by default',
+      octetsOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${UNKNOWN_LITTLE} ${PACKET_LITTLE}`),
+      1,
+      2_000_003_000n,
+    ],
+    [
+      'pcapng, big-endian, nanoseconds by its option',
+      octetsOf(`${SECTION_BIG} ${INTERFACE_BIG_NANOS} ${PACKET_BIG}`),
+      113,
+      1_999_999_928n,
+    ],
+  ])('are read: %s', (_, file, linkType, timeNanos) => {
+    const expected = [{ ...abc, linkType, timeNanos }];
+    expect(packetsOf(file)).toEqual(expected);
+    for (const step of [1, 3, 16]) expect(packetsOf(file, step)).toEqual(expected);
+  });
+
+  it('may have several sections, each with its byte order and interfaces', () => {
+    const file = octetsOf(
+      `${SECTION_LITTLE} ${INTERFACE_LITTLE} ${PACKET_LITTLE} ${SECTION_BIG} ${INTERFACE_BIG_NANOS} ${PACKET_BIG}`,
+    );
+    expect(packetsOf(file).map(({ linkType }) => linkType)).toEqual([1, 113]);
+  });
+
+  it('may have simple packets, without a time', () => {
+    const file = octetsOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${SIMPLE_LITTLE}`);
+    expect(packetsOf(file)).toEqual([{ ...abc, originalBytes: 3, linkType: 1, timeNanos: 0n }]);
+  });
+
+  it.each([
+    ['something else', octetsOf('1f8b0800 00000000'), 'not a pcap or pcapng file at octet 0'],
+    ['nothing', new Uint8Array(0), 'not a pcap or pcapng file at octet 0'],
+    ['three octets', octetsOf('d4c3b2'), 'not a pcap or pcapng file at octet 0'],
+    [
+      'a record that is cut off',
+      PCAP_LITTLE.subarray(0, -1),
+      'the file ends inside a record at octet 24',
+    ],
+    [
+      'a record of 4 GiB',
+      concat(PCAP_LITTLE, octetsOf('00000000 00000000 ffffffff ffffffff')),
+      'a record of 4294967295 octets at octet 43',
+    ],
+    [
+      'a block shorter than its head',
+      octetsOf(`${SECTION_LITTLE} 01000000 08000000 08000000`),
+      'a block of 8 octets at octet 28',
+    ],
+    [
+      'a block that is too long',
+      octetsOf(`${SECTION_LITTLE} 01000000 04000001 00000000`),
+      `a block of ${BLOCK_MAX_BYTES + 4} octets at octet 28`,
+    ],
+    [
+      'a block whose lengths differ',
+      octetsOf(`${SECTION_LITTLE} 05000000 10000000 deadbeef 14000000`),
+      'a block whose two lengths differ at octet 28',
+    ],
+    [
+      'a section without a byte order',
+      octetsOf('0a0d0d0a 1c000000 00000000 0100 0000 ffffffffffffffff 1c000000'),
+      'a section without a byte order at octet 0',
+    ],
+    [
+      'a packet of no interface',
+      octetsOf(`${SECTION_LITTLE} ${PACKET_LITTLE}`),
+      'a packet of an interface that is not described at octet 28',
+    ],
+    [
+      'a packet longer than its block',
+      octetsOf(
+        `${SECTION_LITTLE} ${INTERFACE_LITTLE} 06000000 24000000 00000000 00000000 00000000 05000000 05000000 61626300 24000000`,
+      ),
+      'a packet longer than its block at octet 48',
+    ],
+  ])('are refused with the place of the fault: %s', (_, file, message) => {
+    expect(() => packetsOf(file)).toThrow(CaptureError);
+    expect(() => packetsOf(file)).toThrow(message);
+  });
+});

@@ -1,0 +1,67 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { AHEAD_MAX_BYTES, TcpReassembly } from '../../../daemon/capture/tcp-reassembly.ts';
+
+function reassembly(first = 0): { stream: TcpReassembly; text: () => string } {
+  let text = '';
+  const stream = new TcpReassembly(first, (octets) => {
+    text += Buffer.from(octets).toString('latin1');
+  });
+  return { stream, text: () => text };
+}
+
+function octets(text: string): Uint8Array {
+  return Uint8Array.from(Buffer.from(text, 'latin1'));
+}
+
+describe('TCP reassembly', () => {
+  it('gives each octet once and in order, across the end of the sequence space', () => {
+    const message = octets('The quick brown fox jumps over the lazy dog');
+    const cuts = fc.array(fc.tuple(fc.nat(message.length), fc.nat(12)), { maxLength: 40 });
+    fc.assert(
+      fc.property(cuts, fc.integer({ min: 0, max: 2 ** 32 - 1 }), (pieces, first) => {
+        const { stream, text } = reassembly(first);
+        const send = (start: number, end: number): void => {
+          const part = message.subarray(start, end);
+          expect(stream.take((first + start) >>> 0, part, part.length)).toBe(true);
+        };
+        for (const [start, length] of pieces) send(start, start + length);
+        send(0, message.length);
+        stream.finish();
+        expect(text()).toBe(Buffer.from(message).toString('latin1'));
+        expect(stream.lostBytes).toBe(0);
+      }),
+    );
+  });
+
+  it('tells how much is missing at the end', () => {
+    const { stream, text } = reassembly(100);
+    stream.take(100, octets('ab'), 2);
+    stream.take(110, octets('z'), 1);
+    stream.take(105, octets('y'), 1);
+    stream.finish();
+    expect(text()).toBe('ab');
+    expect(stream.lostBytes).toBe(3);
+    expect(stream.take(102, octets('c'), 1)).toBe(false);
+  });
+
+  it('stops at octets that the recorder left out, unless they were there before', () => {
+    const cut = reassembly();
+    expect(cut.stream.take(0, octets('ab'), 5)).toBe(false);
+    expect([cut.text(), cut.stream.lostBytes]).toEqual(['ab', 3]);
+    const again = reassembly();
+    again.stream.take(0, octets('abcde'), 5);
+    expect(again.stream.take(0, octets('ab'), 5)).toBe(true);
+    expect(again.stream.take(5, octets('f'), 1)).toBe(true);
+    expect(again.text()).toBe('abcdef');
+  });
+
+  it('keeps a bounded amount of what comes too early', () => {
+    const { stream } = reassembly();
+    const piece = new Uint8Array(65_536);
+    let taken = 0;
+    for (let at = 1; stream.take(at, piece, piece.length); at += piece.length) taken += 1;
+    expect(taken).toBe(AHEAD_MAX_BYTES / piece.length);
+    expect(stream.lostBytes).toBe(1);
+  });
+});
