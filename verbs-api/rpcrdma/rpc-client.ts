@@ -244,11 +244,12 @@ class RdmaRpcClient implements RpcClient {
   async #close(): Promise<void> {
     this.#requester.close();
     this.#drain();
-    this.#timer.clear();
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
     await this.#hangUp();
     const home = await this.#home?.catch(() => undefined);
     await home?.context.close();
+    // The tasks that ended last may have set it.
+    this.#timer.clear();
   }
 
   // Calls
