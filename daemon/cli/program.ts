@@ -13,6 +13,7 @@ import {
 } from './arguments.ts';
 import type { DecodeArguments } from './decode.ts';
 import { oneLine, usageFailure } from './failure.ts';
+import { addNfs } from './nfs/nfs-options.ts';
 import type { Output } from './output.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';

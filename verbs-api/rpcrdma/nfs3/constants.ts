@@ -6,9 +6,6 @@ export const NFS_VERSION = 3;
 export const MOUNT_PROGRAM = 100005;
 export const MOUNT_VERSION = 3;
 
-// RPCR-10-01, RPCR-12-02
-/** The port of NFS over RDMA (RFC 5666 §10). */
-export const NFS_RDMA_PORT = 20049;
 /** Where MOUNT usually listens; nothing assigns it. */
 export const MOUNT_PORT = 20048;
 

@@ -1,0 +1,53 @@
+/** Asks a host's port mapper where a program listens (RFC 1833 §3, version 2). */
+import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
+import { defineProcedure, defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
+import { TcpRpcClient } from './tcp-rpc-client.ts';
+
+/** A program on a transport. */
+interface Mapping {
+  readonly program: number;
+  readonly version: number;
+}
+
+const PORT_MAPPER_PORT = 111;
+const IPPROTO_TCP = 6;
+const NOBODY: Credential = { flavor: 'none' };
+
+const PORT_MAPPER = defineProgram({
+  name: 'PORTMAP',
+  number: 100000,
+  version: 2,
+  procedures: {
+    getport: defineProcedure<Mapping, number>({
+      number: 3,
+      args: {
+        encode(writer, { program, version }) {
+          for (const word of [program, version, IPPROTO_TCP, 0]) writer.uint32(word);
+        },
+        decode(reader) {
+          const mapping = { program: reader.uint32(), version: reader.uint32() };
+          reader.opaqueFixed(8);
+          return mapping;
+        },
+      },
+      result: {
+        encode: (writer, port) => writer.uint32(port),
+        decode: (reader) => reader.uint32(),
+      },
+      resultMaxBytes: () => 4,
+      idempotent: true,
+    }),
+  },
+});
+
+/** The TCP port of a program on `host`; undefined when nobody there knows it. */
+export async function findTcpPort(host: string, program: Mapping): Promise<number | undefined> {
+  try {
+    await using mapper = await TcpRpcClient.connect(host, PORT_MAPPER_PORT, NOBODY);
+    const port = await mapper.call(PORT_MAPPER, 'getport', program);
+    return port === 0 ? undefined : port;
+  } catch {
+    // Without a port mapper the usual port has to do.
+    return undefined;
+  }
+}
