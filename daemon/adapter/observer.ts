@@ -1,6 +1,6 @@
 /** How a host tells what happens, for logs, traces and captures. Nothing is logged here. */
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { CaptureTap } from '../transport/capture-tap.ts';
+import type { CaptureTap } from '../capture/capture-tap.ts';
 
 /** Something that happened. `debug` is every step of a connection, `warn` what somebody did wrong. */
 export interface HostNotice {

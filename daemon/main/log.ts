@@ -1,7 +1,7 @@
 /** The daemon's log: one JSON object a line (pino), and the host's notices on their way into it. */
 import { type DestinationStream, destination, type Logger, pino } from 'pino';
 import type { HostNotice, HostObserver } from '../adapter/observer.ts';
-import type { CaptureTap } from '../transport/capture-tap.ts';
+import type { CaptureTap } from '../capture/capture-tap.ts';
 import type { DaemonConfig } from './config.ts';
 
 /** Standard error: standard output belongs to the ready line. */

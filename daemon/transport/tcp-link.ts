@@ -19,7 +19,7 @@ import {
   sendSegment,
 } from '../../native-bridge/libc/tcp-socket.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
-import type { CaptureTap, LinkTap } from './capture-tap.ts';
+import type { CaptureTap, LinkTap } from '../capture/capture-tap.ts';
 
 /**
  * Size of a host's read buffer. One read takes what has come, up to this; larger reads mean fewer

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
-import { PcapCapture } from '../../daemon/transport/pcap-capture.ts';
+import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
 import { WROpcode } from '../../verbs-api/contract/enums.ts';
 import { describeWith } from '../interop/prerequisites.ts';
 import { dissect } from '../interop/tshark.ts';
@@ -16,7 +16,7 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 describeWith(['tshark'], 'tshark on a capture of a host', () => {
   it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {
     const pieces: Uint8Array[] = [];
-    const tap = new PcapCapture({ write: (octets) => pieces.push(octets) });
+    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets) });
     const from = new RnicNode({ observer: { tap } });
     const to = new RnicNode();
     for (const address of ['127.0.0.1', '::1']) {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { WireDefaults } from '../../daemon/cm/cm-types.ts';
-import { PcapCapture } from '../../daemon/transport/pcap-capture.ts';
+import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
 import { SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
 import { describeWith } from './prerequisites.ts';
@@ -25,7 +25,7 @@ class Recorded {
   readonly #pieces: Uint8Array[] = [];
 
   constructor(wire: Partial<WireDefaults>) {
-    const tap = new PcapCapture({ write: (octets) => this.#pieces.push(octets) });
+    const tap = new PcapngCapture({ write: (octets) => this.#pieces.push(octets) });
     const devices = [{ name: 'iwarp0', addresses: [], wire }];
     this.from = new RnicNode({ devices, observer: { tap } });
     this.to = new RnicNode({ devices });

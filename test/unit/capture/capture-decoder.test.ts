@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CaptureDecoder, CONNECTIONS_MAX } from '../../../daemon/capture/capture-decoder.ts';
-import type { LinkTap } from '../../../daemon/transport/capture-tap.ts';
-import { PcapCapture } from '../../../daemon/transport/pcap-capture.ts';
+import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
+import { PcapngCapture } from '../../../daemon/capture/pcapng-capture.ts';
 import { octetsOf } from '../../support/hex.ts';
 
 // Written by hand after RFC 5044 §7.1 and RFC 6581 §6: revision 2, S, IRD 1, ORD 1, no CRC.
@@ -13,7 +13,7 @@ const SEND = octetsOf('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 
 /** A recording that the links given write. */
 class Recording {
   readonly pieces: Uint8Array[] = [];
-  readonly #capture = new PcapCapture({
+  readonly #capture = new PcapngCapture({
     write: (octets) => this.pieces.push(octets.slice()),
     nowMicros: () => (this.#micros += 1000),
   });
@@ -30,9 +30,9 @@ class Recording {
     });
   }
 
-  /** Leaves out the packet written last: its record header and its octets. */
+  /** Leaves out the packet written last. */
   drop(): void {
-    this.pieces.splice(-2);
+    this.pieces.pop();
   }
 
   decoded(): { lines: string[]; decoder: CaptureDecoder } {

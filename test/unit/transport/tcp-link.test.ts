@@ -1,6 +1,6 @@
 /** Links over real sockets of loopback, without any protocol. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { CaptureTap } from '../../../daemon/transport/capture-tap.ts';
+import type { CaptureTap } from '../../../daemon/capture/capture-tap.ts';
 import {
   type LinkUser,
   READ_BUFFER_BYTES,

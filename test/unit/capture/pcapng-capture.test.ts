@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses } from '../../../daemon/transport/capture-tap.ts';
-import { PcapCapture } from '../../../daemon/transport/pcap-capture.ts';
+import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
+import { PcapngCapture } from '../../../daemon/capture/pcapng-capture.ts';
 import { readTcpConnections } from '../../interop/captures/pcap-reader.ts';
 import { octetsOf } from '../../support/hex.ts';
 
@@ -19,29 +19,31 @@ const IPV6: LinkAddresses = {
   dialed: false,
 };
 
-function capture(): { tap: PcapCapture; file: () => Buffer } {
+function capture(): { tap: PcapngCapture; file: () => Buffer } {
   const pieces: Uint8Array[] = [];
   let micros = 1_700_000_000_999_999;
-  const tap = new PcapCapture({
+  const tap = new PcapngCapture({
     write: (octets) => pieces.push(octets),
     nowMicros: () => micros++,
   });
   return { tap, file: () => Buffer.concat(pieces) };
 }
 
-describe('pcap capture', () => {
-  it('writes file header, record header and SYN octet by octet as their formats ask', () => {
+describe('pcapng capture', () => {
+  it('writes section, interface, packet header and SYN octet by octet as their formats ask', () => {
     const { tap, file } = capture();
     tap.opened(IPV4);
     const expected = octetsOf(
-      `d4c3b2a1 0200 0400 00000000 00000000 00000400 01000000
-       00f15365 3f420f00 3e000000 3e000000
+      `0a0d0d0a 2c000000 4d3c2b1a 0100 0000 ffffffffffffffff
+         0400 0600 697761727064 0000 00000000 2c000000
+       01000000 24000000 0100 0000 00000400 0200 0600 697761727064 0000 00000000 24000000
+       06000000 60000000 00000000 240a0600 3f822d18 3e000000 3e000000
        020000000002 020000000001 0800
        45000030 00004000 4006afc2 7f000002 0a010203
-       12b7 80e8 000003e8 00000000 7002 ffff 0000 0000 020405a8 0103030e
-       01f15365 00000000`,
+       12b7 80e8 000003e8 00000000 7002 ffff 0000 0000 020405a8 0103030e 0000 60000000
+       06000000 60000000 00000000 240a0600 40822d18`,
     );
-    // The SYN-ACK's record comes a microsecond later, in the next second.
+    // The SYN-ACK comes a microsecond later.
     expect(file().subarray(0, expected.length)).toEqual(Buffer.from(expected));
   });
 
@@ -72,6 +74,26 @@ describe('pcap capture', () => {
       expect([mine?.end, theirs?.end]).toEqual(['FIN', 'FIN']);
     },
   );
+
+  it('leaves a gap where octets could not be recorded, and tells of it at the end', () => {
+    const { tap, file } = capture();
+    const link = tap.opened(IPV4);
+    link.outbound(Uint8Array.of(1));
+    link.lost('us', 7);
+    link.outbound(Uint8Array.of(2));
+    expect(() => readTcpConnections(file())).toThrow('lacks octets 1 to 8');
+    const before = file().length;
+    tap.finish(3);
+    const statistics = file().subarray(before);
+    expect(statistics).toEqual(
+      Buffer.from(
+        octetsOf(
+          `05000000 28000000 00000000 240a0600 ${statistics.subarray(16, 20).toString('hex')}
+           0500 0800 0300000000000000 00000000 28000000`,
+        ),
+      ),
+    );
+  });
 
   it('shows a reset, and keeps conversations of one file apart', () => {
     const { tap, file } = capture();

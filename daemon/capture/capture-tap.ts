@@ -1,6 +1,6 @@
 /**
  * Where the octets of a link can be watched. A tap sees what TCP took and gave, in order, and never
- * changes it; pcap-capture.ts writes it down.
+ * changes it; pcapng-capture.ts writes it down.
  */
 
 /** The two ends of a link, from this side. */

@@ -1,5 +1,5 @@
 /**
- * Writes what passes the links of a host as a pcap file of whole TCP conversations: the octets are
+ * Writes what passes the links of a host as a pcapng file of whole TCP conversations: the octets are
  * the real ones; Ethernet, IP and TCP headers around them are made up, with right addresses, ports
  * and sequence numbers, from SYN to FIN or RST, so that Wireshark finds MPA by its Request and
  * dissects on from there.
@@ -11,17 +11,16 @@
  * TCP checksums are 0, as in a recording where the network card fills them in.
  */
 import type { CaptureTap, LinkAddresses, LinkTap } from './capture-tap.ts';
+import { PcapngWriter } from './pcapng-writer.ts';
 
 /** Where a capture goes and when its packets were. */
-export interface PcapCaptureOptions {
+export interface PcapngCaptureOptions {
   /** Takes the file piece by piece, in order; the octets are the taker's. */
   readonly write: (octets: Uint8Array) => void;
   /** Microseconds since 1970. Default: the host's clock. */
   readonly nowMicros?: () => number;
 }
 
-const LINKTYPE_ETHERNET = 1;
-const SNAPLEN_BYTES = 262_144;
 const ETHERNET_BYTES = 14;
 const TCP_BYTES = 20;
 const SYN_OPTION_BYTES = 8;
@@ -38,29 +37,24 @@ const LISTENER_ISN = 500_000_000;
 const NO_OCTETS = new Uint8Array(0);
 
 /** See the module's comment. */
-export class PcapCapture implements CaptureTap {
-  readonly #write: (octets: Uint8Array) => void;
+export class PcapngCapture implements CaptureTap {
+  readonly #writer: PcapngWriter;
   readonly #nowMicros: () => number;
 
-  constructor(options: PcapCaptureOptions) {
-    this.#write = options.write;
+  constructor(options: PcapngCaptureOptions) {
+    this.#writer = new PcapngWriter(options.write);
     this.#nowMicros = options.nowMicros ?? (() => Date.now() * 1000);
-    this.#write(fileHeader());
   }
 
-  opened(addresses: LinkAddresses): LinkTap {
-    return new PcapLink(addresses, (packet) => this.#record(packet));
+  opened(addresses: LinkAddresses): CapturedLink {
+    return new CapturedLink(addresses, (packet) => {
+      this.#writer.packet(this.#nowMicros(), packet);
+    });
   }
 
-  #record(packet: Uint8Array): void {
-    const micros = this.#nowMicros();
-    const header = new DataView(new ArrayBuffer(16));
-    header.setUint32(0, Math.floor(micros / 1e6), true);
-    header.setUint32(4, micros % 1e6, true);
-    header.setUint32(8, packet.length, true);
-    header.setUint32(12, packet.length, true);
-    this.#write(new Uint8Array(header.buffer));
-    this.#write(packet);
+  /** Writes what the file ends with; `droppedPackets` could not be recorded. */
+  finish(droppedPackets = 0): void {
+    this.#writer.statistics(this.#nowMicros(), droppedPackets);
   }
 }
 
@@ -74,7 +68,8 @@ interface Half {
   finished: boolean;
 }
 
-class PcapLink implements LinkTap {
+/** Writes one link down. */
+export class CapturedLink implements LinkTap {
   readonly #us: Half;
   readonly #peer: Half;
   readonly #segmentBytes: number;
@@ -98,6 +93,12 @@ class PcapLink implements LinkTap {
 
   inbound(octets: Uint8Array): void {
     this.#segments(this.#peer, this.#us, octets);
+  }
+
+  /** Octets that passed and were not recorded: a gap in the sequence numbers. */
+  lost(by: 'us' | 'peer', bytes: number): void {
+    const half = by === 'us' ? this.#us : this.#peer;
+    half.sequence = (half.sequence + bytes) >>> 0;
   }
 
   finished(by: 'us' | 'peer'): void {
@@ -149,16 +150,6 @@ class PcapLink implements LinkTap {
 function half(address: string, port: number, octet: number, dialer: boolean): Half {
   const sequence = dialer ? DIALER_ISN : LISTENER_ISN;
   return { address: addressOctets(address), port, octet, sequence, finished: false };
-}
-
-function fileHeader(): Uint8Array {
-  const header = new DataView(new ArrayBuffer(24));
-  header.setUint32(0, 0xa1b2c3d4, true);
-  header.setUint16(4, 2, true);
-  header.setUint16(6, 4, true);
-  header.setUint32(16, SNAPLEN_BYTES, true);
-  header.setUint32(20, LINKTYPE_ETHERNET, true);
-  return new Uint8Array(header.buffer);
 }
 
 /** Locally administered station addresses that end in 1 for this side and in 2 for the peer. */

@@ -1,0 +1,102 @@
+/**
+ * Writes a pcapng file (draft-ietf-opsawg-pcapng): one section, one interface of Ethernet frames,
+ * whole packets with times in microseconds. Little-endian throughout.
+ */
+
+const Block = { section: 0x0a0d0d0a, interface: 1, statistics: 5, enhancedPacket: 6 } as const;
+const BYTE_ORDER_MAGIC = 0x1a2b3c4d;
+const LINKTYPE_ETHERNET = 1;
+const SNAPLEN_BYTES = 262_144;
+const OPTION_END = 0;
+/** Section: the application that wrote it. Interface: its name. Both are UTF-8. */
+const OPTION_APPLICATION = 4;
+const OPTION_NAME = 2;
+const OPTION_DROPPED = 5;
+/** Type and length in front, length again behind. */
+const BLOCK_OVERHEAD_BYTES = 12;
+const PACKET_HEADER_BYTES = 20;
+
+/** See the module's comment. */
+export class PcapngWriter {
+  readonly #write: (octets: Uint8Array) => void;
+
+  /** `write` takes the file piece by piece, in order; the octets are the taker's. */
+  constructor(write: (octets: Uint8Array) => void) {
+    this.#write = write;
+    const section = new DataView(new ArrayBuffer(16));
+    section.setUint32(0, BYTE_ORDER_MAGIC, true);
+    section.setUint16(4, 1, true);
+    // The length of the section is not known yet.
+    section.setBigInt64(8, -1n, true);
+    this.#block(Block.section, section, [textOption(OPTION_APPLICATION, 'iwarpd')]);
+    const description = new DataView(new ArrayBuffer(8));
+    description.setUint16(0, LINKTYPE_ETHERNET, true);
+    description.setUint32(4, SNAPLEN_BYTES, true);
+    this.#block(Block.interface, description, [textOption(OPTION_NAME, 'iwarpd')]);
+  }
+
+  /** A whole packet, at `micros` since 1970. */
+  packet(micros: number, packet: Uint8Array): void {
+    const length = BLOCK_OVERHEAD_BYTES + PACKET_HEADER_BYTES + padded(packet.length);
+    const block = new Uint8Array(length);
+    const fields = new DataView(block.buffer);
+    fields.setUint32(0, Block.enhancedPacket, true);
+    fields.setUint32(4, length, true);
+    putTime(fields, 12, micros);
+    fields.setUint32(20, packet.length, true);
+    fields.setUint32(24, packet.length, true);
+    block.set(packet, 8 + PACKET_HEADER_BYTES);
+    fields.setUint32(length - 4, length, true);
+    this.#write(block);
+  }
+
+  /** How many packets are missing from the file, at `micros` since 1970. */
+  statistics(micros: number, droppedPackets: number): void {
+    const body = new DataView(new ArrayBuffer(12));
+    putTime(body, 4, micros);
+    const dropped = new Uint8Array(12);
+    const fields = new DataView(dropped.buffer);
+    fields.setUint16(0, OPTION_DROPPED, true);
+    fields.setUint16(2, 8, true);
+    fields.setBigUint64(4, BigInt(droppedPackets), true);
+    this.#block(Block.statistics, body, [dropped]);
+  }
+
+  #block(type: number, body: DataView, options: readonly Uint8Array[]): void {
+    const end = new Uint8Array(4);
+    new DataView(end.buffer).setUint16(0, OPTION_END, true);
+    const parts = [new Uint8Array(body.buffer), ...options, end];
+    const length = parts.reduce((sum, part) => sum + part.length, BLOCK_OVERHEAD_BYTES);
+    const block = new Uint8Array(length);
+    const fields = new DataView(block.buffer);
+    fields.setUint32(0, type, true);
+    fields.setUint32(4, length, true);
+    let at = 8;
+    for (const part of parts) {
+      block.set(part, at);
+      at += part.length;
+    }
+    fields.setUint32(at, length, true);
+    this.#write(block);
+  }
+}
+
+/** Upper and lower half of a time in microseconds. */
+function putTime(fields: DataView, at: number, micros: number): void {
+  fields.setUint32(at, Math.floor(micros / 2 ** 32), true);
+  fields.setUint32(at + 4, micros % 2 ** 32, true);
+}
+
+/** An option of ASCII text. */
+function textOption(code: number, text: string): Uint8Array {
+  const octets = new Uint8Array(4 + padded(text.length));
+  const fields = new DataView(octets.buffer);
+  fields.setUint16(0, code, true);
+  fields.setUint16(2, text.length, true);
+  for (let index = 0; index < text.length; index++) octets[4 + index] = text.charCodeAt(index);
+  return octets;
+}
+
+function padded(bytes: number): number {
+  return (bytes + 3) & ~3;
+}
