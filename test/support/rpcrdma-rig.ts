@@ -152,13 +152,13 @@ export class RequesterRig {
   holdWithdrawals = false;
   nowMs = 0;
 
-  /** Connected with `thresholds`, unless that is undefined. */
+  /** Connected with `thresholds`, from the start on. */
   constructor(
     options: RequesterOptions = {},
-    thresholds: InlineThresholds | undefined = THRESHOLDS,
+    thresholds: InlineThresholds | 'unconnected' = THRESHOLDS,
   ) {
     this.requester = new Requester(options);
-    if (thresholds === undefined) return;
+    if (thresholds === 'unconnected') return;
     this.requester.open();
     this.drain();
     this.effects.length = 0;

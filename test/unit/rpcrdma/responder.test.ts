@@ -1,0 +1,590 @@
+import { describe, expect, it } from 'vitest';
+import type {
+  ChunkLists,
+  MessageHeader,
+} from '../../../verbs-api/rpcrdma/core/transport-header.ts';
+import { XdrError } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import type { Payload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
+import { hexOf, octetsOf } from '../../support/hex.ts';
+import {
+  callPayload,
+  FakeMemory,
+  messageOctets,
+  NOTHING,
+  ResponderRig,
+  replyPayload,
+  type Sent,
+  shortCall,
+  shortReply,
+  THRESHOLDS,
+  wholeOf,
+} from '../../support/rpcrdma-rig.ts';
+
+const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
+const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);
+
+function messageHeader({ header }: Sent): MessageHeader {
+  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
+  return header;
+}
+
+/** A call of type `msg` with these chunks. */
+function callWith(xid: number, lists: Partial<ChunkLists>, payload = callPayload(xid)): Uint8Array {
+  return messageOctets({ type: 'msg', xid, credits: 8, ...NO_LISTS, ...lists }, payload);
+}
+
+/** Registers memory and gives it as segments of these lengths. */
+function chunkIn(memory: FakeMemory, ...lengths: readonly number[]) {
+  const octets = new Uint8Array(lengths.reduce((sum, length) => sum + length, 0));
+  const { handle, offset } = memory.register(octets);
+  let at = 0;
+  const segments = lengths.map((lengthBytes) => {
+    const segment = { handle, lengthBytes, offset: offset + BigInt(at) };
+    at += lengthBytes;
+    return segment;
+  });
+  return { octets, segments };
+}
+
+/** A read chunk that holds `octets`, in pieces of at most `pieceBytes`. */
+function readChunk(memory: FakeMemory, position: number, octets: Uint8Array, pieceBytes = 1e9) {
+  const { handle, offset } = memory.register(octets);
+  const list = [];
+  for (let at = 0; at < octets.length; at += pieceBytes) {
+    const lengthBytes = Math.min(pieceBytes, octets.length - at);
+    list.push({ position, handle, lengthBytes, offset: offset + BigInt(at) });
+  }
+  return list;
+}
+
+/** A reply with an eligible item of these octets behind its count. */
+function bulkReply(xid: number, ...items: readonly Uint8Array[]): Payload {
+  return replyPayload(xid, (writer) => {
+    for (const item of items) writer.bulk(item);
+  });
+}
+
+function lengthsOf(sent: Sent): readonly (readonly number[])[] {
+  return messageHeader(sent).writeList.map((chunk) => chunk.map((s) => s.lengthBytes));
+}
+
+const ERROR_CHUNK = { type: 'error', error: { code: 'chunk' } };
+
+describe('a call', () => {
+  it('is dispatched with its message, and answered with its XID', () => {
+    const rig = new ResponderRig({ credits: 8 });
+    rig.handle(
+      shortCall(
+        7,
+        callPayload(7, (writer) => writer.uint32(42)),
+      ),
+    );
+    const { reader } = rig.lastDispatched;
+    expect(reader.uint32()).toBe(7);
+    expect(reader.remainingBytes).toBe(40);
+    rig.reply(rig.lastDispatched);
+    expect(hexOf(rig.last.octets)).toBe(hexOf(shortReply(7, 8)));
+    expect(rig.released).toHaveLength(1);
+  });
+
+  it('RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01: has its receive posted again before its reply goes', () => {
+    const rig = new ResponderRig();
+    const receive = rig.handle(shortCall(7));
+    expect(rig.reposted).toEqual([]);
+    rig.reply(rig.lastDispatched);
+    // A `transmit` effect is: put together, post the receive, send.
+    expect(rig.reposted).toEqual([receive]);
+  });
+
+  it('RPCR-3.3-03, RPCR2-3.3.1-01: is never answered with a grant of 0, not even an error', () => {
+    const rig = new ResponderRig({ credits: 1 });
+    rig.handle(shortCall(1));
+    rig.reply(rig.lastDispatched);
+    rig.handle(octetsOf('00000002 00000001 00000000 00000009 00*12'));
+    rig.handle(octetsOf('00000003 00000009 00000000 00000000 00*12'));
+    expect(rig.sent.map(({ header }) => header.credits)).toEqual([1, 1, 1]);
+  });
+
+  it('RPCR-3.3-10: is answered while others wait', () => {
+    const rig = new ResponderRig({ credits: 4 });
+    for (let xid = 1; xid <= 4; xid++) rig.handle(shortCall(xid));
+    const [, second] = rig.dispatched;
+    if (second) rig.reply(second);
+    expect(rig.last.header.xid).toBe(2);
+    expect(rig.responder.callCount).toBe(3);
+  });
+
+  it('with the XID of another one that runs is a call of its own', () => {
+    const rig = new ResponderRig();
+    rig.handle(shortCall(1));
+    rig.handle(shortCall(1));
+    for (const each of rig.dispatched) rig.reply(each);
+    expect(rig.sent).toHaveLength(2);
+  });
+});
+
+describe('what is no call', () => {
+  it('RPCR2-4.5-01: is passed over when it is too short to be trusted', () => {
+    const rig = new ResponderRig();
+    const good = shortCall(1);
+    for (let length = 0; length < 28; length++) rig.handle(good.subarray(0, length));
+    expect(rig.sent).toEqual([]);
+    expect(rig.dispatched).toEqual([]);
+    expect(rig.reposted).toHaveLength(28);
+    expect(rig.responder.callCount).toBe(0);
+  });
+
+  it('RPCR2-4.6.2-01, RPCR2-4.2.4-02: is passed over when it is RDMA_DONE, RDMA_ERROR or a reply', () => {
+    const rig = new ResponderRig();
+    rig.handle(octetsOf('00000001 00000001 00000004 00000003'));
+    rig.handle(octetsOf('00000001 00000001 00000004 00000003 00*12'));
+    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000002'));
+    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000001 00000001 00000001'));
+    rig.handle(shortReply(1));
+    expect(rig.sent).toEqual([]);
+    expect(rig.reposted).toHaveLength(5);
+    expect(rig.responder.counters.discarded).toBe(5);
+  });
+
+  it('RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03: is answered by version and XID when its version is another', () => {
+    const rig = new ResponderRig();
+    for (const version of ['00000002', '00000009', '00000000', 'ffffffff']) {
+      rig.handle(octetsOf(`aabbccdd ${version} 00000004 00000000 00*12`));
+      expect(hexOf(rig.last.octets)).toBe(
+        `aabbccdd${version}0000002000000004000000010000000100000001`,
+      );
+    }
+    expect(rig.reposted).toHaveLength(4);
+  });
+
+  const readList = [{ position: 96, handle: 1, lengthBytes: 4, offset: 0n }];
+  const zero = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
+  const bad: readonly (readonly [string, Uint8Array])[] = [
+    ['a type that there is not', octetsOf('00000007 00000001 00000004 00000005 00*12')],
+    ['a flag of 2', octetsOf('00000007 00000001 00000004 00000000 00000002 00*8 00*4')],
+    [
+      'a count beyond the end',
+      octetsOf('00000007 00000001 00000004 00000000 00*4 00000001 10000000'),
+    ],
+    ['RDMA_MSG without a message', messageOctets({ type: 'msg', xid: 7, credits: 1, ...NO_LISTS })],
+    ['RDMA_MSG of another XID', callWith(7, {}, callPayload(8))],
+    ['RDMA_MSG with a position-zero chunk', callWith(7, { readList: zero })],
+    [
+      'RDMA_NOMSG without chunks',
+      messageOctets({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS }),
+    ],
+    [
+      'RDMA_NOMSG without a position-zero chunk',
+      messageOctets({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS, readList }),
+    ],
+    [
+      'RDMA_MSGP',
+      messageOctets(
+        { type: 'msgp', xid: 7, credits: 1, alignBytes: 4, thresholdBytes: 4, ...NO_LISTS },
+        callPayload(7),
+      ),
+    ],
+    [
+      'a position that is no multiple of 4',
+      callWith(7, {
+        readList: [{ position: 98, handle: 1, lengthBytes: 4, offset: 0n }],
+      }),
+    ],
+    [
+      'positions out of order',
+      callWith(7, {
+        readList: [...readList, { position: 92, handle: 1, lengthBytes: 4, offset: 0n }],
+      }),
+    ],
+    [
+      'a chunk beyond the limit',
+      callWith(7, {
+        readList: [{ position: 96, handle: 1, lengthBytes: 0xffff_ffff, offset: 0n }],
+      }),
+    ],
+    [
+      'a write chunk of too many segments',
+      callWith(7, {
+        writeList: [Array.from({ length: 65 }, () => ({ handle: 1, lengthBytes: 4, offset: 0n }))],
+      }),
+    ],
+    [
+      'a reply chunk of too many segments',
+      callWith(7, {
+        replyChunk: Array.from({ length: 65 }, () => ({ handle: 1, lengthBytes: 4, offset: 0n })),
+      }),
+    ],
+    [
+      'a message of another type',
+      (() => {
+        const call = shortCall(7);
+        call[28 + 7] = 2;
+        return call;
+      })(),
+    ],
+  ];
+
+  it.each(bad)(
+    'RPCR-4.2-01, RPCR-4.2-02, RPCR-4.2-05, RPCR2-4.5.2-01, RPCR2-4.2.4-01: %s gets one ERR_CHUNK',
+    (_name, octets) => {
+      const rig = new ResponderRig();
+      const receive = rig.handle(octets);
+      expect(rig.sent).toHaveLength(1);
+      expect(hexOf(rig.last.octets)).toBe('0000000700000001000000200000000400000002');
+      expect(rig.dispatched).toEqual([]);
+      expect(rig.order).not.toContain('pull');
+      expect(rig.reposted).toEqual([receive]);
+      rig.handle(shortCall(8));
+      rig.reply(rig.lastDispatched);
+      expect(rig.last.header).toMatchObject({ type: 'msg', xid: 8 });
+    },
+  );
+
+  it('RPCR-4.2-05: gets ERR_CHUNK, too, when the service finds that it is none', () => {
+    const rig = new ResponderRig();
+    rig.handle(shortCall(7));
+    rig.responder.refuse(rig.lastDispatched.call, 0);
+    rig.drain();
+    expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+  });
+});
+
+describe('read chunks', () => {
+  it('RPCR-3.5-01, RPCR-3.5-02, RPCR-3.8-02, RPCR2-3.4.4-01: are read before the call is carried out', () => {
+    const rig = new ResponderRig();
+    rig.holdPulls = true;
+    const payload = callPayload(1, (writer) => {
+      writer.bulk(BULK);
+      writer.uint32(7);
+    });
+    const readList = readChunk(rig.memory, 44, BULK, 1000);
+    rig.handle(
+      callWith(1, { readList }, { ...payload, items: [], lengthBytes: payload.stream.length }),
+    );
+    expect(rig.dispatched).toEqual([]);
+    const [pull] = rig.effects;
+    if (pull?.type !== 'pull') throw new Error('no pull');
+    rig.pull(pull);
+    const { reader } = rig.lastDispatched;
+    reader.opaqueFixed(40);
+    expect(reader.bulk(9000)).toEqual(Buffer.from(BULK));
+    expect(reader.uint32()).toBe(7);
+    reader.finish();
+  });
+
+  it('RPCR-5.1-02, RPCR-5.1-03: at position 0 are the call itself, beside others', () => {
+    const rig = new ResponderRig();
+    const payload = callPayload(1, (writer) => {
+      writer.opaque(new Uint8Array(2000).fill(5));
+      writer.bulk(BULK);
+    });
+    const readList = [
+      ...readChunk(rig.memory, 0, payload.stream, 600),
+      ...readChunk(rig.memory, 40 + 2004 + 4, BULK),
+    ];
+    rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+    const { reader } = rig.lastDispatched;
+    reader.opaqueFixed(40);
+    expect(reader.opaque(2000)).toHaveLength(2000);
+    expect(reader.bulk(9000)).toEqual(Buffer.from(BULK));
+    reader.finish();
+    rig.reply(rig.lastDispatched);
+    expect(rig.responder.pulledBytes).toBe(0);
+  });
+
+  it('that hold another call, or none, get ERR_CHUNK', () => {
+    for (const stream of [callPayload(2).stream, replyPayload(1).stream, new Uint8Array(4)]) {
+      const rig = new ResponderRig();
+      const readList = readChunk(rig.memory, 0, stream);
+      rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+      expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+      expect(rig.responder.pulledBytes).toBe(0);
+    }
+  });
+
+  it('RPCR2-6.1-01: of items that are not eligible do not decode', () => {
+    const rig = new ResponderRig();
+    const payload = callPayload(1, (writer) => writer.bulk(Uint8Array.of(0x61)));
+    const readList = readChunk(rig.memory, 44, Uint8Array.of(0x61));
+    rig.handle(
+      callWith(1, { readList }, { ...payload, items: [], lengthBytes: payload.stream.length }),
+    );
+    const { reader } = rig.lastDispatched;
+    reader.opaqueFixed(40);
+    expect(() => {
+      reader.string(9);
+      reader.finish();
+    }).toThrow(XdrError);
+  });
+
+  it('wait for memory: what is read at once is bounded', () => {
+    const rig = new ResponderRig({ pulledBytesMax: 1000 });
+    rig.holdPulls = true;
+    for (let xid = 1; xid <= 5; xid++) {
+      const readList = readChunk(rig.memory, 44, new Uint8Array(400));
+      rig.handle(callWith(xid, { readList }));
+    }
+    expect(rig.effects).toHaveLength(2);
+    expect(rig.responder.pulledBytes).toBe(800);
+    const [first] = rig.effects;
+    if (first?.type !== 'pull') throw new Error('no pull');
+    rig.pull(first);
+    expect(rig.effects).toHaveLength(2);
+    rig.reply(rig.lastDispatched);
+    expect(rig.effects).toHaveLength(3);
+    expect(rig.responder.pulledBytes).toBe(800);
+  });
+
+  it('that alone are more than the bound are read alone', () => {
+    const rig = new ResponderRig({ pulledBytesMax: 100 });
+    const readList = readChunk(rig.memory, 44, new Uint8Array(400));
+    rig.handle(callWith(1, { readList }));
+    expect(rig.dispatched).toHaveLength(1);
+  });
+
+  it('RPCR-6.2-08: are refused where no Reads were agreed', () => {
+    const rig = new ResponderRig({}, new FakeMemory(), THRESHOLDS, false);
+    rig.handle(callWith(1, { readList: readChunk(rig.memory, 44, BULK) }));
+    expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+  });
+
+  it('that never come end the connection', () => {
+    const rig = new ResponderRig({ stallTimeoutMs: 1000 });
+    rig.holdPulls = true;
+    rig.handle(callWith(1, { readList: readChunk(rig.memory, 44, BULK) }));
+    expect(rig.responder.nextDeadlineMs).toBe(1000);
+    rig.advanceTo(999);
+    expect(rig.effects).toHaveLength(1);
+    rig.advanceTo(1000);
+    expect(rig.effects.at(-1)?.type).toBe('disconnect');
+  });
+});
+
+describe('a reply', () => {
+  /** Dispatches a call with these lists and answers it. */
+  function answered(
+    lists: (memory: FakeMemory) => Partial<ChunkLists>,
+    payload: Payload,
+  ): ResponderRig {
+    const rig = new ResponderRig();
+    rig.handle(callWith(1, lists(rig.memory)));
+    rig.reply(rig.lastDispatched, payload);
+    return rig;
+  }
+
+  it('RPCR-2-03, RPCR-3.6-01, RPCR-3.6-02, RPCR2-4.3.2-01, NFSR-5667.3-03, NFSR-5667.3-04: writes its item before its Send, and not inline', () => {
+    const rig = new ResponderRig();
+    const { octets, segments } = chunkIn(rig.memory, 4096, 4096, 4096);
+    rig.handle(callWith(1, { writeList: [segments] }));
+    rig.reply(rig.lastDispatched, bulkReply(1, BULK.subarray(0, 5000)));
+    expect(rig.order).toEqual(['dispatch', 'push', 'transmit', 'release']);
+    expect(lengthsOf(rig.last)).toEqual([[4096, 904, 0]]);
+    expect(hexOf(rig.last.payload.subarray(24))).toBe('00001388');
+    expect(octets.subarray(0, 5000)).toEqual(BULK.subarray(0, 5000));
+    const returned = messageHeader(rig.last).writeList[0] ?? [];
+    expect(returned.map(({ handle, offset }) => [handle, offset])).toEqual(
+      segments.map(({ handle, offset }) => [handle, offset]),
+    );
+  });
+
+  it('RPCR2-3.4.6.2-01, RPCR2-3.4.6-02, RPCR-3.7-05: is exact in its lengths, without roundup', () => {
+    const rig = new ResponderRig();
+    const { octets, segments } = chunkIn(rig.memory, 8, 8);
+    octets.fill(0xa5);
+    rig.handle(callWith(1, { writeList: [segments] }));
+    rig.reply(rig.lastDispatched, bulkReply(1, BULK.subarray(0, 5)));
+    expect(lengthsOf(rig.last)).toEqual([[5, 0]]);
+    expect(hexOf(octets)).toBe('0001020304a5a5a5a5a5a5a5a5a5a5a5');
+  });
+
+  it('RPCR2-4.3.2-01: puts one item in each chunk until the chunks run out', () => {
+    const rig = answered(
+      (memory) => ({ writeList: [chunkIn(memory, 100).segments] }),
+      bulkReply(1, BULK.subarray(0, 9), BULK.subarray(9, 14)),
+    );
+    expect(lengthsOf(rig.last)).toEqual([[9]]);
+    expect(hexOf(rig.last.payload.subarray(24))).toBe('00000009' + '00000005' + '090a0b0c0d000000');
+  });
+
+  it('RPCR2-4.3.2.2-01, NFSR-5667.4-02, NFSR-5667.3-05: returns chunks without an item as unused', () => {
+    const rig = answered(
+      (memory) => ({
+        writeList: [chunkIn(memory, 100, 100).segments, chunkIn(memory, 8).segments],
+      }),
+      replyPayload(1, (writer) => writer.uint32(70)),
+    );
+    expect(lengthsOf(rig.last)).toEqual([[0, 0], [0]]);
+    expect(rig.order).not.toContain('push');
+    expect(rig.last.header.type).toBe('msg');
+  });
+
+  it('RPCR2-4.3.2.3-01: keeps an item inline for a chunk of no segments', () => {
+    const rig = answered(
+      (memory) => ({ writeList: [[], chunkIn(memory, 4096).segments] }),
+      bulkReply(1, BULK.subarray(0, 4), BULK.subarray(4, 12)),
+    );
+    expect(lengthsOf(rig.last)).toEqual([[], [8]]);
+    expect(hexOf(rig.last.payload.subarray(24))).toBe('00000004' + '00010203' + '00000008');
+  });
+
+  it('NFSR-5667.3-02, NFSR-8267.3-02: that is longer than its chunk is an error, and nothing is written', () => {
+    const rig = answered(
+      (memory) => ({ writeList: [chunkIn(memory, 4096).segments] }),
+      bulkReply(1, BULK),
+    );
+    expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+    expect(rig.order).not.toContain('push');
+    rig.handle(shortCall(2));
+    rig.reply(rig.lastDispatched);
+    expect(rig.last.header.type).toBe('msg');
+  });
+
+  it('RPCR-5.2-02, RPCR2-3.5.3-03, RPCR2-4.2.4-01: that is too long for inline goes to the reply chunk', () => {
+    const rig = new ResponderRig();
+    const { octets, segments } = chunkIn(rig.memory, 124, 4096, 4);
+    const payload = replyPayload(1, (writer) => writer.opaqueFixed(BULK.subarray(0, 2976)));
+    rig.handle(callWith(1, { replyChunk: segments }));
+    rig.reply(rig.lastDispatched, payload);
+    expect(rig.last.header.type).toBe('nomsg');
+    expect(rig.last.payload).toHaveLength(0);
+    expect(messageHeader(rig.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([124, 2876, 0]);
+    expect(hexOf(octets.subarray(0, 3000))).toBe(hexOf(payload.stream));
+  });
+
+  it('RPCR2-3.5.3-03: goes to write chunks first, and the rest inline if that fits', () => {
+    const lists = (memory: FakeMemory) => ({
+      writeList: [chunkIn(memory, 8192).segments],
+      replyChunk: chunkIn(memory, 8192).segments,
+    });
+    const short = answered(lists, bulkReply(1, BULK));
+    expect(short.last.header.type).toBe('msg');
+    expect(messageHeader(short.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([0]);
+    const writeRest = (writer: XdrWriter): void => {
+      writer.bulk(BULK);
+      writer.opaqueFixed(new Uint8Array(1000));
+    };
+    const long = answered(lists, replyPayload(1, writeRest));
+    expect(long.last.header.type).toBe('nomsg');
+    expect(lengthsOf(long.last)).toEqual([[5001]]);
+    expect(messageHeader(long.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([1028]);
+  });
+
+  it('RPCR2-4.3.3-02: that fits leaves the reply chunk as unused', () => {
+    const rig = answered(
+      (memory) => ({ replyChunk: chunkIn(memory, 100, 4000).segments }),
+      replyPayload(1),
+    );
+    expect(rig.last.header.type).toBe('msg');
+    expect(messageHeader(rig.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([0, 0]);
+  });
+
+  it('RPCR-3.4-05, RPCR-5.2-03, RPCR-6.2-06: that fits nowhere is an error, never a longer Send', () => {
+    for (const resultBytes of [960, 972, 976, 5000]) {
+      const payload = replyPayload(1, (writer) => writer.opaqueFixed(new Uint8Array(resultBytes)));
+      const rig = answered(() => ({}), payload);
+      const type = 28 + 24 + resultBytes <= 1024 ? 'msg' : 'error';
+      expect([resultBytes, rig.last.header.type]).toEqual([resultBytes, type]);
+      expect(rig.last.octets.length).toBeLessThanOrEqual(1024);
+    }
+    const small = answered(
+      (memory) => ({ replyChunk: chunkIn(memory, 999).segments }),
+      replyPayload(1, (writer) => writer.opaqueFixed(new Uint8Array(976))),
+    );
+    expect(small.last.header).toMatchObject(ERROR_CHUNK);
+    expect(small.order).not.toContain('push');
+  });
+
+  it('RPCR2-4.3.1-01, RPCR2-3.4.3-01, RPCR-3.4-03, RPCR-3.8-04: never has a read list, and exposes nothing', () => {
+    const rig = answered(() => ({}), bulkReply(1, BULK));
+    expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+    expect(rig.order).not.toContain('expose');
+    const inline = answered(() => ({}), bulkReply(1, BULK.subarray(0, 100)));
+    expect(messageHeader(inline.last).readList).toEqual([]);
+    expect(hexOf(inline.last.payload)).toBe(hexOf(wholeOf(bulkReply(1, BULK.subarray(0, 100)))));
+  });
+
+  it('that the client does not take ends the connection', () => {
+    const rig = new ResponderRig({ stallTimeoutMs: 500 });
+    rig.holdSent = true;
+    rig.handle(shortCall(1));
+    rig.reply(rig.lastDispatched);
+    rig.advanceTo(500);
+    expect(rig.effects.at(-1)?.type).toBe('disconnect');
+  });
+
+  it('RPCB-5.1-01, RPCB-6-01: is all that a responder sends: no calls of its own', () => {
+    const rig = new ResponderRig();
+    for (let xid = 1; xid <= 9; xid++) {
+      rig.handle(shortCall(xid));
+      rig.reply(rig.lastDispatched);
+    }
+    for (const { payload, header } of rig.sent) {
+      expect(header.type).toBe('msg');
+      expect(hexOf(payload.subarray(4, 8))).toBe('00000001');
+    }
+    expect(rig.sent).toHaveLength(9);
+  });
+});
+
+describe('RFC 5666, where it is asked for', () => {
+  const OPTIONS = { readListReplies: true, doneTimeoutMs: 100, undoneBytesMax: 20_000 };
+  const done = (xid: number): Uint8Array =>
+    messageOctets({ type: 'done', xid, credits: 1 }, NOTHING);
+
+  function longReply(rig: ResponderRig, xid: number): void {
+    rig.handle(shortCall(xid));
+    rig.reply(rig.lastDispatched, bulkReply(xid, BULK));
+  }
+
+  it('RPCR-4.1-13, RPCR-5.1-04: a reply without room stays in a read list until its RDMA_DONE', () => {
+    const rig = new ResponderRig(OPTIONS);
+    longReply(rig, 1);
+    longReply(rig, 2);
+    const { type, readList } = messageHeader(rig.last);
+    expect([type, readList.length, readList[0]?.position]).toEqual(['nomsg', 1, 0]);
+    expect(rig.own.read(readList)).toEqual(Buffer.from(wholeOf(bulkReply(2, BULK))));
+    rig.handle(done(3));
+    expect(rig.own.regions.size).toBe(2);
+    rig.handle(done(2));
+    expect(rig.own.regions.size).toBe(1);
+    expect(() => rig.own.read(readList)).toThrow();
+    rig.handle(done(1));
+    expect(rig.own.regions.size).toBe(0);
+    expect(rig.reposted).toHaveLength(5);
+  });
+
+  it('RPCR-3.8-03, RPCR-11-05: memory that no RDMA_DONE frees is bounded, and closed in time', () => {
+    const rig = new ResponderRig(OPTIONS);
+    for (let xid = 1; xid <= 1000; xid++) longReply(rig, xid);
+    expect(rig.own.regions.size).toBe(3);
+    expect(rig.last.header).toMatchObject(ERROR_CHUNK);
+    rig.advanceTo(99);
+    expect(rig.own.regions.size).toBe(3);
+    rig.advanceTo(100);
+    expect(rig.own.regions.size).toBe(0);
+    longReply(rig, 2000);
+    expect(rig.own.regions.size).toBe(1);
+  });
+
+  it('RPCR-11-06: replies that wait for RDMA_DONE use no credit, so that the grant stays', () => {
+    const rig = new ResponderRig({ ...OPTIONS, credits: 2 });
+    for (let xid = 1; xid <= 3; xid++) longReply(rig, xid);
+    expect(rig.sent.map(({ header }) => header.credits)).toEqual([2, 2, 2]);
+    expect(rig.reposted).toHaveLength(3);
+  });
+
+  it('RPCR-3.9-03: takes RDMA_MSGP', () => {
+    const rig = new ResponderRig(OPTIONS);
+    const padding = { alignBytes: 64, thresholdBytes: 16 };
+    const payload = callPayload(1, (writer) => {
+      writer.pad(padding);
+      writer.opaque(BULK.subarray(0, 100));
+    });
+    const header = { type: 'msgp', xid: 1, credits: 1, ...padding, ...NO_LISTS } as const;
+    rig.handle(messageOctets(header, payload));
+    const { reader } = rig.lastDispatched;
+    reader.opaqueFixed(40);
+    expect(reader.opaque(100)).toEqual(BULK.subarray(0, 100));
+    reader.finish();
+  });
+});
