@@ -3,11 +3,14 @@ import type { ControlTarget } from '../control/target.ts';
 import { healthRoutes } from './health-routes.ts';
 import type { HttpRoute } from './http-route.ts';
 import { HttpServer, type HttpServerOptions } from './http-server.ts';
+import { metricsRoute } from './metrics.ts';
+import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
 
 /** Every route there is. */
 export function controlRoutes(target: ControlTarget): HttpRoute[] {
-  return [...healthRoutes(target), ...operationRoutes(target)];
+  const routes = [...healthRoutes(target), metricsRoute(target), ...operationRoutes(target)];
+  return [...routes, openApiRoute(routes, target.status().version)];
 }
 
 /** Serves the control plane. Rejects as `HttpServer.listen` does. */

@@ -1,24 +1,38 @@
 /** How requests are refused: a status, the field that is wrong, and a text for people. */
 import { type ErrnoCode, isVerbsError } from '../../verbs-api/contract/errors.ts';
 
+/** What a refusal by HTTP's own rules is called; what is missing here is EINVAL. */
+const CODE_OF_STATUS: Readonly<Partial<Record<number, ErrnoCode>>> = {
+  401: 'EACCES',
+  403: 'EACCES',
+  404: 'ENOENT',
+  405: 'EOPNOTSUPP',
+  413: 'EMSGSIZE',
+  414: 'EMSGSIZE',
+  500: 'EIO',
+};
+
 /** A request that is refused, with what is wrong with it. */
 export class HttpRefusal extends Error {
   override readonly name = 'HttpRefusal';
   readonly status: number;
   /** 'header Host', 'query pid', 'body scope.device', 'path' …: what is wrong. */
   readonly field: string;
+  /** Stable name for programs. */
+  readonly code: ErrnoCode;
   readonly headers: Readonly<Record<string, string>>;
 
   constructor(
     status: number,
     field: string,
     message: string,
-    headers: Readonly<Record<string, string>> = {},
+    extra: { code?: ErrnoCode; headers?: Readonly<Record<string, string>> } = {},
   ) {
     super(message);
     this.status = status;
     this.field = field;
-    this.headers = headers;
+    this.code = extra.code ?? CODE_OF_STATUS[status] ?? 'EINVAL';
+    this.headers = extra.headers ?? {};
   }
 }
 
@@ -43,5 +57,6 @@ export function statusOfCode(code: ErrnoCode): number {
 export function refusalOf(error: unknown): HttpRefusal | undefined {
   if (error instanceof HttpRefusal) return error;
   if (!isVerbsError(error)) return undefined;
-  return new HttpRefusal(statusOfCode(error.code), '', error.message);
+  const { code } = error;
+  return new HttpRefusal(statusOfCode(code), '', error.message, { code });
 }

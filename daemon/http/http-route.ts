@@ -1,4 +1,5 @@
 /** What a route of the HTTP server is, and what it may answer. */
+import type { ControlOperationName } from '../../verbs-api/contract/control.ts';
 
 /** A request as a route sees it: bounded, and allowed by the guard. */
 export interface RouteRequest {
@@ -31,6 +32,12 @@ export interface HttpRoute {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** As find-my-way takes it: `/faults/:id`, `/page/*`. */
   readonly path: string;
+  /** One line for people, in the OpenAPI description. */
+  readonly summary: string;
+  /** Media type of what it answers. */
+  readonly produces: string;
+  /** The operation behind it, whose schemas describe it. */
+  readonly operation?: ControlOperationName;
   /**
    * Answered without the token: only for what tells nothing about programs and changes nothing.
    * Default: false.

@@ -139,7 +139,9 @@ export class HttpServer {
     const found = this.#find(method === 'HEAD' ? 'GET' : method, path);
     // Not before the guard: what is there is nobody's business who may not ask.
     const open = found?.route.open === true;
-    guardRequest(this.#options.policy, { method, headers: request.headers, open });
+    const { headers, headersDistinct } = request;
+    const hostCount = headersDistinct['host']?.length ?? 0;
+    guardRequest(this.#options.policy, { method, headers, hostCount, open });
     if (found === undefined) throw this.#notFound(path);
     return await found.route.handle({
       params: found.params,
@@ -164,7 +166,7 @@ export class HttpServer {
     const allowed = METHODS.filter((method) => this.#router.find(method, path) !== null);
     if (allowed.length === 0) return new HttpRefusal(404, 'path', 'there is nothing');
     const allow = allowed.join(', ');
-    return new HttpRefusal(405, 'method', `the path takes ${allow}`, { allow });
+    return new HttpRefusal(405, 'method', `the path takes ${allow}`, { headers: { allow } });
   }
 
   async #send(response: ServerResponse, reply: RouteReply): Promise<void> {
@@ -196,8 +198,8 @@ export class HttpServer {
       const level = status === 401 || status === 403 ? 'warn' : 'debug';
       this.#options.note(level, 'refused a request', { ...about, status, field, reason });
     }
-    const { status, field, message, headers } = refusal ?? BROKEN;
-    const reply = jsonReply({ error: { status, field, message } }, status);
+    const { status, code, field, message, headers } = refusal ?? BROKEN;
+    const reply = jsonReply({ error: { status, code, field, message } }, status);
     // The rest of a body that nobody reads is not worth waiting for.
     const close = request.complete ? {} : { connection: 'close' };
     await this.#send(response, { ...reply, headers: { ...headers, ...close } });

@@ -18,6 +18,9 @@ export function operationRoutes(target: ControlTarget): HttpRoute[] {
     return {
       method,
       path,
+      operation: name,
+      summary: OPERATIONS[name].summary,
+      produces: 'application/json',
       handle: async ({ params, query, readJson }) => {
         const inBody = method === 'POST';
         const [unwanted] = inBody ? Object.keys(query) : [];
@@ -30,9 +33,9 @@ export function operationRoutes(target: ControlTarget): HttpRoute[] {
           return jsonReply(await executeOperation(target, name, fields));
         } catch (error) {
           if (!(error instanceof ControlError)) throw error;
-          const { field, reason } = error;
+          const { code, field, reason } = error;
           const place = field in params ? 'path' : inBody ? 'body' : 'query';
-          throw new HttpRefusal(statusOfCode(error.code), `${place} ${field}`.trim(), reason);
+          throw new HttpRefusal(statusOfCode(code), `${place} ${field}`.trim(), reason, { code });
         }
       },
     };

@@ -44,6 +44,6 @@ async function readBody(request: IncomingMessage): Promise<Uint8Array> {
 
 function tooLong(): HttpRefusal {
   return new HttpRefusal(413, 'body', `a body has at most ${BODY_MAX_BYTES} octets`, {
-    connection: 'close',
+    headers: { connection: 'close' },
   });
 }

@@ -22,6 +22,8 @@ export interface GuardPolicy {
 export interface GuardedRequest {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
+  /** How often it names a host: Node keeps the first and drops the others. */
+  readonly hostCount: number;
   /** The route is answered without the token. */
   readonly open: boolean;
 }
@@ -31,7 +33,7 @@ const HOST = /^(?<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/;
 /** Throws `HttpRefusal` (400, 401, 403) for a request that may not be answered. */
 export function guardRequest(policy: GuardPolicy, request: GuardedRequest): void {
   const { headers } = request;
-  const host = judgeHost(policy, headers.host);
+  const host = judgeHost(policy, request.hostCount === 1 ? headers.host : undefined);
   judgeOrigin(host, headers.origin);
   judgeFetch(request);
   if (!request.open && policy.token !== undefined) judgeToken(policy.token, headers.authorization);
@@ -42,7 +44,11 @@ function judgeHost({ hostNames }: GuardPolicy, given: string | undefined): strin
   const host = given?.toLowerCase() ?? '';
   const name = HOST.exec(host)?.groups?.['name'];
   if (name === undefined) {
-    throw new HttpRefusal(400, 'header Host', 'it has to name the server, as HOST or HOST:PORT');
+    throw new HttpRefusal(
+      400,
+      'header Host',
+      'it has to name the server once, as HOST or HOST:PORT',
+    );
   }
   const bare = name.startsWith('[') ? name.slice(1, -1) : name;
   if (isIP(bare) === 0 && !hostNames.has(name)) {
@@ -77,7 +83,7 @@ function judgeToken(token: string, authorization: string | undefined): void {
     401,
     'header Authorization',
     given === undefined ? 'a bearer token is needed' : 'wrong token',
-    { 'www-authenticate': 'Bearer realm="iwarpd"' },
+    { headers: { 'www-authenticate': 'Bearer realm="iwarpd"' } },
   );
 }
 

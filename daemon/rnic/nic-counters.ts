@@ -1,4 +1,5 @@
 /** What a device counts. Plain numbers; whoever shows them takes differences. */
+import { OutboundKind } from '../engine/placement.ts';
 
 /** Counters of a device since it was made. */
 export interface NicCounters {
@@ -18,7 +19,18 @@ export interface NicCounters {
   faults: number;
   invalidations: number;
   binds: number;
+  /** Atomics done for peers. */
   atomics: number;
+  /** RDMAP messages sent, by kind; Sends are those of all four kinds. */
+  outSends: number;
+  outWrites: number;
+  outReads: number;
+  outAtomics: number;
+  outImmediates: number;
+  /** RDMAP messages that came; reads without those of no octets. */
+  inSends: number;
+  inReads: number;
+  inImmediates: number;
 }
 
 /** Counters at zero. */
@@ -35,5 +47,39 @@ export function newCounters(): NicCounters {
     invalidations: 0,
     binds: 0,
     atomics: 0,
+    outSends: 0,
+    outWrites: 0,
+    outReads: 0,
+    outAtomics: 0,
+    outImmediates: 0,
+    inSends: 0,
+    inReads: 0,
+    inImmediates: 0,
   };
+}
+
+/** Counts a message that is about to be sent. */
+export function countOutbound(counters: NicCounters, kind: OutboundKind): void {
+  switch (kind) {
+    case OutboundKind.none:
+      return;
+    case OutboundKind.send:
+    case OutboundKind.sendWithInvalidate:
+      counters.outSends += 1;
+      return;
+    case OutboundKind.write:
+      counters.outWrites += 1;
+      return;
+    case OutboundKind.readRequest:
+      counters.outReads += 1;
+      return;
+    case OutboundKind.atomic:
+      counters.outAtomics += 1;
+      return;
+    case OutboundKind.immediate:
+      counters.outImmediates += 1;
+      return;
+    default:
+      kind satisfies never;
+  }
 }

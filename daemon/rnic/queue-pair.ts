@@ -27,6 +27,7 @@ import type { EffectQueue } from './effect.ts';
 import { failureText, faultEvent, lossText, refusedRequestStatus } from './failure-event.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { MW, WindowUser } from './memory-window.ts';
+import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
 import type { PD } from './protection-domain.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from './qp-state.ts';
@@ -479,7 +480,9 @@ export class QP implements StreamUser, WindowUser {
       hi = message.immediateHi;
       lo = message.immediateLo;
     }
-    const { lengthBytes, solicited } = message;
+    const { lengthBytes, solicited, hasImmediate } = message;
+    if (hasImmediate) this.host.counters.inImmediates += 1;
+    else this.host.counters.inSends += 1;
     this.tellReceive(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
     return Fault.none;
   }
@@ -488,7 +491,9 @@ export class QP implements StreamUser, WindowUser {
 
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.receiving) return Fault.stagInvalid;
-    return this.memory.check(stag, toHi, toLo, length, Access.remoteRead);
+    const fault = this.memory.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (fault === Fault.none) this.host.counters.inReads += 1;
+    return fault;
   }
 
   prepareReadSource(stag: number, toHi: number, toLo: number, length: number): boolean {
@@ -516,7 +521,10 @@ export class QP implements StreamUser, WindowUser {
   nextMessage(message: OutboundMessage): boolean {
     const { currentState, sendQueue } = this;
     if (currentState !== QPState.RTS && currentState !== QPState.SQD) return false;
-    if (sendQueue.next(message)) return true;
+    if (sendQueue.next(message)) {
+      countOutbound(this.host.counters, message.kind);
+      return true;
+    }
     if (sendQueue.failedStatus !== CQEStatus.success) {
       this.failSend(sendQueue.failedStatus);
     } else if (sendQueue.overBudget) {
