@@ -49,8 +49,12 @@ export class ProgramBench {
   }
 
   /** Starts a server and waits until something listens on `port`. */
-  async server(port: number, words: readonly string[]): Promise<RunningCommand> {
-    const server = this.program(words);
+  async server(
+    port: number,
+    words: readonly string[],
+    seconds = PROGRAM_SECONDS,
+  ): Promise<RunningCommand> {
+    const server = this.program(words, seconds);
     const deadline = Date.now() + LISTEN_TIMEOUT_MS;
     while (!isListening(port)) {
       if (Date.now() > deadline) {
