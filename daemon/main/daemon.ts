@@ -13,7 +13,7 @@ import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
 import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
-import type { CaptureTap } from '../transport/capture-tap.ts';
+import type { CaptureTap } from '../capture/capture-tap.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { allDevices, DaemonControl } from './daemon-control.ts';
 import { createLog, hostObserver } from './log.ts';
