@@ -2,6 +2,7 @@
  * The public surface of the package: the verbs of an RDMA device, typed, over a running daemon.
  * The same verbs without a daemon are in `iwarpd/embedded`.
  */
+export { DaemonControl, type DaemonControlOptions } from './client/daemon-control.ts';
 export { incRkey } from './client/memory-window.ts';
 export {
   type Connection,
@@ -26,6 +27,14 @@ export type {
 } from './contract/attributes.ts';
 export type { AsyncEvent, WC } from './contract/completion.ts';
 export { ConnectionRejectedError } from './contract/connect-errors.ts';
+export type {
+  ConnectionSummary,
+  CQSummary,
+  MRSummary,
+  ObjectFilter,
+  QPSummary,
+  ResetReport,
+} from './contract/control.ts';
 export {
   Access,
   AsyncEventType,
@@ -47,6 +56,13 @@ export {
   VerbsError,
   type VerbsErrorFields,
 } from './contract/errors.ts';
+export type {
+  ClientStatus,
+  ClientUsage,
+  DaemonStatus,
+  DeviceStatus,
+  HttpReady,
+} from './contract/ipc-admin.ts';
 export type {
   CancelSignal,
   CMEvent,

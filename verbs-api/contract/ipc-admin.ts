@@ -62,15 +62,34 @@ export interface ClientUsage {
   readonly tierReasons: Readonly<Record<string, string>>;
 }
 
-/** Where the socket is: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
-export function defaultSocketPath(place: {
+/** What identifies a user's place for sockets. */
+export interface SocketPlace {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly uid: number;
   readonly temporaryDirectory: string;
-}): string {
+}
+
+/** Where the socket is: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
+export function defaultSocketPath(place: SocketPlace): string {
   const named = place.environment['IWARPD_SOCKET'];
   if (named !== undefined && named !== '') return named;
-  const runtime = place.environment['XDG_RUNTIME_DIR'];
-  if (runtime !== undefined && runtime !== '') return `${runtime}/iwarpd/iwarpd.sock`;
-  return `${place.temporaryDirectory}/iwarpd-${place.uid}/iwarpd.sock`;
+  return `${socketDirectory(place)}/iwarpd.sock`;
+}
+
+/** What a private instance may be called: it becomes the name of a file. */
+export const INSTANCE_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/;
+
+/**
+ * Where the socket of a private instance is: beside the default one, whatever `$IWARPD_SOCKET` says.
+ * `name` matches `INSTANCE_NAME`.
+ */
+export function instanceSocketPath(name: string, place: SocketPlace): string {
+  return `${socketDirectory(place)}/${name}.sock`;
+}
+
+/** The user's directory for sockets. */
+function socketDirectory({ environment, uid, temporaryDirectory }: SocketPlace): string {
+  const runtime = environment['XDG_RUNTIME_DIR'];
+  if (runtime !== undefined && runtime !== '') return `${runtime}/iwarpd`;
+  return `${temporaryDirectory}/iwarpd-${uid}`;
 }

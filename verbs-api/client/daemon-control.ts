@@ -1,0 +1,165 @@
+/**
+ * The control plane of a running daemon for TypeScript programs: what it has, and reset. It speaks
+ * over the daemon's socket, or over HTTP where it is given a URL; both do the same operations.
+ */
+import {
+  CONTROL_ROUTES,
+  type ConnectionSummary,
+  type ControlOperationName,
+  type ControlReply,
+  type ControlRequest,
+  type CQSummary,
+  type MRSummary,
+  type ObjectFilter,
+  type QPSummary,
+  type ResetReport,
+} from '../contract/control.ts';
+import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/errors.ts';
+import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/ipc-admin.ts';
+import { queryDaemon } from './daemon-link.ts';
+
+/** Where the daemon is. */
+export interface DaemonControlOptions {
+  /** Path of its socket. Default: see `defaultSocketPath`. */
+  readonly socketPath?: string | undefined;
+  /** `http://HOST:PORT` as its ready line tells: HTTP is used, not the socket. */
+  readonly url?: string | undefined;
+  /** The token, where HTTP needs one. */
+  readonly token?: string | undefined;
+}
+
+/** See the module's comment. Every call stands alone: nothing has to be closed. */
+export class DaemonControl {
+  readonly #options: DaemonControlOptions;
+
+  constructor(options: DaemonControlOptions = {}) {
+    this.#options = options;
+  }
+
+  /**
+   * Has the daemon do an operation. Rejects with `VerbsError`: EINVAL names the field that is wrong,
+   * ENODEV and ECONNREFUSED tell that there is no daemon, EACCES that it is not for us.
+   */
+  async call<N extends ControlOperationName>(
+    name: N,
+    request: ControlRequest<N>,
+  ): Promise<ControlReply<N>> {
+    const { url, token, socketPath } = this.#options;
+    if (url === undefined) return await queryDaemon(name, request, { socketPath });
+    return await callOverHttp(url, token, name, request);
+  }
+
+  /** The daemon, its devices with their counters, its clients with what they hold. */
+  status(): Promise<DaemonStatus> {
+    return this.call('status', {});
+  }
+
+  /** Devices with their counters. */
+  devices(): Promise<readonly DeviceStatus[]> {
+    return this.call('listDevices', {});
+  }
+
+  /** Clients with what they hold. */
+  clients(): Promise<readonly ClientStatus[]> {
+    return this.call('listClients', {});
+  }
+
+  /** Queue pairs, those of `filter`. */
+  queuePairs(filter: ObjectFilter = {}): Promise<readonly QPSummary[]> {
+    return this.call('listQPs', filter);
+  }
+
+  /** Memory regions, those of `filter`. */
+  memoryRegions(filter: ObjectFilter = {}): Promise<readonly MRSummary[]> {
+    return this.call('listMRs', filter);
+  }
+
+  /** Completion queues, those of `filter`. */
+  completionQueues(filter: ObjectFilter = {}): Promise<readonly CQSummary[]> {
+    return this.call('listCQs', filter);
+  }
+
+  /** Connections, from the first SYN to the last FIN. */
+  connections(
+    filter: ControlRequest<'listConnections'> = {},
+  ): Promise<readonly ConnectionSummary[]> {
+    return this.call('listConnections', filter);
+  }
+
+  /** Ends all clients and connections, this program's too, and tells what was still open. */
+  reset(): Promise<ResetReport> {
+    return this.call('reset', {});
+  }
+}
+
+async function callOverHttp<N extends ControlOperationName>(
+  url: string,
+  token: string | undefined,
+  name: N,
+  request: ControlRequest<N>,
+): Promise<ControlReply<N>> {
+  const { method, path } = CONTROL_ROUTES[name];
+  const { target, rest } = routeOf(path, request);
+  const query = method === 'POST' ? '' : `?${new URLSearchParams(textsOf(rest))}`;
+  const headers: Record<string, string> = {
+    ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    ...(method === 'POST' ? { 'content-type': 'application/json' } : {}),
+  };
+  const body = method === 'POST' ? { body: JSON.stringify(rest) } : {};
+  const response = await fetched(`${url.replace(/\/$/, '')}${target}${query}`, {
+    method,
+    headers,
+    ...body,
+  });
+  const value: unknown = await response.json().catch(() => undefined);
+  if (!response.ok) throw refusal(response.status, value);
+  // The daemon is of the same release, so the shape is trusted.
+  return value as ControlReply<N>;
+}
+
+/** The path with the fields that belong there, and the other fields. */
+function routeOf(path: string, request: object): { target: string; rest: Record<string, unknown> } {
+  const rest: Record<string, unknown> = { ...request };
+  const target = path.replace(/:(\w+)/g, (_, name: string) => {
+    const value = rest[name];
+    delete rest[name];
+    return encodeURIComponent(String(value));
+  });
+  return { target, rest };
+}
+
+function textsOf(fields: Readonly<Record<string, unknown>>): Record<string, string> {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
+}
+
+async function fetched(url: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, init);
+  } catch (error) {
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const text = cause instanceof Error ? cause.message : String(cause);
+    throw new VerbsError('ECONNREFUSED', `no daemon answers at ${url}: ${text}`);
+  }
+}
+
+/** What the daemon's answer means; an answer that is none of ours is EPROTO. */
+function refusal(status: number, value: unknown): VerbsError {
+  const error = fieldOf(value, 'error');
+  const message = fieldOf(error, 'message');
+  const field = fieldOf(error, 'field');
+  const code = fieldOf(error, 'code');
+  if (typeof message !== 'string') {
+    return new VerbsError('EPROTO', `no iwarpd answers there: HTTP status ${status}`);
+  }
+  const text = typeof field === 'string' && field !== '' ? `${field}: ${message}` : message;
+  return new VerbsError(errnoOf(code), text);
+}
+
+function errnoOf(code: unknown): ErrnoCode {
+  return typeof code === 'string' && isErrnoCode(code) ? code : 'EPROTO';
+}
+
+function fieldOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
+}
