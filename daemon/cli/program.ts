@@ -11,8 +11,10 @@ import {
   parsePort,
   wholeNumber,
 } from './arguments.ts';
+import { addControl } from './control/control-options.ts';
 import type { DecodeArguments } from './decode.ts';
 import { oneLine, usageFailure } from './failure.ts';
+import { addInstanceOption } from './instance.ts';
 import { addNfs } from './nfs/nfs-options.ts';
 import type { Output } from './output.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
@@ -70,12 +72,14 @@ function buildProgram(context: CommandContext): Command {
     .enablePositionalOptions();
   addStart(program, context);
   addStatus(program, context);
+  addControl(program, { ...context, socketOption });
   addRun(program, context);
   addRping(program, context);
   addNfs(program, { ...context, socketOption, addWireOptions });
   addBench(program, context);
   addDecode(program, context);
   addDoctor(program, context);
+  addInstanceOption(program);
   return program;
 }
 

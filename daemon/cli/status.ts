@@ -47,6 +47,7 @@ export function statusLines(status: DaemonStatus): string[] {
   return [
     `iwarpd ${status.version}, pid ${status.pid}, up ${durationText(status.uptimeSeconds)}`,
     `socket        ${status.socketPath}`,
+    ...(status.http === undefined ? [] : [`HTTP          ${status.http.url}`]),
     `CRC32C        ${status.crcEngine}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
     '',
@@ -85,7 +86,8 @@ function clientLines(clients: readonly ClientStatus[]): string[] {
   ];
 }
 
-function objectsText(objects: Readonly<Record<string, number>>): string {
+/** What is held of each kind. */
+export function objectsText(objects: Readonly<Record<string, number>>): string {
   const held = Object.entries(objects).filter(([, count]) => count > 0);
   return held.length === 0 ? 'none' : held.map(([kind, count]) => `${count} ${kind}`).join(', ');
 }

@@ -1,0 +1,58 @@
+/** `iwarpd wait`: for scripts that started a daemon in the background. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { queryDaemon, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-link.ts';
+import type { DaemonStatus } from '../../../verbs-api/contract/ipc-admin.ts';
+import { CommandFailure, failureCode, failureText } from '../failure.ts';
+import { type Output, printJson } from '../output.ts';
+
+/** Options of the command. */
+export interface WaitArguments {
+  readonly socket?: string;
+  readonly ready?: boolean;
+  readonly timeout: number;
+  readonly json?: boolean;
+}
+
+/** Short beside the start of a daemon, long beside a look. */
+const INTERVAL_MS = 20;
+
+/** What a daemon that is about to come looks like; anything else will not mend itself. */
+const NOT_YET: ReadonlySet<string> = new Set(['ENODEV', 'ECONNREFUSED', 'EIO', 'ETIMEDOUT']);
+
+/** Resolves when the daemon is ready. CommandFailure when it is not in time. */
+export async function runWait(
+  given: WaitArguments,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const socketPath = given.socket ?? socketPathOfThisProcess();
+  const deadline = performance.now() + given.timeout * 1000;
+  for (;;) {
+    const found = await look(socketPath);
+    if (typeof found !== 'string') {
+      if (given.json === true) printJson(output, found);
+      else output.line(readyText(found));
+      return;
+    }
+    if (performance.now() >= deadline) {
+      throw new CommandFailure(`not ready within ${given.timeout} s: ${found}`);
+    }
+    await sleep(INTERVAL_MS, undefined, { signal });
+  }
+}
+
+/** The state of a daemon that is ready, or why there is none. */
+async function look(socketPath: string): Promise<DaemonStatus | string> {
+  try {
+    const status = await queryDaemon('status', {}, { socketPath });
+    return status.ready ? status : `the daemon at ${socketPath} starts or stops`;
+  } catch (error) {
+    if (!NOT_YET.has(failureCode(error) ?? '')) throw error;
+    return failureText(error);
+  }
+}
+
+function readyText({ pid, socketPath, http }: DaemonStatus): string {
+  const where = http === undefined ? '' : ` and ${http.url}`;
+  return `ready: pid ${pid} at ${socketPath}${where}`;
+}
