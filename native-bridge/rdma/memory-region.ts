@@ -10,7 +10,9 @@
  * - They are not collected: the open device holds the region and the region the buffer, whatever
  *   the program lets go of, until the region is disposed of or the device closed.
  * - They are not taken away: a buffer that may be resized is refused, and one that is registered
- *   cannot be transferred to another thread (`markAsUntransferable`), also not later.
+ *   is not transferred to another thread, also not later (`markAsUntransferable`: Node copies it
+ *   instead, from version 21 on it throws). What cannot be kept from a program is
+ *   `ArrayBuffer.prototype.transfer` of newer versions: it must not be called on registered octets.
  */
 import { markAsUntransferable } from 'node:worker_threads';
 import { ACCESS_MASK, Access } from '../../verbs-api/contract/enums.ts';

@@ -6,6 +6,7 @@
 import { SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
 import type { RecvWR, SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+import { lastErrno } from '../libc/libc.ts';
 import type { DeviceTraits } from './device-traits.ts';
 import { fieldOf, type StructName, sizeOf } from './layouts.ts';
 import { Block } from './struct-block.ts';
@@ -199,7 +200,8 @@ function postAll<T>(
     if (result !== 0) {
       const index = list.indexOf(Number(bad.view.getBigUint64(0, true)));
       outcome.posted += Math.max(index, 0);
-      outcome.errno = Math.abs(result);
+      // libsiw hands on the -1 of a system call that rings its doorbell.
+      outcome.errno = result === -1 ? lastErrno() : Math.abs(result);
       outcome.code = undefined;
       break;
     }

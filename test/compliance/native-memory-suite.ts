@@ -1,0 +1,194 @@
+/**
+ * What the native bridge promises of registered memory, and what it gives for misuse: octets that
+ * stay where they are, and errors where C would crash. Runs as `native-suite.ts` does.
+ */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createNative } from '../../native-bridge/provider/native-provider.ts';
+import { NativeDevice } from '../../native-bridge/rdma/device.ts';
+import { openLibraries } from '../../native-bridge/rdma/libraries.ts';
+import { listen } from '../../verbs-api/connect.ts';
+import { Access, WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { Context, PD, Provider } from '../../verbs-api/contract/provider.ts';
+import { ALL_ACCESS, completions, connectedPair, pattern, read, verbsError } from './fixture.ts';
+
+/** The collector, which `--expose-gc` gives to contexts made after it. */
+function collector(): () => void {
+  setFlagsFromString('--expose-gc');
+  return runInNewContext('gc') as () => void;
+}
+
+const LOCAL = Access.localWrite;
+
+describe('native memory', () => {
+  let provider: Provider;
+  let context: Context;
+  let pd: PD;
+
+  beforeAll(async () => {
+    provider = await createNative();
+    context = await provider.open();
+    pd = await context.allocPD();
+  });
+  afterAll(async () => {
+    await provider.close();
+  });
+
+  it.each([
+    ['a typed array of 8 octets, which V8 keeps in its heap', () => new Uint8Array(8)],
+    ['a small Buffer, which shares a slab', () => Buffer.from('some octets')],
+    ['a view into the middle', () => new Uint8Array(100).subarray(50, 60)],
+    ['shared memory of threads', () => new Uint8Array(new SharedArrayBuffer(32))],
+  ])(
+    'reads and writes %s where the device finds it, also after a collection',
+    async (_name, make) => {
+      const gc = collector();
+      await using pair = await connectedPair({
+        server: provider,
+        client: provider,
+        stop: async () => {},
+      });
+      const { server, client } = pair;
+      const octets = make();
+      await using target = await client.pd.regMR(octets, LOCAL);
+      server.mr.buffer.set(pattern(octets.length));
+      for (let round = 0; round < 3; round += 1) gc();
+      client.connection.qp.postSend(read([target.sge()], server.mr));
+      await completions(client.connection.cq);
+      expect([...octets]).toEqual([...pattern(octets.length)]);
+    },
+  );
+
+  it('holds a buffer that the program lets go of until its region is closed', async () => {
+    const gc = collector();
+    await using pair = await connectedPair({
+      server: provider,
+      client: provider,
+      stop: async () => {},
+    });
+    const { server, client } = pair;
+    const length = 1_000_000;
+    let collected = false;
+    const registry = new FinalizationRegistry(() => {
+      collected = true;
+    });
+    const sge = await (async () => {
+      const octets = new Uint8Array(length);
+      registry.register(octets, undefined);
+      // The region is dropped as well; only the device knows of it.
+      return (await client.pd.regMR(octets, LOCAL)).sge();
+    })();
+    for (let round = 0; round < 5; round += 1) {
+      gc();
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    expect(collected).toBe(false);
+    server.mr.buffer.set(pattern(100));
+    client.connection.qp.postSend(read([{ ...sge, length: 100 }], server.mr));
+    const [wc] = await completions(client.connection.cq);
+    expect(wc?.status).toBe(0);
+  });
+
+  it('keeps a registered buffer from being transferred, and takes none that may be resized', async () => {
+    const octets = new Uint8Array(4096);
+    await using mr = await pd.regMR(octets, LOCAL);
+    try {
+      structuredClone(octets.buffer, { transfer: [octets.buffer] });
+    } catch {
+      // Newer versions of Node say so, older ones make a copy.
+    }
+    expect(mr.buffer).toHaveLength(4096);
+    const Resizable = ArrayBuffer as unknown as new (
+      length: number,
+      options: { maxByteLength: number },
+    ) => ArrayBuffer;
+    const resizable = new Uint8Array(new Resizable(64, { maxByteLength: 128 }));
+    await expect(pd.regMR(resizable, LOCAL)).rejects.toEqual(verbsError('EINVAL'));
+    const moved = new Uint8Array(64);
+    structuredClone(moved.buffer, { transfer: [moved.buffer] });
+    await expect(pd.regMR(moved, LOCAL)).rejects.toEqual(verbsError('EINVAL'));
+  });
+
+  it('starts allocated memory on a page, keeps it for its last region, and its views readable', async () => {
+    const whole = await pd.allocMR(10_000, ALL_ACCESS);
+    expect(whole.address % 4096n).toBe(0n);
+    const part = await pd.regMR(whole.buffer.subarray(100, 200), LOCAL);
+    whole.buffer.fill(7);
+    await whole.close();
+    expect(part.buffer[99]).toBe(7);
+    await part.close();
+    expect(part.buffer[99]).toBeTypeOf('number');
+  });
+
+  it('takes its objects with their device, in any order of closing, twice', async () => {
+    const other = await provider.open();
+    const domain = await other.allocPD();
+    const channel = await other.createCompChannel();
+    const cq = await other.createCQ({ cqe: 16, channel });
+    const srq = await domain.createSRQ({ maxWr: 4 });
+    const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 };
+    const qp = await domain.createQP({ ...init, srq });
+    const mr = await domain.allocMR(64, LOCAL);
+    const objects = [qp, srq, cq, channel, mr, domain, other];
+    await Promise.all([other.close(), ...objects.map((object) => object.close().catch(() => {}))]);
+    for (const object of [...objects].reverse()) await object.close();
+    const closed = verbsError('EINVAL');
+    expect(() => qp.postSend({ opcode: WROpcode.send })).toThrow(closed);
+    expect(() => qp.postRecv({ sgList: [] })).toThrow(closed);
+    expect(() => srq.postRecv({ sgList: [] })).toThrow(closed);
+    expect(() => cq.poll()).toThrow(closed);
+    expect(() => cq.requestNotify()).toThrow(closed);
+    await expect(domain.allocMR(8, LOCAL)).rejects.toEqual(closed);
+    await expect(other.allocPD()).rejects.toEqual(closed);
+  });
+
+  it('closes a provider with a listener, a request and a connection under way', async () => {
+    const host = await createNative();
+    const guest = await createNative();
+    const listener = await listen(host, { host: '127.0.0.1' });
+    const ids = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const id = await guest.createId();
+        await id.resolveAddr({ address: '127.0.0.1', port: listener.address.port });
+        const device = await guest.open(id.device);
+        const cq = await device.createCQ({ cqe: 8 });
+        const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 };
+        await id.createQP(await device.allocPD(), init);
+        return id;
+      }),
+    );
+    const attempts = ids.map((id) => id.connect());
+    await listener.id.nextEvent();
+    await Promise.all([host.close(), guest.close()]);
+    for (const attempt of attempts)
+      await expect(attempt).rejects.toMatchObject({ name: 'VerbsError' });
+    await host.close();
+    await expect(host.createId()).rejects.toEqual(verbsError('EINVAL'));
+    await expect(guest.devices()).rejects.toEqual(verbsError('EINVAL'));
+  });
+
+  it('refuses to destroy what is in use before the library hears of it', () => {
+    using device = NativeDevice.open(openLibraries());
+    const domain = device.allocPD();
+    const cq = device.createCQ(8);
+    const qp = domain.createQP({
+      sendCQ: cq,
+      recvCQ: cq,
+      maxSendWr: 1,
+      maxRecvWr: 1,
+      maxSendSge: 1,
+      maxRecvSge: 1,
+      maxInlineData: 0,
+      sqSigAll: false,
+    });
+    for (const parent of [domain, cq]) {
+      expect(() => parent.dispose()).toThrow(expect.objectContaining({ reason: 'inUse' }));
+    }
+    expect(cq.poll(1)).toEqual([]);
+    qp.dispose();
+    cq.dispose();
+    domain.dispose();
+    expect(() => cq.poll(1)).toThrow(expect.objectContaining({ reason: 'closed' }));
+  });
+});
