@@ -7,6 +7,7 @@
 import type { WC } from '../../verbs-api/contract/completion.ts';
 import type { DeviceCQ } from '../adapter/device-backend.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
+import { giveBack } from './give-back.ts';
 import type { LowerCQ } from './lower.ts';
 import { BATCH } from './request-number.ts';
 
@@ -69,6 +70,6 @@ export class BridgedCQ implements DeviceCQ {
     if (this.writer.closed) return;
     this.writer.close();
     this.#onClose();
-    this.lower.dispose();
+    giveBack(() => this.lower.dispose());
   }
 }

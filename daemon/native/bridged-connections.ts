@@ -29,6 +29,16 @@ const ROUTE_TIMEOUT_MS = 2000;
 /** rdma_cm's way to say "the largest allowed". */
 const BACKLOG_MAX = 1024;
 
+/** What an event brings beside its type. */
+type EventParameters = Pick<LowerCmEvent, 'privateData' | 'initiatorDepth' | 'responderResources'>;
+
+/** Of an event that rdma_cm did not send. */
+const NO_EVENT: EventParameters = {
+  privateData: new Uint8Array(0),
+  initiatorDepth: 0,
+  responderResources: 0,
+};
+
 /** What the connections need of their host. */
 export interface ConnectionsHost {
   /** The device of this name in the RDMA subsystem, if it is served. */
@@ -146,6 +156,15 @@ export class BridgedConnections implements ConnectionService {
     this.#leaving.add(leaving);
     void leaving.then(() => this.#leaving.delete(leaving));
     id.qp?.connectionEnded();
+  }
+
+  /** A device is gone, or with undefined all of them: their connections are over. */
+  handleLoss(device: BridgedDevice | undefined): void {
+    for (const id of [...this.#ids.values()]) {
+      if (device !== undefined && id.served !== device) continue;
+      if (id.state === 'ended') continue;
+      this.#ended(id, CMEventType.deviceRemoval, 'EIO', NO_EVENT, 'the device is gone');
+    }
   }
 
   /** Destroys all ids; resolves when rdma_cm has let go of them. */
@@ -307,7 +326,7 @@ export class BridgedConnections implements ConnectionService {
     id: BridgedId,
     type: CMEventType,
     error: ErrnoCode | undefined,
-    event: LowerCmEvent,
+    event: EventParameters,
     text: string,
   ): void {
     const wasConnected = id.state === 'connected';
@@ -322,7 +341,7 @@ export class BridgedConnections implements ConnectionService {
     id: BridgedId,
     type: CMEventType,
     error: ErrnoCode | undefined,
-    event: LowerCmEvent,
+    event: EventParameters,
     text: string,
   ): void {
     this.#host.deliver(id, { ...recordOf(event), type, id, listener: undefined, error, text });
@@ -343,7 +362,7 @@ export class BridgedConnections implements ConnectionService {
 }
 
 /** What the event tells of depths and private data. */
-function recordOf(event: LowerCmEvent) {
+function recordOf(event: EventParameters): EventParameters {
   const { privateData, initiatorDepth, responderResources } = event;
   return { privateData, initiatorDepth, responderResources };
 }

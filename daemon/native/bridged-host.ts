@@ -16,6 +16,7 @@ import { BridgedConnections } from './bridged-connections.ts';
 import { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
+import { giveBack } from './give-back.ts';
 import type { LowerDevice, LowerEventChannel, Watch } from './lower.ts';
 
 /** Events of one descriptor that one turn of the event loop takes at most. */
@@ -101,8 +102,8 @@ export class BridgedHost implements DeviceHost {
     await this.cm.close();
     for (const watch of this.#watches) watch.close();
     if (this.#turn !== undefined) clearImmediate(this.#turn);
-    this.#options.channel.dispose();
-    for (const { lower } of this.devices) lower.dispose();
+    giveBack(() => this.#options.channel.dispose());
+    for (const { lower } of this.devices) giveBack(() => lower.dispose());
   }
 
   #completions(device: BridgedDevice): void {
@@ -169,7 +170,11 @@ export class BridgedHost implements DeviceHost {
       this.#failed.add(each);
       const text = `${each.name} does not work any more: ${error.message}`;
       this.#raise(each, { event: AsyncEventType.deviceFatal, element: undefined, text });
+      each.nic.handleLoss();
+      this.cm.handleLoss(each);
     }
+    // Ids that no device has yet.
+    if (device === undefined) this.cm.handleLoss(undefined);
   }
 
   #later(): void {

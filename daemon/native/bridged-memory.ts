@@ -5,6 +5,7 @@ import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { DeviceMR, DevicePD } from '../adapter/device-backend.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import { checkMRInit, type MRInit } from '../rnic/memory-region.ts';
+import { giveBack } from './give-back.ts';
 import type { LowerMR, LowerPD } from './lower.ts';
 
 /** A protection domain. */
@@ -29,7 +30,7 @@ export class BridgedPD implements DevicePD {
       throw new VerbsError('EBUSY', `${this.members} objects belong to the protection domain`);
     }
     this.#closed = true;
-    this.lower.dispose();
+    giveBack(() => this.lower.dispose());
   }
 }
 
@@ -64,7 +65,7 @@ export class BridgedMR implements DeviceMR {
     if (this.#closed) return;
     this.#closed = true;
     this.#pd.members -= 1;
-    this.lower.dispose();
+    giveBack(() => this.lower.dispose());
   }
 }
 

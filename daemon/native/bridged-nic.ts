@@ -22,6 +22,7 @@ import { BridgedCQ } from './bridged-completion-queue.ts';
 import { type BridgedMR, BridgedPD, registerShared } from './bridged-memory.ts';
 import { BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
 import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
+import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
 
 /** The RQ starts on a page of its own, as that of emulated queue pairs. */
@@ -225,6 +226,12 @@ export class BridgedNic implements DeviceObjects {
     if (lower === undefined || element !== undefined) this.#host.raise(element, event, text);
   }
 
+  /** The device is gone: flushes what it had. */
+  handleLoss(): void {
+    for (const qp of this.#qps.values()) qp.deviceLost();
+    this.settle();
+  }
+
   // Steps
 
   /**
@@ -298,12 +305,12 @@ export class BridgedNic implements DeviceObjects {
 
   #unmakeQP(qp: BridgedQP): void {
     const { lower } = qp;
-    this.#moveAll(qp);
+    giveBack(() => this.#moveAll(qp));
     this.#qps.delete(lower.qpNum);
     this.#served.delete(lower);
-    lower.dispose();
+    giveBack(() => lower.dispose());
     // What came last belongs to nobody, and must not be taken for another's that gets its number.
-    this.#moveAll(qp);
+    giveBack(() => this.#moveAll(qp));
   }
 
   #moveAll({ sendCQ, recvCQ }: BridgedQP): void {

@@ -95,6 +95,8 @@ export class BridgedQP implements DeviceQP {
   #pending: SendRequest[] = [];
   /** A send that the device refused: it completes once those before it have. */
   #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
+  /** Taken from the ring behind a refused one: they are flushed. */
+  #stranded: SendRequest[] = [];
   readonly #receives: ReceivePoster | undefined;
   #lower: LowerQP;
   #state: QPState = QPState.RESET;
@@ -293,6 +295,23 @@ export class BridgedQP implements DeviceQP {
     this.pump();
   }
 
+  /** The device is gone: what it had is flushed here, since nobody else will. */
+  deviceLost(): void {
+    if (this.#closed) return;
+    this.#state = QPState.ERR;
+    this.#connecting = false;
+    const requests = this.#inFlight;
+    this.#pending = [];
+    requests.takeAll(() => {
+      if (!requests.reported) this.sendCQ.unreported -= 1;
+      this.#flushed(this.sendCQ, requests.wrIdLo, requests.wrIdHi, requests.opcode);
+    });
+    this.#receives?.takeAll((low, high) => {
+      this.#flushed(this.recvCQ, low, high, SQOpcode.receive);
+    });
+    this.pump();
+  }
+
   // From the completion queues
 
   /** A request of this queue pair has completed. */
@@ -432,11 +451,12 @@ export class BridgedQP implements DeviceQP {
 
   /** The device refuses the first pending request: it fails, those behind it are flushed. */
   #refuse(status: CQEStatus): void {
-    const [first] = this.#pending;
+    const [first, ...others] = this.#pending;
     if (first === undefined) return;
-    this.#forgetPending(first);
+    for (const request of this.#pending) this.#forgetPending(request);
+    this.#pending = [];
+    this.#stranded = others;
     const { wrIdLo, wrIdHi, sqOpcode } = first;
-    this.#pending.shift();
     this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
     this.#finishRefused();
   }
@@ -473,10 +493,11 @@ export class BridgedQP implements DeviceQP {
       this.#refused = undefined;
       this.#flushed(this.sendCQ, wrIdLo, wrIdHi, opcode);
     }
-    for (const request of this.#pending) {
-      this.#forgetPending(request);
+    for (const request of this.#pending) this.#forgetPending(request);
+    for (const request of [...this.#stranded, ...this.#pending]) {
       this.#flushed(this.sendCQ, request.wrIdLo, request.wrIdHi, request.sqOpcode);
     }
+    this.#stranded = [];
     this.#pending = [];
     const ring = this.#sends;
     const { view } = ring;
@@ -524,6 +545,7 @@ export class BridgedQP implements DeviceQP {
     this.#inFlight.clear();
     this.#pending = [];
     this.#refused = undefined;
+    this.#stranded = [];
     this.#receives?.clear();
     this.#connecting = false;
     this.#depths = { ird: 0, ord: 0 };

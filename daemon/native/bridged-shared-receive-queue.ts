@@ -5,6 +5,7 @@ import { RQE, RQE_BYTES } from '../../verbs-api/contract/queue-layout.ts';
 import type { DeviceSRQ } from '../adapter/device-backend.ts';
 import { ElementRing } from '../rnic/ring.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+import { giveBack } from './give-back.ts';
 import type { LowerSRQ } from './lower.ts';
 import { ReceivePoster } from './receive-poster.ts';
 import { BATCH } from './request-number.ts';
@@ -76,6 +77,6 @@ export class BridgedSRQ implements DeviceSRQ {
     if (this.users > 0) throw new VerbsError('EBUSY', 'queue pairs still receive from the queue');
     this.#closed = true;
     this.#onClose();
-    this.lower.dispose();
+    giveBack(() => this.lower.dispose());
   }
 }

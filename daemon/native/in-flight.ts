@@ -10,6 +10,9 @@ export class InFlight {
   readonly #opcode: number[] = [];
   readonly #reported: boolean[] = [];
   readonly #taken: boolean[] = [];
+  /** When each was entered, for the order. */
+  readonly #entered: number[] = [];
+  #entries = 0;
   #free: number[] = [];
   #generation = 0;
   #count = 0;
@@ -39,6 +42,8 @@ export class InFlight {
     this.#opcode[slot] = opcode;
     this.#reported[slot] = reported;
     this.#taken[slot] = true;
+    this.#entered[slot] = this.#entries;
+    this.#entries += 1;
     this.#count += 1;
     if (!reported) this.#unreported += 1;
     return this.#generation * SLOTS + slot;
@@ -57,6 +62,16 @@ export class InFlight {
     this.reported = this.#reported[slot] ?? false;
     if (!this.reported) this.#unreported -= 1;
     return true;
+  }
+
+  /** Takes all of them out, the oldest first; `each` finds the fields of one. */
+  takeAll(each: () => void): void {
+    const slots = this.#taken.flatMap((taken, slot) => (taken ? [slot] : []));
+    slots.sort((one, other) => (this.#entered[one] ?? 0) - (this.#entered[other] ?? 0));
+    for (const slot of slots) {
+      this.take(this.#generation * SLOTS + slot);
+      each();
+    }
   }
 
   /** Forgets all of them: completions that still come name none. */

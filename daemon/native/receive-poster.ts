@@ -61,6 +61,13 @@ export class ReceivePoster {
     return pending.length;
   }
 
+  /** Takes all that the device has, or was about to get; `each` is told the client's `wr_id`. */
+  takeAll(each: (wrIdLo: number, wrIdHi: number) => void): void {
+    this.#pending = [];
+    const { inFlight } = this;
+    inFlight.takeAll(() => each(inFlight.wrIdLo, inFlight.wrIdHi));
+  }
+
   /** Forgets what was taken and what is the device's. */
   clear(): void {
     this.inFlight.clear();

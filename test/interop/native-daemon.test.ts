@@ -1,7 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
+import {
+  Access,
+  AsyncEventType,
+  SendFlag,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
 import type { Provider } from '../../verbs-api/contract/provider.ts';
 import { NativeDaemonRig } from '../support/native-daemon.ts';
 
@@ -56,10 +62,41 @@ describe('a daemon with native devices', () => {
     await using accepted = await accepting;
     const mr = await connected.pd.allocMR(4096, ACCESS);
     mr.buffer.fill(0x5a);
-    connected.qp.postSend({ wrId: 3, opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [mr.sge(0, 100)] });
+    connected.qp.postSend({
+      wrId: 3,
+      opcode: WROpcode.send,
+      flags: SendFlag.signaled,
+      sgList: [mr.sge(0, 100)],
+    });
     expect(await connected.cq.wait()).toMatchObject([{ wrId: 3n, status: WCStatus.success }]);
     expect(await accepted.cq.wait()).toMatchObject([
       { wrId: 7n, status: WCStatus.success, byteLen: 100 },
     ]);
+  });
+});
+
+describe('a daemon whose native devices go away', () => {
+  it('tells its clients, works on without them, and ends in order', async () => {
+    const rig = new NativeDaemonRig();
+    await rig.start([{ name: 'siw0', addresses: ['127.0.0.1'] }], ['--device', 'emu0=127.0.0.3']);
+    const client = await connectDaemon({ socketPath: rig.socketPath });
+    const context = await client.open('siw0');
+    const events = context.asyncEvents()[Symbol.asyncIterator]();
+    const event = events.next();
+    const pd = await context.allocPD();
+    const mr = await pd.allocMR(64, ACCESS);
+    const cq = await context.createCQ({ cqe: 8 });
+    const qp = await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
+    await rig.lower.stop();
+    expect((await event).value).toMatchObject({ type: AsyncEventType.deviceFatal });
+    await expect(context.allocPD()).rejects.toMatchObject({ code: 'EIO' });
+    // Objects of a device that is gone are given back all the same.
+    await qp.close();
+    await mr.close();
+    await using emulated = await client.open('emu0');
+    expect((await emulated.queryPort()).state).toBe('active');
+    await context.close();
+    await client.close();
+    expect(await rig.stop()).toBe(0);
   });
 });
