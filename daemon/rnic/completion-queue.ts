@@ -3,7 +3,8 @@
  *
  * An entry is free when its flags octet is 0. The body is written first, the flags with VALID
  * last. The client arms the queue through the notify word behind the ring; the device stores 0
- * there before it fires, so each arming fires once.
+ * there before it fires, so each arming fires once. In the word behind it the device keeps the number
+ * of CQEs that it has written, for whoever has to go on should this process end all of a sudden.
  */
 import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
@@ -62,7 +63,7 @@ export class CQ {
     this.onClose = onClose;
     this.mask = count - 1;
     this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
-    this.notify = new Int32Array(ring.buffer, ring.byteOffset + count * CQE_BYTES, 1);
+    this.notify = new Int32Array(ring.buffer, ring.byteOffset + count * CQE_BYTES, 2);
     this.fired = { type: 'completion', cq: this };
   }
 
@@ -102,6 +103,7 @@ export class CQ {
     view.setUint32(position + CQE.qpn + 4, 0, true);
     Atomics.store(this.ring, position + CQE.flags, flags | QueueFlag.valid);
     this.tail = (this.tail + 1) >>> 0;
+    this.notify[1] = this.tail;
     this.written += 1;
     const armed = Atomics.load(this.notify, 0);
     if (armed !== Notify.none) this.fire(armed, solicited || status !== 0);

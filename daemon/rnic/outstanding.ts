@@ -29,8 +29,12 @@ export class StartedQueue {
     return this.oldest === this.next;
   }
 
+  get count(): number {
+    return (this.next - this.oldest) >>> 0;
+  }
+
   get full(): boolean {
-    return (this.next - this.oldest) >>> 0 === this.mask + 1;
+    return this.count === this.mask + 1;
   }
 
   /** Adds one and returns its index. The queue is not full. */

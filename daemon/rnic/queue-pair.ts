@@ -48,6 +48,13 @@ export interface QPInit {
   readonly ring: (bytes: number) => Uint8Array;
   /** Supplies the memory of the RQ apart from the SQ's. Default: both are in `ring`. */
   readonly receiveRing?: (bytes: number) => Uint8Array;
+  /**
+   * Where the send queue keeps how far it is, for whoever has to flush it should this process end
+   * all of a sudden: in the first element, the lower 16 bits are those of the index of the ring's
+   * next element, the upper ones count the work requests before it that are not completed yet.
+   * Asked for after the ring.
+   */
+  readonly progress?: () => Int32Array | undefined;
   /** Told of every state that the QP enters; it must not call the QP. */
   readonly onState?: (state: QPState) => void;
   readonly tag: unknown;
@@ -150,7 +157,9 @@ export class QP implements StreamUser, WindowUser {
     this.memory = new PeerAccess(host, this, this.gate);
     const { ring, sqCount, receiveRing, rqOffset, rqCount } = layout;
     const { sqSigAll, sendCQ, srq } = init;
-    this.sendQueue = new SendQueue(ring, sqCount, host, this, sendCQ, this.gate, sqSigAll);
+    const progress = init.progress?.();
+    const { gate } = this;
+    this.sendQueue = new SendQueue(ring, sqCount, host, this, sendCQ, gate, sqSigAll, progress);
     this.receiveQueue = new ReceiveQueue(receiveRing, rqOffset, rqCount, srq, pd, host.stags);
     pd.members += 1;
     this.sendCQ.users += 1;

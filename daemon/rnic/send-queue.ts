@@ -61,8 +61,12 @@ export class SendQueue {
   private readonly cq: CQ;
   private readonly gate: CompletionGate;
   private readonly sqSigAll: boolean;
+  private readonly progress: Int32Array | undefined;
 
-  /** The ring of `count` elements is at the start of `ring`. */
+  /**
+   * The ring of `count` elements is at the start of `ring`. How far the queue is, is kept in
+   * `progress`; see `QPInit`.
+   */
   constructor(
     ring: Uint8Array,
     count: number,
@@ -71,6 +75,7 @@ export class SendQueue {
     cq: CQ,
     gate: CompletionGate,
     sqSigAll: boolean,
+    progress?: Int32Array,
   ) {
     this.elements = new ElementRing(ring, 0, count, SQE_BYTES, SQE.flags);
     this.started = new StartedQueue(count);
@@ -79,6 +84,7 @@ export class SendQueue {
     this.cq = cq;
     this.gate = gate;
     this.sqSigAll = sqSigAll;
+    this.progress = progress;
   }
 
   // Commands
@@ -142,6 +148,7 @@ export class SendQueue {
     elements.release();
     this.host.counters.sendsTaken += 1;
     this.held = true;
+    this.publish();
     if (status === CQEStatus.success) return true;
     this.fail(status);
     return false;
@@ -317,6 +324,13 @@ export class SendQueue {
       if (started.signalled) this.tell(CQEStatus.success, started.bytes);
       started.shift();
     }
+    this.publish();
+  }
+
+  private publish(): void {
+    if (this.progress === undefined) return;
+    const unfinished = this.started.count + (this.held ? 1 : 0);
+    this.progress[0] = (this.elements.index & 0xffff) | (unfinished << 16);
   }
 
   private tell(status: CQEStatus, bytes: number): void {
@@ -356,6 +370,7 @@ export class SendQueue {
       this.held = false;
       this.complete(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, CQEStatus.wrFlushErr, 0);
     }
+    this.publish();
     for (let budget = elements.count; budget > 0; budget -= 1) {
       if (!elements.ready()) return false;
       const { view, position } = elements;
@@ -363,6 +378,7 @@ export class SendQueue {
       const wrIdHi = view.getUint32(position + SQE.wrId + 4, true);
       const opcode = completionOpcode(view.getUint8(position + SQE.opcode));
       elements.release();
+      this.publish();
       this.complete(wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
     }
     return elements.ready();
@@ -378,6 +394,7 @@ export class SendQueue {
     for (let budget = elements.count; budget > 0 && elements.ready(); budget -= 1) {
       elements.release();
     }
+    this.publish();
   }
 
   private forget(): void {

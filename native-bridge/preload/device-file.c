@@ -8,8 +8,10 @@
 
 #include "descriptor-table.h"
 #include "fork.h"
+#include "loss-watch.h"
 #include "memory-agent.h"
 #include "netlink.h"
+#include "queue-flush.h"
 #include "raw-call.h"
 
 /* Hidden descriptors stay above what select() can take, where the limit allows. */
@@ -95,6 +97,7 @@ struct device_file *device_file_create(enum role role, int fd, bool copy,
   file->state = CONNECTION_OPEN;
   file->reply = reply;
   atomic_store(&file->command_fd, -1);
+  atomic_store(&file->watch_fd, -1);
   registry_lock();
   file->next = files;
   files = file;
@@ -118,6 +121,7 @@ static void free_file(struct device_file *file) {
   registry_unlock();
   device_file_shut(file);
   doorbells_free(&file->doorbells);
+  queues_free(&file->queues);
   datagrams_free(file->datagrams);
   raw_munmap(file->reply, REPLY_MAX);
   raw_munmap(file, sizeof *file);
@@ -128,6 +132,7 @@ void device_file_put(struct device_file *file) {
 }
 
 void device_file_shut(struct device_file *file) {
+  loss_watch_end(file);
   /* An event descriptor that outlives the file may be in the middle of a command. */
   pthread_mutex_lock(&file->command_lock);
   pthread_mutex_lock(&file->send_lock);

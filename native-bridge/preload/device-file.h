@@ -20,6 +20,7 @@ enum connection_state {
 };
 
 struct datagrams;
+struct mapped_queue;
 
 struct device_file {
   /* One for each endpoint. */
@@ -44,6 +45,10 @@ struct device_file {
   uint8_t *reply;
 
   struct doorbells doorbells;
+  /* Queues to flush when the daemon is gone, under `command_lock`. */
+  struct mapped_queue *queues;
+  /* Wakes the thread that waits for that: a hidden descriptor, -1 where there is none. */
+  _Atomic int watch_fd;
   struct datagrams *datagrams;
 
   struct device_file *next;

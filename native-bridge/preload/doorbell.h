@@ -1,6 +1,6 @@
 /* Doorbells without a round trip. The daemon keeps one word behind each send queue in the memory
  * that the program maps: 1 while the queue pair is connected. A doorbell then cannot fail, so
- * nobody needs to wait for its answer. This is all that the shim knows of queue pairs. */
+ * nobody needs to wait for its answer. */
 #ifndef IWARPD_DOORBELL_H
 #define IWARPD_DOORBELL_H
 

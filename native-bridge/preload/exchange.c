@@ -6,6 +6,7 @@
 
 #include "descriptor-table.h"
 #include "fork.h"
+#include "loss-watch.h"
 #include "raw-call.h"
 
 #define ERRNO_MAX 4095
@@ -159,6 +160,7 @@ static void attach(struct device_file *file) {
   file->state = CONNECTION_OPEN;
   fork_grant_daemon(welcome.daemon);
   if (token != NULL) tell_parent(file);
+  if (file->queues != NULL) loss_watch_start(file);
 }
 
 void exchange_run(struct device_file *file, struct exchange *exchange) {

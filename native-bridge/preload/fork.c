@@ -15,6 +15,7 @@
 
 #include "descriptor-table.h"
 #include "device-file.h"
+#include "loss-watch.h"
 #include "memory-agent.h"
 #include "raw-call.h"
 
@@ -30,6 +31,7 @@ void registry_unlock(void) { pthread_mutex_unlock(&registry); }
 static void detach(struct device_file *file) {
   pthread_mutex_init(&file->command_lock, NULL);
   pthread_mutex_init(&file->send_lock, NULL);
+  loss_watch_forget(file);
   bool closed = atomic_load(&file->command_fd) < 0;
   descriptor_close_hidden(&file->command_fd);
   file->parent = atomic_load(&table_process);

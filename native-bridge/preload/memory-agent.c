@@ -6,16 +6,14 @@
 #include "memory-agent.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "descriptor-table.h"
 #include "fork.h"
 #include "raw-call.h"
+#include "shim-thread.h"
 
-#define AGENT_STACK_BYTES (64 * 1024 + PTHREAD_STACK_MIN)
 /* The shortest slice that Linux grants. */
 #define SLICE_NS 100000u
 
@@ -135,23 +133,6 @@ static int open_staging(struct memory_agent *agent) {
   return descriptor_hide(fd, false, NULL, &agent->staging) < 0 ? -errno : 0;
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(struct memory_agent *agent) {
-  pthread_attr_t attributes;
-  sigset_t all;
-  sigset_t before;
-  pthread_t thread;
-  if (pthread_attr_init(&attributes) != 0) return -ENOMEM;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, (size_t)AGENT_STACK_BYTES);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&thread, &attributes, agent_main, agent);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  return -error;
-}
-
 int memory_agent_start(struct device_file *file) {
   struct welcome welcome;
   struct memory_agent *agent = raw_allocate(sizeof *agent);
@@ -169,7 +150,7 @@ int memory_agent_start(struct device_file *file) {
     agent->next = agents;
     agents = agent;
     registry_unlock();
-    error = start_thread(agent);
+    error = shim_thread_start(agent_main, agent);
     if (error == 0) return 0;
     agent_unlink(agent);
   }

@@ -45,6 +45,11 @@ static inline int raw_poll(int fd, short events, int timeout_ms) {
   return (int)syscall(SYS_ppoll, &entry, 1, timeout_ms < 0 ? NULL : &limit, NULL, 8);
 }
 
+/* Waits for several descriptors, for ever. */
+static inline int raw_poll_all(struct pollfd *entries, unsigned count) {
+  return (int)syscall(SYS_ppoll, entries, count, NULL, NULL, 8);
+}
+
 static inline int raw_setsockopt(int fd, int level, int option, const void *value,
                                  socklen_t length) {
   return (int)syscall(SYS_setsockopt, fd, level, option, value, length);

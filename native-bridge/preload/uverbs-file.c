@@ -8,11 +8,14 @@
 #include "command.h"
 #include "exchange.h"
 #include "fork.h"
+#include "loss-watch.h"
+#include "queue-flush.h"
 #include "raw-call.h"
 
 #define EXTENDED_COMMAND 0x80000000u
 #define COMMAND_GET_CONTEXT 0u
 #define COMMAND_CREATE_CQ 18u
+#define COMMAND_DESTROY_CQ 20u
 #define COMMAND_CREATE_QP 24u
 #define COMMAND_DESTROY_QP 27u
 #define COMMAND_POST_SEND 28u
@@ -25,8 +28,32 @@
 #define POST_SEND_WR_COUNT_OFFSET 20u
 #define POST_SEND_BYTES 32u
 #define POST_SEND_RESPONSE_BYTES 4u
-#define CREATED_QP_HANDLE_OFFSET 0u
-#define CREATED_QP_SQ_KEY_OFFSET 48u
+#define CREATE_QP_SEND_CQ_OFFSET 28u
+#define CREATE_QP_RECEIVE_CQ_OFFSET 32u
+#define CREATE_QP_BYTES 64u
+
+/* The responses, with what siw's provider asks for behind them. */
+struct created_cq {
+  uint32_t handle;
+  uint32_t cqe;
+  uint32_t id;
+  uint32_t count;
+  uint64_t key;
+};
+_Static_assert(sizeof(struct created_cq) == 24, "response of CREATE_CQ");
+
+struct created_qp {
+  uint32_t handle;
+  uint32_t number;
+  uint32_t limits[6];
+  uint32_t id;
+  uint32_t send_count;
+  uint32_t receive_count;
+  uint32_t pad;
+  uint64_t send_key;
+  uint64_t receive_key;
+};
+_Static_assert(sizeof(struct created_qp) == 64, "response of CREATE_QP");
 
 int uverbs_open(unsigned index, dev_t device_number) {
   struct welcome welcome;
@@ -82,22 +109,50 @@ static int translate_channel(struct command *command) {
   return known ? 0 : -EBADF;
 }
 
-static void queue_pair_created(const struct command *command, const uint8_t *response,
-                               size_t length) {
-  uint32_t handle;
-  uint64_t key;
-  if (length < CREATED_QP_SQ_KEY_OFFSET + sizeof key) return;
-  memcpy(&handle, response + CREATED_QP_HANDLE_OFFSET, sizeof handle);
-  memcpy(&key, response + CREATED_QP_SQ_KEY_OFFSET, sizeof key);
-  doorbell_expect(&command->endpoint->file->doorbells, handle, key);
+static void completion_queue_created(const struct command *command, const uint8_t *response,
+                                     size_t length) {
+  struct created_cq created;
+  if (length < sizeof created) return;
+  memcpy(&created, response, sizeof created);
+  struct mapped_queue queue = {.kind = QUEUE_COMPLETION,
+                               .handle = created.handle,
+                               .key = created.key,
+                               .count = created.count};
+  queue_expect(&command->endpoint->file->queues, &queue);
 }
 
-static void queue_pair_destroyed(const struct command *command, const uint8_t *response,
-                                 size_t length) {
+static void queue_pair_created(const struct command *command, const uint8_t *response,
+                               size_t length) {
+  struct device_file *file = command->endpoint->file;
+  struct created_qp created;
+  if (length < sizeof created || command->length < CREATE_QP_BYTES) return;
+  memcpy(&created, response, sizeof created);
+  doorbell_expect(&file->doorbells, created.handle, created.send_key);
+  struct mapped_queue sends = {.kind = QUEUE_SEND,
+                               .handle = created.handle,
+                               .key = created.send_key,
+                               .count = created.send_count,
+                               .qpn = created.number,
+                               .completion_handle = command_u32(command, CREATE_QP_SEND_CQ_OFFSET)};
+  struct mapped_queue receives = sends;
+  receives.kind = QUEUE_RECEIVE;
+  receives.key = created.receive_key;
+  receives.count = created.receive_count;
+  receives.completion_handle = command_u32(command, CREATE_QP_RECEIVE_CQ_OFFSET);
+  /* What is expected last is flushed first. */
+  queue_expect(&file->queues, &receives);
+  queue_expect(&file->queues, &sends);
+  loss_watch_start(file);
+}
+
+static void queue_destroyed(const struct command *command, const uint8_t *response, size_t length) {
   (void)response;
   (void)length;
+  struct device_file *file = command->endpoint->file;
   if (command->length < QP_HANDLE_OFFSET + sizeof(uint32_t)) return;
-  doorbell_forget(&command->endpoint->file->doorbells, command_u32(command, QP_HANDLE_OFFSET));
+  uint32_t handle = command_u32(command, QP_HANDLE_OFFSET);
+  if (command_u32(command, 0) == COMMAND_DESTROY_QP) doorbell_forget(&file->doorbells, handle);
+  queue_forget(&file->queues, handle);
 }
 
 /* The doorbell of a connected queue pair. False: to be sent as any other command. */
@@ -132,12 +187,14 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         break;
       case COMMAND_CREATE_CQ:
         if (length >= CQ_CHANNEL_OFFSET + sizeof(uint32_t)) error = translate_channel(&command);
+        command.completed = completion_queue_created;
         break;
       case COMMAND_CREATE_QP:
         command.completed = queue_pair_created;
         break;
+      case COMMAND_DESTROY_CQ:
       case COMMAND_DESTROY_QP:
-        command.completed = queue_pair_destroyed;
+        command.completed = queue_destroyed;
         break;
       case COMMAND_POST_SEND:
         if (ring(&command)) return (ssize_t)length;
@@ -172,6 +229,7 @@ void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int p
     error = covered ? errno : EIO;
     if (mapping != MAP_FAILED) {
       doorbell_mapped(&file->doorbells, (uint64_t)offset, exchange.descriptor, length);
+      queue_mapped(file->queues, (uint64_t)offset, exchange.descriptor);
     }
   }
   if (exchange.descriptor >= 0) raw_close(exchange.descriptor);

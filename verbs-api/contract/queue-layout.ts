@@ -24,7 +24,7 @@ export const SGE_BYTES = 16;
 export const SGE_MAX = 6;
 /** Octets of inline payload that fit a send-queue element (from `SQE.inline` on). */
 export const INLINE_MAX = 80;
-/** Octets of the control block behind the last CQE: u32 notify flags, u32 zero. */
+/** Octets of the control block behind the last CQE: u32 notify flags, u32 CQEs written so far. */
 export const CQ_CONTROL_BYTES = 8;
 
 /** Octet positions in a send-queue element. */

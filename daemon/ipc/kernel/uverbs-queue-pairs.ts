@@ -25,10 +25,13 @@ const TYPE_RC = 2;
 /** `enum ibv_mtu`: 4096. */
 const PATH_MTU = 5;
 /**
- * Octets behind the send queue's memory: u32 "connected", u32 zero, the last ones of its last page.
- * While the word is 1 the shim need not wait for the answer to a doorbell.
+ * Words behind the send queue's memory, the last ones of its last page. While "connected" is 1 the
+ * shim need not wait for the answer to a doorbell; by "progress" it knows what to flush when the
+ * daemon is gone.
  */
-const CONNECTED_WORD_BYTES = 8;
+const CONNECTED_WORD = 0;
+const PROGRESS_WORD = 1;
+const WORDS_BYTES = 8;
 
 /** CREATE_QP: EOPNOTSUPP for any type but RC; EINVAL for sizes beyond the device's. */
 export function createQP(call: CommandCall): KernelReply {
@@ -153,7 +156,7 @@ function makeQP({ file, fields, octets }: CommandCall, handle: number): QpElemen
   const capabilities = capabilitiesOf(fields);
   const rings = new NewRings(file);
   return rings.keepOrRelease(() => {
-    let connected: Int32Array | undefined;
+    let words: Int32Array | undefined;
     const qp = file.device.nic.createQP(pd.pd, {
       sendCQ: sendCQ.cq,
       recvCQ: recvCQ.cq,
@@ -161,14 +164,15 @@ function makeQP({ file, fields, octets }: CommandCall, handle: number): QpElemen
       capabilities,
       sqSigAll: fields.getUint8(request.sqSigAll) !== 0,
       ring: (bytes) => {
-        const memory = rings.take(bytes, bytes + CONNECTED_WORD_BYTES);
-        const wordAt = memory.byteOffset + memory.length - CONNECTED_WORD_BYTES;
-        connected = new Int32Array(memory.buffer, wordAt, 1);
+        const memory = rings.take(bytes, bytes + WORDS_BYTES);
+        const wordsAt = memory.byteOffset + memory.length - WORDS_BYTES;
+        words = new Int32Array(memory.buffer, wordsAt, WORDS_BYTES / 4);
         return memory;
       },
       receiveRing: (bytes) => rings.take(bytes),
+      progress: () => words?.subarray(PROGRESS_WORD),
       onState: (state) => {
-        if (connected !== undefined) Atomics.store(connected, 0, isIdle(state) ? 0 : 1);
+        if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
       },
       tag: undefined,
     });

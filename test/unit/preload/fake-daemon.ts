@@ -51,6 +51,8 @@ const ARGUMENTS = 16;
 const COMPLETION_BYTES = 8;
 const ASYNC_BYTES = 16;
 const CM_EVENT_BYTES = 336;
+const CQ_KEY = 0x1000;
+const RQ_KEY = 0x2000;
 const SQ_KEY = 0x3000;
 
 class FakeQueue {
@@ -134,6 +136,7 @@ export class FakeDaemon {
   readonly #sockets = new Set<Socket>();
   readonly #memory = SharedMemory.create('unit-queue', 8192);
   readonly #sendQueue = SharedMemory.create('unit-send-queue', 4096);
+  readonly #receiveQueue = SharedMemory.create('unit-receive-queue', 4096);
   #nextNumber = 100;
   #agent: Socket | undefined;
   #agentDone: ((error: number, octets: Uint8Array) => void) | undefined;
@@ -155,6 +158,7 @@ export class FakeDaemon {
     this.#die();
     this.#memory.release();
     this.#sendQueue.release();
+    this.#receiveQueue.release();
     rmSync(this.directory, { recursive: true, force: true });
   }
 
@@ -285,7 +289,11 @@ export class FakeDaemon {
   }
 
   #map(socket: Socket, id: number, key: number): void {
-    const memory = { 4096: this.#memory, [SQ_KEY]: this.#sendQueue }[key];
+    const memory = {
+      [CQ_KEY]: this.#memory,
+      [RQ_KEY]: this.#receiveQueue,
+      [SQ_KEY]: this.#sendQueue,
+    }[key];
     const octets = emitReply(id, { status: memory === undefined ? -EINVAL : 0 });
     const fd = descriptorOf(socket);
     if (fd !== undefined) sendDescriptor(fd, octets, memory?.descriptor);
@@ -331,10 +339,17 @@ export class FakeDaemon {
       }
       case 18:
         file.channels.push(u32(octets, 32));
+        fields.setUint32(0, 9, true);
+        fields.setUint32(12, 8, true);
+        fields.setUint32(16, CQ_KEY, true);
         return { status: 0, response: response.subarray(0, 24) };
       case 24:
         fields.setUint32(0, 5, true);
+        fields.setUint32(4, 6, true);
+        fields.setUint32(36, 4, true);
+        fields.setUint32(40, 4, true);
         fields.setUint32(48, SQ_KEY, true);
+        fields.setUint32(56, RQ_KEY, true);
         return { status: 0, response };
       case 27:
         return { status: 0, response: response.subarray(0, 4) };

@@ -77,6 +77,11 @@ describe.runIf(hasCompiler)('the shim', () => {
       expect(file?.commands.filter((command) => command === 28)).toHaveLength(4);
     });
 
+    it('are closed whoever waits for the daemon’s end', async () => {
+      expect(await probe('device-probe', 'unwatched')).toEqual(PASSED);
+      for (const file of daemon.files) await expect.poll(() => file.closed).toBe(true);
+    });
+
     it('take commands of several threads', async () => {
       expect(await probe('device-probe', 'threads')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
@@ -191,6 +196,10 @@ describe.runIf(hasCompiler)('the shim', () => {
   describe('a daemon that fails', () => {
     it('gives errors to everybody who waits, and leaves no device behind', async () => {
       expect(await probe('discovery-probe', 'dies')).toEqual(PASSED);
+    });
+
+    it('leaves its work to be completed in error', async () => {
+      expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
     });
 
     it('cannot harm the program by broken answers', async () => {

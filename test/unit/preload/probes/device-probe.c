@@ -245,6 +245,83 @@ static void doorbells(void) {
   CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
 }
 
+static void post(char *queue, size_t element_bytes, uint32_t slot, uint64_t wr_id, uint8_t opcode,
+                 uint8_t flags) {
+  char *element = queue + slot * element_bytes;
+  memcpy(element, &wr_id, 8);
+  element[11] = (char)opcode;
+  element[8] = (char)flags;
+}
+
+static void *map_queue(int fd, size_t bytes, uint64_t key) {
+  void *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);
+  CHECK(queue != MAP_FAILED);
+  return queue;
+}
+
+/* Work that is not completed when the daemon ends. */
+static void flushes(void) {
+  int fd = open_device();
+  uint32_t response[16];
+  uint32_t wanted[6] = {0, 0, 8, 0, ~0u, 0};
+  CHECK(command(fd, 18, response, 24, wanted, 6) == 0);
+  CHECK(response[0] == 9 && response[3] == 8);
+  char *completions = map_queue(fd, 8 * 32 + 8, response[4]);
+  CHECK(command(fd, 24, response, 64, (uint32_t[12]){0, 0, 0, 9, 9}, 12) == 0);
+  char *sends = map_queue(fd, 4 * 120, response[12]);
+  char *receives = map_queue(fd, 4 * 112, response[14]);
+  /* A Write and a Read that the daemon has taken, a Send that it has not. */
+  post(sends, 120, 3, 103, 0, 0);
+  post(sends, 120, 0, 100, 1, 0);
+  post(sends, 120, 1, 101, 3, 1);
+  const uint32_t progress = 5 | 2 << 16;
+  memcpy(sends + 4096 - 4, &progress, 4);
+  post(receives, 112, 2, 202, 0, 1);
+  post(receives, 112, 3, 203, 0, 1);
+  post(receives, 112, 0, 200, 0, 1);
+  CHECK(munmap(sends, 4 * 120) == 0 && munmap(receives, 4 * 112) == 0);
+  const uint32_t written = 6;
+  memcpy(completions + 8 * 32 + 4, &written, 4);
+  CHECK_FAILS(EIO, tell(fd, TELL_DIE, 0, 0, 0, 0));
+  const uint64_t ids[] = {103, 100, 101, 202, 203, 200};
+  const uint8_t opcodes[] = {0, 1, 3, 8, 8, 8};
+  for (uint32_t index = 0; index < 6; index++) {
+    volatile char *flags = completions + (6 + index) % 8 * 32 + 8;
+    while (*flags == 0) sleep_ms(1);
+    char *completion = completions + (6 + index) % 8 * 32;
+    uint8_t expected[32] = {0};
+    memcpy(expected, &ids[index], 8);
+    expected[8] = 1;
+    expected[9] = opcodes[index];
+    expected[10] = 4;
+    expected[24] = 6;
+    CHECK(memcmp(completion, expected, 32) == 0);
+  }
+  sleep_ms(50);
+  CHECK(completions[4 * 32 + 8] == 0 && completions[5 * 32 + 8] == 0);
+}
+
+/* The thread that waits for the daemon's end goes with the file, in forked children, too. */
+static void unwatched(void) {
+  int before = count_descriptors();
+  for (int round = 0; round < 3; round++) {
+    int fd = open_device();
+    uint32_t response[16];
+    CHECK(command(fd, 24, response, 64, (uint32_t[12]){0}, 12) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+      alloc_pd(fd);
+      CHECK(close(fd) == 0);
+      while (count_descriptors() != before) sleep_ms(1);
+      _exit(0);
+    }
+    check_child(child);
+    alloc_pd(fd);
+    CHECK(close(fd) == 0);
+    while (count_descriptors() != before) sleep_ms(1);
+  }
+}
+
 static void *many_commands(void *argument) {
   int fd = *(int *)argument;
   for (int round = 0; round < 200; round++) alloc_pd(fd);
@@ -269,6 +346,8 @@ int main(int argc, char **argv) {
                                           {"channels", channels},
                                           {"queues", queues},
                                           {"doorbells", doorbells},
+                                          {"flushes", flushes},
+                                          {"unwatched", unwatched},
                                           {"threads", threads},
                                           {NULL, NULL}});
 }

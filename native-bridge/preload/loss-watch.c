@@ -1,0 +1,66 @@
+/* See loss-watch.h. */
+#include "loss-watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include "descriptor-table.h"
+#include "queue-flush.h"
+#include "raw-call.h"
+#include "shim-thread.h"
+
+/* True when the daemon is gone, false when the program has closed the file. */
+static bool await_loss(struct device_file *file) {
+  for (;;) {
+    struct pollfd entries[2] = {
+        {.fd = atomic_load(&file->command_fd), .events = POLLRDHUP},
+        {.fd = atomic_load(&file->watch_fd), .events = POLLIN},
+    };
+    int ready = raw_poll_all(entries, 2);
+    if (entries[0].fd < 0 || entries[1].fd < 0 || entries[1].revents != 0) return false;
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready > 0 && entries[0].revents != 0) return true;
+  }
+}
+
+static void *watch_main(void *argument) {
+  struct device_file *file = argument;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+  if (await_loss(file)) {
+    pthread_mutex_lock(&file->command_lock);
+    if (atomic_load(&file->command_fd) >= 0) queues_flush(file->queues);
+    pthread_mutex_unlock(&file->command_lock);
+  }
+  descriptor_close_hidden(&file->watch_fd);
+  device_file_put(file);
+  return NULL;
+}
+
+void loss_watch_start(struct device_file *file) {
+  if (atomic_load(&file->watch_fd) >= 0) return;
+  int saved = errno;
+  int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd >= 0 && descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0) {
+    device_file_ref(file);
+    if (shim_thread_start(watch_main, file) != 0) {
+      descriptor_close_hidden(&file->watch_fd);
+      device_file_put(file);
+    }
+  }
+  errno = saved;
+}
+
+void loss_watch_end(struct device_file *file) {
+  int saved = errno;
+  uint64_t one = 1;
+  int fd = atomic_load(&file->watch_fd);
+  if (fd >= 0) syscall(SYS_write, fd, &one, sizeof one);
+  errno = saved;
+}
+
+void loss_watch_forget(struct device_file *file) {
+  if (atomic_load(&file->watch_fd) < 0) return;
+  descriptor_close_hidden(&file->watch_fd);
+  atomic_fetch_sub(&file->references, 1);
+}

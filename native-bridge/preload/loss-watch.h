@@ -1,0 +1,16 @@
+/* A thread for each uverbs file with queue pairs: it waits for the daemon's end, and flushes. */
+#ifndef IWARPD_LOSS_WATCH_H
+#define IWARPD_LOSS_WATCH_H
+
+#include "device-file.h"
+
+/* Starts the thread unless it runs. Under the file's command lock. */
+void loss_watch_start(struct device_file *file);
+
+/* The program closes the file: the thread ends, without waiting for it. */
+void loss_watch_end(struct device_file *file);
+
+/* In a forked child, where the thread does not exist. */
+void loss_watch_forget(struct device_file *file);
+
+#endif

@@ -1,0 +1,185 @@
+/* See queue-flush.h. The layouts are those of rdma/siw-abi.h and of
+ * verbs-api/contract/queue-layout.ts. */
+#include "queue-flush.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "raw-call.h"
+
+#define SEND_ELEMENT_BYTES 120u
+#define RECEIVE_ELEMENT_BYTES 112u
+#define COMPLETION_BYTES 32u
+/* Behind the completions: the notify word, then how many the daemon has written. */
+#define COMPLETION_TAIL_BYTES 8u
+#define WRITTEN_OFFSET 4u
+/* At the end of a send queue's memory: the lower 16 bits are those of the index of the next element
+ * to take, the upper ones count those before it that are not completed. */
+#define PROGRESS_BEFORE_END 4u
+#define SEND_TAIL_BYTES 8u
+
+#define ELEMENT_FLAGS_OFFSET 8u
+#define SEND_OPCODE_OFFSET 11u
+#define FLAG_VALID 1u
+/* Opcodes beyond this one are none that libibverbs has posted. */
+#define SEND_OPCODE_LAST 8u
+#define OPCODE_SEND 3u
+#define OPCODE_RECEIVE 8u
+#define STATUS_FLUSHED 4u
+
+#define COMPLETION_OPCODE_OFFSET 9u
+#define COMPLETION_STATUS_OFFSET 10u
+#define COMPLETION_QPN_OFFSET 24u
+
+typedef _Atomic uint8_t flags_octet;
+
+static const struct {
+  uint32_t element_bytes;
+  uint32_t tail_bytes;
+} shapes[] = {
+    [QUEUE_COMPLETION] = {COMPLETION_BYTES, COMPLETION_TAIL_BYTES},
+    [QUEUE_SEND] = {SEND_ELEMENT_BYTES, SEND_TAIL_BYTES},
+    [QUEUE_RECEIVE] = {RECEIVE_ELEMENT_BYTES, 0},
+};
+
+static uint64_t bytes_of(const struct mapped_queue *queue) {
+  return (uint64_t)queue->count * shapes[queue->kind].element_bytes +
+         shapes[queue->kind].tail_bytes;
+}
+
+void queue_expect(struct mapped_queue **list, const struct mapped_queue *queue) {
+  bool power_of_two = queue->count != 0 && (queue->count & (queue->count - 1)) == 0;
+  struct mapped_queue *kept = power_of_two ? raw_allocate(sizeof *kept) : NULL;
+  /* Without memory for it the queue is not flushed, and nothing else is different. */
+  if (kept == NULL) return;
+  *kept = *queue;
+  kept->memory = NULL;
+  kept->next = *list;
+  *list = kept;
+}
+
+void queue_mapped(struct mapped_queue *list, uint64_t key, int descriptor) {
+  struct stat status;
+  struct mapped_queue *queue = list;
+  while (queue != NULL && (queue->key != key || queue->memory != NULL)) queue = queue->next;
+  if (queue == NULL || raw_fstat(descriptor, &status) != 0) return;
+  uint64_t size = (uint64_t)status.st_size;
+  if (status.st_size < 0 || size < bytes_of(queue)) return;
+  void *memory = raw_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) return;
+  queue->memory = memory;
+  queue->memory_bytes = size;
+}
+
+static void discard(struct mapped_queue *queue) {
+  if (queue->memory != NULL) raw_munmap(queue->memory, queue->memory_bytes);
+  raw_munmap(queue, sizeof *queue);
+}
+
+void queue_forget(struct mapped_queue **list, uint32_t handle) {
+  while (*list != NULL) {
+    struct mapped_queue *queue = *list;
+    if (queue->handle == handle) {
+      *list = queue->next;
+      discard(queue);
+    } else {
+      list = &queue->next;
+    }
+  }
+}
+
+void queues_free(struct mapped_queue **list) {
+  while (*list != NULL) {
+    struct mapped_queue *queue = *list;
+    *list = queue->next;
+    discard(queue);
+  }
+}
+
+static uint8_t *element_at(const struct mapped_queue *queue, uint32_t index) {
+  return queue->memory +
+         (size_t)(index & (queue->count - 1)) * shapes[queue->kind].element_bytes;
+}
+
+static flags_octet *flags_of(uint8_t *element) {
+  return (flags_octet *)(element + ELEMENT_FLAGS_OFFSET);
+}
+
+static bool is_valid(uint8_t *element) {
+  return (atomic_load(flags_of(element)) & FLAG_VALID) != 0;
+}
+
+/* Adds a completion for the work request in `element`. */
+static void complete(const struct mapped_queue *completions, const uint8_t *element,
+                     uint8_t opcode, uint32_t qpn) {
+  uint32_t written;
+  uint8_t *tail = completions->memory + (size_t)completions->count * COMPLETION_BYTES;
+  memcpy(&written, tail + WRITTEN_OFFSET, sizeof written);
+  /* The daemon may have ended between a completion and its count. */
+  if (is_valid(element_at(completions, written))) written++;
+  uint8_t *completion = element_at(completions, written);
+  if (is_valid(completion)) return;
+  uint16_t status = STATUS_FLUSHED;
+  memset(completion, 0, ELEMENT_FLAGS_OFFSET);
+  memset(completion + COMPLETION_OPCODE_OFFSET, 0, COMPLETION_BYTES - COMPLETION_OPCODE_OFFSET);
+  memcpy(completion, element, sizeof(uint64_t));
+  completion[COMPLETION_OPCODE_OFFSET] = opcode;
+  memcpy(completion + COMPLETION_STATUS_OFFSET, &status, sizeof status);
+  memcpy(completion + COMPLETION_QPN_OFFSET, &qpn, sizeof qpn);
+  atomic_store(flags_of(completion), FLAG_VALID);
+  written++;
+  memcpy(tail + WRITTEN_OFFSET, &written, sizeof written);
+}
+
+static uint8_t send_opcode(const uint8_t *element) {
+  uint8_t opcode = element[SEND_OPCODE_OFFSET];
+  return opcode <= SEND_OPCODE_LAST ? opcode : OPCODE_SEND;
+}
+
+static void flush_sends(const struct mapped_queue *sends, const struct mapped_queue *completions) {
+  uint32_t progress;
+  memcpy(&progress, sends->memory + sends->memory_bytes - PROGRESS_BEFORE_END, sizeof progress);
+  uint32_t next = progress & 0xffff;
+  uint32_t unfinished = progress >> 16;
+  if (unfinished > sends->count) unfinished = sends->count;
+  for (uint32_t behind = unfinished; behind > 0; behind--) {
+    uint8_t *element = element_at(sends, next - behind);
+    /* What the program has posted here since comes below. */
+    if (!is_valid(element)) complete(completions, element, send_opcode(element), sends->qpn);
+  }
+  for (uint32_t ahead = 0; ahead < sends->count; ahead++) {
+    uint8_t *element = element_at(sends, next + ahead);
+    if (!is_valid(element)) return;
+    complete(completions, element, send_opcode(element), sends->qpn);
+    atomic_store(flags_of(element), 0);
+  }
+}
+
+static void flush_receives(const struct mapped_queue *receives,
+                           const struct mapped_queue *completions) {
+  /* What is posted lies in one piece: it begins behind an element that is free. */
+  uint32_t first = 0;
+  while (first < receives->count && is_valid(element_at(receives, first))) first++;
+  for (uint32_t step = 1; step <= receives->count; step++) {
+    uint8_t *element = element_at(receives, first + step);
+    if (!is_valid(element)) continue;
+    complete(completions, element, OPCODE_RECEIVE, receives->qpn);
+    atomic_store(flags_of(element), 0);
+  }
+}
+
+void queues_flush(struct mapped_queue *list) {
+  for (struct mapped_queue *queue = list; queue != NULL; queue = queue->next) {
+    if (queue->kind == QUEUE_COMPLETION || queue->memory == NULL) continue;
+    struct mapped_queue *completions = list;
+    while (completions != NULL && (completions->kind != QUEUE_COMPLETION ||
+                                   completions->handle != queue->completion_handle)) {
+      completions = completions->next;
+    }
+    if (completions == NULL || completions->memory == NULL) continue;
+    if (queue->kind == QUEUE_SEND) flush_sends(queue, completions);
+    else flush_receives(queue, completions);
+  }
+}
