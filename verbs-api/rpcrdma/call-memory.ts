@@ -62,13 +62,13 @@ export class CallMemory {
     return await this.#register(octets, SOURCE_ACCESS);
   }
 
-  /** Reads chunks of the peer, each into a buffer of its own. */
+  /** Reads chunks of the peer, each into a buffer of its own. Rejects with the connection's end. */
   async pull(channel: RdmaChannel, chunks: readonly ReadChunk[]): Promise<readonly Uint8Array[]> {
     const sinks: (PoolBuffer | undefined)[] = [];
     for (const chunk of chunks) {
       sinks.push(chunk.lengthBytes === 0 ? undefined : await this.take(chunk.lengthBytes));
     }
-    await new Promise<void>((resolve) => {
+    const read = new Promise<void>((resolve) => {
       let left = 1;
       const done = (): void => {
         left -= 1;
@@ -87,6 +87,7 @@ export class CallMemory {
       channel.flush();
       done();
     });
+    await channel.whileOpen(read);
     return sinks.map((sink) => sink?.octets ?? NO_OCTETS);
   }
 

@@ -13,6 +13,7 @@ import {
   WCStatus,
   WROpcode,
 } from '../contract/enums.ts';
+import { VerbsError } from '../contract/errors.ts';
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/provider.ts';
 import type { RecvWR, SendWR, SGE } from '../contract/work-request.ts';
 import { textOf } from './host-address.ts';
@@ -72,6 +73,8 @@ export class RdmaChannel {
   #receives: RecvWR[] = [];
   #sends: SendWR[] = [];
   #owner: ChannelOwner | undefined;
+  readonly #abandon = new Set<(error: Error) => void>();
+  #over = false;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -169,6 +172,24 @@ export class RdmaChannel {
     this.#operate(WROpcode.rdmaWrite, to, source, done);
   }
 
+  /**
+   * Settles as `work` does, which waits for operations to be done; rejects when the connection is
+   * over before that, since they then never are.
+   */
+  async whileOpen<T>(work: Promise<T>): Promise<T> {
+    let abandon = (_error: Error): void => undefined;
+    const over = new Promise<never>((_resolve, reject) => {
+      abandon = reject;
+    });
+    this.#abandon.add(abandon);
+    if (this.#over) abandon(new VerbsError('ENOTCONN'));
+    try {
+      return await Promise.race([work, over]);
+    } finally {
+      this.#abandon.delete(abandon);
+    }
+  }
+
   /** Posts all that was asked for: receives first, since a Send may bring the next message. */
   flush(): void {
     if (this.#closing !== undefined) return;
@@ -195,6 +216,7 @@ export class RdmaChannel {
   }
 
   async #close(): Promise<void> {
+    this.#giveUp();
     await this.id.close();
     await this.context.close();
   }
@@ -309,6 +331,12 @@ export class RdmaChannel {
   #end(text: string): void {
     const owner = this.#owner;
     this.#owner = undefined;
+    this.#giveUp();
     if (this.#closing === undefined) owner?.handleEnd(text);
+  }
+
+  #giveUp(): void {
+    this.#over = true;
+    for (const abandon of this.#abandon) abandon(new VerbsError('ENOTCONN'));
   }
 }

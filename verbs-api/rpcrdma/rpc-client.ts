@@ -1,6 +1,7 @@
 /** Calls procedures of a server over RDMA. */
 import { randomInt } from 'node:crypto';
 import { Access } from '../contract/enums.ts';
+import { isVerbsError } from '../contract/errors.ts';
 import type {
   CancelSignal,
   Context,
@@ -324,7 +325,9 @@ class RdmaRpcClient implements RpcClient {
     const { padding, verifierMaxBytes = 0, timeoutMs = DEFAULT_TIMEOUT_MS } = this.#options;
     const resultBytes = procedure.writeChunks?.(args) ?? [];
     for (const [i, into] of (options.bulkInto ?? []).entries()) {
-      const neededBytes = resultBytes[i] ?? 0;
+      const neededBytes = resultBytes[i];
+      // RPCR-3.6-04 Without a mapping of chunks to results there is nothing to offer them for.
+      if (neededBytes === undefined) throw new RangeError(`no bulk result for bulkInto[${i}]`);
       // RPCR2-3.4.6-01 Room for the largest result.
       if (into.length < neededBytes) {
         throw new RangeError(`bulkInto[${i}] of ${into.length} octets, ${neededBytes} are needed`);
@@ -461,6 +464,8 @@ class RdmaRpcClient implements RpcClient {
       // What was pulled is given back when the call completes; its views may live longer.
       this.#requester.pulled(effect.xid, chunks);
     } catch (error) {
+      // The end of the connection has its own way to the requester.
+      if (isVerbsError(error) && error.code === 'ENOTCONN') return;
       this.#requester.abort(effect.xid, textOf(error));
     }
   }

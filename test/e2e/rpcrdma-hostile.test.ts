@@ -1,0 +1,431 @@
+/** Peers that break the rules of RPC over RDMA: what they get, and what others notice of it. */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Access } from '../../verbs-api/contract/enums.ts';
+import type { MR } from '../../verbs-api/contract/provider.ts';
+import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
+import type {
+  ChunkLists,
+  MessageHeader,
+  Segment,
+} from '../../verbs-api/rpcrdma/core/transport-header.ts';
+import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
+import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { fuzz } from '../fuzz/octet-fuzzer.ts';
+import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { hexOf, octetsOf } from '../support/hex.ts';
+import {
+  echoService,
+  type RawMessage,
+  RawPeer,
+  RawServer,
+  WORLDS,
+  type World,
+} from '../support/rpc-world.ts';
+import { callPayload, messageOctets, shortCall, shortReply } from '../support/rpcrdma-rig.ts';
+
+const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
+const TERMS = emitPrivateData({ remoteInvalidation: false, sendBytes: 4096, receiveBytes: 4096 });
+const ERROR_CHUNK = { type: 'error', error: { code: 'chunk' } };
+
+function messageHeader({ header }: RawMessage): MessageHeader {
+  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
+  return header;
+}
+
+function segmentOf(mr: MR, at = 0, lengthBytes = mr.length): Segment {
+  return { handle: mr.rkey, lengthBytes, offset: mr.address + BigInt(at) };
+}
+
+async function codeOf(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+    return 'none';
+  } catch (error) {
+    if (error instanceof RpcError) return error.code;
+    throw error;
+  }
+}
+
+describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, makeWorld) => {
+  let world: World;
+  let server: RpcServer;
+  /** Whom no hostility may touch. */
+  let bystander: RpcClient;
+
+  beforeAll(async () => {
+    world = await makeWorld();
+    const responder = { stallTimeoutMs: 300, credits: 8 };
+    const { service } = echoService();
+    server = await listenRpc(world.provider, service, { host: '127.0.0.1', port: 0, responder });
+    bystander = await connectRpc(world.provider, {
+      host: '127.0.0.1',
+      port: server.address.port,
+    });
+  });
+
+  afterEach(async () => {
+    expect(sumOf(await bystander.call(ECHO, 'FETCH', 20_000))).toBe(sumOf(pattern(20_000)));
+    expect(bystander.counters.connections).toBe(1);
+  });
+
+  afterAll(async () => {
+    await bystander.close();
+    await server.close();
+    await world.close();
+  });
+
+  const connectRaw = (): Promise<RawPeer> => RawPeer.connect(world.provider, server.address.port);
+
+  async function expectAlive(raw: RawPeer): Promise<void> {
+    raw.send(shortCall(0xffff));
+    expect((await raw.next()).header).toMatchObject({ type: 'msg', xid: 0xffff });
+  }
+
+  it('RPCR2-4.5-01, RPCR-4.2-01: that cuts a header at any octet gets nothing, or one error', async () => {
+    const raw = await connectRaw();
+    const segment = { handle: 1, lengthBytes: 8, offset: 0n };
+    const readList = [{ position: 44, ...segment }];
+    const lists = { readList, writeList: [[segment]], replyChunk: [segment] };
+    const whole = messageOctets({ type: 'msg', xid: 7, credits: 1, ...lists });
+    for (let length = 0; length <= whole.length; length++) {
+      raw.send(whole.subarray(0, length));
+      if (length >= 28) expect((await raw.next()).header).toMatchObject({ ...ERROR_CHUNK, xid: 7 });
+      else await expectAlive(raw);
+    }
+    await expectAlive(raw);
+    await raw.close();
+  });
+
+  it('RPCR-4.2-02, RPCR-4.2-05: that says anything gets an error, an answer or the end', async () => {
+    let raw = await connectRaw();
+    let fate = 0;
+    const samples = [
+      shortCall(1),
+      shortCall(
+        2,
+        callPayload(2, (writer) => writer.uint32(10), 1),
+      ),
+      messageOctets({ type: 'done', xid: 3, credits: 1 }),
+      messageOctets(
+        {
+          type: 'msg',
+          xid: 4,
+          credits: 1,
+          ...NO_LISTS,
+          writeList: [[{ handle: 1, lengthBytes: 9, offset: 0n }]],
+        },
+        callPayload(4, (writer) => writer.uint32(4), 1),
+      ),
+    ];
+    const mutations: Uint8Array[] = [];
+    fuzz({ corpus: samples, rounds: 400, target: (octets) => mutations.push(octets.slice()) });
+    for (const octets of mutations) {
+      if (raw.ended !== undefined) {
+        await raw.close();
+        raw = await connectRaw();
+        fate += 1;
+      }
+      raw.send(octets.subarray(0, 4096));
+      // In step with the server, so that its receives suffice.
+      raw.send(shortCall(0xabcd));
+      try {
+        while ((await raw.next()).header.xid !== 0xabcd);
+      } catch {
+        expect(raw.ended).toBeDefined();
+      }
+    }
+    expect(fate).toBeLessThan(400);
+    await raw.close();
+  });
+
+  it('NFSR-8267.6.4-01: that gives 16 segments is served; one of 1000 gets an error', async () => {
+    const raw = await connectRaw();
+    const octets = pattern(1600);
+    const mr = await raw.channel.pd.regMR(octets, Access.remoteRead);
+    const payload = callPayload(
+      1,
+      (writer) => {
+        writer.string('x');
+        writer.bulk(octets);
+        writer.uint32(3);
+      },
+      2,
+    );
+    const reduced = { stream: payload.stream, items: [], lengthBytes: payload.stream.length };
+    const position = payload.items[0]?.position ?? 0;
+    const readList = Array.from({ length: 16 }, (_, i) => ({
+      position,
+      ...segmentOf(mr, i * 100, 100),
+    }));
+    raw.send(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
+    const reply = await raw.next();
+    expect(hexOf(reply.payload.subarray(24))).toBe(sumOf(octets).toString(16).padStart(8, '0'));
+    const many = Array.from({ length: 160 }, () => ({ position, ...segmentOf(mr, 0, 1) }));
+    raw.send(messageOctets({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS, readList: many }));
+    expect((await raw.next()).header).toMatchObject({ ...ERROR_CHUNK, xid: 2 });
+    await expectAlive(raw);
+    await raw.close();
+  });
+
+  it('RPCR-3.4-07, RPCR2-4.5.2-02: whose chunk is not as long as its count gets GARBAGE_ARGS', async () => {
+    const raw = await connectRaw();
+    const mr = await raw.channel.pd.regMR(pattern(200), Access.remoteRead);
+    const payload = callPayload(
+      1,
+      (writer) => {
+        writer.string('x');
+        writer.bulk(pattern(101));
+        writer.uint32(3);
+      },
+      2,
+    );
+    const reduced = { stream: payload.stream, items: [], lengthBytes: payload.stream.length };
+    const position = payload.items[0]?.position ?? 0;
+    const statusFor = async (at: number, lengthBytes: number): Promise<string> => {
+      const readList = [{ position: at, ...segmentOf(mr, 0, lengthBytes) }];
+      raw.send(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
+      return hexOf((await raw.next()).payload.subarray(20, 24));
+    };
+    expect(await statusFor(position, 101)).toBe('00000000');
+    expect(await statusFor(position, 104)).toBe('00000000');
+    expect(await statusFor(position, 100)).toBe('00000004');
+    expect(await statusFor(position, 105)).toBe('00000004');
+    expect(await statusFor(position, 96)).toBe('00000004');
+    expect(await statusFor(position + 4, 101)).toBe('00000004');
+    // The name, which is not eligible.
+    expect(await statusFor(44, 101)).toBe('00000004');
+    await raw.close();
+  });
+
+  it('RPCR2-4.5.3-01: that names memory which it does not have loses its connection', async () => {
+    for (const lists of [
+      { readList: [{ position: 0, handle: 0x1234_5600, lengthBytes: 64, offset: 0n }] },
+      { writeList: [[{ handle: 0x1234_5600, lengthBytes: 8192, offset: 0n }]] },
+    ]) {
+      const raw = await connectRaw();
+      const type = 'readList' in lists ? 'nomsg' : 'msg';
+      const payload = callPayload(1, (writer) => writer.uint32(8192), 1);
+      const header = { type, xid: 1, credits: 1, ...NO_LISTS, ...lists } as const;
+      raw.send(type === 'msg' ? messageOctets(header, payload) : messageOctets(header));
+      expect(await raw.end()).not.toBe('');
+      await raw.close();
+    }
+  });
+
+  it('that sends more than its credits loses its connection at most', async () => {
+    const raw = await connectRaw();
+    for (let xid = 1; xid <= 60; xid++) raw.send(shortCall(xid));
+    let answers = 0;
+    try {
+      for (; answers < 60; answers++) await raw.next();
+    } catch {
+      expect(raw.ended).toBeDefined();
+    }
+    expect(answers).toBeLessThanOrEqual(60);
+    await raw.close();
+  });
+
+  it('RPCR-3.3-06: that leaves in the middle of everything leaves nothing behind', async () => {
+    for (let i = 0; i < 5; i++) {
+      const raw = await connectRaw();
+      const mr = await raw.channel.pd.regMR(pattern(100_000), Access.remoteRead);
+      const readList = [{ position: 0, ...segmentOf(mr) }];
+      for (let xid = 1; xid <= 8; xid++) {
+        raw.send(messageOctets({ type: 'nomsg', xid, credits: 1, ...NO_LISTS, readList }));
+      }
+      await raw.close();
+    }
+    await expect.poll(() => server.connectionCount, { timeout: 5000 }).toBe(1);
+  });
+});
+
+describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, makeWorld) => {
+  let world: World;
+  let listener: RawServer;
+  let client: RpcClient;
+  let raw: RawPeer;
+
+  beforeAll(async () => {
+    world = await makeWorld();
+  });
+  afterAll(async () => {
+    await world.close();
+  });
+  beforeEach(async () => {
+    listener = await RawServer.listen(world.provider, TERMS);
+    const accepting = listener.accept();
+    client = await connectRpc(world.provider, {
+      host: '127.0.0.1',
+      port: listener.port,
+      timeoutMs: 2000,
+      requester: { connectsMax: 1, credits: 48 },
+    });
+    raw = await accepting;
+  });
+  afterEach(async () => {
+    await listener.close();
+    await client.close();
+    await raw.close();
+  });
+
+  /** Octets of the raw server's own to read into and write from. */
+  async function ownMemory(): Promise<MR> {
+    return await raw.channel.pd.allocMR(16_384, Access.localWrite);
+  }
+
+  type Reach = (
+    segment: Segment,
+    mr: MR,
+  ) => readonly [kind: 'read' | 'write', offset: bigint, lengthBytes: number];
+
+  const inside: readonly (readonly [string, Reach])[] = [
+    ['one octet before', (s) => ['read', s.offset - 1n, 1]],
+    ['one octet behind', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
+    ['across the end', (s) => ['read', s.offset, s.lengthBytes + 1]],
+  ];
+  const chunkKinds = ['read', 'write', 'reply'] as const;
+  const cases = chunkKinds.flatMap((chunk) => [
+    ...inside.map(([where, reach]) => [chunk, where, reach] as const),
+    [
+      chunk,
+      'in the other direction',
+      (s: Segment) => [chunk === 'read' ? 'write' : 'read', s.offset, 1] as const,
+    ] as const,
+  ]);
+
+  /** Makes a call that offers a chunk of this kind. */
+  function callWith(chunk: 'read' | 'write' | 'reply'): Promise<unknown> {
+    if (chunk === 'write') return client.call(ECHO, 'FETCH', 8000);
+    const octets = pattern(8000);
+    if (chunk === 'read') return client.call(ECHO, 'STORE', { name: '', octets, mode: 0 });
+    return client.call(ECHO, 'MIRROR', octets);
+  }
+
+  function offeredOf(message: RawMessage, chunk: 'read' | 'write' | 'reply'): Segment {
+    const { readList, writeList, replyChunk } = messageHeader(message);
+    const segment = { read: readList[0], write: writeList[0]?.[0], reply: replyChunk?.[0] }[chunk];
+    if (segment === undefined) throw new Error('the chunk was not offered');
+    return segment;
+  }
+
+  function touch(kind: 'read' | 'write', to: Segment, offset: bigint, lengthBytes: number, mr: MR) {
+    const done = new Promise<void>((resolve) => {
+      raw.channel[kind]({ handle: to.handle, offset }, mr.sge(0, lengthBytes), resolve);
+    });
+    raw.channel.flush();
+    return done;
+  }
+
+  it.each(cases)(
+    'RPCR-3.4-12, RPCR-11-03: that reaches for a %s chunk %s loses its connection',
+    async (chunk, _where, reach) => {
+      const mr = await ownMemory();
+      const failing = codeOf(callWith(chunk));
+      const segment = offeredOf(await raw.next(), chunk);
+      const [kind, offset, lengthBytes] = reach(segment, mr);
+      void touch(
+        chunk === 'read' || kind === 'read' ? kind : 'write',
+        segment,
+        offset,
+        lengthBytes,
+        mr,
+      );
+      expect(await raw.end()).not.toBe('');
+      await listener.close();
+      expect(await failing).toBe('connectionLost');
+    },
+  );
+
+  it('RPCR-11-03, RPCR2-4.4.1-01: that reaches for a chunk after its reply loses its connection', async () => {
+    const mr = await ownMemory();
+    const call = client.call(ECHO, 'STORE', { name: '', octets: pattern(8000), mode: 0 });
+    const message = await raw.next();
+    const segment = offeredOf(message, 'read');
+    await touch('read', segment, segment.offset, segment.lengthBytes, mr);
+    expect(Buffer.compare(mr.buffer.subarray(0, 8000), pattern(8000))).toBe(0);
+    const reply = shortReply(message.header.xid, 4);
+    raw.send(Uint8Array.from([...reply, 0, 0, 0, 9]));
+    expect(await call).toBe(9);
+    void touch('read', segment, segment.offset, 1, mr);
+    expect(await raw.end()).not.toBe('');
+  });
+
+  it('RPCR-11-04: that uses a chunk of one connection on another loses that one', async () => {
+    const accepting = listener.accept();
+    const second = await connectRpc(world.provider, { host: '127.0.0.1', port: listener.port });
+    const other = await accepting;
+    const mr = await other.channel.pd.allocMR(16_384, Access.localWrite);
+    const call = client.call(ECHO, 'STORE', { name: '', octets: pattern(8000), mode: 0 });
+    const message = await raw.next();
+    const { handle, offset } = offeredOf(message, 'read');
+    other.channel.read({ handle, offset }, mr.sge(0, 1), () => undefined);
+    other.channel.flush();
+    expect(await other.end()).not.toBe('');
+    raw.send(Uint8Array.from([...shortReply(message.header.xid, 4), 0, 0, 0, 9]));
+    expect(await call).toBe(9);
+    await second.close();
+    await other.close();
+  });
+
+  it('RPCR2-6.1-02: that answers inline beside a write chunk fails that call alone', async () => {
+    const call = codeOf(client.call(ECHO, 'FETCH', 8000));
+    const message = await raw.next();
+    const { xid, writeList } = messageHeader(message);
+    const returned = writeList.map((chunk) => chunk.map((s) => ({ ...s, lengthBytes: 0 })));
+    const inline = octetsOf(`${hexOf(shortReply(xid).subarray(28))} 00000001 00000004 61626364`);
+    const payload = { stream: inline, items: [], lengthBytes: inline.length };
+    raw.send(
+      messageOctets({ type: 'msg', xid, credits: 4, ...NO_LISTS, writeList: returned }, payload),
+    );
+    expect(await call).toBe('badReply');
+    const next = client.call(ECHO, 'NULL', undefined);
+    raw.send(shortReply((await raw.next()).header.xid));
+    await next;
+  });
+
+  it('RPCR2-4.5-02, RPCR2-4.5-04: that says anything else is not answered, and its calls go on', async () => {
+    const call = client.call(ECHO, 'NULL', undefined);
+    const { header } = await raw.next();
+    const { xid } = header;
+    const bad = (xid >>> 0).toString(16).padStart(8, '0');
+    const good = shortReply(xid);
+    const garbage = [
+      ...Array.from({ length: 28 }, (_, length) => good.subarray(0, length)),
+      octetsOf(`${bad} 00000001 00000004 00000000 00000002 00*8 00*4`),
+      octetsOf(`${bad} 00000001 00000004 00000009 00*12`),
+      octetsOf(`${bad} 00000005 00000004 00000000 00*12`),
+      octetsOf(`${bad} 00000001 00000004 00000004 00000077`),
+      shortReply((xid + 1) >>> 0),
+      shortCall(xid),
+    ];
+    for (const octets of garbage) raw.send(octets);
+    raw.send(good);
+    await call;
+    expect(client.counters).toMatchObject({ discarded: garbage.length, connections: 1, sent: 1 });
+  });
+
+  it('that grants without end gets no more than was asked for, and all its replies are taken', async () => {
+    const first = client.call(ECHO, 'NULL', undefined);
+    raw.send(shortReply((await raw.next()).header.xid, 0xffff_ffff));
+    await first;
+    const calls = Promise.all(
+      Array.from({ length: 80 }, () => client.call(ECHO, 'NULL', undefined)),
+    );
+    const xids: number[] = [];
+    for (let i = 0; i < 48; i++) xids.push((await raw.next()).header.xid);
+    for (const xid of xids) raw.send(shortReply(xid, 0xffff_ffff));
+    for (let i = 48; i < 80; i++) raw.send(shortReply((await raw.next()).header.xid));
+    await calls;
+    expect(client.counters.connections).toBe(1);
+  });
+
+  it('that says RDMA_ERROR fails that call alone', async () => {
+    const call = codeOf(client.call(ECHO, 'NULL', undefined));
+    const { xid } = (await raw.next()).header;
+    raw.send(
+      messageOctets({ type: 'error', xid, credits: 1, version: 1, error: { code: 'chunk' } }),
+    );
+    expect(await call).toBe('ERR_CHUNK');
+  });
+});

@@ -1,0 +1,274 @@
+/** Programs called and served over RDMA: in one process, and over a daemon. */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { connect } from '../../verbs-api/connect.ts';
+import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
+import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
+import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
+import {
+  connectRpc,
+  type RpcClient,
+  type RpcClientOptions,
+} from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
+import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { type EchoLog, echoService, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
+import { shortCall } from '../support/rpcrdma-rig.ts';
+
+/** Around roundup, the threshold of 4096, pages, and large. */
+const SIZES = [0, 1, 3, 4, 5, 1000, 3900, 4020, 4028, 4032, 4033, 4096, 8193, 65_536, 1 << 20];
+
+async function failureOf(call: Promise<unknown>): Promise<readonly [string, boolean]> {
+  try {
+    await call;
+  } catch (error) {
+    if (error instanceof RpcError) return [error.code, error.outcomeUnknown];
+    throw error;
+  }
+  throw new Error('the call succeeded');
+}
+
+describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld) => {
+  let world: World;
+  let server: RpcServer;
+  let client: RpcClient;
+  let log: EchoLog;
+
+  const connectClient = (options: Partial<RpcClientOptions> = {}): Promise<RpcClient> =>
+    connectRpc(world.provider, { host: '127.0.0.1', port: server.address.port, ...options });
+
+  beforeAll(async () => {
+    world = await makeWorld();
+  });
+  afterAll(async () => {
+    await world.close();
+  });
+  beforeEach(async () => {
+    const echo = echoService();
+    log = echo.log;
+    server = await listenRpc(world.provider, echo.service, { host: '127.0.0.1', port: 0 });
+    client = await connectClient();
+  });
+  afterEach(async () => {
+    await client.close();
+    await server.close();
+  });
+
+  it('RPCR-3.4-02, RPCR-3.6-01: gives results of every size', async () => {
+    for (const size of SIZES) {
+      const octets = await client.call(ECHO, 'FETCH', size);
+      expect(sumOf(octets), `${size}`).toBe(sumOf(pattern(size)));
+      expect(octets).toHaveLength(size);
+    }
+  });
+
+  it('takes arguments of every size', async () => {
+    for (const size of SIZES) {
+      const args = { name: `${size}`, octets: pattern(size), mode: 3 };
+      expect(await client.call(ECHO, 'STORE', args)).toBe(sumOf(args.octets));
+    }
+    expect(log.stored).toEqual(SIZES.map(String));
+  });
+
+  it('RPCR-5.1-02, RPCR-5.2-02: takes and gives long messages of every size', async () => {
+    for (const size of SIZES) {
+      const octets = pattern(size);
+      expect(Buffer.compare(await client.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+    }
+  });
+
+  it('RPCR-3.6-03, RPCR2-4.4.1-01: places two results in memory of the program, which is whole when the call is', async () => {
+    const octets = pattern(100_003);
+    const bulkInto = [await client.allocate(50_001), new Uint8Array(50_002)];
+    const halves = await client.call(ECHO, 'SPLIT', { octets, at: 50_001 }, { bulkInto });
+    expect(halves[0].buffer).toBe(bulkInto[0]?.buffer);
+    expect(halves[1].buffer).toBe(bulkInto[1]?.buffer);
+    expect(Buffer.compare(Buffer.concat(halves), octets)).toBe(0);
+  });
+
+  it('RPCR-7-01: registers what a call needs, and nothing stays registered', async () => {
+    const counts: number[] = [];
+    const countOf = async (call: () => Promise<unknown>): Promise<void> => {
+      const before = client.counters.exposed;
+      await call();
+      counts.push(client.counters.exposed - before);
+    };
+    const octets = pattern(10_000);
+    await countOf(() => client.call(ECHO, 'NULL', undefined));
+    await countOf(() => client.call(ECHO, 'FETCH', 10_000));
+    await countOf(() => client.call(ECHO, 'STORE', { name: '', octets, mode: 0 }));
+    await countOf(() => client.call(ECHO, 'MIRROR', octets));
+    await countOf(() => client.call(ECHO, 'SPLIT', { octets, at: 5000 }));
+    expect(counts).toEqual([0, 1, 1, 2, 3]);
+  });
+
+  it('RPCR-3.3-05, RPCR2-3.3.1-04, RPCR-6-01: keeps hundreds of calls apart within its credits', async () => {
+    const calls = Array.from({ length: 300 }, async (_, i) => {
+      const size = (i * 37) % 9000;
+      const octets = await client.call(ECHO, 'FETCH', size);
+      return octets.length === size && sumOf(octets) === sumOf(pattern(size));
+    });
+    expect((await Promise.all(calls)).every((good) => good)).toBe(true);
+    expect(client.counters).toMatchObject({ sent: 300, replies: 300, connections: 1 });
+  });
+
+  it('RPCR2-6.3-01: says why a call cannot be carried out, and goes on', async () => {
+    const other = defineProgram({ ...ECHO, number: ECHO.number + 1 });
+    const later = defineProgram({ ...ECHO, version: 9 });
+    expect(await failureOf(client.call(ECHO, 'MISSING', undefined))).toEqual([
+      'PROC_UNAVAIL',
+      false,
+    ]);
+    expect(await failureOf(client.call(other, 'NULL', undefined))).toEqual(['PROG_UNAVAIL', false]);
+    expect(await failureOf(client.call(later, 'NULL', undefined))).toEqual([
+      'PROG_MISMATCH',
+      false,
+    ]);
+    const args = { name: 'fail', octets: pattern(10), mode: 0 };
+    expect(await failureOf(client.call(ECHO, 'STORE', args))).toEqual(['SYSTEM_ERR', false]);
+    const long = { ...args, name: 'x'.repeat(256) };
+    expect(await failureOf(client.call(ECHO, 'STORE', long))).toEqual(['GARBAGE_ARGS', false]);
+    await client.call(ECHO, 'NULL', undefined);
+    expect(client.counters.connections).toBe(1);
+  });
+
+  it('RPCR-3.6-04, RPCR2-3.4.6-01: sends nothing for memory that no result is mapped to, or that is too short', async () => {
+    const sent = client.counters.sent;
+    const into = [new Uint8Array(100)];
+    const mirror = client.call(ECHO, 'MIRROR', pattern(8), { bulkInto: into });
+    expect(await failureOf(mirror)).toEqual(['unfit', false]);
+    const fetch = client.call(ECHO, 'FETCH', 101, { bulkInto: into });
+    expect(await failureOf(fetch)).toEqual(['unfit', false]);
+    expect(client.counters.sent).toBe(sent);
+  });
+
+  it('tells the server who calls', async () => {
+    const user = {
+      flavor: 'sys',
+      stamp: 1,
+      machineName: 'host',
+      uid: 7,
+      gid: 8,
+      gids: [9],
+    } as const;
+    await client.call(ECHO, 'FETCH', 1, { credential: user });
+    await client.call(ECHO, 'FETCH', 1);
+    expect(log.calls.map(({ credential }) => credential)).toEqual([user, { flavor: 'none' }]);
+    expect(log.calls[0]?.address).toBe('127.0.0.1');
+  });
+
+  it('RPCR2-3.5.3-01: goes long where its own receives are small, either way', async () => {
+    const small = await connectClient({ inlineBytes: 1024 });
+    for (const size of [900, 960, 1000, 1100, 4000]) {
+      const octets = pattern(size);
+      expect(Buffer.compare(await small.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+    }
+    // The three that do not fit needed memory for the call and for the reply.
+    expect(small.counters.exposed).toBeGreaterThanOrEqual(4);
+    await small.close();
+  });
+
+  it('CMPD-4.1-02: answers with plain Sends, whatever the client could have invalidated', async () => {
+    const privateData = emitPrivateData({
+      remoteInvalidation: true,
+      sendBytes: 4096,
+      receiveBytes: 4096,
+    });
+    const { port } = server.address;
+    let memory: Awaited<ReturnType<typeof raw.pd.allocMR>> | undefined;
+    const raw = await connect(world.provider, {
+      host: '127.0.0.1',
+      port,
+      privateData,
+      prepare: async ({ pd, qp }) => {
+        memory = await pd.allocMR(4096, Access.localWrite);
+        qp.postRecv({ wrId: 1, sgList: [memory.sge(0, 2048)] });
+      },
+    });
+    const call = shortCall(5);
+    memory?.buffer.set(call, 2048);
+    const sgList = memory === undefined ? [] : [memory.sge(2048, call.length)];
+    raw.qp.postSend({ opcode: WROpcode.send, sgList });
+    let received = (await raw.cq.wait()).find(({ opcode }) => opcode === WCOpcode.recv);
+    received ??= (await raw.cq.wait()).find(({ opcode }) => opcode === WCOpcode.recv);
+    expect(received?.status).toBe(WCStatus.success);
+    expect((received?.wcFlags ?? 0) & WCFlag.withInv).toBe(0);
+    await raw.close();
+  });
+
+  it('gives a call up in time, or when asked; what comes late harms nothing', async () => {
+    let open = (): void => undefined;
+    log.gate = new Promise((resolve) => {
+      open = resolve;
+    });
+    const slow = failureOf(client.call(ECHO, 'FETCH', 5000, { timeoutMs: 50 }));
+    const controller = new AbortController();
+    expect(await slow).toEqual(['timeout', true]);
+    const aborted = failureOf(client.call(ECHO, 'FETCH', 6000, { signal: controller.signal }));
+    controller.abort();
+    expect((await aborted)[0]).toBe('aborted');
+    // The server now writes to memory that is closed to it, which ends the connection.
+    open();
+    expect(sumOf(await client.call(ECHO, 'FETCH', 7000))).toBe(sumOf(pattern(7000)));
+  });
+
+  it('RPCR-8-01: calls again after a loss what may be done twice, and only that', async () => {
+    const silent = await RawServer.listen(world.provider);
+    const { port } = silent;
+    const accepting = silent.accept();
+    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port });
+    const peer = await accepting;
+    const args = { name: 'b', octets: pattern(9), mode: 0 };
+    const twice = lossy.call(ECHO, 'FETCH', 9000);
+    // The first call holds the only credit, so that this one is not sent.
+    const later = lossy.call(ECHO, 'STORE', args);
+    const { header } = await peer.next();
+    await silent.close();
+    await peer.close();
+    const echo = echoService();
+    const second = await listenRpc(world.provider, echo.service, { host: '127.0.0.1', port });
+    expect(sumOf(await twice)).toBe(sumOf(pattern(9000)));
+    await later;
+    expect(echo.log.calls.map(({ xid }) => xid)).toEqual([header.xid]);
+    expect(echo.log.stored).toEqual(['b']);
+    expect(lossy.counters).toMatchObject({ connections: 2, sent: 3 });
+    await lossy.close();
+    await second.close();
+  });
+
+  it('does not call again what may not be done twice', async () => {
+    const silent = await RawServer.listen(world.provider);
+    const accepting = silent.accept();
+    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
+    const peer = await accepting;
+    const args = { name: 'b', octets: pattern(9), mode: 0 };
+    const once = failureOf(lossy.call(ECHO, 'STORE', args));
+    await peer.next();
+    await peer.close();
+    expect(await once).toEqual(['connectionLost', true]);
+    await lossy.close();
+    await silent.close();
+  });
+
+  it('says why it cannot connect', async () => {
+    const { port } = server.address;
+    await server.close();
+    await client.close();
+    const refused = connectRpc(world.provider, { host: '127.0.0.1', port });
+    await expect(refused).rejects.toSatisfy((error) => isVerbsError(error));
+    expect(await failureOf(client.call(ECHO, 'NULL', undefined))).toEqual(['closed', false]);
+  });
+
+  it('rejects connections beyond its bound', async () => {
+    const { service } = echoService();
+    const options = { host: '127.0.0.1', port: 0, connectionsMax: 1 };
+    const small = await listenRpc(world.provider, service, options);
+    const to = { host: '127.0.0.1', port: small.address.port };
+    const first = await connectRpc(world.provider, to);
+    await expect(connectRpc(world.provider, to)).rejects.toThrow();
+    await first.call(ECHO, 'NULL', undefined);
+    await first.close();
+    await small.close();
+  });
+});

@@ -1,0 +1,199 @@
+/** Providers of both kinds with a server of the echo program, and raw peers that say anything. */
+import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { CMEventType } from '../../verbs-api/contract/enums.ts';
+import type { ConnectionId, Provider } from '../../verbs-api/contract/provider.ts';
+import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
+import {
+  type ParsedMessage,
+  parseTransportHeader,
+} from '../../verbs-api/rpcrdma/core/transport-header.ts';
+import { RdmaChannel } from '../../verbs-api/rpcrdma/rdma-channel.ts';
+import { RpcService, type ServerCall } from '../../verbs-api/rpcrdma/rpc-service.ts';
+import { DaemonRig } from './daemon-rig.ts';
+import { ECHO, pattern, sumOf } from './echo-program.ts';
+
+/** A provider and what it needs. */
+export interface World {
+  readonly provider: Provider;
+  close(): Promise<void>;
+}
+
+/** How a world is made. */
+export const WORLDS = {
+  embedded: async (): Promise<World> => {
+    const provider = await createEmbedded();
+    return { provider, close: () => provider.close() };
+  },
+  daemon: async (): Promise<World> => {
+    const rig = await DaemonRig.start();
+    const provider = await connectDaemon({ socketPath: rig.socketPath });
+    return {
+      provider,
+      close: async () => {
+        await provider.close();
+        await rig.stop();
+      },
+    };
+  },
+};
+
+/** What the echo service did. */
+export interface EchoLog {
+  /** STOREs carried out, by name. */
+  readonly stored: string[];
+  readonly calls: ServerCall[];
+  /** Handlers of FETCH wait for this before they answer. */
+  gate: Promise<void> | undefined;
+}
+
+/** The echo program with handlers that do what its comments say. */
+export function echoService(): { readonly service: RpcService; readonly log: EchoLog } {
+  const log: EchoLog = { stored: [], calls: [], gate: undefined };
+  const service = new RpcService();
+  service.register(ECHO, {
+    FETCH: async (count, call) => {
+      log.calls.push(call);
+      const octets = pattern(count, await call.bulkBuffer(count));
+      await log.gate;
+      return octets;
+    },
+    STORE: (args) => {
+      if (args.name === 'fail') throw new Error('asked to fail');
+      log.stored.push(args.name);
+      return sumOf(args.octets);
+    },
+    MIRROR: (octets) => octets,
+    SPLIT: ({ octets, at }) => [octets.subarray(0, at), octets.subarray(at)],
+  });
+  return { service, log };
+}
+
+/** A message as it came. */
+export interface RawMessage extends ParsedMessage {
+  readonly octets: Uint8Array;
+  /** Octets behind the header. */
+  readonly payload: Uint8Array;
+}
+
+const SIZES = { receives: 64, inlineBytes: 4096, sendDepth: 64 };
+
+/** One end of a connection that sends what it is told and keeps what it gets. */
+export class RawPeer {
+  readonly channel: RdmaChannel;
+  /** Why the connection ended; undefined while it is there. */
+  ended: string | undefined;
+  readonly #received: Uint8Array[] = [];
+  #wake: (() => void) | undefined;
+
+  constructor(channel: RdmaChannel) {
+    this.channel = channel;
+    channel.start({
+      handleMessage: (octets, receive) => {
+        this.#received.push(octets.slice());
+        channel.repost(receive);
+        this.#wake?.();
+      },
+      handleBatch: () => undefined,
+      handleEnd: (text) => {
+        this.ended = text;
+        this.#wake?.();
+      },
+    });
+  }
+
+  /** Connects to a server of this host, without private data unless it is given. */
+  static async connect(
+    provider: Provider,
+    port: number,
+    privateData = emitPrivateData({
+      remoteInvalidation: true,
+      sendBytes: 4096,
+      receiveBytes: 4096,
+    }),
+  ): Promise<RawPeer> {
+    const id = await provider.createId();
+    await id.resolveAddr({ address: '127.0.0.1', port });
+    await id.resolveRoute();
+    const channel = await RdmaChannel.create(id, SIZES);
+    await id.connect({ privateData });
+    return new RawPeer(channel);
+  }
+
+  send(octets: Uint8Array): void {
+    this.channel.send(
+      octets.length,
+      (target) => target.set(octets),
+      () => undefined,
+    );
+    this.channel.flush();
+  }
+
+  /** The next message; throws when the connection ends first. */
+  async next(): Promise<RawMessage> {
+    const octets = await this.nextOctets();
+    const parsed = parseTransportHeader(octets);
+    if ('fault' in parsed) throw new Error(parsed.text);
+    return { ...parsed, octets, payload: octets.subarray(parsed.headerBytes) };
+  }
+
+  async nextOctets(): Promise<Uint8Array> {
+    for (;;) {
+      const octets = this.#received.shift();
+      if (octets !== undefined) return octets;
+      if (this.ended !== undefined) throw new Error(`the connection ended: ${this.ended}`);
+      await this.#news();
+    }
+  }
+
+  /** Waits for the end of the connection; gives its reason. */
+  async end(): Promise<string> {
+    while (this.ended === undefined) await this.#news();
+    return this.ended;
+  }
+
+  async close(): Promise<void> {
+    await this.channel.close();
+  }
+
+  async #news(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+  }
+}
+
+/** A listener that hands out raw peers. */
+export class RawServer {
+  readonly #id: ConnectionId;
+  readonly #privateData: Uint8Array;
+
+  private constructor(id: ConnectionId, privateData: Uint8Array) {
+    this.#id = id;
+    this.#privateData = privateData;
+  }
+
+  static async listen(provider: Provider, privateData = new Uint8Array(0)): Promise<RawServer> {
+    const id = await provider.createId();
+    await id.bindAddr({ address: '127.0.0.1', port: 0 });
+    await id.listen();
+    return new RawServer(id, privateData);
+  }
+
+  get port(): number {
+    return this.#id.localAddress?.port ?? 0;
+  }
+
+  /** Accepts the next connection. */
+  async accept(): Promise<RawPeer> {
+    let event = await this.#id.nextEvent();
+    while (event.type !== CMEventType.connectRequest) event = await this.#id.nextEvent();
+    const channel = await RdmaChannel.create(event.id, SIZES);
+    await event.id.accept({ privateData: this.#privateData });
+    return new RawPeer(channel);
+  }
+
+  async close(): Promise<void> {
+    await this.#id.close();
+  }
+}
