@@ -1,0 +1,85 @@
+/** A daemon that is none, for the control plane: one of everything. */
+
+import type { ControlTarget } from '../../daemon/control/target.ts';
+import type {
+  ConnectionSummary,
+  ObjectSummaries,
+  ResetReport,
+} from '../../verbs-api/contract/control.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+
+const CLIENT = {
+  id: 3,
+  pid: 77,
+  uid: 1000,
+  program: 'rping',
+  connectedSeconds: 61,
+  usage: {
+    objects: { pd: 1, qp: 1, mr: 2 },
+    sharedBytes: 4096,
+    pinnedBytes: 128,
+    tiers: { shared: 1, process_vm: 1 },
+    tierReasons: { process_vm: 'the best for memory of the program' },
+  },
+};
+
+const OWNER = { client: 3, pid: 77, program: 'rping', device: 'a' };
+
+/** See the module's comment. */
+export class FixedTarget implements ControlTarget {
+  ready = true;
+  resets = 0;
+  crcEngine = 'fast-crc32c';
+
+  status(): DaemonStatus {
+    return {
+      version: '1.2.3',
+      pid: 42,
+      uptimeSeconds: 7,
+      ready: this.ready,
+      socketPath: '/run/x/iwarpd.sock',
+      crcEngine: this.crcEngine,
+      memoryTiers: ['shared', 'process_vm'],
+      devices: [
+        {
+          device: { name: 'a', backend: 'emulated', nodeGuid: '0200000000000001', addresses: [] },
+          counters: { outSends: 5, placedBytes: 2 ** 40, somethingNew: 1 },
+        },
+        {
+          device: {
+            name: 'b',
+            backend: 'native',
+            nodeGuid: '0200000000000002',
+            addresses: ['::1'],
+          },
+          counters: { outSends: 6 },
+        },
+      ],
+      clients: [CLIENT],
+    };
+  }
+
+  objects(): ObjectSummaries {
+    const qp = { handle: 1, qpNum: 9, state: 'RTS', maxSendWr: 4, maxRecvWr: 4, srq: false };
+    const mr = { handle: 2, key: 0x1234, address: '0x10', lengthBytes: 64, tier: 'shared' };
+    return {
+      qps: [
+        { ...OWNER, ...qp },
+        { ...OWNER, ...qp, device: 'b', pid: 78 },
+      ],
+      mrs: [{ ...OWNER, ...mr }],
+      cqs: [{ ...OWNER, handle: 4, entries: 16 }],
+    };
+  }
+
+  connections(): readonly ConnectionSummary[] {
+    const local = { address: '127.0.0.1', port: 7174 };
+    const remote = { address: '127.0.0.1', port: 40_000 };
+    return [{ device: 'a', local, remote, role: 'responder', phase: 'established', qpNum: 9 }];
+  }
+
+  async reset(): Promise<ResetReport> {
+    this.resets += 1;
+    return { leaks: [CLIENT], clients: 1, connections: 1 };
+  }
+}

@@ -1,0 +1,100 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { ControlError } from '../../../daemon/control/operation.ts';
+import {
+  executeNamed,
+  executeOperation,
+  isOperationName,
+  OPERATIONS,
+} from '../../../daemon/control/operations.ts';
+import { CONTROL_ROUTES, type ControlOperationName } from '../../../verbs-api/contract/control.ts';
+import { FixedTarget } from '../../support/control-target.ts';
+
+const names = Object.keys(OPERATIONS) as ControlOperationName[];
+/** Requests of operations that need fields. */
+const REQUESTS: Readonly<Partial<Record<ControlOperationName, object>>> = {};
+
+let target: FixedTarget;
+
+beforeEach(() => {
+  target = new FixedTarget();
+});
+
+describe('the table of operations', () => {
+  it('has a route of its own for each', () => {
+    expect(Object.keys(CONTROL_ROUTES)).toEqual(names);
+    const places = names.map((name) => {
+      const { method, path } = CONTROL_ROUTES[name];
+      return `${method} ${path.replace(/:\w+/g, ':')}`;
+    });
+    expect(new Set(places).size).toBe(names.length);
+  });
+
+  it.each(names.filter((name) => name in REQUESTS || acceptsNothing(name)))(
+    '%s replies what its schema describes',
+    async (name) => {
+      const reply = await executeNamed(target, name, REQUESTS[name] ?? {});
+      expect(OPERATIONS[name].reply.parse(reply)).toEqual(reply);
+    },
+  );
+
+  it.each(names)('%s refuses a field that it does not know, by name', async (name) => {
+    const request = { ...REQUESTS[name], surplus: 1 };
+    await expect(executeNamed(target, name, request)).rejects.toMatchObject({
+      code: 'EINVAL',
+      field: 'surplus',
+    });
+  });
+
+  it.each(names)('%s refuses what is no object', async (name) => {
+    for (const request of [undefined, null, 1, 'x', []]) {
+      await expect(executeNamed(target, name, request)).rejects.toBeInstanceOf(ControlError);
+    }
+  });
+
+  it('knows no other names, those of Object among them', async () => {
+    for (const name of ['', 'nothing', 'toString', '__proto__', 'constructor', 7, undefined]) {
+      expect(isOperationName(name)).toBe(false);
+      await expect(executeNamed(target, name, {})).rejects.toMatchObject({ code: 'EOPNOTSUPP' });
+    }
+  });
+});
+
+describe('lists', () => {
+  it('hold what every field of the filter allows', async () => {
+    const all = await executeOperation(target, 'listQPs', {});
+    expect(all).toHaveLength(2);
+    expect(await executeOperation(target, 'listQPs', { device: 'b' })).toEqual([all[1]]);
+    expect(await executeOperation(target, 'listQPs', { pid: 77 })).toEqual([all[0]]);
+    expect(await executeOperation(target, 'listQPs', { device: 'b', pid: 77 })).toEqual([]);
+    expect(await executeOperation(target, 'listConnections', { device: 'b' })).toEqual([]);
+  });
+
+  it.each([
+    [{ pid: 'x' }, 'pid'],
+    [{ pid: -1 }, 'pid'],
+    [{ pid: 1.5 }, 'pid'],
+    [{ pid: 2 ** 40 }, 'pid'],
+    [{ device: '' }, 'device'],
+    [{ device: 'x'.repeat(64) }, 'device'],
+    [{ device: 5 }, 'device'],
+  ])('refuse the filter %j', async (request, field) => {
+    await expect(executeOperation(target, 'listMRs', request)).rejects.toMatchObject({
+      code: 'EINVAL',
+      field,
+      message: expect.stringContaining(field),
+    });
+  });
+});
+
+describe('reset', () => {
+  it('is done once for each request', async () => {
+    await executeOperation(target, 'reset', {});
+    expect(target.resets).toBe(1);
+    await expect(executeOperation(target, 'reset', { hard: true })).rejects.toThrow(/hard/);
+    expect(target.resets).toBe(1);
+  });
+});
+
+function acceptsNothing(name: ControlOperationName): boolean {
+  return OPERATIONS[name].request.safeParse({}).success;
+}
