@@ -312,6 +312,8 @@ export interface RigOptions {
   /** False: the QP stays in RESET, without a stream. */
   readonly connected?: boolean;
   readonly backing?: (octets: Uint8Array) => MemoryBacking;
+  /** Where the send queue keeps how far it is. */
+  readonly progress?: Int32Array;
 }
 
 /** Address of the first octet of the rig's memory. */
@@ -381,6 +383,7 @@ export class NicRig {
       },
       sqSigAll: this.options.sqSigAll ?? false,
       ring,
+      progress: () => this.options.progress,
       tag: undefined,
     });
   }

@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import {
+  CQE_BYTES,
+  CQEStatus,
+  Notify,
+  SQOpcode,
+} from '../../../verbs-api/contract/queue-layout.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
 const PLAIN = { solicited: false };
@@ -70,6 +75,17 @@ describe('the ring', () => {
     for (let round = 0; round < 10; round += 1) {
       rig.send({ opcode: SQOpcode.send, wrId: round });
       expect(rig.sendCompletions.outcome()).toEqual([[round, 0]]);
+    }
+  });
+
+  it('tells how many completions were written, behind the notify word', () => {
+    const rig = new NicRig({ cqe: 4 });
+    const { ring } = rig.sendCQ;
+    const written = new Int32Array(ring.buffer, ring.byteOffset + 4 * CQE_BYTES + 4, 1);
+    for (let round = 1; round < 10; round += 1) {
+      rig.send({ opcode: SQOpcode.send });
+      rig.sendCompletions.poll();
+      expect(written[0]).toBe(round);
     }
   });
 

@@ -600,3 +600,23 @@ describe('elements that a client should not have written', () => {
     expect(outcome(rig)).toEqual([[1, CQEStatus.locProtErr]]);
   });
 });
+
+describe('what is left undone', () => {
+  it('is told behind the ring: the next element, and how many before it are not completed', () => {
+    const progress = new Int32Array(1);
+    const rig = new NicRig({ sqCount: 4, depths: { ird: 1, ord: 1 }, progress });
+    const told = () => [(progress[0] ?? 0) & 0xffff, (progress[0] ?? 0) >>> 16];
+    rig.send({ opcode: SQOpcode.send });
+    expect(told()).toEqual([1, 0]);
+    const read = { opcode: SQOpcode.read, rkey: RKEY, raddr: 0n, sges: [rig.piece(0, 8)] };
+    rig.send(read);
+    expect(told()).toEqual([2, 1]);
+    // This one is taken, and waits for a read slot.
+    rig.send(read);
+    expect(told()).toEqual([3, 2]);
+    rig.send({ opcode: SQOpcode.send });
+    expect(told()).toEqual([3, 2]);
+    rig.qp.modify(QPState.ERR, 0);
+    expect(told()).toEqual([4, 0]);
+  });
+});
