@@ -28,11 +28,12 @@ export interface Coverage {
   readonly code: ReadonlyMap<string, readonly Citation[]>;
 }
 
-const ID = /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+const ID = /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
 /** A test's title: the string that opens it. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
 /** A title in a table of cases: a string that opens with ids and a colon. */
-const TABLE_TITLE = /(['"`])((?:[A-Z]+-[0-9A-Za-z.]+-\d{2,3}[a-z]?(?:, )?)+: (?:\\.|(?!\1).)*)\1/g;
+const TABLE_TITLE =
+  /(['"`])((?:[A-Z]+2?-[0-9A-Za-z.]+-\d{2,3}[a-z]?(?:, )?)+: (?:\\.|(?!\1).)*)\1/g;
 /** The id of a vector, which its test has in its title. */
 const VECTOR_ID = /"id": "([^"]+)()"/g;
 
