@@ -3,7 +3,11 @@ import { networkInterfaces } from 'node:os';
 import { NativeEventChannel } from '../../native-bridge/rdma/cm-id.ts';
 import { NativeDevice } from '../../native-bridge/rdma/device.ts';
 import { listDevices, type NativeDeviceInfo } from '../../native-bridge/rdma/device-list.ts';
-import { type Libraries, openLibraries } from '../../native-bridge/rdma/libraries.ts';
+import {
+  type Libraries,
+  type LibraryOptions,
+  openLibraries,
+} from '../../native-bridge/rdma/libraries.ts';
 import { watchDescriptor } from '../../native-bridge/rdma/watched-descriptor.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
 import { canonicalAddress } from '../cm/address.ts';
@@ -17,6 +21,8 @@ export interface DiscoveryOptions {
   readonly selected: readonly NativeDeviceConfig[];
   /** Names that other devices have. */
   readonly takenNames: readonly string[];
+  /** Where rdma-core is. Default: where the loader finds it. */
+  readonly libraries?: LibraryOptions;
   /** Hears what was found, and why nothing was. */
   readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
 }
@@ -42,7 +48,7 @@ export async function openNativeDevices(
 
 async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined> {
   const { selected, note } = options;
-  const libraries = openLibraries();
+  const libraries = openLibraries(options.libraries);
   const found = listDevices(libraries);
   const wanted = selected.length > 0 ? selectedDevices(found, selected) : listed(found, options);
   if (wanted.length === 0) {

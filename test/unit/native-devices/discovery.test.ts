@@ -1,0 +1,32 @@
+import { describe, expect, it } from 'vitest';
+import { openNativeDevices } from '../../../daemon/native/discovery.ts';
+
+/** Discovery without rdma-core, and what it notes. */
+async function withoutLibraries(selected: Parameters<typeof openNativeDevices>[0]['selected']) {
+  const notes: string[] = [];
+  const host = await openNativeDevices({
+    selected,
+    takenNames: [],
+    libraries: { verbs: 'libnothing-of-this-name.so.1' },
+    note: (level, _device, text) => notes.push(`${level} ${text}`),
+  });
+  return { host, notes };
+}
+
+describe('a daemon on a machine without rdma-core', () => {
+  it('has no native devices, and one line for those who look closely', async () => {
+    const { host, notes } = await withoutLibraries([]);
+    expect(host).toBeUndefined();
+    expect(notes).toEqual([
+      expect.stringMatching(/^debug no native devices: .*libnothing-of-this-name/),
+    ]);
+  });
+
+  it('refuses to start when a native device was asked for', async () => {
+    const selected = [{ name: 'a', native: 'siw0', addresses: [] }];
+    await expect(withoutLibraries(selected)).rejects.toMatchObject({
+      code: 'ENODEV',
+      message: expect.stringMatching(/libnothing-of-this-name.*iwarpd doctor/),
+    });
+  });
+});
