@@ -63,11 +63,16 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
     this.#scope.remove(this);
   }
 
+  /** A queue fired. */
+  fire(member: Notifiable): void {
+    if (member.notified()) this.#events.push(member.cq);
+  }
+
   #read(): void {
     try {
       for (let fired = this.native.readEvent(); fired; fired = this.native.readEvent()) {
         const member = this.#members.get(fired);
-        if (member?.notified() === true) this.#events.push(member.cq);
+        if (member !== undefined) this.fire(member);
       }
     } catch (error) {
       this.#watch.close();

@@ -28,6 +28,8 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   readonly #forgetLoss: () => void;
   /** Completions that an iterator took and did not hand out; they come first in the next poll. */
   #kept: WC[] = [];
+  /** Completions that the device does not make; they come behind those that it made. */
+  #flushed: WC[] = [];
   #firing: Firing | undefined;
   /** The consumer armed the queue and has not been told since. */
   #armedByConsumer = false;
@@ -98,6 +100,15 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
     return wanted;
   }
 
+  /** Adds completions that the device does not make. An armed queue fires. */
+  pushFlushed(completions: readonly WC[]): void {
+    if (completions.length === 0) return;
+    this.#flushed.push(...completions);
+    if (this.#armedByConsumer || this.#firing !== undefined) {
+      setImmediate(() => this.#channel.fire(this));
+    }
+  }
+
   protected override destroy(): void {
     this.native.dispose();
   }
@@ -111,6 +122,9 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
 
   #take(max: number): WC[] {
     const completions = this.native.poll(max);
+    if (this.#flushed.length > 0 && completions.length < max) {
+      completions.push(...this.#flushed.splice(0, max - completions.length));
+    }
     for (const { status, qpNum } of completions) {
       if (status !== WCStatus.success) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
     }

@@ -13,33 +13,20 @@ export class HeldSends {
   /** Checks the requests as the queue pair would, and keeps copies. Errors as `postSend`. */
   add(qp: NativeQP, requests: readonly SendWR[]): void {
     const room = qp.capabilities.maxSendWr - this.#requests.length;
-    let sound = requests.length;
-    try {
-      qp.checkSend(requests);
-    } catch (error) {
-      if (!(error instanceof NativeError) || error.badIndex === undefined) throw error;
-      sound = error.badIndex;
-      if (sound <= room) {
-        this.#keep(requests.slice(0, sound));
-        throw error;
-      }
-    }
+    const refusal = qp.checkSend(requests);
+    const sound = refusal?.badIndex ?? requests.length;
     this.#keep(requests.slice(0, Math.min(sound, room)));
     if (sound > room) {
       throw new NativeError('refused', 'ENOMEM', `${qp.subject}: the queue is full`, room);
     }
+    if (refusal !== undefined) throw refusal;
   }
 
-  /** Posts what waited. */
-  postTo(qp: NativeQP): void {
+  /** Takes out what waited. */
+  take(): readonly SendWR[] {
     const requests = this.#requests;
     this.#requests = [];
-    if (requests.length > 0) qp.postSend(requests);
-  }
-
-  /** Forgets what waited. */
-  clear(): void {
-    this.#requests = [];
+    return requests;
   }
 
   /** The caller may reuse its lists and inline payload once the call has returned. */

@@ -9,6 +9,7 @@ import type { NativePD } from '../rdma/protection-domain.ts';
 import type { NativeQP } from '../rdma/queue-pair.ts';
 import { RdmaCQ } from './completion-queue.ts';
 import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
+import { flushedReceive, flushedSend } from './flushed-completion.ts';
 import { HeldSends } from './held-sends.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
@@ -35,6 +36,8 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly #scope: DeviceScope;
+  readonly #sendQueue: RdmaCQ;
+  readonly #recvQueue: RdmaCQ;
   /** As far as requests and events of the connection tell: drivers do not tell RESET from INIT. */
   #state: QPState = QPState.RESET;
   #connected = false;
@@ -47,9 +50,11 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     this.sendCQ = sendCQ;
     this.recvCQ = recvCQ;
     this.#scope = scope;
+    this.#sendQueue = ownCQ(sendCQ);
+    this.#recvQueue = ownCQ(recvCQ);
     this.native = nativePD.createQP({
-      sendCQ: nativeCQ(sendCQ),
-      recvCQ: nativeCQ(recvCQ),
+      sendCQ: this.#sendQueue.native,
+      recvCQ: this.#recvQueue.native,
       srq: srq === undefined ? undefined : nativeSRQ(srq),
       maxSendWr: init.maxSendWr,
       maxRecvWr: init.maxRecvWr,
@@ -85,14 +90,17 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 
   postSend(wr: SendWR | readonly SendWR[]): void {
     this.assertUsable();
-    if (this.#idle) this.#held.add(this.native, listOf(wr));
-    else this.native.postSend(listOf(wr));
+    const requests = listOf(wr);
+    if (this.#idle) this.#held.add(this.native, requests);
+    else if (this.#flushesHere) this.#flushSends(requests);
+    else this.native.postSend(requests);
   }
 
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
     this.assertUsable();
-    this.native.postRecv(listOf(wr));
-    if (this.#state === QPState.ERR) this.native.flushLatePosts();
+    const requests = listOf(wr);
+    if (this.#flushesHere) this.#flushReceives(requests);
+    else this.native.postRecv(requests);
   }
 
   async modify(attributes: { readonly state: QPState }): Promise<void> {
@@ -113,7 +121,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     this.#moveTo(state);
     if (state !== QPState.RESET) return;
     this.#connected = false;
-    this.#held.clear();
+    this.#held.take();
   }
 
   async query(): Promise<QPAttributes> {
@@ -144,8 +152,16 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     if (this.#state !== QPState.ERR) this.#moveTo(QPState.RTS);
   }
 
+  /** The connection is over. */
   noteDisconnected(): void {
     this.#moveTo(QPState.ERR);
+    if (this.native.disposed || this.presence.lost) return;
+    try {
+      // A connection that ended gracefully leaves siw's queue pair idle; in ERR it flushes.
+      this.native.modify(QPState.ERR);
+    } catch {
+      // It is there already, or its device is gone.
+    }
   }
 
   protected override destroy(): void {
@@ -165,8 +181,30 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   #moveTo(state: QPState): void {
     const waited = this.#idle && !isIdle(state);
     this.#state = state;
-    // Sent in RTS, flushed in ERR.
-    if (waited && !this.native.disposed) this.#held.postTo(this.native);
+    if (!waited || this.native.disposed) return;
+    const requests = this.#held.take();
+    if (requests.length === 0) return;
+    if (this.#flushesHere) this.#flushSends(requests);
+    else this.native.postSend(requests);
+  }
+
+  /** What is posted has to be flushed here, since the device does not. */
+  get #flushesHere(): boolean {
+    return this.#state === QPState.ERR && !this.native.pd.device.traits.flushesLatePosts;
+  }
+
+  #flushSends(requests: readonly SendWR[]): void {
+    const refusal = this.native.checkSend(requests);
+    const sound = requests.slice(0, refusal?.badIndex ?? requests.length);
+    this.#sendQueue.pushFlushed(sound.map((wr) => flushedSend(wr, this.qpNum)));
+    if (refusal !== undefined) throw refusal;
+  }
+
+  #flushReceives(requests: readonly RecvWR[]): void {
+    const refusal = this.native.checkRecv(requests);
+    const sound = requests.slice(0, refusal?.badIndex ?? requests.length);
+    this.#recvQueue.pushFlushed(sound.map((wr) => flushedReceive(wr, this.qpNum)));
+    if (refusal !== undefined) throw refusal;
   }
 
   /** The device knows of errors that nobody was told of yet; the rest is known here. */
@@ -180,10 +218,10 @@ function isIdle(state: QPState): boolean {
   return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
 }
 
-function nativeCQ(cq: CQ): RdmaCQ['native'] {
+function ownCQ(cq: CQ): RdmaCQ {
   if (!(cq instanceof RdmaCQ)) throw new VerbsError('EINVAL', 'a foreign completion queue');
   cq.assertUsable();
-  return cq.native;
+  return cq;
 }
 
 function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {

@@ -12,13 +12,12 @@ export interface DeviceTraits {
   readonly maxPrivateData: number;
   /** Octets of inline payload at most. */
   readonly maxInline: number;
-  /** Receives without an element have to be posted with an empty one. */
-  readonly needsReceiveElement: boolean;
-  /**
-   * Receives are posted without the driver noticing, so that in ERR nobody flushes those that are
-   * posted late, unless the driver is told to move to ERR once more.
-   */
-  readonly flushesOnModify: boolean;
+  /** Receives and RDMA Reads without an element have to be posted with an empty one. */
+  readonly needsElement: boolean;
+  /** What is posted in ERR completes with a flush. libsiw leaves it in its queues for good. */
+  readonly flushesLatePosts: boolean;
+  /** `ibv_query_qp` has the depths of the wrong direction. */
+  readonly swapsDepths: boolean;
   /** A queue pair that was connected, or is in ERR, can go back to RESET. */
   readonly resets: boolean;
 }
@@ -37,8 +36,9 @@ const ORDINARY: DeviceTraits = {
   localInvalidate: true,
   maxPrivateData: CM_PRIVATE_DATA_MAX,
   maxInline: 64,
-  needsReceiveElement: false,
-  flushesOnModify: false,
+  needsElement: false,
+  flushesLatePosts: true,
+  swapsDepths: false,
   resets: true,
 };
 
@@ -49,13 +49,18 @@ const SIW: DeviceTraits = {
   localInvalidate: false,
   maxPrivateData: 251,
   maxInline: 80,
-  needsReceiveElement: true,
-  flushesOnModify: true,
+  needsElement: true,
+  flushesLatePosts: false,
+  swapsDepths: true,
   resets: false,
 };
 
 /** The emulated RNIC: libsiw's limits, without the kernel's. */
-const EMULATED: DeviceTraits = { ...SIW, maxPrivateData: CM_PRIVATE_DATA_MAX };
+const EMULATED: DeviceTraits = {
+  ...SIW,
+  maxPrivateData: CM_PRIVATE_DATA_MAX,
+  swapsDepths: false,
+};
 
 /** The traits of the driver with this vendor id. */
 export function traitsOf(vendorId: number): DeviceTraits {

@@ -1,6 +1,6 @@
 /** Queue pairs: posting through the context's pointers, and states. */
 import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import { QPState } from '../../verbs-api/contract/enums.ts';
+import type { QPState } from '../../verbs-api/contract/enums.ts';
 import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
 import type { NativeCQ } from './completion-queue.ts';
 import { codeOf, NativeError, unsupported } from './errors.ts';
@@ -11,6 +11,7 @@ import type { NativePD } from './protection-domain.ts';
 import type { NativeSRQ } from './shared-receive-queue.ts';
 import { peek, StructBlock } from './struct-block.ts';
 import {
+  checkReceives,
   checkSends,
   INLINE_LIMIT,
   type PostLimits,
@@ -109,38 +110,35 @@ export class NativeQP extends NativeObject {
     const queue = this.pointer;
     const { hot } = this.pd.device;
     const outcome = postSends(requests, this.#limits, hot.postSend, queue);
-    if (outcome.posted < requests.length || outcome.errno !== 0) this.#refuse(outcome);
+    if (outcome.posted < requests.length || outcome.errno !== 0) throw this.#refusal(outcome);
   }
 
-  /** Throws what `postSend` would, except for a full queue, and posts nothing. */
-  checkSend(requests: readonly SendWR[]): void {
+  /** What `postSend` would throw, except for a full queue. Posts nothing. */
+  checkSend(requests: readonly SendWR[]): NativeError | undefined {
     const outcome = checkSends(requests, this.#limits);
-    if (outcome.posted < requests.length) this.#refuse(outcome);
+    return outcome.posted < requests.length ? this.#refusal(outcome) : undefined;
+  }
+
+  /** As `checkSend`, of receives. */
+  checkRecv(requests: readonly RecvWR[]): NativeError | undefined {
+    if (this.srq !== undefined) return this.#hasSRQ();
+    const outcome = checkReceives(requests, this.#limits);
+    return outcome.posted < requests.length ? this.#refusal(outcome) : undefined;
   }
 
   /** Posts receives. Errors as `postSend`. */
   postRecv(requests: readonly RecvWR[]): void {
     const queue = this.pointer;
-    if (this.srq !== undefined) {
-      throw new NativeError('refused', 'EINVAL', `${this.subject} takes receives of its SRQ`, 0);
-    }
+    if (this.srq !== undefined) throw this.#hasSRQ();
     const { hot } = this.pd.device;
     const outcome = postReceives(requests, this.#limits, hot.postRecv, queue);
-    if (outcome.posted < requests.length || outcome.errno !== 0) this.#refuse(outcome);
+    if (outcome.posted < requests.length || outcome.errno !== 0) throw this.#refusal(outcome);
   }
 
   /** Requests a state, and nothing else. Throws what the device says. */
   modify(state: QPState): void {
     const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
     this.applyAttributes(raw, CONSTANTS.IBV_QP_STATE);
-  }
-
-  /**
-   * Has receives flushed that were posted in ERR. Some drivers do not notice them; being moved to
-   * ERR once more, they look.
-   */
-  flushLatePosts(): void {
-    if (this.pd.device.traits.flushesOnModify) this.modify(QPState.ERR);
   }
 
   /** `ibv_modify_qp` as it is, for the connection manager's attributes. */
@@ -163,12 +161,13 @@ export class NativeQP extends NativeObject {
       this.subject,
       verbs.ibv_query_qp(this.pointer, raw.address, QUERY_MASK, init.address),
     );
+    const { swapsDepths } = this.pd.device.traits;
     return {
       state: raw.get('qp_state') as QPState,
       capabilities: this.capabilities,
       accessFlags: raw.get('qp_access_flags'),
-      maxRdAtomic: raw.get('max_rd_atomic'),
-      maxDestRdAtomic: raw.get('max_dest_rd_atomic'),
+      maxRdAtomic: raw.get(swapsDepths ? 'max_dest_rd_atomic' : 'max_rd_atomic'),
+      maxDestRdAtomic: raw.get(swapsDepths ? 'max_rd_atomic' : 'max_dest_rd_atomic'),
       sqSigAll: this.sqSigAll,
     };
   }
@@ -185,8 +184,12 @@ export class NativeQP extends NativeObject {
     this.pd.device.objects.delete(this.#address);
   }
 
-  #refuse(outcome: PostOutcome): never {
-    throw postError(outcome, this.subject, this.pd.device.info.name);
+  #refusal(outcome: PostOutcome): NativeError {
+    return postError(outcome, this.subject, this.pd.device.info.name);
+  }
+
+  #hasSRQ(): NativeError {
+    return new NativeError('refused', 'EINVAL', `${this.subject} takes receives of its SRQ`, 0);
   }
 }
 

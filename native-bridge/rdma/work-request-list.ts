@@ -165,6 +165,17 @@ export function checkSends(requests: readonly SendWR[], limits: PostLimits): Pos
   );
 }
 
+/** As `checkSends`, of receives. */
+export function checkReceives(requests: readonly RecvWR[], limits: PostLimits): PostOutcome {
+  return postAll(
+    requests,
+    receives,
+    () => 0,
+    0,
+    (wr, index) => putReceive(wr, index, limits),
+  );
+}
+
 /** Posts receives. The result is valid until the next call. */
 export function postReceives(
   requests: readonly RecvWR[],
@@ -216,7 +227,7 @@ function putReceive(wr: RecvWR, index: number, limits: PostLimits): ErrnoCode | 
   const at = index * receives.elementWords;
   if (!putLong(receives.words, at + R_WR_ID, wr.wrId ?? 0)) return 'EINVAL';
   let count = list.length;
-  if (count === 0 && limits.traits.needsReceiveElement) {
+  if (count === 0 && limits.traits.needsElement) {
     putEmptySge(receives, index);
     count = 1;
   }
@@ -245,7 +256,7 @@ function putSend(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | und
       return putRemote(wr, at) ? putPayload(wr, index, inline, limits) : 'EINVAL';
     case WROpcode.rdmaRead:
       if (inline || !putRemote(wr, at)) return 'EINVAL';
-      return putSgList(wr, index, limits.maxSgeRead);
+      return putRead(wr, index, limits);
     case WROpcode.atomicFetchAndAdd:
     case WROpcode.atomicCmpAndSwap:
       return inline ? 'EINVAL' : putAtomic(wr, index, limits);
@@ -289,6 +300,16 @@ function putSgList(wr: SendWR, index: number, max: number): ErrnoCode | undefine
   if (list.length > max || !sends.putSges(index, list)) return 'EINVAL';
   sends.words[index * sends.elementWords + S_NUM_SGE] = list.length;
   return undefined;
+}
+
+function putRead(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | undefined {
+  const refusal = putSgList(wr, index, limits.maxSgeRead);
+  const words = index * sends.elementWords + S_NUM_SGE;
+  if (refusal === undefined && limits.traits.needsElement && sends.words[words] === 0) {
+    putEmptySge(sends, index);
+    sends.words[words] = 1;
+  }
+  return refusal;
 }
 
 function putAtomic(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | undefined {
