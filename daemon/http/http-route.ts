@@ -47,9 +47,12 @@ export interface HttpRoute {
   readonly handle: (request: RouteRequest) => RouteReply | Promise<RouteReply>;
 }
 
+/** Media type of JSON answers. */
+export const JSON_TYPE = 'application/json; charset=utf-8';
+
 /** A value as JSON. */
 export function jsonReply(value: unknown, status = 200): RouteReply {
-  return { status, type: 'application/json; charset=utf-8', body: `${JSON.stringify(value)}\n` };
+  return { status, type: JSON_TYPE, body: `${JSON.stringify(value)}\n` };
 }
 
 /** Text for people and programs. */

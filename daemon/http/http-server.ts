@@ -8,7 +8,7 @@ import { pipeline } from 'node:stream/promises';
 import findMyWay from 'find-my-way';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
-import { type HttpRoute, jsonReply, type RouteReply } from './http-route.ts';
+import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
 import { readJsonBody } from './request-body.ts';
 import { type GuardPolicy, guardRequest } from './request-guard.ts';
 
@@ -129,7 +129,7 @@ export class HttpServer {
       const reply = await this.#answer(request, signal);
       await this.#send(response, reply);
     } catch (error) {
-      await this.#fail(request, response, error);
+      this.#fail(request, response, error);
     }
   }
 
@@ -171,20 +171,17 @@ export class HttpServer {
 
   async #send(response: ServerResponse, reply: RouteReply): Promise<void> {
     const { status, type, body, headers } = reply;
-    const all = { ...COMMON_HEADERS, 'content-type': type, ...headers };
     if (typeof body === 'string' || body instanceof Uint8Array) {
-      const octets = typeof body === 'string' ? Buffer.from(body) : body;
-      response.writeHead(status, { ...all, 'content-length': octets.length });
-      response.end(octets);
+      sendWhole(response, { status, type, body, headers });
       return;
     }
-    response.writeHead(status, all);
+    response.writeHead(status, { ...COMMON_HEADERS, 'content-type': type, ...headers });
     await pipeline(Readable.from(body), response);
   }
 
-  async #fail(request: IncomingMessage, response: ServerResponse, error: unknown): Promise<void> {
+  #fail(request: IncomingMessage, response: ServerResponse, error: unknown): void {
     // The client is gone, or an answer under way broke off: there is nobody to tell.
-    if (response.headersSent || response.destroyed) {
+    if (response.headersSent || response.destroyed || request.socket === null) {
       response.destroy();
       return;
     }
@@ -199,11 +196,26 @@ export class HttpServer {
       this.#options.note(level, 'refused a request', { ...about, status, field, reason });
     }
     const { status, code, field, message, headers } = refusal ?? BROKEN;
-    const reply = jsonReply({ error: { status, code, field, message } }, status);
+    const body = JSON.stringify({ error: { status, code, field, message } });
     // The rest of a body that nobody reads is not worth waiting for.
     const close = request.complete ? {} : { connection: 'close' };
-    await this.#send(response, { ...reply, headers: { ...headers, ...close } });
+    sendWhole(response, { status, type: JSON_TYPE, body, headers: { ...headers, ...close } });
   }
+}
+
+/** An answer of known length. */
+interface WholeReply {
+  readonly status: number;
+  readonly type: string;
+  readonly body: string | Uint8Array;
+  readonly headers: Readonly<Record<string, string>> | undefined;
+}
+
+function sendWhole(response: ServerResponse, { status, type, body, headers }: WholeReply): void {
+  const octets = typeof body === 'string' ? Buffer.from(body) : body;
+  const length = { 'content-length': octets.length };
+  response.writeHead(status, { ...COMMON_HEADERS, 'content-type': type, ...length, ...headers });
+  response.end(octets);
 }
 
 const BROKEN = new HttpRefusal(500, '', 'the daemon could not answer; its log says why');

@@ -60,9 +60,8 @@ function typedFields(
   texts: Readonly<Record<string, string>>,
   typeOf: FieldTypes,
 ): Record<string, unknown> {
-  const fields: Record<string, unknown> = {};
-  for (const [name, text] of Object.entries(texts)) fields[name] = typedValue(text, typeOf(name));
-  return fields;
+  const entries = Object.entries(texts);
+  return Object.fromEntries(entries.map(([name, text]) => [name, typedValue(text, typeOf(name))]));
 }
 
 function typedValue(text: string, type: string | undefined): unknown {
