@@ -116,6 +116,7 @@ export class BridgedNic implements DeviceObjects {
     this.#route = (wc) => this.#completed(wc);
     this.#qpHost = {
       deviceName: name,
+      flushesLatePosts: lower.traits.flushesLatePosts,
       counters: this.counters,
       make: (qp) => this.#makeQP(qp),
       unmake: (qp) => this.#unmakeQP(qp),

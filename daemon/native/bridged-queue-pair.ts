@@ -42,6 +42,8 @@ const TURN_BUDGET = 1024;
 /** What a queue pair needs of its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
+  /** The device flushes what is posted to a native queue pair in ERR. */
+  readonly flushesLatePosts: boolean;
   readonly counters: { sendsTaken: number; receivesTaken: number; flushes: number };
   /** Makes the native queue pair, in INIT, and routes its completions to `qp`. */
   make(qp: BridgedQP): LowerQP;
@@ -292,6 +294,8 @@ export class BridgedQP implements DeviceQP {
     }
     this.sendCQ.move();
     if (this.recvCQ !== this.sendCQ) this.recvCQ.move();
+    // What such a device has not flushed by now came to it too late, and it never will.
+    if (!this.#host.flushesLatePosts) this.#flushInFlight();
     this.pump();
   }
 
@@ -300,6 +304,11 @@ export class BridgedQP implements DeviceQP {
     if (this.#closed) return;
     this.#state = QPState.ERR;
     this.#connecting = false;
+    this.#flushInFlight();
+    this.pump();
+  }
+
+  #flushInFlight(): void {
     const requests = this.#inFlight;
     this.#pending = [];
     requests.takeAll(() => {
@@ -309,7 +318,6 @@ export class BridgedQP implements DeviceQP {
     this.#receives?.takeAll((low, high) => {
       this.#flushed(this.recvCQ, low, high, SQOpcode.receive);
     });
-    this.pump();
   }
 
   // From the completion queues

@@ -269,8 +269,9 @@ export class FakeDevice extends Given implements LowerDevice {
     localInvalidate: true,
     maxPrivateData: 16,
     maxInline: 128,
-    needsReceiveElement: true,
-    flushesOnModify: true,
+    needsElement: true,
+    flushesLatePosts: false,
+    swapsDepths: false,
     resets: false,
   };
   readonly attributes = ATTRIBUTES;

@@ -319,6 +319,25 @@ describe('the end of a native queue pair', () => {
     expect(lower.sends).toEqual([]);
   });
 
+  it('flushes what the device forgets, because it came too late', async () => {
+    const { qp, lower } = await connected();
+    const mr = await pd.allocMR(64, Access.localWrite);
+    lower.flushes = false;
+    qp.postRecv([1, 2].map((wrId) => ({ wrId, sgList: [] })));
+    qp.postSend([send(mr, 3, 0), send(mr, 4)]);
+    await qp.modify({ state: QPState.ERR });
+    expect(cq.poll().map(({ wrId, status }) => [wrId, status])).toEqual([
+      [3n, WCStatus.wrFlushErr],
+      [4n, WCStatus.wrFlushErr],
+      [1n, WCStatus.wrFlushErr],
+      [2n, WCStatus.wrFlushErr],
+    ]);
+    // Completions that come all the same are nobody's.
+    lower.completeSend();
+    await rig.turn();
+    expect(cq.poll()).toEqual([]);
+  });
+
   it('comes with the end of the connection', async () => {
     const { qp, lower, id } = await connected();
     qp.postRecv({ wrId: 4, sgList: [] });
