@@ -32,7 +32,11 @@ async function lookupStatus(directory: Uint8Array, text: string): Promise<number
 
 describe('handles', () => {
   it('of any other make are bad', async () => {
-    const made = [new Uint8Array(0), new Uint8Array(36), new Uint8Array(64).fill(0xff)];
+    const made: Uint8Array[] = [
+      new Uint8Array(0),
+      new Uint8Array(36),
+      new Uint8Array(64).fill(0xff),
+    ];
     made.push(root.subarray(0, 35), Uint8Array.from([...root, 0]));
     for (const handle of made) {
       expect((await rig.call('getattr', handle)).status).toBe(Nfs3Status.badhandle);

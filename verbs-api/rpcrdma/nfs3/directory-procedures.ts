@@ -132,9 +132,12 @@ export function entryPlusSizeBytes(
 }
 
 // NFSR-1813.3-03
-/** Octets of the largest answer to READDIR or READDIRPLUS; the caller's limit counts success alone. */
+/**
+ * Octets of the largest answer to READDIR or READDIRPLUS. The caller's limit is for all of a success
+ * (RFC 1813 §3.3.16), but Linux's server counts the entries alone, so there is room for the rest.
+ */
 function listingMaxBytes(limitBytes: number): number {
-  return Math.max(OBJECT_FAILURE_MAX_BYTES, 4 + limitBytes);
+  return 4 + LISTING_FRAME_MAX_BYTES + limitBytes;
 }
 
 /** READDIR (RFC 1813 §3.3.16). */

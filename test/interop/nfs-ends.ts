@@ -1,0 +1,75 @@
+/** Both ends of NFS over RDMA: ours on the host, the kernel's in a guest. */
+import { execFile, execFileSync } from 'node:child_process';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { CommandFolder, Finished, RunningCommand } from '../e2e/cli-process.ts';
+import { HOST_ADDRESS } from './kernel-peer/kernel-peer.ts';
+import { repositoryRoot } from './prerequisites.ts';
+
+/** A server of ours that listens. */
+export interface RunningServer {
+  readonly command: RunningCommand;
+  readonly directory: string;
+  readonly port: number;
+  readonly mountPort: number;
+}
+
+/** Starts our server on the host's 127.0.0.1, for a directory that is there. */
+export async function startServer(
+  folder: CommandFolder,
+  directory: string,
+  words: readonly string[] = ['--embedded', '--no-crc'],
+): Promise<RunningServer> {
+  const [port, mountPort] = [await freePort(), await freePort()];
+  const ports = ['--port', String(port), '--mount-port', String(mountPort)];
+  const place = ['--host', '127.0.0.1', ...ports, '--verbose'];
+  const command = folder.start(['nfs', 'serve', directory, ...place, ...words]);
+  await command.until(/^ready: /m);
+  return { command, directory, port, mountPort };
+}
+
+/** A shell command that has the guest's kernel mount our server. */
+export function mountCommand(
+  { directory, port, mountPort }: Omit<RunningServer, 'command'>,
+  where: string,
+  { host = HOST_ADDRESS, options = '' } = {},
+): string {
+  const own = `rdma,port=${port},vers=3,nolock,mountport=${mountPort},mountproto=tcp${options}`;
+  return `mkdir -p ${where} && timeout 30 mount -t nfs -o ${own} ${host}:${directory} ${where}`;
+}
+
+/** Runs one of our file commands to its end. */
+export async function nfsCommand(
+  folder: CommandFolder,
+  words: readonly string[],
+): Promise<Finished> {
+  return await folder.start(['nfs', ...words]).end(60_000);
+}
+
+/** The octets that one of our file commands writes to standard output; it has to succeed. */
+export async function nfsOctets(words: readonly string[]): Promise<Buffer> {
+  const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+  const options = { encoding: 'buffer', maxBuffer: 256 << 20, timeout: 60_000 } as const;
+  return (await promisify(execFile)(process.execPath, [main, 'nfs', ...words], options)).stdout;
+}
+
+/** What `diff -r` says of two trees: nothing, if they are alike. */
+export function differences(left: string, right: string): string {
+  try {
+    return execFileSync('diff', ['-r', '--no-dereference', left, right], { encoding: 'utf8' });
+  } catch (error) {
+    const { stdout } = error as { stdout?: string };
+    return stdout ?? String(error);
+  }
+}
+
+/** A TCP port of 127.0.0.1 that nobody listens on now. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
+  return address.port;
+}

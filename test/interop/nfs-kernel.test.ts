@@ -1,0 +1,347 @@
+/**
+ * NFS over RDMA between iwarpd and Linux: its client mounts our server over siw, our client uses its
+ * server. Our end is on the host with CRCs off, since QEMU cuts the stream anew between the two,
+ * which siw does not bear with CRCs; with CRCs on it runs inside the guest.
+ */
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
+import { CommandFolder } from '../e2e/cli-process.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  differences,
+  mountCommand,
+  nfsCommand,
+  nfsOctets,
+  type RunningServer,
+  startServer,
+} from './nfs-ends.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { dissect } from './tshark.ts';
+import { dissectNfs } from './tshark-nfs.ts';
+
+const NFS_PORT = 20049;
+const MOUNT_PORT = 20048;
+const MEBIBYTE = 1 << 20;
+
+let guest: Guest;
+let folder: CommandFolder;
+
+/** Runs a script in the guest, which has to succeed, and returns what it printed. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(`set -e\n${script}`);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+function sha256(octets: Buffer): string {
+  return createHash('sha256').update(octets).digest('hex');
+}
+
+/** Octets that repeat nowhere soon. */
+function noise(bytes: number): Buffer {
+  const octets = Buffer.alloc(bytes);
+  let state = 0x2545f491;
+  for (let at = 0; at + 4 <= bytes; at += 4) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    octets.writeInt32LE(state | 0, at);
+  }
+  return octets;
+}
+
+describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', () => {
+  beforeAll(async () => {
+    await prepareKernelPeer();
+    folder = new CommandFolder();
+    guest = await startGuest({
+      nfs: true,
+      forwards: [NFS_PORT, MOUNT_PORT],
+      share: folder.path,
+      timeoutSeconds: 900,
+    });
+  }, 600_000);
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  describe("our server, the kernel's client", () => {
+    let server: RunningServer;
+    const mounted = '/run/ours';
+
+    beforeAll(async () => {
+      const directory = folder.file('export');
+      mkdirSync(directory);
+      server = await startServer(folder, directory);
+      await inGuest(mountCommand(server, mounted));
+    }, 60_000);
+
+    afterAll(async () => {
+      await inGuest(`umount ${mounted}`);
+      server.command.signal('SIGTERM');
+      const ended = await server.command.end();
+      expect(ended.status, ended.stderr).toBe(0);
+      // No procedure failed by a fault of the server, and no connection by one of the protocol.
+      expect(ended.stderr).not.toMatch(/failed/);
+    });
+
+    it('is mounted over RDMA', async () => {
+      expect(await inGuest('grep -A30 /run/ours /proc/self/mountstats')).toMatch(/xprt:\s+rdma/);
+    });
+
+    it('takes a source tree by cp -r, and gives it back', async () => {
+      // A copy: what is compared must not change meanwhile.
+      const source = folder.file('source');
+      cpSync(join(repositoryRoot(), 'daemon'), source, { recursive: true });
+      chmodSync(join(source, 'wire/octets.ts'), 0o444);
+      symlinkSync('wire/octets.ts', join(source, 'link'));
+      await inGuest(`cp -r --preserve=mode,timestamps ${source} ${mounted}/tree
+        echo 3 >/proc/sys/vm/drop_caches
+        diff -r --no-dereference ${source} ${mounted}/tree`);
+      expect(differences(source, join(server.directory, 'tree'))).toBe('');
+      expect(readdirSync(source, { recursive: true }).length).toBeGreaterThan(100);
+      const times = (path: string) => lstatSync(path, { bigint: true }).mtimeNs;
+      const sample = 'engine/stream.ts';
+      expect(times(join(server.directory, 'tree', sample))).toBe(times(join(source, sample)));
+    }, 120_000);
+
+    it('takes 64 MiB by dd and gives them back with the same checksum', async () => {
+      writeFileSync(folder.file('noise'), noise(64 * MEBIBYTE));
+      const sum = sha256(readFileSync(folder.file('noise')));
+      const output = await inGuest(`
+        dd if=${folder.file('noise')} of=${mounted}/noise bs=1M conv=fsync status=none
+        echo 3 >/proc/sys/vm/drop_caches
+        dd if=${mounted}/noise bs=1M status=none | sha256sum`);
+      expect(output).toContain(sum);
+      expect(sha256(readFileSync(join(server.directory, 'noise')))).toBe(sum);
+    }, 180_000);
+
+    it('lists 2,000 files with ls -l, and loses all of them by rm -r', async () => {
+      const many = join(server.directory, 'many');
+      mkdirSync(many);
+      for (let i = 0; i < 2000; i++) writeFileSync(join(many, `a-file-of-several-${i}`), `${i}`);
+      const output = await inGuest(`
+        ls -l ${mounted}/many | tail -n +2 | awk '{ bytes += $5; files += 1 } END { print files, bytes }'
+        rm -r ${mounted}/many
+        ls ${mounted}`);
+      expect(output).toMatch(/^2000 6890$/m);
+      expect(existsSync(many)).toBe(false);
+    }, 120_000);
+
+    it('makes 2,000 files for a client, and removes them one by one', async () => {
+      const output = await inGuest(`
+        mkdir ${mounted}/made && cd ${mounted}/made
+        for ((i = 0; i < 2000; i++)); do echo $i >$i; done
+        ls | wc -l
+        find . -type f -delete
+        ls | wc -l`);
+      expect(output).toBe('2000\n0\n');
+    }, 120_000);
+
+    it('does what POSIX programs expect of names, links, modes and times', async () => {
+      const output = await inGuest(`
+        mkdir ${mounted}/posix && cd ${mounted}/posix
+        echo one >a && ln a b && ln -s a c && mv a d
+        stat -c '%h %s' b d; readlink c
+        set -o noclobber; (echo x >d) 2>/dev/null && echo clobbered; set +o noclobber
+        chmod 4711 d && touch -d '2001-02-03 04:05:06.123456789 UTC' d
+        stat -c '%a %.9Y' d
+        truncate -s 1000000 d && stat -c %s d && truncate -s 3 d && cat d && echo
+        mkdir dir && touch dir/f && ! rmdir dir 2>/dev/null && echo kept
+        exec 3<dir/f && rm dir/f && cat <&3 && exec 3<&- && rmdir dir && echo gone
+        mkfifo fifo 2>&1 || true
+        cat nothing 2>&1 || true
+        x=$(printf '%0255d' 0); echo long >$x && cat $x
+        x=$(printf '%0256d' 0); (echo long >$x) 2>&1 || true
+        df --output=fstype . | tail -1`);
+      const lines = output.trimEnd().split('\n');
+      expect(lines.slice(0, 4)).toEqual(['2 4', '2 4', 'a', '4711 981173106.123456789']);
+      expect(lines.slice(4, 9)).toEqual(['1000000', 'one', 'kept', 'gone', expect.any(String)]);
+      // Linux has no text for what NFS3ERR_NOTSUPP becomes.
+      expect(output).toMatch(/mkfifo: .*error 524/);
+      expect(output).toMatch(/nothing: No such file/);
+      expect(output).toMatch(/File name too long/);
+      expect(output).toMatch(/^long$/m);
+      expect(lines.at(-1)).toBe('nfs');
+      expect(lstatSync(join(server.directory, 'posix/d')).mode & 0o7777).toBe(0o4711);
+    });
+
+    it('sees what changes on the host', async () => {
+      writeFileSync(join(server.directory, 'host'), 'first\n');
+      expect(await inGuest(`cat ${mounted}/host`)).toBe('first\n');
+      writeFileSync(join(server.directory, 'host'), 'second, and longer\n');
+      const script = `until grep -q second ${mounted}/host; do sleep 0.5; done; cat ${mounted}/host`;
+      expect((await inGuest(script)).trimEnd()).toBe('second, and longer');
+    });
+
+    it('serves two mounts at once, one of them read-only', async () => {
+      const directory = folder.file('other');
+      mkdirSync(directory);
+      const other = await startServer(folder, directory);
+      const readOnly = await startServer(folder, directory, [
+        '--embedded',
+        '--no-crc',
+        '--read-only',
+      ]);
+      await inGuest(`${mountCommand(other, '/run/other')}
+        ${mountCommand(readOnly, '/run/readonly')}
+        fill() { for i in 1 2 3 4; do head -c 5000000 ${folder.file('noise')} >$1/part$i; done; }
+        mkdir ${mounted}/parts
+        fill ${mounted}/parts & first=$!
+        fill /run/other & second=$!
+        wait $first && wait $second`);
+      expect(differences(directory, join(server.directory, 'parts'))).toBe('');
+      const output = await inGuest(`cmp /run/readonly/part1 /run/other/part1 && echo same
+        (echo x >/run/readonly/x) 2>&1 || true
+        rm /run/readonly/part1 2>&1 || true
+        umount /run/readonly /run/other`);
+      expect(output).toMatch(/^same$/m);
+      expect(output.match(/Read-only file system/g)).toHaveLength(2);
+    }, 120_000);
+
+    it('makes handles of an earlier run stale, and is mounted anew', async () => {
+      const directory = folder.file('restarted');
+      mkdirSync(directory);
+      writeFileSync(join(directory, 'f'), 'there\n');
+      const first = await startServer(folder, directory);
+      await inGuest(`${mountCommand(first, '/run/restarted')}; cat /run/restarted/f`);
+      first.command.signal('SIGTERM');
+      expect((await first.command.end()).status).toBe(0);
+      const { port, mountPort } = first;
+      const ports = ['--port', String(port), '--mount-port', String(mountPort)];
+      const words = ['--host', '127.0.0.1', ...ports, '--embedded', '--no-crc'];
+      const second = folder.start(['nfs', 'serve', directory, ...words]);
+      await second.until(/^ready: /m);
+      const output = await inGuest(`
+        cat /run/restarted/f 2>&1 || true
+        umount /run/restarted
+        ${mountCommand(first, '/run/restarted')}; cat /run/restarted/f; umount /run/restarted`);
+      expect(output).toMatch(/Stale file handle/);
+      expect(output).toMatch(/^there$/m);
+    }, 120_000);
+
+    it('over a daemon is served as well', async () => {
+      const socket = folder.file('d/s');
+      const daemon = await folder.daemon(socket, ['--no-crc']);
+      const directory = folder.file('by-daemon');
+      mkdirSync(directory);
+      const served = await startServer(folder, directory, ['--socket', socket]);
+      await inGuest(`${mountCommand(served, '/run/daemon')}
+        head -c 5000000 ${folder.file('noise')} >/run/daemon/part
+        echo 3 >/proc/sys/vm/drop_caches
+        cmp -n 5000000 ${folder.file('noise')} /run/daemon/part
+        umount /run/daemon`);
+      served.command.signal('SIGTERM');
+      expect((await served.command.end()).status).toBe(0);
+      daemon.signal('SIGTERM');
+      expect((await daemon.end()).status).toBe(0);
+    }, 120_000);
+  });
+
+  describe("our client, the kernel's server", () => {
+    const exported = '/run/export';
+    const place = (): string[] => [
+      ...['--embedded', '--no-crc', '--port', String(guest.forwarded(NFS_PORT))],
+      ...['--mount-port', String(guest.forwarded(MOUNT_PORT))],
+    ];
+    const remote = (path: string): string => `127.0.0.1:${exported}/${path}`;
+
+    beforeAll(async () => {
+      await inGuest(`nfsd ${exported}
+        mkdir ${exported}/many && cd ${exported}/many
+        for ((i = 0; i < 1000; i++)); do : >a-file-with-a-name-that-is-not-short-$i; done
+        printf 'hello over rdma' >${exported}/hello; ln -s hello ${exported}/link`);
+    }, 60_000);
+
+    it('ls: names, and what is known of them', async () => {
+      const list = await nfsCommand(folder, ['ls', remote(''), ...place()]);
+      expect(list.status, list.stderr).toBe(0);
+      expect(list.stdout).toBe('hello\nlink\nmany\n');
+      const json = await nfsCommand(folder, ['ls', '--json', remote('hello'), ...place()]);
+      expect(JSON.parse(json.stdout)).toMatchObject([{ type: 'file', size: 15, mode: '0644' }]);
+      const many = await nfsCommand(folder, ['ls', remote('many'), ...place()]);
+      expect(many.stdout.trimEnd().split('\n')).toHaveLength(1000);
+    });
+
+    it('put and cat: 20 MiB and a bit, there and back', async () => {
+      const octets = noise(20 * MEBIBYTE + 4321);
+      writeFileSync(folder.file('up'), octets);
+      const put = await nfsCommand(folder, ['put', folder.file('up'), remote(''), ...place()]);
+      expect(put.status, put.stderr).toBe(0);
+      expect(await inGuest(`sha256sum <${exported}/up`)).toContain(sha256(octets));
+      await inGuest(`cp ${exported}/up ${exported}/down`);
+      const cat = await nfsOctets(['cat', remote('down'), ...place()]);
+      expect(sha256(cat)).toBe(sha256(octets));
+    }, 120_000);
+
+    it('says in one line what the server refuses', async () => {
+      const none = await nfsCommand(folder, ['cat', remote('none'), ...place()]);
+      expect(none.status).toBe(1);
+      expect(none.stderr).toMatch(/no such file or directory \(NFS3ERR_NOENT\)\n$/);
+      const link = await nfsCommand(folder, ['cat', remote('link'), ...place()]);
+      expect(link.stderr).toMatch(/symbolic link, which is not followed/);
+      const outside = await nfsCommand(folder, ['ls', '127.0.0.1:/etc', ...place()]);
+      expect(outside.status).toBe(1);
+      expect(outside.stderr).toMatch(/not exported to this host \(MNT3ERR_/);
+    });
+  });
+
+  describeWith(['tshark'], 'as Wireshark reads it', () => {
+    it('our server in the guest, CRC on: every call has its reply, none is malformed', async () => {
+      await guest.setSiw({ crcRequired: true });
+      try {
+        const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+        const pcap = folder.file('nfs.pcap');
+        const own = { directory: '/run/inside', port: 21049, mountPort: 21048 };
+        const serve = `node ${main} nfs serve ${own.directory} --embedded --port ${own.port} --mount-port ${own.mountPort}`;
+        await inGuest(`mkdir -p ${own.directory}
+          work() {
+            ${mountCommand(own, '/run/mnt', { host: GUEST_ADDRESS })}
+            head -c 300000 ${folder.file('noise')} >/run/mnt/part
+            echo 3 >/proc/sys/vm/drop_caches
+            cmp -n 300000 ${folder.file('noise')} /run/mnt/part
+            ln -s $(printf '%01500d' 0) /run/mnt/link 
+            echo 3 >/proc/sys/vm/drop_caches; readlink /run/mnt/link | wc -c
+            for ((i = 0; i < 100; i++)); do : >/run/mnt/a-file-with-a-name-that-is-not-short-$i; done
+            ls -l /run/mnt | wc -l
+            rm -r /run/mnt/*
+            umount /run/mnt
+          }
+          coproc serve ${own.port} ${serve}
+          grep -q READY <&"\${COPROC[0]}"
+          export -f work
+          record ${pcap} lo bash -ec work
+          kill $COPROC_PID`);
+        const { fpdus, crcGood } = await dissect(pcap);
+        expect(crcGood).toBe(fpdus.length);
+        const { calls, replies, errors, malformed, procedures } = await dissectNfs(pcap, own.port);
+        expect(calls.size).toBeGreaterThan(300);
+        expect(replies).toEqual(calls);
+        expect(errors).toBe(0);
+        const { read, write, readlink, symlink, create, remove, readdirplus } = NFS3.procedures;
+        for (const { number } of [read, write, readlink, symlink, create, remove, readdirplus]) {
+          expect(procedures.get(number), `procedure ${number}`).toBeGreaterThan(0);
+        }
+        expect(malformed.filter((procedure) => procedure !== read.number)).toEqual([]);
+      } finally {
+        await guest.setSiw({ crcRequired: false });
+      }
+    }, 180_000);
+  });
+});

@@ -1,0 +1,65 @@
+/**
+ * NFS over RDMA as Wireshark reads it. One of its ways to know: it puts a READ reply together from
+ * RDMA Writes and then calls it malformed, of Linux's server as of ours.
+ */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+
+/** What Wireshark makes of a connection. */
+export interface DissectedNfs {
+  /** XIDs of RPC-over-RDMA messages to the server, and from it. */
+  readonly calls: ReadonlySet<string>;
+  readonly replies: ReadonlySet<string>;
+  /** RDMA_ERROR messages. */
+  readonly errors: number;
+  /** Replies by the number of their procedure in NFS version 3. */
+  readonly procedures: ReadonlyMap<number, number>;
+  /** Procedures of the frames that it calls malformed; undefined where it finds none. */
+  readonly malformed: readonly (number | undefined)[];
+}
+
+const FIELDS = [
+  'tcp.dstport',
+  'rpcordma.xid',
+  'rpcordma.msg_type',
+  'rpc.msgtyp',
+  'nfs.procedure_v3',
+  '_ws.malformed',
+];
+const RDMA_ERROR = '4';
+const RPC_REPLY = '1';
+
+/** Has tshark dissect a recording; throws with its complaint when it cannot read it. */
+export async function dissectNfs(pcapFile: string, serverPort: number): Promise<DissectedNfs> {
+  const words = ['-n', '-r', pcapFile, '-Y', 'rpcordma || _ws.malformed', '-T', 'fields'];
+  const { stdout } = await promisify(execFile)(
+    'tshark',
+    [...words, ...FIELDS.flatMap((field) => ['-e', field])],
+    { maxBuffer: 64 << 20 },
+  );
+  const calls = new Set<string>();
+  const replies = new Set<string>();
+  const procedures = new Map<number, number>();
+  const malformed: (number | undefined)[] = [];
+  let errors = 0;
+  for (const line of stdout.split('\n').filter((text) => text !== '')) {
+    const [port, xids, types, directions, names, broken] = line.split('\t').map(values);
+    const seen = port?.[0] === String(serverPort) ? calls : replies;
+    for (const xid of xids ?? []) seen.add(xid);
+    errors += (types ?? []).filter((type) => type === RDMA_ERROR).length;
+    if (broken !== undefined && broken.length > 0) malformed.push(numberOf(names?.[0]));
+    if (directions?.[0] !== RPC_REPLY) continue;
+    for (const procedure of (names ?? []).map(Number)) {
+      procedures.set(procedure, (procedures.get(procedure) ?? 0) + 1);
+    }
+  }
+  return { calls, replies, errors, procedures, malformed };
+}
+
+function values(cell: string): string[] {
+  return cell === '' ? [] : cell.split(',');
+}
+
+function numberOf(text: string | undefined): number | undefined {
+  return text === undefined ? undefined : Number(text);
+}
