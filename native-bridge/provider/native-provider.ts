@@ -86,6 +86,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     await Promise.all([...this.#ids.values()].map((id) => id.close()));
     await Promise.all([...this.#contexts].map((context) => context.close()));
     this.#watch?.close();
+    await this.#channel?.settled();
     this.#channel?.dispose();
   }
 

@@ -45,6 +45,8 @@ export class NativeEventChannel extends NativeObject {
   /** Readable while events wait; does not block. */
   readonly descriptor: number;
   readonly #ids = new Map<number, NativeCmId>();
+  /** Requests for listeners that are gone, while they are destroyed. */
+  readonly #rejections = new Set<Promise<void>>();
   readonly #result = new Block(POINTER_BYTES);
   readonly #event = new StructBlock('rdma_cm_event');
 
@@ -98,6 +100,11 @@ export class NativeEventChannel extends NativeObject {
     this.#ids.delete(pointer);
   }
 
+  /** Resolves once requests for listeners that are gone are rejected: to be awaited before `dispose`. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#rejections);
+  }
+
   /** Disposes of the ids that are left, too. */
   override dispose(): void {
     if (this.disposed) return;
@@ -115,6 +122,14 @@ export class NativeEventChannel extends NativeObject {
     return id;
   }
 
+  #reject(id: NativeCmId): void {
+    const rejection = id
+      .disposeAsync()
+      .catch(() => {})
+      .finally(() => this.#rejections.delete(rejection));
+    this.#rejections.add(rejection);
+  }
+
   /** undefined for an id that is being disposed of. */
   #translate(raw: StructBlock<'rdma_cm_event'>): NativeCMEvent | undefined {
     const type = raw.getSigned('event');
@@ -126,7 +141,7 @@ export class NativeEventChannel extends NativeObject {
       id = this.#adopt(pointer);
       if (listenId === undefined || listenId.disposed) {
         // Nobody would ever answer it; destroying rejects it.
-        void id.disposeAsync().catch(() => {});
+        this.#reject(id);
         return undefined;
       }
     }
