@@ -10,14 +10,14 @@ const [report, ...files] = process.argv.slice(2);
 if (report === undefined || files.length === 0) throw new Error('inner-run REPORT FILE...');
 
 // A guest is an emulated machine of one processor: what takes a second here takes many there.
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 30_000;
 
 const vitest = await startVitest('test', [], {
   config: false,
   watch: false,
   include: files,
-  reporters: ['json'],
-  outputFile: report,
+  reporters: ['verbose', 'json'],
+  outputFile: { json: report },
   fileParallelism: false,
   isolate: false,
   pool: 'threads',

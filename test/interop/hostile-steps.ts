@@ -1,0 +1,89 @@
+/** What `programs/hostile.ts` prints, and what it has to say whichever device it runs on. */
+import { expect } from 'vitest';
+import { compiledTest } from './kernel-peer/inner-suite.ts';
+
+/** An error as a case got it. */
+export interface HostileError {
+  readonly name: string;
+  readonly code?: string | number;
+  readonly reason?: string;
+  readonly message: string;
+}
+
+/** A step of a case: what it gave or threw. */
+export interface HostileStep {
+  readonly step: string;
+  readonly value?: unknown;
+  readonly error?: HostileError;
+}
+
+/** The words that run a case of the program. */
+export function hostileCommand(words: readonly string[]): string[] {
+  return [process.execPath, compiledTest('interop/programs/hostile.js'), ...words];
+}
+
+/** The steps in what a case printed. */
+export function hostileSteps(output: string): readonly HostileStep[] {
+  const lines = output.split('\n').filter((line) => line.startsWith('{"step":'));
+  return lines.map((line) => JSON.parse(line) as HostileStep);
+}
+
+/** The step called `name`. Throws when the case did not come to it. */
+export function stepNamed(steps: readonly HostileStep[], name: string): HostileStep {
+  const found = steps.find(({ step }) => step === name);
+  if (found === undefined) throw new Error(`no step ${name} in ${JSON.stringify(steps)}`);
+  return found;
+}
+
+/** The errors of the steps that failed, by the name of the step. */
+export function failedSteps(steps: readonly HostileStep[]): Readonly<Record<string, HostileError>> {
+  return Object.fromEntries(steps.flatMap(({ step, error }) => (error ? [[step, error]] : [])));
+}
+
+/** Judges the case `twice`: what is in use stays, everything else closes, and closes again. */
+export function closed(steps: readonly HostileStep[]): void {
+  expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
+  const inUse = { code: 'EBUSY', reason: 'inUse' };
+  expect(failedSteps(steps)).toMatchObject({ 'domain in use': inUse, 'queue in use': inUse });
+  expect(Object.keys(failedSteps(steps))).toEqual(['domain in use', 'queue in use']);
+  expect(steps.filter(({ step }) => step.endsWith(' again'))).toHaveLength(12);
+}
+
+/** Judges the case `afterwards`: EINVAL for every call on what is closed. */
+export function untouched(steps: readonly HostileStep[]): void {
+  expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
+  const onQueues = ['send', 'receive', 'modify', 'query', 'poll', 'arm', 'wait'];
+  for (const name of [...onQueues, 'register', 'create', 'ask', 'open', 'createId']) {
+    const { error } = stepNamed(steps, name);
+    expect(error, name).toMatchObject({ name: 'VerbsError', code: 'EINVAL' });
+    expect(error?.message, name).toMatch(/is closed/);
+  }
+}
+
+/** Judges the case `freed`: what is registered stays, and what cannot stay is not registered. */
+export function kept(steps: readonly HostileStep[]): void {
+  const refused = { name: 'VerbsError', code: 'EINVAL', reason: 'refused' };
+  expect(failedSteps(steps)).toMatchObject({ resizable: refused, detached: refused });
+  // A transfer is refused, or in older releases of Node made a copy of; either way they stay.
+  for (const name of ['clone', 'post']) {
+    expect(stepNamed(steps, name).error?.name ?? 'DataCloneError').toBe('DataCloneError');
+  }
+  expect(stepNamed(steps, 'length').value).toEqual([4096, 4096]);
+  expect(stepNamed(steps, 'used').value).toBe('success, success, 90');
+  expect(stepNamed(steps, 'written to what only the device knows').value).toBe('success');
+}
+
+/** Judges the case `disappears`: EIO for what needs the device, and nothing is left behind. */
+export function lost(steps: readonly HostileStep[]): void {
+  expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
+  for (const name of ['asyncEvents', 'send', 'receive', 'query', 'register']) {
+    expect(stepNamed(steps, name).error, name).toMatchObject({ name: 'VerbsError', code: 'EIO' });
+  }
+  for (const name of ['open', 'listen']) {
+    const code = expect.stringMatching(/^(EIO|ENODEV)$/);
+    expect(stepNamed(steps, name).error, name).toMatchObject({ name: 'VerbsError', code });
+  }
+  for (const name of ['poll', 'close connections', 'close']) {
+    expect(stepNamed(steps, name).error, name).toBeUndefined();
+  }
+}
