@@ -123,7 +123,8 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
       calls.map((row) => row['rpcordma.xid']),
     );
     expect(new Set(rows.map((row) => row['rpcordma.version']))).toEqual(new Set(['1']));
-    expect(replies.map((row) => row['nfs.procedure_v3'])).toEqual(['1', '3', '7', '6', '17']);
+    const procedures = replies.map((row) => row['nfs.procedure_v3'].split(',')[0]);
+    expect(procedures).toEqual(['1', '3', '7', '6', '17']);
     expect(new Set(replies.map((row) => row['rpc.state_accept']))).toEqual(new Set(['0']));
   });
 
