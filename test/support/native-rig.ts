@@ -415,7 +415,7 @@ class FakeEventChannel extends Given implements LowerEventChannel {
 }
 
 /** A program's way to the devices, without a daemon between. */
-class RigLink implements DeviceLink {
+export class RigLink implements DeviceLink {
   readonly kind = 'daemon';
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
@@ -471,6 +471,7 @@ export class NativeRig {
   readonly notes: string[] = [];
   readonly host: RnicHost;
   readonly native: BridgedHost;
+  readonly link: RigLink;
   readonly provider: DeviceProvider;
   readonly #readable = new Map<number, () => void>();
 
@@ -486,7 +487,8 @@ export class NativeRig {
       note: (_level, _device, text) => this.notes.push(text),
     });
     this.channel.onReadable = () => this.#readable.get(this.channel.descriptor)?.();
-    this.provider = new DeviceProvider(new RigLink(this.host, this.native));
+    this.link = new RigLink(this.host, this.native);
+    this.provider = new DeviceProvider(this.link);
   }
 
   /** Has the host read what the device has: completions, events, and those of connections. */
