@@ -83,6 +83,11 @@ export class Conduit implements LinkUser {
     this.#host.handleGone(this);
   }
 
+  /** See `LinkUser`. */
+  get heldInput(): Uint8Array {
+    return this.stream.heldInput;
+  }
+
   // From the event loop
 
   /** Moves events and octets until there are none or the link is full; true: more in a later turn. */

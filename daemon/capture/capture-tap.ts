@@ -25,7 +25,15 @@ export interface LinkTap {
   closed(reset: boolean): void;
 }
 
+/** Where a link stands, for who comes to watch it later. */
+export interface LinkPosition {
+  /** Octets that came and are no whole FPDU yet; borrowed. */
+  heldInput(): Uint8Array;
+  /** True while the rest of a write waits for room: `outbound` tells it when it has gone. */
+  midOutput(): boolean;
+}
+
 /** Watches the links of a host: one tap each. */
 export interface CaptureTap {
-  opened(addresses: LinkAddresses): LinkTap;
+  opened(addresses: LinkAddresses, position: LinkPosition): LinkTap;
 }

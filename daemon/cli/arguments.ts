@@ -31,6 +31,20 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
 /** A TCP port, 1 to 65535. */
 export const parsePort = wholeNumber(1, 65535);
 
+/** An IPv4 or IPv6 address. */
+export function parseAddress(text: string): string {
+  if (isIP(text) !== 0) return text;
+  throw new InvalidArgumentError('It has to be an IPv4 or IPv6 address.');
+}
+
+/** Queue pair numbers have 24 bits. */
+const parseQpNumber = wholeNumber(1, 0xff_ffff);
+
+/** Collects the values of a repeatable `--qp NUMBER`. */
+export function collectQpNumber(text: string, earlier: readonly number[] | undefined): number[] {
+  return [...(earlier ?? []), parseQpNumber(text)];
+}
+
 /** MPA revision, 1 or 2. */
 export function parseMpaRevision(text: string): 1 | 2 {
   if (text === '1') return 1;

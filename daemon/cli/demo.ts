@@ -26,7 +26,7 @@ import {
 import { createEmbedded } from '../embedded/embedded-provider.ts';
 import { failureText } from './failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from './output.ts';
-import { WireTrace } from './trace/wire-trace.ts';
+import { WireTrace } from './traffic/wire-trace.ts';
 
 const LEFT_ADDRESS = '127.0.0.2';
 const RIGHT_ADDRESS = '127.0.0.3';

@@ -5,6 +5,8 @@ import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-link.ts';
 import {
   collectAnyDevice,
   collectDevice,
+  collectQpNumber,
+  parseAddress,
   parseFpduSize,
   parseHttpPlace,
   parseMpaRevision,
@@ -12,7 +14,6 @@ import {
   wholeNumber,
 } from './arguments.ts';
 import { addControl } from './control/control-options.ts';
-import type { DecodeArguments } from './decode.ts';
 import { oneLine, usageFailure } from './failure.ts';
 import { addInstanceOption } from './instance.ts';
 import { addNfs } from './nfs/nfs-options.ts';
@@ -21,9 +22,13 @@ import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
 import type { RunArguments } from './run.ts';
 import type { StatusOptions } from './status.ts';
+import type { CaptureArguments } from './traffic/capture.ts';
+import type { DecodeArguments } from './traffic/decode.ts';
+import type { TraceArguments } from './traffic/trace.ts';
 
 const COUNT_MAX = 2 ** 31 - 1;
 const QUICK_ROUNDS = 3;
+const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
 
@@ -77,6 +82,8 @@ function buildProgram(context: CommandContext): Command {
   addRping(program, context);
   addNfs(program, { ...context, socketOption, addWireOptions });
   addBench(program, context);
+  addCapture(program, context);
+  addTrace(program, context);
   addDecode(program, context);
   addDoctor(program, context);
   addInstanceOption(program);
@@ -223,6 +230,40 @@ function addBench(program: Command, { output, signal }: CommandContext): void {
     });
 }
 
+function addCapture(program: Command, { output, signal }: CommandContext): void {
+  const command = program
+    .command('capture')
+    .description("write what passes on a running daemon's connections as pcapng, for Wireshark")
+    .requiredOption('-w, --write <FILE>', 'the file; - for standard output');
+  addTrafficOptions(command).action(async (given: CaptureArguments) => {
+    const { runCapture } = await import('./traffic/capture.ts');
+    const socket = given.socket ?? socketPathOfThisProcess();
+    await runCapture({ ...given, socket }, output, signal);
+  });
+}
+
+function addTrace(program: Command, { output, signal }: CommandContext): void {
+  const command = program
+    .command('trace')
+    .description("show what passes on a running daemon's connections, a line each")
+    .option('--json', 'print a JSON object per line');
+  addTrafficOptions(command).action(async (given: TraceArguments) => {
+    const { runTrace } = await import('./traffic/trace.ts');
+    const socket = given.socket ?? socketPathOfThisProcess();
+    await runTrace({ ...given, socket }, output, signal);
+  });
+}
+
+/** Which connections `capture` and `trace` watch, and how long. */
+function addTrafficOptions(command: Command): Command {
+  return command
+    .option('--qp <NUMBER>', 'the connection of this queue pair; repeatable', collectQpNumber)
+    .option('--address <ADDRESS>', 'connections with this address at either end', parseAddress)
+    .option('--port <PORT>', 'connections with this port at either end', parsePort)
+    .option('--duration <SECONDS>', 'end after this time', wholeNumber(1, DURATION_MAX_SECONDS))
+    .addOption(socketOption());
+}
+
 function addDecode(program: Command, { output, signal }: CommandContext): void {
   program
     .command('decode')
@@ -230,7 +271,7 @@ function addDecode(program: Command, { output, signal }: CommandContext): void {
     .argument('<FILE>', 'the capture; - for standard input')
     .option('--json', 'print a JSON object per line')
     .action(async (file: string, given: DecodeArguments) => {
-      const { runDecode } = await import('./decode.ts');
+      const { runDecode } = await import('./traffic/decode.ts');
       await runDecode(file, given, output, signal);
     });
 }

@@ -84,6 +84,8 @@ export interface HostNetwork {
 export interface CmStream extends StreamPort {
   /** MPA-4.5-05: segments cut from now on follow it. */
   setEmss(emssBytes: number): void;
+  /** Octets of an FPDU that has come in part; borrowed until the next input. */
+  readonly heldInput: Uint8Array;
 }
 
 /** Makes the stream of a connection of `device`. */

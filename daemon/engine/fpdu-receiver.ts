@@ -107,6 +107,11 @@ export class FpduReceiver {
     return this.#heldBytes > 0;
   }
 
+  /** The octets of an FPDU that has come in part; borrowed until the next input. */
+  get held(): Uint8Array {
+    return this.#staging.subarray(0, this.#heldBytes);
+  }
+
   /** FPDUs found valid so far; the first one lifts a responder's fence (MPA-7.1.2-12). */
   get validatedCount(): number {
     return this.#validatedCount;

@@ -152,6 +152,11 @@ export class FullOperation implements UlpduSink {
     );
   }
 
+  /** The octets of an FPDU that has come in part. */
+  get heldInput(): Uint8Array {
+    return this.#fpduReceiver.held;
+  }
+
   /** Our requests that the peer has not answered. */
   get outstandingCount(): number {
     return this.#orrq.count;

@@ -31,6 +31,8 @@ import {
   type StreamPort,
 } from './stream-api.ts';
 
+const NO_OCTETS = new Uint8Array(0);
+
 /** What a stream needs from where it runs. */
 export interface StreamEnvironment {
   /** Buffers, shared by the streams of a device. */
@@ -286,6 +288,11 @@ export class Stream implements StreamPort {
   }
 
   // Getters
+
+  /** Octets of an FPDU that has come in part; borrowed until the next input. */
+  get heldInput(): Uint8Array {
+    return this.#operation?.heldInput ?? NO_OCTETS;
+  }
 
   get sendable(): boolean {
     return this.#startup.sendable && (this.#state === 'open' || this.#state === 'draining');

@@ -72,6 +72,11 @@ export class Connection {
     return this.#writer.congested;
   }
 
+  /** Octets that wait for the peer to read. */
+  get pendingBytes(): number {
+    return this.#writer.pendingBytes;
+  }
+
   /** True once it is over. */
   get closed(): boolean {
     return this.#closed;

@@ -27,10 +27,12 @@ import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/cont
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
+import type { TapHub } from '../capture/tap-hub.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
 import { KernelServer, type KernelWelcome } from './kernel/kernel-server.ts';
 import { listenAtPlace } from './socket-place.ts';
+import { parseTapFilter, TapStream } from './tap-stream.ts';
 import type { ClientQuotas } from './verbs/quotas.ts';
 
 /** Octets read from a connection at once. */
@@ -62,6 +64,8 @@ export interface IpcServerOptions {
   /** How long a connection may take to greet, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
+  /** Where connections can be watched. */
+  readonly taps: TapHub;
   /** Does what an admin connection asks for; rejects with `VerbsError`. */
   readonly operate: (name: unknown, request: unknown) => Promise<unknown>;
 }
@@ -226,6 +230,9 @@ export class IpcServer {
       case Role.admin:
         this.#serveAdmin(connection);
         return new Uint8Array(TOKEN_BYTES);
+      case Role.tap:
+        this.#serveTap(connection);
+        return new Uint8Array(TOKEN_BYTES);
       case Role.doorbell:
         return this.#attach('doorbell', connection, hello.token);
       case Role.map:
@@ -300,12 +307,36 @@ export class IpcServer {
         reader.push(octets);
       } catch (error) {
         if (!(error instanceof IpcFormatError)) throw error;
-        const { pid, uid } = connection.credentials;
-        const reason = error.message;
-        this.#options.log.note('warn', 'admin connection was cut off', { pid, uid, reason });
-        connection.cut(reason);
+        this.#cutOff('admin connection', connection, error.message);
       }
     };
+  }
+
+  /** One request says what is to be watched; whatever comes after it ends the connection. */
+  #serveTap(connection: Connection): void {
+    let stop: () => void = () => undefined;
+    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+      if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
+      const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
+      connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
+      stop = this.#options.taps.watch(watcher);
+      connection.onOctets = () => connection.cut('octets behind the request');
+    });
+    connection.onClosed = () => stop();
+    connection.onOctets = (octets) => {
+      try {
+        reader.push(octets);
+      } catch (error) {
+        if (!(error instanceof IpcFormatError) && !isVerbsError(error)) throw error;
+        this.#cutOff('watcher', connection, error.message);
+      }
+    };
+  }
+
+  #cutOff(what: string, connection: Connection, reason: string): void {
+    const { pid, uid } = connection.credentials;
+    this.#options.log.note('warn', `${what} was cut off`, { pid, uid, reason });
+    connection.cut(reason, emitValueFrame(FrameType.error, 0, ['EINVAL', reason]));
   }
 
   /** A refusal is an answer; anything else is a broken invariant of ours. */

@@ -6,6 +6,7 @@ import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
+import { TapHub } from '../capture/tap-hub.ts';
 import { executeNamed } from '../control/operations.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
@@ -13,7 +14,6 @@ import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
 import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
-import type { CaptureTap } from '../capture/capture-tap.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { allDevices, DaemonControl } from './daemon-control.ts';
 import { createLog, hostObserver } from './log.ts';
@@ -35,8 +35,6 @@ export interface DaemonReady {
 export interface DaemonParts {
   /** Default: standard error at the configured level. */
   readonly log?: Logger;
-  /** Sees the octets of every connection. */
-  readonly tap?: CaptureTap;
 }
 
 /** A running daemon. */
@@ -87,9 +85,10 @@ export class Daemon {
     const log = parts.log ?? createLog(config.logLevel);
     // Refused, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
+    const taps = new TapHub();
     const host = new RnicHost({
       devices: config.devices,
-      observer: hostObserver(log, parts.tap),
+      observer: hostObserver(log, taps),
     });
     let daemon: Daemon | undefined;
     let native: BridgedHost | undefined;
@@ -101,6 +100,7 @@ export class Daemon {
         ...config,
         ...hosts,
         log: { note: (level, text, fields) => log[level](fields, text) },
+        taps,
         operate: (name, request) => executeNamed(control, name, request),
       });
       daemon = new Daemon({ config, ...hosts, server, log, control });

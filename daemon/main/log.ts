@@ -13,11 +13,11 @@ export function createLog(level: DaemonConfig['logLevel'], stream?: DestinationS
   return pino({ level, base: null }, stream ?? destination({ fd: STDERR, sync: true }));
 }
 
-/** Logs what the host notices; `tap`, if given, sees the octets. */
-export function hostObserver(log: Logger, tap: CaptureTap | undefined): HostObserver {
+/** Logs what the host notices; `tap` sees the octets. */
+export function hostObserver(log: Logger, tap: CaptureTap): HostObserver {
   const notice = ({ level, kind, device, remote, text }: HostNotice): void => {
     const peer = remote === undefined ? undefined : `${remote.address} port ${remote.port}`;
     log[level]({ kind, device, peer }, text);
   };
-  return tap === undefined ? { notice } : { notice, tap };
+  return { notice, tap };
 }

@@ -43,6 +43,8 @@ export interface LinkUser {
   handlePeerClosed(): void;
   /** The socket is gone, once; the errno name if it failed. Nothing follows. */
   handleClosed(errorCode: string | undefined): void;
+  /** Octets that came and that it keeps until more come, for whoever watches the link. */
+  readonly heldInput?: Uint8Array;
 }
 
 /** What the links of a host have in common. */
@@ -50,6 +52,8 @@ export interface LinkEnvironment {
   readonly readBuffer: Uint8Array;
   readonly tap: CaptureTap | undefined;
 }
+
+const NO_OCTETS = new Uint8Array(0);
 
 const NOBODY: LinkUser = {
   handleOctets: () => {},
@@ -84,14 +88,20 @@ export class TcpLink {
     this.localPort = socket.localPort ?? 0;
     this.remoteAddress = socket.remoteAddress ?? '';
     this.remotePort = socket.remotePort ?? 0;
-    this.#tap = environment.tap?.opened({
-      localAddress: this.localAddress,
-      localPort: this.localPort,
-      remoteAddress: this.remoteAddress,
-      remotePort: this.remotePort,
-      dialed,
-      emssBytes: this.emssBytes(),
-    });
+    this.#tap = environment.tap?.opened(
+      {
+        localAddress: this.localAddress,
+        localPort: this.localPort,
+        remoteAddress: this.remoteAddress,
+        remotePort: this.remotePort,
+        dialed,
+        emssBytes: this.emssBytes(),
+      },
+      {
+        heldInput: () => this.user.heldInput ?? NO_OCTETS,
+        midOutput: () => this.congested,
+      },
+    );
     reader.deliver = (octets) => {
       this.#tap?.inbound(octets);
       this.user.handleOctets(octets);
@@ -136,6 +146,15 @@ export class TcpLink {
       this.user.handleFlushed(rest.length);
     });
     return taken;
+  }
+
+  /** Octets that come wait in the kernel until `resumeReading`. */
+  pauseReading(): void {
+    this.#socket.pause();
+  }
+
+  resumeReading(): void {
+    this.#socket.resume();
   }
 
   /** Sends our FIN behind what was written. Reading goes on (DDP-6.2.1-06). */

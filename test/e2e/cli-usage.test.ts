@@ -41,6 +41,9 @@ const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
   ['rping -c -a 127.0.0.1 -x', /unknown option '-x'/],
   ['bench --only nothing', /there is no measurement "nothing"; there are write-64k/],
   ['bench --rounds 0', /from 1 to 1000/],
+  ['capture', /required option '-w, --write <FILE>' not specified/],
+  ['capture -w x --qp 0', /from 1 to 16777215/],
+  ['trace --address nowhere', /IPv4 or IPv6 address/],
   ['decode', /missing required argument 'FILE'/],
   ['doctor --jsn', /Did you mean --json/],
 ];

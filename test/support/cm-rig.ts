@@ -50,6 +50,7 @@ export const lost: StreamEvent = { type: 'closed', failure: { kind: 'lost', text
 
 /** Remembers the commands that it was given. */
 export class FakeStream implements CmStream {
+  readonly heldInput = new Uint8Array(0);
   readonly options: StreamOptions;
   readonly commands: string[] = [];
   readonly sendable = true;

@@ -72,6 +72,8 @@ export const Role = {
   netlink: 9,
   /** The preload shim: a descriptor that becomes readable when events wait. */
   event: 10,
+  /** Watches what passes on the daemon's connections (`tap-records.ts`). */
+  tap: 11,
 } as const;
 export type Role = (typeof Role)[keyof typeof Role];
 
@@ -85,7 +87,7 @@ export interface Frame {
 /** The octets of a frame. */
 export function emitFrame(type: FrameType, id: number, payload: Uint8Array): Uint8Array {
   const octets = new Uint8Array(FRAME_HEADER_BYTES + payload.length);
-  writeHeader(octets, type, id);
+  writeFrameHeader(octets, type, id);
   octets.set(payload, FRAME_HEADER_BYTES);
   return octets;
 }
@@ -93,12 +95,12 @@ export function emitFrame(type: FrameType, id: number, payload: Uint8Array): Uin
 /** The octets of a frame that carries a value. Throws RangeError as `encodeValue` does. */
 export function emitValueFrame(type: FrameType, id: number, value: IpcValue): Uint8Array {
   const octets = encodeValue(value, FRAME_HEADER_BYTES);
-  writeHeader(octets, type, id);
+  writeFrameHeader(octets, type, id);
   return octets;
 }
 
 /** Writes the header of the frame that fills `octets`. */
-function writeHeader(octets: Uint8Array, type: FrameType, id: number): void {
+export function writeFrameHeader(octets: Uint8Array, type: FrameType, id: number): void {
   const fields = new DataView(octets.buffer, octets.byteOffset, FRAME_HEADER_BYTES);
   fields.setUint32(0, octets.length - FRAME_HEADER_BYTES, true);
   fields.setUint8(4, type);

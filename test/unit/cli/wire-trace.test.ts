@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { WireTrace } from '../../../daemon/cli/trace/wire-trace.ts';
+import { WireTrace } from '../../../daemon/cli/traffic/wire-trace.ts';
 import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
 
 const octets = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'));

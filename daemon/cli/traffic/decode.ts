@@ -1,14 +1,14 @@
 /** `iwarpd decode`: the iWARP traffic in a capture file as text. */
 import { createReadStream } from 'node:fs';
-import { chooseCrcEngine } from '../adapter/crc-engine.ts';
+import { chooseCrcEngine } from '../../adapter/crc-engine.ts';
 import {
   CaptureDecoder,
   type CaptureSummary,
   type DecodedLine,
-} from '../capture/capture-decoder.ts';
-import { CaptureError } from '../capture/capture-error.ts';
-import { CommandFailure, failureCode } from './failure.ts';
-import type { Output } from './output.ts';
+} from '../../capture/capture-decoder.ts';
+import { CaptureError } from '../../capture/capture-error.ts';
+import { CommandFailure, failureCode } from '../failure.ts';
+import type { Output } from '../output.ts';
 
 /** Octets read at a time. */
 const PIECE_BYTES = 1024 * 1024;

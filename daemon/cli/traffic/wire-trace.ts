@@ -1,6 +1,7 @@
 /** What passes on the connections of a host, one line for each MPA frame and each FPDU. */
-import { type Sender, StreamTrace } from '../../capture/stream-trace.ts';
+
 import type { CaptureTap, LinkAddresses, LinkTap } from '../../capture/capture-tap.ts';
+import { type Sender, StreamTrace } from '../../capture/stream-trace.ts';
 
 /** Which way octets go, as the host with the tap sees it. */
 export type Direction = 'outbound' | 'inbound';

@@ -1,0 +1,148 @@
+/** `iwarpd capture`: what passes on a running daemon's connections, as a pcapng file. */
+import { closeSync, openSync, writeSync } from 'node:fs';
+import {
+  parseLostBytes,
+  TapKind,
+  type TapRecord,
+} from '../../../verbs-api/contract/tap-records.ts';
+import { linkAddresses } from '../../capture/link-addresses.ts';
+import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
+import { CommandFailure, failureCode } from '../failure.ts';
+import type { Output } from '../output.ts';
+import { type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
+
+/** The options as commander hands them over. */
+export interface CaptureArguments extends TrafficOptions {
+  /** The file; `-` for standard output. */
+  readonly write: string;
+}
+
+const STANDARD_OUTPUT_FD = 1;
+const MEBIBYTE = 1024 * 1024;
+
+/**
+ * Writes until Ctrl-C, the time given, or the daemon's end. CommandFailure when the file cannot be
+ * written, on a full disk for one: what was written before stays, and nobody else is affected.
+ */
+export async function runCapture(
+  given: CaptureArguments,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const file = new CaptureFile(given.write);
+  try {
+    const recorder = new Recorder(file, () => output.note(`capturing to ${file.name}`));
+    try {
+      await watchUntilDone(given, signal, recorder);
+      recorder.finish();
+    } finally {
+      output.note(recorder.summary);
+    }
+  } finally {
+    file.close();
+  }
+}
+
+/** The file, written at once: a slow disk holds up this process and not the daemon. */
+class CaptureFile {
+  readonly name: string;
+  readonly #fd: number;
+  bytes = 0;
+
+  constructor(path: string) {
+    this.name = path === '-' ? 'standard output' : path;
+    try {
+      this.#fd = path === '-' ? STANDARD_OUTPUT_FD : openSync(path, 'w', 0o600);
+    } catch (error) {
+      throw this.#failure(error);
+    }
+  }
+
+  write(octets: Uint8Array): void {
+    try {
+      for (let done = 0; done < octets.length; ) done += writeSync(this.#fd, octets, done);
+    } catch (error) {
+      throw this.#failure(error);
+    }
+    this.bytes += octets.length;
+  }
+
+  close(): void {
+    if (this.#fd !== STANDARD_OUTPUT_FD) closeSync(this.#fd);
+  }
+
+  #failure(error: unknown): CommandFailure {
+    const code = failureCode(error) ?? 'EIO';
+    const why = code === 'ENOSPC' ? 'the disk is full' : 'it cannot be written';
+    return new CommandFailure(`${this.name}: ${why} (${code})`, { cause: error });
+  }
+}
+
+class Recorder implements TrafficUser {
+  readonly onBegin: () => void;
+  readonly #file: CaptureFile;
+  readonly #capture: PcapngCapture;
+  readonly #links = new Map<number, CapturedLink>();
+  #micros = Date.now() * 1000;
+  #connections = 0;
+  #lostBytes = 0;
+  #losses = 0;
+  #skipped = 0;
+
+  constructor(file: CaptureFile, onBegin: () => void) {
+    this.onBegin = onBegin;
+    this.#file = file;
+    this.#capture = new PcapngCapture({
+      write: (octets) => file.write(octets),
+      nowMicros: () => this.#micros,
+    });
+  }
+
+  onRecord({ kind, by, link, micros, body }: TapRecord): void {
+    this.#micros = micros;
+    const captured = this.#links.get(link);
+    switch (kind) {
+      case TapKind.opened:
+        this.#connections += 1;
+        this.#links.set(link, this.#capture.opened(linkAddresses(body)));
+        return;
+      case TapKind.octets:
+        if (by === 'us') captured?.outbound(body);
+        else captured?.inbound(body);
+        return;
+      case TapKind.finished:
+        captured?.finished(by);
+        return;
+      case TapKind.closed:
+      case TapKind.reset:
+        captured?.closed(kind === TapKind.reset);
+        this.#links.delete(link);
+        return;
+      case TapKind.lost:
+        this.#losses += 1;
+        this.#lostBytes += parseLostBytes(body);
+        captured?.lost(by, parseLostBytes(body));
+        return;
+      case TapKind.skipped:
+        this.#skipped += 1;
+        return;
+      default:
+      // A newer daemon may tell more.
+    }
+  }
+
+  /** Writes what the file ends with. */
+  finish(): void {
+    this.#capture.finish(this.#losses);
+  }
+
+  get summary(): string {
+    const size = `${(this.#file.bytes / MEBIBYTE).toFixed(1)} MiB`;
+    const connections = `${this.#connections} connection${this.#connections === 1 ? '' : 's'}`;
+    return [
+      `${this.#file.name}: ${connections}, ${size}`,
+      ...(this.#lostBytes > 0 ? [`${this.#lostBytes} octets lost: the disk was too slow`] : []),
+      ...(this.#skipped > 0 ? [`${this.#skipped} left out: open before, with markers`] : []),
+    ].join('; ');
+  }
+}

@@ -1,0 +1,75 @@
+/** What `capture` and `trace` have in common: which links to watch, and watching them to the end. */
+import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
+import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
+import type { TapFilter, TapLinkEnds, TapRecord } from '../../../verbs-api/contract/tap-records.ts';
+import { CommandFailure } from '../failure.ts';
+
+/** The options as commander hands them over. */
+export interface TrafficOptions {
+  readonly socket: string;
+  readonly address?: string;
+  readonly port?: number;
+  readonly qp?: readonly number[];
+  /** Seconds until it ends by itself. */
+  readonly duration?: number;
+}
+
+/** What takes the records. What it throws ends the watch. */
+export interface TrafficUser {
+  /** The watch has begun. */
+  onBegin(): void;
+  onRecord(record: TapRecord): void;
+}
+
+/**
+ * Watches until `signal` fires, the time is up, or the daemon ends. CommandFailure when the daemon
+ * goes, VerbsError without one.
+ */
+export async function watchUntilDone(
+  options: TrafficOptions,
+  signal: AbortSignal,
+  user: TrafficUser,
+): Promise<void> {
+  const socketPath = options.socket;
+  const filter = await filterOf(options);
+  const watch = await watchTraffic({
+    socketPath,
+    filter,
+    onRecord: (record) => user.onRecord(record),
+  });
+  user.onBegin();
+  const stop = (): void => watch.stop();
+  const { duration } = options;
+  const timer = duration === undefined ? undefined : setTimeout(stop, duration * 1000);
+  if (signal.aborted) stop();
+  else signal.addEventListener('abort', stop);
+  const failure = await watch.ended;
+  clearTimeout(timer);
+  signal.removeEventListener('abort', stop);
+  if (failure !== undefined) throw failure;
+}
+
+/** Queue pairs are told apart by their connections, which they have only while they are connected. */
+async function filterOf(options: TrafficOptions): Promise<TapFilter> {
+  const { address, port, qp, socket: socketPath } = options;
+  const links = qp === undefined ? undefined : await linksOf(qp, socketPath);
+  return {
+    ...(address === undefined ? {} : { address }),
+    ...(port === undefined ? {} : { port }),
+    ...(links === undefined ? {} : { links }),
+  };
+}
+
+async function linksOf(wanted: readonly number[], socketPath: string): Promise<TapLinkEnds[]> {
+  const connections = await queryDaemon('listConnections', {}, { socketPath });
+  return wanted.flatMap((qpNum) => {
+    const found = connections.filter((each) => each.qpNum === qpNum);
+    if (found.length === 0) throw new CommandFailure(`queue pair ${qpNum} has no connection`);
+    return found.map(({ local, remote }) => ({
+      localAddress: local.address,
+      localPort: local.port,
+      remoteAddress: remote.address,
+      remotePort: remote.port,
+    }));
+  });
+}

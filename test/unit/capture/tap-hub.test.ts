@@ -1,0 +1,161 @@
+import { describe, expect, it } from 'vitest';
+import type { LinkAddresses, LinkTap } from '../../../daemon/capture/capture-tap.ts';
+import { TapHub, type TapWatcher } from '../../../daemon/capture/tap-hub.ts';
+import { octetsOf } from '../../support/hex.ts';
+
+// Written by hand after RFC 5044 §7.1: revision 1; the second one asks for markers.
+const REQUEST = octetsOf('4d504120494420526571204672616d65 40 01 0002 aabb');
+const MARKED_REQUEST = octetsOf('4d504120494420526571204672616d65 c0 01 0000');
+const REPLY = octetsOf('4d504120494420526570204672616d65 40 01 0000');
+
+const ENDS: LinkAddresses = {
+  localAddress: '127.0.0.2',
+  localPort: 5000,
+  remoteAddress: '127.0.0.3',
+  remotePort: 7000,
+  dialed: true,
+  emssBytes: 1460,
+};
+
+class Link {
+  readonly tap: LinkTap;
+  held = new Uint8Array(0);
+  midOutput = false;
+
+  constructor(hub: TapHub, ends: Partial<LinkAddresses> = {}) {
+    this.tap = hub.opened(
+      { ...ENDS, ...ends },
+      { heldInput: () => this.held, midOutput: () => this.midOutput },
+    );
+  }
+
+  established(): this {
+    this.tap.outbound(REQUEST);
+    this.tap.inbound(REPLY);
+    return this;
+  }
+}
+
+function watcher(wants: (addresses: LinkAddresses) => boolean = () => true) {
+  const told: string[] = [];
+  const hex = (octets: Uint8Array) => Buffer.from(octets).toString('hex');
+  const user: TapWatcher = {
+    wants,
+    opened: (link) => told.push(`${link} opened`),
+    octets: (link, by, octets) => told.push(`${link} ${by} ${hex(octets)}`),
+    finished: (link, by) => told.push(`${link} ${by} FIN`),
+    closed: (link, reset) => told.push(`${link} closed ${reset}`),
+    skipped: (link) => told.push(`${link} skipped`),
+  };
+  return { user, told };
+}
+
+const hexOf = (octets: Uint8Array): string => Buffer.from(octets).toString('hex');
+
+describe('the hub of taps', () => {
+  it('tells everything of a link that opens while somebody watches', () => {
+    const hub = new TapHub();
+    const { user, told } = watcher();
+    hub.watch(user);
+    const { tap } = new Link(hub);
+    tap.outbound(REQUEST);
+    tap.inbound(Uint8Array.of(1));
+    tap.finished('us');
+    tap.closed(true);
+    expect(told).toEqual([
+      '1 opened',
+      `1 us ${hexOf(REQUEST)}`,
+      '1 peer 01',
+      '1 us FIN',
+      '1 closed true',
+    ]);
+  });
+
+  it('begins a link that was open with its startup frames and the octets of a partial FPDU', () => {
+    const hub = new TapHub();
+    const link = new Link(hub).established();
+    link.tap.outbound(Uint8Array.of(1, 2, 3));
+    link.tap.inbound(Uint8Array.of(4, 5));
+    link.held = Uint8Array.of(5);
+    const { user, told } = watcher();
+    const stop = hub.watch(user);
+    link.tap.inbound(Uint8Array.of(6));
+    stop();
+    link.tap.inbound(Uint8Array.of(7));
+    expect(told).toEqual([
+      '1 opened',
+      `1 us ${hexOf(REQUEST)}`,
+      `1 peer ${hexOf(REPLY)}`,
+      '1 peer 05',
+      '1 peer 06',
+    ]);
+  });
+
+  it('begins with the next write when one was under way', () => {
+    const hub = new TapHub();
+    const link = new Link(hub).established();
+    link.midOutput = true;
+    const { user, told } = watcher();
+    hub.watch(user);
+    link.tap.outbound(Uint8Array.of(1));
+    link.tap.outbound(Uint8Array.of(2));
+    expect(told.slice(3)).toEqual(['1 us 02']);
+  });
+
+  it('tells a partial startup frame, and that FINs have gone', () => {
+    const hub = new TapHub();
+    const link = new Link(hub);
+    link.tap.outbound(REQUEST.subarray(0, 10));
+    link.tap.finished('peer');
+    const { user, told } = watcher();
+    hub.watch(user);
+    link.tap.outbound(REQUEST.subarray(10));
+    expect(told).toEqual([
+      '1 opened',
+      `1 us ${hexOf(REQUEST.subarray(0, 10))}`,
+      '1 peer FIN',
+      `1 us ${hexOf(REQUEST.subarray(10))}`,
+    ]);
+  });
+
+  it('leaves out a link with markers that was open already', () => {
+    const hub = new TapHub();
+    const link = new Link(hub);
+    link.tap.outbound(MARKED_REQUEST);
+    link.tap.inbound(REPLY);
+    const { user, told } = watcher();
+    hub.watch(user);
+    link.tap.inbound(Uint8Array.of(1));
+    expect(told).toEqual(['1 skipped']);
+  });
+
+  it('tells a connection between two devices of the host once', () => {
+    const hub = new TapHub();
+    const { user, told } = watcher();
+    hub.watch(user);
+    new Link(hub).established();
+    const mirrored = { localAddress: '127.0.0.3', localPort: 7000, dialed: false };
+    new Link(hub, { ...mirrored, remoteAddress: '127.0.0.2', remotePort: 5000 }).established();
+    expect(told).toHaveLength(3);
+  });
+
+  it('asks each watcher which links it wants', () => {
+    const hub = new TapHub();
+    const first = watcher(({ localPort }) => localPort === 5001);
+    const second = watcher();
+    hub.watch(first.user);
+    hub.watch(second.user);
+    new Link(hub);
+    new Link(hub, { localPort: 5001 });
+    expect(first.told).toEqual(['2 opened']);
+    expect(second.told).toEqual(['1 opened', '2 opened']);
+  });
+
+  it('forgets a link that closed', () => {
+    const hub = new TapHub();
+    new Link(hub).established().tap.closed(false);
+    const { user, told } = watcher();
+    hub.watch(user);
+    expect(told).toEqual([]);
+  });
+});
