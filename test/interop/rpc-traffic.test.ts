@@ -125,7 +125,8 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     expect(new Set(rows.map((row) => row['rpcordma.version']))).toEqual(new Set(['1']));
     const procedures = replies.map((row) => row['nfs.procedure_v3'].split(',')[0]);
     expect(procedures).toEqual(['1', '3', '7', '6', '17']);
-    expect(new Set(replies.map((row) => row['rpc.state_accept']))).toEqual(new Set(['0']));
+    const states = replies.map((row) => row['rpc.state_accept'].split(',')[0]);
+    expect(new Set(states)).toEqual(new Set(['0']));
   });
 
   it('RPCR-3.4-09, RPCR2-3.4.5.2-01: finds the data of WRITE in a read chunk at its position', () => {

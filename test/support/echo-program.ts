@@ -123,7 +123,7 @@ export function patternAt(at: number): number {
 }
 
 /** `count` octets of the pattern, into `target` where one is given. */
-export function pattern(count: number, target = new Uint8Array(count)): Uint8Array {
+export function pattern(count: number, target: Uint8Array = new Uint8Array(count)): Uint8Array {
   for (let at = 0; at < count; at++) target[at] = patternAt(at);
   return target;
 }

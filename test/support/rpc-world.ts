@@ -64,7 +64,7 @@ export function echoService(): { readonly service: RpcService; readonly log: Ech
       return sumOf(args.octets);
     },
     MIRROR: (octets) => octets,
-    SPLIT: ({ octets, at }) => [octets.subarray(0, at), octets.subarray(at)],
+    SPLIT: ({ octets, at }) => [octets.subarray(0, at), octets.subarray(at)] as const,
   });
   return { service, log };
 }
@@ -173,7 +173,10 @@ export class RawServer {
     this.#privateData = privateData;
   }
 
-  static async listen(provider: Provider, privateData = new Uint8Array(0)): Promise<RawServer> {
+  static async listen(
+    provider: Provider,
+    privateData: Uint8Array = new Uint8Array(0),
+  ): Promise<RawServer> {
     const id = await provider.createId();
     await id.bindAddr({ address: '127.0.0.1', port: 0 });
     await id.listen();
