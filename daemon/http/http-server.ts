@@ -20,6 +20,8 @@ export interface HttpServerOptions {
   readonly port: number;
   readonly policy: GuardPolicy;
   readonly routes: readonly HttpRoute[];
+  /** Default: `DEFAULT_HTTP_LIMITS`. */
+  readonly limits?: HttpLimits;
   /** A request was refused or a route broke. */
   readonly note: (
     level: 'debug' | 'warn' | 'error',
@@ -28,19 +30,35 @@ export interface HttpServerOptions {
   ) => void;
 }
 
-/** Bounds of connections. Clients are a browser, a scraper and a few scripts. */
-const CONNECTIONS_MAX = 64;
-const HEADER_MAX_BYTES = 8 * 1024;
-const HEADER_COUNT_MAX = 64;
+/** Bounds of connections and of what comes over them. */
+export interface HttpLimits {
+  readonly connectionsMax: number;
+  readonly headerMaxBytes: number;
+  readonly headersMax: number;
+  /** How long a client may take for the head of a request, and for all of it. */
+  readonly headersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+  /** How long a connection may wait for its next request. */
+  readonly keepAliveTimeoutMs: number;
+  /** A connection on which nothing moves, a client that does not read its answer among them. */
+  readonly idleTimeoutMs: number;
+  /** How often the times are looked at. */
+  readonly checkIntervalMs: number;
+}
+
+/** Clients are a browser, a scraper and a few scripts, all of them near. */
+export const DEFAULT_HTTP_LIMITS: HttpLimits = {
+  connectionsMax: 64,
+  headerMaxBytes: 8 * 1024,
+  headersMax: 64,
+  headersTimeoutMs: 5_000,
+  requestTimeoutMs: 10_000,
+  keepAliveTimeoutMs: 5_000,
+  idleTimeoutMs: 30_000,
+  checkIntervalMs: 1_000,
+};
+
 const TARGET_MAX_CHARACTERS = 2048;
-/** How long a client may take for the head of a request, and for all of it. */
-const HEADERS_TIMEOUT_MS = 5_000;
-const REQUEST_TIMEOUT_MS = 10_000;
-const KEEP_ALIVE_TIMEOUT_MS = 5_000;
-/** A connection on which nothing moves, a client that does not read its answer among them. */
-const IDLE_TIMEOUT_MS = 30_000;
-/** How often these are looked at. */
-const CHECK_INTERVAL_MS = 1_000;
 
 /** On every answer: nothing of it may be stored, framed, sniffed or read by other origins. */
 const COMMON_HEADERS: Readonly<Record<string, string>> = {
@@ -66,19 +84,20 @@ export class HttpServer {
     for (const route of options.routes) {
       this.#router.on(route.method, route.path, () => undefined, route);
     }
+    const limits = options.limits ?? DEFAULT_HTTP_LIMITS;
     this.#server = createServer(
       {
-        connectionsCheckingInterval: CHECK_INTERVAL_MS,
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-        maxHeaderSize: HEADER_MAX_BYTES,
-        requestTimeout: REQUEST_TIMEOUT_MS,
+        connectionsCheckingInterval: limits.checkIntervalMs,
+        headersTimeout: limits.headersTimeoutMs,
+        keepAliveTimeout: limits.keepAliveTimeoutMs,
+        maxHeaderSize: limits.headerMaxBytes,
+        requestTimeout: limits.requestTimeoutMs,
       },
       (request, response) => void this.#serve(request, response),
     );
-    this.#server.maxConnections = CONNECTIONS_MAX;
-    this.#server.maxHeadersCount = HEADER_COUNT_MAX;
-    this.#server.timeout = IDLE_TIMEOUT_MS;
+    this.#server.maxConnections = limits.connectionsMax;
+    this.#server.maxHeadersCount = limits.headersMax;
+    this.#server.timeout = limits.idleTimeoutMs;
   }
 
   /** Listens. Rejects with `VerbsError`: EADDRINUSE, EADDRNOTAVAIL, EACCES. */

@@ -1,0 +1,372 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { controlRoutes } from '../../daemon/http/control-http.ts';
+import type { HttpRoute } from '../../daemon/http/http-route.ts';
+import { DEFAULT_HTTP_LIMITS, HttpServer } from '../../daemon/http/http-server.ts';
+import { FixedTarget } from '../support/control-target.ts';
+
+const LIMITS = {
+  ...DEFAULT_HTTP_LIMITS,
+  connectionsMax: 8,
+  headersTimeoutMs: 400,
+  requestTimeoutMs: 800,
+  keepAliveTimeoutMs: 400,
+  idleTimeoutMs: 1_000,
+  checkIntervalMs: 50,
+};
+/** Far beyond every limit above, on a busy machine, too. */
+const PATIENCE_MS = 10_000;
+
+/** Pieces without end, and whether anybody still makes them. */
+class Spring {
+  running = 0;
+  made = 0;
+
+  readonly route: HttpRoute = {
+    method: 'GET',
+    path: '/spring',
+    summary: 'Octets without end',
+    produces: 'application/octet-stream',
+    handle: ({ signal }) => ({
+      status: 200,
+      type: 'application/octet-stream',
+      body: this.#pieces(signal),
+    }),
+  };
+
+  async *#pieces(signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    this.running += 1;
+    try {
+      while (!signal.aborted) {
+        this.made += 1;
+        yield new Uint8Array(64 * 1024);
+        await sleep(0);
+      }
+    } finally {
+      this.running -= 1;
+    }
+  }
+}
+
+let server: HttpServer;
+let target: FixedTarget;
+let spring: Spring;
+let broken: string[];
+
+beforeEach(async () => {
+  target = new FixedTarget();
+  spring = new Spring();
+  broken = [];
+  const failing: HttpRoute = {
+    method: 'GET',
+    path: '/broken',
+    summary: 'Fails',
+    produces: 'text/plain',
+    handle: () => {
+      throw new TypeError('an invariant of /secret/place does not hold');
+    },
+  };
+  server = await HttpServer.listen({
+    address: '127.0.0.1',
+    port: 0,
+    policy: { hostNames: new Set(['localhost']), token: undefined },
+    routes: [...controlRoutes(target), spring.route, failing],
+    limits: LIMITS,
+    note: (level, _text, { error }) => {
+      if (level === 'error') broken.push(String(error));
+    },
+  });
+});
+
+afterEach(async () => {
+  await server.close();
+});
+
+/** Sends octets and collects what comes until the server closes. */
+async function exchange(octets: string | Uint8Array): Promise<string> {
+  const socket = connect(server.port, '127.0.0.1');
+  const answer = collected(socket);
+  socket.write(octets);
+  return await answer;
+}
+
+async function collected(socket: Socket): Promise<string> {
+  let text = '';
+  socket.on('data', (octets) => {
+    text += octets.toString('latin1');
+  });
+  socket.on('error', () => undefined);
+  const timer = setTimeout(() => {
+    text += '(the server does not close)';
+    socket.destroy();
+  }, PATIENCE_MS);
+  await closeOf(socket);
+  clearTimeout(timer);
+  return text;
+}
+
+/** `once` would reject at a reset, which here is as good as any end. */
+function closeOf(socket: Socket): Promise<void> {
+  return new Promise((resolve) => socket.once('close', () => resolve()));
+}
+
+/** A request in which each line is as given. */
+function request(...lines: string[]): string {
+  return `${lines.join('\r\n')}\r\n\r\n`;
+}
+
+function get(path: string): string {
+  return request(`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close');
+}
+
+/** Whoever else asks is answered. */
+async function healthy(): Promise<void> {
+  expect(await exchange(get('/healthz'))).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\nok\n$/s);
+  expect(broken).toEqual([]);
+}
+
+describe('requests that are none', () => {
+  it.each([
+    ['octets', '\u0000\u0001\u0002\u0003\r\n\r\n'],
+    ['TLS', '\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003'.padEnd(600, 'x')],
+    ['an unknown method', request('HELP / HTTP/1.1', 'Host: localhost')],
+    ['an unknown version', request('GET /status HTTP/9.1', 'Host: localhost')],
+    ['no host', request('GET /status HTTP/1.1', 'Connection: close')],
+    ['no host, HTTP/1.0', request('GET /status HTTP/1.0')],
+    ['a bad length', request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Length: -1')],
+    [
+      'two lengths',
+      request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Length: 1', 'Content-Length: 2'),
+    ],
+    [
+      'a length and chunks',
+      request(
+        'POST /reset HTTP/1.1',
+        'Host: localhost',
+        'Content-Length: 4',
+        'Transfer-Encoding: chunked',
+      ),
+    ],
+    [
+      'bad chunks',
+      `${request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Type: application/json', 'Transfer-Encoding: chunked')}zz\r\n`,
+    ],
+    ['a folded header', 'GET /status HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b: c\r\n\r\n'],
+    ['a header without colon', request('GET /status HTTP/1.1', 'Host: localhost', 'no colon')],
+    ['a zero octet', request('GET /status HTTP/1.1', 'Host: localhost', 'X: a\u0000b')],
+    ['two hosts', request('GET /status HTTP/1.1', 'Host: localhost', 'Host: evil.example')],
+    ['an absolute target', request('GET http://evil.example/status HTTP/1.1', 'Host: localhost')],
+    ['a target without slash', request('OPTIONS * HTTP/1.1', 'Host: localhost')],
+    ['bad percents', request('GET /%ff%fe HTTP/1.1', 'Host: localhost')],
+  ])('%s: refused', async (_, octets) => {
+    expect(await exchange(octets)).not.toMatch(/^HTTP\/1\.1 2/);
+    expect(target.resets).toBe(0);
+    await healthy();
+  });
+
+  it('CONNECT and Upgrade lead nowhere', async () => {
+    const tunnel = await exchange(request('CONNECT localhost:22 HTTP/1.1', 'Host: localhost'));
+    expect(tunnel).not.toMatch(/^HTTP\/1\.1 2/);
+    const upgrade = await exchange(
+      request('GET /nothing HTTP/1.1', 'Host: localhost', 'Connection: Upgrade', 'Upgrade: h2c'),
+    );
+    expect(upgrade).toMatch(/^HTTP\/1\.1 404/);
+    await healthy();
+  });
+
+  it('heads and targets beyond their size', async () => {
+    const long = 'x'.repeat(LIMITS.headerMaxBytes);
+    const large = await exchange(request('GET /status HTTP/1.1', 'Host: localhost', `X: ${long}`));
+    expect(large).toMatch(/^HTTP\/1\.1 431/);
+    expect(await exchange(get(`/${'x'.repeat(3000)}`))).toMatch(/^HTTP\/1\.1 414/);
+    const many = Array.from({ length: 1000 }, (_, index) => `x${index}:`);
+    const counted = request('GET /healthz HTTP/1.1', 'Host: localhost', ...many);
+    expect(await exchange(counted)).toMatch(/^HTTP\/1\.1 (?:200|431)/);
+    await healthy();
+  });
+
+  it('octets at random, seeded', async () => {
+    let seed = 20_261_121;
+    const random = (below: number): number => {
+      seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0;
+      return Math.floor((seed / 2 ** 32) * below);
+    };
+    for (let round = 0; round < 200; round += 1) {
+      const octets = Buffer.from(get('/status?a=b'));
+      for (let changes = 1 + random(4); changes > 0; changes -= 1) {
+        octets[random(octets.length)] = random(256);
+      }
+      const socket = connect(server.port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.end(octets);
+      socket.resume();
+      await closeOf(socket);
+    }
+    await healthy();
+  }, 30_000);
+});
+
+describe('paths that look for files', () => {
+  it.each([
+    '/../../../etc/passwd',
+    '/%2e%2e/%2e%2e/etc/passwd',
+    '/..%2f..%2f..%2fetc%2fpasswd',
+    '/.%00./etc/passwd',
+    '//etc/passwd',
+    '/status/../../etc/passwd',
+    '/..\\..\\etc\\passwd',
+    '/file:///etc/passwd',
+    '/etc/passwd',
+    '/package.json',
+    '/.git/config',
+  ])('%s: nothing', async (path) => {
+    const answer = await exchange(get(path));
+    expect(answer).toMatch(/^HTTP\/1\.1 40[04]/);
+    expect(answer).not.toContain('root:');
+  });
+});
+
+describe('clients that are slow, or half there', () => {
+  it('one that says nothing is closed', async () => {
+    const started = performance.now();
+    await exchange('');
+    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
+    await healthy();
+  });
+
+  it('one that drips a head is closed in time', async () => {
+    const socket = connect(server.port, '127.0.0.1');
+    const answer = collected(socket);
+    const head = request('GET /status HTTP/1.1', 'Host: localhost', `X: ${'y'.repeat(2000)}`);
+    const started = performance.now();
+    for (const letter of head) {
+      if (socket.destroyed || !socket.writable) break;
+      socket.write(letter);
+      await sleep(20);
+    }
+    expect(await answer).not.toMatch(/^HTTP\/1\.1 2/);
+    // Dripped to its end it would have taken 40 s.
+    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
+    await healthy();
+  }, 30_000);
+
+  it('one that drips a body is closed in time', async () => {
+    const socket = connect(server.port, '127.0.0.1');
+    const answer = collected(socket);
+    const type = 'Content-Type: application/json';
+    socket.write(request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 60000'));
+    const started = performance.now();
+    while (!socket.destroyed && socket.writable && performance.now() - started < PATIENCE_MS) {
+      socket.write(' ');
+      await sleep(20);
+    }
+    expect(await answer).not.toMatch(/^HTTP\/1\.1 2/);
+    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
+    expect(target.resets).toBe(0);
+    await healthy();
+  }, 30_000);
+
+  it('one that leaves in the middle leaves nothing', async () => {
+    for (const octets of ['GET /sta', 'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le']) {
+      const socket = connect(server.port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.write(octets);
+      await sleep(20);
+      socket.resetAndDestroy();
+    }
+    const type = 'Content-Type: application/json';
+    const cut = connect(server.port, '127.0.0.1');
+    cut.on('error', () => undefined);
+    cut.write(
+      `${request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 20')}{"x"`,
+    );
+    await sleep(50);
+    cut.resetAndDestroy();
+    await healthy();
+    expect(target.resets).toBe(0);
+  });
+
+  it('more of them than are allowed are turned away, and others served once they are gone', async () => {
+    let open = 0;
+    const ends = Array.from({ length: 40 }, async () => {
+      const socket = connect(server.port, '127.0.0.1');
+      open += 1;
+      socket.write('GET /status HTTP/1.1\r\nHost: ');
+      const answer = await collected(socket);
+      open -= 1;
+      return answer;
+    });
+    await expect.poll(() => open, { interval: 5 }).toBeLessThanOrEqual(LIMITS.connectionsMax);
+    // Turned away at once, and not by the timeout: those who came first are still there.
+    expect(open).toBeGreaterThan(0);
+    for (const answer of await Promise.all(ends)) expect(answer).not.toMatch(/^HTTP\/1\.1 2/);
+    await healthy();
+  }, 30_000);
+
+  it('one that asks without end and reads nothing is closed', async () => {
+    const socket = connect(server.port, '127.0.0.1');
+    socket.pause();
+    socket.on('error', () => undefined);
+    const one = request('GET /status HTTP/1.1', 'Host: localhost');
+    const closed = closeOf(socket);
+    const before = process.memoryUsage.rss();
+    for (let sent = 0; sent < 20_000 && !socket.destroyed; sent += 500) {
+      socket.write(one.repeat(500));
+      await sleep(1);
+    }
+    expect(process.memoryUsage.rss() - before).toBeLessThan(128 * 2 ** 20);
+    await healthy();
+    socket.resume();
+    socket.end();
+    await closed;
+  }, 30_000);
+
+  it('one that does not read a stream stops it, and is closed', async () => {
+    const socket = connect(server.port, '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.pause();
+    socket.write(get('/spring'));
+    await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(1);
+    await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(0);
+    // What the socket buffers hold, and not what could have been made in the time.
+    expect(spring.made).toBeLessThan(1000);
+    socket.destroy();
+    await healthy();
+  }, 30_000);
+
+  it('one that leaves a stream stops it', async () => {
+    const socket = connect(server.port, '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.write(get('/spring'));
+    await once(socket, 'data');
+    socket.destroy();
+    await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(0);
+    await healthy();
+  });
+
+  it('none holds up the end of the server', async () => {
+    const sockets = [get('/spring'), 'GET /', ''].map((octets) => {
+      const socket = connect(server.port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.write(octets);
+      return socket;
+    });
+    await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(1);
+    const started = performance.now();
+    await server.close();
+    expect(performance.now() - started).toBeLessThan(PATIENCE_MS / 2);
+    await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(0);
+    for (const socket of sockets) socket.destroy();
+  });
+});
+
+describe('a route that breaks', () => {
+  it('is 500 without a word of why, and the log has it', async () => {
+    const answer = await exchange(get('/broken'));
+    expect(answer).toMatch(/^HTTP\/1\.1 500/);
+    expect(answer).not.toContain('secret');
+    expect(broken).toEqual([expect.stringContaining('invariant')]);
+  });
+});
