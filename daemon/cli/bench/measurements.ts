@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
 import { programObstacle, runProgramPair } from './program-pair.ts';
 import type { Rig, VerbsPair } from './rig.ts';
+import { rpcMeasurements } from './rpc-measurements.ts';
 import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
 
 /** A figure to reach. */
@@ -109,6 +110,9 @@ export const MEASUREMENTS: readonly Measurement[] = [
     run: idleMemory,
     once: true,
   },
+  ...rpcMeasurements((rig, scale) =>
+    writeStream(rig, { writeBytes: MIB, totalBytes: 512 * MIB, batch: 4 }, scale),
+  ),
   ...NATIVE_MEASUREMENTS,
 ];
 

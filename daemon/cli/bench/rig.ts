@@ -7,6 +7,7 @@ import { NativeProbe } from './native-probe.ts';
 import type { NativeMethods } from './native-worker.ts';
 import type { ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
+import type { RpcMethods } from './rpc-worker.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 
@@ -37,6 +38,12 @@ export interface NativePair {
   readonly variables: Readonly<Record<string, string>>;
 }
 
+/** A client of RPC over RDMA, and the server that it is connected to, each on its own daemon. */
+export interface RpcPair {
+  readonly active: BenchWorker<RpcMethods>;
+  readonly passive: BenchWorker<RpcMethods>;
+}
+
 /** Starts and ends the processes of a run. */
 export class Rig {
   readonly #profileFolder: string | undefined;
@@ -47,6 +54,7 @@ export class Rig {
   #embedded: VerbsPair | undefined;
   #native: NativePair | undefined;
   #probe: NativeProbe | undefined;
+  #rpc: RpcPair | undefined;
 
   /** `profileFolder`: where the daemons leave CPU profiles, or undefined for none. */
   constructor(profileFolder: string | undefined) {
@@ -121,6 +129,20 @@ export class Rig {
     return this.#native;
   }
 
+  /** A client of RPC over RDMA, connected to a server. */
+  async rpc(): Promise<RpcPair> {
+    if (this.#rpc === undefined) {
+      const [activeDaemon, passiveDaemon] = await this.daemons();
+      const active = this.#worker<RpcMethods>('rpc-worker.js', 'RPC client');
+      const passive = this.#worker<RpcMethods>('rpc-worker.js', 'RPC server');
+      await active.call('open', { socketPath: activeDaemon.socketPath });
+      await passive.call('open', { socketPath: passiveDaemon.socketPath });
+      await active.call('connect', await passive.call('serve', { address: PASSIVE_ADDRESS }));
+      this.#rpc = { active, passive };
+    }
+    return this.#rpc;
+  }
+
   /** The C program that does what the native client does. */
   probe(): NativeProbe {
     if (this.#probe === undefined) {
@@ -142,7 +164,7 @@ export class Rig {
     return daemon;
   }
 
-  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods>(
+  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods | RpcMethods>(
     module: string,
     label: string,
     variables: Readonly<Record<string, string>> = {},

@@ -1,0 +1,58 @@
+/** What the bench measures of RPC over RDMA. */
+import type { Measurement } from './measurements.ts';
+import type { Rig } from './rig.ts';
+
+const NULL_DEPTH = 16;
+const BULK_DEPTH = 4;
+const BULK_BYTES = 1 << 20;
+
+/**
+ * Measurements of client and server on two daemons. Bulk is compared with `writes`: RDMA Writes of
+ * the same size on the same daemons.
+ */
+export function rpcMeasurements(
+  writes: (rig: Rig, scale: number) => Promise<number>,
+): readonly Measurement[] {
+  const baselines = [{ title: 'RDMA Write of 1 MiB', run: writes }];
+  const bulk = { unit: 'MB/s', better: 'higher', baselines } as const;
+  return [
+    {
+      name: 'rpc-null',
+      title: `calls of NULL over RDMA, ${NULL_DEPTH} at once, two clients of two daemons`,
+      unit: 'calls/s',
+      better: 'higher',
+      target: { kind: 'value', limit: 20_000 },
+      baselines: [],
+      run: async (rig, scale) => {
+        const { active } = await rig.rpc();
+        const count = Math.ceil(20_000 * scale);
+        const load = { count, depth: NULL_DEPTH, sizeBytes: 0 };
+        return count / (await active.call('nulls', load));
+      },
+      warmUps: 1,
+    },
+    {
+      ...bulk,
+      name: 'rpc-read-1m',
+      title: `results of 1 MiB in write chunks, ${BULK_DEPTH} calls at once`,
+      target: { kind: 'ratio', limit: 0.5 },
+      run: (rig, scale) => moved(rig, 'fetches', scale),
+      warmUps: 1,
+    },
+    {
+      ...bulk,
+      name: 'rpc-write-1m',
+      title: `arguments of 1 MiB in read chunks, ${BULK_DEPTH} calls at once`,
+      target: { kind: 'ratio', limit: 0.5 },
+      run: (rig, scale) => moved(rig, 'stores', scale),
+      warmUps: 1,
+    },
+  ];
+}
+
+async function moved(rig: Rig, method: 'fetches' | 'stores', scale: number): Promise<number> {
+  const { active } = await rig.rpc();
+  const count = Math.ceil(512 * scale);
+  const load = { count, depth: BULK_DEPTH, sizeBytes: BULK_BYTES };
+  return (count * BULK_BYTES) / (await active.call(method, load)) / 1e6;
+}
