@@ -190,7 +190,7 @@ export class BridgedQP implements DeviceQP {
   /** Gives the device a batch of the receives that the ring has; its doorbell does the rest. */
   takeReceives(): void {
     const receives = this.#receives;
-    if (receives?.ring.ready() !== true || this.#closed || isFlushing(this.#state)) return;
+    if (receives?.waiting !== true || this.#closed || isFlushing(this.#state)) return;
     try {
       this.#postReceives();
     } catch (error) {
@@ -365,7 +365,7 @@ export class BridgedQP implements DeviceQP {
       // A completion does not tell whether the peer solicited an event: one too many does no harm.
       true,
     );
-    if (poster?.ring.ready() === true) this.#host.later(this);
+    if (poster?.waiting === true) this.#host.later(this);
   }
 
   #complete(

@@ -39,6 +39,11 @@ export class ReceivePoster {
     return this.#options.ring;
   }
 
+  /** There are receives that the device does not have yet. */
+  get waiting(): boolean {
+    return this.#pending.length > 0 || this.#options.ring.ready();
+  }
+
   /** Requests that are the device's, or are about to be. */
   get outstanding(): number {
     return this.inFlight.count;

@@ -269,6 +269,13 @@ describe('receives of a native device', () => {
       { wrId: 1n, qpNum: one.qpNum, byteLen: 2 },
     ]);
     expect(rig.device.srqs[0]?.receives).toHaveLength(4);
+    // The ring is empty by now; what the device had no room for follows all the same.
+    srq.postRecv({ wrId: 6, sgList: [] });
+    for (let wrId = 2n; wrId < 7n; wrId += 1n) {
+      rig.device.qps[0]?.completeReceive(3);
+      await rig.turn();
+      expect(cq.poll()).toMatchObject([{ wrId, qpNum: one.qpNum }]);
+    }
     await srq.modify({ srqLimit: 3 });
     expect(await srq.query()).toMatchObject({ maxWr: 4, srqLimit: 3 });
     const events = context.asyncEvents()[Symbol.asyncIterator]();
