@@ -1,0 +1,196 @@
+/** `iwarpd nfs`: a server and its clients as processes, and what hostile TCP clients get. */
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, type RunningCommand } from './cli-process.ts';
+
+let folder: CommandFolder;
+let directory: string;
+let ports: string[];
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
+  return address.port;
+}
+
+async function serve(words: readonly string[] = ['--embedded']): Promise<RunningCommand> {
+  const place = ['--host', '127.0.0.1', ...ports];
+  const server = folder.start(['nfs', 'serve', directory, ...place, ...words]);
+  await server.until(/^ready: |^}$/m);
+  return server;
+}
+
+async function nfs(words: readonly string[]) {
+  return await folder.start(['nfs', ...words, '--embedded', ...ports]).end();
+}
+
+beforeEach(async () => {
+  folder = new CommandFolder();
+  directory = folder.file('export');
+  mkdirSync(directory);
+  ports = ['--port', String(await freePort()), '--mount-port', String(await freePort())];
+});
+
+afterEach(async () => {
+  await folder.clean();
+});
+
+describe('iwarpd nfs', () => {
+  it('serves a directory to ls, cat and put until it is told to end', async () => {
+    mkdirSync(`${directory}/sub`);
+    writeFileSync(`${directory}/file`, 'octets of the file');
+    writeFileSync(`${directory}/.hidden`, '');
+    symlinkSync('file', `${directory}/link`);
+    const server = await serve();
+    expect((await nfs(['ls', '127.0.0.1:/'])).stdout).toBe('file\nlink\nsub\n');
+    expect((await nfs(['ls', '-a', '127.0.0.1:/'])).stdout).toBe('.hidden\nfile\nlink\nsub\n');
+    expect((await nfs(['ls', '-l', `127.0.0.1:${directory}/file`])).stdout).toMatch(
+      /^-rw-r--r-- +1 +\d+ +\d+ +18 +\S+Z +\/\S+file\n$/,
+    );
+    const json = JSON.parse((await nfs(['ls', '--json', '127.0.0.1:/'])).stdout);
+    expect(json).toMatchObject([
+      { name: 'file', type: 'file', size: 18 },
+      { name: 'link', type: 'link' },
+      { name: 'sub', type: 'directory' },
+    ]);
+    const both = await nfs(['cat', '127.0.0.1:/file', '127.0.0.1:/file']);
+    expect(both).toMatchObject({ status: 0, stdout: 'octets of the fileoctets of the file' });
+    writeFileSync(folder.file('local'), Buffer.alloc(3_000_000, 'abcdefg'));
+    const put = await nfs(['put', folder.file('local'), '127.0.0.1:/sub', '--json']);
+    expect(JSON.parse(put.stdout)).toMatchObject({ path: '/sub/local', bytes: 3_000_000 });
+    const there = readFileSync(`${directory}/sub/local`);
+    expect(there.equals(readFileSync(folder.file('local')))).toBe(true);
+    // A shorter one takes the place of the longer one.
+    writeFileSync(folder.file('local'), 'short');
+    expect((await nfs(['put', folder.file('local'), '127.0.0.1:/sub/local'])).status).toBe(0);
+    expect(readFileSync(`${directory}/sub/local`, 'utf8')).toBe('short');
+    server.signal('SIGINT');
+    expect(await server.end()).toMatchObject({ status: 0 });
+  }, 60_000);
+
+  it('runs over a daemon where one runs', async () => {
+    const socket = folder.file('d/s');
+    const daemon = await folder.daemon(socket);
+    writeFileSync(`${directory}/file`, Buffer.alloc(2_500_000, 'x'));
+    const server = await serve(['--socket', socket, '--json']);
+    expect(JSON.parse(server.stdout)).toMatchObject({ directory, provider: 'daemon' });
+    const words = ['nfs', 'cat', '127.0.0.1:/file', '--socket', socket, ...ports];
+    const cat = await folder.start(words).end();
+    expect(cat.status, cat.stderr).toBe(0);
+    expect(cat.stdout).toHaveLength(2_500_000);
+    server.signal('SIGTERM');
+    expect((await server.end()).status).toBe(0);
+    daemon.signal('SIGTERM');
+    expect((await daemon.end()).status).toBe(0);
+  }, 60_000);
+
+  it('refuses changes with --read-only', async () => {
+    writeFileSync(`${directory}/file`, 'kept');
+    await serve(['--embedded', '--read-only']);
+    const put = await nfs(['put', `${directory}/file`, '127.0.0.1:/other']);
+    expect(put).toMatchObject({ status: 1, stdout: '' });
+    expect(put.stderr).toBe('iwarpd: 127.0.0.1:/other: the server is read-only (NFS3ERR_ROFS)\n');
+    expect((await nfs(['cat', '127.0.0.1:/file'])).stdout).toBe('kept');
+  }, 60_000);
+
+  it('says in one line what is wrong, and ends with 1, or 2 for a command that makes no sense', async () => {
+    symlinkSync('/etc', `${directory}/out`);
+    await serve();
+    const wrong: [string[], number, RegExp][] = [
+      [['cat', '127.0.0.1:/none'], 1, /no such file or directory \(NFS3ERR_NOENT\)/],
+      [['cat', '127.0.0.1:/'], 1, /is a directory \(NFS3ERR_ISDIR\)/],
+      [['cat', '127.0.0.1:/out/passwd'], 1, /symbolic link, which is not followed/],
+      [['ls', '127.0.0.1:/../etc'], 0, /^$/],
+      [['ls', 'no-path'], 2, /is no HOST:PATH/],
+      [['ls', 'host:relative'], 2, /starts with a slash/],
+      [['put', folder.file('none'), '127.0.0.1:/x'], 1, /cannot read .*ENOENT/],
+      [['frob'], 2, /unknown command|too many arguments/],
+    ];
+    for (const [words, status, text] of wrong) {
+      const ended =
+        words[0] === 'frob' ? await folder.start(['nfs', 'frob']).end() : await nfs(words);
+      expect(ended.status, `${words}: ${ended.stderr}`).toBe(status);
+      expect(ended.stderr).toMatch(text);
+      expect(ended.stderr.split('\n').length).toBeLessThanOrEqual(2);
+    }
+  }, 60_000);
+
+  it('says who does not listen, and what cannot be served', async () => {
+    const nobody = await nfs(['ls', '127.0.0.1:/']);
+    expect(nobody.status).toBe(1);
+    expect(nobody.stderr).toMatch(
+      /nobody serves NFS over RDMA on 127\.0\.0\.1 port \d+ \(--port\)/,
+    );
+    writeFileSync(folder.file('plain'), '');
+    const plain = ['nfs', 'serve', folder.file('plain'), '--embedded', ...ports];
+    expect(await folder.start(plain).end()).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/cannot serve .*ENOTDIR.*; name a directory\n$/),
+    });
+    await serve();
+    const again = ['nfs', 'serve', directory, '--host', '127.0.0.1', '--embedded', ...ports];
+    expect(await folder.start(again).end()).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/EADDRINUSE.*choose other ports/),
+    });
+  }, 60_000);
+});
+
+describe('MOUNT over TCP', () => {
+  async function send(octets: Buffer): Promise<Buffer> {
+    const socket = connect(Number(ports[3]), '127.0.0.1');
+    const got: Buffer[] = [];
+    socket.on('data', (piece) => got.push(piece));
+    socket.on('error', () => undefined);
+    socket.write(octets);
+    const ended = once(socket, 'close');
+    const timer = setTimeout(() => socket.destroy(), 1000);
+    await ended;
+    clearTimeout(timer);
+    return Buffer.concat(got);
+  }
+
+  function words(...values: number[]): Buffer {
+    const octets = Buffer.alloc(values.length * 4);
+    for (const [at, value] of values.entries()) octets.writeUInt32BE(value >>> 0, at * 4);
+    return octets;
+  }
+
+  it('hangs up on what is no call, and serves the next', async () => {
+    await serve();
+    const call = words(7, 0, 2, 100005, 3, 0, 0, 0, 0, 0);
+    const record = Buffer.concat([words(0x8000_0000 + call.length), call]);
+    const answer = words(7, 1, 0, 0, 0, 0);
+    const expected = Buffer.concat([words(0x8000_0000 + answer.length), answer]);
+    const hostile = [
+      words(0xffff_ffff),
+      words(0x7fff_ffff, 1),
+      words(0x8000_0000),
+      words(0x8000_0004, 1),
+      Buffer.concat([words(0x8000_0008), words(1, 1)]),
+      Buffer.alloc(100_000),
+      Buffer.from('GET / HTTP/1.1\r\n\r\n'),
+    ];
+    for (const octets of hostile) {
+      expect(await send(octets)).toEqual(Buffer.alloc(0));
+      expect(await send(record)).toEqual(expected);
+    }
+    // In two fragments, and two in one piece.
+    const cut = Buffer.concat([
+      words(16),
+      call.subarray(0, 16),
+      words(0x8000_0000 + call.length - 16),
+      call.subarray(16),
+    ]);
+    expect(await send(Buffer.concat([cut, record]))).toEqual(Buffer.concat([expected, expected]));
+    const other = words(7, 0, 2, 100003, 3, 0, 0, 0, 0, 0);
+    const refused = await send(Buffer.concat([words(0x8000_0000 + other.length), other]));
+    expect(refused.readUInt32BE(refused.length - 4)).toBe(1);
+    expect(statSync(directory).isDirectory()).toBe(true);
+  }, 60_000);
+});
