@@ -1,5 +1,10 @@
 /** The other end of connections whose first end is going to be lost. */
-import { type Connection, type Listener, listen } from '../../verbs-api/connect.ts';
+import {
+  type Connection,
+  type ConnectionRequest,
+  type Listener,
+  listen,
+} from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { PD, Provider } from '../../verbs-api/contract/provider.ts';
@@ -42,23 +47,26 @@ export class Survivor {
   }
 
   async #serve(): Promise<void> {
-    for await (const request of this.#listener) {
-      this.#open += 1;
-      const target = parseRegion(request.privateData);
-      const mr = await this.#pd.allocMR(REGION_BYTES, ALL);
-      try {
-        const privateData = encodeRegion(mr);
-        const connection = await request.accept({ pd: this.#pd, privateData });
-        this.accepted += 1;
-        await Promise.all([connection.disconnected(), this.#transfer(connection, mr, target)]);
-        await connection.close();
-      } catch {
-        // The victim died before the connection was there.
-        await request.id.close();
-      } finally {
-        await mr.close();
-        this.#open -= 1;
-      }
+    for await (const request of this.#listener) void this.#hold(request);
+  }
+
+  /** Keeps a connection until its other end is lost. */
+  async #hold(request: ConnectionRequest): Promise<void> {
+    this.#open += 1;
+    const target = parseRegion(request.privateData);
+    const mr = await this.#pd.allocMR(REGION_BYTES, ALL);
+    try {
+      const privateData = encodeRegion(mr);
+      const connection = await request.accept({ pd: this.#pd, privateData });
+      this.accepted += 1;
+      await Promise.all([connection.disconnected(), this.#transfer(connection, mr, target)]);
+      await connection.close();
+    } catch {
+      // The victim died before the connection was there.
+      await request.id.close();
+    } finally {
+      await mr.close();
+      this.#open -= 1;
     }
   }
 
