@@ -27,6 +27,7 @@ const pureFolders = [
   'daemon/engine/',
   'daemon/rnic/',
   'daemon/cm/',
+  'daemon/faults/',
 ];
 
 function matching(paths: readonly string[], pattern: RegExp): string[] {
