@@ -29,6 +29,8 @@ export class Adapter implements DeviceBackend {
   readonly unsupported: readonly WROpcode[] = [];
   readonly processObstacle = undefined;
   readonly receivesNeedDoorbell = false;
+  /** The port has no carrier, as a fault has it. */
+  portDown = false;
   /** The device as the connection manager knows it. */
   readonly cmDevice: CmDevice;
 
@@ -75,7 +77,7 @@ export class Adapter implements DeviceBackend {
   port(): PortAttributes {
     const guid = this.info.nodeGuid;
     return {
-      state: 'active',
+      state: this.portDown ? 'down' : 'active',
       maxMtuBytes: MTU_BYTES,
       activeMtuBytes: MTU_BYTES,
       maxMessageBytes: MESSAGE_MAX_BYTES,

@@ -22,6 +22,7 @@ import type { Endpoint, EndpointPhase } from '../cm/endpoint.ts';
 import { ChunkPool } from '../engine/chunk-pool.ts';
 import { Stream } from '../engine/stream.ts';
 import type { Micros, StreamOptions, StreamPort } from '../engine/stream-api.ts';
+import type { Fault } from '../faults/fault.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { QP } from '../rnic/queue-pair.ts';
@@ -39,6 +40,7 @@ import type { DeviceHost } from './device-backend.ts';
 import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
+import { type FaultHost, HostFaults } from './host-faults.ts';
 import { type NetworkUser, TcpHostNetwork } from './host-network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
 import { PatientDial } from './patient-dial.ts';
@@ -87,10 +89,14 @@ const FLUSH_INTERVAL_MS = 5;
 const RESET_TURNS_MAX = 100;
 
 /** See the module's comment. */
-export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, NetworkUser {
+export class RnicHost
+  implements ConduitHost, DeviceHost, FaultHost, HostCmUser, LoopUser, NetworkUser
+{
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
+  /** What goes wrong because somebody asked for it. */
+  readonly faults: HostFaults = new HostFaults(this);
   /** An armed CQ fired; its tag says whose it is. */
   onCompletion: (cq: CQ) => void = () => {};
   onAsync: (device: Adapter, event: HostAsyncEvent) => void = () => {};
@@ -227,6 +233,38 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
   }
 
   /** See `ConduitHost`. */
+  get crc32c(): CrcEngine['crc32c'] {
+    return this.crcEngine.crc32c;
+  }
+
+  /** See `ConduitHost`. */
+  handleFault(conduit: Conduit, fault: Fault, now: Micros): void {
+    this.faults.strike(conduit, fault, now);
+  }
+
+  /** See `FaultHost`. */
+  conduits(): Iterable<Conduit> {
+    return this.#conduits.values();
+  }
+
+  /** See `FaultHost`. */
+  conduitOf(qp: QP): Conduit | undefined {
+    return this.#conduitOf.get(qp);
+  }
+
+  /** See `FaultHost`; also what a NIC tells by itself. */
+  raise(
+    device: Adapter,
+    event: AsyncEventType,
+    element: HostAsyncEvent['element'],
+    text: string,
+  ): void {
+    const level = NORMAL_EVENTS.includes(event) ? 'debug' : 'warn';
+    this.#notice(level, 'device', device.name, undefined, text);
+    this.onAsync(device, { event, element, text });
+  }
+
+  /** See `ConduitHost`. */
   handleGone(conduit: Conduit): void {
     this.#conduits.delete(conduit.stream);
     this.#loop.forget(conduit);
@@ -297,6 +335,7 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
     if (stream === undefined) return;
     const conduit = new Conduit(endpoint, stream, link, this);
     this.#conduits.set(stream, conduit);
+    this.faults.meet(conduit);
     if (endpoint.qp !== undefined) this.#conduitOf.set(endpoint.qp, conduit);
     this.#loop.enqueue(conduit);
     this.#loop.drain();
@@ -309,15 +348,12 @@ export class RnicHost implements ConduitHost, DeviceHost, HostCmUser, LoopUser, 
   #actOnNic(device: Adapter, effect: NicEffect): void {
     switch (effect.type) {
       case 'completion':
-        this.onCompletion(effect.cq);
+        if (this.faults.injector.notifications === undefined) this.onCompletion(effect.cq);
+        else this.faults.notify(device, effect.cq);
         return;
-      case 'async': {
-        const { event, element, text } = effect;
-        const level = NORMAL_EVENTS.includes(event) ? 'debug' : 'warn';
-        this.#notice(level, 'device', device.name, undefined, text);
-        this.onAsync(device, { event, element, text });
+      case 'async':
+        this.raise(device, effect.event, effect.element, effect.text);
         return;
-      }
       case 'disconnect':
       case 'abort':
       case 'transmit':

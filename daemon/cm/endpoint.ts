@@ -97,6 +97,8 @@ export class Endpoint {
   deadline: Micros = NEVER;
   /** Set when the peer of an unanswered request went away. */
   lost = false;
+  /** Responder: the Request is to be rejected, and nobody asked. */
+  rejecting = false;
   /** Responder: whether the Request was enhanced, which bounds the Reply's Private Data. */
   enhanced = false;
   readonly #owner: EndpointOwner;
@@ -257,7 +259,7 @@ export class Endpoint {
     if (this.#phase !== 'awaiting-request') return;
     this.enhanced = event.enhanced;
     this.#transition('requested');
-    if (!this.#owner.requested(this, event)) this.reject(NO_OCTETS, now);
+    if (this.rejecting || !this.#owner.requested(this, event)) this.reject(NO_OCTETS, now);
   }
 
   #handleRejected(event: Extract<StreamEvent, { type: 'rejected' }>, now: Micros): void {

@@ -16,6 +16,7 @@ import {
   QueueFlag,
 } from '../../verbs-api/contract/queue-layout.ts';
 import type { EffectQueue, NicEffect } from './effect.ts';
+import { type NicFaults, noNicFaults } from './nic-faults.ts';
 
 /** Options of a completion queue. */
 export interface CQInit {
@@ -45,6 +46,7 @@ export class CQ {
   private readonly effects: EffectQueue;
   private readonly fired: NicEffect;
   private readonly onClose: () => void;
+  private readonly faults: NicFaults;
   private tail = 0;
   private overflowing = false;
 
@@ -55,12 +57,14 @@ export class CQ {
     tag: unknown,
     effects: EffectQueue,
     onClose: () => void,
+    faults: NicFaults = noNicFaults(),
   ) {
     this.ring = ring;
     this.count = count;
     this.tag = tag;
     this.effects = effects;
     this.onClose = onClose;
+    this.faults = faults;
     this.mask = count - 1;
     this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
     this.notify = new Int32Array(ring.buffer, ring.byteOffset + count * CQE_BYTES, 2);
@@ -85,9 +89,13 @@ export class CQ {
     solicited: boolean,
   ): void {
     if (this.closed) return;
+    if (this.faults.overrun?.(qpn) === true) {
+      this.overflow('as a fault has it');
+      return;
+    }
     const position = (this.tail & this.mask) * CQE_BYTES;
     if (Atomics.load(this.ring, position + CQE.flags) !== 0) {
-      this.overflow();
+      this.overflow(`all ${this.count} entries are taken`);
       return;
     }
     this.overflowing = false;
@@ -117,7 +125,7 @@ export class CQ {
     this.effects.push(this.fired);
   }
 
-  private overflow(): void {
+  private overflow(why: string): void {
     // SEC-6.4.6-01: the loss stays with this queue; other queues do not notice.
     this.lost += 1;
     if (this.overflowing) return;
@@ -126,7 +134,7 @@ export class CQ {
       type: 'async',
       event: AsyncEventType.cqErr,
       element: this,
-      text: `completion queue overflow: all ${this.count} entries are taken, completions are lost`,
+      text: `completion queue overflow: ${why}, completions are lost`,
     });
   }
 

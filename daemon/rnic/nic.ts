@@ -16,6 +16,7 @@ import { EffectQueue, type NicEffect } from './effect.ts';
 import { checkMRInit, MR, type MRInit } from './memory-region.ts';
 import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
+import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import { PD } from './protection-domain.ts';
 import { QP, type QPHost, type QPInit } from './queue-pair.ts';
 import { requestRing } from './ring.ts';
@@ -46,6 +47,8 @@ export class Nic {
   readonly name: string;
   readonly profile: DeviceProfile;
   readonly counters: NicCounters = newCounters();
+  /** Its host may have things go wrong. */
+  readonly faults: NicFaults = noNicFaults();
   private readonly stags: StagTable;
   private readonly effects = new EffectQueue();
   private readonly registry: DeviceRegistry;
@@ -140,7 +143,7 @@ export class Nic {
     return this.orRelease(release, () => {
       const count = ringCount(init.cqe);
       const ring = requestRing(init.ring, cqBytes(count));
-      return new CQ(ring, count, init.tag, this.effects, release);
+      return new CQ(ring, count, init.tag, this.effects, release, this.faults);
     });
   }
 
@@ -154,7 +157,7 @@ export class Nic {
     return this.orRelease(release, () => {
       const count = ringCount(init.maxWr);
       const ring = requestRing(init.ring, rqBytes(count));
-      return new SRQ(pd, init, ring, count, this.effects, release);
+      return new SRQ(pd, init, ring, count, this.effects, release, this.faults);
     });
   }
 
@@ -207,6 +210,11 @@ export class Nic {
   /** The QP of this number, for diagnostics. */
   findQP(qpn: number): QP | undefined {
     return this.qps.get(qpn);
+  }
+
+  /** All queue pairs. */
+  listQPs(): readonly QP[] {
+    return [...this.qps.values()];
   }
 
   /** Takes all counters to zero. */

@@ -4,6 +4,7 @@ import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { RQE, RQE_BYTES } from '../../verbs-api/contract/queue-layout.ts';
 import type { EffectQueue } from './effect.ts';
+import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import type { PD } from './protection-domain.ts';
 import { ElementRing } from './ring.ts';
 
@@ -33,6 +34,7 @@ export class SRQ {
   private limit: number;
   private readonly effects: EffectQueue;
   private readonly onClose: () => void;
+  private readonly faults: NicFaults;
   closed = false;
 
   /** `init` has been checked; `ring` has `rqBytes(count)` octets. */
@@ -43,6 +45,7 @@ export class SRQ {
     count: number,
     effects: EffectQueue,
     onClose: () => void,
+    faults: NicFaults = noNicFaults(),
   ) {
     this.pd = pd;
     this.maxWr = init.maxWr;
@@ -53,20 +56,30 @@ export class SRQ {
     this.count = count;
     this.effects = effects;
     this.onClose = onClose;
+    this.faults = faults;
     this.elements = new ElementRing(ring, 0, count, RQE_BYTES, RQE.flags);
     pd.members += 1;
   }
 
   /** To be called after each element taken: raises the limit event, once for each arming. */
   checkLimit(): void {
+    if (this.faults.srqLimit?.() === true) {
+      this.limit = 0;
+      this.reportLimit('the limit of the shared receive queue, as a fault has it');
+      return;
+    }
     const { limit } = this;
     if (limit === 0 || this.elements.readyAt(limit - 1)) return;
     this.limit = 0;
+    this.reportLimit(`fewer than ${limit} receives are left on the shared receive queue`);
+  }
+
+  private reportLimit(text: string): void {
     this.effects.push({
       type: 'async',
       event: AsyncEventType.srqLimitReached,
       element: this,
-      text: `fewer than ${limit} receives are left on the shared receive queue`,
+      text,
     });
   }
 
