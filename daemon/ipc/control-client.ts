@@ -91,6 +91,7 @@ export class ControlClient {
       openChannel: (channel) => this.#openChannel(channel),
       closeChannel: (channel) => this.#closeChannel(channel),
       label: this.label,
+      pid: credentials.pid,
     });
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
     connection.onOctets = (octets) => this.#guard(() => reader.push(octets));

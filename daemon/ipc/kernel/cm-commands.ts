@@ -2,6 +2,7 @@
 import type { CMParameters } from '../../../verbs-api/contract/commands.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/provider.ts';
+import { failFaultyVerb } from '../verb-faults.ts';
 import {
   CM_COMMANDS,
   CM_EVENT_MIN_BYTES,
@@ -20,6 +21,7 @@ import { initQpAttr } from './cm-qp-attr.ts';
 import { query, queryRoute } from './cm-query.ts';
 import { Family, type ParsedSockaddr, parseIbAddress, parseSockaddr } from './cm-sockaddr.ts';
 import { DONE, type KernelReply } from './kernel-file.ts';
+import { CM_VERBS } from './kernel-verbs.ts';
 
 type Handler = (file: CmFile, request: CmRequest) => KernelReply;
 
@@ -61,6 +63,10 @@ export function executeCmCommand(file: CmFile, request: CmRequest): KernelReply 
     throw new VerbsError(request.command < CM_COMMANDS ? 'ENOSYS' : 'EINVAL', 'no such command');
   }
   expectBytes(request, entry.bytes);
+  failFaultyVerb(file.host, CM_VERBS[request.command], () => {
+    // Which id a command is about is told by the command alone; most have no device yet.
+    return { device: file.onlyDevice, pid: file.client.credentials.pid };
+  });
   return entry.handle(file, request);
 }
 

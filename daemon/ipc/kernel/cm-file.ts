@@ -75,6 +75,12 @@ export class CmFile implements KernelFile {
 
   // For commands
 
+  /** The device of all ids, where there is only one. */
+  get onlyDevice(): string | undefined {
+    const [first, ...others] = this.#devices;
+    return others.length === 0 ? first?.name : undefined;
+  }
+
   /** A new id. ENOMEM. */
   create(init: NewId): CmContext {
     const id = this.host.cm.createId(undefined);

@@ -3,7 +3,9 @@
  * and calls the command.
  */
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import { failFaultyVerb } from '../verb-faults.ts';
 import type { KernelCaller, KernelReply } from './kernel-file.ts';
+import { UVERBS_VERBS } from './kernel-verbs.ts';
 import type { UverbsFile } from './uverbs-file.ts';
 import {
   AllocPD,
@@ -139,6 +141,10 @@ export function executeWrite(
   }
   const outBytes = extended ? checkExtended(fields, found) : checkPlain(fields, found);
   if (!file.hasContext && found.execute !== getContext) throw invalid('no context yet');
+  const verb = extended ? undefined : UVERBS_VERBS[number];
+  failFaultyVerb(file.services.host, verb, () => {
+    return { device: file.device.name, pid: caller.credentials.pid };
+  });
   return found.execute({ file, fields, octets, caller, outBytes });
 }
 

@@ -20,11 +20,14 @@ import type {
   ServedCmEvent,
 } from '../../adapter/device-backend.ts';
 import type { RnicHost } from '../../adapter/rnic-host.ts';
+import { failFaultyVerb } from '../verb-faults.ts';
 import type { ClientMemory } from './client-memory.ts';
 import {
   type AnyObject,
+  ContextObject,
   type CqObject,
-  type IdObject,
+  IdObject,
+  PdObject,
   QpObject,
   SrqObject,
 } from './client-objects.ts';
@@ -64,6 +67,8 @@ export interface ClientOptions {
   readonly closeChannel?: (channel: Handle) => void;
   /** Who it is, for people. */
   readonly label: string;
+  /** The process that it is of, for faults. Default: none. */
+  readonly pid?: number;
 }
 
 /** See the module's comment. */
@@ -110,6 +115,9 @@ export class ClientContext {
     request: CommandRequest<N>,
   ): CommandReply<N> | Promise<CommandReply<N>> {
     if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
+    failFaultyVerb(this.#options.host, name, () => {
+      return { device: deviceOf(this.#state, request), pid: this.#options.pid };
+    });
     if (name === 'modifyQP' || name === 'destroyQP') this.#workCommands += 1;
     try {
       return this.#handlers[name](request);
@@ -253,4 +261,27 @@ export class ClientContext {
     destroy(table.ofKind('context'), destroyContext);
     return failures;
   }
+}
+
+/** Fields of requests by which the device is found, where it is not named. */
+const PLACE_FIELDS = ['context', 'pd', 'qp', 'srq', 'id'] as const;
+
+/** The device that a request is about; undefined when it is about none, or none is decided. */
+function deviceOf({ table, directory }: ClientState, request: object): string | undefined {
+  if ('name' in request) {
+    const { name } = request;
+    return typeof name === 'string' ? name : directory.devices()[0]?.name;
+  }
+  for (const field of PLACE_FIELDS) {
+    const handle: unknown = Reflect.get(request, field);
+    const object = typeof handle === 'number' ? table.find(handle) : undefined;
+    if (object === undefined) continue;
+    if (object instanceof IdObject) return object.id.device;
+    if (object instanceof ContextObject) return object.device.name;
+    if (object instanceof PdObject) return object.context.device.name;
+    if (object instanceof QpObject || object instanceof SrqObject) {
+      return object.pd.context.device.name;
+    }
+  }
+  return undefined;
 }
