@@ -7,6 +7,7 @@ import type {
   ObjectOwner,
 } from '../../verbs-api/contract/control.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
 import { ControlError, type Operation } from './operation.ts';
 import {
   clientStatus,
@@ -69,10 +70,35 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
       target.connections().filter((each) => device === undefined || each.device === device),
   },
   reset: {
-    summary: 'Ends all clients and connections, sets counters to zero, tells what was still open',
+    summary:
+      'Ends all clients and connections, removes faults, sets counters to zero, tells what was still open',
     request: noFields,
     reply: resetReport,
     run: (target) => target.reset(),
+  },
+  addFault: {
+    summary: 'Has something go wrong, as its kind, scope and trigger say',
+    request: faultSpec,
+    reply: faultStatus,
+    run: (target, spec) => target.addFault(spec),
+  },
+  listFaults: {
+    summary: 'Faults, with how often each has happened',
+    request: noFields,
+    reply: z.array(faultStatus),
+    run: (target) => target.faults(),
+  },
+  removeFault: {
+    summary: 'Removes one fault; what it held back goes on',
+    request: faultId,
+    reply: faultStatus,
+    run: (target, { id }) => target.removeFault(id),
+  },
+  removeFaults: {
+    summary: 'Removes all faults',
+    request: noFields,
+    reply: z.array(faultStatus),
+    run: (target) => target.removeFaults(),
   },
 };
 

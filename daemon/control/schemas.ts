@@ -134,4 +134,5 @@ export const resetReport: z.ZodType<ResetReport> = z.strictObject({
   leaks: z.array(clientStatus),
   clients: count,
   connections: count,
+  faults: count,
 });

@@ -7,6 +7,7 @@ import type {
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/control.ts';
+import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 
 /** See the module's comment. */
@@ -16,6 +17,15 @@ export interface ControlTarget {
   status(): DaemonStatus;
   objects(): ObjectSummaries;
   connections(): readonly ConnectionSummary[];
-  /** Ends every client and connection and starts all counters anew. */
+  /**
+   * Adds a fault, whose fields go together. `ControlError` names the one that means nothing here: a
+   * device that there is not, a peer that is no address.
+   */
+  addFault(spec: FaultSpec): FaultStatus;
+  faults(): readonly FaultStatus[];
+  /** ENOENT when there is none of this number. Returns what it did to the end. */
+  removeFault(id: number): FaultStatus;
+  removeFaults(): readonly FaultStatus[];
+  /** Ends every client and connection, removes faults and starts all counters anew. */
   reset(): Promise<ResetReport>;
 }

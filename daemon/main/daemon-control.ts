@@ -1,17 +1,26 @@
 /** The daemon as the operations of the control plane see and move it. */
+import { randomInt } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type {
   ConnectionSummary,
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/control.ts';
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { type FaultSpec, type FaultStatus, faultKind } from '../../verbs-api/contract/faults.ts';
 import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
+import { canonicalAddress } from '../cm/address.ts';
+import { ControlError } from '../control/operation.ts';
 import type { ControlTarget } from '../control/target.ts';
+import type { FaultPeer } from '../faults/fault.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { DaemonConfig } from './config.ts';
 import { VERSION } from './version.ts';
+
+/** Seeds are this many. */
+const SEED_COUNT = 2 ** 32;
 
 /** The hosts of a daemon's devices. */
 export interface Hosts {
@@ -83,6 +92,41 @@ export class DaemonControl implements ControlTarget {
     return this.#parts().host.connections().map(summaryOf);
   }
 
+  addFault(spec: FaultSpec): FaultStatus {
+    const parts = this.#parts();
+    this.#checkDevice(spec, parts);
+    const peer = spec.peer === undefined ? undefined : parsePeer(spec.peer);
+    const seeded = spec.probability !== undefined && spec.seed === undefined;
+    const seed = seeded ? { seed: randomInt(SEED_COUNT) } : {};
+    return parts.host.faults.add({ ...spec, ...seed }, peer).status;
+  }
+
+  faults(): FaultStatus[] {
+    return this.#parts().host.faults.injector.faults.map(({ status }) => status);
+  }
+
+  removeFault(id: number): FaultStatus {
+    const fault = this.#parts().host.faults.remove(id);
+    if (fault === undefined) throw new VerbsError('ENOENT', `there is no fault ${id}`);
+    return fault.status;
+  }
+
+  removeFaults(): FaultStatus[] {
+    const all = this.faults();
+    this.#parts().host.faults.clear();
+    return all;
+  }
+
+  #checkDevice({ device, kind }: FaultSpec, { host, native }: DaemonParts): void {
+    if (device === undefined || host.devices.some(({ name }) => name === device)) return;
+    if (native?.devices.some(({ name }) => name === device) !== true) {
+      throw new ControlError('EINVAL', 'device', `there is no device ${device}`);
+    }
+    if (faultKind(kind).place !== 'verb') {
+      throw new ControlError('EINVAL', 'device', `${device} is native: only its verbs can fail`);
+    }
+  }
+
   async reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
@@ -91,10 +135,12 @@ export class DaemonControl implements ControlTarget {
     await nextTurn();
     const clients = server.clients();
     const connections = host.connections().length;
+    // First, since a fault may hold connections back that are to end.
+    const faults = this.removeFaults().length;
     server.cutClients('the daemon was reset');
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
-    return { leaks: clients.filter(holdsObjects), clients: clients.length, connections };
+    return { leaks: clients.filter(holdsObjects), clients: clients.length, connections, faults };
   }
 }
 
@@ -108,4 +154,19 @@ function qpKey(device: string, qpNum: number | undefined): string {
 
 function holdsObjects({ usage }: ClientStatus): boolean {
   return Object.values(usage.objects).some((count) => count > 0);
+}
+
+/** `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; port 0 stands for all. */
+function parsePeer(text: string): FaultPeer {
+  const parts = /^(?:\[(?<bracketed>[^\]]+)\]|(?<plain>[^:[\]]+))(?::(?<port>[0-9]{1,5}))?$/.exec(
+    text,
+  );
+  const { bracketed, plain, port = '0' } = parts?.groups ?? {};
+  // An IPv6 address needs no brackets where it has no port.
+  const address = canonicalAddress(bracketed ?? plain ?? text);
+  if (address === undefined || Number(port) > 65_535) {
+    const form = 'ADDRESS, ADDRESS:PORT or [IPv6]:PORT';
+    throw new ControlError('EINVAL', 'peer', `'${text}' is not ${form}`);
+  }
+  return { address, port: Number(port) };
 }

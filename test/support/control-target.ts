@@ -6,6 +6,7 @@ import type {
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/control.ts';
+import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
 
 const CLIENT = {
@@ -78,8 +79,24 @@ export class FixedTarget implements ControlTarget {
     return [{ device: 'a', local, remote, role: 'responder', phase: 'established', qpNum: 9 }];
   }
 
+  addFault(spec: FaultSpec): FaultStatus {
+    return { id: 1, spec, matched: 0, fired: 0 };
+  }
+
+  faults(): readonly FaultStatus[] {
+    return [this.addFault({ kind: 'delay', ms: 5 })];
+  }
+
+  removeFault(id: number): FaultStatus {
+    return { ...this.addFault({ kind: 'delay', ms: 5 }), id, matched: 4, fired: 2 };
+  }
+
+  removeFaults(): readonly FaultStatus[] {
+    return this.faults();
+  }
+
   async reset(): Promise<ResetReport> {
     this.resets += 1;
-    return { leaks: [CLIENT], clients: 1, connections: 1 };
+    return { leaks: [CLIENT], clients: 1, connections: 1, faults: 0 };
   }
 }

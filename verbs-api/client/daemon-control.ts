@@ -1,6 +1,7 @@
 /**
- * The control plane of a running daemon for TypeScript programs: what it has, and reset. It speaks
- * over the daemon's socket, or over HTTP where it is given a URL; both do the same operations.
+ * The control plane of a running daemon for TypeScript programs: what it has, faults, and
+ * reset. It speaks over the daemon's socket, or over HTTP where it is given a URL; both do the same
+ * operations.
  */
 import {
   CONTROL_ROUTES,
@@ -15,6 +16,7 @@ import {
   type ResetReport,
 } from '../contract/control.ts';
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/errors.ts';
+import type { FaultSpec, FaultStatus } from '../contract/faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/ipc-admin.ts';
 import { queryDaemon } from './daemon-link.ts';
 
@@ -84,6 +86,26 @@ export class DaemonControl {
     filter: ControlRequest<'listConnections'> = {},
   ): Promise<readonly ConnectionSummary[]> {
     return this.call('listConnections', filter);
+  }
+
+  /** Has something go wrong until it is removed. Rejects with EINVAL that names a wrong field. */
+  addFault(spec: FaultSpec): Promise<FaultStatus> {
+    return this.call('addFault', spec);
+  }
+
+  /** Faults, with how often each has happened. */
+  faults(): Promise<readonly FaultStatus[]> {
+    return this.call('listFaults', {});
+  }
+
+  /** Removes a fault: what it held back goes on. ENOENT when there is none of this number. */
+  removeFault(id: number): Promise<FaultStatus> {
+    return this.call('removeFault', { id });
+  }
+
+  /** Removes all faults. */
+  removeFaults(): Promise<readonly FaultStatus[]> {
+    return this.call('removeFaults', {});
   }
 
   /** Ends all clients and connections, this program's too, and tells what was still open. */

@@ -3,6 +3,7 @@
  * operations serves the daemon's socket (role `admin`) and HTTP: names, routes, requests, replies.
  * Everything is plain data that JSON can carry.
  */
+import type { FaultSpec, FaultStatus } from './faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from './ipc-admin.ts';
 import type { SocketAddress } from './provider.ts';
 
@@ -16,6 +17,10 @@ export interface ControlOperations {
   listCQs: { request: ObjectFilter; reply: readonly CQSummary[] };
   listConnections: { request: { readonly device?: string }; reply: readonly ConnectionSummary[] };
   reset: { request: NoFields; reply: ResetReport };
+  addFault: { request: FaultSpec; reply: FaultStatus };
+  listFaults: { request: NoFields; reply: readonly FaultStatus[] };
+  removeFault: { request: { readonly id: number }; reply: FaultStatus };
+  removeFaults: { request: NoFields; reply: readonly FaultStatus[] };
 }
 
 /** Name of an operation. */
@@ -47,6 +52,10 @@ export const CONTROL_ROUTES: { readonly [N in ControlOperationName]: ControlRout
   listCQs: { method: 'GET', path: '/cqs' },
   listConnections: { method: 'GET', path: '/connections' },
   reset: { method: 'POST', path: '/reset' },
+  addFault: { method: 'POST', path: '/faults' },
+  listFaults: { method: 'GET', path: '/faults' },
+  removeFault: { method: 'DELETE', path: '/faults/:id' },
+  removeFaults: { method: 'DELETE', path: '/faults' },
 };
 
 /** A request without fields. */
@@ -128,4 +137,6 @@ export interface ResetReport {
   readonly clients: number;
   /** Connections that were reset. */
   readonly connections: number;
+  /** Faults that were removed. */
+  readonly faults: number;
 }

@@ -2,6 +2,7 @@
 import type { Command, Option } from 'commander';
 import { wholeNumber } from '../arguments.ts';
 import type { Output } from '../output.ts';
+import { addFault } from './fault-options.ts';
 import type { ResetArguments } from './reset.ts';
 import type { TopArguments } from './top.ts';
 import type { WaitArguments } from './wait.ts';
@@ -18,9 +19,10 @@ const TIMEOUT_DEFAULT_SECONDS = 10;
 const TIMEOUT_MAX_SECONDS = 86_400;
 const INTERVAL_MAX_SECONDS = 3600;
 
-/** Adds `reset`, `wait` and `top`. */
+/** Adds `reset`, `fault`, `wait` and `top`. */
 export function addControl(program: Command, context: ControlCommandContext): void {
   addReset(program, context);
+  addFault(program, context);
   addWait(program, context);
   addTop(program, context);
 }

@@ -23,8 +23,9 @@ export async function runReset(given: ResetArguments, output: Output): Promise<v
 }
 
 /** The report for people. */
-export function resetLines({ leaks, clients, connections }: ResetReport): string[] {
-  const ended = `ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}`;
+export function resetLines({ leaks, clients, connections, faults }: ResetReport): string[] {
+  const removed = faults === 0 ? '' : `; removed ${counted(faults, 'fault')}`;
+  const ended = `ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}${removed}`;
   if (leaks.length === 0) return [`clean: nothing was open; ${ended}`];
   const rows = leaks.map(({ pid, program, usage }) => [
     String(pid),

@@ -11,7 +11,10 @@ import { FixedTarget } from '../../support/control-target.ts';
 
 const names = Object.keys(OPERATIONS) as ControlOperationName[];
 /** Requests of operations that need fields. */
-const REQUESTS: Readonly<Partial<Record<ControlOperationName, object>>> = {};
+const REQUESTS: Readonly<Partial<Record<ControlOperationName, object>>> = {
+  addFault: { kind: 'delay', ms: 5, probability: 0.5, seed: 7 },
+  removeFault: { id: 3 },
+};
 
 let target: FixedTarget;
 

@@ -1,0 +1,118 @@
+/** Schemas of faults: what may be asked for, and which fields go with which kind. */
+import { z } from 'zod';
+import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/errors.ts';
+import {
+  FAULT_KINDS,
+  FAULT_OPCODES,
+  FAULT_PARAMETERS,
+  FAULT_PLACES,
+  FAULT_SCOPES,
+  FAULT_VERBS,
+  type FaultKind,
+  type FaultSpec,
+  type FaultStatus,
+  faultKind,
+} from '../../verbs-api/contract/faults.ts';
+
+/** Longer than any test waits, shorter than what a timer takes. */
+const MS_MAX = 3_600_000;
+const COUNT_MAX = 2 ** 31 - 1;
+const SEED_MAX = 2 ** 32 - 1;
+const QP_NUMBER_MAX = 2 ** 24 - 1;
+const DEPTH_MAX = 0x3ffe;
+const NAME_MAX = 63;
+
+const count = z.int().positive().max(COUNT_MAX);
+const kinds = Object.keys(FAULT_KINDS) as FaultKind[];
+const errnos = Object.keys(ERRNO) as ErrnoCode[];
+
+const specFields = z.strictObject({
+  kind: z.enum(kinds),
+  device: z.string().min(1).max(NAME_MAX).exactOptional(),
+  qp: z.int().positive().max(QP_NUMBER_MAX).exactOptional(),
+  peer: z.string().min(1).max(NAME_MAX).exactOptional(),
+  opcode: z.enum(FAULT_OPCODES).exactOptional(),
+  direction: z.enum(['in', 'out']).exactOptional(),
+  pid: z.int().nonnegative().max(COUNT_MAX).exactOptional(),
+  verb: z.enum(FAULT_VERBS).exactOptional(),
+  nth: count.exactOptional(),
+  every: count.exactOptional(),
+  once: z.boolean().exactOptional(),
+  probability: z.number().gt(0).max(1).exactOptional(),
+  seed: z.int().nonnegative().max(SEED_MAX).exactOptional(),
+  ms: z.int().positive().max(MS_MAX).exactOptional(),
+  bytesPerSecond: count.exactOptional(),
+  bytes: count.exactOptional(),
+  afterBytes: z.int().nonnegative().max(Number.MAX_SAFE_INTEGER).exactOptional(),
+  errno: z.enum(errnos).exactOptional(),
+  ird: z.int().nonnegative().max(DEPTH_MAX).exactOptional(),
+  ord: z.int().nonnegative().max(DEPTH_MAX).exactOptional(),
+});
+
+/** See `FaultSpec`. */
+export const faultSpec: z.ZodType<FaultSpec> = specFields.superRefine((spec, context) => {
+  const wrong = wrongField(spec);
+  if (wrong === undefined) return;
+  context.addIssue({ code: 'custom', path: [wrong.field], message: wrong.reason });
+});
+
+/** See `FaultStatus`. */
+export const faultStatus: z.ZodType<FaultStatus> = z.strictObject({
+  id: z.int().positive(),
+  spec: specFields,
+  matched: z.int().nonnegative(),
+  fired: z.int().nonnegative(),
+});
+
+/** Names one fault. */
+export const faultId = z.strictObject({ id: count });
+
+/** The first field that does not go with the others. */
+function wrongField(spec: FaultSpec): { field: string; reason: string } | undefined {
+  const { kind } = spec;
+  const { place, needs, takes } = faultKind(kind);
+  const scopes: readonly string[] = FAULT_PLACES[place];
+  for (const field of FAULT_SCOPES) {
+    if (spec[field] === undefined || scopes.includes(field)) continue;
+    return { field, reason: `a fault of kind ${kind} is narrowed by ${scopes.join(', ')} only` };
+  }
+  for (const field of FAULT_PARAMETERS) {
+    const needed = needs.includes(field);
+    if (needed && spec[field] === undefined) {
+      return { field, reason: `a fault of kind ${kind} needs it` };
+    }
+    if (spec[field] !== undefined && !needed && !takes.includes(field)) {
+      return { field, reason: `a fault of kind ${kind} has no such field` };
+    }
+  }
+  return wrongOfKind(spec) ?? wrongTrigger(spec);
+}
+
+function wrongOfKind(spec: FaultSpec): { field: string; reason: string } | undefined {
+  const { kind, opcode, direction } = spec;
+  if (kind === 'mpa-depths' && spec.ird === undefined && spec.ord === undefined) {
+    return { field: 'ird', reason: 'a fault of kind mpa-depths needs ird, ord or both' };
+  }
+  if (opcode !== undefined && direction === 'in') {
+    return { field: 'opcode', reason: 'messages are told apart only where they leave' };
+  }
+  const startup = opcode === 'mpa-request' || opcode === 'mpa-reply';
+  const { place } = faultKind(kind);
+  if (startup && (place === 'fpdu' || place === 'event')) {
+    return { field: 'opcode', reason: `a fault of kind ${kind} is about FPDUs` };
+  }
+  if (opcode !== undefined && !startup && place === 'depths') {
+    return { field: 'opcode', reason: 'depths are in mpa-request and mpa-reply' };
+  }
+  return undefined;
+}
+
+function wrongTrigger(spec: FaultSpec): { field: string; reason: string } | undefined {
+  if (spec.nth !== undefined && spec.every !== undefined) {
+    return { field: 'every', reason: 'give nth or every' };
+  }
+  if (spec.seed !== undefined && spec.probability === undefined) {
+    return { field: 'seed', reason: 'only probability takes one' };
+  }
+  return undefined;
+}
