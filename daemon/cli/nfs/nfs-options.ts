@@ -88,6 +88,7 @@ function addFileCommands(nfs: Command, context: NfsCommandContext): void {
 function addProviderOptions(command: Command, context: NfsCommandContext): void {
   command
     .option('--embedded', 'use an RNIC in this process, even if a daemon runs')
+    .option('--native', 'use a real device through rdma-core')
     .addOption(context.socketOption());
   context.addWireOptions(command, 'of the connection');
 }

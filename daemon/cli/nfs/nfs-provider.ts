@@ -9,6 +9,7 @@ import type { Output } from '../output.ts';
 /** The options that choose it, as commander hands them over. */
 export interface NfsProviderArguments extends WireArguments {
   readonly embedded?: boolean;
+  readonly native?: boolean;
   readonly socket?: string;
 }
 
@@ -22,6 +23,7 @@ export async function openNfsProvider(
   if (given.embedded === true && given.socket !== undefined) {
     throw usageFailure('--embedded uses no daemon, so --socket makes no sense with it');
   }
+  if (given.native === true) return await openNative(given);
   const warning = crcWarning(wireOptions(given));
   if (warning !== undefined) output.note(`warning: ${warning}`);
   if (given.embedded !== true) {
@@ -32,4 +34,14 @@ export async function openNfsProvider(
     }
   }
   return await createEmbedded({ wire: wireDefaults(given) });
+}
+
+async function openNative(given: NfsProviderArguments): Promise<Provider> {
+  if (given.embedded === true || given.socket !== undefined || wireOptions(given) !== undefined) {
+    throw usageFailure(
+      '--native uses a real device and its driver, so --embedded, --socket and wire options make no sense with it',
+    );
+  }
+  const { createNative } = await import('../../../native-bridge/provider/native-provider.ts');
+  return await createNative();
 }
