@@ -1,0 +1,330 @@
+/** Requester and responder against each other, in any order of events, with losses in between. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { RequesterEffect } from '../../verbs-api/rpcrdma/core/requester-types.ts';
+import { readReplyHeader } from '../../verbs-api/rpcrdma/core/rpc-message.ts';
+import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import { fuzz } from '../fuzz/octet-fuzzer.ts';
+import { Prng } from '../sim/prng.ts';
+import { pattern } from '../support/echo-program.ts';
+import { hexOf } from '../support/hex.ts';
+import {
+  callPayload,
+  type Dispatched,
+  messageOctets,
+  RequesterRig,
+  ResponderRig,
+  replyPayload,
+  shortCall,
+  shortReply,
+  THRESHOLDS,
+} from '../support/rpcrdma-rig.ts';
+
+const DEADLINE_MS = 1e9;
+const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
+
+/** What a call brings and wants: octets of its argument, of a bulk result, and of a plain one. */
+interface Load {
+  readonly argBytes: number;
+  readonly bulkBytes: number;
+  readonly plainBytes: number;
+}
+
+/** A client and a server in one world; every step is chosen by the generator. */
+class Pair {
+  readonly prng: Prng;
+  readonly requester: RequesterRig;
+  responder: ResponderRig;
+  readonly loads = new Map<number, Load>();
+  /** Calls carried out, by XID. */
+  readonly carriedOut: number[] = [];
+  readonly #credits: number;
+  #toResponder: Uint8Array[] = [];
+  #toRequester: Uint8Array[] = [];
+  #running: Dispatched[] = [];
+  #seenSent = 0;
+  peakInFlight = 0;
+
+  constructor(seed: number) {
+    this.prng = new Prng(seed);
+    this.#credits = 1 + this.prng.below(6);
+    this.requester = new RequesterRig(
+      { credits: 1 + this.prng.below(8), segmentBytesMax: 200 + this.prng.below(3000) },
+      'unconnected',
+    );
+    this.requester.holdExposures = true;
+    this.requester.holdWithdrawals = true;
+    this.responder = this.#newResponder();
+  }
+
+  #newResponder(): ResponderRig {
+    const limits = { segmentsMax: 64, readBytesMax: 1 << 20 };
+    const options = { credits: this.#credits, limits, pulledBytesMax: 20_000 };
+    const responder = new ResponderRig(options, this.requester.memory, THRESHOLDS);
+    responder.holdPulls = this.prng.below(2) === 0;
+    return responder;
+  }
+
+  call(xid: number, load: Load, idempotent: boolean): void {
+    this.loads.set(xid, load);
+    const payload = callPayload(xid, (writer) => {
+      writer.uint32(load.bulkBytes);
+      writer.bulk(pattern(load.argBytes));
+      writer.uint32(load.plainBytes);
+    });
+    const request = { payload, resultBytes: [load.bulkBytes], idempotent, deadlineMs: DEADLINE_MS };
+    this.requester.call(xid, { ...request, replyMaxBytes: 24 + 8 + load.plainBytes + 3 });
+  }
+
+  /** Does one thing that can be done; false when nothing can. */
+  step(): boolean {
+    this.#collect();
+    const actions: (() => void)[] = [];
+    const [connect] = this.requester.effects.filter(({ type }) => type === 'connect');
+    if (connect) actions.push(() => this.#connect());
+    const seen = new Set<number>();
+    for (const effect of this.requester.effects) {
+      if (!('xid' in effect)) continue;
+      // What is done for one call is done in its order.
+      if (seen.has(effect.xid)) continue;
+      seen.add(effect.xid);
+      if (effect.type === 'expose') {
+        actions.push(() => {
+          this.#drop(effect);
+          this.requester.expose(effect);
+        });
+      }
+      if (effect.type === 'withdraw') {
+        actions.push(() => {
+          this.#drop(effect);
+          this.requester.withdraw(effect.xid);
+        });
+      }
+    }
+    const [call] = this.#toResponder;
+    if (call) {
+      actions.push(() => {
+        this.#toResponder.shift();
+        this.responder.handle(call);
+      });
+    }
+    const [reply] = this.#toRequester;
+    if (reply) {
+      actions.push(() => {
+        this.#toRequester.shift();
+        this.requester.handle(reply);
+      });
+    }
+    for (const effect of this.responder.effects) {
+      if (effect.type !== 'pull') continue;
+      actions.push(() => {
+        this.responder.effects.splice(this.responder.effects.indexOf(effect), 1);
+        this.responder.pull(effect);
+      });
+    }
+    // The wait before it connects again; calls have no end of time here.
+    const { nextDeadlineMs } = this.requester.requester;
+    if (nextDeadlineMs < DEADLINE_MS) actions.push(() => this.requester.advanceTo(nextDeadlineMs));
+    for (const running of this.#running) actions.push(() => this.#carryOut(running));
+    if (actions.length === 0) return false;
+    actions[this.prng.below(actions.length)]?.();
+    this.peakInFlight = Math.max(this.peakInFlight, this.requester.requester.inFlight);
+    return true;
+  }
+
+  lose(): void {
+    this.#seenSent = this.requester.sent.length;
+    this.#toResponder = [];
+    this.#toRequester = [];
+    this.#running = [];
+    this.responder = this.#newResponder();
+    this.requester.lose();
+  }
+
+  #connect(): void {
+    this.requester.take('connect');
+    this.requester.connect();
+  }
+
+  #drop(effect: RequesterEffect): void {
+    const { effects } = this.requester;
+    effects.splice(effects.indexOf(effect), 1);
+  }
+
+  #collect(): void {
+    const sent = this.requester.sent.slice(this.#seenSent);
+    this.#seenSent = this.requester.sent.length;
+    this.#toResponder.push(...sent.map(({ octets }) => octets));
+    // RPCR-6-01 The server posts as many receives as it grants.
+    const posted = this.#credits + this.responder.reposted.length;
+    expect(this.#toResponder.length).toBeLessThanOrEqual(posted);
+    this.#toRequester.push(...this.responder.sent.splice(0).map(({ octets }) => octets));
+    this.#running.push(...this.responder.dispatched.splice(0));
+  }
+
+  #carryOut(running: Dispatched): void {
+    this.#running.splice(this.#running.indexOf(running), 1);
+    const { reader, xid } = running;
+    reader.opaqueFixed(40);
+    const bulkBytes = reader.uint32();
+    const octets = reader.bulk(1 << 20);
+    const plainBytes = reader.uint32();
+    reader.finish();
+    expect(hexOf(octets)).toBe(hexOf(pattern(this.loads.get(xid)?.argBytes ?? -1)));
+    this.carriedOut.push(xid);
+    const payload = replyPayload(xid, (writer) => {
+      writer.bulk(pattern(bulkBytes));
+      writer.opaque(pattern(plainBytes));
+    });
+    this.responder.reply(running, payload);
+  }
+
+  /** The results of a call are those that were asked for. */
+  expectResult(xid: number): void {
+    const outcome = this.requester.outcomes.get(xid);
+    if (outcome?.type !== 'reply') throw new Error(`no reply to ${xid}`);
+    const load = this.loads.get(xid);
+    const reader = new XdrReader(outcome.octets, outcome.bulk);
+    readReplyHeader(reader);
+    expect(hexOf(reader.bulk(1 << 20))).toBe(hexOf(pattern(load?.bulkBytes ?? -1)));
+    expect(hexOf(reader.opaque(1 << 20))).toBe(hexOf(pattern(load?.plainBytes ?? -1)));
+    reader.finish();
+  }
+}
+
+const load = fc.record({
+  argBytes: fc.oneof(fc.nat(40), fc.nat(3000)),
+  bulkBytes: fc.oneof(fc.nat(40), fc.nat(3000)),
+  plainBytes: fc.oneof(fc.nat(40), fc.nat(3000)),
+});
+
+describe('requester and responder', () => {
+  it('RPCR-3.3-05, RPCR-6-01, RPCR-3.8-01: give every call its own results, in any order of events', () => {
+    fc.assert(
+      fc.property(fc.integer(), fc.array(load, { minLength: 1, maxLength: 30 }), (seed, loads) => {
+        const pair = new Pair(seed);
+        for (const [i, each] of loads.entries()) pair.call(i + 1, each, false);
+        while (pair.step());
+        for (const [i] of loads.entries()) pair.expectResult(i + 1);
+        expect([...pair.carriedOut].sort((a, b) => a - b)).toEqual(loads.map((_load, i) => i + 1));
+        expect(pair.requester.memory.regions.size).toBe(0);
+        expect(pair.responder.responder.callCount).toBe(0);
+        expect(pair.responder.responder.pulledBytes).toBe(0);
+        expect(pair.requester.requester.inFlight).toBe(0);
+      }),
+    );
+  });
+
+  it('RPCR-8-01: end every call once, whatever connections are lost, and do nothing twice that may not be', () => {
+    fc.assert(
+      fc.property(
+        fc.integer(),
+        fc.array(fc.record({ load, idempotent: fc.boolean() }), { minLength: 1, maxLength: 20 }),
+        fc.array(fc.nat(60), { maxLength: 4 }),
+        (seed, calls, losses) => {
+          const pair = new Pair(seed);
+          for (const [i, each] of calls.entries()) pair.call(i + 1, each.load, each.idempotent);
+          for (const steps of losses) {
+            let left = steps;
+            while (left > 0 && pair.step()) left -= 1;
+            pair.lose();
+          }
+          while (pair.step());
+          for (const [i, { idempotent }] of calls.entries()) {
+            const xid = i + 1;
+            const outcome = pair.requester.outcomes.get(xid);
+            const times = pair.carriedOut.filter((each) => each === xid).length;
+            if (!idempotent) expect(times).toBeLessThanOrEqual(1);
+            if (outcome?.type === 'reply') pair.expectResult(xid);
+            else expect(outcome).toMatchObject({ type: 'failure', outcomeUnknown: true });
+          }
+          expect(pair.requester.memory.regions.size).toBe(0);
+          expect(pair.requester.requester.callCount).toBe(0);
+        },
+      ),
+    );
+  });
+});
+
+/** Valid messages of both directions, with chunks of each kind. */
+const CORPUS = [
+  shortCall(1),
+  shortReply(2),
+  messageOctets({ type: 'done', xid: 3, credits: 1 }),
+  messageOctets({ type: 'error', xid: 4, credits: 1, version: 1, error: { code: 'chunk' } }),
+  ...(['msg', 'nomsg'] as const).map((type) =>
+    messageOctets(
+      {
+        type,
+        xid: 5,
+        credits: 1,
+        readList: [
+          { position: type === 'msg' ? 44 : 0, handle: 1, lengthBytes: 40, offset: 0n },
+          { position: 96, handle: 1, lengthBytes: 8, offset: 64n },
+        ],
+        writeList: [[{ handle: 2, lengthBytes: 64, offset: 0n }], []],
+        replyChunk: [{ handle: 3, lengthBytes: 64, offset: 0n }],
+      },
+      callPayload(5),
+    ),
+  ),
+  messageOctets(
+    { type: 'msgp', xid: 6, credits: 1, alignBytes: 8, thresholdBytes: 4, ...NO_LISTS },
+    callPayload(6),
+  ),
+];
+
+describe('whatever octets come', () => {
+  it.each([false, true])(
+    'RPCR-4.2-01, RPCR-4.2-05: a responder posts each receive again, once (RFC 5666: %s)',
+    (readListReplies) => {
+      const finding = fuzz({
+        corpus: CORPUS,
+        rounds: 3000,
+        target: (octets) => {
+          const rig = new ResponderRig({ readListReplies, stallTimeoutMs: 10 });
+          rig.holdPulls = true;
+          const receive = rig.handle(octets);
+          const [effect] = rig.effects;
+          // Reads of memory that the octets name: the channel would do them, or end.
+          if (effect?.type === 'pull') {
+            const chunks = effect.chunks.map(({ lengthBytes }) => new Uint8Array(lengthBytes));
+            rig.responder.pulled(effect.call, chunks, 0);
+            rig.drain();
+          }
+          const [running] = rig.dispatched;
+          if (running) rig.reply(running);
+          expect(rig.reposted).toEqual([receive]);
+          expect(rig.responder.callCount).toBe(0);
+          expect(rig.sent.length).toBeLessThanOrEqual(1);
+        },
+      });
+      expect(finding).toBeUndefined();
+    },
+  );
+
+  it.each([false, true])(
+    'RPCR2-4.5-02: a requester ends its call at most, and answers nothing (RFC 5666: %s)',
+    (readListReplies) => {
+      const finding = fuzz({
+        corpus: CORPUS,
+        rounds: 3000,
+        target: (octets) => {
+          const rig = new RequesterRig({ readListReplies });
+          rig.call(2, { resultBytes: [5000], replyMaxBytes: 3000 });
+          rig.call(3);
+          rig.handle(octets);
+          const others = rig.sent.slice(1);
+          expect(others.every(({ header }) => header.xid === 3)).toBe(true);
+          const open = rig.requester.callCount;
+          expect(open + rig.outcomes.size).toBe(2);
+          rig.requester.close();
+          rig.drain();
+          expect(rig.outcomes.size).toBe(2);
+          expect(rig.memory.regions.size).toBe(0);
+        },
+      });
+      expect(finding).toBeUndefined();
+    },
+  );
+});
