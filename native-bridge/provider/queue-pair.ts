@@ -4,7 +4,7 @@ import { QPState } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../../verbs-api/contract/provider.ts';
 import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
-import { unsupported } from '../rdma/errors.ts';
+import { NativeError, unsupported } from '../rdma/errors.ts';
 import type { NativePD } from '../rdma/protection-domain.ts';
 import type { NativeQP } from '../rdma/queue-pair.ts';
 import { RdmaCQ } from './completion-queue.ts';
@@ -93,7 +93,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     const requests = listOf(wr);
     if (this.#idle) this.#held.add(this.native, requests);
     else if (this.#flushesHere) this.#flushSends(requests);
-    else this.native.postSend(requests);
+    else this.#postSends(requests);
   }
 
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
@@ -185,7 +185,19 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     const requests = this.#held.take();
     if (requests.length === 0) return;
     if (this.#flushesHere) this.#flushSends(requests);
-    else this.native.postSend(requests);
+    else this.#postSends(requests);
+  }
+
+  /** The device may know before this side does that there is no connection any more. */
+  #postSends(requests: readonly SendWR[]): void {
+    try {
+      this.native.postSend(requests);
+    } catch (error) {
+      const ended = error instanceof NativeError && error.code === 'ENOTCONN';
+      if (!ended || this.native.pd.device.traits.flushesLatePosts) throw error;
+      this.#state = QPState.ERR;
+      this.#flushSends(requests.slice(error.badIndex ?? 0));
+    }
   }
 
   /** What is posted has to be flushed here, since the device does not. */

@@ -246,16 +246,6 @@ export const LAYOUTS = {
       event_type: [8, 4],
     },
   },
-  ibv_mw: {
-    size: 32,
-    fields: {
-      context: [0, 8],
-      pd: [8, 8],
-      rkey: [16, 4],
-      handle: [20, 4],
-      type: [24, 4],
-    },
-  },
   rdma_event_channel: {
     size: 4,
     fields: {
@@ -303,20 +293,6 @@ export const LAYOUTS = {
       rnr_retry_count: [13, 1],
       srq: [14, 1],
       qp_num: [16, 4],
-    },
-  },
-  rdma_addrinfo: {
-    size: 96,
-    fields: {
-      ai_flags: [0, 4],
-      ai_family: [4, 4],
-      ai_qp_type: [8, 4],
-      ai_port_space: [12, 4],
-      ai_src_len: [16, 4],
-      ai_dst_len: [20, 4],
-      ai_src_addr: [24, 8],
-      ai_dst_addr: [32, 8],
-      ai_next: [88, 8],
     },
   },
   sockaddr_in: {
