@@ -14,6 +14,7 @@
 #include "raw-call.h"
 
 #define COMMAND_CREATE_ID 0u
+#define COMMAND_DESTROY_ID 1u
 #define COMMAND_GET_EVENT 12u
 #define COMMAND_SET_OPTION 14u
 #define COMMAND_MIGRATE_ID 18u
@@ -27,6 +28,7 @@
 #define OPTION_BYTES 32u
 /* The longest option value that is passed on, in octets. */
 #define OPTION_VALUE_MAX 4096u
+#define ID_OFFSET 16u
 #define MIGRATE_FD_OFFSET 20u
 #define MIGRATE_BYTES 24u
 
@@ -110,6 +112,33 @@ static int prepare(struct command *command) {
   return 0;
 }
 
+/* Follows which ids of which file are connected. */
+static void follow(const struct command *command, const uint8_t *response, size_t length) {
+  struct device_file *file = command->endpoint->file;
+  uint32_t number = command_u32(command, 0);
+  if (number == COMMAND_GET_EVENT) connection_event(&file->connections, response, length);
+  if (command->length < MIGRATE_BYTES) return;
+  uint32_t id = command_u32(command, ID_OFFSET);
+  if (number == COMMAND_DESTROY_ID) connection_forget(&file->connections, id);
+  if (number != COMMAND_MIGRATE_ID) return;
+  struct endpoint *source = endpoint_get((int)command_u32(command, MIGRATE_FD_OFFSET));
+  if (source == NULL) return;
+  if (source->kind == ENDPOINT_CM) {
+    connection_move(&source->file->connections, &file->connections, id);
+  }
+  endpoint_put(source);
+}
+
+/* GET_EVENT when the daemon is gone. */
+static int last_event(const struct command *command) {
+  struct device_file *file = command->endpoint->file;
+  if (atomic_load(&file->state) != CONNECTION_DEAD) return -EIO;
+  int written =
+      connection_last_event(&file->connections, command->response, command->response_room);
+  if (written < 0) return written;
+  return written > 0 ? 0 : -EIO;
+}
+
 /* Executes the command once. Returns 0 or a negative errno. */
 static int run_once(int fd, const void *buffer, size_t length) {
   struct endpoint *endpoint = endpoint_get(fd);
@@ -119,9 +148,13 @@ static int run_once(int fd, const void *buffer, size_t length) {
                               .endpoint = endpoint,
                               .octets = buffer,
                               .length = length,
-                              .event_kind = ENDPOINT_COMPLETION};
+                              .event_kind = ENDPOINT_COMPLETION,
+                              .completed = follow};
     error = prepare(&command);
     if (error == 0) error = command_run(&command);
+    if (error == -EIO && command_u32(&command, 0) == COMMAND_GET_EVENT) {
+      error = last_event(&command);
+    }
   }
   if (endpoint != NULL) endpoint_put(endpoint);
   return error;

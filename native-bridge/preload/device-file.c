@@ -122,6 +122,7 @@ static void free_file(struct device_file *file) {
   device_file_shut(file);
   doorbells_free(&file->doorbells);
   queues_free(&file->queues);
+  connections_free(&file->connections);
   datagrams_free(file->datagrams);
   raw_munmap(file->reply, REPLY_MAX);
   raw_munmap(file, sizeof *file);

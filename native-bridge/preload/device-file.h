@@ -10,6 +10,7 @@
 
 #include "daemon-connection.h"
 #include "doorbell.h"
+#include "lost-connections.h"
 #include "protocol.h"
 
 enum connection_state {
@@ -49,6 +50,7 @@ struct device_file {
   struct mapped_queue *queues;
   /* Wakes the thread that waits for that: a hidden descriptor, -1 where there is none. */
   _Atomic int watch_fd;
+  struct connections connections;
   struct datagrams *datagrams;
 
   struct device_file *next;

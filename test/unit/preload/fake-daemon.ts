@@ -82,7 +82,13 @@ class FakeQueue {
     const value = this.#values.shift();
     if (value === undefined) return { status: -EAGAIN };
     const response = new Uint8Array(this.recordBytes);
-    new DataView(response.buffer).setBigUint64(0, value, true);
+    const fields = new DataView(response.buffer);
+    fields.setBigUint64(0, value, true);
+    if (this.recordBytes === CM_EVENT_BYTES) {
+      // The value is the program's name of the id and the type of the event above it.
+      fields.setBigUint64(0, value & 0xffffn, true);
+      fields.setBigUint64(8, (value & 0xffffn) + 1000n + ((value >> 16n) << 32n), true);
+    }
     return { status: 0, response, flags: this.#values.length === 0 ? ReplyFlag.emptied : 0 };
   }
 
@@ -465,6 +471,8 @@ function cmReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply 
   switch (number) {
     case 0:
       fields.setUint32(0, 41, true);
+      return { status: 0, response };
+    case 1:
       return { status: 0, response };
     case 12:
       return file.queues[0]?.pop() ?? { status: -ENOENT };

@@ -202,6 +202,10 @@ describe.runIf(hasCompiler)('the shim', () => {
       expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
     });
 
+    it('leaves its connections to be told of as disconnected', async () => {
+      expect(await probe('event-probe', 'cm-disconnects')).toEqual(PASSED);
+    });
+
     it('cannot harm the program by broken answers', async () => {
       expect(await probe('discovery-probe', 'lies')).toEqual(PASSED);
     });

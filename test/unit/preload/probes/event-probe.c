@@ -262,6 +262,36 @@ static void cm_events(void) {
   CHECK_FAILS(EINVAL, write(manager, create, 7));
 }
 
+/* An event of the id that the program calls `uid`, which has number `uid` + 1000. */
+static void cm_event(uint32_t uid, uint32_t type) {
+  uint64_t event[42];
+  CHECK(cm_command(TELL_PUSH, NULL, 0, (uint32_t[5]){0, 1, uid | type << 16, 0, 0}, 5) == 36);
+  CHECK(get_event(event) == 16);
+  CHECK(event[0] == uid && event[1] == (uid + 1000 | (uint64_t)type << 32));
+}
+
+/* What is still connected when the daemon ends is told to be disconnected, once. */
+static void cm_disconnects(void) {
+  manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  CHECK(manager >= 0);
+  uint64_t event[42];
+  uint32_t reported;
+  for (uint32_t uid = 1; uid <= 300; uid++) cm_event(uid, 9);
+  for (uint32_t uid = 1; uid <= 298; uid++) cm_event(uid, 10);
+  CHECK(cm_command(1, &reported, 4, (uint32_t[2]){1299, 0}, 2) == 24);
+  CHECK_FAILS(EIO, cm_command(TELL_DIE, NULL, 0, (uint32_t[5]){0}, 5));
+  CHECK(is_readable(manager));
+  CHECK_FAILS(EFAULT, cm_command(12, (void *)0x1000, 336, NULL, 0));
+  CHECK_FAILS(ENOSPC, cm_command(12, event, 323, NULL, 0));
+  memset(event, 0xa5, sizeof event);
+  CHECK(cm_command(12, event, 324, NULL, 0) == 16);
+  CHECK(event[0] == 300 && event[1] == (1300 | 10ull << 32));
+  for (int word = 2; word < 40; word++) CHECK(event[word] == 0);
+  CHECK(event[41] == 0xa5a5a5a5a5a5a5a5u);
+  CHECK_FAILS(EIO, get_event(event));
+  CHECK_FAILS(EIO, get_event(event));
+}
+
 static void *cancelled_event_reader(void *argument) {
   uint64_t event[42];
   get_event(event);
@@ -320,5 +350,6 @@ int main(int argc, char **argv) {
                                           {"cm-events", cm_events},
                                           {"cm-cancelled", cm_cancelled},
                                           {"cm-arguments", cm_arguments},
+                                          {"cm-disconnects", cm_disconnects},
                                           {NULL, NULL}});
 }

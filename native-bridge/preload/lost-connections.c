@@ -1,0 +1,106 @@
+/* See lost-connections.h. */
+#include "lost-connections.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "fork.h"
+#include "raw-call.h"
+
+/* `struct rdma_ucm_event_resp` of rdma/rdma_user_cm.h. */
+#define EVENT_UID_OFFSET 0u
+#define EVENT_ID_OFFSET 8u
+#define EVENT_TYPE_OFFSET 12u
+#define EVENT_HEAD_BYTES 16u
+#define EVENT_BYTES 336u
+/* Older librdmacm do not have its last fields. */
+#define EVENT_MIN_BYTES 324u
+#define EVENT_ESTABLISHED 9u
+#define EVENT_DISCONNECTED 10u
+
+#define FIRST_ROOM 256u
+
+static bool make_room(struct connections *connections) {
+  if (connections->count < connections->room) return true;
+  size_t room = connections->room == 0 ? FIRST_ROOM : 2 * connections->room;
+  struct connection *entries = raw_allocate(room * sizeof *entries);
+  if (entries == NULL) return false;
+  if (connections->room > 0) {
+    memcpy(entries, connections->entries, connections->count * sizeof *entries);
+    raw_munmap(connections->entries, connections->room * sizeof *entries);
+  }
+  connections->entries = entries;
+  connections->room = room;
+  return true;
+}
+
+static void add(struct connections *connections, struct connection connection) {
+  /* Without memory for it nobody is told, and nothing else is different. */
+  if (make_room(connections)) connections->entries[connections->count++] = connection;
+}
+
+/* Takes the id off the list. False when it is not there. */
+static bool take(struct connections *connections, uint32_t id, struct connection *taken) {
+  for (size_t index = 0; index < connections->count; index++) {
+    if (connections->entries[index].id != id) continue;
+    *taken = connections->entries[index];
+    connections->entries[index] = connections->entries[--connections->count];
+    return true;
+  }
+  return false;
+}
+
+void connection_event(struct connections *connections, const uint8_t *event, size_t length) {
+  struct connection connection;
+  struct connection before;
+  uint32_t type;
+  if (length < EVENT_HEAD_BYTES) return;
+  memcpy(&connection.uid, event + EVENT_UID_OFFSET, sizeof connection.uid);
+  memcpy(&connection.id, event + EVENT_ID_OFFSET, sizeof connection.id);
+  memcpy(&type, event + EVENT_TYPE_OFFSET, sizeof type);
+  if (type != EVENT_ESTABLISHED && type != EVENT_DISCONNECTED) return;
+  registry_lock();
+  take(connections, connection.id, &before);
+  if (type == EVENT_ESTABLISHED) add(connections, connection);
+  registry_unlock();
+}
+
+void connection_forget(struct connections *connections, uint32_t id) {
+  struct connection forgotten;
+  registry_lock();
+  take(connections, id, &forgotten);
+  registry_unlock();
+}
+
+void connection_move(struct connections *from, struct connections *to, uint32_t id) {
+  struct connection moved;
+  registry_lock();
+  if (from != to && take(from, id, &moved)) add(to, moved);
+  registry_unlock();
+}
+
+int connection_last_event(struct connections *connections, uint8_t *target, size_t room) {
+  const uint32_t type = EVENT_DISCONNECTED;
+  struct connection last = {.id = 0};
+  if (room < EVENT_MIN_BYTES) return -ENOSPC;
+  size_t length = room < EVENT_BYTES ? room : EVENT_BYTES;
+  if (!memory_takes(target, length)) return -EFAULT;
+  registry_lock();
+  bool any = connections->count > 0;
+  if (any) last = connections->entries[--connections->count];
+  registry_unlock();
+  if (!any) return 0;
+  memset(target, 0, length);
+  memcpy(target + EVENT_UID_OFFSET, &last.uid, sizeof last.uid);
+  memcpy(target + EVENT_ID_OFFSET, &last.id, sizeof last.id);
+  memcpy(target + EVENT_TYPE_OFFSET, &type, sizeof type);
+  return (int)length;
+}
+
+void connections_free(struct connections *connections) {
+  if (connections->room > 0) {
+    raw_munmap(connections->entries, connections->room * sizeof *connections->entries);
+  }
+  *connections = (struct connections){.room = 0};
+}
