@@ -232,6 +232,7 @@ async function nativeDevices(config: DaemonConfig, log: Logger): Promise<Bridged
   return await openNativeDevices({
     selected: config.nativeDevices,
     takenNames: config.devices.map(({ name }) => name),
+    takenAddresses: config.devices.flatMap(({ addresses }) => addresses),
     note: (level, device, text) => log[level]({ kind: 'native', device }, text),
   });
 }

@@ -19,8 +19,9 @@ import { freeName, type NativeDeviceConfig } from './native-config.ts';
 export interface DiscoveryOptions {
   /** Devices that were asked for; none: whatever there is. */
   readonly selected: readonly NativeDeviceConfig[];
-  /** Names that other devices have. */
+  /** Names and addresses that other devices have; those win. */
   readonly takenNames: readonly string[];
+  readonly takenAddresses: readonly string[];
   /** Where rdma-core is. Default: where the loader finds it. */
   readonly libraries?: LibraryOptions;
   /** Hears what was found, and why nothing was. */
@@ -62,7 +63,8 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
     for (const { name, native, addresses: given } of wanted) {
       const lower = openDevice(libraries, native, options);
       if (lower === undefined) continue;
-      const behind = given.length > 0 ? given : (addresses.get(native) ?? []);
+      const own = given.length > 0 ? given : (addresses.get(native) ?? []);
+      const behind = own.filter((address) => !options.takenAddresses.includes(address));
       devices.push({ name, addresses: behind, lower });
       note('debug', name, `native device ${native} answers for ${behind.join(', ') || 'nothing'}`);
     }

@@ -7,6 +7,7 @@ async function withoutLibraries(selected: Parameters<typeof openNativeDevices>[0
   const host = await openNativeDevices({
     selected,
     takenNames: [],
+    takenAddresses: [],
     libraries: { verbs: 'libnothing-of-this-name.so.1' },
     note: (level, _device, text) => notes.push(`${level} ${text}`),
   });

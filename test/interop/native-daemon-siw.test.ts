@@ -1,0 +1,102 @@
+/**
+ * The daemon inside the guest, where it serves Linux's siw beside an emulated device.
+ *
+ * Where the guest does not boot, all of it is skipped, and says why.
+ */
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { CommandFolder } from '../e2e/cli-process.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import {
+  GUEST_ADDRESS,
+  type Guest,
+  type GuestProcess,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { kernelRping, ourRpingInGuest } from './rping-ends.ts';
+
+/** Of the emulated device: on the same interface as siw's, so that both reach each other. */
+const EMULATED_ADDRESS = '10.0.2.16';
+const SOCKET = '/run/iwarpd/s';
+const PINGS = 10;
+const SIZE = 8192;
+
+let guest: Guest;
+let folder: CommandFolder;
+let daemon: GuestProcess;
+/** Why there is no guest. */
+let obstacle: string | undefined;
+
+const command = (words: string) =>
+  `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
+const ourRping = (words: string) => ourRpingInGuest(`${words} --socket ${SOCKET}`);
+
+async function boot(): Promise<void> {
+  try {
+    await prepareKernelPeer();
+    guest = await startGuest({ share: folder.path, timeoutSeconds: 600 });
+  } catch (error) {
+    obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
+    process.stderr.write(`skipped: the daemon beside siw (${obstacle})\n`);
+    return;
+  }
+  await guest.setSiw({ crcRequired: true });
+  await inGuest(`ip address add ${EMULATED_ADDRESS}/24 dev eth0`);
+  daemon = guest.run(command(`start --device emu0=${EMULATED_ADDRESS}`));
+  await daemon.waitFor(/ready/);
+}
+
+/** The output of a script in the guest. Fails unless it ends well. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(script);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+describeWith(['kernel-peer'], 'a daemon beside siw', () => {
+  beforeAll(async () => {
+    folder = new CommandFolder();
+    await boot();
+  }, 600_000);
+
+  beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  it('lists siw0 and the emulated device', async () => {
+    const devices = await inGuest(command('devices'));
+    expect(devices).toMatch(new RegExp(`^emu0 +emulated +[0-9a-f]{16} +${EMULATED_ADDRESS}$`, 'm'));
+    expect(devices).toMatch(new RegExp(`^siw0 +native +[0-9a-f]{16} +${GUEST_ADDRESS}$`, 'm'));
+  });
+
+  it.each([
+    ['from the emulated device to siw0', EMULATED_ADDRESS, GUEST_ADDRESS],
+    ['from siw0 to the emulated device', GUEST_ADDRESS, EMULATED_ADDRESS],
+    ['from siw0 to siw0', GUEST_ADDRESS, GUEST_ADDRESS],
+  ])('carries rping through one daemon %s', async (_name, from, to) => {
+    const server = ourRping(`-s -a ${to} -p 7201`);
+    const client = ourRping(`-c -a ${to} -I ${from} -p 7201 -V -S ${SIZE} -C ${PINGS}`);
+    await inGuest(`pair 7201 "${server}" "${client}"`);
+  });
+
+  it.each([
+    ["the kernel's server", false],
+    ["the kernel's client", true],
+  ])('carries rping between siw0 and %s', async (_name, serves) => {
+    const place = `-a ${GUEST_ADDRESS} -p 7202`;
+    const ours = ourRping(serves ? `-s ${place}` : `-c ${place} -V -S ${SIZE} -C ${PINGS}`);
+    const theirs = kernelRping(
+      serves ? `-c ${place} -V -S ${SIZE} -C ${PINGS}` : `-s ${place} -S ${SIZE}`,
+    );
+    await inGuest(`pair 7202 "${serves ? ours : theirs}" "${serves ? theirs : ours}"`);
+  });
+
+  it('ends in order', async () => {
+    await inGuest(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
+    expect(await daemon.exit, daemon.output).toBe(0);
+  });
+});
