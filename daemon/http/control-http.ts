@@ -3,7 +3,7 @@ import type { ControlTarget } from '../control/target.ts';
 import { healthRoutes } from './health-routes.ts';
 import type { HttpRoute } from './http-route.ts';
 import { HttpServer, type HttpServerOptions } from './http-server.ts';
-import { metricsRoute } from './metrics.ts';
+import { metricsRoute } from './metrics-route.ts';
 import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
 

@@ -6,7 +6,7 @@ import { Counter, Gauge, Registry } from 'prom-client';
 import type { ConnectionSummary } from '../../verbs-api/contract/control.ts';
 import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import type { ControlTarget } from '../control/target.ts';
-import type { HttpRoute } from './http-route.ts';
+import type { RouteReply } from './http-route.ts';
 
 /** Name without `iwarpd_` and `_total`, and help, by the device's own name of a counter. */
 const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: string]>> = {
@@ -32,18 +32,10 @@ const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: str
   asyncEvents: ['async_events', 'Asynchronous events'],
 };
 
-/** The route. */
-export function metricsRoute(target: ControlTarget): HttpRoute {
-  return {
-    method: 'GET',
-    path: '/metrics',
-    summary: 'Metrics for Prometheus',
-    produces: 'text/plain',
-    handle: async () => {
-      const registry = collect(target.status(), target.connections());
-      return { status: 200, type: registry.contentType, body: await registry.metrics() };
-    },
-  };
+/** All metrics of this moment. */
+export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
+  const registry = collect(target.status(), target.connections());
+  return { status: 200, type: registry.contentType, body: await registry.metrics() };
 }
 
 /** One look at the daemon. A registry of its own, so that nothing outlives what it counts. */

@@ -13,9 +13,13 @@ export function openApiRoute(routes: readonly HttpRoute[], version: string): Htt
     path: '/openapi.json',
     summary: 'This description',
     produces: 'application/json',
-    handle: () => jsonReply(description),
+    handle: () => {
+      description ??= openApi([...routes, route], version);
+      return jsonReply(description);
+    },
   };
-  const description = openApi([...routes, route], version);
+  // Made for the first who asks: the daemon is ready sooner.
+  let description: Json | undefined;
   return route;
 }
 

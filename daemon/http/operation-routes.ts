@@ -47,8 +47,10 @@ type FieldTypes = (name: string) => string | undefined;
 
 /** The types of an operation's fields, for texts that stand for numbers and truths. */
 function fieldTypes(name: ControlOperationName): FieldTypes {
-  const { properties = {} } = z.toJSONSchema(OPERATIONS[name].request, { io: 'input' });
+  // Made for the first request: the daemon is ready sooner.
+  let properties: NonNullable<z.core.JSONSchema.BaseSchema['properties']> | undefined;
   return (field) => {
+    properties ??= z.toJSONSchema(OPERATIONS[name].request, { io: 'input' }).properties ?? {};
     const property = Object.hasOwn(properties, field) ? properties[field] : undefined;
     const type = typeof property === 'object' ? property.type : undefined;
     return typeof type === 'string' ? type : undefined;

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { queryDaemon, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-link.ts';
 import type { DaemonStatus } from '../../../verbs-api/contract/ipc-admin.ts';
-import { CommandFailure, failureCode, failureText } from '../failure.ts';
+import { CommandFailure, failureCode, failureText, untilAborted } from '../failure.ts';
 import { type Output, printJson } from '../output.ts';
 
 /** Options of the command. */
@@ -28,7 +28,7 @@ export async function runWait(
   const socketPath = given.socket ?? socketPathOfThisProcess();
   const deadline = performance.now() + given.timeout * 1000;
   for (;;) {
-    const found = await look(socketPath);
+    const found = await untilAborted(look(socketPath), signal);
     if (typeof found !== 'string') {
       if (given.json === true) printJson(output, found);
       else output.line(readyText(found));

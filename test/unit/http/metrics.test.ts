@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { metricsRoute } from '../../../daemon/http/metrics.ts';
+import { metricsRoute } from '../../../daemon/http/metrics-route.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 import { parseMetrics } from '../../support/prometheus-text.ts';
 

@@ -1,0 +1,283 @@
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DatagramSocket } from '../support/datagram-socket.ts';
+import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
+
+/** Each test starts a few processes, and other tests may run beside it. */
+const SLOW = { timeout: 60_000 };
+const READY_WITHIN_MS = 500;
+const ONE_LINE = /^iwarpd: [^\n]+\n$/;
+
+let folder: CommandFolder;
+let socket: string;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+  socket = folder.file('d/iwarpd.sock');
+});
+
+afterEach(async () => {
+  await folder.clean();
+});
+
+/** Processor time that a process has had, in user and kernel mode; ticks are 10 ms. */
+function processorMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ');
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+async function command(...words: string[]) {
+  return await runCommand([...words, '--socket', socket]);
+}
+
+describe('start --http', SLOW, () => {
+  it('puts the chosen port into the ready line, in text and in JSON', async () => {
+    const first = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
+    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(first.stdout) ?? [];
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect((await command('status')).stdout).toContain(`HTTP          ${url}\n`);
+    const other = folder.file('other/iwarpd.sock');
+    const words = ['start', '--socket', other, '--http', '[::1]:0', '--json', '--no-native'];
+    const second = folder.start(words);
+    await second.until(/\n/);
+    const ready = JSON.parse(second.stdout);
+    expect(ready).toMatchObject({
+      socketPath: other,
+      http: { address: '::1', url: `http://[::1]:${ready.http.port}`, tokenNeeded: false },
+    });
+    expect((await fetch(`${ready.http.url}/healthz`)).status).toBe(200);
+    expect(JSON.parse(readFileSync(`${other}.run`, 'utf8'))).toEqual(ready);
+  });
+
+  it('needs a token beyond loopback, from the environment or a file', async () => {
+    const words = ['start', '--socket', socket, '--http', '0.0.0.0:0', '--json', '--no-native'];
+    const refused = await runCommand(words, { IWARPD_HTTP_TOKEN: '' });
+    expect(refused).toMatchObject({ status: 1, stdout: '' });
+    expect(refused.stderr).toMatch(ONE_LINE);
+    expect(refused.stderr).toMatch(/token.*IWARPD_HTTP_TOKEN.*--http-token-file/);
+    expect((await runCommand(words, { IWARPD_HTTP_TOKEN: 'short' })).stderr).toMatch(/16/);
+
+    const file = folder.file('token');
+    writeFileSync(file, 'from-a-file-0123456789\n');
+    const daemon = folder.start([...words, '--http-token-file', file, '--http-host-name', 'Here']);
+    await daemon.until(/\n/);
+    const { port } = JSON.parse(daemon.stdout).http;
+    const headers = { authorization: 'Bearer from-a-file-0123456789' };
+    expect((await fetch(`http://127.0.0.1:${port}/status`)).status).toBe(401);
+    expect((await fetch(`http://127.0.0.1:${port}/status`, { headers })).status).toBe(200);
+  });
+
+  it.each([
+    [['--http', '127.0.0.1'], /HOST:PORT/],
+    [['--http', 'example.org:80'], /HOST:PORT/],
+    [['--http', '127.0.0.1:65536'], /HOST:PORT/],
+    [['--http', '::1:80'], /HOST:PORT/],
+    [['--http-host-name', 'x'], /--http HOST:PORT/],
+    [['--http', '127.0.0.1:0', '--http-token-file', '/nonexistent/token'], /token.*ENOENT/],
+  ])('refuses %j in one line', async (words, named) => {
+    const finished = await command('start', ...words);
+    expect(finished.status).toBeGreaterThan(0);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toMatch(named);
+  });
+
+  it('refuses a port that another has, and leaves nothing behind', async () => {
+    const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
+    const [, port] = /http:\/\/127\.0\.0\.1:([0-9]+)/.exec(daemon.stdout) ?? [];
+    const other = folder.file('other/iwarpd.sock');
+    const second = await runCommand([
+      ...['start', '--socket', other, '--http', `127.0.0.1:${port}`, '--log-level', 'silent'],
+    ]);
+    expect(second).toMatchObject({ status: 1, stdout: '' });
+    expect(second.stderr).toMatch(ONE_LINE);
+    expect(second.stderr).toContain(`port ${port}`);
+    expect(existsSync(other)).toBe(false);
+    expect(existsSync(`${other}.run`)).toBe(false);
+  });
+});
+
+describe('readiness', SLOW, () => {
+  it('comes within 500 ms of the start, HTTP included', async () => {
+    let best = Number.POSITIVE_INFINITY;
+    for (let round = 0; round < 12 && best >= READY_WITHIN_MS; round += 1) {
+      const place = folder.file(`r${round}/s`);
+      const started = performance.now();
+      const daemon = folder.start(['start', '--socket', place, '--http', '127.0.0.1:0']);
+      await daemon.until(/ready/);
+      // Its own processor time, where other processes kept it waiting.
+      best = Math.min(best, performance.now() - started, processorMs(daemon.pid));
+      await daemon.kill();
+    }
+    expect(best).toBeLessThan(READY_WITHIN_MS);
+  });
+
+  it('is told to a service manager, and the end as well', async () => {
+    for (const name of [folder.file('notify'), `@iwarpd-e2e-${process.pid}`]) {
+      const manager = new DatagramSocket(name);
+      const words = ['start', '--socket', socket, '--log-level', 'warn'];
+      const daemon = folder.start(words, { NOTIFY_SOCKET: name });
+      let told: string | undefined;
+      await expect
+        .poll(() => (told ??= manager.receive()), { timeout: 20_000 })
+        .toBe(`READY=1\nSTATUS=serves ${socket}\n`);
+      expect((await command('status')).status).toBe(0);
+      daemon.signal('SIGTERM');
+      expect(await daemon.end()).toMatchObject({ status: 0, stderr: '' });
+      expect(manager.receive()).toBe('STOPPING=1\nSTATUS=stops\n');
+      expect(manager.receive()).toBeUndefined();
+      manager.close();
+    }
+  });
+
+  it('is not lost for a manager that is not there', async () => {
+    const words = ['start', '--socket', socket, '--log-level', 'warn'];
+    const daemon = folder.start(words, { NOTIFY_SOCKET: folder.file('nobody') });
+    await daemon.until(/ready/);
+    await daemon.until(/NOTIFY_SOCKET.*ENOENT/, 'stderr');
+  });
+});
+
+describe('wait', SLOW, () => {
+  it('ends when the daemon is ready, with where it is', async () => {
+    const waiting = folder.start(['wait', '--ready', '--socket', socket]);
+    const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
+    const finished = await waiting.end();
+    expect(finished).toMatchObject({ status: 0, stderr: '' });
+    expect(finished.stdout).toMatch(
+      new RegExp(`^ready: pid ${daemon.pid} at ${socket} and http://127\\.0\\.0\\.1:[0-9]+\n$`),
+    );
+    const json = JSON.parse((await command('wait', '--json')).stdout);
+    expect(json).toMatchObject({ pid: daemon.pid, ready: true, http: { address: '127.0.0.1' } });
+  });
+
+  it('gives up in time, in one line', async () => {
+    const started = performance.now();
+    const finished = await command('wait', '--timeout', '1');
+    expect(performance.now() - started).toBeGreaterThan(1000);
+    expect(finished).toMatchObject({ status: 1, stdout: '' });
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toMatch(/not ready within 1 s: no daemon at .*iwarpd\.sock/);
+  });
+
+  it('ends at Ctrl-C', async () => {
+    // A daemon that never answers: whoever waits is in the middle of asking.
+    const silent = createServer();
+    const path = folder.file('silent.sock');
+    silent.listen(path);
+    const asked = once(silent, 'connection');
+    const waiting = folder.start(['wait', '--socket', path]);
+    const [connection] = await asked;
+    waiting.signal('SIGINT');
+    expect(await waiting.end()).toMatchObject({ status: 130, stdout: '' });
+    connection.destroy();
+    silent.close();
+  });
+});
+
+describe('reset', SLOW, () => {
+  async function leaking(): Promise<RunningCommand> {
+    const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.1', '--socket', socket]);
+    await server.until(/listening/, 'stderr');
+    return server;
+  }
+
+  it('tells who held what, and ends it', async () => {
+    await folder.daemon(socket);
+    const server = await leaking();
+    const { stdout, status } = await command('reset');
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/^1 client still held objects; ended 1 client and 0 connections\n/);
+    expect(stdout).toMatch(new RegExp(`^${server.pid} +node +.*1 id$`, 'm'));
+    const ended = await server.end();
+    expect(ended.status).toBe(1);
+    expect(ended.stderr).toContain('reset');
+    const again = await command('reset', '--expect-clean');
+    expect(again).toMatchObject({ status: 0, stderr: '' });
+    expect(again.stdout).toMatch(/^clean: nothing was open/);
+  });
+
+  it('fails on leaks where a test expects none, and prints JSON', async () => {
+    await folder.daemon(socket);
+    const server = await leaking();
+    const finished = await command('reset', '--expect-clean', '--json');
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toBe('iwarpd: 1 client still held objects\n');
+    expect(JSON.parse(finished.stdout)).toMatchObject({
+      clients: 1,
+      connections: 0,
+      leaks: [{ pid: server.pid, program: 'node', usage: { objects: { id: 1 } } }],
+    });
+  });
+
+  it('without a daemon says how to start one', async () => {
+    const finished = await command('reset');
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toContain('iwarpd start');
+  });
+});
+
+describe('top', SLOW, () => {
+  it('shows rates and clients, look by look', async () => {
+    await folder.daemon(socket);
+    const server = folder.start(['rping', '-s', '-P', '-d', '-a', '127.0.0.1', '--socket', socket]);
+    await server.until(/listening/, 'stderr');
+    folder.start(['rping', '-c', '-a', '127.0.0.1', '--socket', socket]);
+    const json = await command('top', '--count', '2', '--json');
+    const looks = json.stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(looks).toHaveLength(2);
+    expect(looks[1].rates[0]).toMatchObject({ device: 'iwarp0', errorsPerSecond: 0 });
+    expect(looks[1].rates[0].completionsPerSecond).toBeGreaterThan(0);
+    expect(looks[1].clients).toHaveLength(2);
+    const text = await command('top', '--count', '1');
+    expect(text.stdout).toMatch(
+      /^device +sends\/s +recvs\/s +CQEs\/s +MB\/s out +MB\/s in +errors/m,
+    );
+    expect(text.stdout).toMatch(/^iwarp0 +[1-9][0-9]* /m);
+    expect(text.stdout).toMatch(new RegExp(`^${server.pid} +node `, 'm'));
+  });
+
+  it('ends at Ctrl-C with status 0', async () => {
+    await folder.daemon(socket);
+    const top = folder.start(['top', '--socket', socket]);
+    await top.until(/CQEs/);
+    top.signal('SIGINT');
+    expect((await top.end()).stderr).toBe('');
+  });
+});
+
+describe('--instance', SLOW, () => {
+  it('names a private daemon for every command', async () => {
+    const runtime = folder.file('run');
+    mkdirSync(runtime, { mode: 0o700 });
+    const environment = { XDG_RUNTIME_DIR: runtime, IWARPD_SOCKET: '' };
+    const words = ['--instance', 'one'];
+    const daemon = folder.start(['start', ...words, '--log-level', 'warn'], environment);
+    expect(await runCommand(['wait', ...words], environment)).toMatchObject({ status: 0 });
+    expect(existsSync(`${runtime}/iwarpd/one.sock`)).toBe(true);
+    const status = await runCommand(['status', '--json', ...words], environment);
+    expect(JSON.parse(status.stdout)).toMatchObject({ pid: daemon.pid });
+    const other = await runCommand(['status', '--instance', 'two'], environment);
+    expect(other).toMatchObject({ status: 1, stderr: expect.stringContaining('two.sock') });
+    expect((await runCommand(['reset'], environment)).stderr).toContain('iwarpd.sock');
+  });
+
+  it.each([
+    [['--instance', 'a/b'], /1 to 32 letters/],
+    [['--instance', '../x'], /1 to 32 letters/],
+    [['--instance', ''], /1 to 32 letters/],
+    [['--instance', 'x', '--socket', '/s'], /cannot be used with/],
+  ])('refuses %j', async (words, named) => {
+    const finished = await runCommand(['status', ...words]);
+    expect(finished.status).toBe(2);
+    expect(finished.stderr).toMatch(ONE_LINE);
+    expect(finished.stderr).toMatch(named);
+  });
+});
