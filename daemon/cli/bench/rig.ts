@@ -1,10 +1,14 @@
 /** The processes that a bench run needs, started when first asked for. */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
 import { shimVariables } from '../shim-environment.ts';
 import { BenchDaemon } from './bench-daemon.ts';
 import { BenchWorker } from './channel.ts';
 import { NativeProbe } from './native-probe.ts';
 import type { NativeMethods } from './native-worker.ts';
+import type { NfsMethods } from './nfs-worker.ts';
 import type { ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RpcMethods } from './rpc-worker.ts';
@@ -44,6 +48,15 @@ export interface RpcPair {
   readonly passive: BenchWorker<RpcMethods>;
 }
 
+/** A client of NFS over RDMA, and the server that it is connected to, each on its own daemon. */
+export interface NfsPair {
+  readonly active: BenchWorker<NfsMethods>;
+  readonly passive: BenchWorker<NfsMethods>;
+}
+
+/** Memory, not a disk, where there is such a place: it is the RNIC that is measured. */
+const MEMORY_FOLDER = '/dev/shm';
+
 /** Starts and ends the processes of a run. */
 export class Rig {
   readonly #profileFolder: string | undefined;
@@ -55,6 +68,7 @@ export class Rig {
   #native: NativePair | undefined;
   #probe: NativeProbe | undefined;
   #rpc: RpcPair | undefined;
+  #nfs: NfsPair | undefined;
 
   /** `profileFolder`: where the daemons leave CPU profiles, or undefined for none. */
   constructor(profileFolder: string | undefined) {
@@ -143,6 +157,24 @@ export class Rig {
     return this.#rpc;
   }
 
+  /** A client of NFS, connected to a server of a folder of its own. */
+  async nfs(): Promise<NfsPair> {
+    if (this.#nfs === undefined) {
+      const [activeDaemon, passiveDaemon] = await this.daemons();
+      const parent = existsSync(MEMORY_FOLDER) ? MEMORY_FOLDER : tmpdir();
+      const folder = mkdtempSync(join(parent, 'iwarpd-bench-'));
+      this.#closers.push(async () => rmSync(folder, { recursive: true, force: true }));
+      const active = this.#worker<NfsMethods>('nfs-worker.js', 'NFS client');
+      const passive = this.#worker<NfsMethods>('nfs-worker.js', 'NFS server');
+      await active.call('open', { socketPath: activeDaemon.socketPath });
+      await passive.call('open', { socketPath: passiveDaemon.socketPath });
+      const meeting = await passive.call('serve', { address: PASSIVE_ADDRESS, folder });
+      await active.call('connect', meeting);
+      this.#nfs = { active, passive };
+    }
+    return this.#nfs;
+  }
+
   /** The C program that does what the native client does. */
   probe(): NativeProbe {
     if (this.#probe === undefined) {
@@ -164,7 +196,7 @@ export class Rig {
     return daemon;
   }
 
-  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods | RpcMethods>(
+  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods | RpcMethods | NfsMethods>(
     module: string,
     label: string,
     variables: Readonly<Record<string, string>> = {},

@@ -1,4 +1,4 @@
-/** What the bench measures of RPC over RDMA. */
+/** What the bench measures of RPC over RDMA, and of NFS on it. */
 import type { Measurement } from './measurements.ts';
 import type { Rig } from './rig.ts';
 
@@ -47,6 +47,22 @@ export function rpcMeasurements(
       run: (rig, scale) => moved(rig, 'stores', scale),
       warmUps: 1,
     },
+    {
+      ...bulk,
+      name: 'nfs-read-1m',
+      title: `NFS READs of 1 MiB, ${BULK_DEPTH} at once`,
+      target: { kind: 'ratio', limit: 0.5 },
+      run: (rig, scale) => transferred(rig, 'reads', scale),
+      warmUps: 1,
+    },
+    {
+      ...bulk,
+      name: 'nfs-write-1m',
+      title: `NFS WRITEs of 1 MiB, unstable, ${BULK_DEPTH} at once`,
+      target: { kind: 'ratio', limit: 0.5 },
+      run: (rig, scale) => transferred(rig, 'writes', scale),
+      warmUps: 1,
+    },
   ];
 }
 
@@ -55,4 +71,11 @@ async function moved(rig: Rig, method: 'fetches' | 'stores', scale: number): Pro
   const count = Math.ceil(512 * scale);
   const load = { count, depth: BULK_DEPTH, sizeBytes: BULK_BYTES };
   return (count * BULK_BYTES) / (await active.call(method, load)) / 1e6;
+}
+
+async function transferred(rig: Rig, method: 'reads' | 'writes', scale: number): Promise<number> {
+  const { active } = await rig.nfs();
+  const count = Math.ceil(512 * scale);
+  const seconds = await active.call(method, { count, depth: BULK_DEPTH });
+  return (count * BULK_BYTES) / seconds / 1e6;
 }
