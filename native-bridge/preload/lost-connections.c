@@ -18,6 +18,7 @@
 #define EVENT_MIN_BYTES 324u
 #define EVENT_ESTABLISHED 9u
 #define EVENT_DISCONNECTED 10u
+#define EVENT_DEVICE_REMOVAL 11u
 
 #define FIRST_ROOM 256u
 
@@ -52,7 +53,7 @@ static bool take(struct connections *connections, uint32_t id, struct connection
 }
 
 void connection_event(struct connections *connections, const uint8_t *event, size_t length) {
-  struct connection connection;
+  struct connection connection = {.removal_told = false};
   struct connection before;
   uint32_t type;
   if (length < EVENT_HEAD_BYTES) return;
@@ -81,16 +82,21 @@ void connection_move(struct connections *from, struct connections *to, uint32_t 
 }
 
 int connection_last_event(struct connections *connections, uint8_t *target, size_t room) {
-  const uint32_t type = EVENT_DISCONNECTED;
   struct connection last = {.id = 0};
   if (room < EVENT_MIN_BYTES) return -ENOSPC;
   size_t length = room < EVENT_BYTES ? room : EVENT_BYTES;
   if (!memory_takes(target, length)) return -EFAULT;
   registry_lock();
   bool any = connections->count > 0;
-  if (any) last = connections->entries[--connections->count];
+  if (any) {
+    struct connection *entry = &connections->entries[connections->count - 1];
+    last = *entry;
+    if (last.removal_told) connections->count--;
+    entry->removal_told = true;
+  }
   registry_unlock();
   if (!any) return 0;
+  uint32_t type = last.removal_told ? EVENT_DISCONNECTED : EVENT_DEVICE_REMOVAL;
   memset(target, 0, length);
   memcpy(target + EVENT_UID_OFFSET, &last.uid, sizeof last.uid);
   memcpy(target + EVENT_ID_OFFSET, &last.id, sizeof last.id);

@@ -1,9 +1,10 @@
-/* The connections of an rdma_cm file, to be told of when the daemon, and with it their TCP, is gone:
- * each then has one last event, as when the peer goes. Programs that wait for nothing else, such as
- * rsockets, would not notice. */
+/* The connections of an rdma_cm file, to be told of when the daemon is gone: each then has two last
+ * events, that its device was removed, and that it is disconnected, since its TCP went with the
+ * daemon. Programs that wait for the latter alone, such as rsockets, would not notice otherwise. */
 #ifndef IWARPD_LOST_CONNECTIONS_H
 #define IWARPD_LOST_CONNECTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@ struct connection {
   /* What the program calls the id, and its number. */
   uint64_t uid;
   uint32_t id;
+  bool removal_told;
 };
 
 /* Under the registry lock. */
@@ -29,7 +31,7 @@ void connection_forget(struct connections *connections, uint32_t id);
 /* The id is another file's now. */
 void connection_move(struct connections *from, struct connections *to, uint32_t id);
 
-/* The daemon is gone: writes the last event of one connection, which is forgotten. Returns its
+/* The daemon is gone: writes the next of the last events. Returns its
  * length; 0 when there is none left, or a negative errno. */
 int connection_last_event(struct connections *connections, uint8_t *target, size_t room);
 

@@ -202,7 +202,7 @@ describe.runIf(hasCompiler)('the shim', () => {
       expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
     });
 
-    it('leaves its connections to be told of as disconnected', async () => {
+    it('leaves its connections to be told of: their device is removed, they are disconnected', async () => {
       expect(await probe('event-probe', 'cm-disconnects')).toEqual(PASSED);
     });
 
