@@ -8,6 +8,7 @@ import type {
 } from '../../verbs-api/contract/control.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
+import { inputFault } from './input-fault.ts';
 import { ControlError, type Operation } from './operation.ts';
 import {
   clientStatus,
@@ -118,7 +119,10 @@ export async function executeOperation<N extends ControlOperationName>(
 ): Promise<ControlReply<N>> {
   const operation: Operation<N> = OPERATIONS[name];
   const parsed = operation.request.safeParse(request);
-  if (!parsed.success) throw invalidRequest(parsed.error);
+  if (!parsed.success) {
+    const { field, reason } = inputFault(parsed.error);
+    throw new ControlError('EINVAL', field, reason);
+  }
   return await operation.run(target, parsed.data);
 }
 
@@ -130,16 +134,6 @@ export async function executeNamed(
 ): Promise<ControlReply<ControlOperationName>> {
   if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
   return await executeOperation(target, name, request);
-}
-
-/** The first thing that is wrong, by the field that a caller would look for. */
-function invalidRequest(error: z.ZodError): ControlError {
-  const issue = error.issues[0];
-  if (issue === undefined) return new ControlError('EINVAL', '', 'not understood');
-  const path = issue.path.map(String);
-  if (issue.code === 'unrecognized_keys') path.push(issue.keys[0] ?? '');
-  const text = issue.code === 'unrecognized_keys' ? 'there is no such field' : issue.message;
-  return new ControlError('EINVAL', path.join('.'), text);
 }
 
 function matching<T extends ObjectOwner>(objects: readonly T[], filter: ObjectFilter): T[] {

@@ -7,6 +7,7 @@ import { defaultSocketPath } from '../../verbs-api/contract/ipc-admin.ts';
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from '../adapter/device-config.ts';
 import type { WireDefaults } from '../cm/cm-types.ts';
+import { inputFault } from '../control/input-fault.ts';
 import { ALL_TIERS } from '../ipc/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/verbs/quotas.ts';
 import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
@@ -142,9 +143,8 @@ export function parseDaemonConfig(
 ): DaemonConfig {
   const parsed = daemonConfig.safeParse(options);
   if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
-    throw new VerbsError('EINVAL', `option ${where}`);
+    const { field, reason } = inputFault(parsed.error);
+    throw new VerbsError('EINVAL', `option ${field}: ${reason}`);
   }
   const { data } = parsed;
   const named = data.socketPath ?? socketPathFor(environment);
