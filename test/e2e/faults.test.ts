@@ -1,0 +1,537 @@
+/** Each kind of fault, as a TypeScript program meets it. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import {
+  AsyncEventType,
+  QPState,
+  SendFlag,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
+import type { FaultKind, FaultSpec } from '../../verbs-api/contract/faults.ts';
+import { withFault } from '../../verbs-api/testing/index.ts';
+import {
+  completions,
+  eventsOf,
+  type FaultEnd,
+  FaultPair,
+  postRead,
+  postSend,
+  postWrite,
+} from '../support/fault-pair.ts';
+import { until } from '../support/rnic-node.ts';
+
+let pair: FaultPair;
+let control: DaemonControl;
+
+beforeEach(async () => {
+  pair = await FaultPair.start();
+  control = new DaemonControl({ socketPath: pair.rig.socketPath });
+});
+
+afterEach(async () => {
+  await pair.stop();
+});
+
+/** Types of the events that an end has got. */
+const eventTypes = ({ events }: FaultEnd) => events.map(({ type }) => type);
+
+/** A Send from left to right arrives whole. */
+async function expectArrives(left: FaultEnd, right: FaultEnd): Promise<void> {
+  postSend(left);
+  const [received] = await completions(right, 1);
+  expect(received).toMatchObject({ status: WCStatus.success, opcode: WCOpcode.recv, byteLen: 64 });
+  await completions(left, 1);
+}
+
+async function elapsedMs(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
+}
+
+describe('what passes a connection', () => {
+  it('delay: octets come later, in each direction', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'delay', ms: 80, device: 'left', direction: 'out' }, async () => {
+      expect(await elapsedMs(() => expectArrives(left, right))).toBeGreaterThanOrEqual(79);
+    });
+    await pair.withFault({ kind: 'delay', ms: 80, device: 'right', direction: 'in' }, async () => {
+      expect(await elapsedMs(() => expectArrives(left, right))).toBeGreaterThanOrEqual(79);
+    });
+    expect(await control.faults()).toEqual([]);
+    await expectArrives(left, right);
+  });
+
+  it('delay: only for one message, and nothing overtakes it', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'delay', ms: 80, device: 'left', opcode: 'write', nth: 1 };
+    await pair.withFault(spec, async (fault) => {
+      await expectArrives(left, right);
+      expect((await fault.status()).matched).toBe(0);
+      left.mr.buffer[0] = 0x77;
+      postWrite(left, right);
+      expect(await elapsedMs(() => expectArrives(left, right))).toBeGreaterThanOrEqual(79);
+      expect(right.mr.buffer[0]).toBe(0x77);
+      expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
+    });
+  });
+
+  it('bandwidth: octets come at their pace', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'bandwidth', bytesPerSecond: 160_000, device: 'left' };
+    await pair.withFault(spec, async () => {
+      const ms = await elapsedMs(async () => {
+        postWrite(left, right, 32_000);
+        await expectArrives(left, right);
+      });
+      expect(ms).toBeGreaterThanOrEqual(199);
+    });
+  });
+
+  it('slice: octets come in pieces, and everything arrives', async () => {
+    const { left, right } = await pair.connect();
+    for (const direction of ['in', 'out'] as const) {
+      await pair.withFault({ kind: 'slice', bytes: 7, direction }, async (fault) => {
+        crypto.getRandomValues(left.mr.buffer.subarray(0, 32_000));
+        postWrite(left, right, 32_000);
+        await expectArrives(left, right);
+        const [sent, placed] = [left, right].map(({ mr }) => mr.buffer.subarray(0, 32_000));
+        expect(Buffer.compare(sent ?? Buffer.of(1), placed ?? Buffer.of(2))).toBe(0);
+        expect((await fault.status()).fired).toBeGreaterThan(0);
+      });
+      await completions(left, 1);
+    }
+  });
+
+  it('stall: nothing comes until the fault is removed', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'stall', device: 'left', direction: 'out' }, async () => {
+      postSend(left);
+      await sleep(150);
+      expect(right.cq.poll()).toEqual([]);
+    });
+    const [received] = await completions(right, 1);
+    expect(received).toMatchObject({ status: WCStatus.success, byteLen: 64 });
+  });
+
+  it.each(['in', 'out'] as const)(
+    'reset: TCP breaks behind so many octets %s',
+    async (direction) => {
+      const { left, right } = await pair.connect();
+      const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
+      await pair.withFault(spec, async (fault) => {
+        const [from, to] = direction === 'out' ? [left, right] : [right, left];
+        // One FPDU of 64 octets and its header is below 100, two are above.
+        postSend(from);
+        expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.success });
+        postSend(from);
+        await Promise.all([left.disconnected(), right.disconnected()]);
+        expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.wrFlushErr });
+        expect(eventTypes(right)).toContain(AsyncEventType.qpFatal);
+        expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
+      });
+    },
+  );
+
+  it('close: a FIN within an FPDU is a loss for the peer, and nothing of it is placed', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'close', afterBytes: 40, device: 'left', direction: 'out' };
+    await pair.withFault(spec, async () => {
+      right.mr.buffer.fill(0, 0, 64);
+      left.mr.buffer.fill(0xee, 0, 64);
+      postWrite(left, right);
+      await right.disconnected();
+      expect(right.mr.buffer.subarray(0, 64).some((octet) => octet !== 0)).toBe(false);
+      await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
+    });
+  });
+
+  it('close: a FIN between FPDUs is a graceful end', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'close', device: 'right', direction: 'in' }, async () => {
+      postSend(left);
+      await Promise.all([left.disconnected(), right.disconnected()]);
+      expect(eventTypes(right)).toEqual([]);
+    });
+  });
+});
+
+describe('an FPDU that leaves spoilt', () => {
+  const send = (left: FaultEnd): void => postSend(left);
+
+  /** What the peer says of the first fault that it finds. */
+  async function terminateOf(
+    kind: FaultKind,
+    post: (left: FaultEnd, right: FaultEnd) => void,
+  ): Promise<string> {
+    const { left, right } = await pair.connect();
+    return await pair.withFault({ kind, device: 'left', once: true }, async (fault) => {
+      post(left, right);
+      await Promise.all([left.disconnected(), right.disconnected()]);
+      await until(() => left.events.length > 0, 'the event');
+      expect(await fault.status()).toMatchObject({ fired: 1 });
+      return left.events.map(({ text }) => text).join();
+    });
+  }
+
+  it('corrupt-crc: the peer ends the stream for its CRC', async () => {
+    expect(await terminateOf('corrupt-crc', send)).toMatch(/\(layer 2, type 0, code 2\)/);
+  });
+
+  it('corrupt-marker: the peer ends the stream for its marker', async () => {
+    await pair.stop();
+    pair = await FaultPair.start({ markersRequested: true });
+    control = new DaemonControl({ socketPath: pair.rig.socketPath });
+    const text = await terminateOf('corrupt-marker', (left) => postSend(left, 1000));
+    expect(text).toMatch(/\(layer 2, type 0, code 3\)/);
+  });
+
+  it('corrupt-length: the peer looks for the CRC in the wrong place', async () => {
+    expect(await terminateOf('corrupt-length', send)).toMatch(/\(layer 2, type 0, code 2\)/);
+  });
+
+  it('corrupt-stag: the peer knows no such STag, of a Write and of a Read', async () => {
+    expect(await terminateOf('corrupt-stag', postWrite)).toMatch(/\(layer 1, type 1, code 0\)/);
+    expect(await terminateOf('corrupt-stag', postRead)).toMatch(/\(layer 0, type 1, code 0\)/);
+  });
+
+  it('corrupt-msn: the peer has no message of this number', async () => {
+    expect(await terminateOf('corrupt-msn', send)).toMatch(/\(layer 1, type 2, code 3\)/);
+  });
+
+  it('corrupt-mo: the peer has no room there', async () => {
+    expect(await terminateOf('corrupt-mo', send)).toMatch(/\(layer 1, type 2, code 4\)/);
+  });
+
+  it('terminate: both ends learn of an error of the device’s own', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'terminate', device: 'left', opcode: 'send', nth: 2 };
+    await pair.withFault(spec, async () => {
+      await expectArrives(left, right);
+      postSend(left);
+      await Promise.all([left.disconnected(), right.disconnected()]);
+      await until(() => left.events.length > 0 && right.events.length > 0, 'the events');
+      expect(right.events[0]).toMatchObject({ type: AsyncEventType.qpFatal });
+      expect(right.events[0]?.text).toMatch(/the peer terminated .*\(layer 0, type 0, code 0\)/);
+      expect(left.events[0]?.text).toMatch(/terminated the stream: fault 1 ends the stream/);
+    });
+  });
+});
+
+describe('an MPA startup that goes wrong', () => {
+  it('mpa-reject: the client is rejected, and the server is not asked', async () => {
+    const requests: unknown[] = [];
+    pair.nextRequest().then(
+      (request) => requests.push(request),
+      () => undefined,
+    );
+    await pair.withFault({ kind: 'mpa-reject', device: 'right', once: true }, async (fault) => {
+      await expect(pair.dial()).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+      expect(await fault.status()).toMatchObject({ fired: 1 });
+    });
+    expect(requests).toEqual([]);
+  });
+
+  it('mpa-late: the client waits', async () => {
+    await pair.withFault({ kind: 'mpa-late', ms: 120, device: 'right' }, async () => {
+      expect(await elapsedMs(() => pair.connect())).toBeGreaterThanOrEqual(119);
+    });
+    const { left, right } = await pair.connect();
+    await expectArrives(left, right);
+  });
+
+  it('mpa-silent: the client waits until the fault is removed', async () => {
+    let connected = false;
+    const connecting = await pair.withFault({ kind: 'mpa-silent', device: 'right' }, async () => {
+      const both = pair.connect().then((ends) => {
+        connected = true;
+        return ends;
+      });
+      await sleep(200);
+      expect(connected).toBe(false);
+      return { both };
+    });
+    const { left, right } = await connecting.both;
+    await expectArrives(left, right);
+  });
+
+  it('mpa-depths: the client may read less at a time, and still reads', async () => {
+    await pair.withFault({ kind: 'mpa-depths', device: 'right', ird: 2 }, async () => {
+      const { left, right } = await pair.connect();
+      expect(left.established).toMatchObject({ initiatorDepth: 2 });
+      for (let i = 0; i < 8; i += 1) postRead(left, right);
+      const all = await completions(left, 8);
+      expect(all.every(({ status }) => status === WCStatus.success)).toBe(true);
+    });
+    const { left } = await pair.connect();
+    expect(left.established.initiatorDepth).toBeGreaterThan(2);
+  });
+
+  it('mpa-depths: the server hears of fewer reads', async () => {
+    const spec: FaultSpec = { kind: 'mpa-depths', opcode: 'mpa-request', ird: 4, ord: 3 };
+    await pair.withFault(spec, async () => {
+      const requesting = pair.nextRequest();
+      const dialing = pair.dial();
+      const request = await requesting;
+      expect(request).toMatchObject({ initiatorDepth: 4, responderResources: 3 });
+      await Promise.all([request.accept(), dialing]);
+    });
+  });
+});
+
+describe('completions', () => {
+  it('cq-overrun: one is lost, with its event, and the queue pair goes on', async () => {
+    const { left, right } = await pair.connect();
+    const { qpNum: qp } = right.qp;
+    const spec: FaultSpec = { kind: 'cq-overrun', device: 'right', qp, nth: 2 };
+    await pair.withFault(spec, async () => {
+      for (let i = 0; i < 3; i += 1) postSend(left);
+      await completions(left, 3);
+      const received = await completions(right, 2);
+      expect(received.map(({ wrId }) => wrId)).toEqual([0n, 2n]);
+      await until(() => eventTypes(right).includes(AsyncEventType.cqErr), 'the event');
+    });
+  });
+
+  it('completion-event-lost: the completion is there, and nobody is told', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'completion-event-lost', device: 'right' }, async (fault) => {
+      const signal = AbortSignal.timeout(300);
+      const waiting = right.cq.wait({ signal });
+      postSend(left);
+      await expect(waiting).rejects.toMatchObject({ name: 'TimeoutError' });
+      expect(await fault.status()).toMatchObject({ fired: 1 });
+      expect(right.cq.poll()).toHaveLength(1);
+    });
+  });
+
+  it('completion-event-late: the program is told late', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'completion-event-late', ms: 100, device: 'right' };
+    await pair.withFault(spec, async () => {
+      const waiting = right.cq.wait();
+      postSend(left);
+      expect(await elapsedMs(() => waiting)).toBeGreaterThanOrEqual(95);
+    });
+  });
+
+  it('srq-limit: the event comes, whatever the limit is', async () => {
+    const context = await pair.provider.open('right');
+    const events = eventsOf(context);
+    const pd = await context.allocPD();
+    const cq = await context.createCQ({ cqe: 16 });
+    const srq = await pd.createSRQ({ maxWr: 8 });
+    const mr = await pd.allocMR(512, 1);
+    for (let i = 0; i < 8; i += 1) srq.postRecv({ sgList: [mr.sge(i * 64, 64)] });
+    const accepting = pair.nextRequest().then((request) => request.accept({ pd, cq, srq }));
+    const left = await pair.dial();
+    await accepting;
+    await pair.withFault({ kind: 'srq-limit', device: 'right', nth: 2 }, async (fault) => {
+      const own = await left.pd.allocMR(64, 1);
+      for (let i = 0; i < 3; i += 1) {
+        left.qp.postSend({
+          opcode: WROpcode.send,
+          flags: SendFlag.signaled,
+          sgList: [own.sge(0, 16)],
+        });
+      }
+      await until(() => events.length > 0, 'the event');
+      expect(events).toMatchObject([{ type: AsyncEventType.srqLimitReached }]);
+      await until(() => cq.poll().length >= 0, 'the receives');
+      expect(await fault.status()).toMatchObject({ fired: 1 });
+    });
+  });
+});
+
+describe('a device that fails', () => {
+  it('port-down: the port is down, with an event at its start and at its end', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'port-down', device: 'left' }, async () => {
+      expect(await left.context.queryPort()).toMatchObject({ state: 'down' });
+      expect(await right.context.queryPort()).toMatchObject({ state: 'active' });
+    });
+    expect(await left.context.queryPort()).toMatchObject({ state: 'active' });
+    await until(() => left.events.length === 2, 'the events');
+    expect(eventTypes(left)).toEqual([AsyncEventType.portErr, AsyncEventType.portActive]);
+    expect(right.events).toEqual([]);
+  });
+
+  it('port-up: an event unasked', async () => {
+    const { left } = await pair.connect();
+    await pair.withFault({ kind: 'port-up', device: 'left' }, async () => {
+      await until(() => left.events.length > 0, 'the event');
+      expect(eventTypes(left)).toEqual([AsyncEventType.portActive]);
+    });
+  });
+
+  it('qp-fatal: at once, one queue pair, and its connection', async () => {
+    const first = await pair.connect();
+    const second = await pair.connect();
+    const { qpNum } = first.left.qp;
+    await pair.withFault({ kind: 'qp-fatal', device: 'left', qp: qpNum }, async (fault) => {
+      expect(await fault.status()).toMatchObject({ fired: 1 });
+      await first.right.disconnected();
+      await until(() => first.left.events.length > 0, 'the event');
+      expect(first.left.events).toMatchObject([{ type: AsyncEventType.qpFatal, qpNum }]);
+      expect(await first.left.qp.query()).toMatchObject({ state: QPState.ERR });
+      const flushed = await completions(first.left, 1);
+      expect(flushed[0]).toMatchObject({ status: WCStatus.wrFlushErr });
+      await expectArrives(second.left, second.right);
+    });
+  });
+
+  it('qp-fatal: with the nth message', async () => {
+    const { left, right } = await pair.connect();
+    const spec: FaultSpec = { kind: 'qp-fatal', device: 'left', opcode: 'send', nth: 3 };
+    await pair.withFault(spec, async (fault) => {
+      await expectArrives(left, right);
+      await expectArrives(left, right);
+      expect(await fault.status()).toMatchObject({ matched: 2, fired: 0 });
+      postSend(left);
+      await Promise.all([left.disconnected(), right.disconnected()]);
+      expect(eventTypes(left)).toContain(AsyncEventType.qpFatal);
+    });
+  });
+
+  it('device-fatal: its event, and all of its queue pairs', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'device-fatal', device: 'left' }, async () => {
+      await right.disconnected();
+      await until(() => eventTypes(left).includes(AsyncEventType.deviceFatal), 'the event');
+      expect(await left.qp.query()).toMatchObject({ state: QPState.ERR });
+      expect(eventTypes(right)).not.toContain(AsyncEventType.deviceFatal);
+    });
+  });
+});
+
+describe('verbs that fail', () => {
+  it('errno: the nth of one verb, of one device', async () => {
+    const context = await pair.provider.open('left');
+    const other = await pair.provider.open('right');
+    const spec: FaultSpec = {
+      kind: 'errno',
+      errno: 'ENOMEM',
+      verb: 'allocPD',
+      nth: 2,
+      device: 'left',
+    };
+    await pair.withFault(spec, async () => {
+      await other.allocPD();
+      await other.allocPD();
+      await context.allocPD();
+      await expect(context.allocPD()).rejects.toMatchObject({
+        code: 'ENOMEM',
+        message: 'allocPD fails by fault 1',
+      });
+      await context.allocPD();
+    });
+  });
+
+  it('errno: only of the process that is meant', async () => {
+    const context = await pair.provider.open('left');
+    const elsewhere = process.pid + 1;
+    const spec: FaultSpec = { kind: 'errno', errno: 'EBUSY', verb: 'createCQ', pid: elsewhere };
+    await pair.withFault(spec, async () => {
+      await context.createCQ({ cqe: 1 });
+    });
+    await pair.withFault({ ...spec, pid: process.pid }, async () => {
+      await expect(context.createCQ({ cqe: 1 })).rejects.toMatchObject({ code: 'EBUSY' });
+    });
+  });
+
+  it('errno: any verb that makes or moves something, never one that ends it', async () => {
+    const context = await pair.provider.open('left');
+    const pd = await context.allocPD();
+    await pair.withFault({ kind: 'errno', errno: 'EIO' }, async () => {
+      await expect(pd.allocMR(64, 1)).rejects.toMatchObject({ code: 'EIO' });
+      await expect(pair.provider.open('left')).rejects.toMatchObject({ code: 'EIO' });
+      await expect(pair.dial()).rejects.toMatchObject({ code: 'EIO' });
+      await pd.close();
+    });
+  });
+});
+
+describe('triggers', () => {
+  /** Which of 40 verbs fail. */
+  async function failures(spec: Partial<FaultSpec>): Promise<number[]> {
+    const context = await pair.provider.open('left');
+    const failed: number[] = [];
+    const whole: FaultSpec = { kind: 'errno', errno: 'EAGAIN', verb: 'queryDevice', ...spec };
+    await pair.withFault(whole, async (fault) => {
+      for (let i = 1; i <= 40; i += 1) {
+        await context.queryDevice().catch(() => failed.push(i));
+      }
+      expect(await fault.status()).toMatchObject({ matched: 40, fired: failed.length });
+    });
+    return failed;
+  }
+
+  it('happen on every occasion, the nth, every nth, or once', async () => {
+    expect(await failures({})).toHaveLength(40);
+    expect(await failures({ nth: 7 })).toEqual([7]);
+    expect(await failures({ every: 16 })).toEqual([16, 32]);
+    expect(await failures({ once: true })).toEqual([1]);
+    expect(await failures({ every: 5, once: true })).toEqual([5]);
+  });
+
+  it('happen by a chance whose seed is told, and makes the same choices again', async () => {
+    const added = await control.addFault({
+      kind: 'errno',
+      errno: 'EAGAIN',
+      verb: 'queryQP',
+      probability: 0.3,
+    });
+    const { seed } = added.spec;
+    expect(seed).toBeTypeOf('number');
+    const spec = { probability: 0.3, ...(seed === undefined ? {} : { seed }) };
+    const first = await failures(spec);
+    expect(first.length).toBeGreaterThan(2);
+    expect(first.length).toBeLessThan(25);
+    expect(await failures(spec)).toEqual(first);
+    expect(await failures({ ...spec, seed: (spec.seed ?? 0) + 1 })).not.toEqual(first);
+  });
+});
+
+describe('withFault', () => {
+  const spec: FaultSpec = { kind: 'delay', ms: 1 };
+
+  it('removes its fault when its body throws, and throws that', async () => {
+    const reason = new Error('the body');
+    await expect(pair.withFault(spec, () => Promise.reject(reason))).rejects.toBe(reason);
+    expect(await control.faults()).toEqual([]);
+  });
+
+  it('bears that the fault is gone by then', async () => {
+    await pair.withFault(spec, async (fault) => {
+      await control.removeFaults();
+      expect(await fault.status()).toMatchObject({ id: fault.id, fired: 0 });
+    });
+  });
+
+  it('refuses a spec before its body runs, over the socket and HTTP', async () => {
+    const { url } = pair.rig.daemon.ready.http ?? {};
+    for (const place of [{ socketPath: pair.rig.socketPath }, { url }]) {
+      const body = (): never => {
+        throw new Error('the body ran');
+      };
+      const wrong = withFault({ kind: 'delay' }, body, place);
+      await expect(wrong).rejects.toMatchObject({
+        code: 'EINVAL',
+        message: expect.stringContaining('ms: a fault of kind delay needs it'),
+      });
+    }
+  });
+});
+
+describe('reset', () => {
+  it('removes faults, and says how many', async () => {
+    await control.addFault({ kind: 'stall' });
+    await control.addFault({ kind: 'port-down' });
+    expect(await control.reset()).toMatchObject({ faults: 2 });
+    expect(await control.faults()).toEqual([]);
+    expect(await control.reset()).toMatchObject({ faults: 0 });
+  });
+});
