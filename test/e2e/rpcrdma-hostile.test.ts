@@ -14,6 +14,8 @@ import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts
 import { fuzz } from '../fuzz/octet-fuzzer.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { hexOf, octetsOf } from '../support/hex.ts';
+import { emitFpdu, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
+import { RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
   echoService,
   type RawMessage,
@@ -224,6 +226,23 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     }
     expect(answers).toBeLessThanOrEqual(60);
     await raw.close();
+  });
+
+  it('that never reads what it asked for loses its connection in time', async () => {
+    const peer = await TcpPeer.dial(server.address.port);
+    peer.say(mpaRequest({ privateData: TERMS }));
+    await expect.poll(() => peer.heard.length).toBeGreaterThan(0);
+    peer.stopReading();
+    const lengthBytes = 4 << 20;
+    const writeList = [[{ handle: 0x77, lengthBytes, offset: 0n }]];
+    for (let xid = 1; xid <= 8; xid++) {
+      const payload = callPayload(xid, (writer) => writer.uint32(lengthBytes), 1);
+      const header = { type: 'msg', xid, credits: 8, ...NO_LISTS, writeList } as const;
+      peer.say(emitFpdu(sendUlpdu(xid, messageOctets(header, payload))));
+    }
+    await expect.poll(() => server.connectionCount, { timeout: 4000 }).toBe(2);
+    await expect.poll(() => server.connectionCount, { timeout: 4000 }).toBe(1);
+    peer.reset();
   });
 
   it('RPCR-3.3-06: that leaves in the middle of everything leaves nothing behind', async () => {

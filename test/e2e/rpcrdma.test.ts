@@ -1,6 +1,8 @@
 /** Programs called and served over RDMA: in one process, and over a daemon. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { connect } from '../../verbs-api/connect.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import { isVerbsError } from '../../verbs-api/contract/errors.ts';
 import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
@@ -12,6 +14,7 @@ import {
 } from '../../verbs-api/rpcrdma/rpc-client.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { DaemonRig } from '../support/daemon-rig.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { type EchoLog, echoService, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
 import { shortCall } from '../support/rpcrdma-rig.ts';
@@ -197,6 +200,33 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await raw.close();
   });
 
+  it('RPCR-3.5-04, RPCR-3.9-01: does what RFC 5666 has, where both ends ask for it', async () => {
+    const echo = echoService();
+    const responder = { readListReplies: true, doneTimeoutMs: 200 };
+    const options = { host: '127.0.0.1', port: 0, responder };
+    const old = await listenRpc(world.provider, echo.service, options);
+    const oldClient = await connectRpc(world.provider, {
+      host: '127.0.0.1',
+      port: old.address.port,
+      requester: { readListReplies: true },
+      padding: { alignBytes: 64, thresholdBytes: 100 },
+    });
+    // It makes room for no reply, so that the server keeps it for the client to read.
+    const { MIRROR } = ECHO.procedures;
+    const procedures = { MIRROR: { ...MIRROR, resultMaxBytes: () => 0 } };
+    const roomless = defineProgram({ ...ECHO, procedures });
+    for (const size of [50, 1000, 3900, 5000, 100_001]) {
+      const octets = pattern(size);
+      const mirrored = await oldClient.call(roomless, 'MIRROR', octets);
+      expect(Buffer.compare(mirrored, octets)).toBe(0);
+    }
+    await expect(client.call(roomless, 'MIRROR', pattern(5000))).rejects.toMatchObject({
+      code: 'ERR_CHUNK',
+    });
+    await oldClient.close();
+    await old.close();
+  });
+
   it('gives a call up in time, or when asked; what comes late harms nothing', async () => {
     let open = (): void => undefined;
     log.gate = new Promise((resolve) => {
@@ -270,5 +300,40 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await first.call(ECHO, 'NULL', undefined);
     await first.close();
     await small.close();
+  });
+});
+
+describe('over a daemon', () => {
+  it('RPCR-7-01, RPCR2-3.4.3-01: leaves no region behind, whatever was called', async () => {
+    const rig = await DaemonRig.start();
+    const provider = await connectDaemon({ socketPath: rig.socketPath });
+    const objects = async (): Promise<Readonly<Record<string, number>>> => {
+      const { clients } = await queryDaemon('status', {}, { socketPath: rig.socketPath });
+      return clients.find(({ usage }) => (usage.objects['qp'] ?? 0) > 0)?.usage.objects ?? {};
+    };
+    const { service } = echoService();
+    const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
+    const { port } = server.address;
+    const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const all = async (): Promise<void> => {
+      const octets = pattern(20_000);
+      await Promise.all([
+        client.call(ECHO, 'FETCH', 20_000),
+        client.call(ECHO, 'STORE', { name: '', octets, mode: 0 }),
+        client.call(ECHO, 'MIRROR', octets),
+        client.call(ECHO, 'SPLIT', { octets, at: 5000 }),
+      ]);
+    };
+    // Buffers of pools stay; these have all sizes after the first rounds.
+    for (let i = 0; i < 5; i++) await all();
+    const before = await objects();
+    for (let i = 0; i < 30; i++) await all();
+    expect(await objects()).toEqual(before);
+    expect(before['qp']).toBe(2);
+    await client.close();
+    await server.close();
+    expect(await objects()).toEqual({});
+    await provider.close();
+    await rig.stop();
   });
 });

@@ -3,7 +3,8 @@ import { defineProcedure, defineProgram, voidCodec } from '../../verbs-api/rpcrd
 import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import type { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
 
-const BULK_MAX_BYTES = 4 << 20;
+/** Octets of an item at most. */
+export const BULK_MAX_BYTES = 4 << 20;
 
 const countCodec = {
   encode: (writer: XdrWriter, count: number) => writer.uint32(count),

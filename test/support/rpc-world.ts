@@ -11,7 +11,7 @@ import {
 import { RdmaChannel } from '../../verbs-api/rpcrdma/rdma-channel.ts';
 import { RpcService, type ServerCall } from '../../verbs-api/rpcrdma/rpc-service.ts';
 import { DaemonRig } from './daemon-rig.ts';
-import { ECHO, pattern, sumOf } from './echo-program.ts';
+import { BULK_MAX_BYTES, ECHO, pattern, sumOf } from './echo-program.ts';
 
 /** A provider and what it needs. */
 export interface World {
@@ -53,6 +53,7 @@ export function echoService(): { readonly service: RpcService; readonly log: Ech
   const service = new RpcService();
   service.register(ECHO, {
     FETCH: async (count, call) => {
+      if (count > BULK_MAX_BYTES) throw new RangeError(`${count} octets are too many`);
       log.calls.push(call);
       const octets = pattern(count, await call.bulkBuffer(count));
       await log.gate;

@@ -7,6 +7,7 @@ import { setImmediate } from 'node:timers/promises';
 import {
   Access,
   CMEventType,
+  QPState,
   SendFlag,
   WC_STATUS_TEXT,
   WCOpcode,
@@ -51,6 +52,8 @@ interface Operation {
   readonly done: () => void;
 }
 
+/** How long a graceful end may take. */
+const GRACE_MS = 2000;
 /** Completions taken at once. */
 const BATCH = 64;
 /** Batches in a row before other work of the process gets its turn. */
@@ -209,7 +212,20 @@ export class RdmaChannel {
     }
   }
 
-  /** Disconnects and gives everything back; what was registered in `pd` goes, too. */
+  /** Resets the connection; `close` is still to be called. */
+  async abort(): Promise<void> {
+    this.#giveUp();
+    try {
+      await this.#qp.modify({ state: QPState.ERR });
+    } catch {
+      // It is over already.
+    }
+  }
+
+  /**
+   * Disconnects and gives everything back; what was registered in `pd` goes, too. A peer that does
+   * not take what was sent gets a reset after a while.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -217,7 +233,12 @@ export class RdmaChannel {
 
   async #close(): Promise<void> {
     this.#giveUp();
-    await this.id.close();
+    const timer = setTimeout(() => void this.abort(), GRACE_MS);
+    try {
+      await this.id.close();
+    } finally {
+      clearTimeout(timer);
+    }
     await this.context.close();
   }
 

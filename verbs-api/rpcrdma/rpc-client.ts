@@ -411,7 +411,7 @@ class RdmaRpcClient implements RpcClient {
         this.#complete(effect.xid, effect.outcome);
         return;
       case 'disconnect':
-        this.#run(this.#disconnect(effect.text));
+        this.#run(this.#abort(effect.text));
         return;
       case 'connect':
         this.#run(this.#connect());
@@ -535,6 +535,12 @@ class RdmaRpcClient implements RpcClient {
       else await channel.close();
       throw error;
     }
+  }
+
+  /** Ends the connection: without grace where the server does not do its part. */
+  async #abort(text: string): Promise<void> {
+    if (this.#closing === undefined) await this.#connected?.channel.abort();
+    await this.#disconnect(text);
   }
 
   async #disconnect(text: string): Promise<void> {

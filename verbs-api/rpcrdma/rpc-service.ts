@@ -143,25 +143,29 @@ export class RpcService {
     call: ServerCall,
   ): Promise<void> | undefined {
     const { procedure, handle } = offered;
+    const fail = (error: unknown): void => {
+      writer.reset();
+      writeReplyHeader(writer, header.xid, { status: 'systemErr' });
+      this.#observer.handlerFailed(`${header.program}`, header.procedure, error);
+    };
     let args: unknown;
     try {
       reader.limitBulk(procedure.readChunksMax ?? 0);
       args = procedure.args.decode(reader);
       reader.finish();
     } catch (error) {
-      if (!(error instanceof XdrError)) throw error;
-      writeReplyHeader(writer, header.xid, { status: 'garbageArgs' });
+      // Anything else than an XdrError is a fault of the codec, not of the caller.
+      if (error instanceof XdrError) {
+        writeReplyHeader(writer, header.xid, { status: 'garbageArgs' });
+      } else {
+        fail(error);
+      }
       return undefined;
     }
     const finish = (result: unknown): void => {
       writeReplyHeader(writer, header.xid, { status: 'success' });
       writer.limitBulk(procedure.writeChunks?.(args).length ?? 0);
       procedure.result.encode(writer, result);
-    };
-    const fail = (error: unknown): void => {
-      writer.reset();
-      writeReplyHeader(writer, header.xid, { status: 'systemErr' });
-      this.#observer.handlerFailed(`${header.program}`, header.procedure, error);
     };
     try {
       const result = handle(args, call);

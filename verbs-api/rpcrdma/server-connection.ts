@@ -76,6 +76,12 @@ export class ServerConnection {
     return this.#closing;
   }
 
+  /** Ends the connection at once: the peer does not do its part. */
+  async #abort(text: string): Promise<void> {
+    await this.#parts.channel.abort();
+    await this.close(text);
+  }
+
   async #close(text: string): Promise<void> {
     this.#over = true;
     this.#timer.clear();
@@ -126,7 +132,7 @@ export class ServerConnection {
         this.#run(this.#release(effect.call));
         return;
       case 'disconnect':
-        void this.close(effect.text);
+        void this.#abort(effect.text);
         return;
     }
   }
