@@ -19,8 +19,9 @@ export interface DirectoryListing {
   readonly cookies: readonly number[];
 }
 
-/** Directories whose names are kept for the next piece. */
+/** Directories whose names are kept for the next piece, and names of all of them but the last. */
 const LISTINGS_MAX = 16;
+const NAMES_KEPT_MAX = 1 << 20;
 /** A time of change this fresh may be that of a later change as well: clocks of kernels are coarse. */
 const FRESH_NS = 100_000_000n;
 const FIRST_HASH = 3;
@@ -33,26 +34,38 @@ interface KeptListing extends DirectoryListing {
 /** Lists directories, and keeps the last lists while the directories do not change. */
 export class DirectoryLister {
   readonly #kept = new Map<number, KeptListing>();
+  #namesKept = 0;
 
   /** The names of a directory, `.` and `..` apart. Throws the failed system call. */
   list(directory: Located): DirectoryListing {
     const { node, stats } = directory;
     const { mtimeNs, ctimeNs } = stats;
     const kept = this.#kept.get(node.id);
-    this.#kept.delete(node.id);
+    this.#drop(node.id);
     const settled = BigInt(Date.now()) * 1_000_000n - ctimeNs > FRESH_NS;
     if (kept !== undefined && settled && kept.mtimeNs === mtimeNs && kept.ctimeNs === ctimeNs) {
-      this.#kept.set(node.id, kept);
+      this.#keep(node.id, kept);
       return kept;
     }
     const listing = listNames(directory.fd);
     // Read before the change was seen, it would pass for the state after it.
-    if (settled) this.#kept.set(node.id, { ...listing, mtimeNs, ctimeNs });
-    for (const id of this.#kept.keys()) {
-      if (this.#kept.size <= LISTINGS_MAX) break;
-      this.#kept.delete(id);
-    }
+    if (settled) this.#keep(node.id, { ...listing, mtimeNs, ctimeNs });
     return listing;
+  }
+
+  #keep(nodeId: number, listing: KeptListing): void {
+    this.#kept.set(nodeId, listing);
+    this.#namesKept += listing.names.length;
+    for (const id of this.#kept.keys()) {
+      const full = this.#kept.size > LISTINGS_MAX || this.#namesKept > NAMES_KEPT_MAX;
+      if (!full || id === nodeId) return;
+      this.#drop(id);
+    }
+  }
+
+  #drop(nodeId: number): void {
+    this.#namesKept -= this.#kept.get(nodeId)?.names.length ?? 0;
+    this.#kept.delete(nodeId);
   }
 }
 

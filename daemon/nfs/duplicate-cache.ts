@@ -3,6 +3,7 @@
  * was not answered again; REMOVE would then say that there is no such file, though the first REMOVE
  * went well. Calls are told apart by client, XID, procedure and arguments.
  */
+import { createHash } from 'node:crypto';
 import type { Procedure } from '../../verbs-api/rpcrdma/core/program.ts';
 import { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
 import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
@@ -61,8 +62,9 @@ export class DuplicateCache {
     this.#writer.reset();
     procedure.args.encode(this.#writer, args);
     const { stream, items } = this.#writer.payload();
-    const octets = [stream, ...items.map((item) => item.octets)];
-    const text = octets.map((part) => Buffer.from(part).toString('latin1')).join('|');
-    return `${call.address} ${call.xid} ${procedure.number} ${text}`;
+    // A digest, as arguments may be long and what is remembered has a bound.
+    const digest = createHash('sha256').update(stream);
+    for (const { octets } of items) digest.update(octets);
+    return `${call.address} ${call.xid} ${procedure.number} ${digest.digest('base64')}`;
   }
 }

@@ -32,7 +32,7 @@ import {
   WRITE,
 } from './permissions.ts';
 import { checkedName, type ServedExport } from './served-export.ts';
-import { setAttributes } from './set-attributes.ts';
+import { dropSetId, setAttributes } from './set-attributes.ts';
 
 /** Octets of one READ or WRITE at most, as FSINFO says. */
 export const TRANSFER_MAX_BYTES = 1 << 20;
@@ -169,11 +169,13 @@ async function writeData(
 ): Promise<Outcome3<WriteOk, ChangeFailure>> {
   const file = Uint8Array.from(args.file);
   return await changeData(served, file, async (located, wcc) => {
-    demandData(identityOf(call.credential), located.stats, WRITE);
+    const caller = identityOf(call.credential);
+    demandData(caller, located.stats, WRITE);
     if (args.offset + BigInt(args.data.length) > OFFSET_MAX) {
       throw new NfsFailure(Nfs3Status.fbig, `octets at ${args.offset}`);
     }
     const fd = served.tree.dataDescriptor(located, 'write');
+    dropSetId(located, caller);
     const done = served.tree.useData(located.node, 'write');
     try {
       // The verifier of the time before the write: what is lost from then on is told by another.

@@ -8,6 +8,8 @@ import { NfsFailure } from './nfs-failure.ts';
 import { demandData, demandOwner, type Identity, WRITE } from './permissions.ts';
 
 const MODE_BITS = 0o7777;
+const SET_GROUP_ID = 0o2000;
+const SET_ID_BITS = 0o6000;
 
 /** Sets what is given. `NfsFailure` perm or acces for what the caller may not, or a system call's. */
 export function setAttributes(
@@ -25,10 +27,16 @@ export function setAttributes(
     chownSync(path, given.uid ?? keep, given.gid ?? keep);
   }
   // After the owner, since a change of that takes set-user-ID away.
-  if (given.mode !== undefined) chmodSync(path, given.mode & MODE_BITS);
+  if (given.mode !== undefined) chmodSync(path, allowedMode(given.mode, located.stats, caller));
   if (given.atime !== undefined || given.mtime !== undefined) {
     setFileTimes(path, fileTime(given.atime), fileTime(given.mtime));
   }
+}
+
+/** Who is not in the group of a file gives nobody that group (chmod(2)). */
+function allowedMode(mode: number, stats: BigIntStats, caller: Identity): number {
+  const inGroup = caller.uid === 0 || caller.gids.includes(Number(stats.gid));
+  return mode & (inGroup || stats.isDirectory() ? MODE_BITS : MODE_BITS & ~SET_GROUP_ID);
 }
 
 /** As the kernel would for a local user. */
@@ -45,6 +53,14 @@ function demandRights(given: SetAttributes3, stats: BigIntStats, caller: Identit
   const regroups = given.gid !== undefined && given.gid !== Number(stats.gid);
   if (regroups && caller.uid !== 0 && !caller.gids.includes(given.gid ?? 0)) {
     throw new NfsFailure(Nfs3Status.perm, `user ${caller.uid} is not in group ${given.gid}`);
+  }
+}
+
+/** Who writes to a file that others run as its owner or group ends that, as a local user would. */
+export function dropSetId({ fd, stats }: Located, caller: Identity): void {
+  const mode = Number(stats.mode) & MODE_BITS;
+  if (caller.uid !== 0 && (mode & SET_ID_BITS) !== 0) {
+    chmodSync(descriptorPath(fd), mode & ~SET_ID_BITS);
   }
 }
 

@@ -182,6 +182,26 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(lstatSync(join(server.directory, 'posix/d')).mode & 0o7777).toBe(0o4711);
     });
 
+    it('holds users to the modes of files', async () => {
+      const output = await inGuest(`
+        mkdir -m 755 ${mounted}/users && cd ${mounted}/users
+        echo open >open && chmod 644 open && echo secret >secret && chmod 600 secret
+        mkdir -m 1777 public
+        setpriv --reuid 1234 --regid 1234 --clear-groups bash -c '
+          cat open
+          cat secret 2>&1
+          (echo x >>open) 2>&1
+          rm -f open 2>&1
+          touch new 2>&1
+          echo mine >public/mine && cat public/mine
+          chmod 666 open 2>&1
+          true'`);
+      expect(output).toMatch(/^open$/m);
+      expect(output).not.toMatch(/^secret$/m);
+      expect(output.match(/Permission denied/g)).toHaveLength(4);
+      expect(output).toMatch(/chmod: .*not permitted/);
+    });
+
     it('sees what changes on the host', async () => {
       writeFileSync(join(server.directory, 'host'), 'first\n');
       expect(await inGuest(`cat ${mounted}/host`)).toBe('first\n');

@@ -376,6 +376,22 @@ describe('users', () => {
   });
 });
 
+describe('set-user-ID', () => {
+  it('ends when somebody else writes, and stays when the superuser does', async () => {
+    writeFileSync(rig.file('f'), '');
+    chmodSync(rig.file('f'), 0o6777);
+    const file = await rig.handle('f');
+    const write = { file, offset: 0n, stable: StableHow.unstable, data: Buffer.from('x') };
+    if (process.geteuid?.() === 0) {
+      expect((await rig.call('write', write)).status).toBe(Nfs3Status.ok);
+      expect(statSync(rig.file('f')).mode & 0o7777).toBe(0o6777);
+    }
+    const other = { credential: sysCredential(7777) };
+    expect((await rig.call('write', write, other)).status).toBe(Nfs3Status.ok);
+    expect(statSync(rig.file('f')).mode & 0o7777).toBe(0o777);
+  });
+});
+
 describe('a read-only export', () => {
   it('refuses every change, and says so in ACCESS', async () => {
     rig.clean();
