@@ -1,10 +1,13 @@
 /** The table of operations, and the one way to execute them. */
 import { z } from 'zod';
-import type {
-  ControlOperationName,
-  ControlReply,
-  ObjectFilter,
-  ObjectOwner,
+import {
+  CONTROL_ROUTES,
+  type ControlOperationName,
+  type ControlReply,
+  LIST_MAX,
+  type ListWindow,
+  type ObjectFilter,
+  type ObjectOwner,
 } from '../../verbs-api/contract/control.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
@@ -67,8 +70,7 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Connections, from the first SYN to the last FIN',
     request: connectionFilter,
     reply: z.array(connectionSummary),
-    run: (target, { device }) =>
-      target.connections().filter((each) => device === undefined || each.device === device),
+    run: (target, filter) => windowOf(target.connections().filter(onDevice(filter)), filter),
   },
   reset: {
     summary:
@@ -126,21 +128,39 @@ export async function executeOperation<N extends ControlOperationName>(
   return await operation.run(target, parsed.data);
 }
 
-/** The same for a name from outside. EOPNOTSUPP for one that names no operation. */
+/** Who asks, as far as it matters. */
+export interface Caller {
+  /** May do more than look. */
+  readonly mayChange: boolean;
+}
+
+/**
+ * The same for a name from outside. EOPNOTSUPP for one that names no operation; EACCES for one that
+ * changes something, from who may not.
+ */
 export async function executeNamed(
   target: ControlTarget,
   name: unknown,
   request: unknown,
+  caller: Caller,
 ): Promise<ControlReply<ControlOperationName>> {
   if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
+  if (CONTROL_ROUTES[name].method !== 'GET' && !caller.mayChange) {
+    throw new VerbsError('EACCES', `${name} is for the user of the daemon`);
+  }
   return await executeOperation(target, name, request);
 }
 
 function matching<T extends ObjectOwner>(objects: readonly T[], filter: ObjectFilter): T[] {
-  const { device, pid } = filter;
-  return objects.filter(
-    (object) =>
-      (device === undefined || object.device === device) &&
-      (pid === undefined || object.pid === pid),
-  );
+  const { pid } = filter;
+  const matches = objects.filter(onDevice(filter));
+  return windowOf(pid === undefined ? matches : matches.filter((each) => each.pid === pid), filter);
+}
+
+function onDevice({ device }: { readonly device?: string }) {
+  return (each: { readonly device: string }) => device === undefined || each.device === device;
+}
+
+function windowOf<T>(list: readonly T[], { offset = 0, limit = LIST_MAX }: ListWindow): T[] {
+  return list.slice(offset, offset + limit);
 }

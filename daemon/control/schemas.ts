@@ -1,13 +1,15 @@
 /** Schemas of requests and replies. Types of the contract hold them to it. */
 import { z } from 'zod';
-import type {
-  ConnectionSummary,
-  CQSummary,
-  MRSummary,
-  NoFields,
-  ObjectFilter,
-  QPSummary,
-  ResetReport,
+import {
+  type ConnectionFilter,
+  type ConnectionSummary,
+  type CQSummary,
+  LIST_MAX,
+  type MRSummary,
+  type NoFields,
+  type ObjectFilter,
+  type QPSummary,
+  type ResetReport,
 } from '../../verbs-api/contract/control.ts';
 import { QPState } from '../../verbs-api/contract/enums.ts';
 import type {
@@ -34,14 +36,23 @@ export const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
 /** A request without fields. */
 export const noFields: z.ZodType<NoFields> = z.strictObject({});
 
+const listWindow = {
+  offset: count.exactOptional(),
+  limit: z.int().min(1).max(LIST_MAX).exactOptional(),
+};
+
 /** Which objects to list. */
 export const objectFilter: z.ZodType<ObjectFilter> = z.strictObject({
   device: deviceName.exactOptional(),
   pid: pid.exactOptional(),
+  ...listWindow,
 });
 
 /** Which connections to list. */
-export const connectionFilter = z.strictObject({ device: deviceName.exactOptional() });
+export const connectionFilter: z.ZodType<ConnectionFilter> = z.strictObject({
+  device: deviceName.exactOptional(),
+  ...listWindow,
+});
 
 /** See `DeviceStatus`. */
 export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({

@@ -66,8 +66,15 @@ export interface IpcServerOptions {
   readonly log: IpcLog;
   /** Where connections can be watched. */
   readonly taps: TapHub;
-  /** Does what an admin connection asks for; rejects with `VerbsError`. */
-  readonly operate: (name: unknown, request: unknown) => Promise<unknown>;
+  /**
+   * Does what an admin connection asks for; rejects with `VerbsError`. Only the daemon's own user and
+   * root may change anything.
+   */
+  readonly operate: (
+    name: unknown,
+    request: unknown,
+    caller: { readonly mayChange: boolean },
+  ) => Promise<unknown>;
 }
 
 /** See the module's comment. */
@@ -159,8 +166,8 @@ export class IpcServer {
   /** Why this peer may not connect at all. */
   #refusal(connection: Connection): VerbsError | undefined {
     const { uid } = connection.credentials;
-    const own = process.getuid?.();
-    if (!this.#options.allowOtherUsers && uid !== own && uid !== 0) {
+    if (!this.#options.allowOtherUsers && !isTrusted(uid)) {
+      const own = process.getuid?.();
       return new VerbsError('EACCES', `user ${uid} may not use the daemon of user ${own}`);
     }
     const { connectionsMax } = this.#options;
@@ -288,6 +295,8 @@ export class IpcServer {
   }
 
   #serveAdmin(connection: Connection): void {
+    const { uid } = connection.credentials;
+    const mayChange = isTrusted(uid);
     let pending = 0;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
@@ -296,7 +305,7 @@ export class IpcServer {
       }
       const value = decodeValue(frame.payload);
       pending += 1;
-      void this.#answerAdmin(frame.id, value).then((answer) => {
+      void this.#answerAdmin(frame.id, value, { mayChange }).then((answer) => {
         pending -= 1;
         connection.write(answer);
       });
@@ -340,16 +349,25 @@ export class IpcServer {
   }
 
   /** A refusal is an answer; anything else is a broken invariant of ours. */
-  async #answerAdmin(id: number, value: IpcValue): Promise<Uint8Array> {
+  async #answerAdmin(
+    id: number,
+    value: IpcValue,
+    caller: { readonly mayChange: boolean },
+  ): Promise<Uint8Array> {
     const [name, request] = Array.isArray(value) ? value : [];
     try {
-      const reply = await this.#options.operate(name, request);
+      const reply = await this.#options.operate(name, request, caller);
       return emitValueFrame(FrameType.reply, id, reply as IpcValue);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       return emitValueFrame(FrameType.error, id, [error.code, error.message]);
     }
   }
+}
+
+/** The daemon's own user, or root. */
+function isTrusted(uid: number): boolean {
+  return uid === 0 || uid === process.getuid?.();
 }
 
 /** The hello of a greeting that is complete. Throws `IpcFormatError`. */

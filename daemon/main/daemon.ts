@@ -101,7 +101,7 @@ export class Daemon {
         ...hosts,
         log: { note: (level, text, fields) => log[level](fields, text) },
         taps,
-        operate: (name, request) => executeNamed(control, name, request),
+        operate: (name, request, caller) => executeNamed(control, name, request, caller),
       });
       daemon = new Daemon({ config, ...hosts, server, log, control });
     } finally {

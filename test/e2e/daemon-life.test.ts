@@ -244,6 +244,13 @@ describe.runIf(asRoot)('users', () => {
     expect(mr.tier).toBe('agent');
     expect(mr.tierReason).toContain('another user');
     await provider.close();
+
+    process.seteuid?.(NOBODY);
+    const looking = queryDaemon('status', {}, { socketPath });
+    const resetting = queryDaemon('reset', {}, { socketPath });
+    process.seteuid?.(0);
+    expect(await looking).toMatchObject({ pid: process.pid });
+    await expect(resetting).rejects.toMatchObject({ code: 'EACCES' });
     await daemon.stop();
     await rig.stop();
   });

@@ -15,7 +15,7 @@ export interface ControlOperations {
   listQPs: { request: ObjectFilter; reply: readonly QPSummary[] };
   listMRs: { request: ObjectFilter; reply: readonly MRSummary[] };
   listCQs: { request: ObjectFilter; reply: readonly CQSummary[] };
-  listConnections: { request: { readonly device?: string }; reply: readonly ConnectionSummary[] };
+  listConnections: { request: ConnectionFilter; reply: readonly ConnectionSummary[] };
   reset: { request: NoFields; reply: ResetReport };
   addFault: { request: FaultSpec; reply: FaultStatus };
   listFaults: { request: NoFields; reply: readonly FaultStatus[] };
@@ -61,8 +61,25 @@ export const CONTROL_ROUTES: { readonly [N in ControlOperationName]: ControlRout
 /** A request without fields. */
 export type NoFields = Record<never, never>;
 
+/** Entries of a list that one reply has at most: it has to fit a frame of the socket. */
+export const LIST_MAX = 8192;
+
+/** Which part of a long list is wanted. */
+export interface ListWindow {
+  /** Entries to leave out at the beginning. Default: 0. */
+  readonly offset?: number;
+  /** 1 to `LIST_MAX`, the default: whoever gets so many asks again behind them. */
+  readonly limit?: number;
+}
+
+/** Which connections to list. */
+export interface ConnectionFilter extends ListWindow {
+  /** Name of a device. */
+  readonly device?: string;
+}
+
 /** Which objects to list; all fields together. */
-export interface ObjectFilter {
+export interface ObjectFilter extends ListWindow {
   /** Name of a device. */
   readonly device?: string;
   /** Process id of the program that made them. */

@@ -6,7 +6,13 @@ import {
   isOperationName,
   OPERATIONS,
 } from '../../../daemon/control/operations.ts';
-import { CONTROL_ROUTES, type ControlOperationName } from '../../../verbs-api/contract/control.ts';
+import {
+  CONTROL_ROUTES,
+  type ControlOperationName,
+  LIST_MAX,
+} from '../../../verbs-api/contract/control.ts';
+import { DAEMON_FRAME_MAX_BYTES } from '../../../verbs-api/contract/ipc-frames.ts';
+import { encodeValue, type IpcValue } from '../../../verbs-api/contract/ipc-value.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
 const names = Object.keys(OPERATIONS) as ControlOperationName[];
@@ -15,6 +21,9 @@ const REQUESTS: Readonly<Partial<Record<ControlOperationName, object>>> = {
   addFault: { kind: 'delay', ms: 5, probability: 0.5, seed: 7 },
   removeFault: { id: 3 },
 };
+
+const OWNER = { mayChange: true };
+const GUEST = { mayChange: false };
 
 let target: FixedTarget;
 
@@ -35,14 +44,14 @@ describe('the table of operations', () => {
   it.each(names.filter((name) => name in REQUESTS || acceptsNothing(name)))(
     '%s replies what its schema describes',
     async (name) => {
-      const reply = await executeNamed(target, name, REQUESTS[name] ?? {});
+      const reply = await executeNamed(target, name, REQUESTS[name] ?? {}, OWNER);
       expect(OPERATIONS[name].reply.parse(reply)).toEqual(reply);
     },
   );
 
   it.each(names)('%s refuses a field that it does not know, by name', async (name) => {
     const request = { ...REQUESTS[name], surplus: 1 };
-    await expect(executeNamed(target, name, request)).rejects.toMatchObject({
+    await expect(executeNamed(target, name, request, OWNER)).rejects.toMatchObject({
       code: 'EINVAL',
       field: 'surplus',
     });
@@ -50,19 +59,54 @@ describe('the table of operations', () => {
 
   it.each(names)('%s refuses what is no object', async (name) => {
     for (const request of [undefined, null, 1, 'x', []]) {
-      await expect(executeNamed(target, name, request)).rejects.toBeInstanceOf(ControlError);
+      await expect(executeNamed(target, name, request, OWNER)).rejects.toBeInstanceOf(ControlError);
     }
   });
 
   it('knows no other names, those of Object among them', async () => {
     for (const name of ['', 'nothing', 'toString', '__proto__', 'constructor', 7, undefined]) {
       expect(isOperationName(name)).toBe(false);
-      await expect(executeNamed(target, name, {})).rejects.toMatchObject({ code: 'EOPNOTSUPP' });
+      await expect(executeNamed(target, name, {}, OWNER)).rejects.toMatchObject({
+        code: 'EOPNOTSUPP',
+      });
     }
   });
 });
 
+describe('a caller who may only look', () => {
+  it.each(names)('%s: as its route says', async (name) => {
+    const outcome = executeNamed(target, name, REQUESTS[name] ?? {}, GUEST);
+    if (CONTROL_ROUTES[name].method === 'GET') await outcome;
+    else await expect(outcome).rejects.toMatchObject({ code: 'EACCES' });
+    expect(target.resets).toBe(0);
+  });
+});
+
 describe('lists', () => {
+  it('are given in parts, where that is wanted', async () => {
+    const [first, second] = await executeOperation(target, 'listQPs', {});
+    expect(await executeOperation(target, 'listQPs', { limit: 1 })).toEqual([first]);
+    expect(await executeOperation(target, 'listQPs', { offset: 1, limit: 1 })).toEqual([second]);
+    expect(await executeOperation(target, 'listQPs', { offset: 2 })).toEqual([]);
+    expect(await executeOperation(target, 'listConnections', { offset: 1 })).toEqual([]);
+  });
+
+  it('fit a frame of the socket at their longest', async () => {
+    const [qp] = target.objects().qps;
+    if (qp === undefined) throw new Error('no queue pair');
+    const address = { address: 'fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff%interface0', port: 65_535 };
+    const longest = {
+      ...qp,
+      client: 2 ** 32,
+      pid: 2 ** 31 - 1,
+      program: 'fifteen-letters',
+      device: 'x'.repeat(63),
+      connection: { local: address, remote: address },
+    };
+    const list: IpcValue = Array.from({ length: LIST_MAX }, () => ({ ...longest }));
+    expect(encodeValue(list).length).toBeLessThan(DAEMON_FRAME_MAX_BYTES);
+  });
+
   it('hold what every field of the filter allows', async () => {
     const all = await executeOperation(target, 'listQPs', {});
     expect(all).toHaveLength(2);
@@ -80,6 +124,9 @@ describe('lists', () => {
     [{ device: '' }, 'device'],
     [{ device: 'x'.repeat(64) }, 'device'],
     [{ device: 5 }, 'device'],
+    [{ limit: 0 }, 'limit'],
+    [{ limit: 8193 }, 'limit'],
+    [{ offset: -1 }, 'offset'],
   ])('refuse the filter %j', async (request, field) => {
     await expect(executeOperation(target, 'listMRs', request)).rejects.toMatchObject({
       code: 'EINVAL',

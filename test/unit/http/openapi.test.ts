@@ -61,6 +61,8 @@ describe('the OpenAPI description', () => {
     expect(get?.parameters).toMatchObject([
       { name: 'device', in: 'query', required: false, schema: { type: 'string' } },
       { name: 'pid', in: 'query', required: false, schema: { type: 'integer' } },
+      { name: 'offset', in: 'query', required: false },
+      { name: 'limit', in: 'query', schema: { minimum: 1, maximum: 8192 } },
     ]);
     const reply = get?.responses['200']?.content['application/json']?.schema;
     expect(reply).toMatchObject({ type: 'array', items: { properties: { qpNum: {} } } });
