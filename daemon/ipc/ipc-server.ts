@@ -238,6 +238,9 @@ export class IpcServer {
         this.#serveAdmin(connection);
         return new Uint8Array(TOKEN_BYTES);
       case Role.tap:
+        if (!isTrusted(connection.credentials.uid)) {
+          throw new VerbsError('EACCES', "connections are watched by the daemon's user alone");
+        }
         this.#serveTap(connection);
         return new Uint8Array(TOKEN_BYTES);
       case Role.doorbell:

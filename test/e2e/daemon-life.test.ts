@@ -7,6 +7,7 @@ import { createLog } from '../../daemon/main/log.ts';
 import { DaemonLink, queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { ERRNO } from '../../verbs-api/contract/errors.ts';
+import { emitHello, Role } from '../../verbs-api/contract/ipc-frames.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 import { DaemonProcess } from './daemon-process.ts';
@@ -248,7 +249,10 @@ describe.runIf(asRoot)('users', () => {
     process.seteuid?.(NOBODY);
     const looking = queryDaemon('status', {}, { socketPath });
     const resetting = queryDaemon('reset', {}, { socketPath });
+    const watching = new IpcClient(socketPath);
     process.seteuid?.(0);
+    watching.send(emitHello(Role.tap));
+    expect(await watching.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
     expect(await looking).toMatchObject({ pid: process.pid });
     await expect(resetting).rejects.toMatchObject({ code: 'EACCES' });
     await daemon.stop();
