@@ -40,7 +40,7 @@ afterEach(async () => {
 });
 
 describe('iwarpd nfs', () => {
-  it('serves a directory to ls, cat and put until it is told to end', async () => {
+  it('NFSR-5667.6-01: serves a directory on any port to ls, cat and put until it is told to end', async () => {
     mkdirSync(`${directory}/sub`);
     writeFileSync(`${directory}/file`, 'octets of the file');
     writeFileSync(`${directory}/.hidden`, '');

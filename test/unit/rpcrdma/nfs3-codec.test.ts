@@ -283,6 +283,11 @@ describe('the binding', () => {
     expect(Object.keys(NFS3.procedures)).toHaveLength(21);
   });
 
+  it('NFSR-8166.9-01: the program is that of NFS on any transport', () => {
+    expect(NFS3).toMatchObject({ number: 100003, version: 3 });
+    expect(MOUNT3).toMatchObject({ number: 100005, version: 3 });
+  });
+
   it('NFSR-8267.3-01: the largest result of every procedure fits what a client makes room for', () => {
     const largest = new Uint8Array(64).fill(1);
     const verifier = new Uint8Array(8);

@@ -1,0 +1,160 @@
+/** Client and server of NFS over RDMA in one process, each with an RNIC of its own. */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { NfsClient, NfsError, type RemoteFile } from '../../daemon/nfs/nfs-client.ts';
+import { NfsServer } from '../../daemon/nfs/nfs-server.ts';
+import type { Provider } from '../../verbs-api/contract/provider.ts';
+import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
+
+const MEBIBYTE = 1 << 20;
+
+// On a busy machine a few MiB take a while.
+vi.setConfig({ testTimeout: 30_000 });
+
+let folder: string;
+let providers: Provider[];
+let server: NfsServer;
+
+async function connect(): Promise<NfsClient> {
+  const provider = await createEmbedded();
+  providers.push(provider);
+  const { port } = server.address;
+  return await NfsClient.connect(provider, {
+    host: '127.0.0.1',
+    port,
+    mountPort: server.mountPort,
+  });
+}
+
+function pattern(lengthBytes: number, salt = 0): Buffer {
+  const octets = Buffer.alloc(lengthBytes);
+  for (let at = 0; at < lengthBytes; at++) octets[at] = (at * 31 + (at >> 9) + salt) & 0xff;
+  return octets;
+}
+
+async function readAll(client: NfsClient, path: string): Promise<Buffer> {
+  const file = await client.find(path);
+  const pieces: Buffer[] = [];
+  for await (const octets of client.read(file, path)) pieces.push(Buffer.from(octets));
+  return Buffer.concat(pieces);
+}
+
+async function put(client: NfsClient, path: string, octets: Buffer): Promise<void> {
+  let at = 0;
+  const written = await client.write(path, async (target) => {
+    const count = octets.copy(target, 0, at);
+    at += count;
+    return count;
+  });
+  expect(Number(written)).toBe(octets.length);
+}
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-rdma-'));
+  const provider = await createEmbedded();
+  providers = [provider];
+  const options = { host: '127.0.0.1', port: 0, mountPort: 0 };
+  server = await NfsServer.listen(provider, folder, options);
+});
+
+afterEach(async () => {
+  await server.close();
+  for (const provider of providers.reverse()) await provider.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('files', () => {
+  it('of every awkward length are written and read back', async () => {
+    await using client = await connect();
+    const lengths = [0, 1, 3, 1000, 4096, 5001, MEBIBYTE - 1, MEBIBYTE, 3 * MEBIBYTE + 1];
+    for (const [index, length] of lengths.entries()) {
+      const octets = pattern(length, index);
+      await put(client, `/f${length}`, octets);
+      expect(readFileSync(join(folder, `f${length}`)).equals(octets)).toBe(true);
+      expect((await readAll(client, `/f${length}`)).equals(octets)).toBe(true);
+    }
+  });
+
+  it('are moved by several clients at once', async () => {
+    const clients = await Promise.all([connect(), connect(), connect()]);
+    await Promise.all(
+      clients.map(async (client, index) => {
+        for (let round = 0; round < 3; round++) {
+          const octets = pattern(2 * MEBIBYTE + index, round);
+          await put(client, `/of-${index}`, octets);
+          expect((await readAll(client, `/of-${index}`)).equals(octets)).toBe(true);
+        }
+      }),
+    );
+    for (const client of clients) await client.close();
+  });
+
+  it('may be left in the middle', async () => {
+    writeFileSync(join(folder, 'f'), pattern(20 * MEBIBYTE));
+    await using client = await connect();
+    const file = await client.find('/f');
+    for await (const octets of client.read(file, '/f')) {
+      expect(octets.length).toBe(MEBIBYTE);
+      break;
+    }
+    expect((await client.find('/f')).attributes.size).toBe(BigInt(20 * MEBIBYTE));
+  });
+
+  it('end with an error when their server goes away', async () => {
+    writeFileSync(join(folder, 'f'), pattern(20 * MEBIBYTE));
+    const client = await connect();
+    const file = await client.find('/f');
+    const reading = (async () => {
+      for await (const octets of client.read(file, '/f')) {
+        expect(octets.length).toBeGreaterThan(0);
+        await server.close();
+      }
+    })();
+    const ended = expect(reading).rejects.toThrow();
+    setTimeout(() => void client.close(), 500);
+    await ended;
+    await client.close();
+  });
+});
+
+describe('directories', () => {
+  async function namesOf(client: NfsClient, directory: RemoteFile): Promise<string[]> {
+    const names: string[] = [];
+    for await (const { name, attributes } of client.list(directory, '/d')) {
+      expect(attributes).toBeDefined();
+      names.push(Buffer.from(name).toString());
+    }
+    return names.sort();
+  }
+
+  it('NFSR-5667.4-05: come whole in reply chunks, however many names they have', async () => {
+    mkdirSync(join(folder, 'd'));
+    const wanted = Array.from({ length: 700 }, (_none, i) => `a name of some length, number ${i}`);
+    for (const name of wanted) writeFileSync(join(folder, 'd', name), '');
+    await using client = await connect();
+    expect(await namesOf(client, await client.find('/d'))).toEqual(wanted.sort());
+  });
+});
+
+describe('links', () => {
+  it('are told, long ones too, and not followed', async () => {
+    const long = 'x'.repeat(4000);
+    symlinkSync(long, join(folder, 'long'));
+    symlinkSync('/etc', join(folder, 'out'));
+    await using client = await connect();
+    const { handle } = await client.find('/long');
+    const { path } = await client.call('readlink', handle, '/long');
+    expect(Buffer.from(path).toString()).toBe(long);
+    const root = (await client.find('/')).handle;
+    const where = { directory: root, name: Buffer.from('made') };
+    await client.call('symlink', { where, attributes: {}, path: Buffer.from(long) }, '/made');
+    const made = await client.call('readlink', (await client.find('/made')).handle, '/made');
+    expect(Buffer.from(made.path).toString()).toBe(long);
+    const inside = client.find('/out/passwd');
+    await expect(inside).rejects.toThrow(NfsError);
+    await expect(inside).rejects.toMatchObject({ status: Nfs3Status.inval });
+  });
+});
