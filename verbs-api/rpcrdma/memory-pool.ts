@@ -15,24 +15,22 @@ export interface PoolBuffer {
 }
 
 const SMALLEST_BYTES = 4096;
+/** What a pool keeps that nobody uses: a connection at rest should not hold what its peak took. */
+const FREE_BYTES_MAX = 16 << 20;
 
 /** The pool of one protection domain. */
 export class MemoryPool {
   readonly #pd: PD;
   readonly #usedBytesMax: number;
-  /** Free regions by size, which is a power of two. */
+  /** Free regions by size. */
   readonly #free = new Map<number, MR[]>();
+  #freeBytes = 0;
   #usedBytes = 0;
 
-  /** Hands out at most `usedBytesMax` octets at once; as much stays allocated. */
+  /** Hands out at most `usedBytesMax` octets at once, roundup to its sizes included. */
   constructor(pd: PD, usedBytesMax: number) {
     this.#pd = pd;
     this.#usedBytesMax = usedBytesMax;
-  }
-
-  /** Octets that are handed out. */
-  get usedBytes(): number {
-    return this.#usedBytes;
   }
 
   /** A buffer of `lengthBytes`, at least 1; at once when one is free. ENOMEM beyond the bound. */
@@ -43,7 +41,10 @@ export class MemoryPool {
     }
     this.#usedBytes += sizeBytes;
     const mr = this.#free.get(sizeBytes)?.pop();
-    if (mr !== undefined) return bufferOf(mr, lengthBytes);
+    if (mr !== undefined) {
+      this.#freeBytes -= sizeBytes;
+      return bufferOf(mr, lengthBytes);
+    }
     return this.#allocate(sizeBytes, lengthBytes);
   }
 
@@ -51,6 +52,12 @@ export class MemoryPool {
   giveBack(buffer: PoolBuffer): void {
     const sizeBytes = buffer.mr.length;
     this.#usedBytes -= sizeBytes;
+    if (this.#freeBytes + sizeBytes > FREE_BYTES_MAX) {
+      // A region that cannot be given back goes with its connection.
+      void buffer.mr.close().catch(() => undefined);
+      return;
+    }
+    this.#freeBytes += sizeBytes;
     const free = this.#free.get(sizeBytes);
     if (free === undefined) this.#free.set(sizeBytes, [buffer.mr]);
     else free.push(buffer.mr);
@@ -58,33 +65,18 @@ export class MemoryPool {
 
   async #allocate(sizeBytes: number, lengthBytes: number): Promise<PoolBuffer> {
     try {
-      await this.#trim(sizeBytes);
       return bufferOf(await this.#pd.allocMR(sizeBytes, Access.localWrite), lengthBytes);
     } catch (error) {
       this.#usedBytes -= sizeBytes;
       throw error;
     }
   }
-
-  /** Gives free regions of other sizes back to the device, so that all together stays bounded. */
-  async #trim(neededBytes: number): Promise<void> {
-    let freeBytes = 0;
-    for (const [sizeBytes, regions] of this.#free) freeBytes += sizeBytes * regions.length;
-    for (const regions of this.#free.values()) {
-      while (freeBytes + this.#usedBytes > this.#usedBytesMax + neededBytes) {
-        const mr = regions.pop();
-        if (mr === undefined) break;
-        freeBytes -= mr.length;
-        await mr.close();
-      }
-    }
-  }
 }
 
+/** The size that is kept for `lengthBytes`: a quarter more at most, beyond the smallest. */
 function sizeClass(lengthBytes: number): number {
-  let sizeBytes = SMALLEST_BYTES;
-  while (sizeBytes < lengthBytes) sizeBytes *= 2;
-  return sizeBytes;
+  const stepBytes = Math.max(SMALLEST_BYTES, 2 ** (Math.floor(Math.log2(lengthBytes)) - 2));
+  return Math.ceil(lengthBytes / stepBytes) * stepBytes;
 }
 
 function bufferOf(mr: MR, lengthBytes: number): PoolBuffer {

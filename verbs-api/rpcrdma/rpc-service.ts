@@ -76,7 +76,8 @@ export class RpcService {
       throw new RangeError(`${program.name} version ${program.version} is offered already`);
     }
     const procedures = new Map<number, Offered>();
-    const byName: Readonly<Record<string, Handler<AnyProcedure> | undefined>> = handlers as never;
+    // The names of the handlers say which types go with them; here all are alike.
+    const byName = handlers as Readonly<Record<string, Handler<AnyProcedure> | undefined>>;
     for (const [name, procedure] of Object.entries(program.procedures)) {
       const handle = byName[name];
       if (handle !== undefined) procedures.set(procedure.number, { procedure, handle });

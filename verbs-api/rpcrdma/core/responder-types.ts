@@ -10,7 +10,7 @@ export interface ResponderOptions {
   readonly credits?: number;
   /** What one call may ask for. Default: 64 segments a chunk, 4 MiB to read. */
   readonly limits?: ChunkLimits;
-  /** Octets of read chunks that are here at once; calls beyond wait. Default 64 MiB. */
+  /** Octets of read chunks that are here at once; calls beyond wait. Default 32 MiB. */
   readonly pulledBytesMax?: number;
   /** Limit for the Reads of a call, and for its reply to leave. Default 30 000. */
   readonly stallTimeoutMs?: number;

@@ -84,7 +84,7 @@ export class Responder {
     this.#options = {
       credits: 32,
       limits: { segmentsMax: 64, readBytesMax: 4 << 20 },
-      pulledBytesMax: 64 << 20,
+      pulledBytesMax: 32 << 20,
       stallTimeoutMs: 30_000,
       readListReplies: false,
       doneTimeoutMs: 5000,

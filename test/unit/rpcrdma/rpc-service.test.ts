@@ -1,0 +1,188 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import {
+  defineProcedure,
+  defineProgram,
+  voidCodec,
+} from '../../../verbs-api/rpcrdma/core/program.ts';
+import {
+  AuthStatus,
+  type CallHeader,
+  emitCredential,
+  NO_AUTH,
+  type ReplyHeader,
+  readReplyHeader,
+  writeCallHeader,
+} from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
+import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
+import { RpcService, type ServerCall } from '../../../verbs-api/rpcrdma/rpc-service.ts';
+import { payloadOf, replyPayload } from '../../support/rpcrdma-rig.ts';
+
+const word = {
+  encode: (writer: XdrWriter, value: number) => writer.uint32(value),
+  decode: (reader: XdrReader) => reader.uint32(),
+};
+
+const PROGRAM = defineProgram({
+  name: 'sums',
+  number: 77,
+  version: 2,
+  procedures: {
+    double: defineProcedure({ number: 1, args: word, result: word, resultMaxBytes: () => 4 }),
+    missing: defineProcedure({
+      number: 2,
+      args: voidCodec,
+      result: voidCodec,
+      resultMaxBytes: () => 0,
+    }),
+    broken: defineProcedure({
+      number: 3,
+      args: {
+        encode: () => undefined,
+        decode: (): number => {
+          throw new TypeError('a fault of the codec');
+        },
+      },
+      result: word,
+      resultMaxBytes: () => 4,
+    }),
+  },
+});
+
+const CALLER = {
+  address: '192.0.2.1',
+  bulkBuffer: async (lengthBytes: number) => new Uint8Array(lengthBytes),
+};
+
+describe('a service', () => {
+  let failures: unknown[];
+  let calls: ServerCall[];
+  let service: RpcService;
+
+  beforeEach(() => {
+    failures = [];
+    calls = [];
+    service = new RpcService({
+      handlerFailed: (_program, _procedure, error) => void failures.push(error),
+    });
+    service.register(PROGRAM, {
+      double: (value, call) => {
+        calls.push(call);
+        if (value === 13) throw new Error('unlucky');
+        if (value === 14) return Promise.reject(new Error('unlucky later'));
+        return value % 2 === 0 ? value * 2 : Promise.resolve(value * 2);
+      },
+      broken: () => 0,
+    });
+  });
+
+  /** Answers a call; gives the header of the reply and, on success, its result. */
+  async function answer(
+    header: Partial<CallHeader>,
+    ...args: readonly number[]
+  ): Promise<{ readonly header: ReplyHeader; readonly result: number | undefined }> {
+    const call = payloadOf((writer) => {
+      writeCallHeader(writer, {
+        xid: 5,
+        program: 77,
+        version: 2,
+        procedure: 1,
+        credential: NO_AUTH,
+        verifier: NO_AUTH,
+        ...header,
+      });
+      for (const each of args) writer.uint32(each);
+    });
+    const writer = new XdrWriter();
+    await service.answer(new XdrReader(call.stream), writer, CALLER);
+    const reader = new XdrReader(writer.payload().stream);
+    const replyHeader = readReplyHeader(reader);
+    const result = reader.remainingBytes > 0 ? reader.uint32() : undefined;
+    reader.finish();
+    return { header: replyHeader, result };
+  }
+
+  const outcomeOf = async (header: Partial<CallHeader>, ...args: readonly number[]) =>
+    (await answer(header, ...args)).header.outcome;
+
+  it('answers with the result, at once or later', async () => {
+    expect(await answer({ xid: 9 }, 4)).toMatchObject({ header: { xid: 9 }, result: 8 });
+    expect(await answer({ xid: 9 }, 5)).toMatchObject({ header: { xid: 9 }, result: 10 });
+  });
+
+  it('says what is not offered', async () => {
+    expect(await outcomeOf({ program: 78 })).toEqual({ status: 'progUnavail' });
+    expect(await outcomeOf({ version: 1 })).toEqual({ status: 'progMismatch', low: 2, high: 2 });
+    expect(await outcomeOf({ procedure: 2 })).toEqual({ status: 'procUnavail' });
+    expect(await outcomeOf({ procedure: 99 })).toEqual({ status: 'procUnavail' });
+    expect(await outcomeOf({ procedure: 0 })).toEqual({ status: 'success' });
+  });
+
+  it('says that arguments do not decode, be they too short or too long', async () => {
+    expect(await outcomeOf({})).toEqual({ status: 'garbageArgs' });
+    expect(await outcomeOf({}, 1, 2)).toEqual({ status: 'garbageArgs' });
+    expect(calls).toEqual([]);
+  });
+
+  it('says SYSTEM_ERR for handlers and codecs that fail, and tells why', async () => {
+    expect(await answer({}, 13)).toEqual({
+      header: { xid: 5, verifier: NO_AUTH, outcome: { status: 'systemErr' } },
+      result: undefined,
+    });
+    expect(await outcomeOf({}, 14)).toEqual({ status: 'systemErr' });
+    expect(await outcomeOf({ procedure: 3 })).toEqual({ status: 'systemErr' });
+    expect(failures.map((error) => error instanceof Error && error.message)).toEqual([
+      'unlucky',
+      'unlucky later',
+      'a fault of the codec',
+    ]);
+  });
+
+  it('denies other versions of RPC and credentials that it does not know', async () => {
+    const foreign = payloadOf((writer) => {
+      for (const each of [5, 0, 3]) writer.uint32(each);
+    });
+    const writer = new XdrWriter();
+    await service.answer(new XdrReader(foreign.stream), writer, CALLER);
+    const { outcome } = readReplyHeader(new XdrReader(writer.payload().stream));
+    expect(outcome).toEqual({ status: 'rpcMismatch', low: 2, high: 2 });
+    const denied = { status: 'authError', authStatus: AuthStatus.badCred };
+    expect(await outcomeOf({ credential: { flavor: 6, body: new Uint8Array(8) } }, 4)).toEqual(
+      denied,
+    );
+    expect(await outcomeOf({ credential: { flavor: 1, body: new Uint8Array(8) } }, 4)).toEqual(
+      denied,
+    );
+  });
+
+  it('tells the handler who calls', async () => {
+    const user = { flavor: 'sys', stamp: 1, machineName: 'h', uid: 2, gid: 3, gids: [4] } as const;
+    await answer({ credential: emitCredential(user) }, 4);
+    expect(calls[0]).toMatchObject({ xid: 5, credential: user, address: '192.0.2.1' });
+  });
+
+  it('cannot answer what is no call', () => {
+    const reply = new XdrReader(replyPayload(5).stream);
+    expect(() => service.answer(reply, new XdrWriter(), CALLER)).toThrow(XdrError);
+    const short = new XdrReader(new Uint8Array(12));
+    expect(() => service.answer(short, new XdrWriter(), CALLER)).not.toThrow();
+    const cut = new XdrReader(new Uint8Array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]));
+    expect(() => service.answer(cut, new XdrWriter(), CALLER)).toThrow(XdrError);
+  });
+
+  it('offers a version once', () => {
+    expect(() => service.register(PROGRAM, {})).toThrow(RangeError);
+    service.register(defineProgram({ ...PROGRAM, version: 4 }), {});
+    return expect(outcomeOf({ version: 3 })).resolves.toMatchObject({ low: 2, high: 4 });
+  });
+});
+
+describe('a description', () => {
+  it('has procedures of different numbers, all unsigned 32-bit integers', () => {
+    const { double } = PROGRAM.procedures;
+    const twice = { double, again: { ...double } };
+    expect(() => defineProgram({ ...PROGRAM, procedures: twice })).toThrow(RangeError);
+    expect(() => defineProgram({ ...PROGRAM, version: -1 })).toThrow(RangeError);
+    expect(() => defineProgram({ ...PROGRAM, number: 2 ** 32 })).toThrow(RangeError);
+  });
+});
