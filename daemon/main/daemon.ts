@@ -163,7 +163,7 @@ export class Daemon {
     this.#control.ready = false;
     this.#log.info({}, 'stopping');
     removePublished(this.config.socketPath);
-    await Promise.all([this.#server.close(), this.#http?.close()]);
+    await this.#server.close();
     const { stopTimeoutMs } = this.config;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<'late'>((resolve) => {
@@ -172,6 +172,8 @@ export class Daemon {
     const outcome = await Promise.race([this.#closeHosts(), late]);
     clearTimeout(timer);
     if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
+    // Last, so that probes see meanwhile that the daemon is not ready any more.
+    await this.#http?.close();
     this.#log.info({}, 'stopped');
   }
 }
