@@ -148,11 +148,23 @@ function describe({ name, nodeGuid }: NativeDeviceInfo): DeviceInfo {
 
 /** The addresses of the network interface under a device; none when the kernel does not tell. */
 function addressesOf(device: string): string[] {
-  const attribute = `/sys/class/infiniband/${device}/ports/1/gid_attrs/ndevs/0`;
+  const interfaces = networkInterfaces();
+  const named = readText(`/sys/class/infiniband/${device}/ports/1/gid_attrs/ndevs/0`);
+  const ofNamed = interfaces[named];
+  if (ofNamed !== undefined) return ofNamed.map(({ address }) => address);
+  // Soft devices name no interface, but their GID begins with its MAC address.
+  const gid = readText(`/sys/class/infiniband/${device}/ports/1/gids/0`).replaceAll(':', '');
+  return Object.values(interfaces).flatMap((entries = []) =>
+    entries
+      .filter(({ mac }) => gid.startsWith(mac.replaceAll(':', '')))
+      .map((each) => each.address),
+  );
+}
+
+function readText(path: string): string {
   try {
-    const name = readFileSync(attribute, 'utf8').trim();
-    return (networkInterfaces()[name] ?? []).map(({ address }) => address);
+    return readFileSync(path, 'utf8').trim();
   } catch {
-    return [];
+    return '';
   }
 }
