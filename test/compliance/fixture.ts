@@ -19,8 +19,20 @@ import type { SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
 /** How a region of the suite gets its memory: from the device, or from the program. */
 export type MemoryKind = 'allocated' | 'own';
 
-/** What the contract names and a device may lack; asking for it then is EOPNOTSUPP. */
+/** What the contract names and a device may lack; asking for it then is EOPNOTSUPP where it can be. */
 export type Lack =
+  /** There is no device whose limits are near. */
+  | 'nearLimits'
+  /** Peers can be reached at one address alone, and each of the host belongs to a device. */
+  | 'otherAddresses'
+  /** Completions in error do not count as solicited, nor do Sends that ask for it (siw). */
+  | 'solicitedEvents'
+  /** A completion queue that overflows raises no event, and may never work again (siw). */
+  | 'overflow'
+  /** The accepting side raises its IRD to what the peer asks for (siw). */
+  | 'smallerDepths'
+  /** What is no MPA Reply brings the host down: siw of Linux 6.1 reads through a NULL pointer. */
+  | 'foreignReplies'
   | 'windows'
   | 'atomics'
   | 'immediateData'
@@ -79,8 +91,10 @@ export interface StartedFixture {
   stop(): Promise<void>;
 }
 
+/** For a device that cannot be told its addresses: those that it has. */
+const [IPV4 = '127.0.0.1', IPV6 = '::1'] = process.env['IWARPD_SUITE_ADDRESSES']?.split(',') ?? [];
 /** The devices that every fixture has. */
-export const DEVICE = { name: 'rnic0', addresses: ['127.0.0.1', '::1'] } as const;
+export const DEVICE = { name: 'rnic0', addresses: [IPV4, IPV6] } as const;
 /** A device whose limits are near; nobody else uses it. */
 export const SMALL_DEVICE = { name: 'small0', addresses: ['127.0.0.2'] } as const;
 /** The small device does not wait long for a peer's reply. */

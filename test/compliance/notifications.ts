@@ -86,18 +86,21 @@ export function notificationSuite(fixture: ProviderFixture): void {
     expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
   });
 
-  it('passes over unsolicited Sends when armed for solicited ones', async () => {
-    await using parts = await pairWithChannel();
-    const { channel, cq, sender, mr } = parts;
-    cq.requestNotify(true);
-    sender.qp.postSend(send([mr.sge(0, 1)]));
-    expect(await staysQuiet(channel)).toBe(!lacks(fixture, 'solicitedOnly'));
-    cq.requestNotify(true);
-    const flags = SendFlag.signaled | SendFlag.solicited;
-    sender.qp.postSend({ ...send([mr.sge(0, 1)]), flags });
-    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
-    expect(await completions(cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
-  });
+  it.skipIf(lacks(fixture, 'solicitedEvents'))(
+    'passes over unsolicited Sends when armed for solicited ones',
+    async () => {
+      await using parts = await pairWithChannel();
+      const { channel, cq, sender, mr } = parts;
+      cq.requestNotify(true);
+      sender.qp.postSend(send([mr.sge(0, 1)]));
+      expect(await staysQuiet(channel)).toBe(!lacks(fixture, 'solicitedOnly'));
+      cq.requestNotify(true);
+      const flags = SendFlag.signaled | SendFlag.solicited;
+      sender.qp.postSend({ ...send([mr.sge(0, 1)]), flags });
+      expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
+      expect(await completions(cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
+    },
+  );
 
   it(
     'RDMAPX-6.3-06: takes Immediate Data for solicited only when they are',
@@ -122,15 +125,18 @@ export function notificationSuite(fixture: ProviderFixture): void {
     }),
   );
 
-  it('takes failed completions for solicited', async () => {
-    await using parts = await pairWithChannel();
-    const { channel, cq, sender } = parts;
-    cq.requestNotify(true);
-    await sender.id.disconnect();
-    expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
-    const [wc] = cq.poll(1);
-    expect(wc?.status).toBe(WCStatus.wrFlushErr);
-  });
+  it.skipIf(lacks(fixture, 'solicitedEvents'))(
+    'takes failed completions for solicited',
+    async () => {
+      await using parts = await pairWithChannel();
+      const { channel, cq, sender } = parts;
+      cq.requestNotify(true);
+      await sender.id.disconnect();
+      expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
+      const [wc] = cq.poll(1);
+      expect(wc?.status).toBe(WCStatus.wrFlushErr);
+    },
+  );
 
   it('has a descriptor where the device is in another process', async () => {
     await using parts = await pairWithChannel();
@@ -201,21 +207,24 @@ export function notificationSuite(fixture: ProviderFixture): void {
   });
 
   describe('overflow', () => {
-    it('keeps what fits, raises cqErr, and goes on once there is room', async () => {
-      const cqe = 4;
-      await using parts = await pairWithChannel(cqe);
-      const { context, cq, sender, mr } = parts;
-      const event = context.asyncEvents()[Symbol.asyncIterator]().next();
-      const count = 6;
-      sender.qp.postSend(Array.from({ length: count }, () => send([mr.sge(0, 1)])));
-      await filled(sender.cq, count);
-      expect((await event).value).toMatchObject({
-        type: AsyncEventType.cqErr,
-        element: cq.handle,
-      });
-      expect(cq.poll(count)).toHaveLength(cqe);
-      sender.qp.postSend(send([mr.sge(0, 1)]));
-      expect(await completions(cq)).toMatchObject([SUCCESS]);
-    });
+    it.skipIf(lacks(fixture, 'overflow'))(
+      'keeps what fits, raises cqErr, and goes on once there is room',
+      async () => {
+        const cqe = 4;
+        await using parts = await pairWithChannel(cqe);
+        const { context, cq, sender, mr } = parts;
+        const event = context.asyncEvents()[Symbol.asyncIterator]().next();
+        const count = 6;
+        sender.qp.postSend(Array.from({ length: count }, () => send([mr.sge(0, 1)])));
+        await filled(sender.cq, count);
+        expect((await event).value).toMatchObject({
+          type: AsyncEventType.cqErr,
+          element: cq.handle,
+        });
+        expect(cq.poll(count)).toHaveLength(cqe);
+        sender.qp.postSend(send([mr.sge(0, 1)]));
+        expect(await completions(cq)).toMatchObject([SUCCESS]);
+      },
+    );
   });
 }

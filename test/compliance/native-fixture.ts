@@ -1,0 +1,39 @@
+/** The native bridge as a fixture: two providers of one process, with what its drivers lack. */
+import { createNative } from '../../native-bridge/provider/native-provider.ts';
+import type { Lack, ProviderFixture } from './fixture.ts';
+
+/** rdma-core's connection manager counts private data in one octet. */
+const CM_PRIVATE_DATA_MAX = 255;
+
+/** The fixture, on a device that lacks more than libsiw does, or carries less private data. */
+export function nativeFixture(
+  more: readonly Lack[] = [],
+  maxPrivateData: number = CM_PRIVATE_DATA_MAX,
+): ProviderFixture {
+  return {
+    tiers: { allocated: 'pinned', own: 'pinned' },
+    backend: 'native',
+    maxPrivateData,
+    lacks: new Set<Lack>([
+      'windows',
+      'atomics',
+      'immediateData',
+      'localInvalidate',
+      'chosenKeys',
+      'chosenAddresses',
+      'wireOptions',
+      'reset',
+      ...more,
+    ]),
+    async start() {
+      const [server, client] = await Promise.all([createNative(), createNative()]);
+      return {
+        server,
+        client,
+        async stop() {
+          await Promise.all([server.close(), client.close()]);
+        },
+      };
+    },
+  };
+}
