@@ -31,6 +31,9 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
 /** A TCP port, 1 to 65535. */
 export const parsePort = wholeNumber(1, 65535);
 
+/** The same to listen on, or 0 for any free one. */
+export const parseAnyPort = wholeNumber(0, 65535);
+
 /** An IPv4 or IPv6 address. */
 export function parseAddress(text: string): string {
   if (isIP(text) !== 0) return text;

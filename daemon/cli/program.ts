@@ -7,6 +7,7 @@ import {
   collectDevice,
   collectQpNumber,
   parseAddress,
+  parseAnyPort,
   parseFpduSize,
   parseHttpPlace,
   parseMpaRevision,
@@ -187,7 +188,7 @@ function addRping(program: Command, { output, signal }: CommandContext): void {
     .option('-s', 'be the server')
     .option('-c', 'be the client')
     .option('-a <ADDRESS>', "server: address to listen on; client: the server's address")
-    .option('-p <PORT>', 'TCP port (default: 7174)', parsePort)
+    .option('-p <PORT>', 'TCP port (default: 7174); server: 0 for any free one', parseAnyPort)
     .option('-I <ADDRESS>', 'client: address to connect from')
     .option('-C <COUNT>', 'client: pings to do (default: until Ctrl-C)', wholeNumber(0, COUNT_MAX))
     .option(

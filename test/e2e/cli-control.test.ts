@@ -100,6 +100,34 @@ describe('start --http', SLOW, () => {
   });
 });
 
+describe('port 0', SLOW, () => {
+  it('lets an rping server choose, which tells what it chose', async () => {
+    await folder.daemon(socket);
+    const words = ['-a', '127.0.0.1', '--socket', socket];
+    const server = folder.start(['rping', '-s', '-p', '0', ...words]);
+    await server.until(/listening on 127\.0\.0\.1 port [1-9][0-9]*\n/, 'stderr');
+    const [, port = ''] = /port ([0-9]+)/.exec(server.stderr) ?? [];
+    const client = await runCommand(['rping', '-c', '-p', port, '-C', '1', ...words]);
+    expect(client).toMatchObject({ status: 0 });
+    expect(await server.end()).toMatchObject({ status: 0 });
+    const refused = await runCommand(['rping', '-c', '-p', '0', ...words]);
+    expect(refused).toMatchObject({ status: 2, stderr: expect.stringMatching(ONE_LINE) });
+  });
+
+  it('lets an NFS server choose both of its ports', async () => {
+    await folder.daemon(socket);
+    mkdirSync(folder.file('export'));
+    const server = folder.start([
+      ...['nfs', 'serve', folder.file('export'), '--host', '127.0.0.1', '--socket', socket],
+      ...['--port', '0', '--mount-port', '0', '--json'],
+    ]);
+    await server.until(/\n}\n/);
+    const { port, mountPort } = JSON.parse(server.stdout);
+    expect(port).toBeGreaterThan(0);
+    expect(mountPort).toBeGreaterThan(0);
+  });
+});
+
 describe('readiness', SLOW, () => {
   it('comes within 500 ms of the start, HTTP included', async () => {
     let best = Number.POSITIVE_INFINITY;

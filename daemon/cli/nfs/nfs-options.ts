@@ -2,7 +2,7 @@
 import type { Command, Option } from 'commander';
 import { MOUNT_PORT } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
 import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/rpc-client.ts';
-import { parsePort } from '../arguments.ts';
+import { parseAnyPort, parsePort } from '../arguments.ts';
 import type { Output } from '../output.ts';
 import type { NfsFileArguments } from './nfs-files.ts';
 import type { NfsServeArguments } from './nfs-serve.ts';
@@ -31,8 +31,8 @@ function addServe(nfs: Command, context: NfsCommandContext): void {
     .argument('<DIR>', 'the directory')
     .option('--read-only', 'refuse every change')
     .option('--host <ADDRESS>', 'address to listen on (default: every IPv4 address)')
-    .option('--port <PORT>', 'port of NFS over RDMA', parsePort, NFS_RDMA_PORT)
-    .option('--mount-port <PORT>', 'TCP port of MOUNT', parsePort, MOUNT_PORT)
+    .option('--port <PORT>', 'port of NFS over RDMA, 0 for any', parseAnyPort, NFS_RDMA_PORT)
+    .option('--mount-port <PORT>', 'TCP port of MOUNT, 0 for any', parseAnyPort, MOUNT_PORT)
     .option('-v, --verbose', 'tell of clients that come and go')
     .option('--json', 'print JSON when ready');
   addProviderOptions(serve, context);

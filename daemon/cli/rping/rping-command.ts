@@ -61,6 +61,9 @@ export function checkRpingArguments(given: RpingArguments): void {
   if (given.c === true && given.a === undefined) {
     throw usageFailure('the client needs the address of its server: -a ADDRESS');
   }
+  if (given.c === true && given.p === 0) {
+    throw usageFailure('port 0 lets a server choose (-s); the client needs the one it chose');
+  }
   if (given.c === true && given.P === true) {
     throw usageFailure('-P is for the server (-s); a client has one connection');
   }

@@ -23,7 +23,11 @@ export async function runRpingServer(
   const listener = await provider.createId();
   try {
     await listen(listener, settings);
-    if (settings.debug) output.note(`listening on ${settings.address} port ${settings.port}`);
+    // Whoever lets the system choose has to be told what it chose.
+    if (settings.debug || settings.port === 0) {
+      const port = listener.localAddress?.port ?? settings.port;
+      output.note(`listening on ${settings.address} port ${port}`);
+    }
     if (settings.persistent) await servePersistently(listener, settings, output, signal);
     else await serve(await nextRequest(listener, signal), settings, output, signal);
   } finally {
