@@ -1,0 +1,33 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { controlRoutes } from '../../../daemon/http/control-http.ts';
+import { metricsReply } from '../../../daemon/http/metrics.ts';
+import { FixedTarget } from '../../support/control-target.ts';
+
+const README = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+
+describe('README.md', () => {
+  it('names routes that there are', () => {
+    const rows = README.split('\n').filter((line) => /^\| `(?:GET|POST|DELETE) \//.test(line));
+    expect(rows.length).toBeGreaterThan(3);
+    const served = new Set(controlRoutes(new FixedTarget()).map((route) => route.path));
+    const named = rows.flatMap((row) =>
+      [...(row.split('|')[1] ?? '').matchAll(/`(?:[A-Z]+ )?(\/[^`]*)`/g)].map(([, path]) => path),
+    );
+    expect(named.filter((path) => path === undefined || !served.has(path))).toEqual([]);
+  });
+
+  it('shows metrics that there are', async () => {
+    const target = new FixedTarget();
+    const [device] = target.status().devices;
+    const counters = { outSends: 1, outWrites: 1, outReads: 1 };
+    const status = () => ({
+      ...FixedTarget.prototype.status.call(target),
+      devices: device === undefined ? [] : [{ ...device, counters }],
+    });
+    const { body } = await metricsReply(Object.assign(new FixedTarget(), { status }));
+    const shown = [...README.matchAll(/^(iwarpd_\w+)\{device="/gm)].map(([, name]) => name);
+    expect(shown.length).toBeGreaterThan(0);
+    for (const name of shown) expect(String(body)).toContain(`# TYPE ${name} counter\n`);
+  });
+});
