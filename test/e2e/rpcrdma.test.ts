@@ -5,8 +5,9 @@ import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import { isVerbsError } from '../../verbs-api/contract/errors.ts';
-import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
+import { emitPrivateData, parsePrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
+import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import {
   connectRpc,
   type RpcClient,
@@ -16,8 +17,15 @@ import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
-import { type EchoLog, echoService, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
-import { shortCall } from '../support/rpcrdma-rig.ts';
+import {
+  type EchoLog,
+  echoService,
+  RawPeer,
+  RawServer,
+  WORLDS,
+  type World,
+} from '../support/rpc-world.ts';
+import { callPayload, messageOctets, shortCall } from '../support/rpcrdma-rig.ts';
 
 /** Around roundup, the threshold of 4096, pages, and large. */
 const SIZES = [0, 1, 3, 4, 5, 1000, 3900, 4020, 4028, 4032, 4033, 4096, 8193, 65_536, 1 << 20];
@@ -172,6 +180,78 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await small.close();
   });
 
+  it('CMPD-4-03, CMPD-7-01: tells sizes that its buffers have, and uses those of each connection', async () => {
+    const echo = echoService();
+    const options = { host: '127.0.0.1', port: 0, inlineBytes: 5000 };
+    const odd = await listenRpc(world.provider, echo.service, options);
+    const { port } = odd.address;
+    const raw = await connect(world.provider, { host: '127.0.0.1', port });
+    // Rounded down to the 4096 that its receives have.
+    expect(parsePrivateData(raw.established.privateData)).toMatchObject({ receiveBytes: 4096 });
+    await raw.close();
+    const roaming = await connectRpc(world.provider, { host: '127.0.0.1', port });
+    const octets = pattern(3000);
+    await roaming.call(ECHO, 'MIRROR', octets);
+    expect(roaming.counters.exposed).toBe(0);
+    await odd.close();
+    const small = await listenRpc(world.provider, echo.service, {
+      ...options,
+      port,
+      inlineBytes: 1024,
+    });
+    expect(Buffer.compare(await roaming.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+    expect(roaming.counters.exposed).toBe(2);
+    await roaming.close();
+    await small.close();
+  });
+
+  it('RPCR-3.3-11, RPCR-6.2-07: reads segment after segment from a client that serves one Read at once', async () => {
+    const { port } = server.address;
+    const raw = await RawPeer.connect(world.provider, port, { responderResources: 1 });
+    const octets = pattern(5000);
+    const mr = await raw.channel.pd.regMR(octets, Access.remoteRead);
+    const payload = callPayload(
+      1,
+      (writer) => {
+        writer.string('x');
+        writer.bulk(octets);
+        writer.uint32(3);
+      },
+      2,
+    );
+    const [item] = payload.items;
+    const readList = Array.from({ length: 5 }, (_, i) => ({
+      position: item?.position ?? 0,
+      handle: mr.rkey,
+      lengthBytes: 1000,
+      offset: mr.address + BigInt(i * 1000),
+    }));
+    const { stream } = payload;
+    raw.send(
+      messageOctets(
+        { type: 'msg', xid: 1, credits: 1, readList, writeList: [], replyChunk: undefined },
+        { stream, items: [], lengthBytes: stream.length },
+      ),
+    );
+    const reply = await raw.next();
+    expect(new XdrReader(reply.payload.subarray(24)).uint32()).toBe(sumOf(octets));
+    await raw.close();
+  });
+
+  it('RPCR-3.8-05: refuses to serve with too few credits for what it is asked to do', async () => {
+    const { service } = echoService();
+    const serve = (credits: number, readListReplies: boolean): Promise<RpcServer> =>
+      listenRpc(world.provider, service, {
+        host: '127.0.0.1',
+        port: 0,
+        responder: { credits, readListReplies },
+      });
+    await expect(serve(0, false)).rejects.toThrow(RangeError);
+    await expect(serve(1, true)).rejects.toThrow(RangeError);
+    await (await serve(1, false)).close();
+    await (await serve(2, true)).close();
+  });
+
   it('CMPD-4.1-02: answers with plain Sends, whatever the client could have invalidated', async () => {
     const privateData = emitPrivateData({
       remoteInvalidation: true,
@@ -267,7 +347,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await second.close();
   });
 
-  it('does not call again what may not be done twice', async () => {
+  it('NFSR-8267.4-03: does not call again what may not be done twice, and says that nobody knows', async () => {
     const silent = await RawServer.listen(world.provider);
     const accepting = silent.accept();
     const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });

@@ -2,7 +2,11 @@
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { CMEventType } from '../../verbs-api/contract/enums.ts';
-import type { ConnectionId, Provider } from '../../verbs-api/contract/provider.ts';
+import type {
+  ConnectionId,
+  ConnectionParameters,
+  Provider,
+} from '../../verbs-api/contract/provider.ts';
 import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import {
   type ParsedMessage,
@@ -103,21 +107,19 @@ export class RawPeer {
     });
   }
 
-  /** Connects to a server of this host, without private data unless it is given. */
+  /** Connects to a server of this host, with terms of 4096 octets unless others are given. */
   static async connect(
     provider: Provider,
     port: number,
-    privateData = emitPrivateData({
-      remoteInvalidation: true,
-      sendBytes: 4096,
-      receiveBytes: 4096,
-    }),
+    parameters: ConnectionParameters = {},
   ): Promise<RawPeer> {
+    const terms = { remoteInvalidation: true, sendBytes: 4096, receiveBytes: 4096 };
+    const privateData = emitPrivateData(terms);
     const id = await provider.createId();
     await id.resolveAddr({ address: '127.0.0.1', port });
     await id.resolveRoute();
     const channel = await RdmaChannel.create(id, SIZES);
-    await id.connect({ privateData });
+    await id.connect({ privateData, ...parameters });
     return new RawPeer(channel);
   }
 

@@ -240,7 +240,7 @@ describe('results in write chunks', () => {
   });
 });
 
-it('memory is told in segments of any bound', () => {
+it('RPCR-3.4-08: memory is told in segments of any bound, each with handle, length and offset', () => {
   const memory = { handle: 7, lengthBytes: 10, offset: 0xffff_ffff_0000_0000n };
   expect(segmentsOf(memory, 4)).toEqual([
     { handle: 7, lengthBytes: 4, offset: 0xffff_ffff_0000_0000n },

@@ -39,7 +39,7 @@ describe('private data', () => {
     expect(inlineThresholds(client, server)).toEqual({ callBytes: 4096, replyBytes: 2048 });
   });
 
-  it('CMPD-5.2-01: is found behind what other layers put there', () => {
+  it('CMPD-5.2-01, CMPD-6-01: is found behind what other layers put there', () => {
     for (const before of [0, 1, 4, 7, 100]) {
       expect(parsePrivateData(octetsOf(`f6*${before} ${OCTETS} 00*3`))).toEqual(TERMS);
     }

@@ -44,7 +44,7 @@ function errorMessage(xid: number, error: 'chunk' | 'version', version = 1): Uin
 }
 
 describe('a short call', () => {
-  it('RPCR-3.1-01, RPCR-3-02, RPCR-3.3-02: is one Send of header and message', () => {
+  it('RPCR-3-01, RPCR-3.1-01, RPCR-3-02, RPCR-3.3-02: is one Send of header and message', () => {
     const rig = new RequesterRig({ credits: 8 });
     rig.call(0x1122_3344);
     expect(rig.last.octets).toHaveLength(68);
@@ -153,7 +153,7 @@ describe('credits', () => {
 });
 
 describe('how a call travels', () => {
-  it('RPCR2-3.3.3-01, RPCR2-3.5.3-01, RPCR-6.2-05: inline up to 1024 octets with its header, long beyond', () => {
+  it('RPCR-6.1-01, RPCR2-3.3.2-01, RPCR2-3.3.3-01, RPCR2-3.5.3-01, RPCR-6.2-05: inline up to 1024 octets with its header, long beyond', () => {
     for (let argBytes = 900; argBytes <= 1000; argBytes += 4) {
       const rig = new RequesterRig();
       rig.call(1, { payload: callPayload(1, (w) => w.opaqueFixed(new Uint8Array(argBytes))) });

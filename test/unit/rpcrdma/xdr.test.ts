@@ -254,7 +254,7 @@ describe('bulk items', () => {
 describe('padding of RDMA_MSGP', () => {
   const octets = Uint8Array.from({ length: 8 }, (_, i) => i);
 
-  it('RPCR-3.9-03: stands before opaque items that exceed the threshold, and is skipped', () => {
+  it('RPCR-3.9-02, RPCR-3.9-03: stands before opaque items that exceed the threshold, and is skipped', () => {
     const padding = { alignBytes: 16, thresholdBytes: 4 };
     const writer = new XdrWriter();
     writer.pad(padding);
@@ -280,7 +280,7 @@ describe('padding of RDMA_MSGP', () => {
     expect(() => from.opaque(8)).toThrow(XdrError);
   });
 
-  it('comes back for every alignment and position', () => {
+  it('RPCR-3.9-04: comes back for every alignment and position', () => {
     fc.assert(
       fc.property(
         fc.nat(70),
