@@ -274,6 +274,23 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
     }, 120_000);
   });
 
+  it("our server over the native bridge, on siw itself: the kernel's client", async () => {
+    const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+    const own = { directory: '/run/native', port: 22049, mountPort: 22048 };
+    const ports = `--port ${own.port} --mount-port ${own.mountPort}`;
+    const output = await inGuest(`mkdir -p ${own.directory}
+      coproc serve ${own.port} node ${main} nfs serve ${own.directory} --native --host ${GUEST_ADDRESS} ${ports}
+      grep -q READY <&"\${COPROC[0]}"
+      ${mountCommand(own, '/run/over-native', { host: GUEST_ADDRESS })}
+      head -c 3000000 ${folder.file('noise')} >/run/over-native/part
+      echo 3 >/proc/sys/vm/drop_caches
+      cmp -n 3000000 ${folder.file('noise')} /run/over-native/part && echo same
+      ls /run/over-native
+      umount /run/over-native
+      kill $COPROC_PID`);
+    expect(output).toMatch(/same\npart\n$/);
+  }, 180_000);
+
   describe("our client, the kernel's server", () => {
     const exported = '/run/export';
     const place = (): string[] => [
