@@ -67,7 +67,7 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     run: (target, filter) => matching(target.objects().cqs, filter),
   },
   listConnections: {
-    summary: 'Connections, from the first SYN to the last FIN',
+    summary: 'Connections of emulated devices, from the first SYN to the last FIN',
     request: connectionFilter,
     reply: z.array(connectionSummary),
     run: (target, filter) => windowOf(target.connections().filter(onDevice(filter)), filter),

@@ -155,10 +155,16 @@ function textsOf(fields: Readonly<Record<string, unknown>>): Record<string, stri
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
+/** How long the daemon may take to answer. */
+const ANSWER_TIMEOUT_MS = 30_000;
+
 async function fetched(url: string, init: RequestInit): Promise<Response> {
   try {
-    return await fetch(url, init);
+    return await fetch(url, { ...init, signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
   } catch (error) {
+    if (error instanceof Error && error.name === 'TimeoutError') {
+      throw new VerbsError('ETIMEDOUT', `nothing answers at ${url}`);
+    }
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const text = cause instanceof Error ? cause.message : String(cause);
     throw new VerbsError('ECONNREFUSED', `no daemon answers at ${url}: ${text}`);

@@ -134,7 +134,7 @@ export interface CQSummary extends ObjectOwner {
   readonly entries: number;
 }
 
-/** A connection, from the first SYN to the last FIN. */
+/** A connection of an emulated device, from the first SYN to the last FIN. */
 export interface ConnectionSummary {
   readonly device: string;
   readonly local: SocketAddress;
