@@ -6,6 +6,7 @@ import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { callBlocking, checkErrno, checkPointer, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
+import { holdRoot, releaseRoot } from './open-roots.ts';
 import type { NativeQP } from './queue-pair.ts';
 import { fromSockaddr, toSockaddr } from './socket-address.ts';
 import { Block, copyOut, peek, pointerAt, StructBlock } from './struct-block.ts';
@@ -64,6 +65,7 @@ export class NativeEventChannel extends NativeObject {
     this.libraries = libraries;
     this.descriptor = peek('rdma_event_channel', 'fd', pointer);
     makeNonBlocking(this.descriptor);
+    holdRoot(this);
   }
 
   /** Makes an id (`RDMA_PS_TCP`). */
@@ -114,6 +116,10 @@ export class NativeEventChannel extends NativeObject {
 
   protected override destroy(pointer: number): void {
     this.libraries.cm.rdma_destroy_event_channel(pointer);
+  }
+
+  protected override released(): void {
+    releaseRoot(this);
   }
 
   #adopt(pointer: number): NativeCmId {

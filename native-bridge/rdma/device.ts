@@ -10,6 +10,7 @@ import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkPointer, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
+import { holdRoot, releaseRoot } from './open-roots.ts';
 import { NativePD } from './protection-domain.ts';
 import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
@@ -62,7 +63,7 @@ export class NativeDevice extends NativeObject {
     this.hot = hotVerbs(pointer);
     this.asyncDescriptor = peek('ibv_context', 'async_fd', pointer);
     makeNonBlocking(this.asyncDescriptor);
-    openDevices.add(this);
+    holdRoot(this);
   }
 
   /**
@@ -160,12 +161,9 @@ export class NativeDevice extends NativeObject {
   }
 
   protected override released(): void {
-    openDevices.delete(this);
+    releaseRoot(this);
   }
 }
-
-/** Holds every opened device, and through it every region's buffer, against garbage collection. */
-const openDevices = new Set<NativeDevice>();
 
 const prototypes = {
   pollCQ: koffi.proto('int NativePollCQ(uint64_t cq, int max, uint64_t completions)'),

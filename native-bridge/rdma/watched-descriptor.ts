@@ -4,6 +4,8 @@
  */
 import koffi from 'koffi';
 import { checked, libc } from '../libc/libc.ts';
+import { keepAddonLoaded } from './addon.ts';
+import { holdRoot, releaseRoot } from './open-roots.ts';
 
 const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (
   fd: number,
@@ -25,7 +27,7 @@ export function makeNonBlocking(fd: number): void {
 }
 
 /** A watch over one descriptor. */
-export interface DescriptorWatch {
+export interface DescriptorWatch extends Disposable {
   /** Ends the watch; to be called before the descriptor is closed. Twice does no harm. */
   close(): void;
   /** Whether the watch keeps the process alive. It does at first. */
@@ -37,6 +39,7 @@ export interface DescriptorWatch {
  * told again.
  */
 export function watchDescriptor(fd: number, onReadable: () => void): DescriptorWatch {
+  keepAddonLoaded();
   let closed = false;
   const turn = (): void => {
     if (!closed) onReadable();
@@ -46,11 +49,15 @@ export function watchDescriptor(fd: number, onReadable: () => void): DescriptorW
   const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
     setImmediate(turn);
   });
-  return {
+  const watch: DescriptorWatch = {
     close() {
       if (closed) return;
       closed = true;
+      releaseRoot(watch);
       handle.close();
+    },
+    [Symbol.dispose]() {
+      watch.close();
     },
     hold(alive) {
       if (closed) return;
@@ -58,4 +65,6 @@ export function watchDescriptor(fd: number, onReadable: () => void): DescriptorW
       else handle.unref();
     },
   };
+  holdRoot(watch);
+  return watch;
 }

@@ -2,8 +2,10 @@
  * What the native bridge promises of registered memory, and what it gives for misuse: octets that
  * stay where they are, and errors where C would crash. Runs as `native-suite.ts` does.
  */
+import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createNative } from '../../native-bridge/provider/native-provider.ts';
 import { NativeDevice } from '../../native-bridge/rdma/device.ts';
@@ -167,6 +169,41 @@ describe('native memory', () => {
     await expect(host.createId()).rejects.toEqual(verbsError('EINVAL'));
     await expect(guest.devices()).rejects.toEqual(verbsError('EINVAL'));
   });
+
+  it.each(['process.exit(3)', 'throw new Error("on purpose")', 'await stopped'])(
+    'survives a worker that leaves everything open: %s',
+    async (end) => {
+      const bridge = new URL(
+        '../../dist/native-bridge/provider/native-provider.js',
+        import.meta.url,
+      );
+      const worker = new Worker(
+        `(async () => {
+          const { parentPort } = require('node:worker_threads');
+          const { createNative } = await import(${JSON.stringify(bridge.href)});
+          const provider = await createNative();
+          const context = await provider.open();
+          const pd = await context.allocPD();
+          const cq = await context.createCQ({ cqe: 8 });
+          await pd.regMR(new Uint8Array(4096), 1);
+          const id = await provider.createId();
+          await id.bindAddr({ address: '127.0.0.1', port: 0 });
+          await id.listen();
+          cq.wait().catch(() => {});
+          const stopped = new Promise(() => {});
+          parentPort.postMessage('open');
+          ${end};
+        })()`,
+        { eval: true, stderr: true },
+      );
+      worker.on('error', () => {});
+      const exited = new Promise((resolve) => worker.once('exit', resolve));
+      await once(worker, 'message');
+      if (end === 'await stopped') await worker.terminate();
+      await exited;
+      expect((await context.queryPort()).state).toBe('active');
+    },
+  );
 
   it('refuses to destroy what is in use before the library hears of it', () => {
     using device = NativeDevice.open(openLibraries());
