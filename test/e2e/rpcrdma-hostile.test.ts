@@ -206,6 +206,15 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     await raw.close();
   });
 
+  it('RPCR2-4.5.3-01: that names more memory than it has registered loses its connection', async () => {
+    const raw = await connectRaw();
+    const mr = await raw.channel.pd.regMR(pattern(64), Access.remoteRead);
+    const readList = [{ position: 0, ...segmentOf(mr, 0, 65) }];
+    raw.send(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+    expect(await raw.end()).not.toBe('');
+    await raw.close();
+  });
+
   it('RPCR2-4.5.3-01: that names memory which it does not have loses its connection', async () => {
     for (const lists of [
       { readList: [{ position: 0, handle: 0x1234_5600, lengthBytes: 64, offset: 0n }] },

@@ -361,6 +361,22 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await silent.close();
   });
 
+  it('closes at once while it waits for a server that does not answer', async () => {
+    const silent = await RawServer.listen(world.provider);
+    const accepting = silent.accept();
+    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
+    const peer = await accepting;
+    await peer.close();
+    // Nobody accepts the second connection.
+    const call = failureOf(lossy.call(ECHO, 'NULL', undefined));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const start = performance.now();
+    await lossy.close();
+    expect(performance.now() - start).toBeLessThan(1500);
+    expect((await call)[0]).toBe('closed');
+    await silent.close();
+  });
+
   it('says why it cannot connect', async () => {
     const { port } = server.address;
     await server.close();

@@ -1,9 +1,10 @@
 /** Calls procedures of a server over RDMA. */
 import { randomInt } from 'node:crypto';
 import { Access } from '../contract/enums.ts';
-import { isVerbsError } from '../contract/errors.ts';
+import { isVerbsError, VerbsError } from '../contract/errors.ts';
 import type {
   CancelSignal,
+  ConnectionId,
   Context,
   PD,
   Provider,
@@ -170,6 +171,8 @@ class RdmaRpcClient implements RpcClient {
   readonly #pending = new Map<number, Pending>();
   readonly #writers: XdrWriter[] = [];
   #connected: Connected | undefined;
+  /** The id of a connection that is being made. */
+  #connecting: ConnectionId | undefined;
   #nextXid = randomInt(0x1_0000_0000);
   #draining = false;
   /** Of `open`: told how the first connection went. */
@@ -245,6 +248,8 @@ class RdmaRpcClient implements RpcClient {
   async #close(): Promise<void> {
     this.#requester.close();
     this.#drain();
+    // A server that does not answer should not be waited for.
+    await this.#connecting?.close();
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
     await this.#hangUp();
     const home = await this.#home?.catch(() => undefined);
@@ -497,8 +502,10 @@ class RdmaRpcClient implements RpcClient {
     const { host, port = NFS_RDMA_PORT, source, wire, requester } = this.#options;
     const address = await addressOf(host);
     const id = await this.#provider.createId();
+    this.#connecting = id;
     let channel: RdmaChannel | undefined;
     try {
+      if (this.#closing !== undefined) throw new VerbsError('ECONNABORTED');
       await id.resolveAddr({ address, port }, source === undefined ? {} : { source });
       await id.resolveRoute();
       const credits = requester?.credits ?? DEFAULT_CREDITS;
@@ -534,6 +541,8 @@ class RdmaRpcClient implements RpcClient {
       if (channel === undefined) await id.close();
       else await channel.close();
       throw error;
+    } finally {
+      this.#connecting = undefined;
     }
   }
 
