@@ -15,7 +15,7 @@ import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts'
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
-import { allDevices, DaemonControl } from './daemon-control.ts';
+import { allDevices, DaemonTarget } from './daemon-target.ts';
 import { createLog, hostObserver } from './log.ts';
 import { VERSION } from './version.ts';
 
@@ -45,7 +45,7 @@ export class Daemon {
   readonly config: DaemonConfig;
   readonly #log: Logger;
   readonly #server: IpcServer;
-  readonly #control: DaemonControl;
+  readonly #control: DaemonTarget;
   #http: HttpServer | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -55,7 +55,7 @@ export class Daemon {
     native: BridgedHost | undefined;
     server: IpcServer;
     log: Logger;
-    control: DaemonControl;
+    control: DaemonTarget;
   }) {
     this.config = parts.config;
     this.host = parts.host;
@@ -95,7 +95,7 @@ export class Daemon {
     try {
       native = await nativeDevices(config, log);
       const hosts = { host, native };
-      const control: DaemonControl = new DaemonControl(() => ({ config, ...hosts, server }));
+      const control: DaemonTarget = new DaemonTarget(() => ({ config, ...hosts, server }));
       const server: IpcServer = await IpcServer.listen({
         ...config,
         ...hosts,

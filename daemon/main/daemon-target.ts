@@ -40,7 +40,7 @@ export interface DaemonParts extends Hosts {
 }
 
 /** See the module's comment. */
-export class DaemonControl implements ControlTarget {
+export class DaemonTarget implements ControlTarget {
   ready = false;
   http: HttpReady | undefined;
   readonly #parts: () => DaemonParts;
