@@ -1,5 +1,6 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { createNative } from '../../native-bridge/provider/native-provider.ts';
 import type {
   Connection,
   ConnectionRejectedError,
@@ -48,6 +49,7 @@ describe('the public surface', () => {
   it('gives one and the same interface with and without a daemon', () => {
     expectTypeOf(api.connectDaemon).returns.resolves.toEqualTypeOf<Provider>();
     expectTypeOf(createEmbedded).returns.resolves.toEqualTypeOf<Provider>();
+    expectTypeOf(createNative).returns.resolves.toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).parameter(0).toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).returns.resolves.toEqualTypeOf<Connection>();
   });

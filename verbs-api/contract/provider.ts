@@ -9,7 +9,8 @@
  * `await using`, `close()`, or with its context; a second disposal does nothing.
  *
  * Errors that every call may give, and which are therefore not repeated below: EINVAL on an object
- * that is closed, EIO once the device or its daemon is gone. A refused call changes nothing.
+ * that is closed, EIO once the device or its daemon is gone, EOPNOTSUPP for what the device lacks
+ * (native ones lack some of this; the message names device and lack). A refused call changes nothing.
  */
 import type {
   DeviceAttributes,
@@ -326,7 +327,10 @@ export interface QP extends VerbsObject {
 
 /** Parameters of connect and accept (`struct rdma_conn_param`). */
 export interface ConnectionParameters {
-  /** At most 508 octets with MPA revision 2, 512 with revision 1. EINVAL above. */
+  /**
+   * At most 508 octets with MPA revision 2, 512 with revision 1; on a native device what its driver
+   * carries, at most 255. EINVAL above.
+   */
   readonly privateData?: Uint8Array;
   /** Outbound reads wanted (ORD, initiator_depth). Default: the device's maximum. */
   readonly initiatorDepth?: number;
