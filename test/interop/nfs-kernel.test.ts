@@ -19,6 +19,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
+import { BreakingProxy } from './breaking-proxy.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
 import {
@@ -255,6 +256,24 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output).toMatch(/Stale file handle/);
       expect(output).toMatch(/^there$/m);
     }, 120_000);
+
+    it('carries out once what a client asks for twice, since its connection broke', async () => {
+      const directory = folder.file('broken');
+      mkdirSync(join(directory, 'many'), { recursive: true });
+      for (let i = 0; i < 300; i++) writeFileSync(join(directory, 'many', `${i}`), '');
+      const served = await startServer(folder, directory);
+      // Amid the CREATEs, the RENAMEs and the REMOVEs.
+      await using proxy = await BreakingProxy.start(served.port, [60, 200, 400]);
+      const output = await inGuest(`
+        ${mountCommand({ ...served, port: proxy.port }, '/run/broken')}
+        cd /run/broken && mkdir made moved
+        for ((i = 0; i < 50; i++)); do set -o noclobber; echo $i >made/$i; done
+        for ((i = 0; i < 50; i++)); do mv made/$i moved/$i; done
+        rmdir made && rm -r many && ls moved | wc -l && ls
+        cd / && umount /run/broken`);
+      expect(output).toBe('50\nmoved\n');
+      expect(proxy.breaks).toBe(3);
+    }, 180_000);
 
     it('over a daemon is served as well', async () => {
       const socket = folder.file('d/s');
