@@ -63,7 +63,6 @@ export class ServerConnection {
     parts.channel.start({
       handleMessage: (octets, receive) => {
         this.#responder.handleMessage(octets, receive, nowMs());
-        this.#drain();
       },
       handleBatch: () => this.#drain(),
       handleEnd: (text) => void this.close(text),
