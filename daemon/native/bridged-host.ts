@@ -100,6 +100,7 @@ export class BridgedHost implements DeviceHost {
   /** Gives all native objects back. Clients are gone by then. */
   async close(): Promise<void> {
     await this.cm.close();
+    await this.#options.channel.settled();
     for (const watch of this.#watches) watch.close();
     if (this.#turn !== undefined) clearImmediate(this.#turn);
     giveBack(() => this.#options.channel.dispose());

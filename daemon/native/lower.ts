@@ -150,6 +150,8 @@ export interface LowerEventChannel extends Disposable {
   readonly descriptor: number;
   createId(): LowerId;
   readEvent(): LowerCmEvent | undefined;
+  /** Resolves once requests that it turned away itself are gone: to be awaited before `dispose`. */
+  settled(): Promise<void>;
 }
 
 /** Calls back in turns of the event loop while a descriptor is readable. */

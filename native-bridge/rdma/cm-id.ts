@@ -97,9 +97,12 @@ export class NativeEventChannel extends NativeObject {
     }
   }
 
-  /** Forgets an id that is gone. */
-  forget(pointer: number): void {
-    this.#ids.delete(pointer);
+  /**
+   * Forgets an id that is gone. Its address may be another one's by now: the thread that destroyed
+   * it freed it before this one hears of that.
+   */
+  forget(id: NativeCmId, pointer: number): void {
+    if (this.#ids.get(pointer) === id) this.#ids.delete(pointer);
   }
 
   /** Resolves once requests for listeners that are gone are rejected: to be awaited before `dispose`. */
@@ -280,7 +283,7 @@ export class NativeCmId extends NativeObject {
   }
 
   protected override released(): void {
-    this.channel.forget(this.#address);
+    this.channel.forget(this, this.#address);
   }
 
   get #cm(): Libraries['cm'] {

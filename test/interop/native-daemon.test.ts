@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connect, listen } from '../../verbs-api/connect.ts';
+import { type ConnectionRequest, connect, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import {
   Access,
@@ -73,6 +73,114 @@ describe('a daemon with native devices', () => {
       { wrId: 7n, status: WCStatus.success, byteLen: 100 },
     ]);
   });
+});
+
+describe('connections of a native device', () => {
+  const rig = new NativeDaemonRig();
+  let server: Provider;
+  let client: Provider;
+
+  beforeAll(async () => {
+    await rig.start([{ name: 'siw0', addresses: ['127.0.0.1'] }], ['--device', 'emu0=127.0.0.3']);
+    const { socketPath } = rig;
+    [server, client] = await Promise.all([
+      connectDaemon({ socketPath }),
+      connectDaemon({ socketPath }),
+    ]);
+  });
+  afterAll(async () => {
+    await Promise.all([server?.close(), client?.close()]);
+    expect(await rig.stop()).toBe(0);
+  });
+
+  it('come and go in numbers, while ids are destroyed on other threads', async () => {
+    const outcomes: string[] = [];
+    for (let round = 0; round < 60; round += 1) {
+      await using listener = await listen(server, { host: '127.0.0.1' });
+      const connecting = connect(client, { host: '127.0.0.1', port: listener.address.port });
+      for await (const request of listener) {
+        if (round % 3 === 0) {
+          await request.reject();
+          outcomes.push(
+            await connecting.then(
+              () => 'connected',
+              ({ code }) => code,
+            ),
+          );
+        } else {
+          await using accepted = await request.accept();
+          await using connected = await connecting;
+          outcomes.push(accepted.qp.qpNum === connected.qp.qpNum ? 'one QP' : 'connected');
+        }
+        break;
+      }
+    }
+    const expected = ['ECONNREFUSED', 'connected', 'connected'];
+    expect(outcomes).toEqual(Array.from({ length: 60 }, (_, round) => expected[round % 3]));
+  });
+
+  it('carry long messages, in order and whole, both ways at once', async () => {
+    const bytes = 1 << 20;
+    await using listener = await listen(server, { host: '127.0.0.1' });
+    const connecting = connect(client, { host: '127.0.0.1', port: listener.address.port });
+    let accepting: ReturnType<typeof acceptWith> | undefined;
+    for await (const request of listener) {
+      accepting = acceptWith(request);
+      break;
+    }
+    if (accepting === undefined) throw new Error('no request');
+    await using accepted = await accepting;
+    await using connected = await connecting;
+    const sides = await Promise.all(
+      [accepted, connected].map(async ({ pd, qp, cq }, side) => {
+        const from = await pd.allocMR(bytes, ACCESS);
+        const to = await pd.allocMR(bytes, ACCESS);
+        from.buffer.forEach((_octet, index) => {
+          from.buffer[index] = (index * 31 + side) & 0xff;
+        });
+        return { qp, cq, from, to };
+      }),
+    );
+    const [one, two] = sides;
+    if (one === undefined || two === undefined) throw new Error('two sides');
+    for (const [here, there] of [
+      [one, two],
+      [two, one],
+    ] as const) {
+      const pieces = Array.from({ length: 16 }, (_, index) => index * (bytes / 16));
+      here.qp.postSend(
+        pieces.map((offset) => ({
+          opcode: WROpcode.rdmaWrite,
+          flags: SendFlag.signaled,
+          sgList: [here.from.sge(offset, bytes / 16)],
+          remoteAddr: there.to.address + BigInt(offset),
+          rkey: there.to.rkey,
+        })),
+      );
+      here.qp.postSend({
+        wrId: 99,
+        opcode: WROpcode.rdmaRead,
+        flags: SendFlag.signaled,
+        sgList: [here.from.sge(0, 8)],
+        remoteAddr: there.to.address,
+        rkey: there.to.rkey,
+      });
+    }
+    for (const { cq } of sides) {
+      let seen = 0;
+      while (seen < 17) {
+        const completions = await cq.wait();
+        expect(completions.every(({ status }) => status === WCStatus.success)).toBe(true);
+        seen += completions.length;
+      }
+    }
+    expect(Buffer.compare(one.to.buffer, two.from.buffer)).toBe(0);
+    expect(Buffer.compare(two.to.buffer, one.from.buffer)).toBe(0);
+  });
+
+  function acceptWith(request: ConnectionRequest) {
+    return request.accept();
+  }
 });
 
 describe('a daemon whose native devices go away', () => {

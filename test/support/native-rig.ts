@@ -412,6 +412,8 @@ class FakeEventChannel extends Given implements LowerEventChannel {
   readEvent(): LowerCmEvent | undefined {
     return this.events.shift();
   }
+
+  async settled(): Promise<void> {}
 }
 
 /** A program's way to the devices, without a daemon between. */

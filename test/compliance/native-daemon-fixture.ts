@@ -1,0 +1,44 @@
+/** Clients of a daemon, on devices that are native to it, as a fixture. */
+import type { Provider } from '../../verbs-api/contract/provider.ts';
+import { DEVICE, type Lack, type ProviderFixture, type StartedFixture } from './fixture.ts';
+
+/** The fixture, on devices that lack more than libsiw does, or carry less private data. */
+export function nativeDaemonFixture(
+  more: readonly Lack[],
+  maxPrivateData: number,
+  start: () => Promise<StartedFixture>,
+): ProviderFixture {
+  return {
+    tiers: { allocated: 'shared', own: 'shared' },
+    backend: 'native',
+    maxPrivateData,
+    lacks: new Set<Lack>([
+      'windows',
+      'atomics',
+      'immediateData',
+      'localInvalidate',
+      'chosenKeys',
+      'chosenAddresses',
+      'wireOptions',
+      'ownMemory',
+      'solicitedOnly',
+      ...more,
+    ]),
+    start,
+  };
+}
+
+/** The provider without the emulated device that every daemon has. */
+export function nativeOnly(provider: Provider): Provider {
+  const devicesOf: Provider['devices'] = async () =>
+    (await provider.devices()).filter(({ backend }) => backend === 'native');
+  const open: Provider['open'] = (name) => provider.open(name ?? DEVICE.name);
+  return new Proxy(provider, {
+    get(target, key) {
+      if (key === 'devices') return devicesOf;
+      if (key === 'open') return open;
+      const value: unknown = Reflect.get(target, key);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+}
