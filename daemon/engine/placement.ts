@@ -121,6 +121,7 @@ export interface AtomicAccess {
 export interface StreamUser {
   /**
    * Places one segment of an RDMA Write. `length` 0 is never passed (RFC 5041 §5.1: not checked).
+   * `last` is that of the message, which nobody is told of (RFC 5040 §5.1): for counters.
    * The octets stay as they are until `inputEnded`, so that several segments can go in one transfer.
    */
   placeWrite(
@@ -130,6 +131,7 @@ export interface StreamUser {
     octets: Uint8Array,
     start: number,
     length: number,
+    last: boolean,
   ): Fault;
   /** Everything placed so far has to be in its memory now; the fault of what failed since. */
   inputEnded(): Fault;

@@ -147,7 +147,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
     // DDP-5.2-11 STag and TO of a segment without payload are not looked at.
     // RDMAP-5.1-02 a Write is placed and never delivered.
     if (length === 0) return undefined;
-    const fault = this.#user.placeWrite(stag, toHi, toLo, octets, start, length);
+    const fault = this.#user.placeWrite(stag, toHi, toLo, octets, start, length, last);
     return fault === Fault.none ? undefined : faultError(fault, 'tagged');
   }
 

@@ -16,6 +16,7 @@ const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: str
   outAtomics: ['iw_out_rdma_atomics', 'Atomic Requests sent'],
   outImmediates: ['iw_out_rdma_immediates', 'Immediate Data messages sent'],
   inSends: ['iw_in_rdma_sends', 'RDMAP Send messages delivered'],
+  inWrites: ['iw_in_rdma_writes', 'RDMA Write messages placed'],
   inReads: ['iw_in_rdma_reads', 'RDMA Read Requests that came and were allowed'],
   inImmediates: ['iw_in_rdma_immediates', 'Immediate Data messages delivered'],
   atomics: ['iw_in_rdma_atomics', 'Atomic operations done for peers'],

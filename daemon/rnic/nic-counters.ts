@@ -27,8 +27,9 @@ export interface NicCounters {
   outReads: number;
   outAtomics: number;
   outImmediates: number;
-  /** RDMAP messages that came; reads without those of no octets. */
+  /** RDMAP messages that came; writes and reads without those of no octets. */
   inSends: number;
+  inWrites: number;
   inReads: number;
   inImmediates: number;
 }
@@ -53,6 +54,7 @@ export function newCounters(): NicCounters {
     outAtomics: 0,
     outImmediates: 0,
     inSends: 0,
+    inWrites: 0,
     inReads: 0,
     inImmediates: 0,
   };

@@ -377,9 +377,12 @@ export class QP implements StreamUser, WindowUser {
     octets: Uint8Array,
     start: number,
     length: number,
+    last = false,
   ): Fault {
     if (!this.receiving) return Fault.stagInvalid;
-    return this.memory.placeWrite(stag, toHi, toLo, octets, start, length);
+    const fault = this.memory.placeWrite(stag, toHi, toLo, octets, start, length);
+    if (last && fault === Fault.none) this.host.counters.inWrites += 1;
+    return fault;
   }
 
   inputEnded(): Fault {

@@ -199,12 +199,25 @@ describe('what HTTP and the socket tell', () => {
     expect(mr).toMatchObject({ lengthBytes: 64, tier: 'shared', pid });
   });
 
-  it('shows in the metrics what moved', async () => {
+  it('shows in the metrics what moved, message by message', async () => {
+    const [from] = ends;
+    const rights = Access.localWrite | Access.remoteWrite | Access.remoteRead;
+    // Of many FPDUs each, and one message nonetheless.
+    const large = await from?.pd.allocMR(100_000, rights);
+    if (from === undefined || large === undefined) throw new Error('no connection');
+    for (const opcode of [WROpcode.rdmaWrite, WROpcode.rdmaRead]) {
+      const remote = { remoteAddr: large.address, rkey: large.rkey };
+      from.qp.postSend({ opcode, flags: SendFlag.signaled, sgList: [large.sge()], ...remote });
+      expect(await from.cq.wait()).toMatchObject([{ status: 0 }]);
+    }
     const samples = parseMetrics(await (await fetch(`${url}/metrics`)).text());
     expect(samples.get('iwarpd_iw_out_rdma_sends_total{device="iwarp0"}')).toBe(1);
     expect(samples.get('iwarpd_iw_in_rdma_sends_total{device="iwarp0"}')).toBe(1);
-    expect(samples.get('iwarpd_port_xmit_data_bytes_total{device="iwarp0"}')).toBe(32);
-    expect(samples.get('iwarpd_port_rcv_data_bytes_total{device="iwarp0"}')).toBe(32);
+    for (const kind of ['out_rdma_writes', 'in_rdma_writes', 'out_rdma_reads', 'in_rdma_reads']) {
+      expect(samples.get(`iwarpd_iw_${kind}_total{device="iwarp0"}`), kind).toBe(1);
+    }
+    expect(samples.get('iwarpd_port_xmit_data_bytes_total{device="iwarp0"}')).toBe(200_032);
+    expect(samples.get('iwarpd_port_rcv_data_bytes_total{device="iwarp0"}')).toBe(200_032);
     expect(samples.get('iwarpd_objects{kind="qp"}')).toBe(2);
     expect(samples.get('iwarpd_connections{device="iwarp0",phase="established"}')).toBe(2);
     expect(samples.get('iwarpd_clients')).toBe(1);
