@@ -13,7 +13,8 @@ const PORT_MAPPER_PORT = 111;
 const IPPROTO_TCP = 6;
 const NOBODY: Credential = { flavor: 'none' };
 
-const PORT_MAPPER = defineProgram({
+/** The port mapper, as far as it is asked. */
+export const PORT_MAPPER = defineProgram({
   name: 'PORTMAP',
   number: 100000,
   version: 2,
@@ -41,9 +42,13 @@ const PORT_MAPPER = defineProgram({
 });
 
 /** The TCP port of a program on `host`; undefined when nobody there knows it. */
-export async function findTcpPort(host: string, program: Mapping): Promise<number | undefined> {
+export async function findTcpPort(
+  host: string,
+  program: Mapping,
+  mapperPort = PORT_MAPPER_PORT,
+): Promise<number | undefined> {
   try {
-    await using mapper = await TcpRpcClient.connect(host, PORT_MAPPER_PORT, NOBODY);
+    await using mapper = await TcpRpcClient.connect(host, mapperPort, NOBODY);
     const port = await mapper.call(PORT_MAPPER, 'getport', program);
     return port === 0 ? undefined : port;
   } catch {

@@ -1,4 +1,5 @@
 /** Calls procedures over TCP, one at a time: what a client of MOUNT and of rpcbind needs. */
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
@@ -23,7 +24,8 @@ export class TcpRpcClient implements AsyncDisposable {
   readonly #credential: Credential;
   readonly #assembler = new RecordAssembler(REPLY_MAX_BYTES);
   readonly #replies: Buffer[] = [];
-  #xid = (Math.random() * 2 ** 32) >>> 0;
+  #xid = randomInt(2 ** 32);
+  #wake: (() => void) | undefined;
 
   private constructor(socket: Socket, credential: Credential) {
     this.#socket = socket;
@@ -90,33 +92,30 @@ export class TcpRpcClient implements AsyncDisposable {
   #listen(): void {
     // The close that follows ends the call that waits.
     this.#socket.on('error', () => undefined);
+    this.#socket.on('close', () => this.#wake?.());
     this.#socket.on('data', (octets) => {
       const records = this.#assembler.handle(octets);
       if (records === undefined) this.#socket.destroy();
       else this.#replies.push(...records);
-      if (this.#replies.length > 0) this.#socket.emit('reply');
+      if (this.#replies.length > 0) this.#wake?.();
     });
   }
 
   async #nextReply(): Promise<Buffer> {
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
-    while (this.#replies.length === 0) {
-      if (this.#socket.destroyed) throw new RpcError('connectionLost', 'the server hung up');
-      const one = new AbortController();
-      const either = AbortSignal.any([signal, one.signal]);
-      try {
-        await Promise.race([
-          once(this.#socket, 'reply', { signal: either }),
-          once(this.#socket, 'close', { signal: either }),
-        ]);
-      } catch {
-        if (signal.aborted) throw new RpcError('timeout', 'no answer');
-      } finally {
-        one.abort();
-      }
-    }
-    const [reply] = this.#replies.splice(0, 1);
-    if (reply === undefined) throw new RpcError('badReply', 'no reply');
+    if (this.#replies.length === 0 && !this.#socket.destroyed) await this.#change();
+    const reply = this.#replies.shift();
+    if (reply === undefined) throw new RpcError('connectionLost', 'the server hung up');
     return reply;
+  }
+
+  /** Resolves when a reply has come or the connection has ended. */
+  #change(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(new RpcError('timeout', 'no answer')), TIMEOUT_MS);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
   }
 }
