@@ -118,7 +118,8 @@ export class Conduit implements LinkUser {
 
   /** See `LinkUser`. */
   get heldInput(): Uint8Array {
-    return this.stream.heldInput;
+    const held = this.stream.heldInput;
+    return this.#faults?.inbound.heldBehind(held) ?? held;
   }
 
   // From the event loop
@@ -165,8 +166,8 @@ export class Conduit implements LinkUser {
   /** Resets TCP, whatever the stream thinks. */
   reset(): void {
     this.#lingerDeadline = NEVER;
-    this.#leaving = true;
     this.#link.reset();
+    this.#dropHeldInput();
   }
 
   /**
@@ -190,11 +191,11 @@ export class Conduit implements LinkUser {
    */
   leave(): void {
     this.#lingerDeadline = NEVER;
-    this.#leaving = true;
     const held = this.#faults?.outbound.empty === false;
     if (held || this.#link.congested || this.stream.pollTransmit() !== undefined) {
       this.#link.reset();
     } else this.#link.close();
+    this.#dropHeldInput();
   }
 
   #deliverEvents(now: Micros): void {
@@ -357,6 +358,14 @@ export class Conduit implements LinkUser {
     if (this.#peerClosed) return;
     this.#peerClosed = true;
     this.stream.handlePeerClosed(now);
+  }
+
+  /** Nobody wants what faults hold back of the input: the end of the socket ends the conduit. */
+  #dropHeldInput(): void {
+    this.#leaving = true;
+    if (this.#heldClose !== 'closed') return;
+    this.#heldClose = undefined;
+    this.handleClosed(undefined);
   }
 
   get #inputHeld(): boolean {

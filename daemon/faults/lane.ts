@@ -117,6 +117,20 @@ export class Lane {
     }
   }
 
+  /** `before` and the octets that wait behind them. */
+  heldBehind(before: Uint8Array): Uint8Array {
+    if (this.#heldBytes === 0) return before;
+    const all = new Uint8Array(before.length + this.#heldBytes);
+    all.set(before);
+    let at = before.length;
+    for (const { output } of this.#entries) {
+      if (output.type !== 'octets') continue;
+      all.set(output.octets, at);
+      at += output.octets.length;
+    }
+    return all;
+  }
+
   /** Forgets what waits. */
   clear(): void {
     this.#entries = [];

@@ -526,6 +526,51 @@ describe('withFault', () => {
   });
 });
 
+describe('what faults hold back', () => {
+  it('keeps no daemon from its end, though a peer has gone meanwhile', async () => {
+    const { left, right } = await pair.connect();
+    await control.addFault({ kind: 'stall', device: 'right', direction: 'in' });
+    postWrite(left, right, 32_000);
+    await completions(left, 1);
+    // Both ends have closed their socket, but the right has not been told of it.
+    await right.id.disconnect();
+    await sleep(200);
+    expect((await control.connections()).map(({ device }) => device)).toContain('right');
+    expect(await elapsedMs(() => pair.rig.daemon.stop())).toBeLessThan(2000);
+  });
+
+  it('goes behind a queue pair that is destroyed', async () => {
+    const { left, right } = await pair.connect();
+    await pair.withFault({ kind: 'delay', ms: 150, device: 'left', direction: 'out' }, async () => {
+      postSend(left);
+      await completions(left, 1);
+      await left.qp.modify({ state: QPState.ERR });
+      expect((await completions(right, 1))[0]).toMatchObject({ status: WCStatus.success });
+      await right.disconnected();
+    });
+  });
+
+  it('is bounded: a sender that is not read waits, and everything arrives', async () => {
+    const { left, right } = await pair.connect();
+    const size = 32_000;
+    let [posted, done] = [0, 0];
+    await pair.withFault({ kind: 'stall', device: 'right', direction: 'in' }, async () => {
+      const waits = async (): Promise<boolean> => {
+        const signal = AbortSignal.timeout(400);
+        const found = await left.cq.wait({ signal }).catch(() => []);
+        done += found.length;
+        return found.length === 0;
+      };
+      do {
+        for (; posted - done < 32; posted += 1) postWrite(left, right, size);
+      } while (!(await waits()) && posted * size < 64_000_000);
+    });
+    expect(posted * size).toBeLessThan(64_000_000);
+    await completions(left, posted - done);
+    await expectArrives(left, right);
+  });
+});
+
 describe('reset', () => {
   it('removes faults, and says how many', async () => {
     await control.addFault({ kind: 'stall' });

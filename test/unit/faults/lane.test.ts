@@ -58,6 +58,15 @@ describe('Lane', () => {
     expect(drain(lane, 50)).toEqual([[2]]);
   });
 
+  it('tells what it holds, and forgets it', () => {
+    const lane = new Lane();
+    expect(lane.heldBehind(octets(9))).toEqual(octets(9));
+    lane.push(octets(1, 2, 3), [{ fault: fault({ kind: 'stall' }), due: NEVER }], 2);
+    expect(lane.heldBehind(octets(9))).toEqual(octets(9, 1, 2, 3));
+    lane.clear();
+    expect([lane.empty, lane.heldBytes]).toEqual([true, 0]);
+  });
+
   it('cuts pieces', () => {
     const lane = new Lane();
     lane.push(octets(1, 2, 3, 4, 5), [], 2);
