@@ -388,12 +388,15 @@ class RdmaRpcClient implements RpcClient {
     // An effect may settle something that calls in here again.
     if (this.#draining) return;
     this.#draining = true;
-    for (;;) {
-      const effect = this.#requester.pollEffect();
-      if (effect === undefined) break;
-      this.#carryOut(effect);
+    try {
+      for (;;) {
+        const effect = this.#requester.pollEffect();
+        if (effect === undefined) break;
+        this.#carryOut(effect);
+      }
+    } finally {
+      this.#draining = false;
     }
-    this.#draining = false;
     this.#connected?.channel.flush();
     this.#timer.set(this.#requester.nextDeadlineMs);
   }

@@ -10,8 +10,7 @@ import { XdrError } from './core/xdr-reader.ts';
 import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
 import { textOf } from './host-address.ts';
-import type { PoolBuffer } from './memory-pool.ts';
-import { MemoryPool } from './memory-pool.ts';
+import { MemoryPool, type PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
 import type { RpcService } from './rpc-service.ts';
 
@@ -97,12 +96,15 @@ export class ServerConnection {
     // A handler that answers at once gets here in the middle of a drain.
     if (this.#draining || this.#over) return;
     this.#draining = true;
-    for (;;) {
-      const effect = this.#responder.pollEffect();
-      if (effect === undefined) break;
-      this.#carryOut(effect);
+    try {
+      for (;;) {
+        const effect = this.#responder.pollEffect();
+        if (effect === undefined) break;
+        this.#carryOut(effect);
+      }
+    } finally {
+      this.#draining = false;
     }
-    this.#draining = false;
     this.#parts.channel.flush();
     this.#timer.set(this.#responder.nextDeadlineMs);
   }
