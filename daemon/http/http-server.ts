@@ -9,6 +9,7 @@ import findMyWay from 'find-my-way';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
 import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
+import { RefusalLog } from './refusal-log.ts';
 import { readJsonBody } from './request-body.ts';
 import { type GuardPolicy, guardRequest } from './request-guard.ts';
 
@@ -78,6 +79,7 @@ export class HttpServer {
   readonly #server: Server;
   readonly #router = findMyWay({ maxParamLength: 128 });
   readonly #ending = new AbortController();
+  readonly #refusals = new RefusalLog();
 
   private constructor(options: HttpServerOptions) {
     this.#options = options;
@@ -211,8 +213,10 @@ export class HttpServer {
       this.#options.note('error', 'a request broke', { ...about, error: String(error) });
     } else {
       const { status, field, message: reason } = refusal;
-      const level = status === 401 || status === 403 ? 'warn' : 'debug';
-      this.#options.note(level, 'refused a request', { ...about, status, field, reason });
+      const { level, heldBack } = this.#refusals.judge(refusal, performance.now());
+      const more = heldBack === 0 ? {} : { heldBack };
+      const fields = { ...about, status, field, reason, ...more };
+      this.#options.note(level, 'refused a request', fields);
     }
     const { status, code, field, message, headers } = refusal ?? BROKEN;
     const body = JSON.stringify({ error: { status, code, field, message } });
