@@ -27,6 +27,7 @@ describe('the public surface', () => {
       'AsyncEventType',
       'CMEventType',
       'ConnectionRejectedError',
+      'DaemonControl',
       'ERRNO',
       'MWType',
       'QPState',
