@@ -2,9 +2,10 @@
 import { CMEventType, QPState } from '../../verbs-api/contract/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
 import { lastErrno } from '../libc/libc.ts';
+import { nodeFailure } from './device-node.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
-import { callBlocking, checkErrno, checkPointer, type Libraries } from './libraries.ts';
+import { callBlocking, checkErrno, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 import type { NativeQP } from './queue-pair.ts';
@@ -57,11 +58,10 @@ export class NativeEventChannel extends NativeObject {
    */
   constructor(libraries: Libraries) {
     const pointer = libraries.cm.rdma_create_event_channel();
-    super(
-      'the event channel of rdma_cm',
-      checkPointer('rdma_create_event_channel', 'this host', pointer),
-      [],
-    );
+    if (pointer === 0) {
+      throw nodeFailure('rdma_create_event_channel', 'this host', 'rdma_cm', lastErrno());
+    }
+    super('the event channel of rdma_cm', pointer, []);
     this.libraries = libraries;
     this.descriptor = peek('rdma_event_channel', 'fd', pointer);
     makeNonBlocking(this.descriptor);

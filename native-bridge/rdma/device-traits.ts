@@ -20,6 +20,8 @@ export interface DeviceTraits {
   readonly swapsDepths: boolean;
   /** A queue pair that was connected, or is in ERR, can go back to RESET. */
   readonly resets: boolean;
+  /** Entries of a completion queue that has to be the first of a context; 0 for none. */
+  readonly firstQueueEntries: number;
 }
 
 /** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP ("bmt"). */
@@ -40,7 +42,14 @@ const ORDINARY: DeviceTraits = {
   flushesLatePosts: true,
   swapsDepths: false,
   resets: true,
+  firstQueueEntries: 0,
 };
+
+/**
+ * libsiw takes the mapping at 0x90000 of a context for a failed one (SIW_INVAL_UOBJ_KEY): a context
+ * that has reached it, by some 72 queues, makes no more. A first one of 1 MiB covers the place.
+ */
+const SIW_FIRST_QUEUE_ENTRIES = 32_768;
 
 /** siw: 252 octets of private data and the 4 of RFC 6581 overflow its count of them. */
 const SIW: DeviceTraits = {
@@ -53,6 +62,7 @@ const SIW: DeviceTraits = {
   flushesLatePosts: false,
   swapsDepths: true,
   resets: false,
+  firstQueueEntries: SIW_FIRST_QUEUE_ENTRIES,
 };
 
 /** The emulated RNIC: libsiw's limits, without the kernel's. */
@@ -60,6 +70,7 @@ const EMULATED: DeviceTraits = {
   ...SIW,
   maxPrivateData: CM_PRIVATE_DATA_MAX,
   swapsDepths: false,
+  firstQueueEntries: 0,
 };
 
 /** The traits of the driver with this vendor id. */

@@ -5,10 +5,11 @@ import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
 import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
+import { nodeFailure } from './device-node.ts';
 import { type DeviceTraits, traitsOf } from './device-traits.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
-import { checkErrno, checkPointer, checkResult, type Libraries } from './libraries.ts';
+import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 import { NativePD } from './protection-domain.ts';
@@ -52,6 +53,8 @@ export class NativeDevice extends NativeObject {
   /** Objects by address, for events that name one. */
   readonly objects = new Map<number, NativeObject>();
   readonly #event = new StructBlock('ibv_async_event');
+  /** The driver's first queue (`firstQueueEntries`), which nobody uses, or 0. */
+  readonly #firstQueue: number;
 
   private constructor(libraries: Libraries, pointer: number, info: NativeDeviceInfo) {
     super(`the device ${info.name}`, pointer, []);
@@ -61,6 +64,11 @@ export class NativeDevice extends NativeObject {
     this.traits = traitsOf(raw.get('vendor_id'));
     this.attributes = deviceAttributes(raw, this.traits);
     this.hot = hotVerbs(pointer);
+    const { firstQueueEntries } = this.traits;
+    this.#firstQueue =
+      firstQueueEntries === 0
+        ? 0
+        : libraries.verbs.ibv_create_cq(pointer, firstQueueEntries, 0, 0, 0);
     this.asyncDescriptor = peek('ibv_context', 'async_fd', pointer);
     makeNonBlocking(this.asyncDescriptor);
     holdRoot(this);
@@ -81,7 +89,10 @@ export class NativeDevice extends NativeObject {
       }
       const { verbs } = libraries;
       const context = verbs.ibv_open_device(device.pointer);
-      checkPointer('ibv_open_device', `${device.info.name} (${device.info.nodeName})`, context);
+      if (context === 0) {
+        const { name: subject, nodeName } = device.info;
+        throw nodeFailure('ibv_open_device', subject, nodeName, lastErrno());
+      }
       try {
         return new NativeDevice(libraries, context, device.info);
       } catch (error) {
@@ -157,7 +168,9 @@ export class NativeDevice extends NativeObject {
   }
 
   protected override destroy(pointer: number): void {
-    checkErrno('ibv_close_device', this.subject, this.libraries.verbs.ibv_close_device(pointer));
+    const { verbs } = this.libraries;
+    if (this.#firstQueue !== 0) verbs.ibv_destroy_cq(this.#firstQueue);
+    checkErrno('ibv_close_device', this.subject, verbs.ibv_close_device(pointer));
   }
 
   protected override released(): void {

@@ -172,12 +172,26 @@ export function checkPointer(call: string, subject: string, pointer: number): nu
   return pointer;
 }
 
-/** Makes a call on one of libuv's threads. Resolves with its result. */
-export function callBlocking(call: Blocking<Call>, ...parameters: number[]): Promise<number> {
-  return new Promise((resolve, reject) => {
-    call.async(...parameters, (error: unknown, result: number) => {
-      if (error === null || error === undefined) resolve(result);
-      else reject(error);
+/** Of libuv's four threads, which files and names need as well. */
+const BLOCKING_CALLS_MAX = 2;
+let blockingCalls = 0;
+const waitingCalls: (() => void)[] = [];
+
+/** Makes a call on one of libuv's threads, in its turn. Resolves with its result. */
+export async function callBlocking(call: Blocking<Call>, ...parameters: number[]): Promise<number> {
+  if (blockingCalls < BLOCKING_CALLS_MAX) blockingCalls += 1;
+  else await new Promise<void>((resolve) => waitingCalls.push(resolve));
+  try {
+    return await new Promise<number>((resolve, reject) => {
+      call.async(...parameters, (error: unknown, result: number) => {
+        if (error === null || error === undefined) resolve(result);
+        else reject(error);
+      });
     });
-  });
+  } finally {
+    // Whoever waits takes the place over.
+    const next = waitingCalls.shift();
+    if (next === undefined) blockingCalls -= 1;
+    else next();
+  }
 }

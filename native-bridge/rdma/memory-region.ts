@@ -14,18 +14,20 @@
  *   instead, from version 21 on it throws). What cannot be kept from a program is
  *   `ArrayBuffer.prototype.transfer` of newer versions: it must not be called on registered octets.
  */
+import { readFileSync } from 'node:fs';
 import { markAsUntransferable } from 'node:worker_threads';
 import { ACCESS_MASK, Access } from '../../verbs-api/contract/enums.ts';
-import { addressOf, SystemCallError } from '../libc/libc.ts';
+import { addressOf, lastErrno, SystemCallError } from '../libc/libc.ts';
 import { SharedMemory } from '../libc/shared-memory.ts';
-import { NativeError, unsupported } from './errors.ts';
-import { checkPointer, checkResult } from './libraries.ts';
+import { callFailure, NativeError, unsupported } from './errors.ts';
+import { checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { NativePD } from './protection-domain.ts';
 import { peek } from './struct-block.ts';
 
 /** Addresses above have no exact number. */
 const ADDRESS_MAX = 2 ** 53;
+const ENOMEM = 12;
 const REMOTE_CHANGES = Access.remoteWrite | Access.remoteAtomic;
 
 /** Memory that `allocate` made, by its octets; it goes with the last region in it. */
@@ -64,7 +66,7 @@ export class NativeMR extends NativeObject {
     const first = iova ?? ((access & Access.zeroBased) === 0 ? address : 0);
     const { verbs } = pd.device.libraries;
     const pointer = verbs.ibv_reg_mr_iova(pd.pointer, address, buffer.length, first, access);
-    checkPointer('ibv_reg_mr', `${buffer.length} octets at ${pd.device.info.name}`, pointer);
+    if (pointer === 0) throw registrationFailure(pd, buffer.length, lastErrno());
     super(`the memory region of ${pd.device.info.name}`, pointer, [pd]);
     this.#pd = pd;
     this.buffer = buffer;
@@ -87,6 +89,24 @@ export class NativeMR extends NativeObject {
     pages.regions -= 1;
     if (pages.regions === 0) pages.memory.release();
   }
+}
+
+/** Why octets were not registered: a limit of locked memory is told apart from a lack of it. */
+function registrationFailure(pd: NativePD, lengthBytes: number, errno: number): NativeError {
+  const subject = `${lengthBytes} octets at ${pd.device.info.name}`;
+  const limit = statusNumber('/proc/self/limits', /^Max locked memory +(\d+)/m);
+  const pinned = statusNumber('/proc/self/status', /^VmPin:\s+(\d+)/m) ?? 0;
+  if (errno !== ENOMEM || limit === undefined || pinned * 1024 + lengthBytes <= limit) {
+    return callFailure('ibv_reg_mr', subject, errno);
+  }
+  const text = `ibv_reg_mr on ${subject}: more than the ${limit} octets that may be locked (ulimit -l)`;
+  return new NativeError('lockedMemory', 'ENOMEM', text);
+}
+
+/** A number in a file of the kernel; undefined where it is none, or not told. */
+function statusNumber(path: string, pattern: RegExp): number | undefined {
+  const value = pattern.exec(readFileSync(path, 'latin1'))?.[1];
+  return value === undefined ? undefined : Number(value);
 }
 
 function assertRegistrable(
