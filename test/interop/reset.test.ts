@@ -1,0 +1,96 @@
+/** What a reset, and a kill, is to unmodified programs, and what is known of them afterwards. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import { describeWith } from './prerequisites.ts';
+import { ADDRESS, endOf, freePort, ProgramBench } from './program-bench.ts';
+
+const LONG_MS = 60_000;
+/** What `timeout` answers for a program that it had to end. */
+const TIMED_OUT = 124;
+
+let bench: ProgramBench;
+let control: DaemonControl;
+
+beforeAll(async () => {
+  bench = new ProgramBench();
+  await bench.start(['--no-native']);
+  control = new DaemonControl({ socketPath: bench.socketPath });
+});
+
+afterAll(async () => {
+  await bench.stop();
+});
+
+/** A pair of rping that pings until it is ended, once pings go round. */
+async function endlessPings() {
+  const port = `${await freePort()}`;
+  const server = await bench.server(Number(port), ['rping', '-s', '-a', ADDRESS, '-p', port]);
+  const client = bench.program(['rping', '-c', '-a', ADDRESS, '-p', port]);
+  await expect.poll(pings, { timeout: 20_000 }).toBeGreaterThan(100);
+  return { server, client };
+}
+
+/** Sends that the device counted. */
+async function pings(): Promise<number> {
+  const [device] = await control.devices();
+  return device?.counters['outSends'] ?? 0;
+}
+
+function programsOf(clients: readonly ClientStatus[]): string[] {
+  return clients.map(({ program }) => program);
+}
+
+describeWith(['rdma-programs'], 'reset', () => {
+  it(
+    'ends programs of rdma-core in the middle of their work, and names them',
+    async () => {
+      const { server, client } = await endlessPings();
+      const qps = await control.queuePairs();
+      expect(qps.map(({ program, state }) => `${program} ${state}`)).toEqual([
+        'rping RTS',
+        'rping RTS',
+      ]);
+      expect(await control.memoryRegions()).toHaveLength(7);
+      const report = await control.reset();
+      expect(programsOf(report.leaks)).toEqual(['rping', 'rping']);
+      expect(report).toMatchObject({ clients: 2, connections: 2 });
+      for (const { usage } of report.leaks) expect(usage.objects).toMatchObject({ qp: 1, cq: 1 });
+      for (const end of await Promise.all([endOf(server), endOf(client)])) {
+        expect(end.status, end.output).not.toBe(0);
+        expect(end.status, end.output).not.toBe(TIMED_OUT);
+      }
+      expect(await control.clients()).toEqual([]);
+      expect(await control.connections()).toEqual([]);
+      expect(await pings()).toBe(0);
+      // As good as new.
+      const port = await freePort();
+      const words = ['-a', ADDRESS, '-p', `${port}`, '-C', '3'];
+      const pair = await bench.pair(port, ['rping', '-s', ...words], ['rping', '-c', ...words]);
+      expect(pair).toMatchObject({ client: { status: 0 }, server: { status: 0 } });
+    },
+    LONG_MS,
+  );
+
+  it(
+    'finds nothing of a program that was killed, and its peer ends by itself',
+    async () => {
+      await control.reset();
+      const { server, client } = await endlessPings();
+      const known = await control.clients();
+      const pid = known.find((each) => hasArgument(each.pid, '-c'))?.pid ?? 0;
+      process.kill(pid, 'SIGKILL');
+      await endOf(client);
+      expect((await control.clients()).map((each) => each.pid)).not.toContain(pid);
+      expect((await endOf(server)).status).not.toBe(TIMED_OUT);
+      expect(await control.reset()).toMatchObject({ leaks: [], clients: 0, connections: 0 });
+    },
+    LONG_MS,
+  );
+});
+
+function hasArgument(pid: number, argument: string): boolean {
+  if (!readdirSync('/proc').includes(`${pid}`)) return false;
+  return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(argument);
+}
