@@ -19,7 +19,7 @@ const LIMIT_MS = 120_000;
 /** Fewer tests than this are no compliance suite. */
 const TESTS_MIN = 120;
 
-const SUITES = ['native-suite.ts', 'native-memory-suite.ts'];
+const SUITES = ['native-suite.ts', 'native-memory-suite.ts', 'native-soak-suite.ts'];
 
 interface InnerTest {
   readonly fullName: string;
