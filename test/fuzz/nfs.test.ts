@@ -12,12 +12,15 @@ import {
   symlinkSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
 import { MOUNT3 } from '../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
 import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { Prng } from '../sim/prng.ts';
 import { NfsRig, name } from '../support/nfs-rig.ts';
+
+// Thousands of files take a while on a busy disk.
+vi.setConfig({ testTimeout: 60_000 });
 
 const NFS_PROCEDURES = 22;
 const MOUNT_PROCEDURES = 6;

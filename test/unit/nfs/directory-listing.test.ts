@@ -1,10 +1,13 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { cookieOf } from '../../../daemon/nfs/directory-listing.ts';
 import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
 import { Nfs3Status } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
 import { NFS3 } from '../../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { flat, NfsRig, name } from '../../support/nfs-rig.ts';
+
+// Thousands of files take a while on a busy disk.
+vi.setConfig({ testTimeout: 60_000 });
 
 const VERIFIER = new Uint8Array(8);
 let rig: NfsRig;
