@@ -42,7 +42,7 @@ const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
   ['nfs', /name a command/],
   ['nfs frob', /unknown command 'frob'/],
   ['nfs serve', /missing required argument 'DIR'/],
-  ['nfs serve . --port 0', /from 1 to 65535/],
+  ['nfs serve . --port 65536', /to 65535/],
   ['nfs serve . --native --embedded', /--native uses a real device/],
   ['nfs ls nowhere', /nowhere is no HOST:PATH/],
   ['nfs cat 127.0.0.1:/x --embedded --socket x', /--socket/],
