@@ -324,6 +324,7 @@ function connectionParameters(options: EndpointOptions): ConnectionParameters {
 async function untilDisconnected(id: ConnectionId): Promise<void> {
   for await (const event of id.events()) {
     if (event.type === CMEventType.disconnected) return;
+    if (event.type === CMEventType.deviceRemoval) throw new VerbsError('EIO', event.text);
   }
   // The id was closed here, and the connection with it.
 }

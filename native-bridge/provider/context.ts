@@ -100,6 +100,11 @@ export class RdmaContext extends OwnedObject implements Context {
     this.#onClosed();
   }
 
+  /** The device was taken away, as the connection manager tells: nothing of it works any more. */
+  lose(): void {
+    this.#scope.presence.lose(`${this.device.name} is gone: it was taken away`);
+  }
+
   #readEvents(): void {
     const { native } = this.#scope;
     try {

@@ -95,6 +95,13 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     this.#contexts.clear();
   }
 
+  /** A device was taken away, of which its contexts may hear nothing (siw). */
+  #lose(device: string | undefined): void {
+    for (const context of this.#contexts) {
+      if (context.device.name === device) context.lose();
+    }
+  }
+
   #usableDevices(): NativeDeviceInfo[] {
     return listDevices(this.#libraries).filter(({ transport }) => transport === 'iwarp');
   }
@@ -132,6 +139,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     if (event.type !== CMEventType.connectRequest) {
       const id = this.#ids.get(event.id);
       id?.handleEvent(event, id);
+      if (event.type === CMEventType.deviceRemoval) this.#lose(id?.device);
       return;
     }
     const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);

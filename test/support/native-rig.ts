@@ -273,6 +273,7 @@ export class FakeDevice extends Given implements LowerDevice {
     flushesLatePosts: false,
     swapsDepths: false,
     resets: false,
+    firstQueueEntries: 0,
   };
   readonly attributes = ATTRIBUTES;
   readonly asyncDescriptor = 101;
