@@ -13,7 +13,15 @@ import { openLibraries } from '../../native-bridge/rdma/libraries.ts';
 import { listen } from '../../verbs-api/connect.ts';
 import { Access, WROpcode } from '../../verbs-api/contract/enums.ts';
 import type { Context, PD, Provider } from '../../verbs-api/contract/provider.ts';
-import { ALL_ACCESS, completions, connectedPair, pattern, read, verbsError } from './fixture.ts';
+import {
+  ALL_ACCESS,
+  completions,
+  connectedPair,
+  DEVICE,
+  pattern,
+  read,
+  verbsError,
+} from './fixture.ts';
 
 /** The collector, which `--expose-gc` gives to contexts made after it. */
 function collector(): () => void {
@@ -30,7 +38,7 @@ describe('native memory', () => {
 
   beforeAll(async () => {
     provider = await createNative();
-    context = await provider.open();
+    context = await provider.open(DEVICE.name);
     pd = await context.allocPD();
   });
   afterAll(async () => {
@@ -124,7 +132,7 @@ describe('native memory', () => {
   });
 
   it('takes its objects with their device, in any order of closing, twice', async () => {
-    const other = await provider.open();
+    const other = await provider.open(DEVICE.name);
     const domain = await other.allocPD();
     const channel = await other.createCompChannel();
     const cq = await other.createCQ({ cqe: 16, channel });
@@ -148,11 +156,11 @@ describe('native memory', () => {
   it('closes a provider with a listener, a request and a connection under way', async () => {
     const host = await createNative();
     const guest = await createNative();
-    const listener = await listen(host, { host: '127.0.0.1' });
+    const listener = await listen(host, { host: DEVICE.addresses[0] });
     const ids = await Promise.all(
       Array.from({ length: 4 }, async () => {
         const id = await guest.createId();
-        await id.resolveAddr({ address: '127.0.0.1', port: listener.address.port });
+        await id.resolveAddr({ address: DEVICE.addresses[0], port: listener.address.port });
         const device = await guest.open(id.device);
         const cq = await device.createCQ({ cqe: 8 });
         const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 };
@@ -182,12 +190,12 @@ describe('native memory', () => {
           const { parentPort } = require('node:worker_threads');
           const { createNative } = await import(${JSON.stringify(bridge.href)});
           const provider = await createNative();
-          const context = await provider.open();
+          const context = await provider.open('${DEVICE.name}');
           const pd = await context.allocPD();
           const cq = await context.createCQ({ cqe: 8 });
           await pd.regMR(new Uint8Array(4096), 1);
           const id = await provider.createId();
-          await id.bindAddr({ address: '127.0.0.1', port: 0 });
+          await id.bindAddr({ address: '${DEVICE.addresses[0]}', port: 0 });
           await id.listen();
           cq.wait().catch(() => {});
           const stopped = new Promise(() => {});
@@ -206,7 +214,7 @@ describe('native memory', () => {
   );
 
   it('refuses to destroy what is in use before the library hears of it', () => {
-    using device = NativeDevice.open(openLibraries());
+    using device = NativeDevice.open(openLibraries(), DEVICE.name);
     const domain = device.allocPD();
     const cq = device.createCQ(8);
     const qp = domain.createQP({
