@@ -33,19 +33,27 @@ const REMOTE_CHANGES = Access.remoteWrite | Access.remoteAtomic;
 /** Memory that `allocate` made, by its octets; it goes with the last region in it. */
 const pageMemory = new WeakMap<ArrayBufferLike, { memory: SharedMemory; regions: number }>();
 
-/** New zeroed, page-aligned memory that another process may map, too. ENOMEM. */
+/** New zeroed, page-aligned memory; it goes with the last region in it, or by `releasePages`. */
 export function allocatePages(lengthBytes: number): Uint8Array {
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
     throw new NativeError('refused', 'EINVAL', 'a region has at least one octet');
   }
   try {
     const memory = SharedMemory.create('iwarpd-native', lengthBytes);
+    // Nobody else maps it, and a descriptor for each region would soon be too many.
+    memory.closeDescriptor();
     pageMemory.set(memory.view.buffer, { memory, regions: 0 });
     return memory.view;
   } catch (error) {
     if (!(error instanceof SystemCallError)) throw error;
     throw new NativeError('refused', 'ENOMEM', error.message);
   }
+}
+
+/** Gives memory of `allocatePages` back in which no region is. */
+export function releasePages(octets: Uint8Array): void {
+  const pages = pageMemory.get(octets.buffer);
+  if (pages?.regions === 0) pages.memory.release();
 }
 
 /** A registered buffer. */
@@ -87,7 +95,7 @@ export class NativeMR extends NativeObject {
     const pages = pageMemory.get(this.buffer.buffer);
     if (pages === undefined) return;
     pages.regions -= 1;
-    if (pages.regions === 0) pages.memory.release();
+    releasePages(this.buffer);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Protection domains: where regions and queues are made. */
 import type { NativeDevice } from './device.ts';
 import { checkPointer, checkResult } from './libraries.ts';
-import { allocatePages, NativeMR } from './memory-region.ts';
+import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
 import { NativeObject } from './native-object.ts';
 import { NativeQP, type NativeQPInit } from './queue-pair.ts';
 import { NativeSRQ, type NativeSRQInit } from './shared-receive-queue.ts';
@@ -29,7 +29,13 @@ export class NativePD extends NativeObject {
 
   /** Allocates page-aligned memory and registers it; it goes with the last region in it. */
   allocMR(lengthBytes: number, access: number, iova?: number): NativeMR {
-    return new NativeMR(this, allocatePages(lengthBytes), access, iova);
+    const octets = allocatePages(lengthBytes);
+    try {
+      return new NativeMR(this, octets, access, iova);
+    } catch (error) {
+      releasePages(octets);
+      throw error;
+    }
   }
 
   /** Makes a shared receive queue. EINVAL, ENOMEM. */

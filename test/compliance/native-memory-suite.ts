@@ -3,6 +3,7 @@
  * stay where they are, and errors where C would crash. Runs as `native-suite.ts` does.
  */
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
@@ -129,6 +130,19 @@ describe('native memory', () => {
     expect(part.buffer[99]).toBe(7);
     await part.close();
     expect(part.buffer[99]).toBeTypeOf('number');
+  });
+
+  it('keeps no descriptor for allocated memory, and nothing of what was refused', async () => {
+    const descriptors = () => readdirSync('/proc/self/fd').length;
+    const before = descriptors();
+    const regions = await Promise.all(
+      Array.from({ length: 50 }, () => pd.allocMR(4096, ALL_ACCESS)),
+    );
+    for (let count = 0; count < 50; count += 1) {
+      await expect(pd.allocMR(4096, Access.remoteWrite)).rejects.toEqual(verbsError('EINVAL'));
+    }
+    expect(descriptors() - before).toBeLessThan(10);
+    await Promise.all(regions.map((region) => region.close()));
   });
 
   it('takes its objects with their device, in any order of closing, twice', async () => {
