@@ -48,7 +48,8 @@ const NEW_FILE =
   constants.O_EXCL |
   constants.O_NOFOLLOW |
   constants.O_NONBLOCK;
-const FILE_MODE = 0o666;
+/** Of a file whose maker says nothing of it. */
+const FILE_MODE = 0o644;
 const OPENING_MODE = 0o600;
 const DIRECTORY_MODE = 0o777;
 const SET_GROUP_ID = 0o2000;
@@ -121,10 +122,7 @@ function create(
       if (there !== undefined) throw new NfsFailure(Nfs3Status.exist, 'the file is there');
       newFile(served, directory, name, caller, times);
     } else if (there === undefined) {
-      newFile(served, directory, name, caller, {
-        mode: FILE_MODE & ~process.umask(),
-        ...how.attributes,
-      });
+      newFile(served, directory, name, caller, { mode: FILE_MODE, ...how.attributes });
     } else if (how.mode === CreateMode.guarded || !there.isFile()) {
       throw new NfsFailure(Nfs3Status.exist, 'the name is taken');
     } else {
