@@ -178,7 +178,7 @@ export const FAULT_KINDS = {
   },
   'corrupt-length': {
     place: 'fpdu',
-    summary: 'ULPDU_Length is 4 too small: the peer looks for the CRC where it is not',
+    summary: 'ULPDU_Length is 4 too small, so that the peer looks for the CRC where it is not',
   },
   'corrupt-stag': {
     place: 'fpdu',

@@ -1,6 +1,6 @@
 /** The commands `fault add`, `fault list` and `fault remove`, and their options. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { FAULT_KINDS } from '../../../verbs-api/contract/faults.ts';
+import { FAULT_KINDS, type FaultKind, faultKind } from '../../../verbs-api/contract/faults.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from './control-options.ts';
 import type { FaultArguments } from './fault.ts';
@@ -79,10 +79,20 @@ function addFaultRemove(fault: Command, { output, socketOption }: ControlCommand
 /** Kinds for the help, with what they need. */
 function kindLines(): string[] {
   const width = Math.max(...Object.keys(FAULT_KINDS).map((kind) => kind.length));
-  const lines = Object.entries(FAULT_KINDS).map(([kind, { summary }]) => {
-    return `  ${kind.padEnd(width)}  ${summary}`;
+  const lines = (Object.keys(FAULT_KINDS) as FaultKind[]).map((kind) => {
+    const { summary, needs, takes } = faultKind(kind);
+    const options = [
+      ...needs.map((field) => optionOf(field)),
+      ...takes.map((field) => `[${optionOf(field)}]`),
+    ];
+    return `  ${kind.padEnd(width)}  ${summary}${options.length === 0 ? '' : `: ${options.join(' ')}`}`;
   });
   return ['Kinds:', ...lines];
+}
+
+/** How a field is given: `bytesPerSecond` as `--bytes-per-second`. */
+function optionOf(field: string): string {
+  return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 function parseProbability(text: string): number {

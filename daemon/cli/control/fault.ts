@@ -16,7 +16,8 @@ export async function runFaultAdd(
   given: FaultArguments & Readonly<Record<string, unknown>>,
   output: Output,
 ): Promise<void> {
-  const { socket, json, ...fields } = given;
+  // What names the daemon is no field of the fault.
+  const { socket, json, instance: _, ...fields } = given;
   // The daemon is who knows kinds and what goes with them.
   const spec = { ...fields, kind } as FaultSpec;
   const fault = await queryDaemon('addFault', spec, { socketPath: socket });

@@ -1,0 +1,144 @@
+/** Faults on the command line and over HTTP. */
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import { FAULT_KINDS } from '../../verbs-api/contract/faults.ts';
+import { CommandFolder, runCommand } from './cli-process.ts';
+
+/** Each test starts a daemon and several commands, and other tests may run beside it. */
+const SLOW = { timeout: 60_000 };
+
+let folder: CommandFolder;
+let socket: string;
+let url: string;
+
+beforeAll(async () => {
+  folder = new CommandFolder();
+  socket = folder.file('d/iwarpd.sock');
+  const daemon = await folder.daemon(socket, ['--no-native', '--http', '127.0.0.1:0']);
+  url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(daemon.stdout)?.[0] ?? '';
+}, SLOW.timeout);
+
+afterEach(async () => {
+  await new DaemonControl({ socketPath: socket }).removeFaults();
+});
+
+afterAll(() => folder.clean());
+
+const fault = (...words: readonly string[]) => runCommand(['fault', ...words, '--socket', socket]);
+
+describe('iwarpd fault', SLOW, () => {
+  it('adds, lists and removes faults', async () => {
+    const given = ['delay', '--ms', '5', '--direction', 'out', '--every', '2', '--once'];
+    const first = await fault('add', ...given);
+    expect(first).toMatchObject({ status: 0, stderr: '' });
+    expect(first.stdout).toMatch(/^fault \d+: delay direction out, every 2, once, ms 5\n$/);
+    const id = /\d+/.exec(first.stdout)?.[0] ?? '';
+    const json = await fault('add', 'errno', '--errno', 'EIO', '--probability', '.5', '--json');
+    const added = JSON.parse(json.stdout);
+    expect(added).toEqual({
+      id: Number(id) + 1,
+      spec: { kind: 'errno', errno: 'EIO', probability: 0.5, seed: added.spec.seed },
+      matched: 0,
+      fired: 0,
+    });
+    expect(added.spec.seed).toBeTypeOf('number');
+    const { stdout } = await fault('list');
+    expect(stdout).toMatch(
+      /^id +fault +occasions +happened\n\d+ +delay .*0 +0\n\d+ +errno .*0 +0\n$/,
+    );
+    const removed = await fault('remove', id);
+    expect(removed.stdout).toMatch(/^removed fault \d+: delay .*; it happened 0 times\n$/);
+    expect(JSON.parse((await fault('list', '--json')).stdout)).toEqual([added]);
+    expect((await fault('remove', '--all')).stdout).toMatch(/^removed fault \d+: /);
+    expect((await fault('list')).stdout).toBe('no faults\n');
+  });
+
+  it('takes every field of a fault as an option', async () => {
+    const scope = ['--device', 'iwarp0', '--qp', '7', '--peer', '[::1]:99', '--opcode', 'send'];
+    const limits = ['--nth', '3', '--probability', '1', '--seed', '4', '--bytes-per-second', '9'];
+    const { stdout } = await fault('add', 'bandwidth', ...scope, ...limits, '--json');
+    expect(JSON.parse(stdout).spec).toEqual({
+      kind: 'bandwidth',
+      device: 'iwarp0',
+      qp: 7,
+      peer: '[::1]:99',
+      opcode: 'send',
+      nth: 3,
+      probability: 1,
+      seed: 4,
+      bytesPerSecond: 9,
+    });
+  });
+
+  it.each([
+    [['add', 'flood'], 1, 'kind'],
+    [['add', 'delay'], 1, 'ms'],
+    [['add', 'delay', '--ms', '0'], 1, 'ms'],
+    [['add', 'delay', '--ms', 'x'], 2, '--ms'],
+    [['add', 'delay', '--ms', '1', '--probability', '1.5'], 2, '--probability'],
+    [['add', 'delay', '--ms', '1', '--device', 'none'], 1, 'device'],
+    [['add', 'delay', '--ms', '1', '--peer', 'here'], 1, 'peer'],
+    [['add', 'delay', '--ms', '1', '--verb', 'regMR'], 1, 'verb'],
+    [['add'], 2, 'KIND'],
+    [['remove'], 2, '--all'],
+    [['remove', '1', '--all'], 2, '--all'],
+    [['remove', '99999'], 1, '99999'],
+  ])('%j is refused in one line that names what is wrong', async (words, status, named) => {
+    const refused = await fault(...words);
+    expect(refused).toMatchObject({ status, stdout: '' });
+    expect(refused.stderr).toMatch(/^iwarpd: [^\n]+\n$/);
+    expect(refused.stderr).toContain(named);
+  });
+
+  it('tells all kinds, with what each needs', async () => {
+    const { stdout } = await runCommand(['fault', 'add', '--help']);
+    for (const [kind, { summary }] of Object.entries(FAULT_KINDS)) {
+      expect(stdout).toContain(kind);
+      expect(stdout).toContain(summary);
+    }
+    expect(stdout).toMatch(/bandwidth +.*: --bytes-per-second\n/);
+    expect(stdout).toMatch(/stall +.*: \[--ms\]\n/);
+  });
+
+  it('is removed by reset', async () => {
+    await fault('add', 'stall');
+    const { stdout } = await runCommand(['reset', '--socket', socket]);
+    expect(stdout).toContain('removed 1 fault\n');
+    expect((await fault('list')).stdout).toBe('no faults\n');
+  });
+});
+
+describe('faults over HTTP', SLOW, () => {
+  async function request(method: string, path: string, body?: unknown) {
+    const init = body === undefined ? { method } : { method, body: JSON.stringify(body) };
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${url}${path}`, { ...init, headers });
+    return { status: response.status, value: await response.json() };
+  }
+
+  it('are added, listed and removed', async () => {
+    const spec = { kind: 'mpa-late', ms: 20, nth: 2 };
+    const added = await request('POST', '/faults', spec);
+    const { id } = added.value;
+    const status = { id, spec, matched: 0, fired: 0 };
+    expect(added).toEqual({ status: 200, value: status });
+    expect(await request('GET', '/faults')).toEqual({ status: 200, value: [status] });
+    expect(await request('DELETE', `/faults/${id}`)).toEqual({ status: 200, value: status });
+    expect(await request('DELETE', '/faults')).toEqual({ status: 200, value: [] });
+  });
+
+  it.each([
+    ['POST', '/faults', { kind: 'delay' }, 400, 'body ms'],
+    ['POST', '/faults', { kind: 'delay', ms: 1, device: 'none' }, 400, 'body device'],
+    ['POST', '/faults', { kind: 'delay', ms: 1, peer: '1.2.3' }, 400, 'body peer'],
+    ['POST', '/faults', { kind: 'delay', ms: 1, speed: 1 }, 400, 'body speed'],
+    ['POST', '/faults', {}, 400, 'body kind'],
+    ['DELETE', '/faults/x', undefined, 400, 'path id'],
+    ['DELETE', '/faults/77777', undefined, 404, ''],
+  ])('%s %s %j is %i for the field %s', async (method, path, body, status, field) => {
+    expect(await request(method, path, body)).toMatchObject({
+      status,
+      value: { error: { status, field } },
+    });
+  });
+});
