@@ -65,7 +65,7 @@ describe('README.md', () => {
     );
     const unknown = named.filter((name) => name !== undefined && !known.includes(name));
     expect(unknown).toEqual([]);
-    const asked = [...known.map((name) => [name]), ['fault', 'add']];
+    const asked = [...known.map((name) => [name]), ['fault', 'add'], ['nfs', 'serve']];
     const help = await Promise.all(
       asked.map(async (words) => (await runCommand([...words, '--help'])).stdout),
     );
