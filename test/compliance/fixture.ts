@@ -31,6 +31,10 @@ export type Lack =
   | 'overflow'
   /** The accepting side raises its IRD to what the peer asks for (siw). */
   | 'smallerDepths'
+  /** Queue pairs that fail raise no event (siw); their completions and the connection tell. */
+  | 'failureEvents'
+  /** Failed requests complete in error, but in which is not told, nor always in order (siw). */
+  | 'preciseFailures'
   /** What is no MPA Reply brings the host down: siw of Linux 6.1 reads through a NULL pointer. */
   | 'foreignReplies'
   | 'windows'
@@ -64,6 +68,15 @@ export interface ProviderFixture {
 /** Whether the provider lacks something. */
 export function lacks(fixture: ProviderFixture, lack: Lack): boolean {
   return fixture.lacks?.has(lack) === true;
+}
+
+/** The status of a failed request: any failure where the device does not tell which. */
+export function failure(fixture: ProviderFixture, status: WCStatus): unknown {
+  if (!lacks(fixture, 'preciseFailures')) return status;
+  return {
+    asymmetricMatch: (other: unknown) => typeof other === 'number' && other !== WCStatus.success,
+    toString: () => 'a failure',
+  };
 }
 
 /** The kinds of memory that the provider registers. */

@@ -17,6 +17,8 @@ complianceSuite(
       'smallerDepths',
       'solicitedEvents',
       'overflow',
+      'failureEvents',
+      'preciseFailures',
       'foreignReplies',
     ],
     SIW_PRIVATE_DATA_MAX,

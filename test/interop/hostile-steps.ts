@@ -17,31 +17,34 @@ export interface HostileStep {
   readonly error?: HostileError;
 }
 
+/** The steps of a case, in order. */
+export type HostileSteps = readonly HostileStep[];
+
 /** The words that run a case of the program. */
 export function hostileCommand(words: readonly string[]): string[] {
   return [process.execPath, compiledTest('interop/programs/hostile.js'), ...words];
 }
 
 /** The steps in what a case printed. */
-export function hostileSteps(output: string): readonly HostileStep[] {
+export function hostileSteps(output: string): HostileSteps {
   const lines = output.split('\n').filter((line) => line.startsWith('{"step":'));
   return lines.map((line) => JSON.parse(line) as HostileStep);
 }
 
 /** The step called `name`. Throws when the case did not come to it. */
-export function stepNamed(steps: readonly HostileStep[], name: string): HostileStep {
+export function stepNamed(steps: HostileSteps, name: string): HostileStep {
   const found = steps.find(({ step }) => step === name);
   if (found === undefined) throw new Error(`no step ${name} in ${JSON.stringify(steps)}`);
   return found;
 }
 
 /** The errors of the steps that failed, by the name of the step. */
-export function failedSteps(steps: readonly HostileStep[]): Readonly<Record<string, HostileError>> {
+export function failedSteps(steps: HostileSteps): Readonly<Record<string, HostileError>> {
   return Object.fromEntries(steps.flatMap(({ step, error }) => (error ? [[step, error]] : [])));
 }
 
 /** Judges the case `twice`: what is in use stays, everything else closes, and closes again. */
-export function closed(steps: readonly HostileStep[]): void {
+export function closed(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   const inUse = { code: 'EBUSY', reason: 'inUse' };
   expect(failedSteps(steps)).toMatchObject({ 'domain in use': inUse, 'queue in use': inUse });
@@ -50,7 +53,7 @@ export function closed(steps: readonly HostileStep[]): void {
 }
 
 /** Judges the case `afterwards`: EINVAL for every call on what is closed. */
-export function untouched(steps: readonly HostileStep[]): void {
+export function untouched(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   const onQueues = ['send', 'receive', 'modify', 'query', 'poll', 'arm', 'wait'];
   for (const name of [...onQueues, 'register', 'create', 'ask', 'open', 'createId']) {
@@ -61,7 +64,7 @@ export function untouched(steps: readonly HostileStep[]): void {
 }
 
 /** Judges the case `freed`: what is registered stays, and what cannot stay is not registered. */
-export function kept(steps: readonly HostileStep[]): void {
+export function kept(steps: HostileSteps): void {
   const refused = { name: 'VerbsError', code: 'EINVAL', reason: 'refused' };
   expect(failedSteps(steps)).toMatchObject({ resizable: refused, detached: refused });
   // A transfer is refused, or in older releases of Node made a copy of; either way they stay.
@@ -74,7 +77,7 @@ export function kept(steps: readonly HostileStep[]): void {
 }
 
 /** Judges the case `disappears`: EIO for what needs the device, and nothing is left behind. */
-export function lost(steps: readonly HostileStep[]): void {
+export function lost(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   for (const name of ['asyncEvents', 'send', 'receive', 'query', 'register']) {
     expect(stepNamed(steps, name).error, name).toMatchObject({ name: 'VerbsError', code: 'EIO' });

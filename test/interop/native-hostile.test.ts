@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import {
   closed,
-  type HostileStep,
+  type HostileSteps,
   hostileCommand,
   hostileSteps,
   kept,
@@ -28,10 +28,7 @@ const OLD_LIBRARY = 'void *ibv_get_device_list(int *count) { return 0; }';
 let folder: CommandFolder;
 
 /** Runs a case to its end. Fails unless that is a clean one. */
-async function run(
-  words: readonly string[],
-  environment: Environment = {},
-): Promise<readonly HostileStep[]> {
+async function run(words: readonly string[], environment: Environment = {}): Promise<HostileSteps> {
   const ended = await new ShimProgram(hostileCommand(words), environment).end();
   expect(ended, ended.output).toMatchObject({ status: 0, signal: undefined, late: false });
   return hostileSteps(ended.output);

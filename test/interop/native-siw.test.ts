@@ -10,9 +10,25 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { Finding } from '../../daemon/cli/doctor-checks.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
-import { compiledTest } from './kernel-peer/inner-suite.ts';
+import {
+  closed,
+  type HostileSteps,
+  hostileCommand,
+  hostileSteps,
+  kept,
+  lost,
+  stepNamed,
+  untouched,
+} from './hostile-steps.ts';
+import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  type Guest,
+  type GuestProcess,
+  HOST_ADDRESS,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
 import { ShimProgram } from './shim-programs.ts';
@@ -20,6 +36,9 @@ import { ShimProgram } from './shim-programs.ts';
 const PORT = 7174;
 const PINGS = 100;
 const SIZES = [64, 65535] as const;
+/** Of the compliance suite: fewer are none, and what is skipped is counted. */
+const PASSED_MIN = 100;
+const SKIPPED_COUNT = 15;
 
 let guest: Guest;
 let folder: CommandFolder;
@@ -218,4 +237,132 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       expect(checks.get('native bridge')?.text).toMatch(/sees no device$/);
     });
   });
+
+  describe('a daemon beside siw', () => {
+    const EMULATED_ADDRESS = '10.0.2.16';
+    const socket = '/run/iwarpd-native/s';
+    const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+    let daemon: GuestProcess;
+
+    beforeAll(async () => {
+      if (obstacle !== undefined) return;
+      await guest.setSiw({ crcRequired: true });
+      await inGuest(`ip addr add ${EMULATED_ADDRESS}/24 dev eth0`);
+      const devices = `--device emu0=${EMULATED_ADDRESS} --device siw0=native:siw0`;
+      daemon = guest.run(`exec node ${main} start --socket ${socket} ${devices} --log-level warn`);
+      await daemon.waitFor(/ready/);
+    }, 120_000);
+
+    it('lists siw0 and an emulated device, each with its backend', async () => {
+      const output = await inGuest(`node ${main} devices --socket ${socket}`);
+      expect(output).toMatch(/^emu0 +emulated +[0-9a-f]{16} +10\.0\.2\.16$/m);
+      expect(output).toMatch(/^siw0 +native +[0-9a-f]{16} +10\.0\.2\.15/m);
+    });
+
+    it.each([
+      ['siw0', 'emu0', GUEST_ADDRESS, EMULATED_ADDRESS],
+      ['emu0', 'siw0', EMULATED_ADDRESS, GUEST_ADDRESS],
+    ])('a server on %s and a client on %s ping each other', async (on, from, to, source) => {
+      const server = ourRpingInGuest(`-s -d -a ${to} -p ${PORT} --socket ${socket}`);
+      const words = `-c -d -a ${to} -I ${source} -p ${PORT} -V -S 65535 -C 10 --socket ${socket}`;
+      const output = await inGuest(`pair ${PORT} "${server}" "${ourRpingInGuest(words)}"`);
+      expect(output).toMatch(new RegExp(`server: created QP \\d+ on ${on}$`, 'm'));
+      expect(output).toMatch(new RegExp(`client: created QP \\d+ on ${from}$`, 'm'));
+      expect(output.match(/server: write completed/g)).toHaveLength(10);
+    });
+
+    it('ends in order', async () => {
+      daemon.kill();
+      expect(await daemon.exit, daemon.output).toBe(0);
+      await inGuest(`ip addr del ${EMULATED_ADDRESS}/24 dev eth0`);
+    });
+  });
+
+  describe('misuse', () => {
+    /** Runs a case of `programs/hostile.ts`, with shell commands before and after. */
+    async function misuse(name: string, before = 'true', prefix = ''): Promise<HostileSteps> {
+      const command = hostileCommand([name, GUEST_ADDRESS]).join(' ');
+      const { status, output } = await guest.runToEnd(`${before}; ${prefix} ${command}`);
+      // A signal would make it 128 and more.
+      expect(status, output).toBe(0);
+      return hostileSteps(output);
+    }
+
+    it('everything closed twice', async () => {
+      closed(await misuse('twice'));
+    });
+
+    it('calls on what was destroyed', async () => {
+      untouched(await misuse('afterwards'));
+    });
+
+    it('registered memory that is taken away', async () => {
+      kept(await misuse('freed'));
+    });
+
+    it('more memory than may be locked', async () => {
+      const steps = await misuse('locked-memory', 'ulimit -l 256');
+      for (const name of ['regMR', 'allocMR']) {
+        const { error } = stepNamed(steps, name);
+        expect(error, name).toMatchObject({ code: 'ENOMEM', reason: 'lockedMemory' });
+        expect(error?.message, name).toMatch(/lock/);
+      }
+      expect(stepNamed(steps, 'a page').value).toBe(4096);
+      expect(stepNamed(steps, 'close').value).toBe('done');
+    });
+
+    it('nodes that the user may not open', async () => {
+      const stranger = 'setpriv --reuid 1000 --regid 1000 --clear-groups';
+      const nodes = '/dev/infiniband/uverbs* /dev/infiniband/rdma_cm';
+      const steps = await misuse('no-permission', `chmod 600 ${nodes}`, stranger);
+      await inGuest(`chmod 666 ${nodes}`);
+      expect(stepNamed(steps, 'devices').value).toBe(true);
+      for (const name of ['open', 'createId']) {
+        const { error } = stepNamed(steps, name);
+        expect(error, name).toMatchObject({ code: 'EACCES', reason: 'noPermission' });
+      }
+    });
+
+    it('a device that is deleted while it is in use', async () => {
+      const program = guest.run(hostileCommand(['disappears', GUEST_ADDRESS]).join(' '));
+      await program.waitFor(/"step":"ready"/);
+      await inGuest('rdma link delete siw0');
+      expect(await program.exit, program.output).toBe(0);
+      lost(hostileSteps(program.output));
+      await inGuest('rdma link add siw0 type siw netdev eth0');
+    });
+
+    it('no device, and then one again', async () => {
+      const steps = await misuse('no-device', 'rdma link delete siw0');
+      await inGuest('rdma link add siw0 type siw netdev eth0');
+      expect(stepNamed(steps, 'devices').value).toBe(0);
+      for (const name of ['open', 'open siw0']) {
+        const { error } = stepNamed(steps, name);
+        expect(error, name).toMatchObject({ code: 'ENODEV', reason: 'noDevice' });
+      }
+      closed(await misuse('twice'));
+    });
+  });
+
+  // The last: it leaves the guest with other devices.
+  it('passes the compliance suite', async () => {
+    const addresses = [GUEST_ADDRESS, 'fd00::15'];
+    await guest.setSiw({ crcRequired: true });
+    await inGuest(`rdma link delete siw0; ip -6 addr flush dev eth0
+      ip -6 addr add ${addresses[1]}/64 dev eth0 nodad
+      rdma link add rnic0 type siw netdev eth0 && rdma link add small0 type siw netdev lo`);
+    const suite = join(repositoryRoot(), 'test/compliance/native-siw-suite.ts');
+    const tests = await runInGuest(guest, folder.path, [suite], {
+      IWARPD_SUITE_ADDRESSES: addresses.join(','),
+    });
+    const count = (wanted: string) => tests.filter(({ status }) => status === wanted).length;
+    const [passed, failed, skipped] = ['passed', 'failed', 'skipped'].map(count);
+    process.stderr.write(
+      `compliance on siw: ${passed} passed, ${failed} failed, ${skipped} skipped for what siw lacks\n`,
+    );
+    const failures = tests.filter(({ status }) => status === 'failed');
+    expect(failures.map(({ name, messages }) => [name, messages[0]])).toEqual([]);
+    expect(passed).toBeGreaterThan(PASSED_MIN);
+    expect(skipped).toBe(SKIPPED_COUNT);
+  }, 420_000);
 });

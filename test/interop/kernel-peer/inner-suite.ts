@@ -26,6 +26,9 @@ interface JsonReport {
   }[];
 }
 
+/** A guest that hangs is given up before the test that waits for it. */
+const LIMIT_SECONDS = 400;
+
 /** A compiled program of the tests, by its path below `test`, for the guest to run. */
 export function compiledTest(path: string): string {
   const program = join(repositoryRoot(), 'dist/test', path);
@@ -34,17 +37,21 @@ export function compiledTest(path: string): string {
 }
 
 /**
- * Runs files of suites in `guest`, whose shared folder takes the report. A file that fails by itself
+ * Runs files of suites in `guest`, whose shared folder takes the report, with these variables set. A file that fails by itself
  * counts as a failed test. Throws with what was printed when there is no report.
  */
 export async function runInGuest(
   guest: Guest,
   share: string,
   files: readonly string[],
+  variables: Readonly<Record<string, string>> = {},
 ): Promise<readonly InnerTest[]> {
   const report = join(share, 'inner.json');
+  const settings = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}`);
   const words = [compiledTest('interop/kernel-peer/inner-run.js'), report, ...files];
-  const { output } = await guest.runToEnd(`node ${words.map(shellWord).join(' ')}`);
+  const { output } = await guest.runToEnd(
+    [...settings, `timeout -k 1 ${LIMIT_SECONDS} node`, ...words.map(shellWord)].join(' '),
+  );
   if (!existsSync(report)) throw new Error(`the suites left no report in the guest:\n${output}`);
   const { testResults } = JSON.parse(await readFile(report, 'utf8')) as JsonReport;
   return testResults.flatMap(({ name, status, message, assertionResults }) => {

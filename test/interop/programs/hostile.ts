@@ -148,8 +148,8 @@ async function disappears(address: string): Promise<void> {
   await step('receive', () => server.qp.postRecv({ sgList: [] }));
   await step('poll', () => client.cq.poll().length >= 0);
   await step('query', () => client.qp.query());
-  await step('register', () => client.pd.allocMR(MEMORY_BYTES, RIGHTS));
-  await step('open', () => provider.open(client.context.device.name));
+  await step('register', async () => (await client.pd.allocMR(MEMORY_BYTES, RIGHTS)).length);
+  await step('open', async () => (await provider.open(client.context.device.name)).device);
   await step('listen', () => listen(provider, { host: address }));
   await step('close connections', async () => {
     await client.close();
