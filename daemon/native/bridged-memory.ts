@@ -43,7 +43,7 @@ export class BridgedMR implements DeviceMR {
   readonly #pd: BridgedPD;
   #closed = false;
 
-  /** `octets` are the region's, mapped here. */
+  /** Takes `lower` over, the registration of the octets that `init` names. */
   constructor(pd: BridgedPD, init: MRInit, lower: LowerMR) {
     this.address = init.address;
     this.lengthBytes = init.lengthBytes;

@@ -44,7 +44,7 @@ export class BenchDaemon {
     // The channel is there for its end: a daemon that has one stops when the bench goes.
     const child = spawn(
       process.execPath,
-      [...profile, main, 'start', '--log-level', 'warn', ...options],
+      [...profile, main, 'start', '--no-native', '--log-level', 'warn', ...options],
       { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] },
     );
     if (child.pid === undefined) throw new CommandFailure('cannot start a daemon for the bench');
