@@ -57,6 +57,13 @@ export {
   type VerbsErrorFields,
 } from './contract/errors.ts';
 export type {
+  FaultKind,
+  FaultOpcode,
+  FaultSpec,
+  FaultStatus,
+  FaultVerb,
+} from './contract/faults.ts';
+export type {
   ClientStatus,
   ClientUsage,
   DaemonStatus,

@@ -24,6 +24,8 @@ export interface FaultHost {
   /** Tells an asynchronous event of a device, or of one of its queue pairs. */
   raise(device: Adapter, event: AsyncEventType, element: QP | undefined, text: string): void;
   drain(): void;
+  /** One line for logs. */
+  noteFault(text: string): void;
 }
 
 /** See the module's comment. */
@@ -38,6 +40,7 @@ export class HostFaults {
   /** Adds a fault. `spec` has been checked, and has a seed where it has a probability. */
   add(spec: FaultSpec, peer: FaultPeer | undefined): Fault {
     const fault = this.injector.add(spec, peer);
+    this.#host.noteFault(`fault ${fault.id} is there: ${JSON.stringify(spec)}`);
     this.#changed();
     if (fault.atOnce) this.#happen(fault);
     return fault;
@@ -47,6 +50,8 @@ export class HostFaults {
   remove(id: number): Fault | undefined {
     const fault = this.injector.remove(id);
     if (fault === undefined) return undefined;
+    const { matched, fired } = fault.status;
+    this.#host.noteFault(`fault ${id} is removed: it happened on ${fired} of ${matched} occasions`);
     if (fault.spec.kind === 'port-down') this.#raisePorts(fault);
     this.#changed();
     return fault;

@@ -5,7 +5,7 @@ import type { CaptureTap } from '../capture/capture-tap.ts';
 /** Something that happened. `debug` is every step of a connection, `warn` what somebody did wrong. */
 export interface HostNotice {
   readonly level: 'debug' | 'info' | 'warn';
-  /** Stable word: 'listening', 'connection', 'refused', 'stream-ended', 'socket', 'device'. */
+  /** Stable word: 'listening', 'connection', 'refused', 'stream-ended', 'socket', 'device', 'fault'. */
   readonly kind: string;
   readonly device: string | undefined;
   readonly remote: SocketAddress | undefined;

@@ -243,6 +243,11 @@ export class RnicHost
   }
 
   /** See `FaultHost`. */
+  noteFault(text: string): void {
+    this.#notice('info', 'fault', undefined, undefined, text);
+  }
+
+  /** See `FaultHost`. */
   conduits(): Iterable<Conduit> {
     return this.#conduits.values();
   }

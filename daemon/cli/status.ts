@@ -50,6 +50,8 @@ export function statusLines(status: DaemonStatus): string[] {
     ...(status.http === undefined ? [] : [`HTTP          ${status.http.url}`]),
     `CRC32C        ${status.crcEngine}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
+    // Whoever wonders why things fail has to see this.
+    ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),
     '',
     ...status.devices.flatMap(deviceLines),
     ...clientLines(status.clients),

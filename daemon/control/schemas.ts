@@ -97,6 +97,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),
   clients: z.array(clientStatus),
+  faults: count,
 });
 
 const owner = {

@@ -52,6 +52,7 @@ function collect(status: DaemonStatus, connections: readonly ConnectionSummary[]
   gauge('iwarpd_ready', '1 when the daemon serves').set(status.ready ? 1 : 0);
   gauge('iwarpd_uptime_seconds', 'Time since the daemon started').set(status.uptimeSeconds);
   gauge('iwarpd_clients', 'Programs that use the daemon').set(status.clients.length);
+  gauge('iwarpd_faults', 'Faults that were asked for and are there').set(status.faults);
   addObjects(gauge, status);
   addConnections(gauge, status.devices, connections);
   addProcess(registry);

@@ -67,6 +67,7 @@ export class DaemonTarget implements ControlTarget {
         return { device: info, counters: { ...nic.counters } };
       }),
       clients: server.clients(),
+      faults: host.faults.injector.faults.length,
     };
   }
 

@@ -119,7 +119,7 @@ describe('faults over HTTP', SLOW, () => {
   it('are added, listed and removed', async () => {
     const spec = { kind: 'mpa-late', ms: 20, nth: 2 };
     const added = await request('POST', '/faults', spec);
-    const { id } = added.value;
+    const { id } = added.value as { id: number };
     const status = { id, spec, matched: 0, fired: 0 };
     expect(added).toEqual({ status: 200, value: status });
     expect(await request('GET', '/faults')).toEqual({ status: 200, value: [status] });

@@ -571,6 +571,19 @@ describe('what faults hold back', () => {
   });
 });
 
+describe('a fault', () => {
+  it('is in the log, with its seed and what it did, and in the status', async () => {
+    const spec: FaultSpec = { kind: 'errno', errno: 'EIO', verb: 'queryQP', probability: 0.5 };
+    await pair.withFault(spec, async (fault) => {
+      expect((await control.status()).faults).toBe(1);
+      const there = pair.rig.log.find((line) => line.includes(`fault ${fault.id} is there`));
+      expect(there).toContain(`seed\\":${fault.spec.seed}`);
+    });
+    expect((await control.status()).faults).toBe(0);
+    expect(pair.rig.log.join()).toContain('is removed: it happened on 0 of 0 occasions');
+  });
+});
+
 describe('reset', () => {
   it('removes faults, and says how many', async () => {
     await control.addFault({ kind: 'stall' });

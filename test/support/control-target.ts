@@ -57,6 +57,7 @@ export class FixedTarget implements ControlTarget {
         },
       ],
       clients: [CLIENT],
+      faults: 1,
     };
   }
 

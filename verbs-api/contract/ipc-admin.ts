@@ -18,6 +18,8 @@ export interface DaemonStatus {
   readonly memoryTiers: readonly MemoryTier[];
   readonly devices: readonly DeviceStatus[];
   readonly clients: readonly ClientStatus[];
+  /** Faults that were asked for and are there. */
+  readonly faults: number;
 }
 
 /** Where a daemon answers over HTTP. */

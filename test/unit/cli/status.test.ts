@@ -9,6 +9,7 @@ const STATUS: DaemonStatus = {
   ready: true,
   socketPath: '/run/x/iwarpd.sock',
   crcEngine: 'native',
+  faults: 0,
   memoryTiers: ['shared', 'agent'],
   devices: [
     {
@@ -35,6 +36,12 @@ const STATUS: DaemonStatus = {
 };
 
 describe('the status for people', () => {
+  it('tells of faults, if there are any', () => {
+    const lines = statusLines({ ...STATUS, faults: 2 });
+    expect(lines).toContain('faults        2: see `iwarpd fault list`');
+    expect(statusLines(STATUS).join('\n')).not.toContain('fault');
+  });
+
   it('shows what is there and leaves out what is zero', () => {
     expect(statusLines(STATUS)).toEqual([
       'iwarpd 1.2.3, pid 42, up 1 h 2 min',
