@@ -74,7 +74,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       nfs: true,
       forwards: [NFS_PORT, MOUNT_PORT],
       share: folder.path,
-      timeoutSeconds: 900,
+      timeoutSeconds: 1500,
     });
   }, 600_000);
 
@@ -308,7 +308,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       umount /run/over-native
       kill $COPROC_PID`);
     expect(output).toMatch(/same\npart\n$/);
-  }, 180_000);
+  }, 240_000);
 
   describe("our client, the kernel's server", () => {
     const exported = '/run/export';
@@ -357,7 +357,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
         cmp /run/local ${exported}/native
         ${command(`cat ${place}/native`)} | cmp - /run/local && echo same`);
       expect(output).toBe(`${exported}/hello\nsame\n`);
-    }, 120_000);
+    }, 240_000);
 
     it('says in one line what the server refuses', async () => {
       const none = await nfsCommand(folder, ['cat', remote('none'), ...place()]);
@@ -400,7 +400,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
         const { fpdus, crcGood } = await dissect(pcap);
         expect(crcGood).toBe(fpdus.length);
         const { calls, replies, errors, malformed, procedures } = await dissectNfs(pcap, own.port);
-        expect(calls.size).toBeGreaterThan(150);
+        expect(calls.size).toBeGreaterThan(100);
         expect(replies).toEqual(calls);
         expect(errors).toBe(0);
         const { read, write, readlink, symlink, create, remove, readdirplus } = NFS3.procedures;
