@@ -168,6 +168,9 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     const { client } = await rping(create, 3);
     expect(client.output).toContain('rdma_create_qp: Resource temporarily unavailable');
     expect(client.status).not.toBe(0);
+    const connecting = { verb: 'cmConnect', errno: 'ENETUNREACH', device: 'left' } as const;
+    const { client: alone } = await rping({ kind: 'errno', ...connecting }, 3);
+    expect(alone.output).toContain('rdma_connect: Network is unreachable');
   });
 });
 

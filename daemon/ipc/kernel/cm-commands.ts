@@ -63,9 +63,10 @@ export function executeCmCommand(file: CmFile, request: CmRequest): KernelReply 
     throw new VerbsError(request.command < CM_COMMANDS ? 'ENOSYS' : 'EINVAL', 'no such command');
   }
   expectBytes(request, entry.bytes);
-  failFaultyVerb(file.host, CM_VERBS[request.command], () => {
-    // Which id a command is about is told by the command alone; most have no device yet.
-    return { device: file.onlyDevice, pid: file.client.credentials.pid };
+  const { verb, idAt } = CM_VERBS[request.command] ?? {};
+  failFaultyVerb(file.host, verb, () => {
+    const number = idAt === undefined ? undefined : request.fields.getUint32(idAt, true);
+    return { device: file.deviceNameOf(number), pid: file.client.credentials.pid };
   });
   return entry.handle(file, request);
 }

@@ -75,10 +75,10 @@ export class CmFile implements KernelFile {
 
   // For commands
 
-  /** The device of all ids, where there is only one. */
-  get onlyDevice(): string | undefined {
-    const [first, ...others] = this.#devices;
-    return others.length === 0 ? first?.name : undefined;
+  /** Name of the device of an id, if the number names one of this file and an address decided it. */
+  deviceNameOf(number: number | undefined): string | undefined {
+    const context = number === undefined ? undefined : this.#table.find(number);
+    return context?.file === this ? context.id.device : undefined;
   }
 
   /** A new id. ENOMEM. */

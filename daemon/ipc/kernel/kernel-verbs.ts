@@ -19,17 +19,28 @@ export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
   [N.modifySRQ]: 'modifySRQ',
 };
 
+/** An rdma_cm command as a verb. */
+export interface CmVerb {
+  readonly verb: FaultVerb;
+  /** Where the u32 that names the connection id is; undefined when there is none yet. */
+  readonly idAt: number | undefined;
+}
+
+function onId(verb: FaultVerb, idAt: number): CmVerb {
+  return { verb, idAt };
+}
+
 /** Verbs of rdma_cm commands by number. */
-export const CM_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
-  [CmCommand.createId]: 'cmCreateId',
-  [CmCommand.bindIp]: 'cmBindAddr',
-  [CmCommand.bind]: 'cmBindAddr',
-  [CmCommand.resolveIp]: 'cmResolveAddr',
-  [CmCommand.resolveAddr]: 'cmResolveAddr',
-  [CmCommand.resolveRoute]: 'cmResolveRoute',
-  [CmCommand.listen]: 'cmListen',
-  [CmCommand.connect]: 'cmConnect',
-  [CmCommand.accept]: 'cmAccept',
-  [CmCommand.reject]: 'cmReject',
-  [CmCommand.disconnect]: 'cmDisconnect',
+export const CM_VERBS: Readonly<Partial<Record<number, CmVerb>>> = {
+  [CmCommand.createId]: { verb: 'cmCreateId', idAt: undefined },
+  [CmCommand.bindIp]: onId('cmBindAddr', 44),
+  [CmCommand.bind]: onId('cmBindAddr', 8),
+  [CmCommand.resolveIp]: onId('cmResolveAddr', 64),
+  [CmCommand.resolveAddr]: onId('cmResolveAddr', 8),
+  [CmCommand.resolveRoute]: onId('cmResolveRoute', 8),
+  [CmCommand.listen]: onId('cmListen', 8),
+  [CmCommand.connect]: onId('cmConnect', 280),
+  [CmCommand.accept]: onId('cmAccept', 288),
+  [CmCommand.reject]: onId('cmReject', 8),
+  [CmCommand.disconnect]: onId('cmDisconnect', 8),
 };
