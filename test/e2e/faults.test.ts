@@ -454,6 +454,24 @@ describe('verbs that fail', () => {
   });
 });
 
+describe('a peer', () => {
+  it('is the other end, with its port or with any', async () => {
+    const { port } = pair.listener.address;
+    const { left, right } = await pair.connect();
+    const metAt = async (peer: string) => {
+      return await pair.withFault({ kind: 'slice', bytes: 10, peer }, async (fault) => {
+        await expectArrives(left, right);
+        return (await fault.status()).fired;
+      });
+    };
+    expect(await metAt('127.0.0.3')).toBe(1);
+    expect(await metAt(`127.0.0.3:${port}`)).toBe(1);
+    expect(await metAt(`127.0.0.2`)).toBe(1);
+    expect(await metAt(`127.0.0.2:${port}`)).toBe(0);
+    expect(await metAt('::1')).toBe(0);
+  });
+});
+
 describe('triggers', () => {
   /** Which of 40 verbs fail. */
   async function failures(spec: Partial<FaultSpec>): Promise<number[]> {

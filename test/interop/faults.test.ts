@@ -198,7 +198,7 @@ describeWith(['rdma-programs'], 'ucmatose under a fault', () => {
   });
 
   it('mpa-silent: gives up', async () => {
-    const { client, fault } = await ucmatose({ kind: 'mpa-silent', device: 'right' }, 15);
+    const { client, fault } = await ucmatose({ kind: 'mpa-silent', device: 'right' }, 25);
     expect(client.output).toContain('event: RDMA_CM_EVENT_UNREACHABLE');
     expect(fault.fired).toBe(1);
   });

@@ -154,7 +154,11 @@ interface KindEntry {
 /** Kinds of faults. */
 export const FAULT_KINDS = {
   delay: { place: 'octets', needs: ['ms'], summary: 'Octets pass, later' },
-  bandwidth: { place: 'octets', needs: ['bytesPerSecond'], summary: 'Octets pass, slowly' },
+  bandwidth: {
+    place: 'octets',
+    needs: ['bytesPerSecond'],
+    summary: 'Octets pass slowly, each connection and direction by itself',
+  },
   slice: { place: 'octets', needs: ['bytes'], summary: 'Octets pass in small pieces' },
   stall: {
     place: 'octets',
