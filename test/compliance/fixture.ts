@@ -35,6 +35,8 @@ export type Lack =
   | 'failureEvents'
   /** Failed requests complete in error, but in which is not told, nor always in order (siw). */
   | 'preciseFailures'
+  /** Memory can be read by peers without the right to (siw of Linux 6.1). */
+  | 'readRights'
   /** What is no MPA Reply brings the host down: siw of Linux 6.1 reads through a NULL pointer. */
   | 'foreignReplies'
   | 'windows'

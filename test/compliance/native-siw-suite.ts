@@ -19,6 +19,7 @@ complianceSuite(
       'overflow',
       'failureEvents',
       'preciseFailures',
+      'readRights',
       'foreignReplies',
     ],
     SIW_PRIVATE_DATA_MAX,
