@@ -140,7 +140,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         if (obstacle !== undefined) return;
         socket = folder.file('daemon/s');
         daemon = await folder.daemon(socket, ['--no-crc']);
-      });
+      }, 60_000);
 
       afterAll(async () => {
         await daemon?.kill();
