@@ -18,6 +18,7 @@ import type {
   WROpcode,
 } from '../../verbs-api/index.ts';
 import * as api from '../../verbs-api/index.ts';
+import * as testing from '../../verbs-api/testing/index.ts';
 
 /** What programs may rely on. The compiler checks the types when the tests are built. */
 describe('the public surface', () => {
@@ -44,6 +45,21 @@ describe('the public surface', () => {
       'isErrnoCode',
       'isVerbsError',
       'listen',
+    ]);
+  });
+
+  it('exports these values for tests and no others', () => {
+    expect(Object.keys(testing).sort()).toEqual([
+      'CompletionMismatchError',
+      'DaemonEndedError',
+      'LeakError',
+      'WaitTimeoutError',
+      'asyncEventLog',
+      'expectCompletion',
+      'startPrivateDaemon',
+      'startTwoNodes',
+      'waitFor',
+      'withFault',
     ]);
   });
 

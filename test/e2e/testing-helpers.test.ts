@@ -1,0 +1,408 @@
+/** `iwarpd/testing` against real daemons. */
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  AsyncEventType,
+  QPState,
+  SendFlag,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/enums.ts';
+import {
+  expectCompletion,
+  type PrivateDaemon,
+  startPrivateDaemon,
+  startTwoNodes,
+  type TwoNodes,
+  waitFor,
+  withFault,
+} from '../../verbs-api/testing/index.ts';
+import { startProgram } from './daemon-process.ts';
+
+const LONG_MS = 60_000;
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The error that a promise rejects with. */
+async function errorOf(promise: Promise<unknown>): Promise<Error> {
+  const error: unknown = await promise.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof Error)) throw new Error('it did not reject with an error');
+  return error;
+}
+
+/** A receive at the right, and a Send of `length` octets from the left. */
+function postExchange({ left, right }: TwoNodes, length = 64): void {
+  right.qp.postRecv({ wrId: 7n, sgList: [right.mr.sge(0, 1024)] });
+  left.qp.postSend({
+    wrId: 3n,
+    opcode: WROpcode.send,
+    flags: SendFlag.signaled,
+    sgList: [left.mr.sge(0, length)],
+  });
+}
+
+describe('a private daemon', () => {
+  it(
+    'serves from a fresh private directory, on free ports, and leaves nothing behind',
+    async () => {
+      const places: string[] = [];
+      let pid = 0;
+      {
+        await using one = await startPrivateDaemon({ http: true });
+        await using other = await startPrivateDaemon({ http: true });
+        for (const daemon of [one, other]) {
+          const directory = dirname(daemon.socketPath);
+          places.push(directory);
+          expect(statSync(directory).mode & 0o777).toBe(0o700);
+          expect(daemon.devices.map(({ name }) => name)).toEqual(['left', 'right']);
+          expect(await daemon.control.status()).toMatchObject({ pid: daemon.pid, ready: true });
+          expect((await fetch(`${daemon.url}/readyz`)).status).toBe(200);
+          expect(daemon.output).toContain('"socketPath"');
+        }
+        expect(new Set([one.url, other.url, ...places]).size).toBe(4);
+        pid = one.pid;
+      }
+      expect(isAlive(pid)).toBe(false);
+      expect(places.filter((place) => existsSync(place))).toEqual([]);
+    },
+    LONG_MS,
+  );
+
+  it(
+    'that cannot start tells why, with its output',
+    async () => {
+      const devices = [{ name: 'left', addresses: ['192.0.2.77'] }];
+      const error = await errorOf(startPrivateDaemon({ devices, words: ['--no-such-option'] }));
+      expect(error.name).toBe('DaemonEndedError');
+      expect(error.message).toMatch(/ended with status \d+; its last output:\n.*no-such-option/s);
+    },
+    LONG_MS,
+  );
+
+  it(
+    'goes, with its directory, when the test run is killed',
+    async () => {
+      const parent = startProgram('testing-parent');
+      const [octets]: unknown[] = await once(parent.stdout ?? parent, 'data');
+      const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${octets}`);
+      expect(isAlive(pid)).toBe(true);
+      parent.kill('SIGKILL');
+      await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: 20_000 });
+      expect(existsSync(dirname(socketPath))).toBe(false);
+    },
+    LONG_MS,
+  );
+
+  it(
+    'that dies ends what waits for it, with its last output',
+    async () => {
+      await using daemon = await startPrivateDaemon();
+      await using nodes = await startTwoNodes({ daemon });
+      const never = { timeoutMs: LONG_MS };
+      const waiting = [
+        expectCompletion(nodes.left.cq, {}, never),
+        nodes.left.asyncEvents.next(AsyncEventType.qpFatal, never),
+        daemon.waitForConnections(17, {}, never),
+        daemon.waitForCounter({ counter: 'outSends', atLeast: 9 }, never),
+        daemon.waitFor('what never comes', () => false, never),
+      ].map(errorOf);
+      daemon.signal('SIGKILL');
+      for (const error of await Promise.all(waiting)) {
+        expect(error.name).toBe('DaemonEndedError');
+        expect(error.message).toMatch(
+          /^the daemon \(pid \d+\) ended by SIGKILL; its last output:\n/,
+        );
+        expect(error.message).toContain('"msg":"ready"');
+      }
+      expect((await errorOf(daemon.reset())).name).toBe('DaemonEndedError');
+      expect((await errorOf(expectCompletion(nodes.right.cq))).name).toBe('DaemonEndedError');
+    },
+    LONG_MS,
+  );
+});
+
+describe('two nodes', () => {
+  let daemon: PrivateDaemon;
+
+  beforeEach(async () => {
+    daemon = await startPrivateDaemon();
+  }, LONG_MS);
+
+  afterEach(async () => {
+    await daemon.stop();
+  });
+
+  it('are connected, and have memory that the other reaches', async () => {
+    await using nodes = await startTwoNodes({ daemon, memoryBytes: 4096 });
+    const { left, right } = nodes;
+    await daemon.waitForConnections(1, { device: 'left' });
+    await daemon.waitForConnections(2);
+    left.mr.buffer.fill(0x5a);
+    left.qp.postSend({
+      opcode: WROpcode.rdmaWrite,
+      flags: SendFlag.signaled,
+      sgList: [left.mr.sge()],
+      remoteAddr: right.mr.address,
+      rkey: right.mr.rkey,
+    });
+    await expectCompletion(left.cq, { opcode: WCOpcode.rdmaWrite });
+    postExchange(nodes);
+    const wc = await expectCompletion(right.cq, {
+      opcode: WCOpcode.recv,
+      wrId: 7,
+      byteLen: 64,
+      qpNum: right.qp.qpNum,
+    });
+    expect(wc.wrId).toBe(7n);
+    expect(right.mr.buffer[4095]).toBe(0x5a);
+    await nodes.close();
+    await daemon.waitForConnections(0);
+    await daemon.reset();
+  });
+
+  it('bring a daemon of their own, which goes with them', async () => {
+    const nodes = await startTwoNodes({ daemon: { logLevel: 'warn' } });
+    const { pid } = nodes.daemon;
+    postExchange(nodes);
+    await expectCompletion(nodes.right.cq);
+    await nodes.close();
+    await nodes.close();
+    expect(isAlive(pid)).toBe(false);
+  });
+
+  it('need two devices, and leave nothing behind without', async () => {
+    const devices = [{ name: 'only', addresses: ['127.0.0.2'] }];
+    await using one = await startPrivateDaemon({ devices });
+    await expect(startTwoNodes({ daemon: one })).rejects.toThrow(/two devices/);
+    await one.reset();
+  });
+
+  it('tell what came instead of the completion that was expected', async () => {
+    await using nodes = await startTwoNodes({ daemon });
+    const { left, right } = nodes;
+    postExchange(nodes);
+    const wrong = await errorOf(
+      expectCompletion(right.cq, { opcode: WCOpcode.recvImmediate, wrId: 8n, byteLen: 65 }),
+    );
+    expect(wrong.message.split('\n')).toEqual([
+      'expected the completion: status success (success), opcode recvImmediate, wrId 8, byteLen 65',
+      `but got: status success (success), opcode recv, wrId 7, byteLen 64, qpNum ${right.qp.qpNum}`,
+      '  opcode: expected recvImmediate, got recv',
+      '  wrId: expected 8, got 7',
+      '  byteLen: expected 65, got 64',
+      '  no asynchronous events came',
+    ]);
+    expect(wrong).toMatchObject({ name: 'CompletionMismatchError', actual: { wrId: 7n } });
+    await expectCompletion(left.cq, { opcode: WCOpcode.send, wrId: 3 });
+    const none = await errorOf(expectCompletion(left.cq, {}, { timeoutMs: 50 }));
+    expect(none.message).toContain('but got: none\n  none within 50 ms');
+  });
+
+  it('tell the asynchronous events that explain a failed completion', async () => {
+    await using nodes = await startTwoNodes({ daemon });
+    const { left, right } = nodes;
+    left.qp.postSend({
+      opcode: WROpcode.rdmaWrite,
+      flags: SendFlag.signaled,
+      sgList: [left.mr.sge(0, 8)],
+      remoteAddr: right.mr.address,
+      rkey: (right.mr.rkey ^ 0xff) >>> 0,
+    });
+    await right.asyncEvents.next(AsyncEventType.qpAccessErr);
+    right.qp.postRecv([1n, 2n].map((wrId) => ({ wrId, sgList: [right.mr.sge()] })));
+    const error = await errorOf(expectCompletion(right.cq, { wrId: 1n }));
+    expect(error.message).toContain('got wrFlushErr (Work Request Flushed Error)');
+    expect(error.message).toContain(`asynchronous events: qpAccessErr of QP ${right.qp.qpNum} (`);
+    await expectCompletion(right.cq, { status: WCStatus.wrFlushErr, wrId: 2n });
+    const missing = await errorOf(
+      right.asyncEvents.next(AsyncEventType.portErr, { timeoutMs: 20 }),
+    );
+    expect(missing.message).toMatch(/^waited 20 ms for the asynchronous event portErr; .*qpAccess/);
+  });
+});
+
+describe('waiting', () => {
+  it(
+    'for connections, counters and conditions ends at its deadline and tells what was there',
+    async () => {
+      await using nodes = await startTwoNodes();
+      const { daemon, left } = nodes;
+      const soon = { timeoutMs: 50 };
+      expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toMatch(
+        /^waited 50 ms for 3 connections that are established: there are 2, and 0 in other phases$/,
+      );
+      const [counter = ''] = Object.keys((await daemon.control.devices())[0]?.counters ?? {});
+      const goal = { counter, atLeast: 1e15, device: 'left' };
+      expect((await errorOf(daemon.waitForCounter(goal, soon))).message).toMatch(
+        new RegExp(`^waited 50 ms for counter ${counter} of left at 1000000000000000: it is \\d+$`),
+      );
+      await expect(daemon.waitForCounter({ counter: 'none', atLeast: 1 })).rejects.toThrow(
+        `no counter none of any device; there are ${counter}`,
+      );
+      await expect(daemon.waitFor('rain', () => undefined, soon)).rejects.toThrow(/for rain$/);
+      expect(await daemon.waitFor('a number', () => 4)).toBe(4);
+      const reason = new Error('enough');
+      const given = { signal: AbortSignal.abort(reason) };
+      await expect(expectCompletion(left.cq, {}, given)).rejects.toBe(reason);
+      daemon.signal('SIGSTOP');
+      const silent = await errorOf(daemon.waitForConnections(0, {}, soon));
+      daemon.signal('SIGCONT');
+      expect(silent.message).toBe('waited 50 ms for the daemon, which did not answer');
+    },
+    LONG_MS,
+  );
+
+  it(
+    'for a counter sees what the test did',
+    async () => {
+      await using nodes = await startTwoNodes();
+      const { daemon, left } = nodes;
+      const sends = { counter: 'outSends', atLeast: 2, device: 'left' };
+      const reached = daemon.waitForCounter(sends, { timeoutMs: 20_000 });
+      postExchange(nodes);
+      await expectCompletion(left.cq);
+      postExchange(nodes);
+      await reached;
+    },
+    LONG_MS,
+  );
+});
+
+describe('reset between tests', () => {
+  it(
+    'names what was left, and by whom, and makes the daemon as good as new',
+    async () => {
+      await using daemon = await startPrivateDaemon();
+      const nodes = await startTwoNodes({ daemon });
+      const { left } = nodes;
+      const spec = { kind: 'delay', ms: 1 } as const;
+      await daemon.control.addFault(spec);
+      const error = await errorOf(daemon.reset({ graceMs: 20 }));
+      expect(error.name).toBe('LeakError');
+      expect(error.message).toMatch(/^objects were not given back:\n {2}\S+ \(this process\): /);
+      expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
+      expect(error.message).toContain(
+        `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 octets`,
+      );
+      expect(error.message.split('\n')).toHaveLength(3);
+      await nodes.close();
+
+      expect(await daemon.reset()).toMatchObject({ leaks: [], clients: 0, faults: 0 });
+      await using next = await startTwoNodes({ daemon });
+      postExchange(next);
+      await expectCompletion(next.right.cq);
+      expect((await next.left.qp.query()).state).toBe(QPState.RTS);
+      expect(await daemon.reset({ allowLeaks: true })).toMatchObject({ clients: 2 });
+    },
+    LONG_MS,
+  );
+
+  it(
+    'is clean after a fault that went with its function',
+    async () => {
+      await using daemon = await startPrivateDaemon();
+      {
+        await using nodes = await startTwoNodes({ daemon });
+        const options = { socketPath: daemon.socketPath };
+        await withFault({ kind: 'delay', ms: 5 }, () => postExchange(nodes), options);
+        await expectCompletion(nodes.right.cq, { byteLen: 64 });
+      }
+      expect(await daemon.reset()).toMatchObject({ leaks: [], faults: 0 });
+    },
+    LONG_MS,
+  );
+});
+
+describe('the README of the helpers', () => {
+  const readme = readFileSync(join(ROOT, 'verbs-api/testing/README.md'), 'utf8');
+  const [, example = ''] = /^```ts\n([\s\S]*?)^```/m.exec(readme) ?? [];
+
+  /** Runs Node on `words` in a folder inside the package, so that the package is found by name. */
+  function runIn(files: Readonly<Record<string, string>>, words: (folder: string) => string[]) {
+    mkdirSync(join(ROOT, '.cache'), { recursive: true });
+    const folder = mkdtempSync(join(ROOT, '.cache', 'testing-'));
+    // A runner inside a runner takes its parent's settings from here.
+    const inherited = Object.entries(process.env).filter(([name]) => !/^(VITEST|NODE_)/.test(name));
+    try {
+      for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+      const { status, stdout, stderr } = spawnSync(process.execPath, words(folder), {
+        cwd: folder,
+        encoding: 'utf8',
+        env: { ...Object.fromEntries(inherited), NO_COLOR: '1' },
+        timeout: LONG_MS,
+      });
+      return { status, output: `${stdout}${stderr}` };
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  it(
+    'has an example that compiles under strict and passes in vitest',
+    () => {
+      const compilerOptions = {
+        strict: true,
+        noEmit: true,
+        target: 'ES2022',
+        lib: ['ES2023', 'ESNext.Disposable'],
+        module: 'NodeNext',
+        types: ['node'],
+        skipLibCheck: true,
+      };
+      const files = {
+        'example.test.ts': example,
+        'tsconfig.json': JSON.stringify({ compilerOptions, files: ['example.test.ts'] }),
+        'vitest.config.mjs': `export default { test: { include: ['*.test.ts'] } };`,
+      };
+      const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+      expect(runIn(files, () => [tsc, '-p', '.'])).toEqual({ status: 0, output: '' });
+      const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
+      const run = runIn(files, (folder) => [vitest, 'run', '--root', folder]);
+      expect(run.output).toMatch(/Tests +2 passed/);
+      expect(run.status, run.output).toBe(0);
+    },
+    LONG_MS * 2,
+  );
+
+  it(
+    'is right about node:test, which ends by itself and shows what was expected',
+    () => {
+      const text = `
+        import { test } from 'node:test';
+        import { expectCompletion, startPrivateDaemon, startTwoNodes } from 'iwarpd/testing';
+        const daemon = await startPrivateDaemon();
+        const nodes = await startTwoNodes({ daemon });
+        test('nothing comes', () => expectCompletion(nodes.left.cq, { wrId: 5 }, { timeoutMs: 20 }));
+        test('it is clean', async () => { await nodes.close(); await daemon.reset(); });`;
+      const run = runIn({ 'plain.test.mjs': text }, () => ['--test', 'plain.test.mjs']);
+      expect(run.output).toContain('expected the completion: status success (success), wrId 5');
+      expect(run.output).toMatch(/pass 1\n.*fail 1\n/s);
+      expect(run.status).toBe(1);
+    },
+    LONG_MS,
+  );
+});

@@ -1,0 +1,171 @@
+/** A daemon as a child process that never outlives its parent. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import type { DeviceInfo } from '../contract/attributes.ts';
+import type { HttpReady } from '../contract/ipc-admin.ts';
+import { DIRECTORY_VARIABLE } from './private-directory.ts';
+import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
+
+/** What is kept of a daemon's output: the last of it. */
+const OUTPUT_MAX_CHARACTERS = 65_536;
+const TOLD_LINES = 20;
+const STOP_TIMEOUT_MS = 5000;
+/** Would have it serve another socket, another service manager, or itself. */
+const FOREIGN_VARIABLES = [
+  'IWARPD_SOCKET',
+  'IWARPD_HTTP_TOKEN',
+  'NOTIFY_SOCKET',
+  'LD_PRELOAD',
+  'SYSFS_PATH',
+  'NODE_OPTIONS',
+];
+
+/** The daemon ended while somebody counted on it. */
+export class DaemonEndedError extends Error {
+  override readonly name = 'DaemonEndedError';
+  /** What it wrote, as far as it was kept. */
+  readonly output: string;
+
+  /** `how` tells how it ended. */
+  constructor(how: string, output: string) {
+    super(`${how}${lastLines(output)}`);
+    this.output = output;
+  }
+}
+
+/** The parts of a ready line that are used here. */
+export interface ReadyLine {
+  readonly pid: number;
+  readonly devices: readonly DeviceInfo[];
+  readonly http?: HttpReady;
+}
+
+/** See the module's comment. */
+export class DaemonChild {
+  readonly directory: string;
+  readonly socketPath: string;
+  readonly #child: ChildProcess;
+  readonly #gone = new AbortController();
+  readonly #ended: Promise<void>;
+  #stdout = '';
+  #output = '';
+
+  /** `words` follow `iwarpd start`. */
+  constructor(words: readonly string[]) {
+    const main = builtFile('../../daemon/cli/main.js');
+    const guard = builtFile('./end-with-parent.js');
+    this.directory = mkdtempSync(join(tmpdir(), 'iwarpd-private-'));
+    this.socketPath = join(this.directory, 'iwarpd.sock');
+    const options = ['--json', '--socket', this.socketPath, ...words];
+    this.#child = spawn(process.execPath, ['--import', guard, main, 'start', ...options], {
+      env: environment(this.directory),
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    this.#ended = this.#watch();
+  }
+
+  /** Aborts when the daemon has ended; the reason is a `DaemonEndedError`. */
+  get gone(): AbortSignal {
+    return this.#gone.signal;
+  }
+
+  /** What the daemon wrote, log and all: the last 64 KiB. */
+  get output(): string {
+    return this.#output;
+  }
+
+  /** Waits for the ready line. DaemonEndedError, WaitTimeoutError. */
+  async ready(options: WaitOptions): Promise<ReadyLine> {
+    const timedOut = (timeoutMs: number): Error =>
+      new WaitTimeoutError(
+        `the daemon was not ready within ${timeoutMs} ms${lastLines(this.#output)}`,
+      );
+    return await within({ ...options, daemonGone: this.gone, timedOut }, async (signal) => {
+      while (!this.#stdout.includes('\n')) {
+        await this.#moreOutput(signal);
+        signal.throwIfAborted();
+      }
+      const [line = ''] = this.#stdout.split('\n');
+      // It is of the same release, so the shape is trusted.
+      return JSON.parse(line) as ReadyLine;
+    });
+  }
+
+  /** Sends a signal. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
+  /** Ends it, by force if it must be, and removes the directory. */
+  async stop(): Promise<void> {
+    this.#child.kill('SIGTERM');
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), STOP_TIMEOUT_MS);
+    await this.#ended;
+    clearTimeout(timer);
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  #watch(): Promise<void> {
+    const { stdin, stdout, stderr } = this.#child;
+    stdout?.on('data', (octets: Buffer) => {
+      if (!this.#stdout.includes('\n')) this.#stdout += octets.toString();
+      this.#keep(octets);
+    });
+    stderr?.on('data', (octets: Buffer) => this.#keep(octets));
+    stdin?.on('error', () => undefined);
+    // A program whose tests are over may end: the daemon then does, too.
+    this.#child.unref();
+    for (const pipe of [stdin, stdout, stderr]) if (pipe !== null && 'unref' in pipe) unref(pipe);
+    return new Promise((resolve) => {
+      const over = (how: string): void => {
+        this.#gone.abort(new DaemonEndedError(how, this.#output));
+        resolve();
+      };
+      this.#child.once('error', (error) => over(`the daemon did not start: ${error.message}`));
+      this.#child.once('close', (status, signal) => {
+        const how = signal === null ? `with status ${status}` : `by ${signal}`;
+        over(`the daemon (pid ${this.#child.pid}) ended ${how}`);
+      });
+    });
+  }
+
+  #keep(octets: Buffer): void {
+    this.#output = (this.#output + octets.toString()).slice(-OUTPUT_MAX_CHARACTERS);
+  }
+
+  #moreOutput(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const over = (): void => resolve();
+      this.#child.stdout?.once('data', over);
+      signal.addEventListener('abort', over, { once: true });
+    });
+  }
+}
+
+/** The last lines of an output, for a message. */
+export function lastLines(output: string): string {
+  const lines = output.trimEnd().split('\n').slice(-TOLD_LINES);
+  return output.trim() === '' ? '; it wrote nothing' : `; its last output:\n${lines.join('\n')}`;
+}
+
+function unref(pipe: object): void {
+  // Pipes of a child are sockets, though their types say streams.
+  if ('unref' in pipe && typeof pipe.unref === 'function') pipe.unref();
+}
+
+function environment(directory: string): NodeJS.ProcessEnv {
+  const variables: NodeJS.ProcessEnv = { ...process.env, [DIRECTORY_VARIABLE]: directory };
+  for (const name of FOREIGN_VARIABLES) delete variables[name];
+  return variables;
+}
+
+/** A compiled file beside this entry of the package, found by name so that sources find it, too. */
+function builtFile(path: string): string {
+  const entry = createRequire(import.meta.url).resolve('iwarpd/testing');
+  const file = join(dirname(entry), path);
+  if (!existsSync(file)) throw new Error(`${file} is missing: build the package first`);
+  return file;
+}

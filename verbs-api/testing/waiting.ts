@@ -1,0 +1,117 @@
+/** Waits that always end: by what was waited for, a deadline, a signal, or the daemon's end. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { isVerbsError } from '../contract/errors.ts';
+
+const DEFAULT_TIMEOUT_MS = 5000;
+const POLL_INTERVAL_MS = 10;
+/** A program hears of a lost daemon before its process is reaped. */
+const REAP_TIMEOUT_MS = 1000;
+const LOST: ReadonlySet<string> = new Set(['EIO', 'ENODEV', 'ECONNREFUSED', 'ECONNRESET']);
+
+/** How long to wait. */
+export interface WaitOptions {
+  /** Default 5000. */
+  readonly timeoutMs?: number;
+  /** Gives up earlier: the wait rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** What was waited for did not come in time. */
+export class WaitTimeoutError extends Error {
+  override readonly name = 'WaitTimeoutError';
+}
+
+/** What a wait depends on beside its options. */
+interface Wait extends WaitOptions {
+  /** Aborts, with the error as its reason, when the daemon ends. */
+  readonly daemonGone?: AbortSignal | undefined;
+  /** The error of a wait that took too long. */
+  timedOut(timeoutMs: number): Error | Promise<Error>;
+}
+
+/** Runs `body` until it settles or the wait has to end; `body` stops when its signal aborts. */
+export async function within<T>(
+  wait: Wait,
+  body: (signal: AbortSignal) => T | Promise<T>,
+): Promise<T> {
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, signal, daemonGone } = wait;
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), timeoutMs);
+  const others = [signal, daemonGone].filter((each) => each !== undefined);
+  const ending = AbortSignal.any([late.signal, ...others]);
+  try {
+    return await unlessAborted(ending, Promise.resolve(body(ending)));
+  } catch (error) {
+    if (late.signal.aborted && ending.reason === late.signal.reason) {
+      throw await wait.timedOut(timeoutMs);
+    }
+    throw await causeOf(error, daemonGone);
+  } finally {
+    clearTimeout(timer);
+    // Ends what `body` still waits for.
+    late.abort();
+  }
+}
+
+/** What `waitFor` resolves with: what the condition gives, when that is true. */
+export type Truthy<T> = Exclude<T, false | undefined | null | 0 | ''>;
+
+/**
+ * Waits until `condition` gives something that is true, and resolves with it. `condition` is tried
+ * every 10 ms, never twice at once; what it throws ends the wait. Rejects with `WaitTimeoutError`,
+ * which names `what`, or with the signal's reason.
+ */
+export function waitFor<T>(
+  what: string,
+  condition: () => T | Promise<T>,
+  options: WaitOptions = {},
+): Promise<Truthy<T>> {
+  return waitUnlessGone(() => what, condition, options, undefined);
+}
+
+/** As `waitFor`, for as long as the daemon is there; `what` may tell what was seen last. */
+export function waitUnlessGone<T>(
+  what: () => string,
+  condition: () => T | Promise<T>,
+  options: WaitOptions,
+  daemonGone: AbortSignal | undefined,
+): Promise<Truthy<T>> {
+  const timedOut = (timeoutMs: number): Error =>
+    new WaitTimeoutError(`waited ${timeoutMs} ms for ${what()}`);
+  return within({ ...options, daemonGone, timedOut }, async (signal) => {
+    for (;;) {
+      const value = await condition();
+      if (isTrue(value)) return value;
+      await pause(POLL_INTERVAL_MS, undefined, { signal });
+    }
+  });
+}
+
+function isTrue<T>(value: T): value is Truthy<T> {
+  return Boolean(value);
+}
+
+/** Settles as the promise does, or rejects with the signal's reason if that comes first. */
+function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(signal.reason);
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+}
+
+/** The daemon's end, with its output, where an error is only the consequence of it. */
+async function causeOf(error: unknown, daemonGone: AbortSignal | undefined): Promise<unknown> {
+  if (daemonGone === undefined || !isVerbsError(error) || !LOST.has(error.code)) return error;
+  const reaped = new Promise<unknown>((resolve) => {
+    const timer = setTimeout(() => resolve(error), REAP_TIMEOUT_MS);
+    const onEnd = (): void => {
+      clearTimeout(timer);
+      resolve(daemonGone.reason);
+    };
+    if (daemonGone.aborted) onEnd();
+    else daemonGone.addEventListener('abort', onEnd, { once: true });
+  });
+  return await reaped;
+}
