@@ -23,6 +23,9 @@ import {
 } from '../support/fault-pair.ts';
 import { until } from '../support/rnic-node.ts';
 
+/** Other tests may keep the processors busy. */
+const SLOW = { timeout: 30_000 };
+
 let pair: FaultPair;
 let control: DaemonControl;
 
@@ -46,13 +49,18 @@ async function expectArrives(left: FaultEnd, right: FaultEnd): Promise<void> {
   await completions(left, 1);
 }
 
+/** The right has sent something: the left has no more reason to send an empty Write by itself. */
+async function expectSpoken(left: FaultEnd, right: FaultEnd): Promise<void> {
+  await expectArrives(right, left);
+}
+
 async function elapsedMs(work: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await work();
   return performance.now() - start;
 }
 
-describe('what passes a connection', () => {
+describe('what passes a connection', SLOW, () => {
   it('delay: octets come later, in each direction', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'delay', ms: 80, device: 'left', direction: 'out' }, async () => {
@@ -67,6 +75,7 @@ describe('what passes a connection', () => {
 
   it('delay: only for one message, and nothing overtakes it', async () => {
     const { left, right } = await pair.connect();
+    await expectSpoken(left, right);
     const spec: FaultSpec = { kind: 'delay', ms: 80, device: 'left', opcode: 'write', nth: 1 };
     await pair.withFault(spec, async (fault) => {
       await expectArrives(left, right);
@@ -121,6 +130,7 @@ describe('what passes a connection', () => {
     'reset: TCP breaks behind so many octets %s',
     async (direction) => {
       const { left, right } = await pair.connect();
+      await expectSpoken(left, right);
       const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
       await pair.withFault(spec, async (fault) => {
         const [from, to] = direction === 'out' ? [left, right] : [right, left];
@@ -159,7 +169,7 @@ describe('what passes a connection', () => {
   });
 });
 
-describe('an FPDU that leaves spoilt', () => {
+describe('an FPDU that leaves spoilt', SLOW, () => {
   const send = (left: FaultEnd): void => postSend(left);
 
   /** What the peer says of the first fault that it finds. */
@@ -168,6 +178,7 @@ describe('an FPDU that leaves spoilt', () => {
     post: (left: FaultEnd, right: FaultEnd) => void,
   ): Promise<string> {
     const { left, right } = await pair.connect();
+    await expectSpoken(left, right);
     return await pair.withFault({ kind, device: 'left', once: true }, async (fault) => {
       post(left, right);
       await Promise.all([left.disconnected(), right.disconnected()]);
@@ -221,7 +232,7 @@ describe('an FPDU that leaves spoilt', () => {
   });
 });
 
-describe('an MPA startup that goes wrong', () => {
+describe('an MPA startup that goes wrong', SLOW, () => {
   it('mpa-reject: the client is rejected, and the server is not asked', async () => {
     const requests: unknown[] = [];
     pair.nextRequest().then(
@@ -282,7 +293,7 @@ describe('an MPA startup that goes wrong', () => {
   });
 });
 
-describe('completions', () => {
+describe('completions', SLOW, () => {
   it('cq-overrun: one is lost, with its event, and the queue pair goes on', async () => {
     const { left, right } = await pair.connect();
     const { qpNum: qp } = right.qp;
@@ -346,7 +357,7 @@ describe('completions', () => {
   });
 });
 
-describe('a device that fails', () => {
+describe('a device that fails', SLOW, () => {
   it('port-down: the port is down, with an event at its start and at its end', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'port-down', device: 'left' }, async () => {
@@ -407,7 +418,7 @@ describe('a device that fails', () => {
   });
 });
 
-describe('verbs that fail', () => {
+describe('verbs that fail', SLOW, () => {
   it('errno: the nth of one verb, of one device', async () => {
     const context = await pair.provider.open('left');
     const other = await pair.provider.open('right');
@@ -454,10 +465,11 @@ describe('verbs that fail', () => {
   });
 });
 
-describe('a peer', () => {
+describe('a peer', SLOW, () => {
   it('is the other end, with its port or with any', async () => {
     const { port } = pair.listener.address;
     const { left, right } = await pair.connect();
+    await expectSpoken(left, right);
     const metAt = async (peer: string) => {
       return await pair.withFault({ kind: 'slice', bytes: 10, peer }, async (fault) => {
         await expectArrives(left, right);
@@ -472,7 +484,7 @@ describe('a peer', () => {
   });
 });
 
-describe('triggers', () => {
+describe('triggers', SLOW, () => {
   /** Which of 40 verbs fail. */
   async function failures(spec: Partial<FaultSpec>): Promise<number[]> {
     const context = await pair.provider.open('left');
@@ -513,7 +525,7 @@ describe('triggers', () => {
   });
 });
 
-describe('withFault', () => {
+describe('withFault', SLOW, () => {
   const spec: FaultSpec = { kind: 'delay', ms: 1 };
 
   it('removes its fault when its body throws, and throws that', async () => {
@@ -544,7 +556,7 @@ describe('withFault', () => {
   });
 });
 
-describe('what faults hold back', () => {
+describe('what faults hold back', SLOW, () => {
   it('keeps no daemon from its end, though a peer has gone meanwhile', async () => {
     const { left, right } = await pair.connect();
     await control.addFault({ kind: 'stall', device: 'right', direction: 'in' });
@@ -589,7 +601,7 @@ describe('what faults hold back', () => {
   });
 });
 
-describe('a fault', () => {
+describe('a fault', SLOW, () => {
   it('is in the log, with its seed and what it did, and in the status', async () => {
     const spec: FaultSpec = { kind: 'errno', errno: 'EIO', verb: 'queryQP', probability: 0.5 };
     await pair.withFault(spec, async (fault) => {
@@ -602,7 +614,7 @@ describe('a fault', () => {
   });
 });
 
-describe('reset', () => {
+describe('reset', SLOW, () => {
   it('removes faults, and says how many', async () => {
     await control.addFault({ kind: 'stall' });
     await control.addFault({ kind: 'port-down' });
