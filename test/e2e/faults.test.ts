@@ -140,7 +140,7 @@ describe('what passes a connection', SLOW, () => {
         postSend(from);
         await Promise.all([left.disconnected(), right.disconnected()]);
         expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.wrFlushErr });
-        expect(eventTypes(right)).toContain(AsyncEventType.qpFatal);
+        await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
         expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
       });
     },
@@ -403,7 +403,7 @@ describe('a device that fails', SLOW, () => {
       expect(await fault.status()).toMatchObject({ matched: 2, fired: 0 });
       postSend(left);
       await Promise.all([left.disconnected(), right.disconnected()]);
-      expect(eventTypes(left)).toContain(AsyncEventType.qpFatal);
+      await until(() => eventTypes(left).includes(AsyncEventType.qpFatal), 'the event');
     });
   });
 
