@@ -30,7 +30,7 @@ import {
   waitFor,
   withFault,
 } from '../../verbs-api/testing/index.ts';
-import { startProgram } from './daemon-process.ts';
+import { printed, startProgram } from './daemon-process.ts';
 
 const LONG_MS = 60_000;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -322,13 +322,43 @@ describe('reset between tests', () => {
   );
 
   it(
+    'gives programs that are about to end the time to',
+    async () => {
+      await using daemon = await startPrivateDaemon({ http: true });
+      const nodes = await startTwoNodes({ daemon });
+      const reset = daemon.reset({ graceMs: 20_000 });
+      const asked = await Promise.race([reset, daemon.control.clients()]);
+      expect(asked).toMatchObject([{ usage: { objects: { qp: 1 } } }, {}]);
+      await nodes.close();
+      expect((await reset).leaks).toEqual([]);
+    },
+    LONG_MS,
+  );
+
+  it(
+    'names another program by its pid',
+    async () => {
+      await using daemon = await startPrivateDaemon();
+      const program = startProgram('testing-leaker', daemon.socketPath);
+      try {
+        await printed(program, 'holding');
+        const error = await errorOf(daemon.reset({ graceMs: 1 }));
+        expect(error.message).toContain(`node (pid ${program.pid}): 1 context, 1 pd,`);
+        expect(error.message).toContain('of left, 4321 octets');
+      } finally {
+        program.kill('SIGKILL');
+      }
+    },
+    LONG_MS,
+  );
+
+  it(
     'is clean after a fault that went with its function',
     async () => {
       await using daemon = await startPrivateDaemon();
       {
         await using nodes = await startTwoNodes({ daemon });
-        const options = { socketPath: daemon.socketPath };
-        await withFault({ kind: 'delay', ms: 5 }, () => postExchange(nodes), options);
+        await withFault({ kind: 'delay', ms: 5 }, () => postExchange(nodes), daemon);
         await expectCompletion(nodes.right.cq, { byteLen: 64 });
       }
       expect(await daemon.reset()).toMatchObject({ leaks: [], faults: 0 });
