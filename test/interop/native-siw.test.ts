@@ -22,13 +22,7 @@ import {
 } from './hostile-steps.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import {
-  GUEST_ADDRESS,
-  type Guest,
-  type GuestProcess,
-  HOST_ADDRESS,
-  startGuest,
-} from './kernel-peer/kernel-peer.ts';
+import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
 import { ShimProgram } from './shim-programs.ts';
@@ -235,46 +229,6 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       expect(checks.get('real devices')).toMatchObject({ state: 'info' });
       expect(checks.get('real devices')?.mend).toContain('rdma link add siw0 type siw');
       expect(checks.get('native bridge')?.text).toMatch(/sees no device$/);
-    });
-  });
-
-  describe('a daemon beside siw', () => {
-    const EMULATED_ADDRESS = '10.0.2.16';
-    const socket = '/run/iwarpd-native/s';
-    const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-    let daemon: GuestProcess;
-
-    beforeAll(async () => {
-      if (obstacle !== undefined) return;
-      await guest.setSiw({ crcRequired: true });
-      await inGuest(`ip addr add ${EMULATED_ADDRESS}/24 dev eth0`);
-      const devices = `--device emu0=${EMULATED_ADDRESS} --device siw0=native:siw0`;
-      daemon = guest.run(`exec node ${main} start --socket ${socket} ${devices} --log-level warn`);
-      await daemon.waitFor(/ready/);
-    }, 120_000);
-
-    it('lists siw0 and an emulated device, each with its backend', async () => {
-      const output = await inGuest(`node ${main} devices --socket ${socket}`);
-      expect(output).toMatch(/^emu0 +emulated +[0-9a-f]{16} +10\.0\.2\.16$/m);
-      expect(output).toMatch(/^siw0 +native +[0-9a-f]{16} +10\.0\.2\.15/m);
-    });
-
-    it.each([
-      ['siw0', 'emu0', GUEST_ADDRESS, EMULATED_ADDRESS],
-      ['emu0', 'siw0', EMULATED_ADDRESS, GUEST_ADDRESS],
-    ])('a server on %s and a client on %s ping each other', async (on, from, to, source) => {
-      const server = ourRpingInGuest(`-s -d -a ${to} -p ${PORT} --socket ${socket}`);
-      const words = `-c -d -a ${to} -I ${source} -p ${PORT} -V -S 65535 -C 10 --socket ${socket}`;
-      const output = await inGuest(`pair ${PORT} "${server}" "${ourRpingInGuest(words)}"`);
-      expect(output).toMatch(new RegExp(`server: created QP \\d+ on ${on}$`, 'm'));
-      expect(output).toMatch(new RegExp(`client: created QP \\d+ on ${from}$`, 'm'));
-      expect(output.match(/server: write completed/g)).toHaveLength(10);
-    });
-
-    it('ends in order', async () => {
-      daemon.kill();
-      expect(await daemon.exit, daemon.output).toBe(0);
-      await inGuest(`ip addr del ${EMULATED_ADDRESS}/24 dev eth0`);
     });
   });
 

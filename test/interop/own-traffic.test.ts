@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { WireDefaults } from '../../daemon/cm/cm-types.ts';
 import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
+import type { WireDefaults } from '../../daemon/cm/cm-types.ts';
 import { SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
 import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
 import { describeWith } from './prerequisites.ts';
@@ -130,21 +130,24 @@ describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
     ['revision 2', { crcRequested: false }],
   ];
 
-  it.each(markedWires)('MPA-4.3-01, MPA-4.3-07: finds the FPDUs between markers, %s', async (_name, wire) => {
-    const recorded = new Recorded({ ...wire, markersRequested: true });
-    const { active, activeId, passive } = await connectPair(recorded.from, recorded.to);
-    let sends = 0;
-    for (let length = 0; length < 1300; length += 13, sends++) {
-      passive.receive(0, length);
-      active.send(0, length);
-      await Promise.all([active.completions(1), passive.completions(1)]);
-    }
-    recorded.from.host.cm.disconnect(activeId);
-    await until(() => recorded.from.host.connections().length === 0, 'the end');
-    const { fpdus, malformed, crcGood, crcBad } = await recorded.dissect();
-    expect(malformed).toEqual([]);
-    expect([crcGood, crcBad]).toEqual([wire.crcRequested === false ? 0 : fpdus.length, 0]);
-    const payloads = ofOpcode(fpdus, 3).map(({ ulpduLength }) => ulpduLength - UNTAGGED_BYTES);
-    expect(payloads).toEqual(Array.from({ length: sends }, (_, index) => index * 13));
-  });
+  it.each(markedWires)(
+    'MPA-4.3-01, MPA-4.3-07: finds the FPDUs between markers, %s',
+    async (_name, wire) => {
+      const recorded = new Recorded({ ...wire, markersRequested: true });
+      const { active, activeId, passive } = await connectPair(recorded.from, recorded.to);
+      let sends = 0;
+      for (let length = 0; length < 1300; length += 13, sends++) {
+        passive.receive(0, length);
+        active.send(0, length);
+        await Promise.all([active.completions(1), passive.completions(1)]);
+      }
+      recorded.from.host.cm.disconnect(activeId);
+      await until(() => recorded.from.host.connections().length === 0, 'the end');
+      const { fpdus, malformed, crcGood, crcBad } = await recorded.dissect();
+      expect(malformed).toEqual([]);
+      expect([crcGood, crcBad]).toEqual([wire.crcRequested === false ? 0 : fpdus.length, 0]);
+      const payloads = ofOpcode(fpdus, 3).map(({ ulpduLength }) => ulpduLength - UNTAGGED_BYTES);
+      expect(payloads).toEqual(Array.from({ length: sends }, (_, index) => index * 13));
+    },
+  );
 });

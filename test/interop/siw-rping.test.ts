@@ -161,18 +161,22 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       server = undefined;
     });
 
-    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i octets`, async (size) => {
-      await guest.setSiw({ mpaVersion: 2, crcRequired: true });
-      const words = `-a ${GUEST_ADDRESS} -p ${PORT} -V -S ${size}`;
-      const client = ourRpingInGuest(`-c -d ${words} -C ${PINGS} --embedded`);
-      // Five lines a ping would slow the guest's console down.
-      const quiet = `set -o pipefail; ${client} 2>&1 | grep established`;
-      const { status, output } = await guest.runToEnd(
-        `pair ${PORT} "${kernelRping(`-s ${words}`)}" "${quiet}"`,
-      );
-      expect(status, output).toBe(0);
-      expect(output).toContain(establishedLine(2, true));
-    }, 120_000);
+    it.each(SIZES)(
+      `our client, the kernel's server: ${PINGS} pings of %i octets`,
+      async (size) => {
+        await guest.setSiw({ mpaVersion: 2, crcRequired: true });
+        const words = `-a ${GUEST_ADDRESS} -p ${PORT} -V -S ${size}`;
+        const client = ourRpingInGuest(`-c -d ${words} -C ${PINGS} --embedded`);
+        // Five lines a ping would slow the guest's console down.
+        const quiet = `set -o pipefail; ${client} 2>&1 | grep established`;
+        const { status, output } = await guest.runToEnd(
+          `pair ${PORT} "${kernelRping(`-s ${words}`)}" "${quiet}"`,
+        );
+        expect(status, output).toBe(0);
+        expect(output).toContain(establishedLine(2, true));
+      },
+      120_000,
+    );
 
     it.each(REVISIONS)(
       "our server, the kernel's client of MPA revision %i",
