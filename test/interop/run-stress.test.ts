@@ -326,10 +326,10 @@ describeWith(
     it('is told by ibv_asyncwatch', async () => {
       const daemon = await DaemonProcess.start();
       try {
-        const watch = start(await shimEnvironment(daemon.socketPath), 'ibv_asyncwatch');
-        await expect
-          .poll(async () => (await daemon.status()).clients.length, { timeout: 10_000 })
-          .toBe(1);
+        const environment = await shimEnvironment(daemon.socketPath);
+        const watch = start(environment, 'stdbuf', '-oL', 'ibv_asyncwatch');
+        // Before that it only looks for the device, and would find none.
+        await expect.poll(() => watch.output, { timeout: 10_000 }).toContain('async event FD');
         await daemon.end('SIGKILL');
         const { late, output } = await watch.end();
         expect(late, output).toBe(false);
