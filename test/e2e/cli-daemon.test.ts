@@ -180,6 +180,7 @@ describe('status and devices', () => {
       'memoryTiers',
       'devices',
       'clients',
+      'faults',
     ]);
     expect(status).toMatchObject({ pid: daemon.pid, socketPath: socket, clients: [] });
     expect(status.devices.map((each: { device: { name: string } }) => each.device.name)).toEqual([
