@@ -83,6 +83,12 @@ async function freePort(): Promise<number> {
   return address.port;
 }
 
+/**
+ * Runs a command as a user whom file permissions bind. It stays root, since no other may be allowed
+ * to read the checkout.
+ */
+const POWERLESS = 'setpriv --bounding-set=-dac_override,-dac_read_search';
+
 describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   beforeAll(async () => {
     folder = new CommandFolder();
@@ -206,11 +212,9 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     });
 
     it('names a node that its user may not open', async () => {
-      // As another user, who owns nothing in the guest.
-      const stranger = 'setpriv --reuid 1000 --regid 1000 --clear-groups';
       const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-      const shut = 'chmod 600 /dev/infiniband/uverbs*';
-      const doctor = `${stranger} node ${main} doctor --socket /run/none/s`;
+      const shut = 'chmod 000 /dev/infiniband/uverbs*';
+      const doctor = `${POWERLESS} node ${main} doctor --socket /run/none/s`;
       const open = 'chmod 666 /dev/infiniband/uverbs*';
       const { output } = await guest.runToEnd(`${shut}; ${doctor}; ${open}`);
       expect(output).toMatch(/^warn +device nodes +\/dev\/infiniband\/uverbs\d+: EACCES\n.*0666/m);
@@ -266,9 +270,8 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     });
 
     it('nodes that the user may not open', async () => {
-      const stranger = 'setpriv --reuid 1000 --regid 1000 --clear-groups';
       const nodes = '/dev/infiniband/uverbs* /dev/infiniband/rdma_cm';
-      const steps = await misuse('no-permission', `chmod 600 ${nodes}`, stranger);
+      const steps = await misuse('no-permission', `chmod 000 ${nodes}`, POWERLESS);
       await inGuest(`chmod 666 ${nodes}`);
       expect(stepNamed(steps, 'devices').value).toBe(true);
       for (const name of ['open', 'createId']) {
