@@ -2,6 +2,7 @@
  * Lets watchers see the octets of links, also of links that were open before they came. While
  * nobody watches, a link costs two small frames of memory and a look at a flag for each write.
  */
+import type { TapSide } from '../../verbs-api/contract/tap-records.ts';
 import {
   parseStartupFrame,
   type StartupFrameKind,
@@ -9,16 +10,13 @@ import {
 } from '../wire/startup-frame.ts';
 import type { CaptureTap, LinkAddresses, LinkPosition, LinkTap } from './capture-tap.ts';
 
-/** Which side did something, as the host sees it. */
-export type Side = 'us' | 'peer';
-
 /** Takes what passes. Octets are borrowed for the call; nothing here may call the host. */
 export interface TapWatcher {
   /** True for a link that is to be told of. */
   wants(addresses: LinkAddresses): boolean;
   opened(link: number, addresses: LinkAddresses): void;
-  octets(link: number, by: Side, octets: Uint8Array): void;
-  finished(link: number, by: Side): void;
+  octets(link: number, by: TapSide, octets: Uint8Array): void;
+  finished(link: number, by: TapSide): void;
   closed(link: number, reset: boolean): void;
   /** A link that is open already and cannot be told from here on: it has markers. */
   skipped(link: number, addresses: LinkAddresses): void;
@@ -45,7 +43,10 @@ export class TapHub implements CaptureTap {
     if (this.#links.has(`${far} ${near}`)) return UNWATCHED;
     const ends = `${near} ${far}`;
     this.#lastLink += 1;
-    const link = new HubLink(this.#lastLink, addresses, position, () => this.#links.delete(ends));
+    const link: HubLink = new HubLink(this.#lastLink, addresses, position, () => {
+      // The same ends may have met again before this end was told of.
+      if (this.#links.get(ends) === link) this.#links.delete(ends);
+    });
     this.#links.set(ends, link);
     for (const watcher of this.#watchers) link.follow(watcher);
     return link;
@@ -105,8 +106,8 @@ class HubLink implements LinkTap {
   readonly #addresses: LinkAddresses;
   readonly #position: LinkPosition;
   readonly #onClosed: () => void;
-  readonly #startup: Readonly<Record<Side, StartupRecord>>;
-  readonly #finished = new Set<Side>();
+  readonly #startup: Readonly<Record<TapSide, StartupRecord>>;
+  readonly #finished = new Set<TapSide>();
   /** Replaced, never changed: it is looked at for each write. */
   #following: readonly Following[] = [];
 
@@ -132,7 +133,9 @@ class HubLink implements LinkTap {
       return;
     }
     watcher.opened(this.#id, this.#addresses);
-    const [first, second]: [Side, Side] = this.#addresses.dialed ? ['us', 'peer'] : ['peer', 'us'];
+    const [first, second]: [TapSide, TapSide] = this.#addresses.dialed
+      ? ['us', 'peer']
+      : ['peer', 'us'];
     for (const side of [first, second]) {
       const { octets } = this.#startup[side];
       if (octets.length > 0) watcher.octets(this.#id, side, octets);
@@ -163,7 +166,7 @@ class HubLink implements LinkTap {
     for (const { watcher } of this.#following) watcher.octets(this.#id, 'peer', octets);
   }
 
-  finished(by: Side): void {
+  finished(by: TapSide): void {
     this.#finished.add(by);
     for (const { watcher } of this.#following) watcher.finished(this.#id, by);
   }

@@ -13,9 +13,10 @@ import {
   type TapFilter,
   TapKind,
   type TapLinkEnds,
+  type TapSide,
 } from '../../verbs-api/contract/tap-records.ts';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
-import type { Side, TapWatcher } from '../capture/tap-hub.ts';
+import type { TapWatcher } from '../capture/tap-hub.ts';
 import type { Connection } from './connection.ts';
 
 /** What a watcher's connection has to do. */
@@ -81,7 +82,7 @@ export class TapStream implements TapWatcher {
     this.#tell(TapKind.opened, 'us', link, encodeValue(addresses as unknown as IpcValue));
   }
 
-  octets(link: number, by: Side, octets: Uint8Array): void {
+  octets(link: number, by: TapSide, octets: Uint8Array): void {
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
       const key = `${link} ${by}`;
       this.#lost.set(key, (this.#lost.get(key) ?? 0) + octets.length);
@@ -93,7 +94,7 @@ export class TapStream implements TapWatcher {
     }
   }
 
-  finished(link: number, by: Side): void {
+  finished(link: number, by: TapSide): void {
     if (this.#lost.size > 0) this.#tellLost(link, by);
     this.#tell(TapKind.finished, by, link, NO_OCTETS);
   }
@@ -107,7 +108,7 @@ export class TapStream implements TapWatcher {
     this.#tell(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
   }
 
-  #tellLost(link: number, by: Side): void {
+  #tellLost(link: number, by: TapSide): void {
     const key = `${link} ${by}`;
     const bytes = this.#lost.get(key);
     if (bytes === undefined) return;
@@ -115,7 +116,7 @@ export class TapStream implements TapWatcher {
     this.#tell(TapKind.lost, by, link, emitLostBytes(bytes));
   }
 
-  #tell(kind: TapKind, by: Side, link: number, body: Uint8Array): void {
+  #tell(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
     const micros = Math.round((performance.timeOrigin + performance.now()) * 1000);
     this.#connection.gather(emitTapRecord(kind, by, link, micros, body));
   }

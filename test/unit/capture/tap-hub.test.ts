@@ -151,6 +151,16 @@ describe('the hub of taps', () => {
     expect(second.told).toEqual(['1 opened', '2 opened']);
   });
 
+  it('keeps a link whose ends met again before the earlier one was seen to close', () => {
+    const hub = new TapHub();
+    const earlier = new Link(hub).established();
+    new Link(hub).established();
+    earlier.tap.closed(true);
+    const { user, told } = watcher();
+    hub.watch(user);
+    expect(told[0]).toBe('2 opened');
+  });
+
   it('forgets a link that closed', () => {
     const hub = new TapHub();
     new Link(hub).established().tap.closed(false);
