@@ -1,21 +1,13 @@
 /** `iwarpd nfs`: a server and its clients as processes, and what hostile TCP clients get. */
 import { mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
 import { CommandFolder, type RunningCommand } from './cli-process.ts';
 
 let folder: CommandFolder;
 let directory: string;
 let ports: string[];
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
-}
 
 async function serve(words: readonly string[] = ['--embedded']): Promise<RunningCommand> {
   const place = ['--host', '127.0.0.1', ...ports];

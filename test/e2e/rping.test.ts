@@ -1,5 +1,6 @@
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
 import { CommandFolder, type Finished, type RunningCommand } from './cli-process.ts';
 
 const SERVER_ADDRESS = '127.0.0.3';
@@ -56,18 +57,9 @@ function startClient(ways: Ways, words: readonly string[]): RunningCommand {
   return folder.start(['rping', '-c', '-a', SERVER_ADDRESS, '-p', port, ...words, ...ways.client]);
 }
 
-async function freePort(): Promise<string> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, SERVER_ADDRESS, resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return String(address.port);
-}
-
 beforeEach(async () => {
   folder = new CommandFolder();
-  port = await freePort();
+  port = String(await freePort(SERVER_ADDRESS));
 });
 
 afterEach(async () => {

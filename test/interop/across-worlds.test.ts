@@ -7,10 +7,10 @@
  * Both of its ends spin, and would starve the daemon on the guest's one processor: there it is nice.
  */
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
@@ -91,15 +91,6 @@ async function untilListening(port: number, server: RunningCommand): Promise<voi
   const entry = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `);
   const sockets = (): string => readFileSync('/proc/net/tcp', 'latin1');
   await expect.poll(sockets, { timeout: 10_000, message: server.stderr }).toMatch(entry);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
 }
 
 describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd and siw', () => {

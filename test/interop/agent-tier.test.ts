@@ -3,8 +3,9 @@
  * it: a thread of the preload library moves the octets.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
-import { ADDRESS, freePort, ProgramBench } from './program-bench.ts';
+import { ADDRESS, ProgramBench } from './program-bench.ts';
 
 let bench: ProgramBench;
 

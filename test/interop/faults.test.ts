@@ -5,8 +5,9 @@ import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
 import { withFault } from '../../verbs-api/testing/index.ts';
 import type { RunningCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
-import { type EndedPair, endOf, freePort, ProgramBench } from './program-bench.ts';
+import { type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
 const LEFT = '127.0.0.2';
 const RIGHT = '127.0.0.3';

@@ -39,7 +39,7 @@ describeWith(['tshark'], 'live captures', () => {
   beforeEach(async () => {
     folder = new CommandFolder();
     socket = folder.file('d/s');
-    port = await freePort(SERVER);
+    port = String(await freePort(SERVER));
     await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', `b=${SERVER}`]);
   });
   afterEach(() => folder.clean());
@@ -132,7 +132,7 @@ describeWith([], 'live traces', () => {
   beforeEach(async () => {
     folder = new CommandFolder();
     socket = folder.file('d/s');
-    port = await freePort(SERVER);
+    port = String(await freePort(SERVER));
     await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', `b=${SERVER}`]);
   });
   afterEach(() => folder.clean());

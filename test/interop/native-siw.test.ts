@@ -4,12 +4,12 @@
  *
  * Where the guest does not boot, all of it is skipped, and says why.
  */
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { Finding } from '../../daemon/cli/doctor-checks.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import {
   closed,
   type HostileSteps,
@@ -72,15 +72,6 @@ async function doctorAfter(script: string): Promise<ReadonlyMap<string, Finding>
   const { output } = await guest.runToEnd(`${script}; node ${main} doctor --json`);
   const { checks }: DoctorReport = JSON.parse(output.slice(output.indexOf('{')));
   return new Map(checks.map(({ name, ...finding }) => [name, finding]));
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
 }
 
 /**

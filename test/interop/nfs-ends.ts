@@ -1,9 +1,9 @@
 /** Both ends of NFS over RDMA: ours on the host, the kernel's in a guest. */
 import { execFile, execFileSync } from 'node:child_process';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { CommandFolder, Finished, RunningCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { HOST_ADDRESS } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
@@ -62,14 +62,4 @@ export function differences(left: string, right: string): string {
     const { stdout } = error as { stdout?: string };
     return stdout ?? String(error);
   }
-}
-
-/** A TCP port of 127.0.0.1 that nobody listens on now. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
 }

@@ -8,8 +8,9 @@
  * as there is no "receiver not ready" to retry; so --use-srq is run with one connection.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
-import { ADDRESS, type EndedProgram, endOf, freePort, ProgramBench } from './program-bench.ts';
+import { ADDRESS, type EndedProgram, endOf, ProgramBench } from './program-bench.ts';
 
 const BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw'] as const;
 const LATENCY = ['ib_write_lat', 'ib_read_lat', 'ib_send_lat'] as const;

@@ -1,6 +1,5 @@
 /** A daemon, and unmodified programs that talk over it in pairs, each under `iwarpd run`. */
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 
@@ -81,16 +80,6 @@ export class ProgramBench {
   async stop(): Promise<void> {
     await this.folder.clean();
   }
-}
-
-/** A TCP port that nothing listens on. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, ADDRESS, resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
 }
 
 /** Waits for the end of a program of a bench. */

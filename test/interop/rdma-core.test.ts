@@ -1,7 +1,8 @@
 /** The programs of rdma-core itself, unmodified: the device as they see it, and what they exchange. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
-import { ADDRESS, endOf, freePort, ProgramBench } from './program-bench.ts';
+import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
 let bench: ProgramBench;
 let port: string;

@@ -3,8 +3,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
-import { ADDRESS, endOf, freePort, ProgramBench } from './program-bench.ts';
+import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
 const LONG_MS = 60_000;
 /** What `timeout` answers for a program that it had to end. */

@@ -5,10 +5,10 @@
  * With CRCs off our end is on the host, behind QEMU's proxy. With CRCs on it runs inside the guest,
  * next to siw, since the proxy cuts segments anew and siw fails a good CRC whose trailer is cut.
  */
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -62,15 +62,6 @@ async function ourServer(port: number, words: readonly string[]): Promise<Runnin
   const server = folder.start(['rping', '-s', '-d', ...place, ...words]);
   await server.until(/listening/, 'stderr');
   return server;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (typeof address !== 'object' || address === null) throw new Error('there is no free port');
-  return address.port;
 }
 
 describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {

@@ -13,10 +13,10 @@
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
+import { freePort } from '../../support/free-port.ts';
 import { guestTools, prepareKernelPeer } from './kernel-image.ts';
 import { moduleParameters, type SiwParameters } from './siw-parameters.ts';
 
@@ -306,16 +306,6 @@ export class Guest implements AsyncDisposable {
 /** Boots a guest, see `Guest.start`. */
 export function startGuest(options: GuestOptions = {}): Promise<Guest> {
   return Guest.start(options);
-}
-
-/** A TCP port of 127.0.0.1 that nobody listens on now. */
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  if (address === null || typeof address === 'string') throw new Error('no free TCP port');
-  return address.port;
 }
 
 function qemuParameters(
