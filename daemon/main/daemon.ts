@@ -10,8 +10,7 @@ import { TapHub } from '../capture/tap-hub.ts';
 import { executeNamed } from '../control/operations.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
-import { kernelDevices } from '../ipc/kernel/nldev-devices.ts';
-import { removeSysfs, sysfsPath, writeSysfs } from '../ipc/kernel/sysfs-tree.ts';
+import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
@@ -137,7 +136,7 @@ export class Daemon {
   /** Puts beside the socket what programs look for: who runs here, and the devices' sysfs tree. */
   #publish(): void {
     const { socketPath } = this.config;
-    writeSysfs(sysfsPath(socketPath), kernelDevices(this.host));
+    publishSysfs(sysfsPath(socketPath), this.host);
     writeFileSync(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`);
   }
 

@@ -1,4 +1,5 @@
 /** How the devices of a host show as kernel devices: indices, character devices, GUIDs. */
+import type { PortAttributes } from '../../../verbs-api/contract/attributes.ts';
 import type { RnicHost } from '../../adapter/rnic-host.ts';
 
 /** Number of a character device. */
@@ -16,6 +17,12 @@ const UVERBS_COUNT = 64;
 /** `/dev/infiniband/rdma_cm`: a misc device, whose minor number any kernel chooses at its start. */
 export const RDMA_CM_NUMBER: DeviceNumber = { major: 10, minor: 58 };
 
+/** A state of a port as the kernel numbers and spells it: `enum ib_port_state`, and the physical one. */
+export const PORT_STATES = {
+  active: { state: 4, name: '4: ACTIVE', physState: 5, physName: '5: LinkUp' },
+  down: { state: 1, name: '1: DOWN', physState: 3, physName: '3: Disabled' },
+} as const;
+
 /** A device as the kernel would show it. */
 export interface KernelDevice {
   /** Position in the host, and `DEV_INDEX` of netlink. */
@@ -28,17 +35,22 @@ export interface KernelDevice {
   readonly nodeGuid: string;
   /** Addresses that it answers for; empty: all of the host's. */
   readonly addresses: readonly string[];
+  /** Of its port, at the moment of asking. */
+  readonly portState: PortAttributes['state'];
 }
 
 /** The devices of a host, in its order; those beyond what can be numbered are left out. */
 export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
-  return host.devices.slice(0, UVERBS_COUNT).map(({ info }, index) => ({
+  return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
     index,
-    name: info.name,
+    name: device.info.name,
     nodeName: `uverbs${index}`,
     number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },
-    nodeGuid: info.nodeGuid,
-    addresses: info.addresses,
+    nodeGuid: device.info.nodeGuid,
+    addresses: device.info.addresses,
+    get portState() {
+      return device.port().state;
+    },
   }));
 }
 

@@ -12,6 +12,7 @@ import {
   encodedNumber,
   type KernelDevice,
   kernelDevices,
+  PORT_STATES,
   RDMA_CM_NUMBER,
 } from './nldev-devices.ts';
 import {
@@ -71,8 +72,6 @@ const NODE_TYPE_RNIC = 4;
 /** `IB_DEVICE_MEM_MGT_EXTENSIONS`, as siw. */
 const CAP_FLAGS = 0x20_0000n;
 const PORTS = 1;
-const PORT_ACTIVE = 4;
-const PORT_LINK_UP = 5;
 /** libnl reads into 16 KiB; a datagram stays well below. */
 const DATAGRAM_MAX_BYTES = 8 * 1024;
 
@@ -145,12 +144,13 @@ function deviceRecord(device: KernelDevice): Attribute[] {
 }
 
 function portRecord(device: KernelDevice): Attribute[] {
+  const { state, physState } = PORT_STATES[device.portState];
   return [
     u32(Attr.deviceIndex, device.index),
     text(Attr.deviceName, device.name),
     u32(Attr.portIndex, PORTS),
-    u8(Attr.portState, PORT_ACTIVE),
-    u8(Attr.portPhysState, PORT_LINK_UP),
+    u8(Attr.portState, state),
+    u8(Attr.portPhysState, physState),
   ];
 }
 

@@ -6,8 +6,16 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { dirname, join } from 'node:path';
+import type { RnicHost } from '../../adapter/rnic-host.ts';
 import { addressFamily, addressOctets, canonicalAddress, isLoopback } from '../../cm/address.ts';
-import { type DeviceNumber, type KernelDevice, RDMA_CM_NUMBER } from './nldev-devices.ts';
+import { type DeviceEventSink, EventRouter } from '../verbs/event-router.ts';
+import {
+  type DeviceNumber,
+  type KernelDevice,
+  kernelDevices,
+  PORT_STATES,
+  RDMA_CM_NUMBER,
+} from './nldev-devices.ts';
 
 /** An address of the host and the interface that has it. */
 export interface HostAddress {
@@ -79,12 +87,10 @@ function addDevice(files: Map<string, string>, device: KernelDevice, primary: Ho
   files.set(`${root}/sys_image_guid`, guid);
   files.set(`${root}/fw_ver`, '');
   files.set(`${root}/device/net/${primary.interfaceName}/operstate`, 'up');
-  const port = `${root}/ports/1`;
+  const port = portPath(device);
   files.set(`${port}/gids/0`, gidText(primary.address));
   files.set(`${port}/gid_attrs/types/0`, 'IB/RoCE v1');
   files.set(`${port}/gid_attrs/ndevs/0`, primary.interfaceName);
-  files.set(`${port}/state`, '4: ACTIVE');
-  files.set(`${port}/phys_state`, '5: LinkUp');
   files.set(`${port}/link_layer`, 'Ethernet');
   files.set(`${port}/rate`, '2.5 Gb/sec (1X SDR)');
   files.set(`${port}/cap_mask`, '0x00090000');
@@ -92,6 +98,21 @@ function addDevice(files: Map<string, string>, device: KernelDevice, primary: Ho
   files.set(`${port}/sm_lid`, '0x0');
   files.set(`${port}/sm_sl`, '0');
   files.set(`${port}/lid_mask_count`, '0');
+  for (const [path, content] of portStateFiles(device)) files.set(path, content);
+}
+
+function portPath(device: KernelDevice): string {
+  return `class/infiniband/${device.name}/ports/1`;
+}
+
+/** The files that change while a daemon runs. */
+function portStateFiles(device: KernelDevice): [path: string, content: string][] {
+  const { name, physName } = PORT_STATES[device.portState];
+  const port = portPath(device);
+  return [
+    [`${port}/state`, name],
+    [`${port}/phys_state`, physName],
+  ];
 }
 
 /**
@@ -114,18 +135,42 @@ export function gidOctets(address: string): Uint8Array {
   return mapped;
 }
 
-/** Writes the tree to `directory`, in place of what is there. */
-export function writeSysfs(directory: string, devices: readonly KernelDevice[]): void {
+/** Writes the tree of `host` to `directory`, in place of what is there; its files follow the ports. */
+export function publishSysfs(directory: string, host: RnicHost): void {
+  const devices = kernelDevices(host);
   removeSysfs(directory);
-  mkdirSync(directory);
   for (const [path, content] of sysfsFiles(devices, hostAddresses())) {
     const file = join(directory, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, `${content}\n`);
   }
+  EventRouter.of(host).add(new PortFiles(directory, devices));
 }
 
-/** Removes the tree. */
+/** The files that tell a port's state. Programs hear of a change when it is there already. */
+class PortFiles implements DeviceEventSink {
+  readonly #directory: string;
+  readonly #devices: readonly KernelDevice[];
+
+  constructor(directory: string, devices: readonly KernelDevice[]) {
+    this.#directory = directory;
+    this.#devices = devices;
+  }
+
+  handleDeviceEvent({ name }: { readonly name: string }): void {
+    const device = this.#devices.find((known) => known.name === name);
+    if (device === undefined) return;
+    try {
+      for (const [path, content] of portStateFiles(device)) {
+        writeFileSync(join(this.#directory, path), `${content}\n`);
+      }
+    } catch {
+      // The tree has been removed, by us at the daemon's end or by somebody else.
+    }
+  }
+}
+
+/** Removes the tree in `directory`. */
 export function removeSysfs(directory: string): void {
   rmSync(directory, { recursive: true, force: true });
 }

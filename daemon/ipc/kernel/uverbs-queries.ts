@@ -2,6 +2,7 @@
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
 import type { Adapter } from '../../adapter/device-adapter.ts';
 import type { KernelReply } from './kernel-file.ts';
+import { PORT_STATES } from './nldev-devices.ts';
 import { newStruct, setUint64 } from './struct-fields.ts';
 import type { CommandCall } from './uverbs-commands.ts';
 import { ExtendedQueryDevice, GetContext, QueryDevice, QueryPort } from './uverbs-layouts.ts';
@@ -15,10 +16,6 @@ const DEVICE_CAP_FLAGS = 0x20_0000;
 const PAGE_SIZE_CAP = 4096;
 /** IB_PORT_CM_SUP and IB_PORT_DEVICE_MGMT_SUP, as siw reports them. */
 const PORT_CAP_FLAGS = 0x0009_0000;
-/** IB_PORT_ACTIVE, IB_PORT_DOWN */
-const PORT_STATE = { active: 4, down: 1 } as const;
-/** Physical state LinkUp, Disabled. */
-const PHYS_STATE = { active: 5, down: 3 } as const;
 const LINK_LAYER_ETHERNET = 2;
 /** One lane of 2.5 Gb/s: a link without a rate of its own. */
 const WIDTH_1X = 1;
@@ -70,12 +67,12 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
   reply.fields.setUint32(response.portCapFlags, PORT_CAP_FLAGS, true);
   reply.fields.setUint32(response.maxMsgSize, port.maxMessageBytes, true);
   reply.fields.setUint32(response.gidTableLength, 1, true);
-  reply.fields.setUint8(response.state, PORT_STATE[port.state]);
+  reply.fields.setUint8(response.state, PORT_STATES[port.state].state);
   reply.fields.setUint8(response.maxMtu, mtuEnum(port.maxMtuBytes));
   reply.fields.setUint8(response.activeMtu, mtuEnum(port.activeMtuBytes));
   reply.fields.setUint8(response.activeWidth, WIDTH_1X);
   reply.fields.setUint8(response.activeSpeed, SPEED_SDR);
-  reply.fields.setUint8(response.physState, PHYS_STATE[port.state]);
+  reply.fields.setUint8(response.physState, PORT_STATES[port.state].physState);
   reply.fields.setUint8(response.linkLayer, LINK_LAYER_ETHERNET);
   return { status: 0, response: reply.octets };
 }

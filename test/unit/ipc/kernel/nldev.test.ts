@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { RnicHost } from '../../../../daemon/adapter/rnic-host.ts';
 import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev.ts';
 import {
   encodedNumber,
@@ -17,6 +18,7 @@ const SIW0: KernelDevice = {
   number: { major: 231, minor: 192 },
   nodeGuid: '505400fffe123456',
   addresses: [],
+  portState: 'active',
 };
 
 /** A request as libnl sends it: sequence 7, port 9. */
@@ -115,6 +117,21 @@ describe('GET_CHARDEV', () => {
   });
 });
 
+describe('PORT_GET', () => {
+  it.each([
+    ['active', 4, 5],
+    ['down', 1, 3],
+  ] as const)('tells a port that is %s', (portState, state, physState) => {
+    const request = message(0x1405, 1, `0800 0100 ${le(0)}`);
+    const [answer = ''] = answers(request, [{ ...SIW0, portState }]);
+    const attributes = parseNetlink(octetsOf(answer))?.attributes;
+    expect([attributes?.get(12), attributes?.get(13)]).toEqual([
+      Uint8Array.of(state),
+      Uint8Array.of(physState),
+    ]);
+  });
+});
+
 describe('the rest', () => {
   it('says that children may use what their parents registered', () => {
     const [answer = ''] = answers(message(0x1406, 1));
@@ -153,6 +170,15 @@ describe('devices of a host', () => {
       ['a', 'uverbs0', 192],
       ['b', 'uverbs1', 193],
     ]);
+  });
+
+  it('tell the state of their port at the moment of asking', () => {
+    const host = new RnicHost({ devices: [{ name: 'a', addresses: [] }] });
+    const [device] = kernelDevices(host);
+    const [adapter] = host.devices;
+    expect(device?.portState).toBe('active');
+    if (adapter !== undefined) adapter.portDown = true;
+    expect(device?.portState).toBe('down');
   });
 
   it('have numbers beyond 255 encoded as the kernel does', () => {

@@ -2,14 +2,15 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { RnicHost } from '../../../../daemon/adapter/rnic-host.ts';
 import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev-devices.ts';
 import {
   gidText,
   type HostAddress,
   primaryAddress,
+  publishSysfs,
   removeSysfs,
   sysfsFiles,
-  writeSysfs,
 } from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
 
 const HOST: readonly HostAddress[] = [
@@ -25,6 +26,7 @@ const device = (addresses: readonly string[] = []): KernelDevice => ({
   number: { major: 231, minor: 192 },
   nodeGuid: '02aabbccddeeff01',
   addresses,
+  portState: 'active',
 });
 
 describe('the GID of a device', () => {
@@ -63,15 +65,34 @@ describe('the tree', () => {
     expect(files.has('class/infiniband/rnic0/device/net/eth0/operstate')).toBe(true);
   });
 
-  it('is written in place of an older one, and removed', () => {
+  it('shows a port that is down', () => {
+    const files = sysfsFiles([{ ...device(), portState: 'down' }], HOST);
+    expect(files.get('class/infiniband/rnic0/ports/1/state')).toBe('1: DOWN');
+    expect(files.get('class/infiniband/rnic0/ports/1/phys_state')).toBe('3: Disabled');
+  });
+
+  it('is written in place of an older one, follows the port, and is removed', () => {
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
     const path = join(folder, 'sysfs');
+    const file = (name: string): string =>
+      readFileSync(join(path, 'class/infiniband/rnic0', name), 'utf8');
     mkdirSync(path);
     writeFileSync(join(path, 'left-behind'), '');
-    writeSysfs(path, [device()]);
+    const host = new RnicHost({ devices: [{ name: 'rnic0', addresses: [] }] });
+    publishSysfs(path, host);
     expect(existsSync(join(path, 'left-behind'))).toBe(false);
-    expect(readFileSync(join(path, 'class/infiniband/rnic0/fw_ver'), 'utf8')).toBe('\n');
+    expect(file('fw_ver')).toBe('\n');
+    expect(file('ports/1/state')).toBe('4: ACTIVE\n');
+    const fault = host.faults.add({ kind: 'port-down' }, undefined);
+    expect([file('ports/1/state'), file('ports/1/phys_state')]).toEqual([
+      '1: DOWN\n',
+      '3: Disabled\n',
+    ]);
+    host.faults.remove(fault.id);
+    expect(file('ports/1/state')).toBe('4: ACTIVE\n');
     removeSysfs(path);
+    // Nobody looks any more, and nothing comes back.
+    host.faults.add({ kind: 'port-down' }, undefined);
     expect(existsSync(path)).toBe(false);
     rmSync(folder, { recursive: true });
   });
