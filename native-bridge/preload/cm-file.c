@@ -166,6 +166,10 @@ ssize_t cm_write(int fd, const void *buffer, size_t length) {
     errno = EINVAL;
     return -1;
   }
+  if (!command_is_readable(buffer, length)) {
+    errno = EFAULT;
+    return -1;
+  }
   uint32_t number;
   memcpy(&number, buffer, sizeof number);
   for (unsigned attempt = 0;; attempt++) {

@@ -19,6 +19,10 @@ struct after_reply {
   bool emptied;
 };
 
+bool command_is_readable(const void *octets, size_t length) {
+  return memory_gives(octets, length < COMMAND_COPY_MAX ? length : COMMAND_COPY_MAX);
+}
+
 uint16_t command_u16(const struct command *command, size_t offset) {
   uint16_t value;
   memcpy(&value, command->octets + offset, sizeof value);

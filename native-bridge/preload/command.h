@@ -38,6 +38,9 @@ int command_run(struct command *command);
  * COMMAND_COPY_MAX - 4 and within the command. */
 void command_replace(struct command *command, size_t offset, uint32_t value);
 
+/* True when the octets can be read that are looked at here; the system looks at the rest. */
+bool command_is_readable(const void *octets, size_t length);
+
 /* Fields of a command. */
 uint16_t command_u16(const struct command *command, size_t offset);
 uint32_t command_u32(const struct command *command, size_t offset);

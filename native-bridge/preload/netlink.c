@@ -50,13 +50,32 @@ int netlink_open(int type) {
   return fd;
 }
 
+/* Writes octets where the program wants them. Fewer than four are not worth asking the system. */
+static bool give(void *target, const void *octets, size_t length) {
+  if (length >= sizeof(uint32_t) && !memory_takes(target, length)) return false;
+  if (length > 0) memcpy(target, octets, length);
+  return true;
+}
+
+/* True when a message can be followed to its pieces. */
+static bool message_is_readable(const struct msghdr *message) {
+  if (!memory_gives(message, sizeof *message)) return false;
+  size_t count = message->msg_iovlen <= UIO_MAXIOV ? message->msg_iovlen : UIO_MAXIOV;
+  return memory_gives(message->msg_iov, count * sizeof(struct iovec));
+}
+
+static int failed(int error) {
+  errno = error;
+  return -1;
+}
+
 int netlink_bind(struct endpoint *endpoint, const struct sockaddr *address, socklen_t length) {
-  if (length < sizeof(struct sockaddr_nl) || address->sa_family != AF_NETLINK) {
-    errno = EINVAL;
-    return -1;
+  struct sockaddr_nl name = {.nl_family = AF_UNSPEC};
+  if (length >= sizeof name) {
+    if (!memory_gives(address, sizeof name)) return failed(EFAULT);
+    memcpy(&name, address, sizeof name);
   }
-  struct sockaddr_nl name;
-  memcpy(&name, address, sizeof name);
+  if (name.nl_family != AF_NETLINK) return failed(EINVAL);
   pthread_mutex_lock(&endpoint->file->command_lock);
   /* Port 0 asks the kernel to choose, which takes the pid when it can. */
   endpoint->file->datagrams->port =
@@ -66,18 +85,19 @@ int netlink_bind(struct endpoint *endpoint, const struct sockaddr *address, sock
 }
 
 /* Gives an address out, cut to the room there is for it. */
-static void give_address(uint32_t port, void *target, socklen_t *length) {
+static bool give_address(uint32_t port, void *target, socklen_t *length) {
   struct sockaddr_nl name = {.nl_family = AF_NETLINK, .nl_pid = port};
-  memcpy(target, &name, *length < sizeof name ? *length : sizeof name);
+  if (!give(target, &name, *length < sizeof name ? *length : sizeof name)) return false;
   *length = sizeof name;
+  return true;
 }
 
 int netlink_getsockname(struct endpoint *endpoint, struct sockaddr *address, socklen_t *length) {
   pthread_mutex_lock(&endpoint->file->command_lock);
   uint32_t port = endpoint->file->datagrams->port;
   pthread_mutex_unlock(&endpoint->file->command_lock);
-  give_address(port, address, length);
-  return 0;
+  bool given = memory_gives(length, sizeof *length) && give_address(port, address, length);
+  return given ? 0 : failed(EFAULT);
 }
 
 /* Under the command lock: keeps the answer for recvmsg. Returns 0 or a negative errno. */
@@ -102,17 +122,12 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
   int saved = errno;
   struct device_file *file = endpoint->file;
   struct exchange exchange;
-  if (message->msg_iovlen > EXCHANGE_PIECES_MAX) {
-    errno = EMSGSIZE;
-    return -1;
-  }
+  if (!message_is_readable(message)) return failed(EFAULT);
+  if (message->msg_iovlen > EXCHANGE_PIECES_MAX) return failed(EMSGSIZE);
   exchange_init(&exchange, OP_NETLINK, 0);
   for (size_t index = 0; index < message->msg_iovlen; index++) {
     const struct iovec *piece = &message->msg_iov[index];
-    if (piece->iov_len > REQUEST_PAYLOAD_MAX) {
-      errno = EMSGSIZE;
-      return -1;
-    }
+    if (piece->iov_len > REQUEST_PAYLOAD_MAX) return failed(EMSGSIZE);
     if (piece->iov_len > 0) exchange_add(&exchange, piece->iov_base, piece->iov_len);
   }
   exchange_run(file, &exchange);
@@ -125,36 +140,43 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
   return error == 0 ? (ssize_t)exchange.payload_bytes : -1;
 }
 
-static size_t scatter(const struct msghdr *message, const uint8_t *octets, size_t length) {
+/* Spreads octets over the message's pieces. Returns how many fit, or -1 where one cannot be
+ * written. */
+static ssize_t scatter(const struct msghdr *message, const uint8_t *octets, size_t length) {
   size_t done = 0;
   for (size_t index = 0; index < message->msg_iovlen && done < length; index++) {
-    size_t part = message->msg_iov[index].iov_len;
-    if (part > length - done) part = length - done;
-    if (part > 0) memcpy(message->msg_iov[index].iov_base, octets + done, part);
+    const struct iovec *piece = &message->msg_iov[index];
+    size_t part = piece->iov_len < length - done ? piece->iov_len : length - done;
+    if (!give(piece->iov_base, octets + done, part)) return -1;
     done += part;
   }
-  return done;
+  return (ssize_t)done;
+}
+
+/* Under the command lock: the datagram that waits longest, unless it is only looked at. Returns its
+ * result for the program, or a negative errno. */
+static ssize_t receive(struct datagrams *datagrams, struct msghdr *message, int flags) {
+  /* Answers come with the request, so there is nothing that could be waited for. */
+  if (datagrams->start == datagrams->end) return -EAGAIN;
+  uint32_t length;
+  memcpy(&length, datagrams->octets + datagrams->start, sizeof length);
+  ssize_t copied = scatter(message, datagrams->octets + datagrams->start + sizeof length, length);
+  if (copied < 0) return -EFAULT;
+  if (message->msg_name != NULL && !give_address(0, message->msg_name, &message->msg_namelen)) {
+    return -EFAULT;
+  }
+  message->msg_flags = (size_t)copied < length ? MSG_TRUNC : 0;
+  message->msg_controllen = 0;
+  if ((flags & MSG_PEEK) == 0) datagrams->start += sizeof length + length;
+  return (flags & MSG_TRUNC) != 0 ? (ssize_t)length : copied;
 }
 
 ssize_t netlink_recvmsg(struct endpoint *endpoint, struct msghdr *message, int flags) {
   struct device_file *file = endpoint->file;
-  struct datagrams *datagrams = file->datagrams;
-  ssize_t result = -1;
+  if (!message_is_readable(message)) return failed(EFAULT);
+  if (message->msg_iovlen > UIO_MAXIOV) return failed(EMSGSIZE);
   pthread_mutex_lock(&file->command_lock);
-  if (datagrams->start < datagrams->end) {
-    uint32_t length;
-    memcpy(&length, datagrams->octets + datagrams->start, sizeof length);
-    const uint8_t *octets = datagrams->octets + datagrams->start + sizeof length;
-    size_t copied = scatter(message, octets, length);
-    message->msg_flags = copied < length ? MSG_TRUNC : 0;
-    message->msg_controllen = 0;
-    if (message->msg_name != NULL) give_address(0, message->msg_name, &message->msg_namelen);
-    if ((flags & MSG_PEEK) == 0) datagrams->start += sizeof length + length;
-    result = (flags & MSG_TRUNC) != 0 ? (ssize_t)length : (ssize_t)copied;
-  } else {
-    /* Answers come with the request, so there is nothing that could be waited for. */
-    errno = EAGAIN;
-  }
+  ssize_t result = receive(file->datagrams, message, flags);
   pthread_mutex_unlock(&file->command_lock);
-  return result;
+  return result < 0 ? failed((int)-result) : result;
 }

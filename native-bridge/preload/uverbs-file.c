@@ -179,6 +179,8 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
   int error = 0;
   if (length < HEADER_BYTES || length > REQUEST_PAYLOAD_MAX) {
     error = -EINVAL;
+  } else if (!command_is_readable(buffer, length)) {
+    error = -EFAULT;
   } else {
     locate_response(&command);
     switch (command_u32(&command, 0)) {

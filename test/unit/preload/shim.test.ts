@@ -161,6 +161,10 @@ describe.runIf(hasCompiler)('the shim', () => {
       expect(await probe('discovery-probe', 'netlink')).toEqual(PASSED);
     });
 
+    it('fails with EFAULT for messages at addresses that are none', async () => {
+      expect(await probe('discovery-probe', 'bad-netlink')).toEqual(PASSED);
+    });
+
     it('steps aside where no daemon is', async () => {
       const variables = { IWARPD_SOCKET: `${daemon.directory}/none` };
       expect(await rig.run(rig.probe('discovery-probe'), ['absent'], variables)).toEqual(PASSED);

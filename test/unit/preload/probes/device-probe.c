@@ -128,6 +128,20 @@ static void bad_addresses(void) {
   CHECK(page != MAP_FAILED);
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(manager >= 0);
+  /* Commands that cannot be read, or only in part: at the end of a page, and above it. */
+  char *pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+  /* ALLOC_PD, POST_SEND, CREATE_CQ, CREATE_QP, and an extended one. */
+  for (const uint32_t *next = (const uint32_t[]){3, 28, 18, 24, 0x80000001u, 0}; *next != 0; next++) {
+    memcpy(pages + 4096 - 8, next, 4);
+    void *bad[] = {page, pages + 4096 - 8, NULL, (void *)0x1000, (void *)0xfffffffffffffff8u};
+    for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++) {
+      CHECK_FAILS(EFAULT, write(fd, bad[index], 40));
+      CHECK_FAILS(EFAULT, write(fd, bad[index], 4097));
+      CHECK_FAILS(EFAULT, write(manager, bad[index], 40));
+      CHECK_FAILS(EINVAL, write(fd, bad[index], 7));
+    }
+  }
   /* SET_OPTION with a value that cannot be read. */
   uint32_t option[8] = {14, 24, 0, 0, 0, 0, 0, 4};
   memcpy(&option[2], &page, 8);

@@ -55,6 +55,40 @@ static void netlink(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
+/* Messages that cannot be read, or not to their end, and places that take none. */
+static void bad_netlink(void) {
+  int fd = open_netlink();
+  CHECK(fd >= 0);
+  char *pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(pages != MAP_FAILED);
+  CHECK(mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+  void *bad[] = {pages + 4096, pages + 4096 - 8, NULL, (void *)0x1000, (void *)0xfffffffffffffffcu};
+  char octets[64] = "0123456789abcdefghi";
+  for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++) {
+    struct iovec vector = {.iov_base = bad[index], .iov_len = 20};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    CHECK_FAILS(EFAULT, send(fd, bad[index], 20, 0));
+    CHECK_FAILS(EFAULT, write(fd, bad[index], 20));
+    CHECK_FAILS(EFAULT, sendmsg(fd, bad[index], 0));
+    CHECK_FAILS(EFAULT, bind(fd, bad[index], sizeof(struct sockaddr_nl)));
+    socklen_t length = sizeof(struct sockaddr_nl);
+    CHECK_FAILS(EFAULT, getsockname(fd, bad[index], &length));
+    CHECK(send(fd, octets, 20, 0) == 20);
+    CHECK_FAILS(EFAULT, recvmsg(fd, &message, 0));
+    CHECK_FAILS(EFAULT, recvmsg(fd, bad[index], 0));
+    CHECK_FAILS(EFAULT, read(fd, bad[index], 20));
+    message.msg_iov = bad[index];
+    CHECK_FAILS(EFAULT, sendmsg(fd, &message, 0));
+    CHECK_FAILS(EFAULT, recvmsg(fd, &message, 0));
+    /* What could not be written is there still. */
+    CHECK(recv(fd, octets, sizeof octets, 0) == 20 && memcmp(octets, "0123456789abcdefghi", 20) == 0);
+    CHECK(recv(fd, octets + 32, 32, 0) == 6);
+  }
+  struct sockaddr_nl name;
+  CHECK_FAILS(EFAULT, getsockname(fd, (struct sockaddr *)&name, (socklen_t *)(pages + 4096)));
+  CHECK(close(fd) == 0);
+}
+
 #define WAKE_UP_INTERVAL "/etc/rdma/rsocket/wake_up_interval"
 
 static bool interval_is_set(void) {
@@ -245,6 +279,7 @@ static void cost(void) {
 int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"netlink", netlink},
+                                          {"bad-netlink", bad_netlink},
                                           {"rsockets", rsockets},
                                           {"absent", absent},
                                           {"dies", dies},
