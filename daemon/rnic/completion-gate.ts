@@ -25,7 +25,7 @@ interface HeldCompletion {
 
 /** What a queue pair's completions pass through. */
 export class CompletionGate {
-  private readonly qpn: number;
+  readonly qpn: number;
   /** Backings that this QP wrote to and that had writes pending when last seen. */
   private readonly writing = new Set<MemoryBacking>();
   /** The backing that keeps segments for this QP, if one does. */

@@ -17,6 +17,7 @@ import {
 } from '../../verbs-api/contract/queue-layout.ts';
 import type { EffectQueue, NicEffect } from './effect.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
+import { WorkWatch } from './work-watch.ts';
 
 /** Options of a completion queue. */
 export interface CQInit {
@@ -47,6 +48,7 @@ export class CQ {
   private readonly fired: NicEffect;
   private readonly onClose: () => void;
   private readonly faults: NicFaults;
+  private readonly watch: WorkWatch;
   private tail = 0;
   private overflowing = false;
 
@@ -58,6 +60,7 @@ export class CQ {
     effects: EffectQueue,
     onClose: () => void,
     faults: NicFaults = noNicFaults(),
+    watch: WorkWatch = new WorkWatch(),
   ) {
     this.ring = ring;
     this.count = count;
@@ -65,6 +68,7 @@ export class CQ {
     this.effects = effects;
     this.onClose = onClose;
     this.faults = faults;
+    this.watch = watch;
     this.mask = count - 1;
     this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
     this.notify = new Int32Array(ring.buffer, ring.byteOffset + count * CQE_BYTES, 2);
@@ -113,6 +117,20 @@ export class CQ {
     this.tail = (this.tail + 1) >>> 0;
     this.notify[1] = this.tail;
     this.written += 1;
+    const { watch } = this;
+    if (watch.observer !== undefined) {
+      watch.tellCompletion(
+        wrIdLo,
+        wrIdHi,
+        opcode,
+        status,
+        bytes,
+        qpn,
+        flags,
+        immediateHi,
+        immediateLo,
+      );
+    }
     const armed = Atomics.load(this.notify, 0);
     if (armed !== Notify.none) this.fire(armed, solicited || status !== 0);
   }

@@ -22,6 +22,7 @@ import { QP, type QPHost, type QPInit } from './queue-pair.ts';
 import { requestRing } from './ring.ts';
 import { SRQ, type SRQInit } from './shared-receive-queue.ts';
 import { type Random32, StagTable, seededRandom } from './stag-table.ts';
+import { WorkWatch } from './work-watch.ts';
 
 /** Options of a device. */
 export interface NicOptions {
@@ -49,6 +50,8 @@ export class Nic {
   readonly counters: NicCounters = newCounters();
   /** Its host may have things go wrong. */
   readonly faults: NicFaults = noNicFaults();
+  /** Its host may watch its work. */
+  readonly watch = new WorkWatch();
   private readonly stags: StagTable;
   private readonly effects = new EffectQueue();
   private readonly registry: DeviceRegistry;
@@ -69,6 +72,7 @@ export class Nic {
       windows: this.windows,
       effects: this.effects,
       counters: this.counters,
+      watch: this.watch,
       unsettled: new Set<QP>(),
       waiting: new Set<QP>(),
       now: 0,
@@ -143,7 +147,7 @@ export class Nic {
     return this.orRelease(release, () => {
       const count = ringCount(init.cqe);
       const ring = requestRing(init.ring, cqBytes(count));
-      return new CQ(ring, count, init.tag, this.effects, release, this.faults);
+      return new CQ(ring, count, init.tag, this.effects, release, this.faults, this.watch);
     });
   }
 

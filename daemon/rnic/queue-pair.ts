@@ -442,7 +442,9 @@ export class QP implements StreamUser, WindowUser {
 
   beginReceive(): Fault {
     const { receiveQueue } = this;
+    const { watch } = this.host;
     if (!this.receiving) return Fault.noBuffer;
+    if (watch.observer !== undefined) receiveQueue.tellNext(watch, this.qpn);
     const fault = receiveQueue.take();
     if (fault === Fault.noBuffer) {
       this.host.counters.faults += 1;
@@ -648,10 +650,12 @@ export class QP implements StreamUser, WindowUser {
     const elements = this.receiveQueue.ownElements;
     if (elements === undefined) return false;
     const { receiveQueue } = this;
+    const { watch } = this.host;
     for (let budget = elements.count; budget > 0; budget -= 1) {
       if (!elements.ready()) return false;
       receiveQueue.wrIdLo = elements.view.getUint32(elements.position + RQE.wrId, true);
       receiveQueue.wrIdHi = elements.view.getUint32(elements.position + RQE.wrId + 4, true);
+      if (watch.observer !== undefined) receiveQueue.tellNext(watch, this.qpn);
       elements.release();
       this.endReceive(CQEStatus.wrFlushErr);
     }

@@ -10,6 +10,7 @@ import { ElementRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import type { StagTable } from './stag-table.ts';
+import type { WorkWatch } from './work-watch.ts';
 
 /** The receives of one queue pair. */
 export class ReceiveQueue {
@@ -79,6 +80,12 @@ export class ReceiveQueue {
     written: (backing: MemoryBacking) => void,
   ): Fault {
     return this.sges.scatter(mo, octets, start, length, written);
+  }
+
+  /** Tells of the next receive, if there is one, which `qpn` is about to take. */
+  tellNext(watch: WorkWatch, qpn: number): void {
+    if (!this.elements.ready()) return;
+    watch.tellReceive(qpn, this.elements, this.srq !== undefined);
   }
 
   /** The own ring, to be flushed; undefined with a shared queue, whose receives others may use. */

@@ -26,6 +26,7 @@ import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outst
 import { ElementRing } from './ring.ts';
 import { completionOpcode, SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
+import type { WorkWatch } from './work-watch.ts';
 
 /** No message is being framed. */
 const NONE = -1;
@@ -33,6 +34,7 @@ const NONE = -1;
 /** What a send queue needs of its queue pair and device. */
 export interface SendQueueHost extends StagHost {
   readonly counters: NicCounters;
+  readonly watch: WorkWatch;
 }
 
 /** The send queue of one queue pair. */
@@ -145,6 +147,7 @@ export class SendQueue {
     const { elements, wqe } = this;
     if (this.started.full || elements.index === this.limit || !elements.ready()) return false;
     const status = wqe.read(elements, this.host.stags, this.user.pd);
+    if (this.host.watch.observer !== undefined) this.tellTaken();
     elements.release();
     this.host.counters.sendsTaken += 1;
     this.held = true;
@@ -152,6 +155,10 @@ export class SendQueue {
     if (status === CQEStatus.success) return true;
     this.fail(status);
     return false;
+  }
+
+  private tellTaken(): void {
+    this.host.watch.tellSend(this.gate.qpn, this.elements, this.sqSigAll);
   }
 
   /** Enters the WQE into the started ones. */
@@ -377,6 +384,7 @@ export class SendQueue {
       const wrIdLo = view.getUint32(position + SQE.wrId, true);
       const wrIdHi = view.getUint32(position + SQE.wrId + 4, true);
       const opcode = completionOpcode(view.getUint8(position + SQE.opcode));
+      if (this.host.watch.observer !== undefined) this.tellTaken();
       elements.release();
       this.publish();
       this.complete(wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);

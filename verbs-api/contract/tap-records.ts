@@ -1,5 +1,6 @@
 /**
- * What passes on the daemon's connections, as it tells it to whoever watches (role `tap`).
+ * What passes on the daemon's connections, and the work of its devices, as it tells them to whoever
+ * watches (role `tap`).
  *
  * The watcher sends one `request` frame with a `TapFilter`. The daemon answers with a `reply`, or an
  * `error`, and then sends `event` frames, whose id is the number of the link, until either side
@@ -9,10 +10,15 @@
  *  u8 kind | u8 by (0 us, 1 peer) | u8[6] zero | f64 microseconds since 1970 | body
  * ```
  *
- * The body of `opened` and `skipped` is a value (`ipc-value.ts`) with the link's ends, that of `octets`
+ * The body of `opened` and `skipped` is a value (`ipc-value.ts`) with the link's ends, that of
+ * `joined` a value with the queue pairs that the link has now (`LinkQueuePairs`), that of `octets`
  * what passed, that of `lost` an f64: how many octets passed and are not told, since the watcher was
  * slow. Octets are told in order for each link and direction. A link that was open already begins
  * with its startup frames, as if the FPDUs between had not been; one with markers is `skipped`.
+ *
+ * `posted` and `completed` tell the work of emulated devices; they are of link 0, and their bodies
+ * stand in `work-records.ts`. A `lost` of link 0 counts such records. All records come in the order
+ * of what they tell.
  */
 import { FRAME_HEADER_BYTES, type Frame, FrameType, writeFrameHeader } from './ipc-frames.ts';
 import { IpcFormatError } from './ipc-value.ts';
@@ -34,14 +40,33 @@ export const TapKind = {
   reset: 5,
   lost: 6,
   skipped: 7,
+  /** A work request was taken by a device. */
+  posted: 8,
+  /** A completion was written by a device. */
+  completed: 9,
+  /** A link has got its queue pair. */
+  joined: 10,
 } as const;
 export type TapKind = (typeof TapKind)[keyof typeof TapKind];
 
 /** Who did it, as the daemon sees it. */
 export type TapSide = 'us' | 'peer';
 
-/** Which links are watched: those that meet everything given here. */
+/** What can be told. */
+export const TAP_TOPICS = ['links', 'posted', 'completed'] as const;
+export type TapTopic = (typeof TAP_TOPICS)[number];
+
+/**
+ * What is watched: links that meet everything given here, and the work of queue pairs that do, by
+ * themselves or by a link that they have.
+ */
 export interface TapFilter {
+  /** Default: links alone. */
+  readonly topics?: readonly TapTopic[];
+  /** Name of a device. */
+  readonly device?: string;
+  /** Numbers of queue pairs; each device has its own numbers. */
+  readonly qps?: readonly number[];
   /** An address of either end. */
   readonly address?: string;
   /** A port of either end. */
@@ -56,6 +81,20 @@ export interface TapLinkEnds {
   readonly localPort: number;
   readonly remoteAddress: string;
   readonly remotePort: number;
+}
+
+/** A queue pair of the daemon. */
+export interface QueuePairName {
+  readonly device: string;
+  readonly qpn: number;
+}
+
+/** The queue pairs that a link is known to have. */
+export interface LinkQueuePairs {
+  /** That of the end that is told as 'us'. */
+  readonly us?: QueuePairName;
+  /** That of the other end, where the daemon has it too. */
+  readonly peer?: QueuePairName;
 }
 
 /** The head of a record, and its body, which borrows from the input. */

@@ -1,0 +1,200 @@
+import { describe, expect, it } from 'vitest';
+import { QPState } from '../../../verbs-api/contract/enums.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import {
+  type CompletedWork,
+  type PostedWork,
+  WorkQueue,
+} from '../../../verbs-api/contract/work-records.ts';
+import { MEMORY_ADDRESS, NicRig, type RigOptions } from '../../support/nic-rig.ts';
+
+const RKEY = 0x11223344;
+
+type Told = ({ readonly what: 'posted' } & PostedWork) | ({ readonly what: 'cqe' } & CompletedWork);
+
+/** A rig whose NIC is watched; what is told is copied, since it is borrowed. */
+function watched(options: RigOptions = {}): { rig: NicRig; told: Told[] } {
+  const rig = new NicRig(options);
+  const told: Told[] = [];
+  rig.nic.watch.observer = {
+    posted: (work) => told.push({ what: 'posted', ...work }),
+    completed: (work) => told.push({ what: 'cqe', ...work }),
+  };
+  return { rig, told };
+}
+
+describe('who watches the work of a NIC', () => {
+  it('is told of a Send when it is taken, then of its completion', () => {
+    const { rig, told } = watched();
+    const flags = QueueFlag.signalled | QueueFlag.solicited | QueueFlag.readFence;
+    rig.send({ opcode: SQOpcode.send, wrId: 7, flags, sges: [rig.piece(0, 3), rig.piece(9, 2)] });
+    expect(told).toEqual([
+      {
+        what: 'posted',
+        qpn: rig.qp.qpn,
+        queue: WorkQueue.send,
+        opcode: SQOpcode.send,
+        flags,
+        wrIdHi: 0,
+        wrIdLo: 7,
+        lengthBytes: 5,
+        stag: 0,
+        addressHi: 0,
+        addressLo: 0,
+      },
+      {
+        what: 'cqe',
+        qpn: rig.qp.qpn,
+        opcode: SQOpcode.send,
+        status: CQEStatus.success,
+        flags: 0,
+        wrIdHi: 0,
+        wrIdLo: 7,
+        lengthBytes: 5,
+        immediateHi: 0,
+        immediateLo: 0,
+      },
+    ]);
+  });
+
+  it.each([
+    ['write', SQOpcode.write, 64],
+    ['write with immediate', SQOpcode.writeWithImm, 64],
+    ['read', SQOpcode.read, 64],
+    ['atomic', SQOpcode.fetchAndAdd, 8],
+  ])('is told where a %s goes', (_, opcode, length) => {
+    const { rig, told } = watched();
+    const raddr = 0x7f00_0000_1000_0000n;
+    rig.send({ opcode, rkey: RKEY, raddr, sges: [rig.piece(0, length)] });
+    expect(told[0]).toMatchObject({
+      what: 'posted',
+      opcode,
+      lengthBytes: length,
+      stag: RKEY,
+      addressHi: 0x7f00_0000,
+      addressLo: 0x1000_0000,
+    });
+  });
+
+  it('is told of local operations with the STag that they change', () => {
+    const { rig, told } = watched();
+    const mw = rig.nic.allocMW(rig.pd, 2);
+    rig.send({
+      opcode: SQOpcode.bindMW,
+      rkey: mw.rkey,
+      raddr: BigInt(MEMORY_ADDRESS),
+      bind: { key: 5, access: 4, lkey: rig.mr.lkey, length: 100n },
+    });
+    rig.send({ opcode: SQOpcode.localInv, rkey: mw.rkey });
+    const posted = told.filter(({ what }) => what === 'posted');
+    expect(posted).toMatchObject([
+      { opcode: SQOpcode.bindMW, lengthBytes: 100, addressLo: MEMORY_ADDRESS },
+      { opcode: SQOpcode.localInv, lengthBytes: 0, stag: mw.rkey, addressLo: 0 },
+    ]);
+    const done = told.filter(({ what }) => what === 'cqe');
+    expect(done.map((each) => 'status' in each && each.status)).toEqual([0, 0]);
+  });
+
+  it('is told that a queue pair signals all, and of the length of inline payload', () => {
+    const { rig, told } = watched({ sqSigAll: true });
+    rig.send({ opcode: SQOpcode.send, flags: 0, inline: new Uint8Array(33) });
+    expect(told[0]).toMatchObject({
+      flags: QueueFlag.inline | QueueFlag.signalled,
+      lengthBytes: 33,
+    });
+  });
+
+  it('is told of no completion for what asks for none', () => {
+    const { rig, told } = watched();
+    rig.send({ opcode: SQOpcode.send, flags: 0, sges: [rig.piece(0, 3)] });
+    expect(told.map(({ what }) => what)).toEqual(['posted']);
+  });
+
+  it('is told what the client wrote when that makes no sense', () => {
+    const { rig, told } = watched();
+    rig.send({ opcode: 200, wrId: 3, numSge: 255 });
+    expect(told).toMatchObject([
+      { what: 'posted', opcode: 200 },
+      { what: 'cqe', wrIdLo: 3, status: CQEStatus.locQpOpErr },
+    ]);
+  });
+
+  it('is told the length of a request whose memory is refused', () => {
+    const { rig, told } = watched();
+    rig.send({ opcode: SQOpcode.send, sges: [{ addr: 1, length: 70, lkey: 0xbad }] });
+    expect(told).toMatchObject([
+      { what: 'posted', lengthBytes: 70 },
+      { what: 'cqe', status: CQEStatus.locProtErr, lengthBytes: 0 },
+    ]);
+  });
+
+  it('is told of a receive when a message takes it', () => {
+    const { rig, told } = watched();
+    rig.receives.post(21, [rig.piece(0, 64), rig.piece(100, 4)]);
+    expect(told).toEqual([]);
+    rig.receive(new Array<number>(10).fill(0));
+    expect(told).toMatchObject([
+      { what: 'posted', queue: WorkQueue.receive, wrIdLo: 21, lengthBytes: 68 },
+      { what: 'cqe', opcode: SQOpcode.receive, wrIdLo: 21, lengthBytes: 10 },
+    ]);
+  });
+
+  it('is told which queue pair took a shared receive', () => {
+    const { rig, told } = watched({ srq: { maxWr: 8, srqLimit: 0 } });
+    const other = rig.connectedQP(rig.pd);
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    other.beginReceive();
+    expect(told).toMatchObject([
+      { what: 'posted', queue: WorkQueue.sharedReceive, qpn: other.qpn, wrIdLo: 1 },
+    ]);
+  });
+
+  it('is told of nothing where no receive is posted', () => {
+    const { rig, told } = watched();
+    rig.qp.beginReceive();
+    expect(told).toEqual([]);
+  });
+
+  it('is told of everything that a flush finds in the rings, request before completion', () => {
+    const { rig, told } = watched({ connected: false });
+    rig.sends.post({ opcode: SQOpcode.write, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 4)] });
+    rig.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [rig.piece(0, 4)] });
+    rig.receives.post(3, [rig.piece(0, 4)]);
+    rig.qp.modify(QPState.ERR, 0);
+    const flushed = { what: 'cqe', status: CQEStatus.wrFlushErr };
+    expect(told).toMatchObject([
+      { what: 'posted', wrIdLo: 1, stag: RKEY },
+      { ...flushed, wrIdLo: 1 },
+      { what: 'posted', wrIdLo: 2 },
+      { ...flushed, wrIdLo: 2 },
+      { what: 'posted', wrIdLo: 3, queue: WorkQueue.receive },
+      { ...flushed, wrIdLo: 3 },
+    ]);
+  });
+
+  it('is told of completions that are written, not of those that a full queue loses', () => {
+    const { rig, told } = watched({ cqe: 1 });
+    for (const wrId of [1, 2]) {
+      rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(0, 1)] });
+    }
+    expect(rig.sendCQ.lost).toBe(1);
+    expect(told.filter(({ what }) => what === 'cqe')).toMatchObject([{ wrIdLo: 1 }]);
+  });
+
+  it('is told of all 64 bits of a wr_id', () => {
+    const { rig, told } = watched();
+    rig.sends.post({ opcode: SQOpcode.send, wrId: 2 ** 40 + 5, sges: [] });
+    rig.qp.doorbell(0);
+    expect(told).toMatchObject([
+      { wrIdHi: 256, wrIdLo: 5 },
+      { wrIdHi: 256, wrIdLo: 5 },
+    ]);
+  });
+
+  it('is told of nothing any more once nobody watches', () => {
+    const { rig, told } = watched();
+    rig.nic.watch.observer = undefined;
+    rig.send({ opcode: SQOpcode.send, sges: [] });
+    expect(told).toEqual([]);
+  });
+});
