@@ -322,22 +322,41 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     ['one octet behind', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
     ['across the end', (s) => ['read', s.offset, s.lengthBytes + 1]],
   ];
-  const chunkKinds = ['read', 'write', 'reply'] as const;
-  const cases = chunkKinds.flatMap((chunk) => [
-    ...inside.map(([where, reach]) => [chunk, where, reach] as const),
+  // Memory of `allocate`, and that of replies, is opened by windows; other memory is registered.
+  const chunkKinds = [
+    ['read', 'registered'],
+    ['write', 'registered'],
+    ['read', 'windowed'],
+    ['write', 'windowed'],
+    ['reply', 'windowed'],
+  ] as const;
+  const cases = chunkKinds.flatMap(([chunk, memory]) => [
+    ...inside.map(([where, reach]) => [memory, chunk, where, reach] as const),
     [
+      memory,
       chunk,
       'in the other direction',
       (s: Segment) => [chunk === 'read' ? 'write' : 'read', s.offset, 1] as const,
     ] as const,
   ]);
 
+  /** 8000 octets for a call. */
+  async function memoryOf(memory: 'registered' | 'windowed'): Promise<Uint8Array> {
+    if (memory === 'registered') return new Uint8Array(8000);
+    // Neighbours on both sides, which a window must keep from the peer.
+    return (await client.allocate(10_000)).subarray(1000, 9000);
+  }
+
   /** Makes a call that offers a chunk of this kind. */
-  function callWith(chunk: 'read' | 'write' | 'reply'): Promise<unknown> {
-    if (chunk === 'write') return client.call(ECHO, 'FETCH', 8000);
-    const octets = pattern(8000);
-    if (chunk === 'read') return client.call(ECHO, 'STORE', { name: '', octets, mode: 0 });
-    return client.call(ECHO, 'MIRROR', octets);
+  async function callWith(
+    chunk: 'read' | 'write' | 'reply',
+    memory: 'registered' | 'windowed',
+  ): Promise<unknown> {
+    const octets = await memoryOf(memory);
+    if (chunk === 'write') return await client.call(ECHO, 'FETCH', 8000, { bulkInto: [octets] });
+    pattern(8000, octets);
+    if (chunk === 'read') return await client.call(ECHO, 'STORE', { name: '', octets, mode: 0 });
+    return await client.call(ECHO, 'MIRROR', octets);
   }
 
   function offeredOf(message: RawMessage, chunk: 'read' | 'write' | 'reply'): Segment {
@@ -356,10 +375,10 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   }
 
   it.each(cases)(
-    'RPCR-3.4-12, RPCR-11-03: that reaches for a %s chunk %s loses its connection',
-    async (chunk, _where, reach) => {
+    'RPCR-3.4-12, RPCR-11-03: that reaches for a %s %s chunk %s loses its connection',
+    async (memory, chunk, _where, reach) => {
       const mr = await ownMemory();
-      const failing = codeOf(callWith(chunk));
+      const failing = codeOf(callWith(chunk, memory));
       const segment = offeredOf(await raw.next(), chunk);
       const [kind, offset, lengthBytes] = reach(segment, mr);
       void touch(
@@ -375,35 +394,56 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     },
   );
 
-  it('RPCR-11-03, RPCR2-4.4.1-01: that reaches for a chunk after its reply loses its connection', async () => {
-    const mr = await ownMemory();
-    const call = client.call(ECHO, 'STORE', { name: '', octets: pattern(8000), mode: 0 });
-    const message = await raw.next();
-    const segment = offeredOf(message, 'read');
-    await touch('read', segment, segment.offset, segment.lengthBytes, mr);
-    expect(Buffer.compare(mr.buffer.subarray(0, 8000), pattern(8000))).toBe(0);
-    const reply = shortReply(message.header.xid, 4);
-    raw.send(Uint8Array.from([...reply, 0, 0, 0, 9]));
-    expect(await call).toBe(9);
-    void touch('read', segment, segment.offset, 1, mr);
-    expect(await raw.end()).not.toBe('');
-  });
+  it.each([['registered'], ['windowed']] as const)(
+    'RPCR-11-03, RPCR2-4.4.1-01: that reaches for a %s chunk after its reply loses its connection',
+    async (memory) => {
+      const mr = await ownMemory();
+      const call = callWith('read', memory);
+      const message = await raw.next();
+      const segment = offeredOf(message, 'read');
+      await touch('read', segment, segment.offset, segment.lengthBytes, mr);
+      expect(Buffer.compare(mr.buffer.subarray(0, 8000), pattern(8000))).toBe(0);
+      const reply = shortReply(message.header.xid, 4);
+      raw.send(Uint8Array.from([...reply, 0, 0, 0, 9]));
+      expect(await call).toBe(9);
+      void touch('read', segment, segment.offset, 1, mr);
+      expect(await raw.end()).not.toBe('');
+    },
+  );
 
-  it('RPCR-11-04: that uses a chunk of one connection on another loses that one', async () => {
-    const accepting = listener.accept();
-    const second = await connectRpc(world.provider, { host: '127.0.0.1', port: listener.port });
-    const other = await accepting;
-    const mr = await other.channel.pd.allocMR(16_384, Access.localWrite);
-    const call = client.call(ECHO, 'STORE', { name: '', octets: pattern(8000), mode: 0 });
-    const message = await raw.next();
-    const { handle, offset } = offeredOf(message, 'read');
-    other.channel.read({ handle, offset }, mr.sge(0, 1), () => undefined);
-    other.channel.flush();
-    expect(await other.end()).not.toBe('');
-    raw.send(Uint8Array.from([...shortReply(message.header.xid, 4), 0, 0, 0, 9]));
-    expect(await call).toBe(9);
-    await second.close();
-    await other.close();
+  it.each([['registered'], ['windowed']] as const)(
+    'RPCR-11-04: that uses a %s chunk of one connection on another loses that one',
+    async (memory) => {
+      const accepting = listener.accept();
+      const second = await connectRpc(world.provider, { host: '127.0.0.1', port: listener.port });
+      const other = await accepting;
+      const mr = await other.channel.pd.allocMR(16_384, Access.localWrite);
+      const call = callWith('read', memory);
+      const message = await raw.next();
+      const { handle, offset } = offeredOf(message, 'read');
+      other.channel.read({ handle, offset }, mr.sge(0, 1), () => undefined);
+      other.channel.flush();
+      expect(await other.end()).not.toBe('');
+      raw.send(Uint8Array.from([...shortReply(message.header.xid, 4), 0, 0, 0, 9]));
+      expect(await call).toBe(9);
+      await second.close();
+      await other.close();
+    },
+  );
+
+  it('RPCR2-4.4.1-01, RPCR2-4.5.4-01: that answers late finds the memory of a call that was given up closed', async () => {
+    const octets = await memoryOf('windowed');
+    const controller = new AbortController();
+    const { signal } = controller;
+    const call = codeOf(client.call(ECHO, 'FETCH', 8000, { bulkInto: [octets], signal }));
+    const segment = offeredOf(await raw.next(), 'write');
+    controller.abort();
+    expect(await call).toBe('aborted');
+    const mr = await ownMemory();
+    mr.buffer.fill(0xee);
+    void touch('write', segment, segment.offset, 1, mr);
+    expect(await raw.end()).not.toBe('');
+    expect(octets.every((octet) => octet === 0)).toBe(true);
   });
 
   it('RPCR2-6.1-02: that answers inline beside a write chunk fails that call alone', async () => {

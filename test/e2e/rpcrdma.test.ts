@@ -411,16 +411,20 @@ describe('over a daemon', () => {
     const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
     const { port } = server.address;
     const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const memory = await client.allocate(40_000);
     const all = async (): Promise<void> => {
       const octets = pattern(20_000);
+      const windowed = pattern(20_000, memory.subarray(20_000));
       await Promise.all([
         client.call(ECHO, 'FETCH', 20_000),
+        client.call(ECHO, 'FETCH', 20_000, { bulkInto: [memory.subarray(0, 20_000)] }),
+        client.call(ECHO, 'STORE', { name: '', octets: windowed, mode: 0 }),
         client.call(ECHO, 'STORE', { name: '', octets, mode: 0 }),
         client.call(ECHO, 'MIRROR', octets),
         client.call(ECHO, 'SPLIT', { octets, at: 5000 }),
       ]);
     };
-    // Buffers of pools stay; these have all sizes after the first rounds.
+    // Buffers of pools stay, and windows; these are as many as are needed after the first rounds.
     for (let i = 0; i < 5; i++) await all();
     const before = await objects();
     for (let i = 0; i < 30; i++) await all();

@@ -1,35 +1,42 @@
 /** The memory of one call: what the peer is let into, and what is read from the peer. */
 import { Access } from '../contract/enums.ts';
-import type { MR, PD } from '../contract/provider.ts';
+import type { MR } from '../contract/provider.ts';
 import type { ReadChunk } from './core/chunks.ts';
 import type { ExposedRegion, Region } from './core/requester-types.ts';
+import type { Exposure, MemoryExposer } from './memory-exposer.ts';
 import type { MemoryPool, PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
+
+/** What the calls of one connection share. */
+export interface ConnectionMemory {
+  readonly pool: MemoryPool;
+  readonly exposer: MemoryExposer;
+  /** The registration that memory of the program lies in, if it has one here. */
+  regionOf(octets: Uint8Array): MR | Promise<MR> | undefined;
+}
 
 const NO_OCTETS = new Uint8Array(0);
 /** RPCR-3.4-12 A peer reads sources and writes sinks, nothing else. */
 const SOURCE_ACCESS = Access.remoteRead;
-const SINK_ACCESS = Access.localWrite | Access.remoteWrite;
+const SINK_ACCESS = Access.remoteWrite;
 
 /** See the module's comment. */
 export class CallMemory {
-  readonly #pd: PD;
-  readonly #pool: MemoryPool;
+  readonly #shared: ConnectionMemory;
   readonly #buffers: PoolBuffer[] = [];
-  readonly #exposed: MR[] = [];
+  readonly #exposed: Exposure[] = [];
   #exposing: Promise<unknown> | undefined;
 
-  constructor(pd: PD, pool: MemoryPool) {
-    this.#pd = pd;
-    this.#pool = pool;
+  constructor(shared: ConnectionMemory) {
+    this.#shared = shared;
   }
 
-  /** Memory of the pool for this call. */
-  async take(lengthBytes: number): Promise<PoolBuffer> {
-    const taken = this.#pool.take(lengthBytes);
-    const buffer = taken instanceof Promise ? await taken : taken;
-    this.#buffers.push(buffer);
-    return buffer;
+  /** Memory of the pool for this call, at once when a buffer is free. */
+  take(lengthBytes: number): PoolBuffer | Promise<PoolBuffer> {
+    return after(this.#shared.pool.take(lengthBytes), (buffer) => {
+      this.#buffers.push(buffer);
+      return buffer;
+    });
   }
 
   /** The buffer of this call that `octets` are a view of, or undefined. */
@@ -46,20 +53,33 @@ export class CallMemory {
     return this.bufferOf(octets) !== undefined;
   }
 
-  /** Lets the peer into regions. When it rejects, some may be open: `withdraw` closes them. */
-  async expose(
+  /**
+   * Lets the peer into regions, at once when all is there that it takes. When it throws or rejects,
+   * some may be open: `withdraw` closes them.
+   */
+  expose(
     regions: readonly Region[],
     bulkInto: readonly Uint8Array[],
-  ): Promise<readonly ExposedRegion[]> {
-    const works = regions.map((region) => this.#exposeOne(region, bulkInto));
-    // `withdraw` waits for all of them, those that come after a failed one included.
-    this.#exposing = Promise.allSettled(works);
-    return await Promise.all(works);
+  ): readonly ExposedRegion[] | Promise<readonly ExposedRegion[]> {
+    const opened: ExposedRegion[] = [];
+    const opening: Promise<unknown>[] = [];
+    try {
+      for (const [i, region] of regions.entries()) {
+        const one = after(this.#exposeOne(region, bulkInto), (exposed) => {
+          opened[i] = exposed;
+        });
+        if (one instanceof Promise) opening.push(one);
+      }
+    } finally {
+      // `withdraw` waits for all of them, those that come after a failed one included.
+      if (opening.length > 0) this.#exposing = Promise.allSettled(opening);
+    }
+    return opening.length === 0 ? opened : Promise.all(opening).then(() => opened);
   }
 
-  /** Lets the peer read `octets`. */
-  async exposeSource(octets: Uint8Array): Promise<ExposedRegion> {
-    return await this.#register(octets, SOURCE_ACCESS);
+  /** Lets the peer read a buffer of this call. */
+  async exposeSource({ octets, mr }: PoolBuffer): Promise<ExposedRegion> {
+    return await this.#open(octets, SOURCE_ACCESS, mr);
   }
 
   /** Reads chunks of the peer, each into a buffer of its own. Rejects with the connection's end. */
@@ -94,37 +114,54 @@ export class CallMemory {
   /** Ends the peer's access. */
   async withdraw(): Promise<void> {
     await this.#exposing;
-    await Promise.all(this.#exposed.splice(0).map((mr) => mr.close()));
+    await Promise.all(this.#exposed.splice(0).map((exposure) => exposure.close()));
   }
 
   /** Gives the buffers back, after `withdraw`. */
   giveBack(): void {
-    for (const buffer of this.#buffers.splice(0)) this.#pool.giveBack(buffer);
+    for (const buffer of this.#buffers.splice(0)) this.#shared.pool.giveBack(buffer);
   }
 
-  async #exposeOne(region: Region, bulkInto: readonly Uint8Array[]): Promise<ExposedRegion> {
+  #exposeOne(
+    region: Region,
+    bulkInto: readonly Uint8Array[],
+  ): ExposedRegion | Promise<ExposedRegion> {
     switch (region.kind) {
       case 'source': {
         if (region.octets.length === 0) return NOTHING;
-        return await this.#register(region.octets, SOURCE_ACCESS);
+        return this.#openOwn(region.octets, SOURCE_ACCESS);
       }
       case 'result': {
         if (region.lengthBytes === 0) return NOTHING;
         const into = bulkInto[region.result]?.subarray(0, region.lengthBytes);
-        return await this.#register(into ?? new Uint8Array(region.lengthBytes), SINK_ACCESS);
+        return this.#openOwn(into ?? new Uint8Array(region.lengthBytes), SINK_ACCESS);
       }
-      case 'reply': {
-        const { octets } = await this.take(region.lengthBytes);
-        return await this.#register(octets, SINK_ACCESS);
-      }
+      case 'reply':
+        return after(this.take(region.lengthBytes), ({ octets, mr }) =>
+          this.#open(octets, SINK_ACCESS, mr),
+        );
     }
   }
 
-  async #register(octets: Uint8Array, access: number): Promise<ExposedRegion> {
-    const mr = await this.#pd.regMR(octets, access);
-    this.#exposed.push(mr);
-    return { handle: mr.rkey, offset: mr.address, octets };
+  #openOwn(octets: Uint8Array, access: number): ExposedRegion | Promise<ExposedRegion> {
+    return after(this.#shared.regionOf(octets), (mr) => this.#open(octets, access, mr));
   }
+
+  #open(
+    octets: Uint8Array,
+    access: number,
+    mr: MR | undefined,
+  ): ExposedRegion | Promise<ExposedRegion> {
+    return after(this.#shared.exposer.expose(octets, access, mr), (exposure) => {
+      this.#exposed.push(exposure);
+      return exposure.region;
+    });
+  }
+}
+
+/** Goes on with a value now if it is there now: a promise costs a post of its own. */
+function after<T, U>(value: T | Promise<T>, next: (value: T) => U | Promise<U>): U | Promise<U> {
+  return value instanceof Promise ? value.then(next) : next(value);
 }
 
 const NOTHING: ExposedRegion = { handle: 0, offset: 0n, octets: NO_OCTETS };

@@ -1,7 +1,7 @@
 /**
  * Registered memory that is used again and again: registering costs a message to the device each
  * time, and memory that the device makes is what it reaches best. Nothing of a pool is open to
- * peers; what a call lets a peer into is registered for that call alone.
+ * peers; what a call lets a peer into is opened for that call alone.
  */
 import { Access } from '../contract/enums.ts';
 import { VerbsError } from '../contract/errors.ts';
@@ -22,15 +22,20 @@ const FREE_BYTES_MAX = 16 << 20;
 export class MemoryPool {
   readonly #pd: PD;
   readonly #usedBytesMax: number;
+  readonly #access: number;
   /** Free regions by size. */
   readonly #free = new Map<number, MR[]>();
   #freeBytes = 0;
   #usedBytes = 0;
 
-  /** Hands out at most `usedBytesMax` octets at once, roundup to its sizes included. */
-  constructor(pd: PD, usedBytesMax: number) {
+  /**
+   * Hands out at most `usedBytesMax` octets at once, roundup to its sizes included. They are
+   * registered with `access`.
+   */
+  constructor(pd: PD, usedBytesMax: number, access: number = Access.localWrite) {
     this.#pd = pd;
     this.#usedBytesMax = usedBytesMax;
+    this.#access = access;
   }
 
   /** A buffer of `lengthBytes`, at least 1; at once when one is free. ENOMEM beyond the bound. */
@@ -65,7 +70,7 @@ export class MemoryPool {
 
   async #allocate(sizeBytes: number, lengthBytes: number): Promise<PoolBuffer> {
     try {
-      return bufferOf(await this.#pd.allocMR(sizeBytes, Access.localWrite), lengthBytes);
+      return bufferOf(await this.#pd.allocMR(sizeBytes, this.#access), lengthBytes);
     } catch (error) {
       this.#usedBytes -= sizeBytes;
       throw error;

@@ -25,7 +25,9 @@ export interface ChannelSizes {
   readonly receives: number;
   /** Octets of a receive, and of a Send at most. */
   readonly inlineBytes: number;
-  /** Sends, Reads and Writes on the queue at once; more wait. */
+  /** Sends on the queue at once; more wait. Default: as many as it holds. */
+  readonly sends?: number;
+  /** Requests of all kinds on the send queue at once; more wait. */
   readonly sendDepth: number;
 }
 
@@ -45,11 +47,31 @@ export interface RemoteMemory {
   readonly offset: bigint;
 }
 
+/** Memory that a window opens to the peer. */
+export interface WindowTarget {
+  readonly mr: MR;
+  /** Octets from the start of `mr`. */
+  readonly start: number;
+  readonly lengthBytes: number;
+  /** Rights of the peer. */
+  readonly access: number;
+}
+
+/** Told that an operation, and all before it, is complete; undefined where nobody asks. */
+type Done = (() => void) | undefined;
+
 interface Operation {
   readonly wr: SendWR;
   /** Of a Send: its octets, in memory of its own while it waits for a slot. */
   readonly message: Uint8Array | undefined;
-  readonly done: () => void;
+  readonly done: Done;
+}
+
+interface Posted {
+  readonly done: Done;
+  readonly slot: number | undefined;
+  /** It has a completion; one without is over when a later one is. */
+  readonly signalled: boolean;
 }
 
 /** How long a graceful end may take. */
@@ -71,7 +93,9 @@ export class RdmaChannel {
   readonly #sendMemory: MR;
   readonly #freeSlots: number[] = [];
   /** What is on the queue: completions come in this order. */
-  readonly #posted: { readonly done: () => void; readonly slot: number | undefined }[] = [];
+  readonly #posted: Posted[] = [];
+  /** Operations posted since the last one that has a completion. */
+  #unsignalled = 0;
   readonly #waiting: Operation[] = [];
   #receives: RecvWR[] = [];
   #sends: SendWR[] = [];
@@ -100,7 +124,7 @@ export class RdmaChannel {
     this.#qp = parts.qp;
     this.#receiveMemory = parts.receiveMemory;
     this.#sendMemory = parts.sendMemory;
-    for (let slot = sizes.sendDepth - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
+    for (let slot = sendsOf(sizes) - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
     for (let receive = 0; receive < sizes.receives; receive++) this.repost(receive);
     this.flush();
   }
@@ -120,12 +144,11 @@ export class RdmaChannel {
         recvCQ: cq,
         maxSendWr: sizes.sendDepth,
         maxRecvWr: sizes.receives,
-        sqSigAll: true,
       });
       const allocate = (count: number): Promise<MR> =>
         pd.allocMR(count * sizes.inlineBytes, Access.localWrite);
       const receiveMemory = await allocate(sizes.receives);
-      const sendMemory = await allocate(sizes.sendDepth);
+      const sendMemory = await allocate(sendsOf(sizes));
       return new RdmaChannel(id, sizes, { context, pd, cq, qp, receiveMemory, sendMemory });
     } catch (error) {
       await id.close();
@@ -150,11 +173,12 @@ export class RdmaChannel {
 
   /**
    * Sends a message of `lengthBytes`, at most a channel's `inlineBytes`, that `assemble` puts
-   * together at once; it leaves with the next `flush`.
+   * together at once; it leaves with the next `flush`. A completion wakes this process and the
+   * device, so that only operations with a `done` have one each.
    */
-  send(lengthBytes: number, assemble: (target: Uint8Array) => void, done: () => void): void {
+  send(lengthBytes: number, assemble: (target: Uint8Array) => void, done?: () => void): void {
     const wr: SendWR = { opcode: WROpcode.send };
-    if (this.#room) {
+    if (this.#room && this.#freeSlots.length > 0) {
       const slot = this.#takeSlot();
       assemble(this.#slotMemory(slot, lengthBytes));
       this.#enqueue({ ...wr, sgList: [this.#slotSge(slot, lengthBytes)] }, done, slot);
@@ -167,12 +191,26 @@ export class RdmaChannel {
 
   /** Reads remote memory into `sink`. */
   read(from: RemoteMemory, sink: SGE, done: () => void): void {
-    this.#operate(WROpcode.rdmaRead, from, sink, done);
+    this.#operate(remoteRequest(WROpcode.rdmaRead, from, sink), done);
   }
 
   /** Writes `source` to remote memory. */
-  write(to: RemoteMemory, source: SGE, done: () => void): void {
-    this.#operate(WROpcode.rdmaWrite, to, source, done);
+  write(to: RemoteMemory, source: SGE, done?: () => void): void {
+    this.#operate(remoteRequest(WROpcode.rdmaWrite, to, source), done);
+  }
+
+  /** Opens memory to the peer under `rkey`, before whatever is sent after this. */
+  bind(rkey: number, { mr, start, lengthBytes, access }: WindowTarget): void {
+    const { addr, length, lkey } = mr.sge(start, lengthBytes);
+    this.#operate(
+      { opcode: WROpcode.bindMW, bind: { rkey, lkey, addr, length, access } },
+      undefined,
+    );
+  }
+
+  /** Ends the peer's access to what was bound under `rkey`. */
+  invalidate(rkey: number, done: () => void): void {
+    this.#operate({ opcode: WROpcode.localInv, invalidateRkey: rkey }, done);
   }
 
   /**
@@ -244,7 +282,7 @@ export class RdmaChannel {
 
   /** True when an operation need not wait. */
   get #room(): boolean {
-    return this.#waiting.length === 0 && this.#freeSlots.length > 0 && this.#depthLeft > 0;
+    return this.#waiting.length === 0 && this.#depthLeft > 0;
   }
 
   get #depthLeft(): number {
@@ -253,7 +291,7 @@ export class RdmaChannel {
 
   #takeSlot(): number {
     const slot = this.#freeSlots.pop();
-    if (slot === undefined) throw new RangeError('a slot for each place on the queue');
+    if (slot === undefined) throw new RangeError('no slot is free');
     return slot;
   }
 
@@ -266,28 +304,28 @@ export class RdmaChannel {
     return this.#sendMemory.sge(slot * this.#sizes.inlineBytes, lengthBytes);
   }
 
-  #operate(opcode: SendWR['opcode'], remote: RemoteMemory, local: SGE, done: () => void): void {
-    const wr: SendWR = {
-      opcode,
-      sgList: [local],
-      remoteAddr: remote.offset,
-      rkey: remote.handle,
-    };
+  #operate(wr: SendWR, done: Done): void {
     if (this.#room) this.#enqueue(wr, done, undefined);
     else this.#waiting.push({ wr, message: undefined, done });
   }
 
-  #enqueue(wr: SendWR, done: () => void, slot: number | undefined): void {
-    this.#posted.push({ done, slot });
-    this.#sends.push({ ...wr, flags: SendFlag.signaled });
+  #enqueue(wr: SendWR, done: Done, slot: number | undefined): void {
+    this.#unsignalled += 1;
+    // Enough completions that neither places nor slots run out while nobody asks for one.
+    const signalled = done !== undefined || this.#unsignalled * 2 >= sendsOf(this.#sizes);
+    if (signalled) this.#unsignalled = 0;
+    this.#posted.push({ done, slot, signalled });
+    this.#sends.push(signalled ? { ...wr, flags: SendFlag.signaled } : wr);
   }
 
   /** Lets operations that wait onto the queue. */
   #advance(): void {
     while (this.#waiting.length > 0 && this.#depthLeft > 0) {
-      const next = this.#waiting.shift();
+      const next = this.#waiting[0];
       if (next === undefined) return;
       const { wr, message, done } = next;
+      if (message !== undefined && this.#freeSlots.length === 0) return;
+      this.#waiting.shift();
       if (message === undefined) {
         this.#enqueue(wr, done, undefined);
         continue;
@@ -329,10 +367,14 @@ export class RdmaChannel {
     this.#owner?.handleMessage(octets, receive);
   }
 
+  /** A completion came: everything up to the next operation that has one is over. */
   #handleDone(): void {
-    const operation = this.#posted.shift();
-    if (operation?.slot !== undefined) this.#freeSlots.push(operation.slot);
-    operation?.done();
+    for (;;) {
+      const operation = this.#posted.shift();
+      if (operation?.slot !== undefined) this.#freeSlots.push(operation.slot);
+      operation?.done?.();
+      if (operation?.signalled !== false) return;
+    }
   }
 
   /** Waits for the end of the connection. */
@@ -360,4 +402,12 @@ export class RdmaChannel {
     this.#over = true;
     for (const abandon of this.#abandon) abandon(new VerbsError('ENOTCONN'));
   }
+}
+
+function sendsOf(sizes: ChannelSizes): number {
+  return sizes.sends ?? sizes.sendDepth;
+}
+
+function remoteRequest(opcode: SendWR['opcode'], remote: RemoteMemory, local: SGE): SendWR {
+  return { opcode, sgList: [local], remoteAddr: remote.offset, rkey: remote.handle };
 }

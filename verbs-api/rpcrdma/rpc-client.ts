@@ -11,7 +11,8 @@ import type {
   SocketAddress,
   WireOptions,
 } from '../contract/provider.ts';
-import { CallMemory } from './call-memory.ts';
+import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
+import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { Credential } from './core/credential.ts';
 import {
   type ConnectionTerms,
@@ -25,6 +26,7 @@ import { Requester } from './core/requester.ts';
 import type {
   CallOutcome,
   CallRequest,
+  ExposedRegion,
   RequesterCounters,
   RequesterEffect,
   RequesterOptions,
@@ -41,6 +43,7 @@ import { type OpaquePadding, XdrError, XdrReader } from './core/xdr-reader.ts';
 import { type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
 import { addressOf, textOf } from './host-address.ts';
+import { MemoryExposer, WINDOWED_ACCESS } from './memory-exposer.ts';
 import { MemoryPool } from './memory-pool.ts';
 import { RdmaChannel } from './rdma-channel.ts';
 import { errorOfOutcome, RpcError } from './rpc-error.ts';
@@ -107,8 +110,8 @@ export interface RpcClient extends AsyncDisposable {
     options?: CallOptions,
   ): Promise<ResultOf<P['procedures'][K]>>;
   /**
-   * Memory that the device reaches best, for bulk arguments and `bulkInto`; use it for many calls.
-   * It goes with the client.
+   * Memory that the device reaches best and calls open to the server without a registration, for
+   * bulk arguments and `bulkInto`; use it for many calls. It goes with the client.
    */
   allocate(lengthBytes: number): Promise<Uint8Array>;
   /** What was sent, received and registered so far. */
@@ -148,7 +151,7 @@ interface Pending {
 /** What belongs to one connection. */
 interface Connected {
   readonly channel: RdmaChannel;
-  readonly pool: MemoryPool;
+  readonly memory: ConnectionMemory;
 }
 
 const DEFAULT_TIMEOUT_MS = 30_000;
@@ -156,8 +159,10 @@ const DEFAULT_INLINE_BYTES = 4096;
 const DEFAULT_CREDITS = 32;
 /** Octets that the pool of a connection holds: long calls and replies. */
 const POOL_BYTES_MAX = 64 << 20;
-/** Reads and Writes beside the Sends; a client has them only for replies of RFC 5666. */
+/** Reads beside the Sends; a client has them only for replies of RFC 5666. */
 const SPARE_DEPTH = 8;
+/** Requests for a call on the send queue: to open its memory, to send it, and to close it. */
+const REQUESTS_OF_CALL = 3;
 
 class RdmaRpcClient implements RpcClient {
   readonly #provider: Provider;
@@ -178,6 +183,7 @@ class RdmaRpcClient implements RpcClient {
   /** Of `open`: told how the first connection went. */
   #opening: { resolve(): void; reject(error: unknown): void } | undefined;
   #home: Promise<{ readonly context: Context; readonly pd: PD }> | undefined;
+  readonly #allocated: AllocatedMemory = new Map();
   /** Work that has to end before the client has closed. */
   readonly #tasks = new Set<Promise<void>>();
   #closing: Promise<void> | undefined;
@@ -186,7 +192,8 @@ class RdmaRpcClient implements RpcClient {
     this.#provider = provider;
     this.#options = options;
     const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
-    // CMPD-4.1-02 Registrations of this API cannot be invalidated by a peer.
+    // CMPD-4.1-02 A peer may not invalidate: its reply to a call that was given up, whose memory is
+    // closed already, would end the connection.
     this.#terms = {
       remoteInvalidation: false,
       sendBytes: inlineBytes,
@@ -233,7 +240,9 @@ class RdmaRpcClient implements RpcClient {
   async allocate(lengthBytes: number): Promise<Uint8Array> {
     this.#home ??= this.#openHome();
     const { pd } = await this.#home;
-    return (await pd.allocMR(lengthBytes, Access.localWrite)).buffer;
+    const { buffer } = await pd.allocMR(lengthBytes, Access.localWrite);
+    this.#allocated.set(buffer.buffer, buffer);
+    return buffer;
   }
 
   close(): Promise<void> {
@@ -404,7 +413,7 @@ class RdmaRpcClient implements RpcClient {
   #carryOut(effect: RequesterEffect): void {
     switch (effect.type) {
       case 'expose':
-        this.#run(this.#expose(effect));
+        this.#expose(effect);
         return;
       case 'transmit':
         this.#transmit(effect);
@@ -436,27 +445,32 @@ class RdmaRpcClient implements RpcClient {
     this.#tasks.add(task);
   }
 
-  async #expose(effect: RequesterEffect & { readonly type: 'expose' }): Promise<void> {
-    const pending = this.#pending.get(effect.xid);
-    const connected = this.#connected;
-    if (pending === undefined || connected === undefined) return;
-    const memory = new CallMemory(connected.channel.pd, connected.pool);
-    pending.memory = memory;
+  #expose({ xid, regions }: RequesterEffect & { readonly type: 'expose' }): void {
+    const pending = this.#pending.get(xid);
+    if (pending === undefined || this.#connected === undefined) return;
+    pending.memory = new CallMemory(this.#connected.memory);
     try {
-      const regions = await memory.expose(effect.regions, pending.options.bulkInto ?? []);
-      this.#requester.exposed(effect.xid, regions);
+      const exposed = pending.memory.expose(regions, pending.options.bulkInto ?? []);
+      if (exposed instanceof Promise) this.#run(this.#exposeLater(xid, exposed));
+      else this.#requester.exposed(xid, exposed);
     } catch (error) {
-      this.#requester.exposeFailed(effect.xid, textOf(error));
+      this.#requester.exposeFailed(xid, textOf(error));
+    }
+  }
+
+  async #exposeLater(xid: number, exposing: Promise<readonly ExposedRegion[]>): Promise<void> {
+    try {
+      this.#requester.exposed(xid, await exposing);
+    } catch (error) {
+      this.#requester.exposeFailed(xid, textOf(error));
     }
   }
 
   #transmit(effect: RequesterEffect & { readonly type: 'transmit' }): void {
     const { header, payload } = effect;
     const writer = this.#writers.pop() ?? new XdrWriter();
-    this.#connected?.channel.send(
-      messageSizeBytes(header, payload),
-      (target) => emitMessage(writer, header, payload, target),
-      () => undefined,
+    this.#connected?.channel.send(messageSizeBytes(header, payload), (target) =>
+      emitMessage(writer, header, payload, target),
     );
     this.#writers.push(writer);
   }
@@ -466,7 +480,7 @@ class RdmaRpcClient implements RpcClient {
     const pending = this.#pending.get(effect.xid);
     const connected = this.#connected;
     if (pending === undefined || connected === undefined) return;
-    pending.memory ??= new CallMemory(connected.channel.pd, connected.pool);
+    pending.memory ??= new CallMemory(connected.memory);
     try {
       const chunks = await pending.memory.pull(connected.channel, effect.chunks);
       // What was pulled is given back when the call completes; its views may live longer.
@@ -515,14 +529,16 @@ class RdmaRpcClient implements RpcClient {
       channel = await RdmaChannel.create(id, {
         receives: credits,
         inlineBytes: this.#terms.receiveBytes,
-        sendDepth: credits + SPARE_DEPTH,
+        sends: credits,
+        sendDepth: REQUESTS_OF_CALL * credits + SPARE_DEPTH,
       });
+      const memory = await this.#connectionMemory(channel);
       const established = await id.connect({
         privateData: emitPrivateData(this.#terms),
         ...(wire === undefined ? {} : { wire }),
       });
       const server = parsePrivateData(established.privateData);
-      const connected = { channel, pool: new MemoryPool(channel.pd, POOL_BYTES_MAX) };
+      const connected = { channel, memory };
       this.#connected = connected;
       channel.start({
         handleMessage: (octets, receive) => {
@@ -547,6 +563,21 @@ class RdmaRpcClient implements RpcClient {
     } finally {
       this.#connecting = undefined;
     }
+  }
+
+  async #connectionMemory(channel: RdmaChannel): Promise<ConnectionMemory> {
+    const { context, pd } = channel;
+    const windowed = (await context.queryDevice()).maxMw > 0;
+    const exposer = new MemoryExposer(channel, windowed);
+    if (!windowed) {
+      return { pool: new MemoryPool(pd, POOL_BYTES_MAX), exposer, regionOf: () => undefined };
+    }
+    const regions = new ConnectionRegions(this.#allocated, pd);
+    return {
+      pool: new MemoryPool(pd, POOL_BYTES_MAX, WINDOWED_ACCESS),
+      exposer,
+      regionOf: (octets) => regions.find(octets),
+    };
   }
 
   /** Ends the connection: without grace where the server does not do its part. */

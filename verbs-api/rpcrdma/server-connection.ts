@@ -1,6 +1,6 @@
 /** One client of a server: binds the responder to a channel and calls to the service. */
 
-import { CallMemory } from './call-memory.ts';
+import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { SegmentWrite } from './core/chunks.ts';
 import type { InlineThresholds } from './core/private-data.ts';
 import { Responder } from './core/responder.ts';
@@ -10,6 +10,7 @@ import { XdrError } from './core/xdr-reader.ts';
 import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
 import { textOf } from './host-address.ts';
+import { MemoryExposer } from './memory-exposer.ts';
 import { MemoryPool, type PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
 import type { RpcService } from './rpc-service.ts';
@@ -41,7 +42,7 @@ interface Call {
 export class ServerConnection {
   readonly #parts: ServerConnectionParts;
   readonly #responder: Responder;
-  readonly #pool: MemoryPool;
+  readonly #memory: ConnectionMemory;
   readonly #calls = new Map<number, Call>();
   readonly #writers: XdrWriter[] = [];
   readonly #headerWriter = new XdrWriter();
@@ -58,7 +59,12 @@ export class ServerConnection {
   constructor(parts: ServerConnectionParts) {
     this.#parts = parts;
     this.#responder = new Responder(parts.thresholds, parts.options, parts.canRead);
-    this.#pool = new MemoryPool(parts.channel.pd, parts.bufferBytesMax);
+    this.#memory = {
+      pool: new MemoryPool(parts.channel.pd, parts.bufferBytesMax),
+      // RFC 8166 has servers expose nothing; RFC 5666's replies by read list are rare.
+      exposer: new MemoryExposer(parts.channel, false),
+      regionOf: () => undefined,
+    };
     parts.channel.start({
       handleMessage: (octets, receive) => {
         this.#responder.handleMessage(octets, receive, nowMs());
@@ -170,8 +176,7 @@ export class ServerConnection {
     let call = this.#calls.get(number);
     if (call === undefined) {
       const writer = this.#writers.pop() ?? new XdrWriter();
-      const { pd } = this.#parts.channel;
-      call = { memory: new CallMemory(pd, this.#pool), writer, order: undefined };
+      call = { memory: new CallMemory(this.#memory), writer, order: undefined };
       this.#calls.set(number, call);
     }
     return call;
@@ -238,7 +243,7 @@ export class ServerConnection {
   #write(buffer: PoolBuffer, at: number, writes: readonly SegmentWrite[]): void {
     for (const { start, lengthBytes, handle, offset } of writes) {
       const source = buffer.mr.sge(at + start, lengthBytes);
-      this.#parts.channel.write({ handle, offset }, source, () => undefined);
+      this.#parts.channel.write({ handle, offset }, source);
     }
   }
 
@@ -258,10 +263,10 @@ export class ServerConnection {
   async #expose(effect: ResponderEffect & { readonly type: 'expose' }): Promise<void> {
     const { memory } = this.#callOf(effect.call);
     const { payload } = effect;
-    const { octets } = await memory.take(payload.lengthBytes);
-    emitPayload(payload, octets, 0);
-    const { handle, offset } = await memory.exposeSource(octets);
-    const segment = { handle, offset, lengthBytes: octets.length };
+    const buffer = await memory.take(payload.lengthBytes);
+    emitPayload(payload, buffer.octets, 0);
+    const { handle, offset } = await memory.exposeSource(buffer);
+    const segment = { handle, offset, lengthBytes: buffer.octets.length };
     this.#responder.exposed(effect.call, segment, nowMs());
   }
 
