@@ -138,12 +138,23 @@ static uint8_t send_opcode(const uint8_t *element) {
   return opcode <= SEND_OPCODE_LAST ? opcode : OPCODE_SEND;
 }
 
+struct progress {
+  uint32_t next;
+  uint32_t unfinished;
+};
+
+static struct progress progress_of(const struct mapped_queue *sends) {
+  uint32_t word;
+  memcpy(&word, sends->memory + sends->memory_bytes - PROGRESS_BEFORE_END, sizeof word);
+  struct progress progress = {.next = word & 0xffff, .unfinished = word >> 16};
+  if (progress.unfinished > sends->count) progress.unfinished = sends->count;
+  return progress;
+}
+
 static void flush_sends(const struct mapped_queue *sends, const struct mapped_queue *completions) {
-  uint32_t progress;
-  memcpy(&progress, sends->memory + sends->memory_bytes - PROGRESS_BEFORE_END, sizeof progress);
-  uint32_t next = progress & 0xffff;
-  uint32_t unfinished = progress >> 16;
-  if (unfinished > sends->count) unfinished = sends->count;
+  struct progress progress = progress_of(sends);
+  uint32_t next = progress.next;
+  uint32_t unfinished = progress.unfinished;
   for (uint32_t behind = unfinished; behind > 0; behind--) {
     uint8_t *element = element_at(sends, next - behind);
     /* What the program has posted here since comes below. */
@@ -168,6 +179,25 @@ static void flush_receives(const struct mapped_queue *receives,
     complete(completions, element, OPCODE_RECEIVE, receives->qpn);
     atomic_store(flags_of(element), 0);
   }
+}
+
+/* How many elements from the next one on are posted, by halves: they lie in one piece. */
+static uint32_t posted_ahead(const struct mapped_queue *sends, uint32_t next) {
+  uint32_t seen = QUEUE_SENDS_SEEN < sends->count ? QUEUE_SENDS_SEEN : sends->count;
+  while (seen > 0 && !is_valid(element_at(sends, next + seen - 1))) seen /= 2;
+  return seen;
+}
+
+struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_handle) {
+  struct sends sum = {0};
+  for (const struct mapped_queue *queue = list; queue != NULL; queue = queue->next) {
+    if (queue->kind != QUEUE_SEND || queue->completion_handle != completion_handle) continue;
+    if (queue->memory == NULL) continue;
+    struct progress progress = progress_of(queue);
+    sum.taken += progress.next;
+    sum.outstanding += progress.unfinished + posted_ahead(queue, progress.next);
+  }
+  return sum;
 }
 
 void queues_flush(struct mapped_queue *list) {

@@ -39,6 +39,19 @@ void queue_forget(struct mapped_queue **list, uint32_t handle);
 
 void queues_free(struct mapped_queue **list);
 
+/* Work requests on send queues. */
+struct sends {
+  /* How many the daemon has taken so far; the lower 16 bits of it. */
+  uint32_t taken;
+  /* Posted and not completed; a send queue with very many counts as one with QUEUE_SENDS_SEEN. */
+  uint32_t outstanding;
+};
+
+#define QUEUE_SENDS_SEEN 128u
+
+/* Those of all send queues that complete to the queue with this handle. */
+struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_handle);
+
 /* The daemon is gone: completes what is not completed, in the queues that were made last first. */
 void queues_flush(struct mapped_queue *list);
 

@@ -81,6 +81,12 @@ function ticks(pid: number): number {
   return Number(fields[11]) + Number(fields[12]);
 }
 
+/** How often the main thread of a process has given up a core of its own accord. */
+function voluntarySwitches(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  return Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]);
+}
+
 function residentKiB(pid: number): number {
   const line = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
   return Number(line?.[1]);
@@ -163,6 +169,28 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     expect(used[2]).toBeLessThanOrEqual(3);
     client.signal('SIGCONT');
     await transfers(daemon, PINGED_OCTETS);
+  });
+
+  it.each([
+    { how: 'leaves the core to others', wish: {}, fewest: 100, most: Number.POSITIVE_INFINITY },
+    { how: 'spins if told to', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
+  ])('$how while a program polls in vain', async ({ wish, fewest, most }) => {
+    const port = nextPort++;
+    const place = ['-R', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
+    const polling = { ...environment, ...wish };
+    const server = start(polling, 'ib_write_bw', ...place);
+    await listens(port, server);
+    // The server of RDMA Writes polls for the end of the test.
+    const client = start(environment, 'ib_write_bw', ...place, ADDRESS);
+    await transfers(daemon, 256 * 65_536);
+    const before = voluntarySwitches(server.pid);
+    await transfers(daemon, 4096 * 65_536);
+    const switches = voluntarySwitches(server.pid) - before;
+    expect(switches).toBeGreaterThanOrEqual(fewest);
+    expect(switches).toBeLessThanOrEqual(most);
+    await killed(client);
+    await server.end();
+    await release();
   });
 
   it('frees everything of a killed rping within a second, and tells its peer', async () => {
