@@ -122,6 +122,12 @@ export class Conduit implements LinkUser {
     return this.#faults?.inbound.heldBehind(held) ?? held;
   }
 
+  /** See `LinkUser`. */
+  get queuePair(): { readonly device: string; readonly qpn: number } | undefined {
+    const { device, qp } = this.endpoint;
+    return qp === undefined ? undefined : { device: device.name, qpn: qp.qpn };
+  }
+
   // From the event loop
 
   /** Moves events and octets until there are none or the link is full; true: more in a later turn. */

@@ -3,6 +3,8 @@
  * changes it; pcapng-capture.ts writes it down.
  */
 
+import type { QueuePairName } from '../../verbs-api/contract/tap-records.ts';
+
 /** The two ends of a link, from this side. */
 export interface LinkAddresses {
   readonly localAddress: string;
@@ -31,6 +33,8 @@ export interface LinkPosition {
   heldInput(): Uint8Array;
   /** True while the rest of a write waits for room: `outbound` tells it when it has gone. */
   midOutput(): boolean;
+  /** The queue pair of this end; undefined while it has none. */
+  queuePair(): QueuePairName | undefined;
 }
 
 /** Watches the links of a host: one tap each. */

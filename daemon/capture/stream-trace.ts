@@ -5,7 +5,9 @@
 import { ChunkPool } from '../engine/chunk-pool.ts';
 import { FpduReceiver } from '../engine/fpdu-receiver.ts';
 import { type Crc32c, crc32c } from '../wire/crc32c.ts';
+import { readDDPHeader, TAGGED_HEADER_BYTES, UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { dumpStartupFrame, dumpULPDU } from '../wire/dump.ts';
+import { OPCODES, RDMAPControl } from '../wire/rdmap-header.ts';
 import {
   parseStartupFrame,
   type StartupFrame,
@@ -16,11 +18,24 @@ import {
 /** Who sent it: the side that sent the SYN and the MPA Request, or the other. */
 export type Sender = 'initiator' | 'responder';
 
-/** What a line is about. */
-export type TraceKind = 'startup' | 'fpdu' | 'error' | 'end';
+/** What a line is about: an MPA frame, an FPDU, octets that cannot be read, a FIN or a reset. */
+export type TraceKind = 'mpa' | 'fpdu' | 'error' | 'end';
 
-/** Takes the lines of a trace. */
-export type TraceLine = (sender: Sender, kind: TraceKind, text: string) => void;
+/** An FPDU beside its line. */
+export interface TracedFpdu {
+  /** Name of the RDMAP message: 'Send', 'Read Request' …. */
+  readonly opcode: string;
+  /** Octets behind the DDP and RDMAP header. */
+  readonly payloadBytes: number;
+}
+
+/** Takes the lines of a trace; `fpdu` for lines of that kind. */
+export type TraceLine = (
+  sender: Sender,
+  kind: TraceKind,
+  text: string,
+  fpdu: TracedFpdu | undefined,
+) => void;
 
 /** How a trace is made. */
 export interface StreamTraceOptions {
@@ -81,13 +96,13 @@ export class StreamTrace {
     direction.broken = true;
     direction.held = NO_OCTETS;
     direction.receiver?.release();
-    this.#line(sender, 'error', text);
+    this.#line(sender, 'error', text, undefined);
   }
 
   #endOf(sender: Sender, how: string): void {
     const { held, receiver } = this.#directions[sender];
     const cut = held.length > 0 || receiver?.midFpdu === true;
-    this.#line(sender, 'end', cut ? `${how} inside a frame` : how);
+    this.#line(sender, 'end', cut ? `${how} inside a frame` : how, undefined);
   }
 
   #takeStartup(sender: Sender, direction: Direction, octets: Uint8Array): void {
@@ -109,7 +124,7 @@ export class StreamTrace {
       return;
     }
     direction.frame = frame;
-    this.#line(sender, 'startup', dumpStartupFrame(frame));
+    this.#line(sender, 'mpa', dumpStartupFrame(frame), undefined);
     if (all.length > needed) this.#takeFpdus(sender, direction, all.subarray(needed));
   }
 
@@ -118,7 +133,8 @@ export class StreamTrace {
     direction.receiver = receiver;
     const error = receiver.push(octets, 0, octets.length, {
       handleUlpdu: (ulpdu, start, length) => {
-        this.#line(sender, 'fpdu', dumpULPDU(ulpdu, start, length));
+        const text = dumpULPDU(ulpdu, start, length);
+        this.#line(sender, 'fpdu', text, tracedFpdu(ulpdu, start, length));
         return undefined;
       },
     });
@@ -139,6 +155,15 @@ export class StreamTrace {
 }
 
 const NO_OCTETS = new Uint8Array(0);
+
+function tracedFpdu(ulpdu: Uint8Array, start: number, length: number): TracedFpdu {
+  const header = readDDPHeader(ulpdu, start, length);
+  if (header === undefined) return { opcode: '', payloadBytes: 0 };
+  const headerBytes = header.tagged ? TAGGED_HEADER_BYTES : UNTAGGED_HEADER_BYTES;
+  const opcode = header.ulp & RDMAPControl.opcode;
+  const { name } = OPCODES[opcode] ?? { name: `Opcode ${opcode}` };
+  return { opcode: name, payloadBytes: length - headerBytes };
+}
 
 function newDirection(): Direction {
   return { held: NO_OCTETS, frame: undefined, receiver: undefined, broken: false };

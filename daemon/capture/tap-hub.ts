@@ -2,7 +2,7 @@
  * Lets watchers see the octets of links, also of links that were open before they came. While
  * nobody watches, a link costs two small frames of memory and a look at a flag for each write.
  */
-import type { TapSide } from '../../verbs-api/contract/tap-records.ts';
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
 import {
   parseStartupFrame,
   type StartupFrameKind,
@@ -12,9 +12,14 @@ import type { CaptureTap, LinkAddresses, LinkPosition, LinkTap } from './capture
 
 /** Takes what passes. Octets are borrowed for the call; nothing here may call the host. */
 export interface TapWatcher {
-  /** True for a link that is to be told of. */
-  wants(addresses: LinkAddresses): boolean;
+  /**
+   * True for a link that is to be told of. Undefined while that depends on queue pairs that it has
+   * not got: the question comes again.
+   */
+  wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined;
   opened(link: number, addresses: LinkAddresses): void;
+  /** A link that is told of has these queue pairs now. */
+  joined(link: number, pairs: LinkQueuePairs): void;
   octets(link: number, by: TapSide, octets: Uint8Array): void;
   finished(link: number, by: TapSide): void;
   closed(link: number, reset: boolean): void;
@@ -40,7 +45,11 @@ export class TapHub implements CaptureTap {
     const { localAddress, localPort, remoteAddress, remotePort } = addresses;
     const near = `${localAddress} ${localPort}`;
     const far = `${remoteAddress} ${remotePort}`;
-    if (this.#links.has(`${far} ${near}`)) return UNWATCHED;
+    const other = this.#links.get(`${far} ${near}`);
+    if (other !== undefined) {
+      other.meet(position);
+      return UNWATCHED;
+    }
     const ends = `${near} ${far}`;
     this.#lastLink += 1;
     const link: HubLink = new HubLink(this.#lastLink, addresses, position, () => {
@@ -110,6 +119,13 @@ class HubLink implements LinkTap {
   readonly #finished = new Set<TapSide>();
   /** Replaced, never changed: it is looked at for each write. */
   #following: readonly Following[] = [];
+  /** Watchers that may want the link once its queue pairs are known. */
+  #undecided: readonly TapWatcher[] = [];
+  /** Where the other end stands, when it is one of this host's devices too. */
+  #farPosition: LinkPosition | undefined;
+  #pairs: LinkQueuePairs = {};
+  /** Both ends' queue pairs are known, as far as they are here. */
+  #joined = false;
 
   constructor(id: number, addresses: LinkAddresses, position: LinkPosition, onClosed: () => void) {
     const { dialed } = addresses;
@@ -123,9 +139,21 @@ class HubLink implements LinkTap {
     };
   }
 
+  /** The other end is one of this host's devices, too. */
+  meet(position: LinkPosition): void {
+    this.#farPosition = position;
+    this.#joined = false;
+  }
+
   /** Begins to tell a watcher, if it wants this link. */
   follow(watcher: TapWatcher): void {
-    if (!watcher.wants(this.#addresses)) return;
+    this.#lookForPairs();
+    const wanted = watcher.wants(this.#addresses, this.#pairs);
+    if (wanted === undefined) this.#undecided = [...this.#undecided, watcher];
+    if (wanted === true) this.#begin(watcher);
+  }
+
+  #begin(watcher: TapWatcher): void {
     const { us, peer } = this.#startup;
     if (us.markers || peer.markers) {
       // Their places count from the first FPDU on.
@@ -133,6 +161,8 @@ class HubLink implements LinkTap {
       return;
     }
     watcher.opened(this.#id, this.#addresses);
+    const { us: near, peer: far } = this.#pairs;
+    if (near !== undefined || far !== undefined) watcher.joined(this.#id, this.#pairs);
     const [first, second]: [TapSide, TapSide] = this.#addresses.dialed
       ? ['us', 'peer']
       : ['peer', 'us'];
@@ -149,9 +179,35 @@ class HubLink implements LinkTap {
 
   unfollow(watcher: TapWatcher): void {
     this.#following = this.#following.filter((each) => each.watcher !== watcher);
+    this.#undecided = this.#undecided.filter((each) => each !== watcher);
+  }
+
+  /** True when the link has got a queue pair since it was last looked for. */
+  #lookForPairs(): boolean {
+    const { us: near, peer: far } = this.#pairs;
+    const us = near ?? this.#position.queuePair();
+    const peer = far ?? this.#farPosition?.queuePair();
+    this.#joined = us !== undefined && (this.#farPosition === undefined || peer !== undefined);
+    if (us === near && peer === far) return false;
+    this.#pairs = {
+      ...(us === undefined ? {} : { us }),
+      ...(peer === undefined ? {} : { peer }),
+    };
+    return true;
+  }
+
+  /** Tells watchers which queue pairs the link has got, and asks those who waited for them. */
+  #tellPairs(): void {
+    if (this.#following.length === 0 && this.#undecided.length === 0) return;
+    if (!this.#lookForPairs()) return;
+    for (const { watcher } of this.#following) watcher.joined(this.#id, this.#pairs);
+    const undecided = this.#undecided;
+    this.#undecided = [];
+    for (const watcher of undecided) this.follow(watcher);
   }
 
   outbound(octets: Uint8Array): void {
+    if (!this.#joined) this.#tellPairs();
     const { us } = this.#startup;
     if (!us.whole) us.take(octets);
     for (const following of this.#following) {
@@ -161,6 +217,7 @@ class HubLink implements LinkTap {
   }
 
   inbound(octets: Uint8Array): void {
+    if (!this.#joined) this.#tellPairs();
     const { peer } = this.#startup;
     if (!peer.whole) peer.take(octets);
     for (const { watcher } of this.#following) watcher.octets(this.#id, 'peer', octets);
@@ -174,6 +231,7 @@ class HubLink implements LinkTap {
   closed(reset: boolean): void {
     for (const { watcher } of this.#following) watcher.closed(this.#id, reset);
     this.#following = [];
+    this.#undecided = [];
     this.#onClosed();
   }
 }

@@ -16,6 +16,11 @@ export interface Operation<N extends ControlOperationName> {
   readonly request: z.ZodType<ControlRequest<N>>;
   /** Describes replies; tests check them with it, the daemon does not. */
   readonly reply: z.ZodType<ControlReply<N>>;
+  /**
+   * True for what the daemon's own user alone may see; else whoever may use the daemon may look, and
+   * that user alone may change.
+   */
+  readonly ownerOnly?: true;
   /** Throws `VerbsError` for a request that is well-formed but cannot be done. */
   readonly run: (
     target: ControlTarget,

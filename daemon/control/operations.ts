@@ -25,6 +25,8 @@ import {
   objectFilter,
   qpSummary,
   resetReport,
+  traceRequest,
+  traceSample,
 } from './schemas.ts';
 import type { ControlTarget } from './target.ts';
 
@@ -103,6 +105,15 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     reply: z.array(faultStatus),
     run: (target) => target.removeFaults(),
   },
+  recordTrace: {
+    summary:
+      'What passes from now on, until so many records came or so many milliseconds are over: work requests, MPA frames and FPDUs, completions',
+    request: traceRequest,
+    reply: traceSample,
+    // As with a tap: it shows the STags of other users' programs while they are in use.
+    ownerOnly: true,
+    run: (target, request) => target.recordTrace(request),
+  },
 };
 
 /** True for the name of an operation. */
@@ -136,7 +147,7 @@ export interface Caller {
 
 /**
  * The same for a name from outside. EOPNOTSUPP for one that names no operation; EACCES for one that
- * changes something, from who may not.
+ * changes something or shows what is the owner's, from somebody else.
  */
 export async function executeNamed(
   target: ControlTarget,
@@ -145,7 +156,8 @@ export async function executeNamed(
   caller: Caller,
 ): Promise<ControlReply<ControlOperationName>> {
   if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
-  if (CONTROL_ROUTES[name].method !== 'GET' && !caller.mayChange) {
+  const forOwner = CONTROL_ROUTES[name].method !== 'GET' || OPERATIONS[name].ownerOnly === true;
+  if (forOwner && !caller.mayChange) {
     throw new VerbsError('EACCES', `${name} is for the user of the daemon`);
   }
   return await executeOperation(target, name, request);

@@ -18,11 +18,20 @@ import type {
   DaemonStatus,
   DeviceStatus,
 } from '../../verbs-api/contract/ipc-admin.ts';
+import {
+  TRACE_LIMIT_MAX,
+  TRACE_MS_MAX,
+  TRACE_TEXT_MAX,
+  type TraceRecord,
+  type TraceRequest,
+  type TraceSample,
+} from '../../verbs-api/contract/trace-sample.ts';
 
 /** Longest name of a device (`ibv_get_device_name`). */
 const DEVICE_NAME_MAX = 63;
 /** Process ids are s32; 0 stands for a process that the daemon cannot see. */
 const PID_MAX = 2 ** 31 - 1;
+const QP_NUMBER_MAX = 2 ** 24 - 1;
 
 const count = z.int().nonnegative();
 const counts = z.record(z.string(), z.number());
@@ -147,4 +156,37 @@ export const resetReport: z.ZodType<ResetReport> = z.strictObject({
   clients: count,
   connections: count,
   faults: count,
+});
+
+/** See `TraceRequest`. */
+export const traceRequest: z.ZodType<TraceRequest> = z.strictObject({
+  limit: z.int().min(1).max(TRACE_LIMIT_MAX).exactOptional(),
+  ms: z.int().min(1).max(TRACE_MS_MAX).exactOptional(),
+  device: deviceName.exactOptional(),
+  qp: z.int().positive().max(QP_NUMBER_MAX).exactOptional(),
+});
+
+const traceRecord: z.ZodType<TraceRecord> = z.strictObject({
+  micros: count,
+  kind: z.enum(['wqe', 'cqe', 'mpa', 'fpdu', 'error', 'end']),
+  device: z.string().exactOptional(),
+  qpn: count.exactOptional(),
+  peerDevice: z.string().exactOptional(),
+  peerQpn: count.exactOptional(),
+  link: count.exactOptional(),
+  by: z.enum(['us', 'peer']).exactOptional(),
+  opcode: z.string().exactOptional(),
+  wrId: z
+    .string()
+    .regex(/^0x[0-9a-f]{1,16}$/)
+    .exactOptional(),
+  bytes: z.number().nonnegative().exactOptional(),
+  status: z.string().exactOptional(),
+  text: z.string().max(TRACE_TEXT_MAX),
+});
+
+/** See `TraceSample`. */
+export const traceSample: z.ZodType<TraceSample> = z.strictObject({
+  records: z.array(traceRecord).max(TRACE_LIMIT_MAX),
+  lost: count,
 });

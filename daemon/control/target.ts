@@ -9,6 +9,7 @@ import type {
 } from '../../verbs-api/contract/control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
 
 /** See the module's comment. */
 export interface ControlTarget {
@@ -26,6 +27,11 @@ export interface ControlTarget {
   /** ENOENT when there is none of this number. Returns what it did to the end. */
   removeFault(id: number): FaultStatus;
   removeFaults(): readonly FaultStatus[];
+  /**
+   * Watches from now on, and answers once there is enough. EBUSY when too many watch already;
+   * `ControlError` names a device that there is not.
+   */
+  recordTrace(request: TraceRequest): Promise<TraceSample>;
   /** Ends every client and connection, removes faults and starts all counters anew. */
   reset(): Promise<ResetReport>;
 }

@@ -28,6 +28,7 @@ import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { RnicHost } from '../adapter/rnic-host.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
+import type { WorkHub } from '../capture/work-hub.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
 import { KernelServer, type KernelWelcome } from './kernel/kernel-server.ts';
@@ -66,6 +67,8 @@ export interface IpcServerOptions {
   readonly log: IpcLog;
   /** Where connections can be watched. */
   readonly taps: TapHub;
+  /** Where the work of devices can be watched. */
+  readonly work: WorkHub;
   /**
    * Does what an admin connection asks for; rejects with `VerbsError`. Only the daemon's own user and
    * root may change anything.
@@ -331,7 +334,7 @@ export class IpcServer {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
       const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
       connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
-      stop = this.#options.taps.watch(watcher);
+      stop = watcher.watch(this.#options.taps, this.#options.work);
       connection.onOctets = () => connection.cut('octets behind the request');
     });
     connection.onClosed = () => stop();

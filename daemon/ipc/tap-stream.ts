@@ -1,22 +1,32 @@
 /**
- * A watcher of the daemon's connections: tells it what passes. A watcher that is slow loses octets,
- * and is told how many; nobody waits for it.
+ * A watcher of the daemon: tells it what passes on connections, and the work of devices. A watcher
+ * that is slow loses some of it, and is told how much; nobody waits for it.
  */
 import { z } from 'zod';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { IpcValue } from '../../verbs-api/contract/ipc-value.ts';
-import { encodeValue } from '../../verbs-api/contract/ipc-value.ts';
+import { encodeText, encodeValue } from '../../verbs-api/contract/ipc-value.ts';
 import {
   emitLostBytes,
   emitTapRecord,
+  type LinkQueuePairs,
   TAP_BODY_MAX_BYTES,
+  TAP_TOPICS,
   type TapFilter,
   TapKind,
-  type TapLinkEnds,
   type TapSide,
+  type TapTopic,
 } from '../../verbs-api/contract/tap-records.ts';
+import {
+  type CompletedWork,
+  emitCompletedWork,
+  emitPostedWork,
+  type PostedWork,
+} from '../../verbs-api/contract/work-records.ts';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
-import type { TapWatcher } from '../capture/tap-hub.ts';
+import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
+import { TapSelection } from '../capture/tap-selection.ts';
+import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
 import type { Connection } from './connection.ts';
 
 /** What a watcher's connection has to do. */
@@ -27,6 +37,11 @@ export const BACKLOG_MAX_BYTES = 64 * 1024 * 1024;
 /** The little that is always told, the ends of links above all, may come on top. */
 const BACKLOG_SLACK_BYTES = 16 * 1024 * 1024;
 const FILTERED_LINKS_MAX = 1024;
+const FILTERED_QPS_MAX = 1024;
+const QP_NUMBER_MAX = 2 ** 24 - 1;
+const DEVICE_NAME_MAX = 63;
+/** Work is of no link. */
+const NO_LINK = 0;
 const NO_OCTETS = new Uint8Array(0);
 
 const port = z.int().min(1).max(65_535);
@@ -37,6 +52,9 @@ const ends = z.strictObject({
   remotePort: port,
 });
 const tapFilter = z.strictObject({
+  topics: z.array(z.enum(TAP_TOPICS)).max(TAP_TOPICS.length).exactOptional(),
+  device: z.string().min(1).max(DEVICE_NAME_MAX).exactOptional(),
+  qps: z.array(z.int().positive().max(QP_NUMBER_MAX)).max(FILTERED_QPS_MAX).exactOptional(),
   address: z.string().exactOptional(),
   port: port.exactOptional(),
   links: z.array(ends).max(FILTERED_LINKS_MAX).exactOptional(),
@@ -51,38 +69,52 @@ export function parseTapFilter(value: unknown): TapFilter {
 }
 
 /** See the module's comment. */
-export class TapStream implements TapWatcher {
+export class TapStream implements TapWatcher, WorkWatcher {
   readonly #connection: TapConnection;
-  readonly #filter: TapFilter;
-  readonly #wanted: ReadonlySet<string> | undefined;
+  readonly #topics: ReadonlySet<TapTopic>;
+  readonly #selection: TapSelection;
+  /** Names of devices as records have them. */
+  readonly #names = new Map<string, Uint8Array>();
   /** Octets left out since the last that were told, by link and side. */
   readonly #lost = new Map<string, number>();
+  /** Work requests and completions left out since the last that was told. */
+  #lostWork = 0;
 
   constructor(connection: TapConnection, filter: TapFilter) {
     this.#connection = connection;
-    this.#filter = filter;
-    // A connection between two devices of the daemon is told from either end.
-    const wanted = filter.links?.flatMap((link) => [keyOf(link), keyOf(mirrored(link))]);
-    this.#wanted = wanted === undefined ? undefined : new Set(wanted);
+    this.#topics = new Set(filter.topics ?? ['links']);
+    this.#selection = new TapSelection(filter);
     connection.unreadMaxBytes = BACKLOG_MAX_BYTES + BACKLOG_SLACK_BYTES;
   }
 
-  wants(addresses: LinkAddresses): boolean {
-    const { localAddress, localPort, remoteAddress, remotePort } = addresses;
-    const { address, port: wantedPort } = this.#filter;
-    const ends = { localAddress: plain(localAddress), remoteAddress: plain(remoteAddress) };
-    if (address !== undefined && !Object.values(ends).includes(plain(address))) return false;
-    if (wantedPort !== undefined && wantedPort !== localPort && wantedPort !== remotePort) {
-      return false;
-    }
-    return this.#wanted?.has(keyOf({ ...ends, localPort, remotePort })) ?? true;
+  /** Begins to tell; the result ends it. */
+  watch(links: TapHub, work: WorkHub): () => void {
+    const stops: (() => void)[] = [];
+    const topics = this.#topics;
+    const works = topics.has('posted') || topics.has('completed');
+    // Whose work is selected by a link can be seen there alone.
+    if (topics.has('links') || (works && this.#selection.byEnds)) stops.push(links.watch(this));
+    if (works) stops.push(work.watch(this));
+    return () => {
+      for (const stop of stops) stop();
+    };
+  }
+
+  wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined {
+    return this.#selection.wantsLink(addresses, pairs);
   }
 
   opened(link: number, addresses: LinkAddresses): void {
-    this.#tell(TapKind.opened, 'us', link, encodeValue(addresses as unknown as IpcValue));
+    this.#tellLink(TapKind.opened, 'us', link, encodeValue(addresses as unknown as IpcValue));
+  }
+
+  joined(link: number, pairs: LinkQueuePairs): void {
+    this.#selection.noteLink(pairs);
+    this.#tellLink(TapKind.joined, 'us', link, encodeValue(pairs as unknown as IpcValue));
   }
 
   octets(link: number, by: TapSide, octets: Uint8Array): void {
+    if (!this.#topics.has('links')) return;
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
       const key = `${link} ${by}`;
       this.#lost.set(key, (this.#lost.get(key) ?? 0) + octets.length);
@@ -96,16 +128,50 @@ export class TapStream implements TapWatcher {
 
   finished(link: number, by: TapSide): void {
     if (this.#lost.size > 0) this.#tellLost(link, by);
-    this.#tell(TapKind.finished, by, link, NO_OCTETS);
+    this.#tellLink(TapKind.finished, by, link, NO_OCTETS);
   }
 
   closed(link: number, reset: boolean): void {
     for (const by of ['us', 'peer'] as const) if (this.#lost.size > 0) this.#tellLost(link, by);
-    this.#tell(reset ? TapKind.reset : TapKind.closed, 'us', link, NO_OCTETS);
+    this.#tellLink(reset ? TapKind.reset : TapKind.closed, 'us', link, NO_OCTETS);
   }
 
   skipped(link: number, addresses: LinkAddresses): void {
-    this.#tell(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
+    this.#tellLink(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
+  }
+
+  posted(device: string, work: PostedWork): void {
+    if (!this.#topics.has('posted') || !this.#takesWork(device, work.qpn)) return;
+    const body = emitPostedWork(work, this.#nameOf(device));
+    this.#tell(TapKind.posted, 'us', NO_LINK, body);
+  }
+
+  completed(device: string, work: CompletedWork): void {
+    if (!this.#topics.has('completed') || !this.#takesWork(device, work.qpn)) return;
+    const body = emitCompletedWork(work, this.#nameOf(device));
+    this.#tell(TapKind.completed, 'us', NO_LINK, body);
+  }
+
+  /** True for work that is wanted, and that the watcher has room for. */
+  #takesWork(device: string, qpn: number): boolean {
+    if (!this.#selection.wantsWork(device, qpn)) return false;
+    if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
+      this.#lostWork += 1;
+      return false;
+    }
+    if (this.#lostWork > 0) {
+      this.#tell(TapKind.lost, 'us', NO_LINK, emitLostBytes(this.#lostWork));
+      this.#lostWork = 0;
+    }
+    return true;
+  }
+
+  #nameOf(device: string): Uint8Array {
+    const known = this.#names.get(device);
+    if (known !== undefined) return known;
+    const name = encodeText(device);
+    this.#names.set(device, name);
+    return name;
   }
 
   #tellLost(link: number, by: TapSide): void {
@@ -116,27 +182,12 @@ export class TapStream implements TapWatcher {
     this.#tell(TapKind.lost, by, link, emitLostBytes(bytes));
   }
 
+  #tellLink(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
+    if (this.#topics.has('links')) this.#tell(kind, by, link, body);
+  }
+
   #tell(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
     const micros = Math.round((performance.timeOrigin + performance.now()) * 1000);
     this.#connection.gather(emitTapRecord(kind, by, link, micros, body));
   }
-}
-
-function mirrored(link: TapLinkEnds): TapLinkEnds {
-  const { localAddress, localPort, remoteAddress, remotePort } = link;
-  return {
-    localAddress: remoteAddress,
-    localPort: remotePort,
-    remoteAddress: localAddress,
-    remotePort: localPort,
-  };
-}
-
-/** IPv4 addresses as such, also those of an IPv6 socket. */
-function plain(address: string): string {
-  return address.replace(/^::ffff:(?=\d+\.)/i, '').split('%')[0] ?? address;
-}
-
-function keyOf({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): string {
-  return `${plain(localAddress)} ${localPort} ${plain(remoteAddress)} ${remotePort}`;
 }

@@ -19,6 +19,7 @@ import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { DaemonConfig } from './config.ts';
 import { VERSION } from './version.ts';
 
+import type { TraceSamples } from './trace-samples.ts';
 /** Seeds are this many. */
 const SEED_COUNT = 2 ** 32;
 
@@ -39,6 +40,7 @@ export interface DaemonParts extends Hosts {
   readonly server: IpcServer;
 }
 
+  readonly samples: TraceSamples;
 /** See the module's comment. */
 export class DaemonTarget implements ControlTarget {
   ready = false;
@@ -131,6 +133,19 @@ export class DaemonTarget implements ControlTarget {
   async reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
+  async recordTrace(request: TraceRequest): Promise<TraceSample> {
+    const { device } = request;
+    const { host, native, samples } = this.#parts();
+    if (device !== undefined && !host.devices.some(({ name }) => name === device)) {
+      const found = native?.devices.some(({ name }) => name === device) === true;
+      const reason = found
+        ? `${device} is native: it does not show its work`
+        : `there is no device ${device}`;
+      throw new ControlError('EINVAL', 'device', reason);
+    }
+    return await samples.record(request);
+  }
+
     // A program that was killed is no leak: its sockets are closed, and this lets us see it.
     await nextTurn();
     await nextTurn();

@@ -7,6 +7,7 @@ import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin
 import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
 import { RnicHost } from '../adapter/rnic-host.ts';
 import { TapHub } from '../capture/tap-hub.ts';
+import { WorkHub } from '../capture/work-hub.ts';
 import { executeNamed } from '../control/operations.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
@@ -16,6 +17,7 @@ import { openNativeDevices } from '../native/discovery.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
 import { createLog, hostObserver } from './log.ts';
+import { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
 /** What the ready line tells. */
@@ -45,6 +47,7 @@ export class Daemon {
   readonly #log: Logger;
   readonly #server: IpcServer;
   readonly #control: DaemonTarget;
+  readonly #samples: TraceSamples;
   #http: HttpServer | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -55,6 +58,7 @@ export class Daemon {
     server: IpcServer;
     log: Logger;
     control: DaemonTarget;
+    samples: TraceSamples;
   }) {
     this.config = parts.config;
     this.host = parts.host;
@@ -62,6 +66,7 @@ export class Daemon {
     this.#server = parts.server;
     this.#log = parts.log;
     this.#control = parts.control;
+    this.#samples = parts.samples;
   }
 
   /** What the ready line tells. */
@@ -89,20 +94,25 @@ export class Daemon {
       devices: config.devices,
       observer: hostObserver(log, taps),
     });
+    const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
+    const samples = new TraceSamples(taps, work, host.crcEngine.crc32c);
     let daemon: Daemon | undefined;
     let native: BridgedHost | undefined;
     try {
       native = await nativeDevices(config, log);
       const hosts = { host, native };
-      const control: DaemonTarget = new DaemonTarget(() => ({ config, ...hosts, server }));
+      const control: DaemonTarget = new DaemonTarget(() => {
+        return { config, ...hosts, server, samples };
+      });
       const server: IpcServer = await IpcServer.listen({
         ...config,
         ...hosts,
         log: { note: (level, text, fields) => log[level](fields, text) },
         taps,
+        work,
         operate: (name, request, caller) => executeNamed(control, name, request, caller),
       });
-      daemon = new Daemon({ config, ...hosts, server, log, control });
+      daemon = new Daemon({ config, ...hosts, server, log, control, samples });
     } finally {
       if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
@@ -162,6 +172,7 @@ export class Daemon {
     this.#control.ready = false;
     this.#log.info({}, 'stopping');
     removePublished(this.config.socketPath);
+    this.#samples.close();
     await this.#server.close();
     const { stopTimeoutMs } = this.config;
     let timer: NodeJS.Timeout | undefined;

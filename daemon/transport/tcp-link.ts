@@ -19,7 +19,7 @@ import {
   sendSegment,
 } from '../../native-bridge/libc/tcp-socket.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
-import type { CaptureTap, LinkTap } from '../capture/capture-tap.ts';
+import type { CaptureTap, LinkPosition, LinkTap } from '../capture/capture-tap.ts';
 
 /**
  * Size of a host's read buffer. One read takes what has come, up to this; larger reads mean fewer
@@ -45,6 +45,8 @@ export interface LinkUser {
   handleClosed(errorCode: string | undefined): void;
   /** Octets that came and that it keeps until more come, for whoever watches the link. */
   readonly heldInput?: Uint8Array;
+  /** The queue pair that it serves, for whoever watches the link. */
+  readonly queuePair?: ReturnType<LinkPosition['queuePair']>;
 }
 
 /** What the links of a host have in common. */
@@ -100,6 +102,7 @@ export class TcpLink {
       {
         heldInput: () => this.user.heldInput ?? NO_OCTETS,
         midOutput: () => this.congested,
+        queuePair: () => this.user.queuePair,
       },
     );
     reader.deliver = (octets) => {

@@ -35,7 +35,7 @@ describe('iwarpd decode', () => {
       seconds: expect.any(Number),
       source: expect.stringMatching(/:\d+$/),
       destination: expect.stringMatching(/:\d+$/),
-      kind: 'startup',
+      kind: 'mpa',
       text: expect.stringMatching(/^MPA Request/),
     });
   });

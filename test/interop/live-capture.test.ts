@@ -160,7 +160,7 @@ describeWith([], 'live traces', () => {
     await trace.until(/\n/);
     expect(JSON.parse(trace.stdout.slice(0, trace.stdout.indexOf('\n')))).toMatchObject({
       time: expect.stringMatching(/^\d{4}-.*Z$/),
-      kind: 'startup',
+      kind: 'mpa',
     });
     trace.closeStdout();
     expect((await trace.end()).status).toBe(0);

@@ -8,6 +8,7 @@ import type {
 } from '../../verbs-api/contract/control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
 
 const CLIENT = {
   id: 3,
@@ -101,3 +102,24 @@ export class FixedTarget implements ControlTarget {
     return { leaks: [CLIENT], clients: 1, connections: 1, faults: 0 };
   }
 }
+  async recordTrace({ qp = 9 }: TraceRequest): Promise<TraceSample> {
+    const micros = 1_700_000_000_000_000;
+    return {
+      records: [
+        {
+          micros,
+          kind: 'wqe',
+          device: 'a',
+          qpn: qp,
+          opcode: 'SEND',
+          wrId: '0x7',
+          bytes: 64,
+          text: 'WQE SEND wr_id 0x7, 64 octets, signaled',
+        },
+        { micros, kind: 'mpa', link: 1, by: 'us', text: 'MPA Request revision 2, CRC' },
+        { micros, kind: 'fpdu', link: 1, by: 'us', opcode: 'Send', bytes: 64, text: 'Send QN 0' },
+      ],
+      lost: 2,
+    };
+  }
+

@@ -6,6 +6,7 @@
 import type { FaultSpec, FaultStatus } from './faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from './ipc-admin.ts';
 import type { SocketAddress } from './provider.ts';
+import type { TraceRequest, TraceSample } from './trace-sample.ts';
 
 /** Operations by name: what each takes and what it answers. */
 export interface ControlOperations {
@@ -21,6 +22,7 @@ export interface ControlOperations {
   listFaults: { request: NoFields; reply: readonly FaultStatus[] };
   removeFault: { request: { readonly id: number }; reply: FaultStatus };
   removeFaults: { request: NoFields; reply: readonly FaultStatus[] };
+  recordTrace: { request: TraceRequest; reply: TraceSample };
 }
 
 /** Name of an operation. */
@@ -56,6 +58,7 @@ export const CONTROL_ROUTES: { readonly [N in ControlOperationName]: ControlRout
   listFaults: { method: 'GET', path: '/faults' },
   removeFault: { method: 'DELETE', path: '/faults/:id' },
   removeFaults: { method: 'DELETE', path: '/faults' },
+  recordTrace: { method: 'GET', path: '/trace' },
 };
 
 /** A request without fields. */

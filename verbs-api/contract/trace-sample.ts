@@ -13,7 +13,7 @@ export const TRACE_MS_MAX = 10_000;
 /** Samples that may be under way at once; EBUSY beyond them. */
 export const TRACE_SAMPLES_MAX = 4;
 /** Characters of a record's text; a longer one is cut. */
-export const TRACE_TEXT_MAX = 160;
+export const TRACE_TEXT_MAX = 148;
 
 /** What to watch, and how long: until `limit` records came or `ms` passed, whichever is first. */
 export interface TraceRequest {
@@ -57,13 +57,13 @@ export interface TraceRecord {
   readonly link?: number;
   /** Who sent it: the watched end or the other one. */
   readonly by?: 'us' | 'peer';
-  /** wqe and cqe: 'SEND', 'RDMA_WRITE', 'RECV' ...; fpdu: the RDMAP message, 'Send', 'RDMA Write' .... */
+  /** wqe and cqe: 'SEND', 'RDMA_WRITE', 'RECV' …; fpdu: the RDMAP message, 'Send', 'Write' …. */
   readonly opcode?: string;
   /** wqe and cqe: '0x…', 64 bits in hexadecimal. */
   readonly wrId?: string;
   /** wqe: octets that it is about; cqe: byte_len; fpdu: octets of payload. */
   readonly bytes?: number;
-  /** cqe: rdma-core's name, 'IBV_WC_SUCCESS', 'IBV_WC_REM_ACCESS_ERR' .... */
+  /** cqe: rdma-core's name, 'IBV_WC_SUCCESS', 'IBV_WC_REM_ACCESS_ERR' …. */
   readonly status?: string;
   /** One line for people, the line of `iwarpd trace` without its time and place. */
   readonly text: string;

@@ -59,8 +59,8 @@ describe('the decoder of captures', () => {
     link.finished('peer');
     const { lines, decoder } = recording.decoded();
     expect(lines).toEqual([
-      '127.0.0.2:5000 startup MPA Request revision 2, IRD 1, ORD 1',
-      '127.0.0.3:7000 startup MPA Reply revision 2, IRD 1, ORD 1',
+      '127.0.0.2:5000 mpa MPA Request revision 2, IRD 1, ORD 1',
+      '127.0.0.3:7000 mpa MPA Reply revision 2, IRD 1, ORD 1',
       '127.0.0.2:5000 fpdu Send QN 0 MSN 1 MO 0, 2 octets, last',
       '127.0.0.2:5000 end FIN',
       '127.0.0.3:7000 end FIN',

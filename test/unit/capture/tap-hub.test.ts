@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { LinkAddresses, LinkTap } from '../../../daemon/capture/capture-tap.ts';
 import { TapHub, type TapWatcher } from '../../../daemon/capture/tap-hub.ts';
+import type { QueuePairName } from '../../../verbs-api/contract/tap-records.ts';
 import { octetsOf } from '../../support/hex.ts';
 
 // Written by hand after RFC 5044 §7.1: revision 1; the second one asks for markers.
@@ -21,11 +22,16 @@ class Link {
   readonly tap: LinkTap;
   held = new Uint8Array(0);
   midOutput = false;
+  pair: QueuePairName | undefined = undefined;
 
   constructor(hub: TapHub, ends: Partial<LinkAddresses> = {}) {
     this.tap = hub.opened(
       { ...ENDS, ...ends },
-      { heldInput: () => this.held, midOutput: () => this.midOutput },
+      {
+        heldInput: () => this.held,
+        midOutput: () => this.midOutput,
+        queuePair: () => this.pair,
+      },
     );
   }
 
@@ -36,12 +42,13 @@ class Link {
   }
 }
 
-function watcher(wants: (addresses: LinkAddresses) => boolean = () => true) {
+function watcher(wants: TapWatcher['wants'] = () => true) {
   const told: string[] = [];
   const hex = (octets: Uint8Array) => Buffer.from(octets).toString('hex');
   const user: TapWatcher = {
     wants,
     opened: (link) => told.push(`${link} opened`),
+    joined: (link, { us, peer }) => told.push(`${link} joined ${us?.qpn} ${peer?.qpn}`),
     octets: (link, by, octets) => told.push(`${link} ${by} ${hex(octets)}`),
     finished: (link, by) => told.push(`${link} ${by} FIN`),
     closed: (link, reset) => told.push(`${link} closed ${reset}`),
@@ -149,6 +156,66 @@ describe('the hub of taps', () => {
     new Link(hub, { localPort: 5001 });
     expect(first.told).toEqual(['2 opened']);
     expect(second.told).toEqual(['1 opened', '2 opened']);
+  });
+
+  it('tells which queue pairs a link has got, before what they send', () => {
+    const hub = new TapHub();
+    const { user, told } = watcher();
+    hub.watch(user);
+    const link = new Link(hub);
+    link.tap.inbound(Uint8Array.of(1));
+    link.pair = { device: 'a', qpn: 5 };
+    link.tap.outbound(Uint8Array.of(2));
+    link.tap.outbound(Uint8Array.of(3));
+    expect(told).toEqual(['1 opened', '1 peer 01', '1 joined 5 undefined', '1 us 02', '1 us 03']);
+    const later = watcher();
+    hub.watch(later.user);
+    expect(later.told.slice(0, 2)).toEqual(['1 opened', '1 joined 5 undefined']);
+  });
+
+  it('tells the queue pair of the other end, where that is of the same host', () => {
+    const hub = new TapHub();
+    const { user, told } = watcher();
+    hub.watch(user);
+    const link = new Link(hub);
+    link.pair = { device: 'a', qpn: 5 };
+    link.tap.outbound(Uint8Array.of(1));
+    const mirrored = { localAddress: '127.0.0.3', localPort: 7000, dialed: false };
+    const far = new Link(hub, { ...mirrored, remoteAddress: '127.0.0.2', remotePort: 5000 });
+    link.tap.outbound(Uint8Array.of(2));
+    far.pair = { device: 'b', qpn: 9 };
+    link.tap.inbound(Uint8Array.of(3));
+    expect(told).toEqual([
+      '1 opened',
+      '1 joined 5 undefined',
+      '1 us 01',
+      '1 us 02',
+      '1 joined 5 9',
+      '1 peer 03',
+    ]);
+  });
+
+  it('asks again once queue pairs are known, and then begins with the startup frames', () => {
+    const hub = new TapHub();
+    const { user, told } = watcher((_, { us }) => (us === undefined ? undefined : us.qpn === 5));
+    const stop = hub.watch(user);
+    const wanted = new Link(hub);
+    const other = new Link(hub, { localPort: 5001 });
+    wanted.tap.outbound(REQUEST);
+    other.tap.outbound(REQUEST);
+    expect(told).toEqual([]);
+    wanted.pair = { device: 'a', qpn: 5 };
+    other.pair = { device: 'a', qpn: 6 };
+    for (const { tap } of [wanted, other]) tap.inbound(REPLY);
+    expect(told).toEqual([
+      '1 opened',
+      '1 joined 5 undefined',
+      `1 us ${hexOf(REQUEST)}`,
+      `1 peer ${hexOf(REPLY)}`,
+    ]);
+    stop();
+    for (const { tap } of [wanted, other]) tap.inbound(Uint8Array.of(1));
+    expect(told).toHaveLength(4);
   });
 
   it('keeps a link whose ends met again before the earlier one was seen to close', () => {

@@ -13,6 +13,11 @@ import {
 } from '../../../verbs-api/contract/control.ts';
 import { DAEMON_FRAME_MAX_BYTES } from '../../../verbs-api/contract/ipc-frames.ts';
 import { encodeValue, type IpcValue } from '../../../verbs-api/contract/ipc-value.ts';
+import {
+  TRACE_LIMIT_MAX,
+  TRACE_MS_MAX,
+  TRACE_TEXT_MAX,
+} from '../../../verbs-api/contract/trace-sample.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
 const names = Object.keys(OPERATIONS) as ControlOperationName[];
@@ -76,7 +81,8 @@ describe('the table of operations', () => {
 describe('a caller who may only look', () => {
   it.each(names)('%s: as its route says', async (name) => {
     const outcome = executeNamed(target, name, REQUESTS[name] ?? {}, GUEST);
-    if (CONTROL_ROUTES[name].method === 'GET') await outcome;
+    // A trace is for the owner alone, as a tap is.
+    if (CONTROL_ROUTES[name].method === 'GET' && name !== 'recordTrace') await outcome;
     else await expect(outcome).rejects.toMatchObject({ code: 'EACCES' });
     expect(target.resets).toBe(0);
   });
@@ -133,6 +139,41 @@ describe('lists', () => {
       field,
       message: expect.stringContaining(field),
     });
+  });
+});
+
+describe('a trace', () => {
+  it.each([
+    [{ limit: 0 }, 'limit'],
+    [{ limit: TRACE_LIMIT_MAX + 1 }, 'limit'],
+    [{ ms: 0 }, 'ms'],
+    [{ ms: TRACE_MS_MAX + 1 }, 'ms'],
+    [{ ms: 0.5 }, 'ms'],
+    [{ device: '' }, 'device'],
+    [{ qp: 0 }, 'qp'],
+    [{ qp: 2 ** 24 }, 'qp'],
+    [{ qp: '1' }, 'qp'],
+  ])('is not recorded for %j', async (request, field) => {
+    await expect(executeOperation(target, 'recordTrace', request)).rejects.toMatchObject({
+      code: 'EINVAL',
+      field,
+    });
+  });
+
+  it('fits a frame of the socket at its longest', () => {
+    const name = 'x'.repeat(63);
+    const text = `${'x'.repeat(TRACE_TEXT_MAX - 1)}…`;
+    const qpn = 2 ** 24 - 1;
+    const common = { micros: 2 ** 51 + 0.5, device: name, qpn, text };
+    const work = { opcode: 'ATOMIC_FETCH_AND_ADD', wrId: `0x${'f'.repeat(16)}`, bytes: 2 ** 52 };
+    const completion = { ...common, kind: 'cqe', ...work, status: 'IBV_WC_REM_INV_REQ_ERR' };
+    const far = { peerDevice: name, peerQpn: qpn, link: 2 ** 32, by: 'peer', bytes: 65_535 };
+    const fpdu = { ...common, kind: 'fpdu', ...far, opcode: 'Immediate Data with SE' };
+    for (const longest of [completion, fpdu]) {
+      const records = Array.from({ length: TRACE_LIMIT_MAX }, () => ({ ...longest }));
+      const bytes = encodeValue({ records, lost: 2 ** 52 }).length;
+      expect(bytes).toBeLessThan(DAEMON_FRAME_MAX_BYTES);
+    }
   });
 });
 

@@ -10,6 +10,12 @@ import {
   TapKind,
   type TapRecord,
 } from '../../../verbs-api/contract/tap-records.ts';
+import {
+  type CompletedWork,
+  type PostedWork,
+  parsePostedWork,
+  WorkQueue,
+} from '../../../verbs-api/contract/work-records.ts';
 
 const ENDS: LinkAddresses = {
   localAddress: '::ffff:127.0.0.2',
@@ -18,6 +24,31 @@ const ENDS: LinkAddresses = {
   remotePort: 7000,
   dialed: true,
   emssBytes: 1460,
+};
+
+const WORK: PostedWork = {
+  qpn: 1,
+  queue: WorkQueue.send,
+  opcode: 3,
+  flags: 4,
+  wrIdHi: 0,
+  wrIdLo: 7,
+  lengthBytes: 64,
+  stag: 0,
+  addressHi: 0,
+  addressLo: 0,
+};
+
+const DONE: CompletedWork = {
+  qpn: 1,
+  opcode: 3,
+  status: 0,
+  flags: 0,
+  wrIdHi: 0,
+  wrIdLo: 7,
+  lengthBytes: 64,
+  immediateHi: 0,
+  immediateLo: 0,
 };
 
 function stream(filter: TapFilter = {}) {
@@ -72,11 +103,51 @@ describe('the stream to a watcher', () => {
     [{ links: [{ ...ends('127.0.0.3', 7000), ...far('127.0.0.2', 5000) }] }, true],
     [{ links: [{ ...ends('127.0.0.2', 5001), ...far('127.0.0.3', 7000) }] }, false],
   ])('wants what the filter says: %j', (filter, wanted) => {
-    expect(stream(filter).tap.wants(ENDS)).toBe(wanted);
+    expect(stream(filter).tap.wants(ENDS, {})).toBe(wanted);
+  });
+
+  it('tells work of the topics that were asked for, each with the name of its device', () => {
+    const { tap, records } = stream({ topics: ['posted'] });
+    tap.posted('iwarp0', { ...WORK, qpn: 3 });
+    tap.completed('iwarp0', { ...DONE, qpn: 3 });
+    tap.octets(1, 'us', Uint8Array.of(1));
+    tap.opened(1, ENDS);
+    expect(records.map(({ kind, link }) => [kind, link])).toEqual([[TapKind.posted, 0]]);
+    expect(parsePostedWork(records[0]?.body ?? new Uint8Array(0))).toEqual({
+      device: 'iwarp0',
+      work: { ...WORK, qpn: 3 },
+    });
+  });
+
+  it('tells links alone where no topics are given', () => {
+    const { tap, records } = stream();
+    tap.posted('iwarp0', WORK);
+    tap.completed('iwarp0', DONE);
+    tap.finished(1, 'us');
+    expect(records.map(({ kind }) => kind)).toEqual([TapKind.finished]);
+  });
+
+  it('counts work that it leaves out, and tells how much before the next', () => {
+    const { tap, connection, records } = stream({ topics: ['posted', 'completed'] });
+    connection.pendingBytes = BACKLOG_MAX_BYTES + 1;
+    tap.posted('a', WORK);
+    tap.completed('a', DONE);
+    connection.pendingBytes = 0;
+    tap.completed('a', DONE);
+    expect(records.map(({ kind, link }) => [kind, link])).toEqual([
+      [TapKind.lost, 0],
+      [TapKind.completed, 0],
+    ]);
+    expect(parseLostBytes(records[0]?.body ?? new Uint8Array(0))).toBe(2);
   });
 
   it.each([
     [undefined, ''],
+    [{ topics: ['everything'] }, 'topics.0'],
+    [{ topics: ['links', 'links', 'links', 'links'] }, 'topics'],
+    [{ device: '' }, 'device'],
+    [{ qps: [0] }, 'qps.0'],
+    [{ qps: new Array(1025).fill(1) }, 'qps'],
     [{ port: 0 }, 'port'],
     [{ port: 'http' }, 'port'],
     [{ address: 5 }, 'address'],

@@ -1,0 +1,97 @@
+/** Which links and whose work a filter selects. */
+import type {
+  LinkQueuePairs,
+  QueuePairName,
+  TapFilter,
+  TapLinkEnds,
+} from '../../verbs-api/contract/tap-records.ts';
+import type { LinkAddresses } from './capture-tap.ts';
+
+/**
+ * Queue pairs of links that are remembered when work is selected by links. One that is forgotten
+ * behind so many others has long been destroyed, or its work is not told any more.
+ */
+const PAIRS_MAX = 65_536;
+
+/** See the module's comment. */
+export class TapSelection {
+  readonly #filter: TapFilter;
+  readonly #ends: ReadonlySet<string> | undefined;
+  readonly #qps: ReadonlySet<number> | undefined;
+  /** Queue pairs of the links that were told, oldest first. */
+  readonly #linked = new Set<string>();
+
+  constructor(filter: TapFilter) {
+    this.#filter = filter;
+    // A connection between two devices of the daemon is told from either end.
+    const ends = filter.links?.flatMap((link) => [keyOf(link), keyOf(mirrored(link))]);
+    this.#ends = ends === undefined ? undefined : new Set(ends);
+    this.#qps = filter.qps === undefined ? undefined : new Set(filter.qps);
+  }
+
+  /** True when links are selected by their ends: then work is that of their queue pairs. */
+  get byEnds(): boolean {
+    const { address, port, links } = this.#filter;
+    return address !== undefined || port !== undefined || links !== undefined;
+  }
+
+  /** Undefined for a link that may be wanted for a queue pair that it has not got yet. */
+  wantsLink(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined {
+    if (!this.#hasEnds(addresses)) return false;
+    if (this.#filter.device === undefined && this.#qps === undefined) return true;
+    const { us, peer } = pairs;
+    const found = [us, peer].some((pair) => pair !== undefined && this.#hasPair(pair));
+    return found ? true : undefined;
+  }
+
+  /** Notes the queue pairs of a link that is wanted: so is their work. */
+  noteLink({ us, peer }: LinkQueuePairs): void {
+    if (!this.byEnds) return;
+    for (const pair of [us, peer]) if (pair !== undefined) this.#linked.add(nameOf(pair));
+    for (const oldest of this.#linked) {
+      if (this.#linked.size <= PAIRS_MAX) break;
+      this.#linked.delete(oldest);
+    }
+  }
+
+  wantsWork(device: string, qpn: number): boolean {
+    const pair = { device, qpn };
+    return this.#hasPair(pair) && (!this.byEnds || this.#linked.has(nameOf(pair)));
+  }
+
+  #hasEnds({ localAddress, localPort, remoteAddress, remotePort }: LinkAddresses): boolean {
+    const { address, port } = this.#filter;
+    const ends = { localAddress: plain(localAddress), remoteAddress: plain(remoteAddress) };
+    if (address !== undefined && !Object.values(ends).includes(plain(address))) return false;
+    if (port !== undefined && port !== localPort && port !== remotePort) return false;
+    return this.#ends?.has(keyOf({ ...ends, localPort, remotePort })) ?? true;
+  }
+
+  #hasPair({ device, qpn }: QueuePairName): boolean {
+    const { device: wanted } = this.#filter;
+    return (wanted === undefined || wanted === device) && (this.#qps?.has(qpn) ?? true);
+  }
+}
+
+function nameOf({ device, qpn }: QueuePairName): string {
+  return `${device} ${qpn}`;
+}
+
+function mirrored(link: TapLinkEnds): TapLinkEnds {
+  const { localAddress, localPort, remoteAddress, remotePort } = link;
+  return {
+    localAddress: remoteAddress,
+    localPort: remotePort,
+    remoteAddress: localAddress,
+    remotePort: localPort,
+  };
+}
+
+/** IPv4 addresses as such, also those of an IPv6 socket. */
+function plain(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, '').split('%')[0] ?? address;
+}
+
+function keyOf({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): string {
+  return `${plain(localAddress)} ${localPort} ${plain(remoteAddress)} ${remotePort}`;
+}

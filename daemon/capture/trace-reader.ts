@@ -1,0 +1,170 @@
+/**
+ * Reads what a watcher is told as records for people: MPA frames, FPDUs and ends of links, work
+ * requests and completions of devices, in the order in which they are told.
+ */
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
+import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import {
+  type CompletedWork,
+  completionStatusName,
+  type PostedWork,
+  workOpcodeName,
+} from '../../verbs-api/contract/work-records.ts';
+import { ChunkPool } from '../engine/chunk-pool.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import type { LinkAddresses } from './capture-tap.ts';
+import { type Sender, StreamTrace, type TracedFpdu, type TraceKind } from './stream-trace.ts';
+import { completedText, postedText, wrIdText } from './work-text.ts';
+
+/** Where something happened, for people: `ADDRESS:PORT` twice, or the queue pair. */
+export interface TracePlace {
+  readonly source: string;
+  /** Undefined for work. */
+  readonly destination: string | undefined;
+}
+
+/** What a reader needs. */
+export interface TraceReaderOptions {
+  /** Takes each record. */
+  readonly record: (record: TraceRecord, place: TracePlace) => void;
+  readonly crc32c: Crc32c;
+}
+
+interface TracedLink {
+  readonly trace: StreamTrace;
+  readonly senders: Readonly<Record<TapSide, Sender>>;
+  readonly places: Readonly<Record<TapSide, TracePlace>>;
+  pairs: LinkQueuePairs;
+}
+
+/** See the module's comment. What comes for a link that was not opened is left out. */
+export class TraceReader {
+  /** When what is told next happened: microseconds since 1970. */
+  micros = 0;
+  readonly #options: TraceReaderOptions;
+  readonly #pool = new ChunkPool();
+  readonly #links = new Map<number, TracedLink>();
+
+  constructor(options: TraceReaderOptions) {
+    this.#options = options;
+  }
+
+  opened(link: number, addresses: LinkAddresses): void {
+    const { dialed } = addresses;
+    const local = endText(addresses.localAddress, addresses.localPort);
+    const remote = endText(addresses.remoteAddress, addresses.remotePort);
+    const senders: TracedLink['senders'] = dialed
+      ? { us: 'initiator', peer: 'responder' }
+      : { us: 'responder', peer: 'initiator' };
+    const trace = new StreamTrace({
+      pool: this.#pool,
+      crc32c: this.#options.crc32c,
+      line: (sender, kind, text, fpdu) => {
+        this.#tellLink(link, sender === senders.us ? 'us' : 'peer', kind, text, fpdu);
+      },
+    });
+    const places = {
+      us: { source: local, destination: remote },
+      peer: { source: remote, destination: local },
+    };
+    this.#links.set(link, { trace, senders, places, pairs: {} });
+  }
+
+  joined(link: number, pairs: LinkQueuePairs): void {
+    const found = this.#links.get(link);
+    if (found !== undefined) found.pairs = pairs;
+  }
+
+  /** Octets that passed; borrowed for the call. */
+  octets(link: number, by: TapSide, octets: Uint8Array): void {
+    const found = this.#links.get(link);
+    found?.trace.take(found.senders[by], octets);
+  }
+
+  finished(link: number, by: TapSide): void {
+    const found = this.#links.get(link);
+    found?.trace.finished(found.senders[by]);
+  }
+
+  /** Octets are missing, so that no further ones can be read. */
+  lost(link: number, by: TapSide, bytes: number): void {
+    const found = this.#links.get(link);
+    const text = `${bytes} octets lost: the reader was too slow`;
+    found?.trace.broken(found.senders[by], text);
+  }
+
+  closed(link: number, reset: boolean): void {
+    const found = this.#links.get(link);
+    if (reset) found?.trace.reset(found.senders.us);
+    this.#links.delete(link);
+  }
+
+  posted(device: string, work: PostedWork): void {
+    const { qpn, opcode, lengthBytes } = work;
+    this.#options.record(
+      {
+        micros: this.micros,
+        kind: 'wqe',
+        device,
+        qpn,
+        opcode: workOpcodeName(opcode),
+        wrId: wrIdText(work),
+        bytes: lengthBytes,
+        text: postedText(work),
+      },
+      workPlace(device, qpn),
+    );
+  }
+
+  completed(device: string, work: CompletedWork): void {
+    const { qpn, opcode, status, lengthBytes } = work;
+    this.#options.record(
+      {
+        micros: this.micros,
+        kind: 'cqe',
+        device,
+        qpn,
+        opcode: workOpcodeName(opcode),
+        wrId: wrIdText(work),
+        bytes: lengthBytes,
+        status: completionStatusName(status),
+        text: completedText(work),
+      },
+      workPlace(device, qpn),
+    );
+  }
+
+  #tellLink(
+    link: number,
+    by: TapSide,
+    kind: TraceKind,
+    text: string,
+    fpdu: TracedFpdu | undefined,
+  ): void {
+    const found = this.#links.get(link);
+    if (found === undefined) return;
+    const { us, peer } = found.pairs;
+    this.#options.record(
+      {
+        micros: this.micros,
+        kind,
+        ...(us === undefined ? {} : { device: us.device, qpn: us.qpn }),
+        ...(peer === undefined ? {} : { peerDevice: peer.device, peerQpn: peer.qpn }),
+        link,
+        by,
+        ...(fpdu === undefined ? {} : { opcode: fpdu.opcode, bytes: fpdu.payloadBytes }),
+        text,
+      },
+      found.places[by],
+    );
+  }
+}
+
+function workPlace(device: string, qpn: number): TracePlace {
+  return { source: `${device} QP ${qpn}`, destination: undefined };
+}
+
+/** IPv6 addresses in brackets. */
+function endText(address: string, port: number): string {
+  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
+}

@@ -1,0 +1,126 @@
+/**
+ * Takes one sample of what passes: records until there are enough. Whoever holds it watches both hubs
+ * with it, and ends it when its time is up.
+ */
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
+import {
+  TRACE_LIMIT_DEFAULT,
+  TRACE_TEXT_MAX,
+  type TraceRecord,
+  type TraceRequest,
+  type TraceSample,
+} from '../../verbs-api/contract/trace-sample.ts';
+import type { CompletedWork, PostedWork } from '../../verbs-api/contract/work-records.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import type { LinkAddresses } from './capture-tap.ts';
+import type { TapHub, TapWatcher } from './tap-hub.ts';
+import { TapSelection } from './tap-selection.ts';
+import { TraceReader } from './trace-reader.ts';
+import type { WorkHub, WorkWatcher } from './work-hub.ts';
+
+/** What a sampler needs. */
+export interface TraceSamplerOptions {
+  readonly request: TraceRequest;
+  readonly crc32c: Crc32c;
+  /** Microseconds since 1970. */
+  readonly nowMicros: () => number;
+  /** There are as many records as were asked for. */
+  readonly onFull: () => void;
+}
+
+/** See the module's comment. */
+export class TraceSampler implements TapWatcher, WorkWatcher {
+  readonly #options: TraceSamplerOptions;
+  readonly #limit: number;
+  readonly #selection: TapSelection;
+  readonly #reader: TraceReader;
+  readonly #records: TraceRecord[] = [];
+  #lost = 0;
+  /** What a link begins with, when it was open before, did not happen now. */
+  #begun = false;
+  #stops: readonly (() => void)[] = [];
+
+  constructor(options: TraceSamplerOptions) {
+    const { device, qp, limit } = options.request;
+    this.#options = options;
+    this.#limit = limit ?? TRACE_LIMIT_DEFAULT;
+    this.#selection = new TapSelection({
+      ...(device === undefined ? {} : { device }),
+      ...(qp === undefined ? {} : { qps: [qp] }),
+    });
+    this.#reader = new TraceReader({
+      crc32c: options.crc32c,
+      record: (record) => this.#take(record),
+    });
+  }
+
+  /** Watches until `end`. */
+  begin(links: TapHub, work: WorkHub): void {
+    this.#stops = [links.watch(this), work.watch(this)];
+    this.#begun = true;
+  }
+
+  /** Ends the watch. */
+  end(): TraceSample {
+    for (const stop of this.#stops) stop();
+    this.#stops = [];
+    return { records: this.#records, lost: this.#lost };
+  }
+
+  wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined {
+    return this.#selection.wantsLink(addresses, pairs);
+  }
+
+  opened(link: number, addresses: LinkAddresses): void {
+    this.#reader.opened(link, addresses);
+  }
+
+  joined(link: number, pairs: LinkQueuePairs): void {
+    this.#reader.joined(link, pairs);
+  }
+
+  octets(link: number, by: TapSide, octets: Uint8Array): void {
+    this.#timed().octets(link, by, octets);
+  }
+
+  finished(link: number, by: TapSide): void {
+    this.#timed().finished(link, by);
+  }
+
+  closed(link: number, reset: boolean): void {
+    this.#timed().closed(link, reset);
+  }
+
+  skipped(link: number): void {
+    const text = 'left out: open before, and with markers';
+    this.#keep({ micros: this.#options.nowMicros(), kind: 'error', link, by: 'us', text });
+  }
+
+  posted(device: string, work: PostedWork): void {
+    if (this.#selection.wantsWork(device, work.qpn)) this.#timed().posted(device, work);
+  }
+
+  completed(device: string, work: CompletedWork): void {
+    if (this.#selection.wantsWork(device, work.qpn)) this.#timed().completed(device, work);
+  }
+
+  #timed(): TraceReader {
+    this.#reader.micros = this.#options.nowMicros();
+    return this.#reader;
+  }
+
+  #take(record: TraceRecord): void {
+    if (this.#begun) this.#keep(record);
+  }
+
+  #keep(record: TraceRecord): void {
+    if (this.#records.length >= this.#limit) {
+      this.#lost += 1;
+      return;
+    }
+    const { text } = record;
+    const cut = text.length > TRACE_TEXT_MAX;
+    this.#records.push(cut ? { ...record, text: `${text.slice(0, TRACE_TEXT_MAX - 1)}…` } : record);
+    if (this.#records.length === this.#limit) this.#options.onFull();
+  }
+}

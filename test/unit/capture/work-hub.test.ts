@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest';
+import { WorkHub, type WorkWatcher } from '../../../daemon/capture/work-hub.ts';
+import { SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { NicRig } from '../../support/nic-rig.ts';
+
+function watcher() {
+  const told: string[] = [];
+  const user: WorkWatcher = {
+    posted: (device, { wrIdLo }) => told.push(`${device} posted ${wrIdLo}`),
+    completed: (device, { wrIdLo }) => told.push(`${device} completed ${wrIdLo}`),
+  };
+  return { user, told };
+}
+
+function twoDevices() {
+  const rigs = { a: new NicRig(), b: new NicRig() };
+  const devices = Object.entries(rigs).map(([name, { nic }]) => ({ name, watch: nic.watch }));
+  return { ...rigs, hub: new WorkHub(devices) };
+}
+
+const send = (wrId: number) => ({ opcode: SQOpcode.send, wrId, sges: [] });
+
+describe('the hub of work', () => {
+  it('tells every watcher of every device, as long as it watches', () => {
+    const { a, b, hub } = twoDevices();
+    const first = watcher();
+    const second = watcher();
+    const stopFirst = hub.watch(first.user);
+    a.send(send(1));
+    const stopSecond = hub.watch(second.user);
+    b.send(send(2));
+    stopFirst();
+    a.send(send(3));
+    stopSecond();
+    a.send(send(4));
+    expect(first.told).toEqual(['a posted 1', 'a completed 1', 'b posted 2', 'b completed 2']);
+    expect(second.told).toEqual(['b posted 2', 'b completed 2', 'a posted 3', 'a completed 3']);
+  });
+
+  it('leaves devices alone while nobody watches', () => {
+    const { a, hub } = twoDevices();
+    expect(a.nic.watch.observer).toBeUndefined();
+    const stop = hub.watch(watcher().user);
+    expect(a.nic.watch.observer).toBeDefined();
+    stop();
+    stop();
+    expect(a.nic.watch.observer).toBeUndefined();
+  });
+
+  it('bears a watcher that goes while it is told', () => {
+    const { a, hub } = twoDevices();
+    const told: string[] = [];
+    const stop = hub.watch({
+      posted: () => {
+        told.push('posted');
+        stop();
+      },
+      completed: () => told.push('completed'),
+    });
+    a.send(send(1));
+    expect(told).toEqual(['posted']);
+  });
+});
