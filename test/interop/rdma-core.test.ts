@@ -182,3 +182,38 @@ describeWith(['rdma-programs'], 'rsockets over iwarpd', () => {
     if (client.status === 0) expect(rowsOf(client.output)).toHaveLength(1);
   });
 });
+
+const ADDRESS_IPV6 = '::1';
+
+describeWith(['rdma-programs'], 'programs over IPv6', () => {
+  it('rping, to a server on every address, by either family', async () => {
+    const words = ['rping', '-p', port, '-C', '5', '-V'];
+    for (const address of [ADDRESS_IPV6, ADDRESS]) {
+      await bothSucceed([...words, '-s', '-a', '::0'], [...words, '-c', '-a', address]);
+    }
+  });
+
+  it('ucmatose', async () => {
+    const words = ['ucmatose', '-f', 'ipv6', '-p', port, '-C', '3'];
+    const { client } = await bothSucceed(
+      [...words, '-b', ADDRESS_IPV6],
+      [...words, '-s', ADDRESS_IPV6],
+    );
+    expect(client).toContain('return status 0');
+  });
+
+  it('rstream: verified', async () => {
+    const words = ['rstream', '-f', 'ipv6', '-p', port, '-S', '40000', '-C', '10', '-T', 'v'];
+    const { client } = await bothSucceed(
+      [...words, '-b', ADDRESS_IPV6],
+      [...words, '-s', ADDRESS_IPV6],
+    );
+    expect(client).toMatch(/^custom +39k /m);
+  });
+
+  it('rping fails where nobody listens', async () => {
+    const { status, output } = await bench.run(['rping', '-c', '-a', ADDRESS_IPV6, '-p', port], 20);
+    expect(status).not.toBe(0);
+    expect(output).toContain('-111');
+  });
+});

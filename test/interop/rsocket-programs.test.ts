@@ -162,6 +162,28 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     });
   });
 
+  it('iperf3 and socat over IPv6', async () => {
+    const bytes = 4 * MEBIBYTE;
+    const port = await freePort();
+    const common = ['iperf3', '-6', '-p', `${port}`, '-J'];
+    const ends = await pair(
+      port,
+      { words: [...common, '-s', '-1', '-B', '::1'] },
+      { words: [...common, '-c', '::1', '-n', `${bytes}`] },
+    );
+    expect(ends.client.output).toMatch(/"remote_host":\s*"::1"/);
+    await expectMoved(bytes);
+    const other = await freePort();
+    const listen = `TCP6-LISTEN:${other},bind=[::1],reuseaddr`;
+    await pair(
+      other,
+      { words: ['socat', '-u', listen, '-'], output: file('got') },
+      { words: ['socat', '-u', '-', `TCP6:[::1]:${other}`], input: file(`${LARGE_BYTES}`) },
+    );
+    expect(sameOctets('got', `${LARGE_BYTES}`)).toBe(true);
+    await expectMoved(bytes + LARGE_BYTES);
+  });
+
   it('iperf counts at both ends what was sent', async () => {
     const port = await freePort();
     const bytes = 12 * MEBIBYTE;
