@@ -121,17 +121,29 @@ async function examineProcessVm(): Promise<Finding> {
   }
 }
 
+/** Yama's scopes in which no process can let another one in (Documentation/admin-guide/LSM/Yama.rst). */
+const PTRACE_SCOPE_ADMIN = 2;
+const PTRACE_SCOPE_NONE = 3;
+
 /** Judges an attempt to read another process: the errno name or undefined, and Yama's scope. */
 export function judgeProcessVm(refused: string | undefined, scope: number | undefined): Finding {
   const yama = scope === undefined ? 'no Yama' : `ptrace_scope ${scope}`;
   if (refused === undefined) {
-    return { state: 'ok', text: `process_vm_readv works on any memory of a client (${yama})` };
+    const allowed = scope === 1 ? `${yama}: clients allow it by themselves` : yama;
+    return { state: 'ok', text: `process_vm_readv works on any memory of a client (${allowed})` };
   }
-  if (scope !== undefined && scope >= 2) {
+  if (scope === PTRACE_SCOPE_ADMIN) {
     return {
       state: 'warn',
       text: `refused (${refused}): ${yama} leaves it to root; clients' own buffers go through the agent`,
       mend: 'sysctl kernel.yama.ptrace_scope=1, or use buffers of allocMR, which are shared',
+    };
+  }
+  if (scope === PTRACE_SCOPE_NONE) {
+    return {
+      state: 'warn',
+      text: `refused (${refused}): ${yama} forbids it to everybody; clients' own buffers go through the agent`,
+      mend: 'boot with a lower kernel.yama.ptrace_scope, since this one stays until then, or use buffers of allocMR, which are shared',
     };
   }
   return {

@@ -22,7 +22,9 @@ describe('checks', () => {
 
   it('names Yama as the cause where it is one, else seccomp', () => {
     expect(judgeProcessVm(undefined, 1)).toMatchObject({ state: 'ok' });
+    expect(judgeProcessVm(undefined, 1).text).toContain('clients allow it');
     expect(judgeProcessVm('EPERM', 2).mend).toContain('ptrace_scope=1');
+    expect(judgeProcessVm('EPERM', 3).mend).toContain('boot');
     expect(judgeProcessVm('EPERM', undefined).text).toContain('seccomp');
     expect(judgeProcessVm('EPERM', 0).mend).toContain('SYS_PTRACE');
   });
