@@ -181,7 +181,6 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   if (answer.head.error != 0) return refusal(answer.head.error);
   memcpy(welcome->token, answer.head.token, TOKEN_BYTES);
   welcome->number = parse_number(answer.text, frame.payload_bytes - sizeof answer.head);
-  if (welcome->daemon <= 0) welcome->daemon = (pid_t)answer.head.pid;
   return 0;
 }
 
