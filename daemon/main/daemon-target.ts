@@ -9,6 +9,7 @@ import type {
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import { type FaultSpec, type FaultStatus, faultKind } from '../../verbs-api/contract/faults.ts';
 import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
 import type { DeviceHost } from '../adapter/device-backend.ts';
 import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
 import { canonicalAddress } from '../cm/address.ts';
@@ -17,9 +18,9 @@ import type { ControlTarget } from '../control/target.ts';
 import type { FaultPeer } from '../faults/fault.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { DaemonConfig } from './config.ts';
+import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
-import type { TraceSamples } from './trace-samples.ts';
 /** Seeds are this many. */
 const SEED_COUNT = 2 ** 32;
 
@@ -38,9 +39,9 @@ export function allDevices({ host, native }: Hosts) {
 export interface DaemonParts extends Hosts {
   readonly config: DaemonConfig;
   readonly server: IpcServer;
+  readonly samples: TraceSamples;
 }
 
-  readonly samples: TraceSamples;
 /** See the module's comment. */
 export class DaemonTarget implements ControlTarget {
   ready = false;
@@ -130,9 +131,6 @@ export class DaemonTarget implements ControlTarget {
     }
   }
 
-  async reset(): Promise<ResetReport> {
-    const parts = this.#parts();
-    const { host, server } = parts;
   async recordTrace(request: TraceRequest): Promise<TraceSample> {
     const { device } = request;
     const { host, native, samples } = this.#parts();
@@ -146,6 +144,9 @@ export class DaemonTarget implements ControlTarget {
     return await samples.record(request);
   }
 
+  async reset(): Promise<ResetReport> {
+    const parts = this.#parts();
+    const { host, server } = parts;
     // A program that was killed is no leak: its sockets are closed, and this lets us see it.
     await nextTurn();
     await nextTurn();

@@ -97,11 +97,6 @@ export class FixedTarget implements ControlTarget {
     return this.faults();
   }
 
-  async reset(): Promise<ResetReport> {
-    this.resets += 1;
-    return { leaks: [CLIENT], clients: 1, connections: 1, faults: 0 };
-  }
-}
   async recordTrace({ qp = 9 }: TraceRequest): Promise<TraceSample> {
     const micros = 1_700_000_000_000_000;
     return {
@@ -123,3 +118,8 @@ export class FixedTarget implements ControlTarget {
     };
   }
 
+  async reset(): Promise<ResetReport> {
+    this.resets += 1;
+    return { leaks: [CLIENT], clients: 1, connections: 1, faults: 0 };
+  }
+}
