@@ -82,6 +82,10 @@ export interface DeviceQP extends TaggedObject {
   readonly rqOffset: number;
   readonly rqCount: number;
   readonly capabilities: QPCapabilities;
+  /** Work requests that were taken from the send queue, modulo 2^32. */
+  readonly sendsTaken: number;
+  /** Receives that were taken for it. */
+  readonly receivesTaken: number;
   modify(state: QPState, now: Micros): void;
   query(): QPAttributes;
   close(now: Micros): void;

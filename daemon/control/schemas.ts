@@ -71,6 +71,7 @@ export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
     nodeGuid: z.string().regex(/^[0-9a-f]{16}$/),
     addresses: z.array(z.string()),
   }),
+  portState: z.enum(['active', 'down']),
   counters: counts,
 });
 
@@ -125,6 +126,8 @@ export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
   maxSendWr: count,
   maxRecvWr: count,
   srq: z.boolean(),
+  sendsTaken: count,
+  receivesTaken: count,
   connection: z.strictObject({ local: socketAddress, remote: socketAddress }).exactOptional(),
 });
 

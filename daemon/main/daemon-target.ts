@@ -1,16 +1,17 @@
 /** The daemon as the operations of the control plane see and move it. */
 import { randomInt } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { PortAttributes } from '../../verbs-api/contract/attributes.ts';
 import type {
   ConnectionSummary,
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/control.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
 import { type FaultSpec, type FaultStatus, faultKind } from '../../verbs-api/contract/faults.ts';
 import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
-import type { DeviceHost } from '../adapter/device-backend.ts';
+import type { DeviceBackend, DeviceHost } from '../adapter/device-backend.ts';
 import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
 import { canonicalAddress } from '../cm/address.ts';
 import { ControlError } from '../control/operation.ts';
@@ -66,8 +67,9 @@ export class DaemonTarget implements ControlTarget {
       ...(this.http === undefined ? {} : { http: this.http }),
       crcEngine: host.crcEngine.name,
       memoryTiers: config.memoryTiers,
-      devices: allDevices(parts).map(({ info, nic }) => {
-        return { device: info, counters: { ...nic.counters } };
+      devices: allDevices(parts).map((each) => {
+        const { info, nic } = each;
+        return { device: info, portState: portState(each), counters: { ...nic.counters } };
       }),
       clients: server.clients(),
       faults: host.faults.injector.faults.length,
@@ -158,6 +160,16 @@ export class DaemonTarget implements ControlTarget {
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
     return { leaks: clients.filter(holdsObjects), clients: clients.length, connections, faults };
+  }
+}
+
+/** A native device that fails must not take the status of the others along. */
+function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state'] {
+  try {
+    return device.port().state;
+  } catch (error) {
+    if (isVerbsError(error)) return 'down';
+    throw error;
   }
 }
 

@@ -143,6 +143,16 @@ export class BridgedQP implements DeviceQP {
     return this.#host.deviceName;
   }
 
+  /** See `DeviceQP`. */
+  get sendsTaken(): number {
+    return this.#sends.index;
+  }
+
+  /** See `DeviceQP`; of a shared receive queue the device alone knows. */
+  get receivesTaken(): number {
+    return this.#receives?.ring.index ?? 0;
+  }
+
   get state(): QPState {
     return this.#state;
   }

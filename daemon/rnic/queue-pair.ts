@@ -178,6 +178,11 @@ export class QP implements StreamUser, WindowUser {
     return this.currentStream;
   }
 
+  /** Work requests that were taken from the send queue, flushed ones among them, modulo 2^32. */
+  get sendsTaken(): number {
+    return this.sendQueue.taken;
+  }
+
   query(): QPAttributes {
     return {
       state: this.currentState,

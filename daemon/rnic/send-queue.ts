@@ -89,6 +89,11 @@ export class SendQueue {
     this.progress = progress;
   }
 
+  /** Elements taken from the ring, modulo 2^32. */
+  get taken(): number {
+    return this.elements.index;
+  }
+
   // Commands
 
   /** Sets how many reads and atomics may be outstanding (ORD). The queue is idle. */

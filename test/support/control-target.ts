@@ -45,6 +45,7 @@ export class FixedTarget implements ControlTarget {
       devices: [
         {
           device: { name: 'a', backend: 'emulated', nodeGuid: '0200000000000001', addresses: [] },
+          portState: 'active',
           counters: { outSends: 5, placedBytes: 2 ** 40, somethingNew: 1 },
         },
         {
@@ -54,6 +55,7 @@ export class FixedTarget implements ControlTarget {
             nodeGuid: '0200000000000002',
             addresses: ['::1'],
           },
+          portState: 'down',
           counters: { outSends: 6 },
         },
       ],
@@ -63,7 +65,16 @@ export class FixedTarget implements ControlTarget {
   }
 
   objects(): ObjectSummaries {
-    const qp = { handle: 1, qpNum: 9, state: 'RTS', maxSendWr: 4, maxRecvWr: 4, srq: false };
+    const qp = {
+      handle: 1,
+      qpNum: 9,
+      state: 'RTS',
+      maxSendWr: 4,
+      maxRecvWr: 4,
+      srq: false,
+      sendsTaken: 3,
+      receivesTaken: 2,
+    };
     const mr = { handle: 2, key: 0x1234, address: '0x10', lengthBytes: 64, tier: 'shared' };
     return {
       qps: [

@@ -117,6 +117,10 @@ export interface QPSummary extends ObjectOwner {
   readonly maxRecvWr: number;
   /** It receives from a shared receive queue. */
   readonly srq: boolean;
+  /** Work requests that were taken from its send queue, modulo 2^32. */
+  readonly sendsTaken: number;
+  /** Receives that were taken for it from its receive queue, or from the shared one. */
+  readonly receivesTaken: number;
   /** The connection that it has now; undefined without one. */
   readonly connection?: { readonly local: SocketAddress; readonly remote: SocketAddress };
 }

@@ -1,5 +1,5 @@
 /** What the daemon tells about itself, and the socket's place. */
-import type { DeviceInfo } from './attributes.ts';
+import type { DeviceInfo, PortAttributes } from './attributes.ts';
 import type { MemoryTier } from './provider.ts';
 
 /** State of a running daemon. */
@@ -34,6 +34,8 @@ export interface HttpReady {
 /** One device of the daemon. */
 export interface DeviceStatus {
   readonly device: DeviceInfo;
+  /** Of its one port; 'down' also where the device does not tell. */
+  readonly portState: PortAttributes['state'];
   /** Counters by name; they only grow. */
   readonly counters: Readonly<Record<string, number>>;
 }

@@ -38,6 +38,8 @@ export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
     maxSendWr,
     maxRecvWr,
     srq: qp.rqCount === 0,
+    sendsTaken: qp.sendsTaken,
+    receivesTaken: qp.receivesTaken,
   };
 }
 

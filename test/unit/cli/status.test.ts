@@ -14,6 +14,7 @@ const STATUS: DaemonStatus = {
   devices: [
     {
       device: { name: 'a', backend: 'emulated', nodeGuid: '0000000000000001', addresses: [] },
+      portState: 'active',
       counters: { sendsTaken: 7, flushes: 0 },
     },
   ],
