@@ -6,10 +6,16 @@ import { HttpServer, type HttpServerOptions } from './http-server.ts';
 import { metricsRoute } from './metrics-route.ts';
 import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
+import { pageRoute } from './page-route.ts';
 
 /** Every route there is. */
 export function controlRoutes(target: ControlTarget): HttpRoute[] {
-  const routes = [...healthRoutes(target), metricsRoute(target), ...operationRoutes(target)];
+  const routes = [
+    pageRoute(),
+    ...healthRoutes(target),
+    metricsRoute(target),
+    ...operationRoutes(target),
+  ];
   return [...routes, openApiRoute(routes, target.status().version)];
 }
 

@@ -1,0 +1,160 @@
+/** A card for each device: what it is, what it moves, what it has counted. */
+import type { DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import { byId, el, setText } from './dom.ts';
+import type { PageStore } from './page-state.ts';
+import { RatePlot } from './plots.ts';
+import { type RateHistory, ratesOf } from './rates.ts';
+import { byteRate, guid, rate, si, whole } from './units.ts';
+
+/** Names of counters, the order they are shown in, and what they count. */
+const COUNTERS: readonly (readonly [counter: string, name: string, help: string])[] = [
+  ['sendsTaken', 'Send WQEs', 'Work requests taken from send queues'],
+  ['receivesTaken', 'Receive WQEs', 'Receives taken from receive queues and shared ones'],
+  ['completions', 'CQEs', 'Completions of all kinds'],
+  ['failures', 'CQEs in error', 'Completions of work that failed'],
+  ['flushes', 'CQEs flushed', 'Completions of work that was flushed'],
+  ['outSends', 'Sends out', 'RDMAP Send messages sent'],
+  ['outWrites', 'RDMA Writes out', 'RDMA Write messages sent'],
+  ['outReads', 'RDMA Reads out', 'RDMA Read Requests sent'],
+  ['outAtomics', 'Atomics out', 'Atomic Requests sent'],
+  ['outImmediates', 'Immediates out', 'Immediate Data messages sent'],
+  ['inSends', 'Sends in', 'RDMAP Send messages delivered'],
+  ['inWrites', 'RDMA Writes in', 'RDMA Write messages placed'],
+  ['inReads', 'RDMA Reads in', 'RDMA Read Requests that came and were allowed'],
+  ['atomics', 'Atomics in', 'Atomic operations done for peers'],
+  ['inImmediates', 'Immediates in', 'Immediate Data messages delivered'],
+  ['gatheredBytes', 'Octets out', 'Payload octets gathered for peers'],
+  ['placedBytes', 'Octets in', 'Payload octets placed for peers'],
+  ['faults', 'Access errors', 'Accesses of peers that were refused'],
+  ['binds', 'MW binds', 'Memory windows bound'],
+  ['invalidations', 'Invalidations', 'STags invalidated'],
+  ['asyncEvents', 'Async events', 'Asynchronous events'],
+];
+const KNOWN = new Set(COUNTERS.map(([counter]) => counter));
+/** Counters that tell of something wrong once they are not zero. */
+const WARNINGS = new Set(['failures', 'faults']);
+const OCTETS = new Set(['gatheredBytes', 'placedBytes']);
+
+/** Shows the cards from now on. */
+export function showDevices(store: PageStore, rates: RateHistory): void {
+  const list = byId('device-list');
+  const cards = new Map<string, DeviceCard>();
+  const empty = el('p', { class: 'empty' }, [
+    'No device. ',
+    el('code', { text: 'iwarpd start --device NAME=ADDRESS' }),
+    ' gives the daemon one.',
+  ]);
+  store.watch(
+    ({ status }) => status,
+    (status) => {
+      if (status === undefined) return;
+      const names = new Set(status.devices.map(({ device }) => device.name));
+      for (const [name, card] of cards) {
+        if (names.has(name)) continue;
+        card.element.remove();
+        cards.delete(name);
+      }
+      for (const device of status.devices) {
+        const { name } = device.device;
+        const card = cards.get(name) ?? new DeviceCard(device);
+        if (!cards.has(name)) list.append(card.element);
+        cards.set(name, card);
+        card.update(device, rates);
+      }
+      if (names.size > 0) empty.remove();
+      else list.append(empty);
+    },
+  );
+}
+
+class DeviceCard {
+  readonly element: HTMLElement;
+  readonly #state = el('span', { class: 'badge' });
+  readonly #plots: readonly RatePlot[];
+  readonly #counters = new Map<string, CounterCell>();
+
+  constructor(status: DeviceStatus) {
+    const { name, backend, nodeGuid, addresses } = status.device;
+    const has = new Set(ratesOf(status));
+    const throughput = new RatePlot({
+      title: 'Throughput',
+      help: 'Payload of Sends, RDMA Writes and Read Responses',
+      outward: 'bytesOut',
+      inward: 'bytesIn',
+      unit: 'B/s',
+      format: byteRate,
+    });
+    const messages = new RatePlot({
+      title: 'Message rate',
+      help: backend === 'native' ? 'Work requests' : 'RDMAP messages',
+      outward: 'messagesOut',
+      inward: 'messagesIn',
+      unit: '/s',
+      format: rate,
+    });
+    this.#plots = has.has('bytesOut') ? [throughput, messages] : [messages];
+    const counters = el('dl', { class: 'counters' });
+    const order = COUNTERS.filter(([own]) => own in status.counters);
+    const others = Object.keys(status.counters).filter((own) => !KNOWN.has(own));
+    for (const [own, title, help] of [...order, ...others.map((o) => [o, o, o] as const)]) {
+      const cell = new CounterCell(title, help, OCTETS.has(own));
+      this.#counters.set(own, cell);
+      counters.append(cell.element);
+    }
+    this.element = el('article', { class: 'panel device', attributes: { 'aria-label': name } }, [
+      el('div', { class: 'device-head' }, [
+        el('h3', { text: name }),
+        this.#state,
+        el('span', { class: 'chip', text: backend }),
+        fact('node GUID', guid(nodeGuid)),
+        fact('addresses', addresses.length === 0 ? 'every address' : addresses.join(', ')),
+      ]),
+      el(
+        'div',
+        { class: 'plots' },
+        this.#plots.map((plot) => plot.element),
+      ),
+      el('details', { attributes: { open: '' } }, [el('summary', { text: 'Counters' }), counters]),
+    ]);
+  }
+
+  update({ device, portState, counters }: DeviceStatus, rates: RateHistory): void {
+    setText(this.#state, portState.toUpperCase());
+    this.#state.className = `badge ${portState === 'active' ? 'good' : 'bad'}`;
+    const known = rates.of(device.name);
+    for (const plot of this.#plots) plot.update(known.points);
+    for (const [own, cell] of this.#counters) {
+      cell.update(counters[own] ?? 0, known.counters[own] ?? 0, WARNINGS.has(own));
+    }
+  }
+}
+
+/** One counter: its value, and how it grows. */
+class CounterCell {
+  readonly element: HTMLElement;
+  readonly #value = el('dd');
+  readonly #rate = el('dd', { class: 'rate' });
+  readonly #octets: boolean;
+
+  constructor(title: string, help: string, octets: boolean) {
+    this.#octets = octets;
+    this.element = el('div', { title: help }, [el('dt', { text: title }), this.#value, this.#rate]);
+  }
+
+  update(value: number, perSecond: number, isWarning: boolean): void {
+    setText(this.#value, this.#octets ? `${si(value)}B` : whole(value));
+    // To the octet, for who looks closer.
+    if (this.#octets) this.#value.title = whole(value);
+    const growth = this.#octets ? byteRate(perSecond) : rate(perSecond);
+    setText(this.#rate, perSecond > 0 ? growth : '');
+    this.element.className = value === 0 ? 'zero' : isWarning ? 'bad' : '';
+  }
+}
+
+function fact(name: string, value: string): HTMLElement {
+  return el('span', { class: 'fact' }, [
+    el('span', { class: 'name', text: name }),
+    ' ',
+    el('span', { class: 'mono', text: value }),
+  ]);
+}

@@ -1,0 +1,65 @@
+/**
+ * Elements from data. All text enters as text: names come from programs, and what looks like markup
+ * in them is shown, never read. The page's policy (Trusted Types) forbids everything else.
+ */
+
+/** What an element may have beside its children. */
+export interface ElementFields {
+  readonly class?: string;
+  readonly id?: string;
+  readonly text?: string;
+  readonly title?: string;
+  /** Further attributes; undefined ones are left out. */
+  readonly attributes?: Readonly<Record<string, string | undefined>>;
+  readonly onClick?: () => void;
+}
+
+/** An element of HTML. */
+export function el<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  fields: ElementFields = {},
+  children: readonly (Node | string)[] = [],
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  if (fields.class !== undefined) element.className = fields.class;
+  if (fields.id !== undefined) element.id = fields.id;
+  if (fields.title !== undefined) element.title = fields.title;
+  setAttributes(element, fields.attributes ?? {});
+  if (fields.text !== undefined) element.append(fields.text);
+  if (fields.onClick !== undefined) element.addEventListener('click', fields.onClick);
+  element.append(...children);
+  return element;
+}
+
+/** An element of SVG. */
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Readonly<Record<string, string | number | undefined>> = {},
+  children: readonly (Node | string)[] = [],
+): SVGElementTagNameMap[K] {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  setAttributes(element, attributes);
+  element.append(...children);
+  return element;
+}
+
+/** Sets text only when it differs, so that a selection stays and nothing is laid out in vain. */
+export function setText(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** The element of the page's HTML with an id. Throws when there is none. */
+export function byId(id: string): HTMLElement {
+  const found = document.getElementById(id);
+  if (found === null) throw new Error(`the page has no element ${id}`);
+  return found;
+}
+
+function setAttributes(
+  element: Element,
+  attributes: Readonly<Record<string, string | number | undefined>>,
+): void {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined) element.setAttribute(name, String(value));
+  }
+}

@@ -1,0 +1,270 @@
+/** Fault switches: those that are there with how often each happened, and a form for another one. */
+import { FAULT_KINDS, type FaultKind, type FaultStatus } from '../../verbs-api/contract/faults.ts';
+import { type ApiClient, ApiError } from './api-client.ts';
+import { byId, el, setText } from './dom.ts';
+import {
+  type FaultField,
+  faultFields,
+  faultOf,
+  faultText,
+  KIND_GROUPS,
+  TRIGGERS,
+} from './fault-form.ts';
+import type { PageStore } from './page-state.ts';
+import { counted, whole } from './units.ts';
+
+/** Shows them from now on; `changed` is called when one was added or removed. */
+export function showFaults(store: PageStore, api: ApiClient, changed: () => void): void {
+  const failure = el('p', { class: 'error', attributes: { role: 'alert' } });
+  const act = async (action: () => Promise<unknown>): Promise<void> => {
+    setText(failure, '');
+    try {
+      await action();
+      await refresh(store, api);
+      changed();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      setText(failure, error.message);
+    }
+  };
+  const list = new FaultList((id) => act(() => api.call('removeFault', { id })));
+  const all = el('button', { text: 'Remove all', attributes: { type: 'button' } });
+  all.addEventListener('click', () => void act(() => api.call('removeFaults', {})));
+  const form = new FaultForm(store, api, changed);
+  const hint = el('p', {
+    class: 'hint',
+    text: 'Programs see these as if a device or a network had them.',
+  });
+  byId('faults').append(
+    el('div', { class: 'title' }, [
+      el('h2', { id: 'faults-title', text: 'Faults' }),
+      hint,
+      el('span', { class: 'spring' }),
+      all,
+    ]),
+    list.element,
+    failure,
+    form.element,
+  );
+  store.watch(
+    ({ faults }) => faults,
+    (faults) => {
+      all.hidden = faults.length < 2;
+      list.update(faults);
+    },
+  );
+}
+
+/** The list as it is after a change: the next look would be late. */
+async function refresh(store: PageStore, api: ApiClient): Promise<void> {
+  store.update({ faults: await api.call('listFaults', {}) });
+}
+
+class FaultList {
+  readonly element = el('ul', { class: 'faults', attributes: { 'aria-label': 'Faults' } });
+  readonly #remove: (id: number) => Promise<void>;
+  readonly #items = new Map<number, { item: HTMLElement; tally: HTMLElement }>();
+  readonly #empty = el('li', { class: 'empty', text: 'No fault: everything goes as it should.' });
+
+  constructor(remove: (id: number) => Promise<void>) {
+    this.#remove = remove;
+  }
+
+  update(faults: readonly FaultStatus[]): void {
+    const ids = new Set(faults.map(({ id }) => id));
+    for (const [id, { item }] of this.#items) {
+      if (ids.has(id)) continue;
+      item.remove();
+      this.#items.delete(id);
+    }
+    for (const fault of faults) {
+      const shown = this.#items.get(fault.id) ?? this.#add(fault);
+      const { matched, fired } = fault;
+      setText(shown.tally, `happened ${timesText(fired)} on ${counted(matched, 'occasion')}`);
+      shown.item.classList.toggle('fired', fired > 0);
+    }
+    if (faults.length === 0) this.element.append(this.#empty);
+    else this.#empty.remove();
+  }
+
+  #add(fault: FaultStatus) {
+    const { id, spec } = fault;
+    const tally = el('span', { class: 'tally' });
+    const remove = el('button', {
+      text: 'Remove',
+      attributes: { type: 'button', 'aria-label': `Remove fault ${id}, ${spec.kind}` },
+      onClick: () => void this.#remove(id),
+    });
+    const item = el('li', {}, [
+      el('span', { class: 'mono number', text: String(id) }),
+      el('strong', { text: spec.kind, title: FAULT_KINDS[spec.kind].summary }),
+      el('span', { class: 'scope', text: faultText(fault) }),
+      tally,
+      remove,
+    ]);
+    this.element.append(item);
+    const shown = { item, tally };
+    this.#items.set(id, shown);
+    return shown;
+  }
+}
+
+function timesText(count: number): string {
+  if (count === 0) return 'never';
+  return count === 1 ? 'once' : `${whole(count)} times`;
+}
+
+/** Asks for what a kind takes, no more. */
+class FaultForm {
+  readonly element = el('form', { class: 'fault-form', attributes: { autocomplete: 'off' } });
+  readonly #store: PageStore;
+  readonly #api: ApiClient;
+  readonly #changed: () => void;
+  readonly #kind = kindSelect();
+  readonly #summary = el('p', { class: 'hint' });
+  readonly #fields = el('div', { class: 'fields' });
+  readonly #trigger = choice(TRIGGERS.map(([value, text]) => [value, text]));
+  readonly #count = el('input', { attributes: { inputmode: 'decimal', placeholder: 'N' } });
+  readonly #seed = el('input', { attributes: { inputmode: 'numeric', placeholder: 'random' } });
+  readonly #error = el('p', { class: 'error', attributes: { role: 'alert' } });
+  /** Inputs by the name of their field, to find the one that the daemon refuses. */
+  #inputs = new Map<string, HTMLInputElement | HTMLSelectElement>();
+
+  constructor(store: PageStore, api: ApiClient, changed: () => void) {
+    this.#store = store;
+    this.#api = api;
+    this.#changed = changed;
+    const add = el('button', {
+      class: 'primary',
+      text: 'Add fault',
+      attributes: { type: 'submit' },
+    });
+    const nth = labelled('N', this.#count);
+    const seed = labelled('Seed', this.#seed);
+    this.element.append(
+      el('div', { class: 'fields' }, [labelled('Kind', this.#kind), this.#summary]),
+      this.#fields,
+      el('div', { class: 'fields' }, [labelled('Happens', this.#trigger), nth, seed, add]),
+      this.#error,
+    );
+    this.#kind.addEventListener('change', () => this.#showFields());
+    const showTrigger = (): void => {
+      const { value } = this.#trigger;
+      nth.hidden = value === 'always' || value === 'once';
+      seed.hidden = value !== 'probability';
+      setText(nth.firstElementChild ?? nth, value === 'probability' ? 'Probability' : 'N');
+      this.#count.placeholder = value === 'probability' ? '0.1' : '3';
+    };
+    this.#trigger.addEventListener('change', showTrigger);
+    showTrigger();
+    this.element.addEventListener('submit', (event) => {
+      event.preventDefault();
+      void this.#submit();
+    });
+    store.watch(
+      ({ status }) => status?.devices.map(({ device }) => device.name).join('\n'),
+      () => this.#showFields(),
+    );
+  }
+
+  get #chosen(): FaultKind {
+    return this.#kind.value as FaultKind;
+  }
+
+  #showFields(): void {
+    const kind = this.#chosen;
+    const before = this.#answers();
+    setText(this.#summary, `${FAULT_KINDS[kind].summary}.`);
+    setText(this.#error, '');
+    this.#inputs = new Map<string, HTMLInputElement | HTMLSelectElement>([
+      ['kind', this.#kind],
+      ['seed', this.#seed],
+    ]);
+    const fields = faultFields(kind, this.#devices(kind)).map((field) => {
+      const input = inputOf(field);
+      // What was said of the last kind holds for this one, where it has the field too.
+      input.value = before[field.name] ?? '';
+      this.#inputs.set(field.name, input);
+      return labelled(field.label, input);
+    });
+    this.#fields.replaceChildren(...fields);
+    for (const name of ['nth', 'every', 'probability']) this.#inputs.set(name, this.#count);
+  }
+
+  /** Of native devices only the verbs fail. */
+  #devices(kind: FaultKind): string[] {
+    const devices = this.#store.state.status?.devices ?? [];
+    return devices
+      .filter(({ device }) => device.backend === 'emulated' || kind === 'errno')
+      .map(({ device }) => device.name);
+  }
+
+  #answers(): Record<string, string> {
+    return Object.fromEntries([...this.#inputs].map(([name, { value }]) => [name, value]));
+  }
+
+  async #submit(): Promise<void> {
+    setText(this.#error, '');
+    for (const input of this.#inputs.values()) input.removeAttribute('aria-invalid');
+    const trigger = {
+      name: this.#trigger.value,
+      value: this.#count.value,
+      seed: this.#seed.value,
+    };
+    try {
+      await this.#api.call('addFault', faultOf(this.#chosen, this.#answers(), trigger));
+      await refresh(this.#store, this.#api);
+      this.#changed();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#refused(error);
+    }
+  }
+
+  #refused({ field, message }: ApiError): void {
+    const name = field.replace(/^body ?/, '');
+    const input = this.#inputs.get(name);
+    const label = input?.labels?.[0]?.firstElementChild?.textContent ?? name;
+    setText(this.#error, label === '' ? message : `${label}: ${message}`);
+    input?.setAttribute('aria-invalid', 'true');
+    input?.focus();
+  }
+}
+
+function kindSelect(): HTMLSelectElement {
+  const groups = KIND_GROUPS.map(([label, kinds]) => {
+    const options = kinds.map((kind) => el('option', { text: kind, attributes: { value: kind } }));
+    return el('optgroup', { attributes: { label } }, options);
+  });
+  return el('select', { id: 'fault-kind' }, groups);
+}
+
+function inputOf(field: FaultField): HTMLInputElement | HTMLSelectElement {
+  const { name, input, required, hint = '', choices = [] } = field;
+  const id = `fault-${name}`;
+  const needed = required ? '' : undefined;
+  if (input === 'choice') {
+    const select = choice([['', hint], ...choices.map((one) => [one, one] as const)]);
+    select.id = id;
+    select.required = required;
+    return select;
+  }
+  const attributes = {
+    placeholder: hint,
+    required: needed,
+    inputmode: input === 'number' ? 'numeric' : undefined,
+    spellcheck: 'false',
+  };
+  return el('input', { id, attributes });
+}
+
+function choice(options: readonly (readonly [value: string, text: string])[]): HTMLSelectElement {
+  const elements = options.map(([value, text]) => {
+    return el('option', { text, attributes: { value } });
+  });
+  return el('select', {}, elements);
+}
+
+function labelled(text: string, input: HTMLElement): HTMLLabelElement {
+  return el('label', {}, [el('span', { text }), input]);
+}

@@ -1,0 +1,78 @@
+/** The head of the page: which daemon it is, whether it answers, and what is wrong if it does not. */
+import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import { byId, el, setText } from './dom.ts';
+import type { Link, PageStore } from './page-state.ts';
+import { duration } from './units.ts';
+
+/** Shows it from now on. */
+export function showHeader(store: PageStore): void {
+  const facts = byId('daemon');
+  const values = ['version', 'pid', 'uptime', 'CRC32C'].map((name) => {
+    const value = el('dd', { text: '–' });
+    facts.append(el('div', {}, [el('dt', { text: name }), value]));
+    return value;
+  });
+  store.watch(
+    ({ status }) => status,
+    (status) => {
+      const texts = status === undefined ? [] : factsOf(status);
+      for (const [index, value] of values.entries()) setText(value, texts[index] ?? '–');
+    },
+  );
+  const link = byId('link');
+  store.watch(
+    (state) => state.link,
+    (state) => {
+      link.className = `link ${state.phase}`;
+      setText(link, LINK_TEXTS[state.phase]);
+      // What is on the page is old then, and looks it.
+      document.body.classList.toggle('stale', state.phase === 'lost' || state.phase === 'denied');
+    },
+  );
+  showNotice(store);
+}
+
+const LINK_TEXTS: Readonly<Record<Link['phase'], string>> = {
+  connecting: 'connecting',
+  live: 'live',
+  paused: 'paused',
+  lost: 'lost',
+  denied: 'token needed',
+};
+
+function factsOf({ version, pid, uptimeSeconds, crcEngine }: DaemonStatus): readonly string[] {
+  return [version, String(pid), duration(uptimeSeconds), crcEngine];
+}
+
+/** One line over everything while there is something to say. */
+function showNotice(store: PageStore): void {
+  const notice = byId('notice');
+  let first: DaemonStatus | undefined;
+  store.watch(
+    ({ link, status }) => {
+      first ??= status;
+      return noticeOf(link, first, status);
+    },
+    (text) => {
+      notice.hidden = text === '';
+      setText(notice, text);
+    },
+  );
+}
+
+function noticeOf(
+  link: Link,
+  first: DaemonStatus | undefined,
+  status: DaemonStatus | undefined,
+): string {
+  if (link.phase === 'lost') {
+    const since = new Date(link.since).toLocaleTimeString();
+    const shown = status === undefined ? '' : ' What you see is from before.';
+    return `The daemon is lost since ${since}: ${link.reason}. Trying again every second.${shown}`;
+  }
+  if (first !== undefined && status !== undefined && first.version !== status.version) {
+    return `The daemon is version ${status.version} now, this page ${first.version}: load it anew.`;
+  }
+  if (link.phase === 'live' && status?.ready === false) return 'The daemon starts or stops.';
+  return '';
+}

@@ -1,0 +1,118 @@
+/**
+ * Looks at the daemon: once a second while somebody sees the page, never while nobody does. A look
+ * is the status and the list that is shown; faults only while there are any.
+ */
+import type { ApiClient } from './api-client.ts';
+import { ApiError } from './api-client.ts';
+import type { ListName, PageState, PageStore } from './page-state.ts';
+import type { RateHistory } from './rates.ts';
+
+const INTERVAL_MS = 1000;
+
+/** Rows that a list shows; whoever has more of them needs the command line. */
+export const LIST_ROWS_MAX = 200;
+
+/** See the module's comment. */
+export class Poller {
+  readonly #store: PageStore;
+  readonly #api: ApiClient;
+  readonly #rates: RateHistory;
+  #timer: number | undefined;
+  #looking = false;
+  /** Somebody wants a look while one is under way. */
+  #again = false;
+
+  constructor(store: PageStore, api: ApiClient, rates: RateHistory) {
+    this.#store = store;
+    this.#api = api;
+    this.#rates = rates;
+    document.addEventListener('visibilitychange', () => this.#visibilityChanged());
+    store.watch(
+      ({ list }) => list,
+      () => this.lookNow(),
+    );
+  }
+
+  /** Looks at once, and every second from then on. */
+  lookNow(): void {
+    if (document.hidden) return;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#looking) this.#again = true;
+    else void this.#look();
+  }
+
+  #visibilityChanged(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!document.hidden) {
+      this.lookNow();
+      return;
+    }
+    // The time between is no part of any rate.
+    this.#rates.interrupt();
+    if (this.#store.state.link.phase === 'live') this.#store.update({ link: { phase: 'paused' } });
+  }
+
+  async #look(): Promise<void> {
+    this.#looking = true;
+    const begun = performance.now();
+    try {
+      this.#store.update(await this.#seen());
+    } catch (error) {
+      this.#failed(error);
+    }
+    this.#looking = false;
+    if (document.hidden) return;
+    // With a token that is wrong no look succeeds: the next one is the reader's.
+    if (this.#store.state.link.phase === 'denied' && !this.#again) return;
+    const delay = this.#again ? 0 : Math.max(100, begun + INTERVAL_MS - performance.now());
+    this.#again = false;
+    this.#timer = setTimeout(() => void this.#look(), delay);
+  }
+
+  async #seen(): Promise<Partial<PageState>> {
+    const { list, faults } = this.#store.state;
+    const [status, listed] = await Promise.all([
+      this.#api.call('status', {}).then((value) => ({ value, at: performance.now() / 1000 })),
+      this.#listed(list),
+    ]);
+    const { value, at } = status;
+    this.#rates.look(at, value.devices, `${value.pid} ${value.socketPath}`);
+    const known =
+      value.faults > 0 || faults.length > 0 ? await this.#api.call('listFaults', {}) : faults;
+    return { link: { phase: 'live' }, status: value, faults: known, ...listed };
+  }
+
+  async #listed(list: ListName): Promise<Partial<PageState>> {
+    const window = { limit: LIST_ROWS_MAX };
+    switch (list) {
+      case 'qps':
+        return { qps: await this.#api.call('listQPs', window) };
+      case 'connections':
+        return { connections: await this.#api.call('listConnections', window) };
+      case 'cqs':
+        return { cqs: await this.#api.call('listCQs', window) };
+      case 'mrs':
+        return { mrs: await this.#api.call('listMRs', window) };
+      case 'clients':
+        // These are in the status.
+        return {};
+      default:
+        return list satisfies never;
+    }
+  }
+
+  #failed(error: unknown): void {
+    if (!(error instanceof ApiError)) throw error;
+    this.#rates.interrupt();
+    const { link } = this.#store.state;
+    const reason = error.message;
+    if (error.failure === 'denied') {
+      this.#store.update({ link: { phase: 'denied', reason } });
+      return;
+    }
+    const since = link.phase === 'lost' ? link.since : Date.now();
+    this.#store.update({ link: { phase: 'lost', since, reason } });
+  }
+}

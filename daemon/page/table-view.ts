@@ -1,0 +1,85 @@
+/** A table whose rows keep their place and selection while their texts change. */
+import { el, setText } from './dom.ts';
+
+/** A column. */
+export interface Column<T> {
+  readonly title: string;
+  /** What the title stands for. */
+  readonly help?: string;
+  readonly value: (row: T) => string;
+  /** Numbers stand at the right. */
+  readonly numeric?: boolean;
+  /** Identifiers and addresses. */
+  readonly mono?: boolean;
+  /** A word whose class gives it a colour: a state. */
+  readonly badge?: (row: T) => string;
+}
+
+interface ShownRow {
+  readonly element: HTMLTableRowElement;
+  readonly cells: readonly HTMLElement[];
+}
+
+/** See the module's comment. */
+export class TableView<T> {
+  readonly element: HTMLElement;
+  readonly #columns: readonly Column<T>[];
+  readonly #key: (row: T) => string;
+  readonly #body = el('tbody');
+  #rows = new Map<string, ShownRow>();
+
+  /** `key` tells rows apart; `caption` says what the table is for who cannot see it. */
+  constructor(caption: string, columns: readonly Column<T>[], key: (row: T) => string) {
+    this.#columns = columns;
+    this.#key = key;
+    const titles = columns.map(({ title, help, numeric }) => {
+      const attributes = { scope: 'col', title: help };
+      return el('th', { text: title, class: numeric === true ? 'number' : '', attributes });
+    });
+    const table = el('table', {}, [
+      el('caption', { class: 'unseen', text: caption }),
+      el('thead', {}, [el('tr', {}, titles)]),
+      this.#body,
+    ]);
+    // Wider than a phone: it scrolls by itself, for the keyboard too.
+    const attributes = { role: 'region', 'aria-label': caption, tabindex: '0' };
+    this.element = el('div', { class: 'table', attributes }, [table]);
+  }
+
+  /** Shows these rows, in this order. */
+  update(rows: readonly T[]): void {
+    const shown = new Map<string, ShownRow>();
+    for (const row of rows) {
+      const key = this.#key(row);
+      const known = this.#rows.get(key) ?? this.#newRow();
+      shown.set(key, known);
+      this.#fill(known, row);
+    }
+    for (const [key, { element }] of this.#rows) if (!shown.has(key)) element.remove();
+    this.#rows = shown;
+    let place = this.#body.firstElementChild;
+    for (const { element } of shown.values()) {
+      if (element === place) place = place.nextElementSibling;
+      else this.#body.insertBefore(element, place);
+    }
+  }
+
+  #newRow(): ShownRow {
+    const cells = this.#columns.map(({ numeric, mono, badge }) => {
+      const kind = `${numeric === true ? 'number' : ''} ${mono === true ? 'mono' : ''}`.trim();
+      const inner = badge === undefined ? [] : [el('span', { class: 'badge' })];
+      return el('td', { class: kind }, inner);
+    });
+    return { element: el('tr', {}, cells), cells };
+  }
+
+  #fill({ cells }: ShownRow, row: T): void {
+    for (const [index, { value, badge }] of this.#columns.entries()) {
+      const cell = cells[index];
+      if (cell === undefined) continue;
+      const target = badge === undefined ? cell : (cell.firstElementChild ?? cell);
+      setText(target, value(row));
+      if (badge !== undefined) target.className = `badge ${badge(row)}`;
+    }
+  }
+}

@@ -1,0 +1,290 @@
+/**
+ * Where everything of a time line goes: one lane for each queue pair, in it a row each for WQEs,
+ * what passes on the wire, and CQEs; time goes to the right.
+ *
+ * A burst lasts microseconds and the pause after it milliseconds, so no one scale shows both. Here
+ * the order of events is exact everywhere, distances are to scale where there is room, wider where
+ * marks would cover each other, and pauses are folded: the fold tells how long they were.
+ */
+import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import {
+  groupWork,
+  isLast,
+  messageOf,
+  type Sighting,
+  sightingsOf,
+  type WorkGroup,
+} from './work-groups.ts';
+
+/** Rows of a lane, top to bottom. */
+export type Row = 'wqe' | 'wire' | 'cqe';
+
+/** A record in a lane. */
+export interface Mark {
+  /** Its place among all marks, in the order of time. */
+  readonly index: number;
+  readonly record: TraceRecord;
+  readonly lane: number;
+  readonly row: Row;
+  readonly direction: 'in' | 'out' | undefined;
+  readonly x: number;
+  readonly width: number;
+  /** What stands in it; '' for the FPDUs of a message behind its first. */
+  readonly label: string;
+  /** Something went wrong. */
+  readonly bad: boolean;
+  /**
+   * Its work request, as an index of `TimelineLayout.groups`. At the end that posted nothing for what
+   * comes (an RDMA Write, a Read Request), the other end's.
+   */
+  readonly group: number | undefined;
+}
+
+/** A time that is left out. */
+export interface Fold {
+  readonly x: number;
+  readonly width: number;
+  readonly micros: number;
+  /** Nobody looked meanwhile: between two samples. */
+  readonly unseen: boolean;
+}
+
+/** A point of the axis. */
+export interface Tick {
+  readonly x: number;
+  /** Microseconds since the first record of its sample. */
+  readonly micros: number;
+}
+
+/** The marks of one work request, in the order of time, at both ends. */
+export interface MarkGroup {
+  readonly marks: readonly number[];
+}
+
+/** See the module's comment; all lengths are in pixels. */
+export interface TimelineLayout {
+  readonly lanes: readonly string[];
+  readonly marks: readonly Mark[];
+  readonly groups: readonly MarkGroup[];
+  readonly folds: readonly Fold[];
+  readonly ticks: readonly Tick[];
+  readonly width: number;
+}
+
+/** Records of one look at the daemon, in the order of time. */
+export type Sample = readonly TraceRecord[];
+
+const CHARACTER_WIDTH = 6.2;
+const LABEL_PADDING = 10;
+/** An FPDU that goes on with a message. */
+const CONTINUED_WIDTH = 6;
+const GAP = 3;
+/** What comes later stands further to the right, be it by this much. */
+const STEP = 2;
+const FOLD_WIDTH = 56;
+/** A longer distance is folded. */
+const DISTANCE_MAX = 120;
+const TICK_DISTANCE = 110;
+const MARGIN = 12;
+
+/** Places the records of some samples. `pixelsPerMicro` is the scale where there is room. */
+export function layOut(samples: readonly Sample[], pixelsPerMicro: number): TimelineLayout {
+  const sightings = samples.map((sample) => sample.flatMap(sightingsOf));
+  const lanes = [...new Set(sightings.flat().map(({ lane }) => lane))].sort(byNumber);
+  const placer = new Placer(lanes, pixelsPerMicro);
+  for (const sample of sightings) placer.place(sample);
+  return placer.layout();
+}
+
+const byNumber = new Intl.Collator('en', { numeric: true }).compare;
+
+class Placer {
+  readonly #lanes: readonly string[];
+  readonly #scale: number;
+  readonly #marks: Mark[] = [];
+  readonly #groups: MarkGroup[] = [];
+  readonly #folds: Fold[] = [];
+  readonly #ticks: Tick[] = [];
+  /** Where the last mark of a row of a lane ends. */
+  readonly #ends = new Map<string, number>();
+  /** The last FPDU of a lane and direction. */
+  readonly #passing = new Map<string, Sighting>();
+  #x = MARGIN;
+  #lastMicros: number | undefined;
+
+  constructor(lanes: readonly string[], scale: number) {
+    this.#lanes = lanes;
+    this.#scale = scale;
+  }
+
+  place(sightings: readonly Sighting[]): void {
+    const [first] = sightings;
+    if (first === undefined) return;
+    if (this.#lastMicros !== undefined) this.#fold(first.record.micros - this.#lastMicros, true);
+    this.#lastMicros = first.record.micros;
+    this.#passing.clear();
+    const groupOf = this.#number(sightings, groupWork(sightings));
+    const indices = new Map<number, number[]>();
+    for (const sighting of sightings) {
+      const group = groupOf.get(sighting);
+      const mark = this.#mark(sighting, group);
+      this.#tick(mark.x, sighting.record.micros - first.record.micros);
+      if (group === undefined) continue;
+      indices.set(group, [...(indices.get(group) ?? []), mark.index]);
+    }
+    for (const [group, marks] of indices) this.#groups[group] = { marks };
+  }
+
+  layout(): TimelineLayout {
+    const ends = [...this.#ends.values()];
+    return {
+      lanes: this.#lanes,
+      marks: this.#marks,
+      groups: this.#groups,
+      folds: this.#folds,
+      ticks: this.#ticks,
+      width: Math.max(0, ...ends) + MARGIN,
+    };
+  }
+
+  /** Numbers of work requests by what belongs to them, be it at the other end. */
+  #number(
+    sightings: readonly Sighting[],
+    groups: readonly WorkGroup[],
+  ): ReadonlyMap<Sighting, number> {
+    const numbers = new Map<Sighting, number>();
+    for (const { wqe, fpdus, cqe } of groups) {
+      const number = this.#groups.push({ marks: [] }) - 1;
+      for (const each of [wqe, ...fpdus, ...(cqe === undefined ? [] : [cqe])]) {
+        numbers.set(each, number);
+      }
+    }
+    const byRecord = new Map([...numbers].map(([{ record }, number]) => [record, number]));
+    for (const sighting of sightings) {
+      const number = numbers.get(sighting) ?? byRecord.get(sighting.record);
+      if (number !== undefined) numbers.set(sighting, number);
+    }
+    return numbers;
+  }
+
+  #mark(sighting: Sighting, group: number | undefined): Mark {
+    const { record, direction } = sighting;
+    const lane = this.#lanes.indexOf(sighting.lane);
+    const row = rowOf(record);
+    const last = this.#marks.at(-1);
+    // Seen from both ends it is one event, at one place.
+    const step = last !== undefined && last.record === record ? 0 : this.#advance(record.micros);
+    const place = `${lane} ${row}`;
+    const free = (this.#ends.get(place) ?? 0) + GAP;
+    this.#x = Math.max(this.#x + step, free);
+    const label = this.#label(sighting);
+    const width = label === '' ? CONTINUED_WIDTH : label.length * CHARACTER_WIDTH + LABEL_PADDING;
+    const index = this.#marks.length;
+    const bad = isBad(record);
+    const mark = { index, record, lane, row, direction, x: this.#x, width, label, bad, group };
+    this.#marks.push(mark);
+    this.#ends.set(place, this.#x + width);
+    return mark;
+  }
+
+  /** How far the next event is from the last one; a pause becomes a fold. */
+  #advance(micros: number): number {
+    const passed = Math.max(0, micros - (this.#lastMicros ?? micros));
+    this.#lastMicros = micros;
+    const distance = passed * this.#scale;
+    if (distance <= DISTANCE_MAX) return Math.max(STEP, distance);
+    this.#fold(passed, false);
+    return STEP;
+  }
+
+  #fold(micros: number, unseen: boolean): void {
+    const x = Math.max(this.#x, ...this.#ends.values()) + GAP;
+    this.#folds.push({ x, width: FOLD_WIDTH, micros, unseen });
+    this.#x = x + FOLD_WIDTH + GAP;
+  }
+
+  #tick(x: number, micros: number): void {
+    const last = this.#ticks.at(-1);
+    const fold = this.#folds.at(-1);
+    const clear = fold === undefined || x >= fold.x + fold.width;
+    if (clear && (last === undefined || x - last.x >= TICK_DISTANCE))
+      this.#ticks.push({ x, micros });
+  }
+
+  #label(sighting: Sighting): string {
+    const { record, lane, direction } = sighting;
+    const text = labelOf(record);
+    if (record.kind !== 'fpdu') return text;
+    const arrow = direction === 'out' ? '→' : '←';
+    const stream = `${lane} ${arrow}`;
+    const before = this.#passing.get(stream);
+    this.#passing.set(stream, sighting);
+    const goesOn =
+      before !== undefined && before.record.opcode === record.opcode && !isLast(before);
+    return goesOn ? '' : `${arrow}${text}`;
+  }
+}
+
+function rowOf({ kind }: TraceRecord): Row {
+  return kind === 'wqe' || kind === 'cqe' ? kind : 'wire';
+}
+
+/** Short names of RDMAP messages. */
+const MESSAGE_LABELS = {
+  send: 'Send',
+  write: 'Write',
+  readRequest: 'RReq',
+  readResponse: 'RResp',
+  atomicRequest: 'AReq',
+  atomicResponse: 'AResp',
+  immediate: 'Imm',
+  terminate: 'Term',
+  other: '?',
+} as const;
+
+/** What stands in a mark. */
+function labelOf({ kind, opcode = '', status, text }: TraceRecord): string {
+  switch (kind) {
+    case 'fpdu':
+      return MESSAGE_LABELS[messageOf(opcode)];
+    case 'mpa':
+      return /reply/i.test(opcode + text) ? 'MPA Rep' : 'MPA Req';
+    case 'error':
+      return 'error';
+    case 'end':
+      return /RST/.test(text) ? 'RST' : 'FIN';
+    case 'wqe':
+      return shortOpcode(opcode);
+    case 'cqe':
+      return isSuccess(status) ? 'ok' : shortStatus(status);
+    default:
+      return kind satisfies never;
+  }
+}
+
+/** `RDMA_WRITE_WITH_IMM` as `WRITE IMM`. */
+function shortOpcode(opcode: string): string {
+  return opcode
+    .replace(/^(?:IBV_)?(?:WR|WC)_/, '')
+    .replace(/^RDMA_/, '')
+    .replace('_WITH', '')
+    .replaceAll('_', ' ');
+}
+
+/** `IBV_WC_REM_ACCESS_ERR` as `REM ACCESS`. */
+function shortStatus(status = '?'): string {
+  return status
+    .replace(/^IBV_WC_/, '')
+    .replace(/_ERR$/, '')
+    .replaceAll('_', ' ');
+}
+
+function isSuccess(status: string | undefined): boolean {
+  return status === undefined || status === 'IBV_WC_SUCCESS';
+}
+
+function isBad({ kind, opcode, status, text }: TraceRecord): boolean {
+  if (kind === 'cqe') return !isSuccess(status);
+  if (kind === 'fpdu') return messageOf(opcode) === 'terminate';
+  return kind === 'error' || (kind === 'end' && /RST|inside/.test(text));
+}
