@@ -1,5 +1,6 @@
-/** The ends of a link as the daemon tells them to a watcher. */
+/** The ends of a link, and their queue pairs, as the daemon tells them to a watcher. */
 import { decodeValue, IpcFormatError } from '../../verbs-api/contract/ipc-value.ts';
+import type { LinkQueuePairs, QueuePairName } from '../../verbs-api/contract/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 
 /** Decodes the body of an `opened` or `skipped` record. Throws `IpcFormatError`. */
@@ -7,6 +8,27 @@ export function linkAddresses(body: Uint8Array): LinkAddresses {
   const value: unknown = decodeValue(body);
   if (!isLinkAddresses(value)) throw new IpcFormatError('a link without its ends');
   return value;
+}
+
+/** Decodes the body of a `joined` record. Throws `IpcFormatError`. */
+export function linkQueuePairs(body: Uint8Array): LinkQueuePairs {
+  const value: unknown = decodeValue(body);
+  if (!isLinkQueuePairs(value)) throw new IpcFormatError('a link without its queue pairs');
+  return value;
+}
+
+function isLinkQueuePairs(value: unknown): value is LinkQueuePairs {
+  if (typeof value !== 'object' || value === null) return false;
+  return (['us', 'peer'] as const).every((side) => {
+    const pair: unknown = Reflect.get(value, side);
+    return pair === undefined || isQueuePairName(pair);
+  });
+}
+
+function isQueuePairName(value: unknown): value is QueuePairName {
+  if (typeof value !== 'object' || value === null) return false;
+  const field = (name: keyof QueuePairName): unknown => Reflect.get(value, name);
+  return typeof field('device') === 'string' && typeof field('qpn') === 'number';
 }
 
 function isLinkAddresses(value: unknown): value is LinkAddresses {

@@ -26,6 +26,7 @@ import type { StatusOptions } from './status.ts';
 import type { CaptureArguments } from './traffic/capture.ts';
 import type { DecodeArguments } from './traffic/decode.ts';
 import type { TraceArguments } from './traffic/trace.ts';
+import { parseTraceKinds, TRACE_KINDS } from './traffic/trace-kinds.ts';
 
 const COUNT_MAX = 2 ** 31 - 1;
 const QUICK_ROUNDS = 3;
@@ -246,7 +247,10 @@ function addCapture(program: Command, { output, signal }: CommandContext): void 
 function addTrace(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('trace')
-    .description("show what passes on a running daemon's connections, a line each")
+    .description("show the work of a running daemon's devices and what passes, a line each")
+    .addOption(
+      new Option('--only <KINDS>', `some of ${TRACE_KINDS.join(',')}`).argParser(parseTraceKinds),
+    )
     .option('--json', 'print a JSON object per line');
   addTrafficOptions(command).action(async (given: TraceArguments) => {
     const { runTrace } = await import('./traffic/trace.ts');
@@ -258,7 +262,8 @@ function addTrace(program: Command, { output, signal }: CommandContext): void {
 /** Which connections `capture` and `trace` watch, and how long. */
 function addTrafficOptions(command: Command): Command {
   return command
-    .option('--qp <NUMBER>', 'the connection of this queue pair; repeatable', collectQpNumber)
+    .option('--qp <NUMBER>', 'this queue pair and its connection; repeatable', collectQpNumber)
+    .option('--device <NAME>', 'queue pairs and connections of this device')
     .option('--address <ADDRESS>', 'connections with this address at either end', parseAddress)
     .option('--port <PORT>', 'connections with this port at either end', parsePort)
     .option('--duration <SECONDS>', 'end after this time', wholeNumber(1, DURATION_MAX_SECONDS))

@@ -9,7 +9,13 @@ import { linkAddresses } from '../../capture/link-addresses.ts';
 import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
 import { CommandFailure, failureCode } from '../failure.ts';
 import type { Output } from '../output.ts';
-import { type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
+import {
+  filterOf,
+  linksOf,
+  type TrafficOptions,
+  type TrafficUser,
+  watchUntilDone,
+} from './live-traffic.ts';
 
 /** The options as commander hands them over. */
 export interface CaptureArguments extends TrafficOptions {
@@ -33,7 +39,8 @@ export async function runCapture(
   try {
     const recorder = new Recorder(file, () => output.note(`capturing to ${file.name}`));
     try {
-      await watchUntilDone(given, signal, recorder);
+      const links = given.qp === undefined ? {} : { links: await linksOf(given) };
+      await watchUntilDone(given, { ...filterOf(given), ...links }, signal, recorder);
       recorder.finish();
     } finally {
       output.note(recorder.summary);

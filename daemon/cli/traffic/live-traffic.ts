@@ -10,6 +10,7 @@ export interface TrafficOptions {
   readonly address?: string;
   readonly port?: number;
   readonly qp?: readonly number[];
+  readonly device?: string;
   /** Seconds until it ends by itself. */
   readonly duration?: number;
 }
@@ -22,16 +23,16 @@ export interface TrafficUser {
 }
 
 /**
- * Watches until `signal` fires, the time is up, or the daemon ends. CommandFailure when the daemon
- * goes, VerbsError without one.
+ * Watches what `filter` selects until `signal` fires, the time is up, or the daemon ends.
+ * CommandFailure when the daemon goes, VerbsError without one.
  */
 export async function watchUntilDone(
   options: TrafficOptions,
+  filter: TapFilter,
   signal: AbortSignal,
   user: TrafficUser,
 ): Promise<void> {
   const socketPath = options.socket;
-  const filter = await filterOf(options);
   const watch = await watchTraffic({
     socketPath,
     filter,
@@ -49,20 +50,21 @@ export async function watchUntilDone(
   if (failure !== undefined) throw failure;
 }
 
-/** Queue pairs are told apart by their connections, which they have only while they are connected. */
-async function filterOf(options: TrafficOptions): Promise<TapFilter> {
-  const { address, port, qp, socket: socketPath } = options;
-  const links = qp === undefined ? undefined : await linksOf(qp, socketPath);
+/** What is watched, queue pairs apart: those are selected by themselves or by their links. */
+export function filterOf({ address, port, device }: TrafficOptions): TapFilter {
   return {
     ...(address === undefined ? {} : { address }),
     ...(port === undefined ? {} : { port }),
-    ...(links === undefined ? {} : { links }),
+    ...(device === undefined ? {} : { device }),
   };
 }
 
-async function linksOf(wanted: readonly number[], socketPath: string): Promise<TapLinkEnds[]> {
-  const connections = await queryDaemon('listConnections', {}, { socketPath });
-  return wanted.flatMap((qpNum) => {
+/** The links that the queue pairs have now. CommandFailure for one that has none. */
+export async function linksOf(options: TrafficOptions): Promise<TapLinkEnds[]> {
+  const { qp = [], device, socket: socketPath } = options;
+  const filter = device === undefined ? {} : { device };
+  const connections = await queryDaemon('listConnections', filter, { socketPath });
+  return qp.flatMap((qpNum) => {
     const found = connections.filter((each) => each.qpNum === qpNum);
     if (found.length === 0) throw new CommandFailure(`queue pair ${qpNum} has no connection`);
     return found.map(({ local, remote }) => ({

@@ -1,19 +1,25 @@
-/** `iwarpd trace`: what passes on a running daemon's connections, a line each. */
+/**
+ * `iwarpd trace`: the work of a running daemon's devices and what passes on their connections, a line
+ * each.
+ */
 import {
   parseLostBytes,
   TapKind,
   type TapRecord,
 } from '../../../verbs-api/contract/tap-records.ts';
+import type { TraceRecord } from '../../../verbs-api/contract/trace-sample.ts';
+import { parseCompletedWork, parsePostedWork } from '../../../verbs-api/contract/work-records.ts';
 import { chooseCrcEngine } from '../../adapter/crc-engine.ts';
-import { linkAddresses } from '../../capture/link-addresses.ts';
-import { type Sender, StreamTrace, type TraceKind } from '../../capture/stream-trace.ts';
-import { ChunkPool } from '../../engine/chunk-pool.ts';
-import type { Crc32c } from '../../wire/crc32c.ts';
+import { linkAddresses, linkQueuePairs } from '../../capture/link-addresses.ts';
+import { type TracePlace, TraceReader } from '../../capture/trace-reader.ts';
 import type { Output } from '../output.ts';
-import { type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
+import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
+import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
 /** The options as commander hands them over. */
 export interface TraceArguments extends TrafficOptions {
+  /** Default: all. */
+  readonly only?: readonly ChosenKind[];
   readonly json?: boolean;
 }
 
@@ -23,26 +29,26 @@ export async function runTrace(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  await watchUntilDone(given, signal, new Tracer(output, given.json === true));
-}
-
-interface TracedLink {
-  readonly trace: StreamTrace;
-  readonly us: Sender;
-  readonly peer: Sender;
+  const { qp, only = TRACE_KINDS, json } = given;
+  const topics = topicsOf(only);
+  const filter = { ...filterOf(given), topics, ...(qp === undefined ? {} : { qps: qp }) };
+  await watchUntilDone(given, filter, signal, new Tracer(output, only, json === true));
 }
 
 class Tracer implements TrafficUser {
   readonly #output: Output;
+  readonly #kinds: ReadonlySet<TraceRecord['kind']>;
   readonly #json: boolean;
-  readonly #pool = new ChunkPool();
-  readonly #crc32c: Crc32c = chooseCrcEngine().crc32c;
-  readonly #links = new Map<number, TracedLink>();
-  #micros = 0;
+  readonly #reader: TraceReader;
 
-  constructor(output: Output, json: boolean) {
+  constructor(output: Output, kinds: readonly ChosenKind[], json: boolean) {
     this.#output = output;
+    this.#kinds = new Set([...kinds, 'error' as const]);
     this.#json = json;
+    this.#reader = new TraceReader({
+      crc32c: chooseCrcEngine().crc32c,
+      record: (record, place) => this.#print(record, place),
+    });
   }
 
   onBegin(): void {
@@ -50,55 +56,68 @@ class Tracer implements TrafficUser {
   }
 
   onRecord({ kind, by, link, micros, body }: TapRecord): void {
-    this.#micros = micros;
-    if (kind === TapKind.opened) {
-      this.#links.set(link, this.#open(body));
+    const reader = this.#reader;
+    reader.micros = micros;
+    switch (kind) {
+      case TapKind.posted: {
+        const { device, work } = parsePostedWork(body);
+        reader.posted(device, work);
+        return;
+      }
+      case TapKind.completed: {
+        const { device, work } = parseCompletedWork(body);
+        reader.completed(device, work);
+        return;
+      }
+      case TapKind.opened:
+        reader.opened(link, linkAddresses(body));
+        return;
+      case TapKind.joined:
+        reader.joined(link, linkQueuePairs(body));
+        return;
+      case TapKind.octets:
+        reader.octets(link, by, body);
+        return;
+      case TapKind.finished:
+        reader.finished(link, by);
+        return;
+      case TapKind.closed:
+      case TapKind.reset:
+        reader.closed(link, kind === TapKind.reset);
+        return;
+      case TapKind.lost:
+        if (link === 0) this.#noteLost(parseLostBytes(body));
+        else reader.lost(link, by, parseLostBytes(body));
+        return;
+      case TapKind.skipped:
+        this.#noteSkipped(body);
+        return;
+      default:
+      // A newer daemon may tell more.
+    }
+  }
+
+  #noteLost(count: number): void {
+    const what = 'work requests and completions';
+    this.#output.note(`left out: ${count} ${what}, since the reader was too slow`);
+  }
+
+  #noteSkipped(body: Uint8Array): void {
+    const { localAddress, localPort, remoteAddress, remotePort } = linkAddresses(body);
+    const ends = `${localAddress}:${localPort} and ${remoteAddress}:${remotePort}`;
+    this.#output.note(`left out: ${ends}, open before and with markers`);
+  }
+
+  #print(record: TraceRecord, { source, destination }: TracePlace): void {
+    if (!this.#kinds.has(record.kind)) return;
+    const { micros, ...rest } = record;
+    const time = new Date(micros / 1000).toISOString();
+    if (this.#json) {
+      const ends = destination === undefined ? {} : { source, destination };
+      this.#output.line(JSON.stringify({ time, ...ends, ...rest }));
       return;
     }
-    if (kind === TapKind.skipped) {
-      const { localAddress, localPort, remoteAddress, remotePort } = linkAddresses(body);
-      const ends = `${localAddress}:${localPort} and ${remoteAddress}:${remotePort}`;
-      this.#output.note(`left out: ${ends}, open before and with markers`);
-      return;
-    }
-    const found = this.#links.get(link);
-    if (found === undefined) return;
-    const { trace } = found;
-    const sender = found[by];
-    if (kind === TapKind.octets) trace.take(sender, body);
-    else if (kind === TapKind.finished) trace.finished(sender);
-    else if (kind === TapKind.lost) {
-      trace.broken(sender, `${parseLostBytes(body)} octets lost: the reader was too slow`);
-    } else if (kind === TapKind.reset) trace.reset(sender);
-    if (kind === TapKind.closed || kind === TapKind.reset) this.#links.delete(link);
+    const place = destination === undefined ? source : `${source} > ${destination}`;
+    this.#output.line(`${time.slice(11, 23)}  ${place}  ${record.text}`);
   }
-
-  #open(body: Uint8Array): TracedLink {
-    const { localAddress, localPort, remoteAddress, remotePort, dialed } = linkAddresses(body);
-    const local = `${hostText(localAddress)}:${localPort}`;
-    const remote = `${hostText(remoteAddress)}:${remotePort}`;
-    const [us, peer]: [Sender, Sender] = dialed
-      ? ['initiator', 'responder']
-      : ['responder', 'initiator'];
-    const trace = new StreamTrace({
-      pool: this.#pool,
-      crc32c: this.#crc32c,
-      line: (sender, kind, text) => {
-        if (sender === us) this.#print(local, remote, kind, text);
-        else this.#print(remote, local, kind, text);
-      },
-    });
-    return { trace, us, peer };
-  }
-
-  #print(source: string, destination: string, kind: TraceKind, text: string): void {
-    const time = new Date(this.#micros / 1000).toISOString();
-    if (this.#json) this.#output.line(JSON.stringify({ time, source, destination, kind, text }));
-    else this.#output.line(`${time.slice(11, 23)}  ${source} > ${destination}  ${text}`);
-  }
-}
-
-/** IPv6 addresses in brackets. */
-function hostText(address: string): string {
-  return address.includes(':') ? `[${address}]` : address;
 }
