@@ -2,6 +2,7 @@
  * The faults of a host: keeps who can meet one informed, and does what a fault does to devices and
  * queue pairs. What faults do to octets is `daemon/faults`.
  */
+import { randomInt } from 'node:crypto';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/enums.ts';
 import type { FaultSpec } from '../../verbs-api/contract/faults.ts';
 import type { Micros } from '../engine/stream-api.ts';
@@ -11,6 +12,9 @@ import type { CQ } from '../rnic/completion-queue.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import type { Conduit } from './conduit.ts';
 import type { Adapter } from './device-adapter.ts';
+
+/** Seeds are this many. */
+const SEED_COUNT = 2 ** 32;
 
 /** What the faults need of their host. */
 export interface FaultHost {
@@ -37,8 +41,10 @@ export class HostFaults {
     this.#host = host;
   }
 
-  /** Adds a fault. `spec` has been checked, and has a seed where it has a probability. */
-  add(spec: FaultSpec, peer: FaultPeer | undefined): Fault {
+  /** Adds a fault. `spec` has been checked; where it lacks a seed that it needs, it gets one. */
+  add(asked: FaultSpec, peer: FaultPeer | undefined): Fault {
+    const seeded = asked.probability === undefined || asked.seed !== undefined;
+    const spec = seeded ? asked : { ...asked, seed: randomInt(SEED_COUNT) };
     const fault = this.injector.add(spec, peer);
     this.#host.noteFault(`fault ${fault.id} is there: ${JSON.stringify(spec)}`);
     this.#changed();

@@ -34,6 +34,7 @@ export class EmbeddedLink implements DeviceLink {
       sendEvent: (event) => this.#deliver(() => this.onEvent(event)),
       sendCompletion: (channel, cq) => this.#deliver(() => this.#channels.get(channel)?.(cq)),
       label: 'embedded',
+      pid: process.pid,
     });
   }
 

@@ -1,5 +1,4 @@
 /** The daemon as the operations of the control plane see and move it. */
-import { randomInt } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { PortAttributes } from '../../verbs-api/contract/attributes.ts';
 import type {
@@ -12,18 +11,14 @@ import { type FaultSpec, type FaultStatus, faultKind } from '../../verbs-api/con
 import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
 import type { DeviceBackend, DeviceHost } from '../adapter/device-backend.ts';
+import { parseFaultPeer } from '../adapter/fault-peer.ts';
 import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
-import { canonicalAddress } from '../cm/address.ts';
 import { ControlError } from '../control/operation.ts';
 import type { ControlTarget } from '../control/target.ts';
-import type { FaultPeer } from '../faults/fault.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { DaemonConfig } from './config.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
-
-/** Seeds are this many. */
-const SEED_COUNT = 2 ** 32;
 
 /** The hosts of a daemon's devices. */
 export interface Hosts {
@@ -101,10 +96,9 @@ export class DaemonTarget implements ControlTarget {
   addFault(spec: FaultSpec): FaultStatus {
     const parts = this.#parts();
     this.#checkDevice(spec, parts);
-    const peer = spec.peer === undefined ? undefined : parsePeer(spec.peer);
-    const seeded = spec.probability !== undefined && spec.seed === undefined;
-    const seed = seeded ? { seed: randomInt(SEED_COUNT) } : {};
-    return parts.host.faults.add({ ...spec, ...seed }, peer).status;
+    const peer = spec.peer === undefined ? undefined : parseFaultPeer(spec.peer);
+    if (typeof peer === 'string') throw new ControlError('EINVAL', 'peer', peer);
+    return parts.host.faults.add(spec, peer).status;
   }
 
   faults(): FaultStatus[] {
@@ -183,19 +177,4 @@ function qpKey(device: string, qpNum: number | undefined): string {
 
 function holdsObjects({ usage }: ClientStatus): boolean {
   return Object.values(usage.objects).some((count) => count > 0);
-}
-
-/** `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; port 0 stands for all. */
-function parsePeer(text: string): FaultPeer {
-  const parts = /^(?:\[(?<bracketed>[^\]]+)\]|(?<plain>[^:[\]]+))(?::(?<port>[0-9]{1,5}))?$/.exec(
-    text,
-  );
-  const { bracketed, plain, port = '0' } = parts?.groups ?? {};
-  // An IPv6 address needs no brackets where it has no port.
-  const address = canonicalAddress(bracketed ?? plain ?? text);
-  if (address === undefined || Number(port) > 65_535) {
-    const form = 'ADDRESS, ADDRESS:PORT or [IPv6]:PORT';
-    throw new ControlError('EINVAL', 'peer', `'${text}' is not ${form}`);
-  }
-  return { address, port: Number(port) };
 }

@@ -1,6 +1,7 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
 import { createNative } from '../../native-bridge/provider/native-provider.ts';
+import type { FaultControl } from '../../verbs-api/contract/faults.ts';
 import type {
   Connection,
   ConnectionRejectedError,
@@ -65,7 +66,8 @@ describe('the public surface', () => {
 
   it('gives one and the same interface with and without a daemon', () => {
     expectTypeOf(api.connectDaemon).returns.resolves.toEqualTypeOf<Provider>();
-    expectTypeOf(createEmbedded).returns.resolves.toEqualTypeOf<Provider>();
+    expectTypeOf(createEmbedded).returns.resolves.toEqualTypeOf<EmbeddedProvider>();
+    expectTypeOf<EmbeddedProvider>().toExtend<Provider & FaultControl>();
     expectTypeOf(createNative).returns.resolves.toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).parameter(0).toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).returns.resolves.toEqualTypeOf<Connection>();

@@ -16,7 +16,7 @@ import {
   type ResetReport,
 } from '../contract/control.ts';
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/errors.ts';
-import type { FaultSpec, FaultStatus } from '../contract/faults.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '../contract/faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/ipc-admin.ts';
 import { queryDaemon } from './daemon-link.ts';
 
@@ -31,7 +31,7 @@ export interface DaemonControlOptions {
 }
 
 /** See the module's comment. Every call stands alone: nothing has to be closed. */
-export class DaemonControl {
+export class DaemonControl implements FaultControl {
   readonly #options: DaemonControlOptions;
 
   constructor(options: DaemonControlOptions = {}) {

@@ -59,7 +59,7 @@ export interface FaultSpec extends FaultScope, FaultTrigger, FaultParameters {
 
 /** A fault that is there. */
 export interface FaultStatus {
-  /** Its number; never given twice by one daemon. */
+  /** Its number; never given twice by one daemon or provider. */
   readonly id: number;
   /** As it was asked for, with the seed that was chosen. */
   readonly spec: FaultSpec;
@@ -67,6 +67,18 @@ export interface FaultStatus {
   readonly matched: number;
   /** How many of them it has spoilt. */
   readonly fired: number;
+}
+
+/** Who can be told to commit faults: a running daemon, or an embedded provider. */
+export interface FaultControl {
+  /** Has something go wrong until it is removed. Rejects with EINVAL that names a wrong field. */
+  addFault(spec: FaultSpec): Promise<FaultStatus>;
+  /** Faults, with how often each has happened. */
+  faults(): Promise<readonly FaultStatus[]>;
+  /** Removes a fault: what it held back goes on. ENOENT when there is none of this number. */
+  removeFault(id: number): Promise<FaultStatus>;
+  /** Removes all faults. */
+  removeFaults(): Promise<readonly FaultStatus[]>;
 }
 
 /** Messages and frames by name. */

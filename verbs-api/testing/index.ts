@@ -1,5 +1,6 @@
 /** `iwarpd/testing`: what tests of RDMA programs need of a daemon beside the verbs. */
 export type {
+  FaultControl,
   FaultKind,
   FaultOpcode,
   FaultParameters,

@@ -1,7 +1,7 @@
 /** A fault for as long as a function runs. */
 import { DaemonControl, type DaemonControlOptions } from '../client/daemon-control.ts';
 import { isVerbsError } from '../contract/errors.ts';
-import type { FaultSpec, FaultStatus } from '../contract/faults.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '../contract/faults.ts';
 
 /** A fault that is there while the function runs. */
 export interface InjectedFault {
@@ -13,18 +13,19 @@ export interface InjectedFault {
 }
 
 /**
- * Has the daemon commit a fault while `body` runs, and removes it however that ends. Settles as
- * `body` does. Rejects with `VerbsError` before `body` is called when there is no daemon, or with
- * EINVAL that names the field of `spec` that is wrong.
+ * Has a fault committed while `body` runs, and removes it however that ends. Settles as `body` does.
+ * `where` is the daemon's place (default: the user's own daemon) or whoever commits it: a
+ * `DaemonControl`, an embedded provider. Rejects with `VerbsError` before `body` is called when there
+ * is no daemon, or with EINVAL that names the field of `spec` that is wrong.
  *
  * A fault that is gone by the end (`reset`, another remover, the daemon's own end) is no failure.
  */
 export async function withFault<T>(
   spec: FaultSpec,
   body: (fault: InjectedFault) => T | Promise<T>,
-  options: DaemonControlOptions = {},
+  where: DaemonControlOptions | FaultControl = {},
 ): Promise<T> {
-  const control = new DaemonControl(options);
+  const control = 'addFault' in where ? where : new DaemonControl(where);
   const added = await control.addFault(spec);
   const { id } = added;
   try {
@@ -35,7 +36,7 @@ export async function withFault<T>(
 }
 
 /** What it has done; what was known last when it is gone. */
-async function statusOf(control: DaemonControl, added: FaultStatus): Promise<FaultStatus> {
+async function statusOf(control: FaultControl, added: FaultStatus): Promise<FaultStatus> {
   const faults = await control.faults();
   return faults.find(({ id }) => id === added.id) ?? added;
 }

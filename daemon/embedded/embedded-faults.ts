@@ -1,0 +1,56 @@
+/** The faults of an embedded provider: asked for, checked and shown as those of a daemon. */
+import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
+import { parseFaultPeer } from '../adapter/fault-peer.ts';
+import type { RnicHost } from '../adapter/rnic-host.ts';
+
+/** See the module's comment. */
+export class EmbeddedFaults implements FaultControl {
+  readonly #host: RnicHost;
+  readonly #assertOpen: () => void;
+
+  /** `assertOpen` throws once the host is closed. */
+  constructor(host: RnicHost, assertOpen: () => void) {
+    this.#host = host;
+    this.#assertOpen = assertOpen;
+  }
+
+  async addFault(spec: FaultSpec): Promise<FaultStatus> {
+    // Loaded for those who want faults: other programs start sooner.
+    const [{ faultSpec }, { inputFault }] = await Promise.all([
+      import('../control/fault-schemas.ts'),
+      import('../control/input-fault.ts'),
+    ]);
+    this.#assertOpen();
+    const parsed = faultSpec.safeParse(spec);
+    if (!parsed.success) {
+      const { field, reason } = inputFault(parsed.error);
+      throw new VerbsError('EINVAL', field === '' ? reason : `${field}: ${reason}`);
+    }
+    const { device, peer } = parsed.data;
+    if (device !== undefined && !this.#host.devices.some(({ name }) => name === device)) {
+      throw new VerbsError('EINVAL', `device: there is no device ${device}`);
+    }
+    const end = peer === undefined ? undefined : parseFaultPeer(peer);
+    if (typeof end === 'string') throw new VerbsError('EINVAL', `peer: ${end}`);
+    return this.#host.faults.add(parsed.data, end).status;
+  }
+
+  async faults(): Promise<readonly FaultStatus[]> {
+    this.#assertOpen();
+    return this.#host.faults.injector.faults.map(({ status }) => status);
+  }
+
+  async removeFault(id: number): Promise<FaultStatus> {
+    this.#assertOpen();
+    const fault = this.#host.faults.remove(id);
+    if (fault === undefined) throw new VerbsError('ENOENT', `there is no fault ${id}`);
+    return fault.status;
+  }
+
+  async removeFaults(): Promise<readonly FaultStatus[]> {
+    const all = await this.faults();
+    this.#host.faults.clear();
+    return all;
+  }
+}
