@@ -7,6 +7,7 @@
  * the kernel either. A directory that was moved out of the tree under our feet is noticed, since a
  * descriptor tells where its file is now.
  */
+import { timingSafeEqual } from 'node:crypto';
 import {
   type BigIntStats,
   chmodSync,
@@ -19,7 +20,7 @@ import {
 } from 'node:fs';
 import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
 import { DescriptorCache } from './descriptor-cache.ts';
-import { HandleMint } from './file-handle.ts';
+import { claimedNode, HandleMint } from './file-handle.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { type FileNode, NodeTable } from './node-table.ts';
 
@@ -98,7 +99,7 @@ export class ExportedTree {
 
   /** What a handle stands for, now. `NfsFailure` badhandle or stale. */
   locate(handle: Uint8Array): Located {
-    const node = this.#nodes.find(this.#mint.open(handle));
+    const node = this.#nodes.find(this.#open(handle));
     if (node === undefined)
       throw new NfsFailure(Nfs3Status.stale, 'a handle of a file that is gone');
     return this.locateNode(node);
@@ -188,6 +189,16 @@ export class ExportedTree {
   close(): void {
     this.#descriptors.close();
     closeSync(this.#rootFd);
+  }
+
+  /** The node of a handle; one that we gave out and still know is compared, not computed anew. */
+  #open(handle: Uint8Array): number {
+    const claimed = claimedNode(handle);
+    const known = claimed === undefined ? undefined : this.#nodes.peek(claimed)?.handle;
+    if (claimed !== undefined && known !== undefined && timingSafeEqual(known, handle)) {
+      return claimed;
+    }
+    return this.#mint.open(handle);
   }
 
   #pathDescriptor(node: FileNode): number {

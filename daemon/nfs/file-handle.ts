@@ -21,6 +21,16 @@ const SIGNED_BYTES = 20;
 const AUTHENTICATOR_BYTES = HANDLE_BYTES - SIGNED_BYTES;
 const SECRET_BYTES = 32;
 
+/**
+ * The node that a handle says it names, whoever made it: a number to look for, and no proof.
+ * Undefined for octets that are no handle of ours.
+ */
+export function claimedNode(handle: Uint8Array): number | undefined {
+  if (handle.length !== HANDLE_BYTES) return undefined;
+  const fields = new DataView(handle.buffer, handle.byteOffset, handle.byteLength);
+  return Number(fields.getBigUint64(12));
+}
+
 /** Makes and opens the handles of one run of the server. */
 export class HandleMint {
   readonly #secret = randomBytes(SECRET_BYTES);

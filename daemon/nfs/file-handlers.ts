@@ -1,7 +1,11 @@
 /** GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT (RFC 1813 §3.3). */
 import { fdatasync, fstatSync, fsync, read, readlinkSync, write } from 'node:fs';
 import { promisify } from 'node:util';
-import type { DirectoryEntry3, WccData3 } from '../../verbs-api/rpcrdma/nfs3/attributes.ts';
+import type {
+  DirectoryEntry3,
+  WccAttributes3,
+  WccData3,
+} from '../../verbs-api/rpcrdma/nfs3/attributes.ts';
 import { Nfs3Status, StableHow } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
 import type {
   CommitArgs,
@@ -183,7 +187,7 @@ async function writeData(
       const octets = args.data.subarray(0, TRANSFER_MAX_BYTES);
       const count = await drain(fd, octets, Number(args.offset));
       await makeStable(served, fd, args.stable);
-      return { wcc: wcc(), count, committed: args.stable, verifier };
+      return { wcc: wcc(fd), count, committed: args.stable, verifier };
     } finally {
       done();
     }
@@ -217,7 +221,7 @@ async function commit(
     try {
       const verifier = served.writeVerifier;
       await makeStable(served, fd, StableHow.fileSync);
-      return { wcc: wcc(), verifier };
+      return { wcc: wcc(fd), verifier };
     } finally {
       done();
     }
@@ -237,22 +241,24 @@ async function makeStable(served: ServedExport, fd: number, how: StableHow): Pro
 
 /**
  * Carries out a change that takes its time. Its `wcc` tells the state before only where no other
- * change went on meanwhile, since a client takes the difference for its own doing.
+ * change went on meanwhile, since a client takes the difference for its own doing. The state after
+ * is that of a descriptor of the file.
  */
 async function changeData<O>(
   served: ServedExport,
   file: Uint8Array,
-  run: (located: Located, wcc: () => WccData3) => Promise<O>,
+  run: (located: Located, wcc: (fd: number) => WccData3) => Promise<O>,
 ): Promise<Outcome3<O, ChangeFailure>> {
-  let wcc = (): WccData3 => ({ before: undefined, after: served.attributesNow(file) });
+  let before = (): WccAttributes3 | undefined => undefined;
   try {
     const located = served.tree.locate(file);
     const { node, stats } = located;
     const alone = node.changing === 0;
     const change = ++node.changes;
-    wcc = () => {
-      const before = alone && node.changes === change ? wccAttributesOf(stats) : undefined;
-      return { before, after: served.attributesNow(file) };
+    before = () => (alone && node.changes === change ? wccAttributesOf(stats) : undefined);
+    const wcc = (fd: number): WccData3 => {
+      const after = served.attributes(fstatSync(fd, { bigint: true }));
+      return { before: before(), after };
     };
     served.demandWritable();
     demandRegular(located);
@@ -263,7 +269,8 @@ async function changeData<O>(
       node.changing -= 1;
     }
   } catch (error) {
-    return { status: statusOfError(error), fail: { wcc: wcc() } };
+    const wcc = { before: before(), after: served.attributesNow(file) };
+    return { status: statusOfError(error), fail: { wcc } };
   }
 }
 

@@ -76,6 +76,11 @@ export class NodeTable {
     return node;
   }
 
+  /** The same without a use of it. */
+  peek(id: number): FileNode | undefined {
+    return this.#byId.get(id);
+  }
+
   /** The node of the file that was found under `name` in `parent`. */
   adopt(parent: FileNode, name: string, stats: BigIntStats): FileNode {
     let node = this.#byIdentity.get(this.#identityOf(stats));

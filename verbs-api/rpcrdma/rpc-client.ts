@@ -34,6 +34,7 @@ import type {
 import {
   emitCredential,
   NO_AUTH,
+  type OpaqueAuth,
   REPLY_HEADER_MIN_BYTES,
   readReplyHeader,
   writeCallHeader,
@@ -175,6 +176,7 @@ class RdmaRpcClient implements RpcClient {
   });
   readonly #pending = new Map<number, Pending>();
   readonly #writers: XdrWriter[] = [];
+  #lastCredential: { readonly credential: Credential; readonly wire: OpaqueAuth } | undefined;
   #connected: Connected | undefined;
   /** The id of a connection that is being made. */
   #connecting: ConnectionId | undefined;
@@ -288,13 +290,12 @@ class RdmaRpcClient implements RpcClient {
     const writer = this.#writers.pop() ?? new XdrWriter();
     const encode = (padding?: OpaquePadding): Payload => {
       writer.reset();
-      const credential = options.credential ?? this.#options.credential ?? { flavor: 'none' };
       writeCallHeader(writer, {
         xid,
         program: program.number,
         version: program.version,
         procedure: procedure.number,
-        credential: emitCredential(credential),
+        credential: this.#wireCredential(options.credential ?? this.#options.credential),
         verifier: NO_AUTH,
       });
       writer.limitBulk(procedure.readChunksMax ?? 0);
@@ -360,6 +361,15 @@ class RdmaRpcClient implements RpcClient {
       idempotent: procedure.idempotent ?? false,
       deadlineMs: nowMs() + (options.timeoutMs ?? timeoutMs),
     };
+  }
+
+  /** Most calls are of one caller, whose credential is put into wire form once. */
+  #wireCredential(credential: Credential | undefined): OpaqueAuth {
+    if (credential === undefined) return NO_AUTH;
+    if (this.#lastCredential?.credential !== credential) {
+      this.#lastCredential = { credential, wire: emitCredential(credential) };
+    }
+    return this.#lastCredential.wire;
   }
 
   #takeXid(): number {
