@@ -15,7 +15,7 @@ import { PcapngWriter } from './pcapng-writer.ts';
 
 /** Where a capture goes and when its packets were. */
 export interface PcapngCaptureOptions {
-  /** Takes the file piece by piece, in order; the octets are the taker's. */
+  /** Takes the file piece by piece, in order; the octets are borrowed for the call. */
   readonly write: (octets: Uint8Array) => void;
   /** Microseconds since 1970. Default: the host's clock. */
   readonly nowMicros?: () => number;
@@ -47,8 +47,8 @@ export class PcapngCapture implements CaptureTap {
   }
 
   opened(addresses: LinkAddresses): CapturedLink {
-    return new CapturedLink(addresses, (packet) => {
-      this.#writer.packet(this.#nowMicros(), packet);
+    return new CapturedLink(addresses, (bytes, put) => {
+      this.#writer.packet(this.#nowMicros(), bytes, put);
     });
   }
 
@@ -68,14 +68,17 @@ interface Half {
   finished: boolean;
 }
 
+/** Records a packet of `bytes` octets, which `put` fills in. */
+type RecordPacket = (bytes: number, put: (packet: Uint8Array) => void) => void;
+
 /** Writes one link down. */
 export class CapturedLink implements LinkTap {
   readonly #us: Half;
   readonly #peer: Half;
   readonly #segmentBytes: number;
-  readonly #record: (packet: Uint8Array) => void;
+  readonly #record: RecordPacket;
 
-  constructor(addresses: LinkAddresses, record: (packet: Uint8Array) => void) {
+  constructor(addresses: LinkAddresses, record: RecordPacket) {
     const { localAddress, localPort, remoteAddress, remotePort, dialed } = addresses;
     this.#us = half(localAddress, localPort, 1, dialed);
     this.#peer = half(remoteAddress, remotePort, 2, !dialed);
@@ -122,10 +125,19 @@ export class CapturedLink implements LinkTap {
     const options = (flags & SYN) === 0 ? 0 : SYN_OPTION_BYTES;
     const tcpBytes = TCP_BYTES + options + payload.length;
     const ipBytes = from.address.length === 4 ? 20 : 40;
-    const packet = new Uint8Array(ETHERNET_BYTES + ipBytes + tcpBytes);
-    putEthernet(packet, from, to);
-    putIp(packet, from, to, tcpBytes);
-    const tcp = new DataView(packet.buffer, ETHERNET_BYTES + ipBytes);
+    this.#record(ETHERNET_BYTES + ipBytes + tcpBytes, (packet) => {
+      packet.fill(0, 0, packet.length - payload.length);
+      putEthernet(packet, from, to);
+      putIp(packet, from, to, tcpBytes);
+      this.#putTcp(viewFrom(packet, ETHERNET_BYTES + ipBytes), from, to, flags);
+      packet.set(payload, packet.length - payload.length);
+    });
+    const counted = payload.length + ((flags & (SYN | FIN)) === 0 ? 0 : 1);
+    from.sequence = (from.sequence + counted) >>> 0;
+  }
+
+  #putTcp(tcp: DataView, from: Half, to: Half, flags: number): void {
+    const options = (flags & SYN) === 0 ? 0 : SYN_OPTION_BYTES;
     tcp.setUint16(0, from.port);
     tcp.setUint16(2, to.port);
     tcp.setUint32(4, from.sequence);
@@ -134,10 +146,6 @@ export class CapturedLink implements LinkTap {
     tcp.setUint8(13, flags);
     tcp.setUint16(14, 0xffff);
     if (options > 0) this.#putSynOptions(tcp);
-    packet.set(payload, packet.length - payload.length);
-    this.#record(packet);
-    const counted = payload.length + ((flags & (SYN | FIN)) === 0 ? 0 : 1);
-    from.sequence = (from.sequence + counted) >>> 0;
   }
 
   /** Maximum segment size, and the largest window scale so that no segment looks too early. */
@@ -159,7 +167,7 @@ function putEthernet(packet: Uint8Array, from: Half, to: Half): void {
 }
 
 function putIp(packet: Uint8Array, from: Half, to: Half, tcpBytes: number): void {
-  const ip = new DataView(packet.buffer, ETHERNET_BYTES);
+  const ip = viewFrom(packet, ETHERNET_BYTES);
   const protocol = 6;
   const hops = 64;
   if (from.address.length === 16) {
@@ -182,6 +190,10 @@ function putIp(packet: Uint8Array, from: Half, to: Half, tcpBytes: number): void
   for (let at = 0; at < 20; at += 2) sum += ip.getUint16(at);
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
   ip.setUint16(10, ~sum & 0xffff);
+}
+
+function viewFrom(packet: Uint8Array, at: number): DataView {
+  return new DataView(packet.buffer, packet.byteOffset + at, packet.length - at);
 }
 
 /** The 4 or 16 octets of an address as Node prints it; an IPv4-mapped one counts as IPv4. */

@@ -16,7 +16,7 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 describeWith(['tshark'], 'tshark on a capture of a host', () => {
   it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {
     const pieces: Uint8Array[] = [];
-    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets) });
+    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets.slice()) });
     const from = new RnicNode({ observer: { tap } });
     const to = new RnicNode();
     for (const address of ['127.0.0.1', '::1']) {

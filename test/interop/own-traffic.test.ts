@@ -25,7 +25,7 @@ class Recorded {
   readonly #pieces: Uint8Array[] = [];
 
   constructor(wire: Partial<WireDefaults>) {
-    const tap = new PcapngCapture({ write: (octets) => this.#pieces.push(octets) });
+    const tap = new PcapngCapture({ write: (octets) => this.#pieces.push(octets.slice()) });
     const devices = [{ name: 'iwarp0', addresses: [], wire }];
     this.from = new RnicNode({ devices, observer: { tap } });
     this.to = new RnicNode({ devices });

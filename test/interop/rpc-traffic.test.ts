@@ -64,7 +64,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
 
   beforeAll(async () => {
     const pieces: Uint8Array[] = [];
-    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets) });
+    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets.slice()) });
     const recorded = await createEmbedded({ observer: { tap } });
     const other = await createEmbedded();
     const rig = new NfsRig();

@@ -107,11 +107,17 @@ export function writeFrameHeader(octets: Uint8Array, type: FrameType, id: number
   fields.setUint32(8, id, true);
 }
 
+/** A reader keeps a buffer of this size for its next frame that comes in pieces; longer ones go. */
+const KEPT_MAX_BYTES = 128 * 1024;
+const KEPT_MIN_BYTES = 256;
+
 /** Cuts a stream of octets into frames; whatever the pieces in which they come. */
 export class FrameReader {
   readonly #payloadMaxBytes: number;
   readonly #onFrame: (frame: Frame) => void;
-  #rest = new Uint8Array(0);
+  /** What came of a frame that is not whole yet: the first `#heldBytes` octets. */
+  #held: Uint8Array = NO_OCTETS;
+  #heldBytes = 0;
 
   /** `payloadMaxBytes`: a longer frame is refused as soon as its header is there. */
   constructor(payloadMaxBytes: number, onFrame: (frame: Frame) => void) {
@@ -121,7 +127,7 @@ export class FrameReader {
 
   /** Octets kept of a frame that is not whole yet. */
   get pendingBytes(): number {
-    return this.#rest.length;
+    return this.#heldBytes;
   }
 
   /**
@@ -129,28 +135,69 @@ export class FrameReader {
    * by throwing only; after an `IpcFormatError` the stream cannot be read further.
    */
   push(octets: Uint8Array): void {
-    let input = octets;
-    if (this.#rest.length > 0) {
-      input = new Uint8Array(this.#rest.length + octets.length);
-      input.set(this.#rest);
-      input.set(octets, this.#rest.length);
-      this.#rest = new Uint8Array(0);
-    }
     let at = 0;
-    while (input.length - at >= FRAME_HEADER_BYTES) {
-      const fields = new DataView(input.buffer, input.byteOffset + at, FRAME_HEADER_BYTES);
-      const payloadBytes = fields.getUint32(0, true);
-      if (payloadBytes > this.#payloadMaxBytes) {
-        throw new IpcFormatError(`frame of ${payloadBytes} octets, over ${this.#payloadMaxBytes}`);
+    while (at < octets.length) {
+      if (this.#heldBytes > 0) {
+        at = this.#fill(octets, at);
+        continue;
       }
-      const end = at + FRAME_HEADER_BYTES + payloadBytes;
-      if (end > input.length) break;
-      const payload = input.subarray(at + FRAME_HEADER_BYTES, end);
-      this.#onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
-      at = end;
+      const bytes = this.#frameBytes(octets.subarray(at));
+      if (bytes === undefined || at + bytes > octets.length) {
+        this.#hold(octets.subarray(at), bytes ?? FRAME_HEADER_BYTES);
+        return;
+      }
+      this.#deliver(octets.subarray(at, at + bytes));
+      at += bytes;
     }
-    if (at < input.length) this.#rest = input.slice(at);
   }
+
+  /** Goes on with the frame that is held; returns where the octets behind its end begin. */
+  #fill(octets: Uint8Array, at: number): number {
+    const held = this.#held.subarray(0, this.#heldBytes);
+    const bytes = this.#frameBytes(held) ?? FRAME_HEADER_BYTES;
+    const end = Math.min(at + bytes - held.length, octets.length);
+    this.#hold(octets.subarray(at, end), bytes);
+    const whole = this.#held.subarray(0, this.#heldBytes);
+    if (this.#frameBytes(whole) !== whole.length) return end;
+    this.#heldBytes = 0;
+    if (whole.length > KEPT_MAX_BYTES) this.#held = NO_OCTETS;
+    this.#deliver(whole);
+    return end;
+  }
+
+  /** Adds octets to the frame that is held. Room grows with what comes, not with what is said. */
+  #hold(octets: Uint8Array, frameBytes: number): void {
+    const bytes = this.#heldBytes + octets.length;
+    if (bytes > this.#held.length) {
+      const room = new Uint8Array(Math.max(bytes, Math.min(frameBytes, 2 * bytes), KEPT_MIN_BYTES));
+      room.set(this.#held.subarray(0, this.#heldBytes));
+      this.#held = room;
+    }
+    this.#held.set(octets, this.#heldBytes);
+    this.#heldBytes = bytes;
+  }
+
+  /** Octets of the frame that begins here; undefined while its header is not whole. */
+  #frameBytes(octets: Uint8Array): number | undefined {
+    if (octets.length < FRAME_HEADER_BYTES) return undefined;
+    const payloadBytes = headerOf(octets).getUint32(0, true);
+    if (payloadBytes > this.#payloadMaxBytes) {
+      throw new IpcFormatError(`frame of ${payloadBytes} octets, over ${this.#payloadMaxBytes}`);
+    }
+    return FRAME_HEADER_BYTES + payloadBytes;
+  }
+
+  #deliver(frame: Uint8Array): void {
+    const fields = headerOf(frame);
+    const payload = frame.subarray(FRAME_HEADER_BYTES);
+    this.#onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
+  }
+}
+
+const NO_OCTETS = new Uint8Array(0);
+
+function headerOf(octets: Uint8Array): DataView {
+  return new DataView(octets.buffer, octets.byteOffset, FRAME_HEADER_BYTES);
 }
 
 /** The greeting of a client. */

@@ -23,7 +23,7 @@ function capture(): { tap: PcapngCapture; file: () => Buffer } {
   const pieces: Uint8Array[] = [];
   let micros = 1_700_000_000_999_999;
   const tap = new PcapngCapture({
-    write: (octets) => pieces.push(octets),
+    write: (octets) => pieces.push(octets.slice()),
     nowMicros: () => micros++,
   });
   return { tap, file: () => Buffer.concat(pieces) };
