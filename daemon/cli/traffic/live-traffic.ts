@@ -1,8 +1,12 @@
 /** What `capture` and `trace` have in common: which links to watch, and watching them to the end. */
+import { getPriority, setPriority } from 'node:os';
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
 import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
 import type { TapFilter, TapLinkEnds, TapRecord } from '../../../verbs-api/contract/tap-records.ts';
 import { CommandFailure } from '../failure.ts';
+
+/** As `nice` has it by default. */
+const WATCHER_NICENESS = 10;
 
 /** The options as commander hands them over. */
 export interface TrafficOptions {
@@ -32,6 +36,7 @@ export async function watchUntilDone(
   signal: AbortSignal,
   user: TrafficUser,
 ): Promise<void> {
+  giveWay();
   const socketPath = options.socket;
   const watch = await watchTraffic({
     socketPath,
@@ -48,6 +53,15 @@ export async function watchUntilDone(
   clearTimeout(timer);
   signal.removeEventListener('abort', stop);
   if (failure !== undefined) throw failure;
+}
+
+/** Whoever looks on takes the processor only while those who are looked at do not want it. */
+function giveWay(): void {
+  try {
+    setPriority(Math.max(getPriority(), WATCHER_NICENESS));
+  } catch {
+    // A sandbox that forbids it costs those who are watched some speed, and nothing else.
+  }
 }
 
 /** What is watched, queue pairs apart: those are selected by themselves or by their links. */
