@@ -4,10 +4,24 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
 import { CommandFailure } from '../failure.ts';
 
 const READY_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 10_000;
+
+/** How a daemon of the bench is started. */
+export interface BenchDaemonOptions {
+  /** Of its one device. */
+  readonly address: string;
+  /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
+  readonly profileFolder?: string | undefined;
+  /** Whether it answers over HTTP, too. */
+  readonly http?: boolean;
+}
+
+/** Of the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
 
 /** A running daemon. */
 export class BenchDaemon {
@@ -25,11 +39,8 @@ export class BenchDaemon {
     this.address = address;
   }
 
-  /**
-   * Starts a daemon with one device at `address` and waits until it is ready. With `profileFolder`
-   * it leaves a CPU profile there when it stops.
-   */
-  static async start(address: string, profileFolder: string | undefined): Promise<BenchDaemon> {
+  /** Starts a daemon and waits until it is ready. */
+  static async start({ address, profileFolder, http }: BenchDaemonOptions): Promise<BenchDaemon> {
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
     const profile =
       profileFolder === undefined
@@ -41,6 +52,7 @@ export class BenchDaemon {
           ];
     const main = fileURLToPath(new URL('../main.js', import.meta.url));
     const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', `bench0=${address}`];
+    if (http === true) options.push('--http', '127.0.0.1:0');
     // The channel is there for its end: a daemon that has one stops when the bench goes.
     const child = spawn(
       process.execPath,
@@ -62,6 +74,21 @@ export class BenchDaemon {
   residentBytes(): number {
     const status = readFileSync(`/proc/${this.#pid}/status`, 'utf8');
     return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+  }
+
+  /** Processor time that it has used. */
+  cpuSeconds(): number {
+    const fields = readFileSync(`/proc/${this.#pid}/stat`, 'latin1')
+      .replace(/^.*\) /s, '')
+      .split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  }
+
+  /** Where it answers over HTTP. Rejects when it was not told to. */
+  async httpUrl(): Promise<string> {
+    const { http } = await queryDaemon('status', {}, { socketPath: this.socketPath });
+    if (http === undefined) throw new CommandFailure('the daemon of the bench has no HTTP');
+    return http.url;
   }
 
   /** Stops the daemon and waits until it has gone. */

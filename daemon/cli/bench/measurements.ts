@@ -1,6 +1,7 @@
 /** What the bench measures, against what, and what it has to reach. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
+import { operatorMeasurements } from './operator-measurements.ts';
 import { programObstacle, runProgramPair } from './program-pair.ts';
 import type { Rig, VerbsPair } from './rig.ts';
 import { rpcMeasurements } from './rpc-measurements.ts';
@@ -114,6 +115,9 @@ export const MEASUREMENTS: readonly Measurement[] = [
     writeStream(rig, { writeBytes: MIB, totalBytes: 512 * MIB, batch: 4 }, scale),
   ),
   ...NATIVE_MEASUREMENTS,
+  ...operatorMeasurements((rig, scale) =>
+    writeStream(rig, { writeBytes: 64 * KIB, totalBytes: 512 * MIB, batch: 16 }, scale),
+  ),
 ];
 
 interface WriteLoad {

@@ -191,7 +191,7 @@ export class Rig {
   }
 
   async #daemon(address: string): Promise<BenchDaemon> {
-    const daemon = await BenchDaemon.start(address, this.#profileFolder);
+    const daemon = await BenchDaemon.start({ address, profileFolder: this.#profileFolder });
     this.#closers.push(() => daemon.stop());
     return daemon;
   }
