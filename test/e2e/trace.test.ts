@@ -1,0 +1,273 @@
+/** Work requests, frames and completions as an operator sees them: `iwarpd trace` and `GET /trace`. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { OPERATIONS } from '../../daemon/control/operations.ts';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import {
+  TRACE_SAMPLES_MAX,
+  type TraceRecord,
+  type TraceSample,
+} from '../../verbs-api/contract/trace-sample.ts';
+import { freePort } from '../support/free-port.ts';
+import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
+
+/** Each test starts a daemon and several commands, and other tests may run beside it. */
+const SLOW = { timeout: 60_000 };
+const CLIENT = '127.0.0.2';
+const SERVER = '127.0.0.3';
+
+type Line = Omit<TraceRecord, 'micros'> & { readonly time: string };
+
+let folder: CommandFolder;
+let socket: string;
+let url: string;
+let daemon: RunningCommand;
+
+beforeEach(async () => {
+  folder = new CommandFolder();
+  socket = folder.file('d/s');
+  const devices = ['--device', `a=${CLIENT}`, '--device', `b=${SERVER}`];
+  daemon = await folder.daemon(socket, [...devices, '--no-native', '--http', '127.0.0.1:0']);
+  url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(daemon.stdout)?.[0] ?? '';
+});
+
+afterEach(() => folder.clean());
+
+/** A server on device b that takes any number of clients; its port. */
+async function server(): Promise<string> {
+  const port = String(await freePort(SERVER));
+  const words = ['rping', '-s', '-P', '-d', '-a', SERVER, '-p', port, '--socket', socket];
+  await folder.start(words).until(/listening/, 'stderr');
+  return port;
+}
+
+async function ping(port: string, count = 1): Promise<void> {
+  const place = ['-a', SERVER, '-p', port, '-I', CLIENT, '--socket', socket];
+  const { status, stderr } = await runCommand(['rping', '-c', '-C', String(count), ...place]);
+  expect(status, stderr).toBe(0);
+}
+
+async function trace(...words: readonly string[]): Promise<RunningCommand> {
+  const command = folder.start(['trace', '--socket', socket, ...words]);
+  await command.until(/tracing/, 'stderr');
+  return command;
+}
+
+/** The lines of a trace that is ended once the connections have gone. */
+async function linesOf(command: RunningCommand, until: RegExp): Promise<Line[]> {
+  await command.until(until);
+  command.signal('SIGINT');
+  const { status, stdout } = await command.end();
+  expect(status).toBe(0);
+  return stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+}
+
+/** Both ends have flushed what was left: two receives each. */
+const FLUSHED = /(?:[\s\S]*FLUSH_ERR){4}/;
+
+/** Each of these is in the trace, behind the one before. */
+function expectOrder(lines: readonly Line[], wanted: readonly Partial<Line>[]): void {
+  let begin = 0;
+  for (const each of wanted) {
+    const fields = Object.entries(each);
+    const found = lines
+      .slice(begin)
+      .findIndex((line) => fields.every(([name, value]) => Reflect.get(line, name) === value));
+    expect(found, JSON.stringify(each)).toBeGreaterThanOrEqual(0);
+    begin += found + 1;
+  }
+}
+
+describe('iwarpd trace', SLOW, () => {
+  it('shows what a program asked for, what went over the wire and what came of it', async () => {
+    const port = await server();
+    const tracing = await trace('--json');
+    await ping(port);
+    const lines = await linesOf(tracing, FLUSHED);
+    expectOrder(lines, [
+      { kind: 'wqe', device: 'b', opcode: 'RDMA_READ', bytes: 64 },
+      { kind: 'fpdu', opcode: 'Read Request' },
+      { kind: 'fpdu', opcode: 'Read Response', bytes: 64 },
+      { kind: 'cqe', device: 'b', opcode: 'RDMA_READ', status: 'IBV_WC_SUCCESS', bytes: 64 },
+    ]);
+    // A Send completes when it is framed, TCP gets it right after; its receiver sees it later.
+    expectOrder(lines, [
+      { kind: 'wqe', device: 'a', opcode: 'SEND', bytes: 16 },
+      { kind: 'fpdu', opcode: 'Send', bytes: 16 },
+      { kind: 'wqe', device: 'b', opcode: 'RECV' },
+      { kind: 'cqe', device: 'b', opcode: 'RECV', bytes: 16 },
+    ]);
+    expectOrder(lines, [
+      { kind: 'wqe', device: 'b', opcode: 'RDMA_WRITE', bytes: 64 },
+      { kind: 'fpdu', opcode: 'Write', bytes: 64 },
+      { kind: 'wqe', device: 'a', opcode: 'RECV' },
+    ]);
+    const times = lines.map(({ time }) => time);
+    expect(times).toEqual([...times].sort());
+    expectPaired(lines);
+    // The link's own frames tell whose they are.
+    const ends = { device: 'a', qpn: 1, peerDevice: 'b', peerQpn: 1 };
+    const swapped = { device: 'b', qpn: 1, peerDevice: 'a', peerQpn: 1 };
+    const fpdus = lines.filter(({ kind }) => kind === 'fpdu');
+    expect(fpdus.length).toBeGreaterThanOrEqual(7);
+    for (const fpdu of fpdus) expect([ends, swapped]).toContainEqual(endsOf(fpdu));
+  });
+
+  it('prints a line for each, with the queue pair where an FPDU has its addresses', async () => {
+    const port = await server();
+    const tracing = await trace('--only', 'wqe,cqe');
+    await ping(port);
+    await tracing.until(FLUSHED);
+    tracing.signal('SIGINT');
+    const { stdout } = await tracing.end();
+    const lines = stdout.trimEnd().split('\n');
+    for (const line of lines) expect(line).toMatch(/^[\d:.]{12} {2}[ab] QP 1 {2}(?:WQE|CQE) /);
+    const place = 'STag 0x[0-9a-f]{8} TO 0x[0-9a-f]{16}';
+    for (const text of [
+      'a QP 1  WQE SEND wr_id 0x0, 16 octets, inline, signaled$',
+      `b QP 1  WQE RDMA_READ wr_id 0x0, 64 octets from ${place}, signaled$`,
+      'b QP 1  CQE RDMA_READ wr_id 0x0, IBV_WC_SUCCESS, 64 octets$',
+      `b QP 1  WQE RDMA_WRITE wr_id 0x0, 64 octets to ${place}, signaled$`,
+      'a QP 1  WQE RECV wr_id 0x0, room for 16 octets$',
+      'a QP 1  CQE RECV wr_id 0x1, IBV_WC_WR_FLUSH_ERR, 0 octets$',
+    ]) {
+      expect(stdout).toMatch(new RegExp(text, 'm'));
+    }
+  });
+
+  it('is narrowed to a queue pair, also one that is yet to come', async () => {
+    const port = await server();
+    const tracing = await trace('--json', '--qp', '2', '--device', 'a');
+    await ping(port);
+    await ping(port);
+    const lines = await linesOf(tracing, /(?:[\s\S]*FLUSH_ERR){2}/);
+    expect(new Set(lines.map(({ kind }) => kind))).toEqual(
+      new Set(['wqe', 'cqe', 'mpa', 'fpdu', 'end']),
+    );
+    // The end that is told as ours may be the other one.
+    for (const { qpn, peerQpn } of lines) expect([qpn, peerQpn]).toContain(2);
+    for (const { kind, device } of lines) if (kind === 'wqe') expect(device).toBe('a');
+  });
+
+  it('shows the work behind the connections that it is narrowed to, and no other', async () => {
+    const [quiet, watched] = [await server(), await server()];
+    const tracing = await trace('--json', '--port', watched, '--only', 'wqe,end');
+    await ping(quiet);
+    await ping(watched);
+    const lines = await linesOf(tracing, /(?:[\s\S]*"end"){2}/);
+    expect(new Set(lines.map(({ kind }) => kind))).toEqual(new Set(['wqe', 'end']));
+    for (const { qpn } of lines) expect(qpn).toBe(2);
+  });
+
+  it('refuses kinds that there are not', async () => {
+    const { status, stderr } = await runCommand(['trace', '--only', 'wqe,packets']);
+    expect(status).not.toBe(0);
+    expect(stderr).toContain('Kinds are wqe, cqe, mpa, fpdu, end');
+  });
+});
+
+describe('GET /trace', SLOW, () => {
+  async function sample(query: string): Promise<TraceSample> {
+    const response = await fetch(`${url}/trace?${query}`);
+    expect(response.status).toBe(200);
+    return OPERATIONS.recordTrace.reply.parse(await response.json());
+  }
+
+  it('answers with what passed meanwhile', async () => {
+    const port = await server();
+    const sampling = sample('ms=3000');
+    await ping(port);
+    const { records, lost } = await sampling;
+    expect(lost).toBe(0);
+    expect(new Set(records.map(({ kind }) => kind))).toEqual(
+      new Set(['wqe', 'cqe', 'mpa', 'fpdu', 'end']),
+    );
+    const times = records.map(({ micros }) => micros);
+    expect(times).toEqual([...times].sort((one, other) => one - other));
+    expect(Math.abs((times[0] ?? 0) / 1000 - Date.now())).toBeLessThan(60_000);
+  });
+
+  it('answers as soon as there are as many records as were asked for', async () => {
+    const port = await server();
+    const begun = performance.now();
+    const sampling = sample('limit=5&ms=10000&device=b&qp=1');
+    await ping(port, 3);
+    const { records } = await sampling;
+    expect(performance.now() - begun).toBeLessThan(9_000);
+    expect(records).toHaveLength(5);
+    const other = await sample('ms=1&device=b&qp=77');
+    expect(other).toEqual({ records: [], lost: 0 });
+  });
+
+  it('is the same over the socket', async () => {
+    const port = await server();
+    const sampling = new DaemonControl({ socketPath: socket }).call('recordTrace', {
+      limit: 3,
+      ms: 10_000,
+    });
+    await ping(port);
+    const { records } = await sampling;
+    expect(records.map(({ kind }) => kind)).toEqual(['mpa', 'mpa', 'fpdu']);
+  });
+
+  it('refuses more samples at once than a few', async () => {
+    const running = Array.from({ length: TRACE_SAMPLES_MAX }, () => sample('ms=1500'));
+    await expect.poll(async () => (await fetch(`${url}/trace?ms=1`)).status).toBe(409);
+    await expect(
+      new DaemonControl({ socketPath: socket }).call('recordTrace', { ms: 1 }),
+    ).rejects.toMatchObject({ code: 'EBUSY' });
+    expect(await Promise.all(running)).toHaveLength(TRACE_SAMPLES_MAX);
+    expect((await fetch(`${url}/trace?ms=1`)).status).toBe(200);
+  });
+
+  it.each([
+    ['limit=0', 'query limit'],
+    ['limit=10001', 'query limit'],
+    ['ms=x', 'query ms'],
+    ['ms=10001', 'query ms'],
+    ['device=c', 'query device'],
+    ['qp=-1', 'query qp'],
+    ['kind=wqe', 'query kind'],
+  ])('refuses %s', async (query, field) => {
+    const response = await fetch(`${url}/trace?${query}`);
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { field } });
+  });
+
+  it('does not keep a daemon that stops', async () => {
+    const sampling = new DaemonControl({ socketPath: socket }).call('recordTrace', { ms: 10_000 });
+    const outcome = sampling.then(
+      ({ records }) => records.length,
+      () => 'cut',
+    );
+    await expect.poll(async () => await statusOf(socket)).toBeGreaterThan(0);
+    daemon.signal('SIGTERM');
+    const begun = performance.now();
+    expect((await daemon.end()).status).toBe(0);
+    expect(performance.now() - begun).toBeLessThan(5_000);
+    expect([0, 'cut']).toContain(await outcome);
+  });
+});
+
+async function statusOf(socketPath: string): Promise<number> {
+  return (await new DaemonControl({ socketPath }).status()).pid;
+}
+
+function endsOf({ device, qpn, peerDevice, peerQpn }: Line) {
+  return { device, qpn, peerDevice, peerQpn };
+}
+
+/** Every completion was asked for before, by a request that is its own. */
+function expectPaired(lines: readonly Line[]): void {
+  const open: string[] = [];
+  for (const { kind, device, qpn, opcode, wrId } of lines) {
+    const name = `${device} ${qpn} ${opcode} ${wrId}`;
+    if (kind === 'wqe') open.push(name);
+    if (kind !== 'cqe') continue;
+    expect(open).toContain(name);
+    open.splice(open.indexOf(name), 1);
+  }
+  expect(open).toEqual([]);
+}
