@@ -139,7 +139,7 @@ describeWith([], 'live traces', () => {
 
   it('print a line for each frame, FPDU and end', async () => {
     await rpingServer();
-    const trace = folder.start(['trace', '--socket', socket]);
+    const trace = folder.start(['trace', '--only', 'mpa,fpdu,end', '--socket', socket]);
     await trace.until(/tracing/, 'stderr');
     await rpingClient(1).end();
     await trace.until(/FIN\n[\s\S]*FIN/);
