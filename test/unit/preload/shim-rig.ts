@@ -8,10 +8,33 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../../../', import.meta.url));
 const probes = fileURLToPath(new URL('probes/', import.meta.url));
 
-/** True when there is a C compiler, without which neither shim nor probes can be made. */
-export const hasCompiler = (process.env['PATH'] ?? '')
-  .split(delimiter)
-  .some((folder) => existsSync(join(folder, 'cc')));
+/** What compiles the shim and runs it: this machine, or an emulated one. */
+export interface Machine {
+  readonly name: string;
+  readonly compiler: string;
+  /** What runs its programs; undefined where they run by themselves. */
+  readonly emulator?: { readonly program: string; readonly args: readonly string[] };
+}
+
+/** This machine. */
+export const NATIVE: Machine = { name: process.arch, compiler: 'cc' };
+
+/** An arm64 machine, as far as another one can play it. */
+export const ARM64: Machine = {
+  name: 'arm64',
+  compiler: 'aarch64-linux-gnu-gcc',
+  emulator: { program: 'qemu-aarch64', args: ['-L', '/usr/aarch64-linux-gnu'] },
+};
+
+/** The programs that a machine asks for and that are not there, as a reason to skip; else ''. */
+export function missingFor({ compiler, emulator }: Machine): string {
+  const wanted = emulator === undefined ? [compiler] : [compiler, emulator.program];
+  const folders = (process.env['PATH'] ?? '').split(delimiter);
+  const missing = wanted.filter(
+    (name) => !folders.some((folder) => existsSync(join(folder, name))),
+  );
+  return missing.length === 0 ? '' : ` (missing: ${missing.join(' ')})`;
+}
 
 /** What a program did. */
 export interface Outcome {
@@ -26,13 +49,17 @@ export class ShimRig {
   readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
   readonly shim = join(this.directory, 'libiwarpd-preload.so');
 
+  readonly #machine: Machine;
+
   /** Compiles the shim, without a warning, and the probes of these names. */
-  constructor(...names: readonly string[]) {
-    compile('bash', [join(root, 'native-bridge/preload/build.sh'), this.shim, '-Werror']);
+  constructor(machine: Machine, ...names: readonly string[]) {
+    this.#machine = machine;
+    const { compiler } = machine;
+    compile('bash', [join(root, 'native-bridge/preload/build.sh'), this.shim, '-Werror'], compiler);
     for (const name of names) {
       const source = join(probes, `${name}.c`);
       const flags = ['-std=c11', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-pthread'];
-      compile('cc', [...flags, source, '-o', this.probe(name)]);
+      compile(compiler, [...flags, source, '-o', this.probe(name)], compiler);
     }
   }
 
@@ -47,7 +74,13 @@ export class ShimRig {
     args: readonly string[],
     variables: Readonly<Record<string, string>> = {},
   ): Promise<Outcome> {
-    return await runProgram(program, args, { LD_PRELOAD: this.shim, ...variables });
+    const { emulator } = this.#machine;
+    if (emulator === undefined) {
+      return await runProgram(program, args, { LD_PRELOAD: this.shim, ...variables });
+    }
+    // The emulator is a program of this machine, which cannot load the shim of another one.
+    const words = [...emulator.args, '-E', `LD_PRELOAD=${this.shim}`, program, ...args];
+    return await runProgram(emulator.program, words, variables);
   }
 
   remove(): void {
@@ -77,7 +110,8 @@ export async function runProgram(
   });
 }
 
-function compile(command: string, args: readonly string[]): void {
-  const { status, stderr } = spawnSync(command, args, { encoding: 'utf8' });
+function compile(command: string, args: readonly string[], compiler: string): void {
+  const env = { ...process.env, CC: compiler };
+  const { status, stderr } = spawnSync(command, args, { encoding: 'utf8', env });
   if (status !== 0) throw new Error(`${command} failed: ${stderr}`);
 }

@@ -64,6 +64,13 @@ int __fxstat64(int version, int fd, struct stat64 *status);
 ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
 ssize_t __write(int fd, const void *buffer, size_t length);
 
+/* What these functions are called with by programs of this architecture. */
+#ifdef __x86_64__
+#define STAT_VERSION 1
+#else
+#define STAT_VERSION 0
+#endif
+
 static void aliases(void) {
   struct stat status;
   struct stat64 status64;
@@ -74,13 +81,13 @@ static void aliases(void) {
                __openat_2(AT_FDCWD, "/dev/infiniband/uverbs0", O_RDWR)};
   for (size_t index = 0; index < sizeof fds / sizeof fds[0]; index++) {
     CHECK(fds[index] >= 0);
-    CHECK(__fxstat(1, fds[index], &status) == 0 && S_ISCHR(status.st_mode));
-    CHECK(__fxstat64(1, fds[index], &status64) == 0 && S_ISCHR(status64.st_mode));
+    CHECK(__fxstat(STAT_VERSION, fds[index], &status) == 0 && S_ISCHR(status.st_mode));
+    CHECK(__fxstat64(STAT_VERSION, fds[index], &status64) == 0 && S_ISCHR(status64.st_mode));
     CHECK(fcntl64(fds[index], F_GETFD) == FD_CLOEXEC);
     CHECK(close(fds[index]) == 0);
   }
-  CHECK(__xstat(1, "/dev/infiniband/uverbs0", &status) == 0 && S_ISCHR(status.st_mode));
-  CHECK(__xstat(1, "/", &status) == 0 && S_ISDIR(status.st_mode));
+  CHECK(__xstat(STAT_VERSION, "/dev/infiniband/uverbs0", &status) == 0 && S_ISCHR(status.st_mode));
+  CHECK(__xstat(STAT_VERSION, "/", &status) == 0 && S_ISDIR(status.st_mode));
   int fd = open_device();
   int events = get_context(fd);
   push(fd, 0, 1, 99);

@@ -1,0 +1,82 @@
+/**
+ * The shim of an arm64 machine, played by qemu's emulation of its processor on the system calls of
+ * this one. Left out is what that cannot do, whoever asks for it: execute arm64 programs from an
+ * arm64 program ("executed"), `vfork`, fork while threads run ("unwatched", "forked-while-busy"), and fail messages of
+ * which one piece cannot be read ("bad-addresses", "bad-netlink"); and measurements.
+ */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { FakeDaemon } from './fake-daemon.ts';
+import { ARM64, missingFor, ShimRig } from './shim-rig.ts';
+
+const SCENARIOS = {
+  'device-probe': [
+    'nodes',
+    'aliases',
+    'commands',
+    'bad-responses',
+    'channels',
+    'queues',
+    'doorbells',
+    'flushes',
+    'threads',
+  ],
+  'event-probe': [
+    'records',
+    'waiting',
+    'duplicates',
+    'epolled',
+    'purged',
+    'signals',
+    'signals-in-commands',
+    'cancelled',
+    'several-readers',
+    'cm-events',
+    'cm-cancelled',
+    'cm-arguments',
+    'cm-disconnects',
+  ],
+  'process-probe': [
+    'forked',
+    'grandchildren',
+    'forked-manager',
+    'cloned',
+    'closed',
+    'hidden',
+    'numbers',
+    'ranges',
+    'reused',
+    'churned',
+  ],
+  'discovery-probe': ['netlink', 'rsockets', 'dies', 'lies', 'agents', 'sysfs'],
+} as const;
+type Probe = keyof typeof SCENARIOS;
+const PROBES = Object.keys(SCENARIOS) as Probe[];
+
+const reason = missingFor(ARM64);
+
+describe.runIf(reason === '')(`the shim on arm64${reason}`, () => {
+  let rig: ShimRig;
+  let daemon: FakeDaemon;
+
+  beforeAll(() => {
+    rig = new ShimRig(ARM64, ...PROBES);
+  }, 120_000);
+
+  afterAll(() => rig.remove());
+
+  beforeEach(async () => {
+    daemon = new FakeDaemon();
+    await daemon.start();
+  });
+
+  afterEach(() => daemon.stop());
+
+  it.each(
+    PROBES.flatMap((probe) => SCENARIOS[probe].map((scenario) => [probe, scenario] as const)),
+  )('%s: %s', async (probe, scenario) => {
+    const variables = { IWARPD_SOCKET: daemon.socketPath, SYSFS_PATH: daemon.sysfsPath };
+    const outcome = await rig.run(rig.probe(probe), [scenario], variables);
+    expect(outcome).toEqual({ status: 0, stdout: '', stderr: '' });
+    for (const file of daemon.files) await expect.poll(() => file.closed).toBe(true);
+  });
+});
