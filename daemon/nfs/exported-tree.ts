@@ -21,6 +21,7 @@ import {
 import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
 import { DescriptorCache } from './descriptor-cache.ts';
 import { claimedNode, HandleMint } from './file-handle.ts';
+import { isKeptInMemory } from './file-octets.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { type FileNode, NodeTable } from './node-table.ts';
 
@@ -177,6 +178,15 @@ export class ExportedTree {
   /** Hands over a descriptor that reads and writes the node's file. */
   keepData(node: FileNode, fd: number): void {
     this.#descriptors.keep(node.id, 'both', fd);
+  }
+
+  /**
+   * True when the node's file, which `fd` is open for, is nowhere but in memory: no access to it
+   * waits for a disk.
+   */
+  isInMemory(node: FileNode, fd: number): boolean {
+    node.inMemory ??= isKeptInMemory(descriptorPath(fd));
+    return node.inMemory;
   }
 
   /** Keeps the data descriptor open until the function that is returned is called. */

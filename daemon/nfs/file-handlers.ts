@@ -1,5 +1,5 @@
 /** GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT (RFC 1813 §3.3). */
-import { fdatasync, fstatSync, fsync, read, readlinkSync, write } from 'node:fs';
+import { fdatasync, fstatSync, fsync, readlinkSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type {
   DirectoryEntry3,
@@ -25,6 +25,7 @@ import type {
 import type { Handlers, ServerCall } from '../../verbs-api/rpcrdma/rpc-service.ts';
 import { timeOf, wccAttributesOf } from './attributes-of.ts';
 import { entryPath, type Located } from './exported-tree.ts';
+import { readOctets, writeOctets } from './file-octets.ts';
 import { NfsFailure, statusOfError } from './nfs-failure.ts';
 import {
   demand,
@@ -42,8 +43,6 @@ import { dropSetId, setAttributes } from './set-attributes.ts';
 export const TRANSFER_MAX_BYTES = 1 << 20;
 
 const OFFSET_MAX = BigInt(Number.MAX_SAFE_INTEGER);
-const readFile = promisify(read);
-const writeFile = promisify(write);
 const syncFile = promisify(fsync);
 const syncData = promisify(fdatasync);
 const NOTHING = new Uint8Array(0);
@@ -143,7 +142,8 @@ async function readData(
     try {
       const room = left < BigInt(wanted) ? Number(left) : wanted;
       const octets = await call.bulkBuffer(room);
-      const count = await fill(fd, octets.subarray(0, room), Number(args.offset));
+      const inMemory = served.tree.isInMemory(located.node, fd);
+      const count = await readOctets(fd, octets.subarray(0, room), Number(args.offset), inMemory);
       const stats = fstatSync(fd, { bigint: true });
       const eof = args.offset + BigInt(count) >= stats.size;
       const ok = { attributes: served.attributes(stats), eof, data: octets.subarray(0, count) };
@@ -154,16 +154,6 @@ async function readData(
   } catch (error) {
     return { status: statusOfError(error), fail: { attributes: served.attributesNow(file) } };
   }
-}
-
-async function fill(fd: number, octets: Uint8Array, offset: number): Promise<number> {
-  let count = 0;
-  while (count < octets.length) {
-    const { bytesRead } = await readFile(fd, octets, count, octets.length - count, offset + count);
-    if (bytesRead === 0) break;
-    count += bytesRead;
-  }
-  return count;
 }
 
 async function writeData(
@@ -185,29 +175,14 @@ async function writeData(
       // The verifier of the time before the write: what is lost from then on is told by another.
       const verifier = served.writeVerifier;
       const octets = args.data.subarray(0, TRANSFER_MAX_BYTES);
-      const count = await drain(fd, octets, Number(args.offset));
+      const inMemory = served.tree.isInMemory(located.node, fd);
+      const count = await writeOctets(fd, octets, Number(args.offset), inMemory);
       await makeStable(served, fd, args.stable);
       return { wcc: wcc(fd), count, committed: args.stable, verifier };
     } finally {
       done();
     }
   });
-}
-
-async function drain(fd: number, octets: Uint8Array, offset: number): Promise<number> {
-  let count = 0;
-  while (count < octets.length) {
-    try {
-      const left = octets.length - count;
-      const { bytesWritten } = await writeFile(fd, octets, count, left, offset + count);
-      count += bytesWritten;
-    } catch (error) {
-      // What was written before the disk was full is there; the next WRITE tells the rest.
-      if (count > 0) return count;
-      throw error;
-    }
-  }
-  return count;
 }
 
 async function commit(

@@ -18,6 +18,8 @@ export interface FileNode {
   childCount: number;
   /** Its handle, once one was given out. */
   handle: Uint8Array | undefined;
+  /** Its file system keeps it in memory; undefined until that was asked. */
+  inMemory: boolean | undefined;
   /** Changes under way, and how many there were: what weak cache consistency needs to know. */
   changing: number;
   changes: number;
@@ -133,6 +135,7 @@ export class NodeTable {
       names: [],
       childCount: 0,
       handle: undefined,
+      inMemory: undefined,
       changing: 0,
       changes: 0,
     };
