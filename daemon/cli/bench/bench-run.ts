@@ -121,16 +121,18 @@ export async function runBench(
 async function measure(measurement: Measurement, rig: Rig, options: BenchOptions): Promise<Result> {
   const measured: number[] = [];
   const baselines = measurement.baselines.map((): number[] => []);
+  const warmUps = measurement.warmUps ?? 0;
   const rounds = measurement.once === true ? 1 : options.rounds;
   try {
-    for (let round = 0; round < (measurement.warmUps ?? 0); round++) {
-      await measurement.run(rig, options.scale);
-    }
-    for (let round = 0; round < rounds; round++) {
-      for (const [index, baseline] of measurement.baselines.entries()) {
-        baselines[index]?.push(await baseline.run(rig, options.scale));
+    for (let round = -warmUps; round < rounds; round++) {
+      const values: number[] = [];
+      for (const { run } of [...measurement.baselines, measurement]) {
+        values.push(await run(rig, options.scale));
       }
-      measured.push(await measurement.run(rig, options.scale));
+      if (round < 0) continue;
+      for (const [index, rows] of [...baselines, measured].entries()) {
+        rows.push(values[index] ?? Number.NaN);
+      }
     }
   } catch (error) {
     throw new CommandFailure(`${measurement.name}: ${failureText(error)}`, { cause: error });

@@ -30,7 +30,7 @@ export interface Measurement {
   readonly run: (rig: Rig, scale: number) => Promise<number>;
   /** What this machine lacks for it, or undefined when it can run. */
   readonly obstacle?: () => string | undefined;
-  /** Rounds before the first that counts: until V8 has compiled what runs. Default 0. */
+  /** Rounds, baselines included, before the first that counts: until V8 has compiled. Default 0. */
   readonly warmUps?: number;
   /** Measured once, whatever the number of rounds. */
   readonly once?: true;
