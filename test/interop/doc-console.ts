@@ -1,0 +1,157 @@
+/**
+ * Types the commands of a console block into a shell, in a folder and where possible a network of
+ * its own, and keeps what each of them prints.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DocCommand } from '../support/doc-examples.ts';
+import { repositoryRoot } from './prerequisites.ts';
+
+/** What a command did. */
+export interface TypedCommand {
+  readonly command: string;
+  readonly lines: readonly string[];
+  /** Exit status; undefined while it runs in the background. */
+  readonly status: number | undefined;
+}
+
+/** Seconds that a block may take. */
+const BLOCK_TIMEOUT_MS = 45_000;
+/** What a command in the background may take to say what is shown of it. */
+const SETTLE_MS = 3000;
+const LOOK_MS = 50;
+
+/** Commands that run until somebody ends them, and how the shell knows that they have begun. */
+const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|[|&]\s*$))/;
+
+/** See the module's comment. */
+export class DocConsole {
+  readonly folder = mkdtempSync(join(tmpdir(), 'iwarpd-docs-'));
+  #shell: ChildProcess | undefined;
+
+  constructor() {
+    const root = repositoryRoot();
+    const bin = join(this.folder, '.bin');
+    mkdirSync(bin);
+    mkdirSync(join(this.folder, '.run'), { mode: 0o700 });
+    symlinkSync(join(root, 'dist/daemon/cli/main.js'), join(bin, 'iwarpd'));
+    // In a clone the command is `npx iwarpd`; what npx does is npm's business.
+    writeFileSync(join(bin, 'npx'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });
+    symlinkSync(join(root, 'test'), join(this.folder, 'test'));
+  }
+
+  /** Types `given`, unseen, and then the commands. Rejects when they take too long. */
+  async type(
+    given: readonly string[],
+    commands: readonly DocCommand[],
+  ): Promise<readonly TypedCommand[]> {
+    const script = [
+      'ip link set lo up 2>/dev/null',
+      ...given.map((line) => `{ ${line}\n} >>.given 2>&1`),
+      ...commands.map(({ command }, index) => typed(command, index)),
+      'echo end >.end',
+      'wait',
+    ];
+    writeFileSync(join(this.folder, '.script'), `${script.join('\n')}\n`);
+    const { PATH = '' } = process.env;
+    this.#shell = spawn(shellWords()[0] ?? 'bash', [...shellWords().slice(1), '.script'], {
+      cwd: this.folder,
+      detached: true,
+      stdio: 'ignore',
+      env: {
+        PATH: `${join(this.folder, '.bin')}:${PATH}:/usr/sbin`,
+        HOME: this.folder,
+        TMPDIR: this.folder,
+        XDG_RUNTIME_DIR: join(this.folder, '.run'),
+        LANG: 'C.UTF-8',
+      },
+    });
+    const deadline = Date.now() + BLOCK_TIMEOUT_MS;
+    while (this.#read('.end') === '') {
+      if (Date.now() > deadline) throw new Error(`takes too long: ${this.#read('.given')}`);
+      await sleep(LOOK_MS);
+    }
+    return this.#results(commands);
+  }
+
+  /** Waits for what the background has still to say, until `enough` is content or time is up. */
+  async settle(
+    commands: readonly DocCommand[],
+    enough: (typed: readonly TypedCommand[]) => boolean,
+  ): Promise<readonly TypedCommand[]> {
+    const deadline = Date.now() + SETTLE_MS;
+    while (!enough(this.#results(commands)) && Date.now() < deadline) await sleep(LOOK_MS);
+    return this.#results(commands);
+  }
+
+  /** What the unseen commands said. */
+  get said(): string {
+    return this.#read('.given');
+  }
+
+  /** Ends all that still runs, and removes the folder. */
+  async close(): Promise<void> {
+    const shell = this.#shell;
+    if (shell?.pid !== undefined && shell.exitCode === null) {
+      const ended = new Promise((resolve) => shell.once('exit', resolve));
+      process.kill(-shell.pid, 'SIGTERM');
+      await Promise.race([ended, sleep(2000)]);
+      try {
+        process.kill(-shell.pid, 'SIGKILL');
+      } catch {
+        // Nobody is left.
+      }
+      await Promise.race([ended, sleep(2000)]);
+    }
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  #results(commands: readonly DocCommand[]): TypedCommand[] {
+    return commands.map(({ command }, index) => {
+      const status = this.#read(`.status${index}`);
+      const lines = this.#read(`.out${index}`).split('\n');
+      if (lines.at(-1) === '') lines.pop();
+      return { command, lines, status: status === '' ? undefined : Number(status) };
+    });
+  }
+
+  #read(name: string): string {
+    const path = join(this.folder, name);
+    return existsSync(path) ? readFileSync(path, 'utf8') : '';
+  }
+}
+
+/** The lines of the shell that run one command and keep what it says. */
+function typed(command: string, index: number): string {
+  const out = `.out${index}`;
+  if (STAYING.test(command)) {
+    return [`${command} >${out} 2>&1 &`, `until [[ -s ${out} ]]; do sleep 0.05; done`].join('\n');
+  }
+  if (/&\s*$/.test(command)) {
+    const [, front = ''] = /^(.*?)\s*&\s*$/s.exec(command) ?? [];
+    // Whoever is started in the background has a moment until the next line is typed.
+    return `{ ${front}\n} >${out} 2>&1 &\nsleep 0.7`;
+  }
+  return `{ ${command}\n} >${out} 2>&1; echo $? >.status${index}`;
+}
+
+let words: readonly string[] | undefined;
+
+/** A shell in a network of its own, since examples name ports; without the right to that, a plain one. */
+function shellWords(): readonly string[] {
+  words ??= [['unshare', '--net'], ['unshare', '--net', '--map-root-user'], []]
+    .map((prefix) => [...prefix, 'bash'])
+    .find(([program = '', ...rest]) => spawnSync(program, [...rest, '-c', 'true']).status === 0);
+  return words ?? ['bash'];
+}

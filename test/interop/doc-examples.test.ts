@@ -1,0 +1,89 @@
+/** Every console block in the documentation is typed in, and prints what it shows. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import {
+  commandsOf,
+  type DocCommand,
+  type DocExample,
+  docExamples,
+  isAsShown,
+} from '../support/doc-examples.ts';
+import { DocConsole, type TypedCommand } from './doc-console.ts';
+import { describeWith, type Need, repositoryRoot } from './prerequisites.ts';
+
+const CONSOLE = docExamples(repositoryRoot()).filter(({ language }) => language === 'console');
+const RUN = CONSOLE.filter(({ notRun }) => notRun === undefined);
+const NEEDS = [...new Set(RUN.map(({ needs }) => needs.join(' ')))];
+
+let shell: DocConsole | undefined;
+
+afterEach(async () => {
+  await shell?.close();
+  shell = undefined;
+});
+
+/** Lines that are shown and not there, and lines of commands that are there and not shown. */
+function differences(commands: readonly DocCommand[], typed: readonly TypedCommand[]): string[] {
+  const behind = typed.filter(({ status }) => status === undefined).flatMap(({ lines }) => lines);
+  return commands.flatMap(({ command, expected }, index) => {
+    const { lines, status } = typed[index] ?? { lines: [], status: undefined };
+    const missing = expected.filter(
+      (shown) =>
+        shown !== '…' &&
+        shown !== '' &&
+        ![...lines, ...behind].some((line) => isAsShown(shown, line)),
+    );
+    const elided = expected.includes('…') || (status === undefined && expected.length === 0);
+    const surplus = elided
+      ? []
+      : lines.filter((line) => line !== '' && !expected.some((shown) => isAsShown(shown, line)));
+    const failed = (status ?? 0) !== 0 && !expected.some((line) => line.startsWith('iwarpd: '));
+    return [
+      ...missing.map((line) => `${command}: does not print: ${line}`),
+      ...surplus.map((line) => `${command}: prints, unseen in the document: ${line}`),
+      ...(failed ? [`${command}: fails with status ${status}`] : []),
+    ];
+  });
+}
+
+async function check({ text, given }: DocExample): Promise<void> {
+  const commands = commandsOf(text);
+  shell = new DocConsole();
+  await shell.type(given, commands);
+  const typed = await shell.settle(commands, (now) => differences(commands, now).length === 0);
+  expect(differences(commands, typed), shell.said).toEqual([]);
+}
+
+for (const needs of NEEDS) {
+  const names = needs.split(' ').filter((name): name is Need => name !== '');
+  describeWith(names, `console blocks${needs === '' ? '' : ` with ${needs}`}`, () => {
+    it.each(RUN.filter((example) => example.needs.join(' ') === needs))('$place', check);
+  });
+}
+
+describe('console blocks that are not run', () => {
+  it('are those of machines with another kernel', () => {
+    const reasons = CONSOLE.flatMap(({ notRun }) => (notRun === undefined ? [] : [notRun]));
+    expect(reasons).toHaveLength(3);
+    for (const reason of reasons) {
+      expect(reason).toMatch(/kernel (?:that )?has siw; test\/interop\/\S+ has one$/);
+      const [, suite = ''] = /(test\/interop\/\S+)/.exec(reason) ?? [];
+      expect(existsSync(join(repositoryRoot(), suite)), suite).toBe(true);
+    }
+  });
+});
+
+describe('what a block shows', () => {
+  it.each([
+    ['3 clients, pid 3514', '12 clients, pid 7', true],
+    ['STag 0x90978334', 'STag 0x0000000a', true],
+    ['left    emulated', 'left  emulated', true],
+    ['MPA Request …', 'MPA Request revision 2', true],
+    ['3 clients', '3 clients left', false],
+    ['ready', 'not ready', false],
+    ['a.b', 'axb', false],
+  ])('%s shows %s: %s', (shown, printed, alike) => {
+    expect(isAsShown(shown, printed)).toBe(alike);
+  });
+});

@@ -1,0 +1,126 @@
+/**
+ * Examples in Markdown files: fenced blocks, and what a comment in front of one says about it.
+ *
+ * ```
+ *  <!-- given: a line of code that the reader need not see; one such comment for each
+ *  needs: names of packages in test/interop/packages
+ *  not run: why not -->
+ * ```
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+
+/** A fenced block. */
+export interface DocExample {
+  /** File below the repository, and the line at which the block begins. */
+  readonly place: string;
+  readonly language: string;
+  readonly text: string;
+  /** Lines that come before it, unseen. */
+  readonly given: readonly string[];
+  readonly needs: readonly string[];
+  /** Why it is not run. */
+  readonly notRun: string | undefined;
+}
+
+/** A line of a console block that a reader types, and what the block shows behind it. */
+export interface DocCommand {
+  readonly command: string;
+  readonly expected: readonly string[];
+}
+
+const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.git', '.cache']);
+
+/** All fenced blocks of all Markdown files below `root`. */
+export function docExamples(root: string): DocExample[] {
+  return markdownFiles(root).flatMap((path) =>
+    examplesOf(relative(root, path), readFileSync(path, 'utf8')),
+  );
+}
+
+function markdownFiles(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true })
+    .flatMap((entry) => {
+      const path = join(folder, entry.name);
+      if (entry.isDirectory()) return SKIPPED_FOLDERS.has(entry.name) ? [] : markdownFiles(path);
+      return entry.name.endsWith('.md') ? [path] : [];
+    })
+    .sort();
+}
+
+/** The fenced blocks of one file. Throws when a block has no end, or a comment makes no sense. */
+export function examplesOf(file: string, text: string): DocExample[] {
+  const found: DocExample[] = [];
+  const fence =
+    /((?:^<!--(?:(?!-->)[\s\S])*-->\n+)*)^( *)```([a-z]*)\n((?:(?!^ *```)[^\n]*\n)*)^ *```$/gm;
+  for (const match of text.matchAll(fence)) {
+    const [, comments = '', indent = '', language = '', body = ''] = match;
+    const line = text.slice(0, match.index + comments.length).split('\n').length;
+    found.push({
+      place: `${file}:${line}`,
+      language,
+      text: body.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+      ...directivesOf(comments, `${file}:${line}`),
+    });
+  }
+  const fences = text.match(/^ *```/gm)?.length ?? 0;
+  if (fences !== 2 * found.length) throw new Error(`${file}: a block has no end`);
+  return found;
+}
+
+function directivesOf(comments: string, place: string): Pick<DocExample, Directive> {
+  const given: string[] = [];
+  const needs: string[] = [];
+  let notRun: string | undefined;
+  for (const [, comment = ''] of comments.matchAll(/<!--\s*((?:(?!-->)[\s\S])*?)\s*-->/g)) {
+    for (const line of comment.split('\n')) {
+      const [, name, value = ''] = /^\s*(given|needs|not run): (.+)$/.exec(line) ?? [];
+      if (name === 'given') given.push(value);
+      else if (name === 'needs') needs.push(...value.trim().split(/\s+/));
+      else if (name === 'not run') notRun = value;
+      else throw new Error(`${place}: what is "${line}"?`);
+    }
+  }
+  return { given, needs, notRun };
+}
+
+type Directive = 'given' | 'needs' | 'notRun';
+
+/** The commands of a console block: what stands behind `$ ` or `here$ `. Those of a peer are left out. */
+export function commandsOf(text: string): DocCommand[] {
+  const commands: { command: string; expected: string[] }[] = [];
+  let elsewhere = false;
+  for (const line of text.trimEnd().split('\n')) {
+    const [, host, typed] = /^(here|peer)?[$#] (.*)$/.exec(line) ?? [];
+    if (typed !== undefined) elsewhere = host === 'peer';
+    if (elsewhere) continue;
+    const last = commands.at(-1);
+    if (typed !== undefined) commands.push({ command: typed, expected: [] });
+    else if (last?.command.endsWith('\\') === true) last.command = `${last.command}\n${line}`;
+    else if (last === undefined) throw new Error(`no command stands before "${line}"`);
+    else last.expected.push(line);
+  }
+  return commands;
+}
+
+/** What differs from run to run, on both sides of a comparison. */
+const VARYING: readonly (readonly [RegExp, string])[] = [
+  [/(?<![\w.])\/(?:home|run|tmp|var)\/[^\s,;:]+/g, '<path>'],
+  [/\b\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>'],
+  [/\b0x[0-9a-f]+\b/g, '<hex>'],
+  [/\b[0-9a-f]{16}\b/g, '<guid>'],
+  [/\d+(?:[.,]\d+)*/g, '<n>'],
+  [/-{4,}/g, '<rule>'],
+  [/\s+/g, ' '],
+];
+
+/** True when `actual` is what a block shows as `shown`: `…` stands for any text. */
+export function isAsShown(shown: string, actual: string): boolean {
+  const parts = steady(shown).split('…');
+  const pattern = parts.map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&')).join('.*');
+  return new RegExp(`^${pattern}$`).test(steady(actual));
+}
+
+function steady(line: string): string {
+  return VARYING.reduce((text, [varying, name]) => text.replaceAll(varying, name), line).trim();
+}
