@@ -1,6 +1,6 @@
 /**
  * The HTTP server of the control plane: bounds every connection, guards every request, and hands it
- * to its route. It reads no files: what it can answer is in its table of routes.
+ * to its route. No request reaches the disk: what it can answer is in its table of routes.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';

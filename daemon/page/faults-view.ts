@@ -27,7 +27,11 @@ export function showFaults(store: PageStore, api: ApiClient, changed: () => void
       setText(failure, error.message);
     }
   };
-  const list = new FaultList((id) => act(() => api.call('removeFault', { id })));
+  const list = new FaultList(async (id) => {
+    await act(() => api.call('removeFault', { id }));
+    // The button that had the focus is gone.
+    (list.element.querySelector('button') ?? byId('fault-kind')).focus();
+  });
   const all = el('button', { text: 'Remove all', attributes: { type: 'button' } });
   all.addEventListener('click', () => void act(() => api.call('removeFaults', {})));
   const form = new FaultForm(store, api, changed);
@@ -79,9 +83,8 @@ class FaultList {
     }
     for (const fault of faults) {
       const shown = this.#items.get(fault.id) ?? this.#add(fault);
-      const { matched, fired } = fault;
-      setText(shown.tally, `happened ${timesText(fired)} on ${counted(matched, 'occasion')}`);
-      shown.item.classList.toggle('fired', fired > 0);
+      setText(shown.tally, tallyText(fault));
+      shown.item.classList.toggle('fired', fault.fired > 0);
     }
     if (faults.length === 0) this.element.append(this.#empty);
     else this.#empty.remove();
@@ -109,8 +112,14 @@ class FaultList {
   }
 }
 
+/** How often it happened, on how many occasions. */
+function tallyText({ matched, fired }: FaultStatus): string {
+  if (matched === 0) return 'no occasion yet';
+  const times = fired === 0 ? 'never happened' : `happened ${timesText(fired)}`;
+  return `${times} on ${counted(matched, 'occasion')}`;
+}
+
 function timesText(count: number): string {
-  if (count === 0) return 'never';
   return count === 1 ? 'once' : `${whole(count)} times`;
 }
 
@@ -123,9 +132,12 @@ class FaultForm {
   readonly #kind = kindSelect();
   readonly #summary = el('p', { class: 'hint' });
   readonly #fields = el('div', { class: 'fields' });
-  readonly #trigger = choice(TRIGGERS.map(([value, text]) => [value, text]));
-  readonly #count = el('input', { attributes: { inputmode: 'decimal', placeholder: 'N' } });
-  readonly #seed = el('input', { attributes: { inputmode: 'numeric', placeholder: 'random' } });
+  readonly #trigger = choice('fault-trigger', TRIGGERS);
+  readonly #count = el('input', { id: 'fault-count', attributes: NUMERIC });
+  readonly #seed = el('input', {
+    id: 'fault-seed',
+    attributes: { ...NUMERIC, placeholder: 'random' },
+  });
   readonly #error = el('p', { class: 'error', attributes: { role: 'alert' } });
   /** Inputs by the name of their field, to find the one that the daemon refuses. */
   #inputs = new Map<string, HTMLInputElement | HTMLSelectElement>();
@@ -150,6 +162,7 @@ class FaultForm {
     this.#kind.addEventListener('change', () => this.#showFields());
     const showTrigger = (): void => {
       const { value } = this.#trigger;
+      this.#count.required = value !== 'always' && value !== 'once';
       nth.hidden = value === 'always' || value === 'once';
       seed.hidden = value !== 'probability';
       setText(nth.firstElementChild ?? nth, value === 'probability' ? 'Probability' : 'N');
@@ -224,12 +237,15 @@ class FaultForm {
   #refused({ field, message }: ApiError): void {
     const name = field.replace(/^body ?/, '');
     const input = this.#inputs.get(name);
-    const label = input?.labels?.[0]?.firstElementChild?.textContent ?? name;
+    const label = input?.labels?.[0]?.textContent ?? name;
     setText(this.#error, label === '' ? message : `${label}: ${message}`);
     input?.setAttribute('aria-invalid', 'true');
     input?.focus();
   }
 }
+
+/** Of an input: its browser says so before the daemon does. */
+const NUMERIC = { inputmode: 'decimal', pattern: '[0-9]+([.][0-9]+)?', title: 'a number' };
 
 function kindSelect(): HTMLSelectElement {
   const groups = KIND_GROUPS.map(([label, kinds]) => {
@@ -244,27 +260,31 @@ function inputOf(field: FaultField): HTMLInputElement | HTMLSelectElement {
   const id = `fault-${name}`;
   const needed = required ? '' : undefined;
   if (input === 'choice') {
-    const select = choice([['', hint], ...choices.map((one) => [one, one] as const)]);
-    select.id = id;
+    const select = choice(id, [['', hint], ...choices.map((one) => [one, one] as const)]);
     select.required = required;
     return select;
   }
   const attributes = {
     placeholder: hint,
     required: needed,
-    inputmode: input === 'number' ? 'numeric' : undefined,
+    ...(input === 'number' ? NUMERIC : {}),
     spellcheck: 'false',
   };
   return el('input', { id, attributes });
 }
 
-function choice(options: readonly (readonly [value: string, text: string])[]): HTMLSelectElement {
+function choice(
+  id: string,
+  options: readonly (readonly [value: string, text: string])[],
+): HTMLSelectElement {
   const elements = options.map(([value, text]) => {
     return el('option', { text, attributes: { value } });
   });
-  return el('select', {}, elements);
+  return el('select', { id }, elements);
 }
 
-function labelled(text: string, input: HTMLElement): HTMLLabelElement {
-  return el('label', {}, [el('span', { text }), input]);
+/** The label stands beside its input, since options within it would be a part of its name. */
+function labelled(text: string, input: HTMLElement): HTMLElement {
+  const label = el('label', { text, attributes: { for: input.id } });
+  return el('div', { class: 'field' }, [label, input]);
 }

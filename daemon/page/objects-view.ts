@@ -321,7 +321,7 @@ const CLIENT_COLUMNS: readonly Column<ClientStatus>[] = [
     value: ({ connectedSeconds }) => duration(connectedSeconds),
     numeric: true,
   },
-  { title: 'Holds', value: (client) => heldText(client) },
+  { title: 'Holds', value: heldText, long: true },
   { title: 'Shared', value: ({ usage }) => size(usage.sharedBytes), numeric: true },
   { title: 'Registered', value: ({ usage }) => size(usage.pinnedBytes), numeric: true },
 ];

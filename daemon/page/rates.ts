@@ -7,6 +7,9 @@ import type { DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
 /** Looks that a history keeps: two minutes, at one a second. */
 export const HISTORY_LENGTH = 120;
 
+/** Looks that follow each other faster than this tell no rate: the second one is left out. */
+const STEP_MIN_SECONDS = 0.5;
+
 /** Names of what is plotted. */
 export type RateName = 'bytesOut' | 'bytesIn' | 'messagesOut' | 'messagesIn';
 
@@ -80,11 +83,12 @@ export class RateHistory {
   #lookAt(at: number, status: DeviceStatus): void {
     const { name } = status.device;
     const last = this.#last.get(name);
+    if (last !== undefined && at - last.at < STEP_MIN_SECONDS) return;
     const { counters } = status;
     this.#last.set(name, { at, counters });
     const points = this.of(name).points.slice(1 - HISTORY_LENGTH);
     const seconds = last === undefined ? 0 : at - last.at;
-    const isStep = last !== undefined && seconds > 0 && hasGrown(last.counters, counters);
+    const isStep = last !== undefined && hasGrown(last.counters, counters);
     const growth = (names: readonly string[]): number | undefined => {
       if (!isStep) return undefined;
       return (sum(counters, names) - sum(last.counters, names)) / seconds;

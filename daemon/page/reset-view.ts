@@ -68,7 +68,7 @@ function reportBody(report: ResetReport): (Node | string)[] {
     'Leaks by client',
     [
       { title: 'Program (PID)', value: programText },
-      { title: 'Held', value: heldText },
+      { title: 'Held', value: heldText, long: true },
     ],
     ({ id }) => String(id),
   );

@@ -11,6 +11,8 @@ export interface Column<T> {
   readonly numeric?: boolean;
   /** Identifiers and addresses. */
   readonly mono?: boolean;
+  /** A text that may take several lines. */
+  readonly long?: boolean;
   /** A word whose class gives it a colour: a state. */
   readonly badge?: (row: T) => string;
 }
@@ -65,8 +67,9 @@ export class TableView<T> {
   }
 
   #newRow(): ShownRow {
-    const cells = this.#columns.map(({ numeric, mono, badge }) => {
-      const kind = `${numeric === true ? 'number' : ''} ${mono === true ? 'mono' : ''}`.trim();
+    const cells = this.#columns.map(({ numeric = false, mono = false, long = false, badge }) => {
+      const kinds = Object.entries({ number: numeric, mono, long });
+      const kind = kinds.flatMap(([name, is]) => (is ? name : [])).join(' ');
       const inner = badge === undefined ? [] : [el('span', { class: 'badge' })];
       return el('td', { class: kind }, inner);
     });

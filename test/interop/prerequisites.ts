@@ -12,11 +12,14 @@ import { describe } from 'vitest';
 
 /** Names of the needs that `packages` lists. */
 export type Need =
+  | 'chromium'
+  | 'containers'
   | 'kernel-peer'
   | 'native'
   | 'nfs'
   | 'tshark'
   | 'perftest'
+  | 'plain-root'
   | 'pyverbs'
   | 'rdma-programs'
   | 'rdma-tools'

@@ -1,0 +1,86 @@
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { RouteReply } from '../../../daemon/http/http-route.ts';
+import { pagePolicy, pageRoute } from '../../../daemon/http/page-route.ts';
+
+const PAGE = '<html><style>a{}</style><script type="module">run(1)</script></html>';
+
+let directory: string;
+let path: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'iwarpd-page-'));
+  path = join(directory, 'page.html');
+});
+
+afterEach(() => {
+  rmSync(directory, { recursive: true });
+});
+
+async function ask(route: ReturnType<typeof pageRoute>): Promise<RouteReply> {
+  const signal = new AbortController().signal;
+  return await route.handle({ params: {}, query: {}, signal, readJson: async () => ({}) });
+}
+
+function hash(text: string): string {
+  return `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+}
+
+describe('the route of the page', () => {
+  it('is answered without the token: the page tells nothing', () => {
+    expect(pageRoute()).toMatchObject({ method: 'GET', path: '/', open: true });
+  });
+
+  it('answers the file as it was when the first one asked', async () => {
+    const route = pageRoute(pathToFileURL(path));
+    writeFileSync(path, PAGE);
+    const reply = await ask(route);
+    expect(reply).toMatchObject({ status: 200, type: 'text/html; charset=utf-8' });
+    expect(String(reply.body)).toBe(PAGE);
+    rmSync(path);
+    expect(await ask(route)).toBe(reply);
+  });
+
+  it('says in one line that the page is not built, until it is', async () => {
+    const route = pageRoute(pathToFileURL(path));
+    expect(await ask(route)).toEqual({
+      status: 503,
+      type: 'text/plain; charset=utf-8',
+      body: 'the page is not built: run `npm run setup`\n',
+    });
+    writeFileSync(path, PAGE);
+    expect(await ask(route)).toMatchObject({ status: 200 });
+  });
+});
+
+describe('the policy of the page', () => {
+  it('lets this script and this style run, and no other', () => {
+    const policy = pagePolicy(PAGE).split('; ');
+    expect(policy).toContain(`script-src ${hash('run(1)')}`);
+    expect(policy).toContain(`style-src ${hash('a{}')}`);
+    expect(pagePolicy(PAGE)).not.toMatch(/unsafe|eval|https?:|\*/);
+  });
+
+  it('lets the page ask its own server alone, and be nobody’s frame', () => {
+    const policy = pagePolicy(PAGE).split('; ');
+    for (const rule of [
+      "default-src 'none'",
+      "connect-src 'self'",
+      "base-uri 'none'",
+      "form-action 'none'",
+      "frame-ancestors 'none'",
+      "require-trusted-types-for 'script'",
+      "trusted-types 'none'",
+    ]) {
+      expect(policy).toContain(rule);
+    }
+  });
+
+  it('lets nothing run where there is nothing', () => {
+    expect(pagePolicy('<p>')).toContain("script-src 'none'; style-src 'none'");
+  });
+});

@@ -1,0 +1,155 @@
+import { describe, expect, it } from 'vitest';
+import { groupWork, messageOf, sightingsOf } from '../../../daemon/page/work-groups.ts';
+import type { TraceRecord } from '../../../verbs-api/contract/trace-sample.ts';
+import { cqe, fpdu, record, wqe } from './trace-builder.ts';
+
+/** Groups as texts: the WQE's lane and opcode, FPDUs with their direction, the CQE's status. */
+function storiesOf(records: readonly TraceRecord[]): string[] {
+  return groupWork(records.flatMap(sightingsOf)).map(({ wqe: posted, fpdus, cqe: done }) => {
+    const wire = fpdus.map((each) => `${each.direction} ${each.record.opcode}`);
+    const end = done === undefined ? [] : [done.record.status ?? ''];
+    const { opcode, wrId } = posted.record;
+    return [`${posted.lane}: ${opcode} ${wrId}`, ...wire, ...end].join(', ');
+  });
+}
+
+describe('what belongs to a work request', () => {
+  it('a Send with its FPDU and completion, and the receive that it takes at the other end', () => {
+    const records = [
+      wqe(1, 'SEND', '0x1'),
+      cqe(1, 'SEND', '0x1'),
+      fpdu(1, 2, 'Send'),
+      wqe(2, 'RECV', '0x7'),
+      cqe(2, 'RECV', '0x7'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: SEND 0x1, out Send, IBV_WC_SUCCESS',
+      'iwarp0 QP 2: RECV 0x7, in Send, IBV_WC_SUCCESS',
+    ]);
+  });
+
+  it('a Read with its request and all of its response', () => {
+    const records = [
+      wqe(1, 'RDMA_READ', '0x1'),
+      fpdu(1, 2, 'Read Request'),
+      fpdu(2, 1, 'Read Response', false),
+      fpdu(2, 1, 'Read Response'),
+      cqe(1, 'RDMA_READ', '0x1'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: RDMA_READ 0x1, out Read Request, in Read Response, in Read Response, IBV_WC_SUCCESS',
+    ]);
+  });
+
+  it('messages of many FPDUs go to work requests in the order of posting', () => {
+    const records = [
+      wqe(1, 'RDMA_WRITE', '0x1'),
+      wqe(1, 'RDMA_WRITE', '0x2'),
+      fpdu(1, 2, 'Write', false),
+      fpdu(1, 2, 'Write'),
+      fpdu(1, 2, 'Write'),
+      cqe(1, 'RDMA_WRITE', '0x2'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: RDMA_WRITE 0x1, out Write, out Write',
+      'iwarp0 QP 1: RDMA_WRITE 0x2, out Write, IBV_WC_SUCCESS',
+    ]);
+  });
+
+  it('a receive that is taken while its Send is under way has what came and what comes', () => {
+    const records = [
+      fpdu(1, 2, 'Send', false),
+      wqe(2, 'RECV', '0x7'),
+      fpdu(1, 2, 'Send'),
+      cqe(2, 'RECV', '0x7'),
+      fpdu(1, 2, 'Send'),
+    ];
+    expect(storiesOf(records)).toEqual(['iwarp0 QP 2: RECV 0x7, in Send, in Send, IBV_WC_SUCCESS']);
+  });
+
+  it('a receive whose Send came before the sample does not take the next one', () => {
+    const records = [
+      wqe(2, 'RECV', '0x7'),
+      cqe(2, 'RECV', '0x7'),
+      fpdu(1, 2, 'Send'),
+      wqe(2, 'RECV', '0x8'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 2: RECV 0x7, IBV_WC_SUCCESS',
+      'iwarp0 QP 2: RECV 0x8, in Send',
+    ]);
+  });
+
+  it('of equal numbers the oldest completes, and sends are told from receives', () => {
+    const records = [
+      wqe(1, 'RECV', '0x0'),
+      wqe(1, 'SEND', '0x0'),
+      wqe(1, 'SEND', '0x0'),
+      cqe(1, 'SEND', '0x0'),
+      cqe(1, 'RECV', '0x0', 'IBV_WC_WR_FLUSH_ERR'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: RECV 0x0, IBV_WC_WR_FLUSH_ERR',
+      'iwarp0 QP 1: SEND 0x0, IBV_WC_SUCCESS',
+      'iwarp0 QP 1: SEND 0x0',
+    ]);
+  });
+
+  it('what is of other work requests stays alone', () => {
+    const records = [
+      wqe(1, 'RDMA_WRITE', '0x1'),
+      fpdu(1, 2, 'Read Response'),
+      fpdu(1, 2, 'Terminate'),
+      cqe(1, 'SEND', '0x9'),
+    ];
+    expect(storiesOf(records)).toEqual(['iwarp0 QP 1: RDMA_WRITE 0x1']);
+  });
+
+  it('queue pairs of two devices with one number are two', () => {
+    const records = [
+      wqe(1, 'SEND', '0x1'),
+      record('cqe', { device: 'b', qpn: 1, opcode: 'SEND', wrId: '0x1', text: 'CQE' }),
+    ];
+    expect(storiesOf(records)).toEqual(['iwarp0 QP 1: SEND 0x1']);
+  });
+});
+
+describe('lanes', () => {
+  it('what passes between two queue pairs is seen by both, from its own side', () => {
+    expect(sightingsOf(fpdu(1, 2, 'Send')).map(({ lane, direction }) => [lane, direction])).toEqual(
+      [
+        ['iwarp0 QP 1', 'out'],
+        ['iwarp0 QP 2', 'in'],
+      ],
+    );
+  });
+
+  it('a link without a queue pair has a lane of its own', () => {
+    const request: TraceRecord = {
+      micros: 1,
+      kind: 'mpa',
+      link: 4,
+      by: 'peer',
+      text: 'MPA Request',
+    };
+    expect(sightingsOf(request)).toEqual([{ record: request, lane: 'link 4', direction: 'in' }]);
+  });
+});
+
+describe('RDMAP messages', () => {
+  it.each([
+    ['Send', 'send'],
+    ['Send with Solicited Event and Invalidate', 'send'],
+    ['Write', 'write'],
+    ['RDMA Write', 'write'],
+    ['Read Request', 'readRequest'],
+    ['Read Response', 'readResponse'],
+    ['Terminate', 'terminate'],
+    ['Immediate Data', 'immediate'],
+    ['Atomic Request', 'atomicRequest'],
+    ['Atomic Response', 'atomicResponse'],
+    ['Opcode 15', 'other'],
+  ])('%s is known', (opcode, message) => {
+    expect(messageOf(opcode)).toBe(message);
+  });
+});
