@@ -3,6 +3,7 @@
  *
  * ```
  *  <!-- given: a line of code that the reader need not see; one such comment for each
+ *  goes on: from the block of its language before, whose code comes first
  *  needs: names of packages in test/interop/packages
  *  not run: why not -->
  * ```
@@ -19,6 +20,8 @@ export interface DocExample {
   /** Lines that come before it, unseen. */
   readonly given: readonly string[];
   readonly needs: readonly string[];
+  /** Goes on from the block of its language before. */
+  readonly goesOn: boolean;
   /** Why it is not run. */
   readonly notRun: string | undefined;
 }
@@ -72,19 +75,21 @@ function directivesOf(comments: string, place: string): Pick<DocExample, Directi
   const given: string[] = [];
   const needs: string[] = [];
   let notRun: string | undefined;
+  let goesOn = false;
   for (const [, comment = ''] of comments.matchAll(/<!--\s*((?:(?!-->)[\s\S])*?)\s*-->/g)) {
     for (const line of comment.split('\n')) {
-      const [, name, value = ''] = /^\s*(given|needs|not run): (.+)$/.exec(line) ?? [];
+      const [, name, value = ''] = /^\s*(given|needs|not run|goes on): (.+)$/.exec(line) ?? [];
       if (name === 'given') given.push(value);
       else if (name === 'needs') needs.push(...value.trim().split(/\s+/));
       else if (name === 'not run') notRun = value;
+      else if (name === 'goes on') goesOn = true;
       else throw new Error(`${place}: what is "${line}"?`);
     }
   }
-  return { given, needs, notRun };
+  return { given, needs, goesOn, notRun };
 }
 
-type Directive = 'given' | 'needs' | 'notRun';
+type Directive = 'given' | 'needs' | 'goesOn' | 'notRun';
 
 /** The commands of a console block: what stands behind `$ ` or `here$ `. Those of a peer are left out. */
 export function commandsOf(text: string): DocCommand[] {
