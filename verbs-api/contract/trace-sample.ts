@@ -71,7 +71,10 @@ export interface TraceRecord {
 
 /** A sample. */
 export interface TraceSample {
-  /** In the order of time. */
+  /**
+   * In the order of time. A Send or Write completes when it is framed, and TCP takes it right after:
+   * its 'cqe' stands before its (last) 'fpdu'. A receive's 'wqe' stands behind the 'fpdu' that took it.
+   */
   readonly records: readonly TraceRecord[];
   /** Records that came with the last ones and went beyond the limit. */
   readonly lost: number;
