@@ -1,16 +1,18 @@
 /** Completion queues: polling, arming, waiting. */
 import { cancellable, quiet, throwIfAborted } from '../../verbs-api/client/cancellation.ts';
+import {
+  batchSize,
+  CompletionBacklog,
+  DEFAULT_BATCH,
+} from '../../verbs-api/client/completion-backlog.ts';
 import type { WC } from '../../verbs-api/contract/completion.ts';
 import { WCStatus } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type { CancelSignal, Context, CQ } from '../../verbs-api/contract/provider.ts';
 import type { NativeCQ } from '../rdma/completion-queue.ts';
 import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { nextTurn, shareIsSpent } from './loop-share.ts';
 import { OwnedObject } from './owned-object.ts';
-
-const DEFAULT_BATCH = 16;
 
 /** The next firing of a queue, for all that wait for it. */
 interface Firing {
@@ -26,8 +28,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   readonly #scope: DeviceScope;
   readonly #channel: RdmaCompChannel;
   readonly #forgetLoss: () => void;
-  /** Completions that an iterator took and did not hand out; they come first in the next poll. */
-  #kept: WC[] = [];
+  readonly #backlog = new CompletionBacklog();
   /** Completions that the device does not make; they come behind those that it made. */
   #flushed: WC[] = [];
   #firing: Firing | undefined;
@@ -58,9 +59,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   }
 
   poll(max: number = DEFAULT_BATCH): WC[] {
-    if (this.#kept.length === 0) return this.#take(max);
-    const kept = this.#kept.splice(0, max);
-    return kept.length < max ? [...kept, ...this.#take(max - kept.length)] : kept;
+    return this.#backlog.poll(max, this.#take);
   }
 
   requestNotify(solicitedOnly = false): void {
@@ -70,25 +69,11 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   }
 
   wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
-    return quiet(this.#wait(options.max ?? DEFAULT_BATCH, options.signal));
+    return quiet(this.#wait(options.max, options.signal));
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
-    for (;;) {
-      let batch: WC[];
-      try {
-        batch = await this.wait();
-      } catch (error) {
-        if (!this.usable) return;
-        throw error;
-      }
-      try {
-        for (let wc = batch.shift(); wc !== undefined; wc = batch.shift()) yield wc;
-      } finally {
-        // The loop was left early: what it did not see waits for the next poll.
-        if (batch.length > 0) this.#kept = [...batch, ...this.#kept];
-      }
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
+    return this.#backlog.each(this);
   }
 
   notified(): boolean {
@@ -120,7 +105,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
     this.#scope.remove(this);
   }
 
-  #take(max: number): WC[] {
+  readonly #take = (max: number): WC[] => {
     const completions = this.native.poll(max);
     if (this.#flushed.length > 0 && completions.length < max) {
       completions.push(...this.#flushed.splice(0, max - completions.length));
@@ -129,10 +114,10 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
       if (status !== WCStatus.success) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
     }
     return completions;
-  }
+  };
 
-  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
-    if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+  async #wait(wanted: number | undefined, signal: CancelSignal | undefined): Promise<WC[]> {
+    const max = batchSize(wanted);
     if (shareIsSpent()) await nextTurn();
     for (;;) {
       throwIfAborted(signal);

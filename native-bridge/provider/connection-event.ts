@@ -1,7 +1,6 @@
 /** Events of rdma_cm as the contract tells them. */
 import { CMEventType } from '../../verbs-api/contract/enums.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { CMEvent } from '../../verbs-api/contract/provider.ts';
+import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
 import type { NativeCMEvent } from '../rdma/cm-id.ts';
 import { codeOf } from '../rdma/errors.ts';
 
@@ -35,9 +34,4 @@ export function textOf(event: NativeCMEvent): string {
   const error = errorOf(event);
   const name = CM_EVENT_NAMES.get(event.type as CMEventType) ?? `event ${event.type}`;
   return error === undefined ? name : `${name} (${error})`;
-}
-
-/** What a call rejects with that the event ended. */
-export function connectFailure(event: CMEvent): VerbsError {
-  return new VerbsError(event.error ?? 'ECONNRESET', event.text);
 }

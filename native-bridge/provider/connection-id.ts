@@ -1,7 +1,7 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
-import { quiet, type Waiter } from '../../verbs-api/client/cancellation.ts';
+import { quiet } from '../../verbs-api/client/cancellation.ts';
+import { ConnectionOutcome } from '../../verbs-api/client/connection-outcome.ts';
 import { EventChannel } from '../../verbs-api/client/event-channel.ts';
-import { ConnectionRejectedError } from '../../verbs-api/contract/connect-errors.ts';
 import { CMEventType, QPState } from '../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import type {
@@ -17,7 +17,7 @@ import type {
 } from '../../verbs-api/contract/provider.ts';
 import { DEPTH_OF_DEVICE, type NativeCMEvent, type NativeCmId } from '../rdma/cm-id.ts';
 import { unsupported } from '../rdma/errors.ts';
-import { CM_EVENT_NAMES, connectFailure, errorOf, textOf } from './connection-event.ts';
+import { CM_EVENT_NAMES, errorOf, textOf } from './connection-event.ts';
 import { OwnedObject, type Presence } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';
 import { RdmaQP } from './queue-pair.ts';
@@ -65,7 +65,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   /** The queue pair that is or was connected, own or not. */
   #connectedQP: RdmaQP | undefined;
   /** The resolving or establishing under way. */
-  #pending: Waiter<CMEvent> | undefined;
+  readonly #pending = new ConnectionOutcome();
   /** The route is being resolved on the library's own account: nobody is told. */
   #routingUnasked = false;
   /** Called once the connection has ended, while `close` waits for that. */
@@ -117,13 +117,13 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     const { source, timeoutMs = DEFAULT_RESOLVE_TIMEOUT_MS } = options;
     this.native.resolveAddr(destination, source, timeoutMs);
     this.#stage = 'resolving';
-    await this.#outcome();
+    await this.#pending.begin(CMEventType.addrResolved);
   }
 
   async resolveRoute(timeoutMs: number = DEFAULT_RESOLVE_TIMEOUT_MS): Promise<void> {
     this.#assertStage('resolved');
     this.native.resolveRoute(timeoutMs);
-    await this.#outcome();
+    await this.#pending.begin(CMEventType.routeResolved);
   }
 
   /** rdma_cm connects none but routed ids; the contract asks nobody for a route. */
@@ -223,7 +223,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   protected override async destroy(): Promise<void> {
-    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
+    this.#pending.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     this.#answered();
     if (this.#stage === 'connected') await this.#hangUp();
     // A listener's requests that nobody took have no owner but this one.
@@ -264,7 +264,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#stage = 'connecting';
     this.#connectedQP = qp;
     qp.noteConnecting();
-    return await this.#outcome();
+    return await this.#pending.begin(CMEventType.established);
   }
 
   #accept(parameters: Parameters<NativeCmId['accept']>[0]): void {
@@ -280,62 +280,36 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     qp.noteInitialised();
   }
 
-  /** The event that ends what was just started. */
-  #outcome(): Promise<CMEvent> {
-    return quiet(
-      new Promise<CMEvent>((resolve, reject) => {
-        this.#pending = { resolve, reject };
-      }),
-    );
-  }
-
   /** Follows the connection and settles what waits for the event. */
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.addrResolved:
         this.#stage = 'resolved';
         this.#refresh();
-        this.#settle((waiter) => waiter.resolve(event));
         break;
       case CMEventType.routeResolved:
         this.#stage = 'routed';
-        this.#settle((waiter) => waiter.resolve(event));
         break;
       case CMEventType.addrError:
         this.#stage = 'bound';
-        this.#settle((waiter) => waiter.reject(connectFailure(event)));
-        break;
-      case CMEventType.routeError:
-        this.#settle((waiter) => waiter.reject(connectFailure(event)));
         break;
       case CMEventType.established:
         this.#stage = 'connected';
         this.#refresh();
         this.#connectedQP?.noteEstablished();
-        this.#settle((waiter) => waiter.resolve(event));
         break;
       case CMEventType.rejected:
-        this.#failed();
-        this.#settle((waiter) => waiter.reject(new ConnectionRejectedError(event)));
-        break;
       case CMEventType.connectError:
       case CMEventType.unreachable:
         this.#failed();
-        this.#settle((waiter) => waiter.reject(connectFailure(event)));
         break;
       case CMEventType.disconnected:
       case CMEventType.deviceRemoval:
         this.#ended();
-        this.#settle((waiter) => waiter.reject(connectFailure(event)));
         break;
       default:
     }
-  }
-
-  #settle(apply: (waiter: Waiter<CMEvent>) => void): void {
-    const waiter = this.#pending;
-    this.#pending = undefined;
-    if (waiter !== undefined) apply(waiter);
+    this.#pending.settle(event);
   }
 
   /** The attempt failed: the queue pair may be connected anew, by another id. */
@@ -376,13 +350,13 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   #lost(error: VerbsError): void {
     this.#ended();
-    this.#settle((waiter) => waiter.reject(error));
+    this.#pending.fail(error);
     this.#events.fail(error);
   }
 
   #assertStage(...stages: readonly Stage[]): void {
     this.assertUsable();
-    if (this.#pending !== undefined) throw new VerbsError('EINVAL', 'the id is busy');
+    if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
     if (!stages.includes(this.#stage)) {
       // What a peer did meanwhile is not the caller's fault.
       const left = this.#onAnswered !== undefined && this.#stage === 'ended';

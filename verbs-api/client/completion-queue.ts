@@ -5,11 +5,10 @@ import { WCStatus } from '../contract/enums.ts';
 import { VerbsError } from '../contract/errors.ts';
 import type { CancelSignal, Context, CQ, CQInit } from '../contract/provider.ts';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
+import { batchSize, CompletionBacklog, DEFAULT_BATCH } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
-
-const DEFAULT_BATCH = 16;
 
 /** `CQ` over a link. */
 export class ClientCQ extends ClientObject implements CQ, Notifiable {
@@ -21,8 +20,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   readonly #channel: ClientCompChannel;
   readonly #waiters: Waiter<void>[] = [];
   readonly #forgetLoss: () => void;
-  /** Completions that an iterator took and did not hand out; they come first in the next poll. */
-  #kept: WC[] = [];
+  readonly #backlog = new CompletionBacklog();
   /** The consumer armed the queue and has not been told since. */
   #armedByConsumer = false;
 
@@ -77,15 +75,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   poll(max: number = DEFAULT_BATCH): WC[] {
-    const completions: WC[] = this.#kept.length > 0 ? this.#kept.splice(0, max) : [];
-    while (completions.length < max) {
-      const wc = this.#ring.take();
-      if (wc === undefined) break;
-      // A failed request means that its queue pair flushes; posts have to be told to it from now on.
-      if (wc.status !== WCStatus.success) this.scope.queuePairs.get(wc.qpNum)?.noteFlushing();
-      completions.push(wc);
-    }
-    return completions;
+    return this.#backlog.poll(max, this.#take);
   }
 
   requestNotify(solicitedOnly = false): void {
@@ -95,25 +85,11 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
-    return quiet(this.#wait(options.max ?? DEFAULT_BATCH, options.signal));
+    return quiet(this.#wait(options.max, options.signal));
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
-    for (;;) {
-      let batch: WC[];
-      try {
-        batch = await this.wait();
-      } catch (error) {
-        if (!this.usable) return;
-        throw error;
-      }
-      try {
-        for (let wc = batch.shift(); wc !== undefined; wc = batch.shift()) yield wc;
-      } finally {
-        // The loop was left early: what it did not see waits for the next poll.
-        if (batch.length > 0) this.#kept = [...batch, ...this.#kept];
-      }
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
+    return this.#backlog.each(this);
   }
 
   /** The queue fired. */
@@ -135,8 +111,8 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     this.scope.remove(this);
   }
 
-  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
-    if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+  async #wait(wanted: number | undefined, signal: CancelSignal | undefined): Promise<WC[]> {
+    const max = batchSize(wanted);
     for (;;) {
       throwIfAborted(signal);
       const ready = this.poll(max);
@@ -154,6 +130,18 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       await waiting.promise;
     }
   }
+
+  readonly #take = (max: number): WC[] => {
+    const completions: WC[] = [];
+    while (completions.length < max) {
+      const wc = this.#ring.take();
+      if (wc === undefined) break;
+      // A failed request means that its queue pair flushes; posts have to be told to it from now on.
+      if (wc.status !== WCStatus.success) this.scope.queuePairs.get(wc.qpNum)?.noteFlushing();
+      completions.push(wc);
+    }
+    return completions;
+  };
 
   #rejectWaiters(error: Error): void {
     for (const waiter of this.#waiters.splice(0)) waiter.reject(error);

@@ -1,6 +1,5 @@
 /** Connection ids: resolve, listen, connect, accept, reject, disconnect, and the events of each. */
 import type { CMEventRecord, CMIdState, CMParameters } from '../contract/commands.ts';
-import { ConnectionRejectedError } from '../contract/connect-errors.ts';
 import { CMEventType } from '../contract/enums.ts';
 import { VerbsError } from '../contract/errors.ts';
 import type {
@@ -14,7 +13,8 @@ import type {
   QPInit,
   SocketAddress,
 } from '../contract/provider.ts';
-import { quiet, type Waiter } from './cancellation.ts';
+import { quiet } from './cancellation.ts';
+import { ConnectionOutcome } from './connection-outcome.ts';
 import { EventChannel } from './event-channel.ts';
 import { ClientPD } from './protection-domain.ts';
 import { ClientQP } from './queue-pair.ts';
@@ -42,7 +42,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   #state: CMIdState;
   #qp: ClientQP | undefined;
   /** The connect or accept under way. */
-  #establishing: Waiter<CMEvent> | undefined;
+  readonly #establishing = new ConnectionOutcome();
   #connected = false;
   /** Called once the connection has ended, while `close` waits for that. */
   #onDisconnected: (() => void) | undefined;
@@ -161,7 +161,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   protected override async destroy(): Promise<void> {
     // First, or the device would tell the caller that its queue pair went away.
-    this.#settle((waiter) => waiter.reject(new VerbsError('ECONNABORTED', 'the id was closed')));
+    this.#establishing.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     if (this.#connected) await this.#hangUp();
     await this.#qp?.close();
     await this.session.request('cmDestroyId', { id: this.handle });
@@ -187,16 +187,11 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
       throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
     }
     qp.assertUsable();
-    if (this.#establishing !== undefined) {
+    if (this.#establishing.pending) {
       throw new VerbsError('EINVAL', 'the id is being connected already');
     }
     // Enlisted first, since the outcome may come before the command's reply.
-    const outcome = quiet(
-      new Promise<CMEvent>((resolve, reject) => {
-        this.#establishing = { resolve, reject };
-      }),
-    );
-    const pending = this.#establishing;
+    const outcome = this.#establishing.begin(CMEventType.established);
     try {
       await this.session.request(command, {
         id: this.handle,
@@ -204,37 +199,27 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
         ...deviceParameters(parameters),
       });
     } catch (error) {
-      if (this.#establishing === pending) this.#establishing = undefined;
+      this.#establishing.withdraw(outcome);
       throw error;
     }
     return await outcome;
   }
 
-  /** Settles what waits for the event. */
+  /** Follows the connection and settles what waits for the event. */
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.established:
         this.#connected = true;
-        this.#settle((waiter) => waiter.resolve(event));
-        break;
-      case CMEventType.rejected:
-        this.#settle((waiter) => waiter.reject(new ConnectionRejectedError(event)));
         break;
       case CMEventType.connectError:
       case CMEventType.unreachable:
       case CMEventType.disconnected:
       case CMEventType.deviceRemoval:
         this.#ended();
-        this.#settle((waiter) => waiter.reject(connectFailure(event)));
         break;
       default:
     }
-  }
-
-  #settle(apply: (waiter: Waiter<CMEvent>) => void): void {
-    const waiter = this.#establishing;
-    this.#establishing = undefined;
-    if (waiter !== undefined) apply(waiter);
+    this.#establishing.settle(event);
   }
 
   #ended(): void {
@@ -259,7 +244,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   #lost(error: VerbsError): void {
     this.#ended();
-    this.#settle((waiter) => waiter.reject(error));
+    this.#establishing.fail(error);
     this.#events.fail(error);
   }
 }
@@ -271,8 +256,4 @@ function deviceParameters(parameters: ConnectionParameters): CMParameters {
     responderResources: parameters.responderResources,
     wire: parameters.wire,
   };
-}
-
-function connectFailure(event: CMEvent): VerbsError {
-  return new VerbsError(event.error ?? 'ECONNRESET', event.text);
 }

@@ -1,9 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  connectFailure,
-  errorOf,
-  textOf,
-} from '../../../native-bridge/provider/connection-event.ts';
+import { errorOf, textOf } from '../../../native-bridge/provider/connection-event.ts';
 import { flushedReceive, flushedSend } from '../../../native-bridge/provider/flushed-completion.ts';
 import { HeldSends } from '../../../native-bridge/provider/held-sends.ts';
 import { nextTurn, shareIsSpent } from '../../../native-bridge/provider/loop-share.ts';
@@ -19,7 +15,6 @@ import {
   WROpcode,
 } from '../../../verbs-api/contract/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { CMEvent } from '../../../verbs-api/contract/provider.ts';
 import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
 
 describe('sends that wait for a connection', () => {
@@ -91,11 +86,6 @@ describe('events of rdma_cm', () => {
     expect(textOf(event(CMEventType.unreachable, -110))).toBe(
       'the peer cannot be reached (ETIMEDOUT)',
     );
-  });
-
-  it('become errors of the call that they end', () => {
-    const failure = connectFailure({ error: undefined, text: 'gone' } as CMEvent);
-    expect(failure).toMatchObject({ code: 'ECONNRESET', message: 'gone' });
   });
 });
 

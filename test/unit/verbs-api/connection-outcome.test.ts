@@ -1,0 +1,67 @@
+import { describe, expect, it } from 'vitest';
+import { ConnectionOutcome } from '../../../verbs-api/client/connection-outcome.ts';
+import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
+import { CMEventType } from '../../../verbs-api/contract/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { CMEvent } from '../../../verbs-api/contract/provider.ts';
+
+function event(type: CMEventType, more: Partial<CMEvent> = {}): CMEvent {
+  const id = {} as CMEvent['id'];
+  const depths = { initiatorDepth: 0, responderResources: 0 };
+  const facts = { listenId: undefined, error: undefined, privateData: new Uint8Array(0) };
+  return { type, id, ...facts, ...depths, text: 'it went wrong', ...more };
+}
+
+describe('the outcome of a call on a connection id', () => {
+  it('is the event that was waited for, and no other success', async () => {
+    const outcome = new ConnectionOutcome();
+    const established = outcome.begin(CMEventType.established);
+    outcome.settle(event(CMEventType.addrResolved));
+    outcome.settle(event(CMEventType.connectRequest));
+    expect(outcome.pending).toBe(true);
+    const last = event(CMEventType.established);
+    outcome.settle(last);
+    expect(await established).toBe(last);
+    expect(outcome.pending).toBe(false);
+    // What comes when nothing is under way, is nobody's outcome.
+    outcome.settle(event(CMEventType.disconnected));
+  });
+
+  it.each([
+    CMEventType.addrError,
+    CMEventType.routeError,
+    CMEventType.connectError,
+    CMEventType.unreachable,
+    CMEventType.disconnected,
+    CMEventType.deviceRemoval,
+  ])('is the error that event %i tells', async (type) => {
+    const outcome = new ConnectionOutcome();
+    const told = outcome.begin(CMEventType.established);
+    outcome.settle(event(type, { error: 'ETIMEDOUT' }));
+    await expect(told).rejects.toMatchObject({ code: 'ETIMEDOUT', message: 'it went wrong' });
+    const untold = outcome.begin(CMEventType.established);
+    outcome.settle(event(type));
+    await expect(untold).rejects.toMatchObject({ code: 'ECONNRESET' });
+  });
+
+  it('is a rejection with what the peer said', async () => {
+    const outcome = new ConnectionOutcome();
+    const promise = outcome.begin(CMEventType.established);
+    outcome.settle(event(CMEventType.rejected, { privateData: Uint8Array.of(7) }));
+    await expect(promise).rejects.toBeInstanceOf(ConnectionRejectedError);
+  });
+
+  it('is an error of the id, or none where nothing was started', async () => {
+    const outcome = new ConnectionOutcome();
+    const lost = outcome.begin(CMEventType.addrResolved);
+    outcome.fail(new VerbsError('EIO', 'gone'));
+    await expect(lost).rejects.toMatchObject({ code: 'EIO' });
+    const refused = outcome.begin(CMEventType.established);
+    outcome.withdraw(refused);
+    expect(outcome.pending).toBe(false);
+    const next = outcome.begin(CMEventType.established);
+    outcome.withdraw(refused);
+    outcome.settle(event(CMEventType.established));
+    await expect(next).resolves.toBeDefined();
+  });
+});
