@@ -7,6 +7,7 @@ import { runCommand } from './cli-process.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8');
+const DOCUMENTS = README + readFileSync(join(ROOT, 'daemon/README.md'), 'utf8');
 
 /** The fenced blocks of a language, in order. */
 function blocks(language: string): string[] {
@@ -59,7 +60,7 @@ describe('README.md', () => {
   it('names commands and options that there are', async () => {
     const { stdout: usage } = await runCommand(['--help']);
     const known = [...usage.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
-    const named = [...README.matchAll(/(?:^\$ |`)iwarpd ([a-z]+)\b/gm)].map(([, name]) => name);
+    const named = [...DOCUMENTS.matchAll(/(?:^\$ |`)iwarpd ([a-z]+)\b/gm)].map(([, name]) => name);
     expect(new Set(known.filter((name) => name !== 'help' && !named.includes(name)))).toEqual(
       new Set(),
     );
@@ -69,7 +70,7 @@ describe('README.md', () => {
     const help = await Promise.all(
       asked.map(async (words) => (await runCommand([...words, '--help'])).stdout),
     );
-    for (const [option] of README.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
+    for (const [option] of DOCUMENTS.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
       expect(help.join(''), option).toContain(option);
     }
   }, 60_000);

@@ -4,9 +4,9 @@ import { controlRoutes } from '../../../daemon/http/control-http.ts';
 import { metricsReply } from '../../../daemon/http/metrics.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
-const README = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+const README = readFileSync(new URL('../../../daemon/README.md', import.meta.url), 'utf8');
 
-describe('README.md', () => {
+describe('daemon/README.md', () => {
   it('names routes that there are', () => {
     const rows = README.split('\n').filter((line) => /^\| `(?:GET|POST|DELETE) \//.test(line));
     expect(rows.length).toBeGreaterThan(3);
