@@ -1,5 +1,5 @@
 /** `--instance NAME`, in place of `--socket PATH`, for every command that has that. */
-import { tmpdir, userInfo } from 'node:os';
+import { tmpdir } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { INSTANCE_NAME, instanceSocketPath } from '../../verbs-api/contract/ipc-admin.ts';
 
@@ -25,10 +25,10 @@ function instanceOption(): Option {
 }
 
 function socketOf(name: string): string {
-  const { uid } = userInfo();
   return instanceSocketPath(name, {
     environment: process.env,
-    uid,
+    // Of a container's user there is often no more than the number.
+    uid: process.geteuid?.() ?? 0,
     temporaryDirectory: tmpdir(),
   });
 }

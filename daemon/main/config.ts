@@ -1,5 +1,5 @@
 /** What a daemon is started with: every option with its default, checked before anything starts. */
-import { tmpdir, userInfo } from 'node:os';
+import { tmpdir } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { VerbsError } from '../../verbs-api/contract/errors.ts';
@@ -162,7 +162,8 @@ export function parseDaemonConfig(
 }
 
 function socketPathFor(environment: Readonly<Record<string, string | undefined>>): string {
-  const { uid } = userInfo();
+  // Of a container's user there is often no more than the number.
+  const uid = process.geteuid?.() ?? 0;
   return defaultSocketPath({ environment, uid, temporaryDirectory: tmpdir() });
 }
 

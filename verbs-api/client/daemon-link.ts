@@ -2,7 +2,7 @@
  * The way to a device in the daemon: commands and events on a control connection, doorbells and
  * completion events on connections of their own, shared memory by descriptor.
  */
-import { tmpdir, userInfo } from 'node:os';
+import { tmpdir } from 'node:os';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
 import { peerCredentials } from '../../native-bridge/libc/unix-socket.ts';
@@ -53,7 +53,8 @@ export interface DaemonLinkOptions {
 export function socketPathOfThisProcess(): string {
   return defaultSocketPath({
     environment: process.env,
-    uid: userInfo().uid,
+    // Of a container's user there is often no more than the number.
+    uid: process.geteuid?.() ?? 0,
     temporaryDirectory: tmpdir(),
   });
 }
