@@ -93,4 +93,10 @@ export type {
   VerbsObject,
   WireOptions,
 } from './contract/provider.ts';
+export type {
+  TraceRecord,
+  TraceRecordKind,
+  TraceRequest,
+  TraceSample,
+} from './contract/trace-sample.ts';
 export type { BindInfo, RecvWR, SendWR, SGE } from './contract/work-request.ts';

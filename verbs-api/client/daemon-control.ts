@@ -18,6 +18,7 @@ import {
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/errors.ts';
 import type { FaultControl, FaultSpec, FaultStatus } from '../contract/faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../contract/trace-sample.ts';
 import { queryDaemon } from './daemon-link.ts';
 
 /** Where the daemon is. */
@@ -106,6 +107,14 @@ export class DaemonControl implements FaultControl {
   /** Removes all faults. */
   removeFaults(): Promise<readonly FaultStatus[]> {
     return this.call('removeFaults', {});
+  }
+
+  /**
+   * Watches from now on until there are as many records as asked for, or the time is up. EBUSY while
+   * too many watch; EINVAL that names a wrong field.
+   */
+  recordTrace(request: TraceRequest = {}): Promise<TraceSample> {
+    return this.call('recordTrace', request);
   }
 
   /** Ends all clients and connections, this program's too, and tells what was still open. */
