@@ -1,0 +1,87 @@
+/** The two nodes of `docker/compose.yaml`, as docker-compose brings them up. */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { repositoryRoot } from '../prerequisites.ts';
+import { compose, serveDocker } from './compose.ts';
+import type { Podman } from './podman.ts';
+import { statusOf } from './status.ts';
+import type { CommandOptions } from './world.ts';
+
+const FILE = join(repositoryRoot(), 'docker/compose.yaml');
+const RUN_TIMEOUT_MS = 150_000;
+
+/** Declares the tests; `given` returns the podman that has the image. */
+export function composeSuite(given: () => Podman): void {
+  describe('compose.yaml', () => {
+    function call(words: readonly string[], options?: CommandOptions) {
+      return compose(given().world, FILE, words, options);
+    }
+    beforeAll(async () => {
+      await serveDocker(given());
+    }, 60_000);
+    afterAll(async () => {
+      await call(['down', '--volumes', '--timeout', '2']);
+    }, 60_000);
+
+    it('is what docker-compose takes', async () => {
+      const { status, stdout } = await call(['config', '--services']);
+      expect(status).toBe(0);
+      expect(stdout.trim().split('\n').sort()).toEqual(['client', 'node-a', 'node-b', 'server']);
+    });
+
+    it(
+      'carries ib_write_bw -R from one node to the other',
+      async () => {
+        const { status, stdout, stderr } = await call(['run', '--rm', '-T', 'client'], {
+          timeoutMs: RUN_TIMEOUT_MS,
+        });
+        expect({ status, said: status === 0 ? '' : stdout + stderr }).toEqual({
+          status: 0,
+          said: '',
+        });
+        // Size, iterations, and bandwidth that is not 0.
+        expect(stdout).toMatch(/^ 65536 +2000 +\d+\.\d+ +(?!0\.00 )\d+\.\d+ /m);
+
+        const names = (await given().command(['ps', '--format', '{{.Names}}'])).trim().split('\n');
+        const [nodeA = '', nodeB = ''] = ['node-a', 'node-b'].map((part) =>
+          names.find((name) => name.includes(part)),
+        );
+        // What the daemons saw of each other: every write left one and came to the other.
+        const [server, client] = await Promise.all([nodeA, nodeB].map((n) => statusOf(given(), n)));
+        expect(client?.devices[0]?.counters['outWrites']).toBeGreaterThanOrEqual(2000);
+        expect(server?.devices[0]?.counters['inWrites']).toBeGreaterThanOrEqual(2000);
+        const addresses = await Promise.all(
+          [nodeA, nodeB].map(async (n) =>
+            (await given().exec(n, ['hostname', '-i'])).stdout.trim(),
+          ),
+        );
+        expect(new Set(addresses).size).toBe(2);
+        expect(stdout).toContain('Device         : iwarp0');
+      },
+      RUN_TIMEOUT_MS + 20_000,
+    );
+
+    it('says when the daemons are healthy', async () => {
+      const states = await given().command(['ps', '--format', '{{.Names}} {{.Status}}']);
+      expect(states).toMatch(/node-a.*\(healthy\)/);
+      expect(states).toMatch(/node-b.*\(healthy\)/);
+    });
+
+    it('ends with all its containers, networks and volumes', async () => {
+      // Podman, unlike Docker, keeps a container in whose namespaces others are.
+      expect(await call(['rm', '--force', '--stop', 'client', 'server'])).toMatchObject({
+        status: 0,
+      });
+      const { status, stderr } = await call(['down', '--volumes', '--timeout', '10']);
+      expect({ status, said: status === 0 ? '' : stderr }).toEqual({ status: 0, said: '' });
+      const left = [
+        'ps --all',
+        'volume ls',
+        'network ls --filter label=com.docker.compose.project',
+      ];
+      for (const listing of left) {
+        expect(await given().command([...listing.split(' '), '--quiet']), listing).toBe('');
+      }
+    });
+  });
+}

@@ -1,0 +1,35 @@
+/** `docker/compose.yaml`, brought up by docker-compose itself in a world. */
+import { existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Podman } from './podman.ts';
+import type { CommandOptions, Outcome, World } from './world.ts';
+
+const SERVICE_TIMEOUT_MS = 20_000;
+
+/** Docker's API, served by podman, and the calls of health checks that systemd would make. */
+export async function serveDocker(podman: Podman): Promise<void> {
+  const { world } = podman;
+  // Below the world's /run: seen there alone.
+  const socket = '/run/docker.sock';
+  world.setEnvironment({ DOCKER_HOST: `unix://${socket}`, COMPOSE_PROJECT_NAME: 'nodes' });
+  world.start(['podman', 'system', 'service', '--time', '0', `unix://${socket}`]);
+  const deadline = Date.now() + SERVICE_TIMEOUT_MS;
+  while ((await world.run(['test', '-S', socket])).status !== 0) {
+    if (Date.now() > deadline) throw new Error('podman serves no socket');
+    await sleep(100);
+  }
+  const starting = 'podman ps --quiet --filter health=starting';
+  const check = `for each in $(${starting}); do podman healthcheck run "$each"; done`;
+  world.start(['bash', '-c', `while sleep 0.5; do ${check}; done`]);
+}
+
+/** Calls docker-compose with `file`. */
+export function compose(
+  world: World,
+  file: string,
+  words: readonly string[],
+  options?: CommandOptions,
+): Promise<Outcome> {
+  if (!existsSync(file)) throw new Error(`there is no ${file}`);
+  return world.run(['docker-compose', '--no-ansi', '--file', file, ...words], options);
+}

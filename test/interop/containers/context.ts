@@ -1,0 +1,15 @@
+/** What of the checkout goes into an image. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { repositoryRoot } from '../prerequisites.ts';
+import type { World } from './world.ts';
+
+/** Copies what .dockerignore leaves of the checkout into `folder`, which is made if need be. */
+export async function copyContext(world: World, folder: string): Promise<void> {
+  const root = repositoryRoot();
+  const ignored = readFileSync(join(root, '.dockerignore'), 'utf8').split('\n');
+  const names = readdirSync(root).filter((name) => !ignored.includes(name));
+  const sources = names.map((name) => join(root, name));
+  await world.output(['mkdir', '--parents', folder]);
+  await world.output(['cp', '--recursive', '--target-directory', folder, ...sources]);
+}

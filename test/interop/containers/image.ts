@@ -1,0 +1,54 @@
+/** Builds the image of `docker/Dockerfile` in a world. */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { repositoryRoot } from '../prerequisites.ts';
+import { CERTIFICATES, makeBaseRoot, registryAccess } from './base-root.ts';
+import type { Podman } from './podman.ts';
+
+/** The image that the examples name. */
+export const IMAGE = 'localhost/iwarpd';
+/** The plain root file system, as an image. */
+export const BASE_IMAGE = 'localhost/iwarpd-base';
+
+const IMPORT_TIMEOUT_MS = 120_000;
+const BUILD_TIMEOUT_MS = 400_000;
+
+/** Makes the base image: what `$IWARPD_NODE_IMAGE` names is pulled; else it is made here. */
+export async function makeBaseImage(podman: Podman): Promise<void> {
+  const { world } = podman;
+  const pulled = process.env['IWARPD_NODE_IMAGE'];
+  if (pulled !== undefined) {
+    await podman.command(['pull', pulled], { network: 'machine', timeoutMs: BUILD_TIMEOUT_MS });
+    await podman.command(['tag', pulled, BASE_IMAGE]);
+    return;
+  }
+  const root = world.file('base');
+  await makeBaseRoot(world, root);
+  const archive = world.file('base.tar');
+  const limit = { timeoutMs: IMPORT_TIMEOUT_MS };
+  await world.output(['tar', '-C', root, '--numeric-owner', '-cf', archive, '.'], limit);
+  await podman.command(['import', archive, BASE_IMAGE], limit);
+  await Promise.all([rm(archive), rm(root, { recursive: true })]);
+}
+
+/** Options by which a build or a container reaches npm's registry as this machine does. */
+export async function registryVolumes(podman: Podman): Promise<string[]> {
+  const { certificates, npmrc } = await registryAccess(podman.world);
+  return [`${certificates}:${CERTIFICATES}:ro`, `${npmrc}:/root/.npmrc:ro`].flatMap((volume) => [
+    '--volume',
+    volume,
+  ]);
+}
+
+/** Builds the image from this checkout, on the base image. */
+export async function buildImage(podman: Podman): Promise<void> {
+  const root = repositoryRoot();
+  const words = [
+    ...['build', '--isolation', 'chroot', '--network', 'host', '--layers=false'],
+    // Of the two formats, only docker's knows HEALTHCHECK.
+    ...['--format', 'docker', '--build-arg', `NODE_IMAGE=${BASE_IMAGE}`],
+    ...(await registryVolumes(podman)),
+    ...['--tag', IMAGE, '--file', join(root, 'docker/Dockerfile'), root],
+  ];
+  await podman.command(words, { network: 'machine', timeoutMs: BUILD_TIMEOUT_MS });
+}

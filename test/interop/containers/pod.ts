@@ -1,0 +1,151 @@
+/** Runs pods as a node of a cluster would, each container with what its manifest gives it. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { IMAGE } from './image.ts';
+import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';
+import type { Podman } from './podman.ts';
+
+const INIT_TIMEOUT_MS = 90_000;
+/** What Kubernetes takes where a probe does not say. */
+const PERIOD_SECONDS = 10;
+const FAILURES_MAX = 3;
+const PROBE_TIMEOUT_SECONDS = 1;
+
+/** What a test changes of what a manifest says. */
+export interface PodChanges {
+  /** More flags for podman, by the container's name. */
+  readonly flags?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** A pod whose containers have started. */
+export class RunningPod {
+  readonly name: string;
+  readonly #podman: Podman;
+  readonly #spec: PodSpec;
+  readonly #changes: PodChanges;
+  readonly #started: string[] = [];
+
+  constructor(podman: Podman, name: string, spec: PodSpec, changes: PodChanges = {}) {
+    this.#podman = podman;
+    this.name = name;
+    this.#spec = spec;
+    this.#changes = changes;
+  }
+
+  /** The name by which podman knows a container. */
+  container(name: string): string {
+    return `${this.name}-${name}`;
+  }
+
+  /** Starts all containers in their order, each when the one before is done or ready. */
+  async start(): Promise<void> {
+    await this.#makeVolumes();
+    // What a pod's containers share is held by a container that does nothing but collect processes.
+    const network = this.#spec.hostNetwork === true ? 'host' : 'none';
+    await this.#podman.start(IMAGE, this.container('pause'), {
+      flags: ['--network', network, '--ipc', 'shareable', '--entrypoint', 'tini'],
+      words: ['--', 'sleep', 'infinity'],
+    });
+    this.#started.unshift(this.container('pause'));
+    for (const each of this.#spec.initContainers ?? []) {
+      if (each.restartPolicy === 'Always') await this.#startOne(each);
+      else await this.#runToEnd(each);
+    }
+    for (const each of this.#spec.containers) await this.#startOne(each);
+  }
+
+  /** Asks once, as the cluster does at each period; true when the container is well. */
+  async probe(name: string, asked: Probe): Promise<boolean> {
+    const seconds = asked.timeoutSeconds ?? PROBE_TIMEOUT_SECONDS;
+    if ('exec' in asked) {
+      const limit = ['timeout', String(seconds), ...asked.exec.command];
+      return (await this.#podman.exec(this.container(name), limit)).status === 0;
+    }
+    const { host, port, path } = asked.httpGet;
+    const address = `http://${host ?? '127.0.0.1'}:${port}${path}`;
+    // From the node, which is the world, as kubelet asks.
+    const script = `fetch('${address}', { signal: AbortSignal.timeout(${seconds * 1000}) })
+      .then(({ status }) => { process.exitCode = status < 400 ? 0 : 1; })
+      .catch(() => { process.exitCode = 2; });`;
+    return (await this.#podman.world.run([process.execPath, '-e', script])).status === 0;
+  }
+
+  /** Asks at each period until the container is well, or has failed too often. */
+  async becomeWell(name: string, asked: Probe): Promise<void> {
+    const { failureThreshold = FAILURES_MAX, periodSeconds = PERIOD_SECONDS } = asked;
+    for (let failures = 0; failures < failureThreshold; failures += 1) {
+      if (failures > 0) await sleep(periodSeconds * 1000);
+      if (await this.probe(name, asked)) return;
+    }
+    const said = await this.#podman.logs(this.container(name));
+    throw new Error(`${name} failed its probe ${failureThreshold} times: ${said}`);
+  }
+
+  /** Ends all containers, those first that live in others' namespaces. */
+  async remove(): Promise<void> {
+    await this.#podman.remove(...this.#started);
+  }
+
+  async #startOne(each: PodContainer): Promise<void> {
+    const name = this.container(each.name);
+    const words = [...(each.command ?? []).slice(1), ...(each.args ?? [])];
+    const options = { flags: this.#flags(each), words };
+    await this.#podman.start(IMAGE, name, options);
+    this.#started.unshift(name);
+    if (each.startupProbe !== undefined) await this.becomeWell(each.name, each.startupProbe);
+  }
+
+  async #runToEnd(each: PodContainer): Promise<void> {
+    const words = [...(each.command ?? []).slice(1), ...(each.args ?? [])];
+    const options = { flags: this.#flags(each), words, timeoutMs: INIT_TIMEOUT_MS };
+    const { status, stdout, stderr } = await this.#podman.run(IMAGE, options);
+    if (status !== 0) throw new Error(`${each.name} ended with ${status}: ${stdout}${stderr}`);
+  }
+
+  #flags(each: PodContainer): string[] {
+    const pod = this.#spec.securityContext ?? {};
+    const own = { ...pod, ...each.securityContext };
+    const pause = `container:${this.container('pause')}`;
+    const flags = [`--network=${pause}`, `--ipc=${pause}`];
+    if (this.#spec.shareProcessNamespace === true) flags.push(`--pid=${pause}`);
+    if (own.runAsUser !== undefined) flags.push(`--user=${own.runAsUser}:${own.runAsGroup ?? 0}`);
+    if (pod.fsGroup !== undefined) flags.push(`--group-add=${pod.fsGroup}`);
+    if (own.readOnlyRootFilesystem === true) flags.push('--read-only', '--read-only-tmpfs=false');
+    if (own.allowPrivilegeEscalation === false) flags.push('--security-opt=no-new-privileges');
+    if (own.seccompProfile?.type !== 'RuntimeDefault') {
+      flags.push('--security-opt=seccomp=unconfined');
+    }
+    for (const one of own.capabilities?.drop ?? []) flags.push(`--cap-drop=${one}`);
+    for (const one of own.capabilities?.add ?? []) flags.push(`--cap-add=${one}`);
+    for (const { name, value } of each.env ?? []) flags.push(`--env=${name}=${value}`);
+    for (const { name, mountPath, readOnly } of each.volumeMounts ?? []) {
+      flags.push(`--volume=${this.#place(name)}:${mountPath}${readOnly === true ? ':ro' : ''}`);
+    }
+    // An image's CMD does not count where a command is given.
+    if (each.command !== undefined) flags.push(`--entrypoint=${each.command[0]}`);
+    return [...flags, ...(this.#changes.flags?.[each.name] ?? [])];
+  }
+
+  /** Where a volume is on the node. */
+  #place(name: string): string {
+    const volume = (this.#spec.volumes ?? []).find((each) => each.name === name);
+    if (volume === undefined) throw new Error(`there is no volume ${name}`);
+    if ('hostPath' in volume) return volume.hostPath.path;
+    return this.#podman.world.file(`${this.name}-${name}`);
+  }
+
+  async #makeVolumes(): Promise<void> {
+    const { world } = this.#podman;
+    for (const volume of this.#spec.volumes ?? []) {
+      const place = this.#place(volume.name);
+      if ('emptyDir' in volume) {
+        // As kubelet makes one: for everybody, and of the pod's group.
+        const group = this.#spec.securityContext?.fsGroup ?? 0;
+        await world.output(['install', '-d', '-m', '2777', '-g', String(group), place]);
+      } else if (volume.hostPath.type === 'DirectoryOrCreate') {
+        await world.output(['install', '-d', '-m', '0755', place]);
+      } else {
+        await world.output(['test', '-d', place]);
+      }
+    }
+  }
+}

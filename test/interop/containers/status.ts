@@ -1,0 +1,67 @@
+/** What `iwarpd status --json` tells, read from inside a container. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import type { Podman } from './podman.ts';
+
+const status = z.object({
+  devices: z.array(z.object({ counters: z.record(z.string(), z.number()) })),
+  clients: z.array(
+    z.object({
+      pid: z.number(),
+      uid: z.number(),
+      program: z.string(),
+      usage: z.object({
+        tiers: z.record(z.string(), z.number()),
+        tierReasons: z.record(z.string(), z.string()),
+      }),
+    }),
+  ),
+});
+
+/** The part of a daemon's status that containers change. */
+export type Status = z.infer<typeof status>;
+
+const WAIT_TIMEOUT_MS = 40_000;
+
+/** Asks the daemon of a container. */
+export async function statusOf(podman: Podman, container: string): Promise<Status> {
+  const { stdout, stderr } = await podman.exec(container, ['iwarpd', 'status', '--json']);
+  if (stdout === '') throw new Error(`no status of ${container}: ${stderr}`);
+  return status.parse(JSON.parse(stdout));
+}
+
+/** Waits until `look` finds something, and returns it; throws with `what` when it does not. */
+export async function eventually<Found>(
+  what: string,
+  look: () => Promise<Found | undefined>,
+): Promise<Found> {
+  const deadline = Date.now() + WAIT_TIMEOUT_MS;
+  for (;;) {
+    const found = await look();
+    if (found !== undefined) return found;
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${WAIT_TIMEOUT_MS} ms`);
+    await sleep(200);
+  }
+}
+
+/** By which tier the daemon of a container reaches the memory of a program with one region. */
+export function tierInUse(
+  podman: Podman,
+  daemon: string,
+): Promise<{ readonly tier: string; readonly reason: string }> {
+  return eventually(`a memory region at ${daemon}`, async () => {
+    const { clients } = await statusOf(podman, daemon);
+    for (const { usage } of clients) {
+      const [tier] = Object.keys(usage.tiers);
+      if (tier !== undefined) return { tier, reason: usage.tierReasons[tier] ?? '' };
+    }
+    return undefined;
+  });
+}
+
+/** Waits until the daemon of a container is ready. */
+export async function becomesReady(podman: Podman, container: string): Promise<void> {
+  const wait = ['iwarpd', 'wait', '--ready', '--timeout', '30'];
+  const { status, stderr } = await podman.exec(container, wait);
+  if (status !== 0) throw new Error(`${container}: ${stderr}${await podman.logs(container)}`);
+}

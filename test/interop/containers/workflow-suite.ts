@@ -1,0 +1,105 @@
+/** The steps of `docker/github-actions.yaml` that a shell runs, in the order they are in. */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { repositoryRoot } from '../prerequisites.ts';
+import { copyContext } from './context.ts';
+import { BASE_IMAGE, registryVolumes } from './image.ts';
+import type { Podman } from './podman.ts';
+import { readWorkflow } from './workflow.ts';
+import type { Outcome } from './world.ts';
+
+const RUNNER = 'runner';
+const STEP_TIMEOUT_MS = 240_000;
+const WORKSPACE = '/home/runner/work/project/project';
+/** Where the step that fetches iwarpd finds it. */
+const REPOSITORY = 'file:///srv/iwarpd';
+
+const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-actions.yaml'), {
+  IWARPD_REPOSITORY: REPOSITORY,
+});
+
+/** What GitHub's machine has that Debian's smallest system lacks. */
+const BROUGHT = 'git make gcc g++ libc6-dev python3 sudo';
+
+/** Somebody's project: a check that passes on an RNIC and fails without. */
+const MAKEFILE = `check:
+\tibv_devinfo -d iwarp0 | grep -q PORT_ACTIVE
+\trping -s -a 127.0.0.1 -C 5 & until rping -c -a 127.0.0.1 -C 5 -v; do sleep 0.2; done; wait
+\t@echo all checks passed
+`;
+
+const PREPARE = `set -e
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${BROUGHT}
+useradd --uid 1001 --create-home runner
+echo 'runner ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/runner
+mkdir -p ${WORKSPACE}
+cp /srv/Makefile ${WORKSPACE}/Makefile
+chown -R runner /home/runner
+install -m 0644 /root/.npmrc /home/runner/.npmrc
+chown -R runner /srv/iwarpd
+sudo -u runner sh -ec 'cd /srv/iwarpd && git init -q && git add -A &&
+  git -c user.name=x -c user.email=x@example.org commit -q -m checkout'
+`;
+
+/** Declares the tests; `given` returns the podman that has the base image. */
+export function workflowSuite(given: () => Podman): void {
+  describe('github-actions.yaml', () => {
+    /** Runs a script as the runner does: by bash, in the workspace, and it fails with any command. */
+    function take(script: string, env: Readonly<Record<string, string>> = {}): Promise<Outcome> {
+      const flags = Object.entries(env).map(([name, value]) => `--env=${name}=${value}`);
+      const user = ['--user', 'runner', '--workdir', WORKSPACE, '--env=HOME=/home/runner'];
+      const words = ['podman', 'exec', ...user, ...flags, RUNNER, 'bash', '-e', '-c', script];
+      return given().world.run(words, { timeoutMs: STEP_TIMEOUT_MS });
+    }
+
+    beforeAll(async () => {
+      const { world } = given();
+      const checkout = world.file('checkout');
+      await copyContext(world, checkout);
+      await writeFile(world.file('Makefile'), MAKEFILE);
+      const volumes = [
+        ...(await registryVolumes(given())),
+        ...['--volume', `${checkout}:/srv/iwarpd`],
+        ...['--volume', `${world.file('Makefile')}:/srv/Makefile:ro`],
+      ];
+      const machine = { network: 'machine', timeoutMs: STEP_TIMEOUT_MS } as const;
+      const words = ['--network', 'host', ...volumes, BASE_IMAGE, 'sleep', 'infinity'];
+      await given().command(
+        ['run', '--detach', '--name', RUNNER, '--init=false', ...words],
+        machine,
+      );
+      await given().command(['exec', RUNNER, 'bash', '-c', PREPARE], machine);
+    }, STEP_TIMEOUT_MS);
+    afterAll(async () => {
+      await given().remove(RUNNER);
+    }, 60_000);
+
+    it(`leaves to GitHub what only GitHub can do: ${uses.join(', ')}`, () => {
+      expect(uses.map((name) => name.replace(/@.*/, ''))).toEqual([
+        'actions/checkout',
+        'actions/setup-node',
+      ]);
+    });
+
+    it('has a project whose check fails without an RNIC', async () => {
+      const { status } = await take('make check');
+      expect(status).not.toBe(0);
+    });
+
+    for (const { name, run, env } of runs) {
+      it(`step: ${name}`, { timeout: STEP_TIMEOUT_MS }, async () => {
+        const { status, stdout, stderr } = await take(run, env);
+        expect({ status, said: status === 0 ? '' : stdout + stderr }).toEqual({
+          status: 0,
+          said: '',
+        });
+        if (name.startsWith('make check')) {
+          expect(stdout).toContain('ping data: rdma-ping-0');
+          expect(stdout).toMatch(/all checks passed\n$/);
+        }
+      });
+    }
+  });
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# world.sh FOLDER: namespaces of their own (mounts, processes, network, IPC, host name, cgroups) for
+# containers, as long as standard input stays open. Prints `ready PID`, the pid of the world's init,
+# which nsenter takes. When the input closes, whoever held it and however that one ended, everything
+# in the world is killed, its mounts and network vanish with it, and FOLDER and its cgroups go.
+set -uo pipefail
+folder=${1:?}
+name=iwarpd-containers-$(basename "$folder")
+
+# Cgroup hierarchies of this machine, each with a mount of its own.
+hierarchies() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u; }
+
+# Joins a cgroup of the world's own in each hierarchy that can be written.
+join_cgroups() {
+  local place
+  for place in $(hierarchies); do
+    mkdir "$place/$name" 2>/dev/null || continue
+    # A cpuset is empty at first, and then takes no process.
+    [[ ! -f $place/$name/cpuset.cpus || ! -f $place/cpuset.cpus ]] || {
+      cat "$place/cpuset.cpus" >"$place/$name/cpuset.cpus"
+      cat "$place/cpuset.mems" >"$place/$name/cpuset.mems"
+    }
+    echo 0 >"$place/$name/cgroup.procs"
+  done
+}
+
+# Mounts the hierarchies anew, so that the world's cgroups are all that is seen. Of a machine that
+# has version 1 and 2 side by side, version 1: runtimes refuse the mixture.
+mount_cgroups() {
+  local place type options
+  if [[ $(stat -f -c %T /sys/fs/cgroup) == cgroup2fs ]]; then
+    umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    # Only an inner cgroup without processes may have others that are controlled.
+    mkdir /sys/fs/cgroup/init && echo 0 >/sys/fs/cgroup/init/cgroup.procs
+    return
+  fi
+  while read -r _ place type options _; do
+    case $type in
+      cgroup2) umount "$place" ;;
+      cgroup)
+        umount "$place"
+        options=$(tr ',' '\n' <<<"$options" | grep -vE '^(rw|relatime|nosuid|nodev|noexec|xattr)$' | paste -sd ,)
+        case $options in name=*) options=none,$options ;; esac
+        mount -t cgroup -o "$options" cgroup "$place"
+        ;;
+    esac
+  done < <(grep -E ' cgroup2? ' /proc/mounts)
+}
+
+# What is at /run and /dev/shm belongs to the machine: its containers, its services.
+mount_scratch() {
+  local names
+  cp -L /etc/resolv.conf "$folder/resolv.conf" 2>/dev/null || : >"$folder/resolv.conf"
+  mount -t tmpfs -o mode=0755 tmpfs /run && mount -t tmpfs -o mode=1777 tmpfs /dev/shm || return 1
+  names=$(readlink -m /etc/resolv.conf)
+  mkdir -p "$(dirname "$names")" && { [[ -e $names ]] || : >"$names"; }
+  mount --bind "$folder/resolv.conf" "$names"
+}
+
+case ${2-} in
+  '')
+    # Ctrl-C at a terminal reaches this process too, which is still to clean up.
+    trap '' INT TERM HUP
+    exec 3<&0
+    unshare --mount --net --pid --ipc --uts --fork --kill-child \
+      bash "${BASH_SOURCE[0]}" "$folder" init <&3
+    status=$?
+    for place in $(hierarchies); do
+      [[ ! -d $place/$name ]] || find "$place/$name" -depth -type d -exec rmdir {} + 2>/dev/null
+    done
+    # The kernel lets go of a mount a moment after the last process that saw it.
+    for _ in 1 2 3 4 5; do
+      rm -rf --one-file-system -- "$folder" && break
+      sleep 0.2
+    done
+    exit "$status"
+    ;;
+  init)
+    # In the machine's /proc still: the pid by which others know this process.
+    read -r pid _ </proc/self/stat
+    mount --make-rprivate / && mount -t proc proc /proc && mount_scratch || exit 1
+    ip link set lo up || exit 1
+    hostname world
+    join_cgroups
+    exec unshare --cgroup bash "${BASH_SOURCE[0]}" "$folder" serve "$pid"
+    ;;
+  serve)
+    mount_cgroups
+    echo "ready $3"
+    # bash collects the processes that others leave to it.
+    while read -r _; do :; done
+    ;;
+esac
