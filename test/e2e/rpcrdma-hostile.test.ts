@@ -8,14 +8,21 @@ import type {
   MessageHeader,
   Segment,
 } from '../../verbs-api/rpcrdma/core/transport-header.ts';
+import { parseTransportHeader } from '../../verbs-api/rpcrdma/core/transport-header.ts';
 import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { fuzz } from '../fuzz/octet-fuzzer.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { hexOf, octetsOf } from '../support/hex.ts';
-import { emitFpdu, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
-import { RawPeer as TcpPeer } from '../support/raw-peer.ts';
+import {
+  emitFpdu,
+  mpaReply,
+  mpaRequest,
+  readRequestUlpdu,
+  sendUlpdu,
+} from '../support/mpa-frames.ts';
+import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
   echoService,
   type RawMessage,
@@ -30,6 +37,8 @@ const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefine
 const TERMS = emitPrivateData({ remoteInvalidation: false, sendBytes: 4096, receiveBytes: 4096 });
 /** For tests of hundreds of steps, on a machine that has other work. */
 const SLOW_TIMEOUT_MS = 30_000;
+/** Length, DDP and RDMAP header of a Send, before its message. */
+const FPDU_SEND_HEADER_BYTES = 20;
 const ERROR_CHUNK = { type: 'error', error: { code: 'chunk' } };
 
 function messageHeader({ header }: RawMessage): MessageHeader {
@@ -445,6 +454,56 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(await raw.end()).not.toBe('');
     expect(octets.every((octet) => octet === 0)).toBe(true);
   });
+
+  it(
+    'RPCR2-4.5.4-01: that reads nothing more, loses its connection when a call is given up',
+    async () => {
+      const tcp = await RawListener.open();
+      const connecting = connectRpc(world.provider, {
+        host: '127.0.0.1',
+        port: tcp.port,
+        wire: { peerToPeer: false },
+      });
+      const peer = await tcp.peer();
+      await peer.hears(32);
+      const setUpBytes = peer.heard.length;
+      peer.say(mpaReply({ privateData: TERMS }));
+      const stalled = await connecting;
+      let heardBytes = setUpBytes;
+      const nextMessage = async (bytes: number) => {
+        const fpdu = (await peer.hears(heardBytes + bytes)).subarray(heardBytes);
+        heardBytes = peer.heard.length;
+        const parsed = parseTransportHeader(fpdu.subarray(FPDU_SEND_HEADER_BYTES));
+        if ('fault' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
+        return parsed.header;
+      };
+      // With a credit left, a call that is given up does not end the connection by itself.
+      const first = stalled.call(ECHO, 'NULL', undefined);
+      peer.sayFpdu(sendUlpdu(1, shortReply((await nextMessage(80)).xid, 8)));
+      await first;
+      const octets = await stalled.allocate(16 << 20);
+      const controller = new AbortController();
+      const { signal } = controller;
+      const call = codeOf(stalled.call(ECHO, 'STORE', { name: '', octets, mode: 0 }, { signal }));
+      const { readList } = await nextMessage(100);
+      const [chunk] = readList;
+      if (chunk === undefined) throw new Error('no chunk to read');
+      peer.stopReading();
+      // More than the sockets between us hold, so that an invalidation waits behind the Responses.
+      for (let msn = 1; msn <= 6; msn++) {
+        const { handle, offset, lengthBytes } = chunk;
+        peer.sayFpdu(readRequestUlpdu(msn, handle, offset, lengthBytes));
+      }
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      controller.abort();
+      expect(await call).toBe('aborted');
+      peer.resumeReading();
+      await peer.overs();
+      await stalled.close();
+      tcp.close();
+    },
+    SLOW_TIMEOUT_MS,
+  );
 
   it('RPCR2-6.1-02: that answers inline beside a write chunk fails that call alone', async () => {
     const call = codeOf(client.call(ECHO, 'FETCH', 8000));

@@ -60,3 +60,13 @@ export function sendUlpdu(msn: number, payload: Uint8Array): Uint8Array {
   Buffer.from(header.buffer).writeUInt32BE(msn, 10);
   return Buffer.concat([header, payload]);
 }
+
+/** A Read Request (RFC 5040 §4.4), MSN given: `size` octets of the peer's memory at `stag`, `to`. */
+export function readRequestUlpdu(msn: number, stag: number, to: bigint, size: number): Uint8Array {
+  const ulpdu = Buffer.from(octetsOf('41 41 00000000 00000001 00000000 00000000 00*28'));
+  ulpdu.writeUInt32BE(msn, 10);
+  ulpdu.writeUInt32BE(size, 30);
+  ulpdu.writeUInt32BE(stag, 34);
+  ulpdu.writeBigUInt64BE(to, 38);
+  return ulpdu;
+}
