@@ -116,11 +116,16 @@ export class RatePlot {
           size: 66,
           gap: 4,
           space: 34,
-          values: (_, splits) => splits.map((rate) => `${si(rate)}${unit}`.replace(' /', '/')),
+          values: (_, splits) => splits.map((rate) => tickText(rate, unit)),
         },
       ],
       // Between two programs of one device both are the same: a dashed line shows the other.
       series: [{}, { ...line('--out'), fill }, { ...line('--in'), dash: [6, 6] }],
     };
   }
+}
+
+/** Steps of an axis are round. */
+function tickText(rate: number, unit: string): string {
+  return `${si(rate).replace('.0 ', ' ')}${unit}`.replace(' /', '/');
 }

@@ -240,24 +240,25 @@ class TimelineView {
       return;
     }
     const { marks, lanes } = this.#layout;
-    // What passes between two lanes is told once: where it was chosen, else where it left.
     const seen = related.flatMap((index) => marks[index] ?? []);
-    const story = seen.filter((each, index) => {
-      const twin = seen.find((other) => other !== each && other.record === each.record);
-      return twin === undefined || each === mark || (twin !== mark && seen.indexOf(twin) > index);
+    // What passes between two lanes is told once, as the one saw it that posted the work request.
+    const { lane } = seen.find(({ row }) => row === 'wqe') ?? mark;
+    const story = seen.filter((each) => {
+      const twins = seen.filter(({ record }) => record === each.record);
+      return each === (twins.find((twin) => twin.lane === lane) ?? twins[0]);
     });
     const began = story[0]?.record.micros ?? mark.record.micros;
     const ended = story.at(-1)?.record.micros ?? began;
     const lines = story.map((each) => {
       const { record } = each;
-      return el('li', { class: each === mark ? 'chosen' : '' }, [
+      return el('li', { class: record === mark.record ? 'chosen' : '' }, [
         el('span', { class: 'time', text: `+${interval(record.micros - began)}` }),
         el('span', { class: `tag ${each.row}`, text: tagOf(each) }),
         el('span', { class: each.bad ? 'mono bad' : 'mono', text: record.text }),
       ]);
     });
     const whole = story.length > 1 ? `, ${interval(ended - began)} in all` : '';
-    const head = `${lanes[mark.lane]}, ${timeOfDay(began)}${whole}`;
+    const head = `${lanes[lane]}, ${timeOfDay(began)}${whole}`;
     this.#detail.replaceChildren(el('p', { class: 'head', text: head }), el('ol', {}, lines));
   }
 }
@@ -329,7 +330,7 @@ function drawFold({ x, width, micros, unseen }: Fold, height: number): SVGGEleme
   return svg('g', { class: unseen ? 'fold unseen' : 'fold' }, [
     svg('title', {}, [unseen ? 'Nobody looked meanwhile' : 'Nothing passed meanwhile']),
     svg('rect', { x, y: AXIS_HEIGHT, width, height: height - AXIS_HEIGHT }),
-    svg('text', { x: middle, y: AXIS_HEIGHT - 8 }, [`⋯ ${interval(micros)}`]),
+    svg('text', { x: middle, y: AXIS_HEIGHT + 15 }, [interval(micros)]),
   ]);
 }
 

@@ -6,7 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const MAIN = fileURLToPath(new URL('../../dist/daemon/cli/main.js', import.meta.url));
+/** Seen from the sources, and from what the compiler made of them. */
+const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map((path) =>
+  fileURLToPath(new URL(path, import.meta.url)),
+);
 const OUTPUT_TIMEOUT_MS = 20_000;
 const END_TIMEOUT_MS = 20_000;
 
@@ -27,8 +30,9 @@ export class RunningCommand {
   stderr = '';
 
   constructor(words: readonly string[], environment: Readonly<Record<string, string>> = {}) {
-    if (!existsSync(MAIN)) throw new Error('dist/ lacks the command: run npm run build');
-    this.#child = spawn(process.execPath, [MAIN, ...words], {
+    const main = MAINS.find((path) => existsSync(path));
+    if (main === undefined) throw new Error('dist/ lacks the command: run npm run build');
+    this.#child = spawn(process.execPath, [main, ...words], {
       env: { ...process.env, ...environment },
       stdio: ['ignore', 'pipe', 'pipe'],
     });

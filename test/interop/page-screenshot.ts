@@ -1,14 +1,16 @@
 /**
  * Takes the picture of the page that the README shows: a daemon with two devices, rping between them,
- * the time line recorded for a while, one Send of it chosen, and a fault that has not happened.
+ * and the time line recorded for a while, with one work request of it chosen.
  * Arguments: the file to write.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { httpOf, launchBrowser, PageRig } from './page-rig.ts';
+import { withPalette } from './palette-png.ts';
 
 const PORT = '7174';
+const WIDTH = 1100;
 /** How long the plots fill. */
 const TRAFFIC_MS = 45_000;
 
@@ -21,13 +23,13 @@ try {
   const devices = ['--device', 'left=127.0.0.2', '--device', 'right=127.0.0.3'];
   await folder.daemon(socket, [...devices, '--http', '127.0.0.1:0']);
   const url = httpOf(readFileSync(`${socket}.run`, 'utf8'));
-  const rig = await PageRig.open(browser, url, { width: 1280, height: 1040 });
+  const rig = await PageRig.open(browser, url, { width: WIDTH, height: 1100 });
   await rig.shows('#link', /^live$/);
   const ping = (side: string, address: string, more: readonly string[] = []) =>
     folder.start(['rping', side, '-a', address, '-p', PORT, ...more, '--socket', socket]);
   ping('-s', '127.0.0.2');
   await sleep(1000);
-  ping('-c', '127.0.0.2', ['-S', '16384', '-C', '100000000']);
+  ping('-c', '127.0.0.2', ['-I', '127.0.0.3', '-S', '16384', '-C', '100000000']);
   await sleep(TRAFFIC_MS);
   for (const card of await rig.page.locator('.device summary').all()) await card.click();
   const record = rig.page.getByRole('switch', { name: 'Record' });
@@ -36,12 +38,22 @@ try {
   await record.uncheck();
   await sleep(1500);
   await rig.page.getByRole('listbox').focus();
-  for (const key of ['End', ...Array<string>(14).fill('ArrowLeft')]) {
-    await rig.page.keyboard.press(key);
+  // The last Read of the upper lane whose records are all there, at its work request.
+  const detail = rig.page.locator('.detail');
+  const chosen = detail.locator('li.chosen');
+  for (const key of ['End', 'ArrowUp']) await rig.page.keyboard.press(key);
+  for (let steps = 0; steps < 90; steps += 1) {
+    const text = (await detail.textContent()) ?? '';
+    const isWhole = /WQE RDMA_READ.*Read Response.*CQE RDMA_READ/.test(text);
+    if (isWhole && (await chosen.textContent())?.includes('WQE') === true) break;
+    await rig.page.keyboard.press('ArrowLeft');
   }
   await sleep(1500);
   await rig.page.mouse.wheel(0, -10_000);
-  await rig.page.screenshot({ path: file });
+  const bottom = await rig.page.locator('.detail ol').boundingBox();
+  const height = Math.ceil((bottom?.y ?? 0) + (bottom?.height ?? 0)) + 16;
+  const clip = { x: 0, y: 0, width: WIDTH, height };
+  writeFileSync(file, withPalette(await rig.page.screenshot({ clip })));
 } finally {
   await browser.close();
   await folder.clean();
