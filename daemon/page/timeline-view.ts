@@ -198,7 +198,7 @@ class TimelineView {
     const { marks, lanes } = this.#layout;
     const at = this.#chosen ?? marks.at(-1);
     if (at === undefined) return undefined;
-    if (this.#chosen === undefined) return key.startsWith('Arrow') ? at : undefined;
+    if (this.#chosen === undefined) return /^(?:Arrow.*|Home|End)$/.test(key) ? at : undefined;
     const inLane = marks.filter(({ lane }) => lane === at.lane);
     switch (key) {
       case 'ArrowRight':
