@@ -8,18 +8,27 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  type Guest,
+  type GuestProcess,
+  HOST_ADDRESS,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { endOf, endOfCommand } from './rping-ends.ts';
+import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 
 const PORT = 7174;
 const GUEST_SOCKET = '/run/iwarpd-across/s';
 /** Programs wait for ever after some failures. */
 const PROGRAM_SECONDS = 30;
+const ATTEMPTS = 3;
+const TOO_SLOW = /RDMA_CM_EVENT_REJECTED|ERRNO: Connection refused|Correlation coefficient/;
+const TEST_TIMEOUT_MS = ATTEMPTS * (PROGRAM_SECONDS + 15) * 1000;
 
 /** A program with a server and a client, which take a port and, in the client, an address. */
 interface Pair {
@@ -28,6 +37,7 @@ interface Pair {
   readonly client: (port: number, address: string) => readonly string[];
   /** What the client prints when all is done, or nothing in particular. */
   readonly done?: RegExp;
+  readonly perftest?: boolean;
 }
 
 function perftest(name: string, words: readonly string[], result: RegExp): Pair {
@@ -37,6 +47,7 @@ function perftest(name: string, words: readonly string[], result: RegExp): Pair 
     server: (port) => [...all, '-p', String(port)],
     client: (port, address) => [...all, '-p', String(port), address],
     done: result,
+    perftest: true,
   };
 }
 
@@ -81,9 +92,55 @@ async function startGuestDaemon(): Promise<string> {
   return stdout.trim().split('\n').join('; ').concat(';');
 }
 
+/** Ends what the current test has started, if that has not ended by itself. */
+const started: (() => Promise<void>)[] = [];
+
+/** A script in the guest. */
+function inGuest(script: string): GuestProcess {
+  const process = guest.run(script);
+  started.push(async () => {
+    process.kill();
+    await process.exit;
+  });
+  return process;
+}
+
 /** A program on the host's daemon. */
 function ourProgram(words: readonly string[]): RunningCommand {
-  return folder.start(['run', '--socket', socket, '--', ...words]);
+  const limit = ['timeout', '-k', '1', String(PROGRAM_SECONDS)];
+  const command = folder.start(['run', '--socket', socket, '--', ...limit, ...words]);
+  started.push(async () => {
+    // Killed, `run` would leave the program behind.
+    command.signal('SIGTERM');
+    await command.end();
+  });
+  return command;
+}
+
+function expectDone({ done }: Pair, { status, output }: EndedRping): void {
+  expect(status, output).toBe(0);
+  if (done !== undefined) expect(output).toMatch(done);
+}
+
+/**
+ * True for a perftest that was too slow for itself. It exchanges parameters over one connection and
+ * then makes another, for which its server begins to listen at that time and tells nobody; where
+ * that takes longer than the half second for which our device tries again, or keeps the port, the
+ * client is refused. And it gives up where the processor's clock and the time of day seem to
+ * disagree, as they do in a guest that waits for the host.
+ */
+function wasTooSlow(pair: Pair, { status, output }: EndedRping): boolean {
+  return pair.perftest === true && status !== 0 && TOO_SLOW.test(output);
+}
+
+/** Tries until it was fast enough; `attempt` returns what a client printed that was not. */
+async function untilFast(attempt: () => Promise<string | undefined>): Promise<void> {
+  let output: string | undefined;
+  for (let count = 0; count < ATTEMPTS; count++) {
+    output = await attempt();
+    if (output === undefined) return;
+  }
+  throw new Error(`too slow in each of ${ATTEMPTS} attempts: ${output}`);
 }
 
 /** Waits until something listens on a TCP port of this machine, without a connection to it. */
@@ -108,43 +165,66 @@ describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd an
     await folder?.clean();
   });
 
-  describe.each(PAIRS)('$title', (pair) => {
+  // What a test that failed left behind must not be in the next one's way.
+  afterEach(async () => {
+    await Promise.all(started.splice(0).map((end) => end()));
+  });
+
+  describe.each(PAIRS)('$title', { timeout: TEST_TIMEOUT_MS }, (pair) => {
     it('client on the host, CRC off, server on siw', async () => {
       await guest.setSiw({ crcRequired: false });
-      const server = guest.run(`serve ${PORT} ${kernelWords(pair.server(PORT))}`);
-      await server.waitFor(/READY/);
-      const client = ourProgram(pair.client(guest.forwarded(PORT), '127.0.0.1'));
-      const ended = await endOfCommand(client);
-      expect(ended.status, ended.output).toBe(0);
-      if (pair.done !== undefined) expect(ended.output).toMatch(pair.done);
-      const served = await endOf(server);
-      expect(served.status, served.output).toBe(0);
+      await untilFast(async () => {
+        const server = inGuest(`serve ${PORT} ${kernelWords(pair.server(PORT))}`);
+        await server.waitFor(/READY/);
+        const client = ourProgram(pair.client(guest.forwarded(PORT), '127.0.0.1'));
+        const ended = await endOfCommand(client);
+        if (wasTooSlow(pair, ended)) {
+          server.kill();
+          await server.exit;
+          return ended.output;
+        }
+        expectDone(pair, ended);
+        const served = await endOf(server);
+        expect(served.status, served.output).toBe(0);
+        return undefined;
+      });
     });
 
     it('server on the host, CRC off, client on siw', async () => {
       await guest.setSiw({ crcRequired: false });
-      const port = await freePort();
-      const server = ourProgram(pair.server(port));
-      await untilListening(port, server);
-      const client = await guest.runToEnd(kernelWords(pair.client(port, HOST_ADDRESS)));
-      expect(client.status, client.output).toBe(0);
-      if (pair.done !== undefined) expect(client.output).toMatch(pair.done);
-      const served = await endOfCommand(server);
-      expect(served.status, served.output).toBe(0);
+      await untilFast(async () => {
+        const port = await freePort();
+        const server = ourProgram(pair.server(port));
+        await untilListening(port, server);
+        const client = await endOf(inGuest(kernelWords(pair.client(port, HOST_ADDRESS))));
+        if (wasTooSlow(pair, client)) return client.output;
+        expectDone(pair, client);
+        const served = await endOfCommand(server);
+        expect(served.status, served.output).toBe(0);
+        return undefined;
+      });
     });
   });
 
-  describe.each(PAIRS)('$title, both in the guest, CRC on', (pair) => {
-    it.each([
-      ['client on iwarpd, server on siw', ourWordsInGuest, kernelWords],
-      ['server on iwarpd, client on siw', kernelWords, ourWordsInGuest],
-    ] as const)('%s', async (_, clientWords, serverWords) => {
-      await guest.setSiw({ crcRequired: true });
-      const server = serverWords(['nice', '-n', '19', ...pair.server(PORT)]);
-      const client = clientWords(['nice', '-n', '19', ...pair.client(PORT, GUEST_ADDRESS)]);
-      const { status, output } = await guest.runToEnd(`pair ${PORT} "${server}" "${client}"`);
-      expect(status, output).toBe(0);
-      if (pair.done !== undefined) expect(output.replaceAll(/^client: /gm, '')).toMatch(pair.done);
-    });
-  });
+  describe.each(PAIRS)(
+    '$title, both in the guest, CRC on',
+    { timeout: TEST_TIMEOUT_MS },
+    (pair) => {
+      it.each([
+        ['client on iwarpd, server on siw', ourWordsInGuest, kernelWords],
+        ['server on iwarpd, client on siw', kernelWords, ourWordsInGuest],
+      ] as const)('%s', async (_, clientWords, serverWords) => {
+        await guest.setSiw({ crcRequired: true });
+        const server = serverWords(['nice', '-n', '19', ...pair.server(PORT)]);
+        const client = clientWords(['nice', '-n', '19', ...pair.client(PORT, GUEST_ADDRESS)]);
+        await untilFast(async () => {
+          const { status, output } = await endOf(inGuest(`pair ${PORT} "${server}" "${client}"`));
+          const ended = { status, output: output.replaceAll(/^client: /gm, '') };
+          if (wasTooSlow(pair, ended)) return ended.output;
+          expectDone(pair, ended);
+          return undefined;
+        });
+      });
+    },
+  );
 });

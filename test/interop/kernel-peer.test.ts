@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readTcpConnections } from './captures/pcap-reader.ts';
+import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -62,6 +63,21 @@ it('says so when the source of siw is not what it was', () => {
     ['siw.h', ''],
   ]);
   expect(() => exposeSiwParameters(sources)).toThrow("siw's source has changed");
+});
+
+it('lets guests take turns, one for two processors', async () => {
+  expect([1, 2, 3, 4, 16].map((processors) => guestsAtOnce(processors))).toEqual([1, 1, 1, 2, 8]);
+  const folder = await mkdtemp(join(tmpdir(), 'iwarpd-slots-'));
+  try {
+    const [first, second] = [await takeGuestSlot(folder, 0, 2), await takeGuestSlot(folder, 0, 2)];
+    await expect(takeGuestSlot(folder, 0, 2)).rejects.toThrow(/other guests of this user/);
+    const third = takeGuestSlot(folder, 10_000, 2);
+    await first.close();
+    await (await third).close();
+    await second.close();
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 describeWith(['kernel-peer'], 'kernel peer', () => {

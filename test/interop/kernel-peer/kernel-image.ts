@@ -58,7 +58,8 @@ export function guestTools(): string {
   return join(repositoryRoot(), 'test/interop/kernel-peer/guest');
 }
 
-function cacheDirectory(): string {
+/** Where images are kept for later runs, and what guests share of them. */
+export function cacheDirectory(): string {
   const caches = process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache');
   return join(caches, 'iwarpd/kernel-peer');
 }

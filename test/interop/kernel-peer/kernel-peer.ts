@@ -17,7 +17,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { freePort } from '../../support/free-port.ts';
-import { guestTools, prepareKernelPeer } from './kernel-image.ts';
+import { type GuestSlot, takeGuestSlot } from './guest-slot.ts';
+import {
+  cacheDirectory,
+  guestTools,
+  type KernelPeerImage,
+  prepareKernelPeer,
+} from './kernel-image.ts';
 import { moduleParameters, type SiwParameters } from './siw-parameters.ts';
 
 /** The guest's own address, inside. */
@@ -41,6 +47,8 @@ export interface GuestOptions {
 }
 
 const BOOT_TIMEOUT_MS = 120_000;
+/** The longest suite of a guest takes half of it, and those that boot one allow more. */
+const TURN_TIMEOUT_MS = 480_000;
 const WAIT_TIMEOUT_MS = 60_000;
 
 /** `text` as one word of a shell script. */
@@ -141,6 +149,7 @@ export class GuestProcess {
 export class Guest implements AsyncDisposable {
   readonly #qemu: ChildProcessByStdio<Writable, Readable, Readable>;
   readonly #job: string;
+  readonly #slot: GuestSlot;
   readonly #forwarded: ReadonlyMap<number, number>;
   readonly #processes = new Map<number, GuestProcess>();
   readonly #gone: Promise<void>;
@@ -155,11 +164,13 @@ export class Guest implements AsyncDisposable {
   private constructor(
     qemu: ChildProcessByStdio<Writable, Readable, Readable>,
     job: string,
+    slot: GuestSlot,
     forwarded: ReadonlyMap<number, number>,
     timeoutSeconds: number,
   ) {
     this.#qemu = qemu;
     this.#job = job;
+    this.#slot = slot;
     this.#forwarded = forwarded;
     this.#ready = new Promise((resolve, reject) => {
       this.#settleReady = { resolve, reject };
@@ -184,9 +195,26 @@ export class Guest implements AsyncDisposable {
     this.#gone.then(() => this.#handleLoss()).catch(() => undefined);
   }
 
-  /** Boots a guest and resolves when it takes scripts; `prepareKernelPeer` first, or it does so. */
+  /**
+   * Boots a guest when it is its turn, see `guest-slot.ts`, and resolves when it takes scripts;
+   * `prepareKernelPeer` first, or it does so.
+   */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     const image = await prepareKernelPeer();
+    const slot = await takeGuestSlot(cacheDirectory(), TURN_TIMEOUT_MS);
+    try {
+      return await Guest.#boot(image, slot, options);
+    } catch (error) {
+      await slot.close();
+      throw error;
+    }
+  }
+
+  static async #boot(
+    image: KernelPeerImage,
+    slot: GuestSlot,
+    options: GuestOptions,
+  ): Promise<Guest> {
     const job = await mkdtemp(join(tmpdir(), 'iwarpd-guest-'));
     const forwarded = new Map<number, number>();
     for (const port of options.forwards ?? []) forwarded.set(port, await freePort());
@@ -205,7 +233,7 @@ export class Guest implements AsyncDisposable {
     // Should this process die without stopping it, QEMU dies too.
     const setpriv = ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...parameters];
     const qemu = spawn('setpriv', setpriv, { stdio: ['pipe', 'pipe', 'pipe'] });
-    const guest = new Guest(qemu, job, forwarded, options.timeoutSeconds ?? 600);
+    const guest = new Guest(qemu, job, slot, forwarded, options.timeoutSeconds ?? 600);
     const boot = setTimeout(() => guest.#abandon('it did not boot'), BOOT_TIMEOUT_MS);
     try {
       await guest.#ready;
@@ -261,6 +289,7 @@ export class Guest implements AsyncDisposable {
     const hurry = setTimeout(() => this.#qemu.kill('SIGKILL'), 5000);
     await this.#gone;
     clearTimeout(hurry);
+    await this.#slot.close();
     await rm(this.#job, { recursive: true, force: true });
   }
 
