@@ -65,11 +65,6 @@ export function statusName(status: Nfs3Status): string {
   return `NFS3ERR_${name.replace(/[A-Z]/, (letter) => `_${letter}`).toUpperCase()}`;
 }
 
-/** True for the numbers that RFC 1813 §2.6 lists. */
-export function isNfs3Status(value: number): value is Nfs3Status {
-  return STATUS_NAMES.has(value);
-}
-
 /** Types of files (RFC 1813 §2.6, ftype3). */
 export const FileType = { reg: 1, dir: 2, blk: 3, chr: 4, lnk: 5, sock: 6, fifo: 7 } as const;
 export type FileType = (typeof FileType)[keyof typeof FileType];
@@ -123,9 +118,4 @@ const MOUNT_STATUS_NAMES = new Map<number, string>(
 export function mountStatusName(status: MountStatus): string {
   if (status === MountStatus.ok) return 'MNT3_OK';
   return `MNT3ERR_${(MOUNT_STATUS_NAMES.get(status) ?? String(status)).toUpperCase()}`;
-}
-
-/** True for the numbers that RFC 1813 §5.1.5 lists. */
-export function isMountStatus(value: number): value is MountStatus {
-  return MOUNT_STATUS_NAMES.has(value);
 }

@@ -1,31 +1,27 @@
 /** Procedures that list directories and describe file systems (RFC 1813 §3.3.16 to §3.3.20). */
-import { defineProcedure } from '../core/program.ts';
+import { bool, chain, opaqueFixed, struct, uint32, uint64 } from '../core/codecs.ts';
+import { defineProcedure, type XdrCodec } from '../core/program.ts';
 import { roundup } from '../core/xdr-reader.ts';
 import {
   ATTRIBUTES_BYTES,
   type Attributes3,
   type FileHandle3,
   type FileName3,
-  NAME_READ_MAX_BYTES,
+  fileName3,
+  handle3,
   POST_OP_ATTRIBUTES_MAX_BYTES,
-  readHandle,
-  readPostOpAttributes,
-  readPostOpHandle,
-  readTime,
+  postOpAttributes,
+  postOpHandle,
   type Time3,
-  writeHandle,
-  writePostOpAttributes,
-  writePostOpHandle,
-  writeTime,
+  time3,
 } from './attributes.ts';
 import { VERIFIER_BYTES } from './constants.ts';
-import { handleCodec } from './file-procedures.ts';
 import {
   OBJECT_FAILURE_MAX_BYTES,
   type ObjectFailure,
   type Outcome3,
-  objectFailureCodec,
-  outcomeCodec,
+  objectFailure,
+  outcome,
 } from './outcome.ts';
 
 /** READDIR3args. */
@@ -140,51 +136,35 @@ function listingMaxBytes(limitBytes: number): number {
   return 4 + LISTING_FRAME_MAX_BYTES + limitBytes;
 }
 
+const verifier3 = opaqueFixed(VERIFIER_BYTES);
+const listedEntry = { fileid: uint64, name: fileName3, cookie: uint64 };
+
+/** READDIR3resok and READDIRPLUS3resok, or the directory's attributes. */
+function listing<E extends ListedEntry>(
+  entry: XdrCodec<E>,
+): XdrCodec<Outcome3<Listing<E>, ObjectFailure>> {
+  const ok = struct<Listing<E>>({
+    attributes: postOpAttributes,
+    cookieVerifier: verifier3,
+    entries: chain(ENTRIES_READ_MAX, entry),
+    eof: bool,
+  });
+  return outcome(ok, objectFailure);
+}
+
 /** READDIR (RFC 1813 §3.3.16). */
 export const readdir = defineProcedure<
   ReadDirectoryArgs,
   Outcome3<Listing<ListedEntry>, ObjectFailure>
 >({
   number: 16,
-  args: {
-    encode(writer, value) {
-      writeHandle(writer, value.directory);
-      writer.uint64(value.cookie);
-      writer.opaqueFixed(value.cookieVerifier);
-      writer.uint32(value.count);
-    },
-    decode: (reader) => ({
-      directory: readHandle(reader),
-      cookie: reader.uint64(),
-      cookieVerifier: reader.opaqueFixed(VERIFIER_BYTES),
-      count: reader.uint32(),
-    }),
-  },
-  result: outcomeCodec(
-    {
-      encode(writer, value) {
-        writePostOpAttributes(writer, value.attributes);
-        writer.opaqueFixed(value.cookieVerifier);
-        writer.chain(value.entries, (target, entry) => {
-          target.uint64(entry.fileid);
-          target.opaque(entry.name);
-          target.uint64(entry.cookie);
-        });
-        writer.bool(value.eof);
-      },
-      decode: (reader) => ({
-        attributes: readPostOpAttributes(reader),
-        cookieVerifier: reader.opaqueFixed(VERIFIER_BYTES),
-        entries: reader.chain(ENTRIES_READ_MAX, (source) => ({
-          fileid: source.uint64(),
-          name: source.opaque(NAME_READ_MAX_BYTES),
-          cookie: source.uint64(),
-        })),
-        eof: reader.bool(),
-      }),
-    },
-    objectFailureCodec,
-  ),
+  args: struct<ReadDirectoryArgs>({
+    directory: handle3,
+    cookie: uint64,
+    cookieVerifier: verifier3,
+    count: uint32,
+  }),
+  result: listing(struct<ListedEntry>(listedEntry)),
   resultMaxBytes: ({ count }) => listingMaxBytes(count),
   idempotent: true,
 });
@@ -195,50 +175,19 @@ export const readdirplus = defineProcedure<
   Outcome3<Listing<ListedEntryPlus>, ObjectFailure>
 >({
   number: 17,
-  args: {
-    encode(writer, value) {
-      writeHandle(writer, value.directory);
-      writer.uint64(value.cookie);
-      writer.opaqueFixed(value.cookieVerifier);
-      writer.uint32(value.dirCount);
-      writer.uint32(value.maxCount);
-    },
-    decode: (reader) => ({
-      directory: readHandle(reader),
-      cookie: reader.uint64(),
-      cookieVerifier: reader.opaqueFixed(VERIFIER_BYTES),
-      dirCount: reader.uint32(),
-      maxCount: reader.uint32(),
+  args: struct<ReadDirectoryPlusArgs>({
+    directory: handle3,
+    cookie: uint64,
+    cookieVerifier: verifier3,
+    dirCount: uint32,
+    maxCount: uint32,
+  }),
+  result: listing(
+    struct<ListedEntryPlus>({
+      ...listedEntry,
+      attributes: postOpAttributes,
+      handle: postOpHandle,
     }),
-  },
-  result: outcomeCodec(
-    {
-      encode(writer, value) {
-        writePostOpAttributes(writer, value.attributes);
-        writer.opaqueFixed(value.cookieVerifier);
-        writer.chain(value.entries, (target, entry) => {
-          target.uint64(entry.fileid);
-          target.opaque(entry.name);
-          target.uint64(entry.cookie);
-          writePostOpAttributes(target, entry.attributes);
-          writePostOpHandle(target, entry.handle);
-        });
-        writer.bool(value.eof);
-      },
-      decode: (reader) => ({
-        attributes: readPostOpAttributes(reader),
-        cookieVerifier: reader.opaqueFixed(VERIFIER_BYTES),
-        entries: reader.chain(ENTRIES_READ_MAX, (source) => ({
-          fileid: source.uint64(),
-          name: source.opaque(NAME_READ_MAX_BYTES),
-          cookie: source.uint64(),
-          attributes: readPostOpAttributes(source),
-          handle: readPostOpHandle(source),
-        })),
-        eof: reader.bool(),
-      }),
-    },
-    objectFailureCodec,
   ),
   resultMaxBytes: ({ maxCount }) => listingMaxBytes(maxCount),
   idempotent: true,
@@ -247,31 +196,19 @@ export const readdirplus = defineProcedure<
 /** FSSTAT (RFC 1813 §3.3.18). */
 export const fsstat = defineProcedure<FileHandle3, Outcome3<FileSystemStatus, ObjectFailure>>({
   number: 18,
-  args: handleCodec,
-  result: outcomeCodec(
-    {
-      encode(writer, value) {
-        writePostOpAttributes(writer, value.attributes);
-        writer.uint64(value.totalBytes);
-        writer.uint64(value.freeBytes);
-        writer.uint64(value.availableBytes);
-        writer.uint64(value.totalFiles);
-        writer.uint64(value.freeFiles);
-        writer.uint64(value.availableFiles);
-        writer.uint32(value.invariantSeconds);
-      },
-      decode: (reader) => ({
-        attributes: readPostOpAttributes(reader),
-        totalBytes: reader.uint64(),
-        freeBytes: reader.uint64(),
-        availableBytes: reader.uint64(),
-        totalFiles: reader.uint64(),
-        freeFiles: reader.uint64(),
-        availableFiles: reader.uint64(),
-        invariantSeconds: reader.uint32(),
-      }),
-    },
-    objectFailureCodec,
+  args: handle3,
+  result: outcome(
+    struct<FileSystemStatus>({
+      attributes: postOpAttributes,
+      totalBytes: uint64,
+      freeBytes: uint64,
+      availableBytes: uint64,
+      totalFiles: uint64,
+      freeFiles: uint64,
+      availableFiles: uint64,
+      invariantSeconds: uint32,
+    }),
+    objectFailure,
   ),
   resultMaxBytes: () => OBJECT_FAILURE_MAX_BYTES + 52,
   idempotent: true,
@@ -280,37 +217,22 @@ export const fsstat = defineProcedure<FileHandle3, Outcome3<FileSystemStatus, Ob
 /** FSINFO (RFC 1813 §3.3.19). */
 export const fsinfo = defineProcedure<FileHandle3, Outcome3<FileSystemLimits, ObjectFailure>>({
   number: 19,
-  args: handleCodec,
-  result: outcomeCodec(
-    {
-      encode(writer, value) {
-        writePostOpAttributes(writer, value.attributes);
-        writer.uint32(value.readMax);
-        writer.uint32(value.readPreferred);
-        writer.uint32(value.readMultiple);
-        writer.uint32(value.writeMax);
-        writer.uint32(value.writePreferred);
-        writer.uint32(value.writeMultiple);
-        writer.uint32(value.directoryPreferred);
-        writer.uint64(value.fileSizeMax);
-        writeTime(writer, value.timeGranularity);
-        writer.uint32(value.properties);
-      },
-      decode: (reader) => ({
-        attributes: readPostOpAttributes(reader),
-        readMax: reader.uint32(),
-        readPreferred: reader.uint32(),
-        readMultiple: reader.uint32(),
-        writeMax: reader.uint32(),
-        writePreferred: reader.uint32(),
-        writeMultiple: reader.uint32(),
-        directoryPreferred: reader.uint32(),
-        fileSizeMax: reader.uint64(),
-        timeGranularity: readTime(reader),
-        properties: reader.uint32(),
-      }),
-    },
-    objectFailureCodec,
+  args: handle3,
+  result: outcome(
+    struct<FileSystemLimits>({
+      attributes: postOpAttributes,
+      readMax: uint32,
+      readPreferred: uint32,
+      readMultiple: uint32,
+      writeMax: uint32,
+      writePreferred: uint32,
+      writeMultiple: uint32,
+      directoryPreferred: uint32,
+      fileSizeMax: uint64,
+      timeGranularity: time3,
+      properties: uint32,
+    }),
+    objectFailure,
   ),
   resultMaxBytes: () => OBJECT_FAILURE_MAX_BYTES + 48,
   idempotent: true,
@@ -319,29 +241,18 @@ export const fsinfo = defineProcedure<FileHandle3, Outcome3<FileSystemLimits, Ob
 /** PATHCONF (RFC 1813 §3.3.20). */
 export const pathconf = defineProcedure<FileHandle3, Outcome3<PathLimits, ObjectFailure>>({
   number: 20,
-  args: handleCodec,
-  result: outcomeCodec(
-    {
-      encode(writer, value) {
-        writePostOpAttributes(writer, value.attributes);
-        writer.uint32(value.linkMax);
-        writer.uint32(value.nameMax);
-        writer.bool(value.noTrunc);
-        writer.bool(value.chownRestricted);
-        writer.bool(value.caseInsensitive);
-        writer.bool(value.casePreserving);
-      },
-      decode: (reader) => ({
-        attributes: readPostOpAttributes(reader),
-        linkMax: reader.uint32(),
-        nameMax: reader.uint32(),
-        noTrunc: reader.bool(),
-        chownRestricted: reader.bool(),
-        caseInsensitive: reader.bool(),
-        casePreserving: reader.bool(),
-      }),
-    },
-    objectFailureCodec,
+  args: handle3,
+  result: outcome(
+    struct<PathLimits>({
+      attributes: postOpAttributes,
+      linkMax: uint32,
+      nameMax: uint32,
+      noTrunc: bool,
+      chownRestricted: bool,
+      caseInsensitive: bool,
+      casePreserving: bool,
+    }),
+    objectFailure,
   ),
   resultMaxBytes: () => OBJECT_FAILURE_MAX_BYTES + 24,
   idempotent: true,

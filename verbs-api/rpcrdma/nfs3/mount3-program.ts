@@ -1,12 +1,11 @@
 /** MOUNT version 3 as an RPC program: what gives the first file handle (RFC 1813 §5). */
 
+import { array, chain, enumeration, opaque, struct, uint32 } from '../core/codecs.ts';
 import { AuthFlavor } from '../core/credential.ts';
 import { defineProcedure, defineProgram, voidCodec } from '../core/program.ts';
-import { XdrError } from '../core/xdr-reader.ts';
-import type { FileHandle3 } from './attributes.ts';
+import { type FileHandle3, handle3 } from './attributes.ts';
 import {
   HANDLE_MAX_BYTES,
-  isMountStatus,
   MOUNT_NAME_MAX_BYTES,
   MOUNT_PATH_MAX_BYTES,
   MOUNT_PROGRAM,
@@ -40,27 +39,26 @@ export interface ExportEntry {
 export const MOUNT_LIST_MAX = 1024;
 const FLAVORS_MAX = 64;
 
+const directoryPath = opaque(MOUNT_PATH_MAX_BYTES);
+const hostName = opaque(MOUNT_NAME_MAX_BYTES);
+const mountStatus = enumeration(Object.values(MountStatus), 'status of MOUNT');
+const flavorList = array(FLAVORS_MAX, uint32);
+
 /** MNT (RFC 1813 §5.2.1). */
 const mnt = defineProcedure<Uint8Array, MountResult>({
   number: 1,
-  args: {
-    encode: (writer, path) => writer.opaque(path),
-    decode: (reader) => reader.opaque(MOUNT_PATH_MAX_BYTES),
-  },
+  args: directoryPath,
   result: {
     encode(writer, value) {
       writer.uint32(value.status);
       if (value.status !== MountStatus.ok) return;
-      writer.opaque(value.handle);
-      writer.array(value.flavors, (target, flavor) => target.uint32(flavor));
+      handle3.encode(writer, value.handle);
+      flavorList.encode(writer, value.flavors);
     },
     decode(reader) {
-      const status = reader.uint32();
-      if (!isMountStatus(status)) throw new XdrError(`${status} is no status of MOUNT`);
+      const status = mountStatus.decode(reader);
       if (status !== MountStatus.ok) return { status };
-      const handle = reader.opaque(HANDLE_MAX_BYTES);
-      const flavors = reader.array(FLAVORS_MAX, (source) => source.uint32());
-      return { status, handle, flavors };
+      return { status, handle: handle3.decode(reader), flavors: flavorList.decode(reader) };
     },
   },
   resultMaxBytes: () => 4 + 4 + HANDLE_MAX_BYTES + 4 + 4 * FLAVORS_MAX,
@@ -71,19 +69,7 @@ const mnt = defineProcedure<Uint8Array, MountResult>({
 const dump = defineProcedure<void, readonly MountEntry[]>({
   number: 2,
   args: voidCodec,
-  result: {
-    encode(writer, value) {
-      writer.chain(value, (target, entry) => {
-        target.opaque(entry.host);
-        target.opaque(entry.path);
-      });
-    },
-    decode: (reader) =>
-      reader.chain(MOUNT_LIST_MAX, (source) => ({
-        host: source.opaque(MOUNT_NAME_MAX_BYTES),
-        path: source.opaque(MOUNT_PATH_MAX_BYTES),
-      })),
-  },
+  result: chain(MOUNT_LIST_MAX, struct<MountEntry>({ host: hostName, path: directoryPath })),
   resultMaxBytes: () => 4 + MOUNT_LIST_MAX * (12 + MOUNT_NAME_MAX_BYTES + 1 + MOUNT_PATH_MAX_BYTES),
   idempotent: true,
 });
@@ -91,10 +77,7 @@ const dump = defineProcedure<void, readonly MountEntry[]>({
 /** UMNT (RFC 1813 §5.2.3). */
 const umnt = defineProcedure<Uint8Array, void>({
   number: 3,
-  args: {
-    encode: (writer, path) => writer.opaque(path),
-    decode: (reader) => reader.opaque(MOUNT_PATH_MAX_BYTES),
-  },
+  args: directoryPath,
   result: voidCodec,
   resultMaxBytes: () => 0,
   idempotent: true,
@@ -109,23 +92,16 @@ const umntall = defineProcedure<void, void>({
   idempotent: true,
 });
 
+const exportEntry = struct<ExportEntry>({
+  path: directoryPath,
+  groups: chain(MOUNT_LIST_MAX, hostName),
+});
+
 /** EXPORT (RFC 1813 §5.2.5). */
 const exports = defineProcedure<void, readonly ExportEntry[]>({
   number: 5,
   args: voidCodec,
-  result: {
-    encode(writer, value) {
-      writer.chain(value, (target, entry) => {
-        target.opaque(entry.path);
-        target.chain(entry.groups, (inner, group) => inner.opaque(group));
-      });
-    },
-    decode: (reader) =>
-      reader.chain(MOUNT_LIST_MAX, (source) => ({
-        path: source.opaque(MOUNT_PATH_MAX_BYTES),
-        groups: source.chain(MOUNT_LIST_MAX, (inner) => inner.opaque(MOUNT_NAME_MAX_BYTES)),
-      })),
-  },
+  result: chain(MOUNT_LIST_MAX, exportEntry),
   resultMaxBytes: () => 1 << 20,
   idempotent: true,
 });

@@ -1,33 +1,27 @@
 /** Procedures that make, remove and move names (RFC 1813 §3.3.8 to §3.3.15). */
+import { bulk, enumeration, opaqueFixed, struct } from '../core/codecs.ts';
 import { defineProcedure, type XdrCodec } from '../core/program.ts';
-import { XdrError, type XdrReader } from '../core/xdr-reader.ts';
-import type { XdrWriter } from '../core/xdr-writer.ts';
 import {
   type Attributes3,
   type DirectoryEntry3,
+  deviceNumbers,
+  directoryEntry,
   type FileHandle3,
+  fileType,
+  handle3,
   NAME_READ_MAX_BYTES,
   POST_OP_ATTRIBUTES_MAX_BYTES,
   POST_OP_HANDLE_MAX_BYTES,
-  readDirectoryEntry,
-  readFileType,
-  readHandle,
-  readPostOpAttributes,
-  readPostOpHandle,
-  readSetAttributes,
-  readWccData,
+  postOpAttributes,
+  postOpHandle,
   type SetAttributes3,
+  setAttributes,
   WCC_DATA_MAX_BYTES,
   type WccData3,
-  writeDirectoryEntry,
-  writeHandle,
-  writePostOpAttributes,
-  writePostOpHandle,
-  writeSetAttributes,
-  writeWccData,
+  wccData,
 } from './attributes.ts';
 import { CreateMode, FileType, VERIFIER_BYTES } from './constants.ts';
-import { type ChangeFailure, changeFailureCodec, type Outcome3, outcomeCodec } from './outcome.ts';
+import { type ChangeFailure, changeFailure, type Outcome3, outcome } from './outcome.ts';
 
 /** How CREATE is to make the file (createhow3). */
 export type CreateHow3 =
@@ -101,81 +95,43 @@ export interface LinkWcc {
 const CREATED_MAX_BYTES =
   4 + POST_OP_HANDLE_MAX_BYTES + POST_OP_ATTRIBUTES_MAX_BYTES + WCC_DATA_MAX_BYTES;
 
-const createdCodec: XdrCodec<Outcome3<CreatedOk, ChangeFailure>> = outcomeCodec(
-  {
-    encode(writer, value) {
-      writePostOpHandle(writer, value.object);
-      writePostOpAttributes(writer, value.attributes);
-      writeWccData(writer, value.wcc);
-    },
-    decode: (reader) => ({
-      object: readPostOpHandle(reader),
-      attributes: readPostOpAttributes(reader),
-      wcc: readWccData(reader),
-    }),
-  },
-  changeFailureCodec,
+const created: XdrCodec<Outcome3<CreatedOk, ChangeFailure>> = outcome(
+  struct<CreatedOk>({ object: postOpHandle, attributes: postOpAttributes, wcc: wccData }),
+  changeFailure,
 );
+const changed = outcome(changeFailure, changeFailure);
+const renameWcc = struct<RenameWcc>({ fromWcc: wccData, toWcc: wccData });
+const linkWcc = struct<LinkWcc>({ attributes: postOpAttributes, wcc: wccData });
+const createMode = enumeration(Object.values(CreateMode), 'way to create a file');
+const exclusiveVerifier = opaqueFixed(VERIFIER_BYTES);
 
-const renameWccCodec: XdrCodec<RenameWcc> = {
-  encode(writer, value) {
-    writeWccData(writer, value.fromWcc);
-    writeWccData(writer, value.toWcc);
+/** createhow3. */
+const createHow: XdrCodec<CreateHow3> = {
+  encode(writer, how) {
+    writer.uint32(how.mode);
+    if (how.mode === CreateMode.exclusive) exclusiveVerifier.encode(writer, how.verifier);
+    else setAttributes.encode(writer, how.attributes);
   },
-  decode: (reader) => ({ fromWcc: readWccData(reader), toWcc: readWccData(reader) }),
-};
-
-const linkWccCodec: XdrCodec<LinkWcc> = {
-  encode(writer, value) {
-    writePostOpAttributes(writer, value.attributes);
-    writeWccData(writer, value.wcc);
+  decode(reader) {
+    const mode = createMode.decode(reader);
+    if (mode === CreateMode.exclusive) return { mode, verifier: exclusiveVerifier.decode(reader) };
+    return { mode, attributes: setAttributes.decode(reader) };
   },
-  decode: (reader) => ({ attributes: readPostOpAttributes(reader), wcc: readWccData(reader) }),
 };
-
-function writeCreateHow(writer: XdrWriter, how: CreateHow3): void {
-  writer.uint32(how.mode);
-  if (how.mode === CreateMode.exclusive) writer.opaqueFixed(how.verifier);
-  else writeSetAttributes(writer, how.attributes);
-}
-
-function readCreateHow(reader: XdrReader): CreateHow3 {
-  const mode = reader.uint32();
-  if (mode === CreateMode.exclusive) return { mode, verifier: reader.opaqueFixed(VERIFIER_BYTES) };
-  if (mode === CreateMode.unchecked || mode === CreateMode.guarded) {
-    return { mode, attributes: readSetAttributes(reader) };
-  }
-  throw new XdrError(`${mode} is no way to create a file`);
-}
 
 /** CREATE (RFC 1813 §3.3.8). */
 export const create = defineProcedure<CreateArgs, Outcome3<CreatedOk, ChangeFailure>>({
   number: 8,
-  args: {
-    encode(writer, value) {
-      writeDirectoryEntry(writer, value.where);
-      writeCreateHow(writer, value.how);
-    },
-    decode: (reader) => ({ where: readDirectoryEntry(reader), how: readCreateHow(reader) }),
-  },
-  result: createdCodec,
+  args: struct<CreateArgs>({ where: directoryEntry, how: createHow }),
+  result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
 });
 
 /** MKDIR (RFC 1813 §3.3.9). */
 export const mkdir = defineProcedure<MakeDirectoryArgs, Outcome3<CreatedOk, ChangeFailure>>({
   number: 9,
-  args: {
-    encode(writer, value) {
-      writeDirectoryEntry(writer, value.where);
-      writeSetAttributes(writer, value.attributes);
-    },
-    decode: (reader) => ({
-      where: readDirectoryEntry(reader),
-      attributes: readSetAttributes(reader),
-    }),
-  },
-  result: createdCodec,
+  args: struct<MakeDirectoryArgs>({ where: directoryEntry, attributes: setAttributes }),
+  result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
 });
 
@@ -183,19 +139,12 @@ export const mkdir = defineProcedure<MakeDirectoryArgs, Outcome3<CreatedOk, Chan
 /** SYMLINK (RFC 1813 §3.3.10). The path may travel as a read chunk. */
 export const symlink = defineProcedure<SymlinkArgs, Outcome3<CreatedOk, ChangeFailure>>({
   number: 10,
-  args: {
-    encode(writer, value) {
-      writeDirectoryEntry(writer, value.where);
-      writeSetAttributes(writer, value.attributes);
-      writer.bulk(value.path);
-    },
-    decode: (reader) => ({
-      where: readDirectoryEntry(reader),
-      attributes: readSetAttributes(reader),
-      path: reader.bulk(NAME_READ_MAX_BYTES),
-    }),
-  },
-  result: createdCodec,
+  args: struct<SymlinkArgs>({
+    where: directoryEntry,
+    attributes: setAttributes,
+    path: bulk(NAME_READ_MAX_BYTES),
+  }),
+  result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
   readChunksMax: 1,
 });
@@ -205,65 +154,53 @@ export const mknod = defineProcedure<MakeNodeArgs, Outcome3<CreatedOk, ChangeFai
   number: 11,
   args: {
     encode(writer, value) {
-      writeDirectoryEntry(writer, value.where);
-      writer.uint32(value.type);
-      if (value.attributes !== undefined) writeSetAttributes(writer, value.attributes);
-      for (const number of value.device ?? []) writer.uint32(number);
+      directoryEntry.encode(writer, value.where);
+      fileType.encode(writer, value.type);
+      if (value.attributes !== undefined) setAttributes.encode(writer, value.attributes);
+      if (value.device !== undefined) deviceNumbers.encode(writer, value.device);
     },
     decode(reader) {
-      const where = readDirectoryEntry(reader);
-      const type = readFileType(reader);
+      const where = directoryEntry.decode(reader);
+      const type = fileType.decode(reader);
       const isDevice = type === FileType.chr || type === FileType.blk;
       const isSpecial = isDevice || type === FileType.sock || type === FileType.fifo;
-      const attributes = isSpecial ? readSetAttributes(reader) : undefined;
-      const device = isDevice ? ([reader.uint32(), reader.uint32()] as const) : undefined;
+      const attributes = isSpecial ? setAttributes.decode(reader) : undefined;
+      const device = isDevice ? deviceNumbers.decode(reader) : undefined;
       return { where, type, attributes, device };
     },
   },
-  result: createdCodec,
+  result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
 });
 
 /** REMOVE (RFC 1813 §3.3.12). */
 export const remove = defineProcedure<DirectoryEntry3, Outcome3<ChangeFailure, ChangeFailure>>({
   number: 12,
-  args: { encode: writeDirectoryEntry, decode: readDirectoryEntry },
-  result: outcomeCodec(changeFailureCodec, changeFailureCodec),
+  args: directoryEntry,
+  result: changed,
   resultMaxBytes: () => 4 + WCC_DATA_MAX_BYTES,
 });
 
 /** RMDIR (RFC 1813 §3.3.13). */
 export const rmdir = defineProcedure<DirectoryEntry3, Outcome3<ChangeFailure, ChangeFailure>>({
   number: 13,
-  args: { encode: writeDirectoryEntry, decode: readDirectoryEntry },
-  result: outcomeCodec(changeFailureCodec, changeFailureCodec),
+  args: directoryEntry,
+  result: changed,
   resultMaxBytes: () => 4 + WCC_DATA_MAX_BYTES,
 });
 
 /** RENAME (RFC 1813 §3.3.14). */
 export const rename = defineProcedure<RenameArgs, Outcome3<RenameWcc, RenameWcc>>({
   number: 14,
-  args: {
-    encode(writer, value) {
-      writeDirectoryEntry(writer, value.from);
-      writeDirectoryEntry(writer, value.to);
-    },
-    decode: (reader) => ({ from: readDirectoryEntry(reader), to: readDirectoryEntry(reader) }),
-  },
-  result: outcomeCodec(renameWccCodec, renameWccCodec),
+  args: struct<RenameArgs>({ from: directoryEntry, to: directoryEntry }),
+  result: outcome(renameWcc, renameWcc),
   resultMaxBytes: () => 4 + 2 * WCC_DATA_MAX_BYTES,
 });
 
 /** LINK (RFC 1813 §3.3.15). */
 export const link = defineProcedure<LinkArgs, Outcome3<LinkWcc, LinkWcc>>({
   number: 15,
-  args: {
-    encode(writer, value) {
-      writeHandle(writer, value.file);
-      writeDirectoryEntry(writer, value.link);
-    },
-    decode: (reader) => ({ file: readHandle(reader), link: readDirectoryEntry(reader) }),
-  },
-  result: outcomeCodec(linkWccCodec, linkWccCodec),
+  args: struct<LinkArgs>({ file: handle3, link: directoryEntry }),
+  result: outcome(linkWcc, linkWcc),
   resultMaxBytes: () => 4 + POST_OP_ATTRIBUTES_MAX_BYTES + WCC_DATA_MAX_BYTES,
 });

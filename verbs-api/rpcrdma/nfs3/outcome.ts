@@ -1,16 +1,14 @@
 /** How every result of NFS is built: a status, then what belongs to success or to failure. */
+import { enumeration, struct } from '../core/codecs.ts';
 import type { XdrCodec } from '../core/program.ts';
-import { XdrError, type XdrReader } from '../core/xdr-reader.ts';
 import {
   type Attributes3,
   POST_OP_ATTRIBUTES_MAX_BYTES,
-  readPostOpAttributes,
-  readWccData,
+  postOpAttributes,
   type WccData3,
-  writePostOpAttributes,
-  writeWccData,
+  wccData,
 } from './attributes.ts';
-import { isNfs3Status, type Nfs3Error, Nfs3Status } from './constants.ts';
+import { type Nfs3Error, Nfs3Status } from './constants.ts';
 
 /** A result: `ok` when it went well, `fail` otherwise (RFC 1813 §3.3). */
 export type Outcome3<O, F> =
@@ -27,8 +25,11 @@ export interface ChangeFailure {
   readonly wcc: WccData3;
 }
 
-/** The XDR of an outcome, made of that of its two arms. */
-export function outcomeCodec<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outcome3<O, F>> {
+/** nfsstat3: the numbers that RFC 1813 lists. */
+const status3 = enumeration(Object.values(Nfs3Status), 'status of NFS');
+
+/** An outcome, made of its two arms. */
+export function outcome<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outcome3<O, F>> {
   return {
     encode(writer, value) {
       writer.uint32(value.status);
@@ -36,31 +37,20 @@ export function outcomeCodec<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec
       else fail.encode(writer, value.fail);
     },
     decode(reader) {
-      const status = readStatus(reader);
+      const status = status3.decode(reader);
       if (status === Nfs3Status.ok) return { status, ok: ok.decode(reader) };
       return { status, fail: fail.decode(reader) };
     },
   };
 }
 
-/** nfsstat3. Throws `XdrError` for a number that RFC 1813 does not list. */
-export function readStatus(reader: XdrReader): Nfs3Status {
-  const value = reader.uint32();
-  if (!isNfs3Status(value)) throw new XdrError(`${value} is no status of NFS`);
-  return value;
-}
+/** A failure with the attributes of the object. */
+export const objectFailure: XdrCodec<ObjectFailure> = struct<ObjectFailure>({
+  attributes: postOpAttributes,
+});
 
-/** A failure with the attributes of the object (post_op_attr). */
-export const objectFailureCodec: XdrCodec<ObjectFailure> = {
-  encode: (writer, { attributes }) => writePostOpAttributes(writer, attributes),
-  decode: (reader) => ({ attributes: readPostOpAttributes(reader) }),
-};
-
-/** A failure, or a success that tells nothing else, with wcc_data. */
-export const changeFailureCodec: XdrCodec<ChangeFailure> = {
-  encode: (writer, { wcc }) => writeWccData(writer, wcc),
-  decode: (reader) => ({ wcc: readWccData(reader) }),
-};
+/** A failure, or a success that tells nothing else, with what became of the object. */
+export const changeFailure: XdrCodec<ChangeFailure> = struct<ChangeFailure>({ wcc: wccData });
 
 /** Octets of a status and a post_op_attr at most: what every failure of a query fits in. */
 export const OBJECT_FAILURE_MAX_BYTES = 4 + POST_OP_ATTRIBUTES_MAX_BYTES;
