@@ -12,7 +12,7 @@ import { kubernetesSuite } from './containers/kubernetes-suite.ts';
 import { builderObstacle, rootObstacle } from './containers/obstacle.ts';
 import { Podman } from './containers/podman.ts';
 import { eventually } from './containers/status.ts';
-import { workflowSuite } from './containers/workflow-suite.ts';
+import { startRunner, workflowSuite } from './containers/workflow-suite.ts';
 import { WORLD_SCRIPT, World } from './containers/world.ts';
 
 const TEST_TIMEOUT_MS = 90_000;
@@ -40,7 +40,8 @@ describeUnless(obstacle, 'containers', () => {
     world = await World.open();
     podman = await Podman.open(world);
     await makeBaseImage(podman);
-    await buildImage(podman);
+    // One waits for downloads while the other works.
+    await Promise.all([buildImage(podman), startRunner(podman)]);
   }, BUILD_TIMEOUT_MS);
   afterAll(async () => {
     await world?.close();

@@ -74,13 +74,13 @@ export function composeSuite(given: () => Podman): void {
       });
       const { status, stderr } = await call(['down', '--volumes', '--timeout', '10']);
       expect({ status, said: status === 0 ? '' : stderr }).toEqual({ status: 0, said: '' });
-      const left = [
-        'ps --all',
-        'volume ls',
-        'network ls --filter label=com.docker.compose.project',
-      ];
-      for (const listing of left) {
-        expect(await given().command([...listing.split(' '), '--quiet']), listing).toBe('');
+      const own = ['--quiet', '--filter', 'label=com.docker.compose.project'];
+      for (const listing of [
+        ['ps', '--all'],
+        ['volume', 'ls'],
+        ['network', 'ls'],
+      ]) {
+        expect(await given().command([...listing, ...own]), listing.join(' ')).toBe('');
       }
     });
   });

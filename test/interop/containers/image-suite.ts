@@ -184,6 +184,7 @@ export function imageSuite(given: () => Podman): void {
       const without = await run(['start'], READ_ONLY);
       expect(without.status).not.toBe(0);
       expect(without.stderr).toMatch(/^iwarpd: .*EROFS: read-only file system.*\n$/);
+      await given().command(['volume', 'rm', '--force', 'iwarpd-run']);
     });
 
     it('lets no second user at the daemon', async () => {

@@ -1,7 +1,7 @@
 /** The steps of `docker/github-actions.yaml` that a shell runs, in the order they are in. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '../prerequisites.ts';
 import { copyContext } from './context.ts';
 import { BASE_IMAGE, registryVolumes } from './image.ts';
@@ -43,7 +43,24 @@ sudo -u runner sh -ec 'cd /srv/iwarpd && git init -q && git add -A &&
   git -c user.name=x -c user.email=x@example.org commit -q -m checkout'
 `;
 
-/** Declares the tests; `given` returns the podman that has the base image. */
+/** Starts a plain Debian with what GitHub's machine has, the checkout to clone, and a project. */
+export async function startRunner(podman: Podman): Promise<void> {
+  const { world } = podman;
+  const checkout = world.file('checkout');
+  await copyContext(world, checkout);
+  await writeFile(world.file('Makefile'), MAKEFILE);
+  const volumes = [
+    ...(await registryVolumes(podman)),
+    ...['--volume', `${checkout}:/srv/iwarpd`],
+    ...['--volume', `${world.file('Makefile')}:/srv/Makefile:ro`],
+  ];
+  const machine = { network: 'machine', timeoutMs: STEP_TIMEOUT_MS } as const;
+  const words = ['--network', 'host', ...volumes, BASE_IMAGE, 'sleep', 'infinity'];
+  await podman.command(['run', '--detach', '--name', RUNNER, '--init=false', ...words], machine);
+  await podman.command(['exec', RUNNER, 'bash', '-c', PREPARE], machine);
+}
+
+/** Declares the tests; `given` returns the podman where the runner has been started. */
 export function workflowSuite(given: () => Podman): void {
   describe('github-actions.yaml', () => {
     /** Runs a script as the runner does: by bash, in the workspace, and it fails with any command. */
@@ -54,24 +71,6 @@ export function workflowSuite(given: () => Podman): void {
       return given().world.run(words, { timeoutMs: STEP_TIMEOUT_MS });
     }
 
-    beforeAll(async () => {
-      const { world } = given();
-      const checkout = world.file('checkout');
-      await copyContext(world, checkout);
-      await writeFile(world.file('Makefile'), MAKEFILE);
-      const volumes = [
-        ...(await registryVolumes(given())),
-        ...['--volume', `${checkout}:/srv/iwarpd`],
-        ...['--volume', `${world.file('Makefile')}:/srv/Makefile:ro`],
-      ];
-      const machine = { network: 'machine', timeoutMs: STEP_TIMEOUT_MS } as const;
-      const words = ['--network', 'host', ...volumes, BASE_IMAGE, 'sleep', 'infinity'];
-      await given().command(
-        ['run', '--detach', '--name', RUNNER, '--init=false', ...words],
-        machine,
-      );
-      await given().command(['exec', RUNNER, 'bash', '-c', PREPARE], machine);
-    }, STEP_TIMEOUT_MS);
     afterAll(async () => {
       await given().remove(RUNNER);
     }, 60_000);
