@@ -1,6 +1,7 @@
 /** Programs called and served over RDMA: in one process, and over a daemon. */
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { ClientPD } from '../../verbs-api/client/protection-domain.ts';
 import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
@@ -62,6 +63,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     client = await connectClient();
   });
   afterEach(async () => {
+    vi.restoreAllMocks();
     await client.close();
     await server.close();
   });
@@ -112,6 +114,30 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await countOf(() => client.call(ECHO, 'MIRROR', octets));
     await countOf(() => client.call(ECHO, 'SPLIT', { octets, at: 5000 }));
     expect(counts).toEqual([0, 1, 1, 2, 3]);
+  });
+
+  it('RPCR-7-01: registers nothing for calls with memory of its own, however many', async () => {
+    const memory = await client.allocate(30_000);
+    const [into, from] = [memory.subarray(0, 10_000), pattern(10_000, memory.subarray(20_000))];
+    const calls = async (): Promise<void> => {
+      await Promise.all([
+        client.call(ECHO, 'FETCH', 10_000, { bulkInto: [into] }),
+        client.call(ECHO, 'STORE', { name: '', octets: from, mode: 0 }),
+      ]);
+    };
+    // The first ones register the memory for the connection, and take windows.
+    await calls();
+    const registering = vi.spyOn(ClientPD.prototype, 'regMR');
+    const allocating = vi.spyOn(ClientPD.prototype, 'allocMW');
+    const before = client.counters.exposed;
+    for (let i = 0; i < 20; i++) await calls();
+    expect(client.counters.exposed - before).toBe(40);
+    expect(registering).not.toHaveBeenCalled();
+    expect(allocating).not.toHaveBeenCalled();
+    // Memory of another origin is registered, for this call alone.
+    const strange = pattern(10_000);
+    await client.call(ECHO, 'STORE', { name: '', octets: strange, mode: 0 });
+    expect(registering).toHaveBeenCalledTimes(1);
   });
 
   it('RPCR-3.3-05, RPCR2-3.3.1-04, RPCR-6-01: keeps hundreds of calls apart within its credits', async () => {
