@@ -499,7 +499,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       expect(await call).toBe('aborted');
       peer.resumeReading();
       await peer.overs();
+      // The client knows, and makes another connection for the next call.
+      const next = codeOf(stalled.call(ECHO, 'NULL', undefined));
+      await tcp.peer();
       await stalled.close();
+      expect(await next).toBe('closed');
       tcp.close();
     },
     SLOW_TIMEOUT_MS,

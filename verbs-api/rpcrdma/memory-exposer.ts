@@ -22,7 +22,7 @@ export interface Exposure {
 
 /** Windows of one connection at most; calls beyond them register. A window is a few octets. */
 const WINDOWS_MAX = 256;
-/** Wait for an invalidation behind requests that the peer does not take; then the connection ends. */
+/** How long an invalidation may wait behind requests that the peer does not take. */
 const INVALIDATE_TIMEOUT_MS = 2000;
 
 /** The access that a registration needs for windows on it, and for the device itself. */
@@ -84,7 +84,10 @@ export class MemoryExposer {
 
   async #unbind(window: MW): Promise<void> {
     const channel = this.#channel;
-    const timer = setTimeout(() => void channel.abort(), INVALIDATE_TIMEOUT_MS);
+    const timer = setTimeout(
+      () => channel.fail('the server does not take what is sent'),
+      INVALIDATE_TIMEOUT_MS,
+    );
     try {
       const invalidated = new Promise<void>((resolve) => {
         channel.invalidate(window.rkey, resolve);

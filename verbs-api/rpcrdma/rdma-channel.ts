@@ -250,6 +250,12 @@ export class RdmaChannel {
     }
   }
 
+  /** Resets the connection as one that has ended by itself: the owner is told, and closes. */
+  fail(text: string): void {
+    this.#end(text);
+    void this.abort();
+  }
+
   /** Resets the connection; `close` is still to be called. */
   async abort(): Promise<void> {
     this.#giveUp();
