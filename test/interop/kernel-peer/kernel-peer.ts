@@ -47,7 +47,7 @@ export interface GuestOptions {
 }
 
 const BOOT_TIMEOUT_MS = 120_000;
-/** The longest suite of a guest takes half of it, and those that boot one allow more. */
+/** How long another guest may keep this one waiting; suites that boot one allow ten minutes. */
 const TURN_TIMEOUT_MS = 480_000;
 const WAIT_TIMEOUT_MS = 60_000;
 
