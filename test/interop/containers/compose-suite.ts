@@ -1,4 +1,5 @@
 /** The two nodes of `docker/compose.yaml`, as docker-compose brings them up. */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '../prerequisites.ts';
@@ -27,6 +28,16 @@ export function composeSuite(given: () => Podman): void {
       const { status, stdout } = await call(['config', '--services']);
       expect(status).toBe(0);
       expect(stdout.trim().split('\n').sort()).toEqual(['client', 'node-a', 'node-b', 'server']);
+    });
+
+    it('is used below as README.md says', () => {
+      const readme = readFileSync(join(repositoryRoot(), 'docker/README.md'), 'utf8');
+      const calls = [...readme.matchAll(/^docker compose -f docker\/compose.yaml (.*)$/gm)];
+      expect(calls.map(([, words]) => words)).toEqual([
+        'build',
+        'run --rm client',
+        'down --volumes',
+      ]);
     });
 
     it(

@@ -1,7 +1,9 @@
 /** What is promised of the image itself: what is in it, as whom it runs, how it starts and ends. */
 import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { repositoryRoot } from '../prerequisites.ts';
 import { BASE_IMAGE, IMAGE } from './image.ts';
 import type { Podman } from './podman.ts';
 import { becomesReady, eventually, tierInUse } from './status.ts';
@@ -86,17 +88,29 @@ export function imageSuite(given: () => Podman): void {
     it('holds the program and nothing of its making', async () => {
       const manifest = z
         .object({ devDependencies: z.record(z.string(), z.string()) })
-        .parse(JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')));
+        .parse(JSON.parse(readFileSync(join(repositoryRoot(), 'package.json'), 'utf8')));
       const { stdout } = await shell(
         'ls -A /opt/iwarpd /opt/iwarpd/dist; cd /opt/iwarpd/node_modules && ls -d * @*/*; ' +
           'find / -xdev -name .git -o -xdev -name "*.test.*" -path "/opt/iwarpd/dist/*" 2>/dev/null; ' +
-          'command -v gcc cc make python3; ls -A /var/lib/apt/lists',
+          'command -v gcc cc make python3; ls -A /var/lib/apt/lists /var/cache/apt',
       );
       const names = stdout.split('\n');
       expect(names).toEqual(expect.arrayContaining(['daemon', 'native-bridge', 'koffi', 'zod']));
       expect(names.filter((name) => name in manifest.devDependencies)).toEqual([]);
-      const banned = /^(test|src|\.git|\.cache)$|\.git$|\.test\.|\/(gcc|cc|make|python3)$|_dists_/;
+      const banned =
+        /^(test|src|\.git|\.cache)$|\.git$|\.test\.|\/(gcc|cc|make|python3)$|_dists_|pkgcache|^archives$/;
       expect(names.filter((name) => banned.test(name))).toEqual([]);
+    });
+
+    it('does what README.md says', async () => {
+      const readme = readFileSync(join(repositoryRoot(), 'docker/README.md'), 'utf8');
+      const lines = readme.match(/^docker run .*$/gm) ?? [];
+      expect(lines.length).toBeGreaterThan(1);
+      for (const line of lines) {
+        const call = ['bash', '-c', line.replace('docker', 'podman')];
+        const { status, stderr } = await given().world.run(call);
+        expect({ line, status, stderr }).toEqual({ line, status: 0, stderr: '' });
+      }
     });
 
     it('adds no more than its size to the base', async () => {
