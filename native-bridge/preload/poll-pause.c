@@ -20,13 +20,15 @@
 #define CQ_HANDLE_OFFSET 24
 
 #define MICROSECOND 1000LL
-/* So long a thread polls before it looks at its queues, and between two looks; and who stays away
- * for longer between two polls, does not spin. */
+/* So long a thread polls before it looks at its queues, and between two looks. */
 #define POLL_LOOK_NS (20 * MICROSECOND)
-/* Bounds of the time that it polls when no or few sends are outstanding: the lower is a round trip
- * where nobody is in the way, the upper what a core is given away for when one is. */
-#define POLL_PATIENCE_MIN_NS (100 * MICROSECOND)
-#define POLL_PATIENCE_MAX_NS (1000 * MICROSECOND)
+/* Whoever polls less often than this, on average, does other things in between, and does not spin. */
+#define POLL_INTERVAL_NS (20 * MICROSECOND)
+/* Whoever was away for so long has begun anew; a scheduler does not keep a thread away for that. */
+#define POLL_ABSENCE_NS (20000 * MICROSECOND)
+/* So long it polls when no or few sends are outstanding: longer than a scheduler keeps the daemon
+ * waiting behind it, so that whoever measures latencies never sleeps. */
+#define POLL_PATIENCE_NS (10000 * MICROSECOND)
 /* Fewer sends than these are done before a pause is over. */
 #define POLL_SENDS_MIN 16u
 /* What a pause may add to the time of a completion. */
@@ -35,8 +37,6 @@
 #define POLL_SLACK_NS (50 * MICROSECOND)
 /* Shorter pauses cost more than they give. */
 #define POLL_PAUSE_MIN_NS (POLL_SLACK_NS + 20 * MICROSECOND)
-/* A step on the way to the time of a typical wait. */
-#define POLL_LEARN_NS (5 * MICROSECOND)
 /* Times between which a rate is taken. */
 #define POLL_RATE_MIN_NS (100 * MICROSECOND)
 #define POLL_RATE_MAX_NS (20000 * MICROSECOND)
@@ -47,16 +47,16 @@ static _Atomic(poll_function) provider_poll;
 /* What a thread knows of the completion queue that it found empty first. */
 static _Thread_local struct {
   const void *cq;
-  /* When it found it empty, 0 when it has found something since; when it did so again, last; when
-   * it looked at the sends. */
+  /* When it found it empty, 0 when it has found something since; when it did so again, last, and
+   * how often. */
   int64_t since;
   int64_t last;
+  int64_t polls;
+  /* When it looked at the sends. */
   int64_t looked;
   /* How many sends the daemon had taken, and when. */
   int64_t rate_since;
   uint32_t taken;
-  /* What half of the waits take, at most; 0 before the first. */
-  int64_t typical;
 } idle __attribute__((tls_model("initial-exec")));
 
 static int64_t now_ns(void) {
@@ -101,25 +101,10 @@ static int64_t quarter_of(const struct sends *sends, int64_t now) {
   return elapsed / done * (sends->outstanding / 4);
 }
 
-/* Follows the median of the waits, which a few long ones do not move. */
-static void learn(int64_t waited) {
-  idle.typical += waited > idle.typical ? POLL_LEARN_NS : -POLL_LEARN_NS;
-  if (idle.typical < 0) idle.typical = 0;
-  if (idle.typical > POLL_PATIENCE_MAX_NS) idle.typical = POLL_PATIENCE_MAX_NS;
-}
-
-static int64_t patience(void) {
-  int64_t twice = 2 * idle.typical;
-  if (twice < POLL_PATIENCE_MIN_NS) return POLL_PATIENCE_MIN_NS;
-  return twice < POLL_PATIENCE_MAX_NS ? twice : POLL_PATIENCE_MAX_NS;
-}
-
 static int64_t pause_of(const char *cq, int64_t now) {
   int64_t waited = now - idle.since;
-  if (waited >= patience()) {
-    int64_t part = waited / 8;
-    return part > POLL_PAUSE_MIN_NS ? part : POLL_PAUSE_MIN_NS;
-  }
+  if (idle.polls < waited / POLL_INTERVAL_NS) return 0;
+  if (waited >= POLL_PATIENCE_NS) return POLL_PAUSE_MAX_NS;
   struct sends sends;
   if (!look_at_sends(cq, &sends) || sends.outstanding < POLL_SENDS_MIN) return 0;
   return quarter_of(&sends, now);
@@ -136,19 +121,19 @@ static void sleep_for(int64_t duration) {
 static int poll_with_pauses(void *cq, int count, void *completions) {
   int found = atomic_load_explicit(&provider_poll, memory_order_relaxed)(cq, count, completions);
   if (found != 0) {
-    if (idle.since != 0) learn(now_ns() - idle.since);
     idle.since = 0;
     return found;
   }
   int64_t now = now_ns();
-  /* Whoever does other things in between does not spin. */
-  if (idle.since == 0 || now - idle.last > POLL_LOOK_NS) {
+  if (idle.since == 0 || now - idle.last > POLL_ABSENCE_NS) {
     if (idle.cq != cq) idle.rate_since = 0;
     idle.cq = cq;
     idle.since = now;
     idle.looked = now;
+    idle.polls = 0;
   }
   idle.last = now;
+  idle.polls++;
   /* A thread that looks at several queues in turn pauses once in each turn. */
   if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return 0;
   int64_t pause = pause_of(cq, now);
