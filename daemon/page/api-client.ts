@@ -53,9 +53,11 @@ export class ApiClient {
   ): Promise<ControlReply<N>> {
     const response = await this.#fetch(name, request, TIMEOUT_MS + extraMs);
     const reply: unknown = await response.json().catch(() => undefined);
+    if (!response.ok) throw refusalOf(response.status, reply);
+    // A daemon that ends, or takes too long, breaks off.
+    if (reply === undefined) throw new ApiError('lost', 'the answer broke off');
     // The page is a part of the daemon that serves it, so their types are of one version.
-    if (response.ok) return reply as ControlReply<N>;
-    throw refusalOf(response.status, reply);
+    return reply as ControlReply<N>;
   }
 
   async #fetch(name: ControlOperationName, request: object, timeoutMs: number): Promise<Response> {

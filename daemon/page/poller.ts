@@ -8,6 +8,8 @@ import type { ListName, PageState, PageStore } from './page-state.ts';
 import type { RateHistory } from './rates.ts';
 
 const INTERVAL_MS = 1000;
+/** A daemon that takes long to answer is not asked again at once. */
+const MIN_PAUSE_MS = 100;
 
 /** Rows that a list shows; whoever has more of them needs the command line. */
 export const LIST_ROWS_MAX = 200;
@@ -49,7 +51,11 @@ export class Poller {
       this.lookNow();
       return;
     }
-    // The time between is no part of any rate.
+    this.#pause();
+  }
+
+  /** The time until the next look is no part of any rate. */
+  #pause(): void {
     this.#rates.interrupt();
     if (this.#store.state.link.phase === 'live') this.#store.update({ link: { phase: 'paused' } });
   }
@@ -61,13 +67,23 @@ export class Poller {
       this.#store.update(await this.#seen());
     } catch (error) {
       this.#failed(error);
+    } finally {
+      this.#looking = false;
+      this.#schedule(begun + INTERVAL_MS);
     }
-    this.#looking = false;
-    if (document.hidden) return;
-    // With a token that is wrong no look succeeds: the next one is the reader's.
-    if (this.#store.state.link.phase === 'denied' && !this.#again) return;
-    const delay = this.#again ? 0 : Math.max(100, begun + INTERVAL_MS - performance.now());
+  }
+
+  /** The next look, at `due` or at once when somebody wants it. */
+  #schedule(due: number): void {
+    const wanted = this.#again;
     this.#again = false;
+    if (document.hidden) {
+      this.#pause();
+      return;
+    }
+    // With a token that is wrong no look succeeds: the next one is the reader's.
+    if (this.#store.state.link.phase === 'denied' && !wanted) return;
+    const delay = wanted ? 0 : Math.max(MIN_PAUSE_MS, due - performance.now());
     this.#timer = setTimeout(() => void this.#look(), delay);
   }
 

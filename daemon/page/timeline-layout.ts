@@ -207,8 +207,8 @@ class Placer {
     const last = this.#ticks.at(-1);
     const fold = this.#folds.at(-1);
     const clear = fold === undefined || x >= fold.x + fold.width;
-    if (clear && (last === undefined || x - last.x >= TICK_DISTANCE))
-      this.#ticks.push({ x, micros });
+    const apart = last === undefined || (x - last.x >= TICK_DISTANCE && micros !== last.micros);
+    if (clear && apart) this.#ticks.push({ x, micros });
   }
 
   #label(sighting: Sighting): string {

@@ -6,7 +6,7 @@ import { byId, el, setText, svg } from './dom.ts';
 import { programText } from './objects-view.ts';
 import type { PageState, PageStore } from './page-state.ts';
 import { type Fold, layOut, type Mark, type Row, type TimelineLayout } from './timeline-layout.ts';
-import { interval, timeOfDay } from './units.ts';
+import { interval, sinceText, timeOfDay } from './units.ts';
 import { laneOf } from './work-groups.ts';
 
 const AXIS_HEIGHT = 22;
@@ -21,8 +21,8 @@ const SCALE_MIN = 0.01;
 const SCALE_MAX = 25;
 
 const HELP =
-  'A lane is a QP: work requests as they are taken (WQE), what passes on the wire (FPDU), ' +
-  'completions (CQE). In order; pauses are folded.';
+  'Lanes are QPs: work requests (WQE), the wire (FPDU), completions (CQE). ' +
+  'In order; pauses are folded.';
 
 /** Shows it from now on. */
 export function showTimeline(store: PageStore): void {
@@ -158,7 +158,7 @@ class TimelineView {
     const drawing = svg('svg', { width, height, class: 'timeline', role: 'presentation' }, [
       ...lanes.map((_, index) => drawLane(index, width)),
       ...folds.map((fold) => drawFold(fold, height)),
-      ...ticks.map(({ x, micros }) => drawTick(x, `+${interval(micros)}`, height)),
+      ...ticks.map(({ x, micros }) => drawTick(x, `+${sinceText(micros)}`, height)),
       ...this.#layout.groups.map(({ marks: of }) => drawThread(of.flatMap((i) => marks[i] ?? []))),
       ...this.#marks,
     ]);

@@ -74,6 +74,11 @@ export function interval(micros: number): string {
   return `${trimmed(micros / 1_000_000)} s`;
 }
 
+/** Time since something, to the microsecond: `85 µs`, `2.774 ms`. */
+export function sinceText(micros: number): string {
+  return micros < 1000 ? `${micros} µs` : `${(micros / 1000).toFixed(3)} ms`;
+}
+
 /** The time of day where the reader is, to the microsecond. */
 export function timeOfDay(micros: number): string {
   const date = new Date(micros / 1000);

@@ -7,11 +7,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { HttpServer } from '../../daemon/http/http-server.ts';
 import { operationRoutes } from '../../daemon/http/operation-routes.ts';
 import { pageRoute } from '../../daemon/http/page-route.ts';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { FixedTarget } from '../support/control-target.ts';
 import { freePort } from '../support/free-port.ts';
 import { httpOf, launchBrowser, PageRig, SHOWN_TIMEOUT_MS } from './page-rig.ts';
 import { describeWith, missingPackages } from './prerequisites.ts';
+import { isListening } from './program-bench.ts';
 
 const BUNDLE = fileURLToPath(new URL('../../dist/daemon/page/bundle.html', import.meta.url));
 const WEIGHT_MAX_BYTES = 200 * 1024;
@@ -64,33 +65,25 @@ async function start(
   return daemon;
 }
 
+/** Starts a server of pings, and waits until it listens. Returns what a client has to be told. */
+async function startServer(): Promise<{ server: RunningCommand; ends: readonly string[] }> {
+  const port = await freePort();
+  const ends = ['-a', '127.0.0.1', '-p', String(port), '--socket', socket];
+  const server = folder.start(['rping', '-s', ...ends]);
+  await expect.poll(() => isListening(port), { timeout: SHOWN_TIMEOUT_MS }).toBe(true);
+  return { server, ends };
+}
+
 /** Pings over the daemon, until the test ends. */
 async function startTraffic(): Promise<void> {
-  const port = String(await freePort());
-  const server = folder.start([
-    'rping',
-    '-s',
-    '-v',
-    '-a',
-    '127.0.0.1',
-    '-p',
-    port,
-    '--socket',
-    socket,
-  ]);
-  await sleep(300);
-  expect(server.stderr).toBe('');
-  const words = ['-a', '127.0.0.1', '-p', port, '-C', '100000000', '-S', '4096'];
-  folder.start(['rping', '-c', ...words, '--socket', socket]);
+  const { ends } = await startServer();
+  folder.start(['rping', '-c', '-C', '100000000', '-S', '4096', ...ends]);
 }
 
 /** A ping of a program that fails when anything does. */
 async function pingOnce(): Promise<number | undefined> {
-  const port = String(await freePort());
-  const ends = ['-a', '127.0.0.1', '-p', port, '-C', '1', '--socket', socket];
-  const server = folder.start(['rping', '-s', ...ends]);
-  await sleep(300);
-  const client = await folder.start(['rping', '-c', ...ends]).end();
+  const { server, ends } = await startServer();
+  const client = await folder.start(['rping', '-c', '-C', '1', ...ends]).end();
   await server.kill();
   return client.status;
 }
@@ -143,10 +136,9 @@ describeWith(['chromium'], 'the page', () => {
       await output.filter({ hasText: unit }).waitFor({ timeout: SHOWN_TIMEOUT_MS });
     }
     // Two looks later there is a line: pixels of its colour, above the bottom of the plot.
-    await sleep(2500);
-    const heights = await shown.page.evaluate<number[]>(HEIGHTS_OF_LINES);
-    expect(heights).toHaveLength(2);
-    for (const height of heights) expect(height).toBeGreaterThan(20);
+    const heights = () => shown.page.evaluate<number[]>(HEIGHTS_OF_LINES);
+    const isDrawn = async () => (await heights()).filter((height) => height > 20).length;
+    await expect.poll(isDrawn, { timeout: SHOWN_TIMEOUT_MS }).toBe(2);
     for (const [tab, text] of [
       ['Connections', /established/],
       ['CQs', /node/],
@@ -400,7 +392,11 @@ function processorSeconds(pid: number): number {
 /** How far above the bottom of each plot its line goes, in pixels. */
 const HEIGHTS_OF_LINES = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { width, height } = canvas;
-  const { data } = canvas.getContext('2d').getImageData(0, 0, width, height);
+  // A copy, since Chromium remarks on looking at a canvas again and again.
+  const copy = Object.assign(document.createElement('canvas'), { width, height });
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const { data } = context.getImageData(0, 0, width, height);
   const rows = new Set();
   for (let at = 0; at < data.length; at += 4) {
     const [red, green, blue, alpha] = data.slice(at, at + 4);

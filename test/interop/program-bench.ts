@@ -89,7 +89,7 @@ export async function endOf(program: RunningCommand): Promise<EndedProgram> {
 }
 
 /** Looks without connecting, since a server may serve its first connection only. */
-function isListening(port: number): boolean {
+export function isListening(port: number): boolean {
   const wanted = port.toString(16).toUpperCase().padStart(4, '0');
   const listening = new RegExp(`^ *\\d+: [0-9A-F]+:${wanted} [0-9A-F]+:0000 0A `, 'm');
   return ['/proc/net/tcp', '/proc/net/tcp6'].some((path) =>

@@ -22,19 +22,18 @@ const STYLES = [
   'narrow',
 ] as const;
 
-/** What MIT asks for wherever uPlot goes. */
-const NOTICE = '/*! uPlot 1.6.32: (c) Leon Sorokin, MIT license */';
-
 /** The page. Throws when a source is missing or does not parse. */
 export async function bundlePage(): Promise<string> {
   const shell = readFileSync(new URL('page.html', SOURCES), 'utf8');
   const plotStyle = readFileSync(new URL('uplot/dist/uPlot.min.css', MODULES), 'utf8');
   const styles = STYLES.map((name) => readFileSync(new URL(`style/${name}.css`, SOURCES), 'utf8'));
   const style = [plotStyle, ...styles].join('\n');
-  const script = await bundleScript();
+  // Its license goes wherever it goes.
+  const license = readFileSync(new URL('uplot/LICENSE', MODULES), 'utf8').trim();
+  const script = `/*! uPlot:\n${license} */\n${await bundleScript()}`;
   return [
     ['<style></style>', `<style>${squeezed(style)}</style>`],
-    ['<script></script>', `<script type="module">${NOTICE}\n${script}</script>`],
+    ['<script></script>', `<script type="module">${script}</script>`],
   ].reduce((html, [place = '', content = '']) => {
     if (!html.includes(place)) throw new Error(`page.html has no ${place}`);
     // A function, since `$` means something in a text that replaces.

@@ -118,6 +118,19 @@ describe('the time line', () => {
     ]);
   });
 
+  it('tells the time along it, apart from each other and never twice', () => {
+    const at = wqe(1, 'RDMA_WRITE', '0x1');
+    const records = [at, ...Array.from({ length: 50 }, () => ({ ...at }))];
+    expect(layOut([records], SCALE).ticks).toHaveLength(1);
+    const later = records.map((each, index) => ({ ...each, micros: each.micros + index }));
+    const { ticks } = layOut([later], SCALE);
+    expect(ticks.length).toBeGreaterThan(5);
+    for (const [index, { x, micros }] of ticks.entries()) {
+      expect(x - (ticks[index - 1]?.x ?? -Infinity)).toBeGreaterThan(100);
+      expect(micros).toBeGreaterThan(ticks[index - 1]?.micros ?? -1);
+    }
+  });
+
   it('of nothing is nothing', () => {
     expect(layOut([[]], SCALE)).toMatchObject({ lanes: [], marks: [], folds: [], ticks: [] });
   });

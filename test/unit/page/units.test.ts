@@ -7,6 +7,7 @@ import {
   interval,
   rate,
   si,
+  sinceText,
   size,
   socketAddress,
   whole,
@@ -58,6 +59,15 @@ describe('figures for people', () => {
     [2_500_000, '2.5 s'],
   ])('%d microseconds are %j', (micros, text) => {
     expect(interval(micros)).toBe(text);
+  });
+
+  it('times on an axis are told to the microsecond', () => {
+    expect([0, 999, 2774, 1_250_000].map(sinceText)).toEqual([
+      '0 µs',
+      '999 µs',
+      '2.774 ms',
+      '1250.000 ms',
+    ]);
   });
 
   it('numbers, GUIDs and addresses are as tools of the field show them', () => {

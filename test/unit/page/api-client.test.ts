@@ -1,0 +1,90 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ApiClient } from '../../../daemon/page/api-client.ts';
+
+/** What was asked for, and what is answered. */
+let asked: { target: string; init: RequestInit }[];
+let answer: () => Response | Promise<Response>;
+
+beforeEach(() => {
+  asked = [];
+  const kept = new Map<string, string>();
+  vi.stubGlobal('sessionStorage', {
+    getItem: (key: string) => kept.get(key) ?? null,
+    setItem: (key: string, value: string) => kept.set(key, value),
+    removeItem: (key: string) => kept.delete(key),
+  });
+  vi.stubGlobal('fetch', async (target: string, init: RequestInit) => {
+    asked.push({ target, init });
+    return await answer();
+  });
+});
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
+
+function json(value: unknown, status = 200): () => Response {
+  return () => new Response(JSON.stringify(value), { status });
+}
+
+describe('the client of the control plane', () => {
+  it('asks by the routes of the contract: path, query, body', async () => {
+    answer = json([]);
+    const api = new ApiClient();
+    await api.call('status', {});
+    await api.call('listQPs', { device: 'a b', limit: 200 });
+    await api.call('removeFault', { id: 7 });
+    await api.call('addFault', { kind: 'delay', ms: 5 });
+    expect(asked.map(({ target, init }) => [init.method, target, init.body])).toEqual([
+      ['GET', '/status', undefined],
+      ['GET', '/qps?device=a+b&limit=200', undefined],
+      ['DELETE', '/faults/7', undefined],
+      ['POST', '/faults', '{"kind":"delay","ms":5}'],
+    ]);
+    expect(asked[3]?.init.headers).toEqual({ 'content-type': 'application/json' });
+  });
+
+  it('sends the token as the daemon wants it, while there is one', async () => {
+    answer = json({});
+    const api = new ApiClient();
+    api.token = 'sesame';
+    await api.call('status', {});
+    api.token = undefined;
+    await api.call('status', {});
+    expect(asked.map(({ init }) => init.headers)).toEqual([{ authorization: 'Bearer sesame' }, {}]);
+  });
+
+  it('tells a daemon that refuses by what it says', async () => {
+    const error = { status: 400, code: 'EINVAL', field: 'body peer', message: 'no address' };
+    answer = json({ error }, 400);
+    await expect(new ApiClient().call('reset', {})).rejects.toMatchObject({
+      failure: 'refused',
+      field: 'body peer',
+      message: 'no address',
+    });
+    answer = json({ error: { ...error, status: 401, message: 'wrong token' } }, 401);
+    await expect(new ApiClient().call('status', {})).rejects.toMatchObject({
+      failure: 'denied',
+      message: 'wrong token',
+    });
+    answer = () => new Response('<html>', { status: 502 });
+    await expect(new ApiClient().call('status', {})).rejects.toMatchObject({
+      failure: 'refused',
+      message: 'the daemon answers 502',
+    });
+  });
+
+  it('tells one that is not there, that does not answer, or that breaks off', async () => {
+    const lost = (message: string) =>
+      expect(new ApiClient().call('status', {})).rejects.toMatchObject({
+        failure: 'lost',
+        message,
+      });
+    answer = () => Promise.reject(new TypeError('fetch failed'));
+    await lost('nobody answers');
+    answer = () => Promise.reject(new DOMException('', 'TimeoutError'));
+    await lost('the daemon does not answer');
+    answer = () => new Response('{"version":');
+    await lost('the answer broke off');
+  });
+});
