@@ -19,6 +19,7 @@ import {
   HOST_ADDRESS,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
+import { ATTEMPTS, perftestWasTooSlow, untilFast } from './perftest-patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 
@@ -26,8 +27,6 @@ const PORT = 7174;
 const GUEST_SOCKET = '/run/iwarpd-across/s';
 /** Programs wait for ever after some failures. */
 const PROGRAM_SECONDS = 30;
-const ATTEMPTS = 3;
-const TOO_SLOW = /RDMA_CM_EVENT_REJECTED|ERRNO: Connection refused|Correlation coefficient/;
 const TEST_TIMEOUT_MS = ATTEMPTS * (PROGRAM_SECONDS + 15) * 1000;
 
 /** A program with a server and a client, which take a port and, in the client, an address. */
@@ -122,25 +121,8 @@ function expectDone({ done }: Pair, { status, output }: EndedRping): void {
   if (done !== undefined) expect(output).toMatch(done);
 }
 
-/**
- * True for a perftest that was too slow for itself. It exchanges parameters over one connection and
- * then makes another, for which its server begins to listen at that time and tells nobody; where
- * that takes longer than the half second for which our device tries again, or keeps the port, the
- * client is refused. And it gives up where the processor's clock and the time of day seem to
- * disagree, as they do in a guest that waits for the host.
- */
-function wasTooSlow(pair: Pair, { status, output }: EndedRping): boolean {
-  return pair.perftest === true && status !== 0 && TOO_SLOW.test(output);
-}
-
-/** Tries until it was fast enough; `attempt` returns what a client printed that was not. */
-async function untilFast(attempt: () => Promise<string | undefined>): Promise<void> {
-  let output: string | undefined;
-  for (let count = 0; count < ATTEMPTS; count++) {
-    output = await attempt();
-    if (output === undefined) return;
-  }
-  throw new Error(`too slow in each of ${ATTEMPTS} attempts: ${output}`);
+function wasTooSlow(pair: Pair, ended: EndedRping): boolean {
+  return pair.perftest === true && perftestWasTooSlow(ended);
 }
 
 /** Waits until something listens on a TCP port of this machine, without a connection to it. */

@@ -1,0 +1,135 @@
+/**
+ * Unmodified programs of an ordinary user on a kernel whose Yama restricts who may reach into whom,
+ * as Ubuntu's and Fedora's do. The guest's kernel has Yama; programs, daemon and `doctor` run there.
+ */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { DoctorReport } from '../../daemon/cli/doctor.ts';
+import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import { runCommand } from '../e2e/cli-process.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import { ATTEMPTS, perftestWasTooSlow, untilFast } from './perftest-patience.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+
+const PORT = 7174;
+const OTHER_PORT = 7175;
+const HTTP_PORT = 7470;
+const TEST_TIMEOUT_MS = ATTEMPTS * 60_000;
+const FOLDER = '/run/iwarpd-yama';
+const SOCKET = `${FOLDER}/s`;
+/** "nobody" of every distribution, without a single privilege. */
+const USER = 'setpriv --reuid=65534 --regid=65534 --clear-groups';
+const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+
+let guest: Guest;
+/** Sets a program of the guest up for the daemon there, as `iwarpd env` prints it. */
+let exports: string;
+
+/** The output of a script in the guest; fails unless it ends well. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(script);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+/** Both ends of a program as scripts of the guest. Nice, since there is one processor for all. */
+function pairOf(port: number, words: string, server: string, client: string): string {
+  const [first, second] = [server, client].map(
+    (end) => `${exports} exec ${USER} nice -n 19 ${words} ${end}`,
+  );
+  return `pair ${port} "${first}" "${second}"`;
+}
+
+const RPING = `rping -V -S 16384 -a ${GUEST_ADDRESS} -p ${PORT}`;
+
+/** The programs that hold memory regions, asked for over HTTP by bash alone. */
+async function holders(): Promise<ClientStatus[]> {
+  const request = 'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n';
+  const output = await inGuest(
+    `exec 3<>/dev/tcp/127.0.0.1/${HTTP_PORT}; printf '${request}' >&3; cat <&3`,
+  );
+  const clients: ClientStatus[] = JSON.parse(/^[[{].*/ms.exec(output)?.[0] ?? '[]');
+  return clients.filter(({ usage }) => (usage.objects['mr'] ?? 0) > 0);
+}
+
+/** What `doctor` finds of the kernel's call, as that user. */
+async function processVmFinding() {
+  const { output } = await guest.runToEnd(`${USER} node ${MAIN} doctor --json --socket ${SOCKET}`);
+  const { checks }: DoctorReport = JSON.parse(output.slice(output.indexOf('{')));
+  return checks.find(({ name }) => name === 'process_vm');
+}
+
+describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () => {
+  beforeAll(async () => {
+    await prepareKernelPeer();
+    const { stdout } = await runCommand(['env', '--socket', SOCKET]);
+    exports = stdout.trim().split('\n').join('; ').concat(';');
+    guest = await startGuest({ timeoutSeconds: 300 });
+    // In the guest's overlay the user may come by what may be its owner's alone on the host.
+    const node = '$(readlink -f "$(command -v node)")';
+    await inGuest(`for path in "$PWD" "${node}"; do
+        while [[ $path != / ]]; do chmod o+rx "$path"; path=$(dirname "$path"); done
+      done
+      mkdir -m 700 ${FOLDER} && chown 65534:65534 ${FOLDER}`);
+    const options = `--socket ${SOCKET} --device iw0=${GUEST_ADDRESS} --no-native`;
+    const daemon = guest.run(`${USER} node ${MAIN} start ${options} --http 127.0.0.1:${HTTP_PORT}`);
+    await daemon.waitFor(/ready/);
+  }, 600_000);
+
+  afterAll(async () => {
+    await guest?.stop();
+  });
+
+  describe.each([
+    // In this order: the second is reached by what doctor says in the first.
+    {
+      scope: 2,
+      state: 'warn',
+      says: /EPERM/,
+      tier: 'agent',
+      reason: /EPERM \(yama ptrace_scope=2\)/,
+    },
+    { scope: 1, state: 'ok', says: /scope 1/, tier: 'process_vm', reason: /readv reaches pid/ },
+  ])('ptrace_scope $scope', ({ scope, state, says, tier, reason }) => {
+    beforeAll(async () => {
+      await inGuest(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`);
+    });
+
+    it(`rping verifies what it got, by ${tier}`, async () => {
+      const pings = guest.run(pairOf(PORT, RPING, '-s -C 150', '-c -C 150'));
+      try {
+        await expect.poll(async () => (await holders()).length, { timeout: 45_000 }).toBe(2);
+        for (const { uid, usage } of await holders()) {
+          expect(uid).toBe(65534);
+          expect(Object.keys(usage.tiers)).toEqual([tier]);
+          expect(usage.tierReasons[tier]).toMatch(reason);
+        }
+        expect(await pings.exit, pings.output).toBe(0);
+      } finally {
+        pings.kill();
+      }
+    });
+
+    it(
+      'ib_write_bw ends well',
+      async () => {
+        const words = `ib_write_bw -R -p ${OTHER_PORT} -s 65536 -n 40`;
+        await untilFast(async () => {
+          const ended = await guest.runToEnd(pairOf(OTHER_PORT, words, '', GUEST_ADDRESS));
+          if (perftestWasTooSlow(ended)) return ended.output;
+          expect(ended.status, ended.output).toBe(0);
+          expect(ended.output).toMatch(/^client: +65536 +40 +[\d.]+ +[\d.]+/m);
+          return undefined;
+        });
+      },
+      TEST_TIMEOUT_MS,
+    );
+
+    it('doctor says so, and how to mend what can be mended', async () => {
+      const finding = await processVmFinding();
+      expect(finding).toMatchObject({ state, text: expect.stringMatching(says) });
+      if (state === 'warn') expect(finding?.mend).toContain('sysctl kernel.yama.ptrace_scope=1');
+    });
+  });
+});
