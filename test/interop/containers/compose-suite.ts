@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '../prerequisites.ts';
 import { compose, serveDocker } from './compose.ts';
 import type { Podman } from './podman.ts';
-import { statusOf } from './status.ts';
+import { statusOf, tierInUse } from './status.ts';
 import type { CommandOptions } from './world.ts';
 
 const FILE = join(repositoryRoot(), 'docker/compose.yaml');
@@ -71,6 +71,17 @@ export function composeSuite(given: () => Podman): void {
       },
       RUN_TIMEOUT_MS + 20_000,
     );
+
+    it('lets the daemons reach the memory of the programs beside them', async () => {
+      const waiting = ['client', 'run', '--', 'ibv_rc_pingpong', '-g', '0'];
+      const { status, stderr } = await call(['run', '--detach', '--name', 'holder', ...waiting]);
+      expect({ status, said: status === 0 ? '' : stderr }).toEqual({ status: 0, said: '' });
+      const names = await given().command(['ps', '--format', '{{.Names}}']);
+      const node = names.split('\n').find((name) => name.includes('node-b')) ?? '';
+      const { tier } = await tierInUse(given(), node);
+      expect(tier).toBe('process_vm');
+      await given().remove('holder');
+    });
 
     it('says when the daemons are healthy', async () => {
       const states = await given().command(['ps', '--format', '{{.Names}} {{.Status}}']);
