@@ -1,8 +1,11 @@
 /** An NFS server: one directory, NFS over RDMA, and MOUNT over TCP beside it. */
 import type { Provider, SocketAddress } from '../../verbs-api/contract/provider.ts';
+import { MOUNT3 } from '../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
+import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import type { ServiceObserver } from '../../verbs-api/rpcrdma/rpc-service.ts';
 import { nfsServices } from './nfs-service.ts';
+import { register } from './rpcbind.ts';
 import { type ExportOptions, ServedExport } from './served-export.ts';
 import { TcpRpcServer } from './tcp-rpc-server.ts';
 
@@ -14,6 +17,8 @@ export interface NfsServerOptions extends ExportOptions {
   readonly port: number;
   /** TCP port of MOUNT; 0 picks a free one. */
   readonly mountPort: number;
+  /** Socket of the rpcbind that is told where both listen. Default: nobody is told. */
+  readonly rpcbind?: string;
   /** Told of calls that a fault of the server ended; for logs. */
   readonly observer?: ServiceObserver;
   /** Told of clients that came and went; for logs. */
@@ -27,6 +32,8 @@ export class NfsServer implements AsyncDisposable {
   readonly served: ServedExport;
   readonly #rdma: RpcServer;
   readonly #mount: TcpRpcServer;
+  /** Takes the server's programs out of rpcbind. */
+  #leave: (() => Promise<void>) | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(served: ServedExport, rdma: RpcServer, mount: TcpRpcServer) {
@@ -37,7 +44,8 @@ export class NfsServer implements AsyncDisposable {
 
   /**
    * Serves `directory`. Rejects with the failed system call for a directory that cannot be entered
-   * or a TCP port that is taken, and with `VerbsError` for what the device refuses.
+   * or a TCP port that is taken, with `VerbsError` for what the device refuses, and as `register`
+   * does.
    */
   static async listen(
     provider: Provider,
@@ -48,6 +56,7 @@ export class NfsServer implements AsyncDisposable {
     const { host = ANY_ADDRESS, port, mountPort, observer, onConnection } = options;
     const services = nfsServices(served, observer);
     let mount: TcpRpcServer | undefined;
+    let server: NfsServer;
     try {
       mount = await TcpRpcServer.listen(services.tcp, host, mountPort);
       const rdma = await listenRpc(provider, services.rdma, {
@@ -55,10 +64,18 @@ export class NfsServer implements AsyncDisposable {
         port,
         ...(onConnection === undefined ? {} : { onConnection }),
       });
-      return new NfsServer(served, rdma, mount);
+      server = new NfsServer(served, rdma, mount);
     } catch (error) {
       await mount?.close();
       served.close();
+      throw error;
+    }
+    if (options.rpcbind === undefined) return server;
+    try {
+      await server.#register(host, options.rpcbind);
+      return server;
+    } catch (error) {
+      await server.close();
       throw error;
     }
   }
@@ -83,7 +100,20 @@ export class NfsServer implements AsyncDisposable {
     return this.close();
   }
 
+  async #register(address: string, socketPath: string): Promise<void> {
+    const { number: program, version } = NFS3;
+    const mount = { program: MOUNT3.number, version: MOUNT3.version };
+    this.#leave = await register(
+      [
+        { program, version, transport: 'rdma', address, port: this.address.port },
+        { ...mount, transport: 'tcp', address, port: this.mountPort },
+      ],
+      socketPath,
+    );
+  }
+
   async #close(): Promise<void> {
+    await this.#leave?.();
     await this.#mount.close();
     await this.#rdma.close();
     this.served.close();

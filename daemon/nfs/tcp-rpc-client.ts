@@ -1,4 +1,4 @@
-/** Calls procedures over TCP, one at a time: what a client of MOUNT and of rpcbind needs. */
+/** Calls procedures over a stream, one at a time: what a client of MOUNT and of rpcbind needs. */
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -34,14 +34,22 @@ export class TcpRpcClient implements AsyncDisposable {
 
   /** Connects. Throws the failed system call, or ETIMEDOUT. */
   static async connect(host: string, port: number, credential: Credential): Promise<TcpRpcClient> {
-    const socket = connect({ host, port });
+    return await TcpRpcClient.#over(connect({ host, port }), `${host}:${port}`, credential);
+  }
+
+  /** The same to a Unix socket, on which a server knows who calls. */
+  static async connectLocal(path: string, credential: Credential): Promise<TcpRpcClient> {
+    return await TcpRpcClient.#over(connect({ path }), path, credential);
+  }
+
+  static async #over(socket: Socket, name: string, credential: Credential): Promise<TcpRpcClient> {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     try {
       await once(socket, 'connect', { signal });
     } catch (error) {
       socket.destroy();
       if (!signal.aborted) throw error;
-      const late = new Error(`connect ETIMEDOUT ${host}:${port}`);
+      const late = new Error(`connect ETIMEDOUT ${name}`);
       throw Object.assign(late, { code: 'ETIMEDOUT' });
     }
     const client = new TcpRpcClient(socket, credential);

@@ -33,6 +33,7 @@ function addServe(nfs: Command, context: NfsCommandContext): void {
     .option('--host <ADDRESS>', 'address to listen on (default: every IPv4 address)')
     .option('--port <PORT>', 'port of NFS over RDMA, 0 for any', parseAnyPort, NFS_RDMA_PORT)
     .option('--mount-port <PORT>', 'TCP port of MOUNT, 0 for any', parseAnyPort, MOUNT_PORT)
+    .option('--rpcbind', "tell this host's rpcbind where NFS and MOUNT listen")
     .option('-v, --verbose', 'tell of clients that come and go')
     .option('--json', 'print JSON when ready');
   addProviderOptions(serve, context);

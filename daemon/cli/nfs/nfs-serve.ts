@@ -1,6 +1,7 @@
 /** `iwarpd nfs serve`: serves a directory until it is told to end. */
 import { once } from 'node:events';
 import { NfsServer } from '../../nfs/nfs-server.ts';
+import { RPCBIND_SOCKET } from '../../nfs/rpcbind.ts';
 import { wireOptions } from '../arguments.ts';
 import { CommandFailure, failureCode, failureText, usageFailure } from '../failure.ts';
 import { type Output, printJson } from '../output.ts';
@@ -12,6 +13,7 @@ export interface NfsServeArguments extends NfsProviderArguments {
   readonly port: number;
   readonly mountPort: number;
   readonly readOnly?: boolean;
+  readonly rpcbind?: boolean;
   readonly verbose?: boolean;
   readonly json?: boolean;
 }
@@ -51,6 +53,7 @@ async function listen(
       mountPort,
       readOnly,
       ...(host === undefined ? {} : { host }),
+      ...(given.rpcbind === true ? { rpcbind: RPCBIND_SOCKET } : {}),
       observer: {
         handlerFailed: (_program, procedure, error) =>
           output.note(`procedure ${procedure} failed: ${failureText(error)}`),
