@@ -3,7 +3,7 @@
  * and falls back to Node's buffered writing while the socket is full. Order is kept.
  */
 import type { Socket } from 'node:net';
-import { sendNow, WOULD_BLOCK } from './descriptor.ts';
+import { sendNow } from './descriptor.ts';
 import { descriptorOf } from './unix-socket.ts';
 
 /** Octets that wait for the end of the turn before they leave at once all the same. */
@@ -40,7 +40,8 @@ export class DirectWriter {
    */
   write(octets: Uint8Array, length = octets.length, onDrained?: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
-    this.#write(octets, length, onDrained);
+    const sent = this.#send(octets, length);
+    if (sent < length) this.#socket.write(octets.slice(sent, length), onDrained);
   }
 
   /**
@@ -62,19 +63,17 @@ export class DirectWriter {
       this.#gathered.length === 1 ? first : Buffer.concat(this.#gathered, this.#gatheredBytes);
     this.#gathered = [];
     this.#gatheredBytes = 0;
-    this.#write(octets, octets.length, undefined);
+    const sent = this.#send(octets, octets.length);
+    // What was gathered is nobody else's, and need not be copied to wait.
+    if (sent < octets.length) this.#socket.write(octets.subarray(sent));
   }
 
-  #write(octets: Uint8Array, length: number, onDrained: (() => void) | undefined): void {
+  /** Sends what the kernel takes now; how much of it is done with. */
+  #send(octets: Uint8Array, length: number): number {
     // A destroyed socket's descriptor number may already belong to another file.
-    if (this.#socket.destroyed || this.#socket.writableEnded) return;
-    let sent = 0;
-    if (!this.congested && this.#fd !== undefined) {
-      sent = sendNow(this.#fd, octets, length);
-      if (sent === length) return;
-      // Node's own write meets the same error and tells it in the usual way.
-      if (sent < 0 && sent !== WOULD_BLOCK) sent = 0;
-    }
-    this.#socket.write(octets.slice(Math.max(sent, 0), length), onDrained);
+    if (this.#socket.destroyed || this.#socket.writableEnded) return length;
+    if (this.congested || this.#fd === undefined) return 0;
+    // Node's own write meets the same error and tells it in the usual way.
+    return Math.max(sendNow(this.#fd, octets, length), 0);
   }
 }
