@@ -74,8 +74,11 @@ export interface RemoteEntry {
 /** Where octets to write come from: as many as fit, 0 at the end. */
 export type OctetSource = (target: Uint8Array) => Promise<number>;
 
-/** Transfers that are under way at once, each with memory of its own. */
-const DEPTH = 4;
+/**
+ * Transfers that are under way at once, each with memory of its own. A transfer passes four
+ * processes twice; with fewer of them, processors wait for one another.
+ */
+const DEPTH = 8;
 const TRANSFER_MAX_BYTES = 1 << 20;
 const LISTING_BYTES = 32_768;
 const NEW_FILE_MODE = 0o644;
@@ -101,7 +104,7 @@ export class NfsClient implements AsyncDisposable {
   readonly #rpc: RpcClient;
   readonly #options: NfsClientOptions;
   readonly #credential: Credential;
-  #buffers: Promise<readonly Uint8Array[]> | undefined;
+  readonly #buffers: Promise<Uint8Array>[] = [];
 
   private constructor(rpc: RpcClient, options: NfsClientOptions, credential: Credential) {
     this.#rpc = rpc;
@@ -193,8 +196,10 @@ export class NfsClient implements AsyncDisposable {
   /** The octets of a file, in order; each piece is valid until the next one is asked for. */
   async *read(file: RemoteFile, path: string): AsyncGenerator<Uint8Array> {
     if (file.attributes.type === FileType.lnk) throw linkError(path);
-    const buffers = await this.#transferBuffers();
     const sizeBytes = await this.#transferBytes(file, path, 'readMax');
+    // As many as the file had pieces, and one that finds its end.
+    const pieces = file.attributes.size / BigInt(sizeBytes) + 1n;
+    const buffers = await this.#transferBuffers(pieces < DEPTH ? Number(pieces) : DEPTH);
     const fetch = (offset: bigint, into: Uint8Array) => {
       const args = { file: file.handle, offset, count: into.length };
       const reading = this.call('read', args, path, [into]);
@@ -248,7 +253,7 @@ export class NfsClient implements AsyncDisposable {
   }
 
   async #fill(file: RemoteFile, path: string, source: OctetSource): Promise<bigint> {
-    const buffers = await this.#transferBuffers();
+    const buffers = await this.#transferBuffers(DEPTH);
     const sizeBytes = await this.#transferBytes(file, path, 'writeMax');
     const verifiers = new Set<string>();
     const free = buffers.map((buffer) => buffer.subarray(0, sizeBytes));
@@ -348,11 +353,12 @@ export class NfsClient implements AsyncDisposable {
     return { root: Uint8Array.from(mounted.handle), rest: path.slice(best.length) };
   }
 
-  #transferBuffers(): Promise<readonly Uint8Array[]> {
-    this.#buffers ??= Promise.all(
-      Array.from({ length: DEPTH }, () => this.#rpc.allocate(TRANSFER_MAX_BYTES)),
-    );
-    return this.#buffers;
+  /** The memory of the first `count` transfers, made when it is first needed. */
+  async #transferBuffers(count: number): Promise<readonly Uint8Array[]> {
+    while (this.#buffers.length < count) {
+      this.#buffers.push(this.#rpc.allocate(TRANSFER_MAX_BYTES));
+    }
+    return await Promise.all(this.#buffers.slice(0, count));
   }
 
   /** Octets of one transfer: what the server takes, within ours. */

@@ -3,7 +3,8 @@ import type { Measurement } from './measurements.ts';
 import type { Rig } from './rig.ts';
 
 const NULL_DEPTH = 16;
-const BULK_DEPTH = 4;
+/** As many as our NFS client keeps under way; RDMA Writes have the whole send queue. */
+const BULK_DEPTH = 8;
 const BULK_BYTES = 1 << 20;
 /** A round has few calls for its octets: V8 has compiled all of their way after so many. */
 const BULK_WARM_UPS = 6;
