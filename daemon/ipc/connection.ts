@@ -96,6 +96,13 @@ export class Connection {
     this.#judgeBacklog();
   }
 
+  /** Sends octets, which are the connection's until `onDone`; nothing happens once it is over. */
+  lend(octets: Uint8Array, onDone: () => void): void {
+    if (this.#closed) return;
+    this.#writer.lend(octets, onDone);
+    this.#judgeBacklog();
+  }
+
   #judgeBacklog(): void {
     const { pendingBytes } = this.#writer;
     if (pendingBytes <= this.unreadMaxBytes || this.#overdue) return;

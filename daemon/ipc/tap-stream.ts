@@ -10,12 +10,14 @@ import {
   emitLostBytes,
   emitTapRecord,
   type LinkQueuePairs,
+  putTapRecord,
   TAP_BODY_MAX_BYTES,
   TAP_TOPICS,
   type TapFilter,
   TapKind,
   type TapSide,
   type TapTopic,
+  tapRecordBytes,
 } from '../../verbs-api/contract/tap-records.ts';
 import {
   type CompletedWork,
@@ -30,10 +32,12 @@ import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
 import type { Connection } from './connection.ts';
 
 /** What a watcher's connection has to do. */
-export type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather'>;
+export type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
 
 /** Octets that wait for a watcher before further ones are left out: a disk's pause at full speed. */
-export const BACKLOG_MAX_BYTES = 64 * 1024 * 1024;
+export const BACKLOG_MAX_BYTES = 32 * 1024 * 1024;
+/** Records with as much go one by one from memory that is used again; shorter ones go together. */
+const LONG_BODY_BYTES = 8 * 1024;
 /** The little that is always told, the ends of links above all, may come on top. */
 const BACKLOG_SLACK_BYTES = 16 * 1024 * 1024;
 const FILTERED_LINKS_MAX = 1024;
@@ -77,6 +81,8 @@ export class TapStream implements TapWatcher, WorkWatcher {
   readonly #names = new Map<string, Uint8Array>();
   /** Octets left out since the last that were told, by link and side. */
   readonly #lost = new Map<string, number>();
+  /** Room for long records, each as much as the longest takes; at most a backlog of them. */
+  readonly #room: Uint8Array[] = [];
   /** Work requests and completions left out since the last that was told. */
   #lostWork = 0;
 
@@ -188,6 +194,13 @@ export class TapStream implements TapWatcher, WorkWatcher {
 
   #tell(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
     const micros = Math.round((performance.timeOrigin + performance.now()) * 1000);
-    this.#connection.gather(emitTapRecord(kind, by, link, micros, body));
+    if (body.length < LONG_BODY_BYTES) {
+      this.#connection.gather(emitTapRecord(kind, by, link, micros, body));
+      return;
+    }
+    const room = this.#room.pop() ?? new Uint8Array(tapRecordBytes(TAP_BODY_MAX_BYTES));
+    const record = room.subarray(0, tapRecordBytes(body.length));
+    putTapRecord(record, kind, by, link, micros, body);
+    this.#connection.lend(record, () => this.#room.push(room));
   }
 }

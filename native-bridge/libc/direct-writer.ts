@@ -55,6 +55,17 @@ export class DirectWriter {
     if (this.#gatheredBytes >= GATHERED_MAX_BYTES) this.flush();
   }
 
+  /**
+   * Sends octets now; until `onDone` they are the writer's, so that what has to wait is not copied.
+   * `onDone` may never come once the socket has failed.
+   */
+  lend(octets: Uint8Array, onDone: () => void): void {
+    if (this.#gatheredBytes > 0) this.flush();
+    const sent = this.#send(octets, octets.length);
+    if (sent < octets.length) this.#socket.write(octets.subarray(sent), onDone);
+    else onDone();
+  }
+
   /** Sends what is gathered now. */
   flush(): void {
     const [first] = this.#gathered;

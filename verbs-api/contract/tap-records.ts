@@ -106,6 +106,11 @@ export interface TapRecord {
   readonly body: Uint8Array;
 }
 
+/** Octets of the frame of a record. */
+export function tapRecordBytes(bodyBytes: number): number {
+  return FRAME_HEADER_BYTES + HEAD_BYTES + bodyBytes;
+}
+
 /** The frame of a record. */
 export function emitTapRecord(
   kind: TapKind,
@@ -114,14 +119,27 @@ export function emitTapRecord(
   micros: number,
   body: Uint8Array,
 ): Uint8Array {
-  const octets = new Uint8Array(FRAME_HEADER_BYTES + HEAD_BYTES + body.length);
-  writeFrameHeader(octets, FrameType.event, link);
-  const fields = new DataView(octets.buffer, FRAME_HEADER_BYTES);
+  const octets = new Uint8Array(tapRecordBytes(body.length));
+  putTapRecord(octets, kind, by, link, micros, body);
+  return octets;
+}
+
+/** Fills `target`, of `tapRecordBytes` octets, with the frame of a record. */
+export function putTapRecord(
+  target: Uint8Array,
+  kind: TapKind,
+  by: TapSide,
+  link: number,
+  micros: number,
+  body: Uint8Array,
+): void {
+  writeFrameHeader(target, FrameType.event, link);
+  const fields = viewOf(target.subarray(FRAME_HEADER_BYTES));
   fields.setUint8(0, kind);
   fields.setUint8(1, by === 'us' ? 0 : 1);
+  for (let at = 2; at < 8; at++) fields.setUint8(at, 0);
   fields.setFloat64(8, micros, true);
-  octets.set(body, FRAME_HEADER_BYTES + HEAD_BYTES);
-  return octets;
+  target.set(body, FRAME_HEADER_BYTES + HEAD_BYTES);
 }
 
 /** Parses the frame of a record. Throws `IpcFormatError` when it is none. */

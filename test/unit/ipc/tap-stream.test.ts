@@ -58,6 +58,10 @@ function stream(filter: TapFilter = {}) {
     pendingBytes: 0,
     unreadMaxBytes: 0,
     gather: (octets: Uint8Array) => reader.push(octets),
+    lend: (octets: Uint8Array, onDone: () => void) => {
+      reader.push(octets.slice());
+      onDone();
+    },
   };
   return { tap: new TapStream(connection, filter), connection, records };
 }
