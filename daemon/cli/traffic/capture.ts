@@ -148,7 +148,9 @@ class Recorder implements TrafficUser {
     const connections = `${this.#connections} connection${this.#connections === 1 ? '' : 's'}`;
     return [
       `${this.#file.name}: ${connections}, ${size}`,
-      ...(this.#lostBytes > 0 ? [`${this.#lostBytes} octets lost: the disk was too slow`] : []),
+      ...(this.#lostBytes > 0
+        ? [`${this.#lostBytes} octets lost: processor or disk were too slow`]
+        : []),
       ...(this.#skipped > 0 ? [`${this.#skipped} left out: open before, with markers`] : []),
     ].join('; ');
   }
