@@ -5,8 +5,8 @@ import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
 import type { TapFilter, TapLinkEnds, TapRecord } from '../../../verbs-api/contract/tap-records.ts';
 import { CommandFailure } from '../failure.ts';
 
-/** As `nice` has it by default: less, and it records more and slows more; more, and the reverse. */
-const WATCHER_NICENESS = 10;
+/** Less, and a capture at full speed records more and slows more; more, and the reverse. */
+const WATCHER_NICENESS = 15;
 
 /** The options as commander hands them over. */
 export interface TrafficOptions {
