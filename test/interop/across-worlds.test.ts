@@ -14,6 +14,7 @@ import { freePort } from '../support/free-port.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
   type Guest,
   type GuestProcess,
   HOST_ADDRESS,
@@ -140,7 +141,7 @@ describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd an
     await folder.daemon(socket, ['--no-crc']);
     guest = await startGuest({ forwards: [PORT] });
     guestExports = await startGuestDaemon();
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();

@@ -11,6 +11,7 @@ import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
   type Guest,
   HOST_ADDRESS,
   shellWord,
@@ -88,7 +89,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     await prepareKernelPeer();
     share = await mkdtemp(join(tmpdir(), 'iwarpd-share-'));
     guest = await startGuest({ forwards: [PORT], share, siw: { mpaVersion: 1 } });
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();

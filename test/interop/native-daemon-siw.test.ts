@@ -9,6 +9,7 @@ import { CommandFolder } from '../e2e/cli-process.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
   type Guest,
   type GuestProcess,
   startGuest,
@@ -60,7 +61,7 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
   beforeAll(async () => {
     folder = new CommandFolder();
     await boot();
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
 

@@ -22,7 +22,13 @@ import {
 } from './hostile-steps.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, HOST_ADDRESS, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
+  type Guest,
+  HOST_ADDRESS,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
 import { ShimProgram } from './shim-programs.ts';
@@ -84,7 +90,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   beforeAll(async () => {
     folder = new CommandFolder();
     await boot();
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
 

@@ -21,7 +21,12 @@ import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { BreakingProxy } from './breaking-proxy.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
+  type Guest,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import {
   differences,
   mountCommand,
@@ -76,7 +81,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       share: folder.path,
       timeoutSeconds: 1500,
     });
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();

@@ -12,6 +12,7 @@ import { freePort } from '../support/free-port.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
   type Guest,
   type GuestProcess,
   HOST_ADDRESS,
@@ -69,7 +70,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
     await prepareKernelPeer();
     folder = new CommandFolder();
     guest = await startGuest({ forwards: [PORT], share: folder.path });
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();

@@ -22,6 +22,7 @@ import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
   type Guest,
   type GuestProcess,
   HOST_ADDRESS,
@@ -151,7 +152,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
     guest = await startGuest({ forwards: [PORT] });
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     expect(await guest?.console()).not.toContain('kernel BUG');

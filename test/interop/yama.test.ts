@@ -8,7 +8,12 @@ import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
 import { runCommand } from '../e2e/cli-process.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_ADDRESS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_ADDRESS,
+  GUEST_START_TIMEOUT_MS,
+  type Guest,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { ATTEMPTS, perftestWasTooSlow, untilFast } from './perftest-patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 
@@ -75,7 +80,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     const options = `--socket ${SOCKET} --device iw0=${GUEST_ADDRESS} --no-native`;
     const daemon = guest.run(`${USER} node ${MAIN} start ${options} --http 127.0.0.1:${HTTP_PORT}`);
     await daemon.waitFor(/ready/);
-  }, 600_000);
+  }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();
