@@ -1,0 +1,57 @@
+/** What the connection manager asks of its host, and what it reports: network, effects and events. */
+import type { CMOutcome } from '../../../verbs-api/contract/protocol/commands.ts';
+import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { CmEndpoint, CmId } from './cm-id.ts';
+
+/** Synchronous operations of the host's TCP. */
+export interface HostNetwork {
+  /**
+   * Holds a local address and port (0: any free one) for `id`, with its options, instead of those
+   * held for it before. EADDRINUSE, EADDRNOTAVAIL, EACCES.
+   */
+  reserve(
+    id: CmId,
+    address: SocketAddress,
+  ): { readonly port: number } | { readonly error: ErrnoCode };
+  /** Starts to accept connections at the reservation, delivered through `handleIncoming`. */
+  listen(id: CmId): ErrnoCode | undefined;
+  /** Releases the reservation; a listener stops. Ignores unknown ids. */
+  release(id: CmId): void;
+  /**
+   * Makes connections to a listener's port wait until the port is handed over, or released. False
+   * for an id whose port does not accept connections.
+   */
+  suspend(id: CmId): boolean;
+  /** Moves the reservation of `from` to `to`, replacing the one held for it before. */
+  handOver(from: CmId, to: CmId): void;
+  /** The local address from which `destination` is reached; tries only `source` if given. */
+  sourceAddress(
+    destination: string,
+    source: string | undefined,
+  ): { readonly address: string } | { readonly error: ErrnoCode };
+}
+
+/** An event of a connection id, before it is delivered to the owner of the id (`rdma_cm_event`). */
+export interface CmEvent<Id = CmId> extends CMOutcome {
+  /** The id of the event; on a connect request the new one, with the tag of its listener. */
+  readonly id: Id;
+  /** On a connect request: the listening id. */
+  readonly listener: Id | undefined;
+}
+
+/** Actions of the manager; poll them until undefined after every input. */
+export type CmEffect =
+  /** Open a TCP connection; answer with `handleDialed` or `handleDialFailed`. */
+  | {
+      readonly type: 'dial';
+      readonly endpoint: CmEndpoint;
+      readonly local: SocketAddress;
+      readonly remote: SocketAddress;
+    }
+  /** Cancel a 'dial' effect that has not been answered. */
+  | { readonly type: 'cancelDial'; readonly endpoint: CmEndpoint }
+  /** The endpoint's stream got a command: poll it. */
+  | { readonly type: 'touched'; readonly endpoint: CmEndpoint }
+  /** Deliver to the id's owner. */
+  | { readonly type: 'deliver'; readonly event: CmEvent };

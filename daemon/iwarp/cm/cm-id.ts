@@ -1,0 +1,85 @@
+/** A connection id, as created by `rdma_create_id`. README.md has a diagram of its states. */
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { Endpoint } from './endpoint.ts';
+import type { HalfOpenPool } from './half-open.ts';
+
+/** A connection as the manager has it: of its ids. */
+export type CmEndpoint = Endpoint<CmId>;
+
+/** State of an id. */
+type CmIdState =
+  | { readonly kind: 'idle' }
+  | { readonly kind: 'bound' }
+  | { readonly kind: 'resolved' }
+  | { readonly kind: 'routed' }
+  | { readonly kind: 'listening'; readonly listener: Listener }
+  /** From connect, or from the connect request, until the connection is over. */
+  | { readonly kind: 'connection'; readonly endpoint: CmEndpoint }
+  /** The connection failed or ended; only destroy is left. */
+  | { readonly kind: 'closed'; readonly wasConnected: boolean }
+  | { readonly kind: 'destroyed' };
+
+/** What a listening id holds. */
+export interface Listener {
+  readonly backlog: number;
+  /** Connections whose MPA Request has not arrived yet. */
+  readonly starting: HalfOpenPool<CmEndpoint>;
+  /** Ids whose connect request has not been answered. */
+  readonly pending: Set<CmId>;
+}
+
+const TRANSITIONS: Readonly<Record<CmIdState['kind'], readonly CmIdState['kind'][]>> = {
+  idle: ['bound', 'resolved', 'listening', 'connection', 'destroyed'],
+  bound: ['resolved', 'listening', 'destroyed'],
+  resolved: ['routed', 'connection', 'destroyed'],
+  routed: ['connection', 'destroyed'],
+  listening: ['destroyed'],
+  connection: ['closed', 'destroyed'],
+  closed: ['destroyed'],
+  destroyed: [],
+};
+
+/** A connection id. Only the connection manager changes it. */
+export class CmId {
+  /** Unique among the ids of the manager that made it. */
+  readonly number: number;
+  /**
+   * Owner of the id, for routing events. The id of a connect request starts with its listener's
+   * tag.
+   */
+  tag: unknown;
+  /** Name of the device, once an address has determined it. */
+  device: string | undefined;
+  localAddress: SocketAddress | undefined;
+  /** How long to retry a refused TCP connection before it fails, in milliseconds. */
+  refusalPatienceMs = 0;
+  /**
+   * Owner of its listening port: the port stays held for a moment after the id, so clients of the
+   * same owner's next listener are not refused. Undefined: the port is released with the id.
+   */
+  portKeeper: object | undefined;
+  /**
+   * RDMA_OPTION_ID_AFONLY: whether `::` leaves the IPv4 addresses of its port to others. Undefined:
+   * the host's default (net.ipv6.bindv6only).
+   */
+  afOnly: boolean | undefined;
+  peerAddress: SocketAddress | undefined;
+  #state: CmIdState = { kind: 'idle' };
+
+  constructor(number: number, tag: unknown) {
+    this.number = number;
+    this.tag = tag;
+  }
+
+  get state(): CmIdState {
+    return this.#state;
+  }
+
+  /** Changes the state as in the table; an illegal transition is a bug of the manager. */
+  transition(next: CmIdState): void {
+    if (!TRANSITIONS[this.#state.kind].includes(next.kind)) {
+      throw new Error(`connection id ${this.number}: ${this.#state.kind} to ${next.kind}`);
+    }
+    this.#state = next;
+  }
+}

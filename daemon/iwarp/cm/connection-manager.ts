@@ -1,0 +1,580 @@
+/**
+ * The connection manager of a host: connection ids with the semantics of rdma_cm over iWARP.
+ *
+ * Commands and `handle*` inputs go in, effects come out of `pollEffect`, and `nextDeadline` returns
+ * when `handleDeadline` is due. Misuse of an id throws `VerbsError` with rdma_cm's errno and
+ * changes nothing. The phases of a connection are in endpoint.ts.
+ */
+import type { CMOutcome, CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  type ErrnoCode,
+  isVerbsError,
+  VerbsError,
+} from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import { IPV4_ANY, isWildcard, parseSocketAddress, wildcardAsLoopback } from './address.ts';
+import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
+import { type CmEndpoint, CmId, type Listener } from './cm-id.ts';
+import {
+  type CmDevice,
+  type CmLimits,
+  type ConnectableQP,
+  DEFAULT_CM_LIMITS,
+  type SocketFacts,
+  type StreamFactory,
+} from './cm-types.ts';
+import { DeviceRoutes } from './device-routes.ts';
+import { DialPatience } from './dial-patience.ts';
+import { Endpoint, type EndpointOwner, type RequestEvent } from './endpoint.ts';
+import { HalfOpenPool } from './half-open.ts';
+import { KeptPorts } from './kept-ports.ts';
+import { checkPrivateData, streamOptions, wishedDepths } from './stream-wishes.ts';
+
+/** Options of a connection manager. */
+interface ConnectionManagerOptions {
+  readonly devices: () => readonly CmDevice[];
+  readonly network: HostNetwork;
+  readonly createStream: StreamFactory;
+  readonly limits?: Partial<CmLimits>;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** See the module's comment. */
+export class ConnectionManager implements EndpointOwner<CmId> {
+  readonly #options: ConnectionManagerOptions;
+  readonly #limits: CmLimits;
+  readonly #routes: DeviceRoutes;
+  readonly #ports: KeptPorts;
+  readonly #effects: CmEffect[] = [];
+  readonly #ids = new Set<CmId>();
+  readonly #endpoints = new Set<CmEndpoint>();
+  /** Endpoints with a deadline: those that dial. */
+  readonly #timed = new Set<CmEndpoint>();
+  /** Incoming connections whose MPA Request has not arrived yet. */
+  readonly #counted: HalfOpenPool<CmEndpoint>;
+  /** QPs between connect and the attachment to their stream. */
+  readonly #dialingQPs = new Set<ConnectableQP>();
+  #nextNumber = 0;
+
+  constructor(options: ConnectionManagerOptions) {
+    this.#options = options;
+    this.#limits = { ...DEFAULT_CM_LIMITS, ...options.limits };
+    this.#routes = new DeviceRoutes(options.devices, options.network);
+    this.#ports = new KeptPorts(options.network);
+    this.#counted = new HalfOpenPool(this.#limits.startupsMax);
+  }
+
+  // Commands
+
+  /** A new id for `tag`'s owner. ENOMEM if the host has reached its limit. */
+  createId(tag: unknown): CmId {
+    if (this.#ids.size >= this.#limits.idsMax) {
+      throw new VerbsError('ENOMEM', `no more than ${this.#limits.idsMax} connection ids`);
+    }
+    const id = new CmId(this.#nextNumber++, tag);
+    this.#ids.add(id);
+    return id;
+  }
+
+  /**
+   * Binds to a local address, port 0 for a free one. A wildcard, or a loopback address that no
+   * device lists, leaves the device undecided. EINVAL in a wrong state or for text that is not an
+   * address; EADDRNOTAVAIL if the host does not have the address, ENODEV if no device answers for
+   * it; EADDRINUSE, EACCES.
+   */
+  bindAddr(id: CmId, address: SocketAddress): void {
+    this.#expect(id, 'idle');
+    this.#bind(id, parseSocketAddress(address));
+  }
+
+  /**
+   * RDMA_OPTION_ID_AFONLY, also for an id that is bound. EINVAL in later states; EADDRINUSE,
+   * EACCES.
+   */
+  setAfOnly(id: CmId, afOnly: boolean): void {
+    this.#expect(id, 'idle', 'bound');
+    const before = id.afOnly;
+    id.afOnly = afOnly;
+    const bound = id.localAddress;
+    if (bound === undefined) return;
+    const reserved = this.#ports.reserve(id, bound);
+    if (!('error' in reserved)) return;
+    id.afOnly = before;
+    throw new VerbsError(reserved.error, `cannot bind ${bound.address} port ${bound.port} again`);
+  }
+
+  /**
+   * Determines device and source address for a destination. The outcome is an event: address
+   * resolved, or address error, which leaves the id unchanged. EINVAL for misuse. As with rdma_cm
+   * the destination needs no port: programs resolve without one to find the device.
+   */
+  resolveAddr(id: CmId, destination: SocketAddress, source: SocketAddress | undefined): void {
+    this.#expect(id, 'idle', 'bound');
+    const remote = parseSocketAddress(destination);
+    const wanted = source === undefined ? undefined : parseSocketAddress(source);
+    if (wanted !== undefined && id.state.kind === 'idle') this.#bind(id, wanted);
+    const bound = id.localAddress;
+    const route = this.#routes.find(wildcardAsLoopback(remote.address), bound?.address);
+    if ('error' in route) {
+      this.#tell(id, CMEventType.addrError, route.error, `no device reaches ${remote.address}`);
+      return;
+    }
+    if (bound === undefined) {
+      const reserved = this.#ports.reserve(id, { address: route.address, port: 0 });
+      if ('error' in reserved) {
+        this.#tell(id, CMEventType.addrError, reserved.error, 'no free source port');
+        return;
+      }
+      id.localAddress = { address: route.address, port: reserved.port };
+    } else {
+      id.localAddress = { address: route.address, port: bound.port };
+    }
+    id.device = route.device.name;
+    id.peerAddress = { address: wildcardAsLoopback(remote.address), port: remote.port };
+    id.transition({ kind: 'resolved' });
+    this.#tell(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
+  }
+
+  /** A formality on iWARP: the event follows at once. EINVAL before resolveAddr. */
+  resolveRoute(id: CmId): void {
+    this.#expect(id, 'resolved');
+    id.transition({ kind: 'routed' });
+    this.#tell(id, CMEventType.routeResolved, undefined, 'iWARP has no routes to resolve');
+  }
+
+  /**
+   * Starts to listen; an unbound id listens on any address and a free port. `backlog` of 0 or less,
+   * or above the limit, becomes the limit. EINVAL, EADDRINUSE; ENODEV for a loopback address that
+   * no device can ever answer for.
+   */
+  listen(id: CmId, backlog: number): void {
+    this.#expect(id, 'idle', 'bound');
+    if (id.state.kind === 'idle') this.#bind(id, { address: IPV4_ANY, port: 0 });
+    const address = id.localAddress?.address ?? IPV4_ANY;
+    if (!isWildcard(address) && this.#routes.deviceFor(address) === undefined) {
+      throw new VerbsError('ENODEV', `no device answers for ${address}`);
+    }
+    const error = this.#options.network.listen(id);
+    if (error !== undefined) throw new VerbsError(error, 'cannot listen at this address');
+    const max = this.#limits.backlogMax;
+    const listener: Listener = {
+      backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
+      starting: new HalfOpenPool(this.#limits.startupsPerListenerMax),
+      pending: new Set(),
+    };
+    id.transition({ kind: 'listening', listener });
+  }
+
+  /**
+   * Connects with `qp`; the outcome is an event. EINVAL: not resolved, no port at the destination, bad
+   * depths, private data too long, or a QP of another device (the caller checks that); EISCONN: the
+   * QP has a connection.
+   */
+  connect(id: CmId, qp: ConnectableQP, parameters: CMParameters, now: Micros): void {
+    this.#expect(id, 'resolved', 'routed');
+    const device = this.#deviceOf(id);
+    const { localAddress: local, peerAddress: remote } = id;
+    if (local === undefined || remote === undefined) throw new VerbsError('EINVAL');
+    if (remote.port === 0) {
+      throw new VerbsError('EINVAL', `cannot connect to port 0 of ${remote.address}`);
+    }
+    const enhanced = (parameters.wire?.mpaRevision ?? device.wire.mpaRevision) === 2;
+    checkPrivateData(parameters.privateData, enhanced);
+    const depths = wishedDepths(device, parameters);
+    if (qp.wire !== undefined || this.#dialingQPs.has(qp)) {
+      throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    }
+    const endpoint = new Endpoint<CmId>('initiator', device, { local, remote }, this);
+    endpoint.id = id;
+    endpoint.qp = qp;
+    endpoint.depths = depths;
+    endpoint.parameters = { ...parameters, privateData: parameters.privateData.slice() };
+    endpoint.deadline = now + this.#limits.dialTimeoutMicros;
+    endpoint.patience = new DialPatience(now + id.refusalPatienceMs * 1000);
+    this.#dialingQPs.add(qp);
+    this.#endpoints.add(endpoint);
+    this.#timed.add(endpoint);
+    id.transition({ kind: 'connection', endpoint });
+    this.#effects.push({ type: 'dial', endpoint, local, remote });
+    this.assertInvariants();
+  }
+
+  /**
+   * Accepts a connect request. EINVAL: no request is pending, bad depths, private data too long;
+   * ECONNRESET: the peer disconnected in the meantime; EISCONN: the QP has a connection.
+   */
+  accept(id: CmId, qp: ConnectableQP, parameters: CMParameters, now: Micros): void {
+    const endpoint = this.#openRequest(id);
+    checkPrivateData(parameters.privateData, endpoint.enhanced);
+    const depths = wishedDepths(endpoint.device, parameters);
+    if (endpoint.lost) {
+      this.#answered(endpoint);
+      throw new VerbsError('ECONNRESET', 'the peer closed the connection before it was accepted');
+    }
+    if (qp.wire !== undefined || this.#dialingQPs.has(qp)) {
+      throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    }
+    endpoint.accept(qp, parameters.privateData, depths, now);
+    this.#answered(endpoint);
+    this.assertInvariants();
+  }
+
+  /**
+   * Rejects a connect request with private data. EINVAL: none is pending, or the data is too long.
+   */
+  reject(id: CmId, privateData: Uint8Array, now: Micros): void {
+    const endpoint = this.#openRequest(id);
+    checkPrivateData(privateData, endpoint.enhanced);
+    this.#answered(endpoint);
+    endpoint.reject(privateData, now);
+    if (id.state.kind === 'connection') id.transition({ kind: 'closed', wasConnected: false });
+  }
+
+  /** Closes gracefully. Does nothing on a connection that has ended; EINVAL without one. */
+  disconnect(id: CmId, now: Micros): void {
+    if (id.state.kind === 'closed' && id.state.wasConnected) return;
+    this.#expect(id, 'connection');
+    const endpoint = this.#endpointOf(id);
+    if (endpoint?.phase === 'closing') return;
+    if (endpoint?.phase !== 'established') throw new VerbsError('EINVAL', 'not connected');
+    endpoint.disconnect(now);
+  }
+
+  /** Destroys an id in any state; rejects an unanswered request. A second call does nothing. */
+  destroy(id: CmId, now: Micros): void {
+    const state = id.state;
+    if (state.kind === 'destroyed') return;
+    this.#ports.release(id, now);
+    this.#ids.delete(id);
+    if (state.kind === 'listening') {
+      for (const endpoint of state.listener.starting.all()) endpoint.drop(now);
+      for (const pending of state.listener.pending) {
+        const endpoint = this.#endpointOf(pending);
+        if (endpoint !== undefined) endpoint.listener = undefined;
+      }
+      state.listener.pending.clear();
+    } else if (state.kind === 'connection') {
+      this.#answered(state.endpoint);
+      state.endpoint.drop(now);
+    }
+    id.transition({ kind: 'destroyed' });
+    this.assertInvariants();
+  }
+
+  /**
+   * Releases the ports that are held for future listeners of `keeper` (see `CmId`), or all of them.
+   */
+  releasePorts(keeper?: object): void {
+    this.#ports.giveUp(keeper);
+  }
+
+  // Inputs
+
+  /**
+   * A TCP connection arrived at listening id `listener`. Returns its endpoint, whose stream awaits
+   * the Request, or a word with the reason to reset it.
+   */
+  handleIncoming(listener: CmId, facts: SocketFacts, now: Micros): CmEndpoint | string {
+    if (listener.state.kind !== 'listening') return 'the listener is gone';
+    const { starting } = listener.state.listener;
+    const device = this.#routes.deviceFor(facts.local.address);
+    if (device === undefined) return `no device answers for ${facts.local.address}`;
+    const { address } = facts.remote;
+    if (!makeRoom(starting, address, now)) return 'listener has too many startups';
+    if (!makeRoom(this.#counted, address, now)) return 'host has too many startups';
+    const endpoint = new Endpoint<CmId>('responder', device, facts, this);
+    endpoint.listener = listener;
+    starting.add(endpoint);
+    this.#counted.add(endpoint);
+    this.#endpoints.add(endpoint);
+    const depths = { ird: device.irdMax, ord: device.ordMax };
+    const options = streamOptions(device, undefined, depths, facts.emssBytes);
+    endpoint.awaitRequest(this.#options.createStream(device, options), now);
+    this.assertInvariants();
+    return endpoint;
+  }
+
+  /** TCP of a 'dial' effect is connected. False if it is no longer wanted: reset it. */
+  handleDialed(endpoint: CmEndpoint, facts: SocketFacts, now: Micros): boolean {
+    const { qp, depths, parameters } = endpoint;
+    if (endpoint.phase !== 'dialing' || qp === undefined || depths === undefined) return false;
+    const { device } = endpoint;
+    const options = streamOptions(device, parameters?.wire, depths, facts.emssBytes);
+    this.#dialingQPs.delete(qp);
+    this.#timed.delete(endpoint);
+    try {
+      endpoint.initiate(this.#options.createStream(device, options), now);
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      endpoint.handleQPRefused(now);
+      return false;
+    }
+    this.assertInvariants();
+    return true;
+  }
+
+  /** TCP of a 'dial' effect failed with this errno name. */
+  handleDialFailed(endpoint: CmEndpoint, code: string, now: Micros): void {
+    endpoint.handleDialFailed(code, now);
+  }
+
+  /** Fires what is due. */
+  handleDeadline(now: Micros): void {
+    for (const endpoint of this.#timed) endpoint.handleDeadline(now);
+    this.#ports.handleDeadline(now);
+  }
+
+  // Outputs
+
+  /** The next thing to do, or undefined. */
+  pollEffect(): CmEffect | undefined {
+    return this.#effects.shift();
+  }
+
+  /** When `handleDeadline` is due next; NEVER if there is no deadline. */
+  nextDeadline(): Micros {
+    let earliest = this.#ports.nextDeadline();
+    for (const endpoint of this.#timed) earliest = Math.min(earliest, endpoint.nextDeadline());
+    return earliest;
+  }
+
+  // Getters
+
+  /** True for an id that may hold a port: it exists, or its port is still held. */
+  mayHoldPort(id: CmId): boolean {
+    return this.#ids.has(id) || this.#ports.has(id);
+  }
+
+  /** Ids not destroyed. */
+  ids(): readonly CmId[] {
+    return [...this.#ids];
+  }
+
+  /** TCP connections in any phase but the last. */
+  endpoints(): readonly CmEndpoint[] {
+    return [...this.#endpoints];
+  }
+
+  /** For the ends of commands and inputs. Throws `InvariantError`. */
+  assertInvariants(): void {
+    const connections = this.#endpoints.size;
+    assert(this.#ids.size <= this.#limits.idsMax, 'no more ids than the limit');
+    assert(this.#counted.size <= connections, 'what awaits its Request is a connection');
+    assert(this.#timed.size <= connections, 'what dials is a connection');
+    assert(this.#timed.size === this.#dialingQPs.size, 'each QP that dials has one connection');
+  }
+
+  /**
+   * Checks every id and connection, for simulations and tests, between commands. Throws
+   * `InvariantError`.
+   */
+  assertDeepInvariants(): void {
+    this.assertInvariants();
+    this.#counted.assertInvariants();
+    this.#ports.assertInvariants();
+    const counted = new Set(this.#counted.all());
+    for (const endpoint of counted) {
+      assert(this.#endpoints.has(endpoint), 'a connection that counts exists');
+      const starting = endpoint.phase === 'awaiting-request' || endpoint.rejecting;
+      assert(starting, 'a connection counts until its Request');
+    }
+    for (const endpoint of this.#timed) {
+      assert(this.#endpoints.has(endpoint), 'a connection with a deadline exists');
+      assert(endpoint.phase === 'dialing', 'a connection has its deadline while it dials');
+      assert(
+        endpoint.qp !== undefined && this.#dialingQPs.has(endpoint.qp),
+        'a connection that dials has a QP that dials',
+      );
+    }
+    for (const endpoint of this.#endpoints) {
+      const { id, phase } = endpoint;
+      assert(phase !== 'over', 'a connection that is over is forgotten');
+      // A rejected connection ends on its own, independently of its id.
+      const owned = id === undefined || phase === 'leaving' || this.#ids.has(id);
+      assert(owned, 'a connection belongs to an id that exists');
+    }
+    for (const id of this.#ids) this.#assertId(id, counted);
+  }
+
+  #assertId({ state }: CmId, counted: ReadonlySet<CmEndpoint>): void {
+    assert(state.kind !== 'destroyed', 'a destroyed id is forgotten');
+    if (state.kind !== 'listening') return;
+    const { starting, pending, backlog } = state.listener;
+    assert(pending.size <= backlog, 'no more requests wait than the backlog');
+    starting.assertInvariants();
+    for (const endpoint of starting.all()) {
+      assert(counted.has(endpoint), 'a connection that starts counts');
+    }
+    for (const id of pending) {
+      assert(this.#ids.has(id), 'a request that waits has an id');
+      assert(this.#endpointOf(id)?.phase === 'requested', 'a request that waits is not answered');
+    }
+  }
+
+  // For endpoints
+
+  /** See `EndpointOwner`. */
+  requested(endpoint: CmEndpoint, event: RequestEvent): boolean {
+    const listener = endpoint.listener;
+    this.#started(endpoint);
+    if (listener?.state.kind !== 'listening') return false;
+    const { pending, backlog } = listener.state.listener;
+    if (pending.size >= backlog || this.#ids.size >= this.#limits.idsMax) {
+      endpoint.listener = undefined;
+      return false;
+    }
+    const id = this.createId(listener.tag);
+    id.device = endpoint.device.name;
+    id.localAddress = endpoint.local;
+    id.peerAddress = endpoint.remote;
+    id.transition({ kind: 'connection', endpoint });
+    endpoint.id = id;
+    pending.add(id);
+    // EMPA-9.1-03, MPA-7.1.1-24: the consumer gets depths, crossed over, and Private Data.
+    this.#push({
+      type: CMEventType.connectRequest,
+      id,
+      listener,
+      error: undefined,
+      privateData: event.privateData,
+      initiatorDepth: event.peerIrd,
+      responderResources: event.peerOrd,
+      text: `MPA revision ${event.revision} from ${endpoint.remote.address}`,
+    });
+    return true;
+  }
+
+  /** See `EndpointOwner`. */
+  deliver(endpoint: CmEndpoint, event: CMOutcome): void {
+    const id = endpoint.id;
+    if (id === undefined) return;
+    const wasConnected = event.type === CMEventType.disconnected;
+    if (event.type !== CMEventType.established && id.state.kind === 'connection') {
+      id.transition({ kind: 'closed', wasConnected });
+    }
+    this.#push({ ...event, id, listener: undefined });
+  }
+
+  /** See `EndpointOwner`. */
+  touched(endpoint: CmEndpoint): void {
+    this.#effects.push({ type: 'touched', endpoint });
+  }
+
+  /** See `EndpointOwner`. */
+  cancelDial(endpoint: CmEndpoint): void {
+    this.#effects.push({ type: 'cancelDial', endpoint });
+  }
+
+  /**
+   * See `EndpointOwner`. The failed attempt released its local port: reserves the same one again.
+   */
+  redial(endpoint: CmEndpoint, now: Micros): void {
+    const { id, local, remote } = endpoint;
+    if (id === undefined) return;
+    const reserved = this.#ports.reserve(id, local);
+    if ('error' in reserved) endpoint.handleDialFailed(reserved.error, now);
+    else this.#effects.push({ type: 'dial', endpoint, local, remote });
+  }
+
+  /** See `EndpointOwner`. */
+  released(endpoint: CmEndpoint): void {
+    if (endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
+  }
+
+  /** See `EndpointOwner`. */
+  finished(endpoint: CmEndpoint): void {
+    this.#started(endpoint);
+    this.#endpoints.delete(endpoint);
+    this.#timed.delete(endpoint);
+    this.assertInvariants();
+  }
+
+  // Steps
+
+  #bind(id: CmId, address: SocketAddress): void {
+    const open = this.#routes.leavesDeviceOpen(address.address);
+    const device = open ? undefined : this.#routes.deviceFor(address.address);
+    const deviceless = device === undefined && !open;
+    // That the host does not have the address takes precedence over other errors.
+    const port = deviceless ? 0 : address.port;
+    const reserved = this.#ports.reserve(id, { address: address.address, port });
+    if ('error' in reserved) {
+      throw new VerbsError(reserved.error, `cannot bind ${address.address} port ${address.port}`);
+    }
+    if (deviceless) {
+      this.#options.network.release(id);
+      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
+    }
+    id.device = device?.name;
+    id.localAddress = { address: address.address, port: reserved.port };
+    id.transition({ kind: 'bound' });
+  }
+
+  #deviceOf(id: CmId): CmDevice {
+    const device = this.#routes.deviceNamed(id.device);
+    if (device === undefined) throw new VerbsError('ENODEV');
+    return device;
+  }
+
+  #endpointOf(id: CmId): CmEndpoint | undefined {
+    return id.state.kind === 'connection' ? id.state.endpoint : undefined;
+  }
+
+  #openRequest(id: CmId): CmEndpoint {
+    this.#expect(id, 'connection');
+    const endpoint = this.#endpointOf(id);
+    if (endpoint?.phase !== 'requested') throw new VerbsError('EINVAL', 'no request is open');
+    return endpoint;
+  }
+
+  /** The MPA startup of an incoming connection is over: it is no longer counted. */
+  #started(endpoint: CmEndpoint): void {
+    const state = endpoint.listener?.state;
+    if (state?.kind === 'listening') state.listener.starting.delete(endpoint);
+    this.#counted.delete(endpoint);
+  }
+
+  #answered(endpoint: CmEndpoint): void {
+    const state = endpoint.listener?.state;
+    if (endpoint.id !== undefined && state?.kind === 'listening') {
+      state.listener.pending.delete(endpoint.id);
+    }
+    endpoint.listener = undefined;
+  }
+
+  #tell(id: CmId, type: CMEventType, error: ErrnoCode | undefined, text: string): void {
+    this.#push({
+      type,
+      id,
+      listener: undefined,
+      error,
+      privateData: NO_BYTES,
+      initiatorDepth: undefined,
+      responderResources: undefined,
+      text,
+    });
+  }
+
+  #push(event: CmEvent): void {
+    this.#effects.push({ type: 'deliver', event });
+  }
+
+  #expect(id: CmId, ...kinds: CmId['state']['kind'][]): void {
+    if (id.state.kind === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+    if (!kinds.includes(id.state.kind)) {
+      throw new VerbsError('EINVAL', `not possible in state ${id.state.kind}`);
+    }
+  }
+}
+
+/** Makes room in a pool for one more from `address`; false if the address already has its share. */
+function makeRoom(pool: HalfOpenPool<CmEndpoint>, address: string, now: Micros): boolean {
+  const place = pool.placeFor(address);
+  if (place === undefined) return false;
+  if (place !== 'none') place.drop(now);
+  return true;
+}

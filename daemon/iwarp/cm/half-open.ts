@@ -1,0 +1,85 @@
+/**
+ * Incoming connections whose MPA Request has not arrived yet. A silent peer costs a socket, so
+ * their number is limited. Each address has a share: one address cannot shut out the others.
+ */
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import { addressBytes, addressFamily } from './address.ts';
+
+/** Bytes of an IPv6 address that its owner does not choose: an owner has 2^64 addresses. */
+const IPV6_PREFIX_BYTES = 8;
+
+/** A connection, by where it comes from. */
+interface HalfOpen {
+  readonly remote: SocketAddress;
+}
+
+/** Half-open connections by peer address, the oldest of each address first. */
+export class HalfOpenPool<Connection extends HalfOpen> {
+  readonly #max: number;
+  readonly #shares = new Map<string, Set<Connection>>();
+  #size = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  add(connection: Connection): void {
+    const key = shareOf(connection.remote.address);
+    const share = this.#shares.get(key) ?? new Set();
+    this.#shares.set(key, share.add(connection));
+    this.#size += 1;
+  }
+
+  delete(connection: Connection): void {
+    const key = shareOf(connection.remote.address);
+    const share = this.#shares.get(key);
+    if (share?.delete(connection) !== true) return;
+    this.#size -= 1;
+    if (share.size === 0) this.#shares.delete(key);
+  }
+
+  /** All of them; the pool may change during iteration. */
+  all(): Connection[] {
+    return [...this.#shares.values()].flatMap((share) => [...share]);
+  }
+
+  /** Recounts, for tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    let size = 0;
+    for (const [key, share] of this.#shares) {
+      assert(share.size > 0, 'an address without connections has no share');
+      for (const { remote } of share) {
+        assert(shareOf(remote.address) === key, 'a connection counts to its own address');
+      }
+      size += share.size;
+    }
+    assert(size === this.#size, 'as many connections are counted as there are');
+  }
+
+  /**
+   * The connection that a new one from `address` replaces: 'none' while there is room, otherwise
+   * the oldest of the address with the most. Undefined if no address has more than this one.
+   */
+  placeFor(address: string): Connection | 'none' | undefined {
+    if (this.#size < this.#max) return 'none';
+    let largest = this.#shares.get(shareOf(address));
+    const own = largest?.size ?? 0;
+    for (const share of this.#shares.values()) {
+      if (share.size > (largest?.size ?? 0)) largest = share;
+    }
+    if (largest === undefined || largest.size <= own + 1) return undefined;
+    const [oldest] = largest;
+    return oldest;
+  }
+}
+
+/** The share that an address counts towards. */
+function shareOf(address: string): string {
+  if (addressFamily(address) === 4) return address;
+  return addressBytes(address).subarray(0, IPV6_PREFIX_BYTES).join('.');
+}

@@ -1,0 +1,103 @@
+/**
+ * Holds the ports of destroyed listening ids for a moment in case their owner listens again.
+ *
+ * A program that serves connections one by one, as perftest's servers do, destroys its listening id
+ * after the first connection and creates another for the second. Its client may connect before the
+ * second id listens.
+ */
+import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { HostNetwork } from './cm-host.ts';
+import type { CmId } from './cm-id.ts';
+
+/** How long a port is held after its id. */
+export const PORT_KEPT_MICROS = 500_000;
+
+/** Reserves and releases ports for ids, and holds some in between. */
+export class KeptPorts {
+  readonly #network: HostNetwork;
+  /** When to release the port of a destroyed id; in order, since all are held for the same time. */
+  readonly #due = new Map<CmId, Micros>();
+
+  constructor(network: HostNetwork) {
+    this.#network = network;
+  }
+
+  /**
+   * As `HostNetwork.reserve`: a port held for the same owner counts as free, others are released.
+   */
+  reserve(
+    id: CmId,
+    address: SocketAddress,
+  ): { readonly port: number } | { readonly error: ErrnoCode } {
+    const kept = this.#take(id, address);
+    if (kept === undefined) return this.#network.reserve(id, address);
+    this.#network.handOver(kept, id);
+    return { port: address.port };
+  }
+
+  /** `id` is destroyed. Holds its port if it listened for an owner who may listen again. */
+  release(id: CmId, now: Micros): void {
+    if (id.portKeeper !== undefined && this.#network.suspend(id)) {
+      this.#due.set(id, now + PORT_KEPT_MICROS);
+    } else this.#network.release(id);
+  }
+
+  /** Releases the ports held for `keeper`, or all of them. */
+  giveUp(keeper?: object): void {
+    for (const id of this.#due.keys()) {
+      if (keeper === undefined || id.portKeeper === keeper) this.#giveUp(id);
+    }
+  }
+
+  /** True for a destroyed id whose port is still held. */
+  has(id: CmId): boolean {
+    return this.#due.has(id);
+  }
+
+  nextDeadline(): Micros {
+    for (const due of this.#due.values()) return due;
+    return NEVER;
+  }
+
+  handleDeadline(now: Micros): void {
+    for (const [id, due] of this.#due) {
+      if (now < due) return;
+      this.#giveUp(id);
+    }
+  }
+
+  /** Checks every held port. Throws `InvariantError`. */
+  assertInvariants(): void {
+    let latest = 0;
+    for (const [id, due] of this.#due) {
+      assert(id.state.kind === 'destroyed', 'a port is kept for an id that is gone');
+      assert(due >= latest, 'the port that is due first comes first');
+      latest = due;
+    }
+  }
+
+  /** Removes the id whose held port suits `id`. Releases others with the same number. */
+  #take(id: CmId, { address, port }: SocketAddress): CmId | undefined {
+    for (const kept of this.#due.keys()) {
+      if (kept.localAddress?.port !== port) continue;
+      const suits =
+        kept.localAddress.address === address &&
+        kept.afOnly === id.afOnly &&
+        kept.portKeeper === id.portKeeper;
+      if (suits) {
+        this.#due.delete(kept);
+        return kept;
+      }
+      this.#giveUp(kept);
+    }
+    return undefined;
+  }
+
+  #giveUp(id: CmId): void {
+    this.#due.delete(id);
+    this.#network.release(id);
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * The outbound half of DDP: writes the headers and counts the MSNs of segments, one segment at a
+ * time (RFC 5041 §4, §5.2).
+ *
+ * A segment is written in place. `beginTagged` or `beginUntagged` reserves it and writes its
+ * header, the caller writes the payload at the position returned, and `commit` frames it. A segment
+ * that is begun and not committed leaves no trace.
+ */
+import {
+  makeTaggedHeader,
+  makeUntaggedHeader,
+  TAGGED_HEADER_BYTES,
+  UNTAGGED_HEADER_BYTES,
+  writeTaggedHeader,
+  writeUntaggedHeader,
+} from '../wire/ddp-header.ts';
+import { QUEUE_COUNT } from '../wire/rdmap-header.ts';
+import type { FpduSender } from './fpdu-sender.ts';
+
+/** `#endsMessageOf` when the current segment ends no untagged message. */
+const NO_QUEUE = -1;
+
+/** Builds the DDP segments of one stream. */
+export class DDPSender {
+  readonly #fpdus: FpduSender;
+  /** Reused for every segment. */
+  readonly #tagged = makeTaggedHeader();
+  readonly #untagged = makeUntaggedHeader();
+  readonly #msn = new Uint32Array(QUEUE_COUNT);
+  #mulpduBytes: number;
+  #endsMessageOf = NO_QUEUE;
+
+  /**
+   * `mulpduBytes`: the longest segment, header included, 128 to 64768. `firstMsn` is 1 on every
+   * stream; tests of the wrap start elsewhere.
+   */
+  // DDP-4.3-06
+  constructor(fpdus: FpduSender, mulpduBytes: number, firstMsn = 1) {
+    this.#fpdus = fpdus;
+    this.#mulpduBytes = mulpduBytes;
+    this.#msn.fill(firstMsn);
+  }
+
+  /** A new MULPDU, for later segments (DDP-3-02). */
+  set mulpduBytes(bytes: number) {
+    this.#mulpduBytes = bytes;
+  }
+
+  /** Payload bytes that fit the next tagged segment. */
+  get taggedRoomBytes(): number {
+    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - TAGGED_HEADER_BYTES;
+  }
+
+  /** Payload bytes that fit the next untagged segment. */
+  get untaggedRoomBytes(): number {
+    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - UNTAGGED_HEADER_BYTES;
+  }
+
+  /** The buffer for payload, valid from `begin…` to `commit`. */
+  get bytes(): Uint8Array {
+    return this.#fpdus.bytes;
+  }
+
+  /**
+   * Begins a tagged segment. Returns the position for its payload, or -1 when the output is full.
+   */
+  // DDP-5.2-01 the caller cuts payload to `taggedRoomBytes`.
+  beginTagged(
+    last: boolean,
+    ulp: number,
+    stag: number,
+    toHi: number,
+    toLo: number,
+    payloadBytes: number,
+  ): number {
+    const fpdus = this.#fpdus;
+    if (!fpdus.begin(TAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = fpdus.ulpduStart;
+    const header = this.#tagged;
+    header.last = last;
+    header.ulp = ulp;
+    header.stag = stag;
+    header.toHi = toHi;
+    header.toLo = toLo;
+    writeTaggedHeader(fpdus.bytes, at, header);
+    this.#endsMessageOf = NO_QUEUE;
+    return at + TAGGED_HEADER_BYTES;
+  }
+
+  /**
+   * Begins an untagged segment. Returns the position for its payload, or -1 when the output is
+   * full.
+   */
+  // DDP-4.3-09 every segment of a message carries the MSN of its queue's current message.
+  beginUntagged(
+    last: boolean,
+    ulp: number,
+    ulpWord: number,
+    qn: number,
+    mo: number,
+    payloadBytes: number,
+  ): number {
+    const fpdus = this.#fpdus;
+    if (!fpdus.begin(UNTAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = fpdus.ulpduStart;
+    const header = this.#untagged;
+    header.last = last;
+    header.ulp = ulp;
+    header.ulpWord = ulpWord;
+    header.qn = qn;
+    header.msn = this.#msn[qn] ?? 0;
+    header.mo = mo;
+    writeUntaggedHeader(fpdus.bytes, at, header);
+    this.#endsMessageOf = last ? qn : NO_QUEUE;
+    return at + UNTAGGED_HEADER_BYTES;
+  }
+
+  /** Frames the current segment. */
+  commit(): void {
+    this.#fpdus.commit();
+    const qn = this.#endsMessageOf;
+    if (qn === NO_QUEUE) return;
+    // DDP-4.3-07 DDP-4.3-08 DDP-4.3-10 per message, per queue, modulo 2^32.
+    this.#msn[qn] = (this.#msn[qn] ?? 0) + 1;
+    this.#endsMessageOf = NO_QUEUE;
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * A stream in Full Operation (RFC 5044 §7.1): composes both halves of MPA, DDP and RDMAP.
+ *
+ * It receives bytes and sends messages. `stream.ts` decides when the stream starts and ends.
+ */
+
+import { Fault, type WireUser } from '../../rnic/wire-port.ts';
+import { ProtocolError } from '../wire/protocol-error.ts';
+import { QUEUE_COUNT, QueueNumber } from '../wire/rdmap-header.ts';
+import type { ReceivedTerminate } from '../wire/terminate.ts';
+import { DDPReceiver } from './ddp-receiver.ts';
+import { DDPSender } from './ddp-sender.ts';
+import { FpduReceiver, type FpduReceiverOptions, type UlpduSink } from './fpdu-receiver.ts';
+import type { FpduSender } from './fpdu-sender.ts';
+import type { RtrKind } from './negotiation.ts';
+import { RDMAPReceiver } from './rdmap-receiver.ts';
+import { RDMAPSender, Step } from './rdmap-sender.ts';
+import { InboundRequestQueue, OutboundRequestQueue } from './read-queues.ts';
+import { faultError, TerminatePolicy } from './terminate-policy.ts';
+
+/** Most segments that one pump frames. The next pump continues when output is flushed. */
+const PUMP_SEGMENTS_MAX = 1024;
+
+/** Options of Full Operation. */
+interface FullOperationOptions {
+  readonly user: WireUser;
+  /** Must be in Full Operation already. */
+  readonly fpduSender: FpduSender;
+  readonly receiver: FpduReceiverOptions;
+  readonly mulpduBytes: number;
+  /** Negotiated depths. */
+  readonly ird: number;
+  readonly ord: number;
+  /** Speak RFC 7306: atomics and Immediate Data. */
+  readonly extensionsEnabled: boolean;
+}
+
+/** Both directions of a stream in Full Operation. */
+export class FullOperation implements UlpduSink {
+  /** The first fault, and the Terminate about it. */
+  readonly policy = new TerminatePolicy();
+  readonly #user: WireUser;
+  readonly #orrq: OutboundRequestQueue;
+  readonly #fpduSender: FpduSender;
+  readonly #fpduReceiver: FpduReceiver;
+  readonly #ddpReceiver: DDPReceiver;
+  readonly #rdmapReceiver: RDMAPReceiver;
+  readonly #ddpSender: DDPSender;
+  readonly #rdmapSender: RDMAPSender;
+
+  constructor(options: FullOperationOptions) {
+    const { user, extensionsEnabled } = options;
+    const irrq = new InboundRequestQueue(options.ird);
+    const orrq = new OutboundRequestQueue(options.ord);
+    const ddp = new DDPSender(options.fpduSender, options.mulpduBytes);
+    this.#user = user;
+    this.#orrq = orrq;
+    this.#fpduSender = options.fpduSender;
+    this.#fpduReceiver = new FpduReceiver(options.receiver);
+    this.#rdmapReceiver = new RDMAPReceiver({ user, irrq, orrq, extensionsEnabled });
+    // DDP-7.1-01 QN 3 exists with RFC 7306 only.
+    const queueCount = extensionsEnabled ? QUEUE_COUNT : QueueNumber.atomicResponse;
+    this.#ddpReceiver = new DDPReceiver(this.#rdmapReceiver, queueCount);
+    this.#ddpSender = ddp;
+    this.#rdmapSender = new RDMAPSender({ user, ddp, irrq, orrq, policy: this.policy });
+  }
+
+  // Commands
+
+  /** Queues the RTR indication, which must be the first FPDU. */
+  queueRtr(kind: RtrKind): void {
+    this.#rdmapSender.queueRtr(kind);
+  }
+
+  /** Queues an RDMA Write without payload, to go between two messages. */
+  queueNudge(): void {
+    this.#rdmapSender.queueNudge();
+  }
+
+  /** Sets a new MULPDU, for later segments. */
+  setMulpdu(bytes: number): void {
+    this.#ddpSender.mulpduBytes = bytes;
+  }
+
+  /** Frames segments until the output is full, nothing is left, or the limit is reached. */
+  pump(): Step {
+    const sender = this.#rdmapSender;
+    sender.resume();
+    let step: Step = Step.idle;
+    for (let left = PUMP_SEGMENTS_MAX; left > 0; left--) {
+      step = sender.step();
+      if (step !== Step.framed) break;
+    }
+    return step;
+  }
+
+  /** The user leaves: frames the pending Terminate even if the output is full. */
+  frameLastTerminate(): void {
+    this.#fpduSender.liftHighWater();
+    this.#rdmapSender.frameLastTerminate();
+  }
+
+  /** Releases what the receiver holds. */
+  release(): void {
+    this.#fpduReceiver.release();
+  }
+
+  // Inputs
+
+  /** Takes `bytes[start, end)` of the stream, borrowed. A fault is latched in `policy`. */
+  receive(bytes: Uint8Array, start: number, end: number): void {
+    const error = this.#fpduReceiver.push(bytes, start, end, this);
+    // DDP-7-01 errors of MPA are passed up here; those of DDP and RDMAP are latched with their
+    // segment.
+    if (error !== undefined) this.policy.latchLocal(error);
+  }
+
+  /** For the FPDU receiver. */
+  // DDP-7.1-19 RDMAP-7-01 nothing after the first fault, or after the peer's Terminate.
+  handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined {
+    if (this.#rdmapReceiver.terminate !== undefined) return undefined;
+    // A local fault may occur while the bytes of one read are being handled.
+    if (this.policy.error !== undefined) return this.policy.error;
+    const error = this.#ddpReceiver.handleSegment(bytes, start, length);
+    // DDP-7.1-18 RDMAP-7.1-03
+    if (error !== undefined) this.policy.latchSegment(error, bytes, start, length);
+    return error;
+  }
+
+  /** For the FPDU receiver. */
+  handleInputEnd(): void {
+    const fault = this.#user.inputEnded();
+    if (fault === Fault.none || this.policy.error !== undefined) return;
+    // RDMAP-7.1-02
+    const { text } = faultError(fault, 'tagged');
+    this.policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
+  }
+
+  // Getters
+
+  /** The peer's Terminate, once it has come. */
+  get receivedTerminate(): ReceivedTerminate | undefined {
+    return this.#rdmapReceiver.terminate;
+  }
+
+  /** True when our Terminate has been framed. */
+  get terminateFramed(): boolean {
+    return this.#rdmapSender.terminated;
+  }
+
+  /** True when a message of the send queue is partly framed. */
+  get midSend(): boolean {
+    return this.#rdmapSender.midMessage;
+  }
+
+  /** Payload bytes of the send queue framed so far. */
+  get sentBytes(): number {
+    return this.#rdmapSender.sentBytes;
+  }
+
+  /** True after the first valid FPDU: a responder may send (MPA-7.1.2-11). */
+  get peerHasSpoken(): boolean {
+    return this.#fpduReceiver.validatedCount > 0;
+  }
+
+  /** FPDUs found valid. */
+  get receivedFpdus(): number {
+    return this.#fpduReceiver.validatedCount;
+  }
+
+  /** True when a FIN now would cut an FPDU or a message. */
+  get midMessage(): boolean {
+    return (
+      this.#fpduReceiver.midFpdu ||
+      this.#ddpReceiver.midMessage ||
+      this.#rdmapReceiver.midTaggedMessage
+    );
+  }
+
+  /** The bytes of a partial FPDU. */
+  get heldInput(): Uint8Array {
+    return this.#fpduReceiver.held;
+  }
+
+  /** Our requests that the peer has not answered. */
+  get outstandingCount(): number {
+    return this.#orrq.count;
+  }
+}

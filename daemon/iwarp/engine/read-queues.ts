@@ -1,0 +1,236 @@
+/**
+ * The two queues of requests that await an answer (RFC 5040 §6.1, RFC 7306 §5.2):
+ *
+ *  - IRRQ: the peer's Read and Atomic Requests that we must answer, at most IRD of them;
+ *  - ORRQ: our own that the peer must answer, at most ORD of them.
+ *
+ * Both are rings that create entries when first needed and reuse them: an idle stream holds none,
+ * and a busy one allocates none.
+ */
+
+import type { AtomicAccess } from '../../rnic/wire-port.ts';
+import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
+import type { ReadRequest } from '../wire/rdmap-header.ts';
+
+/** Kinds of requests. */
+export const RequestKind = { read: 0, atomic: 1 } as const;
+export type RequestKind = (typeof RequestKind)[keyof typeof RequestKind];
+
+/** A request of the peer. Valid until it is shifted out. */
+export interface InboundRequest {
+  kind: RequestKind;
+  /** DDP header of the request as received, for a Terminate about it. */
+  readonly ddpHeader: Uint8Array;
+  /** ULPDU length of the request. */
+  segmentLength: number;
+  /** For a read. */
+  readonly read: ReadRequest;
+  /** Bytes of the read already framed. */
+  sentBytes: number;
+  /** For an atomic: the access for the RNIC, with room for its result. */
+  readonly atomic: AtomicAccess & { identifier: number };
+}
+
+/** A request of ours. Valid until it is shifted out. */
+export interface OutboundRequest {
+  kind: RequestKind;
+  /** True for the Read of an RTR indication, which no consumer waits for. */
+  internal: boolean;
+  sinkStag: number;
+  sinkToHi: number;
+  sinkToLo: number;
+  /** Bytes requested, and bytes received. */
+  lengthBytes: number;
+  receivedBytes: number;
+  /** For an atomic: the identifier that its Response must carry. */
+  identifier: number;
+}
+
+/** A bounded FIFO of reused entries. */
+class Ring<T> {
+  readonly #make: () => T;
+  readonly #capacity: number;
+  readonly #entries: T[] = [];
+  #first = 0;
+  #count = 0;
+
+  constructor(capacity: number, make: () => T) {
+    this.#capacity = capacity;
+    this.#make = make;
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  get full(): boolean {
+    return this.#count >= this.#capacity;
+  }
+
+  /** The oldest entry. */
+  get head(): T | undefined {
+    return this.#count === 0 ? undefined : this.#entries[this.#first];
+  }
+
+  /** The entry that the next `push` will append; undefined when the ring is full. */
+  spare(): T | undefined {
+    if (this.full) return undefined;
+    const length = this.#entries.length;
+    // The ring grows at its end, and the next entry goes there only while nothing has wrapped. A
+    // full ring that starts in the middle is rotated first.
+    if (this.#count === length) {
+      if (this.#first !== 0) {
+        this.#entries.push(...this.#entries.splice(0, this.#first));
+        this.#first = 0;
+      }
+      this.#entries.push(this.#make());
+    }
+    return this.#entries[(this.#first + this.#count) % this.#entries.length];
+  }
+
+  /** Appends the entry that `spare` returned. */
+  push(): void {
+    this.#count++;
+  }
+
+  /** Removes the oldest entry. A later `spare` overwrites it. */
+  shift(): void {
+    if (this.#count === 0) return;
+    this.#first = (this.#first + 1) % this.#entries.length;
+    this.#count--;
+  }
+}
+
+function makeInboundRequest(): InboundRequest {
+  return {
+    kind: RequestKind.read,
+    ddpHeader: new Uint8Array(UNTAGGED_HEADER_BYTES),
+    segmentLength: 0,
+    read: {
+      sinkStag: 0,
+      sinkToHi: 0,
+      sinkToLo: 0,
+      size: 0,
+      sourceStag: 0,
+      sourceToHi: 0,
+      sourceToLo: 0,
+    },
+    sentBytes: 0,
+    atomic: {
+      operation: 0,
+      identifier: 0,
+      stag: 0,
+      toHi: 0,
+      toLo: 0,
+      operandHi: 0,
+      operandLo: 0,
+      operandMaskHi: 0,
+      operandMaskLo: 0,
+      compareHi: 0,
+      compareLo: 0,
+      compareMaskHi: 0,
+      compareMaskLo: 0,
+      originalHi: 0,
+      originalLo: 0,
+    },
+  };
+}
+
+function makeOutboundRequest(): OutboundRequest {
+  return {
+    kind: RequestKind.read,
+    internal: false,
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    lengthBytes: 0,
+    receivedBytes: 0,
+    identifier: 0,
+  };
+}
+
+/** Inbound requests, bounded by IRD. */
+// RDMAP-6.1-04 RDMAPX-5.2.2-03 one limit for Reads and atomics in any mix.
+export class InboundRequestQueue {
+  readonly #ring: Ring<InboundRequest>;
+  /** Number of entries at the tail that must not start yet. */
+  #heldCount = 0;
+
+  /** `ird`: most requests that may wait or be in progress. */
+  constructor(ird: number) {
+    this.#ring = new Ring(ird, makeInboundRequest);
+  }
+
+  /** Requests that wait or are in progress. */
+  get count(): number {
+    return this.#ring.count;
+  }
+
+  /** The request to answer next, if it may start. */
+  get head(): InboundRequest | undefined {
+    return this.#heldCount < this.#ring.count ? this.#ring.head : undefined;
+  }
+
+  /** The entry to fill in for `push`; undefined when there are IRD requests already. */
+  spare(): InboundRequest | undefined {
+    return this.#ring.spare();
+  }
+
+  /**
+   * Appends the entry that `spare` returned. `held` keeps it from starting until `release`, because
+   * an earlier message is not delivered yet.
+   */
+  push(held: boolean): void {
+    this.#ring.push();
+    if (held || this.#heldCount > 0) this.#heldCount++;
+  }
+
+  /** Lets held requests start. */
+  release(): void {
+    this.#heldCount = 0;
+  }
+
+  /** Removes the head, which has been answered. */
+  shift(): void {
+    this.#ring.shift();
+  }
+}
+
+/** Outbound requests, bounded by ORD. */
+// RDMAP-6.1-03 RDMAPX-5.2-01 one limit for Reads and atomics in any mix.
+export class OutboundRequestQueue {
+  readonly #ring: Ring<OutboundRequest>;
+
+  /** `ord`: most requests that may be outstanding. */
+  constructor(ord: number) {
+    this.#ring = new Ring(ord, makeOutboundRequest);
+  }
+
+  get count(): number {
+    return this.#ring.count;
+  }
+
+  get full(): boolean {
+    return this.#ring.full;
+  }
+
+  /** The oldest outstanding request, which the next Response answers (RDMAP-5.5-14). */
+  get head(): OutboundRequest | undefined {
+    return this.#ring.head;
+  }
+
+  /** The entry to fill in for `push`; undefined when ORD requests are outstanding. */
+  spare(): OutboundRequest | undefined {
+    return this.#ring.spare();
+  }
+
+  /** Appends the entry that `spare` returned. */
+  push(): void {
+    this.#ring.push();
+  }
+
+  /** Removes the oldest request, which has been answered. */
+  shift(): void {
+    this.#ring.shift();
+  }
+}

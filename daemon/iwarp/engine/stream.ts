@@ -1,0 +1,583 @@
+/**
+ * One LLP stream from the open TCP connection to its end: MPA startup, Full Operation, and the
+ * three endings of RFC 5040 §6.2 (graceful, Terminate, lost). This folder's README has the state
+ * diagram.
+ *
+ * Methods come in four groups: commands, `handle*` inputs, `poll*` outputs, getters. The caller
+ * drains `pollTransmit` and `pollEvent` after every command and input.
+ *
+ * A Terminate must arrive: a kernel socket that is closed with unread input sends RST, which can
+ * destroy bytes the peer has not read. So FIN goes after the Terminate is flushed, and the stream
+ * reads and drops further input until the peer's FIN or the close timeout (RDMAP-6.2.1-04).
+ *
+ * Read before changing: RFC 5040 §5.4, §6, §7; RFC 5041 §6.
+ */
+import { assert } from '../../invariants/assert.ts';
+import type { WireUser } from '../../rnic/wire-port.ts';
+import { type Micros, NEVER, type WireFailure } from '../../rnic/wire-port.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import { ProtocolError } from '../wire/protocol-error.ts';
+import type { ChunkPool } from './chunk-pool.ts';
+import { FpduSender } from './fpdu-sender.ts';
+import { FullOperation } from './full-operation.ts';
+import { mulpduBytes } from './mulpdu.ts';
+import { Step } from './rdmap-sender.ts';
+import { type Agreement, Startup, type StartupEffect } from './startup.ts';
+import type { StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
+
+const NO_BYTES = new Uint8Array(0);
+
+/**
+ * Payload of the send queue that must leave within each close timeout for a drain to continue.
+ * Posted work is bounded, so a drain is, too; a peer that takes less counts as one that takes
+ * nothing.
+ */
+const DRAIN_PROGRESS_BYTES = 16_384;
+
+/** The environment of a stream. */
+export interface StreamEnvironment {
+  /** Buffers, shared by the streams of a device. */
+  readonly pool: ChunkPool;
+  /** Computes the CRCs of large FPDUs. */
+  readonly crc32c: Crc32c;
+  /** Bytes that may wait for the socket before sending pauses; `FpduSender` has the default. */
+  readonly highWaterBytes?: number;
+  /** Let no FPDU cross a segment boundary while CRCs are on; see `FpduSender`. Default false. */
+  readonly alignSegments?: boolean;
+}
+
+/**
+ * - startup: MPA Request and Reply.
+ * - rejected: over, but TCP stays open until `disconnect`.
+ * - open: Full Operation.
+ * - draining: `disconnect` was called; queued work is still sent.
+ * - terminating: after the first fault; a Terminate follows the message in progress.
+ * - flushing: only a Terminate may still be framed; FIN once the socket has taken everything.
+ * - finished: FIN was requested; waits for the peer's.
+ * - closed.
+ */
+type StateName =
+  | 'startup'
+  | 'rejected'
+  | 'open'
+  | 'draining'
+  | 'terminating'
+  | 'flushing'
+  | 'finished'
+  | 'closed';
+
+const LEGAL: Readonly<Record<StateName, readonly StateName[]>> = {
+  startup: ['open', 'rejected', 'terminating', 'closed'],
+  rejected: ['flushing', 'closed'],
+  open: ['draining', 'terminating', 'flushing', 'closed'],
+  draining: ['terminating', 'flushing', 'closed'],
+  terminating: ['flushing', 'closed'],
+  flushing: ['terminating', 'finished', 'closed'],
+  finished: ['closed'],
+  closed: [],
+};
+
+/** siw's responder sends its Reply before it listens for FPDUs. */
+const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
+
+/** One stream; see `StreamPort` for its methods. */
+export class Stream implements StreamPort {
+  readonly #options: StreamOptions;
+  readonly #environment: StreamEnvironment;
+  readonly #startup: Startup;
+  readonly #fpduSender: FpduSender;
+  readonly #events: StreamEvent[] = [];
+  #state: StateName = 'startup';
+  /** For the states from `draining` to `finished`. */
+  #deadline: Micros = NEVER;
+  /** While draining: payload framed when the deadline was set. */
+  #progressBytes = 0;
+  #operation: FullOperation | undefined = undefined;
+  #user: WireUser | undefined = undefined;
+  /** When to nudge an initiator's peer that is silent since its Reply. */
+  #nudgeDeadline: Micros = NEVER;
+  #emssBytes: number;
+  #sendMarkers = false;
+  #peerClosed = false;
+  /** Why the stream ends, if not gracefully. The first reason stays. */
+  #failure: WireFailure | undefined = undefined;
+  #faultNoted = false;
+  /** Framed bytes are no longer sent: the connection is reset, or gone. */
+  #muted = false;
+
+  constructor(options: StreamOptions, environment: StreamEnvironment) {
+    this.#options = options;
+    this.#environment = environment;
+    this.#emssBytes = options.emssBytes;
+    this.#startup = new Startup(options);
+    const { pool, crc32c, highWaterBytes, alignSegments } = environment;
+    this.#fpduSender = new FpduSender({
+      pool,
+      crc32c,
+      ...(highWaterBytes === undefined ? {} : { highWaterBytes }),
+      ...(alignSegments === undefined ? {} : { alignSegments }),
+      segmentBytes: options.emssBytes,
+    });
+  }
+
+  // Commands
+
+  connect(privateData: Uint8Array, user: WireUser, now: Micros): void {
+    this.#startup.connect(privateData, now);
+    this.#user = user;
+    this.#runStartup(now);
+  }
+
+  listen(now: Micros): void {
+    this.#startup.listen(now);
+  }
+
+  accept(
+    privateData: Uint8Array,
+    user: WireUser,
+    wishes: { readonly ird: number; readonly ord: number },
+    now: Micros,
+  ): void {
+    if (this.#state !== 'startup') return;
+    this.#user = user;
+    this.#startup.accept(privateData, wishes, now);
+    this.#runStartup(now);
+    this.#advance(now);
+  }
+
+  reject(privateData: Uint8Array, now: Micros): void {
+    if (this.#state !== 'startup') return;
+    this.#startup.reject(privateData);
+    this.#transition('rejected');
+    this.#runStartup(now);
+  }
+
+  pump(now: Micros): void {
+    this.#advance(now);
+  }
+
+  // DDP-6.2.1-01 queued work is still sent.
+  disconnect(now: Micros): void {
+    switch (this.#state) {
+      case 'startup':
+        // Before Full Operation a FIN cannot be distinguished from a failure, so do not wait for
+        // one.
+        this.#failure ??= { kind: 'local', text: 'closed by its user during startup' };
+        this.#abortNow();
+        return;
+      case 'rejected':
+        this.#close('flushing', now);
+        break;
+      case 'open':
+        this.#close('draining', now);
+        break;
+      default:
+        return;
+    }
+    this.#advance(now);
+  }
+
+  abort(_now: Micros): void {
+    if (this.#state === 'closed') return;
+    this.#failure ??= { kind: 'local', text: 'aborted by its user' };
+    if (this.#operation === undefined) {
+      this.#abortNow();
+      return;
+    }
+    // RDMAP-6.2.1-01
+    if (this.#state === 'terminating') this.#operation.frameLastTerminate();
+    // RDMAP-5.5-10: framed messages have completed, so they are still sent.
+    this.#end();
+  }
+
+  // RDMAP-4.8-14 RDMAP-7.1-02
+  fail(failure: WireFailure, now: Micros): void {
+    if (this.#state === 'startup') {
+      this.#startup.failLocally(failure.text);
+      this.#runStartup(now);
+      return;
+    }
+    if (this.#operation === undefined || this.#failure !== undefined) return;
+    this.#failure = failure;
+    this.#operation.policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', failure.text));
+    this.#advance(now);
+  }
+
+  /** The socket's EMSS has changed: later segments follow it (MPA-4.5-05). */
+  setEmss(emssBytes: number): void {
+    this.#emssBytes = emssBytes;
+    this.#fpduSender.setSegmentBytes(emssBytes);
+    this.#operation?.setMulpdu(this.#mulpduBytes());
+  }
+
+  // Inputs
+
+  handleBytes(bytes: Uint8Array, now: Micros): void {
+    let start = 0;
+    if (this.#operation === undefined) {
+      if (this.#state !== 'startup') return;
+      start = this.#startup.handleBytes(bytes, 0, bytes.length);
+      this.#runStartup(now);
+    }
+    this.#receive(bytes, start);
+    this.#advance(now);
+  }
+
+  handleFlushed(bytes: number, now: Micros): void {
+    if (this.#muted) return;
+    this.#fpduSender.flushed(bytes);
+    if (this.#state === 'closed') return;
+    this.#advance(now);
+    this.#noteProgress(now);
+  }
+
+  handlePeerClosed(now: Micros): void {
+    if (this.#peerClosed || this.#state === 'closed') return;
+    this.#peerClosed = true;
+    if (this.#state === 'startup') {
+      this.#startup.handlePeerClosed();
+      this.#runStartup(now);
+      return;
+    }
+    const reading = this.#state !== 'rejected' && this.#failure === undefined;
+    // MPA-8-02 a FIN within an FPDU or a message is a loss, and forbids a Terminate.
+    if (reading && this.#operation?.midMessage === true) {
+      this.#lose('the peer closed the connection within a message', undefined);
+      this.#abortNow();
+      return;
+    }
+    if (this.#state === 'open' && this.#startup.lossQuirk !== undefined) {
+      // Graceful for TCP, but no program asked for it: the peer never sent an FPDU.
+      this.#lose('the peer closed the connection before its first FPDU', undefined);
+      this.#close('flushing', now);
+      this.#advance(now);
+      return;
+    }
+    // DDP-6.2.1-04 MPA-7.2-02 half-closed: our half continues.
+    if (this.#failure === undefined) this.#events.push({ type: 'peer-closed' });
+    this.#advance(now);
+  }
+
+  handleClosed(errorCode: string | undefined, now: Micros): void {
+    if (this.#state === 'startup') {
+      this.#startup.handlePeerClosed();
+      this.#runStartup(now);
+    }
+    const graceful =
+      errorCode === undefined && (this.#state === 'finished' || this.#state === 'rejected');
+    // RDMAP-6.2-01 DDP-6.2.2-01 lost: reported once, and nothing can be sent.
+    if (this.#state !== 'closed' && !graceful) this.#lose('the connection is gone', errorCode);
+    this.#end();
+    this.#muted = true;
+    this.#fpduSender.release();
+  }
+
+  handleDeadline(now: Micros): void {
+    // The startup timeout of a stream that has ended keeps running.
+    if (this.#state === 'closed') return;
+    if (now >= this.#startup.nextDeadline() && this.#deadline === NEVER) {
+      this.#startup.handleDeadline(now);
+      this.#runStartup(now);
+    }
+    if (now >= this.#nudgeDeadline) this.#nudge(now);
+    if (now < this.#deadline) return;
+    this.#failure ??= { kind: 'timeout', text: 'the peer did not close within the close timeout' };
+    this.#abortNow();
+  }
+
+  // Outputs
+
+  nextDeadline(): Micros {
+    if (this.#state === 'closed' || this.#state === 'rejected') return NEVER;
+    const due = this.#deadline === NEVER ? this.#startup.nextDeadline() : this.#deadline;
+    return Math.min(due, this.#nudgeDeadline);
+  }
+
+  pollTransmit(): Uint8Array | undefined {
+    return this.#muted ? undefined : this.#fpduSender.pollTransmit();
+  }
+
+  pollEvent(): StreamEvent | undefined {
+    return this.#events.shift();
+  }
+
+  // Getters
+
+  /** Bytes of a partial FPDU; borrowed until the next input. */
+  get heldInput(): Uint8Array {
+    return this.#operation?.heldInput ?? NO_BYTES;
+  }
+
+  /** FPDUs found valid. */
+  get receivedFpdus(): number {
+    return this.#operation?.receivedFpdus ?? 0;
+  }
+
+  get sendable(): boolean {
+    return this.#startup.sendable && (this.#state === 'open' || this.#state === 'draining');
+  }
+
+  get midSend(): boolean {
+    return this.#sending && this.#operation?.midSend === true;
+  }
+
+  /** True while messages are framed, or the one in progress is. */
+  get #sending(): boolean {
+    return this.#state === 'open' || this.#state === 'draining' || this.#state === 'terminating';
+  }
+
+  // Startup
+
+  #runStartup(now: Micros): void {
+    for (;;) {
+      const effect = this.#startup.pollEffect();
+      if (effect === undefined) return;
+      this.#carryOut(effect, now);
+    }
+  }
+
+  #carryOut(effect: StartupEffect, now: Micros): void {
+    switch (effect.type) {
+      case 'transmit':
+        this.#fpduSender.sendStartupFrame(effect.frame);
+        break;
+      case 'request':
+        this.#events.push(effect);
+        break;
+      case 'rejected': {
+        const { privateData, peerIrd, peerOrd, quirk } = effect;
+        this.#transition('rejected');
+        this.#events.push({ type: 'rejected', privateData, peerIrd, peerOrd, quirk });
+        break;
+      }
+      case 'full-operation':
+        this.#enterFullOperation(effect.agreement);
+        if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);
+        else this.#announce(effect.agreement);
+        if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
+        // Only an initiator may send at once.
+        if (this.#startup.sendable) {
+          this.#nudgeDeadline = now + (this.#options.nudgeDelayMicros ?? NEVER);
+        }
+        this.#advance(now);
+        break;
+      case 'failed':
+        this.#failure ??= effect.failure;
+        if (effect.close === 'finish') this.#events.push({ type: 'finish' });
+        else this.#events.push({ type: 'abort' });
+        this.#end();
+        break;
+      default:
+        effect satisfies never;
+    }
+  }
+
+  #enterFullOperation(agreement: Agreement): void {
+    const user = this.#user;
+    // MPA-7.1-04
+    assert(user !== undefined, 'a queue pair is bound before Full Operation');
+    const { pool, crc32c } = this.#environment;
+    this.#sendMarkers = agreement.sendMarkers;
+    this.#fpduSender.enterFullOperation(agreement.crcEnabled, agreement.sendMarkers);
+    this.#operation = new FullOperation({
+      user,
+      fpduSender: this.#fpduSender,
+      receiver: {
+        pool,
+        crc32c,
+        crcEnabled: agreement.crcEnabled,
+        markers: agreement.receiveMarkers,
+      },
+      mulpduBytes: this.#mulpduBytes(),
+      ird: agreement.ird,
+      ord: agreement.ord,
+      extensionsEnabled: this.#options.extensionsEnabled ?? true,
+    });
+    this.#transition('open');
+  }
+
+  #announce(agreement: Agreement): void {
+    this.#events.push({ type: 'established', ...agreement });
+  }
+
+  #mulpduBytes(): number {
+    return mulpduBytes(this.#options.fpduSize, this.#emssBytes, this.#sendMarkers);
+  }
+
+  // Full Operation
+
+  #receive(bytes: Uint8Array, start: number): void {
+    const operation = this.#operation;
+    // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first fault is read and dropped.
+    if (operation === undefined || this.#failure !== undefined || this.#state === 'closed') return;
+    if (this.#peerClosed && start < bytes.length) {
+      // DDP-6.2.1-03
+      this.#lose('bytes came behind the FIN of the peer', undefined);
+      this.#abortNow();
+      return;
+    }
+    operation.receive(bytes, start, bytes.length);
+    if (!operation.peerHasSpoken) return;
+    this.#startup.handleFirstFpdu();
+    this.#nudgeDeadline = NEVER;
+  }
+
+  /** The peer may not have seen the bytes sent right behind its Reply; more bytes make it look. */
+  #nudge(now: Micros): void {
+    this.#nudgeDeadline = NEVER;
+    if (!this.sendable || !this.#fpduSender.hasSpoken) return;
+    this.#operation?.queueNudge();
+    const text = 'the peer is silent since its Reply: an empty Write makes it look for FPDUs';
+    this.#events.push({ type: 'nudged', quirk: SIW_DEAF_AFTER_REPLY, text });
+    this.#advance(now);
+  }
+
+  /** Continues after any input: faults, output, and the steps of closing. */
+  #advance(now: Micros): void {
+    const operation = this.#operation;
+    if (operation === undefined) {
+      this.#finishWhenFlushed(now);
+      return;
+    }
+    this.#noteReceivedTerminate(operation, now);
+    this.#noteFault(operation, now);
+    const step = this.#pumpOperation(operation);
+    // A fault while sending: local memory, or the source of a Response.
+    this.#noteFault(operation, now);
+    if (this.#state === 'terminating' && operation.terminateFramed) this.#transition('flushing');
+    const drained = this.#state === 'draining' && this.#isDrained(operation, step);
+    if (drained) this.#close('flushing', now);
+    this.#finishWhenFlushed(now);
+  }
+
+  #pumpOperation(operation: FullOperation): Step {
+    // MPA-7.1.2-11 a responder sends nothing before the initiator's first valid FPDU.
+    return this.#sending && this.#startup.sendable ? operation.pump() : Step.idle;
+  }
+
+  // DDP-6.2.1-01 waits for outstanding Reads, unless the peer has closed its half.
+  #isDrained(operation: FullOperation, step: Step): boolean {
+    if (step !== Step.idle) return false;
+    return operation.outstandingCount === 0 || this.#peerClosed || !this.#startup.sendable;
+  }
+
+  // RDMAP-5.4-03 RDMAP-5.4-07 RDMAP-6.2.1-03 reported upward; nothing new begins; a graceful close.
+  #noteReceivedTerminate(operation: FullOperation, now: Micros): void {
+    const terminate = operation.receivedTerminate;
+    if (terminate === undefined || this.#failure !== undefined) return;
+    // RDMAP-5.4-04 no Terminate answers it.
+    this.#faultNoted = true;
+    const { layer, etype, code, text, quirk } = terminate;
+    const said = { kind: 'terminated', text: `the peer sent a Terminate: ${text}` };
+    const failure = { ...said, layer, etype, code };
+    this.#failure = quirk === undefined ? failure : { ...failure, quirk };
+    this.#events.push({ type: 'terminated', by: 'peer', failure: this.#failure });
+    if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
+  }
+
+  /** Acts on the first fault, once. */
+  #noteFault(operation: FullOperation, now: Micros): void {
+    const { policy } = operation;
+    if (policy.error === undefined || this.#faultNoted) return;
+    if (!this.#sending && this.#state !== 'flushing' && this.#state !== 'finished') return;
+    this.#faultNoted = true;
+    this.#failure ??= failureOf(policy.error);
+    // Nothing can be sent behind our FIN, before a responder may send, or to a lost peer.
+    const tellable = policy.pending || operation.terminateFramed;
+    if (this.#state === 'finished' || !this.#startup.sendable || !tellable) {
+      this.#abortNow();
+      return;
+    }
+    // RDMAP-7.1-01 not when the Terminate is framed: it may have to wait for the peer to read.
+    this.#announceTerminate(operation);
+    this.#close('terminating', now);
+  }
+
+  // RDMAP-3.2-03 RDMAP-7.1-01 the local consumer is told as well.
+  #announceTerminate(operation: FullOperation): void {
+    const { error } = operation.policy;
+    assert(error !== undefined, 'a Terminate has its fault');
+    const failure = this.#failure ?? failureOf(error);
+    const { layer, etype, code } = error;
+    this.#events.push({
+      type: 'terminated',
+      by: 'us',
+      failure: { layer, etype, code, ...failure },
+    });
+  }
+
+  // Endings
+
+  #close(state: 'draining' | 'terminating' | 'flushing', now: Micros): void {
+    this.#transition(state);
+    this.#renewDeadline(now);
+  }
+
+  #renewDeadline(now: Micros): void {
+    this.#deadline = now + this.#options.closeTimeoutMicros;
+    this.#progressBytes = this.#operation?.sentBytes ?? 0;
+  }
+
+  // DDP-6.2.1-01 posted work may take its time while it makes progress.
+  #noteProgress(now: Micros): void {
+    if (this.#state !== 'draining') return;
+    const sentBytes = this.#operation?.sentBytes ?? 0;
+    if (sentBytes - this.#progressBytes >= DRAIN_PROGRESS_BYTES) this.#renewDeadline(now);
+  }
+
+  // RDMAP-6.2.1-03 DDP-6.2.1-05 FIN, not RST, once the socket has taken everything.
+  #finishWhenFlushed(now: Micros): void {
+    if (this.#state === 'flushing' && this.#fpduSender.queuedBytes === 0) {
+      this.#transition('finished');
+      this.#renewDeadline(now);
+      this.#events.push({ type: 'finish' });
+    }
+    if (this.#state === 'finished' && this.#peerClosed) this.#end();
+  }
+
+  #lose(text: string, errorCode: string | undefined): void {
+    const quirk = this.#startup.lossQuirk;
+    const lost = failureOf(
+      new ProtocolError(
+        'mpaConnectionLost',
+        errorCode === undefined ? text : `${text} (${errorCode})`,
+        quirk,
+      ),
+    );
+    this.#failure ??= lost;
+  }
+
+  #abortNow(): void {
+    if (this.#state === 'closed') return;
+    this.#muted = true;
+    this.#events.push({ type: 'abort' });
+    this.#end();
+  }
+
+  /** Ends the stream, once. */
+  #end(): void {
+    if (this.#state === 'closed') return;
+    this.#transition('closed');
+    this.#deadline = NEVER;
+    this.#nudgeDeadline = NEVER;
+    this.#operation?.release();
+    this.#events.push({ type: 'closed', failure: this.#failure });
+  }
+
+  #transition(next: StateName): void {
+    assert(
+      LEGAL[this.#state].includes(next),
+      `a stream does not go from ${this.#state} to ${next}`,
+    );
+    this.#state = next;
+  }
+}
+
+function failureOf(error: ProtocolError): WireFailure {
+  const lost = error.name === 'mpaConnectionLost';
+  const local = error.name === 'rdmapLocalCatastrophic';
+  const { layer, etype, code, text, quirk } = error;
+  const kind = lost ? 'lost' : local ? 'local' : 'protocol';
+  const failure = { kind, text, layer, etype, code };
+  return quirk === undefined ? failure : { ...failure, quirk };
+}

@@ -1,0 +1,183 @@
+/**
+ * Corrupts an outgoing FPDU in place. Except for `corrupt-crc` the CRC is recalculated: the peer
+ * must detect the error by the rule for the field.
+ */
+import type { FaultKind } from '../../../verbs-api/contract/protocol/faults.ts';
+import {
+  readUint8,
+  readUint16,
+  readUint32,
+  readUint32LE,
+  writeUint16,
+  writeUint32,
+  writeUint32LE,
+} from '../wire/bytes.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import {
+  DDPControl,
+  TaggedField,
+  UNTAGGED_HEADER_BYTES,
+  UntaggedField,
+} from '../wire/ddp-header.ts';
+import { FPDU_CRC_BYTES, fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
+import {
+  insertMarkers,
+  leadingMarkerBytes,
+  MARKER_INTERVAL_BYTES,
+  stripMarkers,
+} from '../wire/marker.ts';
+import { ReadRequestField } from '../wire/rdmap-header.ts';
+import { ENHANCED_BYTES, STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
+import type { Framing, Passage } from './passage.ts';
+
+/** Bits to flip. Each turns any usual value into one that no peer can accept. */
+const Flip = { crc: 0x0000_0001, stag: 0x5a5a_5a00, msn: 0x8000_0000, mo: 0x4000_0000 } as const;
+/**
+ * Shortens by a word: the peer then looks for the CRC in the payload, or in the header's last
+ * bytes.
+ */
+const LENGTH_CHANGE_BYTES = 4;
+/** The low half of a marker is FPDUPTR, and its two low bits are reserved. */
+const FPDU_POINTER_FLIP = 0x0000_0104;
+
+type Spoil = (fpdu: Uint8Array, opcode: Passage['opcode']) => boolean;
+
+/** Kinds that change a header field, with its offset in the FPDU without markers. */
+const SPOILERS: Readonly<Partial<Record<FaultKind, Spoil>>> = {
+  'corrupt-length': (fpdu) => {
+    const length = readUint16(fpdu, 0);
+    if (length <= LENGTH_CHANGE_BYTES) return false;
+    writeUint16(fpdu, 0, length - LENGTH_CHANGE_BYTES);
+    return true;
+  },
+  'corrupt-stag': (fpdu, opcode) => {
+    if (isTagged(fpdu)) return flip(fpdu, TaggedField.stag, Flip.stag);
+    if (opcode !== 'read-request') return false;
+    return flip(fpdu, UNTAGGED_HEADER_BYTES + ReadRequestField.sourceStag, Flip.stag);
+  },
+  'corrupt-msn': (fpdu) => !isTagged(fpdu) && flip(fpdu, UntaggedField.msn, Flip.msn),
+  'corrupt-mo': (fpdu) => !isTagged(fpdu) && flip(fpdu, UntaggedField.mo, Flip.mo),
+};
+
+/** True if the kind applies to this FPDU: not every FPDU has every field. */
+export function canCorrupt(
+  kind: FaultKind,
+  bytes: Uint8Array,
+  passage: Passage,
+  framing: Framing,
+): boolean {
+  if (passage.startup) return false;
+  switch (kind) {
+    case 'corrupt-crc':
+      return framing.crcEnabled;
+    case 'corrupt-marker':
+      return framing.markers && markerAt(passage) !== undefined;
+    case 'corrupt-stag': {
+      const control = readUint8(bytes, headerOf(passage, framing) + ULPDU_LENGTH_BYTES);
+      return (control & DDPControl.tagged) !== 0 || passage.opcode === 'read-request';
+    }
+    case 'corrupt-msn':
+    case 'corrupt-mo': {
+      const control = readUint8(bytes, headerOf(passage, framing) + ULPDU_LENGTH_BYTES);
+      return (control & DDPControl.tagged) === 0;
+    }
+    default:
+      return true;
+  }
+}
+
+/**
+ * Corrupts the FPDU in `bytes`, from its leading marker to its CRC, after `canCorrupt` returned
+ * true.
+ */
+export function corrupt(
+  kind: FaultKind,
+  bytes: Uint8Array,
+  passage: Passage,
+  framing: Framing,
+  crc32c: Crc32c,
+): void {
+  const crcAt = bytes.length - FPDU_CRC_BYTES;
+  if (kind === 'corrupt-crc') {
+    writeUint32LE(bytes, crcAt, (readUint32LE(bytes, crcAt) ^ Flip.crc) >>> 0);
+    return;
+  }
+  const marker = kind === 'corrupt-marker' ? markerAt(passage) : undefined;
+  if (marker !== undefined) flipWord(bytes, marker, FPDU_POINTER_FLIP);
+  else spoilHeader(kind, bytes, passage, framing);
+  if (framing.crcEnabled) writeUint32LE(bytes, crcAt, crc32c(bytes.subarray(0, crcAt)));
+}
+
+function spoilHeader(kind: FaultKind, bytes: Uint8Array, passage: Passage, framing: Framing): void {
+  const spoil = SPOILERS[kind];
+  if (spoil === undefined) return;
+  if (!framing.markers) {
+    spoil(bytes, passage.opcode);
+    return;
+  }
+  const { phase } = passage;
+  const lead = leadingMarkerBytes(phase);
+  const plainBytes = fpduSizeBytes(readUint16(bytes, lead));
+  const plain = new Uint8Array(plainBytes);
+  stripMarkers(bytes, 0, plainBytes, phase, plain, 0);
+  spoil(plain, passage.opcode);
+  bytes.set(plain, lead);
+  insertMarkers(bytes, 0, plainBytes, phase);
+}
+
+/** Offset of the first marker of an FPDU; undefined if it has none. */
+function markerAt({ phase, bytes }: Passage): number | undefined {
+  if (phase === 0) return 0;
+  const at = MARKER_INTERVAL_BYTES - phase;
+  return at < bytes ? at : undefined;
+}
+
+function headerOf({ phase }: Passage, { markers }: Framing): number {
+  return markers ? leadingMarkerBytes(phase) : 0;
+}
+
+function isTagged(fpdu: Uint8Array): boolean {
+  return (readUint8(fpdu, ULPDU_LENGTH_BYTES) & DDPControl.tagged) !== 0;
+}
+
+/** Flips bits of a field of the DDP segment. */
+function flip(fpdu: Uint8Array, field: number, bits: number): boolean {
+  flipWord(fpdu, ULPDU_LENGTH_BYTES + field, bits);
+  return true;
+}
+
+function flipWord(bytes: Uint8Array, at: number, bits: number): void {
+  writeUint32(bytes, at, (readUint32(bytes, at) ^ bits) >>> 0);
+}
+
+const FLAGS_AT = 16;
+const REVISION_AT = 17;
+const FLAG_S = 0x10;
+const DEPTH_MASK = 0x3fff;
+const IRD_SHIFT = 16;
+
+/** True if a startup frame has depths (RFC 6581 §9). */
+export function tellsDepths(frame: Uint8Array): boolean {
+  if (frame.length < STARTUP_HEADER_BYTES + ENHANCED_BYTES) return false;
+  return readUint8(frame, REVISION_AT) >= 2 && (readUint8(frame, FLAGS_AT) & FLAG_S) !== 0;
+}
+
+/** Lowers the depths in a startup frame, in place. */
+export function lowerDepths(
+  frame: Uint8Array,
+  ird: number | undefined,
+  ord: number | undefined,
+): void {
+  const word = readUint32(frame, STARTUP_HEADER_BYTES);
+  const depths = { ird: (word >>> IRD_SHIFT) & DEPTH_MASK, ord: word & DEPTH_MASK };
+  const lowered = {
+    ird: Math.min(depths.ird, ird ?? DEPTH_MASK),
+    ord: Math.min(depths.ord, ord ?? DEPTH_MASK),
+  };
+  const others = word & ~((DEPTH_MASK << IRD_SHIFT) | DEPTH_MASK);
+  writeUint32(
+    frame,
+    STARTUP_HEADER_BYTES,
+    (others | (lowered.ird << IRD_SHIFT) | lowered.ord) >>> 0,
+  );
+}

@@ -1,0 +1,162 @@
+/**
+ * One direction of a connection that faults delay: a queue of bytes, each piece with its release
+ * time, followed by any ends. Bytes never overtake each other.
+ */
+
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { Fault } from './fault.ts';
+
+/** Output of a lane, in order. */
+export type LaneOutput =
+  | { readonly type: 'bytes'; readonly bytes: Uint8Array }
+  /** This many bytes are lost after an end. */
+  | { readonly type: 'lost'; readonly bytes: number }
+  | { readonly type: 'reset' }
+  | { readonly type: 'close' };
+
+/** Holds a piece until `due`, or until the fault is removed. */
+export interface Hold {
+  readonly fault: Fault;
+  readonly due: Micros;
+}
+
+interface Entry {
+  readonly output: LaneOutput;
+  holds: readonly Hold[];
+}
+
+const NO_HOLDS: readonly Hold[] = [];
+
+/** See the module's comment. */
+export class Lane {
+  #entries: Entry[] = [];
+  #heldBytes = 0;
+  #ended = false;
+  /** When a bandwidth fault lets the next byte pass. */
+  readonly #freeAt = new Map<Fault, Micros>();
+  /** Bytes counted towards a fault's `afterBytes`; Infinity once that was decided. */
+  readonly #passed = new Map<Fault, number>();
+
+  /** True if nothing is waiting. */
+  get empty(): boolean {
+    return this.#entries.length === 0;
+  }
+
+  /** Bytes that are waiting. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /** An end was queued: later bytes are lost. */
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** The hold of a bandwidth fault for `bytes` more bytes. */
+  paced(fault: Fault, bytes: number, bytesPerSecond: number, now: Micros): Hold {
+    const due =
+      Math.max(now, this.#freeAt.get(fault) ?? now) + (bytes * 1_000_000) / bytesPerSecond;
+    this.#freeAt.set(fault, due);
+    return { fault, due };
+  }
+
+  /**
+   * How many of `bytes` more bytes pass before the end that `fault` causes; undefined if it causes
+   * none among them. An end that does not fire is not evaluated again.
+   */
+  cutBy(fault: Fault, bytes: number, afterBytes: number): number | undefined {
+    const passed = this.#passed.get(fault) ?? 0;
+    if (passed + bytes < afterBytes) {
+      this.#passed.set(fault, passed + bytes);
+      return undefined;
+    }
+    if (passed === Number.POSITIVE_INFINITY) return undefined;
+    this.#passed.set(fault, Number.POSITIVE_INFINITY);
+    return fault.strikes() ? afterBytes - passed : undefined;
+  }
+
+  /** Queues bytes, which stay borrowed until they come out, in pieces of at most `pieceBytes`. */
+  push(bytes: Uint8Array, holds: readonly Hold[], pieceBytes: number): void {
+    if (this.#ended) {
+      this.#entries.push({ output: { type: 'lost', bytes: bytes.length }, holds: NO_HOLDS });
+      return;
+    }
+    for (let at = 0; at < bytes.length; at += pieceBytes) {
+      const piece = bytes.subarray(at, at + pieceBytes);
+      this.#entries.push({ output: { type: 'bytes', bytes: piece }, holds });
+    }
+    this.#heldBytes += bytes.length;
+  }
+
+  /** Queues an end. Later bytes are lost. */
+  end(how: 'reset' | 'close'): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#entries.push({ output: { type: how }, holds: NO_HOLDS });
+  }
+
+  /** The next output that is due; undefined if there is none. */
+  poll(now: Micros): LaneOutput | undefined {
+    const head = this.#entries[0];
+    if (head === undefined || dueOf(head) > now) return undefined;
+    this.#entries.shift();
+    if (head.output.type === 'bytes') this.#heldBytes -= head.output.bytes.length;
+    return head.output;
+  }
+
+  /**
+   * When `poll` has output next; NEVER if nothing is waiting, or only removing a fault releases it.
+   */
+  nextDeadline(): Micros {
+    const head = this.#entries[0];
+    return head === undefined ? NEVER : dueOf(head);
+  }
+
+  /** Releases what faults outside `faults` hold back. */
+  keepHoldsOf(faults: readonly Fault[]): void {
+    for (const entry of this.#entries) {
+      if (entry.holds.length === 0) continue;
+      entry.holds = entry.holds.filter(({ fault }) => faults.includes(fault));
+    }
+  }
+
+  /** `before`, followed by the waiting bytes. */
+  heldBehind(before: Uint8Array): Uint8Array {
+    if (this.#heldBytes === 0) return before;
+    const all = new Uint8Array(before.length + this.#heldBytes);
+    all.set(before);
+    let at = before.length;
+    for (const { output } of this.#entries) {
+      if (output.type !== 'bytes') continue;
+      all.set(output.bytes, at);
+      at += output.bytes.length;
+    }
+    return all;
+  }
+
+  /** Recounts. Throws `InvariantError`. */
+  assertInvariants(): void {
+    let bytes = 0;
+    for (const { output } of this.#entries) {
+      if (output.type === 'bytes') bytes += output.bytes.length;
+    }
+    assert(bytes === this.#heldBytes, 'as many bytes are counted as are held back');
+    assert(
+      this.#ended || !this.#entries.some(({ output }) => output.type === 'lost'),
+      'bytes are lost behind an end only',
+    );
+  }
+
+  /** Drops everything that is waiting. */
+  clear(): void {
+    this.#entries = [];
+    this.#heldBytes = 0;
+  }
+}
+
+function dueOf({ holds }: Entry): Micros {
+  let due = 0;
+  for (const hold of holds) due = Math.max(due, hold.due);
+  return due;
+}

@@ -1,0 +1,90 @@
+/**
+ * Splits a connection's output into pieces: its startup frame, then FPDUs. A walk must start at a
+ * piece boundary, as all output of a stream does.
+ *
+ * Read before changing: RFC 5044 §4.1, §4.3, §7.1.1.
+ */
+import type { FaultOpcode } from '../../../verbs-api/contract/protocol/faults.ts';
+import { readUint8, readUint16 } from '../wire/bytes.ts';
+import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
+import { leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
+import { RDMAPControl } from '../wire/rdmap-header.ts';
+import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
+
+/** Names of RDMAP's opcodes, by number. */
+const OPCODE_NAMES: readonly FaultOpcode[] = [
+  'write',
+  'read-request',
+  'read-response',
+  'send',
+  'send-invalidate',
+  'send-solicited',
+  'send-solicited-invalidate',
+  'terminate',
+  'immediate',
+  'immediate-solicited',
+  'atomic-request',
+  'atomic-response',
+];
+
+/** Where the keys "MPA ID Req Frame" and "MPA ID Rep Frame" differ, and the letter of a Request. */
+const KEY_LETTER = { at: 9, request: 0x71 } as const;
+const PD_LENGTH_AT = 18;
+/** The RDMAP control byte after the length field: byte 1 of the DDP segment. */
+const CONTROL_AT = ULPDU_LENGTH_BYTES + 1;
+
+/** How the FPDUs of one direction are framed, from Full Operation on. */
+export interface Framing {
+  readonly crcEnabled: boolean;
+  readonly markers: boolean;
+}
+
+/** The piece at the start of some output. */
+export interface Passage {
+  readonly opcode: FaultOpcode | undefined;
+  readonly startup: boolean;
+  /** Bytes that it spans, markers included. */
+  readonly bytes: number;
+  /** Marker phase at which it starts. */
+  readonly phase: number;
+}
+
+/** Finds the pieces of one connection's output. */
+export class OutputWalk {
+  #started: boolean;
+  #phase: number;
+
+  /**
+   * `sentBytes` have already been sent, `startupBytes` of which were the startup frame (0: it is
+   * still to come).
+   */
+  constructor(sentBytes: number, startupBytes: number) {
+    this.#started = startupBytes > 0;
+    this.#phase = markerPhase(sentBytes - startupBytes);
+  }
+
+  /** The piece at the start of `bytes`; the walk advances past it. */
+  next(bytes: Uint8Array, framing: Framing): Passage {
+    if (!this.#started) {
+      this.#started = true;
+      this.#phase = 0;
+      const request = readUint8(bytes, KEY_LETTER.at) === KEY_LETTER.request;
+      const opcode = request ? 'mpa-request' : 'mpa-reply';
+      return { opcode, startup: true, bytes: startupFrameBytes(bytes), phase: 0 };
+    }
+    const phase = this.#phase;
+    const header = framing.markers ? leadingMarkerBytes(phase) : 0;
+    const plainBytes = fpduSizeBytes(readUint16(bytes, header));
+    const sizeBytes = framing.markers ? markedSizeBytes(phase, plainBytes) : plainBytes;
+    this.#phase = markerPhase(phase + sizeBytes);
+    // No marker splits the first four bytes of an FPDU: phases are multiples of 4.
+    const control = readUint8(bytes, header + CONTROL_AT);
+    const opcode = OPCODE_NAMES[control & RDMAPControl.opcode];
+    return { opcode, startup: false, bytes: sizeBytes, phase };
+  }
+}
+
+/** Bytes of the startup frame at the start of `bytes`. */
+export function startupFrameBytes(bytes: Uint8Array): number {
+  return STARTUP_HEADER_BYTES + readUint16(bytes, PD_LENGTH_AT);
+}

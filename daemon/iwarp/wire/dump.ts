@@ -1,0 +1,176 @@
+/**
+ * Describes startup frames and ULPDUs in one line of text. For traces, test failures and the demo;
+ * never parsed, never on the hot path.
+ */
+import {
+  ATOMIC_REQUEST_BYTES,
+  ATOMIC_RESPONSE_BYTES,
+  AtomicOpcode,
+  AtomicResponseField,
+  IMMEDIATE_BYTES,
+  readAtomicRequest,
+} from './atomic-header.ts';
+import { readUint32 } from './bytes.ts';
+import {
+  DDP_VERSION,
+  type DDPHeader,
+  readDDPHeader,
+  TAGGED_HEADER_BYTES,
+  UNTAGGED_HEADER_BYTES,
+} from './ddp-header.ts';
+import {
+  OPCODES,
+  RDMAP_VERSION,
+  RDMAP_VERSION_SHIFT,
+  RDMAPControl,
+  RDMAPOpcode,
+  READ_REQUEST_BYTES,
+  readReadRequest,
+} from './rdmap-header.ts';
+import type { EnhancedParameters, StartupFrame } from './startup-frame.ts';
+import { parseTerminate } from './terminate.ts';
+
+/** `MPA Request revision 2, CRC, IRD 8, ORD 8, 16 bytes of private data`. */
+export function dumpStartupFrame(frame: StartupFrame): string {
+  const words = [
+    `MPA ${frame.kind === 'request' ? 'Request' : 'Reply'} revision ${frame.revision}`,
+    ...(frame.rejected ? ['rejected'] : []),
+    ...(frame.crc ? ['CRC'] : []),
+    ...(frame.markers ? ['markers'] : []),
+    ...(frame.enhanced === undefined ? [] : dumpEnhanced(frame.enhanced)),
+  ];
+  if (frame.privateData.length > 0) {
+    words.push(`${frame.privateData.length} bytes of private data`);
+  }
+  return words.join(', ');
+}
+
+function dumpEnhanced(enhanced: EnhancedParameters): string[] {
+  const words = [`IRD ${enhanced.ird}`, `ORD ${enhanced.ord}`];
+  if (!enhanced.peerToPeer) return words;
+  const { send, write, read } = enhanced.rtr;
+  const kinds = [...(send ? ['Send'] : []), ...(write ? ['Write'] : []), ...(read ? ['Read'] : [])];
+  return [...words, `peer to peer, RTR by ${kinds.join(' or ') || 'nothing'}`];
+}
+
+/**
+ * The ULPDU of `length` bytes at `start`: message, queue or STag, number, place and payload, for
+ * instance `Send QN 0 MSN 1 MO 0, 64 bytes, last`. A malformed one is shown as far as it can be
+ * read.
+ */
+export function dumpULPDU(bytes: Uint8Array, start: number, length: number): string {
+  const header = readDDPHeader(bytes, start, Math.min(length, bytes.length - start));
+  if (header === undefined) return `ULPDU of ${length} bytes without a whole header`;
+  const headerBytes = header.tagged ? TAGGED_HEADER_BYTES : UNTAGGED_HEADER_BYTES;
+  const place = header.tagged
+    ? `STag ${hex32(header.stag)} TO ${hex64(header.toHi, header.toLo)}`
+    : `QN ${header.qn} MSN ${header.msn} MO ${header.mo}`;
+  const content = dumpContent(header, bytes, start + headerBytes, length - headerBytes);
+  return `${messageName(header)} ${place}, ${content}${header.last ? ', last' : ''}`;
+}
+
+function messageName(header: DDPHeader): string {
+  const rdmapVersion = header.ulp >>> RDMAP_VERSION_SHIFT;
+  const opcode = header.ulp & RDMAPControl.opcode;
+  const name = OPCODES[opcode]?.name ?? `Opcode ${opcode}`;
+  const versions =
+    header.version === DDP_VERSION && rdmapVersion === RDMAP_VERSION
+      ? ''
+      : ` (DDP version ${header.version}, RDMAP version ${rdmapVersion})`;
+  const misplaced = OPCODES[opcode]?.tagged === header.tagged ? '' : ' (wrong tagged bit)';
+  return `${name}${versions}${misplaced}`;
+}
+
+function dumpContent(header: DDPHeader, bytes: Uint8Array, at: number, length: number): string {
+  const plain = `${length} bytes`;
+  if (header.tagged) return plain;
+  switch (header.ulp & RDMAPControl.opcode) {
+    case RDMAPOpcode.readRequest:
+      return length === READ_REQUEST_BYTES ? dumpReadRequest(bytes, at) : plain;
+    case RDMAPOpcode.sendInvalidate:
+    case RDMAPOpcode.sendSolicitedInvalidate:
+      return `invalidates ${hex32(header.ulpWord)}, ${plain}`;
+    case RDMAPOpcode.terminate:
+      return dumpTerminate(bytes, at, length);
+    case RDMAPOpcode.immediate:
+    case RDMAPOpcode.immediateSolicited:
+      if (length !== IMMEDIATE_BYTES) return plain;
+      return `value ${hex64(readUint32(bytes, at), readUint32(bytes, at + 4))}`;
+    case RDMAPOpcode.atomicRequest:
+      return length === ATOMIC_REQUEST_BYTES ? dumpAtomicRequest(bytes, at) : plain;
+    case RDMAPOpcode.atomicResponse:
+      return length === ATOMIC_RESPONSE_BYTES ? dumpAtomicResponse(bytes, at) : plain;
+    default:
+      return plain;
+  }
+}
+
+function dumpReadRequest(bytes: Uint8Array, at: number): string {
+  const read = {
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    size: 0,
+    sourceStag: 0,
+    sourceToHi: 0,
+    sourceToLo: 0,
+  };
+  readReadRequest(bytes, at, read);
+  const source = `STag ${hex32(read.sourceStag)} TO ${hex64(read.sourceToHi, read.sourceToLo)}`;
+  const sink = `STag ${hex32(read.sinkStag)} TO ${hex64(read.sinkToHi, read.sinkToLo)}`;
+  return `${read.size} bytes from ${source} to ${sink}`;
+}
+
+function dumpAtomicRequest(bytes: Uint8Array, at: number): string {
+  const request = {
+    operation: 0,
+    identifier: 0,
+    stag: 0,
+    toHi: 0,
+    toLo: 0,
+    operandHi: 0,
+    operandLo: 0,
+    operandMaskHi: 0,
+    operandMaskLo: 0,
+    compareHi: 0,
+    compareLo: 0,
+    compareMaskHi: 0,
+    compareMaskLo: 0,
+  };
+  readAtomicRequest(bytes, at, request);
+  const target = `STag ${hex32(request.stag)} TO ${hex64(request.toHi, request.toLo)}`;
+  const operand = hex64(request.operandHi, request.operandLo);
+  const id = `id ${request.identifier}`;
+  if (request.operation === AtomicOpcode.fetchAdd) return `FetchAdd ${operand} at ${target}, ${id}`;
+  if (request.operation !== AtomicOpcode.compareSwap) {
+    return `atomic operation ${request.operation} at ${target}, ${id}`;
+  }
+  return `CmpSwap ${hex64(request.compareHi, request.compareLo)} to ${operand} at ${target}, ${id}`;
+}
+
+function dumpAtomicResponse(bytes: Uint8Array, at: number): string {
+  const hi = readUint32(bytes, at + AtomicResponseField.originalHi);
+  const lo = readUint32(bytes, at + AtomicResponseField.originalLo);
+  return `id ${readUint32(bytes, at)} was ${hex64(hi, lo)}`;
+}
+
+function dumpTerminate(bytes: Uint8Array, at: number, length: number): string {
+  const terminate = parseTerminate(bytes, at, length);
+  if (terminate === undefined) return `${length} bytes`;
+  const { text, segmentLength, ddpHeader, rdmaHeader, quirk } = terminate;
+  return [
+    text,
+    ...(segmentLength === undefined ? [] : [`segment of ${segmentLength} bytes`]),
+    ...(ddpHeader === undefined ? [] : ['DDP header']),
+    ...(rdmaHeader === undefined ? [] : ['RDMA header']),
+    ...(quirk === undefined ? [] : [quirk]),
+  ].join(', ');
+}
+
+function hex32(value: number): string {
+  return `0x${value.toString(16).padStart(8, '0')}`;
+}
+
+function hex64(hi: number, lo: number): string {
+  return `0x${hi.toString(16).padStart(8, '0')}${lo.toString(16).padStart(8, '0')}`;
+}
