@@ -1,22 +1,25 @@
 /**
- * Drives a host's conduits: whatever had an input is settled at once, in the same turn of the event
- * loop, since latency is decided here; what is left over after a bounded amount of work goes on in
- * the next turn. One timer serves every deadline.
+ * Drives a host's conduits. Input is settled at once, in the same turn of the event loop, to keep
+ * latency low; after a bounded amount of work, the rest continues in the next turn. One timer
+ * serves all deadlines.
  */
-import { type Micros, NEVER } from '../engine/stream-api.ts';
+
+import { assert } from '../invariants/assert.ts';
+import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
+import type { Alarm, HostClock } from './links/network.ts';
 
 /**
- * Rounds of settling and effects within one drain. A round handles all that is queued; more than a
- * few follow each other only when consumers answer events with commands that cause events.
+ * Rounds of settling and effects within one drain. A round handles everything queued; more than a
+ * few follow each other only if consumers answer events with commands that cause events.
  */
 const ROUNDS_MAX = 64;
 /** Timers fire up to a millisecond early; a deadline is never handled before its time. */
-const TIMER_SLACK_MS = 1;
+const TIMER_SLACK_MICROS = 1000;
 
 /** What the loop drives besides conduits. */
 export interface LoopUser {
-  /** Carries out all effects; true if there were any. */
+  /** Executes all effects; true if there were any. */
   drainEffects(now: Micros): boolean;
   handleDeadline(now: Micros): void;
   nextDeadline(): Micros;
@@ -25,6 +28,7 @@ export interface LoopUser {
 /** See the module's comment. */
 export class EventLoop {
   readonly #user: LoopUser;
+  readonly #clock: HostClock;
   #queue: Conduit[] = [];
   #settling: Conduit[] = [];
   /** Conduits with a deadline. */
@@ -32,15 +36,16 @@ export class EventLoop {
   #draining = false;
   #laterScheduled = false;
   #closed = false;
-  #timer: NodeJS.Timeout | undefined;
+  #timer: Alarm | undefined;
   #timerDue: Micros = NEVER;
 
-  constructor(user: LoopUser) {
+  constructor(user: LoopUser, clock: HostClock) {
     this.#user = user;
+    this.#clock = clock;
   }
 
   now(): Micros {
-    return performance.now() * 1000;
+    return this.#clock.now();
   }
 
   /** The conduit's stream had an input or a command. */
@@ -50,7 +55,9 @@ export class EventLoop {
     this.#queue.push(conduit);
   }
 
-  /** Settles what is queued and everything that follows. Does nothing within itself. */
+  /**
+   * Settles everything queued, with all consequences. Does nothing if called from within itself.
+   */
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
@@ -62,14 +69,21 @@ export class EventLoop {
     this.#arm(this.#user.nextDeadline());
   }
 
-  /** The conduit's link is gone: it is not touched again. */
+  /** The conduit's link has ended: the loop no longer touches it. */
   forget(conduit: Conduit): void {
     this.#timed.delete(conduit);
   }
 
+  /** For the ends of turns. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    assert(!this.#draining, 'a turn has ended');
+    assert(this.#settling.length === 0, 'nothing is left of what was settled');
+    for (const conduit of this.#queue) assert(conduit.queued, 'a conduit in the queue knows it');
+  }
+
   close(): void {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
   }
 
   #drainRounds(now: Micros): void {
@@ -103,7 +117,7 @@ export class EventLoop {
   }
 
   #settleLater(conduit: Conduit): void {
-    setImmediate(() => {
+    this.#clock.soon(() => {
       this.enqueue(conduit);
       this.drain();
     });
@@ -112,21 +126,19 @@ export class EventLoop {
   #drainLater(): void {
     if (this.#laterScheduled) return;
     this.#laterScheduled = true;
-    setImmediate(() => {
+    this.#clock.soon(() => {
       this.#laterScheduled = false;
       this.drain();
     });
   }
 
-  /** Sets the timer for `due`, unless it fires before that anyway. */
+  /** Sets the timer for `due`, unless it already fires earlier. */
   #arm(due: Micros): void {
     if (due >= this.#timerDue || this.#closed) return;
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
     this.#timerDue = due;
-    const delayMs = Math.max(0, (due - this.now()) / 1000) + TIMER_SLACK_MS;
-    this.#timer = setTimeout(() => this.#fire(), delayMs);
-    // Sockets keep a process alive, deadlines alone do not.
-    this.#timer.unref();
+    const delay = Math.max(0, due - this.now()) + TIMER_SLACK_MICROS;
+    this.#timer = this.#clock.after(delay, () => this.#fire());
   }
 
   #fire(): void {

@@ -1,31 +1,37 @@
 /**
- * The faults of a host: keeps who can meet one informed, and does what a fault does to devices and
- * queue pairs. What faults do to octets is `daemon/faults`.
+ * The faults of a host: wraps them around links, installs them in devices, and executes those that
+ * hit devices and queue pairs. `daemon/iwarp/faults` changes the bytes.
  */
-import { randomInt } from 'node:crypto';
-import { AsyncEventType, QPState } from '../../verbs-api/contract/enums.ts';
-import type { FaultSpec } from '../../verbs-api/contract/faults.ts';
-import type { Micros } from '../engine/stream-api.ts';
-import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
-import { FaultInjector } from '../faults/fault-injector.ts';
+
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { ConnectionFacts, Fault, FaultPeer } from '../iwarp/faults/fault.ts';
+import { FaultInjector } from '../iwarp/faults/fault-injector.ts';
+import { OutputWalk } from '../iwarp/faults/passage.ts';
+import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { QP } from '../rnic/queue-pair.ts';
+import type { Micros } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import type { Adapter } from './device-adapter.ts';
+import { FaultyLink } from './links/faulty-link.ts';
+import type { HostClock } from './links/network.ts';
 
-/** Seeds are this many. */
-const SEED_COUNT = 2 ** 32;
+/** Faults at a time: every message of every connection is compared with all of them. */
+const FAULTS_MAX = 1_024;
 
-/** What the faults need of their host. */
+/** What the faults use of their host. */
 export interface FaultHost {
   readonly devices: readonly Adapter[];
+  readonly clock: HostClock;
+  readonly crc32c: Crc32c;
   now(): Micros;
   conduits(): Iterable<Conduit>;
   conduitOf(qp: QP): Conduit | undefined;
-  /** Settles the conduit, and all that follows. */
-  handleInput(conduit: Conduit, now: Micros): void;
   onCompletion(cq: CQ): void;
-  /** Tells an asynchronous event of a device, or of one of its queue pairs. */
+  /** Raises an asynchronous event of a device, or of one of its queue pairs. */
   raise(device: Adapter, event: AsyncEventType, element: QP | undefined, text: string): void;
   drain(): void;
   /** One line for logs. */
@@ -41,56 +47,67 @@ export class HostFaults {
     this.#host = host;
   }
 
-  /** Adds a fault. `spec` has been checked; where it lacks a seed that it needs, it gets one. */
+  /** Adds a fault. `spec` has been checked; gets a random seed if it needs one and has none. */
   add(asked: FaultSpec, peer: FaultPeer | undefined): Fault {
+    if (this.injector.faults.length >= FAULTS_MAX) {
+      throw new VerbsError(
+        'ENOMEM',
+        `limit reached: ${FAULTS_MAX} faults; remove some with iwarpd fault remove`,
+      );
+    }
     const seeded = asked.probability === undefined || asked.seed !== undefined;
-    const spec = seeded ? asked : { ...asked, seed: randomInt(SEED_COUNT) };
+    const spec = seeded ? asked : { ...asked, seed: this.#host.clock.random32() };
     const fault = this.injector.add(spec, peer);
-    this.#host.noteFault(`fault ${fault.id} is there: ${JSON.stringify(spec)}`);
+    this.#host.noteFault(`fault ${fault.id} added: ${JSON.stringify(spec)}`);
     this.#changed();
     if (fault.atOnce) this.#happen(fault);
     return fault;
   }
 
-  /** Takes a fault away, and what lasts of it; undefined when there is none of this number. */
+  /** Removes a fault and its lasting effects; undefined if no fault has this number. */
   remove(id: number): Fault | undefined {
     const fault = this.injector.remove(id);
     if (fault === undefined) return undefined;
     const { matched, fired } = fault.status;
-    this.#host.noteFault(`fault ${id} is removed: it happened on ${fired} of ${matched} occasions`);
+    this.#host.noteFault(`fault ${id} removed: it happened on ${fired} of ${matched} occasions`);
     if (fault.spec.kind === 'port-down') this.#raisePorts(fault);
     this.#changed();
     return fault;
   }
 
-  /** Takes all faults away; how many there were. */
+  /** Removes all faults; returns how many there were. */
   clear(): number {
     const all = [...this.injector.faults];
     for (const { id } of all) this.remove(id);
     return all.length;
   }
 
-  /** A connection is there. */
+  /** A connection was created. */
   meet(conduit: Conduit): void {
-    if (this.injector.streams === undefined) return;
-    conduit.setFaults(this.injector.streamsOf(conduit.facts), this.#host.now());
+    if (this.injector.streams !== undefined) this.#face(conduit);
   }
 
-  /** An armed completion queue fired, and some fault is about that. */
+  /** An MPA Request arrived: true if a fault rejects it. */
+  rejectsRequest(conduit: Conduit): boolean {
+    if (this.injector.streams === undefined) return false;
+    const faults = this.injector.streamsOf(conduit.facts) ?? [];
+    return faults.some((fault) => fault.place === 'request' && fault.strikes());
+  }
+
+  /** An armed completion queue fired, and there are faults of that kind. */
   notify(device: Adapter, cq: CQ): void {
     const fault = this.injector.struck(this.injector.notifications, device.name);
     if (fault?.spec.kind === 'completion-event-lost') return;
     if (fault === undefined) this.#host.onCompletion(cq);
     else {
-      const late = setTimeout(() => {
+      this.#host.clock.after((fault.spec.ms ?? 0) * 1000, () => {
         if (!cq.closed) this.#host.onCompletion(cq);
-      }, fault.spec.ms ?? 0);
-      late.unref();
+      });
     }
   }
 
-  /** A fault struck on what left a connection. */
-  strike(conduit: Conduit, fault: Fault, now: Micros): void {
+  /** A fault fired on a connection's output. */
+  #strike(conduit: Conduit, fault: Fault, now: Micros): void {
     const device = this.#host.devices.find(({ name }) => name === conduit.facts.device);
     if (device === undefined) return;
     switch (fault.spec.kind) {
@@ -109,20 +126,45 @@ export class HostFaults {
 
   // Steps
 
-  /** Tells everybody who can meet a fault. */
+  /** Updates devices and connections after the list of faults changed. */
   #changed(): void {
     const { injector } = this;
-    const now = this.#host.now();
     for (const { name, nic } of this.#host.devices) {
       const { completions, receives } = injector;
       nic.faults.overrun =
         completions && ((qpNum) => injector.struck(completions, name, qpNum) !== undefined);
       nic.faults.srqLimit = receives && (() => injector.struck(receives, name) !== undefined);
     }
-    for (const conduit of [...this.#host.conduits()]) {
-      conduit.setFaults(injector.streamsOf(conduit.facts), now);
-      this.#host.handleInput(conduit, now);
-    }
+    for (const conduit of [...this.#host.conduits()]) this.#face(conduit);
+  }
+
+  /**
+   * Wraps the faults that can match a connection around its link, or updates the existing wrapper.
+   */
+  #face(conduit: Conduit): void {
+    const faults = this.injector.streamsOf(conduit.facts);
+    const { link } = conduit;
+    if (link instanceof FaultyLink) link.setFaults(faults ?? []);
+    else if (faults !== undefined) this.#wrap(conduit).setFaults(faults);
+  }
+
+  #wrap(conduit: Conduit): FaultyLink {
+    const { clock, crc32c } = this.#host;
+    const { sentBytes, startupBytes } = conduit.output;
+    const inner = conduit.link;
+    const link = new FaultyLink(inner, {
+      faults: new StreamFaults(
+        new OutputWalk(sentBytes, startupBytes),
+        () => conduit.facts,
+        crc32c,
+      ),
+      clock,
+      framing: () => conduit.framing,
+      strike: (fault, now) => this.#strike(conduit, fault, now),
+      spent: () => conduit.moveTo(inner),
+    });
+    conduit.moveTo(link);
+    return link;
   }
 
   #happen(fault: Fault): void {
@@ -178,7 +220,7 @@ export class HostFaults {
     this.#host.raise(device, AsyncEventType.qpFatal, qp, text);
   }
 
-  /** Ports that `fault` took down go up, unless another holds them down. */
+  /** Brings ports that `fault` took down up again, unless another fault holds them down. */
   #raisePorts(fault: Fault): void {
     for (const device of this.#host.devices) {
       if (!device.portDown || !fault.coversDevice(device.name) || fault.status.fired === 0)
@@ -188,7 +230,7 @@ export class HostFaults {
       );
       if (others.some((other) => other.coversDevice(device.name))) continue;
       device.portDown = false;
-      const text = `fault ${fault.id} is removed: the port is up`;
+      const text = `fault ${fault.id} removed: the port is up`;
       this.#host.raise(device, AsyncEventType.portActive, undefined, text);
     }
     this.#host.drain();

@@ -1,20 +1,20 @@
 /**
- * The connection manager as the owners of ids use it: commands take effect at once, refusals are
- * `VerbsError`s, outcomes come as events.
+ * The connection manager for the owners of ids: commands take effect at once, errors are
+ * `VerbsError`s, outcomes arrive as events.
  */
-import type { CMParameters } from '../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { CmId } from '../cm/cm-id.ts';
-import type { ConnectionManager } from '../cm/connection-manager.ts';
-import type { Micros } from '../engine/stream-api.ts';
+import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import type { QP } from '../rnic/queue-pair.ts';
+import type { Micros } from '../rnic/wire-port.ts';
 
-/** What the facade needs of its host. */
+/** What the facade uses of its host. */
 export interface HostCmUser {
   now(): Micros;
   drain(): void;
-  /** Name of the device that made this QP, if one of the host's did. */
+  /** Name of the device that created this QP, if it belongs to the host. */
   deviceOf(qp: QP): string | undefined;
 }
 
@@ -38,14 +38,15 @@ export class HostCm {
     this.#manager.bindAddr(id, address);
   }
 
-  /**
-   * Decides device and source address. The outcome comes as an event; a failure is thrown too, with
-   * the id back where it was.
-   */
+  /** Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY). */
+  setAfOnly(id: CmId, afOnly: boolean): void {
+    this.#manager.setAfOnly(id, afOnly);
+  }
+
+  /** Determines device and source address. The outcome arrives as an event before this returns. */
   resolveAddr(id: CmId, destination: SocketAddress, source: SocketAddress | undefined): void {
-    const error = this.#manager.resolveAddr(id, destination, source);
+    this.#manager.resolveAddr(id, destination, source);
     this.#user.drain();
-    if (error !== undefined) throw new VerbsError(error, `no way to ${destination.address}`);
   }
 
   /** For symmetry with rdma_cm; the event follows at once. */
@@ -54,19 +55,22 @@ export class HostCm {
     this.#user.drain();
   }
 
-  /** Listens; connect requests come as events with new ids. */
+  /** Listens; connect requests arrive as events with new ids. */
   listen(id: CmId, backlog: number): void {
     this.#manager.listen(id, backlog);
   }
 
-  /** Starts to connect; the outcome comes as an event. EINVAL for a QP of another device. */
+  /** Starts to connect; the outcome arrives as an event. EINVAL for a QP of another device. */
   connect(id: CmId, qp: QP, parameters: CMParameters): void {
     this.#sameDevice(id, qp);
     this.#manager.connect(id, qp, parameters, this.#user.now());
     this.#user.drain();
   }
 
-  /** Accepts a connect request; 'established' comes as an event. EINVAL for a QP of another device. */
+  /**
+   * Accepts a connect request; 'established' arrives as an event. EINVAL for a QP of another
+   * device.
+   */
   accept(id: CmId, qp: QP, parameters: CMParameters): void {
     this.#sameDevice(id, qp);
     this.#manager.accept(id, qp, parameters, this.#user.now());
@@ -79,13 +83,13 @@ export class HostCm {
     this.#user.drain();
   }
 
-  /** Closes gracefully; 'disconnected' comes as an event. */
+  /** Closes gracefully; 'disconnected' arrives as an event. */
   disconnect(id: CmId): void {
     this.#manager.disconnect(id, this.#user.now());
     this.#user.drain();
   }
 
-  /** Destroys an id in any state; no event of it follows. */
+  /** Destroys an id in any state; it gets no further events. */
   destroy(id: CmId): void {
     this.#manager.destroy(id, this.#user.now());
     this.#user.drain();
@@ -93,7 +97,10 @@ export class HostCm {
 
   #sameDevice(id: CmId, qp: QP): void {
     if (id.device !== undefined && this.#user.deviceOf(qp) !== id.device) {
-      throw new VerbsError('EINVAL', `the queue pair is not of device ${id.device}`);
+      throw new VerbsError(
+        'EINVAL',
+        `the queue pair belongs to another device than the id, which uses ${id.device}`,
+      );
     }
   }
 }

@@ -1,12 +1,12 @@
 /** A listening TCP socket: every connection becomes a link. */
 import { createServer, type Server, type Socket } from 'node:net';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
-import { listenTcp } from '../../native-bridge/libc/tcp-socket.ts';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
 import { adoptAccepted, type LinkEnvironment, type TcpLink } from './tcp-link.ts';
 
 /**
- * Connections that the kernel completes before they are taken. Linux cuts it to
- * `net.core.somaxconn`; a burst of connects between two turns of the event loop has to fit.
+ * Connections that the kernel completes before they are accepted. Linux limits it to
+ * `net.core.somaxconn`; it must hold a burst of connects between two turns of the event loop.
  */
 const KERNEL_BACKLOG = 1024;
 
@@ -15,9 +15,9 @@ export class TcpListener {
   readonly #server: Server;
 
   /**
-   * Listens on the bound socket `fd`, which is the listener's from now on. `onLink` gets each
-   * connection, whose user it has to set at once. Throws `SystemCallError` (EADDRINUSE); the
-   * descriptor is then still the caller's.
+   * Listens on the bound socket `fd`, which it takes over. `onLink` gets each connection, whose
+   * user it must set at once. Throws `SystemCallError` (EADDRINUSE); the descriptor then still
+   * belongs to the caller.
    */
   constructor(
     fd: number,
@@ -25,7 +25,7 @@ export class TcpListener {
     onLink: (link: TcpLink) => void,
     onError: (error: Error) => void,
   ) {
-    // Listening here, and not only in Node, reports a refusal at once.
+    // Calling listen() here, before Node does, reports an error at once.
     listenTcp(fd, KERNEL_BACKLOG);
     this.#server = createServer(
       { allowHalfOpen: true, pauseOnConnect: true, noDelay: true },
@@ -39,13 +39,13 @@ export class TcpListener {
     this.#server.listen({ fd, backlog: KERNEL_BACKLOG });
   }
 
-  /** Stops listening; links that were taken live on. */
+  /** Stops listening; accepted links stay. */
   close(): void {
     this.#server.close();
   }
 }
 
-/** The link of an accepted socket; undefined when the host is out of descriptors. */
+/** The link of an accepted socket; undefined if the host is out of descriptors. */
 function adopt(
   accepted: Socket,
   environment: LinkEnvironment,

@@ -3,37 +3,24 @@
  *
  * The owner of the host sets the three callbacks, calls commands of `cm` and of the objects of each
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
- * what peers do wrong ends in events and notices.
+ * errors of peers are reported as events and notices.
  */
-import { setImmediate as nextTurn } from 'node:timers/promises';
-import { AsyncEventType, CMEventType } from '../../verbs-api/contract/enums.ts';
-import { canonicalAddress } from '../cm/address.ts';
-import type { CmId } from '../cm/cm-id.ts';
-import type {
-  CmDevice,
-  CmEffect,
-  CmEvent,
-  CmLimits,
-  ConnectableQP,
-  SocketFacts,
-} from '../cm/cm-types.ts';
-import { ConnectionManager } from '../cm/connection-manager.ts';
-import type { Endpoint, EndpointPhase } from '../cm/endpoint.ts';
-import { ChunkPool } from '../engine/chunk-pool.ts';
-import { Stream } from '../engine/stream.ts';
-import type { Micros, StreamOptions, StreamPort } from '../engine/stream-api.ts';
-import type { Fault } from '../faults/fault.ts';
+import { AsyncEventType, CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { CmEffect, CmEvent } from '../iwarp/cm/cm-host.ts';
+import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
+import { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
+import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
+import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import { Stream } from '../iwarp/engine/stream.ts';
+import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
-import type { QP } from '../rnic/queue-pair.ts';
+import { QP } from '../rnic/queue-pair.ts';
 import type { SRQ } from '../rnic/shared-receive-queue.ts';
-import {
-  type Dial,
-  type LinkEnvironment,
-  READ_BUFFER_BYTES,
-  type TcpLink,
-} from '../transport/tcp-link.ts';
-import { Conduit, type ConduitHost } from './conduit.ts';
+import type { Micros } from '../rnic/wire-port.ts';
+import type { Conduit } from './conduit.ts';
+import { Conduits, type ConduitsHost } from './conduits.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
 import { Adapter } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
@@ -41,12 +28,15 @@ import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-conf
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
-import { type NetworkUser, TcpHostNetwork } from './host-network.ts';
+import { IdNetwork, type NetworkUser } from './host-network.ts';
+import type { Link } from './links/link.ts';
+import type { Alarm, HostClock, HostSystem } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
-import { PatientDial } from './patient-dial.ts';
 
-/** What a host is made with. */
+/** Options of a host. */
 export interface RnicHostOptions {
+  /** Clock, network and randomness; `hostSystem()` for those of this process. */
+  readonly system: HostSystem;
   /** Default: one device, `iwarp0`, for every address. */
   readonly devices?: readonly DeviceConfig[];
   readonly observer?: HostObserver;
@@ -54,6 +44,8 @@ export interface RnicHostOptions {
   readonly limits?: Partial<CmLimits>;
   /** Default: the best of those installed. */
   readonly crcEngine?: CrcEngine;
+  /** Buffers of its connections. Default: its own pool. */
+  readonly pool?: ChunkPool;
 }
 
 /** An asynchronous event of a device. */
@@ -68,13 +60,13 @@ export interface ConnectionStatus {
   readonly device: string;
   readonly local: SocketFacts['local'];
   readonly remote: SocketFacts['remote'];
-  readonly role: Endpoint['role'];
+  readonly role: CmEndpoint['role'];
   readonly phase: EndpointPhase;
-  /** The queue pair that it has, if any. */
+  /** Its queue pair, if any. */
   readonly qpNum: number | undefined;
 }
 
-/** Asynchronous events that tell of nothing wrong: somebody asked for them, or closes a connection. */
+/** Asynchronous events that report no failure: requested, or the result of closing a connection. */
 const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.sqDrained,
   AsyncEventType.srqLimitReached,
@@ -82,49 +74,49 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.portActive,
 ];
 
-/** How often receives posted to QPs in error are flushed: programs drain their queues that way. */
-const FLUSH_INTERVAL_MS = 5;
+/**
+ * Interval at which receives posted to QPs in error are flushed: programs drain their queues that
+ * way.
+ */
+const FLUSH_INTERVAL_MICROS = 5_000;
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
 const RESET_TURNS_MAX = 100;
 
 /** See the module's comment. */
 export class RnicHost
-  implements ConduitHost, DeviceHost, FaultHost, HostCmUser, LoopUser, NetworkUser
+  implements ConduitsHost, DeviceHost, FaultHost, HostCmUser, LoopUser, NetworkUser
 {
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
-  /** What goes wrong because somebody asked for it. */
+  /** Injected faults. */
   readonly faults: HostFaults = new HostFaults(this);
-  /** An armed CQ fired; its tag says whose it is. */
+  /** An armed CQ fired; its tag identifies the owner. */
   onCompletion: (cq: CQ) => void = () => {};
   onAsync: (device: Adapter, event: HostAsyncEvent) => void = () => {};
   onCmEvent: (id: CmId, event: CmEvent) => void = () => {};
   readonly #observer: HostObserver;
   readonly #manager: ConnectionManager;
-  readonly #network: TcpHostNetwork;
+  readonly clock: HostClock;
+  readonly #network: IdNetwork;
   readonly #loop: EventLoop;
-  readonly #pool = new ChunkPool();
-  readonly #conduits = new Map<StreamPort, Conduit>();
-  /** The latest conduit of each QP, also when the QP has let go of its stream. */
-  readonly #conduitOf = new WeakMap<ConnectableQP, Conduit>();
-  readonly #dials = new Map<Endpoint, Dial>();
-  #flushTimer: NodeJS.Timeout | undefined;
+  readonly #conduits: Conduits;
+  readonly #pool: ChunkPool;
+  #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
 
-  constructor(options: RnicHostOptions = {}) {
+  constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
-    this.devices = configs.map((config) => new Adapter(config));
+    const { clock, network } = options.system;
+    this.clock = clock;
+    this.devices = configs.map((config) => new Adapter(config, clock.random32));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
+    this.#pool = options.pool ?? new ChunkPool();
     this.#observer = options.observer ?? {};
-    const environment: LinkEnvironment = {
-      readBuffer: new Uint8Array(READ_BUFFER_BYTES),
-      tap: this.#observer.tap,
-    };
-    this.#network = new TcpHostNetwork(environment, this);
-    this.#loop = new EventLoop(this);
+    this.#network = new IdNetwork(network, this);
+    this.#loop = new EventLoop(this, clock);
     const cmDevices = this.devices.map(({ cmDevice }) => cmDevice);
     this.#manager = new ConnectionManager({
       devices: () => cmDevices,
@@ -132,46 +124,49 @@ export class RnicHost
       createStream: (device, streamOptions) => this.#createStream(device, streamOptions),
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     });
+    this.#conduits = new Conduits(this, this.#manager, this.#network, this.#loop, this.#observer);
     this.cm = new HostCm(this.#manager, this);
   }
 
   // Commands
 
-  /** The QP's send queue has new elements: they leave within this call, as far as TCP takes them. */
+  /**
+   * The QP's send queue has new elements: they are sent within this call, as far as TCP accepts
+   * them.
+   */
   doorbell(qp: QP): void {
     qp.doorbell(this.now());
-    this.#enqueueConduit(this.#conduitOf.get(qp));
+    this.#conduits.enqueue(qp);
     this.#loop.drain();
   }
 
-  /** Emulated queue pairs look for receives when a message comes. */
+  /** Emulated queue pairs look for receives when a message arrives. */
   receiveDoorbell(): void {}
 
-  /** To be called after any direct call into an object of a NIC. */
+  /** Must be called after any direct call into an object of a NIC. */
   drain(): void {
     this.#loop.drain();
     this.#watchErrored();
   }
 
-  /** Gives up the ports that are kept for listeners of `keeper` (see `CmId`) yet to come. */
+  /** Releases the ports that are held for future listeners of `keeper` (see `CmId`). */
   releasePorts(keeper: object): void {
-    this.#network.releaseKept(keeper);
+    this.#manager.releasePorts(keeper);
   }
 
   /**
-   * Ends every id and resets every connection, whosever they are. Resolves when the sockets are
-   * gone.
+   * Ends every id and resets every connection of all owners. Resolves when the sockets are closed.
    */
   async reset(): Promise<void> {
     const now = this.now();
     for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
-    this.#network.releaseKept();
+    this.#manager.releasePorts();
     this.#loop.drain();
-    const ended = [...this.#conduits.values()];
+    const ended = [...this.#conduits.all()];
     for (const conduit of ended) conduit.reset();
     for (let turn = 0; turn < RESET_TURNS_MAX; turn += 1) {
       if (!ended.some(({ stream }) => this.#conduits.has(stream))) break;
-      await nextTurn();
+      await new Promise<void>((resolve) => this.clock.soon(resolve));
     }
   }
 
@@ -184,11 +179,11 @@ export class RnicHost
   async #close(): Promise<void> {
     const now = this.now();
     for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
-    this.#network.releaseKept();
+    this.#manager.releasePorts();
     this.#loop.drain();
-    for (const conduit of this.#conduits.values()) conduit.leave();
-    clearInterval(this.#flushTimer);
-    if (this.#conduits.size > 0) {
+    for (const conduit of [...this.#conduits.all()]) conduit.leave(now);
+    this.#flushTimer?.cancel();
+    if (!this.#conduits.empty) {
       await new Promise<void>((resolve) => {
         this.#onLastGone = resolve;
       });
@@ -198,14 +193,14 @@ export class RnicHost
 
   // Getters
 
-  /** Microseconds since the process started; never goes back. */
+  /** The clock's microseconds; monotonic. */
   now(): Micros {
     return this.#loop.now();
   }
 
   /**
    * The local address from which the host's routes reach `destination`, from `source` if given;
-   * undefined when they do not.
+   * undefined if there is no route.
    */
   routeSource(destination: string, source: string | undefined): string | undefined {
     const answer = this.#network.sourceAddress(destination, source);
@@ -219,9 +214,21 @@ export class RnicHost
     });
   }
 
-  /** Name of the device that made this QP, if one of this host's did. */
+  /** Name of the device that created this QP, if it belongs to this host. */
   deviceOf(qp: QP): string | undefined {
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
+  }
+
+  /**
+   * Checks everything that the host has against its counts, for simulations and tests, between two
+   * turns. Throws `InvariantError`.
+   */
+  assertDeepInvariants(): void {
+    for (const { nic } of this.devices) nic.assertDeepInvariants();
+    this.#manager.assertDeepInvariants();
+    this.#network.assertDeepInvariants((id) => this.#manager.mayHoldPort(id));
+    this.#loop.assertDeepInvariants();
+    this.#conduits.assertDeepInvariants();
   }
 
   // From conduits, the network and the loop
@@ -232,14 +239,19 @@ export class RnicHost
     this.#loop.drain();
   }
 
-  /** See `ConduitHost`. */
+  /** See `FaultHost`. */
   get crc32c(): CrcEngine['crc32c'] {
     return this.crcEngine.crc32c;
   }
 
   /** See `ConduitHost`. */
-  handleFault(conduit: Conduit, fault: Fault, now: Micros): void {
-    this.faults.strike(conduit, fault, now);
+  soon(run: () => void): void {
+    this.clock.soon(run);
+  }
+
+  /** See `ConduitHost`. */
+  rejectsRequest(conduit: Conduit): boolean {
+    return this.faults.rejectsRequest(conduit);
   }
 
   /** See `FaultHost`. */
@@ -249,15 +261,15 @@ export class RnicHost
 
   /** See `FaultHost`. */
   conduits(): Iterable<Conduit> {
-    return this.#conduits.values();
+    return this.#conduits.all();
   }
 
   /** See `FaultHost`. */
   conduitOf(qp: QP): Conduit | undefined {
-    return this.#conduitOf.get(qp);
+    return this.#conduits.of(qp);
   }
 
-  /** See `FaultHost`; also what a NIC tells by itself. */
+  /** See `FaultHost`; also for events of a NIC. */
   raise(
     device: Adapter,
     event: AsyncEventType,
@@ -265,16 +277,25 @@ export class RnicHost
     text: string,
   ): void {
     const level = NORMAL_EVENTS.includes(event) ? 'debug' : 'warn';
-    this.#notice(level, 'device', device.name, undefined, text);
+    const qp = element instanceof QP ? element : undefined;
+    const remote = qp && this.#conduits.of(qp)?.endpoint.remote;
+    this.#observer.notice?.({
+      level,
+      kind: 'device',
+      device: device.name,
+      qpn: qp?.qpn,
+      remote,
+      text,
+    });
     this.onAsync(device, { event, element, text });
   }
 
   /** See `ConduitHost`. */
   handleGone(conduit: Conduit): void {
-    this.#conduits.delete(conduit.stream);
+    this.#conduits.forget(conduit);
     this.#loop.forget(conduit);
     this.#watchErrored();
-    if (this.#conduits.size === 0) this.#onLastGone();
+    if (this.#conduits.empty) this.#onLastGone();
   }
 
   /** See `ConduitHost`. */
@@ -282,15 +303,24 @@ export class RnicHost
     this.#notice('debug', 'connection', endpoint.device.name, endpoint.remote, text);
   }
 
+  /** See `ConduitHost`. */
+  handleNoRequest({ endpoint }: Conduit, text: string): void {
+    this.#notice('info', 'refused', endpoint.device.name, endpoint.remote, text);
+  }
+
   /** See `NetworkUser`. */
-  handleLink(listener: CmId, link: TcpLink): void {
-    const endpoint = this.#manager.handleIncoming(listener, factsOf(link), this.now());
-    if (typeof endpoint === 'string') {
-      link.reset();
-      this.#notice('warn', 'refused', undefined, factsOf(link).remote, endpoint);
-      return;
-    }
-    this.#join(endpoint, link);
+  handleLink(listener: CmId, incoming: Link): void {
+    this.#conduits.accept(listener, incoming);
+  }
+
+  /** See `ConduitsHost`. */
+  handleRefused(remote: SocketFacts['remote'], text: string): void {
+    this.#notice('warn', 'refused', undefined, remote, text);
+  }
+
+  /** See `ConduitsHost`. */
+  handleJoined(conduit: Conduit): void {
+    this.faults.meet(conduit);
   }
 
   /** See `NetworkUser`. */
@@ -335,21 +365,6 @@ export class RnicHost
     return new Stream(options, { pool: this.#pool, crc32c, alignSegments });
   }
 
-  #join(endpoint: Endpoint, link: TcpLink): void {
-    const stream = endpoint.stream;
-    if (stream === undefined) return;
-    const conduit = new Conduit(endpoint, stream, link, this);
-    this.#conduits.set(stream, conduit);
-    this.faults.meet(conduit);
-    if (endpoint.qp !== undefined) this.#conduitOf.set(endpoint.qp, conduit);
-    this.#loop.enqueue(conduit);
-    this.#loop.drain();
-  }
-
-  #enqueueConduit(conduit: Conduit | undefined): void {
-    if (conduit !== undefined) this.#loop.enqueue(conduit);
-  }
-
   #actOnNic(device: Adapter, effect: NicEffect): void {
     switch (effect.type) {
       case 'completion':
@@ -362,11 +377,11 @@ export class RnicHost
       case 'disconnect':
       case 'abort':
       case 'transmit':
-        this.#enqueueConduit(this.#conduitOf.get(effect.qp));
+        this.#conduits.enqueue(effect.qp);
         return;
       case 'resume': {
         const { qp } = effect;
-        setImmediate(() => this.doorbell(qp));
+        this.clock.soon(() => this.doorbell(qp));
         return;
       }
       default:
@@ -377,59 +392,20 @@ export class RnicHost
   #actOnCm(effect: CmEffect, now: Micros): void {
     switch (effect.type) {
       case 'dial':
-        this.#dial(effect, now);
+        this.#conduits.dial(effect.endpoint, effect.remote, now);
         return;
       case 'cancelDial':
-        this.#dials.get(effect.endpoint)?.cancel();
-        this.#dials.delete(effect.endpoint);
+        this.#conduits.cancelDial(effect.endpoint);
         return;
-      case 'touched': {
-        const { stream, qp } = effect.endpoint;
-        const conduit = stream === undefined ? undefined : this.#conduits.get(stream);
-        if (conduit !== undefined && qp !== undefined) this.#conduitOf.set(qp, conduit);
-        this.#enqueueConduit(conduit);
+      case 'touched':
+        this.#conduits.touched(effect.endpoint);
         return;
-      }
       case 'deliver':
         this.#deliver(effect.event);
         return;
       default:
         effect satisfies never;
     }
-  }
-
-  #dial(effect: Extract<CmEffect, { type: 'dial' }>, now: Micros): void {
-    const { endpoint, remote } = effect;
-    const id = endpoint.id;
-    if (id === undefined) return;
-    const connected = (link: TcpLink): void => {
-      this.#dials.delete(endpoint);
-      if (this.#manager.handleDialed(endpoint, factsOf(link), this.now())) {
-        this.#join(endpoint, link);
-      } else {
-        link.reset();
-        this.#loop.drain();
-      }
-    };
-    const failed = (errorCode: string): void => {
-      this.#dials.delete(endpoint);
-      this.#manager.handleDialFailed(endpoint, errorCode, this.now());
-      this.#loop.drain();
-    };
-    const port = this.#network.take(id);
-    if (port === undefined) {
-      this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
-      return;
-    }
-    const dial = new PatientDial({
-      port,
-      remote,
-      environment: this.#network.environment,
-      patienceMs: id.refusalPatienceMs,
-      onConnected: connected,
-      onFailed: failed,
-    });
-    this.#dials.set(endpoint, dial);
   }
 
   #deliver(event: CmEvent): void {
@@ -439,17 +415,14 @@ export class RnicHost
     this.onCmEvent(id, event);
   }
 
-  /** Lets the slow timer look after QPs in error; it stops when there are none. */
+  /** Starts the slow timer for QPs in error; it stops when there are none. */
   #watchErrored(): void {
     if (this.#flushTimer !== undefined || this.#closed !== undefined) return;
-    this.#flushTimer = setInterval(() => {
-      if (this.#flushErrored() === 0) {
-        clearInterval(this.#flushTimer);
-        this.#flushTimer = undefined;
-      }
+    this.#flushTimer = this.clock.after(FLUSH_INTERVAL_MICROS, () => {
+      this.#flushTimer = undefined;
+      if (this.#flushErrored() > 0) this.#watchErrored();
       this.#loop.drain();
-    }, FLUSH_INTERVAL_MS);
-    this.#flushTimer.unref();
+    });
   }
 
   #flushErrored(): number {
@@ -468,15 +441,4 @@ export class RnicHost
   ): void {
     this.#observer.notice?.({ level, kind, device, remote, text });
   }
-}
-
-/** A link's addresses in canonical form: an IPv4 peer of an IPv6 socket shows as IPv4. */
-function factsOf(link: TcpLink): SocketFacts {
-  const local = canonicalAddress(link.localAddress) ?? link.localAddress;
-  const remote = canonicalAddress(link.remoteAddress) ?? link.remoteAddress;
-  return {
-    local: { address: local, port: link.localPort },
-    remote: { address: remote, port: link.remotePort },
-    emssBytes: link.emssBytes(),
-  };
 }

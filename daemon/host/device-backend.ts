@@ -1,10 +1,12 @@
 /**
- * What the IPC needs of devices, whoever makes them: the emulated host of this folder, or one of
- * native devices. Objects of different hosts never meet: a command names one device, and all that
- * it names belongs to that device.
+ * The interface between the IPC and devices of any host: the emulated host of this folder, or the
+ * host of native devices. Objects of different hosts never mix: a command names one device, and all
+ * objects that it names belong to that device.
  *
- * Members are declared as methods, so that an implementation may ask for its own objects.
+ * Members are declared as methods, which lets an implementation require its own object types.
  */
+
+import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
 import type {
   DeviceAttributes,
   DeviceInfo,
@@ -12,25 +14,23 @@ import type {
   QPAttributes,
   QPCapabilities,
   SRQAttributes,
-} from '../../verbs-api/contract/attributes.ts';
-import type { CMParameters } from '../../verbs-api/contract/commands.ts';
+} from '../../verbs-api/contract/verbs/attributes.ts';
 import type {
   AsyncEventType,
-  CMEventType,
   MWType,
   QPState,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { Micros } from '../engine/stream-api.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CQInit } from '../rnic/completion-queue.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+import type { Micros } from '../rnic/wire-port.ts';
 
-/** An object whose events find their way by the tag that its owner gave it. */
-export interface TaggedObject {
+/** An object whose tag, set by its owner, routes its events. */
+interface TaggedObject {
   tag: unknown;
 }
 
@@ -42,7 +42,7 @@ export interface DevicePD {
 
 /** A memory region. */
 export interface DeviceMR {
-  readonly address: number;
+  readonly address: bigint;
   readonly lengthBytes: number;
   readonly lkey: number;
   readonly rkey: number;
@@ -82,9 +82,9 @@ export interface DeviceQP extends TaggedObject {
   readonly rqOffset: number;
   readonly rqCount: number;
   readonly capabilities: QPCapabilities;
-  /** Work requests that were taken from the send queue, modulo 2^32. */
+  /** Work requests taken from the send queue, modulo 2^32. */
   readonly sendsTaken: number;
-  /** Receives that were taken for it. */
+  /** Receives taken for it. */
   readonly receivesTaken: number;
   modify(state: QPState, now: Micros): void;
   query(): QPAttributes;
@@ -92,7 +92,7 @@ export interface DeviceQP extends TaggedObject {
 }
 
 /** Options of a queue pair. */
-export interface DeviceQPInit {
+interface DeviceQPInit {
   readonly sendCQ: DeviceCQ;
   readonly recvCQ: DeviceCQ;
   readonly srq: DeviceSRQ | undefined;
@@ -104,11 +104,11 @@ export interface DeviceQPInit {
   readonly tag: unknown;
 }
 
-/** The objects of one device. All methods throw `VerbsError`, and then make nothing. */
+/** The objects of one device. All methods throw `VerbsError`, and then create nothing. */
 export interface DeviceObjects {
-  /** What the device counts, by name; numbers that only grow, between resets. */
+  /** Counters of the device by name; they only increase between resets. */
   readonly counters: object;
-  /** Takes all counters to zero. */
+  /** Zeroes all counters. */
   resetCounters(): void;
   allocPD(): DevicePD;
   regMR(pd: DevicePD, init: MRInit): DeviceMR;
@@ -123,27 +123,27 @@ export interface DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
   readonly nic: DeviceObjects;
-  /** Send operations that the device does not have: posting one is EOPNOTSUPP. */
+  /** Send operations that the device does not support: posting one fails with EOPNOTSUPP. */
   readonly unsupported: readonly WROpcode[];
-  /** Why the device cannot reach memory that is not shared, or undefined when it can. */
+  /** Why the device cannot access memory that is not shared; undefined if it can. */
   readonly processObstacle: string | undefined;
-  /** True when the device takes receives from a ring only after its doorbell rang. */
+  /** True if the device takes receives from a ring only after a doorbell. */
   readonly receivesNeedDoorbell: boolean;
   /** Identity and limits (`ibv_query_device`). */
   attributes(): DeviceAttributes;
   /** The one port (`ibv_query_port`). */
   port(): PortAttributes;
   /**
-   * The address of a shared buffer's first octet on this device, for SGEs and peers; `proposed` is
-   * one that no other buffer of the client has.
+   * The address of a shared buffer's first byte on this device, for SGEs and peers; `proposed` is
+   * an address that no other buffer of the client has.
    */
-  bufferAddress(octets: Uint8Array, proposed: number): number;
+  bufferAddress(bytes: Uint8Array, proposed: number): number;
 }
 
 /** An asynchronous event of a device. */
 export interface DeviceAsyncEvent {
   readonly event: AsyncEventType;
-  /** Whose event it is; undefined for the device's own. */
+  /** The object of the event; undefined for the device itself. */
   readonly element: TaggedObject | undefined;
   readonly text: string;
 }
@@ -156,23 +156,11 @@ export interface ServedId extends TaggedObject {
 }
 
 /** An event of a connection id. */
-export interface ServedCmEvent {
-  readonly type: CMEventType;
-  /** The id concerned; on a connect request the new one, with the tag of its listener. */
-  readonly id: ServedId;
-  /** On a connect request: who listens. */
-  readonly listener: ServedId | undefined;
-  readonly error: ErrnoCode | undefined;
-  readonly privateData: Uint8Array;
-  readonly initiatorDepth: number | undefined;
-  readonly responderResources: number | undefined;
-  /** One line for people. */
-  readonly text: string;
-}
+export type ServedCmEvent = CmEvent<ServedId>;
 
 /**
- * Connection ids of one host. Refusals are `VerbsError`s with rdma_cm's errno codes; outcomes come
- * as events. Where a call returns a promise, it settles after the event.
+ * Connection ids of one host. Errors are `VerbsError`s with rdma_cm's errno codes; outcomes arrive
+ * as events. If a call returns a promise, it settles after the event.
  */
 export interface ConnectionService {
   createId(tag: unknown): ServedId;
@@ -189,7 +177,7 @@ export interface ConnectionService {
   accept(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;
   reject(id: ServedId, privateData: Uint8Array): void;
   disconnect(id: ServedId): void;
-  /** In any state; no event of the id follows. */
+  /** In any state; the id gets no further events. */
   destroy(id: ServedId): void;
 }
 
@@ -201,12 +189,12 @@ export interface DeviceHost {
   onCompletion(cq: DeviceCQ): void;
   onAsync(device: DeviceBackend, event: DeviceAsyncEvent): void;
   onCmEvent(id: ServedId, event: ServedCmEvent): void;
-  /** The queue pair's queues have new elements. Spurious calls do no harm. */
+  /** The queue pair's queues have new elements. Spurious calls are harmless. */
   doorbell(qp: DeviceQP): void;
   /** The shared receive queue has new elements; only for devices whose receives need doorbells. */
   receiveDoorbell(srq: DeviceSRQ): void;
-  /** To be called after calls into objects of the devices. */
+  /** Must be called after calls into objects of the devices. */
   drain(): void;
-  /** Microseconds; never goes back. */
+  /** Microseconds; monotonic. */
   now(): Micros;
 }

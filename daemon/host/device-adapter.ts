@@ -1,18 +1,20 @@
-/** One device of a host: its NIC and what it tells about itself. */
-import { createHash, randomInt } from 'node:crypto';
+/** One device of a host: its NIC and its attributes. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import type {
   DeviceAttributes,
   DeviceInfo,
   PortAttributes,
-} from '../../verbs-api/contract/attributes.ts';
-import type { WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { CmDevice } from '../cm/cm-types.ts';
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
+import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 
-/** As the device reports it; the version of the package. */
+/** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
 /** 'iwd' in ASCII: no IEEE vendor has it. */
 const VENDOR_ID = 0x697764;
@@ -29,14 +31,14 @@ export class Adapter implements DeviceBackend {
   readonly unsupported: readonly WROpcode[] = [];
   readonly processObstacle = undefined;
   readonly receivesNeedDoorbell = false;
-  /** The port has no carrier, as a fault has it. */
+  /** The port has no carrier (injected fault). */
   portDown = false;
-  /** The device as the connection manager knows it. */
+  /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
 
-  constructor(config: DeviceConfig) {
+  /** `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). */
+  constructor(config: DeviceConfig, random: Random32) {
     this.name = config.name;
-    const random = (): number => randomInt(2 ** 32);
     const { profile } = config;
     const options = { name: config.name, seed: random(), random };
     this.nic = new Nic(profile === undefined ? options : { ...options, profile });
@@ -69,7 +71,7 @@ export class Adapter implements DeviceBackend {
   }
 
   /** See `DeviceBackend`. */
-  bufferAddress(_octets: Uint8Array, proposed: number): number {
+  bufferAddress(_bytes: Uint8Array, proposed: number): number {
     return proposed;
   }
 
@@ -87,9 +89,34 @@ export class Adapter implements DeviceBackend {
   }
 }
 
-/** Stable for a device of a host, different between hosts, never zero: 16 hex digits. */
-function nodeGuid(config: DeviceConfig): string {
-  const seed = [hostname(), config.name, ...config.addresses].join('\n');
-  // The second-lowest bit of the first octet marks a number that was not bought (IEEE 802).
+/**
+ * 16 hex digits: stable for a device of a host, different between hosts, never zero. Hosts with the
+ * same name differ by their machine id, and containers that share one image by their name.
+ */
+export function nodeGuid(
+  config: Pick<DeviceConfig, 'name' | 'addresses'>,
+  host: HostIdentity = hostIdentity(),
+): string {
+  const seed = [host.machineId, host.name, config.name, ...config.addresses].join('\n');
+  // The second-lowest bit of the first byte marks a locally administered identifier (IEEE 802).
   return `02${createHash('sha256').update(seed).digest('hex').slice(0, 14)}`;
+}
+
+/** What distinguishes this host from others. */
+interface HostIdentity {
+  /** See machine-id(5); empty if there is none. */
+  readonly machineId: string;
+  readonly name: string;
+}
+
+function hostIdentity(): HostIdentity {
+  return { machineId: readMachineId(), name: hostname() };
+}
+
+function readMachineId(): string {
+  try {
+    return readFileSync('/etc/machine-id', 'utf8').trim();
+  } catch {
+    return '';
+  }
 }

@@ -1,0 +1,351 @@
+/**
+ * Connects one connection's endpoint, stream and link. Bytes from the link go into the stream, the
+ * stream's bytes go out while the link accepts them, and the stream's events go to the endpoint.
+ */
+
+import { assert } from '../invariants/assert.ts';
+import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
+import type { CmStream } from '../iwarp/cm/cm-types.ts';
+import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
+import type { ConnectionFacts } from '../iwarp/faults/fault.ts';
+import { type Framing, startupFrameBytes } from '../iwarp/faults/passage.ts';
+import { type Micros, NEVER } from '../rnic/wire-port.ts';
+import type { Link, LinkUser } from './links/link.ts';
+
+/**
+ * Bytes that one conduit sends per turn of the event loop. A socket on loopback accepts bytes as
+ * fast as they are produced, and other connections need their turn.
+ */
+const SEND_BUDGET_BYTES = 1_048_576;
+
+/**
+ * Bytes sent between two queries of the segment size. siw queries it before each FPDU; it changes
+ * within the first bytes of a connection, as the peer's window opens, and then hardly ever.
+ */
+const EMSS_INTERVAL_BYTES = 1_048_576;
+
+/**
+ * Input of one conduit before it yields to others: more than libuv reads from a socket in one turn
+ * while FPDUs are large, and some milliseconds of work while they are almost empty.
+ */
+const INPUT_SHARE_BYTES = 16_777_216;
+/** Cost of an FPDU in addition to its bytes, expressed in bytes. */
+const FPDU_COST_BYTES = 1024;
+
+const MICROS_PER_SECOND = 1_000_000;
+
+/** How long a host that shuts down waits for peers to take what was sent before. */
+const LEAVE_PATIENCE_MICROS = 500_000;
+
+/** What a conduit uses of its host. */
+export interface ConduitHost {
+  now(): Micros;
+  /** Calls back in the next turn of the event loop. */
+  soon(run: () => void): void;
+  /** An MPA Request arrived: true if a fault rejects it. */
+  rejectsRequest(conduit: Conduit): boolean;
+  /** The conduit's stream had an input: settle it, with all consequences. */
+  handleInput(conduit: Conduit, now: Micros): void;
+  /** Its silent peer was nudged; for the log only. */
+  handleNudged(conduit: Conduit, text: string): void;
+  /** A peer's startup failed before its Request was complete; for the log only. */
+  handleNoRequest(conduit: Conduit, text: string): void;
+  /** The link has ended and the endpoint was notified. */
+  handleGone(conduit: Conduit): void;
+}
+
+/** See the module's comment. */
+export class Conduit implements LinkUser {
+  readonly endpoint: CmEndpoint;
+  readonly stream: CmStream;
+  #link: Link;
+  readonly #host: ConduitHost;
+  /** Deadline for the peer's FIN after the stream has ended. */
+  #lingerDeadline: Micros = NEVER;
+  #linkClosed = false;
+  /** Bytes sent since the last query of the segment size. */
+  #unmeasuredBytes = 0;
+  /** The stream requested an abort; the following event has the reason. */
+  #aborting = false;
+  /** Set by the host while the conduit waits in its queue. */
+  queued = false;
+  /** Bytes that the stream produced, and how many of them belong to its startup frame. */
+  #sentBytes = 0;
+  #startupBytes = 0;
+  #framing: Framing = { crcEnabled: false, markers: false };
+  #closesBehindOutput = false;
+  #readingPaused = false;
+  /** Input handled since the conduit last yielded, its FPDUs, and whether it is yielding now. */
+  #inputBytes = 0;
+  #inputFpdus = 0;
+  #givingWay = false;
+  /** The connection is being ended, whatever else arrives. */
+  #leaving = false;
+
+  constructor(endpoint: CmEndpoint, stream: CmStream, link: Link, host: ConduitHost) {
+    this.endpoint = endpoint;
+    this.stream = stream;
+    this.#link = link;
+    this.#host = host;
+    link.user = this;
+  }
+
+  // From the link
+
+  handleBytes(bytes: Uint8Array): void {
+    const now = this.#host.now();
+    this.stream.handleBytes(bytes, now);
+    this.#countInput(bytes.length);
+    this.#paceReading();
+    this.#host.handleInput(this, now);
+  }
+
+  handleFlushed(bytes: number): void {
+    const now = this.#host.now();
+    this.stream.handleFlushed(bytes, now);
+    this.#host.handleInput(this, now);
+  }
+
+  handlePeerClosed(): void {
+    const now = this.#host.now();
+    this.stream.handlePeerClosed(now);
+    this.#host.handleInput(this, now);
+  }
+
+  handleClosed(errorCode: string | undefined): void {
+    const now = this.#host.now();
+    this.#linkClosed = true;
+    this.#lingerDeadline = NEVER;
+    this.stream.handleClosed(errorCode, now);
+    this.#host.handleInput(this, now);
+    this.#host.handleGone(this);
+  }
+
+  /** See `LinkUser`. */
+  get heldInput(): Uint8Array {
+    return this.stream.heldInput;
+  }
+
+  /** See `LinkUser`. */
+  get queuePair(): { readonly device: string; readonly qpn: number } | undefined {
+    const { device, qp } = this.endpoint;
+    return qp === undefined ? undefined : { device: device.name, qpn: qp.qpn };
+  }
+
+  // From the event loop
+
+  /**
+   * Moves events and bytes until none are left or the link is full. True if more follows in a later
+   * turn.
+   */
+  settle(now: Micros): boolean {
+    if (this.#readingPaused) this.#paceReading();
+    let sentBytes = 0;
+    for (;;) {
+      this.#deliverEvents(now);
+      const bytes = this.#link.writable ? this.stream.pollTransmit() : undefined;
+      if (bytes === undefined) {
+        if (!this.#link.congested) this.#endOutput();
+        return false;
+      }
+      this.#noteSent(bytes);
+      const takenBytes = this.#link.write(bytes);
+      if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
+      sentBytes += takenBytes;
+      this.#followEmss(bytes.length);
+      if (sentBytes >= SEND_BUDGET_BYTES) return true;
+    }
+  }
+
+  /** The connection as a fault's scope sees it. */
+  get facts(): ConnectionFacts {
+    const { device, qp, remote } = this.endpoint;
+    return { device: device.name, qpNum: qp?.qpn, remote };
+  }
+
+  nextDeadline(): Micros {
+    return Math.min(this.stream.nextDeadline(), this.#lingerDeadline);
+  }
+
+  handleDeadline(now: Micros): void {
+    if (now >= this.#lingerDeadline) this.reset();
+    if (now >= this.stream.nextDeadline()) this.stream.handleDeadline(now);
+  }
+
+  /** Resets TCP, whatever the state of the stream. */
+  reset(): void {
+    this.#lingerDeadline = NEVER;
+    this.#leaving = true;
+    this.#link.reset();
+  }
+
+  /** The link in use: a fault may wrap another one around it. */
+  get link(): Link {
+    return this.#link;
+  }
+
+  /** Continues over `link`, which wraps the previous link, or was wrapped by it. */
+  moveTo(link: Link): void {
+    this.#link = link;
+    link.user = this;
+    if (this.#readingPaused) link.pauseReading();
+  }
+
+  /** The stream's position in its output. A fault added now starts to parse there. */
+  get output(): { readonly sentBytes: number; readonly startupBytes: number } {
+    return { sentBytes: this.#sentBytes, startupBytes: this.#startupBytes };
+  }
+
+  /** For the ends of turns. Throws `InvariantError`. */
+  assertInvariants(): void {
+    assert(this.#startupBytes <= this.#sentBytes, 'the startup frame is part of what was sent');
+    assert(this.#unmeasuredBytes < EMSS_INTERVAL_BYTES, 'the segment size is looked at in time');
+    assert(this.#inputFpdus <= this.stream.receivedFpdus, 'no more FPDUs count than have come');
+    assert(
+      this.#inputBytes >= 0 && this.#inputBytes < INPUT_SHARE_BYTES,
+      'a peer gets its share of input, and then waits',
+    );
+    assert(this.#readingPaused || !this.#givingWay, 'a conduit that gives way does not read');
+    assert(
+      !this.#linkClosed || this.#lingerDeadline === NEVER,
+      'a link that is gone is not awaited',
+    );
+    this.#link.assertInvariants?.();
+  }
+
+  /** The framing of the stream's present output. */
+  get framing(): Framing {
+    return this.#framing;
+  }
+
+  /**
+   * The host shuts down: completed work is still sent, then a FIN, as when a program on siw ends. A
+   * peer that does not take it in time gets a reset: a FIN would signal a clean end that did not
+   * happen.
+   */
+  leave(now: Micros): void {
+    this.stream.abort(now);
+    this.#closesBehindOutput = true;
+    this.#lingerDeadline = now + LEAVE_PATIENCE_MICROS;
+    this.#leaving = true;
+    if (!this.#linkClosed) this.#host.handleInput(this, now);
+  }
+
+  #deliverEvents(now: Micros): void {
+    for (;;) {
+      const event = this.stream.pollEvent();
+      if (event === undefined) return;
+      this.#actOn(event, now);
+      this.#reportStartup(event);
+      this.endpoint.handleStreamEvent(event, now);
+    }
+  }
+
+  #actOn(event: StreamEvent, now: Micros): void {
+    if (event.type === 'request') {
+      if (this.#host.rejectsRequest(this)) this.endpoint.rejecting = true;
+    } else if (event.type === 'established') {
+      this.#framing = { crcEnabled: event.crcEnabled, markers: event.sendMarkers };
+      this.#align(event.crcEnabled);
+      this.#watchPeer();
+      this.stream.setEmss(this.#link.emssBytes());
+    } else if (event.type === 'nudged') {
+      this.#host.handleNudged(this, `${event.text}; known peculiarity: ${event.quirk}`);
+    } else if (event.type === 'finish') this.#link.finish();
+    else if (event.type === 'abort') this.#aborting = true;
+    else if (event.type === 'closed' && !this.#linkClosed) {
+      if (this.#aborting) this.#abort(event.failure?.kind === 'local', now);
+      else this.#linger(now);
+    }
+  }
+
+  // MPA-7.1.1-03, MPA-7.1.1-16, MPA-7.1.1-20, MPA-7.1.1-21: there is no consumer to report it to
+  // yet.
+  #reportStartup(event: StreamEvent): void {
+    if (event.type !== 'closed' || event.failure === undefined) return;
+    if (this.endpoint.phase !== 'awaiting-request') return;
+    this.#host.handleNoRequest(this, event.failure.text);
+  }
+
+  #followEmss(sentBytes: number): void {
+    this.#unmeasuredBytes += sentBytes;
+    if (this.#unmeasuredBytes < EMSS_INTERVAL_BYTES) return;
+    this.#unmeasuredBytes = 0;
+    this.stream.setEmss(this.#link.emssBytes());
+  }
+
+  /** Before and after Full Operation, other timeouts apply. */
+  #watchPeer(): void {
+    const { keepaliveIdleMicros, keepaliveIntervalMicros, keepaliveProbes } =
+      this.endpoint.device.wire;
+    if (keepaliveIdleMicros === 0) return;
+    const idleSeconds = keepaliveIdleMicros / MICROS_PER_SECOND;
+    const intervalSeconds = keepaliveIntervalMicros / MICROS_PER_SECOND;
+    this.#link.keepAlive?.(idleSeconds, intervalSeconds, keepaliveProbes);
+  }
+
+  #align(crcEnabled: boolean): void {
+    this.#link.segmentAligned = crcEnabled && this.endpoint.device.wire.segmentAligned;
+  }
+
+  /** An abort is a reset, except during a startup that its consumer cancelled. */
+  #abort(byConsumer: boolean, now: Micros): void {
+    if (!byConsumer || this.#link.congested) {
+      this.reset();
+      return;
+    }
+    this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
+    this.#link.close();
+  }
+
+  /**
+   * The stream has ended. Destroying a queue pair does not undo completed work: that is sent first,
+   * then our FIN. Input until the peer's FIN is read and dropped, since the kernel resets a
+   * connection that is closed with unread input.
+   */
+  #linger(now: Micros): void {
+    this.#closesBehindOutput = true;
+    if (this.#leaving) return;
+    this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
+  }
+
+  // RDMAP-5.5-10
+  /** The stream's output is written: sends its FIN, if the stream has ended. */
+  #endOutput(): void {
+    if (!this.#closesBehindOutput) return;
+    if (this.#leaving) this.#link.close();
+    else this.#link.finish();
+  }
+
+  /** Records what a fault that is added later needs to know. */
+  #noteSent(bytes: Uint8Array): void {
+    // The first bytes of a stream are those of its startup frame.
+    if (this.#sentBytes === 0) this.#startupBytes = startupFrameBytes(bytes);
+    this.#sentBytes += bytes.length;
+  }
+
+  /** Leaves input in the network, which slows down the peer, while slow memory is behind. */
+  #paceReading(): void {
+    const pause = this.#givingWay || this.endpoint.qp?.congested === true;
+    if (pause === this.#readingPaused) return;
+    this.#readingPaused = pause;
+    if (pause) this.#link.pauseReading();
+    else this.#link.resumeReading();
+  }
+
+  /** Yields to other connections for a turn once the peer has used its share of this one. */
+  #countInput(bytes: number): void {
+    this.#inputBytes += bytes;
+    const fpdus = this.stream.receivedFpdus - this.#inputFpdus;
+    if (this.#inputBytes + fpdus * FPDU_COST_BYTES < INPUT_SHARE_BYTES) return;
+    this.#inputBytes = 0;
+    this.#inputFpdus += fpdus;
+    this.#givingWay = true;
+    this.#host.soon(this.#goOn);
+  }
+
+  readonly #goOn = (): void => {
+    this.#givingWay = false;
+    if (!this.#linkClosed) this.#paceReading();
+  };
+}

@@ -1,0 +1,187 @@
+/**
+ * The conduits of a host: dials for endpoints, takes links that come in, and joins each link to its
+ * endpoint.
+ */
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../invariants/assert.ts';
+import { canonicalAddress } from '../iwarp/cm/address.ts';
+import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
+import type { ConnectableQP, SocketFacts } from '../iwarp/cm/cm-types.ts';
+import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
+import type { StreamPort } from '../iwarp/engine/stream-api.ts';
+import type { Micros } from '../rnic/wire-port.ts';
+import { Conduit, type ConduitHost } from './conduit.ts';
+import type { EventLoop } from './event-loop.ts';
+import type { IdNetwork } from './host-network.ts';
+import type { Dial, Link } from './links/link.ts';
+import { TappedLink } from './links/tapped-link.ts';
+import type { HostObserver } from './observer.ts';
+
+/** What is needed of the host. */
+export interface ConduitsHost extends ConduitHost {
+  /** A conduit is new, and nothing has gone through it. */
+  handleJoined(conduit: Conduit): void;
+  /** The connection manager refused a link that came in, which only a log shows. */
+  handleRefused(remote: SocketFacts['remote'], text: string): void;
+}
+
+/** See the module's comment. */
+export class Conduits {
+  readonly #host: ConduitsHost;
+  readonly #manager: ConnectionManager;
+  readonly #network: IdNetwork;
+  readonly #loop: EventLoop;
+  readonly #observer: HostObserver;
+  readonly #byStream = new Map<StreamPort, Conduit>();
+  /** The latest conduit of each QP, also after the QP has detached its stream. */
+  readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
+  readonly #dials = new Map<CmEndpoint, Dial>();
+
+  /** The tap of `observer` watches every link. */
+  constructor(
+    host: ConduitsHost,
+    manager: ConnectionManager,
+    network: IdNetwork,
+    loop: EventLoop,
+    observer: HostObserver,
+  ) {
+    this.#host = host;
+    this.#manager = manager;
+    this.#network = network;
+    this.#loop = loop;
+    this.#observer = observer;
+  }
+
+  // Getters
+
+  get empty(): boolean {
+    return this.#byStream.size === 0;
+  }
+
+  /** All conduits. */
+  all(): Iterable<Conduit> {
+    return this.#byStream.values();
+  }
+
+  /** True until the link of this stream is gone. */
+  has(stream: StreamPort): boolean {
+    return this.#byStream.has(stream);
+  }
+
+  /** The latest conduit of a QP. */
+  of(qp: ConnectableQP): Conduit | undefined {
+    return this.#byQP.get(qp);
+  }
+
+  /** Throws `InvariantError` unless endpoints, streams and conduits agree. */
+  assertDeepInvariants(): void {
+    const endpoints = new Set(this.#manager.endpoints());
+    for (const endpoint of this.#dials.keys()) {
+      assert(endpoints.has(endpoint), 'what is dialled for exists');
+    }
+    for (const [stream, conduit] of this.#byStream) {
+      assert(conduit.stream === stream, 'a conduit is found by its stream');
+      conduit.assertInvariants();
+    }
+    for (const { stream, phase, lost } of endpoints) {
+      // A request whose peer went away waits for its answer all the same.
+      const joined = stream === undefined || lost || this.#byStream.has(stream);
+      assert(joined, `a connection that is ${phase} has a conduit`);
+    }
+  }
+
+  // Links
+
+  /** A link came to a listener. */
+  accept(listener: CmId, incoming: Link): void {
+    const link = this.#watched(incoming, false);
+    const endpoint = this.#manager.handleIncoming(listener, factsOf(link), this.#host.now());
+    if (typeof endpoint === 'string') {
+      link.reset();
+      this.#host.handleRefused(factsOf(link).remote, endpoint);
+      return;
+    }
+    this.#join(endpoint, link);
+  }
+
+  /** Dials `remote` from the port that the endpoint's id holds. */
+  dial(endpoint: CmEndpoint, remote: SocketAddress, now: Micros): void {
+    const id = endpoint.id;
+    if (id === undefined) return;
+    const connected = (dialed: Link): void => {
+      const link = this.#watched(dialed, true);
+      this.#dials.delete(endpoint);
+      if (this.#manager.handleDialed(endpoint, factsOf(link), this.#host.now())) {
+        this.#join(endpoint, link);
+      } else {
+        link.reset();
+        this.#loop.drain();
+      }
+    };
+    const failed = (errorCode: string): void => {
+      this.#dials.delete(endpoint);
+      this.#manager.handleDialFailed(endpoint, errorCode, this.#host.now());
+      this.#loop.drain();
+    };
+    const port = this.#network.take(id);
+    if (port === undefined) {
+      this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
+      return;
+    }
+    this.#dials.set(endpoint, port.dial(remote, connected, failed));
+  }
+
+  cancelDial(endpoint: CmEndpoint): void {
+    this.#dials.get(endpoint)?.cancel();
+    this.#dials.delete(endpoint);
+  }
+
+  #join(endpoint: CmEndpoint, link: Link): void {
+    const stream = endpoint.stream;
+    if (stream === undefined) return;
+    const conduit = new Conduit(endpoint, stream, link, this.#host);
+    this.#byStream.set(stream, conduit);
+    this.#host.handleJoined(conduit);
+    if (endpoint.qp !== undefined) this.#byQP.set(endpoint.qp, conduit);
+    this.#loop.enqueue(conduit);
+    this.#loop.drain();
+  }
+
+  /** The link, wrapped in the tap if there is one. */
+  #watched(link: Link, dialed: boolean): Link {
+    const { tap } = this.#observer;
+    return tap === undefined ? link : new TappedLink(link, tap, dialed);
+  }
+
+  // Conduits
+
+  /** The connection manager did something to the endpoint: its conduit is settled in this drain. */
+  touched({ stream, qp }: CmEndpoint): void {
+    const conduit = stream === undefined ? undefined : this.#byStream.get(stream);
+    if (conduit === undefined) return;
+    if (qp !== undefined) this.#byQP.set(qp, conduit);
+    this.#loop.enqueue(conduit);
+  }
+
+  /** The conduit of this QP, if it has one, is settled in the next drain. */
+  enqueue(qp: ConnectableQP): void {
+    const conduit = this.#byQP.get(qp);
+    if (conduit !== undefined) this.#loop.enqueue(conduit);
+  }
+
+  /** The conduit's link is gone. */
+  forget(conduit: Conduit): void {
+    this.#byStream.delete(conduit.stream);
+  }
+}
+
+/** A link's addresses in canonical form: an IPv4 peer of an IPv6 socket shows as IPv4. */
+function factsOf(link: Link): SocketFacts {
+  const local = canonicalAddress(link.localAddress) ?? link.localAddress;
+  const remote = canonicalAddress(link.remoteAddress) ?? link.remoteAddress;
+  return {
+    local: { address: local, port: link.localPort },
+    remote: { address: remote, port: link.remotePort },
+    emssBytes: link.emssBytes(),
+  };
+}

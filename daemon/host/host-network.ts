@@ -1,0 +1,128 @@
+/** The host's network for the connection manager: ports held for ids, and routes. */
+import { type ErrnoCode, isErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../invariants/assert.ts';
+import { canonicalAddress } from '../iwarp/cm/address.ts';
+import type { HostNetwork } from '../iwarp/cm/cm-host.ts';
+import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { Link } from './links/link.ts';
+import { type LinkPort, type Network, TransportError } from './links/network.ts';
+
+/** What a network uses of its host. */
+export interface NetworkUser {
+  handleLink(listener: CmId, link: Link): void;
+  handleListenerError(listener: CmId, error: Error): void;
+}
+
+/** See the module's comment. */
+export class IdNetwork implements HostNetwork {
+  readonly #network: Network;
+  readonly #user: NetworkUser;
+  readonly #ports = new Map<CmId, LinkPort>();
+
+  constructor(network: Network, user: NetworkUser) {
+    this.#network = network;
+    this.#user = user;
+  }
+
+  reserve(
+    id: CmId,
+    address: SocketAddress,
+  ): { readonly port: number } | { readonly error: ErrnoCode } {
+    // Sockets that do not listen yet may share a port; ids must not.
+    const before = this.#ports.get(id);
+    for (const held of this.#ports.values()) {
+      if (held === before) continue;
+      if (held.port === address.port && held.address === address.address) {
+        return { error: 'EADDRINUSE' };
+      }
+    }
+    return answered(() => {
+      const port = this.#hold(id, address);
+      this.#ports.set(id, port);
+      before?.release();
+      return { port: port.port };
+    });
+  }
+
+  listen(id: CmId): ErrnoCode | undefined {
+    const answer = answered(() => {
+      const onLink = (link: Link): void => this.#user.handleLink(id, link);
+      const onError = (error: Error): void => this.#user.handleListenerError(id, error);
+      this.#held(id).listen(onLink, onError);
+      return {};
+    });
+    return 'error' in answer ? answer.error : undefined;
+  }
+
+  release(id: CmId): void {
+    this.#ports.get(id)?.release();
+    this.#ports.delete(id);
+  }
+
+  suspend(id: CmId): boolean {
+    const port = this.#ports.get(id);
+    if (port?.listens !== true) return false;
+    port.suspend();
+    return true;
+  }
+
+  handOver(from: CmId, to: CmId): void {
+    const port = this.#ports.get(from);
+    if (port === undefined) return;
+    this.#ports.delete(from);
+    this.#ports.get(to)?.release();
+    this.#ports.set(to, port);
+  }
+
+  sourceAddress(
+    destination: string,
+    source: string | undefined,
+  ): { readonly address: string } | { readonly error: ErrnoCode } {
+    return answered(() => {
+      const address = this.#network.sourceAddress(destination, source);
+      return { address: canonicalAddress(address) ?? address };
+    });
+  }
+
+  /** The port held for `id`, if any, for the only connection that it makes. */
+  take(id: CmId): LinkPort | undefined {
+    const port = this.#ports.get(id);
+    this.#ports.delete(id);
+    if (port?.listens !== true) return port;
+    // It was held for a listener.
+    port.release();
+    const bound = answered(() => ({ port: this.#hold(id, port) }));
+    return 'error' in bound ? undefined : bound.port;
+  }
+
+  #hold(id: CmId, { address, port }: SocketAddress): LinkPort {
+    return this.#network.hold(address, port, id.afOnly);
+  }
+
+  /**
+   * Checks every port, for tests: `mayHold` returns whether an id may hold one. Throws
+   * `InvariantError`.
+   */
+  assertDeepInvariants(mayHold: (id: CmId) => boolean): void {
+    for (const id of this.#ports.keys())
+      assert(mayHold(id), 'no port is held for an id that is gone');
+    const ports = new Set(this.#ports.values());
+    assert(ports.size === this.#ports.size, 'no two ids hold one port');
+  }
+
+  #held(id: CmId): LinkPort {
+    const port = this.#ports.get(id);
+    if (port === undefined) throw new TransportError('EINVAL', 'no port is held');
+    return port;
+  }
+}
+
+function answered<T extends object>(call: () => T): T | { readonly error: ErrnoCode } {
+  try {
+    return call();
+  } catch (error) {
+    if (!(error instanceof TransportError)) throw error;
+    return { error: isErrnoCode(error.code) ? error.code : 'EIO' };
+  }
+}

@@ -1,0 +1,286 @@
+/**
+ * A link with the faults of one connection: output passes them on its way to the link inside, and
+ * input passes them on its way to the user.
+ *
+ * It accepts every write, whatever it holds back: the bytes stay the stream's, whose own limit
+ * bounds them. Input that it holds back is copied; beyond a limit it stops reading from the link
+ * inside.
+ */
+
+import { assert } from '../../invariants/assert.ts';
+import type { Fault } from '../../iwarp/faults/fault.ts';
+import type { Framing } from '../../iwarp/faults/passage.ts';
+import type { StreamFaults } from '../../iwarp/faults/stream-faults.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { Link } from './link.ts';
+import { LinkAround } from './link-around.ts';
+import type { Alarm, HostClock } from './network.ts';
+
+/** Bytes of input that faults may hold back before reading from the link inside stops. */
+const HELD_INPUT_MAX_BYTES = 1_048_576;
+/**
+ * Timers fire up to a millisecond early; held bytes must not be released before their fault
+ * permits.
+ */
+const TIMER_SLACK_MICROS = 1000;
+
+const NO_BYTES = new Uint8Array(0);
+
+/** What a faulty link uses of the host that wraps it around a link. */
+interface FaultyLinkOptions {
+  readonly faults: StreamFaults;
+  readonly clock: HostClock;
+  /** The framing of the user's present output. */
+  framing(): Framing;
+  /** A fault fired on output, and requires more than a change of its bytes. */
+  strike(fault: Fault, now: Micros): void;
+  /** No fault is active, and none left anything behind: the wrapper can be removed. */
+  spent(): void;
+}
+
+/** See the module's comment. */
+export class FaultyLink extends LinkAround {
+  readonly #options: FaultyLinkOptions;
+  readonly #faults: StreamFaults;
+  #alarm: Alarm | undefined;
+  #alarmDue: Micros = NEVER;
+  /** The user wrote its last byte; `#closing`: and closed the connection. */
+  #finished = false;
+  #closing = false;
+  /** The user wants no more input. */
+  #leaving = false;
+  /** The user does not read; `#innerPaused`: reading from the link inside is paused. */
+  #paused = false;
+  #innerPaused = false;
+  #innerClosed = false;
+  /** The end of the input, which follows the held input. */
+  #heldEnd: 'peer-closed' | 'closed' | undefined;
+  #peerClosed = false;
+  #spent = false;
+
+  constructor(inner: Link, options: FaultyLinkOptions) {
+    super(inner);
+    this.#options = options;
+    this.#faults = options.faults;
+  }
+
+  /** These faults apply from now on; bytes that others held back are released. */
+  setFaults(faults: readonly Fault[]): void {
+    this.#faults.setFaults(faults);
+    this.#pump();
+  }
+
+  // Link
+
+  /** Also true while held bytes wait for something other than time. */
+  override get congested(): boolean {
+    return this.inner.congested || !(this.#faults.outbound.empty || this.#faults.drains);
+  }
+
+  override get writable(): boolean {
+    return !this.#finished && !this.#innerClosed;
+  }
+
+  override write(bytes: Uint8Array): number {
+    if (!this.writable) throw new Error('the link is not writable');
+    const now = this.#options.clock.now();
+    this.#faults.handleOutput(bytes, this.#options.framing(), now);
+    for (;;) {
+      const fault = this.#faults.pollOutcome();
+      if (fault === undefined) break;
+      this.#options.strike(fault, now);
+    }
+    const flushed = this.#flush(now);
+    this.#arm(now);
+    return flushed;
+  }
+
+  override pauseReading(): void {
+    this.#paused = true;
+    this.#pace();
+  }
+
+  override resumeReading(): void {
+    this.#paused = false;
+    this.#pace();
+    if (!this.#faults.inbound.empty) this.#options.clock.soon(() => this.#pump());
+  }
+
+  override finish(): void {
+    this.#finished = true;
+    this.#endOutput();
+  }
+
+  override close(): void {
+    this.#dropInput();
+    this.#finished = true;
+    this.#closing = true;
+    // Bytes that are only delayed may still be sent; the rest is dropped.
+    if (this.#faults.outbound.empty || this.#faults.drains) this.#endOutput();
+    else this.reset();
+  }
+
+  override reset(): void {
+    this.#finished = true;
+    this.#faults.outbound.clear();
+    this.#dropInput();
+    this.inner.reset();
+  }
+
+  override assertInvariants(): void {
+    super.assertInvariants();
+    const { inbound, outbound } = this.#faults;
+    inbound.assertInvariants();
+    outbound.assertInvariants();
+    assert(!this.#innerClosed || outbound.empty, 'nothing waits to leave a link that is closed');
+    assert(!this.#leaving || inbound.empty, 'nothing waits for a user that wants no more');
+    assert(this.#heldEnd === undefined || !inbound.empty, 'an end is held back behind bytes only');
+    assert(!this.#closing || this.#finished, 'a link that closes takes no more bytes');
+  }
+
+  // LinkUser
+
+  override handleBytes(bytes: Uint8Array): void {
+    this.#faults.handleInput(bytes, this.#options.clock.now());
+    this.#pump();
+  }
+
+  override handleFlushed(bytes: number): void {
+    this.user.handleFlushed(bytes);
+    this.#pump();
+  }
+
+  override handlePeerClosed(): void {
+    if (this.#faults.inbound.empty) this.#passPeerClosed();
+    else this.#heldEnd = 'peer-closed';
+  }
+
+  override handleClosed(errorCode: string | undefined): void {
+    this.#innerClosed = true;
+    const { inbound, outbound } = this.#faults;
+    outbound.clear();
+    if (errorCode === undefined && !inbound.empty && !this.#leaving) {
+      this.#heldEnd = 'closed';
+      return;
+    }
+    inbound.clear();
+    this.#disarm();
+    this.user.handleClosed(errorCode);
+  }
+
+  override get heldInput(): Uint8Array {
+    return this.#faults.inbound.heldBehind(this.user.heldInput ?? NO_BYTES);
+  }
+
+  // Steps
+
+  /** Releases everything due, in both directions. */
+  #pump(): void {
+    if (this.#spent) return;
+    const now = this.#options.clock.now();
+    const flushed = this.#flush(now);
+    if (flushed > 0) this.user.handleFlushed(flushed);
+    this.#deliver(now);
+    this.#arm(now);
+    this.#endWhenSpent();
+  }
+
+  /** Bytes of the user's output that were sent, or lost. */
+  #flush(now: Micros): number {
+    let flushed = 0;
+    while (this.#sends) {
+      const output = this.#faults.outbound.poll(now);
+      if (output === undefined) break;
+      if (output.type === 'bytes') {
+        if (this.inner.writable) flushed += this.inner.write(output.bytes);
+      } else if (output.type === 'lost') flushed += output.bytes;
+      else if (output.type === 'close') this.inner.finish();
+      else this.reset();
+    }
+    this.#endOutput();
+    return flushed;
+  }
+
+  /** True while the link inside has room, and after an injected end, where all bytes are lost. */
+  get #sends(): boolean {
+    if (this.#innerClosed || this.inner.congested) return false;
+    return this.inner.writable || this.#faults.outbound.ended;
+  }
+
+  #endOutput(): void {
+    if (!this.#finished || !this.#faults.outbound.empty || this.#innerClosed) return;
+    if (!this.#closing) this.inner.finish();
+    else if (!this.inner.congested) this.inner.close();
+  }
+
+  #deliver(now: Micros): void {
+    const { inbound } = this.#faults;
+    while (!this.#paused) {
+      const output = inbound.poll(now);
+      if (output === undefined) break;
+      if (output.type === 'bytes') this.user.handleBytes(output.bytes);
+      else if (output.type === 'close') this.#passPeerClosed();
+      else if (output.type === 'reset') this.reset();
+    }
+    this.#pace();
+    if (!inbound.empty || this.#heldEnd === undefined) return;
+    const end = this.#heldEnd;
+    this.#heldEnd = undefined;
+    this.#passPeerClosed();
+    if (end === 'closed') this.handleClosed(undefined);
+  }
+
+  #passPeerClosed(): void {
+    if (this.#peerClosed) return;
+    this.#peerClosed = true;
+    this.user.handlePeerClosed();
+  }
+
+  /** Leaves input in the network, which slows down the peer, while enough is held back. */
+  #pace(): void {
+    const pause = this.#paused || this.#faults.inbound.heldBytes > HELD_INPUT_MAX_BYTES;
+    if (pause === this.#innerPaused) return;
+    this.#innerPaused = pause;
+    if (pause) this.inner.pauseReading();
+    else this.inner.resumeReading();
+  }
+
+  /** Drops the held input: the user wants no more. */
+  #dropInput(): void {
+    this.#leaving = true;
+    this.#faults.inbound.clear();
+    const closed = this.#heldEnd === 'closed';
+    this.#heldEnd = undefined;
+    if (closed) this.#options.clock.soon(() => this.handleClosed(undefined));
+  }
+
+  #endWhenSpent(): void {
+    if (this.#spent || this.#innerClosed || this.#closing) return;
+    if (!this.#faults.idle || this.#heldEnd !== undefined) return;
+    this.#spent = true;
+    this.#disarm();
+    this.#options.spent();
+  }
+
+  /** Sets the alarm for the next due time. */
+  #arm(now: Micros): void {
+    const { inbound, outbound } = this.#faults;
+    const due = Math.min(
+      this.#sends ? outbound.nextDeadline() : NEVER,
+      this.#paused ? NEVER : inbound.nextDeadline(),
+    );
+    if (due === this.#alarmDue) return;
+    this.#disarm();
+    if (due === NEVER) return;
+    this.#alarmDue = due;
+    this.#alarm = this.#options.clock.after(Math.max(0, due - now) + TIMER_SLACK_MICROS, () => {
+      this.#alarmDue = NEVER;
+      this.#pump();
+    });
+  }
+
+  #disarm(): void {
+    this.#alarm?.cancel();
+    this.#alarmDue = NEVER;
+  }
+}

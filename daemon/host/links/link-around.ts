@@ -1,0 +1,104 @@
+/**
+ * A link around another link: passes everything on in both directions. Subclasses override what
+ * they change.
+ */
+import { type Link, type LinkUser, NO_USER } from './link.ts';
+
+/** See the module's comment. It becomes the user of the link inside. */
+export class LinkAround implements Link, LinkUser {
+  readonly inner: Link;
+  readonly localAddress: string;
+  readonly localPort: number;
+  readonly remoteAddress: string;
+  readonly remotePort: number;
+  user: LinkUser = NO_USER;
+
+  constructor(inner: Link) {
+    this.inner = inner;
+    this.localAddress = inner.localAddress;
+    this.localPort = inner.localPort;
+    this.remoteAddress = inner.remoteAddress;
+    this.remotePort = inner.remotePort;
+    inner.user = this;
+  }
+
+  // Link
+
+  get segmentAligned(): boolean {
+    return this.inner.segmentAligned;
+  }
+
+  set segmentAligned(aligned: boolean) {
+    this.inner.segmentAligned = aligned;
+  }
+
+  get congested(): boolean {
+    return this.inner.congested;
+  }
+
+  get writable(): boolean {
+    return this.inner.writable;
+  }
+
+  emssBytes(): number {
+    return this.inner.emssBytes();
+  }
+
+  write(bytes: Uint8Array): number {
+    return this.inner.write(bytes);
+  }
+
+  keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
+    this.inner.keepAlive?.(idleSeconds, intervalSeconds, probes);
+  }
+
+  pauseReading(): void {
+    this.inner.pauseReading();
+  }
+
+  resumeReading(): void {
+    this.inner.resumeReading();
+  }
+
+  finish(): void {
+    this.inner.finish();
+  }
+
+  close(): void {
+    this.inner.close();
+  }
+
+  reset(): void {
+    this.inner.reset();
+  }
+
+  assertInvariants(): void {
+    this.inner.assertInvariants?.();
+  }
+
+  // LinkUser
+
+  handleBytes(bytes: Uint8Array): void {
+    this.user.handleBytes(bytes);
+  }
+
+  handleFlushed(bytes: number): void {
+    this.user.handleFlushed(bytes);
+  }
+
+  handlePeerClosed(): void {
+    this.user.handlePeerClosed();
+  }
+
+  handleClosed(errorCode: string | undefined): void {
+    this.user.handleClosed(errorCode);
+  }
+
+  get heldInput(): Uint8Array | undefined {
+    return this.user.heldInput;
+  }
+
+  get queuePair(): LinkUser['queuePair'] {
+    return this.user.queuePair;
+  }
+}

@@ -1,0 +1,76 @@
+/** A connection that carries bytes in order: over TCP, or a simulation of it. */
+import type { LinkPosition } from '../../capture/capture-tap.ts';
+
+/** The user of a link. Called from events of the network; must not throw. */
+export interface LinkUser {
+  /** Bytes arrived; borrowed for the call. */
+  handleBytes(bytes: Uint8Array): void;
+  /** The network has accepted `bytes` that `write` had left over. */
+  handleFlushed(bytes: number): void;
+  /** The peer's FIN. */
+  handlePeerClosed(): void;
+  /** The connection has ended, called once; the errno name if it failed. No call follows. */
+  handleClosed(errorCode: string | undefined): void;
+  /** Received bytes that the user keeps until more arrive, for watchers of the link. */
+  readonly heldInput?: Uint8Array | undefined;
+  /** The queue pair that uses the link, for watchers. */
+  readonly queuePair?: ReturnType<LinkPosition['queuePair']>;
+}
+
+/** Placeholder for a link without a user. */
+export const NO_USER: LinkUser = {
+  handleBytes: () => {},
+  handleFlushed: () => {},
+  handlePeerClosed: () => {},
+  handleClosed: () => {},
+};
+
+/** One end of a connection. No method calls its user. */
+export interface Link {
+  readonly localAddress: string;
+  readonly localPort: number;
+  readonly remoteAddress: string;
+  readonly remotePort: number;
+  /**
+   * One write, one end of a segment: set if the peer cannot handle an FPDU that spans two segments.
+   */
+  segmentAligned: boolean;
+  user: LinkUser;
+  /** Bytes of payload that one segment holds now (MPA-5.1-01). */
+  emssBytes(): number;
+  /** True if bytes of an earlier `write` wait, possibly for ever. */
+  readonly congested: boolean;
+  /** True if `write` may be called: there is room, and neither end of the link has been reached. */
+  readonly writable: boolean;
+  /**
+   * Sends bytes; the link must be writable. Returns how many of the bytes written so far were
+   * accepted at once, in order: those are the caller's again. The rest stays borrowed until
+   * `handleFlushed`.
+   */
+  write(bytes: Uint8Array): number;
+  /**
+   * Ends the connection with ETIMEDOUT once the peer has vanished: it leaves probes unanswered that
+   * are sent after `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data
+   * for as long as all probes take. Optional for networks that never lose peers.
+   */
+  keepAlive?(idleSeconds: number, intervalSeconds: number, probes: number): void;
+  /** Incoming bytes wait in the network until `resumeReading`. */
+  pauseReading(): void;
+  resumeReading(): void;
+  /** Sends our FIN after all written bytes. Reading continues (DDP-6.2.1-06). */
+  finish(): void;
+  /**
+   * Closes the connection at once: bytes that the network has accepted are still sent, then a FIN;
+   * a reset instead if there is unread input.
+   */
+  close(): void;
+  /** Resets the connection at once; bytes in flight are lost. */
+  reset(): void;
+  /** Checks the link against its counts, if it has any. Throws `InvariantError`. */
+  assertInvariants?(): void;
+}
+
+/** A connection attempt; `cancel` ends it, and then neither callback is called. */
+export interface Dial {
+  cancel(): void;
+}

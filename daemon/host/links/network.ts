@@ -1,0 +1,84 @@
+/** What a host needs of its system: a network, a clock and randomness. */
+import type { Dial, Link } from './link.ts';
+
+/** The system refused; `code` is the errno name. */
+export class TransportError extends Error {
+  override readonly name = 'TransportError';
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** A held local address and port: first unused, then used by a listener or by one dial. */
+export interface LinkPort {
+  readonly address: string;
+  /** The port; the one that the system picked if 0 was given. */
+  readonly port: number;
+  /** True once connections are accepted here, whether or not they are delivered. */
+  readonly listens: boolean;
+  /**
+   * Delivers connections from now on, first those that arrived since `suspend`. Throws
+   * `TransportError` (EADDRINUSE, EINVAL if not held). `onLink` must set the user of its link at
+   * once.
+   */
+  listen(onLink: (link: Link) => void, onError: (error: Error) => void): void;
+  /** Leaves later connections in the system, until `listen` or `release`. */
+  suspend(): void;
+  /**
+   * Connects from here; `onFailed` gets the errno name. No callback is called from inside. Throws
+   * `TransportError` EINVAL if not held, or if listening.
+   */
+  dial(
+    remote: { readonly address: string; readonly port: number },
+    onConnected: (link: Link) => void,
+    onFailed: (errorCode: string) => void,
+  ): Dial;
+  /**
+   * Releases the port; a listener stops. Accepted and outgoing connections stay, waiting ones are
+   * reset.
+   */
+  release(): void;
+}
+
+/** The network of a host. */
+export interface Network {
+  /**
+   * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4
+   * addresses to others; by default the system decides. Throws `TransportError`: EADDRINUSE and so
+   * on.
+   */
+  hold(address: string, port: number, v6Only?: boolean): LinkPort;
+  /**
+   * The local address from which the host reaches `destination`; with `source`, only that address
+   * is tried. Throws `TransportError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
+   */
+  sourceAddress(destination: string, source: string | undefined): string;
+}
+
+/** A scheduled call. */
+export interface Alarm {
+  cancel(): void;
+}
+
+/** Time and randomness. A simulation has its own, and then a seed determines the whole run. */
+export interface HostClock {
+  /** Microseconds from an arbitrary start; monotonic. */
+  now(): number;
+  /**
+   * Calls `run` once, `delayMicros` from now or a little later. Does not keep the process alive.
+   */
+  after(delayMicros: number, run: () => void): Alarm;
+  /** Calls `run` in a later turn, after links had theirs. */
+  soon(run: () => void): void;
+  /** A number from 0 to 2^32 - 1 that no peer can guess. */
+  random32(): number;
+}
+
+/** The system of a host. */
+export interface HostSystem {
+  readonly clock: HostClock;
+  readonly network: Network;
+}

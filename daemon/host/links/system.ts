@@ -1,0 +1,48 @@
+/** The real system of a host: this process's clock and the kernel's TCP. */
+import { randomInt } from 'node:crypto';
+import type { Alarm, HostClock, HostSystem, LinkPort, Network } from './network.ts';
+import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
+import { sourceAddress, TcpPort } from './tcp-port.ts';
+
+const MICROS_PER_MILLISECOND = 1000;
+
+class SystemAlarm implements Alarm {
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(delayMicros: number, run: () => void) {
+    this.#timer = setTimeout(run, delayMicros / MICROS_PER_MILLISECOND);
+    // Sockets keep a process alive; deadlines alone do not.
+    this.#timer.unref();
+  }
+
+  cancel(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
+const CLOCK: HostClock = {
+  now: () => performance.now() * MICROS_PER_MILLISECOND,
+  after: (delayMicros, run) => new SystemAlarm(delayMicros, run),
+  soon: (run) => {
+    setImmediate(run);
+  },
+  random32: () => randomInt(2 ** 32),
+};
+
+/** The kernel's TCP. */
+class TcpNetwork implements Network {
+  readonly #environment: LinkEnvironment = { readBuffer: new Uint8Array(READ_BUFFER_BYTES) };
+
+  hold(address: string, port: number, v6Only?: boolean): LinkPort {
+    return new TcpPort(address, port, this.#environment, v6Only);
+  }
+
+  sourceAddress(destination: string, source: string | undefined): string {
+    return sourceAddress(destination, source);
+  }
+}
+
+/** The clock and the network of this process. */
+export function hostSystem(): HostSystem {
+  return { clock: CLOCK, network: new TcpNetwork() };
+}

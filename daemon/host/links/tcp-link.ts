@@ -1,0 +1,295 @@
+/**
+ * One TCP socket for one stream: non-blocking output, input through a buffer that all links of a
+ * host share, back-pressure as a value, separate FIN and reset.
+ *
+ * Bytes leave by send(2) on the socket's descriptor, which costs about half of a write through
+ * Node's stream; what the kernel does not accept at once goes through Node, which waits for room.
+ * The two never mix: nothing is sent while Node has bytes left.
+ *
+ * libuv bounds reading: at most 32 fillings of the read buffer per socket and turn. One link cannot
+ * starve the others.
+ */
+import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
+import {
+  duplicateDescriptor,
+  sendNow,
+  WOULD_BLOCK,
+} from '../../../native-bridge/libc/descriptor.ts';
+import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
+import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import {
+  keepAlive,
+  maximumSegmentBytes,
+  pendingError,
+  resetOnClose,
+  sendSegment,
+} from '../../../native-bridge/libc/tcp-socket.ts';
+import { descriptorOf } from '../../../native-bridge/libc/unix-socket.ts';
+import { type Dial, type Link, type LinkUser, NO_USER } from './link.ts';
+
+/**
+ * Size of a host's read buffer. One read returns the available bytes, up to this; larger reads mean
+ * fewer wake-ups, and the buffer should stay in the processor's cache.
+ */
+export const READ_BUFFER_BYTES = 262_144;
+
+/**
+ * EMSS if the socket does not report one: an Ethernet MTU of 1500 less IPv6, TCP and timestamps, the
+ * smallest of the usual ones (MPA-5.1-02).
+ */
+const EMSS_FALLBACK_BYTES = 1428;
+
+/** Shared by the links of a host. */
+export interface LinkEnvironment {
+  readonly readBuffer: Uint8Array;
+}
+
+/** See the module's comment. */
+export class TcpLink implements Link {
+  readonly localAddress: string;
+  readonly localPort: number;
+  readonly remoteAddress: string;
+  readonly remotePort: number;
+  /**
+   * One write, one end of a segment: set if the peer cannot handle an FPDU that spans two segments.
+   */
+  segmentAligned = false;
+  user: LinkUser = NO_USER;
+  readonly #socket: Socket;
+  readonly #fd: number | undefined;
+  #leftBytes = 0;
+  #finished = false;
+  #closed = false;
+  #errorCode: string | undefined;
+
+  /** For `dialTcp` and the listener: the socket is connected and reads through `reader`. */
+  constructor(socket: Socket, reader: LinkReader) {
+    this.#socket = socket;
+    this.#fd = descriptorOf(socket);
+    this.localAddress = socket.localAddress ?? '';
+    this.localPort = socket.localPort ?? 0;
+    this.remoteAddress = socket.remoteAddress ?? '';
+    this.remotePort = socket.remotePort ?? 0;
+    reader.deliver = (bytes) => this.user.handleBytes(bytes);
+    this.#listen(socket);
+  }
+
+  /**
+   * Bytes of payload that one TCP segment holds now (MPA-5.1-01). It changes: Linux raises it with
+   * the peer's window, and the path's MTU may lower it.
+   */
+  emssBytes(): number {
+    return segmentBytes(this.#socket.destroyed ? undefined : this.#fd);
+  }
+
+  /** True when bytes of an earlier `write` wait for room in the kernel. */
+  get congested(): boolean {
+    return this.#leftBytes > 0;
+  }
+
+  /** True if `write` may be called: nothing is left over and our FIN has not been sent. */
+  get writable(): boolean {
+    return this.#leftBytes === 0 && !this.#finished && !this.#closed && !this.#socket.destroyed;
+  }
+
+  /**
+   * Sends bytes; the link must be writable. Returns how many the kernel accepted at once: those are
+   * the caller's again. The rest stays borrowed until `handleFlushed`.
+   */
+  write(bytes: Uint8Array): number {
+    if (!this.writable) throw new Error('the link is not writable');
+    const taken = this.#send(bytes);
+    if (taken === bytes.length || !this.writable) return taken;
+    const rest = bytes.subarray(taken);
+    this.#leftBytes = rest.length;
+    this.#socket.write(rest, (error) => {
+      // Node also calls back without an error if the socket was destroyed in the meantime.
+      if (this.#closed || this.#socket.destroyed || (error !== null && error !== undefined)) return;
+      this.#leftBytes = 0;
+      this.user.handleFlushed(rest.length);
+    });
+    return taken;
+  }
+
+  /** See `Link`. */
+  keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
+    if (this.#fd === undefined || this.#socket.destroyed) return;
+    try {
+      keepAlive(this.#fd, idleSeconds, intervalSeconds, probes);
+    } catch (error) {
+      // A connection that has just broken reports that itself.
+      if (!(error instanceof SystemCallError)) throw error;
+    }
+  }
+
+  /** Incoming bytes wait in the kernel until `resumeReading`. */
+  pauseReading(): void {
+    this.#socket.pause();
+  }
+
+  resumeReading(): void {
+    this.#socket.resume();
+  }
+
+  /** Sends our FIN after all written bytes. Reading continues (DDP-6.2.1-06). */
+  finish(): void {
+    if (this.#finished || this.#closed) return;
+    this.#finished = true;
+    this.#socket.end();
+  }
+
+  /**
+   * Closes the socket at once: bytes that the kernel has accepted are still sent, then a FIN. The
+   * kernel resets instead if there is unread input.
+   */
+  close(): void {
+    if (this.#closed || this.#socket.destroyed) return;
+    this.#finished = true;
+    this.#socket.destroy();
+  }
+
+  /** Resets the connection at once; bytes in flight are lost. */
+  reset(): void {
+    if (this.#closed || this.#socket.destroyed) return;
+    this.#finished = true;
+    // Node's own reset first writes everything and shuts down, which may never end.
+    if (this.#fd !== undefined) resetOnClose(this.#fd);
+    this.#socket.destroy();
+  }
+
+  /** Bytes accepted by the kernel; 0 if the socket broke, which its 'close' event then reports. */
+  #send(bytes: Uint8Array): number {
+    if (this.#fd === undefined) return 0;
+    const sent = this.segmentAligned
+      ? sendSegment(this.#fd, bytes)
+      : sendNow(this.#fd, bytes, bytes.length);
+    if (sent >= 0) return sent;
+    if (sent !== WOULD_BLOCK) {
+      this.#errorCode ??= errnoName(-sent);
+      this.#socket.destroy();
+    }
+    return 0;
+  }
+
+  /** libuv reports a reset after bytes as the end of the stream; the kernel distinguishes them. */
+  #wasReset(): boolean {
+    if (this.#fd === undefined || this.#socket.destroyed) return false;
+    const errorCode = pendingError(this.#fd);
+    if (errorCode === undefined) return false;
+    this.#errorCode ??= errorCode;
+    this.#socket.destroy();
+    return true;
+  }
+
+  #listen(socket: Socket): void {
+    socket.on('end', () => {
+      if (this.#wasReset()) return;
+      this.user.handlePeerClosed();
+    });
+    socket.on('error', (error) => {
+      this.#errorCode ??= errorCode(error);
+    });
+    socket.on('close', () => {
+      this.#closed = true;
+      this.user.handleClosed(this.#errorCode);
+    });
+  }
+}
+
+/** Passes bytes from the socket's read callback, which is fixed at creation, to its link. */
+interface LinkReader {
+  deliver: (bytes: Uint8Array) => void;
+}
+
+/** A socket over descriptor `fd` that reads through the shared buffer into the returned reader. */
+function openSocket(
+  fd: number,
+  environment: LinkEnvironment,
+): { readonly socket: Socket; readonly reader: LinkReader } {
+  const reader: LinkReader = { deliver: () => {} };
+  const onread: OnReadOpts = {
+    buffer: environment.readBuffer,
+    callback: (bytes, buffer) => {
+      reader.deliver(buffer.subarray(0, bytes));
+      return true;
+    },
+  };
+  // DDP-6.2.1-04: the peer's FIN must not make this socket send its own.
+  const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
+    fd,
+    allowHalfOpen: true,
+    onread,
+  };
+  return { socket: new Socket(options), reader };
+}
+
+/**
+ * The link of an accepted, paused socket. Node lets only outgoing sockets read into a given buffer,
+ * so the descriptor moves to a socket created here. If that fails, the accepted socket itself
+ * reads, with a new buffer each time.
+ */
+export function adoptAccepted(accepted: Socket, environment: LinkEnvironment): TcpLink {
+  const fd = descriptorOf(accepted);
+  if (fd !== undefined) {
+    const { socket, reader } = openSocket(
+      unreserved('accept', duplicateDescriptor(fd)),
+      environment,
+    );
+    accepted.destroy();
+    return new TcpLink(socket, reader);
+  }
+  const reader: LinkReader = { deliver: () => {} };
+  const link = new TcpLink(accepted, reader);
+  accepted.on('data', (bytes: Uint8Array) => reader.deliver(bytes));
+  accepted.resume();
+  return link;
+}
+
+/**
+ * Connects the bound socket `fd`, which it takes over, to an address and port. `onFailed` gets the
+ * errno name.
+ */
+export function dialTcp(
+  fd: number,
+  remote: { readonly address: string; readonly port: number },
+  environment: LinkEnvironment,
+  onConnected: (link: TcpLink) => void,
+  onFailed: (errorCode: string) => void,
+): Dial {
+  const { socket, reader } = openSocket(fd, environment);
+  const fail = (error: Error): void => {
+    socket.destroy();
+    onFailed(errorCode(error));
+  };
+  const connected = (): void => {
+    socket.off('error', fail);
+    // MPA-5.1-03
+    socket.setNoDelay(true);
+    onConnected(new TcpLink(socket, reader));
+  };
+  socket.once('error', fail);
+  socket.connect({ host: remote.address, port: remote.port }, connected);
+  return {
+    cancel: () => {
+      socket.off('error', fail);
+      socket.off('connect', connected);
+      socket.on('error', () => {});
+      socket.destroy();
+    },
+  };
+}
+
+/** EMSS of a connected socket, or the fallback. */
+function segmentBytes(fd: number | undefined): number {
+  if (fd === undefined) return EMSS_FALLBACK_BYTES;
+  try {
+    return maximumSegmentBytes(fd);
+  } catch {
+    return EMSS_FALLBACK_BYTES;
+  }
+}
+
+/** The errno name of a socket's error; EIO if it has none. */
+function errorCode(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : 'EIO';
+}
