@@ -1,20 +1,20 @@
 /**
  * The atomic operations of RFC 7306 §5.1, on pairs of 32-bit halves.
  *
- * The word is read and written in the byte order of the target memory: little endian, as the
- * machines that we run on have it.
+ * The word is read and written in the byte order of the target memory: little endian on every
+ * supported machine.
  */
-import type { AtomicAccess } from '../engine/placement.ts';
+import type { AtomicAccess } from './wire-port.ts';
 
 /** Operation codes on the wire (RFC 7306 §5.2.1). */
 export const AtomicOpcode = { fetchAdd: 0, compareSwap: 2 } as const;
 
-/** Octets of the word that an atomic works on. */
+/** Size of an atomic's target, in bytes. */
 export const ATOMIC_WORD_BYTES = 8;
 
 /**
- * Performs `access.operation` on the word in `word`, 8 octets: fills in the original halves and
- * leaves the new value in `word`. False, without any change, for an operation that is not known.
+ * Performs `access.operation` on the 8 bytes in `word`: fills in the original halves and leaves the
+ * new value in `word`. Returns false, and changes nothing, for an unknown operation.
  */
 export function performAtomic(access: AtomicAccess, word: DataView): boolean {
   const lo = word.getUint32(0, true);
@@ -35,8 +35,8 @@ export function performAtomic(access: AtomicAccess, word: DataView): boolean {
 }
 
 // RDMAPX-5.1.1-01: each 1 bit of the mask is the most significant bit of a field, and no carry
-// leaves a field. Adding without those bits cannot carry out of a field; the bits themselves are
-// then the sum without carry of both addends and what came in.
+// leaves a field. Adding without those bits cannot carry out of a field; each such bit is then the
+// XOR of both addends and the carry into it.
 function fetchAdd(access: AtomicAccess, hi: number, lo: number, word: DataView): void {
   const { operandHi, operandLo, operandMaskHi, operandMaskLo } = access;
   const sumLo = ((lo & ~operandMaskLo) >>> 0) + ((operandLo & ~operandMaskLo) >>> 0);

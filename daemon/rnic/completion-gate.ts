@@ -1,144 +1,177 @@
 /**
- * What stands between a queue pair's data and its completions, which promise that the data are in
- * the owner's memory.
+ * Holds completions back until their data is in the owner's memory, as a completion promises.
  *
- * Segments that a backing keeps for one transfer of many are written before a completion is told.
- * Where writes take time (agent tier), the completion waits for them, and those behind it with it.
+ * Segments that a backing gathers into one transfer are written (`settle`) before anything
+ * succeeds. Where writes take time (agent tier), a completion waits for them, and later ones wait
+ * behind it. If the memory turns out to be gone, nothing that waited for it succeeds, and the queue
+ * pair fails.
  */
-import type { CQEStatus } from '../../verbs-api/contract/queue-layout.ts';
-import type { CQ } from './completion-queue.ts';
+import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { assert } from '../invariants/assert.ts';
+import { Completion, type CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** A completion that waits. */
+/** A waiting completion. */
 interface HeldCompletion {
   readonly cq: CQ;
-  readonly wrIdLo: number;
-  readonly wrIdHi: number;
-  readonly opcode: number;
-  readonly status: CQEStatus;
-  readonly bytes: number;
-  readonly flags: number;
-  readonly immediateHi: number;
-  readonly immediateLo: number;
-  readonly solicited: boolean;
+  readonly completion: Completion;
 }
 
-/** What a queue pair's completions pass through. */
-export class CompletionGate {
+/** The queue pair of a gate. */
+export interface GateUser {
   readonly qpn: number;
-  /** Backings that this QP wrote to and that had writes pending when last seen. */
-  private readonly writing = new Set<MemoryBacking>();
-  /** The backing that keeps segments for this QP, if one does. */
-  private keeper: MemoryBacking | undefined = undefined;
-  private keptLost = false;
-  private readonly held: HeldCompletion[] = [];
-  private readonly onShut: () => void;
+  /** Asks for a call of `release` once memory is ready. */
+  awaitWrites(): void;
+  /**
+   * Accepted data did not reach its memory. `response` is true when data of a Read Response may be
+   * part of it.
+   */
+  handleLoss(response: boolean): void;
+}
 
-  /** `onShut` asks for a call of `release` once memory is ready. */
-  constructor(qpn: number, onShut: () => void) {
-    this.qpn = qpn;
-    this.onShut = onShut;
+/** The gate that a queue pair's completions pass through. */
+export class CompletionGate {
+  /** Fill in before each `tell`, except for `qpn`. */
+  readonly completion = new Completion();
+  /** Backings that this QP wrote to and that had writes pending at the last check. */
+  readonly #writing = new Set<MemoryBacking>();
+  #writeLost = false;
+  /** The backing that holds unwritten segments for this QP, if any. */
+  #keeper: MemoryBacking | undefined = undefined;
+  /** True while unwritten segments include some of a Read Response. */
+  #keepsResponse = false;
+  readonly #held: HeldCompletion[] = [];
+  readonly #user: GateUser;
+
+  constructor(user: GateUser) {
+    this.#user = user;
+    this.completion.qpn = user.qpn;
   }
 
-  /** Notes a backing whose writes take time. */
+  /** True while segments are unwritten: nothing succeeds before they are written. */
+  get keeps(): boolean {
+    return this.#keeper !== undefined;
+  }
+
+  // RDMAP-7.1-02: the loss of a Write with nothing behind it is detected, too.
+  /** Records a backing whose writes take time. */
   wrote(backing: MemoryBacking): void {
-    this.writing.add(backing);
+    this.#writing.add(backing);
+    this.#user.awaitWrites();
+  }
+
+  /** The placed segment belongs to a Read Response. */
+  placedResponse(): void {
+    this.#keepsResponse = this.#keeper !== undefined;
   }
 
   /**
-   * Notes that `backing` keeps segments from here on; those of another one go first, in the order
-   * of the stream. False when these were lost.
+   * `backing` holds segments from here on. Those of another backing are written first, in stream
+   * order. Returns false when they were lost.
    */
   keeping(backing: MemoryBacking): boolean {
-    if (this.keeper === backing) return true;
-    const settled = this.settle();
-    this.keeper = backing;
-    return settled;
+    if (this.#keeper === backing) return true;
+    if (!this.settle()) return false;
+    this.#keeper = backing;
+    return true;
   }
 
-  /** Has everything kept written. False, once, when memory was gone. */
+  // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
+  /** Writes all held segments. False when memory was gone; the queue pair has then failed. */
   settle(): boolean {
-    const { keeper } = this;
-    if (keeper !== undefined) {
-      this.keeper = undefined;
-      if (keeper.flush?.() === false) this.keptLost = true;
-    }
-    const lost = this.keptLost;
-    this.keptLost = false;
-    return !lost;
+    const keeper = this.#keeper;
+    const keepsResponse = this.#keepsResponse;
+    if (keeper === undefined) return true;
+    this.#keeper = undefined;
+    this.#keepsResponse = false;
+    if (keeper.flush?.() !== false) return true;
+    this.#user.handleLoss(keepsResponse);
+    return false;
   }
 
-  /** Writes the completion to its queue, now or when the data before it are in place. */
-  tell(
-    cq: CQ,
-    wrIdLo: number,
-    wrIdHi: number,
-    opcode: number,
-    status: CQEStatus,
-    bytes: number,
-    flags: number,
-    immediateHi: number,
-    immediateLo: number,
-    solicited: boolean,
-  ): void {
-    // The stream hears of the loss when its input ends.
-    if (this.keeper !== undefined) this.keptLost = !this.settle();
-    // What was held goes first, so that the order stays.
-    if (this.writing.size === 0 || this.release()) {
-      cq.push(
-        wrIdLo,
-        wrIdHi,
-        opcode,
-        status,
-        bytes,
-        this.qpn,
-        flags,
-        immediateHi,
-        immediateLo,
-        solicited,
-      );
+  /** Writes `completion` to `cq`, now or once the data before it is in place. */
+  tell(cq: CQ): void {
+    const { completion } = this;
+    assert(
+      this.#keeper === undefined || completion.status !== CQEStatus.success,
+      'nothing succeeds while segments are kept',
+    );
+    if (this.#writing.size === 0) {
+      cq.push(completion);
       return;
     }
-    this.held.push({
-      cq,
-      wrIdLo,
-      wrIdHi,
-      opcode,
-      status,
-      bytes,
-      flags,
-      immediateHi,
-      immediateLo,
-      solicited,
-    });
-    this.onShut();
+    this.#held.push({ cq, completion: Object.assign(new Completion(), completion) });
+    if (!this.release()) this.#user.awaitWrites();
   }
 
-  private stillWriting(): boolean {
-    for (const backing of this.writing) {
-      if (backing.pendingWrites === 0) this.writing.delete(backing);
+  /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */
+  get congested(): boolean {
+    if (this.#writing.size === 0) return false;
+    for (const backing of this.#writing) {
+      if (backing.pendingWrites > 0 && backing.congested === true) return true;
     }
-    return this.writing.size > 0;
+    return false;
   }
 
-  /** Tells what waited if nothing is being written any more. True when the gate is open. */
+  /** Throws `InvariantError` when a completion waits for nothing. */
+  assertInvariants(): void {
+    assert(this.#held.length === 0 || this.#writing.size > 0, 'a completion waits for a write');
+    assert(!this.#keepsResponse || this.#keeper !== undefined, 'a response is kept by a backing');
+  }
+
+  #stillWriting(): boolean {
+    for (const backing of this.#writing) {
+      if (backing.pendingWrites > 0) continue;
+      this.#writing.delete(backing);
+      if (backing.writeLost === true) this.#writeLost = true;
+    }
+    return this.#writing.size > 0;
+  }
+
+  /** Writes the waiting completions if no write is pending any more. True when the gate is open. */
   release(): boolean {
-    if (this.stillWriting()) return false;
-    for (const one of this.held) {
-      one.cq.push(
-        one.wrIdLo,
-        one.wrIdHi,
-        one.opcode,
-        one.status,
-        one.bytes,
-        this.qpn,
-        one.flags,
-        one.immediateHi,
-        one.immediateLo,
-        one.solicited,
-      );
-    }
-    this.held.length = 0;
+    if (this.#stillWriting()) return false;
+    const lost = this.#writeLost;
+    this.#writeLost = false;
+    if (lost) this.#failHeld();
+    for (const { cq, completion } of this.#held) cq.push(completion);
+    this.#held.length = 0;
+    if (lost) this.#user.handleLoss(false);
     return true;
+  }
+
+  /**
+   * The queue pair closes or resets: nothing waits any longer. `told`: waiting completions are
+   * written as flushed, since no one knows whether their data is in place; otherwise they are
+   * dropped.
+   */
+  end(told: boolean): void {
+    this.#writing.clear();
+    this.#writeLost = false;
+    if (told) {
+      for (const { completion: one } of this.#held) {
+        if (one.status !== CQEStatus.success) continue;
+        one.status = CQEStatus.wrFlushErr;
+        one.lengthBytes = 0;
+      }
+      this.release();
+    }
+    this.#held.length = 0;
+  }
+
+  /**
+   * No one knows which writes failed: the first completion that promises data reports the memory
+   * error, the others are flushed.
+   */
+  #failHeld(): void {
+    let blamed = false;
+    for (const { completion: one } of this.#held) {
+      if (one.status !== CQEStatus.success) continue;
+      const promises =
+        one.lengthBytes > 0 && (one.opcode === SQOpcode.receive || one.opcode === SQOpcode.read);
+      one.status = promises && !blamed ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
+      one.lengthBytes = 0;
+      blamed ||= promises;
+    }
   }
 }

@@ -1,44 +1,44 @@
 /**
- * The limits of an emulated device. All of them are data, so that a test or an administrator can
- * make a small device whose edges are easy to reach.
+ * The limits of an emulated device. All are data, so a test or an administrator can make a small
+ * device whose limits are easy to reach.
  */
-import { INLINE_MAX, SGE_MAX } from '../../verbs-api/contract/queue-layout.ts';
+import { INLINE_MAX, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
 
 /** Limits of one device. Counts are objects per device unless a comment says otherwise. */
 export interface DeviceProfile {
   /** Queue pairs. Idle ones cost some ten KiB each, so this is about 200 MiB at worst. */
   readonly maxQp: number;
-  /** Entries of a send or receive queue; siw's value, on which programs size themselves. */
+  /** Entries of a send or receive queue; siw's value, by which programs size their queues. */
   readonly maxQpWr: number;
-  /** Scatter/gather elements of a send or receive: what an element of the ring holds. */
+  /** Scatter/gather elements of a send or receive: as many as a ring element holds. */
   readonly maxSge: number;
   /** Sink elements of a read: a Read Response carries one STag (RFC 5040 §5.2.1). */
   readonly maxSgeRd: number;
-  /** Octets of inline payload: what an element of the ring holds. */
+  /** Bytes of inline payload: as many as a ring element holds. */
   readonly maxInline: number;
   /** Completion queues: two for each queue pair. */
   readonly maxCq: number;
   /** Entries of a completion queue; 32 MiB of ring at this bound. */
   readonly maxCqe: number;
-  /** Memory regions. STags have 2^24 indices; a sparse use keeps them hard to guess. */
+  /** Memory regions. STags have 2^24 indices; using few of them keeps them hard to guess. */
   readonly maxMr: number;
   /** Memory windows; they share the STag indices with regions. */
   readonly maxMw: number;
-  /** Protection domains: one for each queue pair, for those who isolate every stream. */
+  /** Protection domains: one for each queue pair, for programs that isolate every stream. */
   readonly maxPd: number;
   /** Shared receive queues. */
   readonly maxSrq: number;
   /** Entries of a shared receive queue. */
   readonly maxSrqWr: number;
-  /** Octets of one region: all that a 64-bit Linux process can map. */
+  /** Bytes of one region: all that a 64-bit Linux process can map. */
   readonly maxMrSize: number;
-  /** Inbound reads and atomics in process for each QP (IRD); siw's value. */
+  /** Inbound reads and atomics in progress per QP (IRD); siw's value. */
   readonly irdMax: number;
-  /** Outbound reads and atomics in process for each QP (ORD); siw's value. */
+  /** Outbound reads and atomics in progress per QP (ORD); siw's value. */
   readonly ordMax: number;
 }
 
-/** The profile of a device whose configuration says nothing else. */
+/** The profile of a device without configured limits. */
 export const DEFAULT_PROFILE: DeviceProfile = {
   maxQp: 16_384,
   maxQpWr: 32_768,
@@ -58,8 +58,8 @@ export const DEFAULT_PROFILE: DeviceProfile = {
 };
 
 /**
- * `overrides` over the default. What the ring layout fixes (SGEs, inline octets) can be lowered,
- * never raised.
+ * Applies `overrides` to the default. Limits fixed by the ring layout (SGEs, inline bytes) can be
+ * lowered, never raised.
  */
 export function deviceProfile(overrides: Partial<DeviceProfile> = {}): DeviceProfile {
   const profile = { ...DEFAULT_PROFILE, ...overrides };

@@ -1,45 +1,56 @@
 /**
- * How the NIC reaches the octets of a memory region: its "DMA".
+ * How the NIC reaches the bytes of a memory region: its "DMA".
  *
- * Offsets count from the backing's first octet and have been checked against the registration
+ * Offsets count from the backing's first byte and have been checked against the registration
  * before any call. The NIC never keeps a view beyond a call.
  */
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 
-/** Octets somewhere, readable and writable by offset. */
+/** Bytes somewhere, readable and writable by offset. */
 export interface MemoryBacking {
   readonly tier: MemoryTier;
-  /** Direct view of all octets when the memory is mapped here ('local', 'shared'); else undefined. */
+  /**
+   * Direct view of all bytes when the memory is mapped here ('local', 'shared'); else undefined.
+   */
   readonly view: Uint8Array | undefined;
   /**
-   * True when `read(offset, length)` can be done now. False while the octets are being fetched;
-   * `onReady` fires later, never from inside this call (agent tier only).
+   * True when `read(offset, length)` is possible now. False while the bytes are being fetched;
+   * `onReady` is called later, never during this call (agent tier only).
    */
   prepareRead(offset: number, length: number): boolean;
-  /** Copies octets into `target`. False when the memory is gone. */
+  /** Copies bytes into `target`. False when the memory is gone. */
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
-  /** Copies `length` octets from `octets` at `start`. False when the memory is gone. */
-  write(offset: number, octets: Uint8Array, start: number, length: number): boolean;
+  /** Copies `length` bytes from `bytes` at `start`. False when the memory is gone. */
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /**
-   * As `write`, but the octets may be kept where they are until `flush`: for memory that is reached
-   * by a system call, so that one call does for many segments. Undefined where nothing is gained.
+   * As `write`, but may leave the bytes where they are until `flush`: for memory that is reached by
+   * a system call, so one call writes many segments. Undefined where that gains nothing.
    */
-  writeLater?(offset: number, octets: Uint8Array, start: number, length: number): boolean;
-  /** Carries out what `writeLater` kept. False when memory is gone. */
+  writeLater?(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
+  /**
+   * Performs the writes that `writeLater` deferred. False when any since the last call was lost.
+   */
   flush?(): boolean;
   /** Writes accepted but not yet in the owner's memory (agent tier); CQEs behind them wait. */
   readonly pendingWrites: number;
-  /** After a refused access: true when the process whose memory it is has ended. */
+  /**
+   * True while so much data waits to reach the owner's memory that peers should pause (agent tier);
+   * `onReady` is called when they may continue. Undefined for memory without this limit.
+   */
+  readonly congested?: boolean;
+  /** True once an accepted write has failed. */
+  readonly writeLost?: boolean;
+  /** After a failed access: true when the process that owns the memory has ended. */
   readonly ownerGone?: boolean;
-  /** Set by the NIC: lets QPs that wait for these octets go on, and releases held CQEs. */
+  /** Set by the NIC: resumes QPs that wait for these bytes, and releases held CQEs. */
   onReady: (() => void) | undefined;
 }
 
-/** Below this many octets a loop beats `set`, which needs a view of its source (measured). */
+/** Below this many bytes a loop beats `set`, which needs a view of its source (measured). */
 const LOOP_COPY_MAX = 16;
 
-/** Copies `length` octets; both ranges lie inside their arrays. */
-export function copyOctets(
+/** Copies `length` bytes; both ranges lie inside their arrays. */
+export function copyBytes(
   source: Uint8Array,
   sourceStart: number,
   length: number,
@@ -55,16 +66,16 @@ export function copyOctets(
   }
 }
 
-/** A backing that is mapped here: ordinary or shared memory. */
+/** A backing mapped into this process: ordinary or shared memory. */
 export class ViewBacking implements MemoryBacking {
   readonly tier: MemoryTier;
   readonly view: Uint8Array;
   readonly pendingWrites = 0;
   onReady: (() => void) | undefined = undefined;
 
-  /** `octets` is held as long as the backing. */
-  constructor(octets: Uint8Array, tier: MemoryTier = 'local') {
-    this.view = octets;
+  /** The backing keeps `bytes` alive. */
+  constructor(bytes: Uint8Array, tier: MemoryTier = 'local') {
+    this.view = bytes;
     this.tier = tier;
   }
 
@@ -73,15 +84,15 @@ export class ViewBacking implements MemoryBacking {
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    // A detached or shrunk buffer is memory that went away, not a reason to throw.
+    // A detached or shrunk buffer is memory that is gone, not a reason to throw.
     if (offset + length > this.view.length) return false;
-    copyOctets(this.view, offset, length, target, targetStart);
+    copyBytes(this.view, offset, length, target, targetStart);
     return true;
   }
 
-  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
     if (offset + length > this.view.length) return false;
-    copyOctets(octets, start, length, this.view, offset);
+    copyBytes(bytes, start, length, this.view, offset);
     return true;
   }
 }

@@ -1,24 +1,23 @@
-/** The memory region: registered octets with an STag, access rights and two address spaces. */
-import { ACCESS_MASK, Access } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+/** The memory region: registered bytes with an STag, access rights and two address spaces. */
+import { ACCESS_MASK, Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../invariants/assert.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
+import { ADDRESS_END, highHalf, lowHalf } from './region-address.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 
-/** Addresses end here: above, a number is no longer exact. */
-const ADDRESS_END = 2 ** 53;
-
-/** What a registration asks for. */
+/** Options of a registration. */
 export interface MRInit {
   readonly backing: MemoryBacking;
-  /** Where the region's first octet is in `backing`. */
+  /** Offset of the region's first byte in `backing`. */
   readonly backingOffset: number;
   /** At least 1. */
   readonly lengthBytes: number;
-  /** Local address of the first octet, for SGEs. */
-  readonly address: number;
-  /** Address of the first octet for peers; ignored for a zero-based region, where it is 0. */
-  readonly iova: number;
+  /** Local address of the first byte, for SGEs: 64 bits. */
+  readonly address: number | bigint;
+  /** Address of the first byte for peers; ignored for a zero-based region, where it is 0. */
+  readonly iova: number | bigint;
   /** Bits of `Access`. */
   readonly access: number;
   /** 8-bit STag key; undefined lets the device choose. */
@@ -32,12 +31,13 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
     throw new VerbsError('EINVAL', text);
   };
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1 || lengthBytes > maxMrSize) {
-    refuse(`a region has 1 to ${maxMrSize} octets, not ${lengthBytes}`);
+    refuse(`a region has 1 to ${maxMrSize} bytes, not ${lengthBytes}`);
   }
   for (const start of [address, iova]) {
-    // Not as a sum: above 2^53 it would be rounded.
-    if (!Number.isSafeInteger(start) || start < 0 || start > ADDRESS_END - lengthBytes) {
-      refuse(`the address range at ${start} leaves the 53 bits that are supported`);
+    // A larger number cannot be intended: it has been rounded.
+    const exact = typeof start === 'bigint' || Number.isSafeInteger(start);
+    if (!exact || start < 0 || BigInt(start) + BigInt(lengthBytes) > ADDRESS_END) {
+      refuse(`no ${lengthBytes} addresses of 64 bits begin at ${start}`);
     }
   }
   if (!Number.isInteger(access) || (access & ~ACCESS_MASK) !== 0) {
@@ -50,7 +50,7 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
   if (key !== undefined && (!Number.isInteger(key) || key < 0 || key > 255)) {
     refuse(`an STag key has 8 bits, not ${key}`);
   }
-  // An atomic is done at once; octets that have to be fetched first cannot take part.
+  // An atomic runs at once, so it cannot use bytes that must be fetched first.
   if ((access & Access.remoteAtomic) !== 0 && init.backing.tier === 'agent') {
     throw new VerbsError('EOPNOTSUPP', 'atomics need memory that the device reaches directly');
   }
@@ -59,33 +59,35 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
 /** A registered memory region. lkey, rkey and STag are one number. */
 export class MR {
   readonly pd: PD;
-  readonly address: number;
-  /** Address of the first octet for peers: 0 for a zero-based region. */
-  readonly iova: number;
+  readonly address: bigint;
+  /** Address of the first byte for peers: 0 for a zero-based region. */
+  readonly iova: bigint;
   readonly lengthBytes: number;
   readonly access: number;
   readonly backing: MemoryBacking;
-  /** Its place in the STag table. */
+  /** Its entry in the STag table. */
   readonly entry: StagEntry;
-  private readonly table: StagTable;
-  private readonly onClose: () => void;
-  private closed = false;
+  readonly #table: StagTable;
+  readonly #onClose: () => void;
+  #closed = false;
 
-  /** `init` has been checked; `onClose` gives the device's slot back. */
+  /** `init` has been checked; `onClose` releases the device's slot. */
   constructor(pd: PD, init: MRInit, table: StagTable, onClose: () => void) {
     const zeroBased = (init.access & Access.zeroBased) !== 0;
     this.pd = pd;
-    this.address = init.address;
-    this.iova = zeroBased ? 0 : init.iova;
+    this.address = BigInt(init.address);
+    this.iova = zeroBased ? 0n : BigInt(init.iova);
     this.lengthBytes = init.lengthBytes;
     this.access = init.access;
     this.backing = init.backing;
-    this.table = table;
-    this.onClose = onClose;
+    this.#table = table;
+    this.#onClose = onClose;
     this.entry = table.add(pd, false, init.key);
     this.entry.access = init.access;
-    this.entry.toBase = this.iova;
-    this.entry.address = init.address;
+    this.entry.toHi = highHalf(this.iova);
+    this.entry.toLo = lowHalf(this.iova);
+    this.entry.addressHi = highHalf(this.address);
+    this.entry.addressLo = lowHalf(this.address);
     this.entry.lengthBytes = init.lengthBytes;
     this.entry.backing = init.backing;
     this.entry.backingOffset = init.backingOffset;
@@ -106,21 +108,29 @@ export class MR {
   }
 
   /**
-   * Deregisters: no octet is read or written through it once this returns. EBUSY while windows
-   * are bound onto it; the second call does nothing.
+   * Deregisters: nothing is read or written through it after this returns. EBUSY while windows are
+   * bound to it; a second call does nothing.
    */
   close(): void {
-    if (this.closed) return;
+    if (this.#closed) return;
     if (this.entry.windows > 0) {
       throw new VerbsError('EBUSY', `${this.entry.windows} windows are bound onto the region`);
     }
-    // SEC-6.2.2-01: from here on every access, one already under way included, is refused.
-    this.closed = true;
-    this.table.remove(this.entry);
+    // SEC-6.2.2-01: from here on every access fails, one in progress included.
+    this.#closed = true;
+    this.#table.remove(this.entry);
     this.pd.members -= 1;
-    this.onClose();
+    this.#onClose();
+    this.assertInvariants();
+  }
+
+  /** Throws `InvariantError` when a count is impossible. */
+  assertInvariants(): void {
+    assert(this.#closed === !this.entry.alive, 'a region lives as long as its STag');
+    this.entry.assertInvariants();
+    this.pd.assertInvariants();
   }
 }
 
-/** Rights that let a peer in. */
+/** Rights that give peers access. */
 export const REMOTE_ACCESS = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;

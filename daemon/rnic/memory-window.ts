@@ -2,23 +2,26 @@
  * The memory window: a part of a region opened to peers by a work request, without the cost of a
  * registration.
  *
- * A type 1 window belongs to its protection domain and may be bound anew at any time; a bind of no
- * octets unbinds it. A type 2 window belongs to the QP it was bound through and has to be
- * invalidated, by its owner or by the peer, before it can be bound again.
+ * A type 1 window belongs to its protection domain and may be bound again at any time; a bind of no
+ * bytes unbinds it. A type 2 window belongs to the stream of the QP that bound it. It must be
+ * invalidated, by its owner or by the peer, before it can be bound again; when the QP leaves the
+ * stream, that happens by itself.
  */
-import { Access, MWType } from '../../verbs-api/contract/enums.ts';
-import { Fault } from '../engine/placement.ts';
-import { checkLocal, type MemoryTarget, type MemoryUser } from './memory-check.ts';
+import { Access, MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../invariants/assert.ts';
+import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';
+import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
+import { Fault } from './wire-port.ts';
 
-/** What a bindMW work request asks for. */
+/** The operands of a bindMW work request. */
 export interface BindRequest {
   /** The new 8-bit key. */
   readonly key: number;
   readonly access: number;
-  /** lkey of the region behind the window. */
+  /** lkey of the region to bind to. */
   readonly lkey: number;
   readonly addressHi: number;
   readonly addressLo: number;
@@ -27,7 +30,7 @@ export interface BindRequest {
 
 /** The QP that binds windows. */
 export interface WindowUser extends MemoryUser {
-  /** Type 2 windows bound to this QP; they end with it. */
+  /** Type 2 windows bound by this QP; they end with its stream. */
   readonly ownWindows: Set<MW>;
 }
 
@@ -35,19 +38,21 @@ export interface WindowUser extends MemoryUser {
 export class MW {
   readonly pd: PD;
   readonly type: MWType;
-  /** Its place in the STag table. */
+  /** Its entry in the STag table. */
   readonly entry: StagEntry;
-  private region: StagEntry = NO_ENTRY;
-  private owner: WindowUser | undefined = undefined;
-  private readonly table: StagTable;
-  private readonly onClose: () => void;
-  private closed = false;
+  #region: StagEntry = NO_ENTRY;
+  #owner: WindowUser | undefined = undefined;
+  readonly #table: StagTable;
+  readonly #target: MemoryTarget;
+  readonly #onClose: () => void;
+  #closed = false;
 
   constructor(pd: PD, type: MWType, table: StagTable, onClose: () => void) {
     this.pd = pd;
     this.type = type;
-    this.table = table;
-    this.onClose = onClose;
+    this.#table = table;
+    this.#target = new MemoryTarget(table);
+    this.#onClose = onClose;
     this.entry = table.add(pd, true, undefined);
     pd.members += 1;
   }
@@ -57,17 +62,21 @@ export class MW {
     return this.entry.stag;
   }
 
+  /** The region it is bound to, if bound. */
+  get boundOnto(): StagEntry | undefined {
+    return this.#region === NO_ENTRY ? undefined : this.#region;
+  }
+
   /** True while peers can use it. */
   get bound(): boolean {
     return this.entry.remoteValid;
   }
 
   /**
-   * Binds, or with a length of 0 unbinds (type 1), on behalf of a QP of the same protection
-   * domain. `target` is scratch. Returns false, and changes nothing, when the request
-   * is not allowed.
+   * Binds, or with a length of 0 unbinds (type 1), for a QP of the same protection domain. Returns
+   * false, and changes nothing, when the request is not allowed.
    */
-  bind(request: BindRequest, user: WindowUser, target: MemoryTarget): boolean {
+  bind(request: BindRequest, user: WindowUser): boolean {
     const { key, access, lkey, addressHi, addressLo, lengthBytes } = request;
     if (key > 255 || (access & ~(REMOTE_ACCESS | Access.zeroBased)) !== 0) return false;
     if (this.type === MWType.type2 && (this.bound || lengthBytes === 0)) return false;
@@ -76,69 +85,79 @@ export class MW {
       this.entry.stag = ((this.entry.stag & ~0xff) | key) >>> 0;
       return true;
     }
-    const fault = checkLocal(
-      this.table,
-      this.pd,
-      lkey,
-      addressHi,
-      addressLo,
-      lengthBytes,
-      false,
-      target,
-    );
+    const target = this.#target;
+    const fault = target.checkLocal(this.pd, lkey, addressHi, addressLo, lengthBytes, false);
     if (fault !== Fault.none) return false;
     const region = target.entry;
     if ((region.access & Access.mwBind) === 0) return false;
-    // A window gives peers no more than its region's owner has.
+    // A window gives peers no more rights than its region's owner has.
     const changes = (access & (Access.remoteWrite | Access.remoteAtomic)) !== 0;
     if (changes && (region.access & Access.localWrite) === 0) return false;
     if ((access & Access.remoteAtomic) !== 0 && region.backing.tier === 'agent') return false;
     this.invalidate();
-    this.open(request, region, target.offset, user);
+    this.#open(request, region, target.offset, user);
     return true;
   }
 
-  private open(request: BindRequest, region: StagEntry, offset: number, user: WindowUser): void {
+  #open(request: BindRequest, region: StagEntry, offset: number, user: WindowUser): void {
     const { entry } = this;
-    const start = request.addressHi * 2 ** 32 + request.addressLo;
+    const distance = offset - region.backingOffset;
     entry.stag = ((entry.stag & ~0xff) | request.key) >>> 0;
     entry.access = request.access;
     if (this.type === MWType.type2) {
       entry.qpn = user.qpn;
       user.ownWindows.add(this);
-      this.owner = user;
+      this.#owner = user;
     }
-    // Peers count as they do in the region, so that a window can stand in for it.
-    entry.toBase =
-      (request.access & Access.zeroBased) !== 0 ? 0 : region.toBase + (start - region.address);
-    entry.address = start;
+    // Peers use the same addresses as in the region, so a window can replace it.
+    const zeroBased = (request.access & Access.zeroBased) !== 0;
+    entry.toHi = zeroBased ? 0 : advanceHi(region.toHi, region.toLo, distance);
+    entry.toLo = zeroBased ? 0 : advanceLo(region.toLo, distance);
+    entry.addressHi = request.addressHi;
+    entry.addressLo = request.addressLo;
     entry.lengthBytes = request.lengthBytes;
     entry.backing = region.backing;
     entry.backingOffset = offset;
     entry.remoteValid = true;
     region.windows += 1;
-    this.region = region;
+    this.#region = region;
+    this.assertInvariants();
   }
 
-  /** Ends all access through the window and lets go of its region; nothing if it is not bound. */
+  /**
+   * Ends all access through the window and releases its region; does nothing if it is not bound.
+   */
   invalidate(): void {
     if (!this.entry.remoteValid) return;
     this.entry.remoteValid = false;
     this.entry.qpn = 0;
     this.entry.access = 0;
-    this.owner?.ownWindows.delete(this);
-    this.owner = undefined;
-    this.region.windows -= 1;
-    this.region = NO_ENTRY;
+    this.#owner?.ownWindows.delete(this);
+    this.#owner = undefined;
+    this.#region.windows -= 1;
+    this.#region.assertInvariants();
+    this.#region = NO_ENTRY;
+    this.assertInvariants();
   }
 
-  /** Frees the window, bound or not; the second call does nothing. */
+  /** Throws `InvariantError` when region, owner and STag disagree. */
+  assertInvariants(): void {
+    const owner = this.#owner;
+    const { bound, entry } = this;
+    assert(bound === (this.#region !== NO_ENTRY), 'a bound window has a region');
+    assert(!bound || this.#region.alive, 'the region behind a window is registered');
+    assert(entry.qpn === (owner?.qpn ?? 0), 'a window is tied to the QP that owns it');
+    assert((bound && this.type === MWType.type2) === (owner !== undefined), 'type 2 has an owner');
+    assert(owner?.ownWindows.has(this) !== false, 'the owner of a window knows it');
+  }
+
+  /** Frees the window, bound or not; a second call does nothing. */
   close(): void {
-    if (this.closed) return;
-    this.closed = true;
+    if (this.#closed) return;
+    this.#closed = true;
     this.invalidate();
-    this.table.remove(this.entry);
+    this.#table.remove(this.entry);
     this.pd.members -= 1;
-    this.onClose();
+    this.#onClose();
   }
 }

@@ -1,7 +1,7 @@
-/** What a device counts. Plain numbers; whoever shows them takes differences. */
-import { OutboundKind } from '../engine/placement.ts';
+/** A device's counters: plain numbers, of which readers take differences. */
+import { OutboundKind } from './wire-port.ts';
 
-/** Counters of a device since it was made. */
+/** Counters of a device since its creation. */
 export interface NicCounters {
   /** Work requests taken from send queues. */
   sendsTaken: number;
@@ -11,23 +11,23 @@ export interface NicCounters {
   completions: number;
   flushes: number;
   failures: number;
-  /** Octets placed for peers (Sends, Writes, Read Responses). */
+  /** Bytes placed for peers (Sends, Writes, Read Responses). */
   placedBytes: number;
-  /** Octets gathered for peers (Sends, Writes, read sources). */
+  /** Bytes gathered for peers (Sends, Writes, read sources). */
   gatheredBytes: number;
-  /** Accesses of peers that were refused. */
+  /** Failed accesses of peers. */
   faults: number;
   invalidations: number;
   binds: number;
-  /** Atomics done for peers. */
+  /** Atomics performed for peers. */
   atomics: number;
-  /** RDMAP messages sent, by kind; Sends are those of all four kinds. */
+  /** RDMAP messages sent, by kind; Sends include all four kinds. */
   outSends: number;
   outWrites: number;
   outReads: number;
   outAtomics: number;
   outImmediates: number;
-  /** RDMAP messages that came; writes and reads without those of no octets. */
+  /** RDMAP messages received; writes and reads without those of no bytes. */
   inSends: number;
   inWrites: number;
   inReads: number;
@@ -60,7 +60,7 @@ export function newCounters(): NicCounters {
   };
 }
 
-/** Counts a message that is about to be sent. */
+/** Counts a message about to be sent. */
 export function countOutbound(counters: NicCounters, kind: OutboundKind): void {
   switch (kind) {
     case OutboundKind.none:

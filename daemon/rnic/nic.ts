@@ -3,13 +3,23 @@
  *
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
-import type { DeviceAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import { MWType } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import { cqBytes, ringCount, rqBytes, sqBytes } from '../../verbs-api/contract/queue-layout.ts';
-import type { Micros } from '../engine/stream-api.ts';
+
+import {
+  cqBytes,
+  ringCount,
+  rqBytes,
+  sqBytes,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type {
+  DeviceAttributes,
+  QPCapabilities,
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import { MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../invariants/assert.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CQ, type CQInit } from './completion-queue.ts';
+import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
@@ -18,14 +28,16 @@ import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import { PD } from './protection-domain.ts';
-import { QP, type QPHost, type QPInit } from './queue-pair.ts';
+import { QP, type QPHost } from './queue-pair.ts';
+import type { QPInit } from './queue-pair-init.ts';
 import { requestRing } from './ring.ts';
 import { SRQ, type SRQInit } from './shared-receive-queue.ts';
 import { type Random32, StagTable, seededRandom } from './stag-table.ts';
+import type { Micros } from './wire-port.ts';
 import { WorkWatch } from './work-watch.ts';
 
 /** Options of a device. */
-export interface NicOptions {
+interface NicOptions {
   readonly name: string;
   readonly profile?: Partial<DeviceProfile>;
   /** Seeds the choice of STags (simulations); a number of up to 53 bits. */
@@ -34,13 +46,13 @@ export interface NicOptions {
   readonly random?: Random32;
 }
 
-/** The limits that a device reports; identity (GUID, firmware) is its host's. */
-export type DeviceLimits = Omit<
+/** The limits that a device reports; the host adds identity (GUID, firmware). */
+type DeviceLimits = Omit<
   DeviceAttributes,
   'fwVer' | 'nodeGuid' | 'vendorId' | 'vendorPartId' | 'hwVer' | 'physPortCnt'
 >;
 
-/** The RQ starts on a page of its own, so that a host can map SQ and RQ apart. */
+/** The RQ starts on a new page, so a host can map SQ and RQ separately. */
 const RQ_ALIGNMENT_BYTES = 4096;
 
 /** One emulated RNIC. */
@@ -48,29 +60,29 @@ export class Nic {
   readonly name: string;
   readonly profile: DeviceProfile;
   readonly counters: NicCounters = newCounters();
-  /** Its host may have things go wrong. */
+  /** Set by the host to inject failures. */
   readonly faults: NicFaults = noNicFaults();
-  /** Its host may watch its work. */
+  /** Set by the host to watch the NIC's work. */
   readonly watch = new WorkWatch();
-  private readonly stags: StagTable;
-  private readonly effects = new EffectQueue();
-  private readonly registry: DeviceRegistry;
-  /** Windows by entry index, for the work requests that name them. */
-  private readonly windows = new Map<number, MW>();
-  private readonly qps = new Map<number, QP>();
-  private readonly host: QPHost;
-  private readonly onBackingReady: () => void;
+  readonly #stags: StagTable;
+  readonly #effects = new EffectQueue();
+  readonly #registry: DeviceRegistry;
+  /** Windows by entry index, for work requests that name them. */
+  readonly #windows = new Map<number, MW>();
+  readonly #qps = new Map<number, QP>();
+  readonly #host: QPHost;
+  readonly #onBackingReady: () => void;
 
   constructor(options: NicOptions) {
     this.name = options.name;
     this.profile = deviceProfile(options.profile);
-    this.stags = new StagTable(options.random ?? seededRandom(options.seed));
-    this.registry = new DeviceRegistry(this.profile);
+    this.#stags = new StagTable(options.random ?? seededRandom(options.seed));
+    this.#registry = new DeviceRegistry(this.profile);
     const word = new Uint8Array(ATOMIC_WORD_BYTES);
-    this.host = {
-      stags: this.stags,
-      windows: this.windows,
-      effects: this.effects,
+    this.#host = {
+      stags: this.#stags,
+      windows: this.#windows,
+      effects: this.#effects,
       counters: this.counters,
       watch: this.watch,
       unsettled: new Set<QP>(),
@@ -79,7 +91,7 @@ export class Nic {
       word,
       wordView: new DataView(word.buffer),
     };
-    this.onBackingReady = (): void => this.backingReady();
+    this.#onBackingReady = (): void => this.#backingReady();
   }
 
   queryDevice(): DeviceLimits {
@@ -101,7 +113,7 @@ export class Nic {
       maxSrq: profile.maxSrq,
       maxSrqWr: profile.maxSrqWr,
       maxSrqSge: profile.maxSge,
-      // RDMAPX-1.1-01: both atomics or none.
+      // RDMAPX-1.1-01: both atomics or neither.
       atomics: true,
       immediateData: true,
     };
@@ -109,7 +121,7 @@ export class Nic {
 
   /** ENOMEM when the device has no more. */
   allocPD(): PD {
-    const release = this.registry.take('pd');
+    const release = this.#registry.take('pd');
     return new PD(release);
   }
 
@@ -117,9 +129,9 @@ export class Nic {
   regMR(pd: PD, init: MRInit): MR {
     pd.assertOpen();
     checkMRInit(init, this.profile.maxMrSize);
-    const release = this.registry.take('mr');
-    const mr = this.orRelease(release, () => new MR(pd, init, this.stags, release));
-    init.backing.onReady = this.onBackingReady;
+    const release = this.#registry.take('mr');
+    const mr = this.#orRelease(release, () => new MR(pd, init, this.#stags, release));
+    init.backing.onReady = this.#onBackingReady;
     return mr;
   }
 
@@ -129,25 +141,26 @@ export class Nic {
     if (type !== MWType.type1 && type !== MWType.type2) {
       throw new VerbsError('EINVAL', `unknown memory window type ${String(type)}`);
     }
-    const release = this.registry.take('mw');
-    const mw: MW = this.orRelease(release, () => {
-      return new MW(pd, type, this.stags, () => {
-        this.windows.delete(mw.rkey >>> 8);
+    const release = this.#registry.take('mw');
+    const mw: MW = this.#orRelease(release, () => {
+      return new MW(pd, type, this.#stags, () => {
+        this.#windows.delete(mw.rkey >>> 8);
         release();
       });
     });
-    this.windows.set(mw.rkey >>> 8, mw);
+    this.#windows.set(mw.rkey >>> 8, mw);
     return mw;
   }
 
   /** EINVAL for a bad size; ENOMEM. */
   createCQ(init: CQInit): CQ {
     checkCount('cqe', init.cqe, 1, this.profile.maxCqe);
-    const release = this.registry.take('cq');
-    return this.orRelease(release, () => {
+    const release = this.#registry.take('cq');
+    return this.#orRelease(release, () => {
       const count = ringCount(init.cqe);
       const ring = requestRing(init.ring, cqBytes(count));
-      return new CQ(ring, count, init.tag, this.effects, release, this.faults, this.watch);
+      const { faults, watch } = this;
+      return new CQ({ ring, count, tag: init.tag, faults, watch }, this.#effects, release);
     });
   }
 
@@ -157,11 +170,12 @@ export class Nic {
     checkCount('maxWr', init.maxWr, 1, this.profile.maxSrqWr);
     checkCount('maxSge', init.maxSge, 0, this.profile.maxSge);
     checkCount('srqLimit', init.srqLimit, 0, init.maxWr);
-    const release = this.registry.take('srq');
-    return this.orRelease(release, () => {
+    const release = this.#registry.take('srq');
+    return this.#orRelease(release, () => {
       const count = ringCount(init.maxWr);
       const ring = requestRing(init.ring, rqBytes(count));
-      return new SRQ(pd, init, ring, count, this.effects, release, this.faults);
+      const { faults } = this;
+      return new SRQ(pd, init, { ring, count, faults }, this.#effects, release);
     });
   }
 
@@ -169,30 +183,30 @@ export class Nic {
   createQP(pd: PD, init: QPInit): QP {
     pd.assertOpen();
     const { capabilities } = init;
-    this.checkCapabilities(capabilities);
+    this.#checkCapabilities(capabilities);
     if (init.sendCQ.closed || init.recvCQ.closed) {
       throw new VerbsError('EINVAL', 'the completion queue is closed');
     }
     if (init.srq?.closed === true) {
       throw new VerbsError('EINVAL', 'the shared receive queue is closed');
     }
-    const release = this.registry.take('qp');
-    const qp: QP = this.orRelease(release, () => {
+    const release = this.#registry.take('qp');
+    const qp: QP = this.#orRelease(release, () => {
       const sqCount = ringCount(capabilities.maxSendWr);
       const rqCount = init.srq === undefined ? ringCount(capabilities.maxRecvWr) : 0;
       const rings = requestRings(init, sqCount, rqCount);
-      const qpn = this.registry.nextQpn((candidate) => this.qps.has(candidate));
+      const qpn = this.#registry.nextQpn((candidate) => this.#qps.has(candidate));
       const layout = { ...rings, sqCount, rqCount };
-      return new QP(qpn, pd, init, layout, this.host, () => {
-        this.qps.delete(qpn);
+      return new QP(qpn, pd, init, layout, this.#host, () => {
+        this.#qps.delete(qpn);
         release();
       });
     });
-    this.qps.set(qp.qpn, qp);
+    this.#qps.set(qp.qpn, qp);
     return qp;
   }
 
-  private checkCapabilities(capabilities: QPCapabilities): void {
+  #checkCapabilities(capabilities: QPCapabilities): void {
     const { profile } = this;
     checkCount('maxSendWr', capabilities.maxSendWr, 1, profile.maxQpWr);
     checkCount('maxRecvWr', capabilities.maxRecvWr, 0, profile.maxQpWr);
@@ -201,8 +215,8 @@ export class Nic {
     checkCount('maxInlineData', capabilities.maxInlineData, 0, profile.maxInline);
   }
 
-  /** Gives the slot back when making the object fails: nothing is half-created. */
-  private orRelease<T>(release: () => void, make: () => T): T {
+  /** Releases the slot when `make` throws, so nothing is half-created. */
+  #orRelease<T>(release: () => void, make: () => T): T {
     try {
       return make();
     } catch (error) {
@@ -213,59 +227,93 @@ export class Nic {
 
   /** The QP of this number, for diagnostics. */
   findQP(qpn: number): QP | undefined {
-    return this.qps.get(qpn);
+    return this.#qps.get(qpn);
   }
 
   /** All queue pairs. */
   listQPs(): readonly QP[] {
-    return [...this.qps.values()];
+    return [...this.#qps.values()];
   }
 
-  /** Takes all counters to zero. */
+  /** Resets all counters to zero. */
   resetCounters(): void {
     Object.assign(this.counters, newCounters());
   }
 
   /**
-   * Flushes receives posted to QPs that are in error already: no doorbell tells about those, and
-   * programs drain that way. The host calls it from a slow timer while such QPs exist; the answer
-   * is how many there are.
+   * Flushes receives posted to QPs in error: no doorbell announces those, and programs drain that
+   * way. The host calls it from a slow timer while such QPs exist. Returns their number.
    */
   flushErrored(now: Micros): number {
     let errored = 0;
-    for (const qp of this.qps.values()) {
+    for (const qp of this.#qps.values()) {
       if (qp.flushPosted(now)) errored += 1;
     }
     return errored;
   }
 
-  private backingReady(): void {
-    const { waiting } = this.host;
+  /**
+   * Recounts everything and compares, between commands, for simulations and tests. Throws
+   * `InvariantError`.
+   */
+  assertDeepInvariants(): void {
+    const registry = this.#registry;
+    const stags = this.#stags;
+    const windows = this.#windows;
+    const qps = this.#qps;
+    registry.assertInvariants();
+    assert(registry.count('qp') === qps.size, 'as many QPs are counted as there are');
+    assert(registry.count('mw') === windows.size, 'as many windows are counted as there are');
+    const regions = registry.count('mr');
+    assert(regions + windows.size === stags.size, 'each region and each window has an STag');
+    for (const qp of this.#host.unsettled) {
+      assert(qps.get(qp.qpn) === qp, 'a QP that is unsettled exists');
+    }
+    assertCounts(stags, windows, qps.values());
+  }
+
+  /** Number of existing STags, windows and objects of each kind, for simulations and tests. */
+  liveCounts(): Readonly<Record<string, number>> {
+    const registry = this.#registry;
+    return {
+      stag: this.#stags.size,
+      window: this.#windows.size,
+      pd: registry.count('pd'),
+      mr: registry.count('mr'),
+      mw: registry.count('mw'),
+      cq: registry.count('cq'),
+      srq: registry.count('srq'),
+      qp: registry.count('qp'),
+    };
+  }
+
+  #backingReady(): void {
+    const { waiting } = this.#host;
     const ready = [...waiting];
     waiting.clear();
     for (const qp of ready) {
       qp.memoryReady();
-      this.effects.push({ type: 'transmit', qp });
+      this.#effects.push({ type: 'transmit', qp });
     }
   }
 
-  /** The next effect; to be drained after every call into the NIC, a QP or a stream. */
+  /** The next effect; drain after every call into the NIC, a QP or a stream. */
   pollEffect(): NicEffect | undefined {
-    const { unsettled } = this.host;
-    // A failed work request is found while its stream asks for the next message, when the stream
-    // must not be called; here nobody is inside it.
+    const { unsettled } = this.#host;
+    // A work request fails while its stream asks for the next message, when the stream must not be
+    // called. Here no one is inside it.
     if (unsettled.size > 0) {
-      for (const qp of unsettled) qp.settle(this.host.now);
+      for (const qp of unsettled) qp.settle(this.#host.now);
     }
     for (;;) {
-      const effect = this.effects.poll();
+      const effect = this.#effects.poll();
       if (effect?.type === 'completion' && effect.cq.closed) continue;
       return effect;
     }
   }
 }
 
-/** Memory for SQ and RQ: each its own, or one with the RQ on a page of its own. */
+/** Memory for SQ and RQ: one block each, or one block with the RQ on a separate page. */
 function requestRings(
   init: QPInit,
   sqCount: number,

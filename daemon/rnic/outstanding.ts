@@ -1,11 +1,12 @@
 /**
- * Work requests that were started and have not been completed, in posting order, and the reads and
- * atomics among them that await their response (the ORRQ's view from the verbs).
+ * Work requests that have started and not completed, in posting order, and the reads and atomics
+ * among them that await a response (the verbs' view of the ORRQ).
  *
- * Completions are told in posting order: a Write that was framed behind an outstanding read waits
- * here for it. The number of entries is bounded by the send queue's depth.
+ * Completions are written in posting order: a Write framed behind an outstanding read waits here
+ * for that read. The send queue's depth bounds the number of entries.
  */
-import type { CQEStatus } from '../../verbs-api/contract/queue-layout.ts';
+import type { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { assert } from '../invariants/assert.ts';
 import { NO_ENTRY, type StagEntry } from './stag-table.ts';
 
 const ROW_WORDS = 4;
@@ -13,92 +14,106 @@ const DONE = 1 << 31;
 
 /** The started work requests of one send queue. */
 export class StartedQueue {
-  private readonly rows: Uint32Array;
-  private readonly mask: number;
-  /** Both run free, modulo 2^32. */
-  private oldest = 0;
-  private next = 0;
+  readonly #rows: Uint32Array;
+  readonly #mask: number;
+  /** Both count freely, modulo 2^32. */
+  #oldest = 0;
+  #next = 0;
 
   /** `count` is a power of two: the depth of the send queue. */
   constructor(count: number) {
-    this.rows = new Uint32Array(count * ROW_WORDS);
-    this.mask = count - 1;
+    this.#rows = new Uint32Array(count * ROW_WORDS);
+    this.#mask = count - 1;
   }
 
   get empty(): boolean {
-    return this.oldest === this.next;
+    return this.#oldest === this.#next;
   }
 
   get count(): number {
-    return (this.next - this.oldest) >>> 0;
+    return (this.#next - this.#oldest) >>> 0;
   }
 
   get full(): boolean {
-    return this.count === this.mask + 1;
+    return this.count === this.#mask + 1;
   }
 
-  /** Adds one and returns its index. The queue is not full. */
+  /** Adds one and returns its index. The queue must not be full. */
   push(wrIdLo: number, wrIdHi: number, opcode: number, signalled: boolean, bytes: number): number {
-    const index = this.next;
-    const row = (index & this.mask) * ROW_WORDS;
-    this.rows[row] = wrIdLo;
-    this.rows[row + 1] = wrIdHi;
-    this.rows[row + 2] = opcode | (signalled ? 1 << 8 : 0);
-    this.rows[row + 3] = bytes;
-    this.next = (index + 1) >>> 0;
+    const index = this.#next;
+    const row = (index & this.#mask) * ROW_WORDS;
+    this.#rows[row] = wrIdLo;
+    this.#rows[row + 1] = wrIdHi;
+    this.#rows[row + 2] = opcode | (signalled ? 1 << 8 : 0);
+    this.#rows[row + 3] = bytes;
+    this.#next = (index + 1) >>> 0;
     return index;
   }
 
   /** Marks one as done with this status. */
   finish(index: number, status: CQEStatus): void {
-    const at = (index & this.mask) * ROW_WORDS + 2;
-    this.rows[at] = ((this.rows[at] ?? 0) | DONE | (status << 16)) >>> 0;
+    const at = (index & this.#mask) * ROW_WORDS + 2;
+    this.#rows[at] = ((this.#rows[at] ?? 0) | DONE | (status << 16)) >>> 0;
   }
 
-  /** Notes the status with which an unfinished one is to be told when the queue is flushed. */
+  /** Records the status with which an unfinished one completes when the queue is flushed. */
   blame(index: number, status: CQEStatus): void {
-    const at = (index & this.mask) * ROW_WORDS + 2;
-    this.rows[at] = ((this.rows[at] ?? 0) | (status << 16)) >>> 0;
+    const at = (index & this.#mask) * ROW_WORDS + 2;
+    this.#rows[at] = ((this.#rows[at] ?? 0) | (status << 16)) >>> 0;
+  }
+
+  /** Index of the oldest one with this opcode. */
+  oldestOf(opcode: number): number | undefined {
+    for (let index = this.#oldest; index !== this.#next; index = (index + 1) >>> 0) {
+      const meta = this.#rows[(index & this.#mask) * ROW_WORDS + 2] ?? 0;
+      if ((meta & 0xff) === opcode) return index;
+    }
+    return undefined;
   }
 
   /** True when the oldest one is done. */
   get oldestDone(): boolean {
-    return this.oldest !== this.next && (this.meta & DONE) !== 0;
+    return this.#oldest !== this.#next && (this.#meta & DONE) !== 0;
   }
 
-  // The oldest one's fields; the queue is not empty.
-  private get meta(): number {
-    return this.rows[(this.oldest & this.mask) * ROW_WORDS + 2] ?? 0;
+  // The oldest one's fields; the queue must not be empty.
+  get #meta(): number {
+    return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 2] ?? 0;
   }
   get index(): number {
-    return this.oldest;
+    return this.#oldest;
   }
   get wrIdLo(): number {
-    return this.rows[(this.oldest & this.mask) * ROW_WORDS] ?? 0;
+    return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS] ?? 0;
   }
   get wrIdHi(): number {
-    return this.rows[(this.oldest & this.mask) * ROW_WORDS + 1] ?? 0;
+    return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 1] ?? 0;
   }
   get opcode(): number {
-    return this.meta & 0xff;
+    return this.#meta & 0xff;
   }
   get signalled(): boolean {
-    return (this.meta & (1 << 8)) !== 0;
+    return (this.#meta & (1 << 8)) !== 0;
   }
   get status(): CQEStatus {
-    return ((this.meta >>> 16) & 0xff) as CQEStatus;
+    return ((this.#meta >>> 16) & 0xff) as CQEStatus;
   }
   get bytes(): number {
-    return this.rows[(this.oldest & this.mask) * ROW_WORDS + 3] ?? 0;
+    return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 3] ?? 0;
   }
 
   /** Removes the oldest one. */
   shift(): void {
-    this.oldest = (this.oldest + 1) >>> 0;
+    this.#oldest = (this.#oldest + 1) >>> 0;
   }
 
   clear(): void {
-    this.oldest = this.next;
+    this.#oldest = this.#next;
+  }
+
+  /** Throws `InvariantError` when the count is impossible. */
+  assertInvariants(): void {
+    assert(this.count <= this.#mask + 1, 'no more work is started than the queue is deep');
   }
 }
 
@@ -107,39 +122,40 @@ export class OutstandingRequest {
   /** Index in the `StartedQueue`. */
   index = 0;
   atomic = false;
-  /** Where the response goes: entry, position in its backing, and as the wire names it. */
+  /** Where the response goes: entry, offset in its backing, and the address used on the wire. */
   sink: StagEntry = NO_ENTRY;
   sinkOffset = 0;
   sinkStag = 0;
-  sinkTo = 0;
+  sinkToHi = 0;
+  sinkToLo = 0;
   lengthBytes = 0;
-  /** Octets placed so far. */
+  /** Bytes placed so far. */
   placedBytes = 0;
 }
 
-/** The reads and atomics under way, oldest first, at most ORD. */
+/** The reads and atomics in progress, oldest first, at most ORD. */
 export class OutstandingQueue {
-  private readonly slots: OutstandingRequest[] = [];
-  private readonly depth: number;
-  private oldest = 0;
+  readonly #slots: OutstandingRequest[] = [];
+  readonly #depth: number;
+  #oldest = 0;
   count = 0;
 
   constructor(depth: number) {
-    this.depth = depth;
+    this.#depth = depth;
   }
 
   get full(): boolean {
-    return this.count >= this.depth;
+    return this.count >= this.#depth;
   }
 
-  /** A slot to fill in, now the youngest. The queue is not full. */
+  /** A slot to fill in, now the newest. The queue must not be full. */
   push(): OutstandingRequest {
-    const at = (this.oldest + this.count) % this.depth;
-    let slot = this.slots[at];
+    const at = (this.#oldest + this.count) % this.#depth;
+    let slot = this.#slots[at];
     if (slot === undefined) {
-      // Slots come up one after the other, so the list grows without gaps.
+      // Slots are taken in order, so the list grows without gaps.
       slot = new OutstandingRequest();
-      this.slots.push(slot);
+      this.#slots.push(slot);
     }
     this.count += 1;
     return slot;
@@ -147,11 +163,16 @@ export class OutstandingQueue {
 
   /** The oldest one, or undefined. */
   get head(): OutstandingRequest | undefined {
-    return this.count === 0 ? undefined : this.slots[this.oldest];
+    return this.count === 0 ? undefined : this.#slots[this.#oldest];
   }
 
   shift(): void {
-    this.oldest = (this.oldest + 1) % this.depth;
+    this.#oldest = (this.#oldest + 1) % this.#depth;
     this.count -= 1;
+  }
+
+  /** Throws `InvariantError` when the count is impossible. */
+  assertInvariants(): void {
+    assert(this.count >= 0 && this.count <= this.#depth, 'no more requests are out than ORD');
   }
 }

@@ -1,29 +1,28 @@
 /**
- * The states of a queue pair and the ways between them, as data.
+ * The states of a queue pair and their transitions, as data.
  *
- * The names are the verbs'; the meaning is iWARP's. RESET, INIT and RTR are idle, with or without
- * a stream being set up. RTS is reached by a connection, never by the consumer's word. SQD closes:
- * what was posted is sent, then the stream gets its FIN. SQE is the state around a Terminate. ERR
- * is flushed.
+ * The names are the verbs', the meaning is iWARP's. RESET, INIT and RTR are idle, with or without a
+ * stream being set up. A connection moves to RTS; a consumer's modify cannot. SQD closes: posted
+ * work is sent, then the stream sends FIN. SQE is the state around a Terminate. ERR is flushed.
  */
-import { QPState } from '../../verbs-api/contract/enums.ts';
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 
-/** What a legal request does. */
+/** The effect of a legal request. */
 export type QPAction =
-  /** The state is already there. */
+  /** Already in this state. */
   | 'none'
   /** Only the state changes. */
   | 'set'
-  /** Drops the stream, forgets all work without completions. */
+  /** Drops the stream and all work, without completions. */
   | 'reset'
-  /** Sends what is posted, then closes gracefully. */
+  /** Sends posted work, then closes gracefully. */
   | 'drain'
   /** Sends a Terminate, flushes, closes. */
   | 'terminate'
   /** Drops the stream and flushes. */
   | 'flush';
 
-/** The consumer's requests: current state, requested state, action. What is missing is EINVAL. */
+/** The consumer's requests: current state, requested state, action. Any other is EINVAL. */
 export const QP_TRANSITIONS: Readonly<
   Record<QPState, Readonly<Partial<Record<QPState, QPAction>>>>
 > = {
@@ -76,7 +75,7 @@ export function isIdle(state: QPState): boolean {
   return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
 }
 
-/** True once work no longer executes but is flushed. */
+/** True once work is flushed instead of executed. */
 export function isFlushing(state: QPState): boolean {
   return state === QPState.SQE || state === QPState.ERR;
 }

@@ -2,14 +2,14 @@
  * The receive side of a queue pair: takes the next receive from its own ring or from the shared
  * one, and scatters the message into it.
  */
-import { CQEStatus, RQE, RQE_BYTES, SGE_MAX } from '../../verbs-api/contract/queue-layout.ts';
-import { Fault } from '../engine/placement.ts';
+import { RQE, RQE_BYTES, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
 import { ElementRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import type { StagTable } from './stag-table.ts';
+import { Fault } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
 
 /** The receives of one queue pair. */
@@ -19,13 +19,10 @@ export class ReceiveQueue {
   /** The active receive's work request id. */
   wrIdLo = 0;
   wrIdHi = 0;
-  /** What a receive that `take` refused completes with. */
-  takeStatus: CQEStatus = CQEStatus.success;
-  private readonly elements: ElementRing;
-  private readonly srq: SRQ | undefined;
-  private readonly pd: PD;
-  private readonly table: StagTable;
-  private readonly sges = new ScatterList();
+  readonly #elements: ElementRing;
+  readonly #srq: SRQ | undefined;
+  readonly #pd: PD;
+  readonly #sges: ScatterList;
 
   /** With `srq` undefined, `count` elements are at `start` in `ring`. */
   constructor(
@@ -36,64 +33,65 @@ export class ReceiveQueue {
     pd: PD,
     table: StagTable,
   ) {
-    this.srq = srq;
-    this.elements = srq?.elements ?? new ElementRing(ring, start, count, RQE_BYTES, RQE.flags);
-    // The SGEs of a shared queue are those of its own protection domain.
-    this.pd = srq?.pd ?? pd;
-    this.table = table;
+    this.#srq = srq;
+    this.#elements = srq?.elements ?? new ElementRing(ring, start, count, RQE_BYTES, RQE.flags);
+    // The SGEs of a shared queue belong to that queue's protection domain.
+    this.#pd = srq?.pd ?? pd;
+    this.#sges = new ScatterList(table);
   }
 
   /**
-   * Takes the next receive. `none` when it may be used; `noBuffer` when none is posted. After any
-   * other fault the receive is active too, and has to be completed in error: `takeStatus` says
-   * with what.
+   * Takes the next receive. `noBuffer` when none is posted. After `receiveInvalid` the receive is
+   * active, too, and must complete in error. Whether its memory may be used is checked when a
+   * message arrives, as in siw: programs post receives that are longer than their memory.
    */
   take(): Fault {
-    const { elements } = this;
+    const elements = this.#elements;
     if (!elements.ready()) return Fault.noBuffer;
     const { view, position } = elements;
     this.wrIdLo = view.getUint32(position + RQE.wrId, true);
     this.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
     const numSge = view.getUint8(position + RQE.numSge);
     const usable = numSge <= SGE_MAX;
-    this.takeStatus = usable ? CQEStatus.locProtErr : CQEStatus.locQpOpErr;
-    const fault = usable
-      ? this.sges.resolve(this.table, this.pd, view, position + RQE.sge, numSge, true)
-      : Fault.bounds;
+    if (usable) {
+      this.#sges.resolve(this.#pd, view, position + RQE.sge, numSge, true, true);
+    }
     elements.release();
     this.active = true;
-    this.srq?.checkLimit();
-    return fault;
+    this.#srq?.checkLimit();
+    return usable ? Fault.none : Fault.receiveInvalid;
   }
 
-  /** Octets that the active receive has room for. */
+  /** Capacity of the active receive. */
   get capacityBytes(): number {
-    return this.sges.lengthBytes;
+    return this.#sges.lengthBytes;
   }
 
   /** Scatters a segment into the active receive; it fits (`capacityBytes`). */
   place(
     mo: number,
-    octets: Uint8Array,
+    bytes: Uint8Array,
     start: number,
     length: number,
     written: (backing: MemoryBacking) => void,
   ): Fault {
-    return this.sges.scatter(mo, octets, start, length, written);
+    return this.#sges.scatter(this.#pd, mo, bytes, start, length, written);
   }
 
-  /** Tells of the next receive, if there is one, which `qpn` is about to take. */
+  /** Reports the next receive, if any, which `qpn` is about to take. */
   tellNext(watch: WorkWatch, qpn: number): void {
-    if (!this.elements.ready()) return;
-    watch.tellReceive(qpn, this.elements, this.srq !== undefined);
+    if (!this.#elements.ready()) return;
+    watch.tellReceive(qpn, this.#elements, this.#srq !== undefined);
   }
 
-  /** The own ring, to be flushed; undefined with a shared queue, whose receives others may use. */
+  /**
+   * The QP's own ring, to be flushed; undefined with a shared queue, whose receives others may use.
+   */
   get ownElements(): ElementRing | undefined {
-    return this.srq === undefined ? this.elements : undefined;
+    return this.#srq === undefined ? this.#elements : undefined;
   }
 
-  /** Forgets the active receive and, in an own ring, those posted, without completions (RESET). */
+  /** Drops the active receive and, in an own ring, the posted ones, without completions (RESET). */
   reset(): void {
     this.active = false;
     const elements = this.ownElements;

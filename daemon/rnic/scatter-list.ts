@@ -1,46 +1,58 @@
 /**
- * The scatter/gather list of one work request: resolved once, then used octet by octet.
+ * The scatter/gather list of one work request: resolved once, then used byte by byte.
  *
  * One object serves all work requests of a queue in turn. A region can be deregistered while its
- * octets are under way, so every copy looks again whether it still lives.
+ * bytes are in use, so every copy checks again that it still exists. A receive may name memory that
+ * its queue must not touch, as long as no message reaches it; each copy then checks its own part.
  */
 
-import { SGE_BYTES, SGE_MAX } from '../../verbs-api/contract/queue-layout.ts';
-import { Fault } from '../engine/placement.ts';
+import { SGE_BYTES, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { MemoryBacking } from './memory-backing.ts';
-import { checkLocal, MemoryTarget } from './memory-check.ts';
+import { MemoryTarget } from './memory-check.ts';
 import type { PD } from './protection-domain.ts';
+import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
+import { Fault } from './wire-port.ts';
 
 /** Up to six pieces of registered memory. */
 export class ScatterList {
-  /** Octets of all pieces together; may pass 2^32. */
+  /** Bytes of all pieces together; may pass 2^32. */
   lengthBytes = 0;
-  private pieces = 0;
-  private readonly lengths = new Float64Array(SGE_MAX);
-  private readonly offsets = new Float64Array(SGE_MAX);
-  private readonly entries: StagEntry[] = new Array<StagEntry>(SGE_MAX).fill(NO_ENTRY);
-  private readonly target = new MemoryTarget();
+  #pieces = 0;
+  readonly #lengths = new Float64Array(SGE_MAX);
+  readonly #offsets = new Float64Array(SGE_MAX);
+  /** `NO_ENTRY` for a piece of a receive that its queue may not use as a whole. */
+  readonly #entries: StagEntry[] = new Array<StagEntry>(SGE_MAX).fill(NO_ENTRY);
+  readonly #target: MemoryTarget;
+  /** The SGE's fields of such a piece. */
+  readonly #lkeys = new Uint32Array(SGE_MAX);
+  readonly #addressesHi = new Uint32Array(SGE_MAX);
+  readonly #addressesLo = new Uint32Array(SGE_MAX);
+
+  constructor(table: StagTable) {
+    this.#target = new MemoryTarget(table);
+  }
 
   clear(): void {
     this.lengthBytes = 0;
-    this.pieces = 0;
+    this.#pieces = 0;
   }
 
   /**
-   * Reads `count` SGEs (at most `SGE_MAX`) at `position` and checks them; `write` asks for
-   * LOCAL_WRITE. Pieces of no octets are left out unchecked. Each field is read once.
+   * Reads `count` SGEs (at most `SGE_MAX`) at `position` and checks them; `write` requires
+   * LOCAL_WRITE. Empty pieces are skipped unchecked. Each field is read once. Stops at the first
+   * fault, unless `lenient`: then `scatter` finds it.
    */
   resolve(
-    table: StagTable,
     pd: PD,
     view: DataView,
     position: number,
     count: number,
     write: boolean,
+    lenient = false,
   ): Fault {
     this.clear();
-    const { target } = this;
+    const target = this.#target;
     for (let index = 0; index < count; index += 1) {
       const sge = position + index * SGE_BYTES;
       const length = view.getUint32(sge + 8, true);
@@ -48,42 +60,48 @@ export class ScatterList {
       const addressLo = view.getUint32(sge, true);
       const addressHi = view.getUint32(sge + 4, true);
       const lkey = view.getUint32(sge + 12, true);
-      const fault = checkLocal(table, pd, lkey, addressHi, addressLo, length, write, target);
-      if (fault !== Fault.none) return fault;
-      this.lengths[this.pieces] = length;
-      this.offsets[this.pieces] = target.offset;
-      this.entries[this.pieces] = target.entry;
-      this.pieces += 1;
+      const fault = target.checkLocal(pd, lkey, addressHi, addressLo, length, write);
+      if (fault !== Fault.none) {
+        if (!lenient) return fault;
+        target.entry = NO_ENTRY;
+        this.#lkeys[this.#pieces] = lkey;
+        this.#addressesHi[this.#pieces] = addressHi;
+        this.#addressesLo[this.#pieces] = addressLo;
+      }
+      this.#lengths[this.#pieces] = length;
+      this.#offsets[this.#pieces] = target.offset;
+      this.#entries[this.#pieces] = target.entry;
+      this.#pieces += 1;
       this.lengthBytes += length;
     }
     return Fault.none;
   }
 
-  /** The first piece's entry, for work requests that have but one piece. */
+  /** The first piece's entry, for work requests with one piece. */
   get firstEntry(): StagEntry {
-    return this.entries[0] ?? NO_ENTRY;
+    return this.#entries[0] ?? NO_ENTRY;
   }
 
-  /** The first piece's position in its backing. */
+  /** The first piece's offset in its backing. */
   get firstOffset(): number {
-    return this.offsets[0] ?? 0;
+    return this.#offsets[0] ?? 0;
   }
 
-  /** True when `length` octets from `offset` on can be copied out now; starts fetches otherwise. */
+  /** True when `length` bytes from `offset` on can be copied out now; starts fetches otherwise. */
   prepare(offset: number, length: number): boolean {
     let ready = true;
     let skip = offset;
     let left = length;
-    for (let index = 0; index < this.pieces && left > 0; index += 1) {
-      const pieceBytes = this.lengths[index] ?? 0;
+    for (let index = 0; index < this.#pieces && left > 0; index += 1) {
+      const pieceBytes = this.#lengths[index] ?? 0;
       if (skip >= pieceBytes) {
         skip -= pieceBytes;
         continue;
       }
       const size = Math.min(pieceBytes - skip, left);
-      const entry = this.entries[index] ?? NO_ENTRY;
-      // Octets of a dead region need no fetch: copying them is what fails.
-      if (entry.alive && !entry.backing.prepareRead((this.offsets[index] ?? 0) + skip, size)) {
+      const entry = this.#entries[index] ?? NO_ENTRY;
+      // Bytes of a deregistered region need no fetch: copying them will fail.
+      if (entry.alive && !entry.backing.prepareRead((this.#offsets[index] ?? 0) + skip, size)) {
         ready = false;
       }
       left -= size;
@@ -92,20 +110,20 @@ export class ScatterList {
     return ready;
   }
 
-  /** Copies `length` octets from `offset` on into `target`. */
+  /** Copies `length` bytes from `offset` on into `target`. */
   gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
     let skip = offset;
     let done = 0;
-    for (let index = 0; index < this.pieces && done < length; index += 1) {
-      const pieceBytes = this.lengths[index] ?? 0;
+    for (let index = 0; index < this.#pieces && done < length; index += 1) {
+      const pieceBytes = this.#lengths[index] ?? 0;
       if (skip >= pieceBytes) {
         skip -= pieceBytes;
         continue;
       }
       const size = Math.min(pieceBytes - skip, length - done);
-      const entry = this.entries[index] ?? NO_ENTRY;
+      const entry = this.#entries[index] ?? NO_ENTRY;
       if (!entry.alive) return Fault.stagInvalid;
-      const from = (this.offsets[index] ?? 0) + skip;
+      const from = (this.#offsets[index] ?? 0) + skip;
       if (!entry.backing.read(from, size, target, targetStart + done)) return Fault.memoryLost;
       done += size;
       skip = 0;
@@ -114,33 +132,51 @@ export class ScatterList {
   }
 
   /**
-   * Copies `length` octets from `octets` at `start` into the pieces at `offset`, in ascending
-   * order. `written` gets each backing whose writes take time.
+   * Copies `length` bytes from `bytes` at `start` into the pieces at `offset`, in ascending order.
+   * `written` records each backing whose writes take time. `pd` must be the one used in `resolve`.
    */
   scatter(
+    pd: PD,
     offset: number,
-    octets: Uint8Array,
+    bytes: Uint8Array,
     start: number,
     length: number,
     written: (backing: MemoryBacking) => void,
   ): Fault {
     let skip = offset;
     let done = 0;
-    for (let index = 0; index < this.pieces && done < length; index += 1) {
-      const pieceBytes = this.lengths[index] ?? 0;
+    for (let index = 0; index < this.#pieces && done < length; index += 1) {
+      const pieceBytes = this.#lengths[index] ?? 0;
       if (skip >= pieceBytes) {
         skip -= pieceBytes;
         continue;
       }
       const size = Math.min(pieceBytes - skip, length - done);
-      const entry = this.entries[index] ?? NO_ENTRY;
+      let entry = this.#entries[index] ?? NO_ENTRY;
+      let to = (this.#offsets[index] ?? 0) + skip;
+      if (entry === NO_ENTRY) {
+        if (!this.#locate(pd, index, skip, size)) return Fault.receiveInvalid;
+        entry = this.#target.entry;
+        to = this.#target.offset;
+      }
       if (!entry.alive) return Fault.memoryLost;
-      const to = (this.offsets[index] ?? 0) + skip;
-      if (!entry.backing.write(to, octets, start + done, size)) return Fault.memoryLost;
+      if (!entry.backing.write(to, bytes, start + done, size)) return Fault.memoryLost;
       if (entry.backing.pendingWrites > 0) written(entry.backing);
       done += size;
       skip = 0;
     }
     return done === length ? Fault.none : Fault.messageTooLong;
+  }
+
+  /**
+   * Points `target` at a part of a piece that may not be used as a whole; false if not even that
+   * part.
+   */
+  #locate(pd: PD, index: number, skip: number, size: number): boolean {
+    const lkey = this.#lkeys[index] ?? 0;
+    const hi = this.#addressesHi[index] ?? 0;
+    const lo = this.#addressesLo[index] ?? 0;
+    const [partHi, partLo] = [advanceHi(hi, lo, skip), advanceLo(lo, skip)];
+    return this.#target.checkLocal(pd, lkey, partHi, partLo, size, true) === Fault.none;
   }
 }

@@ -1,37 +1,32 @@
-/** Binding and invalidation: what work requests and peers do to STags. */
-import { MWType } from '../../verbs-api/contract/enums.ts';
-import { Fault } from '../engine/placement.ts';
-import { checkRemoteInvalidation, type MemoryTarget } from './memory-check.ts';
+/** Binding and invalidation of STags, by work requests and by peers. */
+import { MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { checkRemoteInvalidation } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import type { SendWqe } from './send-wqe.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
+import { Fault } from './wire-port.ts';
 
-/** Where STags and windows are found. */
+/** Where to find STags and windows. */
 export interface StagHost {
   readonly stags: StagTable;
   /** Windows by STag index. */
   readonly windows: Map<number, MW>;
 }
 
-/** Carries out a bindMW work request; false when it is refused. `target` is scratch. */
-export function bindWindow(
-  host: StagHost,
-  user: WindowUser,
-  wqe: SendWqe,
-  target: MemoryTarget,
-): boolean {
+/** Executes a bindMW work request; false when it fails. */
+export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): boolean {
   const mw = host.windows.get(wqe.rkey >>> 8);
-  // A window of another protection domain is as good as none.
+  // A window of another protection domain counts as none.
   if (mw === undefined || mw.pd !== user.pd) return false;
-  return mw.bind(wqe, user, target);
+  return mw.bind(wqe, user);
 }
 
 /**
- * Carries out a localInv work request; false when it is refused: an unknown STag, one of another
- * protection domain, a type 1 window, a type 2 window of another QP, a region that peers have no
- * right to or that windows are bound onto. What is invalid already stays so: the peer may have
- * been faster.
+ * Executes a localInv work request. False for an unknown STag, one of another protection domain, a
+ * type 1 window, a type 2 window of another QP, a region without remote rights or with bound
+ * windows. An STag that is already invalid stays so without an error: the peer may have been
+ * faster.
  */
 export function invalidateLocally(host: StagHost, user: WindowUser, stag: number): boolean {
   const entry = host.stags.find(stag);
@@ -47,10 +42,10 @@ export function invalidateLocally(host: StagHost, user: WindowUser, stag: number
   return true;
 }
 
-/** Invalidates on behalf of the peer (RFC 5040 §5.3). Nothing changes unless the result is none. */
+/** Invalidates for the peer (RFC 5040 §5.3). Nothing changes unless the result is `none`. */
 export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): Fault {
   const fault = checkRemoteInvalidation(host.stags, user, stag);
-  // RDMAP-5.3-10: an STag that may not be invalidated stays as it is.
+  // RDMAP-5.3-10: an STag that may not be invalidated stays unchanged.
   if (fault !== Fault.none) return fault;
   const entry = host.stags.find(stag);
   if (entry !== undefined) revoke(host, entry);

@@ -1,43 +1,46 @@
 /**
- * STags: 24-bit index and 8-bit key, and what stands behind each.
+ * STags: a 24-bit index and an 8-bit key, and the memory behind each.
  *
- * An index is drawn at random (RFC 5040 §8.1.1 item 8) and, once given back, stays unused for a
- * while, so that a stale STag of a slow peer does not meet the memory of somebody else.
+ * An index is drawn at random (RFC 5040 §8.1.1 item 8). Once released it rests for a while, so a
+ * slow peer's stale STag does not reach someone else's memory.
  */
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../invariants/assert.ts';
 import { type MemoryBacking, ViewBacking } from './memory-backing.ts';
 import { PD } from './protection-domain.ts';
 
-/** STag indices that a device has; index 0 is never given out. */
+/** Number of STag indices of a device; index 0 is never assigned. */
 const INDEX_COUNT = 2 ** 24;
 /** With key 0 this index reads 0x90000, which siw's provider takes for an error mark. */
 const SIW_ERROR_INDEX = 0x900;
-/** Indices that rest after their use. */
+/** Released indices that rest before reuse. */
 const QUARANTINE_COUNT = 4096;
 
-/** What an STag stands for: one region, or one window onto a region. */
+/** The memory of an STag: a region, or a window onto a region. */
 export class StagEntry {
   /** Current value, index and key. */
   stag: number;
   readonly pd: PD;
   readonly isWindow: boolean;
-  /** False once deregistered; a work request under way that holds the entry then fails. */
+  /** False once deregistered; work in progress that holds the entry then fails. */
   alive = true;
-  /** True while peers may use it: not invalidated, and for a window bound. */
+  /** True while peers may use it: not invalidated and, for a window, bound. */
   remoteValid = false;
   /** Bits of `Access`. */
   access = 0;
   /** Number of the only QP whose stream may use it; 0: every stream of the protection domain. */
   qpn = 0;
-  /** Tagged Offset of the first octet. */
-  toBase = 0;
-  /** Local address of the first octet, as SGEs count it. */
-  address = 0;
+  /** Tagged Offset of the first byte. */
+  toHi = 0;
+  toLo = 0;
+  /** Local address of the first byte, as SGEs count it. */
+  addressHi = 0;
+  addressLo = 0;
   lengthBytes = 0;
   backing: MemoryBacking = NO_BACKING;
-  /** Where the first octet is in `backing`. */
+  /** Offset of the first byte in `backing`. */
   backingOffset = 0;
-  /** Windows bound onto this region. */
+  /** Windows bound to this region. */
   windows = 0;
 
   constructor(stag: number, pd: PD, isWindow: boolean) {
@@ -45,18 +48,26 @@ export class StagEntry {
     this.pd = pd;
     this.isWindow = isWindow;
   }
+
+  /** Throws `InvariantError` when its fields are impossible. */
+  assertInvariants(): void {
+    assert(this.windows >= 0, 'the windows onto a region are not negative');
+    assert(!this.isWindow || this.windows === 0, 'no window is bound onto a window');
+    assert(this.alive || this.windows === 0, 'no window is bound onto what was deregistered');
+    assert(this.alive || !this.remoteValid, 'peers have no way to what was deregistered');
+  }
 }
 
 const NO_BACKING: MemoryBacking = new ViewBacking(new Uint8Array(0));
 
-/** Stands where no entry is, so that arrays of entries keep one shape. */
+/** Stands for a missing entry, so arrays of entries keep one shape. */
 export const NO_ENTRY: StagEntry = new StagEntry(0, new PD(() => undefined), false);
 NO_ENTRY.alive = false;
 
 /** A source of unsigned 32-bit random numbers. */
 export type Random32 = () => number;
 
-/** A small seeded generator (sfc32) for simulations; a device on a network is given a better one. */
+/** A small seeded generator (sfc32) for simulations; a device on a network gets a better one. */
 export function seededRandom(seed: number): Random32 {
   let a = seed >>> 0;
   let b = Math.floor(seed / 2 ** 32) >>> 0;
@@ -76,63 +87,79 @@ export function seededRandom(seed: number): Random32 {
 
 /** All STags of a device. */
 export class StagTable {
-  private readonly entries = new Map<number, StagEntry>();
-  private readonly random: Random32;
-  private readonly resting = new Set<number>();
-  private readonly restingOrder = new Uint32Array(QUARANTINE_COUNT);
-  private restingNext = 0;
+  readonly #entries = new Map<number, StagEntry>();
+  readonly #random: Random32;
+  readonly #resting = new Set<number>();
+  readonly #restingOrder = new Uint32Array(QUARANTINE_COUNT);
+  #restingNext = 0;
 
   constructor(random: Random32) {
-    this.random = random;
+    this.#random = random;
   }
 
   /** STags in use. */
   get size(): number {
-    return this.entries.size;
+    return this.#entries.size;
   }
 
   /** Makes an entry with a fresh index. `key` undefined lets the device choose. */
   add(pd: PD, isWindow: boolean, key: number | undefined): StagEntry {
-    // RDMAP-8.1.1-02: values are spread sparsely over all 32 bits and drawn at random.
-    const index = this.freshIndex();
-    const lowOctet = key ?? this.random() & 0xff;
-    const entry = new StagEntry(((index << 8) | lowOctet) >>> 0, pd, isWindow);
-    this.entries.set(index, entry);
+    // RDMAP-8.1.1-02: values are sparse in all 32 bits and drawn at random.
+    const index = this.#freshIndex();
+    const lowByte = key ?? this.#random() & 0xff;
+    const entry = new StagEntry(((index << 8) | lowByte) >>> 0, pd, isWindow);
+    this.#entries.set(index, entry);
     return entry;
   }
 
-  private freshIndex(): number {
-    // Registrations are limited to a small part of the indices, so a few draws find a free one.
+  #freshIndex(): number {
+    // Registrations use only a small part of the indices, so a few draws find a free one.
     for (let draw = 0; draw < 10_000; draw += 1) {
-      const index = this.random() >>> 8;
+      const index = this.#random() >>> 8;
       if (index === 0 || index === SIW_ERROR_INDEX) continue;
-      if (!this.entries.has(index) && !this.resting.has(index)) return index;
+      if (!this.#entries.has(index) && !this.#resting.has(index)) return index;
     }
-    throw new VerbsError('ENOMEM', `no free STag: ${this.entries.size} of ${INDEX_COUNT} in use`);
+    throw new VerbsError('ENOMEM', `no free STag: ${this.#entries.size} of ${INDEX_COUNT} in use`);
   }
 
   /** The entry of exactly this STag, key included. */
   find(stag: number): StagEntry | undefined {
-    const entry = this.entries.get(stag >>> 8);
+    const entry = this.#entries.get(stag >>> 8);
     return entry !== undefined && entry.stag === stag ? entry : undefined;
   }
 
   /** The entry of this STag's index, whatever its key: for binds, which change the key. */
   findIndex(stag: number): StagEntry | undefined {
-    return this.entries.get(stag >>> 8);
+    return this.#entries.get(stag >>> 8);
   }
 
-  /** Takes the entry out; its index rests. */
+  /** Checks every entry. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    for (const [index, entry] of this.#entries) {
+      assert(entry.stag >>> 8 === index, 'an STag is found by its own index');
+      assert(entry.alive, 'an STag in use names what is registered');
+      assert(!this.#resting.has(index), 'an STag in use does not rest');
+      entry.assertInvariants();
+    }
+    assert(this.#resting.size <= QUARANTINE_COUNT, 'a bounded number of STags rests');
+  }
+
+  /** All entries, for counting. */
+  values(): Iterable<StagEntry> {
+    return this.#entries.values();
+  }
+
+  /** Removes the entry; its index rests. */
   remove(entry: StagEntry): void {
-    // SEC-6.1.1-05: an index that was given back is not used again soon.
+    // SEC-6.1.1-05: a released index is not reused soon.
     const index = entry.stag >>> 8;
-    this.entries.delete(index);
+    this.#entries.delete(index);
     entry.alive = false;
     entry.remoteValid = false;
-    const slot = this.restingNext % QUARANTINE_COUNT;
-    if (this.restingNext >= QUARANTINE_COUNT) this.resting.delete(this.restingOrder[slot] ?? 0);
-    this.restingOrder[slot] = index;
-    this.resting.add(index);
-    this.restingNext += 1;
+    const slot = this.#restingNext % QUARANTINE_COUNT;
+    if (this.#restingNext >= QUARANTINE_COUNT) this.#resting.delete(this.#restingOrder[slot] ?? 0);
+    this.#restingOrder[slot] = index;
+    this.#resting.add(index);
+    this.#restingNext += 1;
   }
 }

@@ -1,38 +1,37 @@
 /**
- * Where a host can watch the work of a NIC: each work request when it is taken out of its queue, or
- * flushed there, and each completion that is written. While nobody watches, an element costs a look
- * at `observer`.
+ * Lets a host watch the work of a NIC: each work request when the QP takes it out of its queue or
+ * flushes it, and each completion that the CQ writes. Without an observer an element costs one test
+ * of `observer`.
  *
- * Elements are read here once more than they are used, so that using them costs nothing; a client
- * that changes an element while it is taken deceives those who watch it, and nobody else.
+ * This module reads an element a second time, so an unwatched one costs nothing more. A client that
+ * changes an element in between deceives only its own observers.
  */
 import {
-  type CQEStatus,
   QueueFlag,
   RQE,
   SGE_BYTES,
   SGE_MAX,
   SQE,
   SQOpcode,
-} from '../../verbs-api/contract/queue-layout.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
 import {
   type CompletedWork,
   type PostedWork,
   type WorkObserver,
   WorkQueue,
-} from '../../verbs-api/contract/work-records.ts';
+} from '../../verbs-api/contract/protocol/work-records.ts';
 import type { ElementRing } from './ring.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** RFC 7306 §6.3: Immediate Data are always so many octets. */
+/** RFC 7306 §6.3: Immediate Data has a fixed length. */
 const IMMEDIATE_BYTES = 8;
 
 /** See the module's comment. One for all queues of a NIC. */
 export class WorkWatch {
-  /** Who watches. */
+  /** Sees the work; undefined without one. */
   observer: WorkObserver | undefined = undefined;
-  private readonly work: Mutable<PostedWork> = {
+  readonly #work: Mutable<PostedWork> = {
     qpn: 0,
     queue: WorkQueue.send,
     opcode: 0,
@@ -44,21 +43,9 @@ export class WorkWatch {
     addressHi: 0,
     addressLo: 0,
   };
-  private readonly completion: Mutable<CompletedWork> = {
-    qpn: 0,
-    opcode: 0,
-    status: 0,
-    flags: 0,
-    wrIdHi: 0,
-    wrIdLo: 0,
-    lengthBytes: 0,
-    immediateHi: 0,
-    immediateLo: 0,
-  };
-
-  /** Tells of the next element of a send queue, which is VALID. */
+  /** Reports the next element of a send queue, which is VALID. */
   tellSend(qpn: number, elements: ElementRing, signalsAll: boolean): void {
-    const { work } = this;
+    const work = this.#work;
     const { view, position } = elements;
     const opcode = view.getUint8(position + SQE.opcode);
     const flags = view.getUint16(position + SQE.flags, true) & ~QueueFlag.valid;
@@ -77,9 +64,9 @@ export class WorkWatch {
     this.observer?.posted(work);
   }
 
-  /** Tells of the next element of a receive queue, which is VALID; `qpn` is who takes it. */
+  /** Reports the next element of a receive queue, which is VALID; `qpn` takes it. */
   tellReceive(qpn: number, elements: ElementRing, shared: boolean): void {
-    const { work } = this;
+    const work = this.#work;
     const { view, position } = elements;
     work.qpn = qpn;
     work.queue = shared ? WorkQueue.sharedReceive : WorkQueue.receive;
@@ -94,28 +81,8 @@ export class WorkWatch {
     this.observer?.posted(work);
   }
 
-  /** Tells of a completion that was written. */
-  tellCompletion(
-    wrIdLo: number,
-    wrIdHi: number,
-    opcode: number,
-    status: CQEStatus,
-    bytes: number,
-    qpn: number,
-    flags: number,
-    immediateHi: number,
-    immediateLo: number,
-  ): void {
-    const { completion } = this;
-    completion.qpn = qpn;
-    completion.opcode = opcode;
-    completion.status = status;
-    completion.flags = flags;
-    completion.wrIdLo = wrIdLo;
-    completion.wrIdHi = wrIdHi;
-    completion.lengthBytes = bytes;
-    completion.immediateHi = immediateHi;
-    completion.immediateLo = immediateLo;
+  /** Reports a completion that was written. */
+  tellCompletion(completion: CompletedWork): void {
     this.observer?.completed(completion);
   }
 }
@@ -138,7 +105,7 @@ function namesMemory(opcode: number): boolean {
   }
 }
 
-/** Octets that an element of a send queue is about, as its client wrote it. */
+/** Bytes that an element of a send queue transfers, as its client wrote it. */
 function sendBytes(view: DataView, position: number, opcode: number, flags: number): number {
   switch (opcode) {
     case SQOpcode.localInv:
@@ -150,7 +117,7 @@ function sendBytes(view: DataView, position: number, opcode: number, flags: numb
       return view.getUint32(position + SQE.bindLength + 4, true) * 2 ** 32 + low;
     }
     default:
-      // The length of inline payload stands in the first SGE.
+      // The first SGE holds the length of inline payload.
       if ((flags & QueueFlag.inline) !== 0) return view.getUint32(position + SQE.sge + 8, true);
       return listedBytes(view, position + SQE.sge, view.getUint8(position + SQE.numSge));
   }

@@ -1,0 +1,59 @@
+/**
+ * Compares the counts of a device's objects with the objects. Too expensive to run always; for
+ * tests.
+ */
+import { assert } from '../invariants/assert.ts';
+import type { CQ } from './completion-queue.ts';
+import type { MW } from './memory-window.ts';
+import type { PD } from './protection-domain.ts';
+import type { QP } from './queue-pair.ts';
+import type { SRQ } from './shared-receive-queue.ts';
+import type { StagEntry, StagTable } from './stag-table.ts';
+
+/** Counts objects by their owner. */
+class Tally<T> extends Map<T, number> {
+  note(owner: T): void {
+    this.set(owner, (this.get(owner) ?? 0) + 1);
+  }
+}
+
+/**
+ * Compares the counts of regions, domains and queues with the device's STags, windows (by STag
+ * index) and queue pairs. Throws `InvariantError`.
+ */
+export function assertCounts(
+  stags: StagTable,
+  windows: ReadonlyMap<number, MW>,
+  qps: Iterable<QP>,
+): void {
+  const members = new Tally<PD>();
+  const streams = new Tally<PD>();
+  const users = new Tally<CQ | SRQ>();
+  const bound = new Tally<StagEntry>();
+  stags.assertDeepInvariants();
+  for (const { pd } of stags.values()) members.note(pd);
+  for (const [index, mw] of windows) {
+    assert(mw.rkey >>> 8 === index, 'a window is found by the index of its STag');
+    mw.assertInvariants();
+    if (mw.boundOnto !== undefined) bound.note(mw.boundOnto);
+  }
+  for (const qp of qps) {
+    qp.assertInvariants();
+    members.note(qp.pd);
+    if (qp.wire !== undefined) streams.note(qp.pd);
+    users.note(qp.sendCQ);
+    users.note(qp.recvCQ);
+    if (qp.srq !== undefined) users.note(qp.srq);
+  }
+  for (const entry of stags.values()) {
+    assert(entry.windows === (bound.get(entry) ?? 0), 'a region counts the windows onto it');
+  }
+  for (const [pd, count] of members) {
+    // Shared receive queues are members, too, but not in any list.
+    assert(pd.members >= count, 'a PD counts what belongs to it');
+    assert(pd.streams === (streams.get(pd) ?? 0), 'a PD counts its streams');
+  }
+  for (const [queue, count] of users) {
+    assert(queue.users === count, 'a queue counts the QPs that use it');
+  }
+}

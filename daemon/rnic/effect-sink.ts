@@ -1,0 +1,15 @@
+/** Where the objects of a NIC put their effects; each class declares its own. */
+import type { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+
+/** Takes effects of one kind. */
+export interface EffectSink<Effect> {
+  push(effect: Effect): void;
+}
+
+/** An asynchronous event (`ibv_async_event`) of one object. */
+export interface AsyncEffect<Element> {
+  readonly type: 'async';
+  readonly event: AsyncEventType;
+  readonly element: Element;
+  readonly text: string;
+}

@@ -1,0 +1,29 @@
+/** Makes a reusable `OutboundMessage`. */
+import { OutboundKind, type OutboundMessage } from './wire-port.ts';
+
+/** An empty message, which `WireUser.nextMessage` fills in again and again. */
+export function makeOutboundMessage(): OutboundMessage {
+  return {
+    kind: OutboundKind.none,
+    lengthBytes: 0,
+    solicited: false,
+    remoteStag: 0,
+    remoteToHi: 0,
+    remoteToLo: 0,
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    invalidateStag: 0,
+    immediateHi: 0,
+    immediateLo: 0,
+    atomicOperation: 0,
+    atomicOperandHi: 0,
+    atomicOperandLo: 0,
+    atomicOperandMaskHi: 0,
+    atomicOperandMaskLo: 0,
+    atomicCompareHi: 0,
+    atomicCompareLo: 0,
+    atomicCompareMaskHi: 0,
+    atomicCompareMaskLo: 0,
+  };
+}

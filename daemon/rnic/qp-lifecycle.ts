@@ -1,0 +1,458 @@
+/**
+ * The life of a queue pair: its states, the stream that it is attached to, and its failures.
+ *
+ * The wire calls the queue pair, which therefore cannot call back at once: what the wire must be
+ * told waits until `settle`.
+ */
+import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../invariants/assert.ts';
+import type { CompletionGate } from './completion-gate.ts';
+import type { CQ } from './completion-queue.ts';
+import type { AsyncEffect, EffectSink } from './effect-sink.ts';
+import { failureText, faultEvent, lossText, refusedRequestStatus } from './failure-event.ts';
+import type { WindowUser } from './memory-window.ts';
+import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-state.ts';
+import type { Receiver } from './receiver.ts';
+import type { SendQueue } from './send-queue.ts';
+import type { SRQ } from './shared-receive-queue.ts';
+import { Fault, type Micros, type Wire, type WireFailure } from './wire-port.ts';
+
+/** What a QP's lifecycle tells the host. */
+export type LifecycleEffect<Q> =
+  | AsyncEffect<Q>
+  /**
+   * The QP closes its stream (modify to SQD or SQE, a failed work request). The stream was told
+   * and may have bytes to transmit; the connection manager has to tell its id.
+   */
+  | { readonly type: 'disconnect'; readonly qp: Q }
+  /** The QP reset its stream (modify to ERR or RESET, close). The stream was told already. */
+  | { readonly type: 'abort'; readonly qp: Q }
+  /** The QP used up its budget and has work left: call `qp.doorbell(now)` in a later turn. */
+  | { readonly type: 'resume'; readonly qp: Q };
+
+/** What is needed of the device. */
+export interface LifecycleHost<Q> {
+  readonly effects: EffectSink<LifecycleEffect<Q>>;
+  /** QPs that must call their wire once it has returned. */
+  readonly unsettled: Set<Q>;
+  /** The latest time that the device was told. */
+  now: Micros;
+}
+
+/** The queue pair of a lifecycle. */
+interface LifecycleUser extends WindowUser {
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly srq: SRQ | undefined;
+}
+
+/** What a lifecycle opens, drains and flushes, and whom it tells. */
+interface LifecycleParts {
+  readonly sendQueue: SendQueue;
+  readonly receiver: Receiver;
+  readonly gate: CompletionGate;
+  /** See `QPInit`. */
+  readonly onState: ((state: QPState) => void) | undefined;
+  /** Gives the device's slot back. */
+  readonly onClose: () => void;
+}
+
+/** What the QP must tell its wire once that has returned. */
+type Unsettled = 'nothing' | 'fail' | 'disconnect';
+
+/** See the module's comment. */
+export class QPLifecycle<Q extends LifecycleUser> {
+  /** Data of the peer may be placed: a stream is attached and work is not being flushed. */
+  receiving = false;
+  #state: QPState = QPState.RESET;
+  #wire: Wire | undefined = undefined;
+  #ird = 0;
+  #ord = 0;
+  #unsettled: Unsettled = 'nothing';
+  #failureReason = '';
+  /** The consumer was told why the stream fails; later reports of it are echoes. */
+  #reported = false;
+  /** The consumer closes the QP: no more events. */
+  #closing = false;
+  #drainTold = false;
+  #closed = false;
+  readonly #qp: Q;
+  readonly #host: LifecycleHost<Q>;
+  readonly #gate: CompletionGate;
+  readonly #sendQueue: SendQueue;
+  readonly #receiver: Receiver;
+  readonly #onState: ((state: QPState) => void) | undefined;
+  readonly #onClose: () => void;
+
+  constructor(qp: Q, host: LifecycleHost<Q>, parts: LifecycleParts) {
+    this.#qp = qp;
+    this.#host = host;
+    this.#gate = parts.gate;
+    this.#sendQueue = parts.sendQueue;
+    this.#receiver = parts.receiver;
+    this.#onState = parts.onState;
+    this.#onClose = parts.onClose;
+    qp.pd.members += 1;
+    qp.sendCQ.users += 1;
+    qp.recvCQ.users += 1;
+    if (qp.srq !== undefined) qp.srq.users += 1;
+  }
+
+  // Getters
+
+  get state(): QPState {
+    return this.#state;
+  }
+
+  /** The stream, until it ends. */
+  get wire(): Wire | undefined {
+    return this.#wire;
+  }
+
+  /** The stream is in Full Operation, and work is sent. */
+  get connected(): boolean {
+    return this.#state === QPState.RTS || this.#state === QPState.SQD;
+  }
+
+  /** Inbound and outbound depth of the connection. */
+  get ird(): number {
+    return this.#ird;
+  }
+  get ord(): number {
+    return this.#ord;
+  }
+
+  // Commands of the consumer
+
+  /** The send queue has new elements. Spurious calls do no harm. */
+  doorbell(now: Micros): void {
+    this.#host.now = now;
+    if (isFlushing(this.#state)) {
+      this.flush();
+    } else if (this.connected) {
+      this.#wire?.pump(now);
+      this.checkDrained();
+      this.settle(now);
+    }
+  }
+
+  /**
+   * Requests a state (qp-state.ts says which are legal). EINVAL for the others, RTS without an
+   * established stream among them.
+   */
+  modify(state: QPState, now: Micros): void {
+    this.#host.now = now;
+    const action = qpAction(this.#state, state);
+    if (this.#closed || action === undefined) {
+      const from = qpStateName(this.#state);
+      throw new VerbsError('EINVAL', `a QP cannot go from ${from} to ${qpStateName(state)}`);
+    }
+    this.#carryOut(action, state, now);
+    this.assertInvariants();
+  }
+
+  #carryOut(action: QPAction, state: QPState, now: Micros): void {
+    switch (action) {
+      case 'none':
+        return;
+      case 'set':
+        this.#transition(state);
+        return;
+      case 'reset':
+        this.#reset(now);
+        return;
+      case 'drain':
+        this.#drain(now);
+        return;
+      case 'terminate':
+        this.#terminate(now);
+        return;
+      case 'flush':
+        this.#dropWire(now);
+        this.#enterError();
+        return;
+      default:
+        action satisfies never;
+    }
+  }
+
+  /** Destroys the QP: flushes and resets the stream. The second call does nothing. */
+  close(now: Micros): void {
+    if (this.#closed) return;
+    this.#host.now = now;
+    this.#closing = true;
+    this.#dropWire(now);
+    // Also what was posted since the last look at a queue pair in error.
+    if (this.#state === QPState.ERR) this.flush();
+    else this.#enterError();
+    // No completion follows the destruction, whenever the memory behind it answers.
+    this.#gate.end(true);
+    this.#closed = true;
+    this.#forgetUnsettled();
+    this.#qp.pd.members -= 1;
+    this.#qp.sendCQ.users -= 1;
+    this.#qp.recvCQ.users -= 1;
+    if (this.#qp.srq !== undefined) this.#qp.srq.users -= 1;
+    this.#onClose();
+    this.assertInvariants();
+  }
+
+  #reset(now: Micros): void {
+    this.#dropWire(now);
+    this.#gate.end(false);
+    this.#sendQueue.reset();
+    this.#receiver.reset();
+    this.#ird = 0;
+    this.#ord = 0;
+    this.#forgetUnsettled();
+    this.#reported = false;
+    this.#drainTold = false;
+    this.#transition(QPState.RESET);
+  }
+
+  // DDP-6.2.1-02: what is posted from here on is not sent any more, but flushed.
+  #closeSendQueue(): void {
+    this.#sendQueue.drain();
+    this.#transition(QPState.SQD);
+    this.checkDrained();
+  }
+
+  #drain(now: Micros): void {
+    this.#closeSendQueue();
+    if (this.#unsettled === 'nothing') this.#wire?.pump(now);
+    this.settle(now);
+  }
+
+  #terminate(now: Micros): void {
+    this.#reported = true;
+    this.#enterFlushing(QPState.SQE);
+    this.#failureReason = 'the consumer terminated the stream';
+    this.#unsettled = 'fail';
+    this.settle(now);
+  }
+
+  // Commands of the connection manager
+
+  /** Binds the stream that is being set up. EISCONN when there is one; EINVAL unless idle. */
+  attach(wire: Wire): void {
+    if (this.#wire !== undefined) {
+      throw new VerbsError('EISCONN', 'the QP has a stream already');
+    }
+    if (this.#closed || !isIdle(this.#state)) {
+      const state = this.#closed ? 'closed' : `in state ${qpStateName(this.#state)}`;
+      throw new VerbsError('EINVAL', `a QP that is ${state} cannot connect`);
+    }
+    this.#wire = wire;
+    this.#qp.pd.streams += 1;
+    this.#updateReceiving();
+    this.assertInvariants();
+  }
+
+  /** The stream came to nothing before Full Operation; the QP stays as it is and may try again. */
+  detach(wire: Wire): void {
+    if (this.#wire === wire) this.#letGo();
+    this.assertInvariants();
+  }
+
+  /** A disconnect of either side: SQD without its event, since the consumer did not ask for SQD. */
+  disconnecting(now: Micros): void {
+    this.#host.now = now;
+    if (this.#state !== QPState.RTS) return;
+    this.#drainTold = true;
+    this.#closeSendQueue();
+    this.assertInvariants();
+  }
+
+  /** Full Operation: goes to RTS and starts what was posted before. */
+  established(depths: { readonly ird: number; readonly ord: number }, now: Micros): void {
+    this.#host.now = now;
+    if (this.#wire === undefined || !isIdle(this.#state)) return;
+    this.#ird = depths.ird;
+    this.#ord = depths.ord;
+    this.#sendQueue.open(depths.ord);
+    this.#transition(QPState.RTS);
+    this.#wire.pump(now);
+    this.settle(now);
+    this.assertInvariants();
+  }
+
+  /** A Terminate was sent or came: all work completes in error, the stream goes on to close. */
+  terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void {
+    this.#host.now = now;
+    if (this.#wire === undefined || isFlushing(this.#state)) return;
+    if (by === 'peer') this.#sendQueue.blameOldestRequest(refusedRequestStatus(failure));
+    this.#enterFlushing(QPState.SQE);
+    // RDMAP-7.1-01, DDP-8.3-03: the consumer gets the event, whatever went over the wire.
+    const event = by === 'us' ? faultEvent(failure) : AsyncEventType.qpFatal;
+    this.#report(event, failureText(by, failure));
+    this.assertInvariants();
+  }
+
+  /** The stream is over: by FIN, or for the reason given. What is posted is flushed. */
+  wireEnded(failure: WireFailure | undefined, now: Micros): void {
+    this.#host.now = now;
+    if (this.#wire === undefined) return;
+    const connected = !isIdle(this.#state);
+    this.#letGo();
+    this.#enterError();
+    if (connected && failure !== undefined) {
+      this.#report(AsyncEventType.qpFatal, lossText(failure));
+    }
+    this.assertInvariants();
+  }
+
+  // Calls of the device
+
+  /** Tells the wire what had to wait until it returned. */
+  settle(now: Micros): void {
+    const unsettled = this.#unsettled;
+    const wire = this.#wire;
+    if (unsettled === 'nothing') return;
+    this.#forgetUnsettled();
+    if (wire === undefined) return;
+    if (unsettled === 'fail') wire.fail({ kind: 'local', text: this.#failureReason }, now);
+    else wire.disconnect(now);
+    this.#host.effects.push({ type: 'disconnect', qp: this.#qp });
+  }
+
+  #forgetUnsettled(): void {
+    this.#unsettled = 'nothing';
+    this.#host.unsettled.delete(this.#qp);
+  }
+
+  /** Flushes what was posted to a QP in error. False when the QP is not in error. */
+  flushPosted(now: Micros): boolean {
+    this.#host.now = now;
+    if (!isFlushing(this.#state)) return false;
+    this.flush();
+    return true;
+  }
+
+  // Failures, drain and flush
+
+  /** The fault for refused data. The peer is not to blame for a failure of our own. */
+  refusal(fault: Fault): Fault {
+    return this.#unsettled === 'fail' ? Fault.memoryLost : fault;
+  }
+
+  /** Reports a drained send queue once, and flushes what was posted behind it. */
+  checkDrained(): void {
+    if (this.#state !== QPState.SQD || !this.#sendQueue.drained) return;
+    if (this.#sendQueue.flushLate()) this.#host.effects.push({ type: 'resume', qp: this.#qp });
+    if (this.#drainTold) return;
+    this.#drainTold = true;
+    this.#announce(AsyncEventType.sqDrained, 'all that was posted has been sent');
+    this.#unsettled = 'disconnect';
+    this.#host.unsettled.add(this.#qp);
+  }
+
+  /** A work request failed with this status. */
+  failSend(status: CQEStatus): void {
+    const protection = status === CQEStatus.locProtErr;
+    const { failedText } = this.#sendQueue;
+    const text = protection
+      ? 'a work request named memory that its QP may not use'
+      : failedText || `a work request could not be carried out (completion status ${status})`;
+    this.failLocally(AsyncEventType.qpFatal, text);
+  }
+
+  /** A fault of our own consumer: everything completes in error, the peer gets a Terminate. */
+  failLocally(event: AsyncEventType, text: string): void {
+    this.#report(event, text);
+    this.#enterError();
+    this.#failureReason = text;
+    this.#unsettled = 'fail';
+    this.#host.unsettled.add(this.#qp);
+  }
+
+  #enterError(): void {
+    if (this.#state !== QPState.ERR) this.#enterFlushing(QPState.ERR);
+  }
+
+  #enterFlushing(state: QPState): void {
+    const first = !isFlushing(this.#state);
+    this.#transition(state);
+    this.flush();
+    // With a shared queue the consumer cannot see from flushes that the last receive is back.
+    if (first && this.#qp.srq !== undefined) {
+      this.#announce(AsyncEventType.qpLastWqeReached, 'the QP takes no more shared receives');
+    }
+  }
+
+  /** Completes everything in error: sends, then receives, each oldest first. */
+  flush(): void {
+    const more = this.#sendQueue.flush(this.#wire?.midSend ?? false);
+    const moreReceives = this.#receiver.flush();
+    if (more || moreReceives) this.#host.effects.push({ type: 'resume', qp: this.#qp });
+  }
+
+  #dropWire(now: Micros): void {
+    const wire = this.#wire;
+    if (wire === undefined) return;
+    this.#letGo();
+    wire.abort(now);
+    this.#host.effects.push({ type: 'abort', qp: this.#qp });
+  }
+
+  #letGo(): void {
+    this.#wire = undefined;
+    this.#qp.pd.streams -= 1;
+    this.#updateReceiving();
+  }
+
+  #report(event: AsyncEventType, text: string): void {
+    if (this.#reported) return;
+    this.#reported = true;
+    this.#announce(event, text);
+  }
+
+  #announce(event: AsyncEventType, text: string): void {
+    if (this.#closing) return;
+    this.#host.effects.push({ type: 'async', event, element: this.#qp, text });
+  }
+
+  /**
+   * Throws `InvariantError` when state, stream and windows do not agree. For the ends of commands:
+   * within them one may be ahead of the other.
+   */
+  assertInvariants(): void {
+    const state = this.#state;
+    const wire = this.#wire;
+    const closed = this.#closed;
+    const receiving = this.receiving;
+    const { ownWindows } = this.#qp;
+    const streaming = wire !== undefined;
+    const { connected } = this;
+    assert(!connected || streaming, 'a connected QP has a stream');
+    assert(receiving === (streaming && !isFlushing(state)), 'data come by a stream only');
+    assert(receiving || ownWindows.size === 0, 'type 2 windows end with the stream of their QP');
+    assert(!closed || !streaming, 'a closed QP has no stream');
+    const unsettled = this.#unsettled !== 'nothing';
+    assert(
+      unsettled === this.#host.unsettled.has(this.#qp),
+      'the device knows a QP that is unsettled',
+    );
+    this.#sendQueue.assertInvariants();
+    this.#gate.assertInvariants();
+    this.#qp.pd.assertInvariants();
+    this.#qp.sendCQ.assertInvariants();
+    this.#qp.recvCQ.assertInvariants();
+    this.#qp.srq?.assertInvariants();
+  }
+
+  /** The only writer of the state. */
+  #transition(state: QPState): void {
+    this.#state = state;
+    this.#updateReceiving();
+    this.#onState?.(state);
+  }
+
+  #updateReceiving(): void {
+    this.receiving = this.#wire !== undefined && !isFlushing(this.#state);
+    // SEC-6.1.1-03, DDP-8.2-03: what is bound to a stream ends with it; the next stream of the QP
+    // is another one.
+    if (!this.receiving) for (const mw of this.#qp.ownWindows) mw.invalidate();
+  }
+}

@@ -1,0 +1,40 @@
+/** What a queue pair is made with. */
+import type { QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { CQ } from './completion-queue.ts';
+import type { SRQ } from './shared-receive-queue.ts';
+
+/** Options of a queue pair. */
+export interface QPInit {
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly srq: SRQ | undefined;
+  readonly capabilities: QPCapabilities;
+  /** Every work request completes, flagged or not. */
+  readonly sqSigAll: boolean;
+  /** Supplies the memory of SQ and RQ: zeroed, aligned to 8, shared with the client. */
+  readonly ring: (bytes: number) => Uint8Array;
+  /** Supplies the memory of the RQ apart from the SQ's. Default: both are in `ring`. */
+  readonly receiveRing?: (bytes: number) => Uint8Array;
+  /**
+   * Where the send queue keeps how far it is, for whoever has to flush it should this process end
+   * all of a sudden: in the first element, the lower 16 bits are those of the index of the ring's
+   * next element, the upper ones count the work requests before it that are not completed yet.
+   * Asked for after the ring.
+   */
+  readonly progress?: () => Int32Array | undefined;
+  /** Told of every state that the QP enters; it must not call the QP. */
+  readonly onState?: (state: QPState) => void;
+  readonly tag: unknown;
+}
+
+/** Where the queues are in the ring memory. */
+export interface QPLayout {
+  readonly ring: Uint8Array;
+  readonly sqCount: number;
+  /** Holds the RQ at `rqOffset`; it may be `ring`. */
+  readonly receiveRing: Uint8Array;
+  readonly rqOffset: number;
+  /** 0 with a shared receive queue. */
+  readonly rqCount: number;
+}

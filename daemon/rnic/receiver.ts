@@ -1,0 +1,183 @@
+/**
+ * What a queue pair does with the Sends and Immediate Data of its peer: takes a receive for each
+ * message, places the message into it, and completes it.
+ *
+ * The queue pair checks that its stream may place data before it calls.
+ */
+import {
+  CQEStatus,
+  QueueFlag,
+  RQE,
+  SQOpcode,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { CompletionGate } from './completion-gate.ts';
+import type { CQ } from './completion-queue.ts';
+import type { MemoryBacking } from './memory-backing.ts';
+import type { WindowUser } from './memory-window.ts';
+import type { NicCounters } from './nic-counters.ts';
+import type { QPInit, QPLayout } from './queue-pair-init.ts';
+import { ReceiveQueue } from './receive-queue.ts';
+import { invalidateRemotely, type StagHost } from './stag-operations.ts';
+import { Fault, type InboundMessage } from './wire-port.ts';
+import type { WorkWatch } from './work-watch.ts';
+
+/** What is needed of the device. */
+interface ReceiverHost extends StagHost {
+  readonly counters: NicCounters;
+  readonly watch: WorkWatch;
+}
+
+/** The receives of one queue pair, from the first segment of a message to its completion. */
+export class Receiver {
+  /** Receives taken for messages. */
+  taken = 0;
+  readonly #host: ReceiverHost;
+  readonly #user: WindowUser;
+  readonly #queue: ReceiveQueue;
+  readonly #cq: CQ;
+  readonly #gate: CompletionGate;
+  readonly #wrote: (backing: MemoryBacking) => void;
+
+  constructor(
+    host: ReceiverHost,
+    user: WindowUser,
+    init: QPInit,
+    layout: QPLayout,
+    gate: CompletionGate,
+  ) {
+    const { receiveRing, rqOffset, rqCount } = layout;
+    this.#host = host;
+    this.#user = user;
+    this.#queue = new ReceiveQueue(receiveRing, rqOffset, rqCount, init.srq, user.pd, host.stags);
+    this.#cq = init.recvCQ;
+    this.#gate = gate;
+    this.#wrote = (backing): void => gate.wrote(backing);
+  }
+
+  /** True from the message's first segment to its completion. */
+  get active(): boolean {
+    return this.#queue.active;
+  }
+
+  /** See `WireUser.beginReceive`. */
+  begin(): Fault {
+    const queue = this.#queue;
+    const { watch, counters } = this.#host;
+    if (watch.observer !== undefined) queue.tellNext(watch, this.#user.qpn);
+    const fault = queue.take();
+    if (fault === Fault.noBuffer) {
+      counters.faults += 1;
+      return fault;
+    }
+    this.taken += 1;
+    counters.receivesTaken += 1;
+    // Our own consumer posted what is no receive.
+    if (fault !== Fault.none) this.#end(CQEStatus.locQpOpErr);
+    return fault;
+  }
+
+  /** See `WireUser.placeReceive`. A receive is active. */
+  place(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
+    const queue = this.#queue;
+    // RDMAP-5.3-04: nothing of the segment is placed.
+    if (mo + length > queue.capacityBytes) {
+      this.#host.counters.faults += 1;
+      this.#end(CQEStatus.locLenErr);
+      return Fault.messageTooLong;
+    }
+    const fault = queue.place(mo, bytes, start, length, this.#wrote);
+    if (fault === Fault.none) this.#host.counters.placedBytes += length;
+    else this.#end(CQEStatus.locProtErr);
+    return fault;
+  }
+
+  /** See `WireUser.completeReceive`. A receive is active, and earlier data are in place. */
+  complete(message: InboundMessage): Fault {
+    const { counters } = this.#host;
+    let flags = message.solicited ? QueueFlag.solicited : 0;
+    let hi = 0;
+    let lo = 0;
+    if (message.invalidates) {
+      // RDMAP-5.3-09, RDMAP-5.3-11: at delivery, before the consumer can see the completion.
+      const fault = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
+      if (fault !== Fault.none) {
+        counters.faults += 1;
+        this.#end(CQEStatus.remInvReqErr);
+        return fault;
+      }
+      counters.invalidations += 1;
+      flags |= QueueFlag.remoteInvalidate;
+      lo = message.invalidateStag;
+    } else if (message.hasImmediate) {
+      flags |= QueueFlag.immediate;
+      hi = message.immediateHi;
+      lo = message.immediateLo;
+    }
+    const { lengthBytes, solicited, hasImmediate } = message;
+    if (hasImmediate) counters.inImmediates += 1;
+    else counters.inSends += 1;
+    this.#tell(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
+    return Fault.none;
+  }
+
+  /**
+   * Completes in error the active receive and those of an own ring, oldest first. True when the
+   * client has posted more than one ring's worth meanwhile.
+   */
+  flush(): boolean {
+    const queue = this.#queue;
+    if (queue.active) this.#end(CQEStatus.wrFlushErr);
+    const elements = queue.ownElements;
+    if (elements === undefined) return false;
+    const { watch } = this.#host;
+    for (let budget = elements.count; budget > 0; budget -= 1) {
+      if (!elements.ready()) return false;
+      queue.wrIdLo = elements.view.getUint32(elements.position + RQE.wrId, true);
+      queue.wrIdHi = elements.view.getUint32(elements.position + RQE.wrId + 4, true);
+      if (watch.observer !== undefined) queue.tellNext(watch, this.#user.qpn);
+      elements.release();
+      this.#end(CQEStatus.wrFlushErr);
+    }
+    return elements.ready();
+  }
+
+  /** Forgets all receives without completions (RESET). */
+  reset(): void {
+    this.#queue.reset();
+  }
+
+  #end(status: CQEStatus): void {
+    this.#tell(status, 0, 0, 0, 0, false);
+  }
+
+  #tell(
+    status: CQEStatus,
+    bytes: number,
+    flags: number,
+    hi: number,
+    lo: number,
+    solicited: boolean,
+  ): void {
+    const queue = this.#queue;
+    queue.active = false;
+    this.#count(status);
+    const { completion } = this.#gate;
+    completion.wrIdLo = queue.wrIdLo;
+    completion.wrIdHi = queue.wrIdHi;
+    completion.opcode = SQOpcode.receive;
+    completion.status = status;
+    completion.lengthBytes = bytes;
+    completion.flags = flags;
+    completion.immediateHi = hi;
+    completion.immediateLo = lo;
+    completion.solicited = solicited;
+    this.#gate.tell(this.#cq);
+  }
+
+  #count(status: CQEStatus): void {
+    const { counters } = this.#host;
+    counters.completions += 1;
+    if (status === CQEStatus.wrFlushErr) counters.flushes += 1;
+    else if (status !== CQEStatus.success) counters.failures += 1;
+  }
+}

@@ -1,0 +1,79 @@
+/**
+ * Places the responses to a queue pair's own Reads and atomics into the memory that its oldest
+ * outstanding request named.
+ */
+import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
+import type { CompletionGate } from './completion-gate.ts';
+import type { OutstandingRequest } from './outstanding.ts';
+import type { PeerAccess, PeerAccessHost } from './peer-access.ts';
+import { distance } from './region-address.ts';
+import type { SendQueue } from './send-queue.ts';
+import { Fault } from './wire-port.ts';
+
+/** The response side of one queue pair. */
+export class ResponseSink {
+  readonly #host: PeerAccessHost;
+  readonly #sendQueue: SendQueue;
+  readonly #memory: PeerAccess;
+  readonly #gate: CompletionGate;
+
+  constructor(
+    host: PeerAccessHost,
+    sendQueue: SendQueue,
+    memory: PeerAccess,
+    gate: CompletionGate,
+  ) {
+    this.#host = host;
+    this.#sendQueue = sendQueue;
+    this.#memory = memory;
+    this.#gate = gate;
+  }
+
+  /** See `WireUser.placeReadResponse`. */
+  placeRead(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): Fault {
+    const request = this.#sendQueue.oldestRequest;
+    if (request === undefined || request.atomic) return Fault.stagInvalid;
+    // RDMAP-5.2.2-06, RDMAP-5.2.2-07: only into the sink that the oldest read named, and only as
+    // long as its owner keeps it registered.
+    const { sink } = request;
+    if (stag !== request.sinkStag) return Fault.stagInvalid;
+    if (!sink.alive) {
+      this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+      return Fault.stagInvalid;
+    }
+    if (toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
+    const offset = distance(toHi, toLo, request.sinkToHi, request.sinkToLo);
+    if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
+    const position = request.sinkOffset + offset;
+    const fault = this.#memory.place(sink.backing, position, bytes, start, length);
+    if (fault === Fault.none) this.#gate.placedResponse();
+    else this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    return fault;
+  }
+
+  /**
+   * Places the result of an atomic, which is the oldest request, and completes it. False when its
+   * memory is gone: the request gets the blame.
+   */
+  completeAtomic(request: OutstandingRequest, originalHi: number, originalLo: number): boolean {
+    const { word, wordView } = this.#host;
+    wordView.setUint32(0, originalLo, true);
+    wordView.setUint32(4, originalHi, true);
+    const { sink } = request;
+    const placed =
+      sink.alive &&
+      this.#memory.write(sink.backing, request.sinkOffset, word, 0, ATOMIC_WORD_BYTES) ===
+        Fault.none;
+    if (placed) this.#sendQueue.requestCompleted();
+    else this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    return placed;
+  }
+}
