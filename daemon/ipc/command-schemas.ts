@@ -1,14 +1,14 @@
 /**
- * What requests of clients have to look like: one schema for each command. They check shapes and
- * types; ranges are for the device to judge, which answers with the errno that programs expect.
+ * One schema for each client request. Schemas check shapes and types; the device checks ranges and
+ * answers with the errno that programs expect.
  */
 import { z } from 'zod';
-import type { CommandName, CommandRequest } from '../../verbs-api/contract/commands.ts';
+import type { CommandName, CommandRequest } from '../../verbs-api/contract/protocol/commands.ts';
 
 const handle = z.int().nonnegative().max(0xffff_ffff);
 const address = z.bigint();
 const optional = <T extends z.ZodType>(schema: T) => z.union([schema, z.undefined()]);
-const octets = z.instanceof(Uint8Array<ArrayBufferLike>);
+const bytes = z.instanceof(Uint8Array<ArrayBufferLike>);
 const empty = z.strictObject({});
 const socketAddress = z.strictObject({ address: z.string().max(256), port: z.int() });
 
@@ -21,7 +21,7 @@ const wire = z
     fpduSize: optional(z.union([z.literal(['emss', 'large']), z.number()])),
   })
   .partial()
-  // Absent and undefined mean the same on the way; the contract knows absent fields only.
+  // On the wire, absent and undefined mean the same; the contract has absent fields only.
   .transform((options) => {
     const given = Object.entries(options).filter(([, value]) => value !== undefined);
     return Object.fromEntries(given) as WireRequest;
@@ -31,7 +31,7 @@ type WireRequest = NonNullable<CommandRequest<'cmConnect'>['wire']>;
 const connection = {
   id: handle,
   qp: handle,
-  privateData: octets,
+  privateData: bytes,
   initiatorDepth: optional(z.int()),
   responderResources: optional(z.int()),
   wire: optional(wire),
@@ -113,7 +113,7 @@ export const COMMAND_SCHEMAS: {
   cmListen: z.strictObject({ id: handle, backlog: z.int() }),
   cmConnect: z.strictObject(connection),
   cmAccept: z.strictObject(connection),
-  cmReject: z.strictObject({ id: handle, privateData: octets }),
+  cmReject: z.strictObject({ id: handle, privateData: bytes }),
   cmDisconnect: z.strictObject({ id: handle }),
 };
 

@@ -1,43 +1,41 @@
-/** One accepted connection: octets in and out, who is at the other end, and bounds. */
+/** One accepted connection: bytes in and out, the peer's credentials, and limits. */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
-import {
-  descriptorOf,
-  type PeerCredentials,
-  peerCredentials,
-} from '../../native-bridge/libc/unix-socket.ts';
+import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
+import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 
-/** Errors of a socket whose peer ended without a word, as a killed process does. */
+/** Errors of a socket whose peer was killed. */
 const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
 /** See the module's comment. */
 export class Connection {
-  readonly credentials: PeerCredentials;
+  readonly #peer: SocketPeer;
   readonly #socket: Socket;
   readonly #writer: DirectWriter;
-  /** Receives octets; they are borrowed until it returns. */
-  onOctets: (octets: Uint8Array) => void = () => undefined;
-  /** Called once, when the connection is over; `reason` is undefined when the peer closed. */
+  /** Receives bytes; they are borrowed until it returns. */
+  onBytes: (bytes: Uint8Array) => void = () => undefined;
+  /** Called once, when the connection has ended; `reason` is undefined if the peer closed it. */
   onClosed: (reason: string | undefined) => void = () => undefined;
-  /** Called after `onClosed`: for whoever counts connections. */
+  /** Called after `onClosed`, for the owner's count of connections. */
   onEnded: () => void = () => undefined;
-  /** More unread octets than this cut the connection. */
+  /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
   #reason: string | undefined;
   #closed = false;
   #overdue = false;
 
   /**
-   * Takes over an accepted socket that does not read yet. `readBuffer` may be shared by all
-   * connections, since octets are used up before the next read. Throws `SystemCallError`.
+   * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
+   * connections, since bytes are consumed before the next read. Throws `SystemCallError`.
    */
   constructor(accepted: Socket, readBuffer: Uint8Array, unreadMaxBytes: number) {
     const fd = descriptorOf(accepted);
     if (fd === undefined) throw new Error('an accepted socket without a descriptor');
-    this.credentials = peerCredentials(fd);
+    let current = (): number | undefined => fd;
+    this.#peer = new SocketPeer(() => current());
     this.unreadMaxBytes = unreadMaxBytes;
-    // A server's sockets read into a new buffer each time; one made from a descriptor need not.
+    // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();
     const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
@@ -47,12 +45,13 @@ export class Connection {
       onread: {
         buffer: readBuffer,
         callback: (length, buffer) => {
-          if (!this.#closed) this.onOctets(buffer.subarray(0, length));
+          if (!this.#closed) this.onBytes(buffer.subarray(0, length));
           return !this.#closed;
         },
       },
     };
     this.#socket = new Socket(options);
+    current = () => this.fd;
     this.#writer = new DirectWriter(this.#socket);
     this.#socket.on('error', (error) => {
       if (!PEER_GONE.has(`${Reflect.get(error, 'code')}`)) this.#reason ??= error.message;
@@ -62,44 +61,49 @@ export class Connection {
     this.#socket.resume();
   }
 
+  /** The process that connected. */
+  get credentials(): PeerProcess {
+    return this.#peer;
+  }
+
   /** The descriptor while the connection is open. */
   get fd(): number | undefined {
     return this.#closed ? undefined : descriptorOf(this.#socket);
   }
 
-  /** True when written octets wait for the peer to read. */
+  /** True while written bytes wait for the peer to read. */
   get congested(): boolean {
     return this.#writer.congested;
   }
 
-  /** Octets that wait for the peer to read. */
+  /** Written bytes that the peer has not read. */
   get pendingBytes(): number {
     return this.#writer.pendingBytes;
   }
 
-  /** True once it is over. */
+  /** True once it has ended. */
   get closed(): boolean {
     return this.#closed;
   }
 
-  /** Sends octets, which may be reused when the call returns. A peer that does not read is cut. */
-  write(octets: Uint8Array): void {
+  /** Sends bytes, which may be reused after the call. A peer that does not read is cut. */
+  write(bytes: Uint8Array): void {
     if (this.#closed) return;
-    this.#writer.write(octets);
+    this.#writer.write(bytes);
     this.#judgeBacklog();
   }
 
-  /** As `write`, but at the end of this turn, together; the octets stay the connection's. */
-  gather(octets: Uint8Array): void {
+  /** As `write`, but batched until the end of this turn; `bytes` then belongs to the connection. */
+  gather(bytes: Uint8Array): void {
     if (this.#closed) return;
-    this.#writer.gather(octets);
+    this.#writer.gather(bytes);
     this.#judgeBacklog();
   }
 
-  /** Sends octets, which are the connection's until `onDone`; nothing happens once it is over. */
-  lend(octets: Uint8Array, onDone: () => void): void {
+  /** Sends bytes that belong to the connection until `onDone`; does nothing once it has ended. */
+  lend(bytes: Uint8Array, onDone: () => void): void {
     if (this.#closed) return;
-    this.#writer.lend(octets, onDone);
+    this.#writer.lend(bytes, onDone);
     this.#judgeBacklog();
   }
 
@@ -107,13 +111,13 @@ export class Connection {
     const { pendingBytes } = this.#writer;
     if (pendingBytes <= this.unreadMaxBytes || this.#overdue) return;
     this.#overdue = true;
-    // Not now: whoever writes may be in the middle of what the end of a client takes down.
-    queueMicrotask(() => this.cut(`${pendingBytes} octets wait to be read`));
+    // Deferred: the caller may be using objects that the end of a client destroys.
+    queueMicrotask(() => this.cut(`${pendingBytes} bytes unread`));
   }
 
   /**
-   * Ends the connection now, after telling `farewell` if the peer takes it at once. `onClosed` is
-   * called before this returns.
+   * Ends the connection now, after sending `farewell` if the socket accepts it at once. Calls
+   * `onClosed` before it returns.
    */
   cut(reason: string, farewell?: Uint8Array): void {
     if (this.#closed) return;
@@ -123,7 +127,7 @@ export class Connection {
     this.#finish();
   }
 
-  /** Ends the connection without a reason to tell. */
+  /** Ends the connection without a reason. */
   close(): void {
     this.#finish();
   }
@@ -131,10 +135,11 @@ export class Connection {
   #finish(): void {
     if (this.#closed) return;
     this.#closed = true;
-    // Cleaned up before the peer sees the end, so that whoever waits for the end finds it done.
+    // Clean up before the peer sees the end: a peer that waits for it may rely on the clean-up.
     try {
       this.onClosed(this.#reason);
     } finally {
+      this.#peer.close();
       this.#socket.destroy();
       this.onEnded();
     }

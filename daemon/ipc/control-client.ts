@@ -1,13 +1,16 @@
 /**
- * A client of the daemon: its control connection, the connections that belong to it, its memory
- * and its objects. It ends when its control connection does, and then nothing of it stays.
+ * A client of the daemon: its control connection, the connections that belong to it, its memory and
+ * its objects. It ends with its control connection, and everything it owned is released.
  */
 import { randomBytes } from 'node:crypto';
 import { sendDescriptor } from '../../native-bridge/libc/unix-socket.ts';
-import type { CommandName, DeviceEvent, Handle } from '../../verbs-api/contract/commands.ts';
-import type { ObjectSummaries } from '../../verbs-api/contract/control.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type {
+  CommandName,
+  DeviceEvent,
+  Handle,
+} from '../../verbs-api/contract/protocol/commands.ts';
+import type { ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
+import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitValueFrame,
@@ -16,7 +19,7 @@ import {
   FrameType,
   TOKEN_BYTES,
   tokenText,
-} from '../../verbs-api/contract/ipc-frames.ts';
+} from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import {
   COMPLETION_RECORD_BYTES,
   DOORBELL_BYTES,
@@ -24,51 +27,52 @@ import {
   MAP_REQUEST_BYTES,
   RecordReader,
   recordHandle,
-} from '../../verbs-api/contract/ipc-records.ts';
-import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
-import type { DeviceHost } from '../adapter/device-backend.ts';
-import type { RnicHost } from '../adapter/rnic-host.ts';
-import { AgentChannel } from './agent-channel.ts';
+} from '../../verbs-api/contract/protocol/ipc-records.ts';
+import {
+  decodeValue,
+  IpcFormatError,
+  type IpcValue,
+} from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
-import { DaemonMemory } from './daemon-memory.ts';
-import { programName } from './program-name.ts';
+import { AgentChannel } from './objects/agent-channel.ts';
+import { DaemonMemory } from './objects/daemon-memory.ts';
+import type { DeviceDirectory } from './objects/device-directory.ts';
+import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
-import type { ClientQuotas } from './verbs/quotas.ts';
 
-/** Commands of one client that may wait for their outcome at the same time. */
+/** Unfinished commands that one client may have at a time. */
 const PENDING_COMMANDS_MAX = 256;
 
-/** What a client is made with. */
-export interface ControlClientOptions {
+/** Options of a client. */
+interface ControlClientOptions {
   /** Number of the client, see `ClientStatus`. */
   readonly id: number;
-  readonly host: RnicHost;
-  readonly native?: DeviceHost | undefined;
+  readonly directory: DeviceDirectory;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   /** Registers the token of a completion channel; the result unregisters it. */
   readonly announceChannel: (token: string, channel: Handle) => () => void;
-  /** The client is over and cleaned up. */
-  readonly onClosed: (reason: string | undefined) => void;
+  /** The client has ended and is cleaned up; `last` is its status at its end. */
+  readonly onClosed: (reason: string | undefined, last: ClientStatus) => void;
 }
 
-/** A connection that belongs to a client, by what it is for. */
+/** A secondary connection of a client, by its purpose. */
 export type SecondaryRole = 'doorbell' | 'map' | 'agent';
 
 /** See the module's comment. */
 export class ControlClient {
-  /** Unguessable name by which its other connections prove that they belong to it. */
+  /** Unguessable token with which the client's other connections prove that they belong to it. */
   readonly token = randomBytes(TOKEN_BYTES);
   readonly context: ClientContext;
   readonly label: string;
-  /** Name of the program; '' when it cannot be seen from here. */
-  readonly program: string;
   readonly #connection: Connection;
   readonly #options: ControlClientOptions;
   readonly #memory: DaemonMemory;
-  readonly #connectedAt = performance.now();
+  readonly #identity: ClientIdentity;
   readonly #secondary = new Map<SecondaryRole, Connection>();
   readonly #channels = new Map<Handle, ChannelPath>();
   #pendingCommands = 0;
@@ -77,13 +81,12 @@ export class ControlClient {
     this.#connection = connection;
     this.#options = options;
     const { credentials } = connection;
-    this.program = programName(credentials.pid);
+    this.#identity = new ClientIdentity(options.id, credentials);
     this.label = `pid ${credentials.pid} uid ${credentials.uid}`;
     const workEpoch = () => this.context.workEpoch();
     this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch);
     this.context = new ClientContext({
-      host: options.host,
-      native: options.native,
+      directory: options.directory,
       memory: this.#memory,
       quotas: options.quotas,
       sendEvent: (event) => this.#sendEvent(event),
@@ -94,78 +97,83 @@ export class ControlClient {
       pid: credentials.pid,
     });
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
-    connection.onOctets = (octets) => this.#guard(() => reader.push(octets));
+    connection.onBytes = (bytes) => this.#guard(() => reader.push(bytes));
     connection.onClosed = (reason) => this.#close(reason);
   }
 
-  /** True when `connection` is of the same process as the control connection. */
+  /** True if `connection` comes from the same process as the control connection. */
   isPeer(connection: Connection): boolean {
     const { pid, uid } = connection.credentials;
     const own = this.#connection.credentials;
     return pid === own.pid && uid === own.uid;
   }
 
-  /** What the client is and holds. */
+  /** The client's identity and what it holds. */
   status(): ClientStatus {
-    const { pid, uid } = this.#connection.credentials;
-    const connectedSeconds = Math.round((performance.now() - this.#connectedAt) / 1000);
-    const { program } = this;
-    const { id } = this.#options;
-    return { id, pid, uid, program, connectedSeconds, usage: this.context.usage() };
+    return this.#identity.status(this.context.usage());
   }
 
   /** Its objects. */
   objects(): ObjectSummaries {
-    const { pid } = this.#connection.credentials;
-    return this.context.objects({ client: this.#options.id, pid, program: this.program });
+    const { id: client, credentials, program } = this.#identity;
+    return this.context.objects({ client, pid: credentials.pid, program });
   }
 
-  /** Ends the client, telling it why. */
+  /** Compares its objects with its accounts, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.context.assertDeepInvariants();
+    this.#memory.assertInvariants();
+  }
+
+  /** Disconnects the client and sends it the reason. */
   cut(reason: string): void {
     const farewell = emitValueFrame(FrameType.error, 0, ['EIO', reason]);
     this.#connection.cut(reason, farewell);
   }
 
-  /** Takes a connection of the client. EBUSY when it has one for that already. */
+  /** Takes a connection of the client. EBUSY if it already has one for that purpose. */
   attach(role: SecondaryRole, connection: Connection): void {
-    if (this.#secondary.has(role)) throw new VerbsError('EBUSY', `a second ${role} connection`);
+    if (this.#secondary.has(role))
+      throw new VerbsError('EBUSY', `the client already has a ${role} connection`);
     this.#secondary.set(role, connection);
     const receive = this.#receiver(role, connection);
-    connection.onOctets = (octets) => this.#guard(() => receive(octets));
+    connection.onBytes = (bytes) => this.#guard(() => receive(bytes));
     connection.onClosed = (reason) => this.#detached(role, reason);
   }
 
-  /** Takes the connection that carries the events of a completion channel. EBUSY for a second. */
+  /**
+   * Takes the connection that carries the events of a completion channel. EBUSY for a second one.
+   */
   attachChannel(channel: Handle, connection: Connection): void {
     const path = this.#channels.get(channel);
     if (path === undefined) throw new VerbsError('ENOENT', 'no such completion channel');
     path.attach(connection);
-    connection.onOctets = () => this.cut('octets on a completion channel');
+    connection.onBytes = () => this.cut('bytes on a completion channel');
     connection.onClosed = (reason) => {
       path.detach();
       if (reason !== undefined) this.cut(`completion channel: ${reason}`);
     };
   }
 
-  #receiver(role: SecondaryRole, connection: Connection): (octets: Uint8Array) => void {
+  #receiver(role: SecondaryRole, connection: Connection): (bytes: Uint8Array) => void {
     if (role === 'doorbell') {
       const reader = new RecordReader(DOORBELL_BYTES, noBody, (record) => {
         this.context.doorbell(recordHandle(record));
       });
-      return (octets) => reader.push(octets);
+      return (bytes) => reader.push(bytes);
     }
     if (role === 'map') {
       const reader = new RecordReader(MAP_REQUEST_BYTES, noBody, (record) => {
         this.#sendMapping(connection, tokenText(record));
       });
-      return (octets) => reader.push(octets);
+      return (bytes) => reader.push(bytes);
     }
     const agent = new AgentChannel(connection);
     this.#memory.agent = agent;
-    return (octets) => {
-      agent.handleOctets(octets);
-      // Memory that came may have moved any of the client's streams.
-      this.#options.host.drain();
+    return (bytes) => {
+      agent.handleBytes(bytes);
+      // Any of the client's streams may have been waiting for this memory.
+      this.#options.directory.emulated.drain();
     };
   }
 
@@ -173,7 +181,7 @@ export class ControlClient {
     this.#secondary.delete(role);
     if (role === 'agent') {
       this.#memory.agent?.handleClosed();
-      this.#options.host.drain();
+      this.#options.directory.emulated.drain();
     }
     if (reason !== undefined) this.cut(`${role} connection: ${reason}`);
   }
@@ -186,11 +194,11 @@ export class ControlClient {
       const errno = descriptor === undefined ? ERRNO.ENOENT.number : 0;
       new DataView(reply.buffer).setUint32(0, errno, true);
       if (sendDescriptor(fd, reply, descriptor) === reply.length) return;
-      throw new IpcFormatError('mapping replies are not read');
+      throw new IpcFormatError('the client does not read mapping replies');
     });
   }
 
-  /** Octets that break the protocol end the client, whichever connection they came on. */
+  /** Bytes that break the protocol end the client, whichever connection they arrived on. */
   #guard(receive: () => void): void {
     try {
       receive();
@@ -201,7 +209,7 @@ export class ControlClient {
   }
 
   #take(frame: Frame): void {
-    // A frame behind one that ended the client.
+    // Left over from before a frame that ended the client.
     if (this.#connection.closed) return;
     if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
     const value = decodeValue(frame.payload);
@@ -249,7 +257,9 @@ export class ControlClient {
     this.#connection.gather(emitValueFrame(FrameType.reply, id, reply));
   }
 
-  /** A refusal goes to the client; anything else is a broken invariant of ours. */
+  /**
+   * A `VerbsError` goes to the client; any other error is a broken invariant and stops the daemon.
+   */
   #refuse(id: number, error: unknown): void {
     if (!isVerbsError(error)) throw error;
     const value = [error.code, error.message];
@@ -274,23 +284,24 @@ export class ControlClient {
   }
 
   #close(reason: string | undefined): void {
+    const last = this.status();
     try {
       this.#memory.leave();
       this.context.close();
     } finally {
       for (const connection of this.#secondary.values()) connection.close();
       this.#memory.close();
-      this.#options.onClosed(reason);
+      this.#options.onClosed(reason, last);
     }
   }
 }
 
-/** Where the events of a completion channel go: its connection, or a list until it is there. */
+/** Destination of a completion channel's events: its connection, or a list until it connects. */
 class ChannelPath {
   readonly #forget: () => void;
   readonly #record = new Uint8Array(COMPLETION_RECORD_BYTES);
   readonly #fields = new DataView(this.#record.buffer);
-  /** Fired before the connection was there; each queue once, so it is bounded. */
+  /** Queues that fired before the channel connected; each once, so the set is bounded. */
   readonly #waiting = new Set<Handle>();
   #connection: Connection | undefined;
 
@@ -299,7 +310,8 @@ class ChannelPath {
   }
 
   attach(connection: Connection): void {
-    if (this.#connection !== undefined) throw new VerbsError('EBUSY', 'a second path of a channel');
+    if (this.#connection !== undefined)
+      throw new VerbsError('EBUSY', 'channel already has a connection');
     this.#connection = connection;
     for (const cq of this.#waiting) this.send(cq);
     this.#waiting.clear();

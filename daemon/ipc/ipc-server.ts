@@ -1,13 +1,13 @@
 /**
- * The daemon's socket: accepts connections, learns from each greeting what it is for, and hands it
- * to its client. Whatever octets come, only the client that sent them can be harmed.
+ * The daemon's socket: accepts connections, reads the role from each greeting, and passes the
+ * connection to its client. Malformed bytes can harm only the client that sent them.
  */
 import { createServer, type Server, type Socket } from 'node:net';
+import { isReserved, reservedText } from '../../native-bridge/libc/descriptor-limit.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
-import type { Handle } from '../../verbs-api/contract/commands.ts';
-import type { ObjectSummaries } from '../../verbs-api/contract/control.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { Handle } from '../../verbs-api/contract/protocol/commands.ts';
+import type { EndedHolding, ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
+import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitValueFrame,
@@ -22,62 +22,81 @@ import {
   Role,
   TOKEN_BYTES,
   tokenText,
-} from '../../verbs-api/contract/ipc-frames.ts';
-import { decodeValue, IpcFormatError, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
-import type { DeviceHost } from '../adapter/device-backend.ts';
-import type { RnicHost } from '../adapter/rnic-host.ts';
+} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import {
+  decodeValue,
+  IpcFormatError,
+  type IpcValue,
+} from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
 import { KernelServer, type KernelWelcome } from './kernel/kernel-server.ts';
+
+import type { DeviceDirectory } from './objects/device-directory.ts';
+
+import { EndedClients } from './objects/ended-clients.ts';
+
+import type { ClientQuotas } from './objects/quotas.ts';
 import { listenAtPlace } from './socket-place.ts';
 import { parseTapFilter, TapStream } from './tap-stream.ts';
-import type { ClientQuotas } from './verbs/quotas.ts';
 
-/** Octets read from a connection at once. */
+/** Bytes read from a connection at once. */
 const READ_BYTES = 64 * 1024;
-/** Operations of one admin connection that may wait for their outcome at the same time. */
+/** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
+/**
+ * Descriptors reserved for administration: this many admin connections, and this many connections
+ * that have not sent a greeting yet. New ones replace the oldest.
+ */
+const RESERVED_ADMINS_MAX = 16;
+const RESERVED_SILENT_MAX = 8;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
-/** Where the server reports what it did. */
-export interface IpcLog {
-  /** A client came or went, or a connection was refused. */
-  note(level: 'info' | 'warn', text: string, fields: Readonly<Record<string, unknown>>): void;
+/** Log of the server. */
+interface IpcLog {
+  /** A client connected or disconnected, or a connection was refused. */
+  note(
+    level: 'debug' | 'info' | 'warn',
+    text: string,
+    fields: Readonly<Record<string, unknown>>,
+  ): void;
+}
+
+/** The caller on an admin connection: the daemon's user, root, or another user. */
+interface AdminCaller {
+  readonly mayChange: boolean;
+  readonly isOwner: boolean;
 }
 
 /** Options of the server. */
-export interface IpcServerOptions {
+interface IpcServerOptions {
   readonly socketPath: string;
-  readonly host: RnicHost;
-  /** Serves native devices to clients of the verbs; unmodified programs see the emulated ones. */
-  readonly native?: DeviceHost | undefined;
+  /** Clients of the verbs use all devices, unmodified programs only the emulated ones. */
+  readonly directory: DeviceDirectory;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
-  /** Clients of other users are served, too; only root's and the daemon's own otherwise. */
+  /** Also serves clients of other users; otherwise only root's and the daemon user's own. */
   readonly allowOtherUsers: boolean;
-  /** Octets that may wait for a client to read them before it is cut off. */
+  /** Unread bytes at which a client is disconnected. */
   readonly unreadMaxBytes: number;
-  /** Connections, of all clients, at the same time. */
+  /** Open connections of all clients together. */
   readonly connectionsMax: number;
-  /** How long a connection may take to greet, in milliseconds. */
+  /** Time limit for the greeting, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
-  /** Where connections can be watched. */
+  /** Source of connection traffic for watchers. */
   readonly taps: TapHub;
-  /** Where the work of devices can be watched. */
+  /** Source of device work for watchers. */
   readonly work: WorkHub;
   /**
-   * Does what an admin connection asks for; rejects with `VerbsError`. Only the daemon's own user and
-   * root may change anything.
+   * Executes an admin operation; rejects with `VerbsError`. Only the daemon's own user and root may
+   * change anything.
    */
-  readonly operate: (
-    name: unknown,
-    request: unknown,
-    caller: { readonly mayChange: boolean },
-  ) => Promise<unknown>;
+  readonly operate: (name: unknown, request: unknown, caller: AdminCaller) => Promise<unknown>;
 }
 
 /** See the module's comment. */
@@ -86,17 +105,29 @@ export class IpcServer {
   readonly #server: Server;
   readonly #readBuffer = new Uint8Array(READ_BYTES);
   readonly #connections = new Set<Connection>();
+  /** Connections on reserved descriptors that have not sent a greeting. */
+  readonly #reservedSilent = new Set<Connection>();
+  readonly #reservedAdmins = new Set<Connection>();
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
   readonly #kernel: KernelServer;
+  readonly #ended = new EndedClients(() => new Date().toISOString());
   #lastClientId = 0;
 
   private constructor(options: IpcServerOptions) {
     this.#options = options;
-    const { host, quotas, memoryTiers, log } = options;
+    const { directory, quotas, memoryTiers, log } = options;
     const note: IpcLog['note'] = (level, text, fields) => log.note(level, text, fields);
     const nextClientId = () => this.#nextClientId();
-    this.#kernel = new KernelServer({ host, quotas, memoryTiers, note, nextClientId });
+    const ended = this.#ended;
+    this.#kernel = new KernelServer({
+      directory,
+      quotas,
+      memoryTiers,
+      note,
+      nextClientId,
+      ended,
+    });
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -117,6 +148,11 @@ export class IpcServer {
     return [...clients, ...this.#kernel.clients()];
   }
 
+  /** Clients that ended while they held objects, since the last call. */
+  takeEndedHolding(): EndedHolding[] {
+    return this.#ended.take();
+  }
+
   /** The objects of every client. */
   objects(): ObjectSummaries {
     const parts = [
@@ -130,10 +166,16 @@ export class IpcServer {
     };
   }
 
-  /** Ends every client, telling it why; those who ask about the daemon stay. */
+  /** Disconnects every client with a reason; admin connections stay. */
   cutClients(reason: string): void {
     for (const client of [...this.#clients.values()]) client.cut(reason);
     this.#kernel.close(reason);
+  }
+
+  /** Compares clients, their objects and their accounts, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    for (const client of this.#clients.values()) client.assertDeepInvariants();
+    this.#kernel.assertDeepInvariants();
   }
 
   /** Open connections of all roles. */
@@ -160,7 +202,11 @@ export class IpcServer {
       return;
     }
     this.#connections.add(connection);
-    connection.onEnded = () => this.#connections.delete(connection);
+    connection.onEnded = () => {
+      this.#connections.delete(connection);
+      this.#reservedSilent.delete(connection);
+      this.#reservedAdmins.delete(connection);
+    };
     const refusal = this.#refusal(connection);
     if (refusal !== undefined) this.#refuse(connection, refusal);
     else this.#awaitGreeting(connection);
@@ -175,7 +221,10 @@ export class IpcServer {
     }
     const { connectionsMax } = this.#options;
     if (this.#connections.size > connectionsMax) {
-      return new VerbsError('ENOMEM', `the daemon has ${connectionsMax} connections`);
+      return new VerbsError(
+        'ENOMEM',
+        `the daemon has ${connectionsMax} connections, the most that it accepts`,
+      );
     }
     return undefined;
   }
@@ -189,27 +238,47 @@ export class IpcServer {
   }
 
   #awaitGreeting(connection: Connection): void {
+    if (isOnReserve(connection)) this.#awaitReserved(connection);
     const greeting = new Uint8Array(GREETING_BYTES);
     let filled = 0;
     const timer = setTimeout(() => {
-      this.#refuse(connection, new VerbsError('ETIMEDOUT', 'no greeting'));
+      this.#refuse(connection, new VerbsError('ETIMEDOUT', 'no greeting in time'));
     }, this.#options.greetingTimeoutMs);
     connection.onClosed = () => clearTimeout(timer);
-    connection.onOctets = (octets) => {
-      const taken = Math.min(GREETING_BYTES - filled, octets.length);
-      greeting.set(octets.subarray(0, taken), filled);
+    connection.onBytes = (bytes) => {
+      const taken = Math.min(GREETING_BYTES - filled, bytes.length);
+      greeting.set(bytes.subarray(0, taken), filled);
       filled += taken;
       if (filled < GREETING_BYTES) return;
       clearTimeout(timer);
       this.#greeted(connection, greeting);
-      // What came behind the greeting is for the role that it named.
-      if (taken < octets.length && !connection.closed) connection.onOctets(octets.subarray(taken));
+      // Bytes that follow the greeting belong to the role that it named.
+      if (taken < bytes.length && !connection.closed) connection.onBytes(bytes.subarray(taken));
     };
+  }
+
+  #awaitReserved(connection: Connection): void {
+    this.#reservedSilent.add(connection);
+    const [oldest] = this.#reservedSilent;
+    if (oldest !== undefined && this.#reservedSilent.size > RESERVED_SILENT_MAX) {
+      this.#refuse(oldest, new VerbsError('EMFILE', reservedText()));
+    }
+  }
+
+  /** Throws EMFILE for a connection on a reserved descriptor whose role may not use one. */
+  #admitReserved(connection: Connection, role: number): void {
+    this.#reservedSilent.delete(connection);
+    if (!isOnReserve(connection)) return;
+    if (role !== Role.admin || this.#reservedAdmins.size >= RESERVED_ADMINS_MAX) {
+      throw new VerbsError('EMFILE', reservedText());
+    }
+    this.#reservedAdmins.add(connection);
   }
 
   #greeted(connection: Connection, greeting: Uint8Array): void {
     try {
       const hello = readHello(greeting);
+      this.#admitReserved(connection, hello.role);
       if (hello.version !== IPC_VERSION) {
         const text = `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}`;
         throw new VerbsError('EPROTO', text);
@@ -225,7 +294,7 @@ export class IpcServer {
     }
   }
 
-  /** Gives the connection its role. Returns what the welcome says. Throws `VerbsError`. */
+  /** Gives the connection its role. Returns the content of the welcome. Throws `VerbsError`. */
   #enter(connection: Connection, hello: Hello): KernelWelcome {
     const entered = this.#kernel.enter(connection, hello.role, hello.token);
     if (entered !== undefined) return entered;
@@ -265,26 +334,28 @@ export class IpcServer {
   }
 
   #addClient(connection: Connection): ControlClient {
-    const { host, native, quotas, memoryTiers, log } = this.#options;
+    const { directory, quotas, memoryTiers, log } = this.#options;
     const { pid, uid } = connection.credentials;
+    const id = this.#nextClientId();
     const client: ControlClient = new ControlClient(connection, {
-      id: this.#nextClientId(),
-      host,
-      native,
+      id,
+      directory,
       quotas,
       memoryTiers,
       announceChannel: (token, channel) => {
         this.#channels.set(token, { client, channel });
         return () => this.#channels.delete(token);
       },
-      onClosed: (reason) => {
+      onClosed: (reason, { program, usage }) => {
+        const { objects } = usage;
+        if (reason === undefined) this.#ended.note({ id, pid, uid, program, objects });
         this.#clients.delete(tokenText(client.token));
-        if (reason === undefined) log.note('info', 'client left', { pid, uid });
+        if (reason === undefined) log.note('info', 'client disconnected', { pid, uid });
         else log.note('warn', 'client was cut off', { pid, uid, reason });
       },
     });
     this.#clients.set(tokenText(client.token), client);
-    log.note('info', 'client came', { pid, uid });
+    log.note('info', 'client connected', { pid, uid });
     return client;
   }
 
@@ -302,7 +373,8 @@ export class IpcServer {
 
   #serveAdmin(connection: Connection): void {
     const { uid } = connection.credentials;
-    const mayChange = isTrusted(uid);
+    const isOwner = isTrusted(uid);
+    const caller = { mayChange: isOwner, isOwner };
     let pending = 0;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
@@ -311,15 +383,15 @@ export class IpcServer {
       }
       const value = decodeValue(frame.payload);
       pending += 1;
-      void this.#answerAdmin(frame.id, value, { mayChange }).then((answer) => {
+      void this.#answerAdmin(frame.id, value, caller).then((answer) => {
         pending -= 1;
         connection.write(answer);
       });
     });
     connection.onClosed = () => undefined;
-    connection.onOctets = (octets) => {
+    connection.onBytes = (bytes) => {
       try {
-        reader.push(octets);
+        reader.push(bytes);
       } catch (error) {
         if (!(error instanceof IpcFormatError)) throw error;
         this.#cutOff('admin connection', connection, error.message);
@@ -327,7 +399,7 @@ export class IpcServer {
     };
   }
 
-  /** One request says what is to be watched; whatever comes after it ends the connection. */
+  /** One request selects what to watch; any later byte ends the connection. */
   #serveTap(connection: Connection): void {
     let stop: () => void = () => undefined;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
@@ -335,12 +407,12 @@ export class IpcServer {
       const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
       connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
       stop = watcher.watch(this.#options.taps, this.#options.work);
-      connection.onOctets = () => connection.cut('octets behind the request');
+      connection.onBytes = () => connection.cut('bytes behind the request');
     });
     connection.onClosed = () => stop();
-    connection.onOctets = (octets) => {
+    connection.onBytes = (bytes) => {
       try {
-        reader.push(octets);
+        reader.push(bytes);
       } catch (error) {
         if (!(error instanceof IpcFormatError) && !isVerbsError(error)) throw error;
         this.#cutOff('watcher', connection, error.message);
@@ -354,12 +426,10 @@ export class IpcServer {
     connection.cut(reason, emitValueFrame(FrameType.error, 0, ['EINVAL', reason]));
   }
 
-  /** A refusal is an answer; anything else is a broken invariant of ours. */
-  async #answerAdmin(
-    id: number,
-    value: IpcValue,
-    caller: { readonly mayChange: boolean },
-  ): Promise<Uint8Array> {
+  /**
+   * A `VerbsError` becomes the answer; any other error is a broken invariant and stops the daemon.
+   */
+  async #answerAdmin(id: number, value: IpcValue, caller: AdminCaller): Promise<Uint8Array> {
     const [name, request] = Array.isArray(value) ? value : [];
     try {
       const reply = await this.#options.operate(name, request, caller);
@@ -371,15 +441,19 @@ export class IpcServer {
   }
 }
 
+function isOnReserve({ fd }: Connection): boolean {
+  return fd !== undefined && isReserved(fd);
+}
+
 /** The daemon's own user, or root. */
 function isTrusted(uid: number): boolean {
   return uid === 0 || uid === process.getuid?.();
 }
 
-/** The hello of a greeting that is complete. Throws `IpcFormatError`. */
+/** The hello of a complete greeting. Throws `IpcFormatError`. */
 function readHello(greeting: Uint8Array): Hello {
   const fields = new DataView(greeting.buffer);
-  if (fields.getUint32(0, true) !== HELLO_BYTES) throw new IpcFormatError('no greeting');
+  if (fields.getUint32(0, true) !== HELLO_BYTES) throw new IpcFormatError('not a greeting');
   const payload = greeting.subarray(FRAME_HEADER_BYTES);
   return parseHello({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
 }

@@ -1,10 +1,11 @@
 /**
- * The place of the daemon's socket: a directory where nobody else can replace it, and no other
- * daemon at the same path. A socket that a dead daemon left behind is replaced.
+ * The location of the daemon's socket: a directory in which no other user can replace it, with one
+ * daemon per path. Replaces a socket that a dead daemon left behind.
  */
 import {
   chmodSync,
   closeSync,
+  constants,
   lstatSync,
   mkdirSync,
   openSync,
@@ -22,31 +23,31 @@ import {
   peerCredentials,
   SOCKET_PATH_MAX_BYTES,
 } from '../../native-bridge/libc/unix-socket.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
 const PRIVATE_DIRECTORY_MODE = 0o700;
 const PRIVATE_SOCKET_MODE = 0o600;
 const SHARED_SOCKET_MODE = 0o666;
-/** The right of group and others to write. */
+/** Write permission of group and others. */
 const OTHERS_WRITE = 0o022;
 const STICKY = 0o1000;
-/** Another daemon holds the place for as long as it takes to bind. */
+/** Another daemon holds the lock only while it binds. */
 const LOCK_ATTEMPTS = 100;
 const LOCK_RETRY_MS = 20;
-/** Connections that may wait to be accepted. */
+/** Connections that may wait for accept(). */
 const BACKLOG = 511;
 
 /** Options of `listenAtPlace`. */
-export interface PlaceOptions {
+interface PlaceOptions {
   readonly path: string;
-  /** True: the socket is open to other users, whom the server then judges. */
+  /** True: the socket is open to other users, whom the server then checks. */
   readonly shared: boolean;
 }
 
 /**
- * Makes the directory when it is missing, checks it, and lets `server` listen. Rejects with
- * `VerbsError`: EACCES for a directory where others could replace it, EADDRINUSE when a daemon runs
- * there, EINVAL for a path that is too long or no socket.
+ * Creates the directory if it is missing, checks it, and makes `server` listen. Rejects with
+ * `VerbsError`: EACCES if other users could replace the directory, EADDRINUSE if a daemon is
+ * running there, EINVAL if the path is too long or is not a socket.
  */
 export async function listenAtPlace(server: Server, options: PlaceOptions): Promise<void> {
   const { path } = options;
@@ -54,7 +55,7 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
     throw new VerbsError('EINVAL', `the socket path is longer than a Unix socket allows: ${path}`);
   }
   const directory = dirname(path);
-  mkdirSync(directory, { recursive: true, mode: PRIVATE_DIRECTORY_MODE });
+  makeDirectory(directory);
   checkDirectory(directory);
   const lock = await lockDirectory(directory);
   try {
@@ -67,9 +68,10 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
 }
 
 /**
- * Why a socket in this directory could be taken away or replaced by another user, or undefined:
- * it has to be the user's own and writable for nobody else, or one where everybody may remove only
- * what is his own. Who may enter does not matter, since the socket itself is closed to others.
+ * Why another user could remove or replace a socket in this directory; undefined if none can. The
+ * directory must belong to this user and be writable by no other user, or be sticky, so that users
+ * can remove only their own files. Read access does not matter, since the socket itself is closed
+ * to others.
  */
 export function directoryFault(
   directory: string,
@@ -86,15 +88,38 @@ export function directoryFault(
   return `others can replace files in ${directory} (mode ${mode})`;
 }
 
+function makeDirectory(directory: string): void {
+  try {
+    mkdirSync(directory, { recursive: true, mode: PRIVATE_DIRECTORY_MODE });
+  } catch (error) {
+    throw new VerbsError(
+      'EACCES',
+      `cannot make ${directory}${originOf(directory)}: ${reasonOf(error)}`,
+    );
+  }
+}
+
+/** Where a directory that the user did not name comes from, and how to change it. */
+export function originOf(directory: string): string {
+  const runtime = process.env['XDG_RUNTIME_DIR'];
+  const isDerived = runtime !== undefined && runtime !== '' && directory.startsWith(`${runtime}/`);
+  return isDerived ? ' (from $XDG_RUNTIME_DIR; unset it, or use --socket)' : ' (use --socket)';
+}
+
+function reasonOf(error: unknown): string {
+  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+  return code === 'EACCES' || code === 'EPERM' ? 'permission denied' : String(code ?? error);
+}
+
 function checkDirectory(directory: string): void {
   const fault = directoryFault(directory, lstatSync(directory), process.getuid?.());
   if (fault === undefined) return;
   throw new VerbsError('EACCES', `${fault}: name a path of your own for the socket`);
 }
 
-/** Keeps daemons that start at the same time apart. The result is to be closed. */
+/** Serialises daemons that start at the same time. The caller closes the descriptor. */
 async function lockDirectory(directory: string): Promise<number> {
-  const fd = openSync(directory, 'r');
+  const fd = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
   try {
     for (let attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
       if (tryLock(fd)) return fd;
@@ -111,15 +136,21 @@ async function lockDirectory(directory: string): Promise<number> {
 function removeStale(path: string): void {
   const stats = statsOf(path);
   if (stats === undefined) return;
-  if (!stats.isSocket()) throw new VerbsError('EINVAL', `${path} is there and is not a socket`);
+  if (!stats.isSocket()) throw new VerbsError('EINVAL', `${path} exists and is not a socket`);
+  if (stats.uid !== process.geteuid?.() && process.geteuid?.() !== 0) {
+    throw new VerbsError(
+      'EACCES',
+      `${path} is a socket of uid ${stats.uid}: name a path of your own`,
+    );
+  }
   const owner = liveOwner(path);
   if (owner !== undefined) {
-    throw new VerbsError('EADDRINUSE', `a daemon runs at ${path} already (${owner})`);
+    throw new VerbsError('EADDRINUSE', `a daemon already runs at ${path} (${owner})`);
   }
   unlinkSync(path);
 }
 
-/** Who listens at the path, or undefined when nobody does. */
+/** The daemon that is listening at the path; undefined if there is none. */
 function liveOwner(path: string): string | undefined {
   try {
     const fd = connectUnix(path);

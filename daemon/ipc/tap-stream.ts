@@ -1,11 +1,10 @@
 /**
- * A watcher of the daemon: tells it what passes on connections, and the work of devices. A watcher
- * that is slow loses some of it, and is told how much; nobody waits for it.
+ * Streams connection traffic and device work to a watcher. A watcher that falls behind loses
+ * records and learns how much it lost; traffic never waits for it.
  */
 import { z } from 'zod';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { IpcValue } from '../../verbs-api/contract/ipc-value.ts';
-import { encodeText, encodeValue } from '../../verbs-api/contract/ipc-value.ts';
+import type { IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { encodeText, encodeValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import {
   emitLostBytes,
   emitTapRecord,
@@ -18,35 +17,41 @@ import {
   type TapSide,
   type TapTopic,
   tapRecordBytes,
-} from '../../verbs-api/contract/tap-records.ts';
+} from '../../verbs-api/contract/protocol/tap-records.ts';
 import {
   type CompletedWork,
   emitCompletedWork,
   emitPostedWork,
   type PostedWork,
-} from '../../verbs-api/contract/work-records.ts';
+} from '../../verbs-api/contract/protocol/work-records.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
 import { TapSelection } from '../capture/tap-selection.ts';
 import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
 import type { Connection } from './connection.ts';
 
-/** What a watcher's connection has to do. */
-export type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
+/** The parts of a connection that a watcher uses. */
+type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
 
-/** Octets that wait for a watcher before further ones are left out: a disk's pause at full speed. */
+/**
+ * Bytes that may queue for a watcher before records are dropped: covers a pause of a disk at full
+ * speed.
+ */
 export const BACKLOG_MAX_BYTES = 32 * 1024 * 1024;
-/** Records with as much go one by one from memory that is used again; shorter ones go together. */
+/**
+ * Bodies of at least this size are sent one by one from reused memory; shorter ones are batched.
+ */
 const LONG_BODY_BYTES = 8 * 1024;
-/** The little that is always told, the ends of links above all, may come on top. */
+/** Extra room for the few records that are never dropped, above all the ends of links. */
 const BACKLOG_SLACK_BYTES = 16 * 1024 * 1024;
 const FILTERED_LINKS_MAX = 1024;
 const FILTERED_QPS_MAX = 1024;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 const DEVICE_NAME_MAX = 63;
-/** Work is of no link. */
+/** Work records belong to no link. */
 const NO_LINK = 0;
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 
 const port = z.int().min(1).max(65_535);
 const ends = z.strictObject({
@@ -64,7 +69,7 @@ const tapFilter = z.strictObject({
   links: z.array(ends).max(FILTERED_LINKS_MAX).exactOptional(),
 });
 
-/** Checks what a watcher asks for. Throws `VerbsError` EINVAL that names the field. */
+/** Checks a watcher's filter. Throws `VerbsError` EINVAL that names the field. */
 export function parseTapFilter(value: unknown): TapFilter {
   const parsed = tapFilter.safeParse(value);
   if (parsed.success) return parsed.data;
@@ -77,13 +82,13 @@ export class TapStream implements TapWatcher, WorkWatcher {
   readonly #connection: TapConnection;
   readonly #topics: ReadonlySet<TapTopic>;
   readonly #selection: TapSelection;
-  /** Names of devices as records have them. */
+  /** Device names in their encoded form. */
   readonly #names = new Map<string, Uint8Array>();
-  /** Octets left out since the last that were told, by link and side. */
+  /** Bytes dropped since the last `lost` record, by link and side. */
   readonly #lost = new Map<string, number>();
-  /** Room for long records, each as much as the longest takes; at most a backlog of them. */
+  /** Buffers for long records, each as large as the longest record; at most a backlog of them. */
   readonly #room: Uint8Array[] = [];
-  /** Work requests and completions left out since the last that was told. */
+  /** Work requests and completions dropped since the last `lost` record. */
   #lostWork = 0;
 
   constructor(connection: TapConnection, filter: TapFilter) {
@@ -93,12 +98,12 @@ export class TapStream implements TapWatcher, WorkWatcher {
     connection.unreadMaxBytes = BACKLOG_MAX_BYTES + BACKLOG_SLACK_BYTES;
   }
 
-  /** Begins to tell; the result ends it. */
+  /** Starts sending; call the result to stop. */
   watch(links: TapHub, work: WorkHub): () => void {
     const stops: (() => void)[] = [];
     const topics = this.#topics;
     const works = topics.has('posted') || topics.has('completed');
-    // Whose work is selected by a link can be seen there alone.
+    // Work that is selected by a link can only be matched while links are watched.
     if (topics.has('links') || (works && this.#selection.byEnds)) stops.push(links.watch(this));
     if (works) stops.push(work.watch(this));
     return () => {
@@ -111,54 +116,54 @@ export class TapStream implements TapWatcher, WorkWatcher {
   }
 
   opened(link: number, addresses: LinkAddresses): void {
-    this.#tellLink(TapKind.opened, 'us', link, encodeValue(addresses as unknown as IpcValue));
+    this.#sendOfLink(TapKind.opened, 'us', link, encodeValue(addresses as unknown as IpcValue));
   }
 
   joined(link: number, pairs: LinkQueuePairs): void {
     this.#selection.noteLink(pairs);
-    this.#tellLink(TapKind.joined, 'us', link, encodeValue(pairs as unknown as IpcValue));
+    this.#sendOfLink(TapKind.joined, 'us', link, encodeValue(pairs as unknown as IpcValue));
   }
 
-  octets(link: number, by: TapSide, octets: Uint8Array): void {
+  bytes(link: number, by: TapSide, bytes: Uint8Array): void {
     if (!this.#topics.has('links')) return;
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
       const key = `${link} ${by}`;
-      this.#lost.set(key, (this.#lost.get(key) ?? 0) + octets.length);
+      this.#lost.set(key, (this.#lost.get(key) ?? 0) + bytes.length);
       return;
     }
-    if (this.#lost.size > 0) this.#tellLost(link, by);
-    for (let at = 0; at < octets.length; at += TAP_BODY_MAX_BYTES) {
-      this.#tell(TapKind.octets, by, link, octets.subarray(at, at + TAP_BODY_MAX_BYTES));
+    if (this.#lost.size > 0) this.#sendLost(link, by);
+    for (let at = 0; at < bytes.length; at += TAP_BODY_MAX_BYTES) {
+      this.#send(TapKind.bytes, by, link, bytes.subarray(at, at + TAP_BODY_MAX_BYTES));
     }
   }
 
   finished(link: number, by: TapSide): void {
-    if (this.#lost.size > 0) this.#tellLost(link, by);
-    this.#tellLink(TapKind.finished, by, link, NO_OCTETS);
+    if (this.#lost.size > 0) this.#sendLost(link, by);
+    this.#sendOfLink(TapKind.finished, by, link, NO_BYTES);
   }
 
   closed(link: number, reset: boolean): void {
-    for (const by of ['us', 'peer'] as const) if (this.#lost.size > 0) this.#tellLost(link, by);
-    this.#tellLink(reset ? TapKind.reset : TapKind.closed, 'us', link, NO_OCTETS);
+    for (const by of ['us', 'peer'] as const) if (this.#lost.size > 0) this.#sendLost(link, by);
+    this.#sendOfLink(reset ? TapKind.reset : TapKind.closed, 'us', link, NO_BYTES);
   }
 
   skipped(link: number, addresses: LinkAddresses): void {
-    this.#tellLink(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
+    this.#sendOfLink(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
   }
 
   posted(device: string, work: PostedWork): void {
     if (!this.#topics.has('posted') || !this.#takesWork(device, work.qpn)) return;
     const body = emitPostedWork(work, this.#nameOf(device));
-    this.#tell(TapKind.posted, 'us', NO_LINK, body);
+    this.#send(TapKind.posted, 'us', NO_LINK, body);
   }
 
   completed(device: string, work: CompletedWork): void {
     if (!this.#topics.has('completed') || !this.#takesWork(device, work.qpn)) return;
     const body = emitCompletedWork(work, this.#nameOf(device));
-    this.#tell(TapKind.completed, 'us', NO_LINK, body);
+    this.#send(TapKind.completed, 'us', NO_LINK, body);
   }
 
-  /** True for work that is wanted, and that the watcher has room for. */
+  /** True for work that the watcher asked for and has room for. */
   #takesWork(device: string, qpn: number): boolean {
     if (!this.#selection.wantsWork(device, qpn)) return false;
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
@@ -166,7 +171,7 @@ export class TapStream implements TapWatcher, WorkWatcher {
       return false;
     }
     if (this.#lostWork > 0) {
-      this.#tell(TapKind.lost, 'us', NO_LINK, emitLostBytes(this.#lostWork));
+      this.#send(TapKind.lost, 'us', NO_LINK, emitLostBytes(this.#lostWork));
       this.#lostWork = 0;
     }
     return true;
@@ -180,19 +185,19 @@ export class TapStream implements TapWatcher, WorkWatcher {
     return name;
   }
 
-  #tellLost(link: number, by: TapSide): void {
+  #sendLost(link: number, by: TapSide): void {
     const key = `${link} ${by}`;
     const bytes = this.#lost.get(key);
     if (bytes === undefined) return;
     this.#lost.delete(key);
-    this.#tell(TapKind.lost, by, link, emitLostBytes(bytes));
+    this.#send(TapKind.lost, by, link, emitLostBytes(bytes));
   }
 
-  #tellLink(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
-    if (this.#topics.has('links')) this.#tell(kind, by, link, body);
+  #sendOfLink(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
+    if (this.#topics.has('links')) this.#send(kind, by, link, body);
   }
 
-  #tell(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
+  #send(kind: TapKind, by: TapSide, link: number, body: Uint8Array): void {
     const micros = Math.round((performance.timeOrigin + performance.now()) * 1000);
     if (body.length < LONG_BODY_BYTES) {
       this.#connection.gather(emitTapRecord(kind, by, link, micros, body));

@@ -1,13 +1,14 @@
 /**
- * Records behind an event descriptor. The records stay here; the descriptor's socket gets one octet
- * each time the queue becomes non-empty, and the shim takes one octet each time it is told that the
- * queue became empty. So the descriptor polls as readable exactly while records wait, whoever reads
- * and however often the program was forked.
+ * Records behind an event descriptor. The records stay here; the descriptor's socket gets one byte
+ * each time the queue becomes non-empty, and the preload library takes one byte each time a reply
+ * says that the queue became empty. The descriptor thus polls readable exactly while records wait,
+ * whichever process reads and however often the program forked.
  */
+import { assert } from '../../invariants/assert.ts';
 
-/** Sends octets to the program's descriptor. */
+/** Sends bytes to the program's descriptor. */
 export interface EventPath {
-  write(octets: Uint8Array): void;
+  write(bytes: Uint8Array): void;
   close(): void;
 }
 
@@ -18,26 +19,27 @@ interface Entry<T, Owner> {
   readonly owner: Owner;
 }
 
-/** What can be done with a queue of any records. */
+/** Operations on a queue of any record type. */
 export interface AnyQueue {
   readonly number: number;
   readonly attached: boolean;
   attach(path: EventPath): void;
   end(): void;
+  assertInvariants(): void;
 }
 
-/** A queue of records `T`, each of an object `Owner` with whose end its records go. */
+/** A queue of records `T`; the records of an `Owner` are removed when it is destroyed. */
 export class EventQueue<T, Owner> implements AnyQueue {
-  /** Names the queue to the connection that becomes its descriptor. */
+  /** Identifies the queue to the connection that becomes its descriptor. */
   readonly token: Uint8Array;
-  /** Names it in requests and replies. */
+  /** Identifies the queue in requests and replies. */
   readonly number: number;
   /** Called once, when the queue has ended. */
   onEnded: () => void = () => undefined;
   #ended = false;
   #entries: Entry<T, Owner>[] = [];
   #path: EventPath | undefined;
-  /** The octet for the present non-empty state was sent. */
+  /** The byte for the present non-empty state has been sent. */
   #announced = false;
 
   constructor(token: Uint8Array, number: number) {
@@ -45,7 +47,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.number = number;
   }
 
-  /** Records that wait. */
+  /** Number of waiting records. */
   get length(): number {
     return this.#entries.length;
   }
@@ -55,21 +57,21 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return this.#path !== undefined;
   }
 
-  /** Gives the queue its descriptor, and tells it what waits already. */
+  /** Attaches the queue's descriptor and announces records that are already waiting. */
   attach(path: EventPath): void {
     if (this.#ended) return;
     this.#path = path;
     this.#announce();
   }
 
-  /** True once its descriptor is closed: no record is kept any more. */
+  /** True once its descriptor is closed: no record is kept any longer. */
   get ended(): boolean {
     return this.#ended;
   }
 
   /**
-   * Ends the queue and its descriptor. So does the end of the descriptor, when it is closed in every
-   * process that had it: what waits can never be read. The second call does nothing.
+   * Ends the queue and its descriptor. The queue also ends when its descriptor is closed in every
+   * process that had it: waiting records can never be read. A second call does nothing.
    */
   end(): void {
     if (this.#ended) return;
@@ -81,21 +83,26 @@ export class EventQueue<T, Owner> implements AnyQueue {
     path?.close();
   }
 
-  /** Adds a record. Nothing happens once the queue has ended. */
+  /** Adds a record. Does nothing once the queue has ended. */
   push(record: T, owner: Owner): void {
     if (this.#ended) return;
     this.#entries.push({ record, owner });
     this.#announce();
   }
 
-  /** The oldest record, and whether the descriptor's octet has to be taken; undefined when empty. */
+  /**
+   * The oldest record, and whether the preload library must take the descriptor's byte; undefined
+   * if empty.
+   */
   pop(): { readonly record: T; readonly owner: Owner; readonly emptied: boolean } | undefined {
     const entry = this.#entries.shift();
     if (entry === undefined) return undefined;
     return { ...entry, emptied: this.#emptied() };
   }
 
-  /** Removes the records of `owner`. True when the descriptor's octet has to be taken. */
+  /**
+   * Removes the records of `owner`. True if the preload library must take the descriptor's byte.
+   */
   purge(owner: Owner): boolean {
     return this.take(owner).emptied;
   }
@@ -111,6 +118,12 @@ export class EventQueue<T, Owner> implements AnyQueue {
     if (records.length === 0) return { records, emptied: false };
     this.#entries = rest;
     return { records, emptied: this.#emptied() };
+  }
+
+  /** Throws `InvariantError` when the descriptor disagrees with the records. */
+  assertInvariants(): void {
+    assert(!this.#announced || this.#ended || this.#entries.length > 0, 'what is announced waits');
+    assert(!this.#ended || this.#entries.length === 0, 'nothing waits behind the end');
   }
 
   #announce(): void {

@@ -1,14 +1,15 @@
 /**
- * What the kernel server and the files that it serves need of each other. A file is one open of a
- * device node (or one netlink socket); its connections are the descriptor, copies of which children
- * inherit, and further command connections. It lives until all of them are closed.
+ * The interface between the kernel server and its files. A file is one open of a device node (or
+ * one netlink socket); its connections are the descriptor, which children inherit, and further
+ * command connections. It lives until all of them are closed.
  *
- * To serve another kind of file: implement `KernelFile` and enter its maker in `kernel-files.ts`.
+ * To serve another kind of file: implement `KernelFile` and add its maker to `kernel-files.ts`.
  */
-import type { PeerCredentials } from '../../../native-bridge/libc/unix-socket.ts';
-import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/errors.ts';
-import type { RnicHost } from '../../adapter/rnic-host.ts';
+import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { RnicHost } from '../../host/rnic-host.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
+import type { EventRouter } from '../objects/event-router.ts';
 import type { AnyQueue, EventQueue } from './event-queue.ts';
 import type { KernelClient } from './kernel-client.ts';
 import type { MemoryUser, ProcessMemories } from './process-memories.ts';
@@ -19,17 +20,17 @@ export type KernelFileKind = 'uverbs' | 'rdmaCm' | 'netlink';
 
 /** Who sent a request. */
 export interface KernelCaller {
-  /** The process at the other end of the connection, as the kernel knows it. */
-  readonly credentials: PeerCredentials;
-  /** False when the request claims another pid than the connection's process has. */
+  /** The process at the other end of the connection, as reported by the kernel. */
+  readonly credentials: PeerProcess;
+  /** False if the request claims a pid other than that of the connection's process. */
   readonly ownPid: boolean;
 }
 
 /** The outcome of a command. */
 export interface KernelReply extends ShimReply {
   /**
-   * Sends a descriptor along (SCM_RIGHTS): `send` is to be called once, within the call, with the
-   * descriptor, which stays the caller's.
+   * Sends a descriptor along (SCM_RIGHTS): call `send` once, within the call, with the descriptor,
+   * which stays the caller's.
    */
   readonly attach?: (send: (descriptor: number) => void) => void;
 }
@@ -37,7 +38,7 @@ export interface KernelReply extends ShimReply {
 /** One open of a device node, or one netlink socket. */
 export interface KernelFile extends MemoryUser {
   readonly kind: KernelFileKind;
-  /** Names the file in requests (and the descriptor of `ownQueue` in its welcome). */
+  /** Identifies the file in requests (and the descriptor of `ownQueue` in its welcome). */
   readonly number: number;
   readonly client: KernelClient;
   /**
@@ -46,44 +47,46 @@ export interface KernelFile extends MemoryUser {
    */
   readonly ownQueue: AnyQueue | undefined;
   /**
-   * Executes a request. A refusal is a thrown `VerbsError` (nothing was done) or a negative status;
-   * effects on NIC objects are drained before it returns. A request that breaks the protocol throws
-   * `IpcFormatError` and ends the file.
+   * Executes a request. A refused request throws `VerbsError` (nothing was done) or returns a
+   * negative status; effects on NIC objects are drained before it returns. A request that breaks
+   * the protocol throws `IpcFormatError` and ends the file.
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
   /** Last close: destroys everything in dependency order. Called once. */
   close(): void;
 }
 
-/** What a file is made with. */
+/** Parameters of a new file. */
 export interface KernelFileParts {
-  /** Names the file to connections that join it. */
+  /** Identifies the file to connections that join it. */
   readonly token: Uint8Array;
-  /** Names the file (and the descriptor of `ownQueue`) in requests. */
+  /** Identifies the file (and the descriptor of `ownQueue`) in requests. */
   readonly number: number;
-  /** The process that opened it, its quotas and accounts. */
+  /** The process that opened it, with its quotas and accounts. */
   readonly client: KernelClient;
   readonly services: KernelServices;
-  /** For uverbs: which device of the host was opened. */
+  /** For uverbs: index of the opened device in the host. */
   readonly deviceIndex: number;
 }
 
-/** What the server does for its files. */
+/** Services of the server for its files. */
 export interface KernelServices {
   readonly host: RnicHost;
+  /** Router at which files register for device events. */
+  readonly events: EventRouter;
   readonly memories: ProcessMemories;
-  /** A new event queue with a token and a number of its own, until `queue.end()`. */
+  /** A new event queue with its own token and number, which it keeps until `queue.end()`. */
   createQueue<T, Owner>(client: KernelClient): EventQueue<T, Owner>;
-  /** Another file by its number, for who may use it (same user). */
+  /** Another file of the same user, by number. */
   findFile(number: number, client: KernelClient): KernelFile | undefined;
   /**
-   * The queue pair that a program of the same user made on a device, as rdma_cm's CONNECT and
-   * ACCEPT name it. Undefined when there is none.
+   * The queue pair that a program of the same user created on a device, as rdma_cm's CONNECT and
+   * ACCEPT name it. Undefined if there is none.
    */
   findQP(deviceName: string, qpn: number, client: KernelClient): QP | undefined;
 }
 
-/** Makes the file of an open. Throws `VerbsError` when the open is refused. */
+/** Creates the file of an open. Throws `VerbsError` if the open is refused. */
 export type KernelFileMaker = (parts: KernelFileParts) => KernelFile;
 
 /** A refusal. */

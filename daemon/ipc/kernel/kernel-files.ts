@@ -1,12 +1,23 @@
 /** The kinds of files that the kernel server can open. */
-import { CmFile } from './cm-file.ts';
+import { HandleSpace } from '../objects/handle-space.ts';
+import type { CmContext } from './cm/context.ts';
+import { CmFile } from './cm/file.ts';
 import type { KernelFileKind, KernelFileMaker } from './kernel-file.ts';
-import { NetlinkFile } from './nldev.ts';
-import { UverbsFile } from './uverbs-file.ts';
+import { NetlinkFile } from './nldev/nldev.ts';
+import { UverbsFile } from './uverbs/file.ts';
 
-/** Makers by kind; a kind that is missing here cannot be opened (EOPNOTSUPP). */
-export const KERNEL_FILES: Readonly<Partial<Record<KernelFileKind, KernelFileMaker>>> = {
-  uverbs: (parts) => new UverbsFile(parts),
-  rdmaCm: (parts) => new CmFile(parts),
-  netlink: (parts) => new NetlinkFile(parts),
-};
+/** librdmacm indexes connection ids by 16 bits of their number. */
+export const CM_NUMBERS = 65_536;
+
+/**
+ * Makers by kind for one server, with the state its files share. Opening a kind without a maker
+ * fails with EOPNOTSUPP.
+ */
+export function kernelFileMakers(): Readonly<Partial<Record<KernelFileKind, KernelFileMaker>>> {
+  const ids = new HandleSpace<CmContext>(0, CM_NUMBERS);
+  return {
+    uverbs: (parts) => new UverbsFile(parts),
+    rdmaCm: (parts) => new CmFile(parts, ids),
+    netlink: (parts) => new NetlinkFile(parts),
+  };
+}

@@ -1,22 +1,29 @@
 /**
  * The kernel's part of the daemon's socket: files (opens of device nodes), the connections that
- * belong to them, and their event descriptors. What a file's last connection leaves behind goes
- * with it; whatever octets come, only the file that they came to can be harmed.
+ * belong to them, and their event descriptors. When a file's last connection closes, its objects
+ * are destroyed. Malformed bytes can harm only the file that received them.
  */
 import { randomBytes } from 'node:crypto';
-import { type PeerCredentials, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
-import type { ObjectSummaries } from '../../../verbs-api/contract/control.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { ClientStatus } from '../../../verbs-api/contract/ipc-admin.ts';
-import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/ipc-frames.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/ipc-value.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/provider.ts';
-import type { RnicHost } from '../../adapter/rnic-host.ts';
+import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import { sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
+import type { ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
+import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { RnicHost } from '../../host/rnic-host.ts';
+import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
-import { AgentChannel } from '../agent-channel.ts';
 import type { Connection } from '../connection.ts';
-import { EventRouter } from '../verbs/event-router.ts';
-import type { ClientQuotas } from '../verbs/quotas.ts';
+import { AgentChannel } from '../objects/agent-channel.ts';
+
+import type { DeviceDirectory } from '../objects/device-directory.ts';
+import type { EndedClients } from '../objects/ended-clients.ts';
+import type { EventRouter } from '../objects/event-router.ts';
+
+import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
+import { CmFile } from './cm/file.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
@@ -27,7 +34,7 @@ import {
   type KernelServices,
   refusal,
 } from './kernel-file.ts';
-import { KERNEL_FILES } from './kernel-files.ts';
+import { kernelFileMakers } from './kernel-files.ts';
 import { ProcessMemories } from './process-memories.ts';
 import {
   emitReply,
@@ -36,30 +43,32 @@ import {
   ShimOp,
   type ShimRequest,
 } from './shim-protocol.ts';
-import { UverbsFile } from './uverbs-file.ts';
-import { QpElement } from './uverbs-objects.ts';
+import { UverbsFile } from './uverbs/file.ts';
+import { QpElement } from './uverbs/objects.ts';
 
 /** Options of the server. */
-export interface KernelServerOptions {
-  readonly host: RnicHost;
+interface KernelServerOptions {
+  readonly directory: DeviceDirectory;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
-  /** Numbers for clients that come. */
+  /** Allocates client numbers. */
   readonly nextClientId: () => number;
-  /** A program came or went. */
+  /** Records files that end while they hold objects. */
+  readonly ended: EndedClients;
+  /** A program connected or disconnected. */
   readonly note: (
-    level: 'info' | 'warn',
+    level: 'debug' | 'warn',
     text: string,
     fields: Readonly<Record<string, unknown>>,
   ) => void;
 }
 
-/** What the welcome tells a connection. */
+/** The answer to a connection's greeting. */
 export interface KernelWelcome {
   readonly token: Uint8Array;
   /** The number of the file or queue. */
   readonly text: string;
-  /** To be called once the welcome is sent. */
+  /** Called once the welcome is sent. */
   readonly ready: () => void;
 }
 
@@ -70,7 +79,7 @@ interface OpenFile {
   readonly connections: Set<Connection>;
 }
 
-/** An event queue and whose it is. */
+/** An event queue and its owner. */
 interface QueuePlace {
   readonly queue: AnyQueue;
   readonly client: KernelClient;
@@ -78,6 +87,9 @@ interface QueuePlace {
 
 /** Files and queues are numbered within a positive s32, since programs see them as descriptors. */
 const NUMBER_COUNT = 2 ** 31;
+
+/** Kinds of objects in files of devices. */
+const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
 
 /** Roles whose connections belong to files, and the kind of file. */
 const FILE_ROLES: Readonly<Partial<Record<number, KernelFileKind>>> = {
@@ -89,27 +101,29 @@ const FILE_ROLES: Readonly<Partial<Record<number, KernelFileKind>>> = {
 /** See the module's comment. */
 export class KernelServer implements KernelServices {
   readonly host: RnicHost;
+  readonly events: EventRouter;
   readonly memories: ProcessMemories;
   readonly #options: KernelServerOptions;
+  readonly #makers = kernelFileMakers();
   readonly #files = new Map<string, OpenFile>();
   readonly #queues = new Map<string, QueuePlace>();
-  /** Numbers that are in use; requests name files and queues by them. */
+  /** Numbers in use; requests identify files and queues by them. */
   readonly #numbers = new Map<number, KernelFile | undefined>();
   readonly #clients = new Map<string, KernelClient>();
   #lastNumber = 0;
 
   constructor(options: KernelServerOptions) {
-    this.host = options.host;
+    this.host = options.directory.emulated;
+    this.events = options.directory.events;
     this.#options = options;
     this.memories = new ProcessMemories(options.memoryTiers);
-    EventRouter.of(options.host);
   }
 
   // For the socket's server
 
-  /** Every program that has a file open. */
+  /** Every program that has an open file. */
   clients(): ClientStatus[] {
-    return [...this.#clients.values()].map((client) => client.status());
+    return [...this.#clients.values()].map((client) => client.status(client.ledger.usage()));
   }
 
   /** The objects of each open device. */
@@ -119,8 +133,8 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * Gives a connection its part when its role is one of the kernel's; undefined otherwise. Throws
-   * `VerbsError`: EACCES for a token that names nothing of this user, ENODEV, EOPNOTSUPP, EBUSY.
+   * Takes a connection if its role is one of the kernel's; returns undefined otherwise. Throws
+   * `VerbsError`: EACCES for a token that matches nothing of this user, ENODEV, EOPNOTSUPP, EBUSY.
    */
   enter(connection: Connection, role: number, token: Uint8Array): KernelWelcome | undefined {
     if (role === Role.event) return this.#joinQueue(connection, token);
@@ -131,18 +145,19 @@ export class KernelServer implements KernelServices {
     return this.#join(open ?? this.#fileOf(connection, token, kind), connection);
   }
 
-  /** Takes an agent connection when its token names a file; false otherwise. */
+  /** Takes an agent connection if its token matches a file; returns false otherwise. */
   enterAgent(connection: Connection, token: Uint8Array): boolean {
     const open = this.#files.get(tokenText(token));
     if (open === undefined || !mayUse(open.file.client, connection)) return false;
     const memory = this.memories.find(connection.credentials, open.file);
     if (memory === undefined) return false;
-    if (memory.agent?.open === true) throw new VerbsError('EBUSY', 'a second agent of a process');
+    if (memory.agent?.open === true)
+      throw new VerbsError('EBUSY', 'the process already has an agent');
     const agent = new AgentChannel(connection);
     memory.agent = agent;
-    connection.onOctets = (octets) => {
-      this.#guard(open, () => agent.handleOctets(octets));
-      // Memory that came may have moved any of the program's streams.
+    connection.onBytes = (bytes) => {
+      this.#guard(open, () => agent.handleBytes(bytes));
+      // Any of the program's streams may have been waiting for this memory.
       this.host.drain();
     };
     connection.onClosed = () => {
@@ -150,6 +165,45 @@ export class KernelServer implements KernelServices {
       this.host.drain();
     };
     return true;
+  }
+
+  /** Compares files, programs and their accounts, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    const held = new Map<KernelClient, Map<ObjectKind, number>>();
+    for (const client of this.#clients.values()) held.set(client, new Map());
+    for (const { file, connections } of this.#files.values()) {
+      assert(connections.size > 0, 'an open file has a connection');
+      assert(this.#numbers.get(file.number) === file, 'a file is found by its number');
+      const kinds = held.get(file.client);
+      assert(kinds !== undefined, 'the program of an open file is known');
+      const note = (kind: ObjectKind, count: number): void => {
+        kinds.set(kind, (kinds.get(kind) ?? 0) + count);
+      };
+      if (file instanceof CmFile || file instanceof UverbsFile) file.assertDeepInvariants();
+      if (file instanceof CmFile) note('id', file.size);
+      if (!(file instanceof UverbsFile)) continue;
+      note('context', 1);
+      for (const kind of FILE_KINDS) note(kind, file.table.ofKind(kind).length);
+    }
+    for (const [client, kinds] of held) {
+      const { ledger, openFiles } = client;
+      ledger.assertInvariants();
+      const files = [...this.#files.values()].filter(({ file }) => file.client === client);
+      assert(files.length === openFiles, 'a program counts its open files');
+      let [shared, pinned] = [0, 0];
+      for (const { file } of files) {
+        if (!(file instanceof UverbsFile)) continue;
+        shared += file.mappings.heldBytes;
+        for (const { mr } of file.table.ofKind('mr')) pinned += mr.lengthBytes;
+      }
+      assert(ledger.held('sharedBytes') === shared, 'a program counts its shared bytes');
+      assert(ledger.held('pinnedBytes') === pinned, 'a program counts its registered bytes');
+      for (const kind of [...FILE_KINDS, 'context', 'id'] as const) {
+        assert(ledger.count(kind) === (kinds.get(kind) ?? 0), `a program counts each ${kind}`);
+      }
+    }
+    for (const { queue } of this.#queues.values()) queue.assertInvariants();
+    this.memories.assertInvariants();
   }
 
   /** Ends every file. */
@@ -185,7 +239,7 @@ export class KernelServer implements KernelServices {
   // Files
 
   #open(kind: KernelFileKind, connection: Connection, deviceIndex: number): OpenFile {
-    const make = KERNEL_FILES[kind];
+    const make = this.#makers[kind];
     if (make === undefined) throw new VerbsError('EOPNOTSUPP', `${kind} is not served`);
     const { credentials } = connection;
     const client = this.#clients.get(clientKey(credentials)) ?? this.#newClient(credentials);
@@ -200,14 +254,14 @@ export class KernelServer implements KernelServices {
     return open;
   }
 
-  #newClient(credentials: PeerCredentials): KernelClient {
+  #newClient(credentials: PeerProcess): KernelClient {
     const { nextClientId, quotas } = this.#options;
     return new KernelClient(nextClientId(), credentials, quotas);
   }
 
   #came(client: KernelClient): void {
     this.#clients.set(clientKey(client.credentials), client);
-    this.#options.note('info', 'program came', aboutClient(client));
+    this.#options.note('debug', 'program connected', aboutClient(client));
   }
 
   #fileOf(connection: Connection, token: Uint8Array, kind: KernelFileKind): OpenFile {
@@ -222,12 +276,12 @@ export class KernelServer implements KernelServices {
     this.memories.hold(connection.credentials, file);
     const caller = new ConnectionCaller(connection.credentials);
     const reader = new RequestReader((request) => {
-      // A request behind one that ended the file.
+      // Left over from before a request that ended the file.
       if (connection.closed) return;
       caller.note(request);
       this.#answer(connection, request, executeOn(file, request, caller));
     });
-    connection.onOctets = (octets) => this.#guard(open, () => reader.push(octets));
+    connection.onBytes = (bytes) => this.#guard(open, () => reader.push(bytes));
     connection.onClosed = (reason) => {
       this.memories.release(connection.credentials, file);
       this.#left(open, connection, reason);
@@ -237,15 +291,15 @@ export class KernelServer implements KernelServices {
 
   #answer(connection: Connection, request: ShimRequest, reply: KernelReply): void {
     if (request.op === ShimOp.doorbell && (request.flags & RequestFlag.oneWay) !== 0) return;
-    const octets = emitReply(request.id, reply);
+    const bytes = emitReply(request.id, reply);
     if (reply.attach === undefined) {
-      connection.write(octets);
+      connection.write(bytes);
       return;
     }
     reply.attach((descriptor) => {
       const { fd, congested } = connection;
-      const sent = fd === undefined || congested ? 0 : sendDescriptor(fd, octets, descriptor);
-      if (sent !== octets.length) throw new IpcFormatError('replies are not read');
+      const sent = fd === undefined || congested ? 0 : sendDescriptor(fd, bytes, descriptor);
+      if (sent !== bytes.length) throw new IpcFormatError('the program does not read replies');
     });
   }
 
@@ -259,9 +313,11 @@ export class KernelServer implements KernelServices {
     const { client } = file;
     this.#files.delete(tokenText(token));
     this.#numbers.delete(file.number);
+    const before = countsOf(client);
     try {
       file.close();
     } finally {
+      if (reason === undefined) this.#noteEnd(client, before);
       this.host.drain();
       client.openFiles -= 1;
       if (client.openFiles === 0) {
@@ -271,8 +327,22 @@ export class KernelServer implements KernelServices {
       const fields = aboutClient(client);
       if (reason !== undefined) {
         this.#options.note('warn', 'program was cut off', { ...fields, kind: file.kind, reason });
-      } else if (client.openFiles === 0) this.#options.note('info', 'program left', fields);
+      } else if (client.openFiles === 0)
+        this.#options.note('debug', 'program disconnected', fields);
     }
+  }
+
+  /**
+   * The program closed a file, which has ended; `before` counts what the program held until then.
+   */
+  #noteEnd(client: KernelClient, before: Readonly<Record<string, number>>): void {
+    const after = countsOf(client);
+    const objects = Object.fromEntries(
+      Object.entries(before).map(([kind, count]) => [kind, count - (after[kind] ?? 0)]),
+    );
+    const { id, program, credentials } = client;
+    const { pid, uid } = credentials;
+    this.#options.ended.note({ id, pid, uid, program, objects });
   }
 
   /** Ends a file by ending all its connections. */
@@ -280,7 +350,7 @@ export class KernelServer implements KernelServices {
     for (const connection of [...open.connections]) connection.cut(reason);
   }
 
-  /** Octets that break the protocol end the file, whichever connection they came on. */
+  /** Bytes that break the protocol end the file, whichever connection they arrived on. */
   #guard(open: OpenFile, receive: () => void): void {
     try {
       receive();
@@ -300,10 +370,10 @@ export class KernelServer implements KernelServices {
     if (queue === undefined || client === undefined || !mayUse(client, connection)) {
       throw unknownToken();
     }
-    if (queue.attached) throw new VerbsError('EBUSY', 'a second descriptor of an event queue');
-    // The visible descriptor of rdma_cm is one of the file's: it keeps the file open.
+    if (queue.attached) throw new VerbsError('EBUSY', 'the event queue already has a descriptor');
+    // The visible descriptor of rdma_cm counts as one of the file's: it keeps the file open.
     open?.connections.add(connection);
-    connection.onOctets = () => connection.cut('octets on an event descriptor');
+    connection.onBytes = () => connection.cut('bytes on an event descriptor');
     connection.onClosed = (reason) => {
       queue.end();
       if (open !== undefined) this.#left(open, connection, reason);
@@ -311,7 +381,7 @@ export class KernelServer implements KernelServices {
     return { token, text: String(queue.number), ready: () => queue.attach(connection) };
   }
 
-  /** A number that is not in use, never 0. */
+  /** An unused number, never 0. */
   #nextNumber(): number {
     do {
       this.#lastNumber = (this.#lastNumber + 1) % NUMBER_COUNT;
@@ -320,24 +390,26 @@ export class KernelServer implements KernelServices {
   }
 }
 
-/** Who sends the requests of one connection. */
+/** The sender of one connection's requests. */
 class ConnectionCaller implements KernelCaller {
-  readonly credentials: PeerCredentials;
+  readonly credentials: PeerProcess;
   ownPid = true;
   #pid: number | undefined;
 
-  constructor(credentials: PeerCredentials) {
+  constructor(credentials: PeerProcess) {
     this.credentials = credentials;
   }
 
-  /** A connection belongs to the process that made it; the first request tells its pid. */
+  /** A connection belongs to the process that made it; its first request has that pid. */
   note(request: ShimRequest): void {
     this.#pid ??= request.pid;
     this.ownPid = request.pid === this.#pid;
   }
 }
 
-/** A refusal is an answer; anything else is a broken invariant of ours. */
+/**
+ * A `VerbsError` becomes the answer; any other error is a broken invariant and stops the daemon.
+ */
 function executeOn(file: KernelFile, request: ShimRequest, caller: KernelCaller): KernelReply {
   try {
     return file.execute(request, caller);
@@ -350,17 +422,22 @@ function executeOn(file: KernelFile, request: ShimRequest, caller: KernelCaller)
 /** The device index of a hello that opens a new file; undefined when it joins an existing one. */
 function newFileOf(kind: KernelFileKind, token: Uint8Array): number | undefined {
   const first = new DataView(token.buffer, token.byteOffset, 4).getUint32(0, true);
-  if (token.subarray(4).some((octet) => octet !== 0)) return undefined;
+  if (token.subarray(4).some((byte) => byte !== 0)) return undefined;
   if (kind !== 'uverbs') return first === 0 ? 0 : undefined;
   return first === 0 ? undefined : first - 1;
 }
 
-function clientKey({ pid, uid }: PeerCredentials): string {
-  return `${pid} ${uid}`;
+function clientKey({ uid, identity }: PeerProcess): string {
+  return `${uid} ${identity}`;
 }
 
 function mayUse(client: KernelClient, connection: Connection): boolean {
   return client.credentials.uid === connection.credentials.uid;
+}
+
+/** Objects of a program by kind. */
+function countsOf({ ledger }: KernelClient): Readonly<Record<string, number>> {
+  return Object.fromEntries(OBJECT_KINDS.map((kind) => [kind, ledger.count(kind)]));
 }
 
 function aboutClient({ credentials, program }: KernelClient): Record<string, unknown> {

@@ -1,9 +1,9 @@
-/** What the commands of the kernel's ABI are as verbs: a fault names the verb. */
-import type { FaultVerb } from '../../../verbs-api/contract/faults.ts';
-import { CmCommand } from './cm-abi.ts';
-import { UverbsCommandNumber as N } from './uverbs-layouts.ts';
+/** Maps the commands of the kernel's ABI to verbs, since faults are configured by verb. */
+import type { FaultVerb } from '../../../verbs-api/contract/protocol/faults.ts';
+import { CmCommand } from './cm/abi.ts';
+import { UverbsCommandNumber as N } from './uverbs/layouts.ts';
 
-/** Verbs of uverbs commands by number; those of endings cannot fail. */
+/** Verbs of uverbs commands by number; commands that destroy cannot fail. */
 export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
   [N.getContext]: 'openDevice',
   [N.queryDevice]: 'queryDevice',
@@ -20,9 +20,9 @@ export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
 };
 
 /** An rdma_cm command as a verb. */
-export interface CmVerb {
+interface CmVerb {
   readonly verb: FaultVerb;
-  /** Where the u32 that names the connection id is; undefined when there is none yet. */
+  /** Offset of the u32 that names the connection id; undefined if there is none yet. */
   readonly idAt: number | undefined;
 }
 

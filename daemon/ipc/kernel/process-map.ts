@@ -1,13 +1,16 @@
 /**
- * What a process has mapped (/proc/<pid>/maps), to refuse a registration as the kernel does, which
- * pins every page: a hole, or a page that may not be written, is found when the region is made and
- * not when a peer's octets arrive.
+ * The mappings of a process. A registration over a hole, or over a page that may not be written,
+ * must fail at once, as in the kernel, which pins every page; otherwise it would fail when a peer's
+ * bytes arrive.
  */
-import { readFileSync } from 'node:fs';
+import { type MappedPiece, visitMappings } from '../../../native-bridge/libc/process-maps.ts';
+
+/** Calls back with each mapping of a process that overlaps a range; see `visitMappings`. */
+type VisitPieces = (start: number, end: number, take: (piece: MappedPiece) => boolean) => void;
 
 /**
- * True when the process may read, and with `writable` write, every octet of the range. True also
- * when that cannot be known: the process is of another user or namespace.
+ * True if the process may read, and with `writable` write, every byte of the range. Also true if
+ * this cannot be determined: the process has another user or namespace.
  */
 export function isMapped(
   pid: number,
@@ -15,31 +18,28 @@ export function isMapped(
   lengthBytes: number,
   writable: boolean,
 ): boolean {
-  let maps: string;
+  const visit: VisitPieces = (from, end, take) => visitMappings(pid, from, end, take);
   try {
-    maps = readFileSync(`/proc/${pid}/maps`, 'latin1');
+    return coversRange(visit, start, lengthBytes, writable);
   } catch {
     return true;
   }
-  return coversRange(maps, start, lengthBytes, writable);
 }
 
-/** See `isMapped`; `maps` is the text of the file, whose lines are in the order of addresses. */
+/** See `isMapped`. Throws whatever `visit` throws. */
 export function coversRange(
-  maps: string,
+  visit: VisitPieces,
   start: number,
   lengthBytes: number,
   writable: boolean,
 ): boolean {
   const end = start + lengthBytes;
   let covered = start;
-  for (const line of maps.split('\n')) {
-    const [, from = '', to = '', rights = ''] = /^([0-9a-f]+)-([0-9a-f]+) (\S+)/.exec(line) ?? [];
-    if (from === '' || Number.parseInt(to, 16) <= covered) continue;
-    const usable = rights[0] === 'r' && (!writable || rights[1] === 'w');
-    if (Number.parseInt(from, 16) > covered || !usable) return false;
-    covered = Number.parseInt(to, 16);
-    if (covered >= end) return true;
-  }
-  return false;
+  visit(start, end, (piece) => {
+    const usable = piece.readable && (!writable || piece.writable);
+    if (piece.start > covered || !usable) return false;
+    covered = piece.end;
+    return covered < end;
+  });
+  return covered >= end;
 }

@@ -1,15 +1,16 @@
 /**
  * The memory of the processes that use the emulated kernel. A region belongs to the process that
- * registered it, which may be a forked child of the one that opened the device.
+ * registered it, which may be a forked child of the process that opened the device.
  */
-import type { PeerCredentials } from '../../../native-bridge/libc/unix-socket.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/provider.ts';
-import { DaemonMemory } from '../daemon-memory.ts';
+import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import { DaemonMemory } from '../objects/daemon-memory.ts';
 
 /** A file through which a process uses its memory. */
 export interface MemoryUser {
   readonly number: number;
-  /** Changes whenever a queue pair of the file may have given up work; see `AgentBacking`. */
+  /** Changes whenever a queue pair of the file may have abandoned work; see `AgentBacking`. */
   workEpoch(): number;
 }
 
@@ -28,16 +29,16 @@ export class ProcessMemories {
     this.#tiers = tiers;
   }
 
-  /** A connection of the process to `user` is there. */
-  hold(credentials: PeerCredentials, user: MemoryUser): void {
-    const key = keyOf(credentials, user);
-    const holding = this.#holdings.get(key) ?? this.#open(key, credentials);
+  /** A connection of the process to `user` was opened. */
+  hold(peer: PeerProcess, user: MemoryUser): void {
+    const key = keyOf(peer, user);
+    const holding = this.#holdings.get(key) ?? this.#open(key, peer);
     holding.connections.set(user, (holding.connections.get(user) ?? 0) + 1);
   }
 
-  /** A connection is gone; with the last one, nothing reaches the process's memory any more. */
-  release(credentials: PeerCredentials, user: MemoryUser): void {
-    const key = keyOf(credentials, user);
+  /** A connection was closed; after the last one, the process's memory is no longer reachable. */
+  release(peer: PeerProcess, user: MemoryUser): void {
+    const key = keyOf(peer, user);
     const holding = this.#holdings.get(key);
     if (holding === undefined) return;
     const left = (holding.connections.get(user) ?? 0) - 1;
@@ -49,30 +50,41 @@ export class ProcessMemories {
   }
 
   /** The memory of a process that has a connection to `user`. */
-  find(credentials: PeerCredentials, user: MemoryUser): DaemonMemory | undefined {
-    return this.#holdings.get(keyOf(credentials, user))?.memory;
+  find(peer: PeerProcess, user: MemoryUser): DaemonMemory | undefined {
+    return this.#holdings.get(keyOf(peer, user))?.memory;
   }
 
-  /** True when the process has no agent yet and one could help. */
+  /** True if the process has no agent yet and an agent would help. */
   wantsAgent(memory: DaemonMemory): boolean {
     return this.#tiers.includes('agent') && memory.agent?.open !== true;
   }
 
-  #open(key: string, credentials: PeerCredentials): Holding {
+  /** Throws `InvariantError` when its counts are wrong. */
+  assertInvariants(): void {
+    for (const { memory, connections } of this.#holdings.values()) {
+      assert(connections.size > 0, 'memory is held for a connection');
+      for (const count of connections.values()) assert(count > 0, 'connections are counted');
+      memory.assertInvariants();
+    }
+  }
+
+  #open(key: string, peer: PeerProcess): Holding {
     const connections = new Map<MemoryUser, number>();
     const workEpoch = (): number => {
       let sum = 0;
       for (const user of connections.keys()) sum += user.workEpoch();
       return sum;
     };
-    const memory = new DaemonMemory(credentials, this.#tiers, workEpoch);
+    const memory = new DaemonMemory(peer, this.#tiers, workEpoch);
+    // Checked again, and reported, when a region is registered.
+    memory.bindProcess();
     const holding = { memory, connections };
     this.#holdings.set(key, holding);
     return holding;
   }
 }
 
-/** A process in another PID namespace shows no pid; then each file stands for itself. */
-function keyOf({ pid, uid }: PeerCredentials, user: MemoryUser): string {
-  return pid === 0 ? `${uid} file ${user.number}` : `${uid} pid ${pid}`;
+/** A process in another PID namespace has no visible pid; then each file is its own key. */
+function keyOf(peer: PeerProcess, user: MemoryUser): string {
+  return peer.pid === 0 ? `${peer.uid} file ${user.number}` : `${peer.uid} pid ${peer.identity}`;
 }

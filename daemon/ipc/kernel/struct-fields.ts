@@ -1,5 +1,5 @@
-/** Numbers of 64 bits in structs, and what is thrown when they do not fit. */
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+/** 64-bit numbers in structs, with range checks. */
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 
 /** Writes a number of up to 53 bits as u64. */
 export function setUint64(fields: DataView, at: number, value: number): void {
@@ -11,16 +11,25 @@ export function setUint64(fields: DataView, at: number, value: number): void {
 export function getUint64(fields: DataView, at: number): number {
   const value = fields.getUint32(at + 4, true) * 2 ** 32 + fields.getUint32(at, true);
   if (!Number.isSafeInteger(value)) {
-    throw new VerbsError('EINVAL', `${value} needs more than the 53 bits that are supported`);
+    throw new VerbsError('EINVAL', `${value} needs more than 53 bits`);
   }
   return value;
 }
 
-/** Zero octets to be filled in, and a view of them. */
-export function newStruct(bytes: number): {
-  readonly octets: Uint8Array;
+/** A response to fill in: views of all of it, and of the provider's part after `coreBytes`. */
+export function newReply(
+  coreBytes: number,
+  privateBytes: number,
+): { readonly bytes: Uint8Array; readonly fields: DataView; readonly own: DataView } {
+  const { bytes, fields } = newStruct(coreBytes + privateBytes);
+  return { bytes, fields, own: new DataView(bytes.buffer, coreBytes) };
+}
+
+/** Zeros to fill in, and a view of them. */
+export function newStruct(sizeBytes: number): {
+  readonly bytes: Uint8Array;
   readonly fields: DataView;
 } {
-  const octets = new Uint8Array(bytes);
-  return { octets, fields: new DataView(octets.buffer) };
+  const bytes = new Uint8Array(sizeBytes);
+  return { bytes, fields: new DataView(bytes.buffer) };
 }

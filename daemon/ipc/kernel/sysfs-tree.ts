@@ -1,21 +1,30 @@
 /**
- * What `/sys/class/infiniband*` shows of the emulated devices, as files in a directory of the
- * daemon: `$SYSFS_PATH` leads rdma-core there. GIDs are read from it, the rest is for tools that
- * look around.
+ * The daemon's version of `/sys/class/infiniband*` for its emulated devices, as files in a
+ * directory to which `$SYSFS_PATH` directs rdma-core. rdma-core reads GIDs from it; the rest is for
+ * inspection tools.
  */
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { dirname, join } from 'node:path';
-import type { RnicHost } from '../../adapter/rnic-host.ts';
-import { addressFamily, addressOctets, canonicalAddress, isLoopback } from '../../cm/address.ts';
-import { type DeviceEventSink, EventRouter } from '../verbs/event-router.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import {
+  addressBytes,
+  addressFamily,
+  canonicalAddress,
+  isLoopback,
+} from '../../iwarp/cm/address.ts';
+import type { DeviceDirectory } from '../objects/device-directory.ts';
+import type { DeviceEventSink } from '../objects/event-router.ts';
 import {
   type DeviceNumber,
   type KernelDevice,
   kernelDevices,
   PORT_STATES,
   RDMA_CM_NUMBER,
-} from './nldev-devices.ts';
+} from './nldev/devices.ts';
+
+/** Programs of other users may read the tree, if the daemon serves them. */
+const DIRECTORY_MODE = 0o755;
 
 /** An address of the host and the interface that has it. */
 export interface HostAddress {
@@ -23,13 +32,13 @@ export interface HostAddress {
   readonly interfaceName: string;
 }
 
-/** Where the tree of the daemon at `socketPath` is. */
+/** The directory of the tree for the daemon at `socketPath`. */
 export function sysfsPath(socketPath: string): string {
   return `${socketPath}.sysfs`;
 }
 
-/** The addresses of this host, in the order of the system, canonical. */
-export function hostAddresses(): HostAddress[] {
+/** The canonical addresses of this host, in the system's order. */
+function hostAddresses(): HostAddress[] {
   const found: HostAddress[] = [];
   for (const [interfaceName, addresses] of Object.entries(networkInterfaces())) {
     for (const { address } of addresses ?? []) {
@@ -41,8 +50,8 @@ export function hostAddresses(): HostAddress[] {
 }
 
 /**
- * The address that a device is known by, and its interface: the first of its own, or the host's
- * first one that others reach, IPv4 before IPv6.
+ * The primary address of a device, and its interface: the device's first address, or the host's
+ * first one that other hosts can reach, IPv4 before IPv6.
  */
 export function primaryAddress(
   device: Pick<KernelDevice, 'addresses'>,
@@ -60,7 +69,7 @@ export function primaryAddress(
   );
 }
 
-/** The files of the tree by their path in it, without the newline at the end of each. */
+/** The files of the tree by path, each without its final newline. */
 export function sysfsFiles(
   devices: readonly KernelDevice[],
   host: readonly HostAddress[],
@@ -76,13 +85,13 @@ export function sysfsFiles(
 
 function addDevice(files: Map<string, string>, device: KernelDevice, primary: HostAddress): void {
   const node = `class/infiniband_verbs/${device.nodeName}`;
-  files.set(`${node}/abi_version`, '1');
+  files.set(`${node}/abi_version`, String(device.persona.abiVersion));
   files.set(`${node}/dev`, numberText(device.number));
   files.set(`${node}/ibdev`, device.name);
   const root = `class/infiniband/${device.name}`;
   const guid = device.nodeGuid.replace(/(.{4})(?!$)/g, '$1:');
-  files.set(`${root}/node_type`, '4: RNIC');
-  files.set(`${root}/node_desc`, 'Emulated iWARP RNIC');
+  files.set(`${root}/node_type`, device.persona.nodeType.name);
+  files.set(`${root}/node_desc`, device.persona.description);
   files.set(`${root}/node_guid`, guid);
   files.set(`${root}/sys_image_guid`, guid);
   files.set(`${root}/fw_ver`, '');
@@ -93,7 +102,7 @@ function addDevice(files: Map<string, string>, device: KernelDevice, primary: Ho
   files.set(`${port}/gid_attrs/ndevs/0`, primary.interfaceName);
   files.set(`${port}/link_layer`, 'Ethernet');
   files.set(`${port}/rate`, '2.5 Gb/sec (1X SDR)');
-  files.set(`${port}/cap_mask`, '0x00090000');
+  files.set(`${port}/cap_mask`, `0x${device.persona.portCapFlags.toString(16).padStart(8, '0')}`);
   files.set(`${port}/lid`, '0x0');
   files.set(`${port}/sm_lid`, '0x0');
   files.set(`${port}/sm_sl`, '0');
@@ -116,38 +125,41 @@ function portStateFiles(device: KernelDevice): [path: string, content: string][]
 }
 
 /**
- * The GID of a device with this address: eight groups of four hex digits. IPv4 is mapped, so that
- * the last half is never zero, which tools take for "no GID".
+ * The GID of a device with this address: eight groups of four hex digits. IPv4 is mapped, which
+ * keeps the last half non-zero: tools read zero as "no GID".
  */
 export function gidText(address: string): string {
-  const octets = gidOctets(address);
-  const digits = [...octets].map((octet) => octet.toString(16).padStart(2, '0')).join('');
+  const bytes = gidBytes(address);
+  const digits = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
   return digits.replace(/(.{4})(?!$)/g, '$1:');
 }
 
-/** The same as 16 octets. */
-export function gidOctets(address: string): Uint8Array {
-  const octets = addressOctets(address);
-  if (octets.length === 16) return octets;
+/** The same as 16 bytes. */
+export function gidBytes(address: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (bytes.length === 16) return bytes;
   const mapped = new Uint8Array(16);
   mapped.fill(0xff, 10, 12);
-  mapped.set(octets, 12);
+  mapped.set(bytes, 12);
   return mapped;
 }
 
-/** Writes the tree of `host` to `directory`, in place of what is there; its files follow the ports. */
-export function publishSysfs(directory: string, host: RnicHost): void {
-  const devices = kernelDevices(host);
-  removeSysfs(directory);
+/**
+ * Writes the tree of the emulated devices to `directory`, replacing its content. Its files follow
+ * the state of the ports. Throws `VerbsError` EACCES if another user owns something at that path.
+ */
+export function publishSysfs(directory: string, { emulated, events }: DeviceDirectory): void {
+  const devices = kernelDevices(emulated);
+  makeDirectory(directory);
   for (const [path, content] of sysfsFiles(devices, hostAddresses())) {
     const file = join(directory, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, `${content}\n`);
   }
-  EventRouter.of(host).add(new PortFiles(directory, devices));
+  events.add(new PortFiles(directory, devices));
 }
 
-/** The files that tell a port's state. Programs hear of a change when it is there already. */
+/** The files with a port's state. They change before programs receive the event. */
 class PortFiles implements DeviceEventSink {
   readonly #directory: string;
   readonly #devices: readonly KernelDevice[];
@@ -165,13 +177,33 @@ class PortFiles implements DeviceEventSink {
         writeFileSync(join(this.#directory, path), `${content}\n`);
       }
     } catch {
-      // The tree has been removed, by us at the daemon's end or by somebody else.
+      // The tree was removed, by the daemon when it stopped or by someone else.
     }
   }
 }
 
-/** Removes the tree in `directory`. */
+/** Creates an empty directory that only this user can write to. */
+function makeDirectory(directory: string): void {
+  removeSysfs(directory);
+  try {
+    // Not recursive: something that another user created in the meantime, such as a symbolic link,
+    // is an error.
+    mkdirSync(directory, { mode: DIRECTORY_MODE });
+  } catch (error) {
+    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+    throw new VerbsError(
+      'EACCES',
+      `cannot make ${directory} (${String(code)}): another user may own what is there; choose a socket in a directory of your own with --socket`,
+    );
+  }
+}
+
+/**
+ * Removes the tree in `directory` if this user owns it. A symbolic link is removed, not followed.
+ */
 export function removeSysfs(directory: string): void {
+  const stats = lstatSync(directory, { throwIfNoEntry: false });
+  if (stats === undefined || stats.uid !== process.geteuid?.()) return;
   rmSync(directory, { recursive: true, force: true });
 }
 

@@ -1,6 +1,7 @@
 /**
- * One client of the devices: executes its commands, owns what it made, and takes all of it down
- * when it goes. The daemon has one for each control connection, the embedded provider has one.
+ * One client of the devices: executes its commands, owns the objects it created, and destroys them
+ * when it disconnects. The daemon has one for each control connection, the embedded provider has
+ * one.
  */
 import type {
   CommandName,
@@ -8,22 +9,27 @@ import type {
   CommandRequest,
   DeviceEvent,
   Handle,
-} from '../../../verbs-api/contract/commands.ts';
-import type { ObjectSummaries } from '../../../verbs-api/contract/control.ts';
-import { CMEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { ClientUsage } from '../../../verbs-api/contract/ipc-admin.ts';
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import type { ObjectOwner, ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
+import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
   DeviceHost,
   ServedCmEvent,
-} from '../../adapter/device-backend.ts';
-import type { RnicHost } from '../../adapter/rnic-host.ts';
-import { failFaultyVerb } from '../verb-faults.ts';
-import type { ClientMemory } from './client-memory.ts';
+} from '../../host/device-backend.ts';
+import type { ClientMemory } from '../objects/client-memory.ts';
+import type { DeviceDirectory } from '../objects/device-directory.ts';
+import type { DeviceEventSink } from '../objects/event-router.ts';
+import { mrFields, qpFields } from '../objects/object-summaries.ts';
+import { type ClientQuotas, DEFAULT_QUOTAS } from '../objects/quotas.ts';
+import { failFaultyVerb } from '../objects/verb-faults.ts';
+import { WorkEpoch } from '../objects/work-epoch.ts';
 import {
   type AnyObject,
+  type ClientEvents,
   ContextObject,
   type CqObject,
   IdObject,
@@ -33,10 +39,7 @@ import {
 } from './client-objects.ts';
 import { ClientState, type CommandHandlers } from './client-state.ts';
 import { connectionCommands, deliverCmEvent, destroyId } from './connection-commands.ts';
-import { DeviceDirectory } from './device-directory.ts';
-import { EventRouter } from './event-router.ts';
 import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
-import { type ClientOwner, summarize } from './object-summaries.ts';
 import {
   destroyChannel,
   destroyContext,
@@ -47,47 +50,45 @@ import {
   deviceCommands,
   queueCommands,
 } from './queue-commands.ts';
-import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from './quotas.ts';
 
-/** What a client is made with. */
-export interface ClientOptions {
-  readonly host: RnicHost;
-  /** Serves native devices beside the emulated ones. Default: none. */
-  readonly native?: DeviceHost | undefined;
+/** Options of a client. */
+interface ClientOptions {
+  /** Devices that the client may use. Clients of the same hosts share one directory. */
+  readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
-  /** Tells the client an event. Called in the order of the events. */
+  /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;
-  /** A CQ with a channel fired. Called in the turn in which the completion was written. */
+  /** A CQ with a channel fired. Called in the turn that wrote the completion. */
   readonly sendCompletion: (channel: Handle, cq: Handle) => void;
-  /** A completion channel is made: returns the token that names its event path. Default: ''. */
+  /** A completion channel was created: returns the token that names its event path. Default: ''. */
   readonly openChannel?: (channel: Handle) => string;
-  /** A completion channel is gone. */
+  /** A completion channel was destroyed. */
   readonly closeChannel?: (channel: Handle) => void;
-  /** Who it is, for people. */
+  /** Names the client in logs. */
   readonly label: string;
-  /** The process that it is of, for faults. Default: none. */
+  /** Its process, for faults. Default: none. */
   readonly pid?: number;
 }
 
+/** Owner of the objects, for summaries. */
+type ClientOwner = Pick<ObjectOwner, 'client' | 'pid' | 'program'>;
+
 /** See the module's comment. */
-export class ClientContext {
+export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly label: string;
   readonly #options: ClientOptions;
   readonly #state: ClientState;
   readonly #handlers: CommandHandlers;
-  readonly #routers: readonly EventRouter[];
   #closed = false;
-  /** Commands that may have ended the work of a queue pair. */
-  #workCommands = 0;
+  readonly #epoch = new WorkEpoch();
 
   constructor(options: ClientOptions) {
     this.label = options.label;
     this.#options = options;
-    const directory = new DeviceDirectory(options.host, options.native);
     this.#state = new ClientState(this, {
-      directory,
+      directory: options.directory,
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
       sendEvent: (event) => {
@@ -102,23 +103,22 @@ export class ClientContext {
       ...queueCommands(this.#state),
       ...connectionCommands(this.#state),
     };
-    this.#routers = directory.hosts.map((host) => EventRouter.of(host));
-    for (const router of this.#routers) router.add(this);
+    options.directory.events.add(this);
   }
 
   /**
-   * Executes a command. Throws `VerbsError`, or rejects with it where the reply takes time; then
-   * nothing is half-made.
+   * Executes a command. Throws `VerbsError`, or rejects with it where the reply takes time; nothing
+   * is left half done.
    */
   execute<N extends CommandName>(
     name: N,
     request: CommandRequest<N>,
   ): CommandReply<N> | Promise<CommandReply<N>> {
     if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
-    failFaultyVerb(this.#options.host, name, () => {
+    failFaultyVerb(this.#options.directory.emulated, name, () => {
       return { device: deviceOf(this.#state, request), pid: this.#options.pid };
     });
-    if (name === 'modifyQP' || name === 'destroyQP') this.#workCommands += 1;
+    if (name === 'modifyQP' || name === 'destroyQP') this.#epoch.noteCommand();
     try {
       return this.#handlers[name](request);
     } finally {
@@ -126,7 +126,7 @@ export class ClientContext {
     }
   }
 
-  /** A QP or SRQ has new elements. A handle that is neither (any more) is ignored. */
+  /** A QP or SRQ has new elements. Ignores handles that are neither, or no longer. */
   doorbell(handle: Handle): void {
     const object = this.#state.table.find(handle);
     if (object instanceof QpObject) object.host.doorbell(object.qp);
@@ -134,74 +134,72 @@ export class ClientContext {
   }
 
   /**
-   * Takes everything down: ids and queue pairs first, so that peers see their streams end, memory
-   * last. Throws what a destruction threw, after all of them were tried. The second call does
-   * nothing.
+   * Destroys everything: ids and queue pairs first, since peers wait for their streams to end;
+   * memory last. Tries every destruction, then throws their errors. A second call does nothing.
    */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    for (const router of this.#routers) router.remove(this);
+    this.#options.directory.events.remove(this);
     const failures = this.#destroyAll();
     this.#drain();
     if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
   }
 
   /**
-   * A number that changes whenever a queue pair of the client may have given up work: one that
-   * fails stays in its state until a command moves it.
+   * A number that changes whenever a queue pair of the client may have abandoned work: a failed one
+   * stays in its state until a command moves it.
    */
   workEpoch(): number {
-    let failed = 0;
-    for (const { qp } of this.#state.table.ofKind('qp')) {
-      if (qp.state === QPState.ERR || qp.state === QPState.SQE) failed += 1;
-    }
-    return this.#workCommands * 0x1_0000 + failed;
+    return this.#epoch.value(this.#state.table.ofKind('qp'));
   }
 
   /** What the client holds. */
   usage(): ClientUsage {
-    const { ledger, table } = this.#state;
-    const objects: Record<string, number> = {};
-    for (const kind of OBJECT_KINDS) objects[kind] = ledger.count(kind);
-    const tiers: Record<string, number> = {};
-    const tierReasons: Record<string, string> = {};
-    for (const { mr, reason } of table.ofKind('mr')) {
-      const { tier } = mr.backing;
-      tiers[tier] = (tiers[tier] ?? 0) + 1;
-      tierReasons[tier] = reason;
-    }
+    return this.#state.ledger.usage();
+  }
+
+  /** Compares the client's objects with its accounts, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.#state.assertDeepInvariants();
+  }
+
+  /** Queue pairs, regions and completion queues, as `iwarpd status` and HTTP list them. */
+  objects(owner: ClientOwner): ObjectSummaries {
+    const { table } = this.#state;
+    const of = (object: AnyObject, context: ContextObject): ObjectOwner => {
+      return { ...owner, device: context.device.name, handle: object.handle };
+    };
     return {
-      objects,
-      sharedBytes: ledger.held('sharedBytes'),
-      pinnedBytes: ledger.held('pinnedBytes'),
-      tiers,
-      tierReasons,
+      qps: table.ofKind('qp').map((object) => {
+        return { ...of(object, object.pd.context), ...qpFields(object.qp) };
+      }),
+      mrs: table.ofKind('mr').map((object) => {
+        return { ...of(object, object.pd.context), ...mrFields(object.mr) };
+      }),
+      cqs: table.ofKind('cq').map((object) => {
+        return { ...of(object, object.context), entries: object.cq.count };
+      }),
     };
   }
 
-  /** Queue pairs, regions and completion queues, for those who look at the daemon. */
-  objects(owner: ClientOwner): ObjectSummaries {
-    return summarize(this.#state.table, owner);
-  }
-
-  /** From the router: an armed CQ of this client fired. */
+  /** See `ClientEvents`: an armed CQ of this client fired. */
   handleCompletion(object: CqObject): void {
     if (this.#closed || object.channel === undefined) return;
     this.#options.sendCompletion(object.channel.handle, object.handle);
   }
 
-  /** From the router: an event of an id of this client, by the host that serves it. */
-  handleCmEvent(host: DeviceHost, owner: IdObject, event: ServedCmEvent): void {
+  /** See `ClientEvents`: an event of an id of this client, from the host that serves the id. */
+  handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void {
     if (this.#state.table.find(owner.handle) === owner) {
       deliverCmEvent(this.#state, host, owner, event);
     } else if (event.type === CMEventType.connectRequest) {
-      // The listener went while its connect request was on the way.
+      // The listener was destroyed while its connect request was in flight.
       host.cm.destroy(event.id);
     }
   }
 
-  /** From the router: an asynchronous event of an object of this client. */
+  /** See `ClientEvents`: an asynchronous event of an object of this client. */
   handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void {
     const context = object.kind === 'cq' ? object.context : object.pd.context;
     this.#state.sendEvent({
@@ -216,7 +214,7 @@ export class ClientContext {
     });
   }
 
-  /** From the router: an asynchronous event of a whole device. */
+  /** See `DeviceEventSink`. */
   handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;
@@ -263,10 +261,10 @@ export class ClientContext {
   }
 }
 
-/** Fields of requests by which the device is found, where it is not named. */
+/** Request fields that identify the device when it is not named. */
 const PLACE_FIELDS = ['context', 'pd', 'qp', 'srq', 'id'] as const;
 
-/** The device that a request is about; undefined when it is about none, or none is decided. */
+/** The device that a request concerns; undefined if it concerns none, or none is decided yet. */
 function deviceOf({ table, directory }: ClientState, request: object): string | undefined {
   if ('name' in request) {
     const { name } = request;

@@ -1,7 +1,7 @@
 /** The objects of one client and the table that names them. */
-import type { Handle } from '../../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
+import type { Handle } from '../../../verbs-api/contract/protocol/commands.ts';
 import type {
+  DeviceAsyncEvent,
   DeviceBackend,
   DeviceCQ,
   DeviceHost,
@@ -10,23 +10,32 @@ import type {
   DevicePD,
   DeviceQP,
   DeviceSRQ,
+  ServedCmEvent,
   ServedId,
-} from '../../adapter/device-backend.ts';
-import type { ClientContext } from './client-context.ts';
-import type { ProcessAllocation, SharedAllocation } from './client-memory.ts';
-import type { ObjectKind } from './quotas.ts';
+} from '../../host/device-backend.ts';
+import type { ProcessAllocation, SharedAllocation } from '../objects/client-memory.ts';
+import { EventSink } from '../objects/event-router.ts';
+import type { ObjectKind } from '../objects/quotas.ts';
+
+/** Takes the events of a client's objects. */
+export interface ClientEvents {
+  handleCompletion(object: CqObject): void;
+  handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
+  handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void;
+}
 
 /**
- * An object with a handle. It is also the tag of its NIC object, by which events find the client.
- * `users` counts the objects that keep it from being destroyed.
+ * An object with a handle. It is also the tag of its device object, which routes events to the
+ * client. `users` counts the objects that keep it from being destroyed.
  */
-abstract class ClientObject {
+abstract class ClientObject extends EventSink {
   abstract readonly kind: ObjectKind;
-  readonly client: ClientContext;
+  readonly client: ClientEvents;
   readonly handle: Handle;
   users = 0;
 
-  constructor(client: ClientContext, handle: Handle) {
+  constructor(client: ClientEvents, handle: Handle) {
+    super();
     this.client = client;
     this.handle = handle;
   }
@@ -38,7 +47,7 @@ export class ContextObject extends ClientObject {
   readonly host: DeviceHost;
   readonly device: DeviceBackend;
 
-  constructor(client: ClientContext, handle: Handle, host: DeviceHost, device: DeviceBackend) {
+  constructor(client: ClientEvents, handle: Handle, host: DeviceHost, device: DeviceBackend) {
     super(client, handle);
     this.host = host;
     this.device = device;
@@ -51,7 +60,7 @@ export class PdObject extends ClientObject {
   readonly context: ContextObject;
   readonly pd: DevicePD;
 
-  constructor(client: ClientContext, handle: Handle, context: ContextObject, pd: DevicePD) {
+  constructor(client: ClientEvents, handle: Handle, context: ContextObject, pd: DevicePD) {
     super(client, handle);
     this.context = context;
     this.pd = pd;
@@ -62,17 +71,17 @@ export class PdObject extends ClientObject {
 export class BufferObject extends ClientObject {
   readonly kind = 'buffer';
   readonly memory: SharedAllocation;
-  /** Local address of the first octet, where the client names none. */
+  /** Local address of the first byte, when the client gives none. */
   readonly address: number;
 
-  constructor(client: ClientContext, handle: Handle, memory: SharedAllocation, address: number) {
+  constructor(client: ClientEvents, handle: Handle, memory: SharedAllocation, address: number) {
     super(client, handle);
     this.memory = memory;
     this.address = address;
   }
 }
 
-/** A memory region, with what is behind it: a shared buffer or a piece of the process. */
+/** A memory region and its memory: a shared buffer or a piece of the process. */
 export class MrObject extends ClientObject {
   readonly kind = 'mr';
   readonly pd: PdObject;
@@ -81,7 +90,7 @@ export class MrObject extends ClientObject {
   readonly reason: string;
 
   constructor(
-    client: ClientContext,
+    client: ClientEvents,
     handle: Handle,
     parts: { pd: PdObject; mr: DeviceMR; source: BufferObject | ProcessAllocation; reason: string },
   ) {
@@ -99,7 +108,7 @@ export class MwObject extends ClientObject {
   readonly pd: PdObject;
   readonly mw: DeviceMW;
 
-  constructor(client: ClientContext, handle: Handle, pd: PdObject, mw: DeviceMW) {
+  constructor(client: ClientEvents, handle: Handle, pd: PdObject, mw: DeviceMW) {
     super(client, handle);
     this.pd = pd;
     this.mw = mw;
@@ -112,7 +121,7 @@ export class ChannelObject extends ClientObject {
   readonly context: ContextObject;
   readonly token: string;
 
-  constructor(client: ClientContext, handle: Handle, context: ContextObject, token: string) {
+  constructor(client: ClientEvents, handle: Handle, context: ContextObject, token: string) {
     super(client, handle);
     this.context = context;
     this.token = token;
@@ -128,7 +137,7 @@ export class CqObject extends ClientObject {
   readonly channel: ChannelObject | undefined;
 
   constructor(
-    client: ClientContext,
+    client: ClientEvents,
     handle: Handle,
     parts: {
       context: ContextObject;
@@ -143,6 +152,14 @@ export class CqObject extends ClientObject {
     this.ring = parts.ring;
     this.channel = parts.channel;
   }
+
+  override handleCompletion(): void {
+    this.client.handleCompletion(this);
+  }
+
+  override handleElementEvent(event: DeviceAsyncEvent): void {
+    this.client.handleElementEvent(this, event);
+  }
 }
 
 /** A shared receive queue. */
@@ -154,7 +171,7 @@ export class SrqObject extends ClientObject {
   readonly ring: SharedAllocation;
 
   constructor(
-    client: ClientContext,
+    client: ClientEvents,
     handle: Handle,
     parts: { pd: PdObject; srq: DeviceSRQ; ring: SharedAllocation },
   ) {
@@ -164,19 +181,23 @@ export class SrqObject extends ClientObject {
     this.srq = parts.srq;
     this.ring = parts.ring;
   }
+
+  override handleElementEvent(event: DeviceAsyncEvent): void {
+    this.client.handleElementEvent(this, event);
+  }
 }
 
 /** A queue pair. */
 export class QpObject extends ClientObject {
   readonly kind = 'qp';
   readonly pd: PdObject;
-  /** That of the device; here, since every doorbell asks for it. */
+  /** The device's host; cached here because every doorbell needs it. */
   readonly host: DeviceHost;
   readonly qp: DeviceQP;
   readonly ring: SharedAllocation;
 
   constructor(
-    client: ClientContext,
+    client: ClientEvents,
     handle: Handle,
     parts: { pd: PdObject; qp: DeviceQP; ring: SharedAllocation },
   ) {
@@ -186,24 +207,34 @@ export class QpObject extends ClientObject {
     this.qp = parts.qp;
     this.ring = parts.ring;
   }
+
+  override handleElementEvent(event: DeviceAsyncEvent): void {
+    this.client.handleElementEvent(this, event);
+  }
 }
 
 /**
- * A connection id. No host is decided before an address is: until then `id` is one of the emulated
- * devices, and an id that listens on any address may listen on a second host as well.
+ * A connection id. Its host is decided when it gets an address: until then `id` belongs to the
+ * emulated devices, and an id that listens on any address may listen on a second host as well.
  */
 export class IdObject extends ClientObject {
   readonly kind = 'id';
   host: DeviceHost;
   id: ServedId;
-  /** It stays with its host from here on. */
+  /** From here on it stays with its host. */
   listening = false;
   second: { readonly host: DeviceHost; readonly id: ServedId } | undefined = undefined;
+  /** The address error that ended the latest attempt to resolve an address. */
+  failure: ServedCmEvent | undefined = undefined;
 
-  constructor(client: ClientContext, handle: Handle, host: DeviceHost, id: ServedId) {
+  constructor(client: ClientEvents, handle: Handle, host: DeviceHost, id: ServedId) {
     super(client, handle);
     this.host = host;
     this.id = id;
+  }
+
+  override handleCmEvent(event: ServedCmEvent, host: DeviceHost): void {
+    this.client.handleCmEvent(this, event, host);
   }
 }
 
@@ -219,67 +250,3 @@ export type AnyObject =
   | SrqObject
   | QpObject
   | IdObject;
-
-/** The object type of a kind. */
-export type ObjectOf<K extends ObjectKind> = Extract<AnyObject, { readonly kind: K }>;
-
-/** Handles of one client: one namespace for all kinds, the lowest free number first, from 1. */
-export class HandleTable {
-  readonly #objects: (AnyObject | undefined)[] = [undefined];
-  /** No free number is below it. */
-  #lowest = 1;
-  #size = 0;
-
-  /** Objects in the table. */
-  get size(): number {
-    return this.#size;
-  }
-
-  /** The number that the next object gets. */
-  get nextHandle(): Handle {
-    while (this.#objects[this.#lowest] !== undefined) this.#lowest += 1;
-    return this.#lowest;
-  }
-
-  /** Adds an object that was made with `nextHandle`. */
-  add(object: AnyObject): void {
-    this.#objects[object.handle] = object;
-    this.#size += 1;
-  }
-
-  remove(object: AnyObject): void {
-    if (this.#objects[object.handle] !== object) return;
-    this.#objects[object.handle] = undefined;
-    this.#lowest = Math.min(this.#lowest, object.handle);
-    this.#size -= 1;
-  }
-
-  /** The object of a handle, whatever it is. */
-  find(handle: Handle): AnyObject | undefined {
-    return this.#objects[handle];
-  }
-
-  /** The object of a handle. ENOENT when there is none; EINVAL when it is of another kind. */
-  expect<K extends ObjectKind>(kind: K, handle: Handle): ObjectOf<K> {
-    const object = this.#objects[handle];
-    if (object === undefined)
-      throw new VerbsError('ENOENT', `no object of kind ${kind} has handle ${handle}`);
-    if (!isKind(object, kind)) {
-      throw new VerbsError('EINVAL', `handle ${handle} is of kind ${object.kind}, not ${kind}`);
-    }
-    return object;
-  }
-
-  /** All objects of a kind. */
-  ofKind<K extends ObjectKind>(kind: K): ObjectOf<K>[] {
-    const found: ObjectOf<K>[] = [];
-    for (const object of this.#objects) {
-      if (object !== undefined && isKind(object, kind)) found.push(object);
-    }
-    return found;
-  }
-}
-
-function isKind<K extends ObjectKind>(object: AnyObject, kind: K): object is ObjectOf<K> {
-  return object.kind === kind;
-}

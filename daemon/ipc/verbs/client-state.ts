@@ -1,37 +1,47 @@
-/** What the commands of one client work on. */
+/** The state of one client, on which its commands work. */
 import type {
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceEvent,
   Handle,
-} from '../../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { ClientContext } from './client-context.ts';
-import type { ClientMemory } from './client-memory.ts';
-import { type AnyObject, HandleTable } from './client-objects.ts';
-import type { DeviceDirectory } from './device-directory.ts';
-import { type ClientQuotas, type ObjectKind, QuotaLedger } from './quotas.ts';
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+import { giveShared, takeShared } from '../objects/charged-memory.ts';
+import type { ClientMemory, SharedAllocation } from '../objects/client-memory.ts';
+import type { DeviceDirectory } from '../objects/device-directory.ts';
+import { ObjectRegistry } from '../objects/object-registry.ts';
+import { QueueRings } from '../objects/queue-rings.ts';
+import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../objects/quotas.ts';
+import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
 /** The functions behind the commands. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
   readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N> | Promise<CommandReply<N>>;
 };
 
+/** Handle 0 names nothing. */
+const FIRST_HANDLE = 1;
+
 /** One client's objects, memory and accounts. */
 export class ClientState {
-  readonly client: ClientContext;
+  readonly client: ClientEvents;
   readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
-  readonly table = new HandleTable();
   readonly ledger: QuotaLedger;
+  readonly table: ObjectRegistry<AnyObject>;
+  readonly rings: QueueRings<SharedAllocation>;
   readonly sendEvent: (event: DeviceEvent) => void;
-  /** A completion channel comes or goes; coming, it gets the token of its event path. */
+  /**
+   * Called when a completion channel is created or destroyed; returns the token of a new one's
+   * event path.
+   */
   readonly openChannel: (channel: Handle) => string;
   readonly closeChannel: (channel: Handle) => void;
 
   constructor(
-    client: ClientContext,
+    client: ClientEvents,
     parts: {
       directory: DeviceDirectory;
       memory: ClientMemory;
@@ -44,31 +54,74 @@ export class ClientState {
     this.client = client;
     this.directory = parts.directory;
     this.memory = parts.memory;
-    this.ledger = new QuotaLedger(parts.quotas);
+    const { memory } = parts;
+    const ledger = new QuotaLedger(parts.quotas);
+    this.ledger = ledger;
+    this.table = new ObjectRegistry(ledger, FIRST_HANDLE);
+    const rings = {
+      create: (bytes: number) => takeShared(ledger, memory, bytes),
+      release: (ring: SharedAllocation) => giveShared(ledger, ring),
+    };
+    this.rings = new QueueRings(rings, ledger);
     this.sendEvent = parts.sendEvent;
     this.openChannel = parts.openChannel;
     this.closeChannel = parts.closeChannel;
   }
 
-  /** Makes an object under the next handle. ENOMEM beyond the quota; nothing stays if `make` throws. */
-  add<T extends AnyObject>(kind: ObjectKind, make: (handle: Handle) => T): T {
-    this.ledger.assertRoom(kind);
-    const object = make(this.table.nextHandle);
-    this.table.add(object);
-    this.ledger.note(kind, 1);
-    return object;
-  }
-
-  /** Takes an object out of the table; what it holds is the caller's to give back. */
-  remove(object: AnyObject): void {
-    this.table.remove(object);
-    this.ledger.note(object.kind, -1);
+  /** Compares table, ledger and users, for tests, between commands. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    const { table, ledger } = this;
+    table.assertDeepInvariants();
+    ledger.assertInvariants();
+    const users = new Map<AnyObject, number>();
+    const note = (object: AnyObject): void => void users.set(object, (users.get(object) ?? 0) + 1);
+    let size = 0;
+    for (const kind of OBJECT_KINDS) {
+      const objects = table.ofKind(kind);
+      size += objects.length;
+      assert(objects.length === ledger.count(kind), `the ledger counts what there is of ${kind}`);
+      for (const object of objects) {
+        assert(object.users >= 0, 'users are not negative');
+        for (const used of usedBy(object)) note(used);
+      }
+    }
+    assert(size === table.size, 'every object is of a known kind');
+    for (const kind of ['context', 'buffer', 'channel'] as const) {
+      for (const object of table.ofKind(kind)) {
+        assert(object.users === (users.get(object) ?? 0), `a ${kind} counts its users`);
+      }
+    }
+    const regions = table.ofKind('mr').filter(({ source }) => !(source instanceof BufferObject));
+    const pinned = regions.reduce((sum, { mr }) => sum + mr.lengthBytes, 0);
+    assert(pinned === ledger.held('pinnedBytes'), 'the ledger counts what is registered');
+    const shared = [
+      ...table.ofKind('buffer').map(({ memory }) => memory),
+      ...(['cq', 'srq', 'qp'] as const).flatMap((kind) =>
+        table.ofKind(kind).map(({ ring }) => ring),
+      ),
+    ].reduce((sum, { mapping }) => sum + mapping.lengthBytes, 0);
+    assert(shared === ledger.held('sharedBytes'), 'the ledger counts what is shared');
   }
 
   /** EBUSY while others depend on the object. */
   assertUnused(object: AnyObject): void {
     if (object.users > 0) {
-      throw new VerbsError('EBUSY', `${object.users} objects use the ${object.kind}`);
+      throw new VerbsError('EBUSY', `${object.users} objects still use the ${object.kind}`);
     }
+  }
+}
+
+/** The objects that keep an object from being destroyed by its handle. */
+function usedBy(object: AnyObject): AnyObject[] {
+  switch (object.kind) {
+    case 'pd':
+    case 'channel':
+      return [object.context];
+    case 'cq':
+      return object.channel === undefined ? [object.context] : [object.context, object.channel];
+    case 'mr':
+      return object.source instanceof BufferObject ? [object.source] : [];
+    default:
+      return [];
   }
 }

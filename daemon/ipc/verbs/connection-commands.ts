@@ -1,24 +1,24 @@
-/** Commands for connection ids, and their events on the way to the client. */
+/** Commands for connection ids, and delivery of their events to the client. */
 import type {
   CMEventRecord,
   CMIdState,
   CMParameters,
   CommandName,
-} from '../../../verbs-api/contract/commands.ts';
-import { CMEventType } from '../../../verbs-api/contract/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/provider.ts';
-import type { DeviceHost, ServedCmEvent, ServedId } from '../../adapter/device-backend.ts';
-import { isWildcard } from '../../cm/address.ts';
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { DeviceHost, ServedCmEvent, ServedId } from '../../host/device-backend.ts';
+import { isWildcard } from '../../iwarp/cm/address.ts';
+import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
-import type { DeviceDirectory } from './device-directory.ts';
 
 type ConnectionCommand = Extract<CommandName, `cm${string}`>;
 
 /** Destroys a connection id; a connection on it is dropped. */
 export function destroyId(state: ClientState, object: IdObject): void {
-  state.remove(object);
+  state.table.remove(object);
   const { second } = object;
   second?.host.cm.destroy(second.id);
   object.host.cm.destroy(object.id);
@@ -31,7 +31,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
   return {
     cmCreateId() {
       const host = directory.emulated;
-      const object = state.add('id', (handle) => {
+      const object = state.table.add('id', (handle) => {
         return new IdObject(state.client, handle, host, host.cm.createId(undefined));
       });
       object.id.tag = object;
@@ -51,8 +51,9 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       const object = idOf(id);
       const from = chooseHost(directory, object, destination, source);
       const { cm } = object.host;
+      object.failure = undefined;
       const resolving = cm.resolveAddr(object.id, destination, from, timeoutMs);
-      return afterwards(resolving, () => idState(object.id));
+      return afterwards(resolving, () => resolvedState(object));
     },
     cmResolveRoute({ id }) {
       const object = idOf(id);
@@ -91,8 +92,8 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
   };
 }
 /**
- * Tells the client about an event of its id. A connect request brings a new id, which is rejected
- * when the client may have no more.
+ * Sends the client an event of its id. A connect request brings a new id, which is rejected if the
+ * client has reached its quota.
  */
 export function deliverCmEvent(
   state: ClientState,
@@ -102,13 +103,17 @@ export function deliverCmEvent(
 ): void {
   const { handle } = owner;
   if (event.type !== CMEventType.connectRequest) {
-    // What befalls the second listener is no news: the first one listens on.
+    // Events of the second listener do not matter to the client: the first one is still listening.
     if (event.id !== owner.id) return;
+    if (event.type === CMEventType.addrError) owner.failure = event;
     state.sendEvent({ type: 'cm', event: eventRecord(event, handle, undefined) });
     return;
   }
   try {
-    const object = state.add('id', (next) => new IdObject(state.client, next, host, event.id));
+    const object = state.table.add(
+      'id',
+      (next) => new IdObject(state.client, next, host, event.id),
+    );
     event.id.tag = object;
     state.sendEvent({ type: 'cm', event: eventRecord(event, object.handle, handle) });
   } catch (error) {
@@ -118,7 +123,9 @@ export function deliverCmEvent(
   }
 }
 
-/** Has an id that is not bound, or to any address, served by `host`. True when it was not so far. */
+/**
+ * Moves an id that is unbound, or bound to any address, to `host`. True if it was on another host.
+ */
 function moveTo(object: IdObject, host: DeviceHost): boolean {
   if (object.host === host) return false;
   const moved = host.cm.createId(object);
@@ -128,7 +135,7 @@ function moveTo(object: IdObject, host: DeviceHost): boolean {
   return true;
 }
 
-/** Moves the id to where the destination leads. Returns the source address to ask for. */
+/** Moves the id to the host that reaches the destination. Returns the source address to request. */
 function chooseHost(
   directory: DeviceDirectory,
   object: IdObject,
@@ -138,13 +145,13 @@ function chooseHost(
   const bound = object.id.localAddress;
   if (object.listening || (bound !== undefined && !isWildcard(bound.address))) return source;
   const moved = moveTo(object, directory.towards(destination, source));
-  // A port that was bound goes along.
+  // A bound port is kept.
   return moved && bound !== undefined ? bound : source;
 }
 
 /**
- * An id that listens on any address does so on the native devices as well, where they let it: a
- * software RNIC of the kernel takes its TCP port from the same host, and finds it in use.
+ * An id that listens on any address also listens on the native devices where possible: a software
+ * RNIC of the kernel takes its TCP port from the same machine, and finds it in use.
  */
 function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {
   const { native } = directory;
@@ -162,9 +169,15 @@ function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: n
   }
 }
 
-/** The reply to a command, now or once its outcome is there. */
+/** The reply to a command, now or once its outcome is known. */
 function afterwards<T>(outcome: void | Promise<void>, reply: () => T): T | Promise<T> {
   return outcome instanceof Promise ? outcome.then(reply) : reply();
+}
+
+/** The outcome of resolving an address, which arrived as an event. */
+function resolvedState({ id, failure }: IdObject): CMIdState {
+  if (failure?.error !== undefined) throw new VerbsError(failure.error, failure.text);
+  return idState(id);
 }
 
 function eventRecord(
@@ -189,7 +202,7 @@ function idState(id: ServedId): CMIdState {
   return { device: id.device, localAddress: id.localAddress, peerAddress: id.peerAddress };
 }
 
-/** The parameters alone, without the handles beside them. */
+/** The parameters without the handles in the same request. */
 function connectionParameters(parameters: CMParameters): CMParameters {
   const { privateData, initiatorDepth, responderResources, wire } = parameters;
   return { privateData, initiatorDepth, responderResources, wire };

@@ -1,9 +1,13 @@
 /** Commands for shared buffers, memory regions and memory windows. */
-import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { DeviceBackend } from '../../adapter/device-backend.ts';
+import type {
+  CommandReply,
+  CommandRequest,
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceBackend } from '../../host/device-backend.ts';
 import { type MemoryBacking, ViewBacking } from '../../rnic/memory-backing.ts';
-import type { ProcessAllocation, SharedAllocation } from './client-memory.ts';
+import { giveProcess, giveShared, takeProcess, takeShared } from '../objects/charged-memory.ts';
+import type { ProcessAllocation } from '../objects/client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 
@@ -11,42 +15,26 @@ import type { ClientState, CommandHandlers } from './client-state.ts';
 const BUFFER_ADDRESS_BASE = 2 ** 48;
 const PAGE_BYTES = 4096;
 
-/** Takes shared memory against the client's quota. ENOMEM. */
-export function takeShared(state: ClientState, lengthBytes: number): SharedAllocation {
-  state.ledger.take('sharedBytes', lengthBytes);
-  try {
-    return state.memory.createShared(lengthBytes);
-  } catch (error) {
-    state.ledger.give('sharedBytes', lengthBytes);
-    throw error;
-  }
-}
-
-/** Gives shared memory back. */
-export function giveShared(state: ClientState, memory: SharedAllocation): void {
-  memory.release();
-  state.ledger.give('sharedBytes', memory.mapping.lengthBytes);
-}
-
-/** Deregisters and lets go of the octets. EBUSY while windows are bound. */
+/** Deregisters a region and releases its bytes. EBUSY while windows are bound. */
 export function destroyMR(state: ClientState, object: MrObject): void {
   object.mr.close();
-  state.remove(object);
+  state.table.remove(object);
+  state.ledger.noteRegion(object.mr.backing.tier, object.reason, -1);
   if (object.source instanceof BufferObject) object.source.users -= 1;
-  else givePinned(state, object.source, object.mr.lengthBytes);
+  else giveProcess(state.ledger, object.source, object.mr.lengthBytes);
 }
 
 /** Frees a shared buffer. EBUSY while regions use it. */
 export function destroyBuffer(state: ClientState, object: BufferObject): void {
   state.assertUnused(object);
-  state.remove(object);
-  giveShared(state, object.memory);
+  state.table.remove(object);
+  giveShared(state.ledger, object.memory);
 }
 
 /** Deallocates a window. */
 export function destroyMW(state: ClientState, object: MwObject): void {
   object.mw.close();
-  state.remove(object);
+  state.table.remove(object);
 }
 
 /** See the module's comment. */
@@ -58,10 +46,10 @@ export function memoryCommands(
   return {
     allocBuffer({ lengthBytes }) {
       if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-        throw new VerbsError('EINVAL', 'a buffer has at least one octet');
+        throw new VerbsError('EINVAL', 'buffer length must be at least 1 byte');
       }
-      const object = state.add('buffer', (handle) => {
-        const memory = takeShared(state, lengthBytes);
+      const object = state.table.add('buffer', (handle) => {
+        const memory = takeShared(state.ledger, state.memory, lengthBytes);
         const address = nextAddress;
         nextAddress += Math.ceil(lengthBytes / PAGE_BYTES) * PAGE_BYTES;
         return new BufferObject(state.client, handle, memory, address);
@@ -79,7 +67,7 @@ export function memoryCommands(
     },
     allocMW({ pd, type }) {
       const owner = table.expect('pd', pd);
-      const object = state.add('mw', (handle) => {
+      const object = state.table.add('mw', (handle) => {
         return new MwObject(
           state.client,
           handle,
@@ -96,7 +84,7 @@ export function memoryCommands(
   };
 }
 
-/** Where the octets of a region are. */
+/** The memory of a region. */
 interface Source {
   readonly backing: MemoryBacking;
   readonly backingOffset: number;
@@ -120,7 +108,7 @@ function registerMR(state: ClientState, request: CommandRequest<'regMR'>): Comma
     return addMR(state, pd, source, request);
   } catch (error) {
     if (!(source.holder instanceof BufferObject)) {
-      givePinned(state, source.holder, request.lengthBytes);
+      giveProcess(state.ledger, source.holder, request.lengthBytes);
     }
     throw error;
   }
@@ -132,27 +120,27 @@ function addMR(
   source: Source,
   request: CommandRequest<'regMR'>,
 ): CommandReply<'regMR'> {
-  const address =
-    request.address === undefined ? source.defaultAddress : exactNumber(request.address);
-  const object = state.add('mr', (handle) => {
+  const address = request.address ?? source.defaultAddress;
+  const object = state.table.add('mr', (handle) => {
     const mr = pd.context.device.nic.regMR(pd.pd, {
       backing: source.backing,
       backingOffset: source.backingOffset,
       lengthBytes: request.lengthBytes,
       address,
-      iova: request.iova === undefined ? address : exactNumber(request.iova),
+      iova: request.iova ?? address,
       access: request.access,
       key: request.key,
     });
     const { holder, reason } = source;
     return new MrObject(state.client, handle, { pd, mr, source: holder, reason });
   });
+  state.ledger.noteRegion(source.backing.tier, source.reason, 1);
   if (source.holder instanceof BufferObject) source.holder.users += 1;
   return {
     mr: object.handle,
     lkey: object.mr.lkey,
     rkey: object.mr.rkey,
-    address: BigInt(object.mr.address),
+    address: object.mr.address,
     tier: source.backing.tier,
     tierReason: source.reason,
   };
@@ -172,7 +160,7 @@ function bufferSource(
     offset >= 0 &&
     lengthBytes >= 1 &&
     offset + lengthBytes <= holder.memory.view.length;
-  if (!inside) throw new VerbsError('EINVAL', 'the region leaves its buffer');
+  if (!inside) throw new VerbsError('EINVAL', 'region extends past the end of its buffer');
   const { tier, reason } = state.memory.sharedTier;
   return {
     backing: new ViewBacking(holder.memory.view, tier),
@@ -184,30 +172,19 @@ function bufferSource(
 }
 
 function processSource(state: ClientState, start: bigint, lengthBytes: number): Source {
-  const address = exactNumber(start);
+  const address = memoryAddress(start);
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-    throw new VerbsError('EINVAL', 'a region has at least one octet');
+    throw new VerbsError('EINVAL', 'region length must be at least 1 byte');
   }
-  state.ledger.take('pinnedBytes', lengthBytes);
-  try {
-    const holder = state.memory.openProcess(start, lengthBytes);
-    const { backing, reason } = holder;
-    return { backing, backingOffset: 0, defaultAddress: address, holder, reason };
-  } catch (error) {
-    state.ledger.give('pinnedBytes', lengthBytes);
-    throw error;
-  }
+  const holder = takeProcess(state.ledger, state.memory, start, lengthBytes);
+  const { backing, reason } = holder;
+  return { backing, backingOffset: 0, defaultAddress: address, holder, reason };
 }
 
-function givePinned(state: ClientState, holder: ProcessAllocation, lengthBytes: number): void {
-  holder.release();
-  state.ledger.give('pinnedBytes', lengthBytes);
-}
-
-/** A 64-bit address as a number. EINVAL beyond the 53 bits that are exact. */
-function exactNumber(address: bigint): number {
+/** An address of a program's memory as a number. EINVAL for addresses that no process can have. */
+function memoryAddress(address: bigint): number {
   if (address < 0n || address > BigInt(Number.MAX_SAFE_INTEGER)) {
-    throw new VerbsError('EINVAL', `the address ${address} leaves the 53 bits that are supported`);
+    throw new VerbsError('EINVAL', `no program has memory at ${address}`);
   }
   return Number(address);
 }

@@ -1,8 +1,10 @@
 /** Commands for devices, protection domains, completion channels and queues. */
-import type { CommandReply, CommandRequest } from '../../../verbs-api/contract/commands.ts';
-import { QPState } from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { SharedAllocation } from './client-memory.ts';
+import type {
+  CommandReply,
+  CommandRequest,
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import {
   ChannelObject,
   ContextObject,
@@ -12,25 +14,24 @@ import {
   SrqObject,
 } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
-import { giveShared, takeShared } from './memory-commands.ts';
 
 /** Closes a device. EBUSY while objects were made from it. */
 export function destroyContext(state: ClientState, object: ContextObject): void {
   state.assertUnused(object);
-  state.remove(object);
+  state.table.remove(object);
 }
 
 /** Deallocates a protection domain. EBUSY while anything belongs to it. */
 export function destroyPD(state: ClientState, object: PdObject): void {
   object.pd.close();
-  state.remove(object);
+  state.table.remove(object);
   object.context.users -= 1;
 }
 
 /** Destroys a completion channel. EBUSY while completion queues report to it. */
 export function destroyChannel(state: ClientState, object: ChannelObject): void {
   state.assertUnused(object);
-  state.remove(object);
+  state.table.remove(object);
   state.closeChannel(object.handle);
   object.context.users -= 1;
 }
@@ -38,24 +39,24 @@ export function destroyChannel(state: ClientState, object: ChannelObject): void 
 /** Destroys a completion queue. EBUSY while queue pairs complete to it. */
 export function destroyCQ(state: ClientState, object: CqObject): void {
   object.cq.close();
-  state.remove(object);
+  state.table.remove(object);
   object.context.users -= 1;
   if (object.channel !== undefined) object.channel.users -= 1;
-  giveRing(state, object.ring, object.cq.count);
+  state.rings.release(object.ring, object.cq.count);
 }
 
 /** Destroys a shared receive queue. EBUSY while queue pairs use it. */
 export function destroySRQ(state: ClientState, object: SrqObject): void {
   object.srq.close();
-  state.remove(object);
-  giveRing(state, object.ring, object.srq.count);
+  state.table.remove(object);
+  state.rings.release(object.ring, object.srq.count);
 }
 
 /** Destroys a queue pair; its connection is reset. */
 export function destroyQP(state: ClientState, object: QpObject): void {
   object.qp.close(object.host.now());
-  state.remove(object);
-  giveRing(state, object.ring, object.qp.sqCount + object.qp.rqCount);
+  state.table.remove(object);
+  state.rings.release(object.ring, object.qp.sqCount + object.qp.rqCount);
 }
 
 /** See the module's comment. */
@@ -77,7 +78,7 @@ export function deviceCommands(
     listDevices: () => ({ devices: directory.devices().map((device) => device.info) }),
     openDevice({ name }) {
       const { host, device } = directory.find(name);
-      const object = state.add('context', (handle) => {
+      const object = state.table.add('context', (handle) => {
         return new ContextObject(state.client, handle, host, device);
       });
       return {
@@ -99,7 +100,7 @@ export function deviceCommands(
     },
     allocPD({ context }) {
       const owner = table.expect('context', context);
-      const object = state.add('pd', (handle) => {
+      const object = state.table.add('pd', (handle) => {
         return new PdObject(state.client, handle, owner, owner.device.nic.allocPD());
       });
       owner.users += 1;
@@ -111,7 +112,7 @@ export function deviceCommands(
     },
     createCompChannel({ context }) {
       const owner = table.expect('context', context);
-      const object = state.add('channel', (handle) => {
+      const object = state.table.add('channel', (handle) => {
         return new ChannelObject(state.client, handle, owner, state.openChannel(handle));
       });
       owner.users += 1;
@@ -181,12 +182,13 @@ function createCQ(
   if (channel !== undefined && channel.context !== context) {
     throw new VerbsError('EINVAL', 'the channel belongs to another context');
   }
-  const object = state.add('cq', (handle) => {
-    const { made, ring } = withRing(state, (take) => {
-      const cq = context.device.nic.createCQ({ cqe: request.cqe, ring: take, tag: undefined });
-      return { made: cq, entries: cq.count, discard: () => cq.close() };
+  const object = state.table.add('cq', (handle) => {
+    return state.rings.make((rings) => {
+      const ring = (bytes: number) => rings.take(bytes);
+      const cq = context.device.nic.createCQ({ cqe: request.cqe, ring, tag: undefined });
+      rings.charge(cq.count, () => cq.close());
+      return new CqObject(state.client, handle, { context, cq, ring: rings.at(0), channel });
     });
-    return new CqObject(state.client, handle, { context, cq: made, ring, channel });
   });
   object.cq.tag = object;
   context.users += 1;
@@ -200,13 +202,14 @@ function createSRQ(
 ): CommandReply<'createSRQ'> {
   const { maxWr, maxSge, srqLimit } = request;
   const pd = state.table.expect('pd', request.pd);
-  const object = state.add('srq', (handle) => {
-    const { made, ring } = withRing(state, (take) => {
-      const init = { maxWr, maxSge, srqLimit, ring: take, tag: undefined };
+  const object = state.table.add('srq', (handle) => {
+    return state.rings.make((rings) => {
+      const ring = (bytes: number) => rings.take(bytes);
+      const init = { maxWr, maxSge, srqLimit, ring, tag: undefined };
       const srq = pd.context.device.nic.createSRQ(pd.pd, init);
-      return { made: srq, entries: srq.count, discard: () => srq.close() };
+      rings.charge(srq.count, () => srq.close());
+      return new SrqObject(state.client, handle, { pd, srq, ring: rings.at(0) });
     });
-    return new SrqObject(state.client, handle, { pd, srq: made, ring });
   });
   object.srq.tag = object;
   return { srq: object.handle, count: object.srq.count, ring: object.ring.mapping };
@@ -227,21 +230,20 @@ function createQP(
       throw new VerbsError('EINVAL', 'the queues belong to different devices');
     }
   }
-  const object = state.add('qp', (handle) => {
-    const { made, ring } = withRing(state, (take) => {
+  const object = state.table.add('qp', (handle) => {
+    return state.rings.make((rings) => {
       const qp = device.nic.createQP(pd.pd, {
         sendCQ: sendCQ.cq,
         recvCQ: recvCQ.cq,
         srq: srq?.srq,
         capabilities: request.capabilities,
         sqSigAll: request.sqSigAll,
-        ring: take,
+        ring: (bytes) => rings.take(bytes),
         tag: undefined,
       });
-      const discard = () => qp.close(host.now());
-      return { made: qp, entries: qp.sqCount + qp.rqCount, discard };
+      rings.charge(qp.sqCount + qp.rqCount, () => qp.close(host.now()));
+      return new QpObject(state.client, handle, { pd, qp, ring: rings.at(0) });
     });
-    return new QpObject(state.client, handle, { pd, qp: made, ring });
   });
   const { qp } = object;
   qp.tag = object;
@@ -255,36 +257,4 @@ function createQP(
     rqOffset: qp.rqOffset,
     rqCount: qp.rqCount,
   };
-}
-
-/** Makes a queue with its ring, or neither. */
-function withRing<T>(
-  state: ClientState,
-  make: (take: (bytes: number) => Uint8Array) => {
-    readonly made: T;
-    readonly entries: number;
-    readonly discard: () => void;
-  },
-): { readonly made: T; readonly ring: SharedAllocation } {
-  let ring: SharedAllocation | undefined;
-  let discard: (() => void) | undefined;
-  try {
-    const queue = make((bytes) => {
-      ring = takeShared(state, bytes);
-      return ring.view;
-    });
-    discard = queue.discard;
-    state.ledger.take('queueEntries', queue.entries);
-    if (ring === undefined) throw new Error('a queue without a ring');
-    return { made: queue.made, ring };
-  } catch (error) {
-    discard?.();
-    if (ring !== undefined) giveShared(state, ring);
-    throw error;
-  }
-}
-
-function giveRing(state: ClientState, ring: SharedAllocation, entries: number): void {
-  giveShared(state, ring);
-  state.ledger.give('queueEntries', entries);
 }

@@ -1,0 +1,28 @@
+/** Who a client is: its number, its process and how long it has been connected. */
+import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
+import type { ClientStatus, ClientUsage } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { programName } from './program-name.ts';
+
+/** See the module's comment. */
+export class ClientIdentity {
+  /** Number of the client, see `ClientStatus`. */
+  readonly id: number;
+  readonly credentials: PeerProcess;
+  /** Name of the program; '' when the daemon cannot see it. */
+  readonly program: string;
+  readonly #connectedAt = performance.now();
+
+  constructor(id: number, credentials: PeerProcess) {
+    this.id = id;
+    this.credentials = credentials;
+    this.program = programName(credentials.pid);
+  }
+
+  /** The client and what it holds, as `iwarpd status` shows it. */
+  status(usage: ClientUsage): ClientStatus {
+    const { id, program } = this;
+    const { pid, uid } = this.credentials;
+    const connectedSeconds = Math.round((performance.now() - this.#connectedAt) / 1000);
+    return { id, pid, uid, program, connectedSeconds, usage };
+  }
+}

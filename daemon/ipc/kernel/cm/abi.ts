@@ -1,0 +1,149 @@
+/**
+ * The records of rdma_cm's ABI: what a program writes to `/dev/infiniband/rdma_cm`, and the larger
+ * answers. Offsets count from the first byte of the header; numbers are little endian.
+ */
+
+import type { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+
+/** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
+const CM_HEADER_BYTES = 8;
+/** Command numbers end below this. */
+export const CM_COMMANDS = 23;
+
+/** Commands (`RDMA_USER_CM_CMD_*`). */
+export const CmCommand = {
+  createId: 0,
+  destroyId: 1,
+  bindIp: 2,
+  resolveIp: 3,
+  resolveRoute: 4,
+  queryRoute: 5,
+  connect: 6,
+  listen: 7,
+  accept: 8,
+  reject: 9,
+  disconnect: 10,
+  initQpAttr: 11,
+  getEvent: 12,
+  setOption: 14,
+  notify: 15,
+  joinIpMulticast: 16,
+  leaveMulticast: 17,
+  migrateId: 18,
+  query: 19,
+  bind: 20,
+  resolveAddr: 21,
+  joinMulticast: 22,
+} as const;
+
+/** A parsed command. */
+export interface CmRequest {
+  readonly command: number;
+  /** Size of the program's response buffer, in bytes. */
+  readonly outBytes: number;
+  /** All bytes, including the header and the value after a SET_OPTION. */
+  readonly bytes: Uint8Array;
+  readonly fields: DataView;
+}
+
+/** Parses the header. EINVAL if it is truncated or claims more bytes than there are. */
+export function parseCmRequest(bytes: Uint8Array): CmRequest {
+  if (bytes.length < CM_HEADER_BYTES) throw new VerbsError('EINVAL', 'no command header');
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  if (CM_HEADER_BYTES + fields.getUint16(4, true) > bytes.length) {
+    throw new VerbsError('EINVAL', 'the command is shorter than its header says');
+  }
+  return {
+    command: fields.getUint32(0, true),
+    outBytes: fields.getUint16(6, true),
+    bytes,
+    fields,
+  };
+}
+
+/** EINVAL when the command has fewer bytes than `bytes`. */
+export function expectBytes(request: CmRequest, bytes: number): void {
+  if (request.bytes.length < bytes) throw new VerbsError('EINVAL', 'the command is too short');
+}
+
+/** ENOSPC if the response buffer has fewer bytes than `bytes`. */
+export function expectRoom(request: CmRequest, bytes: number): void {
+  if (request.outBytes < bytes) throw new VerbsError('ENOSPC', 'the response does not fit');
+}
+
+/** As much of a response as fits the response buffer. */
+export function fitted(request: CmRequest, response: Uint8Array): Uint8Array {
+  return response.subarray(0, request.outBytes);
+}
+
+/** Parameters of CONNECT and ACCEPT. */
+export interface CmConnParam {
+  readonly qpn: number;
+  readonly privateData: Uint8Array;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  /** False: the program gave no parameters. */
+  readonly valid: boolean;
+}
+
+const PRIVATE_DATA_AT = 8;
+const CONN_PRIVATE_DATA_LENGTH_AT = 264;
+
+/** Parses a `rdma_ucm_conn_param` at `at`. */
+export function parseConnParam({ bytes, fields }: CmRequest, at: number): CmConnParam {
+  const length = fields.getUint8(at + CONN_PRIVATE_DATA_LENGTH_AT);
+  const from = at + PRIVATE_DATA_AT;
+  return {
+    qpn: fields.getUint32(at, true),
+    privateData: bytes.slice(from, from + length),
+    responderResources: fields.getUint8(at + 266),
+    initiatorDepth: fields.getUint8(at + 267),
+    valid: fields.getUint8(at + 271) !== 0,
+  };
+}
+
+/** Bytes of an event record. */
+const CM_EVENT_BYTES = 336;
+/** Minimum size of the response buffer: an event without the fields that later kernels added. */
+export const CM_EVENT_MIN_BYTES = 324;
+const EVENT_PARAM_AT = 20;
+/** An event has one byte for the length of its private data. */
+const PRIVATE_DATA_MAX_BYTES = 255;
+const DEPTH_MAX = 255;
+
+/** Fields of an event record. */
+interface CmEventFields {
+  readonly uid: bigint;
+  readonly number: number;
+  readonly type: CMEventType;
+  /** 0 or a negative errno. */
+  readonly status: number;
+  readonly privateData: Uint8Array;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+}
+
+/** The bytes of an event record. */
+export function emitCmEvent(event: CmEventFields): Uint8Array {
+  const bytes = new Uint8Array(CM_EVENT_BYTES);
+  const fields = new DataView(bytes.buffer);
+  fields.setBigUint64(0, event.uid, true);
+  fields.setUint32(8, event.number, true);
+  fields.setUint32(12, event.type, true);
+  fields.setInt32(16, event.status, true);
+  const privateData = event.privateData.subarray(0, PRIVATE_DATA_MAX_BYTES);
+  bytes.set(privateData, EVENT_PARAM_AT + PRIVATE_DATA_AT);
+  fields.setUint8(EVENT_PARAM_AT + CONN_PRIVATE_DATA_LENGTH_AT, privateData.length);
+  const responderResources = Math.min(event.responderResources, DEPTH_MAX);
+  fields.setUint8(EVENT_PARAM_AT + 266, responderResources);
+  fields.setUint8(EVENT_PARAM_AT + 267, Math.min(event.initiatorDepth, DEPTH_MAX));
+  return bytes;
+}
+
+/** A response of one u32. */
+export function u32Response(value: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setUint32(0, value, true);
+  return bytes;
+}

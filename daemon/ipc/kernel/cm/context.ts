@@ -1,0 +1,121 @@
+/** A connection id of a program, as rdma_cm sees it: the manager's id and the kernel's bookkeeping. */
+import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ERRNO, isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { RnicHost } from '../../../host/rnic-host.ts';
+import type { CmEvent } from '../../../iwarp/cm/cm-host.ts';
+import type { CmId } from '../../../iwarp/cm/cm-id.ts';
+import { EventSink } from '../../objects/event-router.ts';
+import { emitCmEvent } from './abi.ts';
+import { Family, type IbAddress } from './sockaddr.ts';
+
+/** Port spaces (`RDMA_PS_*`). */
+export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
+
+/** QP types (`IBV_QPT_*`) that a port space implies. */
+export const CmQpType = { rc: 2, ud: 4 } as const;
+
+/** An event that waits for the program. */
+export interface CmRecord {
+  readonly bytes: Uint8Array;
+  /** On a connect request: the new id, which the program does not know yet. */
+  readonly child: CmContext | undefined;
+}
+
+/** The open file that an id belongs to. */
+interface ContextFile {
+  readonly host: RnicHost;
+  /** Queues an event of `context`. */
+  queueEvent(context: CmContext, record: CmRecord): void;
+  /** The new id of a connect request. ENOMEM. */
+  addChild(listener: CmContext, id: CmId): CmContext;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** The program sent this private data in its own connect request. */
+function isPassiveStart({ type, id: { state } }: CmEvent): boolean {
+  if (type !== CMEventType.established || state.kind !== 'connection') return false;
+  return state.endpoint.role === 'responder';
+}
+
+/** See the module's comment. */
+export class CmContext extends EventSink {
+  readonly number: number;
+  readonly id: CmId;
+  readonly portSpace: number;
+  readonly qpType: number;
+  /** The open file that gets its events. */
+  file: ContextFile;
+  /** The program's own identifier for it; 0 for a new passive id until it is accepted. */
+  uid: bigint;
+  /** Address family, as the program gave it. */
+  family: Family = Family.none;
+  /** The address of an id of the InfiniBand port space that was bound to one. */
+  ibAddress: IbAddress | undefined;
+  /** False for a new passive id until its connect request is delivered. */
+  known: boolean;
+  /** Events delivered; a connect request counts for the listener. */
+  eventsReported = 0;
+
+  constructor(parts: {
+    number: number;
+    id: CmId;
+    file: ContextFile;
+    uid: bigint;
+    portSpace: number;
+    qpType: number;
+    known: boolean;
+  }) {
+    super();
+    this.number = parts.number;
+    this.id = parts.id;
+    this.file = parts.file;
+    this.uid = parts.uid;
+    this.portSpace = parts.portSpace;
+    this.qpType = parts.qpType;
+    this.known = parts.known;
+  }
+
+  /**
+   * Queues an event. Events of a passive id that was not accepted yet are dropped, as in the
+   * kernel.
+   */
+  override handleCmEvent(event: CmEvent): void {
+    if (event.type === CMEventType.connectRequest) {
+      this.#handleRequest(event);
+      return;
+    }
+    if (this.uid === 0n) return;
+    this.file.queueEvent(this, { bytes: this.#record(event, this.number), child: undefined });
+  }
+
+  /** Rejects a connect request whose id exceeds the limit. */
+  #handleRequest(event: CmEvent): void {
+    try {
+      const child = this.file.addChild(this, event.id);
+      this.file.queueEvent(this, { bytes: this.#record(event, child.number), child });
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      event.id.tag = undefined;
+      this.file.host.cm.destroy(event.id);
+    }
+  }
+
+  #record(event: CmEvent, number: number): Uint8Array {
+    return emitCmEvent({
+      uid: this.uid,
+      number,
+      type: event.type,
+      status: statusOf(event),
+      privateData: isPassiveStart(event) ? NO_BYTES : event.privateData,
+      responderResources: event.responderResources ?? 0,
+      initiatorDepth: event.initiatorDepth ?? 0,
+    });
+  }
+}
+
+/** The kernel reports every disconnect of an iWARP connection with status 0 (`cma_iw_handler`). */
+function statusOf({ type, error }: CmEvent): number {
+  const ended = type === CMEventType.disconnected;
+  return error === undefined || ended ? 0 : -ERRNO[error].number;
+}

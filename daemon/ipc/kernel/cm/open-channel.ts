@@ -1,0 +1,220 @@
+/**
+ * What one open of `/dev/infiniband/rdma_cm` holds: the connection ids of one event channel,
+ * and their event queue. Commands work on it; `file.ts` calls them.
+ */
+
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { RnicHost } from '../../../host/rnic-host.ts';
+import { assert } from '../../../invariants/assert.ts';
+import type { CmId } from '../../../iwarp/cm/cm-id.ts';
+import type { QP } from '../../../rnic/queue-pair.ts';
+import type { HandleSpace } from '../../objects/handle-space.ts';
+import { EventQueue } from '../event-queue.ts';
+import type { KernelClient } from '../kernel-client.ts';
+import {
+  DONE,
+  type KernelFileParts,
+  type KernelReply,
+  type KernelServices,
+} from '../kernel-file.ts';
+import { type KernelDevice, kernelDevices } from '../nldev/devices.ts';
+import { ReplyFlag } from '../shim-protocol.ts';
+import { CmContext, type CmRecord } from './context.ts';
+
+/** How far, on a busy host, a server that is about to listen may lag behind its client. */
+const REFUSAL_PATIENCE_MS = 500;
+
+/** Fields that every new id has. */
+interface NewId {
+  readonly uid: bigint;
+  readonly portSpace: number;
+  readonly qpType: number;
+}
+
+/** See the module's comment. */
+export class OpenChannel {
+  readonly number: number;
+  readonly client: KernelClient;
+  readonly ownQueue: EventQueue<CmRecord, CmContext>;
+  readonly host: RnicHost;
+  readonly #services: KernelServices;
+  readonly #devices: readonly KernelDevice[];
+  readonly #table: HandleSpace<CmContext>;
+  readonly #contexts = new Set<CmContext>();
+
+  /** `ids` numbers the ids of all programs: one namespace, as in the kernel. */
+  constructor(parts: KernelFileParts, ids: HandleSpace<CmContext>) {
+    this.number = parts.number;
+    this.client = parts.client;
+    this.#services = parts.services;
+    this.host = parts.services.host;
+    this.ownQueue = new EventQueue(parts.token, parts.number);
+    this.#devices = kernelDevices(this.host);
+    this.#table = ids;
+  }
+
+  /** See `MemoryUser`: nothing in this file reaches a program's memory. */
+  workEpoch(): number {
+    return 0;
+  }
+
+  /** Last close: its ids, then their queue. */
+  close(): void {
+    for (const context of [...this.#contexts]) this.#remove(context);
+    this.ownQueue.end();
+  }
+
+  /** Ids of the file. */
+  get size(): number {
+    return this.#contexts.size;
+  }
+
+  /** Checks every id, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.#table.assertDeepInvariants();
+    for (const context of this.#contexts) {
+      assert(context.file === this, 'an id knows the file that has it');
+      assert(this.#table.find(context.number) === context, 'an id is found by its number');
+      assert(context.id.tag === context, 'the events of an id find its file');
+    }
+  }
+
+  // For commands
+
+  /** Device name of an id; undefined unless the id belongs to this file and has a device. */
+  deviceNameOf(number: number | undefined): string | undefined {
+    const context = number === undefined ? undefined : this.#table.find(number);
+    return context?.file === this ? context.id.device : undefined;
+  }
+
+  /** A new id. ENOMEM. */
+  create(init: NewId): CmContext {
+    const id = this.host.cm.createId(undefined);
+    id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
+    id.portKeeper = this.client;
+    try {
+      return this.#add(id, { ...init, known: true });
+    } catch (error) {
+      this.host.cm.destroy(id);
+      throw error;
+    }
+  }
+
+  /** The id with this number. ENOENT if there is none; EINVAL if another file owns it. */
+  expect(number: number): CmContext {
+    const context = this.#table.find(number);
+    if (context?.known !== true) throw new VerbsError('ENOENT', `no connection id ${number}`);
+    if (context.file !== this) {
+      throw new VerbsError('EINVAL', `connection id ${number} is of another file`);
+    }
+    return context;
+  }
+
+  /** As `expect`, for commands that need a device. EINVAL while none is decided. */
+  expectDevice(number: number): { readonly context: CmContext; readonly device: KernelDevice } {
+    const context = this.expect(number);
+    const device = this.deviceOf(context);
+    if (device === undefined) throw new VerbsError('EINVAL', 'the id is not bound to a device');
+    return { context, device };
+  }
+
+  /** The device of an id, once an address has decided it. */
+  deviceOf({ id }: CmContext): KernelDevice | undefined {
+    return this.#devices.find(({ name }) => name === id.device);
+  }
+
+  /**
+   * The queue pair that CONNECT and ACCEPT name. EINVAL if the id's device has no such queue pair.
+   */
+  expectQP(device: KernelDevice, qpn: number): QP {
+    const qp = this.#services.findQP(device.name, qpn, this.client);
+    if (qp === undefined) throw new VerbsError('EINVAL', `no queue pair ${qpn} on ${device.name}`);
+    return qp;
+  }
+
+  /** Destroys an id and its undelivered events. */
+  destroy(context: CmContext): KernelReply {
+    const emptied = this.#remove(context);
+    return emptied ? { status: 0, purged: [this.ownQueue.number] } : DONE;
+  }
+
+  /** The oldest event. EAGAIN if there is none. */
+  nextEvent(): { readonly bytes: Uint8Array; readonly flags: number } {
+    const entry = this.ownQueue.pop();
+    if (entry === undefined) throw new VerbsError('EAGAIN', 'no event waits');
+    entry.owner.eventsReported += 1;
+    if (entry.record.child !== undefined) entry.record.child.known = true;
+    return { bytes: entry.record.bytes, flags: entry.emptied ? ReplyFlag.emptied : 0 };
+  }
+
+  /**
+   * Takes over an id, with its events, from another file of the program. EINVAL if `fileNumber` is
+   * not an rdma_cm file.
+   */
+  migrate(number: number, fileNumber: number): { context: CmContext; reply: KernelReply } {
+    const from = this.#services.findFile(fileNumber, this.client);
+    if (!(from instanceof OpenChannel)) throw new VerbsError('EINVAL', 'not a file of rdma_cm');
+    const context = from.expect(number);
+    if (from.number === this.number) return { context, reply: DONE };
+    const { records, emptied } = from.ownQueue.take(context);
+    from.#move(context, this);
+    for (const record of records) {
+      if (record.child !== undefined) from.#move(record.child, this);
+      this.ownQueue.push(record, context);
+    }
+    return { context, reply: emptied ? { status: 0, purged: [from.ownQueue.number] } : DONE };
+  }
+
+  // For contexts
+
+  /** Queues an event of `context`. */
+  queueEvent(context: CmContext, record: CmRecord): void {
+    this.ownQueue.push(record, context);
+  }
+
+  /** Adds the new id of a connect request. ENOMEM. */
+  addChild(listener: CmContext, id: CmId): CmContext {
+    const { portSpace, qpType, family } = listener;
+    const child = this.#add(id, { uid: 0n, portSpace, qpType, known: false });
+    child.family = family;
+    return child;
+  }
+
+  #add(id: CmId, init: NewId & { readonly known: boolean }): CmContext {
+    const { ledger } = this.client;
+    ledger.assertRoom('id');
+    const context = this.#table.add((number) => {
+      return new CmContext({ ...init, number, id, file: this });
+    });
+    id.tag = context;
+    ledger.note('id', 1);
+    this.#contexts.add(context);
+    return context;
+  }
+
+  #move(context: CmContext, to: OpenChannel): void {
+    this.#contexts.delete(context);
+    this.client.ledger.note('id', -1);
+    to.#contexts.add(context);
+    to.client.ledger.note('id', 1);
+    context.file = to;
+  }
+
+  /** True if this emptied the event queue. */
+  #remove(context: CmContext): boolean {
+    const { records, emptied } = this.ownQueue.take(context);
+    for (const { child } of records) {
+      if (child !== undefined) this.#forget(child);
+    }
+    this.#forget(context);
+    return emptied;
+  }
+
+  #forget(context: CmContext): void {
+    if (!this.#contexts.delete(context)) return;
+    this.client.ledger.note('id', -1);
+    this.#table.remove(context.number);
+    context.id.tag = undefined;
+    this.host.cm.destroy(context.id);
+  }
+}

@@ -1,0 +1,67 @@
+/** A host's devices as kernel devices: indices, character devices, GUIDs. */
+import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type { RnicHost } from '../../../host/rnic-host.ts';
+import type { Persona } from '../uverbs/persona.ts';
+import { SIW } from '../uverbs/siw/persona.ts';
+
+/** Number of a character device. */
+export interface DeviceNumber {
+  readonly major: number;
+  readonly minor: number;
+}
+
+/** The numbers that Linux gives to `uverbs0` and the following. */
+const UVERBS_MAJOR = 231;
+const UVERBS_MINOR_FIRST = 192;
+/** Devices for which Linux has such numbers; the preload library opens no others. */
+const UVERBS_COUNT = 64;
+
+/** `/dev/infiniband/rdma_cm`: a misc device, whose minor number the kernel chooses at boot. */
+export const RDMA_CM_NUMBER: DeviceNumber = { major: 10, minor: 58 };
+
+/**
+ * States of a port as the kernel numbers and spells them: `enum ib_port_state`, and the physical
+ * one.
+ */
+export const PORT_STATES = {
+  active: { state: 4, name: '4: ACTIVE', physState: 5, physName: '5: LinkUp' },
+  down: { state: 1, name: '1: DOWN', physState: 3, physName: '3: Disabled' },
+} as const;
+
+/** A device as the kernel would show it. */
+export interface KernelDevice {
+  /** Position in the host, and `DEV_INDEX` of netlink. */
+  readonly index: number;
+  readonly name: string;
+  readonly persona: Persona;
+  /** Name of its node in `/dev/infiniband`. */
+  readonly nodeName: string;
+  readonly number: DeviceNumber;
+  /** 16 hex digits. */
+  readonly nodeGuid: string;
+  /** Addresses of the device; empty: all of the host's. */
+  readonly addresses: readonly string[];
+  /** Current state of its port. */
+  readonly portState: PortAttributes['state'];
+}
+
+/** The devices of a host, in its order; those beyond the number range are left out. */
+export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
+  return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
+    index,
+    name: device.info.name,
+    persona: SIW,
+    nodeName: `uverbs${index}`,
+    number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },
+    nodeGuid: device.info.nodeGuid,
+    addresses: device.info.addresses,
+    get portState() {
+      return device.port().state;
+    },
+  }));
+}
+
+/** A device number as netlink carries it (the kernel's `huge_encode_dev`). */
+export function encodedNumber({ major, minor }: DeviceNumber): bigint {
+  return BigInt((minor & 0xff) | (major << 8)) | (BigInt(minor & ~0xff) << 12n);
+}

@@ -1,0 +1,235 @@
+/**
+ * The part of netlink's RDMA family (`NETLINK_RDMA`, client nldev) that libibverbs and librdmacm
+ * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices and links.
+ * Everything else fails with EOPNOTSUPP, as in an older kernel.
+ */
+
+import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { ERRNO, type ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { KernelClient } from '../kernel-client.ts';
+import type { KernelFile, KernelFileParts, KernelReply } from '../kernel-file.ts';
+import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
+import {
+  type DeviceNumber,
+  encodedNumber,
+  type KernelDevice,
+  kernelDevices,
+  PORT_STATES,
+  RDMA_CM_NUMBER,
+} from './devices.ts';
+import {
+  type Attribute,
+  attributeText,
+  attributeU32,
+  concatenated,
+  emitDone,
+  emitError,
+  emitNetlink,
+  NetlinkFlag,
+  type NetlinkMessage,
+  parseNetlink,
+  text,
+  u8,
+  u32,
+  u64,
+} from './message.ts';
+
+/** `RDMA_NL_NLDEV`: the client number in the upper bits of a message's type. */
+const CLIENT_NLDEV = 5;
+const CLIENT_SHIFT = 10;
+
+/** Commands of nldev. */
+const Command = { get: 1, portGet: 5, systemGet: 6, chardevGet: 15 } as const;
+
+/** Attributes of nldev. */
+const Attr = {
+  deviceIndex: 1,
+  deviceName: 2,
+  portIndex: 3,
+  capFlags: 4,
+  nodeGuid: 6,
+  systemImageGuid: 7,
+  portState: 12,
+  portPhysState: 13,
+  nodeType: 14,
+  netnsMode: 66,
+  protocol: 67,
+  chardevType: 69,
+  chardevName: 70,
+  chardevAbi: 71,
+  chardev: 72,
+  driverId: 73,
+  dimming: 84,
+  copyOnFork: 93,
+} as const;
+
+const RDMA_CM_ABI = 4n;
+const PORTS = 1;
+/** libnl reads into 16 KiB; a datagram stays well below. */
+const DATAGRAM_MAX_BYTES = 8 * 1024;
+
+/**
+ * The datagrams that answer a message to the RDMA family. Throws IpcFormatError for malformed
+ * messages.
+ */
+export function answerNetlink(
+  bytes: Uint8Array,
+  devices: readonly KernelDevice[],
+): readonly Uint8Array[] {
+  const request = parseNetlink(bytes);
+  if (request === undefined) throw new IpcFormatError('no netlink message');
+  const answer = answerRequest(request, devices);
+  if (typeof answer === 'string') return [emitError(request, ERRNO[answer].number)];
+  return request.header.flags & NetlinkFlag.dump
+    ? emitDump(request, answer)
+    : emitSingle(request, answer);
+}
+
+/** The records of the answer, or the error. */
+function answerRequest(
+  request: NetlinkMessage,
+  devices: readonly KernelDevice[],
+): readonly (readonly Attribute[])[] | ErrnoCode {
+  const { header } = request;
+  if (header.type >>> CLIENT_SHIFT !== CLIENT_NLDEV) return 'EOPNOTSUPP';
+  const isDump = (header.flags & NetlinkFlag.dump) !== 0;
+  switch (header.type & ((1 << CLIENT_SHIFT) - 1)) {
+    case Command.get: {
+      if (isDump) return devices.map(deviceRecord);
+      const device = deviceOf(request, devices);
+      return device === undefined ? 'EINVAL' : [deviceRecord(device)];
+    }
+    case Command.portGet: {
+      const device = deviceOf(request, devices);
+      return device === undefined ? 'EINVAL' : [portRecord(device)];
+    }
+    case Command.systemGet:
+      // True: no page is pinned, so a child's memory is copied on its first write.
+      return [[u8(Attr.netnsMode, 1), u8(Attr.copyOnFork, 1)]];
+    case Command.chardevGet:
+      return chardevRecord(request, devices);
+    default:
+      return 'EOPNOTSUPP';
+  }
+}
+
+function deviceOf(
+  { attributes }: NetlinkMessage,
+  devices: readonly KernelDevice[],
+): KernelDevice | undefined {
+  const index = attributeU32(attributes.get(Attr.deviceIndex));
+  return index === undefined ? undefined : devices[index];
+}
+
+function deviceRecord(device: KernelDevice): Attribute[] {
+  const guid = BigInt(`0x${device.nodeGuid}`);
+  return [
+    u32(Attr.deviceIndex, device.index),
+    text(Attr.deviceName, device.name),
+    u32(Attr.portIndex, PORTS),
+    u64(Attr.capFlags, BigInt(device.persona.deviceCapFlags)),
+    u64(Attr.nodeGuid, guid),
+    u64(Attr.systemImageGuid, guid),
+    u8(Attr.nodeType, device.persona.nodeType.number),
+    u8(Attr.dimming, 0),
+    text(Attr.protocol, device.persona.protocol),
+  ];
+}
+
+function portRecord(device: KernelDevice): Attribute[] {
+  const { state, physState } = PORT_STATES[device.portState];
+  return [
+    u32(Attr.deviceIndex, device.index),
+    text(Attr.deviceName, device.name),
+    u32(Attr.portIndex, PORTS),
+    u8(Attr.portState, state),
+    u8(Attr.portPhysState, physState),
+  ];
+}
+
+function chardevRecord(
+  request: NetlinkMessage,
+  devices: readonly KernelDevice[],
+): readonly (readonly Attribute[])[] | ErrnoCode {
+  const type = attributeText(request.attributes.get(Attr.chardevType));
+  if (type === 'rdma_cm') return [chardev(RDMA_CM_NUMBER, RDMA_CM_ABI, 'rdma_cm')];
+  if (type !== 'uverbs') return type === undefined ? 'EINVAL' : 'ENODEV';
+  const device = deviceOf(request, devices);
+  if (device === undefined) return 'EINVAL';
+  const node = chardev(device.number, BigInt(device.persona.abiVersion), device.nodeName);
+  return [[u32(Attr.driverId, device.persona.driverId), ...node]];
+}
+
+function chardev(number: DeviceNumber, abi: bigint, name: string): Attribute[] {
+  return [
+    u64(Attr.chardev, encodedNumber(number)),
+    u64(Attr.chardevAbi, abi),
+    text(Attr.chardevName, name),
+  ];
+}
+
+function emitSingle(
+  request: NetlinkMessage,
+  records: readonly (readonly Attribute[])[],
+): Uint8Array[] {
+  const header = { ...request.header, flags: 0 };
+  const messages = records.map((record) => emitNetlink(header, record));
+  if (request.header.flags & NetlinkFlag.acknowledge) messages.push(emitError(request, 0));
+  return messages;
+}
+
+/** Packs records into datagrams; the last one also has the end of the dump. */
+function emitDump(
+  request: NetlinkMessage,
+  records: readonly (readonly Attribute[])[],
+): Uint8Array[] {
+  const header = { ...request.header, flags: NetlinkFlag.multi };
+  const datagrams: Uint8Array[] = [];
+  let pending: Uint8Array[] = [];
+  let pendingBytes = 0;
+  for (const message of records.map((record) => emitNetlink(header, record))) {
+    if (pendingBytes + message.length > DATAGRAM_MAX_BYTES) {
+      datagrams.push(concatenated(pending));
+      pending = [];
+      pendingBytes = 0;
+    }
+    pending.push(message);
+    pendingBytes += message.length;
+  }
+  datagrams.push(concatenated([...pending, emitDone(request.header)]));
+  return datagrams;
+}
+
+/** A program's netlink socket. */
+export class NetlinkFile implements KernelFile {
+  readonly kind = 'netlink';
+  readonly number: number;
+  readonly client: KernelClient;
+  readonly ownQueue = undefined;
+  readonly #devices: readonly KernelDevice[];
+
+  constructor({ number, client, services }: KernelFileParts) {
+    this.number = number;
+    this.client = client;
+    this.#devices = kernelDevices(services.host);
+  }
+
+  execute(request: ShimRequest): KernelReply {
+    if (request.op === ShimOp.child) return { status: 0 };
+    if (request.op !== ShimOp.netlink) throw new IpcFormatError(`op ${request.op} on netlink`);
+    const parts: Uint8Array[] = [];
+    for (const datagram of answerNetlink(request.payload, this.#devices)) {
+      const length = new Uint8Array(4);
+      new DataView(length.buffer).setUint32(0, datagram.length, true);
+      parts.push(length, datagram);
+    }
+    return { status: 0, response: concatenated(parts) };
+  }
+
+  /** See `MemoryUser`: nothing in this file reaches a program's memory. */
+  workEpoch(): number {
+    return 0;
+  }
+
+  close(): void {}
+}

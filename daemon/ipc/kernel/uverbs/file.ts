@@ -1,0 +1,48 @@
+/** One open of a uverbs device: executes requests, and destroys its objects at the last close. */
+import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
+import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
+import { executeWrite } from './commands.ts';
+import { destroyMR, destroyPD } from './memory.ts';
+import { OpenDevice } from './open-device.ts';
+import { destroyQP, ringDoorbell } from './queue-pairs.ts';
+import { destroyCQ, destroySRQ } from './queues.ts';
+
+/** See the module's comment. */
+export class UverbsFile extends OpenDevice implements KernelFile {
+  readonly kind = 'uverbs';
+  readonly ownQueue = undefined;
+
+  /** See `KernelFile`. */
+  execute(request: ShimRequest, caller: KernelCaller): KernelReply {
+    switch (request.op) {
+      case ShimOp.doorbell:
+        return ringDoorbell(this, request.argument);
+      case ShimOp.write:
+        try {
+          return executeWrite(this, request.payload, caller);
+        } finally {
+          this.services.host.drain();
+        }
+      case ShimOp.pop:
+        return this.pop(request.argument);
+      case ShimOp.mmap:
+        return this.map(request);
+      case ShimOp.child:
+        return DONE;
+      default:
+        throw new IpcFormatError(`operation ${request.op} on a uverbs file`);
+    }
+  }
+
+  /** Last close: dependants before what they depend on. */
+  close(): void {
+    this.services.events.remove(this);
+    for (const object of this.table.ofKind('qp')) destroyQP(this, object);
+    for (const object of this.table.ofKind('srq')) destroySRQ(this, object);
+    for (const object of this.table.ofKind('cq')) destroyCQ(this, object);
+    for (const object of this.table.ofKind('mr')) destroyMR(this, object);
+    for (const object of this.table.ofKind('pd')) destroyPD(this, object);
+    this.release();
+  }
+}

@@ -1,0 +1,267 @@
+/**
+ * The structs of the uverbs write() ABI that all providers share, as data: byte offsets from the
+ * start of what the program writes (headers included) and of the response. Numbers are little
+ * endian. A provider's private part follows without a gap, see `persona.ts`.
+ */
+
+/** The header of every command. */
+export const CommandHeader = {
+  /** u32: number of the command, and a bit for extended ones. */
+  command: 0,
+  /** u16: 4-byte words of the whole write; extended: 8-byte words after the headers. */
+  inWords: 4,
+  /** u16: 4-byte words of the response; extended: 8-byte words. */
+  outWords: 6,
+  bytes: 8,
+} as const;
+
+/** The second header of an extended command. */
+export const ExtendedHeader = {
+  /** u64 */
+  response: 8,
+  /** u16: 8-byte words. */
+  providerInWords: 16,
+  providerOutWords: 18,
+  /** u32, zero. */
+  reserved: 20,
+  bytes: 24,
+} as const;
+
+/** Bits of the command word. */
+export const CommandBit = { extended: 0x8000_0000, number: 0xff } as const;
+
+/** Numbers of the commands that the provider issues. */
+export const UverbsCommandNumber = {
+  getContext: 0,
+  queryDevice: 1,
+  queryPort: 2,
+  allocPD: 3,
+  deallocPD: 4,
+  regMR: 9,
+  deregMR: 13,
+  createCompChannel: 17,
+  createCQ: 18,
+  destroyCQ: 20,
+  createQP: 24,
+  queryQP: 25,
+  modifyQP: 26,
+  destroyQP: 27,
+  postSend: 28,
+  createSRQ: 32,
+  modifySRQ: 33,
+  destroySRQ: 35,
+} as const;
+
+/** Number of the extended command that the provider issues. */
+export const ExtendedCommandNumber = { queryDevice: 1 } as const;
+
+/** Offset of the first field after the u64 response pointer. */
+const AFTER_RESPONSE = 16;
+
+export const GetContext = {
+  response: { asyncFd: 0, compVectors: 4, bytes: 8 },
+} as const;
+
+export const QueryDevice = {
+  response: {
+    /** u64 */
+    fwVer: 0,
+    /** 8 bytes, big endian. */
+    nodeGuid: 8,
+    sysImageGuid: 16,
+    /** u64 */
+    maxMrSize: 24,
+    pageSizeCap: 32,
+    vendorId: 40,
+    vendorPartId: 44,
+    hwVer: 48,
+    maxQp: 52,
+    maxQpWr: 56,
+    deviceCapFlags: 60,
+    maxSge: 64,
+    maxSgeRd: 68,
+    maxCq: 72,
+    maxCqe: 76,
+    maxMr: 80,
+    maxPd: 84,
+    maxQpRdAtom: 88,
+    maxResRdAtom: 96,
+    maxQpInitRdAtom: 100,
+    maxSrq: 156,
+    maxSrqWr: 160,
+    maxSrqSge: 164,
+    /** u8 */
+    physPortCnt: 171,
+    bytes: 176,
+  },
+} as const;
+
+export const ExtendedQueryDevice = {
+  request: { compMask: 24, reserved: 28, bytes: 32 },
+  response: {
+    compMask: 176,
+    responseLength: 180,
+    /** u64 */
+    deviceCapFlagsEx: 224,
+    /** Every caller has room for this much. */
+    coreBytes: 184,
+    bytes: 304,
+  },
+} as const;
+
+export const QueryPort = {
+  request: { portNum: AFTER_RESPONSE, bytes: 24 },
+  response: {
+    portCapFlags: 0,
+    maxMsgSize: 4,
+    gidTableLength: 16,
+    /** From here on u8. */
+    state: 26,
+    maxMtu: 27,
+    activeMtu: 28,
+    activeWidth: 34,
+    activeSpeed: 35,
+    physState: 36,
+    linkLayer: 37,
+    bytes: 40,
+  },
+} as const;
+
+export const AllocPD = { response: { handle: 0, bytes: 4 } } as const;
+/** Commands whose only field is a handle, without a response. */
+export const PlainDestroy = { request: { handle: 8, bytes: 12 } } as const;
+
+export const RegMR = {
+  request: {
+    /** u64 */
+    start: 16,
+    length: 24,
+    hcaVa: 32,
+    pdHandle: 40,
+    access: 44,
+    bytes: 48,
+  },
+  response: { handle: 0, lkey: 4, rkey: 8, bytes: 12 },
+} as const;
+
+export const CreateCompChannel = { response: { fd: 0, bytes: 4 } } as const;
+
+export const CreateCQ = {
+  /** `compChannel`: s32, -1 for none. */
+  request: { userHandle: 16, cqe: 24, compVector: 28, compChannel: 32, bytes: 40 },
+  response: { handle: 0, cqe: 4, bytes: 8 },
+} as const;
+
+/** Commands that destroy an object and return how many of its events were delivered. */
+export const CountedDestroy = { request: { handle: AFTER_RESPONSE, bytes: 24 } } as const;
+export const DestroyCQ = {
+  response: { compEventsReported: 0, asyncEventsReported: 4, bytes: 8 },
+} as const;
+export const EventsReported = { response: { eventsReported: 0, bytes: 4 } } as const;
+
+export const CreateQP = {
+  request: {
+    userHandle: 16,
+    pdHandle: 24,
+    sendCQ: 28,
+    recvCQ: 32,
+    srqHandle: 36,
+    maxSendWr: 40,
+    maxRecvWr: 44,
+    maxSendSge: 48,
+    maxRecvSge: 52,
+    maxInlineData: 56,
+    /** From here on u8. */
+    sqSigAll: 60,
+    qpType: 61,
+    isSrq: 62,
+    bytes: 64,
+  },
+  response: {
+    handle: 0,
+    qpn: 4,
+    maxSendWr: 8,
+    maxRecvWr: 12,
+    maxSendSge: 16,
+    maxRecvSge: 20,
+    maxInlineData: 24,
+    bytes: 32,
+  },
+} as const;
+
+export const QueryQP = {
+  request: { handle: AFTER_RESPONSE, attrMask: 20, bytes: 24 },
+  response: {
+    maxSendWr: 64,
+    maxRecvWr: 68,
+    maxSendSge: 72,
+    maxRecvSge: 76,
+    maxInlineData: 80,
+    accessFlags: 100,
+    /** From here on u8. */
+    qpState: 108,
+    curQpState: 109,
+    pathMtu: 110,
+    maxRdAtomic: 113,
+    maxDestRdAtomic: 114,
+    portNum: 116,
+    sqSigAll: 122,
+    bytes: 128,
+  },
+} as const;
+
+export const ModifyQP = {
+  request: {
+    /** u8: port of the address vector. */
+    destPortNum: 39,
+    handle: 72,
+    attrMask: 76,
+    accessFlags: 96,
+    /** From here on u8. */
+    qpState: 104,
+    curQpState: 105,
+    portNum: 112,
+    bytes: 120,
+  },
+} as const;
+
+/** Bits of a queue pair's attribute mask. */
+export const QPAttrBit = {
+  state: 1,
+  curState: 2,
+  accessFlags: 8,
+  port: 32,
+  addressVector: 128,
+  /** The bits of the write() ABI. */
+  all: 0x1f_ffff,
+} as const;
+
+export const PostSend = {
+  request: { handle: AFTER_RESPONSE, wrCount: 20, sgeCount: 24, wqeBytes: 28, bytes: 32 },
+  response: { badWr: 0, bytes: 4 },
+  /** Size of the kernel's own work request, which is ignored here. */
+  wqeMinBytes: 128,
+} as const;
+
+export const CreateSRQ = {
+  request: { userHandle: 16, pdHandle: 24, maxWr: 28, maxSge: 32, srqLimit: 36, bytes: 40 },
+  response: {
+    handle: 0,
+    maxWr: 4,
+    maxSge: 8,
+    srqn: 12,
+    bytes: 16,
+  },
+} as const;
+
+export const ModifySRQ = {
+  request: { handle: 8, attrMask: 12, maxWr: 16, srqLimit: 20, bytes: 24 },
+} as const;
+
+/** Bits of a shared receive queue's attribute mask. */
+export const SRQAttrBit = { maxWr: 1, limit: 2 } as const;
+
+/** Bytes of a record of a completion channel: u64 name of the queue. */
+export const COMPLETION_EVENT_BYTES = 8;
+/** Bytes of an asynchronous event: u64 name of the object, u32 type, u32 zero. */
+export const ASYNC_EVENT_BYTES = 16;

@@ -1,0 +1,156 @@
+/** Commands for protection domains and memory regions. */
+import { Access } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { giveProcess, takeProcess } from '../../objects/charged-memory.ts';
+import type { ProcessAllocation } from '../../objects/client-memory.ts';
+import type { DaemonMemory } from '../../objects/daemon-memory.ts';
+import { DONE, type KernelReply } from '../kernel-file.ts';
+import { isMapped } from '../process-map.ts';
+import { ReplyFlag } from '../shim-protocol.ts';
+import { getUint64, newStruct } from '../struct-fields.ts';
+import { AllocPD, UverbsCommandNumber as N, PlainDestroy, RegMR } from './layouts.ts';
+import { MrElement, PdElement } from './objects.ts';
+import type { CommandCall, OpenDevice } from './open-device.ts';
+
+const PAGE_MASK = 4095;
+/** Rights that the provider can use. */
+const KEPT_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
+/** All bits of `enum ibv_access_flags` that a registration may ask for: those kept, windows, zero
+ * based, huge pages, and the optional ones (bits 20 to 29), which may be ignored. */
+const KNOWN_ACCESS = 0x3f | 0x80 | 0x3ff0_0000;
+const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
+/** Rights for which the kernel requires writable pages. */
+const CHANGE = REMOTE_CHANGE | Access.localWrite | Access.mwBind;
+
+/** ALLOC_PD. */
+export function allocPD({ file }: CommandCall): KernelReply {
+  const { handle } = file.table.add('pd', (next) => new PdElement(next, file.device.nic.allocPD()));
+  const { bytes, fields } = newStruct(AllocPD.response.bytes);
+  fields.setUint32(AllocPD.response.handle, handle, true);
+  return { status: 0, response: bytes };
+}
+
+/** DEALLOC_PD: EBUSY while a region or queue refers to it. */
+export function deallocPD({ file, fields }: CommandCall): KernelReply {
+  destroyPD(file, file.table.expect('pd', fields.getUint32(PlainDestroy.request.handle, true)));
+  return DONE;
+}
+
+/** REG_MR: the region belongs to the process that registers it, parent or child. */
+export function regMR(call: CommandCall): KernelReply {
+  const { file, fields, caller } = call;
+  const { request } = RegMR;
+  const access = fields.getUint32(request.access, true);
+  checkRange(fields);
+  checkAccess(access);
+  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
+  if (!caller.ownPid) {
+    throw new VerbsError('EPERM', 'the connection belongs to another process than the caller');
+  }
+  const { services } = file;
+  const memory = services.memories.find(caller.credentials, file);
+  if (memory === undefined) throw new Error('a caller without a connection');
+  const start = getUint64(fields, request.start);
+  const length = getUint64(fields, request.length);
+  const writable = (access & CHANGE) !== 0;
+  if (!isMapped(caller.credentials.pid, start, length, writable)) {
+    throw new VerbsError('EFAULT', 'the program has not mapped all of the region');
+  }
+  const region = openRegion(file, memory, start, length);
+  if (region === undefined) {
+    return { status: -ERRNO.EAGAIN.number, flags: ReplyFlag.startAgent };
+  }
+  const element = addRegion(file, region, length, (handle) => {
+    const address = fields.getBigUint64(request.hcaVa, true);
+    const own = new DataView(fields.buffer, fields.byteOffset + request.bytes);
+    const mr = file.device.nic.regMR(pd.pd, {
+      backing: region.backing,
+      backingOffset: 0,
+      lengthBytes: length,
+      // The provider's SGEs and the peer both count from the address that the caller chose.
+      address,
+      iova: address,
+      access: access & KEPT_ACCESS,
+      key: file.persona.regionKey(own),
+    });
+    return new MrElement(handle, mr, region);
+  });
+  const { bytes, fields: reply, own } = file.newReply(N.regMR, RegMR.response.bytes);
+  reply.setUint32(RegMR.response.handle, element.handle, true);
+  reply.setUint32(RegMR.response.lkey, element.mr.lkey, true);
+  reply.setUint32(RegMR.response.rkey, element.mr.rkey, true);
+  file.persona.putRegion(own, element.mr.stag);
+  return { status: 0, response: bytes };
+}
+
+/** DEREG_MR. */
+export function deregMR({ file, fields }: CommandCall): KernelReply {
+  destroyMR(file, file.table.expect('mr', fields.getUint32(PlainDestroy.request.handle, true)));
+  return DONE;
+}
+
+/** Deallocates a protection domain. EBUSY while anything belongs to it. */
+export function destroyPD(file: OpenDevice, object: PdElement): void {
+  object.pd.close();
+  file.table.remove(object);
+}
+
+/** Deregisters: no access through the region after this returns. */
+export function destroyMR(file: OpenDevice, object: MrElement): void {
+  object.mr.close();
+  file.table.remove(object);
+  giveProcess(file.client.ledger, object.holder, object.mr.lengthBytes);
+  file.client.ledger.noteRegion(object.holder.backing.tier, object.holder.reason, -1);
+}
+
+/** EINVAL for a range outside the address space. */
+function checkRange(fields: DataView): void {
+  const { start, length, hcaVa } = RegMR.request;
+  const misaligned =
+    ((fields.getUint32(start, true) ^ fields.getUint32(hcaVa, true)) & PAGE_MASK) !== 0;
+  if (misaligned) throw new VerbsError('EINVAL', 'start and hca_va differ within a page');
+  if (getUint64(fields, length) === 0)
+    throw new VerbsError('EINVAL', 'region length must be at least 1 byte');
+}
+
+function checkAccess(access: number): void {
+  if ((access & ~KNOWN_ACCESS) !== 0) throw new VerbsError('EINVAL', 'unsupported access flags');
+  if ((access & REMOTE_CHANGE) !== 0 && (access & Access.localWrite) === 0) {
+    throw new VerbsError('EINVAL', 'remote write and remote atomic need local write');
+  }
+}
+
+/**
+ * The memory of the process, charged to its quotas; undefined if the preload library must start its
+ * agent first.
+ */
+function openRegion(
+  file: OpenDevice,
+  memory: DaemonMemory,
+  start: number,
+  length: number,
+): ProcessAllocation | undefined {
+  try {
+    return takeProcess(file.client.ledger, memory, BigInt(start), length);
+  } catch (error) {
+    const wantsAgent = isVerbsError(error) && error.code === 'EOPNOTSUPP';
+    if (wantsAgent && file.services.memories.wantsAgent(memory)) return undefined;
+    throw error;
+  }
+}
+
+function addRegion(
+  file: OpenDevice,
+  region: ProcessAllocation,
+  length: number,
+  make: (handle: number) => MrElement,
+): MrElement {
+  try {
+    const element = file.table.add('mr', make);
+    file.client.ledger.noteRegion(region.backing.tier, region.reason, 1);
+    return element;
+  } catch (error) {
+    giveProcess(file.client.ledger, region, length);
+    throw error;
+  }
+}

@@ -1,0 +1,161 @@
+/** The objects of one open uverbs device. Those with events are the tags of their NIC objects. */
+import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
+import type { CQ } from '../../../rnic/completion-queue.ts';
+import type { MR } from '../../../rnic/memory-region.ts';
+import type { PD } from '../../../rnic/protection-domain.ts';
+import type { QP } from '../../../rnic/queue-pair.ts';
+import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
+import type { ProcessAllocation } from '../../objects/client-memory.ts';
+import { EventSink } from '../../objects/event-router.ts';
+import type { EventQueue } from '../event-queue.ts';
+import type { KernelClient } from '../kernel-client.ts';
+import type { Ring } from '../ring-mapping.ts';
+
+/**
+ * Records of one object that may wait in a queue. A program that reads its events has a few; one
+ * that arms its queues and never reads would otherwise fill the daemon's memory.
+ */
+const UNREAD_MAX = 1024;
+
+/** Records of a completion channel: the queue that fired. */
+export type ChannelQueue = EventQueue<CqElement, CqElement>;
+
+/** A record of the asynchronous event descriptor. */
+interface AsyncRecord {
+  /** u64: the program's own identifier for the object, or the port number. */
+  readonly element: Uint8Array;
+  readonly eventType: number;
+}
+
+/**
+ * Records of the asynchronous event descriptor; each belongs to an object or to the whole device.
+ */
+export type AsyncQueue = EventQueue<AsyncRecord, EventElement | undefined>;
+
+/** A protection domain. */
+export class PdElement {
+  readonly kind = 'pd';
+  readonly handle: number;
+  readonly pd: PD;
+
+  constructor(handle: number, pd: PD) {
+    this.handle = handle;
+    this.pd = pd;
+  }
+}
+
+/** A memory region. */
+export class MrElement {
+  readonly kind = 'mr';
+  readonly handle: number;
+  readonly mr: MR;
+  readonly holder: ProcessAllocation;
+
+  constructor(handle: number, mr: MR, holder: ProcessAllocation) {
+    this.handle = handle;
+    this.mr = mr;
+    this.holder = holder;
+  }
+}
+
+/** The open device that an object belongs to. */
+interface ElementFile {
+  readonly client: KernelClient;
+  readonly asyncQueue: AsyncQueue;
+}
+
+/** An object with asynchronous events. */
+export abstract class EventElement extends EventSink {
+  readonly file: ElementFile;
+  readonly handle: number;
+  /** u64: the program's identifier for it. */
+  readonly userHandle: Uint8Array;
+  /** Asynchronous events that the program has read. */
+  asyncDelivered = 0;
+  /** Asynchronous events that are waiting. */
+  asyncUnread = 0;
+
+  constructor(file: ElementFile, handle: number, userHandle: Uint8Array) {
+    super();
+    this.file = file;
+    this.handle = handle;
+    this.userHandle = userHandle;
+  }
+
+  override handleElementEvent(event: HostAsyncEvent): void {
+    if (this.asyncUnread >= UNREAD_MAX) return;
+    this.asyncUnread += 1;
+    this.file.asyncQueue.push({ element: this.userHandle, eventType: event.event }, this);
+  }
+}
+
+/** A completion queue. */
+export class CqElement extends EventElement {
+  readonly kind = 'cq';
+  readonly cq: CQ;
+  readonly ring: Ring;
+  readonly channel: ChannelQueue | undefined;
+  /** Completion events that the program has read. */
+  completionsDelivered = 0;
+  /** Completion events that are waiting. */
+  completionsUnread = 0;
+
+  constructor(
+    file: ElementFile,
+    handle: number,
+    parts: { userHandle: Uint8Array; cq: CQ; ring: Ring; channel: ChannelQueue | undefined },
+  ) {
+    super(file, handle, parts.userHandle);
+    this.cq = parts.cq;
+    this.ring = parts.ring;
+    this.channel = parts.channel;
+  }
+
+  override handleCompletion(): void {
+    if (this.channel === undefined || this.completionsUnread >= UNREAD_MAX) return;
+    this.completionsUnread += 1;
+    this.channel.push(this, this);
+  }
+}
+
+/** A shared receive queue. */
+export class SrqElement extends EventElement {
+  readonly kind = 'srq';
+  readonly srq: SRQ;
+  readonly ring: Ring;
+
+  constructor(
+    file: ElementFile,
+    handle: number,
+    parts: { userHandle: Uint8Array; srq: SRQ; ring: Ring },
+  ) {
+    super(file, handle, parts.userHandle);
+    this.srq = parts.srq;
+    this.ring = parts.ring;
+  }
+}
+
+/** A queue pair. */
+export class QpElement extends EventElement {
+  readonly kind = 'qp';
+  readonly qp: QP;
+  readonly sendRing: Ring;
+  /** Undefined with a shared receive queue. */
+  readonly receiveRing: Ring | undefined;
+  /** As the program set them. They have no effect: access is checked by region. */
+  accessFlags = 0;
+
+  constructor(
+    file: ElementFile,
+    handle: number,
+    parts: { userHandle: Uint8Array; qp: QP; sendRing: Ring; receiveRing: Ring | undefined },
+  ) {
+    super(file, handle, parts.userHandle);
+    this.qp = parts.qp;
+    this.sendRing = parts.sendRing;
+    this.receiveRing = parts.receiveRing;
+  }
+}
+
+/** Any object with a handle. */
+export type UverbsObject = PdElement | MrElement | CqElement | SrqElement | QpElement;

@@ -1,0 +1,196 @@
+/**
+ * What one open of a uverbs device holds: its objects in one namespace of handles, its event
+ * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
+ */
+import type {
+  ObjectOwner,
+  ObjectSummaries,
+} from '../../../../verbs-api/contract/protocol/control.ts';
+import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { Adapter } from '../../../host/device-adapter.ts';
+import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
+import { assert } from '../../../invariants/assert.ts';
+import { DaemonMemory } from '../../objects/daemon-memory.ts';
+import type { DeviceEventSink } from '../../objects/event-router.ts';
+import { ObjectRegistry } from '../../objects/object-registry.ts';
+import { mrFields, qpFields } from '../../objects/object-summaries.ts';
+import { QueueRings } from '../../objects/queue-rings.ts';
+import { WorkEpoch } from '../../objects/work-epoch.ts';
+import type { KernelClient } from '../kernel-client.ts';
+import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
+import { type Ring, RingMappings } from '../ring-mapping.ts';
+import { ReplyFlag, type ShimRequest } from '../shim-protocol.ts';
+import { newReply } from '../struct-fields.ts';
+import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
+import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
+import { SIW } from './siw/persona.ts';
+
+/** Bytes of the payload of an mmap request. */
+const MMAP_PAYLOAD_BYTES = 8;
+/** Events of the device that may wait; see `UNREAD_MAX` of the objects. */
+const DEVICE_EVENTS_UNREAD_MAX = 64;
+/** The element of a port's events: its number. */
+const PORT_ELEMENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
+
+/** See the module's comment. */
+export class OpenDevice implements DeviceEventSink {
+  readonly number: number;
+  readonly client: KernelClient;
+  readonly services: KernelServices;
+  readonly device: Adapter;
+  /** The rdma-core provider that the device presents itself to. */
+  readonly persona = SIW;
+  readonly table: ObjectRegistry<UverbsObject>;
+  readonly mappings: RingMappings;
+  readonly rings: QueueRings<Ring>;
+  readonly asyncQueue: AsyncQueue;
+  readonly channels = new Map<number, ChannelQueue>();
+  /** GET_CONTEXT was called: the other commands are available. */
+  hasContext = false;
+  readonly epoch = new WorkEpoch();
+  readonly #ringMemory: DaemonMemory;
+  #deviceEventsUnread = 0;
+
+  /** ENODEV for a device that the host does not have; ENOMEM beyond the quota. */
+  constructor(parts: KernelFileParts) {
+    const { number, client, services, deviceIndex } = parts;
+    const device = services.host.devices[deviceIndex];
+    if (device === undefined) throw new VerbsError('ENODEV', `no device has index ${deviceIndex}`);
+    client.ledger.assertRoom('context');
+    client.ledger.note('context', 1);
+    this.number = number;
+    this.client = client;
+    this.services = services;
+    this.device = device;
+    this.#ringMemory = new DaemonMemory(client.credentials, ['shared'], () => 0);
+    this.table = new ObjectRegistry(client.ledger, 0);
+    this.mappings = new RingMappings(this.#ringMemory, client.ledger, this.persona.reservedRingKey);
+    this.rings = new QueueRings(this.mappings, client.ledger);
+    this.asyncQueue = services.createQueue(client);
+    services.events.add(this);
+  }
+
+  /** The end of its queues and rings, once its objects are destroyed. */
+  protected release(): void {
+    for (const channel of [...this.channels.values()]) channel.end();
+    this.asyncQueue.end();
+    this.#ringMemory.close();
+    this.client.ledger.note('context', -1);
+  }
+
+  /** See `MemoryUser`. */
+  workEpoch(): number {
+    return this.epoch.value(this.table.ofKind('qp'));
+  }
+
+  /** See `DeviceEventSink`. */
+  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
+    if (device !== this.device || this.#deviceEventsUnread >= DEVICE_EVENTS_UNREAD_MAX) return;
+    this.#deviceEventsUnread += 1;
+    this.asyncQueue.push({ element: PORT_ELEMENT, eventType: event.event }, undefined);
+  }
+
+  // Objects
+
+  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.table.assertDeepInvariants();
+    this.mappings.assertDeepInvariants();
+    assert(this.#deviceEventsUnread >= 0, 'no more events of the device are read than came');
+  }
+
+  /** Queue pairs, regions and completion queues, as `iwarpd status` and HTTP list them. */
+  objects(): ObjectSummaries {
+    const { id, credentials, program } = this.client;
+    const { name: device } = this.device;
+    const of = ({ handle }: UverbsObject): ObjectOwner => {
+      return { client: id, pid: credentials.pid, program, device, handle };
+    };
+    return {
+      qps: this.table.ofKind('qp').map((object) => ({ ...of(object), ...qpFields(object.qp) })),
+      mrs: this.table.ofKind('mr').map((object) => ({ ...of(object), ...mrFields(object.mr) })),
+      cqs: this.table.ofKind('cq').map((object) => ({ ...of(object), entries: object.cq.count })),
+    };
+  }
+
+  /** Makes a completion channel. ENOMEM beyond the quota. */
+  createChannel(): ChannelQueue {
+    const { ledger } = this.client;
+    ledger.assertRoom('channel');
+    const channel: ChannelQueue = this.services.createQueue(this.client);
+    this.channels.set(channel.number, channel);
+    ledger.note('channel', 1);
+    const { onEnded } = channel;
+    channel.onEnded = () => {
+      onEnded();
+      this.channels.delete(channel.number);
+      ledger.note('channel', -1);
+    };
+    return channel;
+  }
+
+  /**
+   * Removes the undelivered asynchronous events of an object. Returns the queues that this emptied.
+   */
+  purgeAsync(object: EventElement): number[] {
+    object.asyncUnread = 0;
+    return this.asyncQueue.purge(object) ? [this.asyncQueue.number] : [];
+  }
+
+  /** A response to a command: `coreBytes` and the persona's private part. */
+  newReply(command: number, coreBytes: number): ReturnType<typeof newReply> {
+    return newReply(coreBytes, this.persona.privateBytes[command]?.response ?? 0);
+  }
+
+  // Operations
+
+  /** The oldest event of a queue. EBADF when there is no such queue, EAGAIN when it is empty. */
+  protected pop(number: number): KernelReply {
+    if (number === this.asyncQueue.number) return this.#popAsync();
+    const channel = this.channels.get(number);
+    if (channel === undefined) throw new VerbsError('EBADF', 'no event queue of this file');
+    const taken = channel.pop();
+    if (taken === undefined) throw new VerbsError('EAGAIN');
+    const { record: cq, emptied } = taken;
+    cq.completionsDelivered += 1;
+    cq.completionsUnread -= 1;
+    const response = new Uint8Array(COMPLETION_EVENT_BYTES);
+    response.set(cq.userHandle);
+    return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
+  }
+
+  #popAsync(): KernelReply {
+    const taken = this.asyncQueue.pop();
+    if (taken === undefined) throw new VerbsError('EAGAIN');
+    const { record, owner, emptied } = taken;
+    if (owner === undefined) this.#deviceEventsUnread -= 1;
+    else {
+      owner.asyncDelivered += 1;
+      owner.asyncUnread -= 1;
+    }
+    const response = new Uint8Array(ASYNC_EVENT_BYTES);
+    response.set(record.element);
+    new DataView(response.buffer).setUint32(8, record.eventType, true);
+    return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
+  }
+
+  /** Maps a ring at the offset that the program asks for. */
+  protected map({ argument, payload }: ShimRequest): KernelReply {
+    if (payload.length !== MMAP_PAYLOAD_BYTES) throw new IpcFormatError('an mmap without a length');
+    const fields = new DataView(payload.buffer, payload.byteOffset, MMAP_PAYLOAD_BYTES);
+    const lengthBytes = fields.getUint32(4, true) * 2 ** 32 + fields.getUint32(0, true);
+    return this.mappings.map(argument, lengthBytes);
+  }
+}
+
+/** Arguments of a command; borrowed until it returns. */
+export interface CommandCall {
+  readonly file: OpenDevice;
+  /** All bytes of the write. Its size has been checked against the command's. */
+  readonly fields: DataView;
+  readonly bytes: Uint8Array;
+  readonly caller: KernelCaller;
+  /** Size of the program's response buffer, in bytes. */
+  readonly outBytes: number;
+}

@@ -1,0 +1,39 @@
+/**
+ * State changes of MODIFY_QP, with siw's answers. Unlike siw, this keeps the states of an idle
+ * queue pair, and a query returns them.
+ */
+import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { isIdle, qpAction } from '../../../rnic/qp-state.ts';
+import type { QP } from '../../../rnic/queue-pair.ts';
+
+/** Requests that a connected queue pair acts on; the others succeed without effect. */
+const CONNECTED_REQUESTS: Readonly<Partial<Record<QPState, readonly QPState[]>>> = {
+  [QPState.RTS]: [QPState.SQD, QPState.SQE, QPState.ERR],
+  [QPState.SQD]: [QPState.ERR],
+  [QPState.SQE]: [QPState.ERR],
+};
+
+/** Moves the queue pair, or does nothing. EINVAL for RTS without a connection. */
+export function requestState(qp: QP, requested: QPState, now: number): void {
+  const { state } = qp;
+  if (!isIdle(state)) {
+    if (CONNECTED_REQUESTS[state]?.includes(requested) === true) qp.modify(requested, now);
+    return;
+  }
+  if (requested === QPState.RTS) {
+    throw new VerbsError(
+      'EINVAL',
+      'a queue pair reaches RTS only when its connection is established',
+    );
+  }
+  if (requested === QPState.ERR) {
+    qp.modify(requested, now);
+    return;
+  }
+  // A reset would drop a stream that is being set up, which siw does not do.
+  const steps = requested !== state && qp.wire === undefined;
+  if (steps && isIdle(requested) && qpAction(state, requested) !== undefined) {
+    qp.modify(requested, now);
+  }
+}

@@ -1,0 +1,130 @@
+/** Commands that open a context and query the device. */
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { KernelReply } from '../kernel-file.ts';
+import { PORT_STATES } from '../nldev/devices.ts';
+import { newStruct, setUint64 } from '../struct-fields.ts';
+import {
+  ExtendedQueryDevice,
+  GetContext,
+  UverbsCommandNumber as N,
+  QueryDevice,
+  QueryPort,
+} from './layouts.ts';
+import type { CommandCall, OpenDevice } from './open-device.ts';
+
+/** Completion vectors of the device: one event loop serves them all. */
+export const COMP_VECTORS = 1;
+
+/** Page sizes of registrations, as a mask. */
+const PAGE_SIZE_CAP = 4096;
+const LINK_LAYER_ETHERNET = 2;
+/** One lane of 2.5 Gb/s: the link has no rate of its own. */
+const WIDTH_1X = 1;
+const SPEED_SDR = 1;
+
+/** GET_CONTEXT: EINVAL the second time. */
+export function getContext({ file }: CommandCall): KernelReply {
+  if (file.hasContext) throw new VerbsError('EINVAL', 'the file has a context');
+  file.hasContext = true;
+  const { bytes, fields, own } = file.newReply(N.getContext, GetContext.response.bytes);
+  fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
+  const deviceIndex = file.services.host.devices.indexOf(file.device);
+  file.persona.putContext(own, deviceIndex);
+  const { token } = file.asyncQueue;
+  const descriptors = [{ offset: GetContext.response.asyncFd, token }];
+  return { status: 0, response: bytes, descriptors };
+}
+
+/** QUERY_DEVICE. */
+export function queryDevice({ file }: CommandCall): KernelReply {
+  const { bytes, fields } = newStruct(QueryDevice.response.bytes);
+  describeDevice(file, bytes, fields);
+  return { status: 0, response: bytes };
+}
+
+/** EX_QUERY_DEVICE: fields beyond the response buffer are left out. */
+export function extendedQueryDevice(call: CommandCall): KernelReply {
+  const { request, response } = ExtendedQueryDevice;
+  const compMask = call.fields.getUint32(request.compMask, true);
+  if (compMask !== 0 || call.fields.getUint32(request.reserved, true) !== 0) {
+    throw new VerbsError('EINVAL', 'unknown fields in the request');
+  }
+  const { bytes, fields } = newStruct(response.bytes);
+  describeDevice(call.file, bytes, fields);
+  const length = Math.min(response.bytes, call.outBytes);
+  fields.setUint32(response.responseLength, length, true);
+  setUint64(fields, response.deviceCapFlagsEx, call.file.persona.deviceCapFlags);
+  return { status: 0, response: bytes.subarray(0, length) };
+}
+
+/** QUERY_PORT: EINVAL for any port but 1. */
+export function queryPort({ file, fields }: CommandCall): KernelReply {
+  if (fields.getUint8(QueryPort.request.portNum) !== 1) {
+    throw new VerbsError('EINVAL', 'the device has port 1 only');
+  }
+  const port = file.device.port();
+  const { response } = QueryPort;
+  const reply = newStruct(response.bytes);
+  reply.fields.setUint32(response.portCapFlags, file.persona.portCapFlags, true);
+  reply.fields.setUint32(response.maxMsgSize, port.maxMessageBytes, true);
+  reply.fields.setUint32(response.gidTableLength, 1, true);
+  reply.fields.setUint8(response.state, PORT_STATES[port.state].state);
+  reply.fields.setUint8(response.maxMtu, mtuEnum(port.maxMtuBytes));
+  reply.fields.setUint8(response.activeMtu, mtuEnum(port.activeMtuBytes));
+  reply.fields.setUint8(response.activeWidth, WIDTH_1X);
+  reply.fields.setUint8(response.activeSpeed, SPEED_SDR);
+  reply.fields.setUint8(response.physState, PORT_STATES[port.state].physState);
+  reply.fields.setUint8(response.linkLayer, LINK_LAYER_ETHERNET);
+  return { status: 0, response: reply.bytes };
+}
+
+function describeDevice(file: OpenDevice, bytes: Uint8Array, fields: DataView): void {
+  const at = QueryDevice.response;
+  const attributes = file.device.attributes();
+  const guid = guidBytes(attributes.nodeGuid);
+  setUint64(fields, at.fwVer, firmwareNumber(attributes.fwVer));
+  bytes.set(guid, at.nodeGuid);
+  bytes.set(guid, at.sysImageGuid);
+  setUint64(fields, at.maxMrSize, attributes.maxMrSize);
+  setUint64(fields, at.pageSizeCap, PAGE_SIZE_CAP);
+  const words: readonly (readonly [number, number])[] = [
+    [at.vendorId, attributes.vendorId],
+    [at.vendorPartId, attributes.vendorPartId],
+    [at.hwVer, attributes.hwVer],
+    [at.maxQp, attributes.maxQp],
+    [at.maxQpWr, attributes.maxQpWr],
+    [at.deviceCapFlags, file.persona.deviceCapFlags],
+    [at.maxSge, attributes.maxSge],
+    [at.maxSgeRd, attributes.maxSgeRd],
+    [at.maxCq, attributes.maxCq],
+    [at.maxCqe, attributes.maxCqe],
+    [at.maxMr, attributes.maxMr],
+    [at.maxPd, attributes.maxPd],
+    [at.maxQpRdAtom, attributes.maxQpRdAtom],
+    [at.maxResRdAtom, Math.min(attributes.maxQp * attributes.maxQpRdAtom, 0x7fff_ffff)],
+    [at.maxQpInitRdAtom, attributes.maxQpInitRdAtom],
+    [at.maxSrq, attributes.maxSrq],
+    [at.maxSrqWr, attributes.maxSrqWr],
+    [at.maxSrqSge, attributes.maxSrqSge],
+  ];
+  for (const [offset, value] of words) fields.setUint32(offset, value, true);
+  fields.setUint8(at.physPortCnt, attributes.physPortCnt);
+}
+
+/** The bytes of a GUID in memory: big endian. */
+function guidBytes(guid: string): Uint8Array {
+  const bytes = new Uint8Array(8);
+  for (let i = 0; i < 8; i++) bytes[i] = Number.parseInt(guid.slice(2 * i, 2 * i + 2), 16);
+  return bytes;
+}
+
+/** The version `major.minor.patch` in the encoding of siw's provider. */
+function firmwareNumber(version: string): number {
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number);
+  return major * 2 ** 32 + minor * 2 ** 16 + patch;
+}
+
+/** `enum ibv_mtu`: 1 to 5 for 256 to 4096 bytes. */
+function mtuEnum(bytes: number): number {
+  return Math.max(1, Math.min(5, Math.floor(Math.log2(bytes)) - 7));
+}

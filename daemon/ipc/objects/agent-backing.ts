@@ -1,0 +1,186 @@
+/**
+ * Memory of a client's process that the client's agent copies on request. Reads are staged: the
+ * first `prepareRead` of a range fetches it, and `onReady` reports its arrival. Writes are sent at
+ * once and counted until the agent acknowledges them.
+ */
+import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import { copyBytes, type MemoryBacking } from '../../rnic/memory-backing.ts';
+import { type AgentChannel, STAGED_MAX_BYTES } from './agent-channel.ts';
+
+/** A range that was fetched or is being fetched. */
+interface Staged {
+  readonly offset: number;
+  readonly bytes: Uint8Array;
+  /** Work epoch of the client when the range was requested. */
+  readonly epoch: number;
+  /** Pieces that have not arrived yet. */
+  missing: number;
+  /** Must not be used: the range was written in the meantime, or the fetch failed. */
+  stale: boolean;
+}
+
+/** See the module's comment. */
+export class AgentBacking implements MemoryBacking {
+  readonly tier = 'agent';
+  readonly view = undefined;
+  onReady: (() => void) | undefined = undefined;
+  readonly #channel: AgentChannel;
+  readonly #address: number;
+  readonly #lengthBytes: number;
+  readonly #epoch: () => number;
+  #staged: Staged[] = [];
+  #used: Staged[] = [];
+  #pendingWrites = 0;
+  /** Nothing can be reached: released by its owner, or an access failed. */
+  #lost = false;
+  #released = false;
+  #writeLost = false;
+  /** Written to while the agent was behind: `onReady` must report when it has caught up. */
+  #behind = false;
+
+  /**
+   * `epoch` changes whenever a queue pair of the client may have abandoned work: bytes fetched for
+   * that work must not be used for later work.
+   */
+  constructor(channel: AgentChannel, address: number, lengthBytes: number, epoch: () => number) {
+    this.#channel = channel;
+    this.#address = address;
+    this.#lengthBytes = lengthBytes;
+    this.#epoch = epoch;
+  }
+
+  get pendingWrites(): number {
+    return this.#pendingWrites;
+  }
+
+  get congested(): boolean {
+    return this.#channel.congested;
+  }
+
+  get writeLost(): boolean {
+    return this.#writeLost;
+  }
+
+  get ownerGone(): boolean {
+    return !this.#channel.open;
+  }
+
+  prepareRead(offset: number, length: number): boolean {
+    // `read` reports a range that cannot be fetched.
+    if (!this.#reachable(offset, length)) return true;
+    const staged = this.#find(offset, length);
+    if (staged !== undefined) return staged.missing === 0;
+    this.#fetch(offset, length);
+    return false;
+  }
+
+  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    if (!this.#reachable(offset, length)) return false;
+    const staged = this.#find(offset, length);
+    if (staged === undefined || staged.missing > 0) return false;
+    copyBytes(staged.bytes, offset - staged.offset, length, target, targetStart);
+    if (offset + length === staged.offset + staged.bytes.length) this.#retire(staged);
+    return true;
+  }
+
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    if (!this.#reachable(offset, length)) return false;
+    for (const staged of this.#staged) {
+      const apart =
+        offset + length <= staged.offset || offset >= staged.offset + staged.bytes.length;
+      if (!apart) staged.stale = true;
+    }
+    for (let done = 0; done < length; done += AGENT_TRANSFER_MAX_BYTES) {
+      const piece = Math.min(length - done, AGENT_TRANSFER_MAX_BYTES);
+      this.#pendingWrites += 1;
+      this.#channel.write(this.#address + offset + done, bytes, start + done, piece, (reply) => {
+        this.#pendingWrites -= 1;
+        if (reply === undefined) this.#loseWrite();
+        const caughtUp = this.#behind && !this.#channel.congested;
+        if (caughtUp) this.#behind = false;
+        if (caughtUp || this.#pendingWrites === 0) this.onReady?.();
+      });
+    }
+    if (this.#channel.congested) this.#behind = true;
+    return true;
+  }
+
+  /** Every later access fails; earlier writes still arrive, and `onReady` still reports them. */
+  release(): void {
+    this.#lost = true;
+    this.#released = true;
+    for (const staged of this.#staged) this.#channel.stagedBytes -= staged.bytes.length;
+    this.#staged = [];
+    this.#used = [];
+  }
+
+  /** After deregistration the outcome of the last writes no longer matters. */
+  #loseWrite(): void {
+    this.#lost = true;
+    if (!this.#released) this.#writeLost = true;
+  }
+
+  #reachable(offset: number, length: number): boolean {
+    return !this.#lost && this.#channel.open && offset >= 0 && offset + length <= this.#lengthBytes;
+  }
+
+  #find(offset: number, length: number): Staged | undefined {
+    const epoch = this.#epoch();
+    for (const staged of this.#staged) {
+      if (staged.stale || staged.epoch !== epoch) staged.stale = true;
+      else if (offset >= staged.offset && offset + length <= staged.offset + staged.bytes.length) {
+        return staged;
+      }
+    }
+    return undefined;
+  }
+
+  #fetch(offset: number, length: number): void {
+    this.#makeRoom(length);
+    const pieces = Math.ceil(length / AGENT_TRANSFER_MAX_BYTES);
+    const staged: Staged = {
+      offset,
+      bytes: new Uint8Array(length),
+      epoch: this.#epoch(),
+      missing: pieces,
+      stale: false,
+    };
+    this.#staged.push(staged);
+    this.#channel.stagedBytes += length;
+    for (let piece = 0; piece < pieces; piece++) {
+      const start = piece * AGENT_TRANSFER_MAX_BYTES;
+      const pieceBytes = Math.min(length - start, AGENT_TRANSFER_MAX_BYTES);
+      this.#channel.read(this.#address + offset + start, pieceBytes, (bytes) => {
+        if (bytes === undefined) this.#lost = true;
+        else staged.bytes.set(bytes, start);
+        staged.missing -= 1;
+        if (staged.missing === 0) this.onReady?.();
+      });
+    }
+  }
+
+  /** Drops the oldest unused bytes; they are fetched again if needed. */
+  #makeRoom(length: number): void {
+    for (const staged of [...this.#staged]) {
+      const full = this.#channel.stagedBytes + length > STAGED_MAX_BYTES;
+      if (staged.missing === 0 && (staged.stale || full)) this.#drop(staged);
+    }
+  }
+
+  /** Used up; dropped after this turn, since the same range may be read again within it. */
+  #retire(staged: Staged): void {
+    this.#used.push(staged);
+    if (this.#used.length > 1) return;
+    queueMicrotask(() => {
+      for (const used of this.#used) this.#drop(used);
+      this.#used = [];
+    });
+  }
+
+  #drop(staged: Staged): void {
+    const index = this.#staged.indexOf(staged);
+    if (index < 0) return;
+    this.#staged.splice(index, 1);
+    this.#channel.stagedBytes -= staged.bytes.length;
+  }
+}

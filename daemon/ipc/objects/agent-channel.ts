@@ -1,0 +1,145 @@
+/**
+ * The daemon's end of a client's agent connection: requests to copy bytes of the client's memory,
+ * answered in order.
+ */
+import {
+  AGENT_REPLY_BYTES,
+  AGENT_REQUEST_BYTES,
+  AgentOperation,
+  emitAgentRequest,
+  parseAgentReply,
+  RecordReader,
+} from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { assert } from '../../invariants/assert.ts';
+
+/**
+ * Unread bytes at which a client whose agent does not read is disconnected. Its connections stop
+ * reading long before, so only hundreds of connections that are busy at once get this far.
+ */
+const AGENT_UNREAD_MAX_BYTES = 64 * 2 ** 20;
+/**
+ * Bytes written and not acknowledged at which connections to the client's memory stop reading: enough
+ * to keep agent and TCP busy at the same time.
+ */
+export const WRITING_MAX_BYTES = 4 * 2 ** 20;
+/** Reading resumes at this many: well below, or it would stop again at the next segment. */
+const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
+/** Bytes fetched from one client and not used yet. */
+export const STAGED_MAX_BYTES = 16 * 2 ** 20;
+
+/** The parts of a connection that the channel uses. */
+export interface AgentConnection {
+  readonly closed: boolean;
+  unreadMaxBytes: number;
+  write(bytes: Uint8Array): void;
+}
+
+/** Called with the bytes of a read (borrowed), none for a write, undefined when it failed. */
+type Done = (bytes: Uint8Array | undefined) => void;
+
+interface Request {
+  readonly id: number;
+  readonly readBytes: number;
+  readonly writeBytes: number;
+  readonly done: Done;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** See the module's comment. */
+export class AgentChannel {
+  readonly #connection: AgentConnection;
+  readonly #requests: Request[] = [];
+  readonly #reader: RecordReader;
+  #nextId = 0;
+  /** Bytes fetched and not used yet, over all regions of the client. */
+  stagedBytes = 0;
+  #writingBytes = 0;
+  #congested = false;
+
+  constructor(connection: AgentConnection) {
+    this.#connection = connection;
+    connection.unreadMaxBytes = AGENT_UNREAD_MAX_BYTES;
+    this.#reader = new RecordReader(
+      AGENT_REPLY_BYTES,
+      (head) => parseAgentReply(head).length,
+      (record) => this.#answered(record),
+    );
+  }
+
+  /** False once the agent is gone: its memory can no longer be reached. */
+  get open(): boolean {
+    return !this.#connection.closed;
+  }
+
+  /** True while too many writes are unacknowledged: peers should stop sending. */
+  get congested(): boolean {
+    return this.#congested;
+  }
+
+  /** Bytes from the client. Throws `IpcFormatError`. */
+  handleBytes(bytes: Uint8Array): void {
+    this.#reader.push(bytes);
+  }
+
+  /** Requests bytes. `done` is called later, never from inside this call. */
+  read(address: number, length: number, done: Done): void {
+    const request = new Uint8Array(AGENT_REQUEST_BYTES);
+    this.#ask(request, AgentOperation.read, address, length, done);
+  }
+
+  /** Sends bytes, which are copied. `done` is called later, never from inside this call. */
+  write(address: number, bytes: Uint8Array, start: number, length: number, done: Done): void {
+    const request = new Uint8Array(AGENT_REQUEST_BYTES + length);
+    request.set(bytes.subarray(start, start + length), AGENT_REQUEST_BYTES);
+    this.#ask(request, AgentOperation.write, address, length, done);
+  }
+
+  /** The connection has ended: fails all pending requests. */
+  handleClosed(): void {
+    this.#writingBytes = 0;
+    this.#congested = false;
+    for (const { done } of this.#requests.splice(0)) done(undefined);
+  }
+
+  /** Compares the counts with the pending requests, for tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    const writing = this.#requests.reduce((sum, { writeBytes }) => sum + writeBytes, 0);
+    assert(writing === this.#writingBytes, 'the bytes of unacknowledged writes are counted');
+    assert(this.stagedBytes >= 0, 'no more fetched bytes are dropped than were fetched');
+    if (this.#congested) assert(writing > WRITING_LOW_BYTES, 'congestion ends at the low mark');
+    else assert(writing <= WRITING_MAX_BYTES, 'congestion starts at the high mark');
+  }
+
+  #ask(
+    request: Uint8Array,
+    operation: AgentOperation,
+    address: number,
+    length: number,
+    done: Done,
+  ): void {
+    const id = this.#nextId;
+    this.#nextId = (id + 1) >>> 0;
+    emitAgentRequest({ operation, id, address, length }, request);
+    const readBytes = operation === AgentOperation.read ? length : 0;
+    this.#requests.push({ id, readBytes, writeBytes: length - readBytes, done });
+    this.#writingBytes += length - readBytes;
+    if (this.#writingBytes > WRITING_MAX_BYTES) this.#congested = true;
+    this.#connection.write(request);
+  }
+
+  #answered(record: Uint8Array): void {
+    const reply = parseAgentReply(record);
+    const request = this.#requests.shift();
+    if (request === undefined || request.id !== reply.id) {
+      throw new IpcFormatError('an agent reply without a request');
+    }
+    this.#writingBytes -= request.writeBytes;
+    if (this.#writingBytes <= WRITING_LOW_BYTES) this.#congested = false;
+    const expectedBytes = reply.errno === 0 ? request.readBytes : 0;
+    if (reply.length !== expectedBytes) throw new IpcFormatError('an agent reply of wrong length');
+    if (reply.errno !== 0) request.done(undefined);
+    else request.done(request.readBytes > 0 ? record.subarray(AGENT_REPLY_BYTES) : NO_BYTES);
+  }
+}

@@ -1,0 +1,50 @@
+/** Memory of a client, charged to its quotas while it is held. */
+import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
+import type { QuotaLedger } from './quotas.ts';
+
+/** Allocates shared memory. ENOMEM. */
+export function takeShared(
+  ledger: QuotaLedger,
+  memory: Pick<ClientMemory, 'createShared'>,
+  lengthBytes: number,
+): SharedAllocation {
+  ledger.take('sharedBytes', lengthBytes);
+  try {
+    return memory.createShared(lengthBytes);
+  } catch (error) {
+    ledger.give('sharedBytes', lengthBytes);
+    throw error;
+  }
+}
+
+/** Frees shared memory. */
+export function giveShared(ledger: QuotaLedger, allocation: SharedAllocation): void {
+  allocation.release();
+  ledger.give('sharedBytes', allocation.mapping.lengthBytes);
+}
+
+/** Opens a piece of the client's own memory. ENOMEM, EFAULT, EOPNOTSUPP. */
+export function takeProcess(
+  ledger: QuotaLedger,
+  memory: Pick<ClientMemory, 'openProcess'>,
+  address: bigint,
+  lengthBytes: number,
+): ProcessAllocation {
+  ledger.take('pinnedBytes', lengthBytes);
+  try {
+    return memory.openProcess(address, lengthBytes);
+  } catch (error) {
+    ledger.give('pinnedBytes', lengthBytes);
+    throw error;
+  }
+}
+
+/** Closes a piece of the client's own memory. */
+export function giveProcess(
+  ledger: QuotaLedger,
+  allocation: ProcessAllocation,
+  lengthBytes: number,
+): void {
+  allocation.release();
+  ledger.give('pinnedBytes', lengthBytes);
+}

@@ -1,0 +1,33 @@
+/** How the memory of one client is shared with the device, and reached when it is not shared. */
+import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { MemoryBacking } from '../../rnic/memory-backing.ts';
+
+/** Memory that the device allocates and the client sees as well. */
+export interface SharedAllocation {
+  /** Names it to the client. */
+  readonly mapping: MappingRef;
+  /** All of it; zeros at first. Not to be used after `release`. */
+  readonly view: Uint8Array;
+  /** Frees it. A second call does nothing. */
+  release(): void;
+}
+
+/** A registered piece of the client's own memory. */
+export interface ProcessAllocation {
+  readonly backing: MemoryBacking;
+  /** Why this tier is in use, in a few words. */
+  readonly reason: string;
+  /** No access through `backing` after this call. A second call does nothing. */
+  release(): void;
+}
+
+/** The memory of one client. */
+export interface ClientMemory {
+  /** Tier and reason of regions in shared allocations. */
+  readonly sharedTier: { readonly tier: MemoryTier; readonly reason: string };
+  /** Rings and buffers of at least 1 byte. Throws `VerbsError` ENOMEM. */
+  createShared(lengthBytes: number): SharedAllocation;
+  /** The client's own memory at a virtual address. Throws `VerbsError` EFAULT, EOPNOTSUPP. */
+  openProcess(address: bigint, lengthBytes: number): ProcessAllocation;
+}

@@ -1,0 +1,164 @@
+/** The memory of a client: shared by descriptor, or reached by the best tier that works. */
+import { randomBytes } from 'node:crypto';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import { ProcessMemory, yamaScope } from '../../../native-bridge/libc/process-vm.ts';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import { TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import { AgentBacking } from './agent-backing.ts';
+import type { AgentChannel } from './agent-channel.ts';
+import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
+import { ProcessBacking } from './process-backing.ts';
+import { SlowMemory } from './slow-memory.ts';
+
+/** Shared allocations that a client made and has not mapped yet; each holds a descriptor. */
+const UNMAPPED_MAX = 256;
+
+/** Tiers that the daemon may use, best first. */
+export const ALL_TIERS: readonly MemoryTier[] = ['shared', 'process_vm', 'agent'];
+
+/** See the module's comment. */
+export class DaemonMemory implements ClientMemory {
+  readonly sharedTier = {
+    tier: 'shared',
+    reason: 'allocated by the daemon, mapped by both',
+  } as const;
+  /** The client's agent, once it has connected. */
+  agent: AgentChannel | undefined;
+  readonly #peer: PeerProcess;
+  readonly #slow: SlowMemory;
+  readonly #tiers: readonly MemoryTier[];
+  readonly #workEpoch: () => number;
+  readonly #unmapped = new Map<string, SharedMemory>();
+  #process: ProcessMemory | undefined;
+  /**
+   * The client or the daemon is shutting down: a release no longer means that the client freed
+   * memory.
+   */
+  #leaving = false;
+
+  /** `workEpoch`: see `AgentBacking`. */
+  constructor(peer: PeerProcess, tiers: readonly MemoryTier[], workEpoch: () => number) {
+    this.#peer = peer;
+    this.#slow = new SlowMemory(peer.pid);
+    this.#tiers = tiers;
+    this.#workEpoch = workEpoch;
+  }
+
+  /**
+   * Opens the client's process while its connection is open; the process may be gone when its
+   * memory is first needed. Returns why that memory cannot be reached directly, or undefined.
+   */
+  bindProcess(): string | undefined {
+    const { pid, uid } = this.#peer;
+    if (!this.#tiers.includes('process_vm')) return 'process_vm is switched off';
+    if (pid === 0) return 'process_vm: the client is in another PID namespace';
+    // A program of another user that starts a privileged one must not lend us its pid.
+    if (uid !== process.getuid?.()) return 'process_vm: the client belongs to another user';
+    try {
+      this.#process ??= new ProcessMemory(pid, this.#peer.openDescriptor());
+      return undefined;
+    } catch (error) {
+      if (error instanceof SystemCallError) return `process_vm: ${error.message}`;
+      throw error;
+    }
+  }
+
+  createShared(lengthBytes: number): SharedAllocation {
+    if (this.#unmapped.size >= UNMAPPED_MAX) {
+      throw new VerbsError(
+        'ENOMEM',
+        `limit reached: ${UNMAPPED_MAX} shared allocations are not mapped yet`,
+      );
+    }
+    const memory = createSharedMemory(lengthBytes);
+    const token = tokenText(randomBytes(TOKEN_BYTES));
+    this.#unmapped.set(token, memory);
+    const release = () => {
+      this.#unmapped.delete(token);
+      if (!this.#leaving) memory.clear();
+      memory.release();
+    };
+    return { mapping: { token, lengthBytes }, view: memory.view, release };
+  }
+
+  /**
+   * Passes the descriptor behind a token to `send`; undefined if the client has no such memory or
+   * mapped it before. A descriptor is sent once, then closed.
+   */
+  sendDescriptor(token: string, send: (descriptor: number | undefined) => void): void {
+    const memory = this.#unmapped.get(token);
+    send(memory?.descriptor);
+    memory?.closeDescriptor();
+    this.#unmapped.delete(token);
+  }
+
+  openProcess(address: bigint, lengthBytes: number): ProcessAllocation {
+    const start = Number(address);
+    const obstacle = this.#processObstacle(start, lengthBytes);
+    if (obstacle === undefined && this.#process !== undefined) {
+      const backing = new ProcessBacking(this.#process, start, lengthBytes);
+      const reason = `process_vm_readv reaches pid ${this.#peer.pid}`;
+      return { backing, reason, release: () => backing.release() };
+    }
+    const { agent } = this;
+    if (!this.#tiers.includes('agent')) {
+      throw new VerbsError('EOPNOTSUPP', `${obstacle}; the agent tier is switched off`);
+    }
+    if (agent === undefined || !agent.open) {
+      throw new VerbsError('EOPNOTSUPP', `${obstacle}; the client has no agent`);
+    }
+    const backing = new AgentBacking(agent, start, lengthBytes, this.#workEpoch);
+    return { backing, reason: obstacle ?? '', release: () => backing.release() };
+  }
+
+  /**
+   * Releases no longer clear memory: a client that outlives the daemon can still read what was
+   * delivered.
+   */
+  leave(): void {
+    this.#leaving = true;
+  }
+
+  /** Throws `InvariantError` when its counts are wrong. */
+  assertInvariants(): void {
+    assert(this.#unmapped.size <= UNMAPPED_MAX, 'the limit of unmapped shared memory is kept');
+    this.agent?.assertInvariants();
+  }
+
+  /** Releases memory that belongs to no allocation. */
+  close(): void {
+    this.#process?.close();
+    this.#process = undefined;
+  }
+
+  /** Why the memory cannot be reached directly, or undefined if it can. EFAULT for a bad range. */
+  #processObstacle(start: number, lengthBytes: number): string | undefined {
+    const obstacle = this.bindProcess();
+    if (obstacle !== undefined || this.#process === undefined) return obstacle;
+    const slow = this.#slow.reason(start, lengthBytes);
+    if (slow !== undefined && this.#tiers.includes('agent')) {
+      return `process_vm: ${slow}; a copy could block the daemon`;
+    }
+    const refusal = this.#process.probe(start, lengthBytes);
+    if (refusal === 'EFAULT') {
+      throw new VerbsError('EFAULT', `the client has no ${lengthBytes} bytes at this address`);
+    }
+    if (refusal === undefined) return undefined;
+    const scope = yamaScope();
+    const yama = scope === undefined ? '' : ` (yama ptrace_scope=${scope})`;
+    return `process_vm_readv refused: ${refusal}${yama}`;
+  }
+}
+
+function createSharedMemory(lengthBytes: number): SharedMemory {
+  try {
+    return SharedMemory.create('iwarpd', lengthBytes);
+  } catch (error) {
+    if (error instanceof SystemCallError) throw new VerbsError('ENOMEM', error.message);
+    throw error;
+  }
+}

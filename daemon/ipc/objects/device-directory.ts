@@ -1,0 +1,78 @@
+/**
+ * Maps devices and addresses to hosts: the emulated host, or the one of native devices if there are
+ * any.
+ *
+ * An address belongs to the emulated device that was configured with it; otherwise to the native
+ * device on whose network interface it is; otherwise to the emulated device that answers for every
+ * address. A native device thus serves its addresses unless the configuration assigns them to an
+ * emulated one.
+ */
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { DeviceBackend, DeviceHost } from '../../host/device-backend.ts';
+import type { RnicHost } from '../../host/rnic-host.ts';
+import { canonicalAddress, isWildcard } from '../../iwarp/cm/address.ts';
+import { EventRouter } from './event-router.ts';
+
+/** A device and its host. */
+interface FoundDevice {
+  readonly host: DeviceHost;
+  readonly device: DeviceBackend;
+}
+
+/** See the module's comment. */
+export class DeviceDirectory {
+  readonly emulated: RnicHost;
+  readonly native: DeviceHost | undefined;
+  readonly hosts: readonly DeviceHost[];
+  /** Routes the events of all hosts. */
+  readonly events: EventRouter;
+
+  constructor(emulated: RnicHost, native: DeviceHost | undefined) {
+    this.emulated = emulated;
+    this.native = native;
+    this.hosts = native === undefined ? [emulated] : [emulated, native];
+    this.events = new EventRouter(this.hosts);
+  }
+
+  /** All devices, the emulated ones first. */
+  devices(): DeviceBackend[] {
+    return this.hosts.flatMap(({ devices }) => [...devices]);
+  }
+
+  /** The device of this name, or the first one. ENODEV. */
+  find(name: string | undefined): FoundDevice {
+    for (const host of this.hosts) {
+      const device = host.devices.find((one) => name === undefined || one.name === name);
+      if (device !== undefined) return { host, device };
+    }
+    throw new VerbsError('ENODEV', name === undefined ? 'no device' : `no device named ${name}`);
+  }
+
+  /** The host for a local address; the emulated host for the wildcard address. */
+  at({ address }: SocketAddress): DeviceHost {
+    const local = canonicalAddress(address);
+    // The emulated host rejects text that is not an address.
+    if (this.native === undefined || local === undefined || isWildcard(local)) return this.emulated;
+    if (names(this.emulated, local)) return this.emulated;
+    return names(this.native, local) ? this.native : this.emulated;
+  }
+
+  /**
+   * The host through which `destination` is reached: the host of `source`, or of the local address
+   * that the routing table selects.
+   */
+  towards(destination: SocketAddress, source: SocketAddress | undefined): DeviceHost {
+    if (this.native === undefined) return this.emulated;
+    const given = source === undefined ? undefined : canonicalAddress(source.address);
+    if (given !== undefined && !isWildcard(given)) return this.at({ address: given, port: 0 });
+    const remote = canonicalAddress(destination.address);
+    if (remote === undefined) return this.emulated;
+    const chosen = this.emulated.routeSource(remote, undefined);
+    return chosen === undefined ? this.emulated : this.at({ address: chosen, port: 0 });
+  }
+}
+
+function names({ devices }: DeviceHost, address: string): boolean {
+  return devices.some(({ info }) => info.addresses.includes(address));
+}

@@ -1,0 +1,58 @@
+/** Delivers the events of devices to the clients that they belong to. */
+import type {
+  DeviceAsyncEvent,
+  DeviceBackend,
+  DeviceHost,
+  ServedCmEvent,
+} from '../../host/device-backend.ts';
+
+/** Takes the events of whole devices. */
+export interface DeviceEventSink {
+  handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void;
+}
+
+/** The tag of a device object or connection id: takes the events of that object. */
+export abstract class EventSink {
+  /** The armed CQ with this tag fired. */
+  handleCompletion(): void {}
+  /** An asynchronous event of the object with this tag. */
+  handleElementEvent(_event: DeviceAsyncEvent): void {}
+  /**
+   * An event of the id with this tag, from the host that serves the id. A connect request carries
+   * the new id, which has its listener's tag.
+   */
+  handleCmEvent(_event: ServedCmEvent, _host: DeviceHost): void {}
+}
+
+/** See the module's comment. Sets the callbacks of its hosts, so a host has one router. */
+export class EventRouter {
+  readonly #sinks = new Set<DeviceEventSink>();
+
+  constructor(hosts: readonly DeviceHost[]) {
+    for (const host of hosts) {
+      host.onCompletion = ({ tag }) => {
+        if (tag instanceof EventSink) tag.handleCompletion();
+      };
+      host.onCmEvent = ({ tag }, event) => {
+        if (tag instanceof EventSink) tag.handleCmEvent(event, host);
+      };
+      host.onAsync = (device, event) => this.#route(device, event);
+    }
+  }
+
+  /** Delivers the events of whole devices to `sink` from now on. */
+  add(sink: DeviceEventSink): void {
+    this.#sinks.add(sink);
+  }
+
+  remove(sink: DeviceEventSink): void {
+    this.#sinks.delete(sink);
+  }
+
+  #route(device: DeviceBackend, event: DeviceAsyncEvent): void {
+    const { element } = event;
+    if (element === undefined) {
+      for (const sink of this.#sinks) sink.handleDeviceEvent(device, event);
+    } else if (element.tag instanceof EventSink) element.tag.handleElementEvent(event);
+  }
+}

@@ -1,0 +1,76 @@
+/** Numbers for objects: the lowest free one first, as in the kernel. */
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+
+/** See the module's comment. */
+export class HandleSpace<T> {
+  readonly #objects: (T | undefined)[] = [];
+  readonly #first: number;
+  readonly #end: number;
+  /** Every number below it is in use. */
+  #lowest: number;
+  #size = 0;
+
+  /** Numbers from `first` up to, but not including, `end`. Default: from 0, without a limit. */
+  constructor(first = 0, end = Number.POSITIVE_INFINITY) {
+    this.#first = first;
+    this.#end = end;
+    this.#lowest = first;
+  }
+
+  /** Number of objects. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /**
+   * Adds what `make` returns for the next number; nothing is added if it throws. ENOMEM when every
+   * number is in use.
+   */
+  add<Made extends T>(make: (handle: number) => Made): Made {
+    while (this.#objects[this.#lowest] !== undefined) this.#lowest += 1;
+    const handle = this.#lowest;
+    if (handle >= this.#end) {
+      throw new VerbsError('ENOMEM', `all ${this.#end - this.#first} numbers are in use`);
+    }
+    const object = make(handle);
+    this.#objects[handle] = object;
+    this.#size += 1;
+    return object;
+  }
+
+  /** The object with this number, if any. */
+  find(handle: number): T | undefined {
+    return this.#objects[handle];
+  }
+
+  /** Frees a number. Does nothing if it is free already. */
+  remove(handle: number): void {
+    if (this.#objects[handle] === undefined) return;
+    this.#objects[handle] = undefined;
+    this.#lowest = Math.min(this.#lowest, handle);
+    this.#size -= 1;
+  }
+
+  /** All objects, by number. */
+  values(): T[] {
+    return this.#objects.filter((object): object is T & {} => object !== undefined);
+  }
+
+  /** The objects that `is` accepts, by number. */
+  select<S extends T>(is: (object: T) => object is S): S[] {
+    const found: S[] = [];
+    for (const object of this.#objects) {
+      if (object !== undefined && is(object)) found.push(object);
+    }
+    return found;
+  }
+
+  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    assert(this.values().length === this.#size, 'the size is the number of objects');
+    for (let handle = this.#first; handle < this.#lowest; handle++) {
+      assert(this.#objects[handle] !== undefined, 'no free number is below the lowest');
+    }
+  }
+}

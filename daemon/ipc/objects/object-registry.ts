@@ -1,0 +1,85 @@
+/** The objects of one client, by handle, counted against its quotas. */
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+import { HandleSpace } from './handle-space.ts';
+import type { ObjectKind, QuotaLedger } from './quotas.ts';
+
+/** What every object with a handle has. */
+interface RegisteredObject {
+  readonly kind: ObjectKind;
+  readonly handle: number;
+}
+
+/** The type of the objects of a kind. */
+type OfKind<Any extends RegisteredObject, K extends Any['kind']> = Extract<
+  Any,
+  { readonly kind: K }
+>;
+
+/** See the module's comment. All kinds share one namespace of handles. */
+export class ObjectRegistry<Any extends RegisteredObject> {
+  readonly #objects: HandleSpace<Any>;
+  readonly #ledger: QuotaLedger;
+
+  constructor(ledger: QuotaLedger, firstHandle: number) {
+    this.#ledger = ledger;
+    this.#objects = new HandleSpace(firstHandle);
+  }
+
+  /** Number of objects. */
+  get size(): number {
+    return this.#objects.size;
+  }
+
+  /** Adds what `make` returns. ENOMEM beyond the quota; nothing is added if `make` throws. */
+  add<T extends Any>(kind: T['kind'], make: (handle: number) => T): T {
+    this.#ledger.assertRoom(kind);
+    const object = this.#objects.add(make);
+    this.#ledger.note(kind, 1);
+    return object;
+  }
+
+  /** Removes an object; the caller releases what it holds. */
+  remove(object: Any): void {
+    if (this.#objects.find(object.handle) !== object) return;
+    this.#objects.remove(object.handle);
+    this.#ledger.note(object.kind, -1);
+  }
+
+  /** The object with a handle, of any kind. */
+  find(handle: number): Any | undefined {
+    return this.#objects.find(handle);
+  }
+
+  /** The object with a handle. ENOENT if there is none; EINVAL if it is of another kind. */
+  expect<K extends Any['kind']>(kind: K, handle: number): OfKind<Any, K> {
+    const object = this.#objects.find(handle);
+    if (object === undefined) {
+      throw new VerbsError('ENOENT', `no object of kind ${kind} has handle ${handle}`);
+    }
+    if (!isKind(object, kind)) {
+      throw new VerbsError('EINVAL', `handle ${handle} is of kind ${object.kind}, not ${kind}`);
+    }
+    return object;
+  }
+
+  /** All objects of a kind, by handle. */
+  ofKind<K extends Any['kind']>(kind: K): OfKind<Any, K>[] {
+    return this.#objects.select((object): object is OfKind<Any, K> => isKind(object, kind));
+  }
+
+  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.#objects.assertDeepInvariants();
+    for (const object of this.#objects.values()) {
+      assert(this.#objects.find(object.handle) === object, 'an object is found by its handle');
+    }
+  }
+}
+
+function isKind<Any extends RegisteredObject, K extends Any['kind']>(
+  object: Any,
+  kind: K,
+): object is OfKind<Any, K> {
+  return object.kind === kind;
+}

@@ -1,0 +1,24 @@
+/** The fields of queue pairs and memory regions that `iwarpd` commands and pages show. */
+import type { ObjectOwner, QPSummary } from '../../../verbs-api/contract/protocol/control.ts';
+import type { DeviceMR, DeviceQP } from '../../host/device-backend.ts';
+import { qpStateName } from '../../rnic/qp-state.ts';
+
+/** The fields of a queue pair beside those of its owner. */
+export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
+  const { maxSendWr, maxRecvWr } = qp.capabilities;
+  return {
+    qpNum: qp.qpn,
+    state: qpStateName(qp.state),
+    maxSendWr,
+    maxRecvWr,
+    srq: qp.rqCount === 0,
+    sendsTaken: qp.sendsTaken,
+    receivesTaken: qp.receivesTaken,
+  };
+}
+
+/** The fields of a memory region beside those of its owner. */
+export function mrFields(mr: DeviceMR) {
+  const { lkey, address, lengthBytes, backing } = mr;
+  return { key: lkey, address: `0x${address.toString(16)}`, lengthBytes, tier: backing.tier };
+}

@@ -1,0 +1,57 @@
+/** Memory of a client's process, reached with process_vm_readv and process_vm_writev. */
+import type { ProcessMemory } from '../../../native-bridge/libc/process-vm.ts';
+import type { MemoryBacking } from '../../rnic/memory-backing.ts';
+
+/** See the module's comment. */
+export class ProcessBacking implements MemoryBacking {
+  readonly tier = 'process_vm';
+  readonly view = undefined;
+  readonly pendingWrites = 0;
+  onReady: (() => void) | undefined = undefined;
+  readonly #process: ProcessMemory;
+  readonly #address: number;
+  readonly #lengthBytes: number;
+  #released = false;
+
+  constructor(process: ProcessMemory, address: number, lengthBytes: number) {
+    this.#process = process;
+    this.#address = address;
+    this.#lengthBytes = lengthBytes;
+  }
+
+  prepareRead(): boolean {
+    return true;
+  }
+
+  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    if (!this.#covers(offset, length)) return false;
+    return this.#process.read(this.#address + offset, target, targetStart, length);
+  }
+
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    if (!this.#covers(offset, length)) return false;
+    return this.#process.write(this.#address + offset, bytes, start, length);
+  }
+
+  writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    if (!this.#covers(offset, length)) return false;
+    return this.#process.writeLater(this.#address + offset, bytes, start, length);
+  }
+
+  flush(): boolean {
+    return this.#process.flush();
+  }
+
+  get ownerGone(): boolean {
+    return this.#process.lastError === 'ESRCH';
+  }
+
+  /** Every later access fails. */
+  release(): void {
+    this.#released = true;
+  }
+
+  #covers(offset: number, length: number): boolean {
+    return !this.#released && offset >= 0 && offset + length <= this.#lengthBytes;
+  }
+}

@@ -1,0 +1,81 @@
+/** The rings of a client's queues: a queue gets all of its rings or is not created. */
+import type { QuotaLedger } from './quotas.ts';
+
+/** Allocates rings `R`. */
+export interface RingSource<R> {
+  /**
+   * A ring of `mappedBytes` zero bytes for the program to map, in memory of at least `memoryBytes`.
+   * ENOMEM.
+   */
+  create(mappedBytes: number, memoryBytes: number): R;
+  release(ring: R): void;
+}
+
+/** See the module's comment. */
+export class QueueRings<R extends { readonly view: Uint8Array }> {
+  readonly #source: RingSource<R>;
+  readonly #ledger: QuotaLedger;
+
+  constructor(source: RingSource<R>, ledger: QuotaLedger) {
+    this.#source = source;
+    this.#ledger = ledger;
+  }
+
+  /** Runs `make`. If it throws, every ring that it took is released. */
+  make<T>(make: (rings: NewRings<R>) => T): T {
+    const rings = new NewRings(this.#source, this.#ledger);
+    try {
+      return make(rings);
+    } catch (error) {
+      rings.discard();
+      throw error;
+    }
+  }
+
+  /** Releases the ring of a queue with this many entries. */
+  release(ring: R, entries: number): void {
+    this.#source.release(ring);
+    this.#ledger.give('queueEntries', entries);
+  }
+}
+
+/** The rings of a queue that is being made. */
+class NewRings<R extends { readonly view: Uint8Array }> {
+  readonly #source: RingSource<R>;
+  readonly #ledger: QuotaLedger;
+  readonly #rings: R[] = [];
+  #unmake: () => void = () => undefined;
+  #charged = 0;
+
+  constructor(source: RingSource<R>, ledger: QuotaLedger) {
+    this.#source = source;
+    this.#ledger = ledger;
+  }
+
+  /** The memory of the next ring; `memoryBytes` if that is more than the program maps. */
+  take(mappedBytes: number, memoryBytes = mappedBytes): Uint8Array {
+    const ring = this.#source.create(mappedBytes, memoryBytes);
+    this.#rings.push(ring);
+    return ring.view;
+  }
+
+  /** The ring taken at position `index`. */
+  at(index: number): R {
+    const ring = this.#rings[index];
+    if (ring === undefined) throw new Error('a queue without a ring');
+    return ring;
+  }
+
+  /** Charges the entries of the queue; `unmake` undoes the queue if anything fails. ENOMEM. */
+  charge(entries: number, unmake: () => void): void {
+    this.#unmake = unmake;
+    this.#ledger.take('queueEntries', entries);
+    this.#charged = entries;
+  }
+
+  discard(): void {
+    this.#unmake();
+    for (const ring of this.#rings) this.#source.release(ring);
+    this.#ledger.give('queueEntries', this.#charged);
+  }
+}

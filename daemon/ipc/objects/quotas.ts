@@ -1,0 +1,167 @@
+/** Quotas: what one client may hold. They keep a client from exhausting the daemon. */
+import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import type { DaemonBudget } from './daemon-budget.ts';
+
+/** Kinds of objects with a handle. */
+export const OBJECT_KINDS = [
+  'context',
+  'pd',
+  'buffer',
+  'mr',
+  'mw',
+  'channel',
+  'cq',
+  'srq',
+  'qp',
+  'id',
+] as const;
+/** Kind of an object with a handle. */
+export type ObjectKind = (typeof OBJECT_KINDS)[number];
+
+/** Limits of one client. */
+export interface ClientQuotas {
+  /** Objects of each kind. */
+  readonly objects: Readonly<Record<ObjectKind, number>>;
+  /** Bytes of shared memory: rings and buffers. They take the daemon's memory. */
+  readonly sharedBytes: number;
+  /**
+   * Bytes of registered memory of the client's own. They cost the daemon nothing, hence the high
+   * default.
+   */
+  readonly pinnedBytes: number;
+  /** Elements of all queues together. */
+  readonly queueEntries: number;
+  /** Limits of all clients together. Default: none. */
+  readonly budget?: DaemonBudget;
+}
+
+/** Defaults: enough for a large program, too little for a runaway loop to exhaust the daemon. */
+export const DEFAULT_QUOTAS: ClientQuotas = {
+  objects: {
+    context: 64,
+    pd: 4096,
+    buffer: 16_384,
+    mr: 65_536,
+    mw: 65_536,
+    channel: 1024,
+    cq: 16_384,
+    srq: 4096,
+    qp: 8192,
+    id: 8192,
+  },
+  sharedBytes: 8 * 2 ** 30,
+  pinnedBytes: 2 ** 40,
+  queueEntries: 16 * 2 ** 20,
+};
+
+/** Limited amounts other than numbers of objects. */
+type Amount = 'sharedBytes' | 'pinnedBytes' | 'queueEntries';
+
+const AMOUNT_TEXT: Readonly<Record<Amount, string>> = {
+  sharedBytes: 'bytes of shared memory',
+  pinnedBytes: 'bytes of registered memory',
+  queueEntries: 'queue entries',
+};
+
+/** What a client holds, counted against its quotas. */
+export class QuotaLedger {
+  readonly #quotas: ClientQuotas;
+  readonly #objects = new Map<ObjectKind, number>();
+  readonly #amounts: Record<Amount, number> = { sharedBytes: 0, pinnedBytes: 0, queueEntries: 0 };
+
+  readonly #regions = new Map<MemoryTier, { count: number; reason: string }>();
+
+  constructor(quotas: ClientQuotas) {
+    this.#quotas = quotas;
+  }
+
+  /** Objects of a kind. */
+  count(kind: ObjectKind): number {
+    return this.#objects.get(kind) ?? 0;
+  }
+
+  /** How much of an amount the client holds. */
+  held(amount: Amount): number {
+    return this.#amounts[amount];
+  }
+
+  /** ENOMEM when no object of the kind may be added. */
+  assertRoom(kind: ObjectKind): void {
+    const most = this.#quotas.objects[kind];
+    if (this.count(kind) >= most) {
+      throw new VerbsError(
+        'ENOMEM',
+        `limit reached: a client may have at most ${most} objects of kind ${kind}`,
+      );
+    }
+    this.#quotas.budget?.assertRoom();
+  }
+
+  /** Counts an object that was added (1) or removed (-1). */
+  note(kind: ObjectKind, change: 1 | -1): void {
+    const count = this.count(kind) + change;
+    assert(count >= 0, `no more objects of kind ${kind} go than came`);
+    this.#objects.set(kind, count);
+    this.#quotas.budget?.note(change);
+  }
+
+  /** Takes an amount, or throws ENOMEM. */
+  take(amount: Amount, value: number): void {
+    const most = this.#quotas[amount];
+    if (value > most - this.#amounts[amount]) {
+      throw new VerbsError(
+        'ENOMEM',
+        `limit reached: a client may have at most ${most} ${AMOUNT_TEXT[amount]}`,
+      );
+    }
+    if (amount === 'sharedBytes') this.#quotas.budget?.takeShared(value);
+    this.#amounts[amount] += value;
+  }
+
+  /** Returns an amount. */
+  give(amount: Amount, value: number): void {
+    if (amount === 'sharedBytes') this.#quotas.budget?.giveShared(value);
+    this.#amounts[amount] -= value;
+    assert(this.#amounts[amount] >= 0, `no more ${AMOUNT_TEXT[amount]} are given back than taken`);
+  }
+
+  /** Counts a memory region that was added (1) or removed (-1), with why it is in its tier. */
+  noteRegion(tier: MemoryTier, reason: string, change: 1 | -1): void {
+    const count = (this.#regions.get(tier)?.count ?? 0) + change;
+    assert(count >= 0, `no more regions of tier ${tier} are removed than were added`);
+    if (count === 0) this.#regions.delete(tier);
+    else this.#regions.set(tier, { count, reason });
+  }
+
+  /** Everything that the client holds, as `status` shows it. */
+  usage(): ClientUsage {
+    const objects: Record<string, number> = {};
+    for (const kind of OBJECT_KINDS) objects[kind] = this.count(kind);
+    const tiers: Record<string, number> = {};
+    const tierReasons: Record<string, string> = {};
+    for (const [tier, { count, reason }] of this.#regions) {
+      tiers[tier] = count;
+      tierReasons[tier] = reason;
+    }
+    const { sharedBytes, pinnedBytes } = this.#amounts;
+    return { objects, sharedBytes, pinnedBytes, tiers, tierReasons };
+  }
+
+  /** Throws `InvariantError` when a quota is exceeded. */
+  assertInvariants(): void {
+    const regions = [...this.#regions.values()].reduce((sum, { count }) => sum + count, 0);
+    assert(regions === this.count('mr'), 'every memory region has a tier');
+    this.#quotas.budget?.assertInvariants();
+    for (const kind of OBJECT_KINDS) {
+      const count = this.count(kind);
+      assert(count >= 0 && count <= this.#quotas.objects[kind], `the quota of ${kind} is kept`);
+    }
+    for (const amount of ['sharedBytes', 'pinnedBytes', 'queueEntries'] as const) {
+      const held = this.#amounts[amount];
+      assert(held >= 0 && held <= this.#quotas[amount], `the quota of ${amount} is kept`);
+    }
+  }
+}

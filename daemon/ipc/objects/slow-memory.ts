@@ -1,0 +1,89 @@
+/**
+ * Memory whose pages may take long to arrive: behind a userfaultfd, or in a file that a server or
+ * another process serves. The daemon must not touch it, since its only thread would block. The
+ * client's agent copies it instead.
+ *
+ * This misses memory that becomes slow after its registration: see `copy-guard.ts`.
+ */
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { visitMappings } from '../../../native-bridge/libc/process-maps.ts';
+
+/** File systems whose pages come from elsewhere, by the start of their names in mountinfo(5). */
+const REMOTE_TYPES = /^(?:fuse|nfs|cifs|smb|9p|ceph|afs|coda|gfs2|ocfs2|lustre|virtiofs)/;
+/** A check is expensive: a program may have thousands of descriptors. */
+const LOOK_INTERVAL_MS = 1_000;
+
+/** Looks at the memory of one process. */
+export class SlowMemory {
+  readonly #pid: number;
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #usesUserfaultfd = false;
+
+  constructor(pid: number) {
+    this.#pid = pid;
+  }
+
+  /** Why the range may be slow; undefined if it is not, or if the process cannot be inspected. */
+  reason(start: number, lengthBytes: number): string | undefined {
+    if (this.#hasUserfaultfd()) return 'the process uses userfaultfd';
+    const devices = new Set<string>();
+    try {
+      visitMappings(this.#pid, start, start + lengthBytes, ({ device }) => {
+        if (device !== undefined) devices.add(device);
+        return true;
+      });
+    } catch {
+      return undefined;
+    }
+    if (devices.size === 0) return undefined;
+    const type = this.#remoteType(devices);
+    return type === undefined ? undefined : `a file on ${type} is mapped there`;
+  }
+
+  #hasUserfaultfd(): boolean {
+    const nowMs = performance.now();
+    if (nowMs - this.#lookedAtMs < LOOK_INTERVAL_MS) return this.#usesUserfaultfd;
+    this.#lookedAtMs = nowMs;
+    const folder = `/proc/${this.#pid}/fd`;
+    this.#usesUserfaultfd = entriesOf(folder).some((name) => {
+      return targetOf(`${folder}/${name}`) === 'anon_inode:[userfaultfd]';
+    });
+    return this.#usesUserfaultfd;
+  }
+
+  #remoteType(devices: ReadonlySet<string>): string | undefined {
+    let mounts: string;
+    try {
+      mounts = readFileSync(`/proc/${this.#pid}/mountinfo`, 'utf8');
+    } catch {
+      return undefined;
+    }
+    return remoteType(mounts, devices);
+  }
+}
+
+/** The type of the first of these devices whose pages come from elsewhere; `mounts` is mountinfo(5). */
+export function remoteType(mounts: string, devices: ReadonlySet<string>): string | undefined {
+  for (const line of mounts.split('\n')) {
+    const [, device = '', type = ''] = /^\d+ \d+ (\d+:\d+) .* - (\S+) /.exec(line) ?? [];
+    if (devices.has(device) && REMOTE_TYPES.test(type)) return type;
+  }
+  return undefined;
+}
+
+function entriesOf(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}
+
+function targetOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    // Closed in the meantime.
+    return '';
+  }
+}

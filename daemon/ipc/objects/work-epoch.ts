@@ -1,0 +1,27 @@
+/**
+ * A number that changes whenever a queue pair of a client may have abandoned work. Bytes fetched
+ * from the client's memory for that work must not be used for later work.
+ */
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+
+/** More queue pairs than a client can have. */
+const FAILED_MAX = 0x1_0000;
+
+/** See the module's comment. */
+export class WorkEpoch {
+  #commands = 0;
+
+  /** Call for every command that may end the work of a queue pair. */
+  noteCommand(): void {
+    this.#commands += 1;
+  }
+
+  /** The number for a client with these queue pairs; one that fails stays so until a command. */
+  value(pairs: readonly { readonly qp: { readonly state: QPState } }[]): number {
+    let failed = 0;
+    for (const { qp } of pairs) {
+      if (qp.state === QPState.ERR || qp.state === QPState.SQE) failed += 1;
+    }
+    return this.#commands * FAILED_MAX + failed;
+  }
+}
