@@ -1,4 +1,4 @@
-/** Descriptors as such: duplicate, close, and octets out without Node's stream machinery. */
+/** Descriptors: duplicate, close, and send bytes without Node's stream machinery. */
 import { checked, lastErrno, libc } from './libc.ts';
 
 const close = libc.func('int close(int fd)') as (fd: number) => number;
@@ -7,35 +7,54 @@ const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (
   command: number,
   argument: number,
 ) => number;
-const send = libc.func('int64_t send(int fd, void *octets, uint64_t length, int flags)') as (
+const send = libc.func('int64_t send(int fd, void *bytes, uint64_t length, int flags)') as (
   fd: number,
-  octets: Uint8Array,
+  bytes: Uint8Array,
   length: number,
   flags: number,
+) => number;
+
+const poll = libc.func('int poll(void *entries, uint64_t count, int timeout)') as (
+  entries: Uint8Array,
+  count: number,
+  timeoutMs: number,
 ) => number;
 
 const F_DUPFD_CLOEXEC = 1030;
 const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
+const POLLOUT = 4;
 
-/** The socket's buffer is full: nothing was taken. */
+/** The socket's buffer is full: no byte was taken. */
 export const WOULD_BLOCK = -11;
 
-/** Closes a descriptor. An error of close(2) has no remedy and is not told. */
+/** Closes a descriptor. Ignores errors of close(2): nothing could be done about them. */
 export function closeDescriptor(fd: number): void {
   close(fd);
 }
 
-/** A second descriptor for the same file, not inherited by programs that are started. */
+/** A second descriptor for the same file, not inherited by child programs. */
 export function duplicateDescriptor(fd: number): number {
   return checked('fcntl F_DUPFD_CLOEXEC', fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 /**
- * Writes the first `length` octets to a socket at once, without ever waiting. Returns the number
- * of octets taken, which may be fewer, or a negative errno (`WOULD_BLOCK` when it is full).
+ * Writes the first `length` bytes to a socket, without ever waiting. Returns the number of bytes
+ * taken, which may be fewer, or a negative errno (`WOULD_BLOCK` when it is full).
  */
-export function sendNow(fd: number, octets: Uint8Array, length = octets.length): number {
-  const sent = send(fd, octets, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+export function sendNow(fd: number, bytes: Uint8Array, length = bytes.length): number {
+  const sent = send(fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 ? -lastErrno() : sent;
+}
+
+/**
+ * Blocks at most `timeoutMs` until a write finds room; false when there is none. True also for a
+ * descriptor that has failed: the write then reports the error.
+ */
+export function awaitRoom(fd: number, timeoutMs: number): boolean {
+  const entry = new Uint8Array(8);
+  const fields = new DataView(entry.buffer);
+  fields.setInt32(0, fd, true);
+  fields.setInt16(4, POLLOUT, true);
+  return poll(entry, 1, timeoutMs) > 0;
 }

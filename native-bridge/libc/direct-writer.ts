@@ -6,14 +6,14 @@ import type { Socket } from 'node:net';
 import { sendNow } from './descriptor.ts';
 import { descriptorOf } from './unix-socket.ts';
 
-/** Octets that wait for the end of the turn before they leave at once all the same. */
+/** Gathered bytes above this size leave before the end of the turn. */
 const GATHERED_MAX_BYTES = 64 * 1024;
 
 /** See the module's comment. The socket must be connected. */
 export class DirectWriter {
   readonly #socket: Socket;
   readonly #fd: number | undefined;
-  /** What `gather` took and has not written yet. */
+  /** Bytes from `gather` that are not written yet. */
   #gathered: Uint8Array[] = [];
   #gatheredBytes = 0;
   readonly #flush = () => this.flush();
@@ -23,68 +23,68 @@ export class DirectWriter {
     this.#fd = descriptorOf(socket);
   }
 
-  /** Octets that the kernel has not taken yet. */
+  /** Bytes not yet taken by the kernel. */
   get pendingBytes(): number {
     return this.#socket.writableLength + this.#gatheredBytes;
   }
 
-  /** True when octets wait, so that the next ones would wait behind them. */
+  /** True when bytes wait, and later ones would wait behind them. */
   get congested(): boolean {
     return this.#socket.writableLength > 0;
   }
 
   /**
-   * Sends the first `length` octets; they may be reused as soon as the call returns. Nothing
-   * happens on a closed socket; a failed one reports through its own 'error' and 'close'.
-   * `onDrained` is called once the kernel took everything that had to wait, if it had to.
+   * Sends the first `length` bytes; the caller may reuse them as soon as the call returns. Does
+   * nothing on a closed socket; a failed one reports through its own 'error' and 'close'. If bytes
+   * had to wait, `onDrained` is called once the kernel has taken all of them.
    */
-  write(octets: Uint8Array, length = octets.length, onDrained?: () => void): void {
+  write(bytes: Uint8Array, length = bytes.length, onDrained?: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
-    const sent = this.#send(octets, length);
-    if (sent < length) this.#socket.write(octets.slice(sent, length), onDrained);
+    const sent = this.#send(bytes, length);
+    if (sent < length) this.#socket.write(bytes.slice(sent, length), onDrained);
   }
 
   /**
-   * Sends octets at the end of this turn of the event loop, in one system call with all that is
-   * gathered until then: for many small messages whose reader would wake up for each. They stay
-   * the writer's.
+   * Sends bytes at the end of this turn of the event loop, in one system call with everything else
+   * gathered: for many small messages whose reader would wake up for each. The caller must not
+   * change them afterwards.
    */
-  gather(octets: Uint8Array): void {
-    if (this.#gathered.push(octets) === 1) setImmediate(this.#flush);
-    this.#gatheredBytes += octets.length;
+  gather(bytes: Uint8Array): void {
+    if (this.#gathered.push(bytes) === 1) setImmediate(this.#flush);
+    this.#gatheredBytes += bytes.length;
     if (this.#gatheredBytes >= GATHERED_MAX_BYTES) this.flush();
   }
 
   /**
-   * Sends octets now; until `onDone` they are the writer's, so that what has to wait is not copied.
-   * `onDone` may never come once the socket has failed.
+   * Sends bytes now, without copying those that must wait: the caller must not change them until
+   * `onDone`. `onDone` may never be called once the socket has failed.
    */
-  lend(octets: Uint8Array, onDone: () => void): void {
+  lend(bytes: Uint8Array, onDone: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
-    const sent = this.#send(octets, octets.length);
-    if (sent < octets.length) this.#socket.write(octets.subarray(sent), onDone);
+    const sent = this.#send(bytes, bytes.length);
+    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent), onDone);
     else onDone();
   }
 
-  /** Sends what is gathered now. */
+  /** Sends the gathered bytes now. */
   flush(): void {
     const [first] = this.#gathered;
     if (first === undefined) return;
-    const octets =
+    const bytes =
       this.#gathered.length === 1 ? first : Buffer.concat(this.#gathered, this.#gatheredBytes);
     this.#gathered = [];
     this.#gatheredBytes = 0;
-    const sent = this.#send(octets, octets.length);
-    // What was gathered is nobody else's, and need not be copied to wait.
-    if (sent < octets.length) this.#socket.write(octets.subarray(sent));
+    const sent = this.#send(bytes, bytes.length);
+    // Gathered bytes belong to the writer and need no copy to wait.
+    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent));
   }
 
-  /** Sends what the kernel takes now; how much of it is done with. */
-  #send(octets: Uint8Array, length: number): number {
+  /** Sends what the kernel takes now. Returns the number of bytes taken. */
+  #send(bytes: Uint8Array, length: number): number {
     // A destroyed socket's descriptor number may already belong to another file.
     if (this.#socket.destroyed || this.#socket.writableEnded) return length;
     if (this.congested || this.#fd === undefined) return 0;
-    // Node's own write meets the same error and tells it in the usual way.
-    return Math.max(sendNow(this.#fd, octets, length), 0);
+    // Node's own write meets the same error and reports it in the usual way.
+    return Math.max(sendNow(this.#fd, bytes, length), 0);
   }
 }

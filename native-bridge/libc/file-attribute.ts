@@ -5,12 +5,12 @@ const getxattr = libc.func(
   'int64_t getxattr(const char *path, const char *name, void *value, uint64_t size)',
 ) as (path: string, name: string, value: Uint8Array, size: number) => number;
 
-/** The longest value that is read, in octets. */
+/** Longest value read, in bytes. */
 const VALUE_MAX_BYTES = 256;
 
 /**
- * The value of an extended attribute of the file at `path`, links followed; undefined when the file
- * has none of this name, or cannot be asked, or the value is longer than 256 octets.
+ * The value of an extended attribute of the file at `path`, links followed. Undefined when the file
+ * has no such attribute, cannot be read, or the value is longer than 256 bytes.
  */
 export function fileAttribute(path: string, name: string): Uint8Array | undefined {
   const value = new Uint8Array(VALUE_MAX_BYTES);

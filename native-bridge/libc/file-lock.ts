@@ -1,4 +1,4 @@
-/** Advisory locks (flock(2)): who holds one keeps others out, and loses it when it dies. */
+/** Advisory locks (flock(2)): a holder excludes others, and loses the lock when it dies. */
 import { lastErrno, libc, SystemCallError } from './libc.ts';
 
 const flock = libc.func('int flock(int fd, int operation)') as (
@@ -10,8 +10,8 @@ const LOCK_EX_NB = 2 | 4;
 const EWOULDBLOCK = 11;
 
 /**
- * Locks an open file or directory without waiting. False when somebody else holds the lock. It is
- * given back when the descriptor is closed.
+ * Locks an open file or directory without waiting. False when another process holds the lock.
+ * Closing the descriptor releases it.
  */
 export function tryLock(fd: number): boolean {
   if (flock(fd, LOCK_EX_NB) === 0) return true;

@@ -1,4 +1,4 @@
-/** Times of files to the nanosecond (utimensat(2)), which Node's own calls round. */
+/** File times in nanoseconds (utimensat(2)), which Node's own calls round. */
 import { checked, libc } from './libc.ts';
 
 const utimensat = libc.func(
@@ -9,11 +9,11 @@ const AT_FDCWD = -100;
 const UTIME_NOW = 0x3fff_ffff;
 const UTIME_OMIT = 0x3fff_fffe;
 
-/** A time to set: the present, or so much since 1970. Undefined leaves a time as it is. */
+/** A time to set: the present, or seconds and nanoseconds since 1970. Undefined keeps a time. */
 export type FileTime = 'now' | { readonly seconds: number; readonly nanoseconds: number };
 
 /**
- * Sets the access and modification time of what `path` leads to; links are followed. Throws
+ * Sets the access and modification time of the file at `path`; follows links. Throws
  * `SystemCallError`.
  */
 export function setFileTimes(

@@ -1,8 +1,8 @@
 /**
- * The one place where the C library is loaded, and what a failed call of it becomes.
+ * Loads the C library, for the whole folder, and turns failed calls into errors.
  *
- * All of this folder assumes a 64-bit little-endian Linux (x86-64, arm64): structs are laid out by
- * hand for it. Pointers stay inside this folder.
+ * This folder assumes 64-bit little-endian Linux (x86-64, arm64): structs are laid out by hand for
+ * it. Pointers stay inside this folder.
  */
 import { getSystemErrorName } from 'node:util';
 import koffi from 'koffi';
@@ -26,7 +26,7 @@ export class SystemCallError extends Error {
   }
 }
 
-/** The name of an errno number; 'E<number>' for one that nobody knows. */
+/** The name of an errno number; 'E<number>' for an unknown one. */
 export function errnoName(errno: number): string {
   return errno > 0 ? getSystemErrorName(-errno) : `E${errno}`;
 }
@@ -36,16 +36,16 @@ export function lastErrno(): number {
   return koffi.errno();
 }
 
-/** Returns `result` unless it is negative, then throws what errno says. */
+/** Returns `result`, or throws the error in errno when it is negative. */
 export function checked(syscall: string, result: number, detail = ''): number {
   if (result < 0) throw new SystemCallError(syscall, lastErrno(), detail);
   return result;
 }
 
 /**
- * The address of the first octet of `octets`. Valid while the buffer is reachable: backing stores
- * of typed arrays whose address was taken do not move.
+ * The address of the first byte of `bytes`. Valid while the buffer is reachable: the backing store
+ * of a typed array whose address was taken does not move.
  */
-export function addressOf(octets: Uint8Array): bigint {
-  return koffi.address(octets);
+export function addressOf(bytes: Uint8Array): bigint {
+  return koffi.address(bytes);
 }

@@ -1,8 +1,9 @@
 /**
- * The memory of another process: process_vm_readv(2) and process_vm_writev(2), and what decides
- * whether the kernel allows them.
+ * Another process's memory: process_vm_readv(2) and process_vm_writev(2), and whether the kernel
+ * allows them.
  */
 import { readFileSync } from 'node:fs';
+import { copyGuard } from './copy-guard.ts';
 import { closeDescriptor } from './descriptor.ts';
 import { addressOf, checked, errnoName, lastErrno, libc } from './libc.ts';
 
@@ -32,29 +33,33 @@ const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 
 const IOVEC_BYTES = 16;
-/** Pieces of one transfer: as many segments as one read of a stream brings, and of short ones more. */
+/**
+ * Pieces of one transfer: enough for the segments of one read of a stream, unless they are short.
+ */
 const BATCH_MAX = 64;
-/** Between two looks whether a process is still the one that it was. */
+/** Interval between two checks whether the process is still the same. */
 const LOOK_INTERVAL_MS = 1;
 
 /**
- * The memory of one process. It is bound to the process, not to its number: a later process with
- * the same pid is never touched.
+ * The memory of one process, bound to the process and not to its pid: a later process with the same
+ * pid is never touched.
  */
 export class ProcessMemory {
   readonly pid: number;
-  /** The errno name of the last refused transfer, for people. */
+  /** The errno name of the last failed transfer, for messages. */
   lastError = '';
   #processDescriptor: number | undefined;
-  /** Room for the local struct iovecs, then for as many remote ones. */
+  /** Space for the local struct iovecs, then for as many remote ones. */
   readonly #vectors = new Uint8Array(2 * BATCH_MAX * IOVEC_BYTES);
   readonly #vectorFields = new DataView(this.#vectors.buffer);
   readonly #localAddress: bigint;
   readonly #remoteAddress: bigint;
-  /** Writes that `writeLater` kept, in the vectors: local and remote pieces, octets. */
+  /** Writes deferred by `writeLater`, in the vectors: local and remote pieces, bytes. */
   #keptLocal = 0;
   #keptRemote = 0;
   #keptBytes = 0;
+  /** A deferred write has failed since the last `flush`. */
+  #keptLost = false;
   /** The last remote piece. */
   #remoteStart = 0;
   #remoteBytes = 0;
@@ -62,10 +67,14 @@ export class ProcessMemory {
   #lastBufferAddress = 0;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Throws `SystemCallError`: ESRCH without such a process, ENOSYS before Linux 5.3. */
-  constructor(pid: number) {
+  /**
+   * `descriptor` is a pidfd of the process, which the object takes over. Default: a new one of the
+   * process that has the pid now. Throws `SystemCallError`, see `openProcessDescriptor`.
+   */
+  constructor(pid: number, descriptor: number = openProcessDescriptor(pid)) {
     this.pid = pid;
-    this.#processDescriptor = checked('pidfd_open', syscall(SYS_PIDFD_OPEN, pid, 0, 0, 0));
+    this.#processDescriptor = descriptor;
+    copyGuard.start();
     this.#localAddress = addressOf(this.#vectors);
     this.#remoteAddress = this.#localAddress + BigInt(BATCH_MAX * IOVEC_BYTES);
   }
@@ -73,40 +82,37 @@ export class ProcessMemory {
   /** False once the process has ended or the object is closed. */
   get alive(): boolean {
     const descriptor = this.#processDescriptor;
-    if (descriptor === undefined) return false;
-    if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0) return true;
-    // Not allowed to signal it (it changed its user) means that it is there.
-    return lastErrno() === EPERM;
+    return descriptor !== undefined && isProcessAlive(descriptor);
   }
 
   /**
-   * Copies `length` octets at `address` of the process to `target` from `start`. False when the
+   * Copies `length` bytes at `address` of the process to `target` from `start`. False when the
    * process or that memory is gone (`lastError`); `target` may then be partly written.
    */
   read(address: number, target: Uint8Array, start: number, length: number): boolean {
-    if (this.#keptLocal > 0 && !this.flush()) return false;
+    if (this.#keptLocal > 0) this.#carryOut();
     return this.#stillAlive() && this.#transfer(readv, address, target, start, length);
   }
 
-  /** Copies `length` octets of `source` from `start` to `address` of the process. See `read`. */
+  /** Copies `length` bytes of `source` from `start` to `address` of the process. See `read`. */
   write(address: number, source: Uint8Array, start: number, length: number): boolean {
-    if (this.#keptLocal > 0 && !this.flush()) return false;
+    if (this.#keptLocal > 0) this.#carryOut();
     return this.#stillAlive() && this.#transfer(writev, address, source, start, length);
   }
 
   /**
-   * As `write`, but carried out by `flush`, or by any other access before it; `source` must stay as
-   * it is until then. False when writes kept before could not be carried out.
+   * As `write`, but performed by `flush`, or before any other access; `source` must stay unchanged
+   * until then. `flush` reports the result.
    */
   writeLater(address: number, source: Uint8Array, start: number, length: number): boolean {
     if (this.#processDescriptor === undefined || start + length > source.length) {
       this.lastError = this.#processDescriptor === undefined ? 'EBADF' : 'EINVAL';
       return false;
     }
-    if (this.#keptLocal === BATCH_MAX && !this.flush()) return false;
+    if (this.#keptLocal === BATCH_MAX) this.#carryOut();
     this.#setVector(this.#keptLocal, this.#addressOf(source) + start, length);
     this.#keptLocal += 1;
-    // Segments of one message lie side by side, and the kernel looks a page up once for each piece.
+    // Segments of one message are adjacent, and the kernel looks a page up once for each piece.
     if (this.#keptRemote === 0 || address !== this.#remoteStart + this.#remoteBytes) {
       this.#keptRemote += 1;
       this.#remoteStart = address;
@@ -118,28 +124,43 @@ export class ProcessMemory {
     return true;
   }
 
-  /** Carries out what was kept, in its order. False when process or memory is gone (`lastError`). */
+  /**
+   * Performs the deferred writes, in order. False when any deferred since the last call was lost
+   * because process or memory is gone (`lastError`), even if another access performed it.
+   */
   flush(): boolean {
+    this.#carryOut();
+    const lost = this.#keptLost;
+    this.#keptLost = false;
+    return !lost;
+  }
+
+  #carryOut(): void {
     const [local, remote, bytes] = [this.#keptLocal, this.#keptRemote, this.#keptBytes];
-    if (local === 0) return true;
+    if (local === 0) return;
     this.#keptLocal = 0;
     this.#keptRemote = 0;
     this.#keptBytes = 0;
-    if (this.#processDescriptor === undefined || !this.#stillAlive()) return false;
+    if (this.#processDescriptor === undefined || !this.#stillAlive()) {
+      this.#keptLost = true;
+      return;
+    }
+    copyGuard.enter(this.#processDescriptor, this.pid);
     const moved = writev(this.pid, this.#localAddress, local, this.#remoteAddress, remote, 0);
-    if (moved === bytes) return true;
+    copyGuard.leave();
+    if (moved === bytes) return;
     this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
-    return false;
+    this.#keptLost = true;
   }
 
   /** Tries to read `address`: undefined when it can be read, else the errno name. */
   probe(address: number, lengthBytes: number): string | undefined {
-    const octet = new Uint8Array(1);
-    if (!this.read(address, octet, 0, 1)) return this.lastError;
-    return this.read(address + lengthBytes - 1, octet, 0, 1) ? undefined : this.lastError;
+    const byte = new Uint8Array(1);
+    if (!this.read(address, byte, 0, 1)) return this.lastError;
+    return this.read(address + lengthBytes - 1, byte, 0, 1) ? undefined : this.lastError;
   }
 
-  /** Every later transfer is refused. A second call does nothing. */
+  /** Makes every later transfer fail. A second call does nothing. */
   close(): void {
     if (this.#processDescriptor === undefined) return;
     closeDescriptor(this.#processDescriptor);
@@ -147,8 +168,8 @@ export class ProcessMemory {
   }
 
   /**
-   * Looks once in a while: a look costs as much as a small transfer. The kernel gives a pid out
-   * again only after it went through all others, which takes it seconds.
+   * Checks at intervals: a check costs as much as a small transfer. The kernel reuses a pid only
+   * after going through all others, which takes seconds.
    */
   #stillAlive(): boolean {
     const nowMs = performance.now();
@@ -177,7 +198,9 @@ export class ProcessMemory {
     while (done < length) {
       this.#setVector(0, base + done, length - done);
       this.#setVector(BATCH_MAX, address + done, length - done);
+      copyGuard.enter(this.#processDescriptor, this.pid);
       const moved = call(this.pid, this.#localAddress, 1, this.#remoteAddress, 1, 0);
+      copyGuard.leave();
       if (moved <= 0) {
         this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
         return false;
@@ -196,20 +219,35 @@ export class ProcessMemory {
     this.#vectorFields.setUint32(at + 12, Math.floor(length / 0x1_0000_0000), true);
   }
 
-  /** Streams reuse their buffers, so the last address is worth keeping. */
-  #addressOf(octets: Uint8Array): number {
-    const buffer = octets.buffer;
+  /** Streams reuse their buffers, so the last address is worth caching. */
+  #addressOf(bytes: Uint8Array): number {
+    const buffer = bytes.buffer;
     if (buffer !== this.#lastBuffer) {
       this.#lastBufferAddress = Number(addressOf(new Uint8Array(buffer)));
       this.#lastBuffer = buffer;
     }
-    return this.#lastBufferAddress + octets.byteOffset;
+    return this.#lastBufferAddress + bytes.byteOffset;
   }
 }
 
 /**
- * Allows the process `pid` to reach the memory of this one, where Yama asks for that
- * (PR_SET_PTRACER). Returns false where the kernel has no Yama, which then needs no permission.
+ * A pidfd of the process that has this number now, for the caller to close. Throws
+ * `SystemCallError`: ESRCH if there is no such process, ENOSYS before Linux 5.3.
+ */
+export function openProcessDescriptor(pid: number): number {
+  return checked('pidfd_open', syscall(SYS_PIDFD_OPEN, pid, 0, 0, 0));
+}
+
+/** False once the process of a pidfd has ended. */
+export function isProcessAlive(descriptor: number): boolean {
+  if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0) return true;
+  // EPERM means that it exists: it changed its user.
+  return lastErrno() === EPERM;
+}
+
+/**
+ * Lets the process `pid` access the memory of this one, where Yama requires that (PR_SET_PTRACER).
+ * Returns false where the kernel has no Yama, and no permission is needed.
  */
 export function allowTracer(pid: number): boolean {
   return prctl(PR_SET_PTRACER, pid, 0, 0, 0) === 0;

@@ -1,7 +1,7 @@
 /**
- * How the scheduler treats this thread. A NIC answers at once; a process that does has to be let in
- * while programs poll their queues on every core. Linux 6.12 and later let in soon who asks for
- * short slices, which takes no privilege; older ones ignore the request.
+ * How the scheduler treats this thread. A NIC answers at once; a process that emulates one needs
+ * the CPU while programs poll their queues on every core. Linux 6.12 and later soon schedules a
+ * thread that asks for short slices, which needs no privilege; older kernels ignore the request.
  */
 import { libc } from './libc.ts';
 
@@ -20,14 +20,14 @@ const SELF = 0;
 const ATTR_BYTES = 48;
 const FLAGS_AT = 8;
 const RUNTIME_AT = 24;
-/** Children and threads start as if nothing had been asked for. */
+/** Children and threads start with the default. */
 const RESET_ON_FORK = 1n;
 /** The shortest slice that Linux grants. */
 const SLICE_NANOS = 100_000n;
 
 /**
- * Asks for the shortest slices for the calling thread, and for none of the processes that it
- * starts. False when the kernel refuses.
+ * Requests the shortest slices for the calling thread, but not for processes it starts. False when
+ * the kernel does not allow it.
  */
 export function requestShortSlices(): boolean {
   const numbers = NUMBERS[process.arch];

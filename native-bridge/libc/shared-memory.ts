@@ -1,13 +1,16 @@
 /**
- * Memory that two processes map: an anonymous file (memfd_create(2)), sealed against any change of
- * its size, so that no client can truncate it and kill the daemon with SIGBUS.
+ * Memory that two processes map: an anonymous file (memfd_create(2)), sealed against changes of its
+ * size, so no client can truncate it and kill the daemon with SIGBUS.
  *
  * JavaScript views of a mapping may outlive its release. Therefore `release` does not unmap: it
- * puts anonymous memory at the same addresses, which gives the shared pages back at once and keeps
- * a late access harmless; the addresses are unmapped when the last view has been collected.
+ * maps anonymous memory over the same addresses, which frees the shared pages at once and keeps a
+ * late access harmless. The addresses are unmapped when the last view has been collected.
  */
+import { constants } from 'node:buffer';
+import { readFileSync } from 'node:fs';
 import koffi from 'koffi';
 import { closeDescriptor } from './descriptor.ts';
+import { unreserved } from './descriptor-limit.ts';
 import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
 
 const memfdCreate = libc.func('int memfd_create(const char *name, uint32_t flags)') as (
@@ -43,6 +46,11 @@ const munmap = libc.func('int munmap(void *address, uint64_t length)') as (
   length: number,
 ) => number;
 
+const fallocate = libc.func('int posix_fallocate(int fd, int64_t offset, int64_t length)') as (
+  fd: number,
+  offset: number,
+  length: number,
+) => number;
 const madvise = libc.func('int madvise(void *address, uint64_t length, int advice)') as (
   address: bigint,
   length: number,
@@ -63,41 +71,59 @@ const SEEK_END = 2;
 /** MAP_FAILED as an unsigned 64-bit number. */
 const MAP_FAILED = 0xffffffffffffffffn;
 
-/** Unmaps addresses whose last view was collected. */
+const ENOMEM = 12;
+
+/**
+ * Largest mapping: it is viewed through one typed array, and koffi aborts the process when V8
+ * cannot make one of that length. Node 20 stops at 4 GiB; later versions allow more.
+ */
+export const SHARED_MEMORY_MAX_BYTES = Math.min(constants.MAX_LENGTH, 2 ** 32);
+
+/** Unmaps addresses after their last view was collected. */
 const collectedViews = new FinalizationRegistry<{ address: bigint; lengthBytes: number }>(
-  ({ address, lengthBytes }) => munmap(address, lengthBytes),
+  ({ address, lengthBytes }) => {
+    mappings -= 1;
+    // May fail at vm.max_map_count, where it splits a mapping in two: only addresses are lost.
+    munmap(address, lengthBytes);
+  },
 );
+let mappings = 0;
 
 /** Shared memory mapped into this process. */
 export class SharedMemory {
-  /** All octets of the mapping; zeros of no meaning after `release`. */
+  /** All bytes of the mapping; meaningless zeros after `release`. */
   readonly view: Uint8Array;
   readonly lengthBytes: number;
-  /** The file behind it, to be sent to the other side; undefined once closed or not kept. */
+  /** The file behind it, to send to the other side; undefined once closed or not kept. */
   #descriptor: number | undefined;
   readonly #address: bigint;
   #released = false;
 
+  /** `lengthBytes` has been checked: see `assertViewable`. */
   private constructor(descriptor: number, lengthBytes: number) {
     const address = mmap(null, lengthBytes, PROT_READ_WRITE, MAP_SHARED, descriptor, 0);
     if (address === null || address === MAP_FAILED) throw new SystemCallError('mmap', lastErrno());
     this.#address = address;
     this.#descriptor = descriptor;
     this.lengthBytes = lengthBytes;
-    const octets = koffi.view(address, lengthBytes);
-    collectedViews.register(octets, { address, lengthBytes });
-    this.view = new Uint8Array(octets);
+    const bytes = koffi.view(address, lengthBytes);
+    mappings += 1;
+    collectedViews.register(bytes, { address, lengthBytes });
+    this.view = new Uint8Array(bytes);
   }
 
   /**
-   * New shared memory of `lengthBytes` (at least 1) zero octets. `name` shows up in
+   * New shared memory of `lengthBytes` (at least 1) zero bytes. `name` shows up in
    * /proc/<pid>/maps. Throws `SystemCallError` (ENOMEM, EMFILE, ENFILE).
    */
   static create(name: string, lengthBytes: number): SharedMemory {
-    const descriptor = checked('memfd_create', memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    assertViewable(lengthBytes);
+    const made = checked('memfd_create', memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const descriptor = unreserved('memfd_create', made);
     try {
       checked('ftruncate', ftruncate(descriptor, lengthBytes));
       const seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+      if (commitIsStrict()) reservePages(descriptor, lengthBytes);
       checked('fcntl F_ADD_SEALS', addSeals(descriptor, F_ADD_SEALS, seals));
       return new SharedMemory(descriptor, lengthBytes);
     } catch (error) {
@@ -107,15 +133,15 @@ export class SharedMemory {
   }
 
   /**
-   * Maps memory that the other side made and takes the descriptor over, also when it throws:
-   * EINVAL when the file is smaller than `lengthBytes`, since touching what is missing would be a
-   * SIGBUS.
+   * Maps memory made by the other side. Takes the descriptor over, even when it throws: EINVAL when
+   * the file is smaller than `lengthBytes`, since touching the missing part would raise SIGBUS.
    */
   static map(descriptor: number, lengthBytes: number): SharedMemory {
     try {
+      assertViewable(lengthBytes);
       const actualBytes = checked('lseek', lseek(descriptor, 0, SEEK_END));
       if (actualBytes < lengthBytes) {
-        throw new SystemCallError('mmap', 22, `file of ${actualBytes} octets, not ${lengthBytes}`);
+        throw new SystemCallError('mmap', 22, `file of ${actualBytes} bytes, not ${lengthBytes}`);
       }
       const memory = new SharedMemory(descriptor, lengthBytes);
       memory.closeDescriptor();
@@ -124,6 +150,11 @@ export class SharedMemory {
       closeDescriptor(descriptor);
       throw error;
     }
+  }
+
+  /** Mappings of this process whose addresses are still in use. */
+  static get mappings(): number {
+    return mappings;
   }
 
   /** The file to send to the other side; undefined once closed. */
@@ -139,20 +170,56 @@ export class SharedMemory {
   }
 
   /**
-   * Takes the pages from every side that maps them; they read as zeros from then on. For memory
-   * that the other side has freed but maps until its garbage collector comes round.
+   * Frees the pages for every side that maps them; they read as zeros from then on. For memory that
+   * the other side has freed but keeps mapped until its garbage collector runs.
    */
   clear(): void {
     if (!this.#released) madvise(this.#address, this.lengthBytes, MADV_REMOVE);
   }
 
-  /** Gives this side's mapping back at once. Views stay harmless. A second call does nothing. */
+  /**
+   * Releases this side's mapping at once. Views stay harmless. A second call does nothing. When the
+   * process has reached its limit of mappings, this one stays until its last view is collected.
+   */
   release(): void {
     if (this.#released) return;
     this.#released = true;
     this.closeDescriptor();
     const flags = MAP_PRIVATE_FIXED_ANONYMOUS_NORESERVE;
-    const address = mmap(this.#address, this.lengthBytes, PROT_READ_WRITE, flags, -1, 0);
-    if (address !== this.#address) throw new SystemCallError('mmap', lastErrno());
+    mmap(this.#address, this.lengthBytes, PROT_READ_WRITE, flags, -1, 0);
   }
+}
+
+/** Throws ENOMEM for a length that no view can have. */
+function assertViewable(lengthBytes: number): void {
+  if (Number.isSafeInteger(lengthBytes) && lengthBytes > 0) {
+    if (lengthBytes <= SHARED_MEMORY_MAX_BYTES) return;
+  }
+  const limit = `one mapping holds 1 to ${SHARED_MEMORY_MAX_BYTES} bytes, not ${lengthBytes}`;
+  throw new SystemCallError('mmap', ENOMEM, limit);
+}
+
+let strict: boolean | undefined;
+
+/**
+ * True when the system promises no more memory than it has (vm.overcommit_memory 2). The pages of a
+ * memfd are not part of that promise: when none is left, the first access to one raises SIGBUS.
+ */
+function commitIsStrict(): boolean {
+  strict ??= overcommitMode() === '2';
+  return strict;
+}
+
+function overcommitMode(): string {
+  try {
+    return readFileSync('/proc/sys/vm/overcommit_memory', 'latin1').trim();
+  } catch {
+    return '';
+  }
+}
+
+/** Allocates all pages of a file. Throws `SystemCallError` ENOMEM or ENOSPC. */
+export function reservePages(descriptor: number, lengthBytes: number): void {
+  const errno = fallocate(descriptor, 0, lengthBytes);
+  if (errno !== 0) throw new SystemCallError('posix_fallocate', errno);
 }

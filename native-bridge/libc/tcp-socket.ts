@@ -1,6 +1,6 @@
 /**
- * What Node cannot do with TCP sockets: hold a port without listening, ask for the maximum segment
- * size and for the source address of a route, and end a segment where a message ends.
+ * TCP calls that Node lacks: hold a port without listening, get the maximum segment size and the
+ * source address of a route, and end a segment where a message ends.
  */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -29,16 +29,16 @@ const getsockopt = libc.func(
 const setsockopt = libc.func(
   'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
-const sendAddress = libc.func('int64_t send(int fd, void *octets, uint64_t length, int flags)') as (
+const sendAddress = libc.func('int64_t send(int fd, void *bytes, uint64_t length, int flags)') as (
   fd: number,
-  octets: Uint8Array,
+  bytes: Uint8Array,
   length: number,
   flags: number,
 ) => number;
-const inetPton = libc.func('int inet_pton(int family, const char *text, void *octets)') as (
+const inetPton = libc.func('int inet_pton(int family, const char *text, void *bytes)') as (
   family: number,
   text: string,
-  octets: Uint8Array,
+  bytes: Uint8Array,
 ) => number;
 const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
   name: string,
@@ -54,31 +54,47 @@ const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
 const SO_ERROR = 4;
+const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
+const IPPROTO_IPV6 = 41;
+const IPV6_V6ONLY = 26;
 const TCP_MAXSEG = 2;
+const TCP_KEEPIDLE = 4;
+const TCP_KEEPINTVL = 5;
+const TCP_KEEPCNT = 6;
+const TCP_USER_TIMEOUT = 18;
+/** The kernel's own limits (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL, MAX_TCP_KEEPCNT). */
+const KEEPALIVE_SECONDS_MAX = 32_767;
+const KEEPALIVE_PROBES_MAX = 127;
 const MSG_DONTWAIT = 0x40;
 const MSG_EOR = 0x80;
 const MSG_NOSIGNAL = 0x4000;
 const SOCKADDR_IN_BYTES = 16;
 const SOCKADDR_IN6_BYTES = 28;
-/** Any port but 0: a datagram socket is never used, only routed. */
+/** Any port but 0: the datagram socket is only routed, never used. */
 const DISCARD_PORT = 9;
 const EINVAL = 22;
 const EADDRINUSE = 98;
 
 /**
  * A TCP socket bound to an address (IPv4, or IPv6 with an optional %zone) and port, 0 for a free
- * one; it neither listens nor connects. Nobody else gets the port while it is open. The caller
- * closes `fd`. Throws `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
+ * one. It neither listens nor connects, and keeps the port from others while it is open. `v6Only`
+ * says whether `::` excludes IPv4; default: the host's. The caller closes `fd`. Throws
+ * `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
  */
 export function bindTcp(
   address: string,
   port: number,
+  v6Only?: boolean,
 ): { readonly fd: number; readonly port: number } {
   const name = socketAddress(address, port);
   const fd = openSocket(name, SOCK_STREAM);
   try {
+    if (v6Only !== undefined && name.length === SOCKADDR_IN6_BYTES) {
+      const value = Uint8Array.of(v6Only ? 1 : 0, 0, 0, 0);
+      checked('setsockopt', setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, value, 4));
+    }
     const found = port === 0 && bindFreePort(fd, name);
     checked('setsockopt', setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, Uint8Array.of(1, 0, 0, 0), 4));
     if (!found) checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
@@ -89,15 +105,17 @@ export function bindTcp(
   }
 }
 
-/** Draws before the kernel has to search; with 9 of 10 ports taken, one search in 30 comes so far. */
+/**
+ * Draws before the kernel must search; with 9 of 10 ports taken, one search in 30 gets that far.
+ */
 const FREE_PORT_TRIES = 32;
 
 /**
- * Binds to a free port drawn from the host's range for that (RFC 6056 §3.3.2); false: none found,
- * nothing bound. Asked for port 0, the kernel walks through the ports one by one, half of them
- * first: with most of that half in TIME_WAIT, after some 12,000 connections within a minute, a search
- * takes it milliseconds, and draws take microseconds. Before SO_REUSEADDR is set, since with it the kernel would
- * give us a port in TIME_WAIT, from which a connection to the same peer is refused.
+ * Binds to a free port drawn from the host's range (RFC 6056 §3.3.2). False: none found, nothing
+ * bound. Asked for port 0, the kernel tries ports one by one, half of them first. With most of that
+ * half in TIME_WAIT, after some 12,000 connections within a minute, its search takes milliseconds;
+ * draws take microseconds. Call before setting SO_REUSEADDR: with it the kernel would return a port
+ * in TIME_WAIT, from which a connection to the same peer fails.
  */
 function bindFreePort(fd: number, name: Uint8Array): boolean {
   freePorts ??= freePortRange();
@@ -113,13 +131,13 @@ function bindFreePort(fd: number, name: Uint8Array): boolean {
   return false;
 }
 
-/** Where free ports are drawn from, once known; 'kernel': it has to choose. */
+/** Range of free ports, once known; 'kernel': the kernel must choose. */
 let freePorts: { readonly low: number; readonly high: number } | 'kernel' | undefined;
 
 function freePortRange(): { readonly low: number; readonly high: number } | 'kernel' {
   const folder = '/proc/sys/net/ipv4';
   try {
-    // Which ports an administrator holds back is for the kernel to tell.
+    // Only the kernel knows which ports an administrator has reserved.
     const reserved = readFileSync(`${folder}/ip_local_reserved_ports`, 'utf8').trim();
     const range = readFileSync(`${folder}/ip_local_port_range`, 'utf8');
     const [, low, high] = /^(\d+)\s+(\d+)$/.exec(range.trim()) ?? [];
@@ -130,15 +148,17 @@ function freePortRange(): { readonly low: number; readonly high: number } | 'ker
   }
 }
 
-/** Lets a bound socket listen. Throws `SystemCallError` (EADDRINUSE: another one listens there). */
+/**
+ * Makes a bound socket listen. Throws `SystemCallError` (EADDRINUSE: another one listens there).
+ */
 export function listenTcp(fd: number, backlog: number): void {
   checked('listen', listen(fd, backlog));
 }
 
 /**
- * The local address, as text, from which the host reaches `destination`; with `source` only that
- * one is tried. Nothing is sent. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH,
- * EADDRNOTAVAIL, EINVAL.
+ * The local address, as text, from which the host reaches `destination`; with `source`, tries only
+ * that one. Sends nothing. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL,
+ * EINVAL.
  */
 export function routeSource(destination: string, source: string | undefined): string {
   const name = socketAddress(destination, DISCARD_PORT);
@@ -156,8 +176,8 @@ export function routeSource(destination: string, source: string | undefined): st
 }
 
 /**
- * Octets that one segment of a connected TCP socket holds (TCP_MAXSEG: after options, both ways
- * agreed). Throws `SystemCallError`.
+ * Bytes that one segment of a connected TCP socket holds (TCP_MAXSEG: without options, as agreed by
+ * both ends). Throws `SystemCallError`.
  */
 export function maximumSegmentBytes(fd: number): number {
   const value = new Uint8Array(4);
@@ -169,8 +189,8 @@ export function maximumSegmentBytes(fd: number): number {
 }
 
 /**
- * The errno name of an error that the kernel keeps for `fd` and nobody has been told (SO_ERROR);
- * asking clears it. Undefined when there is none. Throws `SystemCallError`.
+ * The errno name of an error that the kernel keeps for `fd` and has not reported (SO_ERROR); asking
+ * clears it. Undefined when there is none. Throws `SystemCallError`.
  */
 export function pendingError(fd: number): string | undefined {
   const value = new Uint8Array(4);
@@ -181,7 +201,7 @@ export function pendingError(fd: number): string | undefined {
 }
 
 /**
- * Makes closing `fd` reset its connection: octets not yet sent are dropped and the peer sees an
+ * Makes closing `fd` reset its connection: bytes not yet sent are dropped and the peer sees an
  * RST. Throws `SystemCallError`.
  */
 export function resetOnClose(fd: number): void {
@@ -191,11 +211,43 @@ export function resetOnClose(fd: number): void {
 }
 
 /**
- * Writes octets at once and ends the segment behind them (MSG_EOR): nothing written later joins
- * it. Returns the octets taken, perhaps fewer, or a negative errno.
+ * Makes the kernel check that the peer of a connected socket is alive: after `idleSeconds` of
+ * silence it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data
+ * waits for an acknowledgement, for which the kernel's default patience is a quarter of an hour;
+ * that data gets as long as all probes together. Values beyond the kernel's limits are clamped.
+ * Throws `SystemCallError`.
  */
-export function sendSegment(fd: number, octets: Uint8Array): number {
-  const sent = sendAddress(fd, octets, octets.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
+export function keepAlive(
+  fd: number,
+  idleSeconds: number,
+  intervalSeconds: number,
+  probes: number,
+): void {
+  const idle = bounded(idleSeconds, KEEPALIVE_SECONDS_MAX);
+  const interval = bounded(intervalSeconds, KEEPALIVE_SECONDS_MAX);
+  const count = bounded(probes, KEEPALIVE_PROBES_MAX);
+  const set = (level: number, option: number, value: number): void => {
+    const bytes = new Uint8Array(4);
+    new DataView(bytes.buffer).setUint32(0, value, true);
+    checked('setsockopt', setsockopt(fd, level, option, bytes, 4), `keepalive option ${option}`);
+  };
+  set(IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, count);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + interval * count) * 1000);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+function bounded(value: number, max: number): number {
+  return Math.min(Math.max(Math.ceil(value), 1), max);
+}
+
+/**
+ * Writes bytes at once and ends the segment behind them (MSG_EOR): nothing written later joins it.
+ * Returns the bytes taken, perhaps fewer, or a negative errno.
+ */
+export function sendSegment(fd: number, bytes: Uint8Array): number {
+  const sent = sendAddress(fd, bytes, bytes.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
   return sent < 0 ? -lastErrno() : sent;
 }
 
@@ -225,7 +277,7 @@ function boundName(fd: number): DataView {
   return new DataView(name.buffer);
 }
 
-/** The address of a struct sockaddr as text, IPv6 with all its groups. */
+/** The address in a struct sockaddr as text, IPv6 with all its groups. */
 function addressText(name: DataView): string {
   if (name.getUint16(0, true) === AF_INET) {
     return [4, 5, 6, 7].map((at) => name.getUint8(at)).join('.');

@@ -1,4 +1,4 @@
-/** Unix sockets: who is at the other end (SO_PEERCRED), and descriptors as cargo (SCM_RIGHTS). */
+/** Unix sockets: the peer's credentials (SO_PEERCRED), and passing descriptors (SCM_RIGHTS). */
 import type { Socket } from 'node:net';
 import { closeDescriptor } from './descriptor.ts';
 import { addressOf, checked, lastErrno, libc, SystemCallError } from './libc.ts';
@@ -40,13 +40,14 @@ const AF_UNIX = 1;
 const SOCK_STREAM_CLOEXEC_NONBLOCK = 1 | 0x80000 | 0x800;
 const SOL_SOCKET = 1;
 const SO_PEERCRED = 17;
+const SO_PEERPIDFD = 77;
 const SCM_RIGHTS = 1;
 const SHUT_RDWR = 2;
 const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 const MSG_CMSG_CLOEXEC = 0x40000000;
 const POLLIN = 1;
-/** Octets of sun_path, the final zero included. */
+/** Bytes of sun_path, the final zero included. */
 const SUN_PATH_BYTES = 108;
 const EAGAIN = 11;
 const EINTR = 4;
@@ -59,7 +60,7 @@ export interface PeerCredentials {
   readonly gid: number;
 }
 
-/** Who connected this Unix socket (SO_PEERCRED). Throws `SystemCallError`. */
+/** The process that connected this Unix socket (SO_PEERCRED). Throws `SystemCallError`. */
 export function peerCredentials(fd: number): PeerCredentials {
   const value = new Uint8Array(12);
   const length = Uint8Array.of(12, 0, 0, 0);
@@ -72,20 +73,32 @@ export function peerCredentials(fd: number): PeerCredentials {
   };
 }
 
+/**
+ * A pidfd of the process that connected this Unix socket, for the caller to close. It always refers
+ * to that very process, however long ago it connected. Throws `SystemCallError`: ENOPROTOOPT before
+ * Linux 6.5, ESRCH when the process is gone (later kernels return a descriptor of a dead process).
+ */
+export function peerProcessDescriptor(fd: number): number {
+  const value = new Uint8Array(4);
+  const length = Uint8Array.of(4, 0, 0, 0);
+  checked('getsockopt SO_PEERPIDFD', getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, value, length));
+  return new DataView(value.buffer).getInt32(0, true);
+}
+
 /** The descriptor of an open Node socket, or undefined when it is closed. */
 export function descriptorOf(nodeSocket: Socket): number | undefined {
-  // Node has no public way to it; every release so far keeps it on the handle.
+  // Node has no public access to it; every release so far keeps it on the handle.
   const handle: unknown = Reflect.get(nodeSocket, '_handle');
   if (typeof handle !== 'object' || handle === null) return undefined;
   const fd: unknown = Reflect.get(handle, 'fd');
   return typeof fd === 'number' && fd >= 0 ? fd : undefined;
 }
 
-/** The longest path that a Unix socket can have, in octets. */
+/** The longest path that a Unix socket can have, in bytes. */
 export const SOCKET_PATH_MAX_BYTES = SUN_PATH_BYTES - 1;
 
 /**
- * Connects to a Unix socket and returns the descriptor, not blocking. Throws `SystemCallError`:
+ * Connects to a Unix socket and returns the descriptor, non-blocking. Throws `SystemCallError`:
  * ENOENT, ECONNREFUSED, EACCES, EAGAIN when the listener's backlog is full.
  */
 export function connectUnix(path: string): number {
@@ -101,26 +114,26 @@ export function connectUnix(path: string): number {
   throw error;
 }
 
-/** Ends both directions of a socket; who waits on it wakes up. The descriptor stays open. */
+/** Shuts down both directions of a socket and wakes its waiters. The descriptor stays open. */
 export function shutdownSocket(fd: number): void {
   shutdown(fd, SHUT_RDWR);
 }
 
-/** A struct msghdr with one element and room for one descriptor. */
+/** A struct msghdr with one element and space for one descriptor. */
 class Message {
   readonly header = new Uint8Array(56);
   readonly control = new Uint8Array(24);
   readonly #fields = new DataView(this.header.buffer);
   readonly #controlFields = new DataView(this.control.buffer);
   readonly #vector = new Uint8Array(16);
-  /** Held, since the vector has its address. */
-  readonly octets: Uint8Array;
+  /** Kept alive, since the vector holds its address. */
+  readonly bytes: Uint8Array;
 
-  constructor(octets: Uint8Array, controlBytes: number) {
-    this.octets = octets;
+  constructor(bytes: Uint8Array, controlBytes: number) {
+    this.bytes = bytes;
     const vector = new DataView(this.#vector.buffer);
-    vector.setBigUint64(0, addressOf(octets), true);
-    vector.setBigUint64(8, BigInt(octets.length), true);
+    vector.setBigUint64(0, addressOf(bytes), true);
+    vector.setBigUint64(8, BigInt(bytes.length), true);
     this.#fields.setBigUint64(16, addressOf(this.#vector), true);
     this.#fields.setBigUint64(24, 1n, true);
     if (controlBytes > 0) this.#fields.setBigUint64(32, addressOf(this.control), true);
@@ -143,40 +156,40 @@ class Message {
 }
 
 /**
- * Sends octets and, when there is one, a descriptor with the first of them, without waiting.
- * Returns the number of octets taken or a negative errno.
+ * Sends bytes and, if given, a descriptor with the first of them, without waiting. Returns the
+ * number of bytes taken or a negative errno.
  */
 export function sendDescriptor(
   fd: number,
-  octets: Uint8Array,
+  bytes: Uint8Array,
   descriptor: number | undefined,
 ): number {
-  const message = new Message(octets, descriptor === undefined ? 0 : 24);
+  const message = new Message(bytes, descriptor === undefined ? 0 : 24);
   if (descriptor !== undefined) message.setDescriptor(descriptor);
   const sent = sendmsg(fd, message.header, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 ? -lastErrno() : sent;
 }
 
-/** What `receiveDescriptor` got. */
-export interface ReceivedDescriptor {
-  /** Octets received; 0 when the other side closed. */
+/** Result of `receiveDescriptor`. */
+interface ReceivedDescriptor {
+  /** Bytes received; 0 when the other side closed. */
   readonly length: number;
-  /** Not inherited by programs that are started. The caller closes it. */
+  /** Not inherited by child programs. The caller closes it. */
   readonly descriptor: number | undefined;
 }
 
 /**
- * Waits, without blocking the event loop, until octets come, and takes what is there (at most
- * `octets.length`) with the descriptor that may be with it. Throws `SystemCallError` (ETIMEDOUT).
+ * Waits, without blocking the event loop, until bytes arrive, and takes the available ones (at most
+ * `bytes.length`) with their descriptor, if any. Throws `SystemCallError` (ETIMEDOUT).
  */
 export async function receiveDescriptor(
   fd: number,
-  octets: Uint8Array,
+  bytes: Uint8Array,
   timeoutMs: number,
 ): Promise<ReceivedDescriptor> {
   const deadline = performance.now() + timeoutMs;
   for (;;) {
-    const message = new Message(octets, 24);
+    const message = new Message(bytes, 24);
     const length = recvmsg(fd, message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (length >= 0) return { length, descriptor: message.descriptor };
     const errno = lastErrno();
@@ -187,7 +200,7 @@ export async function receiveDescriptor(
   }
 }
 
-/** Resolves when `fd` is readable, at its end, or the time is over. */
+/** Resolves when `fd` is readable or at its end, or when the time is over. */
 function readable(fd: number, timeoutMs: number): Promise<void> {
   const entry = new Uint8Array(8);
   const fields = new DataView(entry.buffer);

@@ -7,8 +7,8 @@
 #include "interpose.h"
 #include "raw-call.h"
 
-/* Looks at what `fd` stands for. False for a descriptor of no concern, also in a child that shares
- * its parent's memory: what it closes there, the parent still has. */
+/* Gets what `fd` stands for. False for an ordinary descriptor, and in a child that shares its
+ * parent's memory: descriptors it closes stay open in the parent. */
 static bool look_up(int fd, enum endpoint_kind *kind) {
   if (!descriptor_is_marked(fd)) return false;
   struct endpoint *endpoint = endpoint_get(fd);
@@ -25,7 +25,7 @@ static NOINLINE int close_special(int fd) {
     errno = EBADF;
     return -1;
   }
-  /* Forgotten first: as soon as it is closed, another thread may get the number. */
+  /* Removed first: as soon as it is closed, another thread may get the number. */
   descriptor_remove(fd);
   return REAL(close)(fd);
 }
@@ -37,7 +37,7 @@ EXPORT int close(int fd) {
 
 EXPORT int __close(int fd) { return close(fd); }
 
-/* The duplicate stands for what the original does. */
+/* The duplicate gets the original's endpoint. */
 static int follow(int original, int duplicate) {
   if (duplicate < 0 || !descriptor_is_marked(original)) return duplicate;
   struct endpoint *endpoint = endpoint_get(original);
@@ -54,28 +54,28 @@ static int follow(int original, int duplicate) {
 
 EXPORT int dup(int fd) { return follow(fd, REAL(dup)(fd)); }
 
-/* The number `fd` is about to become something else. */
-static NOINLINE void vacate(int fd) {
-  enum endpoint_kind kind;
-  if (!look_up(fd, &kind)) return;
-  if (kind == ENDPOINT_HIDDEN) descriptor_move_hidden(fd);
-  else descriptor_remove(fd);
+/* True when a call that is about to replace `target` by `fd` concerns this process's table. */
+static bool will_replace(int fd, int target) {
+  if (fd == target || atomic_load(&table_process) == 0 || process_is_foreign()) return false;
+  return raw_fcntl(fd, F_GETFD, 0) >= 0;
 }
 
-/* True when a call that replaces `target` by `fd` would do so. */
-static bool will_replace(int fd, int target) {
-  return fd != target && descriptor_is_marked(target) && raw_fcntl(fd, F_GETFD, 0) >= 0;
+static int replaced(int fd, int target, int result) {
+  result = follow(fd, result);
+  descriptor_vacated(target);
+  return result;
 }
 
 EXPORT int dup2(int fd, int target) {
-  if (will_replace(fd, target)) vacate(target);
-  int result = REAL(dup2)(fd, target);
-  return fd == target ? result : follow(fd, result);
+  if (!will_replace(fd, target)) return REAL(dup2)(fd, target);
+  descriptor_vacate(target);
+  return replaced(fd, target, REAL(dup2)(fd, target));
 }
 
 EXPORT int dup3(int fd, int target, int flags) {
-  if (will_replace(fd, target) && (flags & ~O_CLOEXEC) == 0) vacate(target);
-  return follow(fd, REAL(dup3)(fd, target, flags));
+  if ((flags & ~O_CLOEXEC) != 0 || !will_replace(fd, target)) return REAL(dup3)(fd, target, flags);
+  descriptor_vacate(target);
+  return replaced(fd, target, REAL(dup3)(fd, target, flags));
 }
 
 #define FCNTL(name)                                                                                \
@@ -91,16 +91,8 @@ EXPORT int dup3(int fd, int target, int flags) {
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
-/* Closes a range except for the shim's own descriptors in it. */
-static int close_around_hidden(unsigned first, unsigned last, int flags) {
-  int result = 0;
-  while (result == 0 && first <= last) {
-    int hidden = descriptor_next_hidden(first, last);
-    if (hidden < 0) return REAL(close_range)(first, last, flags);
-    if ((unsigned)hidden > first) result = REAL(close_range)(first, (unsigned)hidden - 1, flags);
-    first = (unsigned)hidden + 1;
-  }
-  return result;
+static int close_some(unsigned first, unsigned last, int flags) {
+  return REAL(close_range)(first, last, flags);
 }
 
 EXPORT int close_range(unsigned first, unsigned last, int flags) {
@@ -108,8 +100,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags) {
   if (!closes || atomic_load(&table_process) == 0 || process_is_foreign()) {
     return REAL(close_range)(first, last, flags);
   }
-  descriptor_remove_range(first, last);
-  return close_around_hidden(first, last, flags);
+  return descriptors_close_around(first, last, flags, close_some);
 }
 
 EXPORT void closefrom(int first) {

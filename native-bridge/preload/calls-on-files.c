@@ -16,7 +16,7 @@ static ssize_t refused(int error) {
   return -1;
 }
 
-/* What a descriptor is, without holding on to it. */
+/* The kind of a descriptor, without taking a reference. */
 static bool kind_of(int fd, enum endpoint_kind *kind) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return false;
@@ -112,7 +112,7 @@ EXPORT ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_byt
   return read_special(fd, buffer, length);
 }
 
-/* The kernel's own requests work on every descriptor; devices of ours have none. ENOTTY makes
+/* The kernel's generic requests work on every descriptor; our devices have no others. ENOTTY makes
  * libibverbs write its commands instead. */
 static bool ioctl_is_general(unsigned long request) {
   return request == FIOCLEX || request == FIONCLEX || request == FIONBIO || request == FIOASYNC;

@@ -1,5 +1,5 @@
-/* The libc calls that take a path: device nodes, and the sysfs classes that some programs read at
- * their fixed place. Any other path costs a look at its first octets. */
+/* The libc calls that take a path: device nodes, and the sysfs classes that some programs read at a
+ * fixed path. Any other path costs a look at its first bytes. */
 #include <errno.h>
 #include <stdarg.h>
 
@@ -68,7 +68,7 @@ OPEN(open64)
 OPEN_AT(openat)
 OPEN_AT(openat64)
 
-/* The same without a mode, for fortified programs: libc stops them when one is missing. */
+/* The same without a mode, for fortified programs: libc aborts them when one is missing. */
 #define OPEN_CHECKED(name, plain)                                                                  \
   EXPORT int name(const char *path, int flags) {                                                   \
     if (likely(!path_is_special(path))) return REAL(name)(path, flags);                            \
@@ -199,7 +199,7 @@ EXPORT int statx(int directory, const char *restrict path, int flags, unsigned m
   return REAL(statx)(directory, path, flags, mask, status);
 }
 
-/* Everybody may read and write the nodes; nobody can execute them. */
+/* All users may read and write the nodes; none can execute them. */
 static int access_node(const struct device_node *node, int mode) {
   int error = device_node_exists(node);
   if (error == 0 && (mode & X_OK) != 0) error = -EACCES;
@@ -270,7 +270,7 @@ static bool daemon_serves(void) {
  * learns of the connection that much later: after 5 seconds, when nobody sets anything. */
 static char wake_up_interval[] = "20\n";
 
-/* What an administrator has set, counts. */
+/* An administrator's setting takes precedence. */
 static FILE *open_rsocket_setting(const char *path, const char *mode) {
   FILE *file = REAL(fopen)(path, mode);
   if (file != NULL || errno != ENOENT || strcmp(mode, "r") != 0) return file;

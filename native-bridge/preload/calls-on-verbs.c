@@ -1,4 +1,4 @@
-/* The one function of libibverbs that the shim stands in front of. */
+/* The one function of libibverbs that the shim replaces. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only what
- * points into this process or names its descriptors is looked at. */
+/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only fields
+ * that point into this process or name its descriptors are used. */
 #include "cm-file.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@
 #define OPTION_POINTER_OFFSET 8u
 #define OPTION_LENGTH_OFFSET 28u
 #define OPTION_BYTES 32u
-/* The longest option value that is passed on, in octets. */
+/* The longest option value that is passed on, in bytes. */
 #define OPTION_VALUE_MAX 4096u
 #define ID_OFFSET 16u
 #define MIGRATE_FD_OFFSET 20u
@@ -36,9 +36,9 @@
  * select() can take. */
 #define VISIBLE_FLOOR 256
 
-/* Gives the descriptor a high number, for librspreload before rdma-core 63: an rsocket goes by the
- * number of its rdma_cm file, and where that is lower than the one that the program knows, as with
- * each accepted connection, select() reports the former, and the program waits in vain. */
+/* Gives the descriptor a high number, for librspreload before rdma-core 63. There an rsocket goes
+ * by the number of its rdma_cm file. If that is lower than the number the program knows, as with
+ * each accepted connection, select() reports the lower one and the program waits in vain. */
 static int raise_number(int fd) {
   int high = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(VISIBLE_FLOOR));
   if (high < 0) return fd;
@@ -91,7 +91,7 @@ static int translate_source(struct command *command) {
   return error;
 }
 
-/* Completes a command with what lies in this process only. */
+/* Completes a command with data that only this process has. */
 static int prepare(struct command *command) {
   uint32_t number = command_u32(command, 0);
   size_t room = command_u16(command, 6);
@@ -112,7 +112,7 @@ static int prepare(struct command *command) {
   return 0;
 }
 
-/* Follows which ids of which file are connected. */
+/* Tracks which ids of which file are connected. */
 static void follow(const struct command *command, const uint8_t *response, size_t length) {
   struct device_file *file = command->endpoint->file;
   uint32_t number = command_u32(command, 0);
@@ -129,7 +129,7 @@ static void follow(const struct command *command, const uint8_t *response, size_
   endpoint_put(source);
 }
 
-/* GET_EVENT when the daemon is gone. */
+/* GET_EVENT after the daemon's end. */
 static int last_event(const struct command *command) {
   struct device_file *file = command->endpoint->file;
   if (atomic_load(&file->state) != CONNECTION_DEAD) return -EIO;
@@ -146,7 +146,7 @@ static int run_once(int fd, const void *buffer, size_t length) {
   if (endpoint != NULL && endpoint->kind == ENDPOINT_CM) {
     struct command command = {.fd = fd,
                               .endpoint = endpoint,
-                              .octets = buffer,
+                              .bytes = buffer,
                               .length = length,
                               .event_kind = ENDPOINT_COMPLETION,
                               .completed = follow};
@@ -173,8 +173,8 @@ ssize_t cm_write(int fd, const void *buffer, size_t length) {
   uint32_t number;
   memcpy(&number, buffer, sizeof number);
   for (unsigned attempt = 0;; attempt++) {
-    /* Never waits in the daemon, so that other threads can use the file meanwhile; and programs
-     * that ask again and again without waiting are answered here. */
+    /* Never waits in the daemon, so other threads can use the file meanwhile; and programs that
+     * poll without waiting are answered here. */
     if (number == COMMAND_GET_EVENT && event_wait(fd) < 0) return -1;
     int error = run_once(fd, buffer, length);
     if (error == 0) {

@@ -9,7 +9,8 @@
 #include "memory-agent.h"
 #include "raw-call.h"
 
-/* What outlives the exchange: descriptors are opened when others may use the connection again. */
+/* State that outlives the exchange: descriptors are opened when others may use the connection
+ * again. */
 struct after_reply {
   struct reply_descriptor descriptors[REPLY_DESCRIPTORS_MAX];
   uint32_t descriptor_count;
@@ -19,31 +20,31 @@ struct after_reply {
   bool emptied;
 };
 
-bool command_is_readable(const void *octets, size_t length) {
-  return memory_gives(octets, length < COMMAND_COPY_MAX ? length : COMMAND_COPY_MAX);
+bool command_is_readable(const void *bytes, size_t length) {
+  return memory_gives(bytes, length < COMMAND_COPY_MAX ? length : COMMAND_COPY_MAX);
 }
 
 uint16_t command_u16(const struct command *command, size_t offset) {
   uint16_t value;
-  memcpy(&value, command->octets + offset, sizeof value);
+  memcpy(&value, command->bytes + offset, sizeof value);
   return value;
 }
 
 uint32_t command_u32(const struct command *command, size_t offset) {
   uint32_t value;
-  memcpy(&value, command->octets + offset, sizeof value);
+  memcpy(&value, command->bytes + offset, sizeof value);
   return value;
 }
 
 uint64_t command_u64(const struct command *command, size_t offset) {
   uint64_t value;
-  memcpy(&value, command->octets + offset, sizeof value);
+  memcpy(&value, command->bytes + offset, sizeof value);
   return value;
 }
 
 void command_replace(struct command *command, size_t offset, uint32_t value) {
   size_t length = command->length < COMMAND_COPY_MAX ? command->length : COMMAND_COPY_MAX;
-  if (command->copy_length == 0) memcpy(command->copy, command->octets, length);
+  if (command->copy_length == 0) memcpy(command->copy, command->bytes, length);
   command->copy_length = length;
   memcpy(command->copy + offset, &value, sizeof value);
 }
@@ -54,7 +55,7 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   struct exchange exchange;
   exchange_init(&exchange, OP_WRITE, 0);
   if (command->copy_length > 0) exchange_add(&exchange, command->copy, command->copy_length);
-  exchange_add(&exchange, command->octets + command->copy_length,
+  exchange_add(&exchange, command->bytes + command->copy_length,
                command->length - command->copy_length);
   if (command->inlined.iov_len > 0) {
     exchange_add(&exchange, command->inlined.iov_base, command->inlined.iov_len);
@@ -70,7 +71,7 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   if (status >= 0) {
     size_t length = exchange.response_bytes;
     if (length > command->response_room) length = command->response_room;
-    /* As with the kernel, what the command did stays done. */
+    /* As with the kernel, the command's effect is not undone. */
     if (length > 0 && !memory_takes(command->response, length)) status = -EFAULT;
     else if (length > 0) memcpy(command->response, exchange.response, length);
     after->response_bytes = length;
@@ -87,13 +88,13 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   return status;
 }
 
-static void take_octets(const struct command *command, const struct after_reply *after) {
-  if (after->emptied) event_take_octet(command->fd);
+static void take_bytes(const struct command *command, const struct after_reply *after) {
+  if (after->emptied) event_take_byte(command->fd);
   for (uint32_t index = 0; index < after->purged_count; index++) {
     struct endpoint *endpoint;
     int fd = descriptor_of_queue(after->purged[index], &endpoint);
     if (fd < 0) continue;
-    event_take_octet(fd);
+    event_take_byte(fd);
     endpoint_put(endpoint);
   }
 }
@@ -133,7 +134,7 @@ int command_run(struct command *command) {
     /* The daemon cannot reach this memory even so. */
     if ((flags & REPLY_START_AGENT) != 0) return -EFAULT;
   }
-  take_octets(command, &after);
+  take_bytes(command, &after);
   if (status < 0) return status;
   return open_descriptors(command, &after);
 }

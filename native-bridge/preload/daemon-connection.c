@@ -3,15 +3,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "raw-call.h"
 
 _Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
 
-/* A daemon that does not greet for so long is none, in seconds. */
+/* A daemon that has not greeted after this many seconds counts as none. */
 #define GREETING_TIMEOUT_S 10
 
 /* Copies `parts` behind each other. False when they do not fit. */
@@ -27,7 +30,7 @@ static bool join_path(char *target, size_t size, const char *const *parts, int c
   return true;
 }
 
-static void number_text(unsigned number, char text[static 12]) {
+static void number_text(uint32_t number, char text[static 12]) {
   char reversed[12];
   int digits = 0;
   do {
@@ -43,14 +46,12 @@ static const char *environment(const char *name) {
   return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-/* Where the daemon listens, as verbs-api/contract/ipc-admin.ts has it. `chosen`: the
- * user named it. */
-static bool socket_address(struct sockaddr_un *address, bool *chosen) {
+/* Where the daemon listens, as verbs-api/contract/protocol/ipc-admin.ts has it. */
+static bool socket_address(struct sockaddr_un *address) {
   memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
   size_t size = sizeof address->sun_path;
   const char *named = environment("IWARPD_SOCKET");
-  *chosen = named != NULL;
   if (named != NULL) return join_path(address->sun_path, size, &named, 1);
   const char *runtime = environment("XDG_RUNTIME_DIR");
   if (runtime != NULL) {
@@ -62,7 +63,7 @@ static bool socket_address(struct sockaddr_un *address, bool *chosen) {
   if (temporary == NULL) temporary = environment("TEMP");
   if (temporary == NULL) temporary = "/tmp";
   char user[12];
-  number_text(getuid(), user);
+  number_text(geteuid(), user);
   size_t length = strlen(temporary);
   bool slash = length > 1 && temporary[length - 1] == '/';
   const char *parts[] = {temporary, slash ? "iwarpd-" : "/iwarpd-", user, "/iwarpd.sock"};
@@ -72,7 +73,9 @@ static bool socket_address(struct sockaddr_un *address, bool *chosen) {
 int receive_exactly(int fd, void *target, size_t length) {
   size_t done = 0;
   while (done < length) {
-    ssize_t received = raw_recv(fd, (char *)target + done, length - done, 0);
+    /* As one piece: while the call waits, the descriptor may move and its number
+     * become the program's. */
+    ssize_t received = raw_recv(fd, (char *)target + done, length - done, MSG_WAITALL);
     if (received > 0) done += (size_t)received;
     else if (received == 0) return -ECONNRESET;
     else if (errno != EINTR) return -errno;
@@ -110,7 +113,7 @@ static void set_timeouts(int fd, time_t seconds) {
   raw_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-/* Who listens, as the kernel saw it. */
+/* The listening process, as the kernel recorded it. */
 static struct ucred listener(int fd) {
   struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
   socklen_t length = sizeof peer;
@@ -118,11 +121,60 @@ static struct ucred listener(int fd) {
   return peer;
 }
 
+/* The user whose daemon is trusted besides this process's user and root: $IWARPD_ALLOW_DAEMON_UID
+ * in decimal. False when it is not a user id. */
+static bool allowed_user(uid_t *user) {
+  const char *text = environment("IWARPD_ALLOW_DAEMON_UID");
+  if (text == NULL) return false;
+  uint64_t number = 0;
+  size_t digits = 0;
+  for (; text[digits] >= '0' && text[digits] <= '9'; digits++) {
+    if (digits == 10) return false;
+    number = number * 10 + (uint64_t)(text[digits] - '0');
+  }
+  if (text[digits] != '\0' || number >= (uid_t)-1) return false;
+  *user = (uid_t)number;
+  return true;
+}
+
+/* A daemon reads and writes the memory of its programs, and a socket in a shared directory, or one
+ * named by the environment, may be anyone's. */
+static bool is_trusted(uid_t user) {
+  uid_t allowed;
+  if (user == geteuid() || user == 0) return true;
+  return allowed_user(&allowed) && user == allowed;
+}
+
+/* Reports once why no device is visible. Standard error may be one of the program's files by now; a
+ * line to a terminal or pipe does no harm. */
+static void tell_refusal(const char *path, uid_t user) {
+  static _Atomic bool told;
+  struct stat status;
+  if (raw_fstat(STDERR_FILENO, &status) != 0) return;
+  if (!S_ISCHR(status.st_mode) && !S_ISFIFO(status.st_mode)) return;
+  if (atomic_exchange(&told, true)) return;
+  char listener_text[12];
+  char own_text[12];
+  char line[512];
+  number_text(user, listener_text);
+  number_text(geteuid(), own_text);
+  const char *parts[] = {"iwarpd: refusing the daemon at ",
+                         path,
+                         ": it runs as uid ",
+                         listener_text,
+                         ", not as you (uid ",
+                         own_text,
+                         ") or root; if you trust it, set IWARPD_ALLOW_DAEMON_UID=",
+                         listener_text,
+                         "\n"};
+  if (!join_path(line, sizeof line, parts, sizeof parts / sizeof *parts)) return;
+  syscall(SYS_write, STDERR_FILENO, line, strlen(line));
+}
+
 /* A socket with the daemon at its other end, or a negative errno. */
 static int connect_socket(pid_t *daemon) {
   struct sockaddr_un address;
-  bool chosen;
-  if (!socket_address(&address, &chosen)) return -ECONNREFUSED;
+  if (!socket_address(&address)) return -ECONNREFUSED;
   int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
   set_timeouts(fd, GREETING_TIMEOUT_S);
@@ -133,8 +185,8 @@ static int connect_socket(pid_t *daemon) {
   }
   struct ucred peer = listener(fd);
   *daemon = peer.pid;
-  /* Where nobody named the socket, another user may have put one in its place. */
-  if (chosen || peer.uid == getuid() || peer.uid == 0) return fd;
+  if (is_trusted(peer.uid)) return fd;
+  tell_refusal(address.sun_path, peer.uid);
   raw_close(fd);
   return -ECONNREFUSED;
 }
@@ -147,8 +199,8 @@ static uint32_t parse_number(const char *text, size_t length) {
   return number;
 }
 
-/* Refusals that mean "not for you" rather than "not so": the program goes on as
- * without the shim. */
+/* Errors that mean "not for you" rather than "not so": the program continues as without the shim.
+ * */
 static int refusal(uint32_t error) {
   if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095)
     return -ECONNREFUSED;
@@ -170,7 +222,8 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
     struct welcome_head head;
     char text[WELCOME_TEXT_MAX];
   } answer;
-  if (send_all(fd, &message) != 0) return -ECONNREFUSED;
+  /* A daemon that refuses at once may have closed already; its answer can still be read. */
+  int sent = send_all(fd, &message);
   if (receive_exactly(fd, &frame, sizeof frame) != 0) return -ECONNREFUSED;
   if (frame.type != FRAME_WELCOME || frame.payload_bytes < sizeof answer.head ||
       frame.payload_bytes > sizeof answer) {
@@ -179,6 +232,7 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   if (receive_exactly(fd, &answer, frame.payload_bytes) != 0) return -ECONNREFUSED;
   if (answer.head.magic != IPC_MAGIC || answer.head.version != IPC_VERSION) return -ECONNREFUSED;
   if (answer.head.error != 0) return refusal(answer.head.error);
+  if (sent != 0) return -ECONNREFUSED;
   memcpy(welcome->token, answer.head.token, TOKEN_BYTES);
   welcome->number = parse_number(answer.text, frame.payload_bytes - sizeof answer.head);
   return 0;

@@ -8,31 +8,31 @@
 
 #include "protocol.h"
 
-/* What the daemon answered to a greeting. */
+/* The daemon's answer to a greeting. */
 struct welcome {
   uint8_t token[TOKEN_BYTES];
-  /* The file's or the queue's number. */
+  /* Number of the file or queue. */
   uint32_t number;
-  /* The daemon's pid, in this process's namespace where it is visible from here. */
+  /* The daemon's pid in this process's namespace, where it is visible. */
   pid_t daemon;
 };
 
 /* Connects and greets. `token` may be NULL for zeros. Returns the socket (close-on-exec), or a
- * negative errno: -ECONNREFUSED whenever there is no daemon that would serve this process, so that
- * the caller steps aside; anything else is the daemon's own refusal, or what the process lacks
- * (EMFILE, ENFILE, ENOMEM). Keeps errno. */
+ * negative errno: -ECONNREFUSED when no daemon would serve this process, so the caller uses the
+ * real call; any other is the daemon's own error, or a shortage in this process (EMFILE, ENFILE,
+ * ENOMEM). Keeps errno. */
 int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome);
 
-/* True for a result of `daemon_connect` that means that no daemon serves this process. */
+/* True for a result of `daemon_connect` that means no daemon serves this process. */
 static inline bool daemon_is_absent(int result) { return result == -111; }
 
-/* Reads exactly `length` octets. Returns 0 or a negative errno; the end is -ECONNRESET. */
+/* Reads exactly `length` bytes. Returns 0 or a negative errno; the end is -ECONNRESET. */
 int receive_exactly(int fd, void *target, size_t length);
 
-/* Sends all octets of the message, which is used up. Returns 0 or a negative errno. */
+/* Sends all bytes of the message and modifies it. Returns 0 or a negative errno. */
 int send_all(int fd, struct msghdr *message);
 
-/* How long the daemon may take for a command before it counts as dead, in seconds. */
+/* Seconds that the daemon may take for a command before it counts as dead. */
 #define COMMAND_TIMEOUT_S 60
 
 #endif

@@ -12,8 +12,8 @@
 _Atomic(endpoint_slot *) descriptor_chunks[TABLE_CHUNKS];
 _Atomic pid_t table_process;
 
-/* Endpoints to use again. Anybody may add one; only the holder of the registry lock takes one, so
- * that the head cannot be taken, used and given back between a look at it and its exchange. */
+/* Endpoints to reuse. Any thread may add one; only the holder of the registry lock takes one, so
+ * the head cannot be taken, used and returned between reading it and exchanging it. */
 static _Atomic(struct endpoint *) free_endpoints;
 /* Every endpoint ever made. */
 static struct endpoint *made_endpoints;
@@ -21,6 +21,8 @@ static struct endpoint *made_endpoints;
 static _Atomic unsigned descriptor_limit;
 
 static struct endpoint foreign_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
+/* In the slot of a number that the program is about to use. */
+static struct endpoint reserved_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
 
 bool process_is_foreign(void) {
   pid_t process = atomic_load_explicit(&table_process, memory_order_relaxed);
@@ -60,15 +62,25 @@ static bool reference(struct endpoint *endpoint) {
   return false;
 }
 
-/* The endpoint in a slot, referenced, whatever the descriptor is by now. */
+/* The endpoint in a slot, referenced, whatever the descriptor now is. */
 static struct endpoint *reference_slot(endpoint_slot *slot) {
   for (;;) {
     struct endpoint *endpoint = atomic_load(slot);
-    if (endpoint == NULL) return NULL;
+    if (endpoint == NULL || endpoint == &reserved_endpoint) return NULL;
     if (!reference(endpoint)) continue;
     if (atomic_load(slot) == endpoint) return endpoint;
     endpoint_put(endpoint);
   }
+}
+
+/* True while `fd` is the descriptor that the endpoint was made for, or a duplicate. Keeps errno. */
+static bool is_current(int fd, const struct endpoint *endpoint) {
+  int saved = errno;
+  struct stat status;
+  bool current = raw_fstat(fd, &status) == 0 && status.st_dev == endpoint->socket_device &&
+                 status.st_ino == endpoint->socket_inode;
+  errno = saved;
+  return current;
 }
 
 struct endpoint *endpoint_get(int fd) {
@@ -76,22 +88,17 @@ struct endpoint *endpoint_get(int fd) {
   if (slot == NULL) return NULL;
   if (process_is_foreign()) return atomic_load(slot) == NULL ? NULL : &foreign_endpoint;
   struct endpoint *endpoint = reference_slot(slot);
-  if (endpoint == NULL) return NULL;
-  int saved = errno;
-  struct stat status;
-  if (raw_fstat(fd, &status) == 0 && status.st_dev == endpoint->socket_device &&
-      status.st_ino == endpoint->socket_inode) {
-    return endpoint;
-  }
+  if (endpoint == NULL || is_current(fd, endpoint)) return endpoint;
   struct endpoint *stale = endpoint;
   if (atomic_compare_exchange_strong(slot, &stale, NULL)) endpoint_put(endpoint);
   endpoint_put(endpoint);
-  errno = saved;
   return NULL;
 }
 
+void endpoint_ref(struct endpoint *endpoint) { atomic_fetch_add(&endpoint->references, 1); }
+
 void endpoint_put(struct endpoint *endpoint) {
-  if (endpoint == &foreign_endpoint) return;
+  if (endpoint == &foreign_endpoint || endpoint == &reserved_endpoint) return;
   if (atomic_fetch_sub(&endpoint->references, 1) != 1) return;
   int saved = errno;
   if (endpoint->file != NULL && endpoint->kind != ENDPOINT_HIDDEN) {
@@ -154,17 +161,74 @@ struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_
   return endpoint;
 }
 
+static void raise_limit(unsigned number) {
+  unsigned limit = atomic_load(&descriptor_limit);
+  while (limit <= number &&
+         !atomic_compare_exchange_weak(&descriptor_limit, &limit, number + 1)) {
+  }
+}
+
 bool descriptor_install(int fd, struct endpoint *endpoint) {
   endpoint_slot *slot = slot_for((unsigned)fd);
   if (slot == NULL) return false;
-  unsigned limit = atomic_load(&descriptor_limit);
-  while (limit <= (unsigned)fd &&
-         !atomic_compare_exchange_weak(&descriptor_limit, &limit, (unsigned)fd + 1)) {
-  }
-  atomic_fetch_add(&endpoint->references, 1);
+  raise_limit((unsigned)fd);
+  endpoint_ref(endpoint);
   struct endpoint *before = atomic_exchange(slot, endpoint);
   if (before != NULL) endpoint_put(before);
   return true;
+}
+
+enum install_result descriptor_install_unreserved(int fd, struct endpoint *endpoint,
+                                                  struct endpoint **before) {
+  endpoint_slot *slot = slot_for((unsigned)fd);
+  if (slot == NULL) return INSTALL_NO_ROOM;
+  raise_limit((unsigned)fd);
+  struct endpoint *found = atomic_load(slot);
+  endpoint_ref(endpoint);
+  while (found != &reserved_endpoint) {
+    if (!atomic_compare_exchange_weak(slot, &found, endpoint)) continue;
+    *before = found;
+    return INSTALL_DONE;
+  }
+  endpoint_put(endpoint);
+  return INSTALL_RESERVED;
+}
+
+bool descriptor_reserve(int fd) {
+  endpoint_slot *slot = fd < 0 ? NULL : slot_for((unsigned)fd);
+  if (slot == NULL) return true;
+  for (;;) {
+    struct endpoint *endpoint = reference_slot(slot);
+    struct endpoint *expected = endpoint;
+    bool hidden =
+        endpoint != NULL && endpoint->kind == ENDPOINT_HIDDEN && is_current(fd, endpoint);
+    bool reserved = !hidden && atomic_compare_exchange_strong(slot, &expected, &reserved_endpoint);
+    if (reserved && endpoint != NULL) endpoint_put(endpoint);
+    if (endpoint != NULL) endpoint_put(endpoint);
+    if (reserved || expected == &reserved_endpoint) return true;
+    if (hidden) return false;
+  }
+}
+
+void descriptor_end_reservation(int fd) {
+  endpoint_slot *slot = fd < 0 ? NULL : slot_of((unsigned)fd);
+  struct endpoint *expected = &reserved_endpoint;
+  if (slot != NULL) atomic_compare_exchange_strong(slot, &expected, NULL);
+}
+
+struct endpoint *descriptor_hidden_endpoint(int fd) {
+  endpoint_slot *slot = fd < 0 ? NULL : slot_of((unsigned)fd);
+  struct endpoint *endpoint = slot == NULL ? NULL : atomic_load(slot);
+  if (endpoint == NULL || endpoint->kind != ENDPOINT_HIDDEN) return NULL;
+  if (!is_current(fd, endpoint)) return NULL;
+  /* What was read may be of another life of the endpoint, unless the slot still holds it. */
+  return atomic_load(slot) == endpoint ? endpoint : NULL;
+}
+
+void descriptor_withdraw(int fd, struct endpoint *endpoint) {
+  endpoint_slot *slot = slot_of((unsigned)fd);
+  struct endpoint *expected = endpoint;
+  if (slot != NULL && atomic_compare_exchange_strong(slot, &expected, NULL)) endpoint_put(endpoint);
 }
 
 void descriptor_remove(int fd) {
@@ -198,11 +262,7 @@ int descriptor_next_hidden(unsigned first, unsigned last) {
   if (!cut_range(first, &last)) return -1;
   for (unsigned number = first; number <= last; number++) {
     if (!descriptor_is_marked((int)number)) continue;
-    struct endpoint *endpoint = endpoint_get((int)number);
-    if (endpoint == NULL) continue;
-    bool hidden = endpoint->kind == ENDPOINT_HIDDEN;
-    endpoint_put(endpoint);
-    if (hidden) return (int)number;
+    if (descriptor_hidden_endpoint((int)number) != NULL) return (int)number;
   }
   return -1;
 }
@@ -239,7 +299,9 @@ void endpoints_recount(void) {
     for (unsigned number = first; number <= last; number++) {
       endpoint_slot *slot = slot_of(number);
       struct endpoint *endpoint = slot == NULL ? NULL : atomic_load(slot);
-      if (endpoint != NULL) atomic_fetch_add(&endpoint->references, 1);
+      /* Of a call of another thread, too. */
+      if (endpoint == &reserved_endpoint) atomic_store(slot, NULL);
+      else if (endpoint != NULL) atomic_fetch_add(&endpoint->references, 1);
     }
   }
   for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;

@@ -1,9 +1,9 @@
 /* Which descriptors of this process are RDMA ones.
  *
- * The look-up of any other descriptor is one or two loads: no lock, no system call. What a slot
- * points to is never given back to the system, so a reader may look at an endpoint that another
- * thread is closing; a reference can only be taken while the endpoint has one, and counts only if
- * the slot still holds the endpoint afterwards. */
+ * Looking up any other descriptor takes one or two loads: no lock, no system call. Memory that a
+ * slot points to is never freed, so a reader may look at an endpoint that another thread is closing.
+ * A reference can only be taken while the endpoint has one, and counts only if the slot still holds
+ * the endpoint afterwards. */
 #ifndef IWARPD_DESCRIPTOR_TABLE_H
 #define IWARPD_DESCRIPTOR_TABLE_H
 
@@ -16,7 +16,7 @@
 struct device_file;
 
 enum endpoint_kind {
-  /* A descriptor of the shim's own, of which the program does not know. */
+  /* The shim's own descriptor, unknown to the program. */
   ENDPOINT_HIDDEN,
   /* An open /dev/infiniband/uverbsN. */
   ENDPOINT_UVERBS,
@@ -28,28 +28,28 @@ enum endpoint_kind {
   ENDPOINT_ASYNC,
   /* A NETLINK_RDMA socket. */
   ENDPOINT_NETLINK,
-  /* Seen from a child that shares or copied this memory without fork(): off limits. */
+  /* In a child that shares or copied this memory without fork(): must not be used. */
   ENDPOINT_FOREIGN,
 };
 
-/* What a descriptor stands for; duplicates of a descriptor share it. */
+/* The object behind a descriptor; duplicates of a descriptor share it. */
 struct endpoint {
-  /* One for each slot and for each call that uses it; 0 when free. */
+  /* One for each slot and each call in progress; 0 when free. */
   _Atomic uint32_t references;
-  enum endpoint_kind kind;
-  /* The socket behind the descriptor, to notice numbers that were closed out of the
-   * shim's sight. */
-  dev_t socket_device;
-  ino_t socket_inode;
+  _Atomic enum endpoint_kind kind;
+  /* The socket behind the descriptor, to detect numbers that were closed unnoticed. Atomic, as the
+   * kind: a lookup without a reference may read them while the endpoint is made for another one. */
+  _Atomic dev_t socket_device;
+  _Atomic ino_t socket_inode;
   /* Holds a reference to the file, except in a hidden endpoint. */
   struct device_file *file;
-  /* Number of the event queue, by which the daemon names it. */
+  /* Number by which the daemon knows the event queue. */
   uint32_t queue_number;
   /* Device number that fstat reports. */
   dev_t device_number;
   /* Where the owner of a hidden descriptor keeps its number. */
   _Atomic int *holder;
-  /* The last event of an asynchronous queue, after the daemon's end, was delivered. */
+  /* True once the last event of an asynchronous queue, after the daemon's end, was delivered. */
   atomic_bool end_reported;
   struct endpoint *next_free;
   struct endpoint *next_made;
@@ -73,39 +73,61 @@ static inline bool descriptor_is_marked(int fd) {
   return atomic_load_explicit(&chunk[number & (CHUNK_SLOTS - 1)], memory_order_relaxed) != NULL;
 }
 
-/* The endpoint behind a descriptor, with a reference for the caller, or NULL for a descriptor that
- * is none of the shim's. */
+/* The endpoint of a descriptor, with a reference for the caller, or NULL for a descriptor that is
+ * not the shim's. */
 struct endpoint *endpoint_get(int fd);
 
-/* Gives a reference back. Keeps errno. */
+/* Another reference to an endpoint that has one. */
+void endpoint_ref(struct endpoint *endpoint);
+
+/* Drops a reference. Keeps errno. */
 void endpoint_put(struct endpoint *endpoint);
 
-/* A new endpoint for the socket `fd` with one reference, which is the caller's; NULL: ENOMEM. */
+/* A new endpoint for the socket `fd` with one reference, owned by the caller; NULL: ENOMEM. */
 struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file);
 
-/* Lets `fd` stand for the endpoint. False when the number is beyond the table
- * (EMFILE), or ENOMEM. */
+/* Enters `fd` for the endpoint. False when the number is beyond the table (EMFILE), or on ENOMEM.
+ * */
 bool descriptor_install(int fd, struct endpoint *endpoint);
 
-/* Forgets what `fd` stood for. Keeps errno. */
+/* Removes the entry of `fd`. Keeps errno. */
 void descriptor_remove(int fd);
 
-/* Forgets the program's descriptors from `first` to `last`; the hidden ones stay. */
+/* Removes the entries of the program's descriptors from `first` to `last`, except hidden ones. */
 void descriptor_remove_range(unsigned first, unsigned last);
 
-/* The next hidden descriptor from `first` to `last`, or -1. */
+/* Keeps a number free of hidden descriptors, and removes its entry. False when a hidden one is
+ * there. */
+bool descriptor_reserve(int fd);
+
+void descriptor_end_reservation(int fd);
+
+enum install_result { INSTALL_DONE, INSTALL_RESERVED, INSTALL_NO_ROOM };
+
+/* Enters `fd` for the endpoint unless it is reserved. The caller must put the previous endpoint. */
+enum install_result descriptor_install_unreserved(int fd, struct endpoint *endpoint,
+                                                  struct endpoint **before);
+
+/* The endpoint of the hidden descriptor `fd`, or NULL. Call with the lock of the hidden
+ * descriptors; valid until it is released. */
+struct endpoint *descriptor_hidden_endpoint(int fd);
+
+/* Removes the entry of `fd` if it is for the endpoint. */
+void descriptor_withdraw(int fd, struct endpoint *endpoint);
+
+/* Under that lock: the next hidden descriptor from `first` to `last`, or -1. */
 int descriptor_next_hidden(unsigned first, unsigned last);
 
-/* A descriptor of the event queue with this number, or -1, with its endpoint referenced. */
+/* A descriptor of the event queue with this number, with its endpoint referenced, or -1. */
 int descriptor_of_queue(uint32_t queue_number, struct endpoint **endpoint);
 
-/* Counts references anew in a forked child: the calls of other threads do not exist there. */
+/* Recounts references in a forked child: calls of other threads do not exist there. */
 void endpoints_recount(void);
 
 /* The process that the table belongs to; 0 before the first RDMA descriptor. */
 extern _Atomic pid_t table_process;
 
-/* True in a process that got this memory otherwise than by fork(), as vfork's child does. */
+/* True in a process that got this memory without fork(), such as vfork's child. */
 bool process_is_foreign(void);
 
 #endif

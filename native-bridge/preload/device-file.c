@@ -2,9 +2,7 @@
 #include "device-file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "descriptor-table.h"
 #include "fork.h"
@@ -14,66 +12,8 @@
 #include "queue-flush.h"
 #include "raw-call.h"
 
-/* Hidden descriptors stay above what select() can take, where the limit allows. */
-#define HIDDEN_FLOOR 1024
-
 /* Under the registry lock. */
 static struct device_file *files;
-
-long descriptor_floor(unsigned wanted) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  if (limit.rlim_cur >= 2 * (rlim_t)wanted) return (long)wanted;
-  return (long)(limit.rlim_cur / 2);
-}
-
-int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *holder) {
-  int hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(HIDDEN_FLOOR));
-  if (hidden < 0) hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  int error = errno;
-  struct endpoint *endpoint = hidden < 0 ? NULL : endpoint_create(ENDPOINT_HIDDEN, hidden, file);
-  if (endpoint != NULL) {
-    endpoint->holder = holder;
-    bool installed = descriptor_install(hidden, endpoint);
-    endpoint_put(endpoint);
-    if (!installed) endpoint = NULL;
-  }
-  if (!copy) raw_close(fd);
-  if (endpoint == NULL) {
-    if (hidden >= 0) raw_close(hidden);
-    errno = hidden < 0 ? error : ENOMEM;
-    return -1;
-  }
-  atomic_store(holder, hidden);
-  return hidden;
-}
-
-void descriptor_close_hidden(_Atomic int *holder) {
-  int fd = atomic_exchange(holder, -1);
-  if (fd < 0) return;
-  descriptor_remove(fd);
-  raw_close(fd);
-}
-
-void descriptor_move_hidden(int fd) {
-  struct endpoint *endpoint = endpoint_get(fd);
-  if (endpoint == NULL) return;
-  if (endpoint->kind == ENDPOINT_HIDDEN && endpoint->holder != NULL) {
-    struct device_file *file = endpoint->file;
-    if (file != NULL) {
-      pthread_mutex_lock(&file->command_lock);
-      pthread_mutex_lock(&file->send_lock);
-    }
-    /* Where there is no other number, the commands of this file fail from now on. */
-    if (descriptor_hide(fd, true, file, endpoint->holder) < 0) atomic_store(endpoint->holder, -1);
-    if (file != NULL) {
-      pthread_mutex_unlock(&file->send_lock);
-      pthread_mutex_unlock(&file->command_lock);
-    }
-    descriptor_remove(fd);
-  }
-  endpoint_put(endpoint);
-}
 
 struct device_file *device_file_create(enum role role, int fd, bool copy,
                                        const struct welcome *welcome) {
@@ -111,6 +51,14 @@ struct device_file *device_file_create(enum role role, int fd, bool copy,
 
 void device_file_ref(struct device_file *file) { atomic_fetch_add(&file->references, 1); }
 
+bool device_file_try_ref(struct device_file *file) {
+  uint32_t references = atomic_load(&file->references);
+  while (references != 0) {
+    if (atomic_compare_exchange_weak(&file->references, &references, references + 1)) return true;
+  }
+  return false;
+}
+
 static void free_file(struct device_file *file) {
   registry_lock();
   for (struct device_file **link = &files; *link != NULL; link = &(*link)->next) {
@@ -125,6 +73,8 @@ static void free_file(struct device_file *file) {
   connections_free(&file->connections);
   datagrams_free(file->datagrams);
   raw_munmap(file->reply, REPLY_MAX);
+  pthread_mutex_destroy(&file->command_lock);
+  pthread_mutex_destroy(&file->send_lock);
   raw_munmap(file, sizeof *file);
 }
 
@@ -141,6 +91,7 @@ void device_file_shut(struct device_file *file) {
   file->state = CONNECTION_DEAD;
   pthread_mutex_unlock(&file->send_lock);
   pthread_mutex_unlock(&file->command_lock);
+  registrations_free(&file->registrations);
   if (file->role == ROLE_UVERBS && !device_files_any(ROLE_UVERBS)) memory_agents_stop();
 }
 

@@ -1,4 +1,4 @@
-/* The device nodes that exist only for programs under the shim. */
+/* Device nodes that exist only for programs under the shim. */
 #ifndef IWARPD_DEVICE_NODE_H
 #define IWARPD_DEVICE_NODE_H
 
@@ -7,21 +7,21 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* No answer of ours: the real call has to be made. */
+/* Not handled here: make the real call. */
 #define NOT_OURS (-4096)
 
 struct device_node {
   bool connection_manager;
-  /* Which uverbs device. */
+  /* Index of the uverbs device. */
   unsigned index;
   dev_t number;
 };
 
-/* Where librdmacm looks for what an administrator has set for rsockets. */
+/* Where librdmacm looks for an administrator's settings for rsockets. */
 #define RSOCKET_FOLDER "/etc/rdma/rsocket/"
 
-/* True for a path that may be a device node, lie below /sys/class/infiniband, or be a setting of
- * rsockets; takes no memory and looks at a few octets. */
+/* True for a path that may be a device node, below /sys/class/infiniband, or a setting of rsockets.
+ * Allocates nothing and looks at a few bytes. */
 static inline bool path_is_special(const char *path) {
   if (path == NULL || path[0] != '/') return false;
   if (path[1] == 'd')
@@ -33,21 +33,21 @@ static inline bool path_is_special(const char *path) {
 /* Which device node the path names, if any. */
 bool device_node_parse(const char *path, struct device_node *node);
 
-/* Opens the node. Returns a descriptor, a negative errno, or NOT_OURS when no daemon is there. */
+/* Opens the node. Returns a descriptor, a negative errno, or NOT_OURS without a daemon. */
 int device_node_open(const struct device_node *node, int flags);
 
 /* Asks the daemon whether the node exists. Returns 0, a negative errno, or NOT_OURS. */
 int device_node_exists(const struct device_node *node);
 
-/* What stat() tells of a node. */
+/* The result of stat() for a node. */
 void device_node_stat(dev_t number, struct stat *status);
 void device_node_statx(dev_t number, struct statx *status);
 
-/* Room for a path that is redirected, in octets. */
+/* Space for a redirected path, in bytes. */
 #define REDIRECTED_MAX 4096
 
-/* The same path below $SYSFS_PATH when it is /sys/class/infiniband or infiniband_verbs and the tree
- * there has it; else the path itself. */
+/* Returns the same path below $SYSFS_PATH when it is /sys/class/infiniband or infiniband_verbs and
+ * exists there; else the path itself. */
 const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_MAX]);
 
 #endif

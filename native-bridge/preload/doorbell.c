@@ -3,7 +3,7 @@
 
 #include "raw-call.h"
 
-/* The word lies so far before the end of the memory, in octets. */
+/* The word lies so far before the end of the memory, in bytes. */
 #define WORD_BEFORE_END 8
 #define PAGE_BYTES 4096
 #define CHUNK_BYTES (DOORBELL_CHUNK_HANDLES * sizeof(connected_word))

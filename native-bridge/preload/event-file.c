@@ -11,13 +11,13 @@
 
 #define COMPLETION_RECORD_BYTES 8
 #define ASYNC_RECORD_BYTES 16
-/* IBV_EVENT_DEVICE_FATAL, at octet 8 of the record. */
+/* IBV_EVENT_DEVICE_FATAL, at byte 8 of the record. */
 #define EVENT_DEVICE_FATAL 8
 #define EVENT_TYPE_OFFSET 8
 
-/* How long the octet of an emptied queue may still be on its way. It is written before the reply,
+/* How long the byte of an emptied queue may still be on its way. It is written before the reply,
  * so this is for a daemon whose socket was full. */
-#define OCTET_WAIT_MS 20
+#define BYTE_WAIT_MS 20
 /* Looks at an empty queue before waiting between them. */
 #define EAGER_ATTEMPTS 3
 #define BACK_OFF_NS 500000
@@ -48,10 +48,10 @@ int event_open(enum endpoint_kind kind, const uint8_t *token, struct device_file
 }
 
 int event_wait(int fd) {
-  /* Looking at the octet without taking it blocks exactly as a read would: it honours O_NONBLOCK at
+  /* Looking at the byte without taking it blocks exactly as a read would: it honours O_NONBLOCK at
    * this moment, SA_RESTART, and cancellation. */
-  char octet;
-  return REAL(recv)(fd, &octet, 1, MSG_PEEK) < 0 ? -1 : 0;
+  char byte;
+  return REAL(recv)(fd, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
 }
 
 void event_back_off(unsigned attempt) {
@@ -60,11 +60,11 @@ void event_back_off(unsigned attempt) {
   nanosleep(&pause, NULL);
 }
 
-void event_take_octet(int fd) {
+void event_take_byte(int fd) {
   int saved = errno;
-  char octet;
-  if (raw_recv(fd, &octet, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
-    if (raw_poll(fd, POLLIN, OCTET_WAIT_MS) == 1) raw_recv(fd, &octet, 1, MSG_DONTWAIT);
+  char byte;
+  if (raw_recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+    if (raw_poll(fd, POLLIN, BYTE_WAIT_MS) == 1) raw_recv(fd, &byte, 1, MSG_DONTWAIT);
   }
   errno = saved;
 }
@@ -94,7 +94,7 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   }
   bool ended = atomic_load(&endpoint->file->state) == CONNECTION_DEAD;
   exchange_end(endpoint->file, &exchange);
-  if (emptied) event_take_octet(fd);
+  if (emptied) event_take_byte(fd);
   return result == -EIO && ended ? read_after_end(endpoint, buffer) : result;
 }
 

@@ -1,6 +1,6 @@
-/* Event descriptors: completion channels, asynchronous events, and what makes rdma_cm's descriptor
- * readable. The records wait in the daemon; the descriptor is a socket that holds one octet while
- * there are any. */
+/* Event descriptors: completion channels, asynchronous events, and the descriptor that makes an
+ * rdma_cm file readable. The records wait in the daemon; the descriptor is a socket that holds one
+ * byte while there are any. */
 #ifndef IWARPD_EVENT_FILE_H
 #define IWARPD_EVENT_FILE_H
 
@@ -15,17 +15,17 @@ int event_open(enum endpoint_kind kind, const uint8_t *token, struct device_file
 /* Connects an event descriptor for the caller to install. As above; sets the queue's number. */
 int event_connect(const uint8_t *token, uint32_t *queue_number);
 
-/* Waits until records are there or the daemon is gone; returns at once when the descriptor is
- * non-blocking. A cancellation point, and interrupted by signals as a read is. The caller must hold
- * nothing. Returns 0, or -1 with errno (EAGAIN, EINTR, EBADF). */
+/* Waits until records exist or the daemon is gone; returns at once when the descriptor is
+ * non-blocking. A cancellation point, and interrupted by signals like a read. The caller must hold
+ * no lock or reference. Returns 0, or -1 with errno (EAGAIN, EINTR, EBADF). */
 int event_wait(int fd);
 
-/* Waits a little before another look, after the octet of another reader's record woke this one. A
- * cancellation point. */
+/* Waits briefly before another look, after the byte of a record that another reader took woke this
+ * thread. A cancellation point. */
 void event_back_off(unsigned attempt);
 
-/* Takes the octet of a queue that became empty. Keeps errno. */
-void event_take_octet(int fd);
+/* Takes the byte of a queue that became empty. Keeps errno. */
+void event_take_byte(int fd);
 
 /* read() on a completion channel or asynchronous descriptor. */
 ssize_t event_read(int fd, void *buffer, size_t length);

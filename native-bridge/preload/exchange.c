@@ -18,14 +18,14 @@ void exchange_init(struct exchange *exchange, enum operation operation, uint64_t
   exchange->payload_bytes = 0;
 }
 
-void exchange_add(struct exchange *exchange, const void *octets, size_t length) {
+void exchange_add(struct exchange *exchange, const void *bytes, size_t length) {
   struct iovec *piece = &exchange->pieces[1 + exchange->piece_count++];
-  piece->iov_base = (void *)octets;
+  piece->iov_base = (void *)bytes;
   piece->iov_len = length;
   exchange->payload_bytes += length;
 }
 
-/* The daemon is gone, or cannot be understood: nothing more goes over this connection. */
+/* The daemon is gone, or its reply is invalid: this connection is no longer used. */
 static void connection_lost(struct device_file *file) {
   file->state = CONNECTION_DEAD;
   int fd = atomic_load(&file->command_fd);
@@ -44,11 +44,11 @@ static void fill_head(struct request_head *head, struct device_file *file,
   };
 }
 
-/* Takes what there is of the reply. Returns octets, or a negative errno. */
+/* Takes what there is of the reply. Returns bytes, or a negative errno. */
 static ssize_t receive_some(int fd, struct exchange *exchange, void *target, size_t room) {
   union {
     struct cmsghdr header;
-    char octets[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_SPACE(sizeof(int))];
   } control;
   for (;;) {
     struct iovec vector = {.iov_base = target, .iov_len = room};
@@ -70,7 +70,7 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return -errno;
-    /* Either the daemon's time is over, or the program made its descriptor non-blocking. */
+    /* Either the daemon's time is up, or the program made its descriptor non-blocking. */
     int ready = raw_poll(fd, POLLIN, COMMAND_TIMEOUT_S * 1000);
     if (ready == 0) return -ETIMEDOUT;
     if (ready < 0 && errno != EINTR) return -errno;
@@ -130,7 +130,7 @@ static void transact(struct device_file *file, struct exchange *exchange) {
   fill_head(&head, file, exchange, 0);
   int error = send_all(atomic_load(&file->command_fd), &message);
   pthread_mutex_unlock(&file->send_lock);
-  /* The program gave a bad address: the system refuses such a message whole. */
+  /* The program passed a bad address: the system rejects such a message whole. */
   bool whole = message.msg_iov == exchange->pieces && exchange->pieces[0].iov_len == sizeof head;
   if (error == -EFAULT && whole) {
     exchange->status = -EFAULT;
@@ -150,7 +150,7 @@ static void tell_parent(struct device_file *file) {
   transact(file, &exchange);
 }
 
-/* Under the command lock, in a child: a connection of its own to the inherited file. */
+/* Under the command lock, in a child: makes its own connection to the inherited file. */
 static void attach(struct device_file *file) {
   struct welcome welcome;
   const uint8_t *token = file->role == ROLE_NETLINK ? NULL : file->token;

@@ -8,7 +8,7 @@
 #include "device-file.h"
 #include "protocol.h"
 
-/* Pieces of a request's payload at most. */
+/* Most pieces of a request's payload. */
 #define EXCHANGE_PIECES_MAX 10
 
 struct exchange {
@@ -19,7 +19,7 @@ struct exchange {
   int piece_count;
   size_t payload_bytes;
 
-  /* The reply; what it points to is valid until `exchange_end`. */
+  /* The reply; its pointers are valid until `exchange_end`. */
   int32_t status;
   uint32_t flags;
   const uint8_t *response;
@@ -28,7 +28,7 @@ struct exchange {
   uint32_t descriptor_count;
   const uint8_t *purged;
   uint32_t purged_count;
-  /* The descriptor that came along, which is the caller's to close; -1: none. */
+  /* The descriptor received with the reply, which the caller closes; -1: none. */
   int descriptor;
 
   int cancel_state;
@@ -38,17 +38,17 @@ struct exchange {
 void exchange_init(struct exchange *exchange, enum operation operation, uint64_t argument);
 
 /* Appends to the payload. */
-void exchange_add(struct exchange *exchange, const void *octets, size_t length);
+void exchange_add(struct exchange *exchange, const void *bytes, size_t length);
 
-/* Sends the request and waits for the reply; no cancellation point, and signals are let pass.
- * `status` is negative when it failed: the daemon's errno, -EIO once the daemon is gone, -EFAULT
- * for a payload that cannot be read. Whatever it is, `exchange_end` has to follow. */
+/* Sends the request and waits for the reply. Not a cancellation point; signals do not interrupt it.
+ * On failure `status` is negative: the daemon's errno, -EIO once the daemon is gone, -EFAULT for an
+ * unreadable payload. In any case `exchange_end` must follow. */
 void exchange_run(struct device_file *file, struct exchange *exchange);
 
-/* Lets the next command of the file begin. */
+/* Lets the file's next command begin. */
 void exchange_end(struct device_file *file, struct exchange *exchange);
 
-/* Sends a command that is not answered. False when it has to be sent as an ordinary one. */
+/* Sends a command that gets no answer. False when it must be sent as an ordinary one. */
 bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument);
 
 #endif

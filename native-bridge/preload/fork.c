@@ -21,12 +21,22 @@
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
-/* Whom this process lets trace it; 0 when nobody has to be let. */
+/* The process that may trace this one; 0 when no permission is needed. */
 static _Atomic pid_t granted;
 
 void registry_lock(void) { pthread_mutex_lock(&registry); }
 
 void registry_unlock(void) { pthread_mutex_unlock(&registry); }
+
+static void before_fork(void) {
+  registry_lock();
+  hidden_lock();
+}
+
+static void after_fork(void) {
+  hidden_unlock();
+  registry_unlock();
+}
 
 static void detach(struct device_file *file) {
   pthread_mutex_init(&file->command_lock, NULL);
@@ -41,6 +51,7 @@ static void detach(struct device_file *file) {
 static void in_child(void) {
   int saved = errno;
   pthread_mutex_init(&registry, NULL);
+  hidden_lock_forget();
   device_files_visit(detach);
   atomic_store(&table_process, (pid_t)syscall(SYS_getpid));
   memory_agents_forget();
@@ -51,14 +62,14 @@ static void in_child(void) {
 }
 
 static void prepare(void) {
-  pthread_atfork(registry_lock, registry_unlock, in_child);
+  pthread_atfork(before_fork, after_fork, in_child);
   atomic_store(&table_process, (pid_t)syscall(SYS_getpid));
 }
 
 void fork_prepare_process(void) { pthread_once(&prepared, prepare); }
 
-/* True when Yama restricts tracing to descendants, the one scope in which a process can let another
- * in. */
+/* True when Yama restricts tracing to descendants, the one scope in which a process can permit
+ * another. */
 static bool yama_asks(void) {
   int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/sys/kernel/yama/ptrace_scope",
                         O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* The libc functions that the shim stands in front of, and the way on to the real ones. */
+/* The libc functions that the shim replaces, and access to the real ones. */
 #ifndef IWARPD_INTERPOSE_H
 #define IWARPD_INTERPOSE_H
 
@@ -16,7 +16,7 @@
 #define NOINLINE __attribute__((noinline))
 #define likely(condition) __builtin_expect(!!(condition), 1)
 
-/* What fortified and older builds call; no current header declares them. */
+/* Called by fortified and older builds; no current header declares them. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int directory, const char *path, int flags);
@@ -51,7 +51,7 @@ enum real_function {
 
 extern _Atomic(void *) real_addresses[REAL_FUNCTION_COUNT];
 
-/* Looks the function up; one that this libc lacks fails with ENOSYS. */
+/* Looks the function up; if this libc lacks it, the result fails with ENOSYS. */
 void *real_resolve(enum real_function which);
 
 static inline void *real_address(enum real_function which) {
@@ -59,7 +59,7 @@ static inline void *real_address(enum real_function which) {
   return likely(address != NULL) ? address : real_resolve(which);
 }
 
-/* The function of this name behind the shim: libc's, or that of the next preloaded library. */
+/* The function of this name behind the shim: libc's, or the next preloaded library's. */
 #define REAL(name) ((__typeof__(&name))real_address(REAL_##name))
 
 #endif

@@ -10,6 +10,10 @@
 #include "raw-call.h"
 #include "shim-thread.h"
 
+/* A descriptor may move between the look at its number and the wait, which then waits for a file of
+ * the program. Looking again this often finds the new number and costs nothing measurable. */
+#define NUMBERS_LOOK_MS 2000
+
 /* True when the daemon is gone, false when the program has closed the file. */
 static bool await_loss(struct device_file *file) {
   for (;;) {
@@ -17,10 +21,15 @@ static bool await_loss(struct device_file *file) {
         {.fd = atomic_load(&file->command_fd), .events = POLLRDHUP},
         {.fd = atomic_load(&file->watch_fd), .events = POLLIN},
     };
-    int ready = raw_poll_all(entries, 2);
-    if (entries[0].fd < 0 || entries[1].fd < 0 || entries[1].revents != 0) return false;
+    if (entries[0].fd < 0 || entries[1].fd < 0) return false;
+    int ready = raw_poll_all(entries, 2, NUMBERS_LOOK_MS);
     if (ready < 0 && errno != EINTR) return false;
-    if (ready > 0 && entries[0].revents != 0) return true;
+    /* The awaited descriptor may have moved, and its number become the program's. */
+    bool moved = atomic_load(&file->command_fd) != entries[0].fd ||
+                 atomic_load(&file->watch_fd) != entries[1].fd;
+    if (moved || ready <= 0) continue;
+    if (entries[1].revents != 0) return false;
+    if (entries[0].revents != 0) return true;
   }
 }
 
@@ -54,8 +63,10 @@ void loss_watch_start(struct device_file *file) {
 void loss_watch_end(struct device_file *file) {
   int saved = errno;
   uint64_t one = 1;
+  hidden_lock();
   int fd = atomic_load(&file->watch_fd);
   if (fd >= 0) syscall(SYS_write, fd, &one, sizeof one);
+  hidden_unlock();
   errno = saved;
 }
 

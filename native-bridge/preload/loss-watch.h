@@ -1,13 +1,13 @@
-/* A thread for each uverbs file with queue pairs: it waits for the daemon's end, and flushes. */
+/* A thread for each uverbs file with queue pairs: waits for the daemon's end, and flushes. */
 #ifndef IWARPD_LOSS_WATCH_H
 #define IWARPD_LOSS_WATCH_H
 
 #include "device-file.h"
 
-/* Starts the thread unless it runs. Under the file's command lock. */
+/* Starts the thread unless it runs. Call with the file's command lock. */
 void loss_watch_start(struct device_file *file);
 
-/* The program closes the file: the thread ends, without waiting for it. */
+/* The program closes the file: ends the thread, without waiting for it. */
 void loss_watch_end(struct device_file *file);
 
 /* In a forked child, where the thread does not exist. */

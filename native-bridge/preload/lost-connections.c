@@ -37,7 +37,7 @@ static bool make_room(struct connections *connections) {
 }
 
 static void add(struct connections *connections, struct connection connection) {
-  /* Without memory for it nobody is told, and nothing else is different. */
+  /* Without memory for it, the connection gets no last events; nothing else changes. */
   if (make_room(connections)) connections->entries[connections->count++] = connection;
 }
 

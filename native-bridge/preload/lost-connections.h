@@ -1,6 +1,6 @@
-/* The connections of an rdma_cm file, to be told of when the daemon is gone: each then has two last
- * events, that its device was removed, and that it is disconnected, since its TCP went with the
- * daemon. Programs that wait for the latter alone, such as rsockets, would not notice otherwise. */
+/* The connections of an rdma_cm file, for when the daemon dies: each then gets two last events,
+ * that its device was removed, and that it is disconnected, since its TCP connection died with the
+ * daemon. Programs that wait only for the latter, such as rsockets, would not notice otherwise. */
 #ifndef IWARPD_LOST_CONNECTIONS_H
 #define IWARPD_LOST_CONNECTIONS_H
 
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct connection {
-  /* What the program calls the id, and its number. */
+  /* The program's own identifier of the id, and its number. */
   uint64_t uid;
   uint32_t id;
   bool removal_told;
@@ -28,11 +28,11 @@ void connection_event(struct connections *connections, const uint8_t *event, siz
 /* The id was destroyed. */
 void connection_forget(struct connections *connections, uint32_t id);
 
-/* The id is another file's now. */
+/* The id moved to another file. */
 void connection_move(struct connections *from, struct connections *to, uint32_t id);
 
-/* The daemon is gone: writes the next of the last events. Returns its
- * length; 0 when there is none left, or a negative errno. */
+/* The daemon is gone: writes the next of the last events. Returns its length, 0 when there is none
+ * left, or a negative errno. */
 int connection_last_event(struct connections *connections, uint8_t *target, size_t room);
 
 void connections_free(struct connections *connections);

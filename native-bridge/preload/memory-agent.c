@@ -1,8 +1,9 @@
 /* See memory-agent.h.
  *
- * Whatever address the daemon names, this process must not crash: octets come into the program's
- * memory by recv() and leave it by write(), which fail with EFAULT where an access would fault, and
- * respect its protections. */
+ * The daemon may ask for anything. Only memory that the program registered is touched, for as long as
+ * it is registered, and this process must not crash: bytes go into the program's memory by pread() and
+ * leave it by pwrite(), which fail with EFAULT where an access would fault, and respect its
+ * protections. */
 #include "memory-agent.h"
 
 #include <errno.h>
@@ -11,14 +12,16 @@
 
 #include "descriptor-table.h"
 #include "fork.h"
+#include "hidden-descriptor.h"
 #include "raw-call.h"
+#include "registered-memory.h"
 #include "shim-thread.h"
 
 /* The shortest slice that Linux grants. */
 #define SLICE_NS 100000u
 
 struct memory_agent {
-  /* Hidden descriptors: the connection, and memory through which outgoing octets pass. */
+  /* Hidden descriptors: the connection, and memory through which all bytes pass. */
   _Atomic int connection;
   _Atomic int staging;
   uint8_t *staged;
@@ -36,31 +39,37 @@ static int reply(struct memory_agent *agent, uint32_t id, int error, uint32_t le
   return send_all(atomic_load(&agent->connection), &message);
 }
 
-static int serve_read(struct memory_agent *agent, const struct agent_request *request) {
+/* Moves all of the request between staging memory and registered memory by `call`, pwrite or pread.
+ * Returns 0 or EFAULT. */
+static int move(struct memory_agent *agent, const struct agent_request *request, long call) {
   size_t done = 0;
+  if (request->length == 0) return 0;
+  if (!registered_memory_hold(request->address, request->length, call == SYS_pread64)) {
+    return EFAULT;
+  }
+  int staging = atomic_load(&agent->staging);
   int error = 0;
   while (done < request->length && error == 0) {
-    ssize_t written = syscall(SYS_pwrite64, atomic_load(&agent->staging), request->address + done,
-                              request->length - done, (off_t)done);
-    if (written > 0) done += (size_t)written;
-    else if (written == 0 || errno != EINTR) error = EFAULT;
+    ssize_t moved = syscall(call, staging, request->address + done, request->length - done,
+                            (off_t)done);
+    if (moved > 0) done += (size_t)moved;
+    else if (moved == 0 || errno != EINTR) error = EFAULT;
   }
+  registered_memory_release();
+  return error;
+}
+
+static int serve_read(struct memory_agent *agent, const struct agent_request *request) {
+  int error = move(agent, request, SYS_pwrite64);
   return reply(agent, request->id, error, error == 0 ? request->length : 0);
 }
 
+/* All bytes arrive before any is placed: a daemon that pauses blocks nothing, and cannot write
+ * after the registration has ended. */
 static int serve_write(struct memory_agent *agent, const struct agent_request *request) {
-  int fd = atomic_load(&agent->connection);
-  size_t done = 0;
-  int error = 0;
-  while (done < request->length) {
-    void *target = error == 0 ? (void *)(uintptr_t)(request->address + done) : agent->staged;
-    ssize_t received = raw_recv(fd, target, request->length - done, 0);
-    if (received > 0) done += (size_t)received;
-    else if (received == 0) return -ECONNRESET;
-    else if (errno == EFAULT && error == 0) error = EFAULT;
-    else if (errno != EINTR) return -errno;
-  }
-  return reply(agent, request->id, error, 0);
+  int error = receive_exactly(atomic_load(&agent->connection), agent->staged, request->length);
+  if (error != 0) return error;
+  return reply(agent, request->id, move(agent, request, SYS_pread64), 0);
 }
 
 static void agent_free(struct memory_agent *agent) {
@@ -81,8 +90,9 @@ static void agent_unlink(struct memory_agent *agent) {
   registry_unlock();
 }
 
-/* The daemon waits for this thread, which waits for the program's where these poll on every core.
- * Linux 6.12 and later let in soon who asks for short slices; older ones ignore the request. */
+/* The daemon waits for this thread, which waits for the program's threads where these poll on every
+ * core. Linux 6.12 and later soon schedules a thread with short slices; older kernels ignore the
+ * request. */
 static void request_short_slices(void) {
   struct {
     uint32_t size;
@@ -116,7 +126,7 @@ static void *agent_main(void *argument) {
   return NULL;
 }
 
-/* Staging memory as a file: only the system touches what the daemon names. */
+/* Staging memory as a file: only the kernel touches the addresses that the daemon names. */
 static int open_staging(struct memory_agent *agent) {
   int fd = (int)syscall(SYS_memfd_create, "iwarpd-agent", 1u /* MFD_CLOEXEC */);
   if (fd < 0) return -errno;
@@ -161,13 +171,16 @@ int memory_agent_start(struct device_file *file) {
 void memory_agents_stop(void) {
   registry_lock();
   for (struct memory_agent *agent = agents; agent != NULL; agent = agent->next) {
+    hidden_lock();
     int fd = atomic_load(&agent->connection);
     if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
+    hidden_unlock();
   }
   registry_unlock();
 }
 
 void memory_agents_forget(void) {
+  registrations_forget();
   struct memory_agent *agent = agents;
   agents = NULL;
   while (agent != NULL) {

@@ -9,12 +9,12 @@
 #include "exchange.h"
 #include "raw-call.h"
 
-/* Octets of datagrams, with their lengths, that may wait on one socket. */
+/* Bytes of datagrams, with their lengths, that may wait on one socket. */
 #define WAITING_MAX (64 * 1024)
 
 struct datagrams {
-  /* Under the file's command lock, as all of this. u32 length, octets; and so on. */
-  uint8_t octets[WAITING_MAX];
+  /* Under the file's command lock, as all of this. u32 length, bytes; and so on. */
+  uint8_t bytes[WAITING_MAX];
   size_t start;
   size_t end;
   uint32_t port;
@@ -50,10 +50,10 @@ int netlink_open(int type) {
   return fd;
 }
 
-/* Writes octets where the program wants them. Fewer than four are not worth asking the system. */
-static bool give(void *target, const void *octets, size_t length) {
+/* Writes bytes to the program's memory. Fewer than four are not worth checking with the system. */
+static bool give(void *target, const void *bytes, size_t length) {
   if (length >= sizeof(uint32_t) && !memory_takes(target, length)) return false;
-  if (length > 0) memcpy(target, octets, length);
+  if (length > 0) memcpy(target, bytes, length);
   return true;
 }
 
@@ -101,19 +101,19 @@ int netlink_getsockname(struct endpoint *endpoint, struct sockaddr *address, soc
 }
 
 /* Under the command lock: keeps the answer for recvmsg. Returns 0 or a negative errno. */
-static int keep_answer(struct datagrams *datagrams, const uint8_t *octets, size_t length) {
+static int keep_answer(struct datagrams *datagrams, const uint8_t *bytes, size_t length) {
   if (datagrams->start == datagrams->end) datagrams->start = datagrams->end = 0;
   if (length > WAITING_MAX - datagrams->end) return -ENOBUFS;
-  /* A length that reaches beyond the answer would be followed for ever after. */
+  /* A length that extends past the answer would be followed forever. */
   size_t at = 0;
   while (at < length) {
     uint32_t datagram;
     if (length - at < sizeof datagram) return -EIO;
-    memcpy(&datagram, octets + at, sizeof datagram);
+    memcpy(&datagram, bytes + at, sizeof datagram);
     if (datagram > length - at - sizeof datagram) return -EIO;
     at += sizeof datagram + datagram;
   }
-  memcpy(datagrams->octets + datagrams->end, octets, length);
+  memcpy(datagrams->bytes + datagrams->end, bytes, length);
   datagrams->end += length;
   return 0;
 }
@@ -140,14 +140,14 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
   return error == 0 ? (ssize_t)exchange.payload_bytes : -1;
 }
 
-/* Spreads octets over the message's pieces. Returns how many fit, or -1 where one cannot be
+/* Spreads bytes over the message's pieces. Returns how many fit, or -1 where one cannot be
  * written. */
-static ssize_t scatter(const struct msghdr *message, const uint8_t *octets, size_t length) {
+static ssize_t scatter(const struct msghdr *message, const uint8_t *bytes, size_t length) {
   size_t done = 0;
   for (size_t index = 0; index < message->msg_iovlen && done < length; index++) {
     const struct iovec *piece = &message->msg_iov[index];
     size_t part = piece->iov_len < length - done ? piece->iov_len : length - done;
-    if (!give(piece->iov_base, octets + done, part)) return -1;
+    if (!give(piece->iov_base, bytes + done, part)) return -1;
     done += part;
   }
   return (ssize_t)done;
@@ -156,11 +156,11 @@ static ssize_t scatter(const struct msghdr *message, const uint8_t *octets, size
 /* Under the command lock: the datagram that waits longest, unless it is only looked at. Returns its
  * result for the program, or a negative errno. */
 static ssize_t receive(struct datagrams *datagrams, struct msghdr *message, int flags) {
-  /* Answers come with the request, so there is nothing that could be waited for. */
+  /* Answers come with the request, so there is nothing to wait for. */
   if (datagrams->start == datagrams->end) return -EAGAIN;
   uint32_t length;
-  memcpy(&length, datagrams->octets + datagrams->start, sizeof length);
-  ssize_t copied = scatter(message, datagrams->octets + datagrams->start + sizeof length, length);
+  memcpy(&length, datagrams->bytes + datagrams->start, sizeof length);
+  ssize_t copied = scatter(message, datagrams->bytes + datagrams->start + sizeof length, length);
   if (copied < 0) return -EFAULT;
   if (message->msg_name != NULL && !give_address(0, message->msg_name, &message->msg_namelen)) {
     return -EFAULT;

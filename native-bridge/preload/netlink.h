@@ -1,6 +1,6 @@
-/* Sockets of the family NETLINK_RDMA, as libnl and libmnl use them: one message goes out, its
- * answer is there at once. The descriptor is a connection to the daemon; what comes back waits
- * here, so such a socket does not poll as readable. */
+/* NETLINK_RDMA sockets as libnl and libmnl use them: one message is sent, and its answer is
+ * available at once. The descriptor is a connection to the daemon; answers wait in this process, so
+ * such a socket does not poll as readable. */
 #ifndef IWARPD_NETLINK_H
 #define IWARPD_NETLINK_H
 

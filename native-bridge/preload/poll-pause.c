@@ -20,22 +20,23 @@
 #define CQ_HANDLE_OFFSET 24
 
 #define MICROSECOND 1000LL
-/* So long a thread polls before it looks at its queues, and between two looks. */
+/* A thread polls this long before it looks at its queues, and between two looks. */
 #define POLL_LOOK_NS (20 * MICROSECOND)
-/* Whoever polls less often than this, on average, does other things in between, and does not spin. */
+/* A thread that polls less often than this, on average, does other work in between and does not
+ * spin. */
 #define POLL_INTERVAL_NS (20 * MICROSECOND)
-/* Whoever was away for so long has begun anew; a scheduler does not keep a thread away for that. */
+/* After an absence this long a thread starts anew; a scheduler does not preempt for that long. */
 #define POLL_ABSENCE_NS (20000 * MICROSECOND)
-/* So long it polls when no or few sends are outstanding: longer than a scheduler keeps the daemon
- * waiting behind it, so that whoever measures latencies never sleeps. */
+/* How long it polls when no or few sends are outstanding: longer than a scheduler keeps the daemon
+ * waiting behind it, so a latency benchmark never sleeps. */
 #define POLL_PATIENCE_NS (10000 * MICROSECOND)
-/* Fewer sends than these are done before a pause is over. */
+/* With fewer sends outstanding there is no pause for them; a rate needs this many, or time. */
 #define POLL_SENDS_MIN 16u
-/* What a pause may add to the time of a completion. */
+/* Most that a pause may add to the time of a completion. */
 #define POLL_PAUSE_MAX_NS (250 * MICROSECOND)
-/* The system lets threads sleep so much longer than they ask, unless they ask otherwise. */
+/* Threads sleep this much longer than requested, unless they ask otherwise. */
 #define POLL_SLACK_NS (50 * MICROSECOND)
-/* Shorter pauses cost more than they give. */
+/* Shorter pauses cost more than they gain. */
 #define POLL_PAUSE_MIN_NS (POLL_SLACK_NS + 20 * MICROSECOND)
 /* Times between which a rate is taken. */
 #define POLL_RATE_MIN_NS (100 * MICROSECOND)
@@ -148,10 +149,10 @@ static int poll_with_pauses(void *cq, int count, void *completions) {
 }
 
 void poll_pause_install(void *context) {
-  char *octets = context;
+  char *bytes = context;
   const char *wish = getenv("IWARPD_POLL");
   if (wish != NULL && strcmp(wish, "spin") == 0) return;
-  int fd = fd_of(octets);
+  int fd = fd_of(bytes);
   if (!descriptor_is_marked(fd)) return;
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return;
@@ -159,9 +160,9 @@ void poll_pause_install(void *context) {
   endpoint_put(endpoint);
   if (!ours) return;
   poll_function found;
-  memcpy(&found, octets + CONTEXT_POLL_OFFSET, sizeof found);
+  memcpy(&found, bytes + CONTEXT_POLL_OFFSET, sizeof found);
   poll_function known = NULL;
   if (!atomic_compare_exchange_strong(&provider_poll, &known, found) && known != found) return;
   found = poll_with_pauses;
-  memcpy(octets + CONTEXT_POLL_OFFSET, &found, sizeof found);
+  memcpy(bytes + CONTEXT_POLL_OFFSET, &found, sizeof found);
 }

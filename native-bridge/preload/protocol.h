@@ -1,6 +1,6 @@
-/* The octets between the shim and the daemon: the greeting of verbs-api/contract/ipc-frames.ts and
- * the commands of the kernel personality. All numbers are little endian, as on every machine that
- * this builds for. */
+/* The bytes between the shim and the daemon: the greeting of
+ * verbs-api/contract/protocol/ipc-frames.ts and the commands of the kernel personality. All numbers
+ * are little endian, as on every machine this builds for. */
 #ifndef IWARPD_PROTOCOL_H
 #define IWARPD_PROTOCOL_H
 
@@ -18,7 +18,7 @@ _Static_assert(sizeof(void *) == 8, "the kernel ABI served here is the 64-bit on
 
 enum frame_type { FRAME_HELLO = 1, FRAME_WELCOME = 2 };
 
-/* What a connection is for. */
+/* The purpose of a connection. */
 enum role { ROLE_AGENT = 5, ROLE_UVERBS = 7, ROLE_CM = 8, ROLE_NETLINK = 9, ROLE_EVENT = 10 };
 
 struct frame_header {
@@ -50,7 +50,7 @@ struct welcome_head {
 };
 _Static_assert(sizeof(struct welcome_head) == 32, "welcome");
 
-/* The longest text of a welcome that the shim takes, in octets. */
+/* Longest text of a welcome that the shim accepts, in bytes. */
 #define WELCOME_TEXT_MAX 1024
 
 enum operation {
@@ -62,7 +62,7 @@ enum operation {
   OP_CHILD = 7,
 };
 
-/* Flag of a doorbell: no reply is wanted. */
+/* Flag of a doorbell: send no reply. */
 #define REQUEST_ONE_WAY 1u
 
 struct request_head {
@@ -76,12 +76,13 @@ struct request_head {
 _Static_assert(sizeof(struct request_head) == 24, "request");
 _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 
-/* Octets behind a request's head at most. */
+/* Most bytes behind a request's head. */
 #define REQUEST_PAYLOAD_MAX (16u * 1024)
 
-/* The queue that this command popped from is empty now: take one octet from its descriptor. */
+/* The queue that this command popped from is now empty: take one byte from its descriptor. */
 #define REPLY_EMPTIED 1u
-/* Behind the descriptors follows a list of queues that this command emptied by removing records. */
+/* The descriptors are followed by a list of queues that this command emptied by removing records.
+ * */
 #define REPLY_PURGED 2u
 /* Start the memory agent, then repeat the command. */
 #define REPLY_START_AGENT 4u
@@ -96,17 +97,16 @@ struct reply_head {
 };
 _Static_assert(sizeof(struct reply_head) == 24, "reply");
 
-/* An event descriptor to open, and where its number goes in the response. */
+/* An event descriptor to open, and the offset of its number in the response. */
 struct reply_descriptor {
   uint32_t offset;
   uint8_t token[TOKEN_BYTES];
 };
 _Static_assert(sizeof(struct reply_descriptor) == 20, "descriptor of a reply");
 
-/* The longest reply that the shim takes, its head included, in octets. */
+/* Longest reply that the shim accepts, with its head, in bytes. */
 #define REPLY_MAX (64u * 1024)
-/* Descriptors and purged queues of one reply at most. No command of the kernel's has
- * more than two. */
+/* Most descriptors and purged queues of one reply. No kernel command has more than two. */
 #define REPLY_DESCRIPTORS_MAX 4u
 #define REPLY_PURGED_MAX 64u
 
@@ -129,7 +129,7 @@ struct agent_reply {
 };
 _Static_assert(sizeof(struct agent_reply) == 16, "agent reply");
 
-/* Octets that one agent request moves at most. */
+/* Most bytes that one agent request moves. */
 #define AGENT_TRANSFER_MAX (256u * 1024)
 
 #endif

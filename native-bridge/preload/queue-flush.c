@@ -1,5 +1,5 @@
 /* See queue-flush.h. The layouts are those of rdma/siw-abi.h and of
- * verbs-api/contract/queue-layout.ts. */
+ * verbs-api/contract/protocol/queue-layout.ts. */
 #include "queue-flush.h"
 
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 #define ELEMENT_FLAGS_OFFSET 8u
 #define SEND_OPCODE_OFFSET 11u
 #define FLAG_VALID 1u
-/* Opcodes beyond this one are none that libibverbs has posted. */
+/* libibverbs posts no opcodes above this one. */
 #define SEND_OPCODE_LAST 8u
 #define OPCODE_SEND 3u
 #define OPCODE_RECEIVE 8u
@@ -33,7 +33,7 @@
 #define COMPLETION_STATUS_OFFSET 10u
 #define COMPLETION_QPN_OFFSET 24u
 
-typedef _Atomic uint8_t flags_octet;
+typedef _Atomic uint8_t flags_byte;
 
 static const struct {
   uint32_t element_bytes;
@@ -52,7 +52,7 @@ static uint64_t bytes_of(const struct mapped_queue *queue) {
 void queue_expect(struct mapped_queue **list, const struct mapped_queue *queue) {
   bool power_of_two = queue->count != 0 && (queue->count & (queue->count - 1)) == 0;
   struct mapped_queue *kept = power_of_two ? raw_allocate(sizeof *kept) : NULL;
-  /* Without memory for it the queue is not flushed, and nothing else is different. */
+  /* Without memory for it, the queue is not flushed; nothing else changes. */
   if (kept == NULL) return;
   *kept = *queue;
   kept->memory = NULL;
@@ -103,8 +103,8 @@ static uint8_t *element_at(const struct mapped_queue *queue, uint32_t index) {
          (size_t)(index & (queue->count - 1)) * shapes[queue->kind].element_bytes;
 }
 
-static flags_octet *flags_of(uint8_t *element) {
-  return (flags_octet *)(element + ELEMENT_FLAGS_OFFSET);
+static flags_byte *flags_of(uint8_t *element) {
+  return (flags_byte *)(element + ELEMENT_FLAGS_OFFSET);
 }
 
 static bool is_valid(uint8_t *element) {
@@ -151,14 +151,25 @@ static struct progress progress_of(const struct mapped_queue *sends) {
   return progress;
 }
 
+static bool is_full(const struct mapped_queue *sends) {
+  uint32_t slot = 0;
+  while (slot < sends->count && is_valid(element_at(sends, slot))) slot++;
+  return slot == sends->count;
+}
+
 static void flush_sends(const struct mapped_queue *sends, const struct mapped_queue *completions) {
   struct progress progress = progress_of(sends);
   uint32_t next = progress.next;
   uint32_t unfinished = progress.unfinished;
+  /* The daemon counts an element before it frees it, and may have ended in between. In a full queue
+   * the program has posted there since. */
+  bool last_is_taken = !is_full(sends);
   for (uint32_t behind = unfinished; behind > 0; behind--) {
     uint8_t *element = element_at(sends, next - behind);
     /* What the program has posted here since comes below. */
-    if (!is_valid(element)) complete(completions, element, send_opcode(element), sends->qpn);
+    if (is_valid(element) && !(behind == 1 && last_is_taken)) continue;
+    complete(completions, element, send_opcode(element), sends->qpn);
+    atomic_store(flags_of(element), 0);
   }
   for (uint32_t ahead = 0; ahead < sends->count; ahead++) {
     uint8_t *element = element_at(sends, next + ahead);

@@ -1,10 +1,10 @@
-/* System calls of the shim itself. They bypass libc's names, so that no other preloaded library
- * sees the shim's own descriptors, and none of them is a cancellation point. They set errno as
- * libc's do. */
+/* The shim's own system calls. They bypass libc's names, so no other preloaded library sees the
+ * shim's descriptors, and none is a cancellation point. They set errno as libc's do. */
 #ifndef IWARPD_RAW_CALL_H
 #define IWARPD_RAW_CALL_H
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ static inline ssize_t raw_recv(int fd, void *target, size_t length, int flags) {
   return syscall(SYS_recvfrom, fd, target, length, flags, NULL, NULL);
 }
 
-/* Waits for `events` on one descriptor; a negative time waits for ever. */
+/* Waits for `events` on one descriptor; a negative time waits forever. */
 static inline int raw_poll(int fd, short events, int timeout_ms) {
   struct pollfd entry = {.fd = fd, .events = events};
   struct timespec limit = {.tv_sec = timeout_ms / 1000,
@@ -45,9 +45,11 @@ static inline int raw_poll(int fd, short events, int timeout_ms) {
   return (int)syscall(SYS_ppoll, &entry, 1, timeout_ms < 0 ? NULL : &limit, NULL, 8);
 }
 
-/* Waits for several descriptors, for ever. */
-static inline int raw_poll_all(struct pollfd *entries, unsigned count) {
-  return (int)syscall(SYS_ppoll, entries, count, NULL, NULL, 8);
+/* Waits for several descriptors. */
+static inline int raw_poll_all(struct pollfd *entries, unsigned count, int timeout_ms) {
+  struct timespec limit = {.tv_sec = timeout_ms / 1000,
+                           .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+  return (int)syscall(SYS_ppoll, entries, count, &limit, NULL, 8);
 }
 
 static inline int raw_setsockopt(int fd, int level, int option, const void *value,
@@ -55,6 +57,19 @@ static inline int raw_setsockopt(int fd, int level, int option, const void *valu
   return (int)syscall(SYS_setsockopt, fd, level, option, value, length);
 }
 
+#ifdef __SANITIZE_THREAD__
+/* ThreadSanitizer must see memory come and go: otherwise an address in use again looks like one that
+ * two threads use at once. It must not see the descriptors, whose ends it does not see either. */
+static inline void *raw_mmap(void *address, size_t length, int protection, int flags, int fd,
+                             off_t offset) {
+  int anonymous = (flags & MAP_FIXED) | MAP_PRIVATE | MAP_ANONYMOUS;
+  void *place = mmap(address, length, protection, anonymous, -1, 0);
+  if (fd < 0 || place == MAP_FAILED) return place;
+  return (void *)syscall(SYS_mmap, place, length, protection, flags | MAP_FIXED, fd, offset);
+}
+
+static inline int raw_munmap(void *address, size_t length) { return munmap(address, length); }
+#else
 static inline void *raw_mmap(void *address, size_t length, int protection, int flags, int fd,
                              off_t offset) {
   return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
@@ -63,30 +78,30 @@ static inline void *raw_mmap(void *address, size_t length, int protection, int f
 static inline int raw_munmap(void *address, size_t length) {
   return (int)syscall(SYS_munmap, address, length);
 }
+#endif
 
-/* True for octets in the page that the caller's own frame begins in, which needs no asking. Most
- * commands and responses lie on the stack, right above. */
+/* True for bytes in the page of the caller's own frame, which needs no check. Most commands and
+ * responses are on the stack, right above. */
 static inline bool lies_on_own_page(uintptr_t first, uintptr_t last) {
   char here;
   uintptr_t page = (uintptr_t)&here / 4096;
   return first / 4096 == page && last / 4096 == page;
 }
 
-/* True when `length` octets of the program's memory can be read, unless it takes the memory away
- * meanwhile. The system is asked by a call that reads a signal set of eight octets before it refuses
- * to do something unheard of with it. */
+/* True when `length` bytes of the program's memory can be read, unless the program unmaps them
+ * meanwhile. Uses a system call that reads a word, compares it and wakes no one. */
 static inline bool memory_gives(const void *source, size_t length) {
   uintptr_t first = (uintptr_t)source;
   uintptr_t last = first + length - 1;
   if (length == 0) return true;
-  /* No set at all is what the call takes NULL for. */
-  if (first < sizeof(uint64_t) || last < first) return false;
+  if (source == NULL || last < first) return false;
   if (lies_on_own_page(first, last)) return true;
   int saved = errno;
   bool faulted = false;
-  uintptr_t at = first / sizeof(uint64_t) * sizeof(uint64_t);
+  uintptr_t at = first / sizeof(uint32_t) * sizeof(uint32_t);
   for (;;) {
-    faulted = syscall(SYS_rt_sigprocmask, -1, at, NULL, sizeof(uint64_t)) != 0 && errno == EFAULT;
+    long result = syscall(SYS_futex, at, FUTEX_CMP_REQUEUE_PRIVATE, 0, NULL, at, 0);
+    faulted = result != 0 && errno == EFAULT;
     if (faulted || at / 4096 == last / 4096) break;
     at = at / 4096 * 4096 + 4096;
   }
@@ -94,13 +109,13 @@ static inline bool memory_gives(const void *source, size_t length) {
   return !faulted;
 }
 
-/* True when the program's memory takes `length` octets, at least four: what is written there next
- * cannot fault, unless the program takes the memory away meanwhile. The system is asked, which does
- * by writing four octets into each page. */
+/* True when `length` bytes, at least four, can be written to the program's memory: the next write
+ * cannot fault unless the program unmaps the memory meanwhile. Uses a system call that writes four
+ * bytes into each page. */
 static inline bool memory_takes(void *target, size_t length) {
   uintptr_t first = (uintptr_t)target;
   uintptr_t last = first + length - sizeof(uint32_t);
-  /* To write nothing is what the call does for NULL. */
+  /* For NULL, the system call would write nothing. */
   if (target == NULL || length < sizeof(uint32_t) || last < first) return false;
   if (lies_on_own_page(first, first + length - 1)) return true;
   int saved = errno;
@@ -114,8 +129,8 @@ static inline bool memory_takes(void *target, size_t length) {
   return !faulted;
 }
 
-/* Zeroed memory of the shim's own, so that the program's allocator is never entered; NULL when
- * there is none. */
+/* Zeroed memory for the shim, which never calls the program's allocator; NULL when there is none.
+ * */
 static inline void *raw_allocate(size_t length) {
   void *memory = raw_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? NULL : memory;

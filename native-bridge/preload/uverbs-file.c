@@ -1,5 +1,5 @@
 /* See uverbs-file.h. The offsets are those of `struct ib_uverbs_*` in rdma/ib_user_verbs.h and of
- * rdma/siw-abi.h; only what names descriptors or mappings of this process is looked at. */
+ * rdma/siw-abi.h; only fields that name descriptors or mappings of this process are used. */
 #include "uverbs-file.h"
 
 #include <errno.h>
@@ -11,9 +11,12 @@
 #include "loss-watch.h"
 #include "queue-flush.h"
 #include "raw-call.h"
+#include "registered-memory.h"
 
 #define EXTENDED_COMMAND 0x80000000u
 #define COMMAND_GET_CONTEXT 0u
+#define COMMAND_REG_MR 9u
+#define COMMAND_DEREG_MR 13u
 #define COMMAND_CREATE_CQ 18u
 #define COMMAND_DESTROY_CQ 20u
 #define COMMAND_CREATE_QP 24u
@@ -23,6 +26,13 @@
 #define HEADER_BYTES 8u
 #define RESPONSE_OFFSET 8u
 #define EXTENDED_HEADER_BYTES 24u
+#define REG_MR_START_OFFSET 16u
+#define REG_MR_LENGTH_OFFSET 24u
+#define REG_MR_ACCESS_OFFSET 44u
+#define REG_MR_BYTES 48u
+#define DEREG_MR_HANDLE_OFFSET 8u
+/* Rights by which the device writes: IB_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_ATOMIC, _MW_BIND. */
+#define ACCESS_WRITES 0x1bu
 #define CQ_CHANNEL_OFFSET 32u
 #define QP_HANDLE_OFFSET 16u
 #define POST_SEND_WR_COUNT_OFFSET 20u
@@ -84,8 +94,8 @@ int uverbs_open(unsigned index, dev_t device_number) {
   return -error;
 }
 
-/* Where the response goes. Commands without a response have no room for one, and there the octets
- * at the pointer's place mean something else. */
+/* Locates the response. Commands without a response have no field for its address, and the bytes
+ * there mean something else. */
 static void locate_response(struct command *command) {
   if (command->length < RESPONSE_OFFSET + sizeof(uint64_t)) return;
   size_t room = (size_t)command_u16(command, 6) * 4;
@@ -155,7 +165,49 @@ static void queue_destroyed(const struct command *command, const uint8_t *respon
   queue_forget(&file->queues, handle);
 }
 
-/* The doorbell of a connected queue pair. False: to be sent as any other command. */
+/* The memory named by REG_MR. False if it cannot be valid. */
+static bool named_range(const struct command *command, struct registered_range *range) {
+  if (command->length < REG_MR_BYTES) return false;
+  range->start = command_u64(command, REG_MR_START_OFFSET);
+  uint64_t length = command_u64(command, REG_MR_LENGTH_OFFSET);
+  range->end = range->start + length;
+  range->writable = (command_u32(command, REG_MR_ACCESS_OFFSET) & ACCESS_WRITES) != 0;
+  return range->end > range->start;
+}
+
+static void memory_registered(const struct command *command, const uint8_t *response,
+                              size_t length) {
+  struct registered_range range;
+  uint32_t handle;
+  if (length < sizeof handle || !named_range(command, &range)) return;
+  memcpy(&handle, response, sizeof handle);
+  registration_add(&command->endpoint->file->registrations, handle, &range);
+}
+
+static void memory_deregistered(const struct command *command, const uint8_t *response,
+                                size_t length) {
+  (void)response;
+  (void)length;
+  if (command->length < DEREG_MR_HANDLE_OFFSET + sizeof(uint32_t)) return;
+  uint32_t handle = command_u32(command, DEREG_MR_HANDLE_OFFSET);
+  registration_remove(&command->endpoint->file->registrations, handle);
+}
+
+/* REG_MR: the device may use the memory from here on, unless the daemon rejects it. */
+static int run_registration(struct command *command) {
+  struct starting_registration starting;
+  int cancel_state;
+  command->completed = memory_registered;
+  if (!named_range(command, &starting.range)) return command_run(command);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  registration_begin(&starting);
+  int error = command_run(command);
+  registration_end(&starting);
+  pthread_setcancelstate(cancel_state, NULL);
+  return error;
+}
+
+/* The doorbell of a connected queue pair. False: send it like any other command. */
 static bool ring(struct command *command) {
   if (command->length != POST_SEND_BYTES) return false;
   if (command_u32(command, POST_SEND_WR_COUNT_OFFSET) != 0) return false;
@@ -173,7 +225,7 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
   int saved = errno;
   struct command command = {.fd = fd,
                             .endpoint = endpoint,
-                            .octets = buffer,
+                            .bytes = buffer,
                             .length = length,
                             .event_kind = ENDPOINT_COMPLETION};
   int error = 0;
@@ -194,6 +246,9 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
       case COMMAND_CREATE_QP:
         command.completed = queue_pair_created;
         break;
+      case COMMAND_DEREG_MR:
+        command.completed = memory_deregistered;
+        break;
       case COMMAND_DESTROY_CQ:
       case COMMAND_DESTROY_QP:
         command.completed = queue_destroyed;
@@ -205,7 +260,10 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         break;
     }
   }
-  if (error == 0) error = command_run(&command);
+  if (error == 0) {
+    bool registers = command_u32(&command, 0) == COMMAND_REG_MR;
+    error = registers ? run_registration(&command) : command_run(&command);
+  }
   errno = error == 0 ? saved : -error;
   return error == 0 ? (ssize_t)length : -1;
 }
@@ -224,7 +282,7 @@ void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int p
   void *mapping = MAP_FAILED;
   if (error == 0) {
     struct stat status;
-    /* Touching what the file lacks would be a SIGBUS. */
+    /* Touching pages past the end of the file would raise SIGBUS. */
     bool covered = raw_fstat(exchange.descriptor, &status) == 0 && status.st_size >= 0 &&
                    (uint64_t)status.st_size >= length;
     if (covered) mapping = raw_mmap(address, length, protection, flags, exchange.descriptor, 0);

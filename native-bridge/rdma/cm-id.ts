@@ -1,6 +1,6 @@
-/** Connection ids of rdma_cm and the channel that their events come from. */
-import { CMEventType, QPState } from '../../verbs-api/contract/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+/** Connection ids of rdma_cm and their event channel. */
+import { CMEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { nodeFailure } from './device-node.ts';
 import { callFailure, NativeError } from './errors.ts';
@@ -18,7 +18,7 @@ const POINTER_BYTES = 8;
 export const DEPTH_OF_DEVICE = CONSTANTS.RDMA_MAX_INIT_DEPTH;
 
 /** Parameters of connect and accept. */
-export interface NativeConnectionParameters {
+interface NativeConnectionParameters {
   readonly privateData: Uint8Array;
   /** Outbound and inbound reads, or `DEPTH_OF_DEVICE`. */
   readonly initiatorDepth: number;
@@ -26,7 +26,7 @@ export interface NativeConnectionParameters {
   readonly qp: NativeQP;
 }
 
-/** An event, its ids looked up. */
+/** An event with its ids resolved. */
 export interface NativeCMEvent {
   /** `enum rdma_cm_event_type`. */
   readonly type: number;
@@ -34,7 +34,7 @@ export interface NativeCMEvent {
   readonly id: NativeCmId;
   /** On a connect request the listening id. */
   readonly listenId: NativeCmId | undefined;
-  /** An errno number, or 0. Of a rejection also a positive reason of the transport. */
+  /** An errno number, or 0. For a rejection it may be a positive reason of the transport. */
   readonly status: number;
   readonly privateData: Uint8Array;
   readonly initiatorDepth: number;
@@ -47,7 +47,7 @@ export class NativeEventChannel extends NativeObject {
   /** Readable while events wait; does not block. */
   readonly descriptor: number;
   readonly #ids = new Map<number, NativeCmId>();
-  /** Requests for listeners that are gone, while they are destroyed. */
+  /** Requests for closed listeners, while they are being destroyed. */
   readonly #rejections = new Set<Promise<void>>();
   readonly #result = new Block(POINTER_BYTES);
   readonly #event = new StructBlock('rdma_cm_event');
@@ -98,19 +98,19 @@ export class NativeEventChannel extends NativeObject {
   }
 
   /**
-   * Forgets an id that is gone. Its address may be another one's by now: the thread that destroyed
-   * it freed it before this one hears of that.
+   * Forgets a destroyed id. Its address may already belong to another one: the thread that
+   * destroyed it freed the address before this thread is notified.
    */
   forget(id: NativeCmId, pointer: number): void {
     if (this.#ids.get(pointer) === id) this.#ids.delete(pointer);
   }
 
-  /** Resolves once requests for listeners that are gone are rejected: to be awaited before `dispose`. */
+  /** Resolves once requests for closed listeners are rejected; await it before `dispose`. */
   async settled(): Promise<void> {
     await Promise.all(this.#rejections);
   }
 
-  /** Disposes of the ids that are left, too. */
+  /** Also disposes of the remaining ids. */
   override dispose(): void {
     if (this.disposed) return;
     this.disposeChildren();
@@ -149,7 +149,7 @@ export class NativeEventChannel extends NativeObject {
       listenId = this.#ids.get(raw.get('listen_id'));
       id = this.#adopt(pointer);
       if (listenId === undefined || listenId.disposed) {
-        // Nobody would ever answer it; destroying rejects it.
+        // No one would ever answer it; destroying it rejects the request.
         this.#reject(id);
         return undefined;
       }
@@ -202,7 +202,7 @@ export class NativeCmId extends NativeObject {
     this.#check('rdma_bind_addr', this.#cm.rdma_bind_addr(this.pointer, sockaddr.address));
   }
 
-  /** Starts to resolve an address; the outcome comes as an event. */
+  /** Starts to resolve an address; an event reports the result. */
   resolveAddr(
     destination: SocketAddress,
     source: SocketAddress | undefined,
@@ -216,9 +216,9 @@ export class NativeCmId extends NativeObject {
     );
   }
 
-  /** Starts to resolve the route; the outcome comes as an event. EINVAL without a device. */
+  /** Starts to resolve the route; an event reports the result. EINVAL without a device. */
   resolveRoute(timeoutMs: number): void {
-    // The library would follow a null pointer.
+    // The library would dereference a null pointer.
     if (this.deviceName === undefined) {
       throw new NativeError('refused', 'EINVAL', 'the id has no device: resolve its address first');
     }
@@ -230,7 +230,7 @@ export class NativeCmId extends NativeObject {
     this.#check('rdma_listen', this.#cm.rdma_listen(this.pointer, backlog));
   }
 
-  /** Moves a queue pair to INIT with the attributes that the connection manager wants. */
+  /** Moves a queue pair to INIT with the attributes that the connection manager requires. */
   initialise(qp: NativeQP): void {
     const attributes = new StructBlock('ibv_qp_attr').set('qp_state', QPState.INIT);
     const mask = new Block(4);
@@ -241,19 +241,19 @@ export class NativeCmId extends NativeObject {
     qp.applyAttributes(attributes, mask.view.getInt32(0, true));
   }
 
-  /** Starts to connect; the outcome comes as an event. */
+  /** Starts to connect; an event reports the result. */
   connect(parameters: NativeConnectionParameters): void {
     const raw = this.#connectionParameters(parameters);
     this.#check('rdma_connect', this.#cm.rdma_connect(this.pointer, raw.address));
   }
 
-  /** Accepts a connect request; the outcome comes as an event. */
+  /** Accepts a connect request; an event reports the result. */
   accept(parameters: NativeConnectionParameters): void {
     const raw = this.#connectionParameters(parameters);
     this.#check('rdma_accept', this.#cm.rdma_accept(this.pointer, raw.address));
   }
 
-  /** Rejects a connect request. EINVAL for more than 255 octets. */
+  /** Rejects a connect request. EINVAL for more than 255 bytes. */
   reject(privateData: Uint8Array): void {
     const data = outgoing(privateData);
     this.#check(
@@ -313,14 +313,14 @@ export class NativeCmId extends NativeObject {
   }
 }
 
-/** rdma_cm counts private data in one octet. */
+/** rdma_cm counts private data in one byte. */
 const PRIVATE_DATA_MAX = 255;
 
 function outgoing(privateData: Uint8Array): Block {
   if (privateData.length > PRIVATE_DATA_MAX) {
-    throw new NativeError('refused', 'EINVAL', `rdma_cm carries ${PRIVATE_DATA_MAX} octets`);
+    throw new NativeError('refused', 'EINVAL', `rdma_cm carries ${PRIVATE_DATA_MAX} bytes`);
   }
   const block = new Block(privateData.length);
-  block.octets.set(privateData);
+  block.bytes.set(privateData);
   return block;
 }

@@ -1,12 +1,12 @@
-/** Completions out of the library's structs, a batch for each call. */
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { type WCOpcode, WCStatus } from '../../verbs-api/contract/enums.ts';
-import type { HotVerbs } from './device.ts';
+/** Reads completions from the library's structs, one batch per call. */
+import { Completion, type WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { type WCOpcode, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { callFailure } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';
+import type { HotVerbs } from './open-device.ts';
 import { Block } from './struct-block.ts';
 
-/** Completions that one call takes at most. */
+/** Most completions that one call takes. */
 const BATCH = 64;
 const WORDS = sizeOf('ibv_wc') / 4;
 const LONGS = sizeOf('ibv_wc') / 8;
@@ -19,12 +19,12 @@ const QP_NUM = fieldOf('ibv_wc', 'qp_num')[0] / 4;
 const WC_FLAGS = fieldOf('ibv_wc', 'wc_flags')[0] / 4;
 const WITH_INV = 8;
 
-/** One for all queues: a call fills it and everything is read before the next call. */
+/** One for all queues: a call fills it, and it is read completely before the next call. */
 const block = new Block(BATCH * sizeOf('ibv_wc'));
-const words = new Uint32Array(block.octets.buffer);
-const longs = new BigUint64Array(block.octets.buffer);
+const words = new Uint32Array(block.bytes.buffer);
+const longs = new BigUint64Array(block.bytes.buffer);
 
-/** Polls, and makes objects of what came. */
+/** Polls, and makes objects of the completions. */
 export const CompletionBatch = {
   /** Up to `max` completions of the queue at `cq`. */
   take(hot: HotVerbs, cq: number, max: number): WC[] {
@@ -44,14 +44,13 @@ function completionAt(index: number): WC {
   const word = index * WORDS;
   const status = (words[word + STATUS] ?? 0) as WCStatus;
   const wcFlags = words[word + WC_FLAGS] ?? 0;
-  return {
-    wrId: longs[index * LONGS + WR_ID] ?? 0n,
-    status,
-    opcode: (words[word + OPCODE] ?? 0) as WCOpcode,
-    byteLen: status === WCStatus.success ? (words[word + BYTE_LEN] ?? 0) : 0,
-    qpNum: words[word + QP_NUM] ?? 0,
-    wcFlags,
-    immData: 0n,
-    invalidatedRkey: (wcFlags & WITH_INV) === 0 ? 0 : (words[word + IMM_DATA] ?? 0),
-  };
+  const wc = new Completion();
+  wc.wrId = longs[index * LONGS + WR_ID] ?? 0n;
+  wc.status = status;
+  wc.opcode = (words[word + OPCODE] ?? 0) as WCOpcode;
+  if (status === WCStatus.success) wc.byteLen = words[word + BYTE_LEN] ?? 0;
+  wc.qpNum = words[word + QP_NUM] ?? 0;
+  wc.wcFlags = wcFlags;
+  if ((wcFlags & WITH_INV) !== 0) wc.invalidatedRkey = words[word + IMM_DATA] ?? 0;
+  return wc;
 }

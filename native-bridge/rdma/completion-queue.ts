@@ -1,11 +1,11 @@
 /** Completion queues and the channels that they report to. */
-import type { WC } from '../../verbs-api/contract/completion.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { CompletionBatch } from './completion-batch.ts';
-import type { NativeDevice } from './device.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
+import type { OpenDevice } from './open-device.ts';
 import { Block, peek } from './struct-block.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
 
@@ -13,13 +13,13 @@ const POINTER_BYTES = 8;
 
 /** A completion channel. */
 export class NativeCompChannel extends NativeObject {
-  readonly device: NativeDevice;
-  /** Readable while events wait; does not block. Not to be closed by anybody else. */
+  readonly device: OpenDevice;
+  /** Readable while events wait; does not block. Only this object may close it. */
   readonly descriptor: number;
-  /** Where the library puts the queue that fired, and its context. */
+  /** Where the library writes the queue that fired, and its context. */
   readonly #fired = new Block(2 * POINTER_BYTES);
 
-  constructor(device: NativeDevice) {
+  constructor(device: OpenDevice) {
     const pointer = device.libraries.verbs.ibv_create_comp_channel(device.pointer);
     checkPointer('ibv_create_comp_channel', device.subject, pointer);
     super(`the completion channel of ${device.info.name}`, pointer, [device]);
@@ -28,7 +28,7 @@ export class NativeCompChannel extends NativeObject {
     makeNonBlocking(this.descriptor);
   }
 
-  /** The next queue that fired, its event acknowledged; undefined when none waits. */
+  /** The next queue that fired, with its event acknowledged; undefined when none waits. */
   readEvent(): NativeCQ | undefined {
     const { verbs } = this.device.libraries;
     const { address, view } = this.#fired;
@@ -55,7 +55,7 @@ export class NativeCompChannel extends NativeObject {
 
 /** A completion queue. */
 export class NativeCQ extends NativeObject {
-  readonly device: NativeDevice;
+  readonly device: OpenDevice;
   readonly channel: NativeCompChannel | undefined;
   /** The kernel's handle: unique among the queues of a context. */
   readonly handle: number;
@@ -63,7 +63,7 @@ export class NativeCQ extends NativeObject {
   readonly cqe: number;
   readonly #address: number;
 
-  constructor(device: NativeDevice, cqe: number, channel: NativeCompChannel | undefined) {
+  constructor(device: OpenDevice, cqe: number, channel: NativeCompChannel | undefined) {
     if (!Number.isInteger(cqe) || cqe < 1 || cqe > device.attributes.maxCqe) {
       throw new NativeError(
         'refused',

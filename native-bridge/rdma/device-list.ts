@@ -1,4 +1,4 @@
-/** The devices that rdma-core finds. */
+/** The devices known to rdma-core. */
 import { lastErrno } from '../libc/libc.ts';
 import { callFailure } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';
@@ -21,7 +21,7 @@ const ENOSYS = 38;
 
 /**
  * Lists the devices. Empty when there are none, and also when the kernel has no RDMA. Throws
- * `NativeError` when rdma-core may not look.
+ * `NativeError` when rdma-core lacks permission to list them.
  */
 export function listDevices(libraries: Libraries): NativeDeviceInfo[] {
   return withDeviceList(libraries, (devices) => devices.map(({ info }) => info));
@@ -33,7 +33,7 @@ export interface ListedDevice {
   readonly info: NativeDeviceInfo;
 }
 
-/** Gives the list to `use` and frees it. An opened device stays valid. */
+/** Passes the list to `use` and frees it. An opened device stays valid. */
 export function withDeviceList<T>(
   libraries: Libraries,
   use: (devices: readonly ListedDevice[]) => T,
@@ -41,7 +41,7 @@ export function withDeviceList<T>(
   const { verbs } = libraries;
   const list = verbs.ibv_get_device_list(0);
   if (list === 0) {
-    // A kernel without RDMA is no failure: there is no device.
+    // A kernel without RDMA is not an error: there is no device.
     if (lastErrno() === ENOSYS) return use([]);
     throw callFailure('ibv_get_device_list', 'this host', lastErrno());
   }
@@ -73,9 +73,9 @@ function describe(libraries: Libraries, pointer: number): NativeDeviceInfo {
   };
 }
 
-/** A GUID as rdma-core has it, in network order in memory, as 16 hex digits. */
+/** A GUID, in network order in memory as rdma-core keeps it, as 16 hex digits. */
 export function guidText(guid: bigint): string {
-  const octets = new DataView(new ArrayBuffer(8));
-  octets.setBigUint64(0, guid, true);
-  return octets.getBigUint64(0).toString(16).padStart(16, '0');
+  const bytes = new DataView(new ArrayBuffer(8));
+  bytes.setBigUint64(0, guid, true);
+  return bytes.getBigUint64(0).toString(16).padStart(16, '0');
 }

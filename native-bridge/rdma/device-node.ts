@@ -1,10 +1,10 @@
-/** Device nodes, as far as it matters why one does not open. */
+/** Device nodes: why one does not open. */
 import { accessSync, constants } from 'node:fs';
 import { callFailure, type NativeError } from './errors.ts';
 
 /**
- * What a failed `call` that opens the node `name` says. The libraries look for a node in several
- * places and report the last; what is wrong with the usual one comes first.
+ * The error for a failed `call` that opens the node `name`. The libraries look for a node in
+ * several places and report the last; a problem with the usual one takes precedence.
  */
 export function nodeFailure(
   call: string,
@@ -17,7 +17,7 @@ export function nodeFailure(
     accessSync(node, constants.R_OK | constants.W_OK);
   } catch (error) {
     const known = error instanceof Error && 'errno' in error && typeof error.errno === 'number';
-    // A node that is not there says no more than the library does.
+    // A missing node adds nothing to the library's own error.
     if (known && !('code' in error && error.code === 'ENOENT')) {
       return callFailure(call, `${subject} (${node})`, Number(error.errno));
     }

@@ -1,26 +1,26 @@
-/** What a driver can do that no attribute tells, by the vendor that it reports. */
+/** Abilities of a driver that no attribute reports, by vendor id. */
 
 /** Abilities and limits of a driver. */
 export interface DeviceTraits {
-  /** A region may have another address for peers than its own. */
+  /** A region's address for peers may differ from its own. */
   readonly iova: boolean;
   /** Regions may count from 0. */
   readonly zeroBased: boolean;
   /** User programs may invalidate their own STags. */
   readonly localInvalidate: boolean;
-  /** Octets of private data that a connect request can carry. */
+  /** Bytes of private data that a connect request can carry. */
   readonly maxPrivateData: number;
-  /** Octets of inline payload at most. */
+  /** Most bytes of inline payload. */
   readonly maxInline: number;
-  /** Receives and RDMA Reads without an element have to be posted with an empty one. */
+  /** Receives and RDMA Reads without an element must be posted with an empty one. */
   readonly needsElement: boolean;
-  /** What is posted in ERR completes with a flush. libsiw leaves it in its queues for good. */
+  /** Work posted in ERR completes with a flush. libsiw keeps it in its queues forever. */
   readonly flushesLatePosts: boolean;
-  /** `ibv_query_qp` has the depths of the wrong direction. */
+  /** `ibv_query_qp` reports the depths of the wrong direction. */
   readonly swapsDepths: boolean;
   /** A queue pair that was connected, or is in ERR, can go back to RESET. */
   readonly resets: boolean;
-  /** Entries of a completion queue that has to be the first of a context; 0 for none. */
+  /** Entries of a completion queue that must be the first of a context; 0 for none. */
   readonly firstQueueEntries: number;
 }
 
@@ -29,7 +29,7 @@ const SIW_VENDOR_ID = 0x626d74;
 /** Of the emulated RNIC under libsiw ("iwd"). */
 const EMULATED_VENDOR_ID = 0x697764;
 
-/** The connection manager counts private data in one octet. */
+/** The connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
 const ORDINARY: DeviceTraits = {
@@ -47,11 +47,12 @@ const ORDINARY: DeviceTraits = {
 
 /**
  * libsiw takes the mapping at 0x90000 of a context for a failed one (SIW_INVAL_UOBJ_KEY): a context
- * that has reached it, by some 72 queues, makes no more. A first one of 1 MiB covers the place.
+ * that has reached it, after some 72 queues, can make no more. A first queue of 1 MiB covers that
+ * offset.
  */
 const SIW_FIRST_QUEUE_ENTRIES = 32_768;
 
-/** siw: 252 octets of private data and the 4 of RFC 6581 overflow its count of them. */
+/** siw: 252 bytes of private data and the 4 of RFC 6581 overflow its length count. */
 const SIW: DeviceTraits = {
   iova: false,
   zeroBased: false,

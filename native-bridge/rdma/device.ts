@@ -1,7 +1,10 @@
-/** An opened device: its attributes, what is made from it, and its asynchronous events. */
+/** An opened device: its attributes, the objects made from it, and its asynchronous events. */
 import koffi, { type TypeObject } from 'koffi';
-import type { DeviceAttributes, PortAttributes } from '../../verbs-api/contract/attributes.ts';
-import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
+import type {
+  DeviceAttributes,
+  PortAttributes,
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { lastErrno } from '../libc/libc.ts';
 import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
 import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
@@ -11,22 +14,14 @@ import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
+import type { HotVerbs, OpenDevice } from './open-device.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 import { NativePD } from './protection-domain.ts';
 import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
 
-/** The verbs that are inline in the headers: called through the context's pointers. */
-export interface HotVerbs {
-  pollCQ(cq: number, max: number, completions: number): number;
-  requestNotify(cq: number, solicitedOnly: number): number;
-  postSend(qp: number, list: number, bad: number): number;
-  postRecv(qp: number, list: number, bad: number): number;
-  postSrqRecv(srq: number, list: number, bad: number): number;
-}
-
-/** An asynchronous event, its element looked up. */
+/** An asynchronous event with its element resolved. */
 export interface NativeAsyncEvent {
   /** `enum ibv_event_type`. */
   readonly type: number;
@@ -41,8 +36,8 @@ const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
 /** Events whose element is a completion queue, a queue pair or an SRQ; others name a port. */
 const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
 
-/** A context of a device. Everything made from it goes with it. */
-export class NativeDevice extends NativeObject {
+/** A context of a device. Closing it closes everything made from it. */
+export class NativeDevice extends NativeObject implements OpenDevice {
   readonly libraries: Libraries;
   readonly info: NativeDeviceInfo;
   readonly traits: DeviceTraits;
@@ -53,7 +48,7 @@ export class NativeDevice extends NativeObject {
   /** Objects by address, for events that name one. */
   readonly objects = new Map<number, NativeObject>();
   readonly #event = new StructBlock('ibv_async_event');
-  /** The driver's first queue (`firstQueueEntries`), which nobody uses, or 0. */
+  /** The driver's first queue (`firstQueueEntries`), which is not used, or 0. */
   readonly #firstQueue: number;
 
   private constructor(libraries: Libraries, pointer: number, info: NativeDeviceInfo) {
@@ -75,8 +70,8 @@ export class NativeDevice extends NativeObject {
   }
 
   /**
-   * Opens the device called `name`, or the first one. Throws `NativeError`: `noDevice` (ENODEV) when
-   * there is none such, `noPermission` (EACCES) when its node may not be opened.
+   * Opens the device called `name`, or the first one. Throws `NativeError`: `noDevice` (ENODEV) for
+   * no such device, `noPermission` (EACCES) when its node may not be opened.
    */
   static open(libraries: Libraries, name?: string): NativeDevice {
     return withDeviceList(libraries, (devices) => {
@@ -102,7 +97,7 @@ export class NativeDevice extends NativeObject {
     });
   }
 
-  /** Tells the state of a port. Throws EINVAL for a port that the device does not have. */
+  /** Returns the state of a port. Throws EINVAL for a port that the device does not have. */
   queryPort(port = 1): PortAttributes {
     if (!Number.isInteger(port) || port < 1 || port > this.attributes.physPortCnt) {
       throw new NativeError('refused', 'EINVAL', `${this.subject} has no port ${port}`);
@@ -121,7 +116,7 @@ export class NativeDevice extends NativeObject {
       maxMtuBytes: MTU_BASE_BYTES << raw.get('max_mtu'),
       activeMtuBytes: MTU_BASE_BYTES << raw.get('active_mtu'),
       maxMessageBytes: raw.get('max_msg_sz'),
-      gid: Buffer.from(gid.octets.subarray(0, 16)).toString('hex'),
+      gid: Buffer.from(gid.bytes.subarray(0, 16)).toString('hex'),
       linkLayer: 'Ethernet',
     };
   }
@@ -136,7 +131,7 @@ export class NativeDevice extends NativeObject {
     return new NativeCompChannel(this);
   }
 
-  /** Makes a completion queue that reports to `channel`, if there is one. EINVAL, ENOMEM. */
+  /** Makes a completion queue that reports to `channel`, if given. EINVAL, ENOMEM. */
   createCQ(cqe: number, channel?: NativeCompChannel): NativeCQ {
     return new NativeCQ(this, cqe, channel);
   }
@@ -160,7 +155,7 @@ export class NativeDevice extends NativeObject {
     return { type, element: named, port: ELEMENT_EVENTS.has(type) ? 0 : element % 256 };
   }
 
-  /** Takes everything down that was made from the device, dependants first, and closes it. */
+  /** Destroys everything made from the device, dependants first, and closes it. */
   override dispose(): void {
     if (this.disposed) return;
     this.disposeChildren();

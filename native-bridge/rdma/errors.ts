@@ -1,5 +1,5 @@
-/** What goes wrong between this process and rdma-core: a code, a cause, and who said so. */
-import { type ErrnoCode, isErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+/** Errors between this process and rdma-core: a code, a reason, and the failed call. */
+import { type ErrnoCode, isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { errnoName } from '../libc/libc.ts';
 
 /**
@@ -15,7 +15,7 @@ import { errnoName } from '../libc/libc.ts';
  * - `inUse`: other objects depend on this one; nothing was called.
  * - `refused`: the library or the device refused the call for another reason; see `code`.
  */
-export type NativeReason =
+type NativeReason =
   | 'libraryMissing'
   | 'libraryTooOld'
   | 'noDevice'
@@ -27,7 +27,7 @@ export type NativeReason =
   | 'inUse'
   | 'refused';
 
-/** A call of the native bridge was refused. `reason` and `code` are stable; the text is for people. */
+/** A call of the native bridge failed. `reason` and `code` are stable; the text is for humans. */
 export class NativeError extends VerbsError {
   readonly reason: NativeReason;
 
@@ -37,14 +37,14 @@ export class NativeError extends VerbsError {
   }
 }
 
-/** The code for an errno number; EIO for one that the contract does not have. */
+/** The code for an errno number; EIO for one that the contract lacks. */
 export function codeOf(errno: number): ErrnoCode {
   const name = errnoName(Math.abs(errno));
   if (isErrnoCode(name)) return name;
   return CODES_OF_OTHERS[name] ?? 'EIO';
 }
 
-/** Errnos that rdma-core gives and the contract does not name: the nearest that it does. */
+/** Errnos of rdma-core that the contract lacks: the nearest that it has. */
 const CODES_OF_OTHERS: Readonly<Record<string, ErrnoCode>> = {
   ENXIO: 'ENODEV',
   ENODATA: 'EIO',
@@ -57,7 +57,7 @@ const CODES_OF_OTHERS: Readonly<Record<string, ErrnoCode>> = {
   EPIPE: 'ECONNRESET',
 };
 
-/** A failed call as an error that names the call, its subject and the errno. */
+/** The error of a failed call; it names the call, its subject and the errno. */
 export function callFailure(call: string, subject: string, errno: number): NativeError {
   const name = errnoName(Math.abs(errno));
   return new NativeError(reasonOf(name), codeOf(errno), `${call} on ${subject}: ${name}`);
@@ -84,7 +84,7 @@ function reasonOf(name: string): NativeReason {
   }
 }
 
-/** What a device lacks, by its name. */
+/** The error for a feature that a device lacks. */
 export function unsupported(device: string, what: string, badIndex?: number): NativeError {
   return new NativeError('unsupported', 'EOPNOTSUPP', `${device} has no ${what}`, badIndex);
 }

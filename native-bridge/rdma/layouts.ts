@@ -1,11 +1,11 @@
 /**
  * The structs of rdma-core that the bridge reads and writes, as data: size, and for each field its
- * offset and length in octets, for 64-bit little-endian Linux. A test compiles a probe against the
+ * offset and length in bytes, for 64-bit little-endian Linux. A test compiles a probe against the
  * installed headers and compares every number.
  */
 
-/** Offset and length of a field, in octets. */
-export type FieldLayout = readonly [offset: number, lengthBytes: number];
+/** Offset and length of a field, in bytes. */
+type FieldLayout = readonly [offset: number, lengthBytes: number];
 
 /** One struct. */
 export interface StructLayout {
@@ -314,7 +314,7 @@ export const LAYOUTS = {
   },
 } as const satisfies Record<string, StructLayout>;
 
-/** Numbers of the headers that the contract does not have, by the headers' names. */
+/** Constants of the headers that the contract lacks, by the headers' names. */
 export const CONSTANTS = {
   IBV_TRANSPORT_IB: 0,
   IBV_TRANSPORT_IWARP: 1,
@@ -332,12 +332,12 @@ export const CONSTANTS = {
   RDMA_MAX_RESP_RES: 0xff,
 } as const;
 
-/** Name of a struct that the bridge knows. */
+/** Name of a struct in `LAYOUTS`. */
 export type StructName = keyof typeof LAYOUTS;
 /** Name of a field of a struct. */
 export type FieldName<S extends StructName> = keyof (typeof LAYOUTS)[S]['fields'] & string;
 
-/** Octets of a struct. */
+/** Bytes of a struct. */
 export function sizeOf(struct: StructName): number {
   return LAYOUTS[struct].size;
 }

@@ -1,18 +1,18 @@
 /**
- * The installed libibverbs and librdmacm: loaded once, checked to be new enough, their calls as
- * functions. Pointers are numbers (user addresses are below 2^53), NULL is 0.
+ * The installed libibverbs and librdmacm: loaded once, checked to be new enough, with their calls
+ * as functions. Pointers are numbers (user addresses are below 2^53), NULL is 0.
  */
 import { readFileSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
 import { lastErrno } from '../libc/libc.ts';
 import { callFailure, NativeError } from './errors.ts';
 
-/** A call that libuv's threads can make, so that the event loop goes on. */
+/** A call that libuv's threads can make, so the event loop continues. */
 type Blocking<F> = F & { readonly async: (...parameters: unknown[]) => void };
 
-type Call = (...parameters: (number | string)[]) => number;
+type Call = (...parameters: (number | bigint | string)[]) => number;
 
-/** name → prototype. All of them have to be there. */
+/** name → prototype. All of them must exist. */
 const VERBS_CALLS = {
   ibv_get_device_list: 'uint64_t ibv_get_device_list(uint64_t count)',
   ibv_free_device_list: 'void ibv_free_device_list(uint64_t list)',
@@ -74,7 +74,7 @@ export type CmCalls = Readonly<Record<keyof typeof CM_CALLS, Blocking<Call>>>;
 export interface Libraries {
   readonly verbs: VerbsCalls;
   readonly cm: CmCalls;
-  /** Files and, where the file's name tells, versions ('1.14.44.0'), for people. */
+  /** Files and, if the file's name contains them, versions ('1.14.44.0'), for messages. */
   readonly verbsFile: LibraryFile;
   readonly cmFile: LibraryFile;
 }
@@ -96,9 +96,9 @@ export interface LibraryOptions {
 const loaded = new Map<string, Libraries>();
 
 /**
- * Loads the libraries, or returns what was loaded before. They stay loaded. Throws `NativeError`:
- * `libraryMissing` (ENODEV) names what the loader said; `libraryTooOld` (ENOSYS) names the library
- * and the call that it lacks.
+ * Loads the libraries, or returns those loaded before. They stay loaded. Throws `NativeError`:
+ * `libraryMissing` (ENODEV) with the loader's error; `libraryTooOld` (ENOSYS) with the library and
+ * the call that it lacks.
  */
 export function openLibraries(options: LibraryOptions = {}): Libraries {
   const verbsName = options.verbs ?? 'libibverbs.so.1';
@@ -146,7 +146,7 @@ function bind<K extends string>(
   return calls as Record<K, Blocking<Call>>;
 }
 
-/** The file that the loader took for a name, as this process's memory map tells. */
+/** The file that the loader chose for a name, according to this process's memory map. */
 function fileOf(name: string): LibraryFile {
   const stem = name.slice(name.lastIndexOf('/') + 1).replace(/\.so.*$/, '');
   const line = readFileSync('/proc/self/maps', 'utf8')
@@ -156,7 +156,7 @@ function fileOf(name: string): LibraryFile {
   return { path, version: /\.so\.(\d+(?:\.\d+)+)$/.exec(path)?.[1] };
 }
 
-/** Throws what errno says unless `result` is 0: for calls that return -1 and set errno. */
+/** Throws the error in errno unless `result` is 0: for calls that return -1 and set errno. */
 export function checkErrno(call: string, subject: string, result: number): void {
   if (result !== 0) throw callFailure(call, subject, lastErrno());
 }
@@ -166,13 +166,13 @@ export function checkResult(call: string, subject: string, result: number): void
   if (result !== 0) throw callFailure(call, subject, result);
 }
 
-/** The pointer, or what errno says when it is NULL. */
+/** Returns the pointer, or throws the error in errno when it is NULL. */
 export function checkPointer(call: string, subject: string, pointer: number): number {
   if (pointer === 0) throw callFailure(call, subject, lastErrno());
   return pointer;
 }
 
-/** Of libuv's four threads, which files and names need as well. */
+/** Of libuv's four threads, which file and name operations need, too. */
 const BLOCKING_CALLS_MAX = 2;
 let blockingCalls = 0;
 const waitingCalls: (() => void)[] = [];
@@ -189,7 +189,7 @@ export async function callBlocking(call: Blocking<Call>, ...parameters: number[]
       });
     });
   } finally {
-    // Whoever waits takes the place over.
+    // The next waiter takes the slot over.
     const next = waitingCalls.shift();
     if (next === undefined) blockingCalls -= 1;
     else next();

@@ -1,8 +1,8 @@
 /**
- * Ownership of what the libraries hand out. Every object has one owner; disposing of it calls the
- * library once, at the first call. While something depends on an object its disposal is refused
- * before the library sees it, since providers tear down half of an object before they notice
- * (libsiw unmaps a queue first and then asks the kernel).
+ * Ownership of the libraries' objects. Every object has one owner; the first `dispose` calls the
+ * library, once. While others depend on an object, its disposal fails before the library is called,
+ * since providers tear down half of an object before they notice (libsiw unmaps a queue first and
+ * then asks the kernel).
  */
 import { NativeError } from './errors.ts';
 
@@ -33,15 +33,15 @@ export abstract class NativeObject {
     return this.#pointer;
   }
 
-  /** What calls get after disposal. */
+  /** The error of calls after disposal. */
   closedError(): NativeError {
     return new NativeError('closed', 'EINVAL', `${this.subject} is closed`);
   }
 
   /**
    * Gives the object back to the library. A second call does nothing. Throws `NativeError`: `inUse`
-   * (EBUSY) while others depend on it, and it stays as it was; anything else is the library's, the
-   * object is then lost, for there is no telling how much of it is left.
+   * (EBUSY) while others depend on it, and it stays unchanged. Any other error is the library's;
+   * the object is then lost, since its state is unknown.
    */
   dispose(): void {
     if (this.#disposed) return;
@@ -66,19 +66,19 @@ export abstract class NativeObject {
     this.dispose();
   }
 
-  /** Disposes of everything that depends on this object, the last made first. */
+  /** Disposes of everything that depends on this object, the newest first. */
   protected disposeChildren(): void {
     for (const child of [...this.#children].reverse()) {
       child.disposeChildren();
       try {
         child.dispose();
       } catch {
-        // The device takes what is left of it.
+        // The device releases the rest of it.
       }
     }
   }
 
-  /** As `dispose`, by a call that may take its time. */
+  /** As `dispose`, by a call that may take long. */
   protected async disposeBy(destroy: (pointer: number) => Promise<void>): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -90,8 +90,8 @@ export abstract class NativeObject {
     }
   }
 
-  /** Calls the library. Throws what it says. */
+  /** Calls the library. Throws its error. */
   protected abstract destroy(pointer: number): void;
-  /** The object is gone: forget what points at it. */
+  /** The object is gone: drop references to it. */
   protected released(): void {}
 }

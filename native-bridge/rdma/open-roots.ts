@@ -1,8 +1,8 @@
 /**
- * What has no owner but the program: opened devices, event channels, watches. They are held here, and
- * through a device every region's buffer, against garbage collection. The kernel takes them back
- * when the process ends; a worker thread that ends has to do so itself, since its memory goes with
- * it. Node gives a thread no time for that in `Worker.terminate`: close devices before.
+ * Objects that only the program owns: opened devices, event channels, watches. They are held here,
+ * and through a device every region's buffer, against garbage collection. The kernel releases them
+ * when the process ends. A worker thread that ends must release them itself, since its memory goes
+ * with it. Node gives a thread no time for that in `Worker.terminate`: close devices first.
  */
 import { isMainThread } from 'node:worker_threads';
 
@@ -20,12 +20,12 @@ export function releaseRoot(root: Disposable): void {
 
 if (!isMainThread) {
   process.once('exit', () => {
-    // The last made first: a watch before what closes its descriptor.
+    // The newest first: a watch before the object that closes its descriptor.
     for (const root of [...roots].reverse()) {
       try {
         root[Symbol.dispose]();
       } catch {
-        // The next one has to go all the same.
+        // The next one must be closed all the same.
       }
     }
   });

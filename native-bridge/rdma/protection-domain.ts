@@ -1,16 +1,17 @@
-/** Protection domains: where regions and queues are made. */
-import type { NativeDevice } from './device.ts';
+/** Protection domains, from which regions and queues are made. */
+
 import { checkPointer, checkResult } from './libraries.ts';
 import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
 import { NativeObject } from './native-object.ts';
+import type { OpenDevice, OpenPD } from './open-device.ts';
 import { NativeQP, type NativeQPInit } from './queue-pair.ts';
 import { NativeSRQ, type NativeSRQInit } from './shared-receive-queue.ts';
 
 /** A protection domain. */
-export class NativePD extends NativeObject {
-  readonly device: NativeDevice;
+export class NativePD extends NativeObject implements OpenPD {
+  readonly device: OpenDevice;
 
-  constructor(device: NativeDevice) {
+  constructor(device: OpenDevice) {
     const pointer = device.libraries.verbs.ibv_alloc_pd(device.pointer);
     checkPointer('ibv_alloc_pd', device.subject, pointer);
     super(`the protection domain of ${device.info.name}`, pointer, [device]);
@@ -18,22 +19,22 @@ export class NativePD extends NativeObject {
   }
 
   /**
-   * Registers a buffer; `iova` is the address that peers count from. Throws `NativeError`: EINVAL
-   * for an empty, detached or resizable buffer, unknown access bits, remote changes without local
-   * write, or addresses above 2^53; EOPNOTSUPP for what the device lacks; ENOMEM, `lockedMemory`
-   * when the process may not lock that much.
+   * Registers a buffer; `iova` is its first address for peers. Throws `NativeError`: EINVAL for an
+   * empty, detached or resizable buffer, unknown access bits, remote changes without local write,
+   * or addresses beyond 64 bits; EOPNOTSUPP for a feature that the device lacks; ENOMEM,
+   * `lockedMemory` when the process may not lock that much.
    */
-  regMR(buffer: Uint8Array, access: number, iova?: number): NativeMR {
+  regMR(buffer: Uint8Array, access: number, iova?: bigint): NativeMR {
     return new NativeMR(this, buffer, access, iova);
   }
 
-  /** Allocates page-aligned memory and registers it; it goes with the last region in it. */
-  allocMR(lengthBytes: number, access: number, iova?: number): NativeMR {
-    const octets = allocatePages(lengthBytes);
+  /** Allocates page-aligned memory and registers it; it is freed with the last region in it. */
+  allocMR(lengthBytes: number, access: number, iova?: bigint): NativeMR {
+    const bytes = allocatePages(lengthBytes);
     try {
-      return new NativeMR(this, octets, access, iova);
+      return new NativeMR(this, bytes, access, iova);
     } catch (error) {
-      releasePages(octets);
+      releasePages(bytes);
       throw error;
     }
   }

@@ -1,13 +1,15 @@
 /** Queue pairs: posting through the context's pointers, and states. */
-import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import type { QPState } from '../../verbs-api/contract/enums.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { sendRefusal } from '../../verbs-api/contract/verbs/post-refusal.ts';
+import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
 import type { NativeCQ } from './completion-queue.ts';
-import { codeOf, NativeError, unsupported } from './errors.ts';
+import { NativeError } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
-import type { NativePD } from './protection-domain.ts';
+import type { OpenPD } from './open-device.ts';
+import { postError, receivePostError } from './post-error.ts';
 import type { NativeSRQ } from './shared-receive-queue.ts';
 import { peek, StructBlock } from './struct-block.ts';
 import {
@@ -30,7 +32,7 @@ export interface NativeQPInit {
   readonly maxRecvWr: number;
   readonly maxSendSge: number;
   readonly maxRecvSge: number;
-  /** Octets. */
+  /** Bytes. */
   readonly maxInlineData: number;
   readonly sqSigAll: boolean;
 }
@@ -44,7 +46,7 @@ const QUERY_MASK =
 
 /** A reliable-connected queue pair. */
 export class NativeQP extends NativeObject {
-  readonly pd: NativePD;
+  readonly pd: OpenPD;
   readonly sendCQ: NativeCQ;
   readonly recvCQ: NativeCQ;
   readonly srq: NativeSRQ | undefined;
@@ -56,7 +58,7 @@ export class NativeQP extends NativeObject {
   readonly #limits: PostLimits;
   readonly #address: number;
 
-  constructor(pd: NativePD, init: NativeQPInit) {
+  constructor(pd: OpenPD, init: NativeQPInit) {
     const { device } = pd;
     assertFits(pd, init);
     const raw = new StructBlock('ibv_qp_init_attr')
@@ -103,27 +105,28 @@ export class NativeQP extends NativeObject {
   }
 
   /**
-   * Posts send requests, a call for each 64. Throws `NativeError` with the index of the first that
-   * was refused: EINVAL, EOPNOTSUPP, or ENOMEM when the queue is full; those before it are posted.
+   * Posts send requests, one call per 64. Throws `NativeError` with the index of the first that
+   * failed: EINVAL, EOPNOTSUPP, or ENOMEM when the queue is full; those before it are posted.
    */
-  postSend(requests: readonly SendWR[]): void {
+  postSend(requests: readonly SendFields[]): void {
     const queue = this.pointer;
     const { hot } = this.pd.device;
     const outcome = postSends(requests, this.#limits, hot.postSend, queue);
-    if (outcome.posted < requests.length || outcome.errno !== 0) throw this.#refusal(outcome);
+    if (outcome.posted < requests.length || outcome.errno !== 0)
+      throw this.#sendRefusal(outcome, requests);
   }
 
   /** What `postSend` would throw, except for a full queue. Posts nothing. */
-  checkSend(requests: readonly SendWR[]): NativeError | undefined {
+  checkSend(requests: readonly SendFields[]): NativeError | undefined {
     const outcome = checkSends(requests, this.#limits);
-    return outcome.posted < requests.length ? this.#refusal(outcome) : undefined;
+    return outcome.posted < requests.length ? this.#sendRefusal(outcome, requests) : undefined;
   }
 
-  /** As `checkSend`, of receives. */
+  /** As `checkSend`, for receives. */
   checkRecv(requests: readonly RecvWR[]): NativeError | undefined {
     if (this.srq !== undefined) return this.#hasSRQ();
     const outcome = checkReceives(requests, this.#limits);
-    return outcome.posted < requests.length ? this.#refusal(outcome) : undefined;
+    return outcome.posted < requests.length ? this.#receiveRefusal(outcome, requests) : undefined;
   }
 
   /** Posts receives. Errors as `postSend`. */
@@ -132,16 +135,17 @@ export class NativeQP extends NativeObject {
     if (this.srq !== undefined) throw this.#hasSRQ();
     const { hot } = this.pd.device;
     const outcome = postReceives(requests, this.#limits, hot.postRecv, queue);
-    if (outcome.posted < requests.length || outcome.errno !== 0) throw this.#refusal(outcome);
+    if (outcome.posted < requests.length || outcome.errno !== 0)
+      throw this.#receiveRefusal(outcome, requests);
   }
 
-  /** Requests a state, and nothing else. Throws what the device says. */
+  /** Requests a state, and nothing else. Throws the device's error. */
   modify(state: QPState): void {
     const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
     this.applyAttributes(raw, CONSTANTS.IBV_QP_STATE);
   }
 
-  /** `ibv_modify_qp` as it is, for the connection manager's attributes. */
+  /** `ibv_modify_qp`, for the connection manager's attributes. */
   applyAttributes(attributes: StructBlock<'ibv_qp_attr'>, mask: number): void {
     const { verbs } = this.pd.device.libraries;
     checkResult(
@@ -151,7 +155,7 @@ export class NativeQP extends NativeObject {
     );
   }
 
-  /** Tells state, sizes and read depths. */
+  /** Returns state, sizes and read depths. */
   query(): QPAttributes {
     const raw = new StructBlock('ibv_qp_attr');
     const init = new StructBlock('ibv_qp_init_attr');
@@ -184,8 +188,15 @@ export class NativeQP extends NativeObject {
     this.pd.device.objects.delete(this.#address);
   }
 
-  #refusal(outcome: PostOutcome): NativeError {
-    return postError(outcome, this.subject, this.pd.device.info.name);
+  #sendRefusal(outcome: PostOutcome, requests: readonly SendFields[]): NativeError {
+    const { info } = this.pd.device;
+    const { maxSendSge, maxSgeRead, maxInline } = this.#limits;
+    const limits = { maxSge: maxSendSge, maxReadSge: maxSgeRead, maxInline };
+    return postError(outcome, requests, info.name, (wr, code) => sendRefusal(wr, code, limits));
+  }
+
+  #receiveRefusal(outcome: PostOutcome, requests: readonly RecvWR[]): NativeError {
+    return receivePostError(outcome, requests, this.pd.device.info.name, this.#limits.maxRecvSge);
   }
 
   #hasSRQ(): NativeError {
@@ -193,16 +204,7 @@ export class NativeQP extends NativeObject {
   }
 }
 
-/** What a refused list of requests throws. */
-export function postError(outcome: PostOutcome, subject: string, device: string): NativeError {
-  const code = outcome.code ?? codeOf(outcome.errno);
-  if (code === 'EOPNOTSUPP') return unsupported(device, outcome.lacking, outcome.posted);
-  const why = code === 'ENOMEM' ? 'the queue is full' : `${code}: malformed or refused`;
-  const text = `${subject}: request ${outcome.posted}: ${why}`;
-  return new NativeError('refused', code, text, outcome.posted);
-}
-
-function assertFits(pd: NativePD, init: NativeQPInit): void {
+function assertFits(pd: OpenPD, init: NativeQPInit): void {
   const { attributes: device, traits } = pd.device;
   const sameDevice = [init.sendCQ, init.recvCQ, init.srq?.pd].every(
     (part) => part === undefined || part.device === pd.device,

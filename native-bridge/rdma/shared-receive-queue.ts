@@ -1,12 +1,12 @@
 /** Shared receive queues. */
-import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
-import type { RecvWR } from '../../verbs-api/contract/work-request.ts';
+import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import { codeOf, NativeError } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
-import type { NativePD } from './protection-domain.ts';
-import { postError } from './queue-pair.ts';
+import type { OpenPD } from './open-device.ts';
+import { receivePostError } from './post-error.ts';
 import { peek, StructBlock } from './struct-block.ts';
 import { type PostLimits, postReceives, SGE_LIMIT } from './work-request-list.ts';
 
@@ -19,7 +19,7 @@ export interface NativeSRQInit {
 
 /** A shared receive queue. */
 export class NativeSRQ extends NativeObject {
-  readonly pd: NativePD;
+  readonly pd: OpenPD;
   /** The kernel's handle: unique among the SRQs of a context. */
   readonly handle: number;
   /** Receives it holds. */
@@ -29,7 +29,7 @@ export class NativeSRQ extends NativeObject {
   readonly #maxSge: number;
   #limit: number;
 
-  constructor(pd: NativePD, init: NativeSRQInit) {
+  constructor(pd: OpenPD, init: NativeSRQInit) {
     const { device } = pd;
     const { maxSrqWr, maxSrqSge } = device.attributes;
     const fits =
@@ -69,7 +69,7 @@ export class NativeSRQ extends NativeObject {
     const { device } = this.pd;
     const outcome = postReceives(requests, this.#limits, device.hot.postSrqRecv, this.pointer);
     if (outcome.posted < requests.length || outcome.errno !== 0) {
-      throw postError(outcome, this.subject, device.info.name);
+      throw receivePostError(outcome, requests, device.info.name, this.#maxSge);
     }
   }
 
@@ -88,12 +88,14 @@ export class NativeSRQ extends NativeObject {
     this.#limit = srqLimit;
   }
 
-  /** The limit event came: it is disarmed. */
+  /** The limit event fired, so the limit is disarmed. */
   noteLimitReached(): void {
     this.#limit = 0;
   }
 
-  /** Tells size and limit: as the device says or, where its driver cannot, as known here. */
+  /**
+   * Returns size and limit: from the device or, where its driver cannot report them, as known here.
+   */
   query(): SRQAttributes {
     const raw = new StructBlock('ibv_srq_attr');
     const { verbs } = this.pd.device.libraries;

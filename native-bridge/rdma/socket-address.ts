@@ -1,5 +1,5 @@
 /** Socket addresses: text and port of the contract, sockaddr of C. */
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { libc } from '../libc/libc.ts';
 import { NativeError } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';
@@ -24,7 +24,7 @@ const [PORT_OFFSET] = fieldOf('sockaddr_in', 'sin_port');
 const [IPV4_OFFSET] = fieldOf('sockaddr_in', 'sin_addr');
 const [IPV6_OFFSET] = fieldOf('sockaddr_in6', 'sin6_addr');
 
-/** A sockaddr for the library to read. Throws EINVAL for what is no address or port. */
+/** A sockaddr for the library. Throws EINVAL for an invalid address or port. */
 export function toSockaddr({ address, port }: SocketAddress): Block {
   const block = new Block(sizeOf('sockaddr_in6'));
   if (!Number.isInteger(port) || port < 0 || port > PORT_MAX) {
@@ -35,7 +35,7 @@ export function toSockaddr({ address, port }: SocketAddress): Block {
     [AF_INET, IPV4_OFFSET],
     [AF_INET6, IPV6_OFFSET],
   ] as const) {
-    if (inetPton(family, address, block.octets.subarray(offset)) === 1) {
+    if (inetPton(family, address, block.bytes.subarray(offset)) === 1) {
       block.view.setUint16(0, family, true);
       return block;
     }
@@ -43,14 +43,14 @@ export function toSockaddr({ address, port }: SocketAddress): Block {
   throw new NativeError('refused', 'EINVAL', `${address} is no address`);
 }
 
-/** What a sockaddr of the library says; undefined when it is unset. */
-export function fromSockaddr(octets: Uint8Array): SocketAddress | undefined {
-  const view = new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
+/** The address in a sockaddr of the library; undefined when it is unset. */
+export function fromSockaddr(bytes: Uint8Array): SocketAddress | undefined {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const family = view.getUint16(0, true);
   if (family !== AF_INET && family !== AF_INET6) return undefined;
   const [offset, lengthBytes] =
     family === AF_INET ? [IPV4_OFFSET, IPV4_BYTES] : [IPV6_OFFSET, IPV6_BYTES];
-  const raw = octets.subarray(offset, offset + lengthBytes);
+  const raw = bytes.subarray(offset, offset + lengthBytes);
   const text = inetNtop(family, raw, new Uint8Array(TEXT_BYTES), TEXT_BYTES);
   return text === null ? undefined : { address: text, port: view.getUint16(PORT_OFFSET) };
 }

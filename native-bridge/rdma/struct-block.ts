@@ -1,4 +1,4 @@
-/** Memory of C structs: blocks of our own, and reading what a library left at an address. */
+/** Memory of C structs: our own blocks, and reading structs of a library. */
 import koffi from 'koffi';
 import { addressOf, libc } from '../libc/libc.ts';
 import { type FieldName, fieldOf, LAYOUTS, type StructName, sizeOf } from './layouts.ts';
@@ -9,35 +9,35 @@ const memcpy = libc.func('uint64_t memcpy(uint64_t to, uint64_t from, uint64_t l
   length: number,
 ) => number;
 
-/** Typed arrays of at most 64 octets may live in V8's heap, where they move. */
+/** Typed arrays of at most 64 bytes may live in V8's heap, where they move. */
 const BLOCK_MIN_BYTES = 128;
 
 /**
- * The last blocks made. An address is a number, in which the collector sees no reference: a block
- * has to outlive the call that is given its address. No call has more than a few of them.
+ * The most recent blocks. The collector does not see an address, which is a number, as a reference,
+ * and a block must outlive the call that gets its address. No call has more than a few of them.
  */
 const recentBlocks: Block[] = [];
 const RECENT_BLOCKS = 64;
 let nextRecent = 0;
 
-/** Octets outside of V8's heap, which do not move, and stay for the calls that follow. */
+/** Bytes outside V8's heap, which do not move and live at least for the next calls. */
 export class Block {
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   readonly view: DataView;
-  /** Address of the first octet. */
+  /** Address of the first byte. */
   readonly address: number;
 
   constructor(lengthBytes: number) {
     const buffer = new ArrayBuffer(Math.max(lengthBytes, BLOCK_MIN_BYTES));
-    this.octets = new Uint8Array(buffer);
+    this.bytes = new Uint8Array(buffer);
     this.view = new DataView(buffer);
-    this.address = Number(addressOf(this.octets));
+    this.address = Number(addressOf(this.bytes));
     recentBlocks[nextRecent] = this;
     nextRecent = (nextRecent + 1) % RECENT_BLOCKS;
   }
 }
 
-/** One struct of C in memory of ours. Pointers and 64-bit fields are numbers up to 2^53. */
+/** One C struct in our memory. Pointers and 64-bit fields are numbers up to 2^53. */
 export class StructBlock<S extends StructName> extends Block {
   readonly #struct: S;
 
@@ -48,11 +48,11 @@ export class StructBlock<S extends StructName> extends Block {
 
   /** Zeroes everything. */
   clear(): this {
-    this.octets.fill(0);
+    this.bytes.fill(0);
     return this;
   }
 
-  /** Copies the struct that is at `address`. */
+  /** Copies the struct at `address`. */
   load(address: number): this {
     memcpy(this.address, address, LAYOUTS[this.#struct].size);
     return this;
@@ -69,17 +69,17 @@ export class StructBlock<S extends StructName> extends Block {
     return this.view.getInt32(fieldOf(this.#struct, field)[0], true);
   }
 
-  /** The octets of a field. Valid until the block changes. */
-  getOctets(field: FieldName<S>): Uint8Array {
+  /** The bytes of a field. Valid until the block changes. */
+  getBytes(field: FieldName<S>): Uint8Array {
     const [offset, lengthBytes] = fieldOf(this.#struct, field);
-    return this.octets.subarray(offset, offset + lengthBytes);
+    return this.bytes.subarray(offset, offset + lengthBytes);
   }
 
   /** A zero-terminated text. */
   getText(field: FieldName<S>): string {
-    const octets = this.getOctets(field);
-    const end = octets.indexOf(0);
-    return new TextDecoder().decode(end < 0 ? octets : octets.subarray(0, end));
+    const bytes = this.getBytes(field);
+    const end = bytes.indexOf(0);
+    return new TextDecoder().decode(end < 0 ? bytes : bytes.subarray(0, end));
   }
 
   /** Sets an unsigned field; what does not fit is cut off. */
@@ -110,11 +110,11 @@ export function peek<S extends StructName>(
   }
 }
 
-/** A copy of `lengthBytes` octets that a library owns. */
+/** A copy of `lengthBytes` bytes that a library owns. */
 export function copyOut(address: number, lengthBytes: number): Uint8Array {
   const block = new Block(lengthBytes);
   if (lengthBytes > 0) memcpy(block.address, address, lengthBytes);
-  return block.octets.subarray(0, lengthBytes);
+  return block.bytes.subarray(0, lengthBytes);
 }
 
 /** The pointer at an address. */

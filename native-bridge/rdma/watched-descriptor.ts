@@ -1,6 +1,6 @@
 /**
- * Descriptors of the libraries' channels, watched by Node's own event loop: libuv polls them with
- * all its sockets, so that there is no thread to start, to feed or to stop.
+ * Watches descriptors of the libraries' channels in Node's own event loop: libuv polls them with
+ * its other sockets, so there is no thread to start, feed or stop.
  */
 import koffi from 'koffi';
 import { checked, libc } from '../libc/libc.ts';
@@ -28,15 +28,15 @@ export function makeNonBlocking(fd: number): void {
 
 /** A watch over one descriptor. */
 export interface DescriptorWatch extends Disposable {
-  /** Ends the watch; to be called before the descriptor is closed. Twice does no harm. */
+  /** Ends the watch; call it before closing the descriptor. A second call does nothing. */
   close(): void;
-  /** Whether the watch keeps the process alive. It does at first. */
+  /** Sets whether the watch keeps the process alive. Initially it does. */
   hold(alive: boolean): void;
 }
 
 /**
- * Calls `onReadable` in a turn of its own whenever the descriptor is readable; what is not read is
- * told again.
+ * Calls `onReadable` in a separate turn whenever the descriptor is readable, again while anything
+ * stays unread.
  */
 export function watchDescriptor(fd: number, onReadable: () => void): DescriptorWatch {
   keepAddonLoaded();
@@ -44,7 +44,7 @@ export function watchDescriptor(fd: number, onReadable: () => void): DescriptorW
   const turn = (): void => {
     if (!closed) onReadable();
   };
-  // koffi calls back without Node's callback scope: promises would not go on before some other
+  // koffi calls back without Node's callback scope: promises would not continue before some other
   // event. An immediate runs in the same round of the loop, and in a scope.
   const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
     setImmediate(turn);

@@ -1,21 +1,21 @@
 /**
  * Lists of work requests in the library's structs. One list of each kind serves all queues of the
  * process: a call fills it and the provider reads it before the next call. The elements are linked
- * once; only the last one's link is cut for a call.
+ * once; a call only cuts the last one's link.
  */
-import { SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
-import type { RecvWR, SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
 import { lastErrno } from '../libc/libc.ts';
 import type { DeviceTraits } from './device-traits.ts';
 import { fieldOf, type StructName, sizeOf } from './layouts.ts';
 import { Block } from './struct-block.ts';
 
-/** Requests that one call posts at most; longer lists take several calls. */
-export const LIST_MAX = 64;
-/** Elements that a request can have in a list of ours. */
+/** Most requests that one call posts; longer lists take several calls. */
+const LIST_MAX = 64;
+/** Most elements of a request in our list. */
 export const SGE_LIMIT = 32;
-/** Octets that a request can carry inline in a list of ours. */
+/** Most inline bytes of a request in our list. */
 export const INLINE_LIMIT = 1024;
 
 const SGE_WORDS = sizeOf('ibv_sge') / 4;
@@ -26,7 +26,7 @@ const ATOMIC_BYTES = 8;
 const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const NO_SGES: readonly SGE[] = [];
 
-/** What a queue lets its requests have. */
+/** A queue's limits for its requests. */
 export interface PostLimits {
   readonly device: string;
   readonly traits: DeviceTraits;
@@ -34,11 +34,11 @@ export interface PostLimits {
   readonly maxSendSge: number;
   readonly maxRecvSge: number;
   readonly maxSgeRead: number;
-  /** Octets. */
+  /** Bytes. */
   readonly maxInline: number;
 }
 
-/** Elements linked in a block, each with room for its scatter/gather list. */
+/** Elements linked in a block, each with space for its scatter/gather list. */
 class RequestList {
   readonly #block: Block;
   readonly #sges: Block;
@@ -55,8 +55,8 @@ class RequestList {
     this.elementWords = elementBytes / 4;
     this.#block = new Block(LIST_MAX * elementBytes);
     this.#sges = new Block(LIST_MAX * SGE_LIMIT * sizeOf('ibv_sge'));
-    this.words = new Uint32Array(this.#block.octets.buffer);
-    this.sgeWords = new Uint32Array(this.#sges.octets.buffer);
+    this.words = new Uint32Array(this.#block.bytes.buffer);
+    this.sgeWords = new Uint32Array(this.#sges.bytes.buffer);
     this.#next = wordOf(struct, 'next');
     const sgList = wordOf(struct, 'sg_list');
     for (let index = 0; index < LIST_MAX; index += 1) {
@@ -123,21 +123,24 @@ const R_NUM_SGE = wordOf('ibv_recv_wr', 'num_sge');
 
 const sends = new RequestList('ibv_send_wr');
 const receives = new RequestList('ibv_recv_wr');
-/** Inline payload, where the elements of the requests point. */
+/** Inline payload, to which the elements of the requests point. */
 const payload = new Block(LIST_MAX * INLINE_LIMIT);
-/** Where the library names the first bad request. */
+/** Where the library writes the address of the first bad request. */
 const bad = new Block(8);
 
-/** Calls the provider: queue and list, and where to name the first bad request. */
+/** Calls the provider with queue, list, and the place for the first bad request. */
 type Post = (queue: number, list: number, badAddress: number) => number;
 
-/** How posting went: how many were taken and, unless all, the errno number for the next. */
+/** Result of posting: how many were taken and, unless all, the errno number for the next. */
 export interface PostOutcome {
   posted: number;
-  /** 0: all were taken. An errno number, or a code of ours for what the provider never saw. */
+  /**
+   * 0: all were taken. An errno number, or a code of ours for a request that the provider never
+   * saw.
+   */
   errno: number;
   code: ErrnoCode | undefined;
-  /** What the device lacks, with EOPNOTSUPP. */
+  /** The missing feature, with EOPNOTSUPP. */
   lacking: string;
 }
 
@@ -146,7 +149,7 @@ const outcome: PostOutcome = { posted: 0, errno: 0, code: undefined, lacking: ''
 
 /** Posts send requests. The result is valid until the next call. */
 export function postSends(
-  requests: readonly SendWR[],
+  requests: readonly SendFields[],
   limits: PostLimits,
   post: Post,
   queue: number,
@@ -154,8 +157,8 @@ export function postSends(
   return postAll(requests, sends, post, queue, (wr, index) => putSend(wr, index, limits));
 }
 
-/** Says of send requests what `postSends` would, without posting them: there is always room. */
-export function checkSends(requests: readonly SendWR[], limits: PostLimits): PostOutcome {
+/** Returns what `postSends` would, without posting, assuming there is room. */
+export function checkSends(requests: readonly SendFields[], limits: PostLimits): PostOutcome {
   return postAll(
     requests,
     sends,
@@ -165,7 +168,7 @@ export function checkSends(requests: readonly SendWR[], limits: PostLimits): Pos
   );
 }
 
-/** As `checkSends`, of receives. */
+/** As `checkSends`, for receives. */
 export function checkReceives(requests: readonly RecvWR[], limits: PostLimits): PostOutcome {
   return postAll(
     requests,
@@ -211,7 +214,7 @@ function postAll<T>(
     if (result !== 0) {
       const index = list.indexOf(Number(bad.view.getBigUint64(0, true)));
       outcome.posted += Math.max(index, 0);
-      // libsiw hands on the -1 of a system call that rings its doorbell.
+      // libsiw passes on the -1 of the system call that rings its doorbell.
       outcome.errno = result === -1 ? lastErrno() : Math.abs(result);
       outcome.code = undefined;
       break;
@@ -235,15 +238,16 @@ function putReceive(wr: RecvWR, index: number, limits: PostLimits): ErrnoCode | 
   return undefined;
 }
 
-function putSend(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | undefined {
+function putSend(wr: SendFields, index: number, limits: PostLimits): ErrnoCode | undefined {
   const { words } = sends;
   const at = index * sends.elementWords;
   const flags = wr.flags ?? 0;
   if ((flags & ~SEND_FLAGS) !== 0) return 'EINVAL';
   if (!putLong(words, at + S_WR_ID, wr.wrId ?? 0)) return 'EINVAL';
-  words[at + S_FLAGS] = flags;
+  // A caller who passes the payload means inline, with or without the flag.
+  const inline = (flags & SendFlag.inline) !== 0 || (wr.inlineData?.length ?? 0) > 0;
+  words[at + S_FLAGS] = inline ? flags | SendFlag.inline : flags;
   words[at + S_OPCODE] = wr.opcode;
-  const inline = (flags & SendFlag.inline) !== 0;
   switch (wr.opcode) {
     case WROpcode.send:
       return putPayload(wr, index, inline, limits);
@@ -267,7 +271,7 @@ function putSend(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | und
       return undefined;
     case WROpcode.rdmaWriteWithImm:
     case WROpcode.immediate:
-      return lacks('Immediate Data of 8 octets');
+      return lacks('Immediate Data of 8 bytes');
     case WROpcode.bindMW:
       return lacks('memory windows');
     default:
@@ -276,7 +280,7 @@ function putSend(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | und
 }
 
 function putPayload(
-  wr: SendWR,
+  wr: SendFields,
   index: number,
   inline: boolean,
   limits: PostLimits,
@@ -286,7 +290,7 @@ function putPayload(
   const lengthBytes = data?.length ?? 0;
   if (lengthBytes > limits.maxInline || (wr.sgList?.length ?? 0) > 0) return 'EINVAL';
   const offset = index * INLINE_LIMIT;
-  if (data !== undefined) payload.octets.set(data, offset);
+  if (data !== undefined) payload.bytes.set(data, offset);
   putEmptySge(sends, index);
   const sge = index * SGE_LIMIT * SGE_WORDS;
   putLong(sends.sgeWords, sge, payload.address + offset);
@@ -295,14 +299,14 @@ function putPayload(
   return undefined;
 }
 
-function putSgList(wr: SendWR, index: number, max: number): ErrnoCode | undefined {
+function putSgList(wr: SendFields, index: number, max: number): ErrnoCode | undefined {
   const list = wr.sgList ?? NO_SGES;
   if (list.length > max || !sends.putSges(index, list)) return 'EINVAL';
   sends.words[index * sends.elementWords + S_NUM_SGE] = list.length;
   return undefined;
 }
 
-function putRead(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | undefined {
+function putRead(wr: SendFields, index: number, limits: PostLimits): ErrnoCode | undefined {
   const refusal = putSgList(wr, index, limits.maxSgeRead);
   const words = index * sends.elementWords + S_NUM_SGE;
   if (refusal === undefined && limits.traits.needsElement && sends.words[words] === 0) {
@@ -312,7 +316,7 @@ function putRead(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | und
   return refusal;
 }
 
-function putAtomic(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | undefined {
+function putAtomic(wr: SendFields, index: number, limits: PostLimits): ErrnoCode | undefined {
   if (!limits.atomics) return lacks('atomics');
   const { words } = sends;
   const at = index * sends.elementWords;
@@ -327,7 +331,7 @@ function putAtomic(wr: SendWR, index: number, limits: PostLimits): ErrnoCode | u
   return fits ? putSgList(wr, index, 1) : 'EINVAL';
 }
 
-function putRemote(wr: SendWR, at: number): boolean {
+function putRemote(wr: SendFields, at: number): boolean {
   if (wr.remoteAddr === undefined || !putKey(at + S_RKEY, wr.rkey)) return false;
   return putLong(sends.words, at + S_REMOTE, wr.remoteAddr);
 }
@@ -352,7 +356,7 @@ function isUint32(value: number): boolean {
   return value >>> 0 === value;
 }
 
-/** Writes 64 bits; a negative value wraps. False for a number that is no integer. */
+/** Writes 64 bits; a negative value wraps. False for a number that is not an integer. */
 function putLong(words: Uint32Array, word: number, value: number | bigint): boolean {
   if (typeof value === 'bigint') {
     words[word] = Number(BigInt.asUintN(32, value));

@@ -1,0 +1,105 @@
+/**
+ * Kills a process whose memory never answers. A copy from or to another process's memory blocks
+ * this thread, uninterruptibly, until the page is there. A page may be behind a userfaultfd that no
+ * one serves, so one such process would block the whole daemon.
+ *
+ * The copying thread records in shared memory which process it copies from or to. A second thread
+ * checks at intervals, and kills the process when the same copy has been in progress for too many
+ * checks. That releases the userfaultfd, and the copy returns. Checks are counted, not time: while
+ * all threads were stopped, or the machine slept, nothing was checked.
+ *
+ * Memory known to be slow beforehand never gets here: see `slow-memory.ts`.
+ */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+
+/** The words that both threads share, by index of an Int32Array. */
+export const GuardWord = {
+  /** Incremented at every entry and exit: odd while a copy is in progress. */
+  turn: 0,
+  /** The pidfd of the process, and its pid for messages. */
+  descriptor: 1,
+  pid: 2,
+  /** Never notified: the guard sleeps on it. */
+  sleep: 3,
+  /** Set to 1 when the second thread has loaded its library, or cannot. */
+  settled: 4,
+  words: 5,
+} as const;
+
+/** Start data of the second thread. */
+export interface GuardData {
+  readonly words: SharedArrayBuffer;
+  readonly intervalMs: number;
+  readonly looks: number;
+}
+
+/** Interval of checks; one costs a microsecond. */
+const INTERVAL_MS = 250;
+/** Checks that find the same copy: two seconds, longer than a page on a slow disk takes. */
+const LOOKS = 8;
+
+/** Longest time an exiting process waits for a second thread that is still starting. */
+const SETTLE_LIMIT_MS = 5_000;
+
+/** How long a process's memory may take, in milliseconds. */
+export const STALL_LIMIT_MS = INTERVAL_MS * LOOKS;
+
+/** Paths of the compiled worker; run from the sources, it is in dist. */
+const WORKERS = ['./copy-guard-worker.js', '../../dist/native-bridge/libc/copy-guard-worker.js'];
+
+/** See the module's comment. One for this thread; starts the second one when first needed. */
+class CopyGuard {
+  /** Called in a later turn with each process killed because its memory did not answer. */
+  readonly onEnded = new Set<(pid: number) => void>();
+  readonly #words = new Int32Array(
+    new SharedArrayBuffer(GuardWord.words * Int32Array.BYTES_PER_ELEMENT),
+  );
+  #started = false;
+
+  /** Starts watching copies. */
+  start(): void {
+    if (this.#started) return;
+    this.#started = true;
+    const path = WORKERS.map((each) => fileURLToPath(new URL(each, import.meta.url))).find(
+      existsSync,
+    );
+    if (path === undefined) return;
+    const words = this.#words.buffer as SharedArrayBuffer;
+    const workerData: GuardData = { words, intervalMs: INTERVAL_MS, looks: LOOKS };
+    // It needs a few numbers; the default would reserve as much as for a whole program.
+    const resourceLimits = {
+      maxOldGenerationSizeMb: 16,
+      maxYoungGenerationSizeMb: 2,
+      stackSizeMb: 1,
+    };
+    const worker = new Worker(path, { workerData, resourceLimits, env: {}, execArgv: [] });
+    worker.on('message', (pid: number) => {
+      for (const hear of this.onEnded) hear(pid);
+    });
+    // Without the worker everything works, except the guard.
+    worker.on('error', () => Atomics.store(this.#words, GuardWord.settled, 1));
+    worker.unref();
+    // If Node ends a thread while it loads koffi, the process aborts: koffi's initialisation cannot
+    // throw the exception that ends the thread.
+    process.once('exit', () => Atomics.wait(this.#words, GuardWord.settled, 0, SETTLE_LIMIT_MS));
+  }
+
+  /**
+   * A copy to or from the process behind this pidfd starts; `leave` must follow in the same turn.
+   */
+  enter(descriptor: number, pid: number): void {
+    const words = this.#words;
+    words[GuardWord.descriptor] = descriptor;
+    words[GuardWord.pid] = pid;
+    words[GuardWord.turn] = (words[GuardWord.turn] ?? 0) + 1;
+  }
+
+  leave(): void {
+    this.#words[GuardWord.turn] = (this.#words[GuardWord.turn] ?? 0) + 1;
+  }
+}
+
+/** The guard of this thread's copies. */
+export const copyGuard = new CopyGuard();

@@ -1,0 +1,55 @@
+/* What this process has registered by its own commands: the only memory that an agent accesses,
+ * whatever the daemon requests. */
+#ifndef IWARPD_REGISTERED_MEMORY_H
+#define IWARPD_REGISTERED_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Addresses from `start` up to `end`. */
+struct registered_range {
+  uint64_t start;
+  uint64_t end;
+  /* The registration lets the device write. */
+  bool writable;
+};
+
+/* A registration in progress, in the frame of the call that makes it: the daemon may use the memory
+ * before the reply arrives. */
+struct starting_registration {
+  struct registered_range range;
+  struct starting_registration *next;
+};
+
+/* The registrations of one file, by the daemon's handle. */
+struct registrations {
+  struct registered_range *by_handle;
+  uint32_t capacity;
+  bool listed;
+  struct registrations *next;
+};
+
+/* Called before the command is sent and after it returns; whatever its result, the end must follow.
+ * */
+void registration_begin(struct starting_registration *starting);
+void registration_end(struct starting_registration *starting);
+
+/* The daemon registered `range` under this handle. */
+void registration_add(struct registrations *registrations, uint32_t handle,
+                      const struct registered_range *range);
+
+/* The daemon deregistered it. After this returns, no copy into or out of it is in progress. */
+void registration_remove(struct registrations *registrations, uint32_t handle);
+
+/* The file is closed, with all its registrations. */
+void registrations_free(struct registrations *registrations);
+
+/* In a forked child, which has registered nothing yet. */
+void registrations_forget(void);
+
+/* True when one registration covers the whole range, for this kind of access. It then stays
+ * registered until `registered_memory_release`. */
+bool registered_memory_hold(uint64_t address, uint64_t length, bool write);
+void registered_memory_release(void);
+
+#endif

@@ -1,0 +1,31 @@
+/** An opened device as seen by the objects made from it. */
+import type { DeviceAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { NativeDeviceInfo } from './device-list.ts';
+import type { DeviceTraits } from './device-traits.ts';
+import type { Libraries } from './libraries.ts';
+import type { NativeObject } from './native-object.ts';
+
+/** The verbs that are inline in the headers: called through the context's pointers. */
+export interface HotVerbs {
+  pollCQ(cq: number, max: number, completions: number): number;
+  requestNotify(cq: number, solicitedOnly: number): number;
+  postSend(qp: number, list: number, bad: number): number;
+  postRecv(qp: number, list: number, bad: number): number;
+  postSrqRecv(srq: number, list: number, bad: number): number;
+}
+
+/** What a device provides to its objects. */
+export interface OpenDevice extends NativeObject {
+  readonly libraries: Libraries;
+  readonly info: NativeDeviceInfo;
+  readonly traits: DeviceTraits;
+  readonly attributes: DeviceAttributes;
+  readonly hot: HotVerbs;
+  /** Objects by address, for events that name one. */
+  readonly objects: Map<number, NativeObject>;
+}
+
+/** What a protection domain provides to its objects. */
+export interface OpenPD extends NativeObject {
+  readonly device: OpenDevice;
+}

@@ -1,0 +1,38 @@
+/** Why a post failed. */
+import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import { receiveRefusal, requestName } from '../../verbs-api/contract/verbs/post-refusal.ts';
+import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import { codeOf, NativeError, unsupported } from './errors.ts';
+import type { PostOutcome } from './work-request-list.ts';
+
+/** The error for a failed list of receives, on a queue of at most `maxSge` elements. */
+export function receivePostError(
+  outcome: PostOutcome,
+  requests: readonly RecvWR[],
+  device: string,
+  maxSge: number,
+): NativeError {
+  return postError(outcome, requests, device, (wr, code) => receiveRefusal(wr, code, maxSge));
+}
+
+/** As `receivePostError`, with the reason that `explain` finds. */
+export function postError<T extends SendFields | RecvWR>(
+  { code: ours, errno, lacking, posted }: PostOutcome,
+  requests: readonly T[],
+  device: string,
+  explain: (request: T | undefined, code: ErrnoCode) => string,
+): NativeError {
+  const code = ours ?? codeOf(errno);
+  if (code === 'EOPNOTSUPP') return unsupported(device, lacking, posted);
+  // Requests that passed our checks were rejected by the driver, which gives only an errno.
+  const why =
+    ours === undefined && code !== 'ENOMEM'
+      ? `the driver of ${device} refused it (${code})`
+      : explain(requests[posted], code);
+  return new NativeError(
+    'refused',
+    code,
+    `${requestName(posted, requests[posted])}: ${why}`,
+    posted,
+  );
+}
