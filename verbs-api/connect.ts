@@ -1,127 +1,146 @@
 /**
- * Connections in few lines, over any provider: what a program otherwise does by hand with a
- * connection id, a device, a protection domain, a completion queue and a queue pair.
+ * Connections in a few lines, over any provider: creates the connection id, device, protection
+ * domain, completion queue and queue pair that a program otherwise sets up by hand.
  */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { cancellable, quiet } from './client/cancellation.ts';
-import { CMEventType } from './contract/enums.ts';
-import { VerbsError } from './contract/errors.ts';
+import { throwIfAborted } from './client/cancellation.ts';
+import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
+import { CMEventType } from './contract/verbs/enums.ts';
+import { VerbsError } from './contract/verbs/errors.ts';
 import type {
   CancelSignal,
   CMEvent,
   ConnectionId,
   ConnectionParameters,
-  Context,
   CQ,
   PD,
   Provider,
-  QP,
   SocketAddress,
   SRQ,
   WireOptions,
-} from './contract/provider.ts';
+} from './contract/verbs/provider.ts';
+import { orAbort, type WaitLimit, within } from './deadline.ts';
+import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';
+import {
+  GRANTS,
+  type MessageOptions,
+  type MessagePlan,
+  MessageWindow,
+  messagePlan,
+  receivesOf,
+} from './message-window.ts';
+import { shareContext } from './shared-context.ts';
 
 const DEFAULT_QUEUE_DEPTH = 64;
 const DEFAULT_SGES = 4;
+/** One request in addition to those that return credits. */
+const SENDS_MIN = GRANTS + 1;
 const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
 
-/** How both ends of a connection are made. */
-export interface EndpointOptions {
-  /** Registers memory here. Default: an own one on the connection's device, closed with it. */
-  readonly pd?: PD;
-  /** Completions of both queues come here. Default: an own one, as deep as both queues. */
-  readonly cq?: CQ;
-  /** Receives come from here instead of the queue pair's own queue. */
-  readonly srq?: SRQ;
-  /** Work requests that the queues hold. Default 64 each. */
-  readonly maxSendWr?: number;
-  readonly maxRecvWr?: number;
-  /** Scatter/gather elements of a request. Default 4. */
-  readonly maxSendSge?: number;
-  readonly maxRecvSge?: number;
-  /** Octets that a request may carry inline. Default 64. */
-  readonly maxInlineData?: number;
-  /** Every send request completes, flagged or not. Default true. */
-  readonly sqSigAll?: boolean;
-  /** What the peer gets with the request or the reply: at most 508 octets. */
-  readonly privateData?: Uint8Array;
-  /** Outbound and inbound reads wanted. Default: the device's maximum. */
-  readonly initiatorDepth?: number;
-  readonly responderResources?: number;
+/** Options of both ends of a connection. */
+export interface EndpointOptions extends WaitLimit {
   /**
-   * Called before the connection is made: the place to post the first receives, since a peer may
+   * Keeps receives posted for `Connection.messages`. True for the defaults. Both ends must use it,
+   * or `credits` must be false. Default: the program posts receives itself.
+   */
+  readonly messages?: boolean | MessageOptions | undefined;
+  /** Protection domain to use. Default: a new one on the connection's device, closed with it. */
+  readonly pd?: PD | undefined;
+  /** Queue for the completions of both queues. Default: a new one, as deep as both queues. */
+  readonly cq?: CQ | undefined;
+  /** Shared receive queue to use instead of the queue pair's own. */
+  readonly srq?: SRQ | undefined;
+  /** Capacity of the send queue, in work requests. Default 64. */
+  readonly maxSendWr?: number | undefined;
+  /** Capacity of the receive queue, in receives. Default 64. */
+  readonly maxRecvWr?: number | undefined;
+  /** Scatter/gather elements of a request. Default 4. */
+  readonly maxSendSge?: number | undefined;
+  /** Scatter/gather elements of a receive. Default 4. */
+  readonly maxRecvSge?: number | undefined;
+  /** Bytes that a request may carry inline. Default 64. */
+  readonly maxInlineData?: number | undefined;
+  /** Every send request completes, flagged or not. Default true. */
+  readonly sqSigAll?: boolean | undefined;
+  /** Data for the peer, sent with the request or the reply: at most 508 bytes. */
+  readonly privateData?: Uint8Array | undefined;
+  /** Requested outbound reads (ORD). Default: the device's maximum. */
+  readonly initiatorDepth?: number | undefined;
+  /** Offered inbound reads (IRD). Default: the device's maximum. */
+  readonly responderResources?: number | undefined;
+  /**
+   * Called before the connection is established: post the first receives here, since a peer may
    * send as soon as it is connected.
    */
-  readonly prepare?: (parts: ConnectionParts) => void | Promise<void>;
+  readonly prepare?: ((parts: ConnectionParts) => void | Promise<void>) | undefined;
 }
 
 /** Options of `connect`. */
 export interface ConnectOptions extends EndpointOptions {
   /** Name or IPv4 or IPv6 address. */
   readonly host: string;
+  /** TCP port of the listener. */
   readonly port: number;
-  /** Local address to connect from; it also picks the device. */
-  readonly source?: SocketAddress;
-  /** Limit for finding a device that reaches the host. Default 2000. */
-  readonly resolveTimeoutMs?: number;
-  /** Wire choices for this connection instead of the device's. */
-  readonly wire?: WireOptions;
+  /** Local address to connect from; it also selects the device. */
+  readonly source?: SocketAddress | undefined;
+  /** Time limit for finding a device that reaches the host, in milliseconds. Default 2000. */
+  readonly resolveTimeoutMs?: number | undefined;
+  /** Wire options of this connection, instead of the device's. */
+  readonly wire?: WireOptions | undefined;
 }
 
-/** Options of `listen`. */
-export interface ListenOptions {
-  /** Address to listen at, which also picks the device. Default: every IPv4 address. */
-  readonly host?: string;
-  /** Default 0: a free port, told by `Listener.address`. */
-  readonly port?: number;
+/**
+ * Options of `listen`. The limit applies to starting to listen; close the listener to stop it
+ * later.
+ */
+export interface ListenOptions extends WaitLimit {
+  /** Address to listen on, which also selects the device. Default: every IPv4 address. */
+  readonly host?: string | undefined;
+  /** Default 0: a free port, reported by `Listener.address`. */
+  readonly port?: number | undefined;
   /** Requests that may wait for an answer. Default 128. */
-  readonly backlog?: number;
-}
-
-/** What a connection is made of. */
-export interface ConnectionParts {
-  readonly id: ConnectionId;
-  readonly context: Context;
-  readonly pd: PD;
-  readonly cq: CQ;
-  readonly qp: QP;
-}
-
-/** A connected queue pair with everything around it. */
-export interface Connection extends ConnectionParts, AsyncDisposable {
-  /** The peer's private data and the negotiated depths. */
-  readonly established: CMEvent;
-  /**
-   * Resolves when the connection has ended, whoever closed it. Rejects with EIO when the device is
-   * lost, with the signal's reason when that aborts. Takes the id's further events.
-   */
-  disconnected(options?: { readonly signal?: CancelSignal }): Promise<void>;
-  /** Disconnects gracefully and closes what was made for the connection; twice does no harm. */
-  close(): Promise<void>;
+  readonly backlog?: number | undefined;
 }
 
 /** A peer that wants to connect. Accept or reject it; it waits in the backlog until then. */
 export interface ConnectionRequest {
+  /** The id that arrived with the request; `accept` and `reject` use it. */
   readonly id: ConnectionId;
+  /** The private data of the peer's request; may be empty. */
   readonly privateData: Uint8Array;
+  /** The peer's address and port. */
   readonly peerAddress: SocketAddress | undefined;
-  /** Outbound reads that the peer serves, inbound reads that it wants; undefined if not told. */
+  /**
+   * Inbound reads that the peer serves, the limit of this end's outbound reads; undefined if the
+   * peer does not say.
+   */
   readonly initiatorDepth: number | undefined;
+  /** Outbound reads that the peer requests; undefined if the peer does not say. */
   readonly responderResources: number | undefined;
-  /** Connects. ECONNRESET when the peer went away; EINVAL, ENOMEM for unfit options. */
+  /**
+   * Accepts the connection. ECONNRESET if the peer disconnected; EINVAL, ENOMEM for invalid
+   * options; EPROTO if the peer does not use credits as `messages` requires; ETIMEDOUT, or the
+   * signal's reason. On failure the request is rejected, and nothing is left behind.
+   */
   accept(options?: EndpointOptions): Promise<Connection>;
-  /** Refuses, with at most 508 octets for the peer. */
+  /** Rejects the connection, with at most 508 bytes for the peer. */
   reject(privateData?: Uint8Array): Promise<void>;
 }
 
 /** A listening id. Iterate over it to get the requests; the loop ends when it closes. */
 export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionRequest> {
+  /** The listening id. */
   readonly id: ConnectionId;
-  /** Where it listens, the port included. */
+  /** The address and port that it listens on. */
   readonly address: SocketAddress;
-  /** Stops to listen; requests that nobody took are rejected. Connections stay. */
+  /**
+   * Waits for the next request and accepts it. The limit covers both. Errors as
+   * `ConnectionRequest.accept`; EINVAL when the listener closes.
+   */
+  accept(options?: EndpointOptions): Promise<Connection>;
+  /** Stops listening and rejects requests that were not taken. Connections stay. */
   close(): Promise<void>;
 }
 
@@ -130,47 +149,45 @@ export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionReque
  *
  * Resolves once the connection is established. Rejects with `ConnectionRejectedError`
  * (ECONNREFUSED; the peer's private data is in its `event`), or `VerbsError`: EADDRNOTAVAIL or
- * ENODEV without a device that reaches the host, ETIMEDOUT, ECONNRESET, EHOSTUNREACH, EINVAL and
- * ENOMEM for unfit options, EIO when the daemon is lost. Nothing is left behind then.
+ * ENODEV if no device reaches the host, ETIMEDOUT, ECONNRESET, EHOSTUNREACH, EINVAL and ENOMEM for
+ * invalid options, EPROTO if the peer does not use credits as `messages` requires, EIO if the
+ * daemon is lost, or the signal's reason. Leaves nothing behind on failure.
  */
 export async function connect(provider: Provider, options: ConnectOptions): Promise<Connection> {
-  const destination = { address: await addressOf(options.host), port: options.port };
-  const id = await provider.createId();
-  try {
-    await id.resolveAddr(destination, {
-      ...(options.source === undefined ? {} : { source: options.source }),
-      ...(options.resolveTimeoutMs === undefined ? {} : { timeoutMs: options.resolveTimeoutMs }),
+  const { host, port, source, resolveTimeoutMs, wire } = options;
+  return await within(options, `connect to ${host} port ${port}`, async (signal) => {
+    const destination = { address: await orAbort(addressOf(host), signal), port };
+    return await owned(await provider.createId(), signal, async (id) => {
+      await orAbort(id.resolveAddr(destination, { source, timeoutMs: resolveTimeoutMs }), signal);
+      await orAbort(id.resolveRoute(), signal);
+      return await establish({
+        id,
+        options,
+        signal,
+        requested: undefined,
+        start: (parameters) => id.connect({ ...parameters, wire }),
+      });
     });
-    await id.resolveRoute();
-    return await establish(id, options, (parameters) =>
-      id.connect({
-        ...parameters,
-        ...(options.wire === undefined ? {} : { wire: options.wire }),
-      }),
-    );
-  } catch (error) {
-    await id.close();
-    throw error;
-  }
+  });
 }
 
 /**
  * Listens for connections.
  *
- * Resolves once peers may connect. Rejects with `VerbsError`: EADDRINUSE, EACCES, ENODEV when no
- * device has the address, EIO.
+ * Resolves once peers can connect. Rejects with `VerbsError`: EADDRINUSE, EACCES, ENODEV if no
+ * device has the address, EIO, ETIMEDOUT, or with the signal's reason.
  */
 export async function listen(provider: Provider, options: ListenOptions = {}): Promise<Listener> {
-  const address = await addressOf(options.host ?? ANY_ADDRESS);
-  const id = await provider.createId();
-  try {
-    await id.bindAddr({ address, port: options.port ?? 0 });
-    await id.listen(options.backlog);
-  } catch (error) {
-    await id.close();
-    throw error;
-  }
-  return new RequestListener(id, id.localAddress ?? { address, port: options.port ?? 0 });
+  const host = options.host ?? ANY_ADDRESS;
+  const port = options.port ?? 0;
+  return await within(options, `listen at ${host} port ${port}`, async (signal) => {
+    const address = await orAbort(addressOf(host), signal);
+    return await owned(await provider.createId(), signal, async (id) => {
+      await orAbort(id.bindAddr({ address, port }), signal);
+      await orAbort(id.listen(options.backlog), signal);
+      return new RequestListener(id, id.localAddress ?? { address, port });
+    });
+  });
 }
 
 /** The `Listener` over a listening id. */
@@ -189,6 +206,16 @@ class RequestListener implements Listener {
     }
   }
 
+  accept(options: EndpointOptions = {}): Promise<Connection> {
+    return within(options, 'accept', async (signal) => {
+      for (;;) {
+        const event = await this.id.nextEvent({ signal });
+        if (event.type !== CMEventType.connectRequest) continue;
+        return await requestOf(event).accept({ ...options, signal, timeoutMs: undefined });
+      }
+    });
+  }
+
   close(): Promise<void> {
     return this.id.close();
   }
@@ -198,102 +225,121 @@ class RequestListener implements Listener {
   }
 }
 
-/** The `Connection` over an established id. */
-class EstablishedConnection implements Connection {
-  readonly id: ConnectionId;
-  readonly context: Context;
-  readonly pd: PD;
-  readonly cq: CQ;
-  readonly qp: QP;
-  readonly established: CMEvent;
-  readonly #closeParts: () => Promise<void>;
-  /** One reader of the id's events for all who wait for the end. */
-  #ending: Promise<void> | undefined;
-
-  constructor(parts: ConnectionParts, established: CMEvent, closeParts: () => Promise<void>) {
-    this.id = parts.id;
-    this.context = parts.context;
-    this.pd = parts.pd;
-    this.cq = parts.cq;
-    this.qp = parts.qp;
-    this.established = established;
-    this.#closeParts = closeParts;
-  }
-
-  disconnected(options: { readonly signal?: CancelSignal } = {}): Promise<void> {
-    this.#ending ??= quiet(untilDisconnected(this.id));
-    const ending = this.#ending;
-    return quiet(
-      cancellable<void>(
-        options.signal,
-        (waiter) => void ending.then(waiter.resolve, waiter.reject),
-        () => undefined,
-      ),
-    );
-  }
-
-  async close(): Promise<void> {
-    await this.id.close();
-    await this.#closeParts();
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
-  }
-}
-
 function requestOf(event: CMEvent): ConnectionRequest {
   const { id } = event;
+  const { offer, privateData } = takeOffer(event.privateData);
   return {
     id,
-    privateData: event.privateData,
+    privateData,
     peerAddress: id.peerAddress,
     initiatorDepth: event.initiatorDepth,
     responderResources: event.responderResources,
-    async accept(options: EndpointOptions = {}) {
-      try {
-        return await establish(id, options, (parameters) => id.accept(parameters));
-      } catch (error) {
-        await id.close();
-        throw error;
-      }
+    accept(options: EndpointOptions = {}) {
+      return within(options, 'accept', (signal) =>
+        owned(id, signal, () =>
+          establish({
+            id,
+            options,
+            signal,
+            requested: { offer },
+            start: (parameters) => id.accept(parameters),
+          }),
+        ),
+      );
     },
-    async reject(privateData?: Uint8Array) {
-      await id.reject(privateData);
+    async reject(reason?: Uint8Array) {
+      await id.reject(reason);
       await id.close();
     },
   };
 }
 
-/** Makes what the connection needs, connects, and takes the events up to the established one. */
-async function establish(
+/** Runs `body` with an id; closes the id at once if the signal aborts or `body` fails. */
+async function owned<T>(
   id: ConnectionId,
-  options: EndpointOptions,
-  start: (parameters: ConnectionParameters) => Promise<CMEvent>,
-): Promise<Connection> {
-  const context = options.pd?.context ?? (await id.provider.open(id.device));
-  const cqs: CQ[] = [];
+  signal: CancelSignal | undefined,
+  body: (id: ConnectionId) => Promise<T>,
+): Promise<T> {
+  // Closing the id ends everything that waits on it. The close below reports the error.
+  const abandon = (): void => void id.close().catch(() => {});
+  signal?.addEventListener('abort', abandon);
+  try {
+    throwIfAborted(signal);
+    return await body(id);
+  } catch (error) {
+    await id.close();
+    throwIfAborted(signal);
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', abandon);
+  }
+}
+
+/** Parameters for establishing one end. */
+interface Establishing {
+  readonly id: ConnectionId;
+  readonly options: EndpointOptions;
+  readonly signal: CancelSignal | undefined;
+  /** The depths in the peer's request; undefined on the connecting end. */
+  readonly requested: { readonly offer: MessageOffer | undefined } | undefined;
+  readonly start: (parameters: ConnectionParameters) => Promise<CMEvent>;
+}
+
+/**
+ * Creates the objects of the connection, connects, and consumes the events up to the established
+ * one.
+ */
+async function establish({
+  id,
+  options,
+  signal,
+  requested,
+  start,
+}: Establishing): Promise<Connection> {
+  const plan = messagePlan(options.messages);
+  if (plan !== undefined) assertOwnReceives(options);
+  if (plan?.credits === true && requested !== undefined && requested.offer === undefined) {
+    throw new VerbsError('EPROTO', NO_CREDITS);
+  }
+  const shared = options.pd === undefined ? await shareContext(id.provider, id.device) : undefined;
+  const undo: (() => Promise<void>)[] = [];
+  if (shared !== undefined) undo.push(() => shared.release());
+  // In reverse order of creation; continues after errors.
   const closeParts = async (): Promise<void> => {
-    // Only what was made here; the context takes the protection domain and its regions along.
-    if (options.pd === undefined) await context.close();
-    else for (const cq of cqs) await cq.close();
+    const outcomes: PromiseSettledResult<void>[] = [];
+    for (const step of undo.splice(0).reverse())
+      outcomes.push(...(await Promise.allSettled([step()])));
+    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
   };
   try {
-    const pd = options.pd ?? (await context.allocPD());
-    const sizes = queueSizes(options);
-    const cq = options.cq ?? (await context.createCQ({ cqe: sizes.maxSendWr + sizes.maxRecvWr }));
-    if (options.cq === undefined) cqs.push(cq);
-    const qp = await id.createQP(pd, {
-      sendCQ: cq,
-      recvCQ: cq,
-      ...sizes,
-      ...(options.srq === undefined ? {} : { srq: options.srq }),
-    });
-    const parts: ConnectionParts = { id, context, pd, cq, qp };
-    await options.prepare?.(parts);
-    const established = await start(connectionParameters(options));
+    const sizes = queueSizes(options, plan);
+    const pd = options.pd ?? (await shared?.context.allocPD());
+    if (pd === undefined) throw new VerbsError('EINVAL', 'no protection domain');
+    const cqe = sizes.maxSendWr + sizes.maxRecvWr;
+    const cq = options.cq ?? (await pd.context.createCQ({ cqe }));
+    if (options.cq === undefined) undo.push(() => cq.close());
+    if (options.pd === undefined) undo.push(() => pd.closeAll());
+    const qp = await id.createQP(pd, { sendCQ: cq, recvCQ: cq, ...sizes, srq: options.srq });
+    const parts: ConnectionParts = { id, context: pd.context, pd, cq, qp };
+    const window = plan === undefined ? undefined : await MessageWindow.open(plan, pd, qp);
+    if (window !== undefined && options.pd !== undefined) undo.push(() => window.close());
+    await orAbort(Promise.resolve(options.prepare?.(parts)), signal);
+    const event = await start(connectionParameters(options, plan));
     await skipTo(id, CMEventType.established);
-    return new EstablishedConnection(parts, established, closeParts);
+    throwIfAborted(signal);
+    const answer = takeOffer(event.privateData);
+    if (plan?.credits === true) {
+      const peer = requested === undefined ? answer.offer : requested.offer;
+      if (peer === undefined) throw new VerbsError('EPROTO', NO_CREDITS);
+      window?.meet(peer);
+    }
+    return new EstablishedConnection({
+      parts,
+      event: { ...event, privateData: answer.privateData },
+      window,
+      ownsCQ: options.cq === undefined,
+      closeParts,
+    });
   } catch (error) {
     await id.close();
     await closeParts();
@@ -301,32 +347,47 @@ async function establish(
   }
 }
 
-function queueSizes(options: EndpointOptions) {
+const NO_CREDITS =
+  'the peer does not use credits: give it `messages` too, or use `messages: { credits: false }` here';
+
+/** With messages, the receives and their completions belong to the connection. */
+function assertOwnReceives(options: EndpointOptions): void {
+  if (options.srq === undefined && options.cq === undefined) return;
+  const name = options.srq === undefined ? 'cq' : 'srq';
+  throw new VerbsError('EINVAL', `\`messages\` posts receives itself: leave out \`${name}\``);
+}
+
+function queueSizes(options: EndpointOptions, plan: MessagePlan | undefined) {
+  const { maxRecvWr = plan === undefined ? DEFAULT_QUEUE_DEPTH : 0 } = options;
   return {
-    maxSendWr: options.maxSendWr ?? DEFAULT_QUEUE_DEPTH,
-    maxRecvWr: options.srq === undefined ? (options.maxRecvWr ?? DEFAULT_QUEUE_DEPTH) : 0,
-    maxSendSge: options.maxSendSge ?? DEFAULT_SGES,
+    maxSendWr: Math.max(
+      options.maxSendWr ?? DEFAULT_QUEUE_DEPTH,
+      plan === undefined ? 0 : SENDS_MIN,
+    ),
+    maxRecvWr:
+      options.srq === undefined
+        ? Math.max(maxRecvWr, plan === undefined ? 0 : receivesOf(plan))
+        : 0,
+    maxSendSge: Math.max(options.maxSendSge ?? DEFAULT_SGES, plan === undefined ? 0 : 2),
     maxRecvSge: options.maxRecvSge ?? DEFAULT_SGES,
-    maxInlineData: options.maxInlineData ?? DEFAULT_INLINE_BYTES,
+    maxInlineData: Math.max(
+      options.maxInlineData ?? DEFAULT_INLINE_BYTES,
+      plan === undefined ? 0 : HEADER_BYTES,
+    ),
     sqSigAll: options.sqSigAll ?? true,
   };
 }
 
-function connectionParameters(options: EndpointOptions): ConnectionParameters {
+function connectionParameters(
+  options: EndpointOptions,
+  plan: MessagePlan | undefined,
+): ConnectionParameters {
   const { privateData, initiatorDepth, responderResources } = options;
   return {
-    ...(privateData === undefined ? {} : { privateData }),
-    ...(initiatorDepth === undefined ? {} : { initiatorDepth }),
-    ...(responderResources === undefined ? {} : { responderResources }),
+    privateData: plan?.credits === true ? withOffer(privateData, plan) : privateData,
+    initiatorDepth,
+    responderResources,
   };
-}
-
-async function untilDisconnected(id: ConnectionId): Promise<void> {
-  for await (const event of id.events()) {
-    if (event.type === CMEventType.disconnected) return;
-    if (event.type === CMEventType.deviceRemoval) throw new VerbsError('EIO', event.text);
-  }
-  // The id was closed here, and the connection with it.
 }
 
 async function skipTo(id: ConnectionId, type: CMEvent['type']): Promise<void> {

@@ -5,8 +5,6 @@
 export { DaemonControl, type DaemonControlOptions } from './client/daemon-control.ts';
 export { incRkey } from './client/memory-window.ts';
 export {
-  type Connection,
-  type ConnectionParts,
   type ConnectionRequest,
   type ConnectOptions,
   connect,
@@ -16,6 +14,36 @@ export {
   listen,
 } from './connect.ts';
 export { type ConnectDaemonOptions, connectDaemon } from './connect-daemon.ts';
+export type { Connection, ConnectionParts } from './connection.ts';
+export type { Ending, RemoteOptions } from './connection-traffic.ts';
+export type {
+  ConnectionSummary,
+  CQSummary,
+  MRSummary,
+  ObjectFilter,
+  QPSummary,
+  ResetReport,
+} from './contract/protocol/control.ts';
+export type {
+  FaultKind,
+  FaultOpcode,
+  FaultSpec,
+  FaultStatus,
+  FaultVerb,
+} from './contract/protocol/faults.ts';
+export type {
+  ClientStatus,
+  ClientUsage,
+  DaemonStatus,
+  DeviceStatus,
+  HttpReady,
+} from './contract/protocol/ipc-admin.ts';
+export type {
+  TraceRecord,
+  TraceRecordKind,
+  TraceRequest,
+  TraceSample,
+} from './contract/protocol/trace-sample.ts';
 export type {
   DeviceAttributes,
   DeviceBackend,
@@ -24,30 +52,32 @@ export type {
   QPAttributes,
   QPCapabilities,
   SRQAttributes,
-} from './contract/attributes.ts';
-export type { AsyncEvent, WC } from './contract/completion.ts';
-export { ConnectionRejectedError } from './contract/connect-errors.ts';
-export type {
-  ConnectionSummary,
-  CQSummary,
-  MRSummary,
-  ObjectFilter,
-  QPSummary,
-  ResetReport,
-} from './contract/control.ts';
+} from './contract/verbs/attributes.ts';
+export type { AsyncEvent, WC } from './contract/verbs/completion.ts';
+export { ConnectionRejectedError, OperationError } from './contract/verbs/connect-errors.ts';
 export {
   Access,
+  type AccessBit,
   AsyncEventType,
+  type AsyncEventTypeNumber,
   CMEventType,
+  type CMEventTypeNumber,
   MWType,
+  type MWTypeNumber,
   QPState,
+  type QPStateNumber,
   SendFlag,
+  type SendFlagBit,
   WC_STATUS_TEXT,
   WCFlag,
+  type WCFlagBit,
   WCOpcode,
+  type WCOpcodeNumber,
   WCStatus,
+  type WCStatusNumber,
   WROpcode,
-} from './contract/enums.ts';
+  type WROpcodeNumber,
+} from './contract/verbs/enums.ts';
 export {
   ERRNO,
   type ErrnoCode,
@@ -55,21 +85,7 @@ export {
   isVerbsError,
   VerbsError,
   type VerbsErrorFields,
-} from './contract/errors.ts';
-export type {
-  FaultKind,
-  FaultOpcode,
-  FaultSpec,
-  FaultStatus,
-  FaultVerb,
-} from './contract/faults.ts';
-export type {
-  ClientStatus,
-  ClientUsage,
-  DaemonStatus,
-  DeviceStatus,
-  HttpReady,
-} from './contract/ipc-admin.ts';
+} from './contract/verbs/errors.ts';
 export type {
   CancelSignal,
   CMEvent,
@@ -92,11 +108,23 @@ export type {
   SRQInit,
   VerbsObject,
   WireOptions,
-} from './contract/provider.ts';
+} from './contract/verbs/provider.ts';
+export { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
 export type {
-  TraceRecord,
-  TraceRecordKind,
-  TraceRequest,
-  TraceSample,
-} from './contract/trace-sample.ts';
-export type { BindInfo, RecvWR, SendWR, SGE } from './contract/work-request.ts';
+  BindInfo,
+  BindMWWR,
+  CompareSwapWR,
+  FetchAddWR,
+  ImmediateWR,
+  LocalInvWR,
+  PlainSendWR,
+  ReadWR,
+  RecvWR,
+  SendWithInvWR,
+  SendWR,
+  SGE,
+  WriteWithImmWR,
+  WriteWR,
+} from './contract/verbs/work-request.ts';
+export type { WaitLimit } from './deadline.ts';
+export type { MessageOptions } from './message-window.ts';

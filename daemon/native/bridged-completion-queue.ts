@@ -1,28 +1,28 @@
 /**
- * A completion queue of a native device, moved into the ring of its client.
+ * Moves the completions of a native device's queue into its client's ring.
  *
- * The native queue is always armed: the client polls its ring and asks nobody. What it arms is the
- * notify word of the ring.
+ * The native queue is always armed, because the client polls its ring without calling the daemon.
+ * The client arms the notify word of the ring.
  */
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import type { DeviceCQ } from '../adapter/device-backend.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { DeviceCQ } from '../host/device-backend.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerCQ } from './lower.ts';
 import { BATCH } from './request-number.ts';
 
-/** Completions that one turn of the event loop moves at most, so that others have their turn. */
+/** Most completions that one turn of the event loop moves, so other work gets its turn. */
 const TURN_BUDGET = 512;
 
 /** See the module's comment. */
 export class BridgedCQ implements DeviceCQ {
   tag: unknown;
   readonly lower: LowerCQ;
-  /** Writes the client's ring; it is tagged with this object. */
+  /** Writes the client's ring; its tag is this object. */
   readonly writer: CQ;
   /**
-   * Completions in flight that the client did not ask for, and how many the native queue has room
-   * for beside those that the client sized it for.
+   * Outstanding completions that the client did not request, and the native queue's room for them
+   * beyond the client's size.
    */
   unreported = 0;
   readonly unreportedMax: number;
@@ -49,7 +49,7 @@ export class BridgedCQ implements DeviceCQ {
     return this.writer.count;
   }
 
-  /** Moves what has completed. True when there may be more, for another turn. */
+  /** Moves finished completions. True when there may be more, for another turn. */
   move(): boolean {
     for (let moved = 0; moved < TURN_BUDGET; moved += BATCH) {
       const completions = this.lower.poll(BATCH);
@@ -59,10 +59,10 @@ export class BridgedCQ implements DeviceCQ {
     return true;
   }
 
-  /** The native queue fired: moves, arms it anew, and looks once more. */
+  /** The native queue fired: moves, arms it again, and moves once more. */
   fired(): boolean {
     this.lower.requestNotify(false);
-    // Armed before the look: what completes after it fires, what completed before is seen.
+    // Armed before moving: later completions fire, earlier ones are seen.
     return this.move();
   }
 

@@ -1,16 +1,16 @@
 /**
- * Connection ids of native devices: the kernel's connection manager as the IPC wants it.
+ * Connection ids of native devices: adapts the kernel's connection manager to the IPC.
  *
- * Commands go to rdma_cm, its events come back through `handleEvent`. Devices that rdma_cm knows and
+ * Commands go to rdma_cm, its events return through `handleEvent`. Devices that rdma_cm knows and
  * the daemon does not serve count as none.
  */
 import { codeOf } from '../../native-bridge/rdma/errors.ts';
-import type { CMParameters } from '../../verbs-api/contract/commands.ts';
-import { CMEventType } from '../../verbs-api/contract/enums.ts';
-import { type ErrnoCode, isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { ConnectionService, ServedCmEvent } from '../adapter/device-backend.ts';
-import { canonicalAddress, isWildcard } from '../cm/address.ts';
+import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
+import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import { type ErrnoCode, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { ConnectionService, ServedCmEvent } from '../host/device-backend.ts';
+import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import { BridgedId, type BridgedIdState } from './bridged-id.ts';
 import { BridgedQP } from './bridged-queue-pair.ts';
@@ -21,31 +21,31 @@ import type {
   LowerId,
 } from './lower.ts';
 
-/** rdma_cm counts depths in one octet, whose last value says "as many as the device can". */
+/** rdma_cm counts depths in one byte, whose last value means "as many as the device can". */
 const DEPTH_MAX = 0xff;
 const TIMEOUT_MAX_MS = 2 ** 31 - 1;
-/** iWARP has nothing to find out, yet rdma_cm wants a limit for it. */
+/** iWARP resolves no route, but rdma_cm requires a timeout. */
 const ROUTE_TIMEOUT_MS = 2000;
-/** rdma_cm's way to say "the largest allowed". */
+/** rdma_cm's value for "the largest allowed". */
 const BACKLOG_MAX = 1024;
 
-/** What an event brings beside its type. */
+/** The data of an event besides its type. */
 type EventParameters = Pick<LowerCmEvent, 'privateData' | 'initiatorDepth' | 'responderResources'>;
 
-/** Of an event that rdma_cm did not send. */
+/** For an event that rdma_cm did not send. */
 const NO_EVENT: EventParameters = {
   privateData: new Uint8Array(0),
   initiatorDepth: 0,
   responderResources: 0,
 };
 
-/** What the connections need of their host. */
-export interface ConnectionsHost {
+/** What the connections need from their host. */
+interface ConnectionsHost {
   /** The device of this name in the RDMA subsystem, if it is served. */
   device(nativeName: string): BridgedDevice | undefined;
-  /** Tells the owner of the id. */
+  /** Delivers to the owner of the id. */
   deliver(id: BridgedId, event: ServedCmEvent): void;
-  /** Something went wrong that nobody waits for. */
+  /** Reports an error that no caller waits for. */
   note(text: string): void;
 }
 
@@ -116,7 +116,7 @@ export class BridgedConnections implements ConnectionService {
         id.lower.connect(lower);
         return;
       }
-      // Programs may leave the step out that iWARP does not need; rdma_cm insists on it.
+      // Programs may omit this step, which iWARP does not need; rdma_cm requires it.
       id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
       id.connectWhenRouted = () => id.lower.connect(lower);
     });
@@ -137,7 +137,7 @@ export class BridgedConnections implements ConnectionService {
   }
 
   disconnect(id: BridgedId): void {
-    // Nothing happens on a connection that has ended.
+    // A connection that has ended has no further events.
     if (id.state === 'ended' && id.qp !== undefined) return;
     expect(id, 'connected');
     id.lower.disconnect();
@@ -158,7 +158,7 @@ export class BridgedConnections implements ConnectionService {
     id.qp?.connectionEnded();
   }
 
-  /** A device is gone, or with undefined all of them: their connections are over. */
+  /** A device, or with undefined every device, is gone: its connections end. */
   handleLoss(device: BridgedDevice | undefined): void {
     for (const id of [...this.#ids.values()]) {
       if (device !== undefined && id.served !== device) continue;
@@ -167,7 +167,7 @@ export class BridgedConnections implements ConnectionService {
     }
   }
 
-  /** Destroys all ids; resolves when rdma_cm has let go of them. */
+  /** Destroys all ids; resolves when rdma_cm has released them. */
   async close(): Promise<void> {
     for (const id of [...this.#ids.values()]) this.destroy(id);
     await Promise.all([...this.#leaving]);
@@ -352,7 +352,7 @@ export class BridgedConnections implements ConnectionService {
     return id;
   }
 
-  /** Takes over what rdma_cm knows of the id by now. */
+  /** Copies what rdma_cm knows of the id by now. */
   #learn(id: BridgedId): void {
     const { deviceName } = id.lower;
     id.served = deviceName === undefined ? undefined : this.#host.device(deviceName);
@@ -361,13 +361,13 @@ export class BridgedConnections implements ConnectionService {
   }
 }
 
-/** What the event tells of depths and private data. */
+/** Depths and private data of the event. */
 function recordOf(event: EventParameters): EventParameters {
   const { privateData, initiatorDepth, responderResources } = event;
   return { privateData, initiatorDepth, responderResources };
 }
 
-/** The depths of an established connection, as far as the event tells them. */
+/** The depths of an established connection, as far as the event has them. */
 function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: number } {
   const attributes = id.qp?.lower.query();
   const ord = attributes?.maxRdAtomic ?? 0;
@@ -399,7 +399,7 @@ function expectRequest(id: BridgedId): void {
   expect(id, 'requested');
 }
 
-/** The request is answered, or nobody will: it counts no more. */
+/** The request was answered, or never will be: it no longer counts. */
 function answered(id: BridgedId): void {
   id.listener?.unanswered.delete(id);
   id.listener = undefined;
@@ -413,7 +413,7 @@ function expect(id: BridgedId, ...states: BridgedIdState[]): void {
 }
 
 function knownType(type: number): CMEventType | undefined {
-  // What follows the end of a connection on other transports says nothing on iWARP.
+  // On iWARP, events after the end of a connection have no meaning.
   if (type === CMEventType.timewaitExit) return undefined;
   return Object.values(CMEventType).find((known) => known === type);
 }
@@ -426,7 +426,7 @@ function errorOf({ status }: LowerCmEvent): ErrnoCode | undefined {
 function checkPrivateData(id: BridgedId, privateData: Uint8Array): void {
   const max = id.served?.lower.traits.maxPrivateData ?? 0;
   if (privateData.length > max) {
-    const text = `${id.device} carries ${max} octets of private data, not ${privateData.length}`;
+    const text = `${id.device} carries ${max} bytes of private data, not ${privateData.length}`;
     throw new VerbsError('EINVAL', text);
   }
 }

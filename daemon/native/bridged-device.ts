@@ -3,9 +3,9 @@ import type {
   DeviceAttributes,
   DeviceInfo,
   PortAttributes,
-} from '../../verbs-api/contract/attributes.ts';
-import { WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { DeviceBackend } from '../adapter/device-backend.ts';
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { DeviceBackend } from '../host/device-backend.ts';
 import { processObstacle, sharedAddress } from './bridged-memory.ts';
 import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';
 import type { LowerChannel, LowerDevice } from './lower.ts';
@@ -19,11 +19,11 @@ export class BridgedDevice implements DeviceBackend {
   readonly processObstacle: string;
   readonly receivesNeedDoorbell = true;
   readonly lower: LowerDevice;
-  /** Where all its completion queues report to. */
+  /** The channel of all its completion queues. */
   readonly channel: LowerChannel;
   readonly #limits: DeviceAttributes;
 
-  /** Takes `lower` over. `name` is the one that clients know; `addresses` are canonical. */
+  /** Takes `lower` over. `name` is the device's name for clients; `addresses` are canonical. */
   constructor(
     name: string,
     addresses: readonly string[],
@@ -48,9 +48,9 @@ export class BridgedDevice implements DeviceBackend {
     return this.lower.queryPort(1);
   }
 
-  /** Clients count as this process does: native devices cannot all be told otherwise. */
-  bufferAddress(octets: Uint8Array): number {
-    return sharedAddress(octets);
+  /** Clients use this process's addresses: not every native device allows others. */
+  bufferAddress(bytes: Uint8Array): number {
+    return sharedAddress(bytes);
   }
 }
 

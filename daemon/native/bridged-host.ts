@@ -1,9 +1,9 @@
 /**
- * All native devices that a daemon serves, with the kernel's connection manager: descriptors are
- * watched by the event loop, and what comes from them goes to the clients in the same turn.
+ * All native devices that a daemon serves, and the kernel's connection manager. The event loop
+ * watches their descriptors; events go to clients in the same turn.
  */
-import { AsyncEventType } from '../../verbs-api/contract/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
@@ -11,7 +11,7 @@ import type {
   DeviceHost,
   ServedCmEvent,
   ServedId,
-} from '../adapter/device-backend.ts';
+} from '../host/device-backend.ts';
 import { BridgedConnections } from './bridged-connections.ts';
 import { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
@@ -19,24 +19,24 @@ import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerDevice, LowerEventChannel, Watch } from './lower.ts';
 
-/** Events of one descriptor that one turn of the event loop takes at most. */
+/** Most events of one descriptor per turn of the event loop. */
 const EVENTS_PER_TURN = 64;
 
 /** A device to serve. */
 export interface BridgedDeviceInit {
-  /** As clients know it. */
+  /** Its name for clients. */
   readonly name: string;
   /** Canonical addresses behind it. */
   readonly addresses: readonly string[];
   readonly lower: LowerDevice;
 }
 
-/** What a host of native devices is made with. It takes devices and channel over. */
-export interface BridgedHostOptions {
+/** Options of the host. It takes devices and channel over. */
+interface BridgedHostOptions {
   readonly devices: readonly BridgedDeviceInit[];
   readonly channel: LowerEventChannel;
   readonly watch: Watch;
-  /** Hears what goes wrong. */
+  /** Receives warnings and errors. */
   readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
 }
 
@@ -97,7 +97,7 @@ export class BridgedHost implements DeviceHost {
     return Math.trunc(performance.now() * 1000);
   }
 
-  /** Gives all native objects back. Clients are gone by then. */
+  /** Releases all native objects. Clients must be gone. */
   async close(): Promise<void> {
     await this.cm.close();
     await this.#options.channel.settled();
@@ -150,7 +150,7 @@ export class BridgedHost implements DeviceHost {
         this.#lost(device, error);
       }
     });
-    // The daemon lives by its clients' socket.
+    // The daemon stays alive through its clients' socket.
     watch.hold(false);
     this.#watches.push(watch);
   }
@@ -163,7 +163,7 @@ export class BridgedHost implements DeviceHost {
     }
   }
 
-  /** The device, or all of them, is gone: clients hear of it once. What is a bug of ours is thrown. */
+  /** The device, or every one, is gone: clients are notified once. Rethrows our own bugs. */
   #lost(device: BridgedDevice | undefined, error: unknown): void {
     if (!isVerbsError(error)) throw error;
     for (const each of device === undefined ? this.devices : [device]) {
@@ -174,7 +174,7 @@ export class BridgedHost implements DeviceHost {
       each.nic.handleLoss();
       this.cm.handleLoss(each);
     }
-    // Ids that no device has yet.
+    // Ids without a device yet.
     if (device === undefined) this.cm.handleLoss(undefined);
   }
 
@@ -194,7 +194,7 @@ function knownEvent(type: number): AsyncEventType | undefined {
   return Object.values(AsyncEventType).find((known) => known === type);
 }
 
-/** `ibv_event_type_str`, as far as clients hear of them. */
+/** `ibv_event_type_str`, for the events that clients receive. */
 function eventText(type: AsyncEventType, device: string): string {
   const found = Object.entries(AsyncEventType).find(([, value]) => value === type);
   return `${device}: ${found?.[0] ?? 'event'}`;

@@ -1,11 +1,11 @@
 /** A connection id that rdma_cm serves. */
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { ServedId } from '../adapter/device-backend.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { ServedId } from '../host/device-backend.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { LowerId } from './lower.ts';
 
-/** Where an id stands. */
+/** States of an id. */
 export type BridgedIdState =
   | 'idle'
   | 'bound'
@@ -13,7 +13,7 @@ export type BridgedIdState =
   | 'resolved'
   | 'routed'
   | 'listening'
-  /** A connect request that nobody has answered. */
+  /** A connect request without an answer. */
   | 'requested'
   | 'connecting'
   | 'connected'
@@ -31,12 +31,12 @@ export class BridgedId implements ServedId {
   qp: BridgedQP | undefined;
   /** On a connect request: the listener, until it is answered. */
   listener: BridgedId | undefined;
-  /** Of a listener: how many requests may wait for an answer, and those that do. */
+  /** For a listener: how many requests may wait for an answer, and how many do. */
   backlog = 0;
   readonly unanswered = new Set<BridgedId>();
-  /** Connects, once the route is there that nobody asked for. */
+  /** Connects once the route is resolved, when the program did not request that step. */
   connectWhenRouted: (() => void) | undefined;
-  /** Settles the resolution under way. */
+  /** Settles the resolution in progress. */
   waiter: { resolve(): void; reject(error: Error): void } | undefined;
 
   constructor(lower: LowerId, tag: unknown) {

@@ -1,8 +1,8 @@
 /** Protection domains and memory regions of a native device. */
 import { addressOf } from '../../native-bridge/libc/libc.ts';
-import { Access } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { DeviceMR, DevicePD } from '../adapter/device-backend.ts';
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceMR, DevicePD } from '../host/device-backend.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import { checkMRInit, type MRInit } from '../rnic/memory-region.ts';
 import { giveBack } from './give-back.ts';
@@ -11,7 +11,7 @@ import type { LowerMR, LowerPD } from './lower.ts';
 /** A protection domain. */
 export class BridgedPD implements DevicePD {
   readonly lower: LowerPD;
-  /** Regions and queues in it. */
+  /** Regions and queues in the domain. */
   members = 0;
   #closed = false;
 
@@ -34,18 +34,18 @@ export class BridgedPD implements DevicePD {
   }
 }
 
-/** A memory region in memory that client and daemon map. */
+/** A memory region in memory that client and daemon both map. */
 export class BridgedMR implements DeviceMR {
-  readonly address: number;
+  readonly address: bigint;
   readonly lengthBytes: number;
   readonly backing: MemoryBacking;
   readonly lower: LowerMR;
   readonly #pd: BridgedPD;
   #closed = false;
 
-  /** Takes `lower` over, the registration of the octets that `init` names. */
+  /** Takes `lower` over, the registration of the bytes in `init`. */
   constructor(pd: BridgedPD, init: MRInit, lower: LowerMR) {
-    this.address = init.address;
+    this.address = BigInt(init.address);
     this.lengthBytes = init.lengthBytes;
     this.backing = init.backing;
     this.lower = lower;
@@ -69,15 +69,15 @@ export class BridgedMR implements DeviceMR {
   }
 }
 
-/** Address of shared memory in this process: what the device, SGEs and peers count from. */
-export function sharedAddress(octets: Uint8Array): number {
-  return Number(addressOf(octets));
+/** Address of shared memory in this process, which device, SGEs and peers use. */
+export function sharedAddress(bytes: Uint8Array): number {
+  return Number(addressOf(bytes));
 }
 
 /**
- * Registers shared memory. Throws `VerbsError`: EINVAL for wrong ranges and rights; EOPNOTSUPP, with
- * the device's name, for memory that is not mapped here, a chosen key, or addresses of the client's
- * choice where the device cannot have them; ENOMEM when no more memory may be locked.
+ * Registers shared memory. Throws `VerbsError`: EINVAL for wrong ranges and rights; EOPNOTSUPP,
+ * with the device's name, for memory that is not mapped here, a chosen key, or chosen addresses
+ * that the device cannot use; ENOMEM when no more memory may be locked.
  */
 export function registerShared(
   device: { readonly name: string; readonly maxMrSize: number; readonly iova: boolean },
@@ -91,20 +91,21 @@ export function registerShared(
   if (init.key !== undefined) {
     throw new VerbsError('EOPNOTSUPP', `${device.name} chooses the keys of regions itself`);
   }
-  const octets = view.subarray(init.backingOffset, init.backingOffset + init.lengthBytes);
-  const address = sharedAddress(octets);
-  if (init.address !== address) {
+  const bytes = view.subarray(init.backingOffset, init.backingOffset + init.lengthBytes);
+  const address = sharedAddress(bytes);
+  if (BigInt(init.address) !== BigInt(address)) {
     throw new VerbsError('EOPNOTSUPP', `${device.name} chooses the addresses of regions itself`);
   }
   const zeroBased = (init.access & Access.zeroBased) !== 0;
-  const iova = zeroBased || init.iova === address ? undefined : init.iova;
+  const chosen = BigInt(init.iova);
+  const iova = zeroBased || chosen === BigInt(address) ? undefined : chosen;
   if (iova !== undefined && !device.iova) {
     throw new VerbsError('EOPNOTSUPP', `${device.name} has no regions at a chosen address`);
   }
-  return new BridgedMR(pd, init, pd.lower.regMR(octets, init.access, iova));
+  return new BridgedMR(pd, init, pd.lower.regMR(bytes, init.access, iova));
 }
 
-/** Why a native device cannot reach memory that only the client has. */
+/** Why a native device cannot access memory that only the client has. */
 export function processObstacle(name: string): string {
   return `${name} is a native device: it reaches memory that the daemon shares with its clients (allocMR), not a program's own (regMR)`;
 }

@@ -1,9 +1,5 @@
-/** The objects of one native device, and the ways between their completions, events and owners. */
+/** The objects of one native device, and the routing of their completions and events. */
 
-import type { DeviceAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { type AsyncEventType, type MWType, QPState } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
 import {
   cqBytes,
   INLINE_MAX,
@@ -11,8 +7,15 @@ import {
   rqBytes,
   SGE_MAX,
   sqBytes,
-} from '../../verbs-api/contract/queue-layout.ts';
-import type { DeviceMW, DeviceObjects } from '../adapter/device-backend.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type {
+  DeviceAttributes,
+  QPCapabilities,
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { type AsyncEventType, type MWType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceMW, DeviceObjects } from '../host/device-backend.ts';
 import { CQ, type CQInit } from '../rnic/completion-queue.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
@@ -25,28 +28,28 @@ import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
 
-/** The RQ starts on a page of its own, as that of emulated queue pairs. */
+/** The RQ starts on a new page, as for emulated queue pairs. */
 const RQ_ALIGNMENT_BYTES = 4096;
-/** Entries of a native queue beyond those of its client: for sends that it did not ask about. */
+/** Entries of a native queue beyond its client's: for sends whose completion was not requested. */
 const EXTRA_ENTRIES = 1024;
-/** Turns of completions that are moved at once when a queue pair goes; more is a fault. */
+/** Most turns of completions moved at once when a queue pair closes; more is an error. */
 const LAST_TURNS_MAX = 1024;
 
-/** What a native device counts. */
-export interface BridgedCounters {
+/** Counters of a native device. */
+interface BridgedCounters {
   /** Work requests posted to the device. */
   sendsTaken: number;
   receivesTaken: number;
-  /** Completions that came from the device, and those that failed. */
+  /** Completions of the device, and those that failed. */
   completions: number;
   failures: number;
-  /** Requests that were flushed here, without the device. */
+  /** Requests flushed here, without the device. */
   flushes: number;
   asyncEvents: number;
 }
 
-/** Options of a queue pair, of objects of this device. */
-export interface BridgedQPInit {
+/** Options of a queue pair, with objects of this device. */
+interface BridgedQPInit {
   readonly sendCQ: BridgedCQ;
   readonly recvCQ: BridgedCQ;
   readonly srq: BridgedSRQ | undefined;
@@ -56,7 +59,7 @@ export interface BridgedQPInit {
   readonly tag: unknown;
 }
 
-/** What the objects need of the host. */
+/** What the objects need from the host. */
 export interface NicHost {
   /** An asynchronous event of an object, or of the device. */
   raise(
@@ -64,9 +67,9 @@ export interface NicHost {
     event: AsyncEventType,
     text: string,
   ): void;
-  /** `settle` is to be called in a later turn. */
+  /** Requests a call of `settle` in a later turn. */
   later(): void;
-  /** The device does not work any more. */
+  /** The device no longer works. */
   lost(error: VerbsError): void;
   /** An armed queue of a client fired. */
   completed(cq: BridgedCQ): void;
@@ -91,16 +94,16 @@ export class BridgedNic implements DeviceObjects {
   readonly #limits: DeviceAttributes;
   readonly #effects = new EffectQueue();
   readonly #qps = new Map<number, BridgedQP>();
-  /** Served objects by native ones, for events that name those. */
+  /** Served objects by native ones, for events that name the latter. */
   readonly #served = new Map<object, BridgedQP | BridgedCQ | BridgedSRQ>();
   readonly #qpHost: BridgedQPHost;
   readonly #route: (wc: WC) => void;
-  /** Queue pairs that have something to do once the completions are moved. */
+  /** Queue pairs with work to do after completions are moved. */
   #due = new Set<BridgedQP>();
   /** Completion queues with more completions than a turn moves. */
   readonly #full = new Set<BridgedCQ>();
 
-  /** `limits` are what the device reports to clients. */
+  /** `limits` are the limits reported to clients. */
   constructor(
     name: string,
     lower: LowerDevice,
@@ -154,7 +157,7 @@ export class BridgedNic implements DeviceObjects {
     const lower = this.#lower.createCQ(entries, this.#channel);
     return orDispose(lower, () => {
       const ring = requestRing(init.ring, cqBytes(count));
-      const writer = new CQ(ring, count, undefined, this.#effects, () => undefined);
+      const writer = new CQ({ ring, count, tag: undefined }, this.#effects, () => undefined);
       const cq: BridgedCQ = new BridgedCQ({
         lower,
         writer,
@@ -223,11 +226,11 @@ export class BridgedNic implements DeviceObjects {
   handleAsync(lower: object | undefined, event: AsyncEventType, text: string): void {
     this.counters.asyncEvents += 1;
     const element = lower === undefined ? undefined : this.#served.get(lower);
-    // An object that went while its event was on the way.
+    // Not for an object that closed while its event was on the way.
     if (lower === undefined || element !== undefined) this.#host.raise(element, event, text);
   }
 
-  /** The device is gone: flushes what it had. */
+  /** The device is gone: flushes its work. */
   handleLoss(): void {
     for (const qp of this.#qps.values()) qp.deviceLost();
     this.settle();
@@ -236,8 +239,8 @@ export class BridgedNic implements DeviceObjects {
   // Steps
 
   /**
-   * Gives the device what receives there are, of all queues: whoever sends now may send to one of
-   * them, and its doorbell may be heard later than the sender's.
+   * Passes the receives of all queues to the device: a sender may send to any of them, and its
+   * doorbell may be handled before the receiver's.
    */
   takeReceives(): void {
     for (const element of this.#served.values()) {
@@ -246,14 +249,14 @@ export class BridgedNic implements DeviceObjects {
     }
   }
 
-  /** Looks for completions of the queue pair's requests: many are there when posting returns. */
+  /** Polls for completions of the queue pair's requests: many are done when posting returns. */
   look(qp: BridgedQP): void {
     for (const cq of qp.sendCQ === qp.recvCQ ? [qp.sendCQ] : [qp.sendCQ, qp.recvCQ]) {
       if (cq.move()) this.#full.add(cq);
     }
   }
 
-  /** Lets queue pairs go on that have got room, then tells what fired. */
+  /** Continues queue pairs that have room now, then reports the queues that fired. */
   settle(): void {
     for (const cq of [...this.#full]) {
       if (!cq.move()) this.#full.delete(cq);
@@ -310,7 +313,8 @@ export class BridgedNic implements DeviceObjects {
     this.#qps.delete(lower.qpNum);
     this.#served.delete(lower);
     giveBack(() => lower.dispose());
-    // What came last belongs to nobody, and must not be taken for another's that gets its number.
+    // The last completions belong to no one, and must not go to another queue pair with the same
+    // number.
     giveBack(() => this.#moveAll(qp));
   }
 
@@ -329,7 +333,7 @@ export class BridgedNic implements DeviceObjects {
   }
 }
 
-/** The device's limits, as far as the rings of clients reach. */
+/** The device's limits, capped by those of clients' rings. */
 export function servedLimits(attributes: DeviceAttributes): DeviceAttributes {
   return {
     ...attributes,
@@ -348,7 +352,7 @@ function checkCount(what: string, value: number, least: number, most: number): v
   throw new VerbsError('EINVAL', `${what} is ${least} to ${most}, not ${value}`);
 }
 
-/** Gives the native object back when making the rest fails: nothing is half-made. */
+/** Disposes of the native object when `make` throws, so nothing is half-made. */
 function orDispose<T>(lower: { dispose(): void }, make: () => T): T {
   try {
     return make();

@@ -1,19 +1,16 @@
 /**
- * A queue pair of a native device, driven by the rings of its client.
+ * A queue pair of a native device, driven by its client's rings.
  *
- * Sends are taken from the ring while the connection is up and the device has room, receives from
- * the beginning, since a native device takes them ahead. Every send is posted signalled: only thus
- * it is known how much room the device has, and successes that the client did not ask for end here.
+ * Sends are taken from the ring while the connection is up and the device has room. Receives are
+ * taken from the beginning, since a native device takes them ahead. Every send is posted signalled,
+ * because only then is the device's free room known; successes that the client did not request are
+ * dropped here.
  *
- * The state is the one that the client sees, by the transitions that emulated queue pairs have
- * (rnic/qp-state.ts). The native queue pair is in INIT from the start, so that it takes receives; it
- * follows where the device has to do something, and is made anew by RESET, which not every device
- * can do.
+ * The client sees a state that follows the transitions of emulated queue pairs (rnic/qp-state.ts).
+ * The native queue pair is in INIT from the start, so it takes receives. It follows when the device
+ * must act; RESET replaces it, since not every device can reset one.
  */
-import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/attributes.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/enums.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
+
 import {
   CQEStatus,
   QueueFlag,
@@ -22,8 +19,13 @@ import {
   SQE,
   SQE_BYTES,
   SQOpcode,
-} from '../../verbs-api/contract/queue-layout.ts';
-import type { DeviceQP } from '../adapter/device-backend.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceQP } from '../host/device-backend.ts';
+import { Completion } from '../rnic/completion-queue.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
 import { ElementRing } from '../rnic/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
@@ -36,31 +38,31 @@ import { ReceivePoster } from './receive-poster.ts';
 import { BATCH, requestNumber } from './request-number.ts';
 import { SendRequest } from './request-reader.ts';
 
-/** Elements that one doorbell moves at most, in one turn of the event loop. */
+/** Most elements that one doorbell moves, in one turn of the event loop. */
 const TURN_BUDGET = 1024;
 
-/** What a queue pair needs of its device. */
+/** What a queue pair needs from its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
-  /** The device flushes what is posted to a native queue pair in ERR. */
+  /** The device flushes work posted to a native queue pair in ERR. */
   readonly flushesLatePosts: boolean;
   readonly counters: { sendsTaken: number; receivesTaken: number; flushes: number };
   /** Makes the native queue pair, in INIT, and routes its completions to `qp`. */
   make(qp: BridgedQP): LowerQP;
-  /** Gives the native queue pair back, after its last completions were moved. */
+  /** Releases the native queue pair, after moving its last completions. */
   unmake(qp: BridgedQP): void;
-  /** `qp.pump` is to be called in a later turn. */
+  /** Requests a call of `qp.pump` in a later turn. */
   later(qp: BridgedQP): void;
-  /** Tells the client of an event. */
+  /** Sends the client an event. */
   raise(qp: BridgedQP, event: AsyncEventType, text: string): void;
-  /** The device failed at something that no queue pair can make it fail at. */
+  /** The device failed with an error that no queue pair can cause. */
   failed(qp: BridgedQP, error: VerbsError): void;
-  /** The queue pair is gone. */
+  /** The queue pair is closed. */
   forget(qp: BridgedQP): void;
 }
 
-/** What a queue pair is made with. */
-export interface BridgedQPParts {
+/** Parts of a queue pair. */
+interface BridgedQPParts {
   readonly host: BridgedQPHost;
   readonly pd: BridgedPD;
   readonly sendCQ: BridgedCQ;
@@ -87,17 +89,19 @@ export class BridgedQP implements DeviceQP {
   readonly sqCount: number;
   readonly rqOffset: number;
   readonly rqCount: number;
-  /** Number of the first native queue pair behind it. Its client knows it by that throughout. */
+  /** Number of the first native queue pair. The client always sees this number. */
   readonly qpn: number;
+  /** Reused for all completions. */
+  readonly #completion = new Completion();
   readonly #host: BridgedQPHost;
   readonly #sends: ElementRing;
   readonly #inFlight = new InFlight();
   readonly #pool = Array.from({ length: BATCH }, () => new SendRequest());
   /** Taken from the ring, not posted yet: the device had no room. */
   #pending: SendRequest[] = [];
-  /** A send that the device refused: it completes once those before it have. */
+  /** A send that the device rejected: it completes after all earlier ones. */
   #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
-  /** Taken from the ring behind a refused one: they are flushed. */
+  /** Taken from the ring behind a rejected one: they are flushed. */
   #stranded: SendRequest[] = [];
   readonly #receives: ReceivePoster | undefined;
   #lower: LowerQP;
@@ -132,6 +136,7 @@ export class BridgedQP implements DeviceQP {
         : undefined;
     this.#lower = parts.host.make(this);
     this.qpn = this.#lower.qpNum;
+    this.#completion.qpn = this.qpn;
     this.pd.members += 1;
     this.sendCQ.writer.users += 1;
     this.recvCQ.writer.users += 1;
@@ -148,7 +153,7 @@ export class BridgedQP implements DeviceQP {
     return this.#sends.index;
   }
 
-  /** See `DeviceQP`; of a shared receive queue the device alone knows. */
+  /** See `DeviceQP`; for a shared receive queue only the device knows. */
   get receivesTaken(): number {
     return this.#receives?.ring.index ?? 0;
   }
@@ -157,7 +162,7 @@ export class BridgedQP implements DeviceQP {
     return this.#state;
   }
 
-  /** The native queue pair; RESET puts another one in its place. */
+  /** The native queue pair; RESET replaces it. */
   get lower(): LowerQP {
     return this.#lower;
   }
@@ -180,7 +185,7 @@ export class BridgedQP implements DeviceQP {
 
   // Commands of the client
 
-  /** Moves what the rings have to the device, within the budget of a turn. */
+  /** Moves the rings' elements to the device, within the budget of a turn. */
   pump(): void {
     if (this.#closed) return;
     let more = true;
@@ -197,7 +202,7 @@ export class BridgedQP implements DeviceQP {
     if (more) this.#host.later(this);
   }
 
-  /** Gives the device a batch of the receives that the ring has; its doorbell does the rest. */
+  /** Posts a batch of the ring's receives; its doorbell does the rest. */
   takeReceives(): void {
     const receives = this.#receives;
     if (receives?.waiting !== true || this.#closed || isFlushing(this.#state)) return;
@@ -209,7 +214,7 @@ export class BridgedQP implements DeviceQP {
     }
   }
 
-  /** See `DeviceQP`. EINVAL for what qp-state.ts does not allow. */
+  /** See `DeviceQP`. EINVAL for transitions that qp-state.ts lacks. */
   modify(state: QPState): void {
     const action = qpAction(this.#state, state);
     if (this.#closed || action === undefined) {
@@ -272,12 +277,12 @@ export class BridgedQP implements DeviceQP {
     this.pump();
   }
 
-  /** The connection came to nothing; the queue pair stays as it is and may try again. */
+  /** The connection attempt failed; the queue pair stays unchanged and may try again. */
   connectionFailed(): void {
     this.#connecting = false;
   }
 
-  /** Connected: what was posted before starts. */
+  /** Connected: work posted before starts. */
   established(depths: { readonly ird: number; readonly ord: number }): void {
     if (!this.#connecting || !isIdle(this.#state)) return;
     this.#depths = depths;
@@ -285,31 +290,31 @@ export class BridgedQP implements DeviceQP {
     this.pump();
   }
 
-  /** The connection is over: what is posted is flushed. */
+  /** The connection is over: posted work is flushed. */
   connectionEnded(): void {
     if (!this.#connecting) return;
     this.#connecting = false;
     this.enterError();
   }
 
-  /** To ERR, and the native queue pair as well, so that it flushes what it has. */
+  /** Moves to ERR, with the native queue pair, which flushes its work. */
   enterError(): void {
     if (this.#closed) return;
     this.#state = QPState.ERR;
     try {
       this.#lower.modify(QPState.ERR);
     } catch (error) {
-      // Some devices are there already, and say so by a refusal.
+      // Some devices are in ERR already, and report it by an error.
       if (!isVerbsError(error)) throw error;
     }
     this.sendCQ.move();
     if (this.recvCQ !== this.sendCQ) this.recvCQ.move();
-    // What such a device has not flushed by now came to it too late, and it never will.
+    // Work that such a device has not flushed by now arrived too late, and it never will.
     if (!this.#host.flushesLatePosts) this.#flushInFlight();
     this.pump();
   }
 
-  /** The device is gone: what it had is flushed here, since nobody else will. */
+  /** The device is gone: its work is flushed here, since nothing else will. */
   deviceLost(): void {
     if (this.#closed) return;
     this.#state = QPState.ERR;
@@ -332,7 +337,7 @@ export class BridgedQP implements DeviceQP {
 
   // From the completion queues
 
-  /** A request of this queue pair has completed. */
+  /** A request of this queue pair completed. */
   handleCompletion(wc: WC): void {
     const { receive, number } = requestNumber(wc.wrId);
     if (receive) this.#received(wc, number);
@@ -349,7 +354,7 @@ export class BridgedQP implements DeviceQP {
     if (reported || failed) {
       this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, CQE_STATUSES.get(wc.status), wc.byteLen);
     }
-    // Room for more, or the last before a refused one, or before those that are flushed.
+    // Room for more, or the last before a rejected one, or before those to be flushed.
     if (this.#pending.length > 0 || this.#sends.ready() || this.#refused !== undefined) {
       this.#host.later(this);
     }
@@ -362,19 +367,17 @@ export class BridgedQP implements DeviceQP {
     const { wrIdLo, wrIdHi } = requests;
     if (wc.status !== WCStatus.success) this.#noteFailure();
     const invalidated = (wc.wcFlags & WCFlag.withInv) !== 0;
-    this.recvCQ.writer.push(
-      wrIdLo,
-      wrIdHi,
-      SQOpcode.receive,
-      CQE_STATUSES.get(wc.status) ?? CQEStatus.generalErr,
-      wc.byteLen,
-      this.qpn,
-      invalidated ? QueueFlag.remoteInvalidate : 0,
-      0,
-      wc.invalidatedRkey,
-      // A completion does not tell whether the peer solicited an event: one too many does no harm.
-      true,
-    );
+    const completion = this.#completion;
+    completion.wrIdLo = wrIdLo;
+    completion.wrIdHi = wrIdHi;
+    completion.opcode = SQOpcode.receive;
+    completion.status = CQE_STATUSES.get(wc.status) ?? CQEStatus.generalErr;
+    completion.lengthBytes = wc.byteLen;
+    completion.flags = invalidated ? QueueFlag.remoteInvalidate : 0;
+    completion.immediateLo = wc.invalidatedRkey;
+    // A completion does not say whether the peer solicited an event; one too many is harmless.
+    completion.solicited = true;
+    this.recvCQ.writer.push(completion);
     if (poster?.waiting === true) this.#host.later(this);
   }
 
@@ -386,8 +389,16 @@ export class BridgedQP implements DeviceQP {
     status: CQEStatus | undefined,
     bytes: number,
   ): void {
-    const known = status ?? CQEStatus.generalErr;
-    cq.writer.push(wrIdLo, wrIdHi, opcode, known, bytes, this.qpn, 0, 0, 0, false);
+    const completion = this.#completion;
+    completion.wrIdLo = wrIdLo;
+    completion.wrIdHi = wrIdHi;
+    completion.opcode = opcode;
+    completion.status = status ?? CQEStatus.generalErr;
+    completion.lengthBytes = bytes;
+    completion.flags = 0;
+    completion.immediateLo = 0;
+    completion.solicited = false;
+    cq.writer.push(completion);
   }
 
   /** A request failed: the device flushes, and the end of the connection follows. */
@@ -439,7 +450,7 @@ export class BridgedQP implements DeviceQP {
     this.#fail();
   }
 
-  /** A request is one that the device cannot carry out: the queue pair fails with it. */
+  /** The device cannot execute a request: the queue pair fails with it. */
   #fail(): void {
     const text = `${this.#host.deviceName} cannot carry out a work request`;
     this.#host.raise(this, AsyncEventType.qpFatal, text);
@@ -467,7 +478,7 @@ export class BridgedQP implements DeviceQP {
     }
   }
 
-  /** The device refuses the first pending request: it fails, those behind it are flushed. */
+  /** The device rejects the first pending request: it fails, later ones are flushed. */
   #refuse(status: CQEStatus): void {
     const [first, ...others] = this.#pending;
     if (first === undefined) return;
@@ -479,7 +490,7 @@ export class BridgedQP implements DeviceQP {
     this.#finishRefused();
   }
 
-  /** Completes the refused request once all before it have, and fails the queue pair with it. */
+  /** Completes the rejected request after all earlier ones, and fails the queue pair. */
   #finishRefused(): void {
     const refused = this.#refused;
     if (refused === undefined || this.#inFlight.count > this.#pending.length) return;
@@ -489,7 +500,7 @@ export class BridgedQP implements DeviceQP {
     this.#fail();
   }
 
-  /** Takes a request out that was entered and not posted. */
+  /** Removes a request that was entered and not posted. */
   #forgetPending(request: SendRequest): void {
     this.#inFlight.take(request.wrId / 2);
     if (!this.#inFlight.reported) this.sendCQ.unreported -= 1;
@@ -497,14 +508,14 @@ export class BridgedQP implements DeviceQP {
 
   // Flushing
 
-  /** Flushes a batch of what the device never got. True when there may be more. */
+  /** Flushes a batch of work that the device never got. True when there may be more. */
   #flush(): boolean {
     const sends = this.#flushSends();
     return this.#flushReceives() || sends;
   }
 
   #flushSends(): boolean {
-    // In order: first what the device still has.
+    // In order: first the work that the device still has.
     if (this.#inFlight.count > this.#pending.length) return false;
     if (this.#refused !== undefined) {
       const { wrIdLo, wrIdHi, opcode } = this.#refused;
@@ -536,7 +547,7 @@ export class BridgedQP implements DeviceQP {
 
   #flushReceives(): boolean {
     const poster = this.#receives;
-    // While the connection ends, its last message may still take one that is posted.
+    // While the connection ends, its last message may still take a posted receive.
     if (poster === undefined || this.#state !== QPState.ERR || poster.outstanding > 0) return false;
     const { ring } = poster;
     const { view } = ring;
@@ -556,7 +567,7 @@ export class BridgedQP implements DeviceQP {
     this.#complete(cq, wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
   }
 
-  /** Forgets all work and takes another native queue pair. */
+  /** Drops all work and takes another native queue pair. */
   #reset(): void {
     this.#host.unmake(this);
     this.sendCQ.unreported -= this.#inFlight.unreported;
@@ -574,7 +585,7 @@ export class BridgedQP implements DeviceQP {
   }
 }
 
-/** Gives the elements of a ring back without completions. */
+/** Releases the elements of a ring without completions. */
 function discard(ring: ElementRing): void {
   for (let budget = ring.count; budget > 0 && ring.ready(); budget -= 1) ring.release();
 }

@@ -1,8 +1,11 @@
-/** A shared receive queue of a native device: receives go from the client's ring to the device. */
-import type { SRQAttributes } from '../../verbs-api/contract/attributes.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import { RQE, RQE_BYTES } from '../../verbs-api/contract/queue-layout.ts';
-import type { DeviceSRQ } from '../adapter/device-backend.ts';
+/**
+ * A shared receive queue of a native device: moves receives from the client's ring to the device.
+ */
+
+import { RQE, RQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceSRQ } from '../host/device-backend.ts';
 import { ElementRing } from '../rnic/ring.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
@@ -22,7 +25,7 @@ export class BridgedSRQ implements DeviceSRQ {
   readonly #onClose: () => void;
   #closed = false;
 
-  /** `ring` has `rqBytes(count)` octets. */
+  /** `ring` has `rqBytes(count)` bytes. */
   constructor(
     lower: LowerSRQ,
     init: SRQInit,
@@ -38,10 +41,11 @@ export class BridgedSRQ implements DeviceSRQ {
     this.receives = new ReceivePoster({
       ring: new ElementRing(ring, 0, count, RQE_BYTES, RQE.flags),
       maxSge: init.maxSge,
-      // A receive whose queue pair went away never completes: the device alone knows what it holds.
+      // A receive whose queue pair is gone never completes: only the device knows how many it
+      // holds.
       capacity: Number.POSITIVE_INFINITY,
       post: (requests) => lower.postRecv(requests),
-      // Nobody has a completion queue to tell it to: the receive is lost, as one of no octets is.
+      // There is no completion queue to report it to: the receive is lost, as an empty one is.
       onRefused: () => undefined,
     });
   }
@@ -50,12 +54,12 @@ export class BridgedSRQ implements DeviceSRQ {
     return this.#closed;
   }
 
-  /** Posts a batch of what the client's ring has. True when there may be more. */
+  /** Posts a batch of the client's ring. True when there may be more. */
   pump(): boolean {
     return !this.#closed && this.receives.pump() === BATCH;
   }
 
-  /** As `pump`; what is left has its own doorbell. */
+  /** As `pump`; the rest has its own doorbell. */
   takeReceives(): void {
     this.pump();
   }

@@ -1,8 +1,9 @@
-/** Statuses of completions, from verbs to the rings. */
-import { WCStatus } from '../../verbs-api/contract/enums.ts';
-import { CQEStatus } from '../../verbs-api/contract/queue-layout.ts';
+/** Completion statuses, from verbs to the rings. */
 
-/** `WCStatus` to `CQEStatus`; what the rings cannot say is a general error. */
+import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+
+/** `WCStatus` to `CQEStatus`; a status that the rings lack becomes a general error. */
 export const CQE_STATUSES: ReadonlyMap<number, CQEStatus> = new Map<number, CQEStatus>([
   [WCStatus.success, CQEStatus.success],
   [WCStatus.locLenErr, CQEStatus.locLenErr],

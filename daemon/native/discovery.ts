@@ -1,4 +1,4 @@
-/** Finds native devices, opens them, and learns which addresses are behind each. */
+/** Finds native devices, opens them, and determines the addresses of each. */
 import { networkInterfaces } from 'node:os';
 import { NativeEventChannel } from '../../native-bridge/rdma/cm-id.ts';
 import { NativeDevice } from '../../native-bridge/rdma/device.ts';
@@ -9,29 +9,29 @@ import {
   openLibraries,
 } from '../../native-bridge/rdma/libraries.ts';
 import { watchDescriptor } from '../../native-bridge/rdma/watched-descriptor.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import { canonicalAddress } from '../cm/address.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { canonicalAddress } from '../iwarp/cm/address.ts';
 import { type BridgedDeviceInit, BridgedHost } from './bridged-host.ts';
 import type { LowerEventChannel, LowerId } from './lower.ts';
 import { freeName, type NativeDeviceConfig } from './native-config.ts';
 
-/** What to look for. */
-export interface DiscoveryOptions {
-  /** Devices that were asked for; none: whatever there is. */
+/** Options of the search. */
+interface DiscoveryOptions {
+  /** Requested devices; empty: all. */
   readonly selected: readonly NativeDeviceConfig[];
-  /** Names and addresses that other devices have; those win. */
+  /** Names and addresses of other devices, which take precedence. */
   readonly takenNames: readonly string[];
   readonly takenAddresses: readonly string[];
   /** Where rdma-core is. Default: where the loader finds it. */
   readonly libraries?: LibraryOptions;
-  /** Hears what was found, and why nothing was. */
+  /** Receives what was found, and why nothing was. */
   readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
 }
 
 /**
- * Opens the native devices, or those that were selected. Undefined when there are none, for whatever
- * reason: it is noted, since a daemon needs no native device. Rejects with `VerbsError` when one that
- * was selected cannot be served.
+ * Opens the native devices, or the selected ones. Undefined when there are none; the reason is
+ * noted, since a daemon needs no native device. Rejects with `VerbsError` when a selected one
+ * cannot be served.
  */
 export async function openNativeDevices(
   options: DiscoveryOptions,
@@ -79,7 +79,7 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
   return undefined;
 }
 
-/** The devices that were asked for. ENODEV when one is not there. */
+/** The requested devices. ENODEV when one does not exist. */
 function selectedDevices(
   found: readonly NativeDeviceInfo[],
   selected: readonly NativeDeviceConfig[],
@@ -100,7 +100,7 @@ function selectedDevices(
   return selected;
 }
 
-/** Every device that speaks iWARP, by a name that is free. */
+/** Every iWARP device, with a free name. */
 function listed(
   found: readonly NativeDeviceInfo[],
   { takenNames, note }: DiscoveryOptions,
@@ -119,7 +119,7 @@ function listed(
   return devices;
 }
 
-/** Opens a device. One that nobody asked for may fail to open: that is noted. */
+/** Opens a device. If one that was not requested fails to open, that is noted. */
 function openDevice(
   libraries: Libraries,
   native: string,
@@ -135,8 +135,8 @@ function openDevice(
 }
 
 /**
- * Asks rdma_cm for the device of each address of the host, by binding an id to it: that is how
- * connections will be given to devices, whatever is behind it.
+ * Asks rdma_cm for the device of each address of the host, by binding an id to it: connections will
+ * be assigned to devices in the same way.
  */
 async function addressesByDevice(channel: LowerEventChannel): Promise<Map<string, string[]>> {
   const behind = new Map<string, string[]>();
@@ -162,7 +162,7 @@ function deviceBehind(id: LowerId, address: string): string | undefined {
   }
 }
 
-/** Canonical addresses of the host's interfaces, but those that are valid on one link only. */
+/** Canonical addresses of the host's interfaces, except link-local ones. */
 function hostAddresses(): string[] {
   const addresses = Object.values(networkInterfaces()).flatMap((entries) =>
     (entries ?? []).map(({ address }) => canonicalAddress(address) ?? address),

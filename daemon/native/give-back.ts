@@ -1,9 +1,9 @@
-/** Giving native objects back. */
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+/** Releases native objects. */
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
 /**
- * Calls a step of taking a native object down. What the device refuses then, most of all one that is
- * gone, is nothing that anybody could mend: the object is lost, and its owner goes on.
+ * Calls a step of closing a native object. Ignores an error of the device, above all of one that is
+ * gone: no one could act on it. The object is lost, and its owner continues.
  */
 export function giveBack(step: () => void): void {
   try {

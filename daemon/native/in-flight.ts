@@ -1,9 +1,9 @@
-/** Work requests that the device has, found again by the number that their completion brings. */
+/** Work requests at the device, found by the number in their completion. */
 
-/** Slots of one queue; a number names a slot and how often the queue was emptied before. */
+/** Slots of one queue; a number contains a slot and how often the queue was emptied before. */
 const SLOTS = 2 ** 21;
 
-/** See the module's comment. The client's own `wr_id` may be anything, and is kept here. */
+/** See the module's comment. The client's own `wr_id` may be anything, and is stored here. */
 export class InFlight {
   readonly #wrIdLo: number[] = [];
   readonly #wrIdHi: number[] = [];
@@ -21,7 +21,7 @@ export class InFlight {
   wrIdLo = 0;
   wrIdHi = 0;
   opcode = 0;
-  /** Its success is told to the client. */
+  /** Its success is reported to the client. */
   reported = false;
 
   /** Requests that have not completed. */
@@ -29,7 +29,7 @@ export class InFlight {
     return this.#count;
   }
 
-  /** Those among them whose success is not told to the client. */
+  /** Those whose success is not reported to the client. */
   get unreported(): number {
     return this.#unreported;
   }
@@ -49,7 +49,7 @@ export class InFlight {
     return this.#generation * SLOTS + slot;
   }
 
-  /** Takes a request out, for its fields. False for a number that names none (any more). */
+  /** Removes a request and sets its fields. False for a number without a request. */
   take(number: number): boolean {
     const slot = number % SLOTS;
     if ((number - slot) / SLOTS !== this.#generation || this.#taken[slot] !== true) return false;
@@ -64,7 +64,7 @@ export class InFlight {
     return true;
   }
 
-  /** Takes all of them out, the oldest first; `each` finds the fields of one. */
+  /** Removes all, the oldest first; sets the fields of each before calling `each`. */
   takeAll(each: () => void): void {
     const slots = this.#taken.flatMap((taken, slot) => (taken ? [slot] : []));
     slots.sort((one, other) => (this.#entered[one] ?? 0) - (this.#entered[other] ?? 0));
@@ -74,7 +74,7 @@ export class InFlight {
     }
   }
 
-  /** Forgets all of them: completions that still come name none. */
+  /** Forgets all of them: their late completions match none. */
   clear(): void {
     this.#generation += 1;
     this.#taken.length = 0;

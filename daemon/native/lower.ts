@@ -1,6 +1,6 @@
 /**
- * What this folder calls of native-bridge/rdma: the least that a native device has to do, so that a
- * test can put another one in its place. All calls are synchronous and throw `VerbsError`.
+ * The interface of native-bridge/rdma that this folder uses: as little as a native device needs, so
+ * a test can replace it. All calls are synchronous and throw `VerbsError`.
  */
 import type { DeviceTraits } from '../../native-bridge/rdma/device-traits.ts';
 import type {
@@ -8,18 +8,18 @@ import type {
   PortAttributes,
   QPAttributes,
   SRQAttributes,
-} from '../../verbs-api/contract/attributes.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import type { QPState } from '../../verbs-api/contract/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
 
-/** Something to give back; a second call does nothing. */
+/** Something to release; a second call does nothing. */
 interface Disposable {
   dispose(): void;
 }
 
-/** A registered piece of memory that is mapped here. */
+/** A registered piece of memory mapped into this process. */
 export interface LowerMR extends Disposable {
   readonly address: number;
   readonly lkey: number;
@@ -42,7 +42,7 @@ export interface LowerChannel extends Disposable {
 /** A shared receive queue. */
 export interface LowerSRQ extends Disposable {
   readonly maxWr: number;
-  /** The error has the index of the first refused; ENOMEM when the queue is full. */
+  /** The error has the index of the first that failed; ENOMEM when the queue is full. */
   postRecv(requests: readonly RecvWR[]): void;
   setLimit(srqLimit: number): void;
   query(): SRQAttributes;
@@ -52,7 +52,7 @@ export interface LowerSRQ extends Disposable {
 export interface LowerQP extends Disposable {
   readonly qpNum: number;
   /** Errors as `LowerSRQ.postRecv`. */
-  postSend(requests: readonly SendWR[]): void;
+  postSend(requests: readonly SendFields[]): void;
   postRecv(requests: readonly RecvWR[]): void;
   modify(state: QPState): void;
   query(): QPAttributes;
@@ -73,7 +73,7 @@ export interface LowerQPInit {
 
 /** A protection domain. */
 export interface LowerPD extends Disposable {
-  regMR(buffer: Uint8Array, access: number, iova?: number): LowerMR;
+  regMR(buffer: Uint8Array, access: number, iova?: bigint): LowerMR;
   createSRQ(init: {
     readonly maxWr: number;
     readonly maxSge: number;
@@ -124,7 +124,7 @@ export interface LowerId {
   ): void;
   resolveRoute(timeoutMs: number): void;
   listen(backlog: number): void;
-  /** Moves a queue pair to INIT with the rights that the connection manager wants. */
+  /** Moves a queue pair to INIT with the rights that the connection manager requires. */
   initialise(qp: LowerQP): void;
   connect(parameters: LowerConnectionParameters): void;
   accept(parameters: LowerConnectionParameters): void;
@@ -150,7 +150,7 @@ export interface LowerEventChannel extends Disposable {
   readonly descriptor: number;
   createId(): LowerId;
   readEvent(): LowerCmEvent | undefined;
-  /** Resolves once requests that it turned away itself are gone: to be awaited before `dispose`. */
+  /** Resolves once requests that it rejected itself are gone; await it before `dispose`. */
   settled(): Promise<void>;
 }
 

@@ -1,22 +1,22 @@
-/** Which native devices a daemon serves, and as what. */
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import { canonicalAddress, isWildcard } from '../cm/address.ts';
+/** Which native devices a daemon serves, and under which names. */
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 
-/** A native device that was asked for by name. */
+/** A native device requested by name. */
 export interface NativeDeviceConfig {
-  /** As clients know it: letters, digits, `_`, `-`, `.`; at most 63. */
+  /** Name for clients: letters, digits, `_`, `-`, `.`; at most 63. */
   readonly name: string;
-  /** As the RDMA subsystem knows it (`ibv_devices`). */
+  /** Name in the RDMA subsystem (`ibv_devices`). */
   readonly native: string;
-  /** Addresses that it answers for; empty: those of its network interface. */
+  /** Its addresses; empty: those of its network interface. */
   readonly addresses: readonly string[];
 }
 
-/** What stands between `=` and the device's name on a command line. */
+/** The prefix between `=` and the device's name on a command line. */
 const NATIVE_PREFIX = 'native:';
 
 /**
- * Parses `NAME=native:DEVICE[,ADDRESS…]`; undefined for what is no native device. Throws
+ * Parses `NAME=native:DEVICE[,ADDRESS…]`; undefined for anything but a native device. Throws
  * `VerbsError` EINVAL.
  */
 export function parseNativeDevice(text: string): NativeDeviceConfig | undefined {
@@ -28,8 +28,8 @@ export function parseNativeDevice(text: string): NativeDeviceConfig | undefined 
 }
 
 /**
- * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or double name,
- * `others` included, a device that is named twice, or a bad or double address.
+ * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or duplicate
+ * name, `others` included, a device named twice, or a bad or duplicate address.
  */
 export function checkedNativeDevices(
   configs: readonly NativeDeviceConfig[],
@@ -49,7 +49,7 @@ export function checkedNativeDevices(
   });
 }
 
-/** A name for a native device that nobody gave one: its own, unless that is taken. */
+/** A name for a native device without a configured one: its own, unless taken. */
 export function freeName(native: string, taken: ReadonlySet<string>): string {
   if (!taken.has(native)) return native;
   const beside = `${native}-native`;

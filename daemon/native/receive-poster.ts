@@ -1,24 +1,25 @@
 /**
- * Moves receives from a client's ring to the device, of a queue pair or of a shared queue. Native
- * devices have no way to look for them when a message comes.
+ * Moves receives from the client's ring of a queue pair or shared queue to the device. Native
+ * devices cannot look for them when a message arrives.
  */
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
-import { SQOpcode } from '../../verbs-api/contract/queue-layout.ts';
-import type { RecvWR } from '../../verbs-api/contract/work-request.ts';
+
+import { SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import type { ElementRing } from '../rnic/ring.ts';
 import { InFlight } from './in-flight.ts';
 import { BATCH, RECEIVE_BIT } from './request-number.ts';
 import { ReceiveRequest } from './request-reader.ts';
 
-/** What a poster is made with. */
-export interface ReceivePosterOptions {
+/** Options of a poster. */
+interface ReceivePosterOptions {
   readonly ring: ElementRing;
   readonly maxSge: number;
   /** Receives that the device holds. */
   readonly capacity: number;
   /** Posts to the device; throws as `LowerSRQ.postRecv`. */
   readonly post: (requests: readonly RecvWR[]) => void;
-  /** The device refuses a receive for good; it is forgotten. */
+  /** The device rejected a receive for good; it is dropped. */
   readonly onRefused: (wrIdLo: number, wrIdHi: number) => void;
 }
 
@@ -34,24 +35,24 @@ export class ReceivePoster {
     this.#options = options;
   }
 
-  /** The client's ring, for those who flush it. */
+  /** The client's ring, to be flushed. */
   get ring(): ElementRing {
     return this.#options.ring;
   }
 
-  /** There are receives that the device does not have yet. */
+  /** True when the device lacks some receives. */
   get waiting(): boolean {
     return this.#pending.length > 0 || this.#options.ring.ready();
   }
 
-  /** Requests that are the device's, or are about to be. */
+  /** Receives at the device, or about to be. */
   get outstanding(): number {
     return this.inFlight.count;
   }
 
   /**
-   * Posts what the ring has and the device takes. Returns how many were posted; with a full batch
-   * there may be more. Throws when the device fails.
+   * Posts the ring's receives as far as the device takes them. Returns how many were posted; after
+   * a full batch there may be more. Throws when the device fails.
    */
   pump(): number {
     if (this.#pending.length === 0) this.#take();
@@ -66,14 +67,14 @@ export class ReceivePoster {
     return pending.length;
   }
 
-  /** Takes all that the device has, or was about to get; `each` is told the client's `wr_id`. */
+  /** Removes all receives at the device, or about to be; `each` gets the client's `wr_id`. */
   takeAll(each: (wrIdLo: number, wrIdHi: number) => void): void {
     this.#pending = [];
     const { inFlight } = this;
     inFlight.takeAll(() => each(inFlight.wrIdLo, inFlight.wrIdHi));
   }
 
-  /** Forgets what was taken and what is the device's. */
+  /** Forgets the receives taken and those at the device. */
   clear(): void {
     this.inFlight.clear();
     this.#pending = [];
@@ -92,7 +93,7 @@ export class ReceivePoster {
     }
   }
 
-  /** How many were posted before one was refused. A full queue takes it later. */
+  /** How many were posted before one failed. A full queue takes it later. */
   #refused(error: unknown): number {
     if (!isVerbsError(error) || error.badIndex === undefined) throw error;
     const posted = error.badIndex;

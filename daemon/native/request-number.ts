@@ -1,18 +1,18 @@
-/** How the native `wr_id` of a request is made: its number in its queue, and which queue it is. */
+/** The native `wr_id` of a request: its number in its queue, and which queue that is. */
 
-/** Requests that are posted, and completions that are taken, with one call. */
+/** Requests posted, and completions taken, by one call. */
 export const BATCH = 64;
 
-/** Lowest bit of the native `wr_id`: a receive. A completion in error does not tell its opcode. */
+/** Lowest bit of the native `wr_id`: a receive. A failed completion does not contain its opcode. */
 export const RECEIVE_BIT = 1;
 
-/** Where a completion belongs. */
-export interface RequestNumber {
+/** The origin of a completion. */
+interface RequestNumber {
   readonly receive: boolean;
   readonly number: number;
 }
 
-/** Takes a native `wr_id` apart; all of ours are exact as numbers. */
+/** Splits a native `wr_id`; all of ours are exact as numbers. */
 export function requestNumber(wrId: bigint): RequestNumber {
   const number = Number(wrId);
   const receive = number % 2 === RECEIVE_BIT;

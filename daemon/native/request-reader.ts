@@ -1,11 +1,11 @@
 /**
- * Elements of the client's rings as work requests for the native device.
+ * Converts elements of the client's rings to work requests for the native device.
  *
  * Keys and addresses pass through: a region's address for its client is its address in this
- * process, and the device itself checks keys, bounds and protection domain. What the client wrote
- * is read once; nothing that it may write makes anything here throw.
+ * process, and the device itself checks keys, bounds and protection domain. Each field is read
+ * once, and nothing a client writes can make this code throw.
  */
-import { SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
+
 import {
   CQEStatus,
   INLINE_MAX,
@@ -15,16 +15,17 @@ import {
   SGE_MAX,
   SQE,
   SQOpcode,
-} from '../../verbs-api/contract/queue-layout.ts';
-import type { RecvWR, SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
 import type { ElementRing } from '../rnic/ring.ts';
 
 const TWO_TO_32 = 2 ** 32;
-/** Above, a 64-bit number has to be a bigint. */
+/** From here up, a 64-bit number must be a bigint. */
 const EXACT_HIGH_END = 2 ** 21;
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 
-/** The native operation of an element, by `SQOpcode`; what is missing no native device has. */
+/** The native operation of an element, by `SQOpcode`. No native device has any other. */
 const OPERATIONS: ReadonlyMap<number, WROpcode> = new Map<number, WROpcode>([
   [SQOpcode.write, WROpcode.rdmaWrite],
   [SQOpcode.read, WROpcode.rdmaRead],
@@ -41,7 +42,7 @@ class Element implements SGE {
   lkey = 0;
 }
 
-/** Scatter/gather elements that are filled anew for each request. */
+/** Scatter/gather elements, refilled for each request. */
 class ElementList {
   readonly #elements = Array.from({ length: SGE_MAX }, () => new Element());
   #list: Element[] = [];
@@ -68,23 +69,25 @@ class ElementList {
   }
 }
 
-/** A send request, filled anew for each element. Successes are reported: see `BridgedQP`. */
-export class SendRequest implements SendWR {
+/** A send request, refilled for each element. Successes are reported: see `BridgedQP`. */
+export class SendRequest implements SendFields {
   wrId = 0;
   opcode: WROpcode = WROpcode.send;
   flags = 0;
-  inlineData: Uint8Array = NO_OCTETS;
+  inlineData: Uint8Array = NO_BYTES;
   remoteAddr: number | bigint = 0;
   rkey = 0;
   invalidateRkey = 0;
   compareAdd: number | bigint = 0;
   swap: number | bigint = 0;
-  /** The client's own, of the element that `read` took. */
+  /** The client's own id, of the element that `read` took. */
   wrIdLo = 0;
   wrIdHi = 0;
-  /** `SQOpcode` of the element; an unknown one is told as a Send, which every client can name. */
+  /**
+   * `SQOpcode` of the element; an unknown one is reported as a Send, which every client can name.
+   */
   sqOpcode: number = SQOpcode.send;
-  /** The client wants to hear of its success. */
+  /** The client requested a completion on success. */
   signalled = false;
   readonly #sges = new ElementList();
 
@@ -92,7 +95,7 @@ export class SendRequest implements SendWR {
     return this.#sges.list;
   }
 
-  /** Reads the ring's next element, which is VALID. The result is what to complete it with. */
+  /** Reads the ring's next element, which is VALID. Returns the status to complete it with. */
   read(ring: ElementRing, limits: { readonly maxSge: number; readonly maxInline: number }) {
     const { view, position } = ring;
     this.wrIdLo = view.getUint32(position + SQE.wrId, true);
@@ -104,7 +107,7 @@ export class SendRequest implements SendWR {
     this.sqOpcode = opcode === undefined ? SQOpcode.send : sqOpcode;
     this.signalled = (flags & QueueFlag.signalled) !== 0;
     this.flags = SendFlag.signaled | sendFlags(flags);
-    this.inlineData = NO_OCTETS;
+    this.inlineData = NO_BYTES;
     this.#sges.clear();
     if (opcode === undefined) return CQEStatus.locQpOpErr;
     this.opcode = opcode;
@@ -123,18 +126,18 @@ export class SendRequest implements SendWR {
     return CQEStatus.success;
   }
 
-  #readInline({ view, position, octets }: ElementRing, maxInline: number): CQEStatus {
-    // The length stands in the first SGE; what num_sge says means nothing here.
+  #readInline({ view, position, bytes }: ElementRing, maxInline: number): CQEStatus {
+    // The first SGE holds the length; num_sge means nothing here.
     const length = view.getUint32(position + SQE.sge + 8, true);
     if (length > Math.min(INLINE_MAX, maxInline)) return CQEStatus.locLenErr;
     const start = position + SQE.inline;
-    // Copied: the element goes back to the client before the request is posted.
-    this.inlineData = octets.slice(start, start + length);
+    // Copied: the element is returned to the client before the request is posted.
+    this.inlineData = bytes.slice(start, start + length);
     return CQEStatus.success;
   }
 }
 
-/** A receive request, filled anew for each element. */
+/** A receive request, refilled for each element. */
 export class ReceiveRequest implements RecvWR {
   wrId = 0;
   wrIdLo = 0;
@@ -145,7 +148,7 @@ export class ReceiveRequest implements RecvWR {
     return this.#sges.list;
   }
 
-  /** Reads the ring's next element. One that is malformed has room for nothing. */
+  /** Reads the ring's next element. A malformed one has room for nothing. */
   read({ view, position }: ElementRing, maxSge: number): void {
     this.wrIdLo = view.getUint32(position + RQE.wrId, true);
     this.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
@@ -163,7 +166,7 @@ function sendFlags(flags: number): number {
   );
 }
 
-/** 64 bits: a number where that is exact. */
+/** A 64-bit value: a number where that is exact. */
 function longAt(view: DataView, position: number): number | bigint {
   const low = view.getUint32(position, true);
   const high = view.getUint32(position + 4, true);

@@ -1,6 +1,8 @@
-/** Promises that wait for the device: they can be given up, and never go unhandled. */
-import { VerbsError } from '../contract/errors.ts';
-import type { CancelSignal } from '../contract/provider.ts';
+/**
+ * Promises that wait for the device: they can be cancelled, and never become unhandled rejections.
+ */
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CancelSignal } from '../contract/verbs/provider.ts';
 
 /** The two ends of a waiting promise. */
 export interface Waiter<T> {
@@ -9,22 +11,22 @@ export interface Waiter<T> {
 }
 
 /**
- * Marks a promise as looked after: a wait that fails because the daemon went must not end a program
- * that has not yet come round to awaiting it. Whoever awaits the promise still gets the error.
+ * Marks a promise as handled: a wait that fails because the daemon died must not end a program that
+ * has not awaited it yet. Awaiting the promise still throws the error.
  */
 export function quiet<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});
   return promise;
 }
 
-/** Throws what a cancelled call rejects with: the signal's reason, or EINTR without one. */
+/** Throws the error of a cancelled call: the signal's reason, or EINTR without one. */
 export function throwIfAborted(signal: CancelSignal | undefined): void {
   if (signal?.aborted === true) throw abortReason(signal);
 }
 
 /**
- * A promise that `enlist` hands on as a waiter. When the signal aborts first, the waiter is taken
- * back with `withdraw` and the promise rejects with the signal's reason.
+ * Creates a promise and passes its waiter to `enlist`. If the signal aborts first, the waiter is
+ * passed to `withdraw` and the promise rejects with the signal's reason.
  */
 export function cancellable<T>(
   signal: CancelSignal | undefined,

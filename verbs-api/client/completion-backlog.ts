@@ -1,22 +1,22 @@
-/** Completion queues as loops see them: one completion after the other, and none lost. */
-import type { WC } from '../contract/completion.ts';
-import { VerbsError } from '../contract/errors.ts';
+/** Hands out completions one at a time to loops, without losing any. */
+import type { WC } from '../contract/verbs/completion.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 
-/** Completions of a `poll` or `wait` that does not say how many. */
+/** Batch size of `poll` and `wait` if not given. */
 export const DEFAULT_BATCH = 16;
 
 /** The queue behind an iterator. */
-export interface CompletionSource {
+interface CompletionSource {
   /** False once it is closed. */
   readonly usable: boolean;
   wait(): Promise<WC[]>;
 }
 
-/** Completions that an iterator took and did not hand out; they come first in the next poll. */
+/** Completions that an iterator took and did not hand out; the next poll returns them first. */
 export class CompletionBacklog {
   #kept: WC[] = [];
 
-  /** At most `max` completions: those kept, then what `take` finds. */
+  /** At most `max` completions: kept ones first, then those that `take` finds. */
   poll(max: number, take: (max: number) => WC[]): WC[] {
     if (this.#kept.length === 0) return take(max);
     const kept = this.#kept.splice(0, max);
@@ -36,14 +36,14 @@ export class CompletionBacklog {
       try {
         for (let wc = batch.shift(); wc !== undefined; wc = batch.shift()) yield wc;
       } finally {
-        // The loop was left early: what it did not see waits for the next poll.
+        // The loop was left early: keep the rest for the next poll.
         if (batch.length > 0) this.#kept = [...batch, ...this.#kept];
       }
     }
   }
 }
 
-/** The size of a batch to wait for. EINVAL unless it is a count above 0. */
+/** The batch size to wait for. EINVAL unless it is a whole number above 0. */
 export function batchSize(max: number = DEFAULT_BATCH): number {
   if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
   return max;

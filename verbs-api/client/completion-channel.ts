@@ -1,13 +1,13 @@
-/** Completion channels: where armed completion queues report. */
-import { VerbsError } from '../contract/errors.ts';
-import type { CancelSignal, CompChannel, CQ } from '../contract/provider.ts';
+/** Completion channels: deliver the events of armed completion queues. */
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
 import { EventChannel } from './event-channel.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 /** A completion queue as its channel sees it. */
 export interface Notifiable {
   readonly cq: CQ;
-  /** The queue fired. True when the consumer asked for that, and not a wait of the library. */
+  /** The queue fired. True if the consumer armed it, false if a wait of the library did. */
   notified(): boolean;
 }
 
@@ -48,14 +48,14 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
     return this.#path?.fd;
   }
 
-  /** Enters a completion queue that reports here. */
+  /** Registers a completion queue that uses this channel. */
   enter(cq: number, member: Notifiable): void {
     this.#members.set(cq, member);
   }
 
-  /** Takes a completion queue off; its events are dropped from now on. */
+  /** Unregisters a completion queue; its later events are dropped. */
   leave(cq: number, member: Notifiable): void {
-    // The device may have given the handle to another queue already.
+    // The device may already have reused the handle for another queue.
     if (this.#members.get(cq) === member) this.#members.delete(cq);
   }
 

@@ -1,9 +1,9 @@
 /** Completion queues: polling, arming, waiting. */
-import type { CommandReply } from '../contract/commands.ts';
-import type { WC } from '../contract/completion.ts';
-import { WCStatus } from '../contract/enums.ts';
-import { VerbsError } from '../contract/errors.ts';
-import type { CancelSignal, Context, CQ, CQInit } from '../contract/provider.ts';
+import type { CommandReply } from '../contract/protocol/commands.ts';
+import type { WC } from '../contract/verbs/completion.ts';
+import { WCStatus } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CancelSignal, Context, CQ, CQInit } from '../contract/verbs/provider.ts';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
 import { batchSize, CompletionBacklog, DEFAULT_BATCH } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
@@ -21,7 +21,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   readonly #waiters: Waiter<void>[] = [];
   readonly #forgetLoss: () => void;
   readonly #backlog = new CompletionBacklog();
-  /** The consumer armed the queue and has not been told since. */
+  /** The consumer armed the queue, and it has not fired since. */
   #armedByConsumer = false;
 
   private constructor(
@@ -118,8 +118,8 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       const ready = this.poll(max);
       if (ready.length > 0) return ready;
       this.assertUsable();
-      // Enlisted and armed before the second look: what completes after the look fires the queue,
-      // what completed before it is seen, so no wake-up is lost.
+      // Enlisted and armed before the second poll: later completions fire the queue, earlier ones
+      // are found, so no wake-up is lost.
       const waiting = new AbortableWait(this.#waiters, signal);
       this.#ring.arm(false);
       const late = this.poll(max);
@@ -136,7 +136,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     while (completions.length < max) {
       const wc = this.#ring.take();
       if (wc === undefined) break;
-      // A failed request means that its queue pair flushes; posts have to be told to it from now on.
+      // After a failed request the queue pair flushes, and needs a doorbell for each post.
       if (wc.status !== WCStatus.success) this.scope.queuePairs.get(wc.qpNum)?.noteFlushing();
       completions.push(wc);
     }
@@ -148,7 +148,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 }
 
-/** One enlisted waiter that can be taken back; to be awaited in the turn that makes it. */
+/** One enlisted waiter that can be withdrawn; must be awaited in the turn that creates it. */
 class AbortableWait {
   readonly promise: Promise<void>;
   readonly #list: Waiter<void>[];
@@ -166,7 +166,7 @@ class AbortableWait {
     );
   }
 
-  /** Takes the waiter back and settles its promise. */
+  /** Withdraws the waiter and settles its promise. */
   withdraw(): void {
     this.#remove();
     this.#waiter?.resolve();

@@ -1,6 +1,5 @@
 /** The consumer of a completion ring. */
-import type { WC } from '../contract/completion.ts';
-import { WCFlag, WCOpcode, WCStatus } from '../contract/enums.ts';
+
 import {
   CQE,
   CQE_BYTES,
@@ -9,7 +8,9 @@ import {
   Notify,
   QueueFlag,
   SQOpcode,
-} from '../contract/queue-layout.ts';
+} from '../contract/protocol/queue-layout.ts';
+import { Completion, type WC } from '../contract/verbs/completion.ts';
+import { WCFlag, WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
 import { type RingMemory, ringMemory } from './ring-memory.ts';
 
 const ELEMENT_WORDS = CQE_BYTES >>> 2;
@@ -19,7 +20,7 @@ const IMMEDIATE = CQE.immediate >>> 2;
 const QPN = CQE.qpn >>> 2;
 const OPCODE_SHIFT = (CQE.opcode - CQE.flags) * 8;
 const STATUS_SHIFT = (CQE.status - CQE.flags) * 8;
-const OCTET = 0xff;
+const BYTE = 0xff;
 
 /** `SQOpcode` to `WCOpcode`, by index. */
 const WC_OPCODES: readonly WCOpcode[] = indexed(
@@ -95,19 +96,19 @@ export class CompletionRing {
     const { words, longs } = this.#memory;
     const carriesImmediate = (control & QueueFlag.immediate) !== 0;
     const invalidated = (control & QueueFlag.remoteInvalidate) !== 0;
-    const opcode = (control >>> OPCODE_SHIFT) & OCTET;
+    const opcode = (control >>> OPCODE_SHIFT) & BYTE;
     let wcOpcode = WC_OPCODES[opcode] ?? WCOpcode.send;
     if (carriesImmediate && opcode === SQOpcode.receive) wcOpcode = WCOpcode.recvImmediate;
-    return {
-      wrId: longs[base >>> 1] ?? 0n,
-      status: WC_STATUSES[control >>> STATUS_SHIFT] ?? WCStatus.generalErr,
-      opcode: wcOpcode,
-      byteLen: words[base + BYTES] ?? 0,
-      qpNum: words[base + QPN] ?? 0,
-      wcFlags: (carriesImmediate ? WCFlag.withImm : 0) | (invalidated ? WCFlag.withInv : 0),
-      immData: carriesImmediate ? (longs[(base + IMMEDIATE) >>> 1] ?? 0n) : 0n,
-      invalidatedRkey: invalidated ? (words[base + IMMEDIATE] ?? 0) : 0,
-    };
+    const wc = new Completion();
+    wc.wrId = longs[base >>> 1] ?? 0n;
+    wc.status = WC_STATUSES[control >>> STATUS_SHIFT] ?? WCStatus.generalErr;
+    wc.opcode = wcOpcode;
+    wc.byteLen = words[base + BYTES] ?? 0;
+    wc.qpNum = words[base + QPN] ?? 0;
+    wc.wcFlags = (carriesImmediate ? WCFlag.withImm : 0) | (invalidated ? WCFlag.withInv : 0);
+    if (carriesImmediate) wc.immData = longs[(base + IMMEDIATE) >>> 1] ?? 0n;
+    if (invalidated) wc.invalidatedRkey = words[base + IMMEDIATE] ?? 0;
+    return wc;
   }
 }
 

@@ -1,7 +1,7 @@
 /** Connection ids: resolve, listen, connect, accept, reject, disconnect, and the events of each. */
-import type { CMEventRecord, CMIdState, CMParameters } from '../contract/commands.ts';
-import { CMEventType } from '../contract/enums.ts';
-import { VerbsError } from '../contract/errors.ts';
+import type { CMEventRecord, CMIdState, CMParameters } from '../contract/protocol/commands.ts';
+import { CMEventType } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
   CancelSignal,
   CMEvent,
@@ -12,7 +12,7 @@ import type {
   QP,
   QPInit,
   SocketAddress,
-} from '../contract/provider.ts';
+} from '../contract/verbs/provider.ts';
 import { quiet } from './cancellation.ts';
 import { ConnectionOutcome } from './connection-outcome.ts';
 import { EventChannel } from './event-channel.ts';
@@ -22,7 +22,7 @@ import { ClientObject, type Session } from './session.ts';
 
 const DEFAULT_BACKLOG = 128;
 const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 
 /** What a connection id needs of the provider it belongs to. */
 export interface ConnectionIdOwner {
@@ -41,7 +41,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   readonly #forgetLoss: () => void;
   #state: CMIdState;
   #qp: ClientQP | undefined;
-  /** The connect or accept under way. */
+  /** The connect or accept in progress. */
   readonly #establishing = new ConnectionOutcome();
   #connected = false;
   /** Called once the connection has ended, while `close` waits for that. */
@@ -119,7 +119,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     return quiet(this.#establish('cmAccept', parameters));
   }
 
-  async reject(privateData: Uint8Array = NO_OCTETS): Promise<void> {
+  async reject(privateData: Uint8Array = NO_BYTES): Promise<void> {
     this.assertUsable();
     await this.session.request('cmReject', {
       id: this.handle,
@@ -140,7 +140,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     yield* this.#events;
   }
 
-  /** An event came for this id; `id` is the new id on a connect request, else this one. */
+  /** An event arrived for this id; `id` is the new id on a connect request, otherwise this one. */
   handleEvent(record: CMEventRecord, id: ClientConnectionId): void {
     const event: CMEvent = {
       type: record.type,
@@ -160,7 +160,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   protected override async destroy(): Promise<void> {
-    // First, or the device would tell the caller that its queue pair went away.
+    // First; otherwise the caller's error would be that its queue pair is gone.
     this.#establishing.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     if (this.#connected) await this.#hangUp();
     await this.#qp?.close();
@@ -170,7 +170,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   protected override release(): void {
     this.#forgetLoss();
     this.#owner.forget(this);
-    // Requests that nobody took: their ids have no owner but this one.
+    // Requests that were never taken: their ids have no other owner.
     for (const event of this.#events.drain()) {
       if (event.type === CMEventType.connectRequest) void event.id.close().catch(() => {});
     }
@@ -190,7 +190,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     if (this.#establishing.pending) {
       throw new VerbsError('EINVAL', 'the id is being connected already');
     }
-    // Enlisted first, since the outcome may come before the command's reply.
+    // Enlisted first, since the outcome may arrive before the command's reply.
     const outcome = this.#establishing.begin(CMEventType.established);
     try {
       await this.session.request(command, {
@@ -205,7 +205,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     return await outcome;
   }
 
-  /** Follows the connection and settles what waits for the event. */
+  /** Tracks the state of the connection and settles the promise that waits for the event. */
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.established:
@@ -228,7 +228,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     this.#onDisconnected = undefined;
   }
 
-  /** Closes the connection gracefully, so that what was sent last still arrives. */
+  /** Closes the connection gracefully: the last bytes sent still arrive. */
   async #hangUp(): Promise<void> {
     const ended = new Promise<void>((resolve) => {
       this.#onDisconnected = resolve;
@@ -236,7 +236,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     try {
       await this.session.request('cmDisconnect', { id: this.handle });
     } catch {
-      // The connection ended by itself in the meantime.
+      // The connection ended on its own in the meantime.
       return;
     }
     await ended;
@@ -251,7 +251,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
 function deviceParameters(parameters: ConnectionParameters): CMParameters {
   return {
-    privateData: parameters.privateData?.slice() ?? NO_OCTETS,
+    privateData: parameters.privateData?.slice() ?? NO_BYTES,
     initiatorDepth: parameters.initiatorDepth,
     responderResources: parameters.responderResources,
     wire: parameters.wire,

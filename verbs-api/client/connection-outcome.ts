@@ -1,11 +1,11 @@
 /** The event that a call on a connection id waits for. */
-import { ConnectionRejectedError } from '../contract/connect-errors.ts';
-import { CMEventType } from '../contract/enums.ts';
-import { VerbsError } from '../contract/errors.ts';
-import type { CMEvent } from '../contract/provider.ts';
+import { ConnectionRejectedError } from '../contract/verbs/connect-errors.ts';
+import { CMEventType } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CMEvent } from '../contract/verbs/provider.ts';
 import { quiet, type Waiter } from './cancellation.ts';
 
-/** Events that end whatever is under way, and nothing well. */
+/** Events that fail any operation in progress. */
 const FAILURES: ReadonlySet<CMEventType> = new Set([
   CMEventType.addrError,
   CMEventType.routeError,
@@ -27,15 +27,15 @@ interface Wait {
 export class ConnectionOutcome {
   #wait: Wait | undefined;
 
-  /** Something is under way. */
+  /** True while an operation is in progress. */
   get pending(): boolean {
     return this.#wait !== undefined;
   }
 
   /**
-   * Waits from now on. Resolves with the event of type `success`; rejects with
-   * `ConnectionRejectedError`, with `VerbsError` for other events that say that it failed, or with
-   * what `fail` is given.
+   * Starts waiting. Resolves with the event of type `success`; rejects with
+   * `ConnectionRejectedError`, with `VerbsError` for other events that report a failure, or with
+   * the error passed to `fail`.
    */
   begin(success: CMEventType): Promise<CMEvent> {
     let waiter: Waiter<CMEvent> = { resolve() {}, reject() {} };
@@ -48,18 +48,18 @@ export class ConnectionOutcome {
     return promise;
   }
 
-  /** Nothing was started: the promise of `begin` is not waited for any more. */
+  /** Nothing was started: stops waiting for the promise of `begin`. */
   withdraw(promise: Promise<CMEvent>): void {
     if (this.#wait?.promise === promise) this.#wait = undefined;
   }
 
-  /** An event came. */
+  /** An event arrived. */
   settle(event: CMEvent): void {
     if (event.type === this.#wait?.success) this.#end()?.resolve(event);
     else if (FAILURES.has(event.type)) this.#end()?.reject(failureOf(event));
   }
 
-  /** No event will come. */
+  /** No event will arrive. */
   fail(error: Error): void {
     this.#end()?.reject(error);
   }

@@ -1,9 +1,10 @@
 /** Opened devices. */
-import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/attributes.ts';
-import type { CommandReply } from '../contract/commands.ts';
-import type { AsyncEvent } from '../contract/completion.ts';
-import { AsyncEventType } from '../contract/enums.ts';
-import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/provider.ts';
+
+import type { CommandReply } from '../contract/protocol/commands.ts';
+import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/verbs/attributes.ts';
+import type { AsyncEvent } from '../contract/verbs/completion.ts';
+import { AsyncEventType } from '../contract/verbs/enums.ts';
+import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
 import { ClientCompChannel } from './completion-channel.ts';
 import { ClientCQ } from './completion-queue.ts';
 import { EventChannel } from './event-channel.ts';
@@ -19,7 +20,7 @@ export class ClientDeviceContext extends ClientObject implements Context {
   readonly #events = new EventChannel<AsyncEvent>();
   readonly #forgetLoss: () => void;
   readonly #onClosed: () => void;
-  /** Where completion queues report that were made without a channel. */
+  /** Receives the events of completion queues that were created without a channel. */
   #ownChannel: Promise<ClientCompChannel> | undefined;
 
   constructor(
@@ -66,7 +67,7 @@ export class ClientDeviceContext extends ClientObject implements Context {
     yield* this.#events;
   }
 
-  /** An asynchronous event came for this context. */
+  /** An asynchronous event arrived for this context. */
   handleAsync(event: AsyncEvent): void {
     const { type, qpNum } = event;
     const failed = type === AsyncEventType.qpFatal || type === AsyncEventType.qpAccessErr;

@@ -1,8 +1,9 @@
-/** One connection to the daemon: greeted, then raw octets both ways. */
+/** One connection to the daemon: greeted, then raw bytes both ways. */
 import { connect, type Socket } from 'node:net';
+import { constants } from 'node:os';
+import { sendNow } from '../../native-bridge/libc/descriptor.ts';
 import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
-import { ERRNO, type ErrnoCode, VerbsError } from '../contract/errors.ts';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
@@ -12,9 +13,12 @@ import {
   parseWelcome,
   type Role,
   type Welcome,
-} from '../contract/ipc-frames.ts';
+} from '../contract/protocol/ipc-frames.ts';
+import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
+import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
+import { startCommand } from './start-command.ts';
 
-/** Octets taken from the socket at once. */
+/** Bytes taken from the socket at once. */
 const READ_BYTES = 64 * 1024;
 /** How long the daemon may take to answer the greeting. */
 const GREETING_TIMEOUT_MS = 10_000;
@@ -22,26 +26,32 @@ const GREETING_TIMEOUT_MS = 10_000;
 /** A greeted connection. */
 export class DaemonConnection {
   readonly welcome: Welcome;
+  /** The daemon's pid as reported by the kernel; 0 if it is not visible from here. */
+  readonly daemonPid: number;
   readonly #socket: Socket;
   readonly #writer: DirectWriter;
-  /** Receives octets; they are borrowed until it returns. Set it before the next turn. */
-  onOctets: (octets: Uint8Array) => void = () => undefined;
-  /** Called once when the connection is over, whoever ended it. */
+  /** Receives bytes; they are borrowed until it returns. Set it before the next turn. */
+  onBytes: (bytes: Uint8Array) => void = () => undefined;
+  /** Called once when the connection has ended, at either side's initiative. */
   onClosed: () => void = () => undefined;
 
-  private constructor(socket: Socket, welcome: Welcome) {
+  private constructor(socket: Socket, welcome: Welcome, daemonPid: number) {
     this.#socket = socket;
     this.welcome = welcome;
+    this.daemonPid = daemonPid;
     this.#writer = new DirectWriter(socket);
   }
 
   /**
-   * Connects and greets. Rejects with `VerbsError`: ENODEV or ECONNREFUSED without a daemon, else
-   * the daemon's refusal.
+   * Connects, checks the daemon's user, and greets. Rejects with `VerbsError`: ENODEV or
+   * ECONNREFUSED if no daemon is running, EACCES if it is not trusted (`checkDaemon`), otherwise
+   * the error that the daemon returned.
    */
-  static open(path: string, role: Role, token?: Uint8Array): Promise<DaemonConnection> {
+  static open(place: DaemonPlace, role: Role, token?: Uint8Array): Promise<DaemonConnection> {
+    const { path } = place;
     return new Promise((resolve, reject) => {
       let connection: DaemonConnection | undefined;
+      let daemonPid = 0;
       const fail = (error: Error) => {
         clearTimeout(timer);
         socket.destroy();
@@ -52,15 +62,15 @@ export class DaemonConnection {
         if (welcome.errno !== 0) return fail(refusal(welcome));
         if (welcome.version !== IPC_VERSION) return fail(versionMismatch(welcome.version));
         clearTimeout(timer);
-        connection = new DaemonConnection(socket, welcome);
+        connection = new DaemonConnection(socket, welcome, daemonPid);
         resolve(connection);
       };
       const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, welcomed);
-      const receive = (octets: Uint8Array) => {
-        if (connection !== undefined) return connection.onOctets(octets);
-        // The daemon sends nothing behind its welcome until the client has spoken again.
+      const receive = (bytes: Uint8Array) => {
+        if (connection !== undefined) return connection.onBytes(bytes);
+        // The daemon sends nothing after its welcome until the client has sent something else.
         try {
-          reader.push(octets);
+          reader.push(bytes);
         } catch (error) {
           fail(new VerbsError('EPROTO', `${path}: ${messageOf(error)}`));
         }
@@ -79,7 +89,16 @@ export class DaemonConnection {
         () => fail(new VerbsError('ETIMEDOUT', `the daemon at ${path} does not answer`)),
         GREETING_TIMEOUT_MS,
       );
-      socket.on('connect', () => socket.write(emitHello(role, token)));
+      socket.on('connect', () => {
+        try {
+          const fd = descriptorOf(socket);
+          if (fd === undefined) throw new VerbsError('EIO', `${path}: the connection is gone`);
+          daemonPid = checkDaemon(fd, place);
+          greet(socket, fd, emitHello(role, token));
+        } catch (error) {
+          fail(isVerbsError(error) ? error : new VerbsError('EIO', `${path}: ${messageOf(error)}`));
+        }
+      });
       socket.on('error', (error) => {
         if (connection === undefined) fail(connectError(error, path));
       });
@@ -90,59 +109,77 @@ export class DaemonConnection {
     });
   }
 
-  /** The descriptor, for those who poll it themselves; undefined once closed. */
+  /** The descriptor, for polling; undefined once closed. */
   get fd(): number | undefined {
     return descriptorOf(this.#socket);
   }
 
   /** See `DirectWriter.write`. */
-  write(octets: Uint8Array, length?: number, onDrained?: () => void): void {
-    this.#writer.write(octets, length, onDrained);
+  write(bytes: Uint8Array, length?: number, onDrained?: () => void): void {
+    this.#writer.write(bytes, length, onDrained);
   }
 
   /** See `DirectWriter.gather`. */
-  gather(octets: Uint8Array): void {
-    this.#writer.gather(octets);
+  gather(bytes: Uint8Array): void {
+    this.#writer.gather(bytes);
   }
 
-  /** True while the daemon has not taken everything that was written. */
+  /** True until the daemon has read everything that was written. */
   get congested(): boolean {
     return this.#writer.congested;
   }
 
-  /** Says goodbye; the daemon closes when it has cleaned up. */
+  /** Ends the connection gracefully; the daemon closes it after cleaning up. */
   end(): void {
     this.#writer.flush();
     this.#socket.end();
   }
 
-  /** Ends it now. */
+  /** Ends it immediately. */
   destroy(): void {
     this.#socket.destroy();
   }
 }
 
-/** What a failed connect means to a program. */
-export function connectError(error: Error, path: string): VerbsError {
+/**
+ * Sends the greeting. A daemon that refuses at once may have closed already: its answer is there to
+ * read, so the failed write is no error. Node's own write would end the socket before that.
+ */
+function greet(socket: Socket, fd: number, hello: Uint8Array): void {
+  const sent = sendNow(fd, hello);
+  if (sent === -constants.errno.EPIPE) return;
+  if (sent < hello.length) socket.write(hello.subarray(Math.max(sent, 0)));
+}
+
+/** The `VerbsError` for a failed connect. */
+function connectError(error: Error, path: string): VerbsError {
   const code: unknown = Reflect.get(error, 'code');
-  const start = 'start one with `iwarpd start`';
-  if (code === 'ENOENT') return new VerbsError('ENODEV', `no daemon at ${path}: ${start}`);
+  if (code === 'ENOENT') {
+    return new VerbsError(
+      'ENODEV',
+      `no daemon at ${path}; start it with \`${startCommand(path)}\``,
+    );
+  }
   if (code === 'ECONNREFUSED') {
-    return new VerbsError('ECONNREFUSED', `the daemon at ${path} is gone: ${start}`);
+    const text = `the daemon at ${path} has ended; start it with \`${startCommand(path)}\``;
+    return new VerbsError('ECONNREFUSED', text);
   }
   if (code === 'EACCES' || code === 'EPERM') {
-    return new VerbsError('EACCES', `the daemon at ${path} belongs to another user`);
+    return new VerbsError(
+      'EACCES',
+      `cannot reach the daemon at ${path}: its directory or socket is another user's`,
+    );
   }
   return new VerbsError('EIO', `${path}: ${error.message}`);
 }
 
-/** The error of a welcome that refuses. */
+/** The error in a welcome that refuses. */
 export function refusal(welcome: Welcome): VerbsError {
   return new VerbsError(errnoCode(welcome.errno), `the daemon refused: ${welcome.text}`);
 }
 
 /** The error for a daemon of another protocol version. */
-export function versionMismatch(version: number): VerbsError {
+function versionMismatch(version: number): VerbsError {
   return new VerbsError(
     'EPROTO',
     `the daemon speaks version ${version} of the protocol, this program ${IPC_VERSION}: ` +
@@ -150,7 +187,7 @@ export function versionMismatch(version: number): VerbsError {
   );
 }
 
-/** The errno name of a number, EIO for an unknown one. */
+/** The errno name of a number; EIO if unknown. */
 function errnoCode(errno: number): ErrnoCode {
   for (const [code, { number }] of Object.entries(ERRNO)) {
     if (number === errno) return code as ErrnoCode;
@@ -158,7 +195,7 @@ function errnoCode(errno: number): ErrnoCode {
   return 'EIO';
 }
 
-/** The message of anything thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,7 +1,6 @@
 /**
- * The control plane of a running daemon for TypeScript programs: what it has, faults, and
- * reset. It speaks over the daemon's socket, or over HTTP where it is given a URL; both do the same
- * operations.
+ * The control plane of a running daemon for TypeScript programs: status, objects, faults, traces
+ * and reset. Uses the daemon's socket, or HTTP if given a URL; both offer the same operations.
  */
 import {
   CONTROL_ROUTES,
@@ -14,24 +13,25 @@ import {
   type ObjectFilter,
   type QPSummary,
   type ResetReport,
-} from '../contract/control.ts';
-import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/errors.ts';
-import type { FaultControl, FaultSpec, FaultStatus } from '../contract/faults.ts';
-import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/ipc-admin.ts';
-import type { TraceRequest, TraceSample } from '../contract/trace-sample.ts';
+} from '../contract/protocol/control.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
+import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/protocol/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../contract/protocol/trace-sample.ts';
+import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
 import { queryDaemon } from './daemon-link.ts';
+import type { DaemonTrust } from './daemon-trust.ts';
 
-/** Where the daemon is. */
-export interface DaemonControlOptions {
+/** Location of the daemon. */
+export interface DaemonControlOptions extends DaemonTrust {
   /** Path of its socket. Default: see `defaultSocketPath`. */
   readonly socketPath?: string | undefined;
-  /** `http://HOST:PORT` as its ready line tells: HTTP is used, not the socket. */
+  /** `http://HOST:PORT` from its ready line. Uses HTTP instead of the socket. */
   readonly url?: string | undefined;
-  /** The token, where HTTP needs one. */
+  /** Bearer token, if HTTP requires one. */
   readonly token?: string | undefined;
 }
 
-/** See the module's comment. Every call stands alone: nothing has to be closed. */
+/** See the module's comment. Each call is independent: there is nothing to close. */
 export class DaemonControl implements FaultControl {
   readonly #options: DaemonControlOptions;
 
@@ -40,19 +40,19 @@ export class DaemonControl implements FaultControl {
   }
 
   /**
-   * Has the daemon do an operation. Rejects with `VerbsError`: EINVAL names the field that is wrong,
-   * ENODEV and ECONNREFUSED tell that there is no daemon, EACCES that it is not for us.
+   * Executes an operation on the daemon. Rejects with `VerbsError`: EINVAL names the wrong field,
+   * ENODEV and ECONNREFUSED mean that no daemon is running, EACCES that it serves another user.
    */
   async call<N extends ControlOperationName>(
     name: N,
     request: ControlRequest<N>,
   ): Promise<ControlReply<N>> {
-    const { url, token, socketPath } = this.#options;
-    if (url === undefined) return await queryDaemon(name, request, { socketPath });
+    const { url, token } = this.#options;
+    if (url === undefined) return await queryDaemon(name, request, this.#options);
     return await callOverHttp(url, token, name, request);
   }
 
-  /** The daemon, its devices with their counters, its clients with what they hold. */
+  /** State of the daemon, its devices with their counters, and its clients with what they hold. */
   status(): Promise<DaemonStatus> {
     return this.call('status', {});
   }
@@ -67,17 +67,17 @@ export class DaemonControl implements FaultControl {
     return this.call('listClients', {});
   }
 
-  /** Queue pairs, those of `filter`. */
+  /** Queue pairs that match `filter`. */
   queuePairs(filter: ObjectFilter = {}): Promise<readonly QPSummary[]> {
     return this.call('listQPs', filter);
   }
 
-  /** Memory regions, those of `filter`. */
+  /** Memory regions that match `filter`. */
   memoryRegions(filter: ObjectFilter = {}): Promise<readonly MRSummary[]> {
     return this.call('listMRs', filter);
   }
 
-  /** Completion queues, those of `filter`. */
+  /** Completion queues that match `filter`. */
   completionQueues(filter: ObjectFilter = {}): Promise<readonly CQSummary[]> {
     return this.call('listCQs', filter);
   }
@@ -89,17 +89,19 @@ export class DaemonControl implements FaultControl {
     return this.call('listConnections', filter);
   }
 
-  /** Has something go wrong until it is removed. Rejects with EINVAL that names a wrong field. */
+  /**
+   * Adds a fault, which lasts until it is removed. Rejects with EINVAL that names a wrong field.
+   */
   addFault(spec: FaultSpec): Promise<FaultStatus> {
     return this.call('addFault', spec);
   }
 
-  /** Faults, with how often each has happened. */
+  /** Faults, with how often each has fired. */
   faults(): Promise<readonly FaultStatus[]> {
     return this.call('listFaults', {});
   }
 
-  /** Removes a fault: what it held back goes on. ENOENT when there is none of this number. */
+  /** Removes a fault and releases what it held back. ENOENT if no fault has this number. */
   removeFault(id: number): Promise<FaultStatus> {
     return this.call('removeFault', { id });
   }
@@ -110,14 +112,17 @@ export class DaemonControl implements FaultControl {
   }
 
   /**
-   * Watches from now on until there are as many records as asked for, or the time is up. EBUSY while
-   * too many watch; EINVAL that names a wrong field.
+   * Records a trace until `limit` records have arrived or the time is up. EBUSY while too many
+   * traces are running; EINVAL names a wrong field.
    */
   recordTrace(request: TraceRequest = {}): Promise<TraceSample> {
     return this.call('recordTrace', request);
   }
 
-  /** Ends all clients and connections, this program's too, and tells what was still open. */
+  /**
+   * Disconnects all clients and resets all connections, this program's included. Returns what was
+   * still open.
+   */
   reset(): Promise<ResetReport> {
     return this.call('reset', {});
   }
@@ -144,11 +149,11 @@ async function callOverHttp<N extends ControlOperationName>(
   });
   const value: unknown = await response.json().catch(() => undefined);
   if (!response.ok) throw refusal(response.status, value);
-  // The daemon is of the same release, so the shape is trusted.
+  // The daemon has the same release, so its replies are trusted to have the right shape.
   return value as ControlReply<N>;
 }
 
-/** The path with the fields that belong there, and the other fields. */
+/** The path with its fields filled in, and the remaining fields. */
 function routeOf(path: string, request: object): { target: string; rest: Record<string, unknown> } {
   const rest: Record<string, unknown> = { ...request };
   const target = path.replace(/:(\w+)/g, (_, name: string) => {
@@ -180,7 +185,7 @@ async function fetched(url: string, init: RequestInit): Promise<Response> {
   }
 }
 
-/** What the daemon's answer means; an answer that is none of ours is EPROTO. */
+/** The error in the daemon's answer; EPROTO for a malformed answer. */
 function refusal(status: number, value: unknown): VerbsError {
   const error = fieldOf(value, 'error');
   const message = fieldOf(error, 'message');

@@ -1,11 +1,10 @@
 /**
- * The way to a device in the daemon: commands and events on a control connection, doorbells and
- * completion events on connections of their own, shared memory by descriptor.
+ * The link to a device in the daemon: commands and events on a control connection, doorbells and
+ * completion events on separate connections, shared memory by descriptor.
  */
 import { tmpdir } from 'node:os';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
-import { peerCredentials } from '../../native-bridge/libc/unix-socket.ts';
 import type {
   CommandName,
   CommandReply,
@@ -14,10 +13,13 @@ import type {
   DeviceLink,
   Handle,
   MappingRef,
-} from '../contract/commands.ts';
-import type { ControlOperationName, ControlReply, ControlRequest } from '../contract/control.ts';
-import { isErrnoCode, VerbsError } from '../contract/errors.ts';
-import { defaultSocketPath } from '../contract/ipc-admin.ts';
+} from '../contract/protocol/commands.ts';
+import type {
+  ControlOperationName,
+  ControlReply,
+  ControlRequest,
+} from '../contract/protocol/control.ts';
+import { defaultSocketPath } from '../contract/protocol/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   DAEMON_FRAME_MAX_BYTES,
@@ -28,43 +30,49 @@ import {
   FrameType,
   parseTokenText,
   Role,
-} from '../contract/ipc-frames.ts';
+} from '../contract/protocol/ipc-frames.ts';
 import {
   COMPLETION_RECORD_BYTES,
   DOORBELL_BYTES,
   RecordReader,
   recordHandle,
-} from '../contract/ipc-records.ts';
-import { decodeValue, type IpcValue } from '../contract/ipc-value.ts';
+} from '../contract/protocol/ipc-records.ts';
+import { decodeValue, type IpcValue } from '../contract/protocol/ipc-value.ts';
+import { isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
 import { DaemonConnection, messageOf } from './daemon-connection.ts';
+import type { DaemonPlace, DaemonTrust } from './daemon-trust.ts';
 import { DescriptorMapper } from './descriptor-mapper.ts';
 import { MemoryAgent } from './memory-agent.ts';
 
-/** How long `close` waits for the daemon to have cleaned up. */
+/** How long `close` waits for the daemon to clean up. */
 const CLOSE_TIMEOUT_MS = 2_000;
 
 /** Options of `DaemonLink.connect`. */
-export interface DaemonLinkOptions {
+interface DaemonLinkOptions extends DaemonTrust {
   /** Path of the daemon's socket. Default: see `defaultSocketPath`. */
   readonly socketPath?: string | undefined;
 }
 
-/** The socket path that this process uses when it is told none. */
+/** The socket path that this process uses by default. */
 export function socketPathOfThisProcess(): string {
   return defaultSocketPath({
     environment: process.env,
-    // Of a container's user there is often no more than the number.
+    // In a container, a user often has a number only and no name.
     uid: process.geteuid?.() ?? 0,
     temporaryDirectory: tmpdir(),
   });
 }
 
+function placeOf({ socketPath, allowDaemonUid }: DaemonLinkOptions): DaemonPlace {
+  return { path: socketPath ?? socketPathOfThisProcess(), allowDaemonUid };
+}
+
 /** A link to the daemon. */
 export class DaemonLink implements DeviceLink {
   readonly kind = 'daemon';
-  readonly socketPath: string;
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
+  readonly #place: DaemonPlace;
   readonly #calls: CallChannel;
   readonly #doorbells: DoorbellSender;
   readonly #mapper: DescriptorMapper;
@@ -74,11 +82,11 @@ export class DaemonLink implements DeviceLink {
   #agentConnected: Promise<void> | undefined;
   #closing = false;
 
-  private constructor(path: string, control: DaemonConnection, doorbell: DaemonConnection) {
-    this.socketPath = path;
+  private constructor(place: DaemonPlace, control: DaemonConnection, doorbell: DaemonConnection) {
+    this.#place = place;
     this.#token = control.welcome.token;
     this.#doorbells = new DoorbellSender(doorbell);
-    this.#mapper = new DescriptorMapper(path, this.#token);
+    this.#mapper = new DescriptorMapper(place, this.#token);
     this.#secondary.add(doorbell);
     this.#calls = new CallChannel(control);
     this.#calls.onEvent = (event) => this.onEvent(event as unknown as DeviceEvent);
@@ -86,17 +94,18 @@ export class DaemonLink implements DeviceLink {
   }
 
   /**
-   * Connects to the daemon. Rejects with `VerbsError`: ENODEV or ECONNREFUSED when there is none,
-   * with a text that says how to start one; EACCES, EPROTO, ETIMEDOUT.
+   * Connects to the daemon. Rejects with `VerbsError`: ENODEV or ECONNREFUSED if none is running,
+   * with a text that says how to start one; EACCES for a daemon of another user, or if the daemon
+   * refuses this one; EPROTO, ETIMEDOUT.
    */
   static async connect(options: DaemonLinkOptions = {}): Promise<DaemonLink> {
-    const path = options.socketPath ?? socketPathOfThisProcess();
-    const control = await DaemonConnection.open(path, Role.control);
+    const place = placeOf(options);
+    const control = await DaemonConnection.open(place, Role.control);
     try {
-      if (control.fd !== undefined) allowTracer(peerCredentials(control.fd).pid);
+      allowTracer(control.daemonPid);
       const { token } = control.welcome;
-      const doorbell = await DaemonConnection.open(path, Role.doorbell, token);
-      return new DaemonLink(path, control, doorbell);
+      const doorbell = await DaemonConnection.open(place, Role.doorbell, token);
+      return new DaemonLink(place, control, doorbell);
     } catch (error) {
       control.destroy();
       throw error;
@@ -138,7 +147,7 @@ export class DaemonLink implements DeviceLink {
       () => 0,
       (record) => onEvent(recordHandle(record)),
     );
-    connection.onOctets = (octets) => reader.push(octets);
+    connection.onBytes = (bytes) => reader.push(bytes);
     const close = () => {
       this.#secondary.delete(connection);
       connection.destroy();
@@ -160,7 +169,7 @@ export class DaemonLink implements DeviceLink {
   ): Promise<CommandReply<N>> {
     const { source } = request as CommandRequest<'regMR'>;
     if (source.kind !== 'process') return await this.#call(name, request);
-    // The daemon decides when the region is registered whether it needs the agent.
+    // The daemon decides at registration whether the region needs the agent.
     this.#agentConnected ??= this.#connectAgent();
     const done = this.#agent.begin(source.address);
     let mr: Handle | undefined;
@@ -176,18 +185,21 @@ export class DaemonLink implements DeviceLink {
 
   async #connectAgent(): Promise<void> {
     const connection = await this.#open(Role.agent, this.#token);
-    const reader = this.#agent.reader((octets) => connection.write(octets));
-    connection.onOctets = (octets) => reader.push(octets);
+    const reader = this.#agent.reader((bytes) => connection.write(bytes));
+    connection.onBytes = (bytes) => reader.push(bytes);
   }
 
   async #open(role: Role, token: Uint8Array): Promise<DaemonConnection> {
     if (this.#closing) throw new VerbsError('EIO');
-    const connection = await DaemonConnection.open(this.socketPath, role, token);
+    const connection = await DaemonConnection.open(this.#place, role, token);
     this.#secondary.add(connection);
     return connection;
   }
 
-  /** What the daemon sends is of the same protocol version and release, so its shape is trusted. */
+  /**
+   * The daemon has the same protocol version and release, so its replies are trusted to have the
+   * right shape.
+   */
   async #call<N extends CommandName>(
     name: N,
     request: CommandRequest<N>,
@@ -211,16 +223,15 @@ export class DaemonLink implements DeviceLink {
 }
 
 /**
- * Has a running daemon do an operation of its control plane. Rejects as `DaemonLink.connect` does,
- * and with what the operation was refused with.
+ * Has a running daemon execute an operation of its control plane. Rejects as `DaemonLink.connect`,
+ * and with the operation's error.
  */
 export async function queryDaemon<N extends ControlOperationName>(
   name: N,
   request: ControlRequest<N>,
   options: DaemonLinkOptions = {},
 ): Promise<ControlReply<N>> {
-  const path = options.socketPath ?? socketPathOfThisProcess();
-  const calls = new CallChannel(await DaemonConnection.open(path, Role.admin));
+  const calls = new CallChannel(await DaemonConnection.open(placeOf(options), Role.admin));
   try {
     const reply = await calls.call(name, request as unknown as IpcValue);
     return reply as unknown as ControlReply<N>;
@@ -240,7 +251,7 @@ class CallChannel {
     { resolve: (reply: IpcValue) => void; reject: (error: Error) => void }
   >();
   #nextId = 1;
-  /** What the daemon said before it cut us off. */
+  /** The error that the daemon sent before it disconnected. */
   #farewell: string | undefined;
   #closed = false;
   #whenClosed: () => void = () => undefined;
@@ -248,9 +259,9 @@ class CallChannel {
   constructor(connection: DaemonConnection) {
     this.#connection = connection;
     const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => this.#take(frame));
-    connection.onOctets = (octets) => {
+    connection.onBytes = (bytes) => {
       try {
-        reader.push(octets);
+        reader.push(bytes);
       } catch (error) {
         this.#farewell = `the daemon sent what cannot be read: ${messageOf(error)}`;
         connection.destroy();
@@ -273,7 +284,7 @@ class CallChannel {
     });
   }
 
-  /** Says goodbye and waits, within limits, until the daemon has cleaned up. */
+  /** Ends the connection gracefully and waits, with a time limit, for the daemon to clean up. */
   async close(): Promise<void> {
     if (this.#closed) return;
     const closed = new Promise<void>((resolve) => {
@@ -311,7 +322,7 @@ class CallChannel {
   }
 }
 
-/** Rings doorbells without ever waiting: what does not fit now is kept, once per queue pair. */
+/** Rings doorbells without waiting: if the socket is full, one doorbell per queue pair is kept. */
 class DoorbellSender {
   readonly #connection: DaemonConnection;
   readonly #record = new Uint8Array(DOORBELL_BYTES);
@@ -323,7 +334,7 @@ class DoorbellSender {
   }
 
   ring(qp: Handle): void {
-    // A doorbell says "look"; one that waits says it for the later ones as well.
+    // A doorbell means "look": a queued one also covers later ones.
     if (this.#connection.congested) this.#kept.add(qp);
     else this.#send(qp);
   }

@@ -7,8 +7,7 @@ import {
   receiveDescriptor,
   shutdownSocket,
 } from '../../native-bridge/libc/unix-socket.ts';
-import type { MappingRef } from '../contract/commands.ts';
-import { VerbsError } from '../contract/errors.ts';
+import type { MappingRef } from '../contract/protocol/commands.ts';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
@@ -16,14 +15,16 @@ import {
   parseTokenText,
   parseWelcome,
   Role,
-} from '../contract/ipc-frames.ts';
-import { MAP_REPLY_BYTES } from '../contract/ipc-records.ts';
+} from '../contract/protocol/ipc-frames.ts';
+import { MAP_REPLY_BYTES } from '../contract/protocol/ipc-records.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import { refusal } from './daemon-connection.ts';
+import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
 
 /** How long the daemon may take to answer. */
 const REPLY_TIMEOUT_MS = 10_000;
 
-/** Requests under way at once: as many as the socket surely takes without waiting. */
+/** Concurrent requests: as many as the socket always takes without blocking. */
 const IN_FLIGHT_MAX = 64;
 
 interface Request {
@@ -34,25 +35,25 @@ interface Request {
 }
 
 /**
- * The map connection of a client. Node's sockets drop descriptors that come with octets, so this
+ * The map connection of a client. Node's sockets drop descriptors that come with bytes, so this
  * one is read with recvmsg. Requests are answered in order.
  */
 export class DescriptorMapper {
-  readonly #path: string;
+  readonly #place: DaemonPlace;
   readonly #token: Uint8Array;
   #fd: number | undefined;
   #closed = false;
-  /** Asked for by callers and not sent yet, and sent and not answered yet. */
+  /** Requested and not sent yet; sent and not answered yet. */
   readonly #queued: Request[] = [];
   readonly #sent: Request[] = [];
   #working = false;
 
-  constructor(path: string, clientToken: Uint8Array) {
-    this.#path = path;
+  constructor(place: DaemonPlace, clientToken: Uint8Array) {
+    this.#place = place;
     this.#token = clientToken;
   }
 
-  /** Maps what a reply named. Rejects with `VerbsError`. */
+  /** Maps the memory named in a reply. Rejects with `VerbsError`. */
   map(mapping: MappingRef): Promise<Uint8Array> {
     return new Promise((resolve, reject) => {
       if (this.#closed) throw new VerbsError('EIO');
@@ -67,16 +68,16 @@ export class DescriptorMapper {
     });
   }
 
-  /** Ends the connection; requests that wait fail with EIO. */
+  /** Ends the connection; waiting requests fail with EIO. */
   close(): void {
     this.#closed = true;
     if (this.#fd === undefined) return;
     shutdownSocket(this.#fd);
-    // Who waits on the descriptor closes it when it wakes.
+    // The loop that waits on the descriptor closes it when it wakes.
     if (!this.#working) this.#closeDescriptor();
   }
 
-  /** Sends and receives until nothing is asked for. */
+  /** Sends and receives until no request is left. */
   async #work(): Promise<void> {
     try {
       this.#fd ??= await this.#open();
@@ -97,7 +98,7 @@ export class DescriptorMapper {
       const request = this.#queued.shift();
       if (request === undefined) return;
       this.#sent.push(request);
-      // A lost connection shows when the answer is awaited.
+      // A lost connection is detected while awaiting the answer.
       sendNow(fd, request.token);
     }
   }
@@ -118,7 +119,7 @@ export class DescriptorMapper {
     }
   }
 
-  /** Everything asked for fails, and the next request starts anew. */
+  /** Fails all requests; the next one starts anew. */
   #fail(error: VerbsError): void {
     this.#closeDescriptor();
     for (const { reject } of [...this.#sent.splice(0), ...this.#queued.splice(0)]) reject(error);
@@ -130,8 +131,9 @@ export class DescriptorMapper {
   }
 
   async #open(): Promise<number> {
-    const fd = connectUnix(this.#path);
+    const fd = connectUnix(this.#place.path);
     try {
+      checkDaemon(fd, this.#place);
       sendNow(fd, emitHello(Role.map, this.#token));
       let welcomed = false;
       const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
@@ -139,11 +141,11 @@ export class DescriptorMapper {
         if (welcome.errno !== 0) throw refusal(welcome);
         welcomed = true;
       });
-      const octets = new Uint8Array(256);
+      const bytes = new Uint8Array(256);
       while (!welcomed) {
-        const { length } = await receiveDescriptor(fd, octets, REPLY_TIMEOUT_MS);
+        const { length } = await receiveDescriptor(fd, bytes, REPLY_TIMEOUT_MS);
         if (length === 0) throw new VerbsError('EIO', 'the daemon closed the connection');
-        reader.push(octets.subarray(0, length));
+        reader.push(bytes.subarray(0, length));
       }
       return fd;
     } catch (error) {

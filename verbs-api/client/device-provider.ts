@@ -1,8 +1,14 @@
 /** The provider over any link to a device: the daemon's socket, or the embedded device. */
-import type { DeviceInfo } from '../contract/attributes.ts';
-import type { CMEventRecord, CMIdState, DeviceEvent, DeviceLink } from '../contract/commands.ts';
-import { CMEventType } from '../contract/enums.ts';
-import type { ConnectionId, Context, Provider } from '../contract/provider.ts';
+
+import type {
+  CMEventRecord,
+  CMIdState,
+  DeviceEvent,
+  DeviceLink,
+} from '../contract/protocol/commands.ts';
+import type { DeviceInfo } from '../contract/verbs/attributes.ts';
+import { CMEventType } from '../contract/verbs/enums.ts';
+import type { ConnectionId, Context, Provider } from '../contract/verbs/provider.ts';
 import { ClientConnectionId, type ConnectionIdOwner } from './connection-id.ts';
 import { ClientDeviceContext } from './context.ts';
 import { ClientObject, Session } from './session.ts';
@@ -10,8 +16,8 @@ import { ClientObject, Session } from './session.ts';
 const UNBOUND: CMIdState = { device: undefined, localAddress: undefined, peerAddress: undefined };
 
 /**
- * `Provider` over a `DeviceLink`. It owns the link: closing the provider closes everything that
- * was made through it, connections gracefully, and then the link.
+ * `Provider` over a `DeviceLink`. It owns the link: closing the provider closes every object
+ * created through it, connections gracefully, and then the link.
  */
 export class DeviceProvider extends ClientObject implements Provider {
   readonly kind: 'daemon' | 'embedded';
@@ -56,16 +62,16 @@ export class DeviceProvider extends ClientObject implements Provider {
   }
 
   protected override async destroy(): Promise<void> {
-    // Listening ids first: closing one closes the ids of requests that nobody took.
+    // Listening ids first: closing one closes the ids of requests that were never taken.
     await Promise.all([...this.#ids.values()].map((id) => id.close()));
     await Promise.all([...this.#contexts.values()].map((context) => context.close()));
-    // First, so that whatever still waits hears why, and objects that close meanwhile succeed.
+    // First, so waiting calls get this reason, and objects that close in the meantime succeed.
     this.session.lose('the provider is closed');
     await this.#link.close();
   }
 
   protected override release(): void {
-    // All that it held was given back by `destroy`.
+    // `destroy` has released everything.
   }
 
   #enter(handle: number, state: CMIdState): ClientConnectionId {
@@ -88,12 +94,12 @@ export class DeviceProvider extends ClientObject implements Provider {
     const requested = this.#enter(record.id, record.state);
     const listener = record.listenId === undefined ? undefined : this.#ids.get(record.listenId);
     if (listener?.usable === true) listener.handleEvent(record, requested);
-    // The listener closed while the request was on its way: nobody will answer it.
+    // The listener closed while the request was in flight: nothing will answer it.
     else void requested.close().catch(() => {});
   }
 }
 
-/** Takes an object out, unless its handle has been given to another one in the meantime. */
+/** Removes an object unless its handle has been reused for another one. */
 function forgetOf<T extends { readonly handle: number }>(objects: Map<number, T>, object: T): void {
   if (objects.get(object.handle) === object) objects.delete(object.handle);
 }

@@ -1,5 +1,5 @@
 /** Events in order, each delivered once: to `next` calls and to async iterators alike. */
-import type { CancelSignal } from '../contract/provider.ts';
+import type { CancelSignal } from '../contract/verbs/provider.ts';
 import { cancellable, quiet, type Waiter } from './cancellation.ts';
 
 /**
@@ -45,7 +45,7 @@ export class EventChannel<T> {
     );
   }
 
-  /** Takes what is queued, without waiting. */
+  /** Removes and returns the queued events without waiting. */
   drain(): T[] {
     return this.#events.splice(0);
   }

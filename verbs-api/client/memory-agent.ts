@@ -1,9 +1,8 @@
 /**
- * The agent of a client: copies octets of its registered memory when the daemon cannot reach them
- * itself. It touches registered memory only, whatever the daemon asks.
+ * The agent of a client: copies bytes of its registered memory for the daemon when the daemon
+ * cannot reach them itself. It accesses registered memory only, whatever the daemon requests.
  */
-import type { Handle } from '../contract/commands.ts';
-import { ERRNO } from '../contract/errors.ts';
+import type { Handle } from '../contract/protocol/commands.ts';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
@@ -12,7 +11,8 @@ import {
   emitAgentReply,
   parseAgentRequest,
   RecordReader,
-} from '../contract/ipc-records.ts';
+} from '../contract/protocol/ipc-records.ts';
+import { ERRNO } from '../contract/verbs/errors.ts';
 
 /** A registered piece of this process's memory. */
 interface Registration {
@@ -22,10 +22,10 @@ interface Registration {
 
 /** Registered memory by address, and the daemon's requests on it. */
 export class MemoryAgent {
-  /** Buffers whose address was asked for, until they are registered. */
+  /** Buffers whose address was requested, until they are registered. */
   readonly #candidates = new Map<bigint, WeakRef<Uint8Array>>();
   readonly #registrations = new Map<Handle, Registration>();
-  /** Registered before the reply with the handle is there. */
+  /** Registered before the reply with the handle arrives. */
   readonly #starting = new Set<Registration>();
 
   /** Notes a buffer whose address is about to be registered. */
@@ -33,7 +33,7 @@ export class MemoryAgent {
     this.#candidates.set(address, new WeakRef(buffer));
   }
 
-  /** A registration of noted memory starts. Returns what to do with its outcome. */
+  /** A registration of noted memory starts. Returns the callback for its outcome. */
   begin(address: bigint): (mr: Handle | undefined) => void {
     const buffer = this.#candidates.get(address)?.deref();
     this.#candidates.delete(address);
@@ -46,13 +46,13 @@ export class MemoryAgent {
     };
   }
 
-  /** The region is gone; its buffer is no longer held. */
+  /** The region is gone; releases its buffer. */
   remove(mr: Handle): void {
     this.#registrations.delete(mr);
   }
 
-  /** A reader for the octets of an agent connection; answers go to `reply`. */
-  reader(reply: (octets: Uint8Array) => void): RecordReader {
+  /** A reader for the bytes of an agent connection; answers go to `reply`. */
+  reader(reply: (bytes: Uint8Array) => void): RecordReader {
     return new RecordReader(
       AGENT_REQUEST_BYTES,
       (head) => {
@@ -64,26 +64,26 @@ export class MemoryAgent {
   }
 
   #execute(request: AgentRequest, record: Uint8Array): Uint8Array {
-    const octets = this.#octetsAt(request.address, request.length);
+    const bytes = this.#bytesAt(request.address, request.length);
     const { id, length } = request;
-    if (octets === undefined) {
+    if (bytes === undefined) {
       const refused = new Uint8Array(AGENT_REPLY_BYTES);
       emitAgentReply({ id, errno: ERRNO.EFAULT.number, length: 0 }, refused);
       return refused;
     }
     if (request.operation === AgentOperation.write) {
-      octets.set(record.subarray(AGENT_REQUEST_BYTES));
+      bytes.set(record.subarray(AGENT_REQUEST_BYTES));
       const written = new Uint8Array(AGENT_REPLY_BYTES);
       emitAgentReply({ id, errno: 0, length: 0 }, written);
       return written;
     }
     const reply = new Uint8Array(AGENT_REPLY_BYTES + length);
     emitAgentReply({ id, errno: 0, length }, reply);
-    reply.set(octets, AGENT_REPLY_BYTES);
+    reply.set(bytes, AGENT_REPLY_BYTES);
     return reply;
   }
 
-  #octetsAt(address: number, length: number): Uint8Array | undefined {
+  #bytesAt(address: number, length: number): Uint8Array | undefined {
     for (const set of [this.#registrations.values(), this.#starting.values()]) {
       for (const { address: start, buffer } of set) {
         if (address >= start && address + length <= start + buffer.length) {

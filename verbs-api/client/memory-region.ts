@@ -1,24 +1,28 @@
 /** Memory regions: registrations of own buffers and of memory shared with the device. */
-import type { CommandReply, MemorySource } from '../contract/commands.ts';
-import { VerbsError } from '../contract/errors.ts';
-import type { MemoryTier, MR, MROptions, PD } from '../contract/provider.ts';
-import type { SGE } from '../contract/work-request.ts';
+import type { CommandReply, MemorySource } from '../contract/protocol/commands.ts';
+import { Access } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { MemoryTier, MR, MROptions, PD } from '../contract/verbs/provider.ts';
+import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
+import type { SGE } from '../contract/verbs/work-request.ts';
 import { ClientObject, type DeviceScope, type Session, TeardownRank } from './session.ts';
 
-/** Memory that the device made for this client; freed with the last region registered in it. */
-export class SharedBuffer {
-  readonly octets: Uint8Array;
+/**
+ * Memory that the device allocated for this client; freed with the last region registered in it.
+ */
+class SharedBuffer {
+  readonly bytes: Uint8Array;
   readonly handle: number;
   readonly #session: Session;
   #regions = 0;
 
-  constructor(session: Session, handle: number, octets: Uint8Array) {
+  constructor(session: Session, handle: number, bytes: Uint8Array) {
     this.#session = session;
     this.handle = handle;
-    this.octets = octets;
+    this.bytes = bytes;
   }
 
-  /** Handles mean nothing to another provider, even when it lives in the same process. */
+  /** Handles are valid for one provider only, even if another one is in the same process. */
   sharedBy(session: Session): boolean {
     return this.#session === session;
   }
@@ -28,14 +32,14 @@ export class SharedBuffer {
     this.#regions += 1;
   }
 
-  /** A region in the buffer is gone. */
+  /** A region in the buffer was closed. */
   async giveBack(): Promise<void> {
     this.#regions -= 1;
     if (this.#regions === 0) await this.#session.request('freeBuffer', { buffer: this.handle });
   }
 }
 
-/** Shared buffers, found again by the memory of a view. */
+/** Shared buffers by the memory of a view. */
 const sharedBuffers = new WeakMap<ArrayBufferLike, SharedBuffer>();
 
 /** `MR` over a link. */
@@ -51,8 +55,10 @@ export class ClientMR extends ClientObject implements MR {
   readonly #handle: number;
   readonly #scope: DeviceScope;
   readonly #shared: SharedBuffer | undefined;
-  /** `address` as a number where that is exact: posting is cheaper with it. */
+  /** `address` as a number if that is exact: this makes posting cheaper. */
   readonly #base: number | bigint;
+  /** The region's first address, as peers see it. */
+  readonly #peerAddress: bigint;
 
   private constructor(
     pd: PD,
@@ -60,6 +66,7 @@ export class ClientMR extends ClientObject implements MR {
     buffer: Uint8Array,
     shared: SharedBuffer | undefined,
     reply: CommandReply<'regMR'>,
+    peerAddress: bigint,
   ) {
     super(scope.session, 'memory region');
     this.pd = pd;
@@ -68,6 +75,7 @@ export class ClientMR extends ClientObject implements MR {
     this.length = buffer.length;
     this.lkey = reply.lkey;
     this.rkey = reply.rkey;
+    this.#peerAddress = peerAddress;
     this.tier = reply.tier;
     this.tierReason = reply.tierReason;
     this.#handle = reply.mr;
@@ -78,7 +86,7 @@ export class ClientMR extends ClientObject implements MR {
     scope.add(this, TeardownRank.memoryRegion);
   }
 
-  /** Registers `buffer`; memory that the device shares already is recognised. */
+  /** Registers `buffer`; detects memory that the device already shares. */
   static async register(
     pd: PD,
     scope: DeviceScope,
@@ -97,7 +105,7 @@ export class ClientMR extends ClientObject implements MR {
         : {
             kind: 'buffer',
             buffer: shared.handle,
-            offset: buffer.byteOffset - shared.octets.byteOffset,
+            offset: buffer.byteOffset - shared.bytes.byteOffset,
           };
     shared?.retain();
     try {
@@ -110,14 +118,16 @@ export class ClientMR extends ClientObject implements MR {
         access,
         key: options.key,
       });
-      return new ClientMR(pd, scope, buffer, shared, reply);
+      const first = options.iova ?? ((access & Access.zeroBased) === 0 ? reply.address : 0);
+      const peerAddress = BigInt.asUintN(64, BigInt(first));
+      return new ClientMR(pd, scope, buffer, shared, reply, peerAddress);
     } catch (error) {
       await shared?.giveBack();
       throw error;
     }
   }
 
-  /** Has the device make memory and registers all of it. */
+  /** Has the device allocate memory and registers all of it. */
   static async allocate(
     pd: PD,
     scope: DeviceScope,
@@ -131,15 +141,15 @@ export class ClientMR extends ClientObject implements MR {
       throw new VerbsError('EINVAL', 'the length is a whole number of at least 1');
     }
     const reply = await session.request('allocBuffer', { lengthBytes });
-    let octets: Uint8Array;
+    let bytes: Uint8Array;
     try {
-      octets = (await session.link.map(reply.mapping)).subarray(0, lengthBytes);
+      bytes = (await session.link.map(reply.mapping)).subarray(0, lengthBytes);
     } catch (error) {
       await session.request('freeBuffer', { buffer: reply.buffer });
       throw error;
     }
-    sharedBuffers.set(octets.buffer, new SharedBuffer(session, reply.buffer, octets));
-    return await ClientMR.register(pd, scope, pdHandle, octets, access, options);
+    sharedBuffers.set(bytes.buffer, new SharedBuffer(session, reply.buffer, bytes));
+    return await ClientMR.register(pd, scope, pdHandle, bytes, access, options);
   }
 
   sge(offset = 0, length: number = this.length - offset): SGE {
@@ -147,11 +157,18 @@ export class ClientMR extends ClientObject implements MR {
       throw new RangeError('offset and length are whole numbers');
     }
     if (offset < 0 || length < 0 || offset + length > this.length) {
-      throw new RangeError(`octets ${offset}+${length} leave the region of ${this.length}`);
+      throw new RangeError(
+        `bytes ${offset}+${length} are outside the region of ${this.length} bytes`,
+      );
     }
     const base = this.#base;
     const addr = typeof base === 'number' ? base + offset : base + BigInt(offset);
     return { addr, length, lkey: this.lkey };
+  }
+
+  export(offset = 0, length: number = this.length - offset): RemoteMemory {
+    const { length: bytes } = this.sge(offset, length);
+    return remoteMemory(this.#peerAddress + BigInt(offset), this.rkey, bytes);
   }
 
   protected override async destroy(): Promise<void> {

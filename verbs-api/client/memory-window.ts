@@ -1,6 +1,6 @@
 /** Memory windows. */
-import type { MWType } from '../contract/enums.ts';
-import type { MW, PD } from '../contract/provider.ts';
+import type { MWType } from '../contract/verbs/enums.ts';
+import type { MW, PD } from '../contract/verbs/provider.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 const KEY_MASK = 0xff;

@@ -1,24 +1,31 @@
-/** Posting one or several work requests: what was refused, and at which index. */
-import { type ErrnoCode, VerbsError } from '../contract/errors.ts';
+/** Posts one or several work requests; reports which one was refused, and why. */
 
-/**
- * Calls `post` for each request in order; throws at the first refusal, with its index. `device` is
- * the name of the device, for the text.
- */
-export function postAll<T extends object>(
+import { type ErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
+import { requestName } from '../contract/verbs/post-refusal.ts';
+import type { RecvWR, SendFields } from '../contract/verbs/work-request.ts';
+
+/** A queue that requests are posted to. */
+export interface PostQueue<T> {
+  /** Posts one request. Returns undefined if posted, otherwise the error code. */
+  post(request: T): ErrnoCode | undefined;
+  /** Explains why `post` refused a request with `code`. */
+  explain(request: T | undefined, code: ErrnoCode): string;
+}
+
+/** Posts each request in order. Throws at the first refusal, with its index in `badIndex`. */
+export function postAll<T extends SendFields | RecvWR>(
   requests: T | readonly T[],
-  post: (request: T) => ErrnoCode | undefined,
-  device: string,
+  queue: PostQueue<T>,
 ): void {
   if (!isList(requests)) {
-    const refusal = post(requests);
-    if (refusal !== undefined) throw refused(refusal, 0, device);
+    const refusal = queue.post(requests);
+    if (refusal !== undefined) throw refused(queue, requests, 0, refusal);
     return;
   }
   for (let index = 0; index < requests.length; index += 1) {
     const request = requests[index];
-    const refusal = request === undefined ? 'EINVAL' : post(request);
-    if (refusal !== undefined) throw refused(refusal, index, device);
+    const refusal = request === undefined ? 'EINVAL' : queue.post(request);
+    if (refusal !== undefined) throw refused(queue, request, index, refusal);
   }
 }
 
@@ -26,11 +33,12 @@ function isList<T extends object>(requests: T | readonly T[]): requests is reado
   return Array.isArray(requests);
 }
 
-function refused(code: ErrnoCode, badIndex: number, device: string): VerbsError {
-  return new VerbsError(code, `${refusalText(code, device)} (request ${badIndex})`, { badIndex });
-}
-
-function refusalText(code: ErrnoCode, device: string): string {
-  if (code === 'ENOMEM') return 'the queue is full';
-  return code === 'EOPNOTSUPP' ? `${device} has no such operation` : 'malformed work request';
+function refused<T extends SendFields | RecvWR>(
+  queue: PostQueue<T>,
+  request: T | undefined,
+  badIndex: number,
+  code: ErrnoCode,
+): VerbsError {
+  const text = `${requestName(badIndex, request)}: ${queue.explain(request, code)}`;
+  return new VerbsError(code, text, { badIndex });
 }

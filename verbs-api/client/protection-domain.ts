@@ -1,5 +1,5 @@
 /** Protection domains. */
-import type { MWType } from '../contract/enums.ts';
+import type { MWType } from '../contract/verbs/enums.ts';
 import type {
   Context,
   MR,
@@ -10,7 +10,7 @@ import type {
   QPInit,
   SRQ,
   SRQInit,
-} from '../contract/provider.ts';
+} from '../contract/verbs/provider.ts';
 import { ClientMR } from './memory-region.ts';
 import { ClientMW } from './memory-window.ts';
 import { ClientQP } from './queue-pair.ts';
@@ -66,6 +66,10 @@ export class ClientPD extends ClientObject implements PD {
   async createInitialisedQP(init: QPInit): Promise<ClientQP> {
     this.assertUsable();
     return await ClientQP.create(this, this.#scope, this.#handle, init, true);
+  }
+
+  async closeAll(): Promise<void> {
+    await this.#scope.closeAll(this);
   }
 
   protected override async destroy(): Promise<void> {

@@ -1,12 +1,13 @@
 /** Queue pairs: posting, modifying, querying. */
-import type { QPAttributes, QPCapabilities } from '../contract/attributes.ts';
-import type { CommandReply } from '../contract/commands.ts';
-import { QPState } from '../contract/enums.ts';
-import { type ErrnoCode, VerbsError } from '../contract/errors.ts';
-import type { CQ, PD, QP, QPInit, SRQ } from '../contract/provider.ts';
-import type { RecvWR, SendWR } from '../contract/work-request.ts';
+
+import type { CommandReply } from '../contract/protocol/commands.ts';
+import type { QPAttributes, QPCapabilities } from '../contract/verbs/attributes.ts';
+import { QPState } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
+import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
 import { ClientCQ } from './completion-queue.ts';
-import { postAll } from './posting.ts';
+import { type PostQueue, postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { SendRing } from './send-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
@@ -23,9 +24,11 @@ export class ClientQP extends ClientObject implements QP {
   readonly scope: DeviceScope;
   readonly #send: SendRing;
   readonly #receive: ReceiveRing | undefined;
-  readonly #postOneSend: (wr: SendWR) => ErrnoCode | undefined;
-  readonly #postOneRecv: (wr: RecvWR) => ErrnoCode | undefined;
-  /** The device flushes: it has to be told of new receives, which it otherwise finds by itself. */
+  /** The send ring, behind a check for unsupported operations if the device has any. */
+  readonly #sendQueue: PostQueue<SendFields>;
+  /**
+   * The device flushes: it needs a doorbell for new receives, which it otherwise finds by itself.
+   */
   #flushing = false;
 
   private constructor(
@@ -52,16 +55,21 @@ export class ClientQP extends ClientObject implements QP {
     });
     this.#send = send;
     const { unsupported } = scope;
-    this.#postOneSend =
+    this.#sendQueue =
       unsupported.size === 0
-        ? (wr) => send.post(wr)
-        : (wr) => (unsupported.has(wr.opcode) ? 'EOPNOTSUPP' : send.post(wr));
+        ? send
+        : {
+            post: (wr) => (unsupported.has(wr.opcode) ? 'EOPNOTSUPP' : send.post(wr)),
+            explain: (wr, code) =>
+              code === 'EOPNOTSUPP'
+                ? `not supported by device ${scope.deviceName}`
+                : send.explain(wr, code),
+          };
     const receive =
       reply.rqCount > 0
         ? new ReceiveRing(mapping, reply.rqOffset, reply.rqCount, maxRecvSge)
         : undefined;
     this.#receive = receive;
-    this.#postOneRecv = (wr) => (receive === undefined ? 'EINVAL' : receive.post(wr));
     scope.add(this, TeardownRank.queuePair);
     scope.queuePairs.set(this.qpNum, this);
   }
@@ -102,9 +110,9 @@ export class ClientQP extends ClientObject implements QP {
   postSend(wr: SendWR | readonly SendWR[]): void {
     this.assertUsable();
     try {
-      postAll(wr, this.#postOneSend, this.scope.deviceName);
+      postAll<SendFields>(wr, this.#sendQueue);
     } finally {
-      // Also after a refusal: the requests before the refused one are posted.
+      // Also after a refusal: the requests before the refused one were posted.
       if (this.#send.doorbellDue()) this.session.link.doorbell(this.handle);
     }
   }
@@ -113,12 +121,16 @@ export class ClientQP extends ClientObject implements QP {
     this.assertUsable();
     const receive = this.#receive;
     if (receive === undefined) {
-      throw new VerbsError('EINVAL', 'receives of this queue pair come from its SRQ', {
-        badIndex: 0,
-      });
+      throw new VerbsError(
+        'EINVAL',
+        'this queue pair takes receives from its SRQ; post them there',
+        {
+          badIndex: 0,
+        },
+      );
     }
     try {
-      postAll(wr, this.#postOneRecv, this.scope.deviceName);
+      postAll(wr, receive);
     } finally {
       const due = this.scope.receivesNeedDoorbell ? receive.doorbellDue() : this.#flushing;
       if (due) this.session.link.doorbell(this.handle);

@@ -1,7 +1,9 @@
 /** The producer of a receive ring: of a queue pair, or of a shared receive queue. */
-import type { ErrnoCode } from '../contract/errors.ts';
-import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '../contract/queue-layout.ts';
-import type { RecvWR } from '../contract/work-request.ts';
+
+import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '../contract/protocol/queue-layout.ts';
+import type { ErrnoCode } from '../contract/verbs/errors.ts';
+import { receiveRefusal } from '../contract/verbs/post-refusal.ts';
+import type { RecvWR } from '../contract/verbs/work-request.ts';
 import { putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
 
@@ -33,7 +35,7 @@ export class ReceiveRing {
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
     if ((Atomics.load(memory.control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const { sgList } = wr;
-    if (sgList.length > this.#maxSge) return 'EINVAL';
+    if (sgList === undefined || sgList.length > this.#maxSge) return 'EINVAL';
     if (!putLong(memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     if (!putScatterGather(memory, base + SGES, sgList)) return 'EINVAL';
     const control = QueueFlag.valid | (sgList.length << NUM_SGE_SHIFT);
@@ -42,16 +44,21 @@ export class ReceiveRing {
     return undefined;
   }
 
+  /** Explains why `post` refused a request with `code`. */
+  explain(wr: RecvWR | undefined, code: ErrnoCode): string {
+    return receiveRefusal(wr, code, this.#maxSge);
+  }
+
   /**
-   * True when something was posted since the last call and a device that takes receives ahead may
-   * have gone idle without seeing it.
+   * True if something was posted since the last call and the device, which takes receives ahead of
+   * messages, may have gone idle without seeing it.
    */
   doorbellDue(): boolean {
     const posted = (this.#put - this.#batchStart) >>> 0;
     if (posted === 0) return false;
     const before = (this.#batchStart - 1) & this.#mask;
     this.#batchStart = this.#put;
-    // A batch that fills the ring has overwritten the element before it, which thus was consumed.
+    // A batch that fills the ring has overwritten the element before it, so that one was consumed.
     if (posted > this.#mask) return true;
     const flags = Atomics.load(this.#memory.control, before * ELEMENT_WORDS + CONTROL);
     return (flags & QueueFlag.valid) === 0;

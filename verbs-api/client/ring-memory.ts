@@ -1,11 +1,11 @@
 /** Typed views over a shared ring, in the ring's byte order. */
-import { VerbsError } from '../contract/errors.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 
 /** A ring's memory as 32-bit and 64-bit words; elements and their fields are aligned to them. */
 export interface RingMemory {
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   readonly words: Uint32Array;
-  /** The same words for `Atomics`: the word with an element's flags is the only shared state. */
+  /** The same words for `Atomics`: an element's flags are its only shared state. */
   readonly control: Int32Array;
   readonly longs: BigUint64Array;
 }
@@ -13,7 +13,7 @@ export interface RingMemory {
 const LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 const TWO_TO_32 = 0x1_0000_0000;
 
-/** Views over `lengthBytes` octets of `mapping` from `offset` on, which has to be a multiple of 8. */
+/** Views over `lengthBytes` bytes of `mapping` from `offset` on, a multiple of 8. */
 export function ringMemory(mapping: Uint8Array, offset: number, lengthBytes: number): RingMemory {
   if (!LITTLE_ENDIAN) {
     throw new VerbsError('EOPNOTSUPP', 'the rings are little endian, this machine is not');
@@ -21,7 +21,7 @@ export function ringMemory(mapping: Uint8Array, offset: number, lengthBytes: num
   const start = mapping.byteOffset + offset;
   const { buffer } = mapping;
   return {
-    octets: new Uint8Array(buffer, start, lengthBytes),
+    bytes: new Uint8Array(buffer, start, lengthBytes),
     words: new Uint32Array(buffer, start, lengthBytes >>> 2),
     control: new Int32Array(buffer, start, lengthBytes >>> 2),
     longs: new BigUint64Array(buffer, start, lengthBytes >>> 3),
@@ -29,8 +29,8 @@ export function ringMemory(mapping: Uint8Array, offset: number, lengthBytes: num
 }
 
 /**
- * Writes a 64-bit value at a word index (even). False when a number is not a whole number from 0
- * to 2^53 - 1. A `bigint` is taken modulo 2^64, so that signed operands of atomics may be given.
+ * Writes a 64-bit value at an even word index. False if a number is not a whole number from 0 to
+ * 2^53 - 1. A `bigint` is taken modulo 2^64, which permits signed operands of atomics.
  */
 export function putLong(memory: RingMemory, word: number, value: number | bigint): boolean {
   if (typeof value === 'bigint') {

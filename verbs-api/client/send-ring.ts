@@ -1,6 +1,5 @@
 /** The producer of a send ring. */
-import { SendFlag, WROpcode } from '../contract/enums.ts';
-import type { ErrnoCode } from '../contract/errors.ts';
+
 import {
   INLINE_MAX,
   QueueFlag,
@@ -9,8 +8,11 @@ import {
   SQE_BYTES,
   SQOpcode,
   sqBytes,
-} from '../contract/queue-layout.ts';
-import type { SendWR, SGE } from '../contract/work-request.ts';
+} from '../contract/protocol/queue-layout.ts';
+import { SendFlag, WROpcode } from '../contract/verbs/enums.ts';
+import type { ErrnoCode } from '../contract/verbs/errors.ts';
+import { sendRefusal } from '../contract/verbs/post-refusal.ts';
+import type { SendFields, SGE } from '../contract/verbs/work-request.ts';
 import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
 
@@ -32,7 +34,7 @@ const BIND_LENGTH = SQE.bindLength >>> 2;
 const NUM_SGE_SHIFT = (SQE.numSge - SQE.flags) * 8;
 const OPCODE_SHIFT = (SQE.opcode - SQE.flags) * 8;
 
-/** Immediate Data stands where the sixth SGE and the end of inline payload would. */
+/** Immediate Data occupies the place of the sixth SGE and of the end of inline payload. */
 const SGE_MAX_WITH_IMMEDIATE = SGE_MAX - 1;
 const INLINE_MAX_WITH_IMMEDIATE = INLINE_MAX - 16;
 /** An RDMA Read names one sink (RFC 5040 §4.4), an atomic returns one value. */
@@ -43,12 +45,12 @@ const KEY_MASK = 0xff;
 const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const NO_SGES: readonly SGE[] = [];
 
-/** What a queue pair lets its send ring hold. */
-export interface SendRingLimits {
+/** Limits of a queue pair's send ring. */
+interface SendRingLimits {
   /** Elements, a power of two. */
   readonly count: number;
   readonly maxSge: number;
-  /** Octets. */
+  /** Bytes. */
   readonly maxInline: number;
   /** Every request completes, flagged or not. */
   readonly sqSigAll: boolean;
@@ -57,7 +59,7 @@ export interface SendRingLimits {
 /**
  * Writes send work requests into the ring. Layout and protocol: contract/queue-layout.ts.
  *
- * `post` writes elements; `doorbellDue` then tells once per batch whether the device may have gone
+ * `post` writes elements; once per batch, `doorbellDue` determines whether the device may have gone
  * idle without seeing the batch's first element.
  */
 export class SendRing {
@@ -74,27 +76,33 @@ export class SendRing {
   }
 
   /** Posts one request. undefined when posted; ENOMEM when the ring is full; EINVAL. */
-  post(wr: SendWR): ErrnoCode | undefined {
+  post(wr: SendFields): ErrnoCode | undefined {
     const control = this.#memory.control;
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
     if ((Atomics.load(control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const flags = wr.flags ?? 0;
     if ((flags & ~SEND_FLAGS) !== 0) return 'EINVAL';
     if (!putLong(this.#memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
-    const operation = this.#writeOperation(wr, base, (flags & SendFlag.inline) !== 0);
+    const inline = (flags & SendFlag.inline) !== 0 || hasInlineData(wr);
+    const operation = this.#writeOperation(wr, base, inline);
     if (operation < 0) return 'EINVAL';
     Atomics.store(control, base + CONTROL, operation | this.#queueFlags(flags));
     this.#put = (this.#put + 1) >>> 0;
     return undefined;
   }
 
-  /** True when something was posted since the last call and the device has to be told. */
+  /** Explains why `post` refused a request with `code`. */
+  explain(wr: SendFields | undefined, code: ErrnoCode): string {
+    return sendRefusal(wr, code, { ...this.#limits, maxReadSge: READ_SGE_MAX });
+  }
+
+  /** True if something was posted since the last call and the device needs a doorbell. */
   doorbellDue(): boolean {
     const posted = (this.#put - this.#batchStart) >>> 0;
     if (posted === 0) return false;
     const before = (this.#batchStart - 1) & this.#mask;
     this.#batchStart = this.#put;
-    // A batch that fills the ring has overwritten the element before it, which thus was consumed.
+    // A batch that fills the ring has overwritten the element before it, so that one was consumed.
     if (posted > this.#mask) return true;
     const flags = Atomics.load(this.#memory.control, before * ELEMENT_WORDS + CONTROL);
     return (flags & QueueFlag.valid) === 0;
@@ -109,8 +117,8 @@ export class SendRing {
     return queueFlags;
   }
 
-  /** Writes the body for the opcode; the result is opcode, SGE count and INLINE, or -1: refused. */
-  #writeOperation(wr: SendWR, base: number, inline: boolean): number {
+  /** Writes the body for the opcode. Returns opcode, SGE count and INLINE, or -1 if refused. */
+  #writeOperation(wr: SendFields, base: number, inline: boolean): number {
     switch (wr.opcode) {
       case WROpcode.send:
         return this.#writePayload(wr, base, inline, SQOpcode.send, false);
@@ -142,7 +150,7 @@ export class SendRing {
   }
 
   #writePayload(
-    wr: SendWR,
+    wr: SendFields,
     base: number,
     inline: boolean,
     opcode: SQOpcode,
@@ -152,36 +160,36 @@ export class SendRing {
       ? this.#writeInline(wr, base, immediate)
       : this.#writeSges(wr, base, immediate ? SGE_MAX_WITH_IMMEDIATE : this.#limits.maxSge);
     if (operation < 0) return -1;
-    // Last, since an inline payload or a sixth SGE would reach over the Immediate Data.
+    // Last, since an inline payload or a sixth SGE would overlap the Immediate Data.
     if (immediate && !this.#putImmediate(wr, base)) return -1;
     return operation | (opcode << OPCODE_SHIFT);
   }
 
-  #writeSges(wr: SendWR, base: number, max: number): number {
+  #writeSges(wr: SendFields, base: number, max: number): number {
     const list = wr.sgList ?? NO_SGES;
     if (list.length > max || list.length > this.#limits.maxSge) return -1;
     if (!putScatterGather(this.#memory, base + SGES, list)) return -1;
     return list.length << NUM_SGE_SHIFT;
   }
 
-  #writeInline(wr: SendWR, base: number, immediate: boolean): number {
+  #writeInline(wr: SendFields, base: number, immediate: boolean): number {
     const payload = wr.inlineData;
     if (wr.sgList !== undefined && wr.sgList.length > 0) return -1;
     const lengthBytes = payload === undefined ? 0 : payload.length;
     if (lengthBytes > this.#limits.maxInline) return -1;
     if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return -1;
-    if (payload !== undefined) this.#memory.octets.set(payload, base * 4 + SQE.inline);
+    if (payload !== undefined) this.#memory.bytes.set(payload, base * 4 + SQE.inline);
     this.#memory.words[base + FIRST_LENGTH] = lengthBytes;
     return QueueFlag.inline | (1 << NUM_SGE_SHIFT);
   }
 
-  #writeRead(wr: SendWR, base: number): number {
+  #writeRead(wr: SendFields, base: number): number {
     if (!this.#putRemote(wr, base)) return -1;
     const operation = this.#writeSges(wr, base, READ_SGE_MAX);
     return operation < 0 ? -1 : operation | (SQOpcode.read << OPCODE_SHIFT);
   }
 
-  #writeAtomic(wr: SendWR, base: number): number {
+  #writeAtomic(wr: SendFields, base: number): number {
     const memory = this.#memory;
     if (!this.#putRemote(wr, base)) return -1;
     if (wr.sgList?.length !== 1 || wr.sgList[0]?.length !== ATOMIC_BYTES) return -1;
@@ -196,7 +204,7 @@ export class SendRing {
     return sges | (SQOpcode.compAndSwap << OPCODE_SHIFT);
   }
 
-  #writeBind(wr: SendWR, base: number): number {
+  #writeBind(wr: SendFields, base: number): number {
     const { bind } = wr;
     const { words } = this.#memory;
     if (bind === undefined || !this.#putRkey(base, bind.rkey)) return -1;
@@ -209,8 +217,8 @@ export class SendRing {
     return SQOpcode.bindMW << OPCODE_SHIFT;
   }
 
-  // DDP-5.2-07: whoever asks for a tagged message names STag and offset.
-  #putRemote(wr: SendWR, base: number): boolean {
+  // DDP-5.2-07: the sender of a tagged message must supply STag and offset.
+  #putRemote(wr: SendFields, base: number): boolean {
     const { remoteAddr } = wr;
     if (remoteAddr === undefined || !this.#putRkey(base, wr.rkey)) return false;
     return putLong(this.#memory, base + RADDR, remoteAddr);
@@ -222,7 +230,12 @@ export class SendRing {
     return true;
   }
 
-  #putImmediate(wr: SendWR, base: number): boolean {
+  #putImmediate(wr: SendFields, base: number): boolean {
     return wr.immData !== undefined && putLong(this.#memory, base + IMMEDIATE, wr.immData);
   }
+}
+
+/** `inlineData` implies inline, with or without the flag. */
+function hasInlineData(wr: SendFields): boolean {
+  return wr.inlineData !== undefined && wr.inlineData.length > 0;
 }

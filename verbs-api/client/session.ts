@@ -1,15 +1,15 @@
-/** What all objects of one provider share: the link to the device, its loss, and object lifetime. */
+/** Shared by all objects of one provider: the link to the device, its loss, and object lifetime. */
 import type {
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceLink,
-} from '../contract/commands.ts';
-import type { WROpcode } from '../contract/enums.ts';
-import { isVerbsError, VerbsError } from '../contract/errors.ts';
-import type { VerbsObject } from '../contract/provider.ts';
+} from '../contract/protocol/commands.ts';
+import type { WROpcode } from '../contract/verbs/enums.ts';
+import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
+import type { PD, VerbsObject } from '../contract/verbs/provider.ts';
 
-/** One link to a device, with the news of its loss passed on to the objects that live on it. */
+/** One link to a device; notifies the objects that use it when it is lost. */
 export class Session {
   readonly link: DeviceLink;
   #lostReason: string | undefined;
@@ -29,13 +29,13 @@ export class Session {
     if (this.#lostReason !== undefined) throw this.#lossError();
   }
 
-  /** Sends a command. Refusals reject with `VerbsError`; after a loss with EIO. */
+  /** Sends a command. Rejects with `VerbsError` if the device refuses; after a loss with EIO. */
   request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>> {
     if (this.#lostReason !== undefined) return Promise.reject(this.#lossError());
     return this.link.request(name, request);
   }
 
-  /** Registers what an object does when the device is lost; the result unregisters it. */
+  /** Registers a callback for the loss of the device; call the result to unregister it. */
   onLost(listener: (error: VerbsError) => void): () => void {
     this.#lossListeners.add(listener);
     return () => {
@@ -43,7 +43,7 @@ export class Session {
     };
   }
 
-  /** The device is gone: every wait on it fails with EIO. */
+  /** The device is gone: everything that waits for it fails with EIO. */
   lose(reason: string): void {
     if (this.#lostReason !== undefined) return;
     this.#lostReason = reason;
@@ -57,7 +57,7 @@ export class Session {
   }
 }
 
-/** Order in which a context takes its objects down: dependants first. */
+/** Order in which a context destroys its objects: dependants first. */
 export const TeardownRank = {
   queuePair: 0,
   sharedReceiveQueue: 1,
@@ -69,7 +69,10 @@ export const TeardownRank = {
 } as const;
 export type TeardownRank = (typeof TeardownRank)[keyof typeof TeardownRank];
 
-/** Lifetime of an object of a client: closes once, may be closed twice, survives a refusal. */
+/**
+ * Lifetime of a client's object: closes once, ignores a second close, stays open if the device
+ * refuses.
+ */
 export abstract class ClientObject implements VerbsObject {
   readonly session: Session;
   readonly #noun: string;
@@ -92,7 +95,7 @@ export abstract class ClientObject implements VerbsObject {
     this.session.assertPresent();
   }
 
-  /** What calls on a closed object get. */
+  /** The error of calls on a closed object. */
   closedError(): VerbsError {
     return new VerbsError('EINVAL', `the ${this.#noun} is closed`);
   }
@@ -107,17 +110,17 @@ export abstract class ClientObject implements VerbsObject {
     return this.close();
   }
 
-  /** Gives the object back to the device. May reject: the object then stays as it was. */
+  /** Destroys the object on the device. If this rejects, the object stays as it was. */
   protected abstract destroy(): Promise<void>;
-  /** The object is gone, by `destroy` or with the device: lets go of what it holds. */
+  /** The object is gone, destroyed or lost with its device: releases what it holds. */
   protected abstract release(): void;
 
   async #close(): Promise<void> {
     try {
       await this.destroy();
     } catch (error) {
-      // With the device gone, so is the object: there is nothing left to give back. EIO says so
-      // before the link does when the command was on its way.
+      // If the device is gone, so is the object. A command in flight reports EIO before the link
+      // reports the loss.
       const gone = this.session.lost || (isVerbsError(error) && error.code === 'EIO');
       if (!gone) {
         this.#closing = undefined;
@@ -129,17 +132,17 @@ export abstract class ClientObject implements VerbsObject {
   }
 }
 
-/** What the objects of one opened device share. */
+/** Shared by the objects of one opened device. */
 export class DeviceScope {
   readonly session: Session;
   /** Handle of the context. */
   readonly handle: number;
   readonly deviceName: string;
-  /** Send operations that the device refuses. */
+  /** Send operations that the device does not support. */
   readonly unsupported: ReadonlySet<WROpcode>;
-  /** The device takes receives only when its doorbell rang. */
+  /** The device takes receives only after a doorbell. */
   readonly receivesNeedDoorbell: boolean;
-  /** Queue pairs by number: a completion in error tells that its queue pair flushes. */
+  /** Queue pairs by number: a completion in error means that its queue pair flushes. */
   readonly queuePairs = new Map<number, { noteFlushing(): void }>();
   readonly #members = new Map<ClientObject, TeardownRank>();
 
@@ -159,11 +162,18 @@ export class DeviceScope {
     this.#members.delete(member);
   }
 
-  /** Closes everything that was made in this scope, dependants first. */
-  async closeAll(): Promise<void> {
+  /** Closes everything that was made in this scope, or from `pd`, dependants first. */
+  async closeAll(pd?: PD): Promise<void> {
     for (const rank of Object.values(TeardownRank)) {
-      const members = [...this.#members].filter(([, memberRank]) => memberRank === rank);
+      const members = [...this.#members].filter(
+        ([member, memberRank]) => memberRank === rank && (pd === undefined || madeFrom(member, pd)),
+      );
       await Promise.all(members.map(([member]) => member.close()));
     }
   }
+}
+
+/** True if `member` is the protection domain or was created from it. */
+function madeFrom(member: object, pd: PD): boolean {
+  return member === pd || ('pd' in member && member.pd === pd);
 }

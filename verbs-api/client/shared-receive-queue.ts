@@ -1,8 +1,9 @@
 /** Shared receive queues. */
-import type { SRQAttributes } from '../contract/attributes.ts';
-import type { CommandReply } from '../contract/commands.ts';
-import type { PD, SRQ, SRQInit } from '../contract/provider.ts';
-import type { RecvWR } from '../contract/work-request.ts';
+
+import type { CommandReply } from '../contract/protocol/commands.ts';
+import type { SRQAttributes } from '../contract/verbs/attributes.ts';
+import type { PD, SRQ, SRQInit } from '../contract/verbs/provider.ts';
+import type { RecvWR } from '../contract/verbs/work-request.ts';
 import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
@@ -13,7 +14,6 @@ export class ClientSRQ extends ClientObject implements SRQ {
   readonly handle: number;
   readonly scope: DeviceScope;
   readonly #ring: ReceiveRing;
-  readonly #post: (wr: RecvWR) => ReturnType<ReceiveRing['post']>;
 
   private constructor(
     pd: PD,
@@ -27,7 +27,6 @@ export class ClientSRQ extends ClientObject implements SRQ {
     this.scope = scope;
     this.handle = reply.srq;
     this.#ring = new ReceiveRing(mapping, 0, reply.count, maxSge);
-    this.#post = (wr) => this.#ring.post(wr);
     scope.add(this, TeardownRank.sharedReceiveQueue);
   }
 
@@ -58,7 +57,7 @@ export class ClientSRQ extends ClientObject implements SRQ {
   postRecv(wr: RecvWR | readonly RecvWR[]): void {
     this.assertUsable();
     try {
-      postAll(wr, this.#post, this.scope.deviceName);
+      postAll(wr, this.#ring);
     } finally {
       if (this.scope.receivesNeedDoorbell && this.#ring.doorbellDue()) {
         this.session.link.doorbell(this.handle);

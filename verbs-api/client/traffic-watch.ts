@@ -1,5 +1,5 @@
-/** Watches what passes on the daemon's connections. */
-import { VerbsError } from '../contract/errors.ts';
+/** Watches traffic on the daemon's connections. */
+
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitValueFrame,
@@ -7,33 +7,40 @@ import {
   FrameReader,
   FrameType,
   Role,
-} from '../contract/ipc-frames.ts';
-import { decodeValue, IpcFormatError, type IpcValue } from '../contract/ipc-value.ts';
-import { parseTapRecord, type TapFilter, type TapRecord } from '../contract/tap-records.ts';
+} from '../contract/protocol/ipc-frames.ts';
+import { decodeValue, IpcFormatError, type IpcValue } from '../contract/protocol/ipc-value.ts';
+import {
+  parseTapRecord,
+  type TapFilter,
+  type TapRecord,
+} from '../contract/protocol/tap-records.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import { DaemonConnection } from './daemon-connection.ts';
+import type { DaemonTrust } from './daemon-trust.ts';
 
-/** A watch under way. */
-export interface TrafficWatch {
-  /** Resolves when the watch is over: undefined after `stop`, else why. */
+/** A running watch. */
+interface TrafficWatch {
+  /** Resolves when the watch has ended: undefined after `stop`, otherwise the error. */
   readonly ended: Promise<Error | undefined>;
-  /** Ends it; records that were sent before still come. */
+  /** Ends it; records that were already sent still arrive. */
   stop(): void;
 }
 
-/** What `watchTraffic` needs. */
-export interface TrafficWatchOptions {
+/** Options of `watchTraffic`. */
+interface TrafficWatchOptions extends DaemonTrust {
   readonly socketPath: string;
   readonly filter: TapFilter;
-  /** Takes each record; its body is borrowed. What it throws ends the watch. */
+  /** Receives each record; its body is borrowed. An error that it throws ends the watch. */
   readonly onRecord: (record: TapRecord) => void;
 }
 
 /**
- * Begins to watch the links of a daemon. Rejects with `VerbsError`: ENODEV or ECONNREFUSED without a
- * daemon, EINVAL for a filter that makes no sense.
+ * Starts to watch the links of a daemon. Rejects with `VerbsError`: ENODEV or ECONNREFUSED if no
+ * daemon is running, EACCES for a daemon of another user, EINVAL for an invalid filter.
  */
 export async function watchTraffic(options: TrafficWatchOptions): Promise<TrafficWatch> {
-  const connection = await DaemonConnection.open(options.socketPath, Role.tap);
+  const { socketPath: path, allowDaemonUid } = options;
+  const connection = await DaemonConnection.open({ path, allowDaemonUid }, Role.tap);
   let stopped = false;
   let failure: Error | undefined;
   let begun: () => void = () => undefined;
@@ -47,11 +54,11 @@ export async function watchTraffic(options: TrafficWatchOptions): Promise<Traffi
     answered = true;
     begun();
   });
-  connection.onOctets = (octets) => {
-    // What came in the same read as the fault.
+  connection.onBytes = (bytes) => {
+    // Arrived in the same read as the failure.
     if (failure !== undefined) return;
     try {
-      reader.push(octets);
+      reader.push(bytes);
     } catch (error) {
       failure = error instanceof Error ? error : new Error(String(error));
       connection.destroy();

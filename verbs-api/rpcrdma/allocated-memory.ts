@@ -1,14 +1,17 @@
-/** Memory that a client made for the program, and its registrations on one connection. */
-import type { MR, PD } from '../contract/provider.ts';
+/** Memory that a client allocated for the program, and its registrations on one connection. */
+import type { MR, PD } from '../contract/verbs/provider.ts';
 import { WINDOWED_ACCESS } from './memory-exposer.ts';
 
-/** Memory of a client, by what its views share. It lives as long as the client. */
+/**
+ * A client's allocated memory, keyed by the ArrayBuffer that its views share. Lives as long as the
+ * client.
+ */
 export type AllocatedMemory = Map<ArrayBufferLike, Uint8Array>;
 
 /**
- * Registers memory of `AllocatedMemory` in the protection domain of a connection, each the first
- * time that a call of it uses it, and until the connection ends. Peers have no right to these
- * registrations.
+ * Registers `AllocatedMemory` in the protection domain of a connection. Each piece is registered on
+ * its first use in a call and stays registered until the connection ends. Peers have no access
+ * through these registrations.
  */
 export class ConnectionRegions {
   readonly #allocated: AllocatedMemory;
@@ -20,13 +23,13 @@ export class ConnectionRegions {
     this.#pd = pd;
   }
 
-  /** The registration that `octets` lie in; undefined for memory of another origin. */
-  find(octets: Uint8Array): MR | Promise<MR> | undefined {
-    const memory = this.#allocated.get(octets.buffer);
+  /** The registration that contains `bytes`; undefined for memory not from `allocate`. */
+  find(bytes: Uint8Array): MR | Promise<MR> | undefined {
+    const memory = this.#allocated.get(bytes.buffer);
     if (memory === undefined) return undefined;
-    const start = octets.byteOffset - memory.byteOffset;
-    if (start < 0 || start + octets.length > memory.length) return undefined;
-    return this.#regions.get(octets.buffer) ?? this.#register(memory);
+    const start = bytes.byteOffset - memory.byteOffset;
+    if (start < 0 || start + bytes.length > memory.length) return undefined;
+    return this.#regions.get(bytes.buffer) ?? this.#register(memory);
   }
 
   async #register(memory: Uint8Array): Promise<MR> {

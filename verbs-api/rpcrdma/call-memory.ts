@@ -1,22 +1,22 @@
-/** The memory of one call: what the peer is let into, and what is read from the peer. */
-import { Access } from '../contract/enums.ts';
-import type { MR } from '../contract/provider.ts';
+/** The memory of one call: memory opened to the peer, and buffers read from the peer. */
+import { Access } from '../contract/verbs/enums.ts';
+import type { MR } from '../contract/verbs/provider.ts';
 import type { ReadChunk } from './core/chunks.ts';
 import type { ExposedRegion, Region } from './core/requester-types.ts';
 import type { Exposure, MemoryExposer } from './memory-exposer.ts';
 import type { MemoryPool, PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
 
-/** What the calls of one connection share. */
+/** State shared by the calls of one connection. */
 export interface ConnectionMemory {
   readonly pool: MemoryPool;
   readonly exposer: MemoryExposer;
-  /** The registration that memory of the program lies in, if it has one here. */
-  regionOf(octets: Uint8Array): MR | Promise<MR> | undefined;
+  /** The registration that contains the program's memory, if it has one on this connection. */
+  regionOf(bytes: Uint8Array): MR | Promise<MR> | undefined;
 }
 
-const NO_OCTETS = new Uint8Array(0);
-/** RPCR-3.4-12 A peer reads sources and writes sinks, nothing else. */
+const NO_BYTES = new Uint8Array(0);
+/** RPCR-3.4-12 A peer may only read sources and only write sinks. */
 const SOURCE_ACCESS = Access.remoteRead;
 const SINK_ACCESS = Access.remoteWrite;
 
@@ -31,7 +31,7 @@ export class CallMemory {
     this.#shared = shared;
   }
 
-  /** Memory of the pool for this call, at once when a buffer is free. */
+  /** Takes pool memory for this call; synchronous when a buffer is free. */
   take(lengthBytes: number): PoolBuffer | Promise<PoolBuffer> {
     return after(this.#shared.pool.take(lengthBytes), (buffer) => {
       this.#buffers.push(buffer);
@@ -39,23 +39,23 @@ export class CallMemory {
     });
   }
 
-  /** The buffer of this call that `octets` are a view of, or undefined. */
-  bufferOf(octets: Uint8Array): PoolBuffer | undefined {
+  /** The buffer of this call that `bytes` is a view of, or undefined. */
+  bufferOf(bytes: Uint8Array): PoolBuffer | undefined {
     return this.#buffers.find(({ mr }) => {
-      const start = octets.byteOffset - mr.buffer.byteOffset;
-      const inside = start >= 0 && start + octets.length <= mr.length;
-      return inside && octets.buffer === mr.buffer.buffer;
+      const start = bytes.byteOffset - mr.buffer.byteOffset;
+      const inside = start >= 0 && start + bytes.length <= mr.length;
+      return inside && bytes.buffer === mr.buffer.buffer;
     });
   }
 
-  /** True for views of memory that goes back to the pool. */
-  isPooled(octets: Uint8Array): boolean {
-    return this.bufferOf(octets) !== undefined;
+  /** True for views of memory that will return to the pool. */
+  isPooled(bytes: Uint8Array): boolean {
+    return this.bufferOf(bytes) !== undefined;
   }
 
   /**
-   * Lets the peer into regions, at once when all is there that it takes. When it throws or rejects,
-   * some may be open: `withdraw` closes them.
+   * Opens regions to the peer; synchronous when windows and memory are available. If it throws or
+   * rejects, some regions may be open: `withdraw` closes them.
    */
   expose(
     regions: readonly Region[],
@@ -71,18 +71,18 @@ export class CallMemory {
         if (one instanceof Promise) opening.push(one);
       }
     } finally {
-      // `withdraw` waits for all of them, those that come after a failed one included.
+      // `withdraw` waits for all of them, including those after a failed one.
       if (opening.length > 0) this.#exposing = Promise.allSettled(opening);
     }
     return opening.length === 0 ? opened : Promise.all(opening).then(() => opened);
   }
 
-  /** Lets the peer read a buffer of this call. */
-  async exposeSource({ octets, mr }: PoolBuffer): Promise<ExposedRegion> {
-    return await this.#open(octets, SOURCE_ACCESS, mr);
+  /** Opens a buffer of this call to reads by the peer. */
+  async exposeSource({ bytes, mr }: PoolBuffer): Promise<ExposedRegion> {
+    return await this.#open(bytes, SOURCE_ACCESS, mr);
   }
 
-  /** Reads chunks of the peer, each into a buffer of its own. Rejects with the connection's end. */
+  /** Reads the peer's chunks, each into its own buffer. Rejects when the connection ends. */
   async pull(channel: RdmaChannel, chunks: readonly ReadChunk[]): Promise<readonly Uint8Array[]> {
     const sinks: (PoolBuffer | undefined)[] = [];
     for (const chunk of chunks) {
@@ -108,7 +108,7 @@ export class CallMemory {
       done();
     });
     await channel.whileOpen(read);
-    return sinks.map((sink) => sink?.octets ?? NO_OCTETS);
+    return sinks.map((sink) => sink?.bytes ?? NO_BYTES);
   }
 
   /** Ends the peer's access. */
@@ -117,7 +117,7 @@ export class CallMemory {
     await Promise.all(this.#exposed.splice(0).map((exposure) => exposure.close()));
   }
 
-  /** Gives the buffers back, after `withdraw`. */
+  /** Returns the buffers to the pool, after `withdraw`. */
   giveBack(): void {
     for (const buffer of this.#buffers.splice(0)) this.#shared.pool.giveBack(buffer);
   }
@@ -128,8 +128,8 @@ export class CallMemory {
   ): ExposedRegion | Promise<ExposedRegion> {
     switch (region.kind) {
       case 'source': {
-        if (region.octets.length === 0) return NOTHING;
-        return this.#openOwn(region.octets, SOURCE_ACCESS);
+        if (region.bytes.length === 0) return NOTHING;
+        return this.#openOwn(region.bytes, SOURCE_ACCESS);
       }
       case 'result': {
         if (region.lengthBytes === 0) return NOTHING;
@@ -137,31 +137,34 @@ export class CallMemory {
         return this.#openOwn(into ?? new Uint8Array(region.lengthBytes), SINK_ACCESS);
       }
       case 'reply':
-        return after(this.take(region.lengthBytes), ({ octets, mr }) =>
-          this.#open(octets, SINK_ACCESS, mr),
+        return after(this.take(region.lengthBytes), ({ bytes, mr }) =>
+          this.#open(bytes, SINK_ACCESS, mr),
         );
     }
   }
 
-  #openOwn(octets: Uint8Array, access: number): ExposedRegion | Promise<ExposedRegion> {
-    return after(this.#shared.regionOf(octets), (mr) => this.#open(octets, access, mr));
+  #openOwn(bytes: Uint8Array, access: number): ExposedRegion | Promise<ExposedRegion> {
+    return after(this.#shared.regionOf(bytes), (mr) => this.#open(bytes, access, mr));
   }
 
   #open(
-    octets: Uint8Array,
+    bytes: Uint8Array,
     access: number,
     mr: MR | undefined,
   ): ExposedRegion | Promise<ExposedRegion> {
-    return after(this.#shared.exposer.expose(octets, access, mr), (exposure) => {
+    return after(this.#shared.exposer.expose(bytes, access, mr), (exposure) => {
       this.#exposed.push(exposure);
       return exposure.region;
     });
   }
 }
 
-/** Goes on with a value now if it is there now: a promise costs a post of its own. */
+/**
+ * Applies `next` synchronously when the value is already available: a promise would cost an extra
+ * post.
+ */
 function after<T, U>(value: T | Promise<T>, next: (value: T) => U | Promise<U>): U | Promise<U> {
   return value instanceof Promise ? value.then(next) : next(value);
 }
 
-const NOTHING: ExposedRegion = { handle: 0, offset: 0n, octets: NO_OCTETS };
+const NOTHING: ExposedRegion = { handle: 0, offset: 0n, bytes: NO_BYTES };

@@ -1,11 +1,11 @@
-/** One timer for a machine that tells when it wants to be called. */
+/** One timer for a state machine with a next deadline. */
 
-/** Milliseconds of a clock that does not go back. */
+/** Milliseconds of a monotonic clock. */
 export function nowMs(): number {
   return performance.now();
 }
 
-/** Calls back once the time that was set has come. */
+/** Calls back at the set time. */
 export class DeadlineTimer {
   readonly #expire: () => void;
   #timer: NodeJS.Timeout | undefined;
@@ -16,8 +16,8 @@ export class DeadlineTimer {
   }
 
   /**
-   * Sets the time. A timer that is set for earlier stays: to be called in vain now and then costs
-   * less than to set it with every message.
+   * Sets the time. A timer already set for an earlier time is kept: an occasional spurious call
+   * costs less than resetting the timer with every message.
    */
   set(dueMs: number): void {
     if (dueMs >= this.#dueMs) return;
@@ -32,7 +32,7 @@ export class DeadlineTimer {
     );
   }
 
-  /** Calls no more, until the next `set`. */
+  /** Stops the timer until the next `set`. */
   clear(): void {
     clearTimeout(this.#timer);
     this.#dueMs = Number.POSITIVE_INFINITY;

@@ -1,9 +1,11 @@
-/** What the verbs want of an address, and errors want of a text. */
+/** Resolves host names and formats errors. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { VerbsError } from '../contract/errors.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 
-/** The address of a host; addresses stay as they are. `VerbsError` EADDRNOTAVAIL without one. */
+/**
+ * The address of a host; returns addresses unchanged. `VerbsError` EADDRNOTAVAIL if it has none.
+ */
 export async function addressOf(host: string): Promise<string> {
   if (isIP(host) !== 0) return host;
   try {
@@ -13,7 +15,7 @@ export async function addressOf(host: string): Promise<string> {
   }
 }
 
-/** What an error says. */
+/** The message of an error. */
 export function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

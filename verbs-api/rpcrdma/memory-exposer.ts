@@ -1,31 +1,33 @@
 /**
- * Lets the peer of one connection into memory, for one call at a time.
+ * Opens memory to the peer of one connection, for one call at a time.
  *
- * Memory that is registered already is opened by binding a memory window, in the send queue ahead
- * of the message that tells of it, and closed by invalidating that: no message to the device but
- * those posts. The registration below it gives the peer no right at all. Other memory is registered
- * for the call, and so is all of it on devices without windows: a question to the device and its
- * answer, each time.
+ * Registered memory is opened by binding a memory window, posted on the send queue ahead of the
+ * message that advertises it, and closed by invalidating the window: no device requests besides
+ * those posts. The underlying registration gives the peer no access. Other memory, and all memory
+ * on devices without windows, is registered for the call: a request to the device and its response,
+ * each time.
  */
 import { randomInt } from 'node:crypto';
-import { Access, MWType } from '../contract/enums.ts';
-import type { MR, MW } from '../contract/provider.ts';
+import { Access, MWType } from '../contract/verbs/enums.ts';
+import type { MR, MW } from '../contract/verbs/provider.ts';
 import type { ExposedRegion } from './core/requester-types.ts';
 import type { RdmaChannel, WindowTarget } from './rdma-channel.ts';
 
-/** Memory that the peer is let into. */
+/** Memory opened to the peer. */
 export interface Exposure {
   readonly region: ExposedRegion;
-  /** Ends the peer's access. Resolves once it has none. */
+  /** Ends the peer's access; resolves when it has ended. */
   close(): Promise<void>;
 }
 
-/** Windows of one connection at most; calls beyond them register. A window is a few octets. */
+/**
+ * Maximum windows per connection; calls beyond them register memory. A window takes a few bytes.
+ */
 const WINDOWS_MAX = 256;
-/** How long an invalidation may wait behind requests that the peer does not take. */
+/** How long an invalidation may wait behind requests that the peer does not accept. */
 const INVALIDATE_TIMEOUT_MS = 2000;
 
-/** The access that a registration needs for windows on it, and for the device itself. */
+/** Access flags of a registration that windows are bound to, plus access for the device itself. */
 export const WINDOWED_ACCESS: number = Access.localWrite | Access.mwBind;
 
 /** See the module's comment. */
@@ -35,50 +37,50 @@ export class MemoryExposer {
   readonly #free: MW[] = [];
   #windowCount = 0;
 
-  /** `usesWindows` is false where the device has none. */
+  /** `usesWindows`: false if the device has none. */
   constructor(channel: RdmaChannel, usesWindows: boolean) {
     this.#channel = channel;
     this.#usesWindows = usesWindows;
   }
 
   /**
-   * Opens `octets`, which lie in `mr` if that is given, with `WINDOWED_ACCESS`. `access` is what
-   * the peer may do. At once where a window is free. Rejects as `PD.regMR` does.
+   * Opens `bytes` with `access` for the peer. If `mr` is given, `bytes` lie in it and it has
+   * `WINDOWED_ACCESS`. Synchronous when a window is free. Rejects like `PD.regMR`.
    */
-  expose(octets: Uint8Array, access: number, mr?: MR): Exposure | Promise<Exposure> {
-    if (mr === undefined || !this.#usesWindows) return this.#register(octets, access);
-    const start = octets.byteOffset - mr.buffer.byteOffset;
-    const target = { mr, start, lengthBytes: octets.length, access };
+  expose(bytes: Uint8Array, access: number, mr?: MR): Exposure | Promise<Exposure> {
+    if (mr === undefined || !this.#usesWindows) return this.#register(bytes, access);
+    const start = bytes.byteOffset - mr.buffer.byteOffset;
+    const target = { mr, start, lengthBytes: bytes.length, access };
     const window = this.#free.pop();
-    if (window !== undefined) return this.#bind(window, octets, target);
-    if (this.#windowCount >= WINDOWS_MAX) return this.#register(octets, access);
-    return this.#bindNew(octets, target);
+    if (window !== undefined) return this.#bind(window, bytes, target);
+    if (this.#windowCount >= WINDOWS_MAX) return this.#register(bytes, access);
+    return this.#bindNew(bytes, target);
   }
 
-  async #register(octets: Uint8Array, access: number): Promise<Exposure> {
+  async #register(bytes: Uint8Array, access: number): Promise<Exposure> {
     const local = access & Access.remoteWrite ? Access.localWrite : 0;
-    const mr = await this.#channel.pd.regMR(octets, access | local);
-    const region = { handle: mr.rkey, offset: mr.address, octets };
+    const mr = await this.#channel.pd.regMR(bytes, access | local);
+    const region = { handle: mr.rkey, offset: mr.address, bytes };
     return { region, close: () => mr.close() };
   }
 
-  async #bindNew(octets: Uint8Array, target: WindowTarget): Promise<Exposure> {
+  async #bindNew(bytes: Uint8Array, target: WindowTarget): Promise<Exposure> {
     this.#windowCount += 1;
     try {
       const window = await this.#channel.pd.allocMW(MWType.type2);
-      return this.#bind(window, octets, target);
+      return this.#bind(window, bytes, target);
     } catch (error) {
       this.#windowCount -= 1;
       throw error;
     }
   }
 
-  #bind(window: MW, octets: Uint8Array, target: WindowTarget): Exposure {
-    // RPCR2-8.1-01 The device drew the index at random; the key is another one for each call.
+  #bind(window: MW, bytes: Uint8Array, target: WindowTarget): Exposure {
+    // RPCR2-8.1-01 The device drew the index at random; each call gets another key.
     window.rkey = ((window.rkey & ~0xff) | ((window.rkey + randomInt(1, 256)) & 0xff)) >>> 0;
     this.#channel.bind(window.rkey, target);
     const offset = target.mr.address + BigInt(target.start);
-    const region = { handle: window.rkey, offset, octets };
+    const region = { handle: window.rkey, offset, bytes };
     return { region, close: () => this.#unbind(window) };
   }
 
@@ -96,7 +98,7 @@ export class MemoryExposer {
       await channel.whileOpen(invalidated);
       this.#free.push(window);
     } catch {
-      // RPCR2-4.5.4-01 The window ends with the connection, and the peer's access with it.
+      // RPCR2-4.5.4-01 Closing the connection ends the window and the peer's access.
       await channel.close();
     } finally {
       clearTimeout(timer);

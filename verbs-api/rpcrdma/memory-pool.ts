@@ -1,21 +1,21 @@
 /**
- * Registered memory that is used again and again: registering costs a message to the device each
- * time, and memory that the device makes is what it reaches best. Nothing of a pool is open to
- * peers; what a call lets a peer into is opened for that call alone.
+ * Reusable registered memory: each registration costs a request to the device, and the device
+ * accesses memory that it allocated fastest. Pool memory is not open to peers; each call opens what
+ * its peer needs.
  */
-import { Access } from '../contract/enums.ts';
-import { VerbsError } from '../contract/errors.ts';
-import type { MR, PD } from '../contract/provider.ts';
+import { Access } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { MR, PD } from '../contract/verbs/provider.ts';
 
-/** Memory of a pool, until it is given back. */
+/** Pool memory, until it is returned. */
 export interface PoolBuffer {
   readonly mr: MR;
-  /** As long as was asked for; its content is old. */
-  readonly octets: Uint8Array;
+  /** Of the requested length; content is undefined. */
+  readonly bytes: Uint8Array;
 }
 
 const SMALLEST_BYTES = 4096;
-/** What a pool keeps that nobody uses: a connection at rest should not hold what its peak took. */
+/** Free memory that a pool keeps: an idle connection should not hold the memory of its peak. */
 const FREE_BYTES_MAX = 16 << 20;
 
 /** The pool of one protection domain. */
@@ -29,7 +29,7 @@ export class MemoryPool {
   #usedBytes = 0;
 
   /**
-   * Hands out at most `usedBytesMax` octets at once, roundup to its sizes included. They are
+   * Hands out at most `usedBytesMax` bytes at once, including rounding to size classes. Buffers are
    * registered with `access`.
    */
   constructor(pd: PD, usedBytesMax: number, access: number = Access.localWrite) {
@@ -38,11 +38,14 @@ export class MemoryPool {
     this.#access = access;
   }
 
-  /** A buffer of `lengthBytes`, at least 1; at once when one is free. ENOMEM beyond the bound. */
+  /**
+   * A buffer of `lengthBytes`, at least 1; synchronous if one is free. Fails with ENOMEM beyond the
+   * limit.
+   */
   take(lengthBytes: number): PoolBuffer | Promise<PoolBuffer> {
     const sizeBytes = sizeClass(lengthBytes);
     if (this.#usedBytes + sizeBytes > this.#usedBytesMax) {
-      throw new VerbsError('ENOMEM', `${this.#usedBytesMax} octets of buffers are in use`);
+      throw new VerbsError('ENOMEM', `${this.#usedBytesMax} bytes of buffers are in use`);
     }
     this.#usedBytes += sizeBytes;
     const mr = this.#free.get(sizeBytes)?.pop();
@@ -53,12 +56,12 @@ export class MemoryPool {
     return this.#allocate(sizeBytes, lengthBytes);
   }
 
-  /** Takes a buffer back. */
+  /** Returns a buffer to the pool. */
   giveBack(buffer: PoolBuffer): void {
     const sizeBytes = buffer.mr.length;
     this.#usedBytes -= sizeBytes;
     if (this.#freeBytes + sizeBytes > FREE_BYTES_MAX) {
-      // A region that cannot be given back goes with its connection.
+      // A region that cannot be closed is freed with its connection.
       void buffer.mr.close().catch(() => undefined);
       return;
     }
@@ -78,12 +81,12 @@ export class MemoryPool {
   }
 }
 
-/** The size that is kept for `lengthBytes`: a quarter more at most, beyond the smallest. */
+/** The size class for `lengthBytes`: at most a quarter larger, except for the smallest class. */
 function sizeClass(lengthBytes: number): number {
   const stepBytes = Math.max(SMALLEST_BYTES, 2 ** (Math.floor(Math.log2(lengthBytes)) - 2));
   return Math.ceil(lengthBytes / stepBytes) * stepBytes;
 }
 
 function bufferOf(mr: MR, lengthBytes: number): PoolBuffer {
-  return { mr, octets: mr.buffer.subarray(0, lengthBytes) };
+  return { mr, bytes: mr.buffer.subarray(0, lengthBytes) };
 }

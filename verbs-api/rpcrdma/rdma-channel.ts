@@ -1,7 +1,6 @@
 /**
- * A queue pair with the buffers of RPC over RDMA: receives of one size, Sends that are put together
- * in registered memory, RDMA Reads and Writes in the order in which they were asked for. It knows
- * nothing of what the messages say.
+ * A queue pair with the buffers of RPC over RDMA: receives of one size, Sends assembled in
+ * registered memory, RDMA Reads and Writes in the order requested. It does not interpret messages.
  */
 import { setImmediate } from 'node:timers/promises';
 import {
@@ -13,56 +12,56 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../contract/enums.ts';
-import { VerbsError } from '../contract/errors.ts';
-import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/provider.ts';
-import type { RecvWR, SendWR, SGE } from '../contract/work-request.ts';
+} from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/verbs/provider.ts';
+import type { RecvWR, SendWR, SGE } from '../contract/verbs/work-request.ts';
 import { textOf } from './host-address.ts';
 
-/** How large a channel is. */
-export interface ChannelSizes {
+/** Sizes of a channel. */
+interface ChannelSizes {
   /** Receives posted. */
   readonly receives: number;
-  /** Octets of a receive, and of a Send at most. */
+  /** Bytes of a receive, and the maximum of a Send. */
   readonly inlineBytes: number;
-  /** Sends on the queue at once; more wait. Default: as many as it holds. */
+  /** Maximum Sends on the queue; more wait. Default: the queue's depth. */
   readonly sends?: number;
-  /** Requests of all kinds on the send queue at once; more wait. */
+  /** Maximum requests of all kinds on the send queue; more wait. */
   readonly sendDepth: number;
 }
 
-/** What a channel tells its owner. */
-export interface ChannelOwner {
-  /** A message; the view is good until `repost(receive)`. */
-  handleMessage(octets: Uint8Array, receive: number): void;
-  /** A batch of completions was handled: the place to act, and to `flush`. */
+/** Callbacks to the channel's owner. */
+interface ChannelOwner {
+  /** A message; the view is valid until `repost(receive)`. */
+  handleMessage(bytes: Uint8Array, receive: number): void;
+  /** A batch of completions was handled: time to act and to `flush`. */
   handleBatch(): void;
-  /** The connection is over; told once, and not after `close`. */
+  /** The connection ended; called once, and not after `close`. */
   handleEnd(text: string): void;
 }
 
 /** Remote memory. */
-export interface RemoteMemory {
+interface RemoteMemory {
   readonly handle: number;
   readonly offset: bigint;
 }
 
-/** Memory that a window opens to the peer. */
+/** Memory opened to the peer through a window. */
 export interface WindowTarget {
   readonly mr: MR;
-  /** Octets from the start of `mr`. */
+  /** Offset in `mr`, in bytes. */
   readonly start: number;
   readonly lengthBytes: number;
-  /** Rights of the peer. */
+  /** Access rights of the peer. */
   readonly access: number;
 }
 
-/** Told that an operation, and all before it, is complete; undefined where nobody asks. */
+/** Called when an operation and all before it are complete; undefined if no one needs to know. */
 type Done = (() => void) | undefined;
 
 interface Operation {
   readonly wr: SendWR;
-  /** Of a Send: its octets, in memory of its own while it waits for a slot. */
+  /** A Send's bytes, in a private copy while it waits for a slot. */
   readonly message: Uint8Array | undefined;
   readonly done: Done;
 }
@@ -70,15 +69,15 @@ interface Operation {
 interface Posted {
   readonly done: Done;
   readonly slot: number | undefined;
-  /** It has a completion; one without is over when a later one is. */
+  /** Generates a completion; an unsignalled one is complete when a later one is. */
   readonly signalled: boolean;
 }
 
-/** How long a graceful end may take. */
+/** Timeout of a graceful disconnect. */
 const GRACE_MS = 2000;
-/** Completions taken at once. */
+/** Maximum completions polled at once. */
 const BATCH = 64;
-/** Batches in a row before other work of the process gets its turn. */
+/** Consecutive batches before yielding to other work of the process. */
 const BATCHES_PER_TURN = 8;
 
 /** See the module's comment. */
@@ -92,9 +91,9 @@ export class RdmaChannel {
   readonly #receiveMemory: MR;
   readonly #sendMemory: MR;
   readonly #freeSlots: number[] = [];
-  /** What is on the queue: completions come in this order. */
+  /** Operations on the queue, in the order of their completions. */
   readonly #posted: Posted[] = [];
-  /** Operations posted since the last one that has a completion. */
+  /** Operations posted since the last signalled one. */
   #unsignalled = 0;
   readonly #waiting: Operation[] = [];
   #receives: RecvWR[] = [];
@@ -130,8 +129,8 @@ export class RdmaChannel {
   }
 
   /**
-   * Makes queue pair and buffers for an id that knows its device, and posts the receives. Owns the
-   * id from then on, also when it rejects.
+   * Creates queue pair and buffers for an id bound to a device, and posts the receives. Owns the id
+   * from then on, even if it rejects.
    */
   static async create(id: ConnectionId, sizes: ChannelSizes): Promise<RdmaChannel> {
     let context: Context | undefined;
@@ -157,14 +156,14 @@ export class RdmaChannel {
     }
   }
 
-  /** Starts to hand over messages, once the connection is established. */
+  /** Starts delivering messages, once the connection is established. */
   start(owner: ChannelOwner): void {
     this.#owner = owner;
     void this.#complete();
     void this.#watch();
   }
 
-  /** Posts a receive again, with the next `flush`. */
+  /** Reposts a receive, with the next `flush`. */
   repost(receive: number): void {
     const { inlineBytes } = this.#sizes;
     const sge = this.#receiveMemory.sge(receive * inlineBytes, inlineBytes);
@@ -172,9 +171,9 @@ export class RdmaChannel {
   }
 
   /**
-   * Sends a message of `lengthBytes`, at most a channel's `inlineBytes`, that `assemble` puts
-   * together at once; it leaves with the next `flush`. A completion wakes this process and the
-   * device, so that only operations with a `done` have one each.
+   * Sends a message of `lengthBytes`, at most the channel's `inlineBytes`, which `assemble` writes
+   * immediately; posted with the next `flush`. A completion wakes this process and the device, so
+   * only operations with a `done` generate one.
    */
   send(lengthBytes: number, assemble: (target: Uint8Array) => void, done?: () => void): void {
     const wr: SendWR = { opcode: WROpcode.send };
@@ -199,7 +198,7 @@ export class RdmaChannel {
     this.#operate(remoteRequest(WROpcode.rdmaWrite, to, source), done);
   }
 
-  /** Opens memory to the peer under `rkey`, before whatever is sent after this. */
+  /** Opens memory to the peer under `rkey`, ahead of everything sent later. */
   bind(rkey: number, { mr, start, lengthBytes, access }: WindowTarget): void {
     const { addr, length, lkey } = mr.sge(start, lengthBytes);
     this.#operate(
@@ -208,14 +207,14 @@ export class RdmaChannel {
     );
   }
 
-  /** Ends the peer's access to what was bound under `rkey`. */
+  /** Ends the peer's access to the memory bound under `rkey`. */
   invalidate(rkey: number, done: () => void): void {
     this.#operate({ opcode: WROpcode.localInv, invalidateRkey: rkey }, done);
   }
 
   /**
-   * Settles as `work` does, which waits for operations to be done; rejects when the connection is
-   * over before that, since they then never are.
+   * Settles like `work`, which waits for operations to complete; rejects if the connection ends
+   * first, since they then never complete.
    */
   async whileOpen<T>(work: Promise<T>): Promise<T> {
     let abandon = (_error: Error): void => undefined;
@@ -231,7 +230,7 @@ export class RdmaChannel {
     }
   }
 
-  /** Posts all that was asked for: receives first, since a Send may bring the next message. */
+  /** Posts everything requested: receives first, since a Send may bring the next message. */
   flush(): void {
     if (this.#closing !== undefined) return;
     try {
@@ -250,25 +249,25 @@ export class RdmaChannel {
     }
   }
 
-  /** Resets the connection as one that has ended by itself: the owner is told, and closes. */
+  /** Resets the connection as if it had ended by itself: the owner is notified and must close. */
   fail(text: string): void {
     this.#end(text);
     void this.abort();
   }
 
-  /** Resets the connection; `close` is still to be called. */
+  /** Resets the connection; the caller must still `close`. */
   async abort(): Promise<void> {
     this.#giveUp();
     try {
       await this.#qp.modify({ state: QPState.ERR });
     } catch {
-      // It is over already.
+      // The connection has already ended.
     }
   }
 
   /**
-   * Disconnects and gives everything back; what was registered in `pd` goes, too. A peer that does
-   * not take what was sent gets a reset after a while.
+   * Disconnects and frees everything, including registrations in `pd`. Resets the connection after
+   * a timeout if the peer does not receive what was sent.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -286,7 +285,7 @@ export class RdmaChannel {
     await this.context.close();
   }
 
-  /** True when an operation need not wait. */
+  /** True if an operation can be posted without waiting. */
   get #room(): boolean {
     return this.#waiting.length === 0 && this.#depthLeft > 0;
   }
@@ -317,14 +316,14 @@ export class RdmaChannel {
 
   #enqueue(wr: SendWR, done: Done, slot: number | undefined): void {
     this.#unsignalled += 1;
-    // Enough completions that neither places nor slots run out while nobody asks for one.
+    // Enough completions that slots do not run out while no operation requests one.
     const signalled = done !== undefined || this.#unsignalled * 2 >= sendsOf(this.#sizes);
     if (signalled) this.#unsignalled = 0;
     this.#posted.push({ done, slot, signalled });
     this.#sends.push(signalled ? { ...wr, flags: SendFlag.signaled } : wr);
   }
 
-  /** Lets operations that wait onto the queue. */
+  /** Moves waiting operations onto the queue. */
   #advance(): void {
     while (this.#waiting.length > 0 && this.#depthLeft > 0) {
       const next = this.#waiting[0];
@@ -338,18 +337,19 @@ export class RdmaChannel {
       }
       const slot = this.#takeSlot();
       this.#slotMemory(slot, message.length).set(message);
-      this.#enqueue({ ...wr, sgList: [this.#slotSge(slot, message.length)] }, done, slot);
+      const sgList = [this.#slotSge(slot, message.length)];
+      this.#enqueue({ ...wr, sgList } as SendWR, done, slot);
     }
   }
 
-  /** Takes completions until the end. */
+  /** Polls completions until the connection ends. */
   async #complete(): Promise<void> {
     try {
       for (let batches = 1; this.#owner !== undefined; batches++) {
         for (const wc of await this.#cq.wait({ max: BATCH })) {
           if (this.#owner === undefined) return;
           if (wc.status !== WCStatus.success) {
-            // The event of the connection says more than a flushed request does.
+            // The connection event is more specific than a flushed request.
             if (wc.status === WCStatus.wrFlushErr) return;
             this.#end(WC_STATUS_TEXT[wc.status]);
             return;
@@ -369,11 +369,11 @@ export class RdmaChannel {
 
   #handleReceive(receive: number, lengthBytes: number): void {
     const start = receive * this.#sizes.inlineBytes;
-    const octets = this.#receiveMemory.buffer.subarray(start, start + lengthBytes);
-    this.#owner?.handleMessage(octets, receive);
+    const bytes = this.#receiveMemory.buffer.subarray(start, start + lengthBytes);
+    this.#owner?.handleMessage(bytes, receive);
   }
 
-  /** A completion came: everything up to the next operation that has one is over. */
+  /** A completion arrived: completes everything up to the next signalled operation. */
   #handleDone(): void {
     for (;;) {
       const operation = this.#posted.shift();
@@ -414,6 +414,10 @@ function sendsOf(sizes: ChannelSizes): number {
   return sizes.sends ?? sizes.sendDepth;
 }
 
-function remoteRequest(opcode: SendWR['opcode'], remote: RemoteMemory, local: SGE): SendWR {
+function remoteRequest(
+  opcode: typeof WROpcode.rdmaRead | typeof WROpcode.rdmaWrite,
+  remote: RemoteMemory,
+  local: SGE,
+): SendWR {
   return { opcode, sgList: [local], remoteAddr: remote.offset, rkey: remote.handle };
 }

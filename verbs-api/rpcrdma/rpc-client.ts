@@ -1,7 +1,7 @@
-/** Calls procedures of a server over RDMA. */
+/** Calls RPC procedures over RDMA. */
 import { randomInt } from 'node:crypto';
-import { Access } from '../contract/enums.ts';
-import { isVerbsError, VerbsError } from '../contract/errors.ts';
+import { Access } from '../contract/verbs/enums.ts';
+import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
 import type {
   CancelSignal,
   ConnectionId,
@@ -10,7 +10,7 @@ import type {
   Provider,
   SocketAddress,
   WireOptions,
-} from '../contract/provider.ts';
+} from '../contract/verbs/provider.ts';
 import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
 import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { Credential } from './core/credential.ts';
@@ -56,53 +56,56 @@ export const NFS_RDMA_PORT = 20049;
 export interface RpcClientOptions {
   /** Name or IPv4 or IPv6 address. */
   readonly host: string;
-  /** Default: that of NFS over RDMA. */
+  /** Default: the NFS over RDMA port. */
   readonly port?: number;
-  /** Local address to connect from; it also picks the device. */
+  /** Local address to connect from; also selects the device. */
   readonly source?: SocketAddress;
-  /** Who calls, where a call does not say. Default: nobody in particular. */
+  /** Default credential of calls. Default: AUTH_NONE. */
   readonly credential?: Credential;
-  /** Limit for a reply, where a call does not say. Default 30 000. */
+  /** Default timeout of calls. Default 30 000. */
   readonly timeoutMs?: number;
-  /** Octets of a Send and of a receive, header included, rounded down to KiB. Default 4096. */
+  /**
+   * Bytes of a Send and of a receive, including the header, rounded down to a KiB. Default 4096.
+   */
   readonly inlineBytes?: number;
   /**
-   * Octets of the verifier that replies may have, to make room for. Default 0: servers that take
-   * AUTH_NONE and AUTH_SYS answer with an empty one.
+   * Maximum bytes of a reply's verifier, to reserve space. Default 0: servers that accept AUTH_NONE
+   * and AUTH_SYS return an empty one.
    */
   readonly verifierMaxBytes?: number;
-  /** Credits, replays, RFC 5666's features. */
+  /** Credits, retries, RFC 5666 features. */
   readonly requester?: RequesterOptions;
-  /** The padding that the server prefers: calls that fit go as RDMA_MSGP. Default: none. */
+  /** The server's preferred padding: calls that fit are sent as RDMA_MSGP. Default: none. */
   readonly padding?: OpaquePadding;
-  /** Wire choices of the connections. */
+  /** Wire options of the connections. */
   readonly wire?: WireOptions;
 }
 
 /** Options of a call. */
 export interface CallOptions {
-  /** Who calls. Default: the client's. */
+  /** The caller's credential. Default: the client's. */
   readonly credential?: Credential;
-  /** Limit for the reply. Default: the client's. */
+  /** Timeout for the reply. Default: the client's. */
   readonly timeoutMs?: number;
+  /** Aborts the call, which rejects with code `aborted`. */
   readonly signal?: CancelSignal;
   /**
-   * Memory for the bulk results, in order: results that come by RDMA are placed there, and the
-   * result's views are views of it. Each must be as long as the procedure's `writeChunks` says.
-   * Default: memory of the call's own, which the caller keeps. Whatever the result says, octets
-   * behind its end have no defined content afterwards.
+   * Memory for the bulk results, in order: results that arrive by RDMA are placed there and
+   * returned as views of it. Each must be as long as the procedure's `writeChunks` says. Default:
+   * memory allocated by the call, which the caller keeps. Content past the end of a result is
+   * undefined afterwards.
    */
   readonly bulkInto?: readonly Uint8Array[];
 }
 
-/** A connection to a server, made anew when it is lost. */
+/** A connection to a server, re-established when it is lost. */
 export interface RpcClient extends AsyncDisposable {
   /**
    * Calls a procedure.
    *
-   * Effect: resolves with the result once the server's access to the call's memory has ended. Octets
-   * of `args` must stay as they are until then. Rejects with `RpcError`. Notes: calls wait for
-   * credits in the order they were made; replies come in any order.
+   * Resolves with the result once the server's access to the call's memory has ended. Bytes of
+   * `args` must not change until then. Rejects with `RpcError`. Calls wait for credits in FIFO
+   * order; replies arrive in any order.
    */
   call<P extends AnyProgram, K extends keyof P['procedures'] & string>(
     program: P,
@@ -111,21 +114,21 @@ export interface RpcClient extends AsyncDisposable {
     options?: CallOptions,
   ): Promise<ResultOf<P['procedures'][K]>>;
   /**
-   * Memory that the device reaches best and calls open to the server without a registration, for
-   * bulk arguments and `bulkInto`; use it for many calls. It goes with the client.
+   * Allocates memory for bulk arguments and `bulkInto`, for use in many calls. The device accesses
+   * it fastest, and calls open it to the server without a registration. Freed with the client.
    */
   allocate(lengthBytes: number): Promise<Uint8Array>;
-  /** What was sent, received and registered so far. */
+  /** Totals of calls, replies and registrations so far. */
   readonly counters: Readonly<RequesterCounters>;
-  /** Ends the connection; calls under way reject with `closed`. Twice does no harm. */
+  /** Ends the connection; pending calls reject with `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
 /**
  * Connects to a server.
  *
- * Resolves once the connection is there; later ones are made when a call needs them. Rejects with
- * `VerbsError` as `ConnectionId.resolveAddr` and `connect` do.
+ * Resolves once connected; reconnects when a call needs it. Rejects with `VerbsError` like
+ * `ConnectionId.resolveAddr` and `connect`.
  */
 export async function connectRpc(
   provider: Provider,
@@ -136,7 +139,7 @@ export async function connectRpc(
   return client;
 }
 
-/** A call under way. */
+/** A pending call. */
 interface Pending {
   readonly procedure: AnyProcedure;
   readonly called: string;
@@ -145,11 +148,11 @@ interface Pending {
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
   readonly forget: () => void;
-  /** What the server is let into; there only while there is a connection. */
+  /** Memory opened to the server; set only while connected. */
   memory: CallMemory | undefined;
 }
 
-/** What belongs to one connection. */
+/** State of one connection. */
 interface Connected {
   readonly channel: RdmaChannel;
   readonly memory: ConnectionMemory;
@@ -158,11 +161,17 @@ interface Connected {
 const DEFAULT_TIMEOUT_MS = 30_000;
 const DEFAULT_INLINE_BYTES = 4096;
 const DEFAULT_CREDITS = 32;
-/** Octets that the pool of a connection holds: long calls and replies. */
+/** Maximum bytes in a connection's pool: long calls and replies. */
 const POOL_BYTES_MAX = 64 << 20;
-/** Reads beside the Sends; a client has them only for replies of RFC 5666. */
+/** Queue slots for Reads besides the Sends; a client uses them only for RFC 5666 replies. */
 const SPARE_DEPTH = 8;
-/** Requests for a call on the send queue: to open its memory, to send it, and to close it. */
+/** The two ends of the promise of a call. */
+interface Settlers {
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Send queue requests per call: open its memory, send it, close the memory. */
 const REQUESTS_OF_CALL = 3;
 
 class RdmaRpcClient implements RpcClient {
@@ -178,15 +187,15 @@ class RdmaRpcClient implements RpcClient {
   readonly #writers: XdrWriter[] = [];
   #lastCredential: { readonly credential: Credential; readonly wire: OpaqueAuth } | undefined;
   #connected: Connected | undefined;
-  /** The id of a connection that is being made. */
+  /** The id of a connection being established. */
   #connecting: ConnectionId | undefined;
   #nextXid = randomInt(0x1_0000_0000);
   #draining = false;
-  /** Of `open`: told how the first connection went. */
+  /** The promise of `open`: settles with the first connection attempt. */
   #opening: { resolve(): void; reject(error: unknown): void } | undefined;
   #home: Promise<{ readonly context: Context; readonly pd: PD }> | undefined;
   readonly #allocated: AllocatedMemory = new Map();
-  /** Work that has to end before the client has closed. */
+  /** Work that must end before the client has closed. */
   readonly #tasks = new Set<Promise<void>>();
   #closing: Promise<void> | undefined;
 
@@ -194,8 +203,8 @@ class RdmaRpcClient implements RpcClient {
     this.#provider = provider;
     this.#options = options;
     const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
-    // CMPD-4.1-02 A peer may not invalidate: its reply to a call that was given up, whose memory is
-    // closed already, would end the connection.
+    // CMPD-4.1-02 A peer must not invalidate: its reply to an aborted call, whose memory is closed
+    // already, would end the connection.
     this.#terms = {
       remoteInvalidation: false,
       sendBytes: inlineBytes,
@@ -233,9 +242,9 @@ class RdmaRpcClient implements RpcClient {
       if (described === undefined) {
         throw new RangeError(`${program.name} has no procedure ${procedure}`);
       }
-      // The description's types say what its codec gives.
-      const settle = resolve as (result: unknown) => void;
-      this.#start(program, procedure, described, args, options, settle, reject);
+      // The codec's result has the type that the description declares.
+      const settlers: Settlers = { resolve: resolve as (result: unknown) => void, reject };
+      this.#start(program, procedure, described, args, options, settlers);
     });
   }
 
@@ -259,13 +268,13 @@ class RdmaRpcClient implements RpcClient {
   async #close(): Promise<void> {
     this.#requester.close();
     this.#drain();
-    // A server that does not answer should not be waited for.
+    // Do not wait for a server that does not answer.
     await this.#connecting?.close();
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
     await this.#hangUp();
     const home = await this.#home?.catch(() => undefined);
     await home?.context.close();
-    // The tasks that ended last may have set it.
+    // The last tasks to end may have set it.
     this.#timer.clear();
   }
 
@@ -277,8 +286,7 @@ class RdmaRpcClient implements RpcClient {
     procedure: AnyProcedure,
     args: unknown,
     options: CallOptions,
-    resolve: (result: unknown) => void,
-    reject: (error: unknown) => void,
+    { resolve, reject }: Settlers,
   ): void {
     const called = `${program.name} ${name}`;
     const { signal } = options;
@@ -341,11 +349,11 @@ class RdmaRpcClient implements RpcClient {
     const resultBytes = procedure.writeChunks?.(args) ?? [];
     for (const [i, into] of (options.bulkInto ?? []).entries()) {
       const neededBytes = resultBytes[i];
-      // RPCR-3.6-04 Without a mapping of chunks to results there is nothing to offer them for.
+      // RPCR-3.6-04 Chunks can only be offered for results that the binding names.
       if (neededBytes === undefined) throw new RangeError(`no bulk result for bulkInto[${i}]`);
       // RPCR2-3.4.6-01 Room for the largest result.
       if (into.length < neededBytes) {
-        throw new RangeError(`bulkInto[${i}] of ${into.length} octets, ${neededBytes} are needed`);
+        throw new RangeError(`bulkInto[${i}] of ${into.length} bytes, ${neededBytes} are needed`);
       }
     }
     let padded: CallRequest['padded'];
@@ -363,7 +371,7 @@ class RdmaRpcClient implements RpcClient {
     };
   }
 
-  /** Most calls are of one caller, whose credential is put into wire form once. */
+  /** Most calls use the same credential: encode it once. */
   #wireCredential(credential: Credential | undefined): OpaqueAuth {
     if (credential === undefined) return NO_AUTH;
     if (this.#lastCredential?.credential !== credential) {
@@ -404,7 +412,7 @@ class RdmaRpcClient implements RpcClient {
   // Effects
 
   #drain(): void {
-    // An effect may settle something that calls in here again.
+    // An effect may settle a promise whose handler calls in here again.
     if (this.#draining) return;
     this.#draining = true;
     try {
@@ -446,7 +454,7 @@ class RdmaRpcClient implements RpcClient {
     }
   }
 
-  /** Lets `close` wait for work, which tells the requester itself how it went. */
+  /** Makes `close` wait for work, which reports its result to the requester itself. */
   #run(work: Promise<void>): void {
     const task = work.finally(() => {
       this.#tasks.delete(task);
@@ -485,7 +493,7 @@ class RdmaRpcClient implements RpcClient {
     this.#writers.push(writer);
   }
 
-  /** RFC 5666 §3.5: reads a reply out of the server's memory. */
+  /** RFC 5666 §3.5: reads a reply from the server's memory. */
   async #pull(effect: RequesterEffect & { readonly type: 'pull' }): Promise<void> {
     const pending = this.#pending.get(effect.xid);
     const connected = this.#connected;
@@ -493,10 +501,10 @@ class RdmaRpcClient implements RpcClient {
     pending.memory ??= new CallMemory(connected.memory);
     try {
       const chunks = await pending.memory.pull(connected.channel, effect.chunks);
-      // What was pulled is given back when the call completes; its views may live longer.
+      // The buffers return to the pool when the call completes; views of them may live longer.
       this.#requester.pulled(effect.xid, chunks);
     } catch (error) {
-      // The end of the connection has its own way to the requester.
+      // The requester learns of the connection's end separately.
       if (isVerbsError(error) && error.code === 'ENOTCONN') return;
       this.#requester.abort(effect.xid, textOf(error));
     }
@@ -551,9 +559,9 @@ class RdmaRpcClient implements RpcClient {
       const connected = { channel, memory };
       this.#connected = connected;
       channel.start({
-        handleMessage: (octets, receive) => {
-          // Results have views of their message, so that it must outlive the receive buffer.
-          this.#requester.handleMessage(octets.slice());
+        handleMessage: (bytes, receive) => {
+          // Results contain views of their message, which must outlive the receive buffer.
+          this.#requester.handleMessage(bytes.slice());
           connected.channel.repost(receive);
         },
         handleBatch: () => this.#drain(),
@@ -586,11 +594,11 @@ class RdmaRpcClient implements RpcClient {
     return {
       pool: new MemoryPool(pd, POOL_BYTES_MAX, WINDOWED_ACCESS),
       exposer,
-      regionOf: (octets) => regions.find(octets),
+      regionOf: (bytes) => regions.find(bytes),
     };
   }
 
-  /** Ends the connection: without grace where the server does not do its part. */
+  /** Ends the connection; without grace, when the server violates the protocol. */
   async #abort(text: string): Promise<void> {
     if (this.#closing === undefined) await this.#connected?.channel.abort();
     await this.#disconnect(text);
@@ -608,7 +616,7 @@ class RdmaRpcClient implements RpcClient {
     try {
       await connected?.channel.close();
     } catch {
-      // What cannot be given back now goes with the provider; the calls have to go on.
+      // Memory that cannot be freed now is freed with the provider; calls must continue.
     }
   }
 
@@ -629,9 +637,9 @@ function decodeResult(
   pending: Pending,
   outcome: CallOutcome & { readonly type: 'reply' },
 ): unknown {
-  // A reply in memory of the pool is there only until the call is over.
-  const octets = pending.memory?.isPooled(outcome.octets) ? outcome.octets.slice() : outcome.octets;
-  const reader = new XdrReader(octets, outcome.bulk);
+  // A reply in pool memory is only valid until the call ends.
+  const bytes = pending.memory?.isPooled(outcome.bytes) ? outcome.bytes.slice() : outcome.bytes;
+  const reader = new XdrReader(bytes, outcome.bulk);
   const header = readReplyHeader(reader);
   if (header.xid !== xid) throw new XdrError('the XID is that of another call');
   if (header.outcome.status !== 'success') throw errorOfOutcome(header.outcome, pending.called);

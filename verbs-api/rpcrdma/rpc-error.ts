@@ -1,8 +1,8 @@
-/** Why a call gave no result. */
+/** Why a call returned no result. */
 import type { ReplyOutcome } from './core/rpc-message.ts';
 
 /**
- * What went wrong; stable. Those in capitals are RFC 5531's and RFC 8166's own names.
+ * Stable error codes. Those in capitals are RFC 5531's and RFC 8166's own names.
  *
  * - `PROG_UNAVAIL` … `AUTH_ERROR`: what the server's reply says.
  * - `ERR_VERS`, `ERR_CHUNK`: RDMA_ERROR of the server.
@@ -27,13 +27,14 @@ export type RpcErrorCode =
   | 'closed'
   | 'aborted';
 
-/** A call failed. `code` is stable; `message` is for people. */
+/** A call failed. `code` is stable; `message` is human-readable. */
 export class RpcError extends Error {
   override readonly name = 'RpcError';
+  /** Stable code. */
   readonly code: RpcErrorCode;
   /**
-   * True when nobody can tell whether the server carried the call out. Memory for its bulk results
-   * may then have been written to (RFC 8267 §4).
+   * True if the server may or may not have executed the call. Memory for its bulk results may then
+   * have been written to (RFC 8267 §4).
    */
   readonly outcomeUnknown: boolean;
 
@@ -54,7 +55,7 @@ const CODES: Readonly<Record<Exclude<ReplyOutcome['status'], 'success'>, RpcErro
   authError: 'AUTH_ERROR',
 };
 
-/** The error that a reply other than success stands for. */
+/** The error for a reply other than success. */
 export function errorOfOutcome(
   outcome: Exclude<ReplyOutcome, { status: 'success' }>,
   called: string,

@@ -1,6 +1,6 @@
 /** Serves an `RpcService` over RDMA. */
-import { CMEventType } from '../contract/enums.ts';
-import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/provider.ts';
+import { CMEventType } from '../contract/verbs/enums.ts';
+import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
 import {
   type ConnectionTerms,
   emitPrivateData,
@@ -17,29 +17,31 @@ import { ServerConnection } from './server-connection.ts';
 
 /** Options of `listenRpc`. */
 export interface RpcServerOptions {
-  /** Name or address to listen at, which also picks the device. Default: every IPv4 address. */
+  /** Name or address to listen on, which also selects the device. Default: all IPv4 addresses. */
   readonly host?: string;
-  /** Default: that of NFS over RDMA; 0 picks a free one. */
+  /** Default: the NFS over RDMA port; 0 selects a free one. */
   readonly port?: number;
-  /** Connections at once; more are rejected. Default 64. */
+  /** Maximum concurrent connections; more are rejected. Default 64. */
   readonly connectionsMax?: number;
-  /** Octets of a Send and of a receive, header included, rounded down to KiB. Default 4096. */
+  /**
+   * Bytes of a Send and of a receive, including the header, rounded down to a KiB. Default 4096.
+   */
   readonly inlineBytes?: number;
-  /** Octets of buffers for calls and replies of one connection. Default 128 MiB. */
+  /** Maximum bytes of buffers for calls and replies per connection. Default 128 MiB. */
   readonly bufferBytesMax?: number;
-  /** Credits, limits, RFC 5666's features. */
+  /** Credits, limits, RFC 5666 features. */
   readonly responder?: ResponderOptions;
-  /** Told of connections that came and went, and why; for logs. */
+  /** Called when a connection opens or closes, with the reason; for logs. */
   readonly onConnection?: (address: string, state: 'open' | 'closed', text: string) => void;
 }
 
 /** A listening server. */
 export interface RpcServer extends AsyncDisposable {
-  /** Where it listens, the port included. */
+  /** The listening address, including the port. */
   readonly address: SocketAddress;
-  /** Connections open now. */
+  /** Number of open connections. */
   readonly connectionCount: number;
-  /** Stops to listen and ends all connections, once the handlers that run have ended. */
+  /** Stops listening and ends all connections once the running handlers have ended. */
   close(): Promise<void>;
 }
 
@@ -47,14 +49,14 @@ const DEFAULT_INLINE_BYTES = 4096;
 const DEFAULT_CREDITS = 32;
 const DEFAULT_CONNECTIONS_MAX = 64;
 const DEFAULT_BUFFER_BYTES_MAX = 128 << 20;
-/** RDMA Reads and Writes on the queue beside a reply for each credit. */
+/** Queue slots for RDMA Reads and Writes, besides a reply for each credit. */
 const SPARE_DEPTH = 96;
 
 /**
  * Listens for clients of `service`.
  *
- * Resolves once they may connect. Rejects with `VerbsError` as `ConnectionId.bindAddr` and `listen`
- * do; RangeError for options that contradict each other.
+ * Resolves once clients can connect. Rejects with `VerbsError` like `ConnectionId.bindAddr` and
+ * `listen`; RangeError for contradictory options.
  */
 export async function listenRpc(
   provider: Provider,
@@ -62,7 +64,7 @@ export async function listenRpc(
   options: RpcServerOptions = {},
 ): Promise<RpcServer> {
   const { readListReplies = false, credits = DEFAULT_CREDITS } = options.responder ?? {};
-  // RPCR-3.8-05 A client that holds back credits for RDMA_DONE needs one for its calls.
+  // RPCR-3.8-05 A client that reserves credits for RDMA_DONE also needs one for its calls.
   if (credits < (readListReplies ? 2 : 1)) throw new RangeError(`${credits} credits are too few`);
   const address = await addressOf(options.host ?? '0.0.0.0');
   const port = options.port ?? NFS_RDMA_PORT;
@@ -84,7 +86,7 @@ class RdmaRpcServer implements RpcServer {
   readonly #options: RpcServerOptions;
   readonly #terms: ConnectionTerms;
   readonly #connections = new Set<ServerConnection>();
-  /** Connections that are being made. */
+  /** Connections being established. */
   readonly #accepting = new Set<Promise<void>>();
   #closing: Promise<void> | undefined;
 
@@ -99,7 +101,7 @@ class RdmaRpcServer implements RpcServer {
     this.#service = service;
     this.#options = options;
     const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
-    // CMPD-4.1-02 Replies go by plain Sends, so that nothing is offered.
+    // CMPD-4.1-02 Replies are plain Sends, so offer nothing.
     this.#terms = {
       remoteInvalidation: false,
       sendBytes: inlineBytes,
@@ -151,7 +153,7 @@ class RdmaRpcServer implements RpcServer {
         return;
       }
       const credits = responder.credits ?? DEFAULT_CREDITS;
-      // RPCR-3.3-01 The receives are there before the client may send.
+      // RPCR-3.3-01 Receives must be posted before the client may send.
       const channel = await RdmaChannel.create(id, {
         receives: credits,
         inlineBytes: this.#terms.receiveBytes,

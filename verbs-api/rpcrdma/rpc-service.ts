@@ -1,6 +1,6 @@
 /**
- * The programs that a server offers, and how a call becomes a reply. It knows no transport: the
- * RDMA server gives it messages, and a stream server could as well.
+ * The programs that a server offers, and how a call becomes a reply. It is independent of the
+ * transport: the RDMA server passes it messages, and a stream server can too.
  */
 import type { Credential } from './core/credential.ts';
 import type { AnyProcedure, AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
@@ -17,31 +17,33 @@ import type { XdrReader } from './core/xdr-reader.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import type { XdrWriter } from './core/xdr-writer.ts';
 
-/** Who a message came from, and what its transport does for handlers. */
+/** The sender of a message, and what its transport offers to handlers. */
 export interface Caller {
-  /** The peer's address, for messages to people and for exports by host. */
+  /** The peer's address, for messages and for exports by host. */
   readonly address: string;
   /**
-   * Memory for a bulk result: what is put there is sent without another copy. It is the handler's
-   * until the reply has gone. ENOMEM when the connection has its share already.
+   * Allocates memory for a bulk result; its content is sent without another copy. The handler owns
+   * it until the reply was sent. Fails with ENOMEM beyond the connection's limit.
    */
   bulkBuffer(lengthBytes: number): Promise<Uint8Array>;
 }
 
-/** What a handler may want to know besides the arguments. */
+/** What a handler can learn about a call besides its arguments. */
 export interface ServerCall extends Caller {
+  /** The call's XID, chosen by the caller. */
   readonly xid: number;
+  /** The caller's credential, as claimed. */
   readonly credential: Credential;
 }
 
 /**
- * Carries out a procedure. `args`, and every view in them, are valid until it is done. A bulk
- * result should lie in memory of `call.bulkBuffer`; other octets are copied once. When it throws,
- * the caller gets SYSTEM_ERR.
+ * Executes a procedure. `args` and all views in it are valid until it returns or its promise
+ * settles. A bulk result should use memory from `call.bulkBuffer`; other bytes are copied once. If
+ * it throws, the caller gets SYSTEM_ERR.
  */
 export type Handler<P> = (args: ArgsOf<P>, call: ServerCall) => ResultOf<P> | Promise<ResultOf<P>>;
 
-/** Handlers by the names of a program's procedures; one that is missing is PROC_UNAVAIL. */
+/** Handlers by procedure name; a missing one yields PROC_UNAVAIL. */
 export type Handlers<P extends AnyProgram> = {
   readonly [K in keyof P['procedures']]?: Handler<P['procedures'][K]>;
 };
@@ -51,9 +53,9 @@ interface Offered {
   readonly handle: Handler<AnyProcedure>;
 }
 
-/** What a service tells about calls that went wrong, for logs. */
+/** Observes failed calls, for logs. */
 export interface ServiceObserver {
-  /** A handler threw, or its result cannot be encoded. */
+  /** A handler threw, or its result could not be encoded. */
   handlerFailed(program: string, procedure: number, error: unknown): void;
 }
 
@@ -61,7 +63,7 @@ const SILENT: ServiceObserver = { handlerFailed: () => undefined };
 
 /** See the module's comment. */
 export class RpcService {
-  /** Program → version → procedure number → what carries it out. */
+  /** Program → version → procedure number → handler. */
   readonly #programs = new Map<number, Map<number, Map<number, Offered>>>();
   readonly #observer: ServiceObserver;
 
@@ -69,14 +71,14 @@ export class RpcService {
     this.#observer = observer;
   }
 
-  /** Offers a version of a program. RangeError when it is offered already. */
+  /** Offers a version of a program. RangeError if it is already offered. */
   register<P extends AnyProgram>(program: P, handlers: Handlers<P>): this {
     const versions = this.#programs.get(program.number) ?? new Map<number, Map<number, Offered>>();
     if (versions.has(program.version)) {
       throw new RangeError(`${program.name} version ${program.version} is offered already`);
     }
     const procedures = new Map<number, Offered>();
-    // The names of the handlers say which types go with them; here all are alike.
+    // Each handler's type follows from its name; here they are treated alike.
     const byName = handlers as Readonly<Record<string, Handler<AnyProcedure> | undefined>>;
     for (const [name, procedure] of Object.entries(program.procedures)) {
       const handle = byName[name];
@@ -88,9 +90,9 @@ export class RpcService {
   }
 
   /**
-   * Reads a call and writes its reply, header and results. Returns undefined when that is done, or
-   * a promise of it, which never rejects, when the handler takes its time. Throws `XdrError` for a
-   * message that is no call: it cannot be answered.
+   * Reads a call and writes its reply, header and results. Returns undefined when done, or a
+   * promise that never rejects if the handler is asynchronous. Throws `XdrError` for a message that
+   * is not a call: it cannot be answered.
    */
   answer(reader: XdrReader, writer: XdrWriter, caller: Caller): Promise<void> | undefined {
     const header = readCallHeader(reader);
@@ -155,7 +157,7 @@ export class RpcService {
       args = procedure.args.decode(reader);
       reader.finish();
     } catch (error) {
-      // Anything else than an XdrError is a fault of the codec, not of the caller.
+      // Any error but an XdrError is a fault of the codec, not of the caller.
       if (error instanceof XdrError) {
         writeReplyHeader(writer, header.xid, { status: 'garbageArgs' });
       } else {

@@ -1,4 +1,4 @@
-/** One client of a server: binds the responder to a channel and calls to the service. */
+/** One client of a server: connects the responder to a channel, and calls to the service. */
 
 import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { SegmentWrite } from './core/chunks.ts';
@@ -15,26 +15,26 @@ import { MemoryPool, type PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
 import type { RpcService } from './rpc-service.ts';
 
-/** What a connection needs. */
-export interface ServerConnectionParts {
+/** Parameters of a connection. */
+interface ServerConnectionParts {
   readonly channel: RdmaChannel;
   readonly service: RpcService;
   readonly thresholds: InlineThresholds;
   readonly options: ResponderOptions;
-  /** False when no outbound RDMA Reads were agreed. */
+  /** False if no outbound RDMA Reads were negotiated. */
   readonly canRead: boolean;
-  /** Octets of buffers for calls and replies at most. */
+  /** Maximum bytes of buffers for calls and replies. */
   readonly bufferBytesMax: number;
   /** The peer's address. */
   readonly address: string;
-  /** The connection is over, and all of it given back. */
+  /** Called when the connection has ended and all its resources are freed. */
   readonly onEnd: (text: string) => void;
 }
 
 interface Call {
   readonly memory: CallMemory;
   readonly writer: XdrWriter;
-  /** Copying a result needed memory that was not there at once: what follows waits its turn. */
+  /** Set when copying a result had to wait for memory: later work must keep its order. */
   order: Promise<void> | undefined;
 }
 
@@ -52,7 +52,7 @@ export class ServerConnection {
   });
   #draining = false;
   #over = false;
-  /** Handlers that run, and memory on its way. */
+  /** Running handlers, and pending memory operations. */
   readonly #tasks = new Set<Promise<void>>();
   #closing: Promise<void> | undefined;
 
@@ -61,26 +61,26 @@ export class ServerConnection {
     this.#responder = new Responder(parts.thresholds, parts.options, parts.canRead);
     this.#memory = {
       pool: new MemoryPool(parts.channel.pd, parts.bufferBytesMax),
-      // RFC 8166 has servers expose nothing; RFC 5666's replies by read list are rare.
+      // RFC 8166 servers expose no memory; RFC 5666 replies by read list are rare.
       exposer: new MemoryExposer(parts.channel, false),
       regionOf: () => undefined,
     };
     parts.channel.start({
-      handleMessage: (octets, receive) => {
-        this.#responder.handleMessage(octets, receive, nowMs());
+      handleMessage: (bytes, receive) => {
+        this.#responder.handleMessage(bytes, receive, nowMs());
       },
       handleBatch: () => this.#drain(),
       handleEnd: (text) => void this.close(text),
     });
   }
 
-  /** Ends the connection, and waits for the handlers that run. */
+  /** Ends the connection and waits for running handlers. */
   close(text = 'the server was closed'): Promise<void> {
     this.#closing ??= this.#close(text);
     return this.#closing;
   }
 
-  /** Ends the connection at once: the peer does not do its part. */
+  /** Resets the connection: the peer violates the protocol. */
   async #abort(text: string): Promise<void> {
     await this.#parts.channel.abort();
     await this.close(text);
@@ -92,14 +92,14 @@ export class ServerConnection {
     try {
       await this.#parts.channel.close();
     } catch {
-      // What cannot be given back now goes with the provider.
+      // Memory that cannot be freed now is freed with the provider.
     }
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
     this.#parts.onEnd(text);
   }
 
   #drain(): void {
-    // A handler that answers at once gets here in the middle of a drain.
+    // A synchronous handler gets here in the middle of a drain.
     if (this.#draining || this.#over) return;
     this.#draining = true;
     try {
@@ -146,7 +146,7 @@ export class ServerConnection {
 
   #run(work: Promise<void>): void {
     const task = work.catch((error: unknown) => {
-      // Without memory there is neither a reply nor an error to send (RPCR2-4.5.4-01).
+      // Without memory neither a reply nor an error can be sent (RPCR2-4.5.4-01).
       void this.close(textOf(error));
     });
     this.#tasks.add(task);
@@ -156,7 +156,7 @@ export class ServerConnection {
     });
   }
 
-  /** Does the work of a call after what it has under way already. */
+  /** Runs work of a call after its pending work. */
   #inOrder(number: number, work: (call: Call) => Promise<void> | undefined): void {
     const call = this.#callOf(number);
     if (call.order === undefined) {
@@ -200,7 +200,7 @@ export class ServerConnection {
         address,
         bulkBuffer: async (lengthBytes) => {
           if (lengthBytes === 0) return new Uint8Array(0);
-          return (await memory.take(lengthBytes)).octets;
+          return (await memory.take(lengthBytes)).bytes;
         },
       });
       if (running === undefined) finish();
@@ -211,32 +211,32 @@ export class ServerConnection {
     }
   }
 
-  /** Writes a result to the client, out of memory of the pool. */
+  /** Writes a result to the client from pool memory. */
   #push(
     call: Call,
     effect: ResponderEffect & { readonly type: 'push' },
   ): Promise<void> | undefined {
-    const { octets, writes } = effect;
-    if (octets instanceof Uint8Array) {
-      const buffer = call.memory.bufferOf(octets);
+    const { bytes, writes } = effect;
+    if (bytes instanceof Uint8Array) {
+      const buffer = call.memory.bufferOf(bytes);
       if (buffer !== undefined) {
-        this.#write(buffer, octets.byteOffset - buffer.mr.buffer.byteOffset, writes);
+        this.#write(buffer, bytes.byteOffset - buffer.mr.buffer.byteOffset, writes);
         return undefined;
       }
     }
-    return this.#copyAndWrite(call, octets, writes);
+    return this.#copyAndWrite(call, bytes, writes);
   }
 
   async #copyAndWrite(
     call: Call,
-    octets: Uint8Array | Payload,
+    bytes: Uint8Array | Payload,
     writes: readonly SegmentWrite[],
   ): Promise<void> {
     const buffer = await call.memory.take(
-      octets instanceof Uint8Array ? octets.length : octets.lengthBytes,
+      bytes instanceof Uint8Array ? bytes.length : bytes.lengthBytes,
     );
-    if (octets instanceof Uint8Array) buffer.octets.set(octets);
-    else emitPayload(octets, buffer.octets, 0);
+    if (bytes instanceof Uint8Array) buffer.bytes.set(bytes);
+    else emitPayload(bytes, buffer.bytes, 0);
     if (!this.#over) this.#write(buffer, 0, writes);
   }
 
@@ -255,7 +255,7 @@ export class ServerConnection {
       (target) => emitMessage(this.#headerWriter, header, payload, target),
       () => this.#responder.sent(call, nowMs()),
     );
-    // Results may be views of the receive buffer: it is free only now that they were copied.
+    // Results may be views of the receive buffer: repost it only after they were copied.
     channel.repost(receive);
     return undefined;
   }
@@ -264,9 +264,9 @@ export class ServerConnection {
     const { memory } = this.#callOf(effect.call);
     const { payload } = effect;
     const buffer = await memory.take(payload.lengthBytes);
-    emitPayload(payload, buffer.octets, 0);
+    emitPayload(payload, buffer.bytes, 0);
     const { handle, offset } = await memory.exposeSource(buffer);
-    const segment = { handle, offset, lengthBytes: buffer.octets.length };
+    const segment = { handle, offset, lengthBytes: buffer.bytes.length };
     this.#responder.exposed(effect.call, segment, nowMs());
   }
 

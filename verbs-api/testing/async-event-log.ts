@@ -1,7 +1,7 @@
-/** The asynchronous events of a context, kept so that a wait and a message can look back. */
-import type { AsyncEvent } from '../contract/completion.ts';
-import { AsyncEventType } from '../contract/enums.ts';
-import type { Context } from '../contract/provider.ts';
+/** Records the asynchronous events of a context for waits and error messages. */
+import type { AsyncEvent } from '../contract/verbs/completion.ts';
+import { AsyncEventType } from '../contract/verbs/enums.ts';
+import type { Context } from '../contract/verbs/provider.ts';
 import { daemonGone } from './daemon-registry.ts';
 import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
 
@@ -9,7 +9,7 @@ const NAMES = new Map<number, string>(
   Object.entries(AsyncEventType).map(([name, type]) => [type, name]),
 );
 
-/** See the module's comment. It takes the context's events: another loop over them gets none. */
+/** See the module's comment. It consumes the context's events: another loop over them gets none. */
 export class AsyncEventLog {
   readonly #context: Context;
   readonly #events: AsyncEvent[] = [];
@@ -30,7 +30,8 @@ export class AsyncEventLog {
 
   /**
    * The next event of a type that no wait has returned yet. Rejects with `WaitTimeoutError`, which
-   * tells the events that came instead, `DaemonEndedError`, or what ended the context's events.
+   * lists the events that arrived instead, `DaemonEndedError`, or the error that ended the
+   * context's events.
    */
   async next(type: AsyncEventType, options: WaitOptions = {}): Promise<AsyncEvent> {
     const timedOut = (timeoutMs: number): Error =>
@@ -50,7 +51,7 @@ export class AsyncEventLog {
     });
   }
 
-  /** The events in words. */
+  /** The events as text. */
   describe(): string {
     if (this.#events.length === 0) return 'no asynchronous events came';
     return `asynchronous events: ${this.#events.map(eventText).join('; ')}`;
@@ -90,8 +91,8 @@ export class AsyncEventLog {
 const logs = new WeakMap<Context, AsyncEventLog>();
 
 /**
- * The log of a context's asynchronous events, from the first one on. There is one for each context,
- * started by the first call; `expectCompletion` tells what is in it.
+ * The log of a context's asynchronous events, from the first one on. The first call creates it, one
+ * per context; `expectCompletion` reports its content.
  */
 export function asyncEventLog(context: Context): AsyncEventLog {
   const known = logs.get(context);

@@ -4,16 +4,16 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import type { DeviceInfo } from '../contract/attributes.ts';
-import type { HttpReady } from '../contract/ipc-admin.ts';
+import type { HttpReady } from '../contract/protocol/ipc-admin.ts';
+import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { DIRECTORY_VARIABLE } from './private-directory.ts';
 import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
 
-/** What is kept of a daemon's output: the last of it. */
+/** Characters kept of a daemon's output: its end. */
 const OUTPUT_MAX_CHARACTERS = 65_536;
 const TOLD_LINES = 20;
 const STOP_TIMEOUT_MS = 5000;
-/** Would have it serve another socket, another service manager, or itself. */
+/** Variables that would redirect it to another socket, another service manager, or itself. */
 const FOREIGN_VARIABLES = [
   'IWARPD_SOCKET',
   'IWARPD_HTTP_TOKEN',
@@ -23,24 +23,24 @@ const FOREIGN_VARIABLES = [
   'NODE_OPTIONS',
 ];
 
-/** The daemon ended while somebody counted on it. */
+/** The daemon ended while a test was using it. */
 export class DaemonEndedError extends Error {
   override readonly name = 'DaemonEndedError';
-  /** What it wrote, as far as it was kept. */
+  /** The end of its output. */
   readonly output: string;
 
-  /** `how` tells how it ended. */
+  /** `how` describes how it ended. */
   constructor(how: string, output: string) {
     super(`${how}${lastLines(output)}`);
     this.output = output;
   }
 }
 
-/** The parts of a ready line that are used here. */
+/** The fields of a ready line that are used here. */
 export interface ReadyLine {
   readonly pid: number;
   readonly devices: readonly DeviceInfo[];
-  readonly http?: HttpReady;
+  readonly http?: HttpReady | undefined;
 }
 
 /** See the module's comment. */
@@ -53,7 +53,7 @@ export class DaemonChild {
   #stdout = '';
   #output = '';
 
-  /** `words` follow `iwarpd start`. */
+  /** `words` are arguments of `iwarpd start`. */
   constructor(words: readonly string[]) {
     const main = builtFile('../../daemon/cli/main.js');
     const guard = builtFile('./end-with-parent.js');
@@ -72,7 +72,7 @@ export class DaemonChild {
     return this.#gone.signal;
   }
 
-  /** What the daemon wrote, log and all: the last 64 KiB. */
+  /** The last 64 KiB of the daemon's output, including the log. */
   get output(): string {
     return this.#output;
   }
@@ -89,7 +89,7 @@ export class DaemonChild {
         signal.throwIfAborted();
       }
       const [line = ''] = this.#stdout.split('\n');
-      // It is of the same release, so the shape is trusted.
+      // It has the same release, so the line is trusted to have the right shape.
       return JSON.parse(line) as ReadyLine;
     });
   }
@@ -99,7 +99,7 @@ export class DaemonChild {
     this.#child.kill(name);
   }
 
-  /** Ends it, by force if it must be, and removes the directory. */
+  /** Stops it, by force if necessary, and removes the directory. */
   async stop(): Promise<void> {
     this.#child.kill('SIGTERM');
     const timer = setTimeout(() => this.#child.kill('SIGKILL'), STOP_TIMEOUT_MS);
@@ -110,13 +110,13 @@ export class DaemonChild {
 
   #watch(): Promise<void> {
     const { stdin, stdout, stderr } = this.#child;
-    stdout?.on('data', (octets: Buffer) => {
-      if (!this.#stdout.includes('\n')) this.#stdout += octets.toString();
-      this.#keep(octets);
+    stdout?.on('data', (bytes: Buffer) => {
+      if (!this.#stdout.includes('\n')) this.#stdout += bytes.toString();
+      this.#keep(bytes);
     });
-    stderr?.on('data', (octets: Buffer) => this.#keep(octets));
+    stderr?.on('data', (bytes: Buffer) => this.#keep(bytes));
     stdin?.on('error', () => undefined);
-    // A program whose tests are over may end: the daemon then does, too.
+    // Does not keep the program alive after its tests; the daemon ends with it.
     this.#child.unref();
     for (const pipe of [stdin, stdout, stderr]) if (pipe !== null && 'unref' in pipe) unref(pipe);
     return new Promise((resolve) => {
@@ -132,8 +132,8 @@ export class DaemonChild {
     });
   }
 
-  #keep(octets: Buffer): void {
-    this.#output = (this.#output + octets.toString()).slice(-OUTPUT_MAX_CHARACTERS);
+  #keep(bytes: Buffer): void {
+    this.#output = (this.#output + bytes.toString()).slice(-OUTPUT_MAX_CHARACTERS);
   }
 
   #moreOutput(signal: AbortSignal): Promise<void> {
@@ -146,13 +146,13 @@ export class DaemonChild {
 }
 
 /** The last lines of an output, for a message. */
-export function lastLines(output: string): string {
+function lastLines(output: string): string {
   const lines = output.trimEnd().split('\n').slice(-TOLD_LINES);
   return output.trim() === '' ? '; it wrote nothing' : `; its last output:\n${lines.join('\n')}`;
 }
 
 function unref(pipe: object): void {
-  // Pipes of a child are sockets, though their types say streams.
+  // A child's pipes are sockets, though their types say streams.
   if ('unref' in pipe && typeof pipe.unref === 'function') pipe.unref();
 }
 
@@ -162,7 +162,7 @@ function environment(directory: string): NodeJS.ProcessEnv {
   return variables;
 }
 
-/** A compiled file beside this entry of the package, found by name so that sources find it, too. */
+/** A compiled file of this package entry, by name, for use from sources too. */
 function builtFile(path: string): string {
   const entry = createRequire(import.meta.url).resolve('iwarpd/testing');
   const file = join(dirname(entry), path);

@@ -1,14 +1,19 @@
-/** Which private daemon serves a provider, so that waits on its objects tell how that one ended. */
-import type { Provider } from '../contract/provider.ts';
+/**
+ * Maps providers to their private daemons, so waits on their objects can report how the daemon
+ * ended.
+ */
+import type { Provider } from '../contract/verbs/provider.ts';
 
 const signals = new WeakMap<Provider, AbortSignal>();
 
-/** Notes the signal that aborts, with the error as its reason, when the provider's daemon ends. */
+/**
+ * Registers the signal that aborts, with the error as its reason, when the provider's daemon ends.
+ */
 export function noteDaemon(provider: Provider, gone: AbortSignal): void {
   signals.set(provider, gone);
 }
 
-/** That signal; undefined for a provider that no private daemon serves. */
+/** That signal; undefined for a provider without a private daemon. */
 export function daemonGone(provider: Provider): AbortSignal | undefined {
   return signals.get(provider);
 }

@@ -1,38 +1,44 @@
-/** A completion that a test expects, and what to tell when another one comes, or none. */
+/** Expects a completion, and explains when another one arrives, or none. */
 import { setTimeout as pause } from 'node:timers/promises';
-import type { WC } from '../contract/completion.ts';
-import { WC_STATUS_TEXT, WCOpcode, WCStatus } from '../contract/enums.ts';
-import type { CQ } from '../contract/provider.ts';
+import { opcodeName, statusName, type WC } from '../contract/verbs/completion.ts';
+import { type WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
+import type { CQ } from '../contract/verbs/provider.ts';
 import { asyncEventLog } from './async-event-log.ts';
 import { daemonGone } from './daemon-registry.ts';
 import { type WaitOptions, within } from './waiting.ts';
 
-/** An event may come right behind the completion that it explains. */
+/** An event may arrive shortly after the completion that it explains. */
 const EVENT_GRACE_MS = 50;
 
-/** What a completion has to be; fields that are not given may be anything. */
+/** The expected completion; missing fields match any value. */
 export interface ExpectedCompletion {
   /** Default: success. */
-  readonly status?: WCStatus;
-  readonly opcode?: WCOpcode;
-  readonly wrId?: bigint | number;
-  /** Octets moved. */
-  readonly byteLen?: number;
-  readonly qpNum?: number;
-  /** Bits of `WCFlag`, all of them. */
-  readonly wcFlags?: number;
-  readonly immData?: bigint | number;
-  readonly invalidatedRkey?: number;
+  readonly status?: WCStatus | undefined;
+  /** The operation that completed. */
+  readonly opcode?: WCOpcode | undefined;
+  /** The `wrId` of the work request. */
+  readonly wrId?: bigint | number | undefined;
+  /** Bytes moved. */
+  readonly byteLen?: number | undefined;
+  /** Number of the queue pair. */
+  readonly qpNum?: number | undefined;
+  /** Bits of `WCFlag`; all must match. */
+  readonly wcFlags?: number | undefined;
+  /** The 8 bytes of Immediate Data as a number. */
+  readonly immData?: bigint | number | undefined;
+  /** The STag that the peer invalidated. */
+  readonly invalidatedRkey?: number | undefined;
 }
 
-/** Another completion came than was expected, or none in time. The message tells it all. */
+/** Another completion arrived than was expected, or none in time. The message shows both. */
 export class CompletionMismatchError extends Error {
   override readonly name = 'CompletionMismatchError';
+  /** The expected completion. */
   readonly expected: ExpectedCompletion;
-  /** The completion that came; undefined for none. */
+  /** The completion that arrived; undefined if none did. */
   readonly actual: WC | undefined;
 
-  /** `actual` undefined: none came. */
+  /** `actual` is undefined if none arrived. */
   constructor(message: string, expected: ExpectedCompletion, actual: WC | undefined) {
     super(message);
     this.expected = expected;
@@ -41,11 +47,11 @@ export class CompletionMismatchError extends Error {
 }
 
 /**
- * Takes the next completion, and only that one, and resolves with it if it is as expected.
+ * Takes exactly one completion and resolves with it if it matches.
  *
- * Rejects with `CompletionMismatchError` when it is not or none comes in time, with
- * `DaemonEndedError` when the private daemon ended, else as `CQ.wait`. For the message the context's
- * asynchronous events are read: from then on, take them from `asyncEventLog`.
+ * Rejects with `CompletionMismatchError` if it does not match or none arrives in time, with
+ * `DaemonEndedError` if the private daemon ended, otherwise as `CQ.wait`. The message includes the
+ * context's asynchronous events, which this reads: take them from `asyncEventLog` from then on.
  */
 export async function expectCompletion(
   cq: CQ,
@@ -55,7 +61,7 @@ export async function expectCompletion(
   const timedOut = (timeoutMs: number): Promise<Error> =>
     mismatch(cq, expected, undefined, [`  none within ${timeoutMs} ms`]);
   const gone = daemonGone(cq.context.provider);
-  // What was delivered before a daemon ended is still there.
+  // Completions delivered before a daemon ended can still be polled.
   const delivered = cq.poll(1);
   const [wc] =
     delivered.length > 0
@@ -109,7 +115,7 @@ function differencesOf(expected: ExpectedCompletion, actual: WC): string[] {
   });
 }
 
-/** The fields of a completion that are worth telling. */
+/** The fields of a completion worth showing. */
 function shown(wc: WC): ExpectedCompletion {
   const { status, opcode, wrId, byteLen, qpNum, wcFlags, immData, invalidatedRkey } = wc;
   const flagged = wcFlags === 0 ? {} : { wcFlags, immData, invalidatedRkey };
@@ -123,14 +129,7 @@ function completionText(wc: ExpectedCompletion): string {
   }).join(', ');
 }
 
-const OPCODES = new Map<number, string>(
-  Object.entries(WCOpcode).map(([name, opcode]) => [opcode, name]),
-);
-const STATUSES = new Map<number, string>(
-  Object.entries(WCStatus).map(([name, status]) => [status, `${name} (${WC_STATUS_TEXT[status]})`]),
-);
-
 function valueText(field: Field, value: number | bigint): string {
-  const names = field === 'status' ? STATUSES : field === 'opcode' ? OPCODES : undefined;
-  return names?.get(Number(value)) ?? `${value}`;
+  if (field === 'status') return statusName(Number(value));
+  return field === 'opcode' ? opcodeName(Number(value)) : `${value}`;
 }

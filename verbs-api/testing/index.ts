@@ -1,4 +1,4 @@
-/** `iwarpd/testing`: what tests of RDMA programs need of a daemon beside the verbs. */
+/** `iwarpd/testing`: helpers for tests of RDMA programs. */
 export type {
   FaultControl,
   FaultKind,
@@ -9,7 +9,7 @@ export type {
   FaultStatus,
   FaultTrigger,
   FaultVerb,
-} from '../contract/faults.ts';
+} from '../contract/protocol/faults.ts';
 export { type AsyncEventLog, asyncEventLog } from './async-event-log.ts';
 export { DaemonEndedError } from './daemon-child.ts';
 export {

@@ -1,11 +1,16 @@
-/** What programs had not given back when a test was over. */
+/** Objects that programs had not released when a test was over. */
 import type { DaemonControl } from '../client/daemon-control.ts';
-import type { MRSummary, ObjectOwner, QPSummary, ResetReport } from '../contract/control.ts';
+import type {
+  MRSummary,
+  ObjectOwner,
+  QPSummary,
+  ResetReport,
+} from '../contract/protocol/control.ts';
 
-/** Objects of each kind that a message tells of one client. */
+/** Objects of each kind that a message lists per client. */
 const TOLD_OBJECTS = 4;
 
-/** Queue pairs and memory regions: what tells one piece of a program from another. */
+/** Queue pairs and memory regions: they identify the part of a program that leaks. */
 export interface OpenObjects {
   readonly qps: readonly QPSummary[];
   readonly mrs: readonly MRSummary[];
@@ -19,9 +24,10 @@ export async function openObjects(control: DaemonControl): Promise<OpenObjects> 
 /** Programs still held objects when the daemon was reset. The message names them. */
 export class LeakError extends Error {
   override readonly name = 'LeakError';
+  /** What was still held, and what the reset ended. */
   readonly report: ResetReport;
 
-  /** `open` tells more of the objects in the report. */
+  /** `open` describes the objects in the report. */
   constructor(report: ResetReport, open: OpenObjects = { qps: [], mrs: [] }) {
     const lines = report.leaks.map(({ id, pid, program, usage }) => {
       const who = pid === process.pid ? 'this process' : `pid ${pid}`;
@@ -33,7 +39,7 @@ export class LeakError extends Error {
         ...told(
           open.mrs,
           id,
-          ({ key, lengthBytes, device }) => `MR ${hex(key)} of ${device}, ${lengthBytes} octets`,
+          ({ key, lengthBytes, device }) => `MR ${hex(key)} of ${device}, ${lengthBytes} bytes`,
         ),
       ];
       return `  ${named}: ${[counts, ...details].join('; ')}`;
@@ -43,7 +49,7 @@ export class LeakError extends Error {
   }
 }
 
-/** The first objects of a client in words, and how many more there are. */
+/** The first objects of a client as text, and the number of the rest. */
 function told<T extends ObjectOwner>(
   objects: readonly T[],
   client: number,
@@ -54,6 +60,7 @@ function told<T extends ObjectOwner>(
   return [...own.slice(0, TOLD_OBJECTS).map(text), ...(more > 0 ? [`and ${more} more`] : [])];
 }
 
-function hex(key: number): string {
-  return `0x${key.toString(16).padStart(8, '0')}`;
+/** Omits a key that this process may not see. */
+function hex(key: number | undefined): string {
+  return key === undefined ? 'of another user' : `0x${key.toString(16).padStart(8, '0')}`;
 }

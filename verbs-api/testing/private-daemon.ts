@@ -1,10 +1,11 @@
-/** A daemon of a test's own: a process with its own socket, gone when the test is. */
+/** A private daemon for tests: a process with its own socket, stopped with the test. */
+import { readFileSync } from 'node:fs';
 import { DaemonControl } from '../client/daemon-control.ts';
 import { connectDaemon } from '../connect-daemon.ts';
-import type { DeviceInfo } from '../contract/attributes.ts';
-import type { ResetReport } from '../contract/control.ts';
-import type { ClientStatus } from '../contract/ipc-admin.ts';
-import type { Provider } from '../contract/provider.ts';
+import type { ResetReport } from '../contract/protocol/control.ts';
+import type { ClientStatus } from '../contract/protocol/ipc-admin.ts';
+import type { DeviceInfo } from '../contract/verbs/attributes.ts';
+import type { Provider } from '../contract/verbs/provider.ts';
 import { DaemonChild, type ReadyLine } from './daemon-child.ts';
 import { noteDaemon } from './daemon-registry.ts';
 import { LeakError, type OpenObjects, openObjects } from './leaks.ts';
@@ -25,55 +26,69 @@ const DEFAULT_DEVICES: readonly TestDevice[] = [
 
 /** An emulated device. */
 export interface TestDevice {
+  /** Name of the device. */
   readonly name: string;
-  /** Addresses of this host that it answers for. */
+  /** Addresses of this host that the device answers for. */
   readonly addresses: readonly string[];
 }
 
 /** Options of `startPrivateDaemon`. */
 export interface PrivateDaemonOptions extends WaitOptions {
   /** Default: `left` at 127.0.0.2 and `right` at 127.0.0.3. */
-  readonly devices?: readonly TestDevice[];
-  /** Answers over HTTP too, on a free port of 127.0.0.1: see `PrivateDaemon.url`. Default: no. */
-  readonly http?: boolean;
-  /** How much it logs to its output. Default: 'info'. */
-  readonly logLevel?: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
-  /** More words for `iwarpd start`. */
-  readonly words?: readonly string[];
+  readonly devices?: readonly TestDevice[] | undefined;
+  /** Also serve HTTP on a free port of 127.0.0.1: see `PrivateDaemon.url`. Default: no. */
+  readonly http?: boolean | undefined;
+  /** Log level of its output. Default: 'info'. */
+  readonly logLevel?: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined;
+  /** Further command-line words for `iwarpd start`. */
+  readonly words?: readonly string[] | undefined;
 }
 
-/** Which connections to count. */
+/** Selects the connections to count. */
 export interface ConnectionCount {
-  /** Name of a device. Default: all. Two devices of one daemon have an end each, so two count. */
-  readonly device?: string;
+  /**
+   * Name of a device. Default: all. A connection between two devices of one daemon counts twice,
+   * once per end.
+   */
+  readonly device?: string | undefined;
   /** As `ConnectionSummary.phase`. Default: 'established'. */
-  readonly phase?: string;
+  readonly phase?: string | undefined;
 }
 
-/** A counter and what it has to reach. */
+/** A counter and the value to wait for. */
 export interface CounterGoal {
-  /** As `iwarpd status` and `DeviceStatus.counters` name it. */
+  /** Name of the counter, as in `iwarpd status` and `DeviceStatus.counters`. */
   readonly counter: string;
+  /** The value to wait for. */
   readonly atLeast: number;
   /** Name of a device. Default: the sum over all. */
-  readonly device?: string;
+  readonly device?: string | undefined;
 }
 
 /** Options of `PrivateDaemon.reset`. */
 export interface CleanResetOptions {
-  /** Leaks are told in the report, and are no failure. Default: false. */
-  readonly allowLeaks?: boolean;
-  /** How long a program that is about to end has to give back what it holds. Default: 1000. */
-  readonly graceMs?: number;
+  /** Report leaks instead of failing. Default: false. */
+  readonly allowLeaks?: boolean | undefined;
+  /**
+   * Milliseconds that a program which is about to end has to release what it holds. Default: 1000.
+   */
+  readonly graceMs?: number | undefined;
 }
 
 /** See the module's comment. */
 export class PrivateDaemon implements AsyncDisposable {
+  /** Process id of the daemon. */
   readonly pid: number;
+  /** Its devices, with their addresses and GUIDs. */
   readonly devices: readonly DeviceInfo[];
   /** `http://HOST:PORT`; undefined without HTTP. */
   readonly url: string | undefined;
-  /** The control plane: status, objects, faults. `reset` here asserts no leaks: see `reset`. */
+  /** Bearer token of its HTTP requests; undefined without HTTP. */
+  readonly token: string | undefined;
+  /**
+   * The control plane: status, objects, faults. Its `reset` does not check for leaks; see `reset`
+   * below.
+   */
   readonly control: DaemonControl;
   readonly #child: DaemonChild;
 
@@ -83,39 +98,40 @@ export class PrivateDaemon implements AsyncDisposable {
     this.pid = ready.pid;
     this.devices = ready.devices;
     this.url = ready.http?.url;
+    this.token = tokenOf(ready);
     this.control = new DaemonControl({ socketPath: child.socketPath });
   }
 
-  /** Path of its socket: `IWARPD_SOCKET` for programs that are to use it. */
+  /** Path of its socket: `IWARPD_SOCKET` for the programs under test. */
   get socketPath(): string {
     return this.#child.socketPath;
   }
 
-  /** What it wrote, log and all: the last 64 KiB. Worth printing when a test fails. */
+  /** The last 64 KiB of its output, including the log. Useful to print when a test fails. */
   get output(): string {
     return this.#child.output;
   }
 
-  /** Aborts when it has ended; the reason is a `DaemonEndedError` with its output. */
+  /** Aborts when the daemon has ended; the reason is a `DaemonEndedError` with its output. */
   get gone(): AbortSignal {
     return this.#child.gone;
   }
 
-  /** Its devices as a provider: a client of its own, for the caller to close. */
+  /** Connects a new client and returns its provider, which the caller must close. */
   async connect(): Promise<Provider> {
     const provider = await connectDaemon({ socketPath: this.socketPath });
     noteDaemon(provider, this.gone);
     return provider;
   }
 
-  /** Sends it a signal: SIGKILL for a crash, SIGSTOP and SIGCONT for one that hangs. */
+  /** Sends a signal: SIGKILL for a crash, SIGSTOP and SIGCONT for a hang. */
   signal(name: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void {
     this.#child.signal(name);
   }
 
   /**
-   * Waits until `condition` gives something true, and resolves with it. Rejects with
-   * `WaitTimeoutError` that names `what`, `DaemonEndedError`, or what `condition` throws.
+   * Waits until `condition` returns a truthy value, and resolves with it. Rejects with
+   * `WaitTimeoutError` that names `what`, with `DaemonEndedError`, or with what `condition` throws.
    */
   waitFor<T>(
     what: string,
@@ -144,7 +160,9 @@ export class PrivateDaemon implements AsyncDisposable {
     });
   }
 
-  /** Waits until a counter is high enough. Rejects as `waitFor`; RangeError if there is none. */
+  /**
+   * Waits until a counter reaches a value. Rejects as `waitFor`; RangeError for an unknown counter.
+   */
   async waitForCounter(goal: CounterGoal, options: WaitOptions = {}): Promise<void> {
     const { counter, atLeast, device } = goal;
     await this.#reach(options, async () => {
@@ -165,9 +183,9 @@ export class PrivateDaemon implements AsyncDisposable {
   }
 
   /**
-   * As good as new, for the next test: all clients and connections are ended, this program's too,
-   * faults removed, counters zero. Rejects with `LeakError`, having done all that, when a program
-   * still held objects: it names program and objects. Connect anew behind it.
+   * Prepares the daemon for the next test: ends all clients and connections, this program's too,
+   * removes faults, and zeroes counters. After that, rejects with `LeakError` if a program still
+   * held objects, and names program and objects. Connect again afterwards.
    */
   async reset(options: CleanResetOptions = {}): Promise<ResetReport> {
     const { allowLeaks = false, graceMs = LEAK_GRACE_MS } = options;
@@ -177,7 +195,7 @@ export class PrivateDaemon implements AsyncDisposable {
     return report;
   }
 
-  /** Ends it and removes its directory; twice does no harm. */
+  /** Stops it and removes its directory; a second call does nothing. */
   stop(): Promise<void> {
     return this.#child.stop();
   }
@@ -186,7 +204,7 @@ export class PrivateDaemon implements AsyncDisposable {
     return this.stop();
   }
 
-  /** What programs hold, once they have had their time to give it back. */
+  /** What programs still hold after their time to release it. */
   async #openAfter(graceMs: number): Promise<OpenObjects | undefined> {
     const clean = async (): Promise<boolean> => !(await this.control.clients()).some(holds);
     try {
@@ -198,14 +216,14 @@ export class PrivateDaemon implements AsyncDisposable {
     }
   }
 
-  /** A reply of the daemon, or how it ended. */
+  /** A reply of the daemon, or the error with which it ended. */
   #answer<T>(ask: () => Promise<T>): Promise<T> {
     const timedOut = (timeoutMs: number): Error =>
       new WaitTimeoutError(`the daemon did not answer within ${timeoutMs} ms`);
     return within({ daemonGone: this.gone, timeoutMs: START_TIMEOUT_MS, timedOut }, ask);
   }
 
-  /** Looks until it is done; a timeout tells what was seen last. */
+  /** Polls until the goal is reached; a timeout reports the last value. */
   async #reach(
     options: WaitOptions,
     look: () => Promise<{ readonly done: boolean; readonly text: string }>,
@@ -221,11 +239,11 @@ export class PrivateDaemon implements AsyncDisposable {
 }
 
 /**
- * Starts a daemon in a process of its own, with its socket in a fresh private directory, and
- * resolves when it is ready. It ends with `stop`, with `await using`, and whenever this process does.
+ * Starts a daemon as a separate process, with its socket in a fresh private directory, and resolves
+ * when it is ready. It ends with `stop`, with `await using`, and whenever this process ends.
  *
- * Rejects with `DaemonEndedError` that has its output when it cannot start, with `WaitTimeoutError`
- * after `timeoutMs` (default 20 s). Nothing is left behind then.
+ * Rejects with `DaemonEndedError`, which has its output, if it cannot start; with
+ * `WaitTimeoutError` after `timeoutMs` (default 20 s). Leaves nothing behind in either case.
  */
 export async function startPrivateDaemon(
   options: PrivateDaemonOptions = {},
@@ -237,6 +255,10 @@ export async function startPrivateDaemon(
     await child.stop();
     throw error;
   }
+}
+
+function tokenOf({ http }: ReadyLine): string | undefined {
+  return http?.tokenFile === undefined ? undefined : readFileSync(http.tokenFile, 'utf8').trim();
 }
 
 function startWords(options: PrivateDaemonOptions): string[] {

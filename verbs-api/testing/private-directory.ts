@@ -1,4 +1,4 @@
-/** What a private daemon is told about its directory. */
+/** How a private daemon receives the path of its directory. */
 
-/** Environment variable with the directory that goes with the daemon. */
+/** Environment variable with the directory that is removed with the daemon. */
 export const DIRECTORY_VARIABLE = 'IWARPD_PRIVATE_DIRECTORY';

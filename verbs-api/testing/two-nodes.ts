@@ -1,8 +1,9 @@
-/** Two nodes with a connection between them: what most tests of RDMA code begin with. */
-import { type Connection, connect, type EndpointOptions, listen } from '../connect.ts';
-import type { DeviceInfo } from '../contract/attributes.ts';
-import { Access } from '../contract/enums.ts';
-import type { Context, CQ, MR, PD, Provider, QP } from '../contract/provider.ts';
+/** Two connected nodes: the starting point of most tests of RDMA code. */
+import { connect, type EndpointOptions, listen } from '../connect.ts';
+import type { Connection } from '../connection.ts';
+import type { DeviceInfo } from '../contract/verbs/attributes.ts';
+import { Access } from '../contract/verbs/enums.ts';
+import type { Context, CQ, MR, PD, Provider, QP } from '../contract/verbs/provider.ts';
 import { type AsyncEventLog, asyncEventLog } from './async-event-log.ts';
 import {
   type PrivateDaemon,
@@ -15,31 +16,37 @@ const DEFAULT_MEMORY_BYTES = 65_536;
 /** Options of `startTwoNodes`. */
 export interface TwoNodesOptions {
   /**
-   * The daemon that has both devices: its first two, each with an address. Default: an own one,
-   * started as these options tell and stopped with the nodes.
+   * The daemon whose first two devices are used; each must have an address. Default: a private one,
+   * started with these options and stopped with the nodes.
    */
-  readonly daemon?: PrivateDaemon | PrivateDaemonOptions;
-  /** Octets of each node's `mr`. Default 65536. */
-  readonly memoryBytes?: number;
+  readonly daemon?: PrivateDaemon | PrivateDaemonOptions | undefined;
+  /** Bytes of each node's `mr`. Default 65536. */
+  readonly memoryBytes?: number | undefined;
   /** Rights to it. Default: local write, remote write, remote read, remote atomic. */
-  readonly access?: number;
-  /** How both ends of the connection are made: queue depths, `prepare` and so on. */
-  readonly endpoint?: Omit<EndpointOptions, 'pd' | 'cq' | 'srq'>;
+  readonly access?: number | undefined;
+  /** Options of both ends of the connection: queue depths, `prepare` and so on. */
+  readonly endpoint?: Omit<EndpointOptions, 'pd' | 'cq' | 'srq'> | undefined;
 }
 
-/** One end. Everything is closed with the nodes. */
+/** One end. Closed with the nodes. */
 export interface RDMANode {
   /** Name of the device. */
   readonly name: string;
+  /** Address of the device. */
   readonly address: string;
-  /** A client of its own, as a program on another machine would be. */
+  /** Its own client, like a program on another machine. */
   readonly provider: Provider;
+  /** The device, opened. */
   readonly context: Context;
+  /** The protection domain of all its objects. */
   readonly pd: PD;
-  /** Completions of both queues. */
+  /** Queue for the completions of both queues. */
   readonly cq: CQ;
+  /** The connected queue pair. */
   readonly qp: QP;
+  /** Memory that both ends may access; see `TwoNodesOptions`. */
   readonly mr: MR;
+  /** Its end of the connection. */
   readonly connection: Connection;
   /** Asynchronous events of the context. */
   readonly asyncEvents: AsyncEventLog;
@@ -47,14 +54,15 @@ export interface RDMANode {
 
 /** See the module's comment. */
 export class TwoNodes implements AsyncDisposable {
+  /** The daemon whose devices are connected. */
   readonly daemon: PrivateDaemon;
   /** Connected to `right`. */
   readonly left: RDMANode;
-  /** Accepted the connection. */
+  /** The end that accepted the connection. */
   readonly right: RDMANode;
   readonly #close: () => Promise<void>;
 
-  /** Use `startTwoNodes`. `close` gives back everything. */
+  /** Use `startTwoNodes`. `close` releases everything. */
   constructor(
     daemon: PrivateDaemon,
     nodes: { readonly left: RDMANode; readonly right: RDMANode },
@@ -66,7 +74,7 @@ export class TwoNodes implements AsyncDisposable {
     this.#close = close;
   }
 
-  /** Disconnects and gives back everything; twice does no harm. */
+  /** Disconnects and releases everything; a second call does nothing. */
   close(): Promise<void> {
     return this.#close();
   }
@@ -81,8 +89,8 @@ type Prepared = Omit<RDMANode, 'connection' | 'cq' | 'qp'>;
 /**
  * Connects a queue pair on the daemon's first device with one on its second, each with memory.
  *
- * Rejects with RangeError when the daemon lacks two devices with addresses, else as
- * `startPrivateDaemon`, `connect` and `listen`. Nothing is left behind then.
+ * Rejects with RangeError if the daemon does not have two devices with addresses, otherwise as
+ * `startPrivateDaemon`, `connect` and `listen`. Leaves nothing behind on failure.
  */
 export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoNodes> {
   const { daemon: given = {} } = options;
@@ -139,7 +147,7 @@ async function connected(
     throw new Error('the listener closed before a request came');
   };
   const accepting = accept();
-  // The other end may fail first, and tells why.
+  // The other end may fail first; its error has the reason.
   accepting.catch(() => undefined);
   const connection = await connect(left.provider, {
     ...endpoint,

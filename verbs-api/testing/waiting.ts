@@ -1,35 +1,36 @@
-/** Waits that always end: by what was waited for, a deadline, a signal, or the daemon's end. */
+/** Waits that always end: on success, a deadline, a signal, or the daemon's end. */
 import { setTimeout as pause } from 'node:timers/promises';
-import { isVerbsError } from '../contract/errors.ts';
+import { isVerbsError } from '../contract/verbs/errors.ts';
 
-const DEFAULT_TIMEOUT_MS = 5000;
+/** Shorter than the 5 s of a vitest test, whose own error would hide the cause. */
+const DEFAULT_TIMEOUT_MS = 4000;
 const POLL_INTERVAL_MS = 10;
-/** A program hears of a lost daemon before its process is reaped. */
+/** A program notices a lost daemon before its process is reaped. */
 const REAP_TIMEOUT_MS = 1000;
 const LOST: ReadonlySet<string> = new Set(['EIO', 'ENODEV', 'ECONNREFUSED', 'ECONNRESET']);
 
 /** How long to wait. */
 export interface WaitOptions {
-  /** Default 5000. */
-  readonly timeoutMs?: number;
+  /** Default 4000: vitest ends a test after 5000, and node:test never. */
+  readonly timeoutMs?: number | undefined;
   /** Gives up earlier: the wait rejects with the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
-/** What was waited for did not come in time. */
+/** The wait reached its deadline. */
 export class WaitTimeoutError extends Error {
   override readonly name = 'WaitTimeoutError';
 }
 
-/** What a wait depends on beside its options. */
+/** Inputs of a wait beside its options. */
 interface Wait extends WaitOptions {
   /** Aborts, with the error as its reason, when the daemon ends. */
   readonly daemonGone?: AbortSignal | undefined;
-  /** The error of a wait that took too long. */
+  /** The error of a wait that reached its deadline. */
   timedOut(timeoutMs: number): Error | Promise<Error>;
 }
 
-/** Runs `body` until it settles or the wait has to end; `body` stops when its signal aborts. */
+/** Runs `body` until it settles or the wait has to end; `body` must stop when its signal aborts. */
 export async function within<T>(
   wait: Wait,
   body: (signal: AbortSignal) => T | Promise<T>,
@@ -48,17 +49,17 @@ export async function within<T>(
     throw await causeOf(error, daemonGone);
   } finally {
     clearTimeout(timer);
-    // Ends what `body` still waits for.
+    // Ends what `body` is still waiting for.
     late.abort();
   }
 }
 
-/** What `waitFor` resolves with: what the condition gives, when that is true. */
+/** The result of `waitFor`: a truthy result of the condition. */
 export type Truthy<T> = Exclude<T, false | undefined | null | 0 | ''>;
 
 /**
- * Waits until `condition` gives something that is true, and resolves with it. `condition` is tried
- * every 10 ms, never twice at once; what it throws ends the wait. Rejects with `WaitTimeoutError`,
+ * Waits until `condition` returns a truthy value, and resolves with it. Calls `condition` every 10
+ * ms, never concurrently; an error that it throws ends the wait. Rejects with `WaitTimeoutError`,
  * which names `what`, or with the signal's reason.
  */
 export function waitFor<T>(
@@ -69,7 +70,7 @@ export function waitFor<T>(
   return waitUnlessGone(() => what, condition, options, undefined);
 }
 
-/** As `waitFor`, for as long as the daemon is there; `what` may tell what was seen last. */
+/** As `waitFor`, while the daemon runs; `what` may include the last value. */
 export function waitUnlessGone<T>(
   what: () => string,
   condition: () => T | Promise<T>,
@@ -91,7 +92,7 @@ function isTrue<T>(value: T): value is Truthy<T> {
   return Boolean(value);
 }
 
-/** Settles as the promise does, or rejects with the signal's reason if that comes first. */
+/** Settles as the promise does, or rejects with the signal's reason if that aborts first. */
 function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);
@@ -101,7 +102,7 @@ function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> 
   });
 }
 
-/** The daemon's end, with its output, where an error is only the consequence of it. */
+/** The daemon's end, with its output, if it caused the error. */
 async function causeOf(error: unknown, daemonGone: AbortSignal | undefined): Promise<unknown> {
   if (daemonGone === undefined || !isVerbsError(error) || !LOST.has(error.code)) return error;
   const reaped = new Promise<unknown>((resolve) => {

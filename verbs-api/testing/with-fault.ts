@@ -1,24 +1,26 @@
-/** A fault for as long as a function runs. */
+/** Injects a fault while a function runs. */
 import { DaemonControl, type DaemonControlOptions } from '../client/daemon-control.ts';
-import { isVerbsError } from '../contract/errors.ts';
-import type { FaultControl, FaultSpec, FaultStatus } from '../contract/faults.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
+import { isVerbsError } from '../contract/verbs/errors.ts';
 
-/** A fault that is there while the function runs. */
+/** The injected fault. */
 export interface InjectedFault {
+  /** Number of the fault. */
   readonly id: number;
-  /** As it was asked for, with the seed that was chosen: the same seed makes the same choices. */
+  /** The requested fault, with the chosen seed: the same seed makes the same choices. */
   readonly spec: FaultSpec;
-  /** Occasions so far, and on how many of them it happened. */
+  /** Occasions so far, and how often it fired. */
   status(): Promise<FaultStatus>;
 }
 
 /**
- * Has a fault committed while `body` runs, and removes it however that ends. Settles as `body` does.
- * `where` is the daemon's place (default: the user's own daemon) or whoever commits it: a
- * `DaemonControl`, an embedded provider. Rejects with `VerbsError` before `body` is called when there
- * is no daemon, or with EINVAL that names the field of `spec` that is wrong.
+ * Injects a fault while `body` runs, and removes it afterwards, however `body` ends. Settles as
+ * `body` does. `where` is the daemon's location (default: the user's own daemon), a
+ * `DaemonControl`, or an embedded provider. Before it calls `body`, rejects with `VerbsError` if no
+ * daemon is running, or with EINVAL, which names the wrong field of `spec`.
  *
- * A fault that is gone by the end (`reset`, another remover, the daemon's own end) is no failure.
+ * It is no error if the fault has been removed by then (`reset`, another remover, the daemon's own
+ * end).
  */
 export async function withFault<T>(
   spec: FaultSpec,
@@ -35,7 +37,7 @@ export async function withFault<T>(
   }
 }
 
-/** What it has done; what was known last when it is gone. */
+/** Its statistics; the last known ones if it was removed. */
 async function statusOf(control: FaultControl, added: FaultStatus): Promise<FaultStatus> {
   const faults = await control.faults();
   return faults.find(({ id }) => id === added.id) ?? added;

@@ -1,6 +1,6 @@
 /**
- * How a call travels: what of it goes inline, what by read chunks, and what memory its reply needs
- * (RFC 8166 §3.5, §4.3).
+ * How a call travels: what goes inline, what as read chunks, and what memory its reply needs (RFC
+ * 8166 §3.5, §4.3).
  */
 import type { InlineThresholds } from './private-data.ts';
 import type { CallRequest, Region } from './requester-types.ts';
@@ -8,12 +8,12 @@ import { HEADER_MIN_BYTES } from './transport-header.ts';
 import { type OpaquePadding, roundup } from './xdr-reader.ts';
 import type { BulkItem, Payload } from './xdr-writer.ts';
 
-/** The choice for one call; its memory is asked for next. */
+/** The plan for one call; its memory is requested next. */
 export interface CallPlan {
   readonly type: 'msg' | 'nomsg' | 'msgp';
   /** Sources first, in the order of the read list. */
   readonly regions: readonly Region[];
-  /** What is sent; its stream is empty for a long call. */
+  /** The message to send; its stream is empty for a long call. */
   readonly payload: Payload;
   /** Items that travel as read chunks. */
   readonly moved: readonly BulkItem[];
@@ -26,11 +26,11 @@ const NO_ITEMS: readonly BulkItem[] = [];
 const NO_SINKS: readonly SinkRegion[] = [];
 const NOTHING: Payload = { stream: new Uint8Array(0), items: NO_ITEMS, lengthBytes: 0 };
 
-/** Octets that a segment takes up in a write or reply chunk, and in a read list. */
+/** Bytes of a segment in a write or reply chunk, and in a read list. */
 const WRITE_SEGMENT_BYTES = 16;
 const READ_SEGMENT_BYTES = 24;
 
-/** RPCR2-3.5.3-01 Inline if it fits, else reduced, else as a long call. */
+/** RPCR2-3.5.3-01 Inline if it fits, else with chunks, else as a long call. */
 export function planCall(
   request: CallRequest,
   thresholds: InlineThresholds,
@@ -54,13 +54,13 @@ export function planCall(
   if (headerBytes + payload.lengthBytes <= thresholds.callBytes) {
     return { type: 'msg', ...inline, payload, padding: undefined };
   }
-  // An item of no octets has nothing outside of the stream.
-  const moved = payload.items.filter((item) => item.octets.length > 0);
+  // An empty item has no bytes to move.
+  const moved = payload.items.filter((item) => item.bytes.length > 0);
   let reducedBytes = headerBytes + payload.stream.length;
   const regions: Region[] = [];
   for (const item of moved) {
-    reducedBytes += segmentCount(item.octets.length) * READ_SEGMENT_BYTES;
-    regions.push({ kind: 'source', octets: item.octets });
+    reducedBytes += segmentCount(item.bytes.length) * READ_SEGMENT_BYTES;
+    regions.push({ kind: 'source', bytes: item.bytes });
   }
   regions.push(...sinks);
   if (reducedBytes <= thresholds.callBytes) {
@@ -68,12 +68,12 @@ export function planCall(
     const reduced = { stream, items: NO_ITEMS, lengthBytes: stream.length };
     return { type: 'msg', regions, moved, payload: reduced, padding: undefined };
   }
-  // RPCR2-3.5.3-04 The stream as it is, with all roundup of what is still in it.
-  regions.unshift({ kind: 'source', octets: payload.stream });
+  // RPCR2-3.5.3-04 The stream unchanged, including the roundup of items that remain in it.
+  regions.unshift({ kind: 'source', bytes: payload.stream });
   return { type: 'nomsg', regions, moved, payload: NOTHING, padding: undefined };
 }
 
-/** Memory for what the largest reply has beyond the threshold. */
+/** Memory for the parts of the largest reply that exceed the threshold. */
 function replyRegions(
   request: CallRequest,
   replyBytes: number,
@@ -88,7 +88,7 @@ function replyRegions(
     regions.push({ kind: 'result', result, lengthBytes });
     reducedBytes += 8 + segmentCount(lengthBytes) * WRITE_SEGMENT_BYTES;
   }
-  // RPCR2-4.3.3-01 A reply chunk exactly where the largest reply would not fit inline.
+  // RPCR2-4.3.3-01 A reply chunk only if the largest reply would not fit inline.
   if (reducedBytes > replyBytes) {
     regions.push({ kind: 'reply', lengthBytes: roundup(request.replyMaxBytes) });
   }

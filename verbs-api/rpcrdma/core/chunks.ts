@@ -1,6 +1,6 @@
 /**
- * What chunk lists mean: which segments are one chunk, whether they can be right, how data is laid
- * over them, and where a decoder finds their content (RFC 8166 §3.4, RFC 5666 §3.4 to §3.7).
+ * Interprets chunk lists: which segments form a chunk, whether a list is valid, how data is laid
+ * out over it, and where a decoder finds its content (RFC 8166 §3.4, RFC 5666 §3.4 to §3.7).
  */
 import type { ReadSegment, Segment, WriteChunk } from './transport-header.ts';
 import { type BulkSource, roundup, XdrError } from './xdr-reader.ts';
@@ -12,24 +12,17 @@ export interface ReadChunk {
   readonly lengthBytes: number;
 }
 
-/** Bounds of what a peer may ask for. */
+/** Limits on what a peer may request. */
 export interface ChunkLimits {
-  /** Segments of one chunk. */
+  /** Maximum segments per chunk. */
   readonly segmentsMax: number;
-  /** Octets of all read chunks of one call. */
+  /** Maximum bytes of all read chunks of one call. */
   readonly readBytesMax: number;
 }
 
-/** Octets of a chunk. */
-export function chunkLengthBytes(segments: readonly Segment[]): number {
-  let lengthBytes = 0;
-  for (const segment of segments) lengthBytes += segment.lengthBytes;
-  return lengthBytes;
-}
-
 /**
- * The chunks of a read list, in the order of their positions; a position-zero chunk comes first.
- * Returns text instead when the list cannot be right or is beyond `limits`.
+ * The chunks of a read list in order of position; a position-zero chunk comes first. Returns an
+ * error text when the list is invalid or exceeds `limits`.
  */
 export function readChunksOf(
   list: readonly ReadSegment[],
@@ -38,7 +31,7 @@ export function readChunksOf(
   const chunks: { position: number; segments: Segment[]; lengthBytes: number }[] = [];
   let totalBytes = 0;
   for (const { position, ...segment } of list) {
-    // RPCR2-3.4.5-01 XDR items start at multiples of four octets.
+    // RPCR2-3.4.5-01 XDR items start at multiples of 4 bytes.
     if (position % 4 !== 0) return `position ${position} is no multiple of 4`;
     totalBytes += segment.lengthBytes;
     if (totalBytes > limits.readBytesMax) return `read chunks of more than ${limits.readBytesMax}`;
@@ -50,8 +43,8 @@ export function readChunksOf(
       last.lengthBytes += segment.lengthBytes;
       continue;
     }
-    // A list out of order is refused, as is a position that comes back after another one: the
-    // decoder goes forward only. The position-zero chunk holds the stream and overlaps all others.
+    // Rejects a list out of order and a position that recurs after another one: the decoder only
+    // moves forward. The position-zero chunk holds the stream and overlaps all others.
     const from = last === undefined || last.position === 0 ? 0 : last.position + last.lengthBytes;
     if (last !== undefined && position < Math.max(from, 1)) {
       return `position ${position} after a chunk up to ${from}`;
@@ -61,7 +54,7 @@ export function readChunksOf(
   return chunks;
 }
 
-/** Says what is wrong with write chunks or a reply chunk, or undefined. */
+/** Returns an error text for invalid write chunks or an invalid reply chunk, else undefined. */
 export function writeChunksFault(
   chunks: readonly WriteChunk[],
   limits: ChunkLimits,
@@ -70,26 +63,26 @@ export function writeChunksFault(
   return tooMany === undefined ? undefined : `a chunk of ${tooMany.length} segments`;
 }
 
-/** A piece of data and where it goes. */
+/** A piece of data and its destination. */
 export interface SegmentWrite {
   readonly handle: number;
   readonly offset: bigint;
-  /** Octets from here of the data. */
+  /** Offset in the data. */
   readonly start: number;
   readonly lengthBytes: number;
 }
 
-/** Data laid over a write chunk. */
-export interface FilledChunk {
-  /** The chunk as the reply returns it: lengths are what was written. */
+/** Data laid out over a write chunk. */
+interface FilledChunk {
+  /** The chunk as returned in the reply: lengths are the bytes written. */
   readonly returned: WriteChunk;
-  /** Without empty pieces. */
+  /** Excludes empty pieces. */
   readonly writes: readonly SegmentWrite[];
 }
 
 /**
- * Lays `lengthBytes` octets over `chunk`, segment after segment without gaps (RPCR-3.7-06), or
- * returns undefined when they are too many.
+ * Lays out `lengthBytes` bytes over `chunk`, segment by segment without gaps (RPCR-3.7-06). Returns
+ * undefined if they do not fit.
  */
 export function fillChunk(chunk: WriteChunk, lengthBytes: number): FilledChunk | undefined {
   const returned: Segment[] = [];
@@ -111,14 +104,14 @@ export function fillChunk(chunk: WriteChunk, lengthBytes: number): FilledChunk |
   return start === lengthBytes ? { returned, writes } : undefined;
 }
 
-/** A chunk as unused: the same segments, all lengths 0 (RPCR2-4.3.2.2-01). */
+/** A chunk returned unused: the same segments, all with length 0 (RPCR2-4.3.2.2-01). */
 export function unusedChunk(chunk: WriteChunk): WriteChunk {
   return chunk.map((segment) => ({ ...segment, lengthBytes: 0 }));
 }
 
 /**
- * Compares a returned chunk with the one that was offered. Returns the octets written, or undefined
- * when it is another one, when more was written than offered, or not in order.
+ * Compares a returned chunk with the one offered. Returns the bytes written, or undefined when the
+ * chunk differs, more was written than offered, or segments were not filled in order.
  */
 export function returnedLengthBytes(offered: WriteChunk, returned: WriteChunk): number | undefined {
   if (returned.length !== offered.length) return undefined;
@@ -135,7 +128,7 @@ export function returnedLengthBytes(offered: WriteChunk, returned: WriteChunk): 
   return totalBytes;
 }
 
-/** Cuts registered memory into segments of at most `segmentBytesMax`. */
+/** Splits registered memory into segments of at most `segmentBytesMax`. */
 export function segmentsOf(memory: Segment, segmentBytesMax: number): readonly Segment[] {
   const segments: Segment[] = [];
   for (let start = 0; start < memory.lengthBytes; start += segmentBytesMax) {
@@ -148,23 +141,23 @@ export function segmentsOf(memory: Segment, segmentBytesMax: number): readonly S
   return segments;
 }
 
-/** The moved octets as an item of `lengthBytes`; throws `XdrError` when they are not that long. */
-function itemOf(octets: Uint8Array, lengthBytes: number | undefined): Uint8Array {
-  if (lengthBytes === undefined || octets.length === lengthBytes) return octets;
-  // RPCR-3.4-07, RPCR2-3.4.5.2-01 Roundup may be there; nothing else may.
-  if (octets.length !== roundup(lengthBytes)) {
-    throw new XdrError(`a chunk of ${octets.length} octets for an item of ${lengthBytes}`);
+/** The moved bytes as an item of `lengthBytes`; throws `XdrError` if the length differs. */
+function itemOf(bytes: Uint8Array, lengthBytes: number | undefined): Uint8Array {
+  if (lengthBytes === undefined || bytes.length === lengthBytes) return bytes;
+  // RPCR-3.4-07, RPCR2-3.4.5.2-01 Roundup is optional; any other length is an error.
+  if (bytes.length !== roundup(lengthBytes)) {
+    throw new XdrError(`a chunk of ${bytes.length} bytes for an item of ${lengthBytes}`);
   }
-  return octets.subarray(0, lengthBytes);
+  return bytes.subarray(0, lengthBytes);
 }
 
-/** Arguments that came as read chunks: found by their position. */
+/** Arguments that arrived as read chunks, found by position. */
 export class ReadChunkSource implements BulkSource {
-  readonly #chunks: readonly { readonly position: number; readonly octets: Uint8Array }[];
+  readonly #chunks: readonly { readonly position: number; readonly bytes: Uint8Array }[];
   #next = 0;
 
-  /** `chunks` in the order of their positions, without a position-zero chunk. */
-  constructor(chunks: readonly { readonly position: number; readonly octets: Uint8Array }[]) {
+  /** `chunks` in order of position, without a position-zero chunk. */
+  constructor(chunks: readonly { readonly position: number; readonly bytes: Uint8Array }[]) {
     this.#chunks = chunks;
   }
 
@@ -172,11 +165,11 @@ export class ReadChunkSource implements BulkSource {
     const chunk = this.#chunks[this.#next];
     if (chunk === undefined || chunk.position !== position) return undefined;
     this.#next += 1;
-    return itemOf(chunk.octets, lengthBytes);
+    return itemOf(chunk.bytes, lengthBytes);
   }
 
   finish(): void {
-    // RPCR2-6.1-01 What is left was moved without the binding's leave.
+    // RPCR2-6.1-01 The binding does not allow the remaining chunks.
     const chunk = this.#chunks[this.#next];
     if (chunk !== undefined) {
       throw new XdrError(`no item that may be moved is at position ${chunk.position}`);
@@ -184,25 +177,25 @@ export class ReadChunkSource implements BulkSource {
   }
 }
 
-/** Results that came in write chunks: found by their order. */
+/** Results that arrived in write chunks, found by order. */
 export class WriteChunkSource implements BulkSource {
   readonly #results: readonly (Uint8Array | undefined)[];
   #next = 0;
 
-  /** The content of each write chunk that was offered; undefined for one of no segments. */
+  /** The content of each offered write chunk; undefined for one without segments. */
   constructor(results: readonly (Uint8Array | undefined)[]) {
     this.#results = results;
   }
 
   take(_position: number, lengthBytes: number | undefined): Uint8Array | undefined {
-    const octets = this.#results[this.#next];
+    const bytes = this.#results[this.#next];
     this.#next += 1;
-    // RPCR2-6.1-02 A result that stayed inline beside its chunk makes the lengths differ.
-    return octets === undefined ? undefined : itemOf(octets, lengthBytes);
+    // RPCR2-6.1-02 If a result stayed inline next to its chunk, the lengths differ.
+    return bytes === undefined ? undefined : itemOf(bytes, lengthBytes);
   }
 
   finish(): void {
-    const left = this.#results.slice(this.#next).find((octets) => (octets?.length ?? 0) > 0);
-    if (left !== undefined) throw new XdrError(`a write chunk of ${left.length} octets is left`);
+    const left = this.#results.slice(this.#next).find((bytes) => (bytes?.length ?? 0) > 0);
+    if (left !== undefined) throw new XdrError(`a write chunk of ${left.length} bytes is left`);
   }
 }

@@ -1,7 +1,4 @@
-/**
- * XDR types put together from smaller ones (RFC 4506 §4): a type is described once, and written
- * and read by that description.
- */
+/** Composes XDR types from smaller ones (RFC 4506 §4): one description both encodes and decodes. */
 import type { XdrCodec } from './program.ts';
 import { XdrError } from './xdr-reader.ts';
 
@@ -23,7 +20,7 @@ export const bool: XdrCodec<boolean> = {
   decode: (reader) => reader.bool(),
 };
 
-/** An enumeration (RFC 4506 §4.3) of these values; another one is "no `what`" to the reader. */
+/** An enumeration (RFC 4506 §4.3) of these values; the reader rejects others with "no `what`". */
 export function enumeration<V extends number>(values: readonly V[], what: string): XdrCodec<V> {
   const known: ReadonlySet<number> = new Set(values);
   const isKnown = (value: number): value is V => known.has(value);
@@ -37,31 +34,31 @@ export function enumeration<V extends number>(values: readonly V[], what: string
   };
 }
 
-/** Opaque data of a known length (RFC 4506 §4.9); read as a view. */
+/** Opaque data of a known length (RFC 4506 §4.9), decoded as a view. */
 export function opaqueFixed(lengthBytes: number): XdrCodec<Uint8Array> {
   return {
-    encode: (writer, octets) => writer.opaqueFixed(octets),
+    encode: (writer, bytes) => writer.opaqueFixed(bytes),
     decode: (reader) => reader.opaqueFixed(lengthBytes),
   };
 }
 
-/** Opaque data (RFC 4506 §4.10) of which a reader takes `maxBytes` at most; read as a view. */
+/** Opaque data (RFC 4506 §4.10), at most `maxBytes` when decoded; decoded as a view. */
 export function opaque(maxBytes: number): XdrCodec<Uint8Array> {
   return {
-    encode: (writer, octets) => writer.opaque(octets),
+    encode: (writer, bytes) => writer.opaque(bytes),
     decode: (reader) => reader.opaque(maxBytes),
   };
 }
 
-/** The same where the binding lets it travel as a chunk. */
+/** Like `opaque`, but the binding may let it travel as a chunk. */
 export function bulk(maxBytes: number): XdrCodec<Uint8Array> {
   return {
-    encode: (writer, octets) => writer.bulk(octets),
+    encode: (writer, bytes) => writer.bulk(bytes),
     decode: (reader) => reader.bulk(maxBytes),
   };
 }
 
-/** Optional data (RFC 4506 §4.19); undefined is absent. */
+/** Optional data (RFC 4506 §4.19); undefined means absent. */
 export function optional<T>(type: XdrCodec<T>): XdrCodec<T | undefined> {
   return {
     encode: (writer, value) => writer.optional(value, type.encode),
@@ -69,7 +66,7 @@ export function optional<T>(type: XdrCodec<T>): XdrCodec<T | undefined> {
   };
 }
 
-/** An array (RFC 4506 §4.13) of which a reader takes `maxCount` elements at most. */
+/** An array (RFC 4506 §4.13), at most `maxCount` elements when decoded. */
 export function array<T>(maxCount: number, type: XdrCodec<T>): XdrCodec<readonly T[]> {
   return {
     encode: (writer, elements) => writer.array(elements, type.encode),
@@ -77,7 +74,7 @@ export function array<T>(maxCount: number, type: XdrCodec<T>): XdrCodec<readonly
   };
 }
 
-/** A linked list (RFC 4506 §4.19) of which a reader takes `maxCount` elements at most. */
+/** A linked list (RFC 4506 §4.19), at most `maxCount` elements when decoded. */
 export function chain<T>(maxCount: number, type: XdrCodec<T>): XdrCodec<readonly T[]> {
   return {
     encode: (writer, elements) => writer.chain(elements, type.encode),
@@ -85,7 +82,7 @@ export function chain<T>(maxCount: number, type: XdrCodec<T>): XdrCodec<readonly
   };
 }
 
-/** A structure (RFC 4506 §4.14): its fields, in the order in which they stand here. */
+/** A structure (RFC 4506 §4.14): its fields, in declaration order. */
 export function struct<T extends object>(
   fields: {
     readonly [K in keyof T]-?: XdrCodec<T[K]>;
@@ -100,7 +97,7 @@ export function struct<T extends object>(
     decode(reader) {
       const values: Record<string, unknown> = {};
       for (const [name, type] of listed) values[name] = type.decode(reader);
-      // The types of the fields make those of `T`.
+      // The types of the fields make up `T`.
       return values as T;
     },
   };

@@ -1,18 +1,18 @@
-/** The requester's account of credits (RFC 8166 §3.3.1). */
+/** The requester's credit accounting (RFC 8166 §3.3.1). */
 
-/** How many calls may be without a reply. */
+/** Limits how many calls may be unanswered. */
 export class CreditWindow {
   #requested: number;
-  /** RPCR-6.1-02 Until the first reply there is one credit, whatever was asked for. */
+  /** RPCR-6.1-02 One credit until the first reply, regardless of the request. */
   #granted = 1;
   #inFlight = 0;
 
-  /** `requested` credits, at least 1. */
+  /** `requested`: credits to request, at least 1. */
   constructor(requested: number) {
     this.#requested = requested;
   }
 
-  /** What calls ask for. */
+  /** Credits that calls request. */
   get requested(): number {
     return this.#requested;
   }
@@ -22,36 +22,36 @@ export class CreditWindow {
     return this.#granted;
   }
 
-  /** Calls without a reply. */
+  /** Unanswered calls. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** True when one more call may be sent. */
+  /** True when another call may be sent. */
   get open(): boolean {
-    // RPCR2-3.3.1-02 The smaller of request and grant, less what is in flight.
+    // RPCR2-3.3.1-02 The smaller of request and grant, minus calls in flight.
     return this.#inFlight < Math.min(this.#requested, this.#granted);
   }
 
-  /** Asks for another number from now on, at least 1. */
+  /** Changes the number of credits requested from now on, at least 1. */
   request(credits: number): void {
     this.#requested = credits;
   }
 
-  /** A call is on its way. */
+  /** A call was sent. */
   take(): void {
     this.#inFlight += 1;
   }
 
-  /** A call is not in flight any more. */
+  /** A call is no longer in flight. */
   giveBack(): void {
     this.#inFlight -= 1;
   }
 
-  /** A reply granted `credits`: absolute, and in the order of arrival (RFC 5666 §3.3). */
+  /** A reply granted `credits`: an absolute number, applied in order of arrival (RFC 5666 §3.3). */
   grant(credits: number): void {
-    // RPCR2-3.3.1-01 A grant of 0 breaks the rule; 1 is what the server must have meant, since it
-    // has a receive for the next call.
+    // RPCR2-3.3.1-01 A grant of 0 is a violation; treat it as 1, since the server has a receive for
+    // the next call.
     this.#granted = Math.max(credits, 1);
   }
 

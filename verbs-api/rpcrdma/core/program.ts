@@ -2,16 +2,16 @@
  * How an RPC program is described: its procedures, the XDR of arguments and results, and its
  * upper-layer binding (RFC 8166 §6), which says what may travel as chunks.
  *
- * A description holds no code of client or server: both work from the same one.
+ * A description contains no client or server code: both use the same one.
  */
 import type { XdrReader } from './xdr-reader.ts';
 import type { XdrWriter } from './xdr-writer.ts';
 
-/** The XDR of one type. */
+/** The XDR codec of one type. */
 export interface XdrCodec<T> {
-  /** Writes `value`. Items that the binding names are written by the `bulk` methods. */
+  /** Writes `value`. Items named by the binding are written with the `bulk` methods. */
   encode(writer: XdrWriter, value: T): void;
-  /** Reads a value; throws `XdrError`. Octets in it may be views of the message. */
+  /** Reads a value; throws `XdrError`. Its bytes may be views of the message. */
   decode(reader: XdrReader): T;
 }
 
@@ -23,12 +23,15 @@ export const voidCodec: XdrCodec<void> = {
 
 /** One procedure of a program. */
 export interface Procedure<A, R> {
+  /** Number of the procedure in its program. */
   readonly number: number;
+  /** Codec of the arguments. */
   readonly args: XdrCodec<A>;
+  /** Codec of the result. */
   readonly result: XdrCodec<R>;
   /**
-   * Octets of the largest result that `args` can have, without the octets of its bulk items: what
-   * the client makes room for before it calls (RFC 8166 §6.2).
+   * Bytes of the largest result that `args` can have, excluding bulk items. The client reserves
+   * this much before it calls (RFC 8166 §6.2).
    */
   resultMaxBytes(args: A): number;
   /**
@@ -37,45 +40,47 @@ export interface Procedure<A, R> {
    */
   readonly readChunksMax?: number;
   /**
-   * The results that may travel as write chunks: for each bulk item of the result, in order, the
-   * octets that it may have at most. Default: none.
+   * The results that may travel as write chunks: the maximum bytes of each bulk item of the result,
+   * in order. Default: none.
    */
   writeChunks?(args: A): readonly number[];
   /**
-   * Doing it twice is as good as once. A call that may have reached the server before its
-   * connection was lost is sent again only then. Default false.
+   * Whether repeating the call is harmless. Only then is a call that may have reached the server
+   * resent after its connection was lost. Default false.
    */
   readonly idempotent?: boolean;
 }
 
-/** A procedure, whatever its types. */
+/** A procedure of any type. */
 export type AnyProcedure = Procedure<unknown, unknown>;
 
 /** A version of a program. */
 export interface Program<P extends Readonly<Record<string, AnyProcedure>>> {
-  /** For messages to people. */
+  /** For messages. */
   readonly name: string;
+  /** Number of the program. */
   readonly number: number;
+  /** Version of the program. */
   readonly version: number;
-  /** By name. Procedure 0 does nothing and is always there, listed or not (RFC 5531 §12.1). */
+  /** By name. Procedure 0 does nothing and always exists, listed or not (RFC 5531 §12.1). */
   readonly procedures: P;
 }
 
-/** A program, whatever its procedures. */
+/** A program with any procedures. */
 export type AnyProgram = Program<Readonly<Record<string, AnyProcedure>>>;
 
-/** What a procedure takes. */
+/** The argument type of a procedure. */
 export type ArgsOf<P> = P extends Procedure<infer A, infer _> ? A : never;
-/** What a procedure gives. */
+/** The result type of a procedure. */
 export type ResultOf<P> = P extends Procedure<infer _, infer R> ? R : never;
 
-/** Describes a procedure; for the inference of its types. */
+/** Describes a procedure; a helper for type inference. */
 export function defineProcedure<A, R>(procedure: Procedure<A, R>): Procedure<A, R> {
   return procedure;
 }
 
 /**
- * Describes a program. RangeError when two procedures have one number, or a number is no unsigned
+ * Describes a program. RangeError if two procedures share a number or a number is not an unsigned
  * 32-bit integer.
  */
 export function defineProgram<P extends Readonly<Record<string, AnyProcedure>>>(

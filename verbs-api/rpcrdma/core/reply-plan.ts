@@ -1,4 +1,4 @@
-/** How a reply travels: by write chunks, inline, or by the reply chunk (RFC 8166 §3.5.3, §4.3). */
+/** How a reply travels: in write chunks, inline, or in the reply chunk (RFC 8166 §3.5.3, §4.3). */
 import { fillChunk, type SegmentWrite, unusedChunk } from './chunks.ts';
 import {
   type ChunkLists,
@@ -9,15 +9,15 @@ import {
 import { roundup } from './xdr-reader.ts';
 import type { BulkItem, Payload } from './xdr-writer.ts';
 
-/** Octets to write to the peer's memory. */
-export interface Push {
-  readonly octets: Uint8Array | Payload;
+/** Bytes to write to the peer's memory. */
+interface Push {
+  readonly bytes: Uint8Array | Payload;
   readonly lengthBytes: number;
   readonly writes: readonly SegmentWrite[];
 }
 
-/** The choice for one reply. */
-export interface ReplyPlan {
+/** The plan for one reply. */
+interface ReplyPlan {
   readonly type: 'msg' | 'nomsg';
   readonly lists: ChunkLists;
   readonly pushes: readonly Push[];
@@ -28,8 +28,8 @@ export interface ReplyPlan {
 const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 
 /**
- * Lays `payload` over what the call offered. Returns undefined when there is no room for it, in a
- * write chunk or for the rest.
+ * Lays out `payload` over the chunks that the call offered. Returns undefined if a write chunk is
+ * too small or the rest does not fit.
  */
 export function replyPlan(
   payload: Payload,
@@ -42,24 +42,24 @@ export function replyPlan(
   let reducedBytes = payload.lengthBytes;
   for (const [i, item] of payload.items.entries()) {
     const chunk = offered.writeList[i];
-    // RPCR2-4.3.2.3-01 A chunk of no segments asks for its result inline.
+    // RPCR2-4.3.2.3-01 A chunk without segments requests its result inline.
     if (chunk === undefined || chunk.length === 0) {
       if (chunk !== undefined) writeList.push(chunk);
       inline.push(item);
       continue;
     }
-    // NFSR-5667.3-02 Nothing is written past the end.
-    const filled = fillChunk(chunk, item.octets.length);
+    // NFSR-5667.3-02 Never write past the end of a chunk.
+    const filled = fillChunk(chunk, item.bytes.length);
     if (filled === undefined) return undefined;
     writeList.push(filled.returned);
     // RPCR2-3.4.6.2-01 The item alone, without roundup.
     const { writes } = filled;
     if (writes.length > 0) {
-      pushes.push({ octets: item.octets, lengthBytes: item.octets.length, writes });
+      pushes.push({ bytes: item.bytes, lengthBytes: item.bytes.length, writes });
     }
-    reducedBytes -= roundup(item.octets.length);
+    reducedBytes -= roundup(item.bytes.length);
   }
-  // RPCR2-4.3.2.2-01 Chunks without a result come back as they were, of no length.
+  // RPCR2-4.3.2.2-01 Chunks without a result are returned with length 0.
   for (const chunk of offered.writeList.slice(payload.items.length)) {
     writeList.push(unusedChunk(chunk));
   }
@@ -76,7 +76,7 @@ export function replyPlan(
   }
   const filled = offered.replyChunk && fillChunk(offered.replyChunk, reducedBytes);
   if (filled === undefined || headerBytes > replyBytes) return undefined;
-  pushes.push({ octets: reduced, lengthBytes: reducedBytes, writes: filled.writes });
+  pushes.push({ bytes: reduced, lengthBytes: reducedBytes, writes: filled.writes });
   return {
     type: 'nomsg',
     lists: { ...lists, replyChunk: filled.returned },

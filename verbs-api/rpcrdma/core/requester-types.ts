@@ -1,4 +1,4 @@
-/** What goes into a requester and what comes out of it: see `requester.ts`. */
+/** Inputs and outputs of a requester: see `requester.ts`. */
 import type { ReadChunk } from './chunks.ts';
 import type { TransportHeader } from './transport-header.ts';
 import type { BulkSource, OpaquePadding } from './xdr-reader.ts';
@@ -6,45 +6,45 @@ import type { Payload } from './xdr-writer.ts';
 
 /** Options of a requester. */
 export interface RequesterOptions {
-  /** Credits to ask for, at least 1: how many receives are posted for replies. Default 32. */
+  /** Credits to request, at least 1: the number of receives posted for replies. Default 32. */
   readonly credits?: number;
-  /** Octets of a segment at most; larger memory is told in several. Default: no bound. */
+  /** Maximum bytes per segment; larger memory is split into several. Default: no limit. */
   readonly segmentBytesMax?: number;
-  /** How often a call is sent at most, each time over a new connection. Default 3. */
+  /** How often a call is sent at most, each time on a new connection. Default 3. */
   readonly sendsMax?: number;
-  /** Connections tried in vain, one after the other, before waiting calls fail. Default 5. */
+  /** Consecutive failed connection attempts before waiting calls fail. Default 5. */
   readonly connectsMax?: number;
-  /** Wait before the second of them, doubled each time. Default 100. */
+  /** Delay before the second attempt, doubled each time. Default 100. */
   readonly reconnectDelayMs?: number;
   /**
-   * Takes replies with a read list, pulls them and sends RDMA_DONE, as RFC 5666 has it. Default
-   * false: RFC 8166, which knows no such replies.
+   * Accepts replies with a read list, pulls them and sends RDMA_DONE, as in RFC 5666. Default
+   * false: RFC 8166 has no such replies.
    */
   readonly readListReplies?: boolean;
 }
 
 /** A call to make. */
 export interface CallRequest {
-  /** The RPC message; it stays as it is until the call completes. */
+  /** The RPC message; must not change until the call completes. */
   readonly payload: Payload;
-  /** Octets of each result that may come in a write chunk, at most. */
+  /** Maximum bytes of each result that may arrive in a write chunk. */
   readonly resultBytes: readonly number[];
-  /** Octets of the largest reply, RPC header included, without the octets of these results. */
+  /** Bytes of the largest reply, including the RPC header, excluding these results. */
   readonly replyMaxBytes: number;
-  /** May be carried out twice. */
+  /** May be executed twice. */
   readonly idempotent: boolean;
   readonly deadlineMs: number;
-  /** The same message with the padding that the server asked for: goes as RDMA_MSGP if it fits. */
+  /** The same message with the server's preferred padding: sent as RDMA_MSGP if it fits. */
   readonly padded?: { readonly padding: OpaquePadding; readonly payload: Payload };
 }
 
-/** Memory that the peer needs for a call. */
+/** Memory that the peer accesses for a call. */
 export type Region =
-  /** To read from: an item of the arguments, or the call itself. */
-  | { readonly kind: 'source'; readonly octets: Uint8Array }
-  /** To write the `result`th bulk result to. */
+  /** Read by the peer: an item of the arguments, or the call itself. */
+  | { readonly kind: 'source'; readonly bytes: Uint8Array }
+  /** Written by the peer: the `result`th bulk result. */
   | { readonly kind: 'result'; readonly result: number; readonly lengthBytes: number }
-  /** To write the reply to. */
+  /** Written by the peer: the reply. */
   | { readonly kind: 'reply'; readonly lengthBytes: number };
 
 /** A region in registered memory. */
@@ -52,10 +52,10 @@ export interface ExposedRegion {
   readonly handle: number;
   readonly offset: bigint;
   /** The memory itself, of the region's length. */
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
 }
 
-/** Why a call has no reply. */
+/** Why a call got no reply. */
 export type CallFailure =
   | 'ERR_VERS'
   | 'ERR_CHUNK'
@@ -70,9 +70,9 @@ export type CallFailure =
 export type CallOutcome =
   | {
       readonly type: 'reply';
-      /** The reply, XID first: a view of the message or of a region. */
-      readonly octets: Uint8Array;
-      /** The results that are not in it. */
+      /** The reply, starting at the XID: a view of the message or of a region. */
+      readonly bytes: Uint8Array;
+      /** The results that are not in `bytes`. */
       readonly bulk: BulkSource;
       readonly padding: OpaquePadding | undefined;
     }
@@ -80,40 +80,42 @@ export type CallOutcome =
       readonly type: 'failure';
       readonly failure: CallFailure;
       readonly text: string;
-      /** The server may have carried it out. */
+      /** The server may have executed the call. */
       readonly outcomeUnknown: boolean;
     };
 
-/** What the caller of a requester has to do. */
+/** Actions for the caller of a requester. */
 export type RequesterEffect =
-  /** Register these; then `exposed` or `exposeFailed`. */
+  /** Register these; then call `exposed` or `exposeFailed`. */
   | { readonly type: 'expose'; readonly xid: number; readonly regions: readonly Region[] }
-  /** Send the header and, behind it, the message: `emitPayload` puts it together. */
+  /** Send the header followed by the message: `emitPayload` assembles it. */
   | {
       readonly type: 'transmit';
       readonly xid: number;
       readonly header: TransportHeader;
-      /** What goes inline; items that travel as chunks are not in it. */
+      /** The inline part; items that travel as chunks are not in it. */
       readonly payload: Payload;
     }
-  /** RDMA Read these chunks of the peer; then `pulled` or the end of the connection. */
+  /** RDMA Read these chunks of the peer; then call `pulled`, or end the connection. */
   | { readonly type: 'pull'; readonly xid: number; readonly chunks: readonly ReadChunk[] }
-  /** End the peer's access to the call's regions; then `withdrawn` or `withdrawFailed`. */
+  /** End the peer's access to the call's regions; then call `withdrawn` or `withdrawFailed`. */
   | { readonly type: 'withdraw'; readonly xid: number }
   | { readonly type: 'complete'; readonly xid: number; readonly outcome: CallOutcome }
-  /** End the connection; then `disconnected`. */
+  /** End the connection; then call `disconnected`. */
   | { readonly type: 'disconnect'; readonly text: string }
-  /** Make a connection; then `connected` or `disconnected`. */
+  /** Connect; then call `connected` or `disconnected`. */
   | { readonly type: 'connect' };
 
-/** What a requester counted. */
+/** Counters of a requester. */
 export interface RequesterCounters {
-  /** Calls sent, again ones included. */
+  /** Calls sent, including retries. */
   sent: number;
+  /** Replies received. */
   replies: number;
-  /** Messages that were no reply to a call. */
+  /** Messages that were not a reply to a call. */
   discarded: number;
-  /** Regions that the peer was let into. */
+  /** Regions opened to the peer. */
   exposed: number;
+  /** Connections made. */
   connections: number;
 }

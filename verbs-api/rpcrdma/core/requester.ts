@@ -1,14 +1,14 @@
 /**
  * The requester's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say
- * so): which call may go when, what of it goes inline and what by chunks, what a reply means, and
- * what becomes of calls when time or the connection runs out.
+ * so): when a call may be sent, what travels inline and what as chunks, what a reply means, and
+ * what happens to calls on a timeout or a lost connection.
  *
- * Commands and inputs are methods; what has to be done comes out of `pollEffect`, in order, until
- * it returns undefined. Time is milliseconds of any clock that does not go back.
+ * Commands and inputs are methods; `pollEffect` returns the resulting actions in order, then
+ * undefined. Time is in milliseconds of any monotonic clock.
  *
- * Registered memory is the caller's: `expose` asks for it, `exposed` tells where it is, `withdraw`
- * asks to take the peer's access away, `withdrawn` says that it is gone. A call completes only
- * after that (RFC 8166 §4.4.1).
+ * The caller owns registered memory: `expose` asks for it, `exposed` reports its location,
+ * `withdraw` asks to end the peer's access, `withdrawn` reports that it ended. A call completes
+ * only after that (RFC 8166 §4.4.1).
  */
 
 import { type CallPlan, planCall } from './call-plan.ts';
@@ -44,10 +44,10 @@ type CallState =
   | { readonly type: 'sent'; readonly exposed: Exposed }
   /** A reply by read list is being pulled. */
   | { readonly type: 'pulling'; readonly exposed: Exposed; readonly header: MessageHeader }
-  /** The peer's access is being taken away; then comes the outcome, or the queue again. */
+  /** The peer's access is ending; then the call completes or is queued again. */
   | { readonly type: 'withdrawing'; readonly next: CallOutcome | 'queued' };
 
-/** What the peer was told of. */
+/** Memory opened to the peer. */
 interface Exposed {
   readonly writeList: readonly WriteChunk[];
   readonly replyChunk: WriteChunk | undefined;
@@ -60,11 +60,11 @@ interface Call {
   readonly xid: number;
   readonly request: CallRequest;
   state: CallState;
-  /** How often it was sent. */
+  /** How often the call was sent. */
   sends: number;
-  /** Its place among all that was sent. */
+  /** Its position in the sequence of everything sent. */
   sentAt: number;
-  /** It holds a credit of the connection that is there now. */
+  /** Holds a credit of the current connection. */
   holdsCredit: boolean;
   hasRegions: boolean;
 }
@@ -88,7 +88,7 @@ const NOTHING_EXPOSED: Exposed = {
   reply: undefined,
 };
 const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
-/** Bounds of a reply's read list, which only RFC 5666 has. */
+/** Limits of a reply's read list, which only RFC 5666 has. */
 const REPLY_LIMITS = { segmentsMax: 64, readBytesMax: 1 << 22 };
 
 /** See the module's comment. */
@@ -96,19 +96,19 @@ export class Requester {
   readonly #options: Required<RequesterOptions>;
   readonly #credits: CreditWindow;
   readonly #calls = new Map<number, Call>();
-  /** Calls that wait, first come first served; those to be sent again come first. */
+  /** Waiting calls in FIFO order; calls to be resent come first. */
   readonly #queue: Call[] = [];
-  /** Calls that gave up waiting but whose reply may still come: each holds its credit. */
+  /** Calls that were given up but whose reply may still arrive: each holds its credit. */
   readonly #abandoned = new Set<number>();
   readonly #effects: RequesterEffect[] = [];
   #link: Link = { type: 'idle' };
   #failedConnects = 0;
   #nextDeadlineMs = Number.POSITIVE_INFINITY;
-  /** Counts what is sent. */
+  /** Number of messages sent. */
   #sequence = 0;
   /**
-   * RDMA_DONEs that still have to go, or may not be out of the server's receives yet: XID → when it
-   * was sent, infinity for not yet.
+   * RDMA_DONEs that are still to be sent or may still occupy a receive of the server: XID →
+   * sequence number when sent, or infinity if not yet sent.
    */
   readonly #dones = new Map<number, number>();
   readonly counters: RequesterCounters = {
@@ -134,13 +134,13 @@ export class Requester {
 
   // Commands
 
-  /** Makes the connection before the first call does. */
+  /** Connects before the first call. */
   open(): void {
     if (this.#link.type === 'idle') this.#connect();
   }
 
   /**
-   * Makes a call; its XID is the first word of the payload and that of no other call. It completes
+   * Makes a call. Its XID is the first word of the payload and must be unused. The call completes
    * once, by an effect.
    */
   call(xid: number, request: CallRequest): void {
@@ -164,12 +164,12 @@ export class Requester {
     this.#advance();
   }
 
-  /** True while a call, or the memory of the reply to an abandoned one, has this XID. */
+  /** True while a call, or the reply memory of an abandoned call, uses this XID. */
   uses(xid: number): boolean {
     return this.#calls.has(xid) || this.#abandoned.has(xid);
   }
 
-  /** Gives a call up. Nothing happens when it is over. */
+  /** Aborts a call; no effect on a completed one. */
   abort(xid: number, text: string): void {
     const call = this.#calls.get(xid);
     if (call === undefined) return;
@@ -177,7 +177,7 @@ export class Requester {
     this.#advance();
   }
 
-  /** Asks for another number of credits from the next call on, at least 1. */
+  /** Changes the number of credits to request from the next call on, at least 1. */
   requestCredits(credits: number): void {
     this.#credits.request(credits);
     this.#advance();
@@ -200,8 +200,8 @@ export class Requester {
   // Inputs
 
   /**
-   * A connection is there, with its thresholds. `readsServed` tells whether the peer may read our
-   * memory at all: not when no inbound reads were agreed.
+   * A connection was established with these thresholds. `readsServed`: whether the peer may read
+   * our memory; false when no inbound reads were negotiated.
    */
   connected(thresholds: InlineThresholds, readsServed = true): void {
     if (this.#link.type !== 'connecting') return;
@@ -214,18 +214,18 @@ export class Requester {
     this.#advance();
   }
 
-  /** The connection ended, or none could be made. Its memory is still to be withdrawn. */
+  /** The connection ended or failed to establish. Its memory must still be withdrawn. */
   disconnected(nowMs: number, text: string): void {
     if (this.#link.type === 'closed') return;
     const connecting = this.#link.type === 'connecting';
     this.#link = { type: 'idle' };
     this.#abandoned.clear();
-    // The last one first, since each goes to the head of the queue.
+    // Last one first, since each goes to the head of the queue.
     for (const call of [...this.#calls.values()].reverse()) {
       call.holdsCredit = false;
       if (call.state.type === 'queued' || call.state.type === 'withdrawing') continue;
-      // RPCR-8-01 What the server did not see can be sent again, and what it may have seen only
-      // when doing it twice does no harm: RPC over RDMA has no retransmission of its own.
+      // RPCR-8-01 Resends calls the server cannot have seen, and others only if they are
+      // idempotent: RPC over RDMA has no retransmission.
       const replay =
         call.sends === 0 || (call.request.idempotent && call.sends < this.#options.sendsMax);
       this.#conclude(call, replay ? 'queued' : failure('connectionLost', text, true));
@@ -256,16 +256,16 @@ export class Requester {
     this.#transmit(call, call.state.plan, regions);
   }
 
-  /** The regions of a call cannot be had. The call fails, nothing was sent. */
+  /** The regions of a call cannot be registered. The call fails; nothing was sent. */
   exposeFailed(xid: number, text: string): void {
     const call = this.#calls.get(xid);
     if (call?.state.type !== 'exposing') return;
-    // RPCR2-6.2-01 Without room for the reply the call must not go.
+    // RPCR2-6.2-01 Without room for the reply the call must not be sent.
     this.#conclude(call, failure('unfit', text, false));
     this.#advance();
   }
 
-  /** The peer has no access to the call's regions any more. */
+  /** The peer no longer has access to the call's regions. */
   withdrawn(xid: number): void {
     const call = this.#calls.get(xid);
     if (call?.state.type !== 'withdrawing') return;
@@ -280,25 +280,25 @@ export class Requester {
     this.#advance();
   }
 
-  /** The access could not be taken away: RPCR2-4.5.4-01 the end of the connection does it. */
+  /** The access could not be withdrawn: RPCR2-4.5.4-01 ending the connection ends it. */
   withdrawFailed(xid: number, text: string): void {
     this.#disconnect(`memory of call ${hex(xid)} could not be withdrawn: ${text}`);
     this.withdrawn(xid);
   }
 
   /**
-   * A message of the peer. It is kept until the call completes when it holds a reply: hand over a
-   * copy where the receive buffer is to be used again.
+   * A message from the peer. It is kept until the call completes if it holds a reply: pass a copy
+   * if the receive buffer will be reused.
    */
-  handleMessage(octets: Uint8Array): void {
-    const parsed = parseTransportHeader(octets);
-    // RPCR2-4.5-02 A requester does not answer what it cannot read.
+  handleMessage(bytes: Uint8Array): void {
+    const parsed = parseTransportHeader(bytes);
+    // RPCR2-4.5-02 A requester does not respond to unparsable messages.
     if ('fault' in parsed) {
       this.counters.discarded += 1;
       return;
     }
     const { header, headerBytes } = parsed;
-    const payload = octets.subarray(headerBytes);
+    const payload = bytes.subarray(headerBytes);
     const taken = this.#handleParsed(header, payload);
     if (!taken) this.counters.discarded += 1;
     this.#advance();
@@ -309,7 +309,7 @@ export class Requester {
     const call = this.#calls.get(xid);
     if (call?.state.type !== 'pulling') return;
     const { exposed, header } = call.state;
-    // RPCR-3.5-04 The server keeps the memory of its reply until it hears this.
+    // RPCR-3.5-04 The server keeps the reply's memory until it receives this.
     this.#effects.push({
       type: 'transmit',
       xid,
@@ -327,7 +327,7 @@ export class Requester {
     this.#advance();
   }
 
-  /** Time has come to `nowMs`; see `nextDeadlineMs`. */
+  /** The time is now `nowMs`; see `nextDeadlineMs`. */
   handleDeadline(nowMs: number): void {
     if (nowMs < this.#nextDeadlineMs) return;
     for (const call of [...this.#calls.values()]) {
@@ -345,22 +345,22 @@ export class Requester {
 
   // Outputs
 
-  /** The next thing to do, or undefined. */
+  /** The next action, or undefined. */
   pollEffect(): RequesterEffect | undefined {
     return this.#effects.shift();
   }
 
-  /** When `handleDeadline` is due, at the latest; infinity for never. */
+  /** The latest time to call `handleDeadline`; infinity for never. */
   get nextDeadlineMs(): number {
     return this.#nextDeadlineMs;
   }
 
-  /** Calls that are not complete. */
+  /** Incomplete calls. */
   get callCount(): number {
     return this.#calls.size;
   }
 
-  /** Calls without a reply, abandoned ones included. */
+  /** Unanswered calls, including abandoned ones. */
   get inFlight(): number {
     return this.#credits.inFlight;
   }
@@ -378,14 +378,14 @@ export class Requester {
     this.#effects.push({ type: 'disconnect', text });
   }
 
-  /** RPCR-3.3-05 Sends waiting calls as far as the credits go. */
+  /** RPCR-3.3-05 Sends waiting calls while credits last. */
   #advance(): void {
     while (this.#link.type === 'ready' && this.#creditFree()) {
       const call = this.#queue.shift();
       if (call === undefined) return;
       const plan = planCall(call.request, this.#link.thresholds, this.#options.segmentBytesMax);
       const reads = plan.regions.some((region) => region.kind === 'source');
-      // RPCR-6.2-08 No chunk to read for a peer that cannot read.
+      // RPCR-6.2-08 No read chunks for a peer that cannot read.
       if (reads && !this.#link.readsServed) {
         this.#finish(call, failure('unfit', 'the call needs RDMA Reads, which are off', false));
         continue;
@@ -404,8 +404,8 @@ export class Requester {
 
   #creditFree(): boolean {
     if (!this.#credits.open) return false;
-    // RPCR-3.8-06 An RDMA_DONE takes a receive as a call does. One credit is left for a call, since
-    // only a reply can tell that the server has its receives again.
+    // RPCR-3.8-06 An RDMA_DONE uses a receive as a call does. Keep one credit for a call, since
+    // only a reply shows that the server has reposted its receives.
     const granted = this.#creditsTotal;
     return this.#credits.inFlight + Math.min(this.#dones.size, granted - 1) < granted;
   }
@@ -428,10 +428,10 @@ export class Requester {
         for (const segment of segments) readList.push({ position, ...segment });
       } else if (region.kind === 'result') {
         writeList.push(segments);
-        results.push(segments.length === 0 ? undefined : place.octets);
+        results.push(segments.length === 0 ? undefined : place.bytes);
       } else {
         replyChunk = segments;
-        reply = place.octets;
+        reply = place.bytes;
       }
     }
     const { xid } = call;
@@ -460,7 +460,7 @@ export class Requester {
   #segments(place: ExposedRegion): readonly Segment[] {
     const memory = {
       handle: place.handle,
-      lengthBytes: place.octets.length,
+      lengthBytes: place.bytes.length,
       offset: place.offset,
     };
     return segmentsOf(memory, this.#options.segmentBytesMax);
@@ -468,20 +468,20 @@ export class Requester {
 
   // Replies
 
-  /** Returns false when the message is nothing for a call. */
+  /** Returns false when the message does not belong to a call. */
   #handleParsed(header: TransportHeader, payload: Uint8Array): boolean {
     switch (header.type) {
       case 'done':
         return false;
       case 'msgp':
-        // RPCR2-4.6.1-01 Discarded, except where RFC 5666 is asked for.
+        // RPCR2-4.6.1-01 Discarded unless RFC 5666 was requested.
         if (!this.#options.readListReplies) return false;
         break;
       case 'error':
         return this.#handleError(header.xid, header);
       default:
     }
-    // A reverse-direction call says nothing of our calls, nor of our credits (RPCB-4.1-02).
+    // A reverse-direction call says nothing about our calls or credits (RPCB-4.1-02).
     if (header.type !== 'nomsg' && !isReply(payload)) return false;
     const call = this.#answered(header.xid, header.credits);
     if (call === 'abandoned') return true;
@@ -492,7 +492,7 @@ export class Requester {
     return true;
   }
 
-  /** The call that has its reply now; its credit is free again. */
+  /** The call that this reply answers; frees its credit. */
   #answered(xid: number, credits: number): Call | 'abandoned' | undefined {
     const call = this.#calls.get(xid);
     const sent = call?.state.type === 'sent';
@@ -504,7 +504,7 @@ export class Requester {
       this.#abandoned.delete(xid);
       return 'abandoned';
     }
-    // A reply proves that all that was sent before its call is out of the server's receives.
+    // A reply proves that everything sent before its call has left the server's receives.
     for (const [done, sentAt] of this.#dones) {
       if (sentAt < call.sentAt) this.#dones.delete(done);
     }
@@ -513,7 +513,7 @@ export class Requester {
   }
 
   #handleError(xid: number, header: ErrorHeader): boolean {
-    // RPCR2-4.5-04 What cannot be understood is dropped.
+    // RPCR2-4.5-04 Drop what cannot be understood.
     if (header.error.code === 'other') return false;
     const call = this.#answered(xid, header.credits);
     if (call === 'abandoned') return true;
@@ -521,13 +521,13 @@ export class Requester {
     const outcome =
       header.error.code === 'version'
         ? failure('ERR_VERS', `the server has versions ${range(header.error)}`, false)
-        : // RFC 8166 §4.5.3: nobody knows whether the server carried it out.
+        : // RFC 8166 §4.5.3: unknown whether the server executed it.
           failure('ERR_CHUNK', 'the server could not use the chunks', true);
     this.#conclude(call, outcome);
     return true;
   }
 
-  /** RFC 5666 §3.5: the reply, or results of it, are in the server's memory. */
+  /** RFC 5666 §3.5: the reply or some of its results are in the server's memory. */
   #pullReply(call: Call, exposed: Exposed, header: MessageHeader | PaddedHeader): boolean {
     const chunks = readChunksOf(header.readList, REPLY_LIMITS);
     if (
@@ -537,7 +537,7 @@ export class Requester {
       chunks.length !== 1 ||
       chunks[0]?.position !== 0
     ) {
-      // RPCR2-4.3.1-01 The call has its reply, even though it cannot be used.
+      // RPCR2-4.3.1-01 The call is answered, even though the reply cannot be used.
       this.#conclude(call, failure('badReply', 'the reply has a read list', true));
       return true;
     }
@@ -568,14 +568,14 @@ export class Requester {
       this.#conclude(call, failure('badReply', 'write chunks are missing', true));
       return;
     }
-    const octets = this.#replyOctets(header, exposed, payload);
-    if (octets === undefined || !isReply(octets)) {
+    const bytes = this.#replyBytes(header, exposed, payload);
+    if (bytes === undefined || !isReply(bytes)) {
       this.#conclude(call, failure('badReply', 'no reply where the header says', true));
       return;
     }
     this.#conclude(call, {
       type: 'reply',
-      octets,
+      bytes,
       bulk: new WriteChunkSource(results),
       padding:
         header.type === 'msgp'
@@ -584,7 +584,7 @@ export class Requester {
     });
   }
 
-  #replyOctets(
+  #replyBytes(
     header: MessageHeader | PaddedHeader,
     exposed: Exposed,
     payload: Uint8Array,
@@ -610,13 +610,13 @@ export class Requester {
       call.holdsCredit = false;
     }
     this.#conclude(call, failure(reason, text, call.sends > 0));
-    // With every credit held by a call that nobody answers, nothing could be sent ever again.
+    // If unanswered abandoned calls held every credit, nothing could ever be sent again.
     if (this.#abandoned.size > 0 && this.#abandoned.size >= this.#creditsTotal) {
       this.#disconnect('the server answers no call');
     }
   }
 
-  /** Takes the peer's access away, if there is one, before the call ends or waits again. */
+  /** Ends the peer's access, if any, before the call completes or is queued again. */
   #conclude(call: Call, next: CallOutcome | 'queued'): void {
     if (call.holdsCredit) {
       call.holdsCredit = false;
@@ -661,10 +661,10 @@ function failure(reason: CallFailure, text: string, outcomeUnknown: boolean): Ca
   return { type: 'failure', failure: reason, text, outcomeUnknown };
 }
 
-/** True for octets that start with an XID and the word for a reply. */
-function isReply(octets: Uint8Array): boolean {
-  if (octets.length < 8) return false;
-  const fields = new DataView(octets.buffer, octets.byteOffset, 8);
+/** True for bytes that start with an XID and the message type of a reply. */
+function isReply(bytes: Uint8Array): boolean {
+  if (bytes.length < 8) return false;
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, 8);
   return fields.getUint32(4) === MessageType.reply;
 }
 

@@ -1,11 +1,11 @@
 /**
  * The responder's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say
- * so): which messages are calls, what has to be read before a call can be carried out, and how its
- * reply travels.
+ * so): which messages are calls, what must be read before a call can be executed, and how its reply
+ * travels.
  *
- * Inputs are methods; what has to be done comes out of `pollEffect`, in order, until it returns
- * undefined. Time is milliseconds of any clock that does not go back. When the connection ends the
- * responder is thrown away: nothing of it outlives the connection.
+ * Inputs are methods; `pollEffect` returns the resulting actions in order, then undefined. Time is
+ * in milliseconds of any monotonic clock. Discard the responder when the connection ends: it keeps
+ * no state beyond it.
  */
 
 import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksFault } from './chunks.ts';
@@ -26,14 +26,14 @@ import { type BulkSource, XdrReader } from './xdr-reader.ts';
 import type { Payload } from './xdr-writer.ts';
 
 type CallState =
-  /** Waits until others have given their memory back. */
+  /** Waits for others to release memory. */
   | { readonly type: 'waiting' }
   | { readonly type: 'pulling'; readonly deadlineMs: number }
   | { readonly type: 'running' }
   /** The reply's memory is being registered. */
   | { readonly type: 'exposing' }
   | { readonly type: 'replying'; readonly deadlineMs: number; readonly undone: boolean }
-  /** The reply is with the peer, which has yet to say that it read it. */
+  /** The peer has the reply but has not confirmed reading it. */
   | { readonly type: 'undone'; readonly deadlineMs: number };
 
 interface Call {
@@ -44,7 +44,7 @@ interface Call {
   readonly lists: ChunkLists;
   readonly header: MessageHeader | PaddedHeader | undefined;
   readonly chunks: readonly ReadChunk[];
-  /** The message behind the header. */
+  /** The message after the header. */
   readonly payload: Uint8Array;
   pulledBytes: number;
   undoneBytes: number;
@@ -55,7 +55,7 @@ const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefine
 const EMPTY = new Uint8Array(0);
 const NOTHING: Payload = { stream: EMPTY, items: [], lengthBytes: 0 };
 const CHUNK_ERROR: TransportError = { code: 'chunk' };
-/** Octets of XID and message type. */
+/** Bytes of XID and message type. */
 const MESSAGE_START_BYTES = 8;
 
 /** See the module's comment. */
@@ -78,7 +78,7 @@ export class Responder {
     pushedBytes: 0,
   };
 
-  /** `canRead` is false where no outbound RDMA Reads were agreed. */
+  /** `canRead`: false if no outbound RDMA Reads were negotiated. */
   constructor(thresholds: InlineThresholds, options: ResponderOptions = {}, canRead = true) {
     this.#thresholds = thresholds;
     this.#options = {
@@ -96,11 +96,11 @@ export class Responder {
 
   // Inputs
 
-  /** A message of the peer, in the receive buffer `receive`: in use until that is posted again. */
-  handleMessage(octets: Uint8Array, receive: number, nowMs: number): void {
-    const parsed = parseTransportHeader(octets);
+  /** A message from the peer in receive buffer `receive`, which is in use until reposted. */
+  handleMessage(bytes: Uint8Array, receive: number, nowMs: number): void {
+    const parsed = parseTransportHeader(bytes);
     if ('fault' in parsed) {
-      // RPCR2-4.5-01 Not even the XID of such a message is to be trusted.
+      // RPCR2-4.5-01 Not even the XID of such a message can be trusted.
       if (parsed.fault === 'short') {
         this.#discard(receive);
         return;
@@ -112,7 +112,7 @@ export class Responder {
     const { header, headerBytes } = parsed;
     switch (header.type) {
       case 'error':
-        // RPCR2-4.2.4-02 No requester has errors to report.
+        // RPCR2-4.2.4-02 A requester has no errors to report.
         this.#discard(receive);
         return;
       case 'done':
@@ -120,7 +120,7 @@ export class Responder {
         this.#discard(receive);
         return;
       default:
-        this.#handleCall(header, octets.subarray(headerBytes), receive, nowMs);
+        this.#handleCall(header, bytes.subarray(headerBytes), receive, nowMs);
     }
   }
 
@@ -131,9 +131,9 @@ export class Responder {
     this.counters.pulledBytes += call.pulledBytes;
     const items = call.chunks.map((chunk, i) => ({
       position: chunk.position,
-      octets: chunks[i] ?? EMPTY,
+      bytes: chunks[i] ?? EMPTY,
     }));
-    const whole = call.header?.type === 'nomsg' ? items.shift()?.octets : undefined;
+    const whole = call.header?.type === 'nomsg' ? items.shift()?.bytes : undefined;
     const stream = whole ?? call.payload;
     if (whole !== undefined && messageKind(stream, call.xid) !== 'call') {
       this.#sendError(call, CHUNK_ERROR, nowMs);
@@ -142,15 +142,15 @@ export class Responder {
     this.#dispatch(call, stream, items.length === 0 ? undefined : new ReadChunkSource(items));
   }
 
-  /** The reply of a call. It stays as it is until the call is released. */
+  /** The reply of a call. It must not change until the call is released. */
   reply(number: number, payload: Payload, nowMs: number): void {
     const call = this.#calls.get(number);
     if (call?.state.type !== 'running') return;
     const plan = replyPlan(payload, call.lists, this.#thresholds.replyBytes);
     if (plan !== undefined) {
-      for (const { octets, writes, lengthBytes } of plan.pushes) {
+      for (const { bytes, writes, lengthBytes } of plan.pushes) {
         this.counters.pushedBytes += lengthBytes;
-        this.#effects.push({ type: 'push', call: number, octets, writes });
+        this.#effects.push({ type: 'push', call: number, bytes, writes });
       }
       const { type, lists } = plan;
       this.#transmit(call, { type, ...this.#words(call), ...lists }, plan.payload, false, nowMs);
@@ -163,13 +163,14 @@ export class Responder {
       this.#effects.push({ type: 'expose', call: number, payload });
       return;
     }
-    // RPCR-3.4-05 Found out before a Send that the peer could not take, or a Write past its memory.
+    // RPCR-3.4-05 Detected before sending a message the peer could not receive, or writing past its
+    // memory.
     this.#sendError(call, CHUNK_ERROR, nowMs);
   }
 
   /**
-   * What was dispatched is no call, or its reply cannot be had or registered: RPCR-4.2-05 the
-   * client gets an error.
+   * The dispatched message is not a call, or its reply cannot be produced or registered:
+   * RPCR-4.2-05 the client gets an error.
    */
   refuse(number: number, nowMs: number): void {
     const call = this.#calls.get(number);
@@ -186,7 +187,7 @@ export class Responder {
     this.#transmit(call, { type: 'nomsg', ...this.#words(call), ...lists }, NOTHING, true, nowMs);
   }
 
-  /** Everything of a `transmit` effect, and all before it, has left. */
+  /** A `transmit` effect and everything before it has been sent. */
   sent(number: number, nowMs: number): void {
     const call = this.#calls.get(number);
     if (call?.state.type !== 'replying') return;
@@ -198,7 +199,7 @@ export class Responder {
     this.#release(call, nowMs);
   }
 
-  /** Time has come to `nowMs`; see `nextDeadlineMs`. */
+  /** The time is now `nowMs`; see `nextDeadlineMs`. */
   handleDeadline(nowMs: number): void {
     if (nowMs < this.#nextDeadlineMs) return;
     this.#nextDeadlineMs = Number.POSITIVE_INFINITY;
@@ -208,7 +209,7 @@ export class Responder {
       if (state.deadlineMs > nowMs) {
         this.#due(state.deadlineMs);
       } else if (state.type === 'undone') {
-        // RPCR-11-05 A peer that withholds RDMA_DONE keeps no memory of ours for longer.
+        // RPCR-11-05 A peer that withholds RDMA_DONE cannot hold our memory longer.
         this.#release(call, nowMs);
       } else {
         const what = state.type === 'pulling' ? 'its RDMA Reads end' : 'take its reply';
@@ -220,22 +221,22 @@ export class Responder {
 
   // Outputs
 
-  /** The next thing to do, or undefined. */
+  /** The next action, or undefined. */
   pollEffect(): ResponderEffect | undefined {
     return this.#effects.shift();
   }
 
-  /** When `handleDeadline` is due, at the latest; infinity for never. */
+  /** The latest time to call `handleDeadline`; infinity for never. */
   get nextDeadlineMs(): number {
     return this.#nextDeadlineMs;
   }
 
-  /** Calls that are not released. */
+  /** Calls that are not yet released. */
   get callCount(): number {
     return this.#calls.size;
   }
 
-  /** Octets of read chunks that are here. */
+  /** Bytes of pulled read chunks held now. */
   get pulledBytes(): number {
     return this.#pulledBytes;
   }
@@ -276,7 +277,7 @@ export class Responder {
   ): void {
     const kind = header.type === 'nomsg' ? 'call' : messageKind(payload, header.xid);
     if (kind === 'reply') {
-      // Nothing was asked of this client, so that no reply of its is expected.
+      // We sent this client no call, so no reply is expected.
       this.#discard(receive);
       return;
     }
@@ -297,19 +298,19 @@ export class Responder {
     this.#pullNext(nowMs);
   }
 
-  /** RPCR-4.2-01 The read chunks of a header that can be right, else undefined. */
+  /** RPCR-4.2-01 The read chunks of a valid header, else undefined. */
   #checked(
     header: MessageHeader | PaddedHeader,
     kind: 'call' | 'other',
   ): readonly ReadChunk[] | undefined {
-    // RPCR2-4.6.1-01 RDMA_MSGP is RFC 5666's alone.
+    // RPCR2-4.6.1-01 Only RFC 5666 has RDMA_MSGP.
     if (header.type === 'msgp' && !this.#options.readListReplies) return undefined;
-    // RPCR2-4.5.2-01 Another XID than the header's, or no RPC call at all.
+    // RPCR2-4.5.2-01 The XID differs from the header's, or this is not an RPC call.
     if (kind !== 'call') return undefined;
     const { limits } = this.#options;
     const chunks = readChunksOf(header.readList, limits);
     if (typeof chunks === 'string') return undefined;
-    // RPCR2-4.2.4-01 A long call has its message in a position-zero chunk; nothing else has one.
+    // RPCR2-4.2.4-01 A long call has its message in a position-zero chunk; other calls have none.
     if ((chunks[0]?.position === 0) !== (header.type === 'nomsg')) return undefined;
     if (chunks.length > 0 && !this.#canRead) return undefined;
     if (writeChunksFault(header.writeList, limits) !== undefined) return undefined;
@@ -317,7 +318,7 @@ export class Responder {
     return chunks;
   }
 
-  /** Starts to read for calls in their order, as far as there is room. */
+  /** Starts reading for calls in order, while memory lasts. */
   #pullNext(nowMs: number): void {
     for (;;) {
       const call = this.#waiting[0];
@@ -332,7 +333,7 @@ export class Responder {
     }
   }
 
-  /** RPCR-3.8-02 All that the call brings is here. */
+  /** RPCR-3.8-02 All of the call's data has arrived. */
   #dispatch(call: Call, stream: Uint8Array, bulk: BulkSource | undefined): void {
     this.counters.calls += 1;
     call.state = { type: 'running' };
@@ -344,7 +345,7 @@ export class Responder {
   // Replies
 
   #words(call: Call): { readonly xid: number; readonly credits: number } {
-    // RPCR2-3.3.1-01 Never 0: the receive of this call is posted again before its reply goes.
+    // RPCR2-3.3.1-01 Never 0: this call's receive is reposted before its reply is sent.
     return { xid: call.xid, credits: this.#options.credits };
   }
 
@@ -361,7 +362,7 @@ export class Responder {
     this.#effects.push({ type: 'transmit', call: number, header, payload, receive });
   }
 
-  /** RPCR2-4.5-03 The error has XID and version of the call. */
+  /** RPCR2-4.5-03 The error carries XID and version of the call. */
   #sendError(call: Call, error: TransportError, nowMs: number): void {
     this.counters.errors += 1;
     const { version } = call;
@@ -371,12 +372,12 @@ export class Responder {
 
   #mayExpose(lengthBytes: number): boolean {
     const { readListReplies, undoneBytesMax } = this.#options;
-    // RPCR-11-05 What peers can make us keep is bounded.
+    // RPCR-11-05 Bounds the memory that peers can make us hold.
     return readListReplies && this.#undoneBytes + lengthBytes <= undoneBytesMax;
   }
 
   #handleDone(xid: number, nowMs: number): void {
-    // RPCR2-4.6.2-01 Without replies by read list there is nothing that it could mean.
+    // RPCR2-4.6.2-01 Without replies by read list RDMA_DONE has no meaning.
     for (const call of this.#calls.values()) {
       const { state } = call;
       const undone = state.type === 'undone' || (state.type === 'replying' && state.undone);
@@ -411,10 +412,12 @@ const VERSION_ERROR: TransportError = {
   high: RPCRDMA_VERSION,
 };
 
-/** What kind of RPC message octets start with; `other` also for another XID than the header's. */
-function messageKind(octets: Uint8Array, xid: number): 'call' | 'reply' | 'other' {
-  if (octets.length < MESSAGE_START_BYTES) return 'other';
-  const fields = new DataView(octets.buffer, octets.byteOffset, MESSAGE_START_BYTES);
+/**
+ * The kind of RPC message that bytes start with; `other` also if the XID differs from the header's.
+ */
+function messageKind(bytes: Uint8Array, xid: number): 'call' | 'reply' | 'other' {
+  if (bytes.length < MESSAGE_START_BYTES) return 'other';
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, MESSAGE_START_BYTES);
   const type = fields.getUint32(4);
   if (type === MessageType.reply) return 'reply';
   return type === MessageType.call && fields.getUint32(0) === xid ? 'call' : 'other';

@@ -2,23 +2,19 @@
  * The headers of RPC calls and replies (RFC 5531 §9), version 2, with the credentials of AUTH_NONE
  * and AUTH_SYS (§10.1, appendix A).
  */
-import { encodeText } from '../../contract/ipc-value.ts';
+import { encodeText } from '../../contract/protocol/ipc-value.ts';
 import { AuthFlavor, type Credential } from './credential.ts';
 import { XdrError, XdrReader } from './xdr-reader.ts';
 import { XdrWriter } from './xdr-writer.ts';
 
-/** The version of RPC itself. */
+/** The RPC version. */
 export const RPC_VERSION = 2;
-/** Kind of a message (RFC 5531 §9, `msg_type`). */
+/** Message type (RFC 5531 §9, `msg_type`). */
 export const MessageType = { call: 0, reply: 1 } as const;
-/** Most octets of a credential or verifier (RFC 5531 §8.2). */
-export const AUTH_BODY_MAX_BYTES = 400;
-/** Octets of the header of a call with AUTH_NONE. */
-export const CALL_HEADER_MIN_BYTES = 40;
-/** Octets of the header of a successful reply with an AUTH_NONE verifier. */
+/** Maximum bytes of a credential or verifier (RFC 5531 §8.2). */
+const AUTH_BODY_MAX_BYTES = 400;
+/** Bytes of the header of a successful reply with an AUTH_NONE verifier. */
 export const REPLY_HEADER_MIN_BYTES = 24;
-/** Octets of the largest header of a successful reply: with the largest verifier. */
-export const REPLY_HEADER_MAX_BYTES = REPLY_HEADER_MIN_BYTES + AUTH_BODY_MAX_BYTES;
 
 const ReplyStatus = { accepted: 0, denied: 1 } as const;
 const AcceptStatus = {
@@ -33,7 +29,9 @@ const RejectStatus = { rpcMismatch: 0, authError: 1 } as const;
 const MACHINE_NAME_MAX_BYTES = 255;
 const GIDS_MAX = 16;
 
-/** Why authentication failed (RFC 5531 §9, `auth_stat`), as far as a server without GSS says so. */
+/**
+ * Why authentication failed (RFC 5531 §9, `auth_stat`): the values used by a server without GSS.
+ */
 export const AuthStatus = {
   badCred: 1,
   rejectedCred: 2,
@@ -42,7 +40,7 @@ export const AuthStatus = {
   tooWeak: 5,
 } as const;
 
-/** A credential or verifier as it is on the wire (`opaque_auth`). */
+/** A credential or verifier in wire format (`opaque_auth`). */
 export interface OpaqueAuth {
   readonly flavor: number;
   /** A view of the message it was read from. */
@@ -59,8 +57,8 @@ export interface CallHeader {
   readonly verifier: OpaqueAuth;
 }
 
-/** A call of a version of RPC that is not ours; its header goes no further. */
-export interface ForeignCall {
+/** A call of an unsupported RPC version; only its version is decoded. */
+interface ForeignCall {
   readonly xid: number;
   readonly rpcVersion: number;
 }
@@ -79,12 +77,12 @@ export type ReplyOutcome =
 /** The header of a reply. */
 export interface ReplyHeader {
   readonly xid: number;
-  /** Of an accepted call; AUTH_NONE for a denied one. */
+  /** For an accepted call; AUTH_NONE for a denied one. */
   readonly verifier: OpaqueAuth;
   readonly outcome: ReplyOutcome;
 }
 
-/** AUTH_NONE: of no octets. */
+/** AUTH_NONE: an empty body. */
 export const NO_AUTH: OpaqueAuth = { flavor: AuthFlavor.none, body: new Uint8Array(0) };
 
 function readAuth(reader: XdrReader): OpaqueAuth {
@@ -108,10 +106,7 @@ export function writeCallHeader(writer: XdrWriter, header: CallHeader): void {
   writeAuth(writer, header.verifier);
 }
 
-/**
- * Reads the header of a call; the arguments follow. Throws `XdrError` for anything else than a
- * call.
- */
+/** Reads the header of a call; the arguments follow. Throws `XdrError` if it is not a call. */
 export function readCallHeader(reader: XdrReader): CallHeader | ForeignCall {
   const xid = reader.uint32();
   if (reader.uint32() !== MessageType.call) throw new XdrError('not a call');
@@ -127,7 +122,7 @@ export function readCallHeader(reader: XdrReader): CallHeader | ForeignCall {
   };
 }
 
-/** Writes the header of a reply; `verifier` is used where the call is accepted. */
+/** Writes the header of a reply; `verifier` is used if the call was accepted. */
 export function writeReplyHeader(
   writer: XdrWriter,
   xid: number,
@@ -203,14 +198,14 @@ function readAcceptance(reader: XdrReader): ReplyOutcome {
 }
 
 /**
- * Puts a credential into wire form. RangeError when the machine's name or the groups of AUTH_SYS
- * are too many (RFC 5531 appendix A).
+ * Encodes a credential. RangeError if the machine name of AUTH_SYS is too long or it has too many
+ * groups (RFC 5531 appendix A).
  */
 export function emitCredential(credential: Credential): OpaqueAuth {
   if (credential.flavor === 'none') return NO_AUTH;
   const name = encodeText(credential.machineName);
   if (name.length > MACHINE_NAME_MAX_BYTES || credential.gids.length > GIDS_MAX) {
-    throw new RangeError('AUTH_SYS has a machine name of 255 octets and 16 groups at most');
+    throw new RangeError('AUTH_SYS has a machine name of 255 bytes and 16 groups at most');
   }
   const writer = new XdrWriter();
   writer.uint32(credential.stamp);
@@ -222,8 +217,8 @@ export function emitCredential(credential: Credential): OpaqueAuth {
 }
 
 /**
- * Takes a credential out of wire form. Returns undefined for a flavor that is neither AUTH_NONE nor
- * AUTH_SYS; throws `XdrError` for a malformed one.
+ * Decodes a credential. Returns undefined for a flavor other than AUTH_NONE and AUTH_SYS; throws
+ * `XdrError` for a malformed one.
  */
 export function parseCredential(auth: OpaqueAuth): Credential | undefined {
   if (auth.flavor === AuthFlavor.none) return { flavor: 'none' };

@@ -22,21 +22,21 @@
 import { XdrError, XdrReader } from './xdr-reader.ts';
 import { emitPayload, type Payload, type XdrWriter } from './xdr-writer.ts';
 
-/** The version of the protocol, the only one (RPCR-4.1-04). */
+/** The only version of the protocol (RPCR-4.1-04). */
 export const RPCRDMA_VERSION = 1;
-/** Octets of the smallest header that carries a message: no chunks. */
+/** Bytes of the smallest header that carries a message: without chunks. */
 export const HEADER_MIN_BYTES = 28;
-/** Octets of the words that every version has (RPCR-4.1-07). */
+/** Bytes of the words common to all versions (RPCR-4.1-07). */
 export const FIXED_BYTES = 16;
-/** Octets of the smallest RDMA_MSGP header. */
-export const PADDED_HEADER_MIN_BYTES = 36;
+/** Bytes of the smallest RDMA_MSGP header. */
+const PADDED_HEADER_MIN_BYTES = 36;
 
 const SEGMENT_BYTES = 16;
 const ERROR_CHUNK_BYTES = 20;
 const ERROR_VERSION_BYTES = 28;
 
 /** Message types on the wire (`rdma_proc`). */
-export const HeaderType = { msg: 0, nomsg: 1, msgp: 2, done: 3, error: 4 } as const;
+const HeaderType = { msg: 0, nomsg: 1, msgp: 2, done: 3, error: 4 } as const;
 const ErrorCode = { version: 1, chunk: 2 } as const;
 
 /** Registered memory of a requester (RPCR-4.3-01). */
@@ -49,11 +49,11 @@ export interface Segment {
 
 /** A segment of a read chunk (RPCR-4.3-02). */
 export interface ReadSegment extends Segment {
-  /** Where its chunk belongs in the unreduced stream. */
+  /** The position of its chunk in the unreduced stream. */
   readonly position: number;
 }
 
-/** Memory for one result: segments that are filled one after the other. */
+/** Memory for one result: segments filled in order. */
 export type WriteChunk = readonly Segment[];
 
 /** The three lists of chunks. */
@@ -65,7 +65,7 @@ export interface ChunkLists {
 
 interface FixedWords {
   readonly xid: number;
-  /** Credits requested in a call, granted in a reply. */
+  /** Requested in a call, granted in a reply. */
   readonly credits: number;
 }
 
@@ -74,25 +74,25 @@ export interface MessageHeader extends FixedWords, ChunkLists {
   readonly type: 'msg' | 'nomsg';
 }
 
-/** RDMA_MSGP: the RPC message follows, with octets of padding before large opaque items. */
+/** RDMA_MSGP: the RPC message follows, with padding before large opaque items. */
 export interface PaddedHeader extends FixedWords, ChunkLists {
   readonly type: 'msgp';
   readonly alignBytes: number;
   readonly thresholdBytes: number;
 }
 
-/** RDMA_DONE: the chunks of the reply to `xid` were read. */
-export interface DoneHeader extends FixedWords {
+/** RDMA_DONE: the client has read the chunks of the reply to `xid`. */
+interface DoneHeader extends FixedWords {
   readonly type: 'done';
 }
 
-/** What an RDMA_ERROR says; `other` for a code that no RFC knows, without what may follow it. */
+/** The error in an RDMA_ERROR; `other` for an unknown code, without the data that may follow it. */
 export type TransportError =
   | { readonly code: 'version'; readonly low: number; readonly high: number }
   | { readonly code: 'chunk' }
   | { readonly code: 'other'; readonly number: number };
 
-/** RDMA_ERROR: the call with `xid` was not carried out. */
+/** RDMA_ERROR: the call with `xid` was not executed. */
 export interface ErrorHeader extends FixedWords {
   readonly type: 'error';
   /** The version of the call that failed (RPCR2-4.5-03). */
@@ -104,33 +104,33 @@ export interface ErrorHeader extends FixedWords {
 export type TransportHeader = MessageHeader | PaddedHeader | DoneHeader | ErrorHeader;
 
 /**
- * Why octets are no header. `short`: too few for anything in them to be trusted. The others have a
+ * Why bytes are not a valid header. `short`: too few to trust any of them. The other faults have a
  * version and an XID that an RDMA_ERROR can name.
  */
-export interface HeaderFault {
+interface HeaderFault {
   readonly fault: 'short' | 'version' | 'malformed';
   readonly xid: number;
   readonly version: number;
   readonly text: string;
 }
 
-/** A header and the octets behind it. */
+/** A header and the bytes after it. */
 export interface ParsedMessage {
   readonly header: TransportHeader;
-  /** Octets of the header. */
+  /** Bytes of the header. */
   readonly headerBytes: number;
 }
 
-/** Octets of the lists. */
+/** Bytes of the lists. */
 export function listsSizeBytes(lists: ChunkLists): number {
-  // RPCR-4.3-08 The sum over entries; the three words are end marks and flags.
+  // RPCR-4.3-08 The sum over all entries; the three words are end marks and flags.
   let sizeBytes = 12 + lists.readList.length * (8 + SEGMENT_BYTES);
   for (const chunk of lists.writeList) sizeBytes += 8 + chunk.length * SEGMENT_BYTES;
   if (lists.replyChunk !== undefined) sizeBytes += 4 + lists.replyChunk.length * SEGMENT_BYTES;
   return sizeBytes;
 }
 
-/** Octets that `header` takes up. */
+/** Encoded size of `header` in bytes. */
 export function headerSizeBytes(header: TransportHeader): number {
   switch (header.type) {
     case 'msg':
@@ -145,8 +145,8 @@ export function headerSizeBytes(header: TransportHeader): number {
   }
 }
 
-/** Writes a header: exactly `headerSizeBytes` octets. */
-export function writeTransportHeader(writer: XdrWriter, header: TransportHeader): void {
+/** Writes a header of exactly `headerSizeBytes` bytes. */
+function writeTransportHeader(writer: XdrWriter, header: TransportHeader): void {
   writer.uint32(header.xid);
   writer.uint32(header.type === 'error' ? header.version : RPCRDMA_VERSION);
   writer.uint32(header.credits);
@@ -169,12 +169,12 @@ export function writeTransportHeader(writer: XdrWriter, header: TransportHeader)
   }
 }
 
-/** Octets of a message: header and what of the payload is inline. */
+/** Bytes of a message: header and inline payload. */
 export function messageSizeBytes(header: TransportHeader, payload: Payload): number {
   return headerSizeBytes(header) + payload.lengthBytes;
 }
 
-/** Puts a message together in `target`, by the help of a writer that is free. */
+/** Assembles a message in `target`, using `writer` as scratch space. */
 export function emitMessage(
   writer: XdrWriter,
   header: TransportHeader,
@@ -227,14 +227,14 @@ function writeLists(writer: XdrWriter, lists: ChunkLists): void {
 }
 
 /**
- * Reads the header of a received Send. Lists are bounded by the octets that they take up. Nothing
- * is said about whether chunks make sense: see `chunks.ts`.
+ * Parses the header of a received Send. List lengths are bounded by the bytes present. Does not
+ * check whether chunks are valid: see `chunks.ts`.
  */
-export function parseTransportHeader(octets: Uint8Array): ParsedMessage | HeaderFault {
-  if (octets.length < FIXED_BYTES) {
-    return { fault: 'short', xid: 0, version: 0, text: `a header of ${octets.length} octets` };
+export function parseTransportHeader(bytes: Uint8Array): ParsedMessage | HeaderFault {
+  if (bytes.length < FIXED_BYTES) {
+    return { fault: 'short', xid: 0, version: 0, text: `a header of ${bytes.length} bytes` };
   }
-  const reader = new XdrReader(octets);
+  const reader = new XdrReader(bytes);
   const xid = reader.uint32();
   const version = reader.uint32();
   const credits = reader.uint32();
@@ -245,18 +245,18 @@ export function parseTransportHeader(octets: Uint8Array): ParsedMessage | Header
     version,
     text,
   });
-  // RPCR2-4.5-01 What is shorter than its type allows is not to be trusted in any of its words.
-  if (octets.length < minimumBytes(type)) {
-    return fault('short', `a header of type ${type} in ${octets.length} octets`);
+  // RPCR2-4.5-01 Trust no word of a header shorter than its type requires.
+  if (bytes.length < minimumBytes(type)) {
+    return fault('short', `a header of type ${type} in ${bytes.length} bytes`);
   }
-  // RPCR-4.2-04 An RDMA_ERROR has the version of the call that it answers, be it ours or not.
+  // RPCR-4.2-04 An RDMA_ERROR has the version of the call it answers, supported or not.
   if (version !== RPCRDMA_VERSION && type !== HeaderType.error) {
     return fault('version', `version ${version}`);
   }
   try {
     const header = readBody(reader, { xid, credits }, version, type);
     if (header === undefined) return fault('malformed', `type ${type}`);
-    return { header, headerBytes: octets.length - reader.remainingBytes };
+    return { header, headerBytes: bytes.length - reader.remainingBytes };
   } catch (error) {
     if (error instanceof XdrError) return fault('malformed', error.message);
     throw error;
@@ -324,7 +324,7 @@ function readReadSegment(reader: XdrReader): ReadSegment {
   return { position: reader.uint32(), ...readSegment(reader) };
 }
 
-/** A counted array of segments. RPCR-4.3-09 Its count is bounded by the octets that are left. */
+/** A counted array of segments. RPCR-4.3-09 Its count is bounded by the remaining bytes. */
 function readChunk(reader: XdrReader): WriteChunk {
   return reader.array(Math.floor(reader.remainingBytes / SEGMENT_BYTES), readSegment);
 }

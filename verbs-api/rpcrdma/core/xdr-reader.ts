@@ -1,99 +1,100 @@
 /**
- * Reads XDR (RFC 4506). Every item takes a multiple of four octets; roundup octets are not looked
- * at, since senders differ in what they leave there (RFC 5666 §3.7).
+ * Reads XDR (RFC 4506). Every item takes a multiple of 4 bytes; roundup bytes are ignored, since
+ * senders differ in their content (RFC 5666 §3.7).
  *
- * A reader also knows of items that are not in its octets: those that the peer moved by RDMA. Its
- * `bulk` methods ask a `BulkSource` for them, and its `position` counts the stream as if they were
+ * A reader also handles items that are not in its bytes because the peer moved them by RDMA. Its
+ * `bulk` methods get them from a `BulkSource`, and its `position` counts the stream as if they were
  * there (RFC 8166 §3.4.5).
  */
-import { decodeText } from '../../contract/ipc-value.ts';
+import { decodeText } from '../../contract/protocol/ipc-value.ts';
 
-/** Octets are not the XDR of what was asked for. */
+/** The bytes are not valid XDR of the requested type. */
 export class XdrError extends Error {
   override readonly name = 'XdrError';
 }
 
-/** Gives the octets of items that were taken out of an XDR stream. */
+/** Provides the bytes of items that were moved out of an XDR stream. */
 export interface BulkSource {
   /**
-   * The octets of the item at `position` of the unreduced stream, or undefined when it is in the
-   * stream. `lengthBytes` is the item's length by the stream, undefined where the stream does not
-   * tell. Throws `XdrError` when the item was moved but its length is another.
+   * The bytes of the item at `position` of the unreduced stream, or undefined if it is in the
+   * stream. `lengthBytes` is the item's length according to the stream; undefined if the stream
+   * does not contain it. Throws `XdrError` if the item was moved with another length.
    */
   take(position: number, lengthBytes: number | undefined): Uint8Array | undefined;
-  /** Throws `XdrError` when an item was moved that nobody took. */
+  /** Throws `XdrError` if a moved item was never taken. */
   finish(): void;
 }
 
 /**
- * What RDMA_MSGP does to variable-length opaque items of more than `thresholdBytes` octets: octets
- * between their count and their content make the content start at a multiple of `alignBytes`,
- * counted from the start of the RPC message (RFC 5666 §3.9, which leaves the base open).
+ * RDMA_MSGP padding of variable-length opaque items longer than `thresholdBytes`: padding between
+ * count and content aligns the content to a multiple of `alignBytes`, counted from the start of the
+ * RPC message (RFC 5666 §3.9, which leaves the base open).
  */
 export interface OpaquePadding {
+  /** Content starts at a multiple of this; 0 disables alignment. */
   readonly alignBytes: number;
+  /** Only items longer than this are padded. */
   readonly thresholdBytes: number;
 }
 
-/** Octets of padding before an item of `lengthBytes` that follows `writtenBytes` octets. */
+/** Bytes of padding before an item of `lengthBytes` after `writtenBytes` bytes. */
 export function paddingBytes(
   padding: OpaquePadding | undefined,
   writtenBytes: number,
   lengthBytes: number,
 ): number {
-  // RPCR-3.9-03 "Exceeds", as the decoder's rule has it. An alignment of 0 aligns nothing.
+  // RPCR-3.9-03 "Exceeds", as in the decoder's rule. An alignment of 0 disables alignment.
   if (padding === undefined || padding.alignBytes === 0) return 0;
   if (lengthBytes <= padding.thresholdBytes) return 0;
   return (padding.alignBytes - (writtenBytes % padding.alignBytes)) % padding.alignBytes;
 }
 
-/** `lengthBytes` with its roundup: the next multiple of 4 (RFC 4506 §3). */
+/** `lengthBytes` rounded up to a multiple of 4 (RFC 4506 §3). */
 export function roundup(lengthBytes: number): number {
   return lengthBytes + (-lengthBytes & 3);
 }
 
 /**
- * A cursor over an XDR stream. Every method throws `XdrError` where the octets end too early or a
- * value is not allowed. Octets that it returns are views: they live as long as what was given to
- * the constructor.
+ * A cursor over an XDR stream. Every method throws `XdrError` if the bytes end too early or a value
+ * is not allowed. Returned bytes are views and live as long as the bytes passed to the constructor.
  */
 export class XdrReader {
-  readonly #octets: Uint8Array;
+  readonly #bytes: Uint8Array;
   readonly #fields: DataView;
   readonly #bulk: BulkSource | undefined;
   #at = 0;
-  /** How much further the unreduced stream is than `#at`. */
+  /** Offset of the unreduced stream ahead of `#at`. */
   #moved: number;
   #bulkLeft = Number.POSITIVE_INFINITY;
   #padding: OpaquePadding | undefined;
 
-  /** `startPosition` is the position of the first octet in the message that it is a part of. */
-  constructor(octets: Uint8Array, bulk?: BulkSource, startPosition = 0) {
-    this.#octets = octets;
-    this.#fields = new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
+  /** `startPosition`: the position of the first byte in its message. */
+  constructor(bytes: Uint8Array, bulk?: BulkSource, startPosition = 0) {
+    this.#bytes = bytes;
+    this.#fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#bulk = bulk;
     this.#moved = startPosition;
   }
 
-  /** Octets up to here in the unreduced stream. */
+  /** The current position in the unreduced stream. */
   get position(): number {
     return this.#at + this.#moved;
   }
 
-  /** Octets of the stream that are left, moved items not counted. */
+  /** Remaining bytes of the stream, not counting moved items. */
   get remainingBytes(): number {
-    return this.#octets.length - this.#at;
+    return this.#bytes.length - this.#at;
   }
 
   /**
-   * Lets only the next `count` bulk items be outside of the stream, as the binding of a procedure
-   * says; further ones are read from the stream. Without this call all may be.
+   * Allows only the next `count` bulk items to be outside the stream, as a procedure's binding
+   * specifies; later ones are read from the stream. Without this call, all may be outside.
    */
   limitBulk(count: number): void {
     this.#bulkLeft = count;
   }
 
-  /** From here on, variable-length opaque items are padded as RDMA_MSGP has it. */
+  /** From here on, variable-length opaque items are padded as in RDMA_MSGP. */
   expectPadding(padding: OpaquePadding): void {
     this.#padding = padding;
   }
@@ -108,7 +109,7 @@ export class XdrReader {
     return this.#fields.getInt32(this.#skip(4));
   }
 
-  /** A boolean; only 0 and 1 are values (RFC 4506 §4.4). */
+  /** A boolean; only 0 and 1 are valid (RFC 4506 §4.4). */
   bool(): boolean {
     const value = this.uint32();
     if (value > 1) throw new XdrError(`${value} is no boolean`);
@@ -135,24 +136,24 @@ export class XdrReader {
     return this.#fields.getFloat64(this.#skip(8));
   }
 
-  /** Fixed-length opaque data (RFC 4506 §4.9); a quadruple is one of 16 octets. A view. */
+  /** Fixed-length opaque data (RFC 4506 §4.9), also for 16-byte quadruples. Returns a view. */
   opaqueFixed(lengthBytes: number): Uint8Array {
     const start = this.#skip(roundup(lengthBytes));
-    return this.#octets.subarray(start, start + lengthBytes);
+    return this.#bytes.subarray(start, start + lengthBytes);
   }
 
-  /** Variable-length opaque data of at most `maxBytes` (RFC 4506 §4.10). A view. */
+  /** Variable-length opaque data of at most `maxBytes` (RFC 4506 §4.10). Returns a view. */
   opaque(maxBytes: number): Uint8Array {
     const lengthBytes = this.count(maxBytes);
     this.#skipPadding(lengthBytes);
     return this.opaqueFixed(lengthBytes);
   }
 
-  /** A string of at most `maxBytes` octets of UTF-8 (RFC 4506 §4.11). */
+  /** A string of at most `maxBytes` bytes of UTF-8 (RFC 4506 §4.11). */
   string(maxBytes: number): string {
-    const octets = this.opaque(maxBytes);
+    const bytes = this.opaque(maxBytes);
     try {
-      return decodeText(octets);
+      return decodeText(bytes);
     } catch {
       throw new XdrError('a string is not UTF-8');
     }
@@ -168,7 +169,7 @@ export class XdrReader {
   /** A variable-length array of at most `maxCount` elements (RFC 4506 §4.13). */
   array<T>(maxCount: number, decode: (reader: XdrReader) => T): T[] {
     const count = this.count(maxCount);
-    // Elements of no octets would let a count of 2^32 pass, so the caller's bound is what holds.
+    // The caller's limit is what bounds elements of 0 bytes, for which a count of 2^32 would pass.
     const elements: T[] = [];
     for (let i = 0; i < count; i++) elements.push(decode(this));
     return elements;
@@ -190,8 +191,8 @@ export class XdrReader {
   }
 
   /**
-   * Variable-length opaque data that the binding lets travel as a chunk. A view of the stream or of
-   * the memory that RDMA placed it in.
+   * Variable-length opaque data that the binding lets travel as a chunk. Returns a view of the
+   * stream or of the memory RDMA placed it in.
    */
   bulk(maxBytes: number): Uint8Array {
     const lengthBytes = this.count(maxBytes);
@@ -201,46 +202,46 @@ export class XdrReader {
 
   /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
   bulkFixed(lengthBytes: number): Uint8Array {
-    const octets = this.#take(lengthBytes);
-    if (octets === undefined) return this.opaqueFixed(lengthBytes);
+    const bytes = this.#take(lengthBytes);
+    if (bytes === undefined) return this.opaqueFixed(lengthBytes);
     this.#moved += roundup(lengthBytes);
-    return octets;
+    return bytes;
   }
 
   /**
-   * A variable-length array whose elements the binding lets travel together as a chunk: the count
-   * stays in the stream (RFC 8166 §3.4.4.1). The elements themselves hold no bulk items.
+   * A variable-length array whose elements the binding lets travel together as a chunk; the count
+   * stays in the stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
    */
   bulkArray<T>(maxCount: number, decode: (reader: XdrReader) => T): T[] {
     const count = this.count(maxCount);
-    const octets = this.#take(undefined);
-    const reader = octets === undefined ? this : new XdrReader(octets);
+    const bytes = this.#take(undefined);
+    const reader = bytes === undefined ? this : new XdrReader(bytes);
     const elements: T[] = [];
     for (let i = 0; i < count; i++) elements.push(decode(reader));
-    if (octets !== undefined) {
+    if (bytes !== undefined) {
       reader.finish();
-      this.#moved += roundup(octets.length);
+      this.#moved += roundup(bytes.length);
     }
     return elements;
   }
 
-  /** Ends the reading. Throws `XdrError` when octets or moved items are left over. */
+  /** Finishes reading. Throws `XdrError` if bytes or moved items are left over. */
   finish(): void {
     if (this.remainingBytes > 0) {
-      throw new XdrError(`${this.remainingBytes} octets are left over`);
+      throw new XdrError(`${this.remainingBytes} bytes are left over`);
     }
     this.#bulk?.finish();
   }
 
-  /** The octets from here to the end of the stream, as a view, without passing over them. */
+  /** A view of the remaining bytes; does not advance. */
   rest(): Uint8Array {
-    return this.#octets.subarray(this.#at);
+    return this.#bytes.subarray(this.#at);
   }
 
   #skipPadding(lengthBytes: number): void {
     const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
     this.#skip(sizeBytes);
-    // Padding is no part of the stream that positions count.
+    // Positions do not count padding.
     this.#moved -= sizeBytes;
   }
 
@@ -252,8 +253,8 @@ export class XdrReader {
 
   #skip(sizeBytes: number): number {
     const start = this.#at;
-    if (sizeBytes > this.#octets.length - start) {
-      throw new XdrError(`${sizeBytes} octets at ${start} leave ${this.#octets.length}`);
+    if (sizeBytes > this.#bytes.length - start) {
+      throw new XdrError(`${sizeBytes} bytes at ${start} leave ${this.#bytes.length}`);
     }
     this.#at = start + sizeBytes;
     return start;

@@ -1,34 +1,34 @@
 /**
- * Writes XDR (RFC 4506). Items that the binding lets travel as chunks are kept aside as views, so
- * that whoever sends the message decides, once its size is known, whether they go in the stream or
- * by RDMA (RFC 8166 §3.4.2).
+ * Writes XDR (RFC 4506). Items that the binding lets travel as chunks are kept aside as views: the
+ * sender decides, once the message size is known, whether they go in the stream or by RDMA (RFC
+ * 8166 §3.4.2).
  */
-import { encodeText } from '../../contract/ipc-value.ts';
+import { encodeText } from '../../contract/protocol/ipc-value.ts';
 import { type OpaquePadding, paddingBytes, roundup } from './xdr-reader.ts';
 
-/** An item that may travel outside of the stream. */
+/** An item that may travel outside the stream. */
 export interface BulkItem {
-  /** Where it belongs in the reduced stream: octets of that stream before it. */
+  /** Offset of the item in the reduced stream. */
   readonly at: number;
-  /** Where it belongs in the unreduced stream: the Position of its read chunk. */
+  /** Offset of the item in the unreduced stream: the Position of its read chunk. */
   readonly position: number;
-  /** The item without roundup; a view of what the codec was given. */
-  readonly octets: Uint8Array;
+  /** The item without roundup; a view of the codec's input. */
+  readonly bytes: Uint8Array;
 }
 
-/** An encoded message: its stream without bulk items, and these. */
+/** An encoded message: its stream without bulk items, and the bulk items. */
 export interface Payload {
-  /** The reduced stream. Belongs to the writer: valid until that is reset. */
+  /** The reduced stream. Owned by the writer and valid until its `reset`. */
   readonly stream: Uint8Array;
-  /** In the order of the stream. */
+  /** In stream order. */
   readonly items: readonly BulkItem[];
-  /** Octets of the unreduced stream. */
+  /** Bytes of the unreduced stream. */
   readonly lengthBytes: number;
 }
 
 /**
- * Puts the unreduced stream of a payload, bulk items and their roundup included, into `target` at
- * `at`. RangeError when `target` is too short.
+ * Writes the unreduced stream of a payload, including bulk items and their roundup, into `target`
+ * at `at`. RangeError if `target` is too short.
  */
 export function emitPayload(payload: Payload, target: Uint8Array, at: number): void {
   let from = 0;
@@ -37,10 +37,10 @@ export function emitPayload(payload: Payload, target: Uint8Array, at: number): v
     target.set(payload.stream.subarray(from, item.at), to);
     to += item.at - from;
     from = item.at;
-    target.set(item.octets, to);
-    const end = to + roundup(item.octets.length);
-    if (end > target.length) throw new RangeError(`${end} octets in a buffer of ${target.length}`);
-    target.fill(0, to + item.octets.length, end);
+    target.set(item.bytes, to);
+    const end = to + roundup(item.bytes.length);
+    if (end > target.length) throw new RangeError(`${end} bytes in a buffer of ${target.length}`);
+    target.fill(0, to + item.bytes.length, end);
     to = end;
   }
   target.set(payload.stream.subarray(from), to);
@@ -49,22 +49,22 @@ export function emitPayload(payload: Payload, target: Uint8Array, at: number): v
 const FIRST_BYTES = 512;
 const NO_ITEMS: readonly BulkItem[] = [];
 
-/** Encodes one message after the other; its memory grows to the largest. */
+/** Encodes messages one after another; its memory grows to the largest. */
 export class XdrWriter {
-  #octets = new Uint8Array(FIRST_BYTES);
-  #fields = new DataView(this.#octets.buffer);
+  #bytes = new Uint8Array(FIRST_BYTES);
+  #fields = new DataView(this.#bytes.buffer);
   #at = 0;
   #moved = 0;
   #items: BulkItem[] | undefined;
   #bulkLeft = Number.POSITIVE_INFINITY;
   #padding: OpaquePadding | undefined;
 
-  /** Octets written so far, bulk items included. */
+  /** Bytes written so far, including bulk items. */
   get position(): number {
     return this.#at + this.#moved;
   }
 
-  /** Starts the next message in the same memory. */
+  /** Starts the next message, reusing the memory. */
   reset(): void {
     this.#at = 0;
     this.#moved = 0;
@@ -74,25 +74,25 @@ export class XdrWriter {
   }
 
   /**
-   * Keeps only the next `count` bulk items aside, as the binding of a procedure says; further ones
+   * Keeps only the next `count` bulk items aside, as a procedure's binding specifies; later ones
    * are written to the stream. Without this call, and after `reset`, all are kept aside.
    */
   limitBulk(count: number): void {
     this.#bulkLeft = count;
   }
 
-  /** What was written since `reset`. */
+  /** The message written since `reset`. */
   payload(): Payload {
     return {
-      stream: this.#octets.subarray(0, this.#at),
+      stream: this.#bytes.subarray(0, this.#at),
       items: this.#items ?? NO_ITEMS,
       lengthBytes: this.position,
     };
   }
 
   /**
-   * Pads variable-length opaque items for RDMA_MSGP, until `reset`, and keeps no bulk items aside:
-   * such a message goes inline or not at all.
+   * Pads variable-length opaque items for RDMA_MSGP until `reset`, and keeps no bulk items aside:
+   * such a message must go inline.
    */
   pad(padding: OpaquePadding): void {
     this.#padding = padding;
@@ -140,18 +140,18 @@ export class XdrWriter {
     this.#fields.setFloat64(at, value);
   }
 
-  /** Fixed-length opaque data with its roundup (RFC 4506 §4.9); copied. */
-  opaqueFixed(octets: Uint8Array): void {
-    const start = this.#grow(roundup(octets.length));
-    this.#octets.set(octets, start);
-    this.#octets.fill(0, start + octets.length, this.#at);
+  /** Fixed-length opaque data with its roundup (RFC 4506 §4.9). Copies. */
+  opaqueFixed(bytes: Uint8Array): void {
+    const start = this.#grow(roundup(bytes.length));
+    this.#bytes.set(bytes, start);
+    this.#bytes.fill(0, start + bytes.length, this.#at);
   }
 
-  /** Variable-length opaque data (RFC 4506 §4.10); copied. */
-  opaque(octets: Uint8Array): void {
-    this.uint32(octets.length);
-    this.#writePadding(octets.length);
-    this.opaqueFixed(octets);
+  /** Variable-length opaque data (RFC 4506 §4.10). Copies. */
+  opaque(bytes: Uint8Array): void {
+    this.uint32(bytes.length);
+    this.#writePadding(bytes.length);
+    this.opaqueFixed(bytes);
   }
 
   /** A string as UTF-8 (RFC 4506 §4.11). */
@@ -165,7 +165,7 @@ export class XdrWriter {
     for (const element of elements) encode(this, element);
   }
 
-  /** Optional data (RFC 4506 §4.19); undefined is absent. */
+  /** Optional data (RFC 4506 §4.19); undefined means absent. */
   optional<T>(value: T | undefined, encode: (writer: XdrWriter, value: T) => void): void {
     this.bool(value !== undefined);
     if (value !== undefined) encode(this, value);
@@ -181,30 +181,30 @@ export class XdrWriter {
   }
 
   /**
-   * Variable-length opaque data that the binding lets travel as a chunk. Not copied: `octets` stay
-   * as they are until the call or reply has gone.
+   * Variable-length opaque data that the binding lets travel as a chunk. Not copied: `bytes` must
+   * not change until the call or reply was sent.
    */
-  bulk(octets: Uint8Array): void {
-    this.uint32(octets.length);
-    this.#writePadding(octets.length);
-    this.bulkFixed(octets);
+  bulk(bytes: Uint8Array): void {
+    this.uint32(bytes.length);
+    this.#writePadding(bytes.length);
+    this.bulkFixed(bytes);
   }
 
   /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
-  bulkFixed(octets: Uint8Array): void {
+  bulkFixed(bytes: Uint8Array): void {
     if (this.#bulkLeft === 0) {
-      this.opaqueFixed(octets);
+      this.opaqueFixed(bytes);
       return;
     }
     this.#bulkLeft -= 1;
     this.#items ??= [];
-    this.#items.push({ at: this.#at, position: this.position, octets });
-    this.#moved += roundup(octets.length);
+    this.#items.push({ at: this.#at, position: this.position, bytes });
+    this.#moved += roundup(bytes.length);
   }
 
   /**
-   * A variable-length array whose elements the binding lets travel together as a chunk: the count
-   * stays in the stream (RFC 8166 §3.4.4.1). The elements themselves hold no bulk items.
+   * A variable-length array whose elements the binding lets travel together as a chunk; the count
+   * stays in the stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
    */
   bulkArray<T>(elements: readonly T[], encode: (writer: XdrWriter, element: T) => void): void {
     this.uint32(elements.length);
@@ -216,16 +216,16 @@ export class XdrWriter {
   #writePadding(lengthBytes: number): void {
     const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
     const start = this.#grow(sizeBytes);
-    this.#octets.fill(0, start, start + sizeBytes);
+    this.#bytes.fill(0, start, start + sizeBytes);
   }
 
   #grow(sizeBytes: number): number {
     const start = this.#at;
     const end = start + sizeBytes;
-    if (end > this.#octets.length) {
-      const larger = new Uint8Array(Math.max(end, this.#octets.length * 2));
-      larger.set(this.#octets);
-      this.#octets = larger;
+    if (end > this.#bytes.length) {
+      const larger = new Uint8Array(Math.max(end, this.#bytes.length * 2));
+      larger.set(this.#bytes);
+      this.#bytes = larger;
       this.#fields = new DataView(larger.buffer);
     }
     this.#at = end;

@@ -1,0 +1,556 @@
+/**
+ * The awaitable operations of a connection: requests in the order of their calls, each resolved by
+ * its completion, and incoming messages. Uses the public verbs only.
+ */
+import { cancellable, quiet, throwIfAborted, type Waiter } from './client/cancellation.ts';
+import type { WC } from './contract/verbs/completion.ts';
+import { OperationError } from './contract/verbs/connect-errors.ts';
+import { SendFlag, WCStatus, WROpcode } from './contract/verbs/enums.ts';
+import { type ErrnoCode, VerbsError } from './contract/verbs/errors.ts';
+import type { CancelSignal, CQ, PD, QP } from './contract/verbs/provider.ts';
+import { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
+import type { SendWR, SGE } from './contract/verbs/work-request.ts';
+import { orAbort, type WaitLimit, within } from './deadline.ts';
+import { HEADER_BYTES, putHeader } from './message-framing.ts';
+import { GRANTS, type MessageWindow, RECEIVE_IDS } from './message-window.ts';
+import { type Stage, StagingMemory } from './staging-memory.ts';
+
+/** How a connection ended. */
+export interface Ending {
+  /**
+   * `closedHere`: by `close`. `closed`: gracefully, by the peer or by `id.disconnect`. `aborted`: by
+   * a Terminate, a reset or a broken rule; `text` says which.
+   */
+  readonly kind: 'closedHere' | 'closed' | 'aborted';
+  /** undefined unless aborted. A native device reports none: its driver does not say. */
+  readonly error: ErrnoCode | undefined;
+  /** One readable line. */
+  readonly text: string;
+}
+
+/** Options of an operation on the peer's memory. */
+export interface RemoteOptions extends WaitLimit {
+  /** First byte to access, counted from the start of the exported region. Default 0. */
+  readonly offset?: number | undefined;
+}
+
+/** First id of a request; those of receives are `RECEIVE_IDS` and up. */
+const REQUEST_IDS = RECEIVE_IDS + (1n << 61n);
+const WORD_BYTES = 8;
+const BATCH = 64;
+const U64_END = 1n << 64n;
+
+/** Outcome of a request: its completion, and its staging memory. */
+interface Done {
+  readonly wc: WC;
+  readonly stage: Stage | undefined;
+}
+
+/** A request from its call to its completion. */
+interface Job<T> {
+  readonly what: string;
+  /** The request needs a credit of the peer. */
+  readonly spends: boolean;
+  readonly waiter: Waiter<T>;
+  /** Staging memory. */
+  stage: Stage | undefined;
+  /** The staging memory is being allocated. */
+  staging: Promise<void> | undefined;
+  failure: unknown;
+  abandoned: boolean;
+  /** Builds the request when it is posted. */
+  readonly request: (stage: Stage | undefined) => SendWR;
+  readonly finish: (done: Done) => T;
+}
+
+/** Builds a request. */
+interface Plan<T> {
+  readonly what: string;
+  readonly spends?: boolean;
+  /** Bytes of staging memory; undefined: none. */
+  readonly stageBytes: number | undefined;
+  /** Fills the staging memory. */
+  readonly fill?: (bytes: Uint8Array) => void;
+  readonly request: (stage: Stage | undefined) => SendWR;
+  readonly finish: (done: Done) => T;
+}
+
+/** What the traffic uses of its connection. */
+export interface TrafficParts {
+  readonly pd: PD;
+  readonly cq: CQ;
+  readonly qp: QP;
+  /** The completion queue is used by this connection only. */
+  readonly ownsCQ: boolean;
+  readonly window: MessageWindow | undefined;
+  /** Why the connection ended, once known. */
+  readonly endText: () => string | undefined;
+  /** Resolves once it has ended. */
+  readonly ended: () => Promise<Ending>;
+  /** Ends the connection after the peer violated the protocol. */
+  readonly abort: () => void;
+}
+
+/** See the module's comment. */
+export class ConnectionTraffic {
+  readonly #parts: TrafficParts;
+  readonly #staging: StagingMemory;
+  readonly #queue: Job<never>[] = [];
+  readonly #posted = new Map<bigint, Job<never>>();
+  readonly #readers: Waiter<void>[] = [];
+  readonly #limit: number;
+  #nextId = REQUEST_IDS;
+  #pumping = false;
+  #draining = false;
+  /** Why no operation is possible any longer. */
+  #end: VerbsError | undefined;
+
+  constructor(parts: TrafficParts) {
+    this.#parts = parts;
+    this.#staging = new StagingMemory(parts.pd);
+    const reserved = parts.window?.credited === true ? GRANTS : 0;
+    this.#limit = Math.max(1, parts.qp.capabilities.maxSendWr - reserved);
+  }
+
+  /** Starts taking completions. EINVAL if the completion queue is the program's. */
+  start(): void {
+    if (!this.#parts.ownsCQ) {
+      throw new VerbsError(
+        'EINVAL',
+        'this connection completes into a cq of the program: leave out `cq` to await operations',
+      );
+    }
+    if (this.#pumping) return;
+    this.#pumping = true;
+    void this.#pump();
+  }
+
+  /**
+   * The connection was closed: pending operations reject with ECONNABORTED, and the memory is
+   * released. Call this once the queue pair is gone.
+   */
+  async close(): Promise<void> {
+    this.#fail(new VerbsError('ECONNABORTED', 'the connection was closed here'));
+    // The queue pair is gone: the device no longer uses any memory.
+    for (const job of this.#posted.values()) job.stage?.release();
+    this.#posted.clear();
+    await this.#staging.close();
+  }
+
+  send(data: Uint8Array | SGE | string, limit: WaitLimit): Promise<void> {
+    const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
+    const length = bytes.length;
+    const what = `send of ${length} bytes`;
+    const { window, qp } = this.#parts;
+    const most = window?.peerBytes ?? Number.POSITIVE_INFINITY;
+    if (length > most) {
+      return refusal('EMSGSIZE', `${what}: the peer takes messages of ${most} bytes at most`);
+    }
+    const header = window?.credited === true ? HEADER_BYTES : 0;
+    const spend = (target: Uint8Array): void => putHeader(target, true, window?.spend() ?? 0);
+    const opcode = WROpcode.send;
+    const flags = SendFlag.signaled;
+    if (!(bytes instanceof Uint8Array)) {
+      return this.#run(limit, {
+        what,
+        spends: header > 0,
+        stageBytes: header > 0 ? header : undefined,
+        request: (stage) => {
+          if (stage === undefined) return { opcode, flags, sgList: [bytes] };
+          spend(stage.mr.buffer);
+          return { opcode, flags, sgList: [stage.mr.sge(0, header), bytes] };
+        },
+        finish: () => undefined,
+      });
+    }
+    if (header + length <= qp.capabilities.maxInlineData) {
+      const inlineData = new Uint8Array(header + length);
+      inlineData.set(bytes, header);
+      return this.#run(limit, {
+        what,
+        spends: header > 0,
+        stageBytes: undefined,
+        request: () => {
+          if (header > 0) spend(inlineData);
+          return { opcode, flags, inlineData };
+        },
+        finish: () => undefined,
+      });
+    }
+    return this.#run(limit, {
+      what,
+      spends: header > 0,
+      stageBytes: header + length,
+      fill: (target) => target.set(bytes, header),
+      request: (stage) => {
+        if (header > 0 && stage !== undefined) spend(stage.mr.buffer);
+        return { opcode, flags, sgList: sgListOf(stage, header + length) };
+      },
+      finish: () => undefined,
+    });
+  }
+
+  write(remote: RemoteMemory, data: Uint8Array | SGE, options: RemoteOptions): Promise<void> {
+    const { length } = data;
+    const what = `write of ${length} bytes`;
+    const target = targetOf(remote, options.offset, length, what);
+    if (target instanceof VerbsError) return quiet(Promise.reject(target));
+    const base = { opcode: WROpcode.rdmaWrite, flags: SendFlag.signaled, ...target } as const;
+    const finish = (): void => undefined;
+    if (!(data instanceof Uint8Array)) {
+      const request = (): SendWR => ({ ...base, sgList: [data] });
+      return this.#run(options, { what, stageBytes: undefined, request, finish });
+    }
+    if (length <= this.#parts.qp.capabilities.maxInlineData) {
+      const inlineData = data.slice();
+      const request = (): SendWR => ({ ...base, inlineData });
+      return this.#run(options, { what, stageBytes: undefined, request, finish });
+    }
+    return this.#run(options, {
+      what,
+      stageBytes: length,
+      fill: (bytes) => bytes.set(data),
+      request: (stage) => ({ ...base, sgList: sgListOf(stage, length) }),
+      finish,
+    });
+  }
+
+  read(
+    remote: RemoteMemory,
+    into: number | Uint8Array | SGE | undefined,
+    options: RemoteOptions,
+  ): Promise<Uint8Array> {
+    const rest = remote.length - (options.offset ?? 0);
+    const length = into === undefined ? rest : typeof into === 'number' ? into : into.length;
+    const what = `read of ${length} bytes`;
+    const source = targetOf(remote, options.offset, length, what);
+    if (source instanceof VerbsError) return quiet(Promise.reject(source));
+    const base = { opcode: WROpcode.rdmaRead, flags: SendFlag.signaled, ...source } as const;
+    if (typeof into === 'object' && !(into instanceof Uint8Array)) {
+      const request = (): SendWR => ({ ...base, sgList: [into] });
+      const finish = (): Uint8Array => new Uint8Array(0);
+      return this.#run(options, { what, stageBytes: undefined, request, finish });
+    }
+    return this.#run(options, {
+      what,
+      stageBytes: length,
+      request: (stage) => ({ ...base, sgList: sgListOf(stage, length) }),
+      finish: ({ stage }) => {
+        const bytes = stage?.mr.buffer.subarray(0, length) ?? new Uint8Array(0);
+        if (!(into instanceof Uint8Array)) return bytes.slice();
+        into.set(bytes);
+        return into;
+      },
+    });
+  }
+
+  fetchAdd(remote: RemoteMemory, add: number | bigint, options: RemoteOptions): Promise<bigint> {
+    return this.#atomic(remote, options, 'fetchAdd', {
+      opcode: WROpcode.atomicFetchAndAdd,
+      compareAdd: BigInt.asUintN(64, BigInt(add)),
+    });
+  }
+
+  compareSwap(
+    remote: RemoteMemory,
+    expected: number | bigint,
+    value: number | bigint,
+    options: RemoteOptions,
+  ): Promise<bigint> {
+    return this.#atomic(remote, options, 'compareSwap', {
+      opcode: WROpcode.atomicCmpAndSwap,
+      compareAdd: BigInt.asUintN(64, BigInt(expected)),
+      swap: BigInt.asUintN(64, BigInt(value)),
+    });
+  }
+
+  /** The next message; undefined after the last message of a connection that ended well. */
+  async next(limit: WaitLimit): Promise<Uint8Array | undefined> {
+    const { window } = this.#parts;
+    if (window === undefined) {
+      throw new VerbsError(
+        'EINVAL',
+        'this connection has no receives for messages: pass `messages: true` to connect or accept',
+      );
+    }
+    return await within(limit, 'message', async (signal) => {
+      for (;;) {
+        throwIfAborted(signal);
+        const message = window.take();
+        if (message !== undefined) {
+          this.#grant();
+          return message;
+        }
+        if (this.#end !== undefined) {
+          const { code } = this.#end;
+          if (code === 'ECONNABORTED') return undefined;
+          if (code !== 'ENOTCONN') throw this.#end;
+          const { error, text } = await orAbort(this.#parts.ended(), signal);
+          if (error === undefined) return undefined;
+          throw new VerbsError(error, text);
+        }
+        await this.#arrival(signal);
+      }
+    });
+  }
+
+  #atomic(
+    remote: RemoteMemory,
+    options: RemoteOptions,
+    what: string,
+    operation:
+      | { readonly opcode: typeof WROpcode.atomicFetchAndAdd; readonly compareAdd: bigint }
+      | {
+          readonly opcode: typeof WROpcode.atomicCmpAndSwap;
+          readonly compareAdd: bigint;
+          readonly swap: bigint;
+        },
+  ): Promise<bigint> {
+    const target = targetOf(remote, options.offset, WORD_BYTES, what);
+    if (target instanceof VerbsError) return quiet(Promise.reject(target));
+    return this.#run(options, {
+      what,
+      stageBytes: WORD_BYTES,
+      request: (stage) => ({
+        ...operation,
+        ...target,
+        flags: SendFlag.signaled,
+        sgList: sgListOf(stage, WORD_BYTES),
+      }),
+      finish: ({ stage }) => {
+        if (stage === undefined) throw new VerbsError('EIO');
+        const { buffer, byteOffset } = stage.mr.buffer;
+        return new DataView(buffer, byteOffset, WORD_BYTES).getBigUint64(0, true);
+      },
+    });
+  }
+
+  #run<T>(limit: WaitLimit, plan: Plan<T>): Promise<T> {
+    return quiet(
+      within(limit, plan.what, (signal) => {
+        this.start();
+        if (this.#end !== undefined) throw this.#end;
+        let job: Job<T> | undefined;
+        return cancellable<T>(
+          signal,
+          (waiter) => {
+            job = this.#enqueue(plan, waiter);
+          },
+          () => {
+            if (job !== undefined) this.#abandon(job);
+          },
+        );
+      }),
+    );
+  }
+
+  #enqueue<T>(plan: Plan<T>, waiter: Waiter<T>): Job<T> {
+    const job: Job<T> = {
+      what: plan.what,
+      spends: plan.spends === true,
+      waiter,
+      stage: undefined,
+      staging: undefined,
+      failure: undefined,
+      abandoned: false,
+      request: plan.request,
+      finish: plan.finish,
+    };
+    const { stageBytes, fill } = plan;
+    if (stageBytes !== undefined) {
+      job.stage = this.#staging.takeNow(stageBytes);
+      if (job.stage !== undefined) fill?.(job.stage.mr.buffer);
+      else job.staging = this.#stage(job, stageBytes, fill);
+    }
+    // Jobs with any result share one queue: each has its own waiter and `finish`.
+    this.#queue.push(job as unknown as Job<never>);
+    this.#drain();
+    return job;
+  }
+
+  async #stage<T>(
+    job: Job<T>,
+    lengthBytes: number,
+    fill: ((bytes: Uint8Array) => void) | undefined,
+  ): Promise<void> {
+    try {
+      job.stage = await this.#staging.take(lengthBytes);
+      fill?.(job.stage.mr.buffer);
+    } catch (error) {
+      job.failure = error;
+    }
+    job.staging = undefined;
+    this.#drain();
+  }
+
+  /** Its caller cancelled. A posted request keeps its memory until it completes. */
+  #abandon<T>(job: Job<T>): void {
+    job.abandoned = true;
+    this.#drain();
+  }
+
+  /** Posts as many requests as possible, in order. */
+  #drain(): void {
+    if (this.#draining) return;
+    this.#draining = true;
+    for (let job = this.#queue[0]; job !== undefined; job = this.#queue[0]) {
+      if (job.staging !== undefined) break;
+      if (job.abandoned || job.failure !== undefined || this.#end !== undefined) {
+        this.#queue.shift();
+        job.stage?.release();
+        if (!job.abandoned) job.waiter.reject(job.failure ?? this.#end);
+        continue;
+      }
+      if (this.#posted.size >= this.#limit) break;
+      if (job.spends && (this.#parts.window?.credits ?? 1) < 1) break;
+      this.#queue.shift();
+      this.#post(job);
+    }
+    this.#draining = false;
+  }
+
+  #post(job: Job<never>): void {
+    const wrId = this.#nextId;
+    this.#nextId += 1n;
+    this.#posted.set(wrId, job);
+    try {
+      this.#parts.qp.postSend({ ...job.request(job.stage), wrId });
+    } catch (error) {
+      this.#posted.delete(wrId);
+      job.stage?.release();
+      job.waiter.reject(error);
+    }
+  }
+
+  async #pump(): Promise<void> {
+    const { cq } = this.#parts;
+    try {
+      for (;;) {
+        for (const wc of await cq.wait({ max: BATCH })) this.#completed(wc);
+        this.#drain();
+      }
+    } catch (error) {
+      this.#fail(error instanceof VerbsError ? error : new VerbsError('EIO', String(error)));
+    }
+  }
+
+  #completed(wc: WC): void {
+    const job = this.#posted.get(wc.wrId);
+    if (job !== undefined) {
+      this.#posted.delete(wc.wrId);
+      this.#settle(job, wc);
+    } else if (wc.wrId >= RECEIVE_IDS && wc.wrId < REQUEST_IDS) {
+      this.#received(wc);
+    }
+    if (wc.status !== WCStatus.success) this.#noteEnd(wc);
+  }
+
+  #settle(job: Job<never>, wc: WC): void {
+    try {
+      if (wc.status !== WCStatus.success) {
+        job.waiter.reject(new OperationError(job.what, wc, this.#parts.endText()));
+      } else if (!job.abandoned) {
+        job.waiter.resolve(job.finish({ wc, stage: job.stage }));
+      }
+    } catch (error) {
+      job.waiter.reject(error);
+    } finally {
+      job.stage?.release();
+    }
+  }
+
+  #received(wc: WC): void {
+    const { window } = this.#parts;
+    if (window === undefined || wc.status !== WCStatus.success) return;
+    try {
+      window.receive(Number(wc.wrId - RECEIVE_IDS), wc.byteLen);
+    } catch (error) {
+      this.#fail(error instanceof VerbsError ? error : new VerbsError('EIO', String(error)));
+      this.#parts.abort();
+      return;
+    }
+    for (const reader of this.#readers.splice(0)) reader.resolve();
+  }
+
+  /** A request failed: the queue pair flushes and the connection has ended. */
+  #noteEnd(wc: WC): void {
+    if (this.#end !== undefined) return;
+    const flushed = wc.status === WCStatus.wrFlushErr;
+    const why = this.#parts.endText();
+    if (flushed) {
+      const text = `the connection has ended${why === undefined ? '' : ` (${why})`}`;
+      this.#end = new VerbsError('ENOTCONN', text);
+    } else {
+      this.#end = new OperationError('connection', wc, why);
+    }
+    for (const reader of this.#readers.splice(0)) reader.resolve();
+  }
+
+  /** No further completion will arrive: everything that waits rejects. */
+  #fail(error: VerbsError): void {
+    this.#end ??= error;
+    for (const job of this.#posted.values()) {
+      job.abandoned = true;
+      job.waiter.reject(this.#end);
+    }
+    for (const reader of this.#readers.splice(0)) reader.resolve();
+    this.#drain();
+  }
+
+  /** Returns credits, ahead of requests that themselves wait for credits. */
+  #grant(): void {
+    const { window, qp } = this.#parts;
+    if (window?.grantDue !== true || this.#end !== undefined) return;
+    const inlineData = new Uint8Array(HEADER_BYTES);
+    putHeader(inlineData, false, window.takeOwed());
+    try {
+      qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, inlineData });
+    } catch {
+      // The connection ended in the meantime.
+    }
+  }
+
+  #arrival(signal: CancelSignal | undefined): Promise<void> {
+    let enlisted: Waiter<void> | undefined;
+    return cancellable<void>(
+      signal,
+      (waiter) => {
+        enlisted = waiter;
+        this.#readers.push(waiter);
+      },
+      () => {
+        const index = enlisted === undefined ? -1 : this.#readers.indexOf(enlisted);
+        if (index >= 0) this.#readers.splice(index, 1);
+      },
+    );
+  }
+}
+
+/** Address and key at the peer, or the error. */
+function targetOf(
+  remote: RemoteMemory,
+  offset: number | undefined,
+  length: number,
+  what: string,
+): { readonly remoteAddr: bigint; readonly rkey: number } | VerbsError {
+  const start = offset ?? 0;
+  try {
+    const memory = parseRemoteMemory(remote);
+    const whole = Number.isSafeInteger(start) && Number.isSafeInteger(length);
+    if (!whole || start < 0 || length < 0 || start + length > memory.length) {
+      const text = `${what} at ${start}: outside the peer's region of ${memory.length} bytes`;
+      return new VerbsError('EINVAL', text);
+    }
+    return { remoteAddr: (BigInt(memory.addr) + BigInt(start)) % U64_END, rkey: memory.rkey };
+  } catch (error) {
+    return error instanceof VerbsError ? error : new VerbsError('EINVAL', String(error));
+  }
+}
+
+function sgListOf(stage: Stage | undefined, length: number): readonly SGE[] {
+  return stage === undefined || length === 0 ? [] : [stage.mr.sge(0, length)];
+}
+
+function refusal(code: 'EMSGSIZE', text: string): Promise<never> {
+  return quiet(Promise.reject(new VerbsError(code, text)));
+}

@@ -1,0 +1,259 @@
+/**
+ * The commands of a client to a device and the events back: the verbs personality of the daemon's
+ * IPC, and in the embedded provider plain calls.
+ *
+ * A command is one request with one reply. Objects are named by handles, unsigned 32-bit numbers
+ * of one namespace per client. 64-bit values are `bigint`. Bytes are `Uint8Array`.
+ */
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  PortAttributes,
+  QPAttributes,
+  QPCapabilities,
+  SRQAttributes,
+} from '../verbs/attributes.ts';
+import type { AsyncEvent } from '../verbs/completion.ts';
+import type { MWType, QPState, WROpcode } from '../verbs/enums.ts';
+import type { CMEvent, MemoryTier, SocketAddress, WireOptions } from '../verbs/provider.ts';
+
+/** Number of an object of one client. */
+export type Handle = number;
+
+/** Identifies shared memory that both sides map: an opaque token and its size. */
+export interface MappingRef {
+  readonly token: string;
+  readonly lengthBytes: number;
+}
+
+/** Location of a region's bytes. */
+export type MemorySource =
+  /** A shared buffer made by `allocBuffer`; `offset` from its start. */
+  | { readonly kind: 'buffer'; readonly buffer: Handle; readonly offset: number }
+  /** The client's own memory at this virtual address. */
+  | { readonly kind: 'process'; readonly address: bigint };
+
+/** Commands by name, with request and reply. */
+export interface Commands {
+  listDevices: {
+    request: Record<never, never>;
+    reply: { readonly devices: readonly DeviceInfo[] };
+  };
+  openDevice: {
+    request: { readonly name: string | undefined };
+    reply: {
+      readonly context: Handle;
+      readonly device: DeviceInfo;
+      /** Send operations that the device does not support; the client refuses them (EOPNOTSUPP). */
+      readonly unsupported: readonly WROpcode[];
+      /**
+       * The device takes receives only after a doorbell: the client rings it, for the QP or SRQ,
+       * after posting receives as after posting sends.
+       */
+      readonly receivesNeedDoorbell: boolean;
+    };
+  };
+  closeDevice: { request: { readonly context: Handle }; reply: Record<never, never> };
+  queryDevice: { request: { readonly context: Handle }; reply: DeviceAttributes };
+  queryPort: {
+    request: { readonly context: Handle; readonly port: number };
+    reply: PortAttributes;
+  };
+  allocPD: { request: { readonly context: Handle }; reply: { readonly pd: Handle } };
+  deallocPD: { request: { readonly pd: Handle }; reply: Record<never, never> };
+  /** Shared memory for registrations. */
+  allocBuffer: {
+    request: { readonly lengthBytes: number };
+    reply: { readonly buffer: Handle; readonly mapping: MappingRef };
+  };
+  freeBuffer: { request: { readonly buffer: Handle }; reply: Record<never, never> };
+  regMR: {
+    request: {
+      readonly pd: Handle;
+      readonly source: MemorySource;
+      readonly lengthBytes: number;
+      /** Address of the first byte in SGEs; chosen by the device when undefined. */
+      readonly address: bigint | undefined;
+      /** Address of the first byte for peers; `address` when undefined, 0 if zero-based. */
+      readonly iova: bigint | undefined;
+      readonly access: number;
+      readonly key: number | undefined;
+    };
+    reply: {
+      readonly mr: Handle;
+      readonly lkey: number;
+      readonly rkey: number;
+      readonly address: bigint;
+      readonly tier: MemoryTier;
+      readonly tierReason: string;
+    };
+  };
+  deregMR: { request: { readonly mr: Handle }; reply: Record<never, never> };
+  allocMW: {
+    request: { readonly pd: Handle; readonly type: MWType };
+    reply: { readonly mw: Handle; readonly rkey: number };
+  };
+  deallocMW: { request: { readonly mw: Handle }; reply: Record<never, never> };
+  createCompChannel: {
+    request: { readonly context: Handle };
+    /** `token` identifies the channel to the descriptor that carries its events (daemon only). */
+    reply: { readonly channel: Handle; readonly token: string };
+  };
+  destroyCompChannel: { request: { readonly channel: Handle }; reply: Record<never, never> };
+  createCQ: {
+    request: {
+      readonly context: Handle;
+      readonly cqe: number;
+      readonly channel: Handle | undefined;
+    };
+    reply: { readonly cq: Handle; readonly cqe: number; readonly ring: MappingRef };
+  };
+  destroyCQ: { request: { readonly cq: Handle }; reply: Record<never, never> };
+  createSRQ: {
+    request: {
+      readonly pd: Handle;
+      readonly maxWr: number;
+      readonly maxSge: number;
+      readonly srqLimit: number;
+    };
+    reply: { readonly srq: Handle; readonly count: number; readonly ring: MappingRef };
+  };
+  modifySRQ: {
+    request: { readonly srq: Handle; readonly srqLimit: number };
+    reply: Record<never, never>;
+  };
+  querySRQ: { request: { readonly srq: Handle }; reply: SRQAttributes };
+  destroySRQ: { request: { readonly srq: Handle }; reply: Record<never, never> };
+  createQP: {
+    request: {
+      readonly pd: Handle;
+      readonly sendCQ: Handle;
+      readonly recvCQ: Handle;
+      readonly srq: Handle | undefined;
+      readonly capabilities: QPCapabilities;
+      readonly sqSigAll: boolean;
+      /** The queue pair starts in INIT, as that of a connection id does. Default: in RESET. */
+      readonly initialised?: boolean | undefined;
+    };
+    /** `ring` holds the SQ (`sqCount` elements) and from `rqOffset` the RQ (`rqCount`, 0 with SRQ). */
+    reply: {
+      readonly qp: Handle;
+      readonly qpNum: number;
+      readonly capabilities: QPCapabilities;
+      readonly ring: MappingRef;
+      readonly sqCount: number;
+      readonly rqOffset: number;
+      readonly rqCount: number;
+    };
+  };
+  modifyQP: {
+    request: { readonly qp: Handle; readonly state: QPState };
+    reply: Record<never, never>;
+  };
+  queryQP: { request: { readonly qp: Handle }; reply: QPAttributes };
+  destroyQP: { request: { readonly qp: Handle }; reply: Record<never, never> };
+
+  cmCreateId: { request: Record<never, never>; reply: { readonly id: Handle } };
+  cmDestroyId: { request: { readonly id: Handle }; reply: Record<never, never> };
+  cmBindAddr: {
+    request: { readonly id: Handle; readonly address: SocketAddress };
+    reply: CMIdState;
+  };
+  cmResolveAddr: {
+    request: {
+      readonly id: Handle;
+      readonly destination: SocketAddress;
+      readonly source: SocketAddress | undefined;
+      readonly timeoutMs: number;
+    };
+    reply: CMIdState;
+  };
+  cmResolveRoute: { request: { readonly id: Handle }; reply: Record<never, never> };
+  cmListen: {
+    request: { readonly id: Handle; readonly backlog: number };
+    reply: CMIdState;
+  };
+  cmConnect: {
+    request: { readonly id: Handle; readonly qp: Handle } & CMParameters;
+    reply: Record<never, never>;
+  };
+  cmAccept: {
+    request: { readonly id: Handle; readonly qp: Handle } & CMParameters;
+    reply: Record<never, never>;
+  };
+  cmReject: {
+    request: { readonly id: Handle; readonly privateData: Uint8Array };
+    reply: Record<never, never>;
+  };
+  cmDisconnect: { request: { readonly id: Handle }; reply: Record<never, never> };
+}
+
+/** State of a connection id after a command. */
+export interface CMIdState {
+  readonly device: string | undefined;
+  readonly localAddress: SocketAddress | undefined;
+  readonly peerAddress: SocketAddress | undefined;
+}
+
+/** Parameters of cmConnect and cmAccept; undefined depths take the device's maximum. */
+export interface CMParameters {
+  readonly privateData: Uint8Array;
+  readonly initiatorDepth: number | undefined;
+  readonly responderResources: number | undefined;
+  readonly wire: WireOptions | undefined;
+}
+
+/** Name of a command. */
+export type CommandName = keyof Commands;
+/** Request of a command. */
+export type CommandRequest<N extends CommandName> = Commands[N]['request'];
+/** Reply of a command. */
+export type CommandReply<N extends CommandName> = Commands[N]['reply'];
+
+/** An event of a connection id as it crosses to the client. */
+export interface CMEventRecord extends CMOutcome {
+  /** The id concerned; on a connect request the new one. */
+  readonly id: Handle;
+  readonly listenId: Handle | undefined;
+  readonly state: CMIdState;
+}
+
+/** Content of a connection event, without the id. */
+export type CMOutcome = Omit<CMEvent, 'id' | 'listenId'>;
+
+/** Unsolicited messages of a device to its client. Completion events use the channel's own path. */
+export type DeviceEvent =
+  | { readonly type: 'cm'; readonly event: CMEventRecord }
+  | { readonly type: 'async'; readonly context: Handle; readonly event: AsyncEvent };
+
+/**
+ * How a client reaches a device. The embedded provider calls the device; the daemon's client
+ * sends frames. `Memory` is how the client sees shared memory.
+ */
+export interface DeviceLink {
+  readonly kind: 'daemon' | 'embedded';
+  /** Rejects with `VerbsError` if the device refuses; with EIO if the daemon is gone. */
+  request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>>;
+  /** Maps shared memory named in a reply. The view stays valid while it is referenced. */
+  map(mapping: MappingRef): Promise<Uint8Array>;
+  /** Rings the doorbell of a QP or SRQ: its queues have new elements. Never blocks. */
+  doorbell(queue: Handle): void;
+  /**
+   * Address of a buffer of this process for `MemorySource` 'process'; the buffer stays in place
+   * while it is referenced.
+   */
+  addressOf(buffer: Uint8Array): bigint;
+  /**
+   * Opens the event path of a completion channel. `onEvent` gets the handle of each CQ that
+   * fires. `fd` polls readable while events wait, where the link has descriptors.
+   */
+  openChannel(
+    channel: Handle,
+    token: string,
+    onEvent: (cq: Handle) => void,
+  ): Promise<{ readonly fd: number | undefined; close(): void }>;
+  /** Set once by the client: receives the device's events, and the loss of the device. */
+  onEvent: (event: DeviceEvent) => void;
+  onLost: (error: Error) => void;
+  close(): Promise<void>;
+}

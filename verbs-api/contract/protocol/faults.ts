@@ -1,0 +1,307 @@
+/**
+ * Faults that a daemon can inject: the effect and parameters of each kind, and the events in the
+ * daemon that count as its occasions. Plain data for the command line, HTTP and TypeScript alike.
+ */
+
+import type { ErrnoCode } from '../verbs/errors.ts';
+import type { CommandName } from './commands.ts';
+
+/** Selects the occasions of a fault. All given fields must match. */
+export interface FaultScope {
+  /** Name of a device. */
+  readonly device?: string;
+  /** Number of a queue pair. */
+  readonly qp?: number;
+  /** The other end of a connection: `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`. */
+  readonly peer?: string;
+  /** RDMAP message or startup frame in progress. Known for outgoing traffic only. */
+  readonly opcode?: FaultOpcode;
+  /** Direction as seen from the device. Default: both. */
+  readonly direction?: 'in' | 'out';
+  /** Process id of a program. */
+  readonly pid?: number;
+  /** Which verb fails. Default: any of `FAULT_VERBS`. */
+  readonly verb?: FaultVerb;
+}
+
+/** Selects on which of its occasions a fault fires. Default: on each. */
+export interface FaultTrigger {
+  /** Fires only on this occasion, counted from 1. */
+  readonly nth?: number;
+  /** Fires on every occasion whose number is a multiple of this. */
+  readonly every?: number;
+  /** Fires at most once. */
+  readonly once?: boolean;
+  /** Fires with this probability, above 0 and at most 1. */
+  readonly probability?: number;
+  /** Seed for `probability`; the same seed makes the same choices. Default: random. */
+  readonly seed?: number;
+}
+
+/** Parameters of a fault; `FAULT_KINDS` lists which ones each kind takes. */
+export interface FaultParameters {
+  /** Milliseconds. */
+  readonly ms?: number;
+  /** Rate in bytes per second. */
+  readonly bytesPerSecond?: number;
+  /** Bytes per piece. */
+  readonly bytes?: number;
+  /** Bytes of one direction of a connection that still pass after the fault was added. */
+  readonly afterBytes?: number;
+  /** The error that the verb fails with. */
+  readonly errno?: ErrnoCode;
+  /** Upper limit of the inbound reads (IRD) in a startup frame. */
+  readonly ird?: number;
+  /** Upper limit of the outbound reads (ORD) in a startup frame. */
+  readonly ord?: number;
+}
+
+/** A fault as requested. */
+export interface FaultSpec extends FaultScope, FaultTrigger, FaultParameters {
+  /** The kind of failure. */
+  readonly kind: FaultKind;
+}
+
+/** An injected fault. */
+export interface FaultStatus {
+  /** Its number; a daemon or provider never reuses numbers. */
+  readonly id: number;
+  /** The requested fault, with the chosen seed. */
+  readonly spec: FaultSpec;
+  /** Occasions within its scope so far. */
+  readonly matched: number;
+  /** Occasions on which it fired. */
+  readonly fired: number;
+}
+
+/** Injects faults: a running daemon, or an embedded provider. */
+export interface FaultControl {
+  /**
+   * Adds a fault, which lasts until it is removed. Rejects with EINVAL that names a wrong field.
+   */
+  addFault(spec: FaultSpec): Promise<FaultStatus>;
+  /** Faults, with how often each has fired. */
+  faults(): Promise<readonly FaultStatus[]>;
+  /** Removes a fault and releases what it held back. ENOENT if no fault has this number. */
+  removeFault(id: number): Promise<FaultStatus>;
+  /** Removes all faults. */
+  removeFaults(): Promise<readonly FaultStatus[]>;
+}
+
+/** Messages and frames by name. */
+export const FAULT_OPCODES = [
+  'write',
+  'read-request',
+  'read-response',
+  'send',
+  'send-invalidate',
+  'send-solicited',
+  'send-solicited-invalidate',
+  'terminate',
+  'immediate',
+  'immediate-solicited',
+  'atomic-request',
+  'atomic-response',
+  'mpa-request',
+  'mpa-reply',
+] as const;
+/** A message or startup frame that the scope of a fault can select. */
+export type FaultOpcode = (typeof FAULT_OPCODES)[number];
+
+/** Verbs that can fail: those that create or move something. Destroying always succeeds. */
+export const FAULT_VERBS = [
+  'openDevice',
+  'queryDevice',
+  'queryPort',
+  'allocPD',
+  'allocBuffer',
+  'regMR',
+  'allocMW',
+  'createCompChannel',
+  'createCQ',
+  'createSRQ',
+  'modifySRQ',
+  'createQP',
+  'modifyQP',
+  'queryQP',
+  'cmCreateId',
+  'cmBindAddr',
+  'cmResolveAddr',
+  'cmResolveRoute',
+  'cmListen',
+  'cmConnect',
+  'cmAccept',
+  'cmReject',
+  'cmDisconnect',
+] as const satisfies readonly CommandName[];
+/** A verb that an `errno` fault can make fail. */
+export type FaultVerb = (typeof FAULT_VERBS)[number];
+
+/**
+ * The places in the daemon where faults have occasions, with the scope fields that each supports.
+ */
+export const FAULT_PLACES = {
+  /** Traffic of a connection: an outgoing FPDU or startup frame, a read from the socket. */
+  bytes: ['device', 'qp', 'peer', 'opcode', 'direction'],
+  /** A direction of a connection that has carried enough bytes. */
+  direction: ['device', 'qp', 'peer', 'direction'],
+  /** An outgoing FPDU. */
+  fpdu: ['device', 'qp', 'peer', 'opcode'],
+  /** An outgoing MPA Reply. */
+  reply: ['device', 'peer'],
+  /** An incoming MPA Request. */
+  request: ['device', 'peer'],
+  /** An outgoing startup frame with depths. */
+  depths: ['device', 'peer', 'opcode'],
+  /** A completion that is written. */
+  completion: ['device', 'qp'],
+  /** An armed completion queue that is about to fire. */
+  notification: ['device'],
+  /** A receive that is taken from a shared receive queue. */
+  receive: ['device'],
+  /** A verb that a program calls. */
+  verb: ['device', 'pid', 'verb'],
+  /** None: fires at once. With `nth`, `every`, `probability` or `opcode`: outgoing FPDUs. */
+  event: ['device', 'qp', 'peer', 'opcode'],
+} as const satisfies Readonly<Record<string, readonly (keyof FaultScope)[]>>;
+export type FaultPlace = keyof typeof FAULT_PLACES;
+
+interface KindEntry {
+  readonly place: FaultPlace;
+  readonly summary: string;
+  /** Required parameters, and optional ones. */
+  readonly needs?: readonly (keyof FaultParameters)[];
+  readonly takes?: readonly (keyof FaultParameters)[];
+}
+
+/** Kinds of faults. */
+export const FAULT_KINDS = {
+  delay: { place: 'bytes', needs: ['ms'], summary: 'Bytes pass, later' },
+  bandwidth: {
+    place: 'bytes',
+    needs: ['bytesPerSecond'],
+    summary: 'Bytes pass slowly, each connection and direction by itself',
+  },
+  slice: { place: 'bytes', needs: ['bytes'], summary: 'Bytes pass in small pieces' },
+  stall: {
+    place: 'bytes',
+    takes: ['ms'],
+    summary: 'Nothing passes, for a time or until the fault is removed',
+  },
+  reset: {
+    place: 'direction',
+    takes: ['afterBytes'],
+    summary: 'TCP is reset (RST) after so many bytes',
+  },
+  close: {
+    place: 'direction',
+    takes: ['afterBytes'],
+    summary: 'Close TCP (FIN) after N bytes, even in the middle of an FPDU',
+  },
+  'corrupt-crc': { place: 'fpdu', summary: 'An FPDU leaves with a wrong CRC' },
+  'corrupt-marker': {
+    place: 'fpdu',
+    summary: 'A marker within an FPDU points elsewhere; the CRC is right',
+  },
+  'corrupt-length': {
+    place: 'fpdu',
+    summary: 'ULPDU_Length is 4 too small, so that the peer looks for the CRC where it is not',
+  },
+  'corrupt-stag': {
+    place: 'fpdu',
+    summary:
+      'Replace the STag of a tagged segment or Read Request with an invalid one; the CRC stays correct',
+  },
+  'corrupt-msn': {
+    place: 'fpdu',
+    summary: 'An untagged segment has an MSN far out of range; the CRC is right',
+  },
+  'corrupt-mo': {
+    place: 'fpdu',
+    summary: 'An untagged segment has an MO beyond its buffer; the CRC is right',
+  },
+  terminate: {
+    place: 'fpdu',
+    summary: 'Behind an FPDU the device sends a Terminate, as for an error of its own',
+  },
+  'mpa-silent': { place: 'reply', summary: 'The MPA Reply does not leave' },
+  'mpa-late': { place: 'reply', needs: ['ms'], summary: 'The MPA Reply leaves late' },
+  'mpa-reject': { place: 'request', summary: 'The MPA Reply rejects, and no program is asked' },
+  'mpa-depths': {
+    place: 'depths',
+    takes: ['ird', 'ord'],
+    summary: 'A startup frame tells a smaller IRD or ORD than there is',
+  },
+  'cq-overrun': {
+    place: 'completion',
+    summary: 'A completion is lost as if its queue were full, with its asynchronous event',
+  },
+  'completion-event-lost': {
+    place: 'notification',
+    summary: 'Drop the event when an armed completion queue fires',
+  },
+  'completion-event-late': {
+    place: 'notification',
+    needs: ['ms'],
+    summary: 'Delay the event when an armed completion queue fires',
+  },
+  'srq-limit': {
+    place: 'receive',
+    summary: 'The limit event of a shared receive queue, whatever its limit is',
+  },
+  'port-down': {
+    place: 'event',
+    summary: 'The port goes down, and up again when the fault is removed',
+  },
+  'port-up': { place: 'event', summary: 'The event that the port is active, unasked' },
+  'qp-fatal': {
+    place: 'event',
+    summary: 'Queue pairs fail: their state is ERR, their connections are reset',
+  },
+  'device-fatal': {
+    place: 'event',
+    summary: 'The device fails, and all of its queue pairs with it',
+  },
+  errno: { place: 'verb', needs: ['errno'], summary: 'A verb fails' },
+} as const satisfies Readonly<Record<string, KindEntry>>;
+/** A kind of fault; `iwarpd fault add --help` describes each. */
+export type FaultKind = keyof typeof FAULT_KINDS;
+
+/** The entry of a kind, with all fields filled in. */
+export function faultKind(kind: FaultKind): Required<KindEntry> {
+  const entry: KindEntry = FAULT_KINDS[kind];
+  return { needs: [], takes: [], ...entry };
+}
+
+/** The fields of `FaultParameters`. */
+export const FAULT_PARAMETERS = [
+  'ms',
+  'bytesPerSecond',
+  'bytes',
+  'afterBytes',
+  'errno',
+  'ird',
+  'ord',
+] as const satisfies readonly (keyof FaultParameters)[];
+
+/** The fields of `FaultScope`. */
+export const FAULT_SCOPES = [
+  'device',
+  'qp',
+  'peer',
+  'opcode',
+  'direction',
+  'pid',
+  'verb',
+] as const satisfies readonly (keyof FaultScope)[];
+
+/** A fault of kind `event` fires at once, unless its spec selects occasions. */
+export function happensAtOnce(spec: FaultSpec): boolean {
+  if (FAULT_KINDS[spec.kind].place !== 'event') return false;
+  return (
+    spec.nth === undefined &&
+    spec.every === undefined &&
+    spec.probability === undefined &&
+    spec.opcode === undefined
+  );
+}

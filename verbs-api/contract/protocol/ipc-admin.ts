@@ -1,0 +1,146 @@
+/** The daemon's status, and the path of its socket. */
+import type { DeviceInfo, PortAttributes } from '../verbs/attributes.ts';
+import type { MemoryTier } from '../verbs/provider.ts';
+
+/** State of a running daemon. */
+export interface DaemonStatus {
+  /** Version of the package that the daemon runs. */
+  readonly version: string;
+  /** Process id of the daemon. */
+  readonly pid: number;
+  /** Seconds since the daemon started. */
+  readonly uptimeSeconds: number;
+  /** False while the daemon starts or stops. */
+  readonly ready: boolean;
+  /** Path of the daemon's socket. */
+  readonly socketPath: string;
+  /** Its HTTP server; undefined if it has none. */
+  readonly http?: HttpReady;
+  /** The CRC32C implementation in use and the reason for the choice, in a few words. */
+  readonly crcEngine: string;
+  /** Memory tiers that clients may get, best first. */
+  readonly memoryTiers: readonly MemoryTier[];
+  /** Devices of the daemon, in the order of their configuration. */
+  readonly devices: readonly DeviceStatus[];
+  /** Clients that are connected. */
+  readonly clients: readonly ClientStatus[];
+  /** Number of injected faults. */
+  readonly faults: number;
+  /** Limits in use, and what the daemon did to keep running. */
+  readonly health: DaemonHealth;
+}
+
+/** How close the daemon is to its limits, and what it did to keep running. */
+export interface DaemonHealth {
+  /**
+   * Use and maximum of what all clients share: 'descriptors' (of the whole process), 'mappings',
+   * 'sharedBytes', 'objects'.
+   */
+  readonly limits: Readonly<Record<string, { readonly used: number; readonly limit: number }>>;
+  /** Log lines dropped because the reader was too slow. */
+  readonly logLinesDropped: number;
+  /** The latest processes that the daemon killed because their memory did not answer. */
+  readonly ended: readonly EndedProcess[];
+}
+
+/** A process that the daemon killed. */
+export interface EndedProcess {
+  readonly pid: number;
+  /** Name of the program; '' when the daemon could not see it. */
+  readonly program: string;
+  /** When, as ISO 8601. */
+  readonly at: string;
+}
+
+/** Address of the daemon's HTTP server. */
+export interface HttpReady {
+  /** `http://HOST:PORT` with the chosen port. */
+  readonly url: string;
+  /** Address that it listens at. */
+  readonly address: string;
+  /** TCP port; the one that the system chose if port 0 was given. */
+  readonly port: number;
+  /** True when requests need a bearer token. */
+  readonly tokenNeeded: boolean;
+  /** The file with the token, readable by the daemon's user only; undefined if there is none. */
+  readonly tokenFile?: string;
+}
+
+/** One device of the daemon. */
+export interface DeviceStatus {
+  /** Name, backend, GUID and addresses of the device. */
+  readonly device: DeviceInfo;
+  /** State of its only port; also 'down' if the device does not report it. */
+  readonly portState: PortAttributes['state'];
+  /** Counters by name; they only increase. */
+  readonly counters: Readonly<Record<string, number>>;
+}
+
+/** One client of the daemon. */
+export interface ClientStatus {
+  /** Number of the client, from 1; a daemon never reuses numbers. */
+  readonly id: number;
+  /** Process id of the client. */
+  readonly pid: number;
+  /** User id of the client. */
+  readonly uid: number;
+  /** Name of the program; '' when the daemon cannot see it. */
+  readonly program: string;
+  /** Seconds since the client connected. */
+  readonly connectedSeconds: number;
+  /** What the client holds. */
+  readonly usage: ClientUsage;
+}
+
+/** What a client holds. */
+export interface ClientUsage {
+  /** Objects by kind: 'context', 'pd', 'mr', 'mw', 'cq', 'srq', 'qp', 'id', 'channel', 'buffer'. */
+  readonly objects: Readonly<Record<string, number>>;
+  /** Bytes of shared memory. */
+  readonly sharedBytes: number;
+  /** Bytes of registered memory of its own. */
+  readonly pinnedBytes: number;
+  /** Memory regions by tier. */
+  readonly tiers: Readonly<Record<string, number>>;
+  /** Why the regions of a tier are in it. */
+  readonly tierReasons: Readonly<Record<string, string>>;
+}
+
+/** Determines a user's directory for sockets. */
+interface SocketPlace {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly uid: number;
+  readonly temporaryDirectory: string;
+}
+
+/**
+ * Default path of the socket: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one.
+ */
+export function defaultSocketPath(place: SocketPlace): string {
+  const named = place.environment['IWARPD_SOCKET'];
+  if (named !== undefined && named !== '') return named;
+  return `${socketDirectory(place)}/iwarpd.sock`;
+}
+
+/** Path at which a daemon stores its generated HTTP token: next to its socket. */
+export function httpTokenPath(socketPath: string): string {
+  return `${socketPath}.http-token`;
+}
+
+/** Valid names of private instances: the name becomes part of a file name. */
+export const INSTANCE_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/;
+
+/**
+ * Path of a private instance's socket: next to the default one, regardless of `$IWARPD_SOCKET`.
+ * `name` matches `INSTANCE_NAME`.
+ */
+export function instanceSocketPath(name: string, place: SocketPlace): string {
+  return `${socketDirectory(place)}/${name}.sock`;
+}
+
+/** The user's directory for sockets. */
+function socketDirectory({ environment, uid, temporaryDirectory }: SocketPlace): string {
+  const runtime = environment['XDG_RUNTIME_DIR'];
+  if (runtime !== undefined && runtime !== '') return `${runtime}/iwarpd`;
+  return `${temporaryDirectory}/iwarpd-${uid}`;
+}

@@ -1,0 +1,140 @@
+/**
+ * The bare records on connections that are not framed. All numbers are little endian.
+ *
+ * ```
+ *  doorbell   client: u32 QP handle
+ *  channel    daemon: u32 CQ handle | u32 zero
+ *  map        client: u8[16] mapping token
+ *             daemon: u32 errno (0: done) | u32 zero, with the descriptor (SCM_RIGHTS)
+ *  agent      daemon: u32 operation | u32 id | u64 address | u32 length | u32 zero, then for a
+ *                     write its bytes
+ *             client: u32 id | u32 errno (0: done) | u32 length | u32 zero, then for a read that
+ *                     was done its bytes
+ * ```
+ *
+ * The agent does requests in order, so a read sees the writes before it.
+ */
+import type { Handle } from './commands.ts';
+import { IpcFormatError } from './ipc-value.ts';
+
+export const DOORBELL_BYTES = 4;
+export const COMPLETION_RECORD_BYTES = 8;
+export const MAP_REQUEST_BYTES = 16;
+export const MAP_REPLY_BYTES = 8;
+export const AGENT_REQUEST_BYTES = 24;
+export const AGENT_REPLY_BYTES = 16;
+/** The most bytes that one agent request moves. */
+export const AGENT_TRANSFER_MAX_BYTES = 256 * 1024;
+
+/** What the daemon asks the agent of a client to do. */
+export const AgentOperation = { read: 1, write: 2 } as const;
+export type AgentOperation = (typeof AgentOperation)[keyof typeof AgentOperation];
+
+/** A request to the agent. Addresses of user space fit a number. */
+export interface AgentRequest {
+  readonly operation: number;
+  readonly id: number;
+  readonly address: number;
+  readonly length: number;
+}
+
+/** An answer of the agent. */
+interface AgentReply {
+  readonly id: number;
+  readonly errno: number;
+  readonly length: number;
+}
+
+/** Writes an agent request's header at the start of `target`. */
+export function emitAgentRequest(request: AgentRequest, target: Uint8Array): void {
+  const fields = new DataView(target.buffer, target.byteOffset, AGENT_REQUEST_BYTES);
+  fields.setUint32(0, request.operation, true);
+  fields.setUint32(4, request.id, true);
+  fields.setUint32(8, request.address >>> 0, true);
+  fields.setUint32(12, Math.floor(request.address / 0x1_0000_0000), true);
+  fields.setUint32(16, request.length, true);
+  fields.setUint32(20, 0, true);
+}
+
+/** Parses an agent request's header. Throws `IpcFormatError`. */
+export function parseAgentRequest(bytes: Uint8Array): AgentRequest {
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, AGENT_REQUEST_BYTES);
+  const length = fields.getUint32(16, true);
+  if (length > AGENT_TRANSFER_MAX_BYTES) throw new IpcFormatError('agent request too long');
+  return {
+    operation: fields.getUint32(0, true),
+    id: fields.getUint32(4, true),
+    address: fields.getUint32(12, true) * 0x1_0000_0000 + fields.getUint32(8, true),
+    length,
+  };
+}
+
+/** Writes an agent reply's header at the start of `target`. */
+export function emitAgentReply(reply: AgentReply, target: Uint8Array): void {
+  const fields = new DataView(target.buffer, target.byteOffset, AGENT_REPLY_BYTES);
+  fields.setUint32(0, reply.id, true);
+  fields.setUint32(4, reply.errno, true);
+  fields.setUint32(8, reply.length, true);
+  fields.setUint32(12, 0, true);
+}
+
+/** Parses an agent reply's header. Throws `IpcFormatError`. */
+export function parseAgentReply(bytes: Uint8Array): AgentReply {
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, AGENT_REPLY_BYTES);
+  const length = fields.getUint32(8, true);
+  if (length > AGENT_TRANSFER_MAX_BYTES) throw new IpcFormatError('agent reply too long');
+  return { id: fields.getUint32(0, true), errno: fields.getUint32(4, true), length };
+}
+
+/** The handle at the start of a doorbell or a completion record. */
+export function recordHandle(record: Uint8Array): Handle {
+  const low = (record[0] ?? 0) | ((record[1] ?? 0) << 8);
+  return (low | ((record[2] ?? 0) << 16) | ((record[3] ?? 0) << 24)) >>> 0;
+}
+
+/**
+ * Splits a stream of bytes into records whose header determines their size: doorbells, completion
+ * records, agent messages.
+ */
+export class RecordReader {
+  readonly #headBytes: number;
+  readonly #bodyBytes: (head: Uint8Array) => number;
+  readonly #onRecord: (record: Uint8Array) => void;
+  #rest = new Uint8Array(0);
+
+  /**
+   * `bodyBytes` returns the length of the body from a header; its argument may extend beyond the
+   * header. `onRecord` gets exactly header and body, borrowed until it returns.
+   */
+  constructor(
+    headBytes: number,
+    bodyBytes: (head: Uint8Array) => number,
+    onRecord: (record: Uint8Array) => void,
+  ) {
+    this.#headBytes = headBytes;
+    this.#bodyBytes = bodyBytes;
+    this.#onRecord = onRecord;
+  }
+
+  /** Takes bytes of the stream and calls `onRecord` for each whole record. */
+  push(bytes: Uint8Array): void {
+    let input = bytes;
+    if (this.#rest.length > 0) {
+      input = new Uint8Array(this.#rest.length + bytes.length);
+      input.set(this.#rest);
+      input.set(bytes, this.#rest.length);
+    }
+    let at = 0;
+    while (input.length - at >= this.#headBytes) {
+      // Records mostly arrive one at a time: the input then is the record, and needs no view.
+      const bodyBytes = this.#bodyBytes(at === 0 ? input : input.subarray(at));
+      const end = at + this.#headBytes + bodyBytes;
+      if (end > input.length) break;
+      this.#onRecord(at === 0 && end === input.length ? input : input.subarray(at, end));
+      at = end;
+    }
+    if (at === input.length) {
+      if (this.#rest.length > 0) this.#rest = new Uint8Array(0);
+    } else this.#rest = input.slice(at);
+  }
+}

@@ -1,0 +1,125 @@
+/** Attributes and limits of devices, ports and objects. */
+import type { QPState } from './enums.ts';
+
+/** Kind of a device. */
+export type DeviceBackend = 'emulated' | 'native';
+
+/** One entry of the device list. */
+export interface DeviceInfo {
+  /** Name of the device, for `Provider.open`. */
+  readonly name: string;
+  /** Emulated by iwarpd, or a real device over rdma-core. */
+  readonly backend: DeviceBackend;
+  /** 64-bit GUID, as 16 hex digits. */
+  readonly nodeGuid: string;
+  /** Addresses of the device; empty if it answers for every address of the host. */
+  readonly addresses: readonly string[];
+}
+
+/** Limits and identity of a device (`struct ibv_device_attr`). */
+export interface DeviceAttributes {
+  /** Firmware version; for an emulated device the version of iwarpd. */
+  readonly fwVer: string;
+  /** 64-bit GUID, as 16 hex digits. */
+  readonly nodeGuid: string;
+  /** Vendor id (an IEEE OUI). */
+  readonly vendorId: number;
+  /** The vendor's number of the part. */
+  readonly vendorPartId: number;
+  /** Hardware version; 0 for an emulated device. */
+  readonly hwVer: number;
+  /** Bytes of a memory region. */
+  readonly maxMrSize: number;
+  /** Queue pairs. */
+  readonly maxQp: number;
+  /** Work requests that a send queue, or a receive queue, can hold. */
+  readonly maxQpWr: number;
+  /** Scatter/gather elements of a work request. */
+  readonly maxSge: number;
+  /** Scatter/gather elements of an RDMA Read. */
+  readonly maxSgeRd: number;
+  /** Bytes that a send work request may carry inline. */
+  readonly maxInline: number;
+  /** Completion queues. */
+  readonly maxCq: number;
+  /** Entries of a completion queue. */
+  readonly maxCqe: number;
+  /** Memory regions. */
+  readonly maxMr: number;
+  /** Memory windows. */
+  readonly maxMw: number;
+  /** Protection domains. */
+  readonly maxPd: number;
+  /** Inbound reads and atomics per QP (IRD). */
+  readonly maxQpRdAtom: number;
+  /** Outbound reads and atomics per QP (ORD). */
+  readonly maxQpInitRdAtom: number;
+  /** Shared receive queues. */
+  readonly maxSrq: number;
+  /** Receives that a shared receive queue holds. */
+  readonly maxSrqWr: number;
+  /** Scatter/gather elements of a receive on a shared receive queue. */
+  readonly maxSrqSge: number;
+  /** True if the device supports the atomics of RFC 7306. */
+  readonly atomics: boolean;
+  /** True if the device supports Immediate Data of RFC 7306. */
+  readonly immediateData: boolean;
+  /** Ports; always 1. */
+  readonly physPortCnt: number;
+}
+
+/** State of a port (`struct ibv_port_attr`). */
+export interface PortAttributes {
+  /** Whether connections can be established. */
+  readonly state: 'active' | 'down';
+  /** Largest MTU, in bytes. */
+  readonly maxMtuBytes: number;
+  /** MTU in use, in bytes, as `ibv_devinfo` prints it. */
+  readonly activeMtuBytes: number;
+  /** Bytes of the largest message. */
+  readonly maxMessageBytes: number;
+  /** GID of the port, as eight groups of hex digits. */
+  readonly gid: string;
+  /** Always Ethernet. */
+  readonly linkLayer: 'Ethernet';
+}
+
+/** Sizes of a queue pair (`struct ibv_qp_cap`). */
+export interface QPCapabilities {
+  /** Send work requests that the queue holds. */
+  readonly maxSendWr: number;
+  /** Receives that the queue holds. */
+  readonly maxRecvWr: number;
+  /** Scatter/gather elements of a send work request. */
+  readonly maxSendSge: number;
+  /** Scatter/gather elements of a receive. */
+  readonly maxRecvSge: number;
+  /** Bytes. */
+  readonly maxInlineData: number;
+}
+
+/** Result of `QP.query` (`struct ibv_qp_attr`, the fields that apply to iWARP). */
+export interface QPAttributes {
+  /** State of the queue pair. */
+  readonly state: QPState;
+  /** Sizes of the queues. */
+  readonly capabilities: QPCapabilities;
+  /** Bits of `Access`: what the peer may do through this queue pair. */
+  readonly accessFlags: number;
+  /** Negotiated outbound (ORD) and inbound (IRD) read depths; 0 until connected. */
+  readonly maxRdAtomic: number;
+  /** Negotiated inbound read depth (IRD); 0 until connected. */
+  readonly maxDestRdAtomic: number;
+  /** Every send work request completes, flagged or not. */
+  readonly sqSigAll: boolean;
+}
+
+/** Attributes of a shared receive queue (`struct ibv_srq_attr`). */
+export interface SRQAttributes {
+  /** Receives that the queue holds. */
+  readonly maxWr: number;
+  /** Scatter/gather elements of a receive. */
+  readonly maxSge: number;
+  /** The limit event fires when fewer entries are left; 0 is disarmed. */
+  readonly srqLimit: number;
+}

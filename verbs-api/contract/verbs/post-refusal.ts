@@ -1,0 +1,182 @@
+/**
+ * Explains in words why a work request was refused. Called only after a refusal, never on the hot
+ * path.
+ */
+import { SendFlag, WROpcode } from './enums.ts';
+import type { ErrnoCode } from './errors.ts';
+import type { RecvWR, SendFields, SGE } from './work-request.ts';
+
+/** Limits of a queue for its requests. */
+interface RequestLimits {
+  /** Scatter/gather elements of a request. */
+  readonly maxSge: number;
+  /** Elements of an RDMA Read: 1 on an emulated device (RFC 5040 §4.4). */
+  readonly maxReadSge: number;
+  /** Bytes. */
+  readonly maxInline: number;
+}
+
+/** Immediate Data occupies the place of the sixth element, and of the end of inline payload. */
+const SGE_MAX_WITH_IMMEDIATE = 5;
+const INLINE_MAX_WITH_IMMEDIATE = 64;
+
+const ATOMIC_BYTES = 8;
+const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
+const OPCODE_NAMES: ReadonlyMap<number, string> = new Map(
+  Object.entries(WROpcode).map(([name, opcode]) => [opcode, name]),
+);
+const CARRIES_PAYLOAD: ReadonlySet<number> = new Set<number>([
+  WROpcode.send,
+  WROpcode.sendWithInv,
+  WROpcode.rdmaWrite,
+  WROpcode.rdmaWriteWithImm,
+]);
+
+/** Required fields by opcode. */
+const NEEDS: ReadonlyMap<number, readonly (keyof SendFields)[]> = new Map<
+  number,
+  readonly (keyof SendFields)[]
+>([
+  [WROpcode.sendWithInv, ['invalidateRkey']],
+  [WROpcode.rdmaWrite, ['rkey', 'remoteAddr']],
+  [WROpcode.rdmaWriteWithImm, ['rkey', 'remoteAddr', 'immData']],
+  [WROpcode.rdmaRead, ['rkey', 'remoteAddr']],
+  [WROpcode.atomicFetchAndAdd, ['rkey', 'remoteAddr', 'compareAdd']],
+  [WROpcode.atomicCmpAndSwap, ['rkey', 'remoteAddr', 'compareAdd', 'swap']],
+  [WROpcode.immediate, ['immData']],
+  [WROpcode.localInv, ['invalidateRkey']],
+  [WROpcode.bindMW, ['bind']],
+]);
+
+/** The request at `index` of a list, in words: `request 0 (rdmaWrite)`. */
+export function requestName(index: number, wr: SendFields | RecvWR | undefined): string {
+  if (wr === undefined || !('opcode' in wr)) return `request ${index}`;
+  return `request ${index} (${OPCODE_NAMES.get(wr.opcode) ?? `opcode ${String(wr.opcode)}`})`;
+}
+
+/** Explains why a queue with these limits refused a send request with `code`. */
+export function sendRefusal(
+  wr: SendFields | undefined,
+  code: ErrnoCode,
+  limits: RequestLimits,
+): string {
+  if (code === 'ENOMEM') return 'the send queue is full; poll completions first';
+  if (wr === undefined) return 'undefined instead of a request';
+  const known = OPCODE_NAMES.has(wr.opcode);
+  if (!known) return `opcode ${String(wr.opcode)} is not one of WROpcode`;
+  const flags = wr.flags ?? SendFlag.none;
+  if ((flags & ~SEND_FLAGS) !== 0) return `flags ${flags} has bits that SendFlag lacks`;
+  return (
+    missingFields(wr) ??
+    badNumber('wrId', wr.wrId, isLong) ??
+    payloadRefusal(wr, limits) ??
+    badOperand(wr) ??
+    `refused (${code})`
+  );
+}
+
+/** Explains why a queue of at most `maxSge` elements refused a receive with `code`. */
+export function receiveRefusal(wr: RecvWR | undefined, code: ErrnoCode, maxSge: number): string {
+  if (code === 'ENOMEM') return 'the receive queue is full; poll completions first';
+  if (wr === undefined) return 'undefined instead of a request';
+  return (
+    badNumber('wrId', wr.wrId, isLong) ??
+    elementRefusal(wr.sgList, maxSge, 'queue') ??
+    `refused (${code})`
+  );
+}
+
+function missingFields(wr: SendFields): string | undefined {
+  const needed = NEEDS.get(wr.opcode) ?? [];
+  if (needed.every((field) => wr[field] !== undefined)) return undefined;
+  if (needed.length === 1) return `${needed[0]} is required`;
+  return `${needed.slice(0, -1).join(', ')} and ${needed.at(-1)} are required`;
+}
+
+function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefined {
+  const inlineBytes = wr.inlineData?.length ?? 0;
+  const inline = ((wr.flags ?? SendFlag.none) & SendFlag.inline) !== 0 || inlineBytes > 0;
+  const list = wr.sgList ?? [];
+  const withImmediate = wr.opcode === WROpcode.rdmaWriteWithImm;
+  if (inline) {
+    if (!CARRIES_PAYLOAD.has(wr.opcode)) return 'this opcode takes no inline data';
+    if (list.length > 0) return 'inline data comes from inlineData; sgList must be empty';
+    const room = withImmediate
+      ? Math.min(limits.maxInline, INLINE_MAX_WITH_IMMEDIATE)
+      : limits.maxInline;
+    return inlineBytes > room
+      ? `${inlineBytes} inline bytes, but this QP allows ${room}`
+      : undefined;
+  }
+  switch (wr.opcode) {
+    case WROpcode.atomicFetchAndAdd:
+    case WROpcode.atomicCmpAndSwap:
+      if (list.length !== 1 || list[0]?.length !== ATOMIC_BYTES) {
+        return 'sgList must be 1 SGE of 8 bytes, for the result';
+      }
+      return elementRefusal(list, 1, 'QP');
+    case WROpcode.rdmaRead:
+      if (list.length > limits.maxReadSge) {
+        return `${sges(list.length)}, but an RDMA Read allows ${limits.maxReadSge}`;
+      }
+      return elementRefusal(list, limits.maxSge, 'QP');
+    default:
+  }
+  if (withImmediate && list.length > SGE_MAX_WITH_IMMEDIATE && limits.maxSge > list.length - 1) {
+    return `${sges(list.length)}, but Immediate Data leaves room for ${SGE_MAX_WITH_IMMEDIATE}`;
+  }
+  return elementRefusal(list, limits.maxSge, 'QP');
+}
+
+function elementRefusal(list: readonly SGE[], max: number, queue: string): string | undefined {
+  if (!Array.isArray(list)) return 'sgList is required';
+  if (list.length > max) return `${sges(list.length)}, but this ${queue} allows ${max}`;
+  for (const [index, sge] of list.entries()) {
+    const refusal =
+      badNumber('addr', sge.addr, isLong) ??
+      badNumber('length', sge.length, isUint32) ??
+      badNumber('lkey', sge.lkey, isUint32);
+    if (refusal !== undefined) return `SGE ${index}: ${refusal}`;
+  }
+  return undefined;
+}
+
+function badOperand(wr: SendFields): string | undefined {
+  const { bind } = wr;
+  return (
+    badNumber('rkey', wr.rkey, isUint32) ??
+    badNumber('remoteAddr', wr.remoteAddr, isLong) ??
+    badNumber('invalidateRkey', wr.invalidateRkey, isUint32) ??
+    badNumber('immData', wr.immData, isLong) ??
+    badNumber('compareAdd', wr.compareAdd, isLong) ??
+    badNumber('swap', wr.swap, isLong) ??
+    badNumber('bind.rkey', bind?.rkey, isUint32) ??
+    badNumber('bind.lkey', bind?.lkey, isUint32) ??
+    badNumber('bind.access', bind?.access, isUint32) ??
+    badNumber('bind.addr', bind?.addr, isLong) ??
+    badNumber('bind.length', bind?.length, isLong)
+  );
+}
+
+function badNumber(
+  field: string,
+  value: unknown,
+  fits: (value: unknown) => boolean,
+): string | undefined {
+  if (value === undefined || fits(value)) return undefined;
+  const want =
+    fits === isUint32 ? 'an unsigned 32-bit number' : 'a safe integer from 0 on or a bigint';
+  return `${field} is ${String(value)}, not ${want}`;
+}
+
+function isUint32(value: unknown): boolean {
+  return typeof value === 'number' && value >>> 0 === value;
+}
+
+function isLong(value: unknown): boolean {
+  return typeof value === 'bigint' || (Number.isSafeInteger(value) && Number(value) >= 0);
+}
+
+function sges(count: number): string {
+  return count === 1 ? '1 SGE' : `${count} SGEs`;
+}

@@ -1,0 +1,87 @@
+/** Completion channels: deliver the events of armed completion queues. */
+
+import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
+import {
+  type DescriptorWatch,
+  watchDescriptor,
+} from '../../native-bridge/rdma/watched-descriptor.ts';
+import { EventChannel } from '../client/event-channel.ts';
+import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
+import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { OwnedObject } from './owned-object.ts';
+
+/** A completion queue as its channel sees it. */
+export interface Notifiable {
+  readonly cq: CQ;
+  /** The queue fired. True if the consumer armed it, false if a wait of the library did. */
+  notified(): boolean;
+}
+
+/** `CompChannel` of a native device. */
+export class RdmaCompChannel extends OwnedObject implements CompChannel {
+  readonly native: NativeCompChannel;
+  readonly #scope: DeviceScope;
+  readonly #members = new Map<NativeCQ, Notifiable>();
+  readonly #events = new EventChannel<CQ>();
+  readonly #watch: DescriptorWatch;
+  readonly #forgetLoss: () => void;
+
+  constructor(scope: DeviceScope) {
+    super(scope.presence, 'completion channel');
+    this.#scope = scope;
+    this.native = scope.native.createCompChannel();
+    this.#watch = watchDescriptor(this.native.descriptor, () => this.#read());
+    this.#forgetLoss = scope.presence.onLost((error) => this.#events.fail(error));
+    scope.add(this, TeardownRank.completionChannel);
+  }
+
+  get fd(): number | undefined {
+    return this.usable ? this.native.descriptor : undefined;
+  }
+
+  /** Registers a completion queue that uses this channel. */
+  enter(cq: NativeCQ, member: Notifiable): void {
+    this.#members.set(cq, member);
+  }
+
+  /** Unregisters a completion queue; its later events are dropped. */
+  leave(cq: NativeCQ): void {
+    this.#members.delete(cq);
+  }
+
+  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CQ> {
+    return this.#events.next(options.signal);
+  }
+
+  protected override destroy(): void {
+    // The watch must end before the library closes the descriptor, but not if the library refuses.
+    this.native.assertUnused();
+    this.#watch.close();
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#watch.close();
+    this.#forgetLoss();
+    this.#events.close(this.closedError());
+    this.#scope.remove(this);
+  }
+
+  /** A queue fired. */
+  fire(member: Notifiable): void {
+    if (member.notified()) this.#events.push(member.cq);
+  }
+
+  #read(): void {
+    try {
+      for (let fired = this.native.readEvent(); fired; fired = this.native.readEvent()) {
+        const member = this.#members.get(fired);
+        if (member !== undefined) this.fire(member);
+      }
+    } catch (error) {
+      this.#watch.close();
+      const { name } = this.#scope.native.info;
+      this.#scope.presence.lose(`${name} is gone: ${String(error)}`);
+    }
+  }
+}

@@ -1,0 +1,149 @@
+/** Completion queues: polling, arming, waiting. */
+
+import type { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
+import { cancellable, quiet, throwIfAborted } from '../client/cancellation.ts';
+import { batchSize, CompletionBacklog, DEFAULT_BATCH } from '../client/completion-backlog.ts';
+import type { WC } from '../contract/verbs/completion.ts';
+import { WCStatus } from '../contract/verbs/enums.ts';
+import type { CancelSignal, Context, CQ } from '../contract/verbs/provider.ts';
+import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
+import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { nextTurn, shareIsSpent } from './loop-share.ts';
+import { OwnedObject } from './owned-object.ts';
+
+/** The next firing of a queue, shared by all waiting calls. */
+interface Firing {
+  readonly promise: Promise<void>;
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+/** `CQ` of a native device. */
+export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
+  readonly context: Context;
+  readonly native: NativeCQ;
+  readonly #scope: DeviceScope;
+  readonly #channel: RdmaCompChannel;
+  readonly #forgetLoss: () => void;
+  readonly #backlog = new CompletionBacklog();
+  /** Completions that the device does not write; returned after those that it wrote. */
+  #flushed: WC[] = [];
+  #firing: Firing | undefined;
+  /** The consumer armed the queue, and it has not fired since. */
+  #armedByConsumer = false;
+
+  constructor(context: Context, scope: DeviceScope, cqe: number, channel: RdmaCompChannel) {
+    super(scope.presence, 'completion queue');
+    this.context = context;
+    this.#scope = scope;
+    this.#channel = channel;
+    this.native = scope.native.createCQ(cqe, channel.native);
+    this.#forgetLoss = scope.presence.onLost((error) => this.#firing?.reject(error));
+    channel.enter(this.native, this);
+    scope.add(this, TeardownRank.completionQueue);
+  }
+
+  get cq(): CQ {
+    return this;
+  }
+
+  get handle(): number {
+    return this.native.handle;
+  }
+
+  get cqe(): number {
+    return this.native.cqe;
+  }
+
+  poll(max: number = DEFAULT_BATCH): WC[] {
+    return this.#backlog.poll(max, this.#take);
+  }
+
+  requestNotify(solicitedOnly = false): void {
+    this.assertUsable();
+    this.#armedByConsumer = true;
+    this.native.requestNotify(solicitedOnly);
+  }
+
+  wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
+    return quiet(this.#wait(options.max, options.signal));
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
+    return this.#backlog.each(this);
+  }
+
+  notified(): boolean {
+    const wanted = this.#armedByConsumer;
+    this.#armedByConsumer = false;
+    const firing = this.#firing;
+    this.#firing = undefined;
+    firing?.resolve();
+    return wanted;
+  }
+
+  /** Adds completions that the device does not write. Fires an armed queue. */
+  pushFlushed(completions: readonly WC[]): void {
+    if (completions.length === 0) return;
+    this.#flushed.push(...completions);
+    if (this.#armedByConsumer || this.#firing !== undefined) {
+      setImmediate(() => this.#channel.fire(this));
+    }
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#channel.leave(this.native);
+    this.#forgetLoss();
+    this.#firing?.reject(this.closedError());
+    this.#scope.remove(this);
+  }
+
+  readonly #take = (max: number): WC[] => {
+    const completions = this.native.poll(max);
+    if (this.#flushed.length > 0 && completions.length < max) {
+      completions.push(...this.#flushed.splice(0, max - completions.length));
+    }
+    for (const { status, qpNum } of completions) {
+      if (status !== WCStatus.success) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
+    }
+    return completions;
+  };
+
+  async #wait(wanted: number | undefined, signal: CancelSignal | undefined): Promise<WC[]> {
+    const max = batchSize(wanted);
+    if (shareIsSpent()) await nextTurn();
+    for (;;) {
+      throwIfAborted(signal);
+      if (!this.usable) throw this.closedError();
+      const ready = this.poll(max);
+      if (ready.length > 0) return ready;
+      this.assertUsable();
+      // Armed before the second poll: later completions fire the queue, earlier ones are found, so
+      // no wake-up is lost.
+      this.#firing ??= newFiring();
+      const { promise } = this.#firing;
+      this.native.requestNotify(false);
+      const late = this.poll(max);
+      if (late.length > 0) return late;
+      await cancellable<void>(
+        signal,
+        (waiter) => void promise.then(waiter.resolve, waiter.reject),
+        () => undefined,
+      );
+    }
+  }
+}
+
+function newFiring(): Firing {
+  let settle: Pick<Firing, 'resolve' | 'reject'> = { resolve() {}, reject() {} };
+  const promise = quiet(
+    new Promise<void>((resolve, reject) => {
+      settle = { resolve, reject };
+    }),
+  );
+  return { promise, ...settle };
+}

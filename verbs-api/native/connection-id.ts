@@ -1,0 +1,408 @@
+/** Connection ids: rdma_cm's calls and events as promises. */
+
+import {
+  DEPTH_OF_DEVICE,
+  type NativeCMEvent,
+  type NativeCmId,
+} from '../../native-bridge/rdma/cm-id.ts';
+import { unsupported } from '../../native-bridge/rdma/errors.ts';
+import { quiet } from '../client/cancellation.ts';
+import { ConnectionOutcome } from '../client/connection-outcome.ts';
+import { EventChannel } from '../client/event-channel.ts';
+import { CMEventType, QPState } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type {
+  CancelSignal,
+  CMEvent,
+  ConnectionId,
+  ConnectionParameters,
+  PD,
+  Provider,
+  QP,
+  QPInit,
+  SocketAddress,
+} from '../contract/verbs/provider.ts';
+import { CM_EVENT_NAMES, errorOf, textOf } from './connection-event.ts';
+import { OwnedObject, type Presence } from './owned-object.ts';
+import { RdmaPD } from './protection-domain.ts';
+import { RdmaQP } from './queue-pair.ts';
+
+const DEFAULT_BACKLOG = 128;
+const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
+/** A closed connection that does not end within this time is dropped. */
+const HANG_UP_MS = 5000;
+const NO_BYTES = new Uint8Array(0);
+
+/** What a connection id needs of its provider. */
+export interface ConnectionIdOwner {
+  readonly provider: Provider;
+  readonly presence: Presence;
+  /** The id is gone. */
+  forget(id: RdmaConnectionId): void;
+}
+
+/** Progress of an id. */
+type Stage =
+  | 'idle'
+  | 'bound'
+  | 'resolving'
+  | 'resolved'
+  | 'routed'
+  | 'listening'
+  /** Created by a connect request that was not answered yet. */
+  | 'requested'
+  | 'connecting'
+  | 'connected'
+  | 'ended';
+
+/** `ConnectionId` over rdma_cm. */
+export class RdmaConnectionId extends OwnedObject implements ConnectionId {
+  readonly provider: Provider;
+  readonly native: NativeCmId;
+  readonly #owner: ConnectionIdOwner;
+  readonly #events = new EventChannel<CMEvent>();
+  readonly #forgetLoss: () => void;
+  #stage: Stage;
+  #device: string | undefined;
+  #localAddress: SocketAddress | undefined;
+  #peerAddress: SocketAddress | undefined;
+  #qp: RdmaQP | undefined;
+  /** The queue pair that is or was connected, the id's own or not. */
+  #connectedQP: RdmaQP | undefined;
+  /** The resolve, connect or accept in progress. */
+  readonly #pending = new ConnectionOutcome();
+  /** The library resolves the route on its own: the program gets no event. */
+  #routingUnasked = false;
+  /** Called once the connection has ended, while `close` waits for that. */
+  #onEnded: (() => void) | undefined;
+  /** A listener's unanswered requests, and their maximum number. */
+  readonly #unanswered = new Set<RdmaConnectionId>();
+  #backlog = 0;
+  /** On a request: notifies its listener once it is answered. */
+  #onAnswered: (() => void) | undefined;
+
+  constructor(owner: ConnectionIdOwner, native: NativeCmId, stage: 'idle' | 'requested') {
+    super(owner.presence, 'connection id');
+    this.#owner = owner;
+    this.provider = owner.provider;
+    this.native = native;
+    this.#stage = stage;
+    this.#refresh();
+    this.#forgetLoss = owner.presence.onLost((error) => this.#lost(error));
+  }
+
+  get device(): string | undefined {
+    return this.#device;
+  }
+
+  get localAddress(): SocketAddress | undefined {
+    return this.#localAddress;
+  }
+
+  get peerAddress(): SocketAddress | undefined {
+    return this.#peerAddress;
+  }
+
+  get qp(): QP | undefined {
+    return this.#qp;
+  }
+
+  async bindAddr(address: SocketAddress): Promise<void> {
+    this.#assertStage('idle');
+    this.native.bindAddr(address);
+    this.#stage = 'bound';
+    this.#refresh();
+  }
+
+  async resolveAddr(
+    destination: SocketAddress,
+    options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
+  ): Promise<void> {
+    this.#assertStage('idle', 'bound');
+    const { source, timeoutMs = DEFAULT_RESOLVE_TIMEOUT_MS } = options;
+    this.native.resolveAddr(destination, source, timeoutMs);
+    this.#stage = 'resolving';
+    await this.#pending.begin(CMEventType.addrResolved);
+  }
+
+  async resolveRoute(timeoutMs: number = DEFAULT_RESOLVE_TIMEOUT_MS): Promise<void> {
+    this.#assertStage('resolved');
+    this.native.resolveRoute(timeoutMs);
+    await this.#pending.begin(CMEventType.routeResolved);
+  }
+
+  /** rdma_cm connects only ids with a route; the contract does not require one. */
+  async #routeUnasked(): Promise<void> {
+    this.#routingUnasked = true;
+    try {
+      await this.resolveRoute();
+    } finally {
+      this.#routingUnasked = false;
+    }
+  }
+
+  async createQP(pd: PD, init: QPInit): Promise<QP> {
+    this.assertUsable();
+    if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
+    if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
+      throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
+    }
+    if (!(pd instanceof RdmaPD)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    pd.assertUsable();
+    const qp = pd.makeQP(init);
+    try {
+      this.#initialise(qp);
+    } catch (error) {
+      await qp.close();
+      throw error;
+    }
+    this.#qp = qp;
+    return qp;
+  }
+
+  async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
+    this.#assertStage('idle', 'bound');
+    if (!Number.isInteger(backlog) || backlog < 0) {
+      throw new VerbsError('EINVAL', 'the backlog is a count');
+    }
+    this.native.listen(backlog);
+    this.#backlog = backlog;
+    this.#stage = 'listening';
+    this.#refresh();
+  }
+
+  connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish(['resolved', 'routed'], parameters));
+  }
+
+  accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    return quiet(this.#establish(['requested'], parameters));
+  }
+
+  async reject(privateData: Uint8Array = NO_BYTES): Promise<void> {
+    this.#assertStage('requested');
+    this.native.reject(privateData);
+    this.#stage = 'ended';
+    this.#answered();
+  }
+
+  async disconnect(): Promise<void> {
+    this.assertUsable();
+    if (this.#stage === 'ended' && this.#connectedQP !== undefined) return;
+    this.#assertStage('connected');
+    this.native.disconnect();
+  }
+
+  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CMEvent> {
+    return this.#events.next(options.signal);
+  }
+
+  async *events(): AsyncGenerator<CMEvent, void, undefined> {
+    yield* this.#events;
+  }
+
+  /** A connect request arrived for this listener; false if the backlog is full. */
+  enlist(request: RdmaConnectionId): boolean {
+    if (this.#stage !== 'listening' || this.#unanswered.size >= this.#backlog) return false;
+    this.#unanswered.add(request);
+    request.#onAnswered = () => this.#unanswered.delete(request);
+    return true;
+  }
+
+  /** An event arrived for this id; `id` is the new id on a connect request, otherwise this one. */
+  handleEvent(native: NativeCMEvent, id: RdmaConnectionId): void {
+    const type = native.type as CMEventType;
+    const event: CMEvent = {
+      type,
+      id,
+      listenId: id === this ? undefined : this,
+      error: errorOf(native),
+      privateData: native.privateData,
+      initiatorDepth: native.initiatorDepth,
+      responderResources: native.responderResources,
+      text: textOf(native),
+    };
+    const told = CM_EVENT_NAMES.has(type) && !(this.#routingUnasked && id === this);
+    if (id === this) this.#follow(event);
+    if (told) this.#events.push(event);
+  }
+
+  protected override async destroy(): Promise<void> {
+    this.#pending.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
+    this.#answered();
+    if (this.#stage === 'connected') await this.#hangUp();
+    // A listener's requests that were never taken have no other owner.
+    const orphans = this.#events.drain().filter(({ type }) => type === CMEventType.connectRequest);
+    await Promise.all(orphans.map((event) => event.id.close()));
+    await this.#qp?.close();
+    await this.native.disposeAsync();
+  }
+
+  protected override released(): void {
+    this.#forgetLoss();
+    this.#owner.forget(this);
+    this.#connectedQP?.noteDisconnected();
+    this.#events.close(this.closedError());
+  }
+
+  async #establish(from: readonly Stage[], parameters: ConnectionParameters): Promise<CMEvent> {
+    this.assertUsable();
+    const qp = parameters.qp ?? this.#qp;
+    if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {
+      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+    }
+    this.#assertStage(...from);
+    qp.assertUsable();
+    if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    if (parameters.wire !== undefined) {
+      throw unsupported(this.device ?? 'the device', 'choice of wire options');
+    }
+    const nativeParameters = connectionParameters(qp, parameters);
+    if (this.#stage === 'resolved') {
+      await this.#routeUnasked();
+      qp.assertUsable();
+      if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    }
+    if (qp.state === QPState.RESET) this.#initialise(qp);
+    if (this.#stage === 'requested') this.#accept(nativeParameters);
+    else this.native.connect(nativeParameters);
+    this.#stage = 'connecting';
+    this.#connectedQP = qp;
+    qp.noteConnecting();
+    return await this.#pending.begin(CMEventType.established);
+  }
+
+  #accept(parameters: Parameters<NativeCmId['accept']>[0]): void {
+    try {
+      this.native.accept(parameters);
+    } finally {
+      this.#answered();
+    }
+  }
+
+  #initialise(qp: RdmaQP): void {
+    this.native.initialise(qp.native);
+    qp.noteInitialised();
+  }
+
+  /** Tracks the state of the connection and settles the promise that waits for the event. */
+  #follow(event: CMEvent): void {
+    switch (event.type) {
+      case CMEventType.addrResolved:
+        this.#stage = 'resolved';
+        this.#refresh();
+        break;
+      case CMEventType.routeResolved:
+        this.#stage = 'routed';
+        break;
+      case CMEventType.addrError:
+        this.#stage = 'bound';
+        break;
+      case CMEventType.established:
+        this.#stage = 'connected';
+        this.#refresh();
+        this.#connectedQP?.noteEstablished();
+        break;
+      case CMEventType.rejected:
+      case CMEventType.connectError:
+      case CMEventType.unreachable:
+        this.#failed();
+        break;
+      case CMEventType.disconnected:
+      case CMEventType.deviceRemoval:
+        this.#ended();
+        break;
+      default:
+    }
+    this.#pending.settle(event);
+  }
+
+  /** The attempt failed: the queue pair may be connected again, by another id. */
+  #failed(): void {
+    this.#stage = 'ended';
+    this.#connectedQP?.noteNotConnected();
+    this.#connectedQP = undefined;
+    this.#onEnded?.();
+  }
+
+  #ended(): void {
+    this.#stage = 'ended';
+    this.#connectedQP?.noteDisconnected();
+    this.#onEnded?.();
+  }
+
+  #answered(): void {
+    this.#onAnswered?.();
+    this.#onAnswered = undefined;
+  }
+
+  /** Closes the connection gracefully: the last bytes sent still arrive. */
+  async #hangUp(): Promise<void> {
+    try {
+      this.native.disconnect();
+    } catch {
+      // The connection ended on its own in the meantime.
+      return;
+    }
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, HANG_UP_MS);
+      this.#onEnded = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #lost(error: VerbsError): void {
+    this.#ended();
+    this.#pending.fail(error);
+    this.#events.fail(error);
+  }
+
+  #assertStage(...stages: readonly Stage[]): void {
+    this.assertUsable();
+    if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
+    if (!stages.includes(this.#stage)) {
+      // The caller is not at fault for what a peer did in the meantime.
+      const left = this.#onAnswered !== undefined && this.#stage === 'ended';
+      throw left
+        ? new VerbsError('ECONNRESET', 'the peer went away')
+        : new VerbsError('EINVAL', `out of turn: the id is ${this.#stage}`);
+    }
+  }
+
+  #refresh(): void {
+    this.#device = this.native.deviceName;
+    this.#localAddress = this.native.localAddress;
+    this.#peerAddress = this.native.peerAddress;
+  }
+}
+
+function connectionParameters(
+  qp: RdmaQP,
+  parameters: ConnectionParameters,
+): Parameters<NativeCmId['connect']>[0] {
+  const { device } = qp.native.pd;
+  const { maxQpInitRdAtom, maxQpRdAtom } = device.attributes;
+  const privateData = parameters.privateData ?? NO_BYTES;
+  const { maxPrivateData } = device.traits;
+  if (privateData.length > maxPrivateData) {
+    const text = `${device.info.name} carries ${maxPrivateData} bytes of private data`;
+    throw new VerbsError('EINVAL', text);
+  }
+  return {
+    privateData,
+    initiatorDepth: depthOf(parameters.initiatorDepth, maxQpInitRdAtom),
+    responderResources: depthOf(parameters.responderResources, maxQpRdAtom),
+    qp: qp.native,
+  };
+}
+
+/** rdma_cm counts depths in one byte, whose last value means the device's maximum. */
+function depthOf(wanted: number | undefined, max: number): number {
+  if (wanted === undefined) return Math.min(max, DEPTH_OF_DEVICE);
+  if (!Number.isInteger(wanted) || wanted < 0 || wanted > max) {
+    throw new VerbsError('EINVAL', `the device has read depths up to ${max}`);
+  }
+  return Math.min(wanted, DEPTH_OF_DEVICE);
+}

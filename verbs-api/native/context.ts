@@ -1,0 +1,148 @@
+/** Opened devices. */
+
+import { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
+import type { NativeAsyncEvent, NativeDevice } from '../../native-bridge/rdma/device.ts';
+import { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
+import { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
+import {
+  type DescriptorWatch,
+  watchDescriptor,
+} from '../../native-bridge/rdma/watched-descriptor.ts';
+import { EventChannel } from '../client/event-channel.ts';
+import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/verbs/attributes.ts';
+import type { AsyncEvent } from '../contract/verbs/completion.ts';
+import { AsyncEventType } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
+import { RdmaCompChannel } from './completion-channel.ts';
+import { RdmaCQ } from './completion-queue.ts';
+import { DeviceScope } from './device-scope.ts';
+import { OwnedObject } from './owned-object.ts';
+import { RdmaPD } from './protection-domain.ts';
+
+/** `Context` of a native device. */
+export class RdmaContext extends OwnedObject implements Context {
+  readonly provider: Provider;
+  readonly device: DeviceInfo;
+  readonly #scope: DeviceScope;
+  readonly #events = new EventChannel<AsyncEvent>();
+  readonly #watch: DescriptorWatch;
+  readonly #forgetLoss: () => void;
+  readonly #onClosed: () => void;
+  /** Receives the events of completion queues that were created without a channel. */
+  #ownChannel: RdmaCompChannel | undefined;
+
+  constructor(provider: Provider, native: NativeDevice, device: DeviceInfo, onClosed: () => void) {
+    const scope = new DeviceScope(native);
+    super(scope.presence, 'context');
+    this.provider = provider;
+    this.device = device;
+    this.#scope = scope;
+    this.#onClosed = onClosed;
+    this.#watch = watchDescriptor(native.asyncDescriptor, () => this.#readEvents());
+    this.#forgetLoss = scope.presence.onLost((error) => this.#events.fail(error));
+  }
+
+  async queryDevice(): Promise<DeviceAttributes> {
+    this.assertUsable();
+    return this.#scope.native.attributes;
+  }
+
+  async queryPort(port = 1): Promise<PortAttributes> {
+    this.assertUsable();
+    return this.#scope.native.queryPort(port);
+  }
+
+  async allocPD(): Promise<PD> {
+    this.assertUsable();
+    return new RdmaPD(this, this.#scope);
+  }
+
+  async createCompChannel(): Promise<CompChannel> {
+    this.assertUsable();
+    return new RdmaCompChannel(this.#scope);
+  }
+
+  async createCQ(init: CQInit): Promise<CQ> {
+    this.assertUsable();
+    const { channel } = init;
+    if (channel === undefined) {
+      this.#ownChannel ??= new RdmaCompChannel(this.#scope);
+      return new RdmaCQ(this, this.#scope, init.cqe, this.#ownChannel);
+    }
+    if (!(channel instanceof RdmaCompChannel)) {
+      throw new VerbsError('EINVAL', 'the completion channel belongs to another provider');
+    }
+    channel.assertUsable();
+    return new RdmaCQ(this, this.#scope, init.cqe, channel);
+  }
+
+  async *asyncEvents(): AsyncGenerator<AsyncEvent, void, undefined> {
+    yield* this.#events;
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.#scope.closeAll();
+    this.#watch.close();
+    this.#scope.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#forgetLoss();
+    this.#events.close(this.closedError());
+    this.#onClosed();
+  }
+
+  /**
+   * The connection manager reported the removal of the device: all of its objects fail from now on.
+   */
+  lose(): void {
+    this.#scope.presence.lose(`${this.device.name} is gone: it was taken away`);
+  }
+
+  #readEvents(): void {
+    const { native } = this.#scope;
+    try {
+      for (let event = native.readAsyncEvent(); event; event = native.readAsyncEvent()) {
+        this.#handle(event);
+      }
+    } catch (error) {
+      this.#watch.close();
+      this.#scope.presence.lose(`${this.device.name} is gone: ${String(error)}`);
+    }
+  }
+
+  #handle(event: NativeAsyncEvent): void {
+    const { element } = event;
+    const type = event.type as AsyncEventType;
+    const qpNum = element instanceof NativeQP ? element.qpNum : undefined;
+    const failed = type === AsyncEventType.qpFatal || type === AsyncEventType.qpAccessErr;
+    if (failed && qpNum !== undefined) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
+    const handle =
+      element instanceof NativeQP || element instanceof NativeCQ || element instanceof NativeSRQ
+        ? element.handle
+        : event.port;
+    this.#events.push({ type, element: handle, qpNum, text: textOf(event, qpNum) });
+    if (type === AsyncEventType.deviceFatal) {
+      this.#scope.presence.lose(`${this.device.name} is gone: the device failed`);
+    }
+  }
+}
+
+const EVENT_TEXTS: Readonly<Record<number, string>> = {
+  [AsyncEventType.cqErr]: 'completion queue overflow: completions are lost',
+  [AsyncEventType.qpFatal]: 'the queue pair failed',
+  [AsyncEventType.qpReqErr]: 'the peer sent what it must not',
+  [AsyncEventType.qpAccessErr]: 'the peer reached for memory that it must not',
+  [AsyncEventType.sqDrained]: 'the send queue is drained',
+  [AsyncEventType.deviceFatal]: 'the device failed',
+  [AsyncEventType.portActive]: 'the port is active',
+  [AsyncEventType.portErr]: 'the port is down',
+  [AsyncEventType.srqLimitReached]: 'few receives are left on the shared receive queue',
+  [AsyncEventType.qpLastWqeReached]: 'the last receive of the queue pair was taken',
+};
+
+function textOf(event: NativeAsyncEvent, qpNum: number | undefined): string {
+  const text = EVENT_TEXTS[event.type] ?? `event ${event.type}`;
+  return qpNum === undefined ? text : `${text} (queue pair ${qpNum})`;
+}

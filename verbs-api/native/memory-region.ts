@@ -1,0 +1,71 @@
+/** Memory regions: registered buffers, pinned by the device's driver. */
+
+import type { NativeMR } from '../../native-bridge/rdma/memory-region.ts';
+import type { MemoryTier, MR, PD } from '../contract/verbs/provider.ts';
+import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
+import type { SGE } from '../contract/verbs/work-request.ts';
+import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { OwnedObject } from './owned-object.ts';
+
+/** `MR` of a native device. For how its bytes stay in place, see `rdma/memory-region.ts`. */
+export class RdmaMR extends OwnedObject implements MR {
+  readonly pd: PD;
+  readonly native: NativeMR;
+  readonly address: bigint;
+  readonly tier: MemoryTier = 'pinned';
+  readonly #scope: DeviceScope;
+
+  constructor(pd: PD, scope: DeviceScope, native: NativeMR) {
+    super(scope.presence, 'memory region');
+    this.pd = pd;
+    this.native = native;
+    this.address = BigInt(native.address);
+    this.#scope = scope;
+    scope.add(this, TeardownRank.memoryRegion);
+  }
+
+  get buffer(): Uint8Array {
+    return this.native.buffer;
+  }
+
+  get length(): number {
+    return this.native.buffer.length;
+  }
+
+  get lkey(): number {
+    return this.native.lkey;
+  }
+
+  get rkey(): number {
+    return this.native.rkey;
+  }
+
+  get tierReason(): string {
+    return `registered with ${this.#scope.native.info.name}, whose driver pins the pages`;
+  }
+
+  sge(offset = 0, length: number = this.length - offset): SGE {
+    if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length)) {
+      throw new RangeError('offset and length are whole numbers');
+    }
+    if (offset < 0 || length < 0 || offset + length > this.length) {
+      throw new RangeError(
+        `bytes ${offset}+${length} are outside the region of ${this.length} bytes`,
+      );
+    }
+    return { addr: this.native.address + offset, length, lkey: this.lkey };
+  }
+
+  export(offset = 0, length: number = this.length - offset): RemoteMemory {
+    const { length: bytes } = this.sge(offset, length);
+    return remoteMemory(this.native.iova + BigInt(offset), this.rkey, bytes);
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#scope.remove(this);
+  }
+}

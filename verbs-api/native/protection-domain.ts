@@ -1,0 +1,100 @@
+/** Protection domains. */
+
+import { unsupported } from '../../native-bridge/rdma/errors.ts';
+import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
+import type { MWType } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type {
+  Context,
+  MR,
+  MROptions,
+  MW,
+  PD,
+  QP,
+  QPInit,
+  SRQ,
+  SRQInit,
+} from '../contract/verbs/provider.ts';
+import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { RdmaMR } from './memory-region.ts';
+import { OwnedObject } from './owned-object.ts';
+import { RdmaQP } from './queue-pair.ts';
+import { RdmaSRQ } from './shared-receive-queue.ts';
+
+const KEY_MAX = 255;
+
+/** `PD` of a native device. */
+export class RdmaPD extends OwnedObject implements PD {
+  readonly context: Context;
+  readonly native: NativePD;
+  readonly #scope: DeviceScope;
+
+  constructor(context: Context, scope: DeviceScope) {
+    super(scope.presence, 'protection domain');
+    this.context = context;
+    this.#scope = scope;
+    this.native = scope.native.allocPD();
+    scope.add(this, TeardownRank.protectionDomain);
+  }
+
+  async regMR(buffer: Uint8Array, access: number, options: MROptions = {}): Promise<MR> {
+    this.assertUsable();
+    this.#refuseKey(options);
+    return new RdmaMR(this, this.#scope, this.native.regMR(buffer, access, iovaOf(options)));
+  }
+
+  async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
+    this.assertUsable();
+    this.#refuseKey(options);
+    return new RdmaMR(this, this.#scope, this.native.allocMR(lengthBytes, access, iovaOf(options)));
+  }
+
+  async allocMW(type: MWType): Promise<MW> {
+    this.assertUsable();
+    if (type !== 1 && type !== 2) throw new VerbsError('EINVAL', 'no such window type');
+    throw unsupported(this.#name, 'memory windows through this bridge');
+  }
+
+  async createSRQ(init: SRQInit): Promise<SRQ> {
+    this.assertUsable();
+    return new RdmaSRQ(this, this.#scope, this.native, init);
+  }
+
+  async createQP(init: QPInit): Promise<QP> {
+    this.assertUsable();
+    return this.makeQP(init);
+  }
+
+  /** As `createQP`, but synchronous. */
+  makeQP(init: QPInit): RdmaQP {
+    return new RdmaQP(this, this.#scope, this.native, init);
+  }
+
+  async closeAll(): Promise<void> {
+    await this.#scope.closeAll(this);
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#scope.remove(this);
+  }
+
+  get #name(): string {
+    return this.#scope.native.info.name;
+  }
+
+  #refuseKey({ key }: MROptions): void {
+    if (key === undefined) return;
+    if (!Number.isInteger(key) || key < 0 || key > KEY_MAX) {
+      throw new VerbsError('EINVAL', 'a key is a byte');
+    }
+    throw unsupported(this.#name, 'keys of choice: rdma-core leaves them to the device');
+  }
+}
+
+function iovaOf({ iova }: MROptions): bigint | undefined {
+  return iova === undefined ? undefined : BigInt(iova);
+}

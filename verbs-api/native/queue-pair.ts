@@ -1,0 +1,244 @@
+/** Queue pairs. */
+
+import { NativeError, unsupported } from '../../native-bridge/rdma/errors.ts';
+import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
+import type { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
+import type { QPAttributes, QPCapabilities } from '../contract/verbs/attributes.ts';
+import { QPState } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
+import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
+import { RdmaCQ } from './completion-queue.ts';
+import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
+import { flushedReceive, flushedSend } from './flushed-completion.ts';
+import { HeldSends } from './held-sends.ts';
+import { OwnedObject } from './owned-object.ts';
+import { listOf } from './posting.ts';
+import { RdmaSRQ } from './shared-receive-queue.ts';
+
+/**
+ * States that a consumer may request; only a connection leads to RTS. Checked here, since drivers
+ * accept more (siw any) and then are in states that no connection leads to.
+ */
+const REQUESTS: Readonly<Record<QPState, readonly QPState[]>> = {
+  [QPState.RESET]: [QPState.RESET, QPState.INIT, QPState.ERR],
+  [QPState.INIT]: [QPState.RESET, QPState.INIT, QPState.RTR, QPState.ERR],
+  [QPState.RTR]: [QPState.RESET, QPState.RTR, QPState.ERR],
+  [QPState.RTS]: [QPState.RESET, QPState.RTS, QPState.SQD, QPState.SQE, QPState.ERR],
+  [QPState.SQD]: [QPState.RESET, QPState.SQD, QPState.ERR],
+  [QPState.SQE]: [QPState.RESET, QPState.SQE, QPState.ERR],
+  [QPState.ERR]: [QPState.RESET, QPState.ERR],
+};
+
+/** `QP` of a native device. */
+export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
+  readonly pd: PD;
+  readonly native: NativeQP;
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly #scope: DeviceScope;
+  readonly #sendQueue: RdmaCQ;
+  readonly #recvQueue: RdmaCQ;
+  /** Derived from requests and connection events: drivers do not distinguish RESET from INIT. */
+  #state: QPState = QPState.RESET;
+  #connected = false;
+  readonly #held = new HeldSends();
+
+  constructor(pd: PD, scope: DeviceScope, nativePD: NativePD, init: QPInit) {
+    super(scope.presence, 'queue pair');
+    const { sendCQ, recvCQ, srq } = init;
+    this.pd = pd;
+    this.sendCQ = sendCQ;
+    this.recvCQ = recvCQ;
+    this.#scope = scope;
+    this.#sendQueue = ownCQ(sendCQ);
+    this.#recvQueue = ownCQ(recvCQ);
+    this.native = nativePD.createQP({
+      sendCQ: this.#sendQueue.native,
+      recvCQ: this.#recvQueue.native,
+      srq: srq === undefined ? undefined : nativeSRQ(srq),
+      maxSendWr: init.maxSendWr,
+      maxRecvWr: init.maxRecvWr,
+      maxSendSge: init.maxSendSge ?? 1,
+      maxRecvSge: init.maxRecvSge ?? 1,
+      maxInlineData: init.maxInlineData ?? 0,
+      sqSigAll: init.sqSigAll ?? false,
+    });
+    scope.queuePairs.set(this.native.qpNum, this);
+    scope.add(this, TeardownRank.queuePair);
+  }
+
+  get handle(): number {
+    return this.native.handle;
+  }
+
+  get qpNum(): number {
+    return this.native.qpNum;
+  }
+
+  get capabilities(): QPCapabilities {
+    return this.native.capabilities;
+  }
+
+  /** True from the start of a connection until the next RESET. */
+  get connected(): boolean {
+    return this.#connected;
+  }
+
+  get state(): QPState {
+    return this.#state;
+  }
+
+  postSend(wr: SendWR | readonly SendWR[]): void {
+    this.assertUsable();
+    const requests = listOf<SendFields>(wr);
+    if (this.#idle) this.#held.add(this.native, requests);
+    else if (this.#flushesHere) this.#flushSends(requests);
+    else this.#postSends(requests);
+  }
+
+  postRecv(wr: RecvWR | readonly RecvWR[]): void {
+    this.assertUsable();
+    const requests = listOf(wr);
+    if (this.#flushesHere) this.#flushReceives(requests);
+    else this.native.postRecv(requests);
+  }
+
+  async modify(attributes: { readonly state: QPState }): Promise<void> {
+    this.assertUsable();
+    const { state } = attributes;
+    const current = this.#currentState();
+    if (REQUESTS[current]?.includes(state) !== true) {
+      throw new VerbsError('EINVAL', `no way from state ${current} to ${state}`);
+    }
+    const { info, traits } = this.native.pd.device;
+    if (state === QPState.RESET && !isIdle(current) && !traits.resets) {
+      throw unsupported(
+        info.name,
+        'way back to RESET for a queue pair that was connected or failed',
+      );
+    }
+    this.native.modify(state);
+    this.#moveTo(state);
+    if (state !== QPState.RESET) return;
+    this.#connected = false;
+    this.#held.take();
+  }
+
+  async query(): Promise<QPAttributes> {
+    this.assertUsable();
+    return { ...this.native.query(), state: this.#currentState() };
+  }
+
+  noteFlushing(): void {
+    this.#moveTo(QPState.ERR);
+  }
+
+  /** The connection manager moved it to INIT. */
+  noteInitialised(): void {
+    this.#state = QPState.INIT;
+  }
+
+  /** A connect or accept with it has started. */
+  noteConnecting(): void {
+    this.#connected = true;
+  }
+
+  /** The attempt failed: it may be connected again. */
+  noteNotConnected(): void {
+    this.#connected = false;
+  }
+
+  noteEstablished(): void {
+    if (this.#state !== QPState.ERR) this.#moveTo(QPState.RTS);
+  }
+
+  /** The connection has ended. */
+  noteDisconnected(): void {
+    this.#moveTo(QPState.ERR);
+    if (this.native.disposed || this.presence.lost) return;
+    try {
+      // A connection that ended gracefully leaves siw's queue pair idle; in ERR it flushes.
+      this.native.modify(QPState.ERR);
+    } catch {
+      // It is in ERR already, or its device is gone.
+    }
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    if (this.#scope.queuePairs.get(this.qpNum) === this) this.#scope.queuePairs.delete(this.qpNum);
+    this.#scope.remove(this);
+  }
+
+  /** Not connected yet: sends wait for the connection. */
+  get #idle(): boolean {
+    return isIdle(this.#state);
+  }
+
+  #moveTo(state: QPState): void {
+    const waited = this.#idle && !isIdle(state);
+    this.#state = state;
+    if (!waited || this.native.disposed) return;
+    const requests = this.#held.take();
+    if (requests.length === 0) return;
+    if (this.#flushesHere) this.#flushSends(requests);
+    else this.#postSends(requests);
+  }
+
+  /** The device may detect the end of the connection before this side does. */
+  #postSends(requests: readonly SendFields[]): void {
+    try {
+      this.native.postSend(requests);
+    } catch (error) {
+      const ended = error instanceof NativeError && error.code === 'ENOTCONN';
+      if (!ended || this.native.pd.device.traits.flushesLatePosts) throw error;
+      this.#state = QPState.ERR;
+      this.#flushSends(requests.slice(error.badIndex ?? 0));
+    }
+  }
+
+  /** Posts are flushed here, since the device does not flush them. */
+  get #flushesHere(): boolean {
+    return this.#state === QPState.ERR && !this.native.pd.device.traits.flushesLatePosts;
+  }
+
+  #flushSends(requests: readonly SendFields[]): void {
+    const refusal = this.native.checkSend(requests);
+    const sound = requests.slice(0, refusal?.badIndex ?? requests.length);
+    this.#sendQueue.pushFlushed(sound.map((wr) => flushedSend(wr, this.qpNum)));
+    if (refusal !== undefined) throw refusal;
+  }
+
+  #flushReceives(requests: readonly RecvWR[]): void {
+    const refusal = this.native.checkRecv(requests);
+    const sound = requests.slice(0, refusal?.badIndex ?? requests.length);
+    this.#recvQueue.pushFlushed(sound.map((wr) => flushedReceive(wr, this.qpNum)));
+    if (refusal !== undefined) throw refusal;
+  }
+
+  /** The device knows of errors before they are reported; everything else is known here. */
+  #currentState(): QPState {
+    const { state } = this.native.query();
+    return state === QPState.ERR || state === QPState.SQE ? state : this.#state;
+  }
+}
+
+function isIdle(state: QPState): boolean {
+  return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
+}
+
+function ownCQ(cq: CQ): RdmaCQ {
+  if (!(cq instanceof RdmaCQ)) throw new VerbsError('EINVAL', 'a foreign completion queue');
+  cq.assertUsable();
+  return cq;
+}
+
+function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
+  if (!(srq instanceof RdmaSRQ)) throw new VerbsError('EINVAL', 'a foreign receive queue');
+  srq.assertUsable();
+  return srq.native;
+}

@@ -1,0 +1,153 @@
+/** One exported directory and the state its procedures share. */
+import { randomBytes } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
+import type { Credential } from '../../rpcrdma/core/credential.ts';
+import type { Attributes3, FileName3, WccData3 } from '../nfs3/attributes.ts';
+import { Nfs3Status, VERIFIER_BYTES } from '../nfs3/constants.ts';
+import type { Outcome3 } from '../nfs3/outcome.ts';
+import { attributesOf, wccAttributesOf } from './attributes-of.ts';
+import { DirectoryLister } from './directory-listing.ts';
+import { DuplicateCache } from './duplicate-cache.ts';
+import { ExportedTree, type Located, type TreeLimits } from './exported-tree.ts';
+import { NfsFailure, statusOfError } from './nfs-failure.ts';
+import { type Identity, identityOf, ownIdentity, squashed } from './permissions.ts';
+
+/** How a directory is exported. */
+export interface ExportOptions extends TreeLimits {
+  /** Reject every change with NFS3ERR_ROFS. Default false. */
+  readonly readOnly?: boolean;
+  /** Map user 0 of clients to nobody. Default true. */
+  readonly squashRoot?: boolean;
+}
+
+/** Maximum bytes of a name (RFC 1813 §3.3.20, name_max), as on Linux. */
+export const NAME_MAX_BYTES = 255;
+
+const NO_CHANGE: WccData3 = { before: undefined, after: undefined };
+
+/** See the module's comment. */
+export class ServedExport {
+  readonly tree: ExportedTree;
+  readonly readOnly: boolean;
+  readonly #squashRoot: boolean;
+  readonly lister = new DirectoryLister();
+  readonly duplicates = new DuplicateCache();
+  /** The identity of the server's process. */
+  readonly server: Identity = ownIdentity();
+  #writeVerifier = randomBytes(VERIFIER_BYTES);
+
+  /** Throws the failed system call if it is not a directory or cannot be entered. */
+  constructor(directory: string, options: ExportOptions = {}) {
+    this.tree = new ExportedTree(directory, options);
+    this.readOnly = options.readOnly === true;
+    this.#squashRoot = options.squashRoot !== false;
+  }
+
+  /** Changes when unstable writes may have been lost (RFC 1813 §3.3.7). */
+  get writeVerifier(): Uint8Array {
+    return this.#writeVerifier;
+  }
+
+  get fsid(): bigint {
+    return this.tree.root.dev;
+  }
+
+  /** The disk lost data: clients must repeat unstable writes. */
+  renewWriteVerifier(): void {
+    this.#writeVerifier = randomBytes(VERIFIER_BYTES);
+  }
+
+  attributes(stats: BigIntStats): Attributes3 {
+    return attributesOf(stats, this.fsid);
+  }
+
+  /** The current attributes of a handle's file; undefined if not available. */
+  attributesNow(handle: Uint8Array): Attributes3 | undefined {
+    try {
+      return this.attributes(this.tree.locate(handle).stats);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Weak cache consistency data: attributes before and after. */
+  wcc(before: BigIntStats, handle: Uint8Array): WccData3 {
+    return { before: wccAttributesOf(before), after: this.attributesNow(handle) };
+  }
+
+  /** The effective identity of a caller. */
+  caller(credential: Credential): Identity {
+    const identity = identityOf(credential);
+    return this.#squashRoot ? squashed(identity) : identity;
+  }
+
+  /** Throws `NfsFailure` rofs if the export is read-only. */
+  demandWritable(): void {
+    if (this.readOnly) throw new NfsFailure(Nfs3Status.rofs, 'the export is read-only');
+  }
+
+  /**
+   * Executes a change to the file of `handle`. On failure the caller still gets the file's current
+   * attributes.
+   */
+  change<O>(
+    handle: Uint8Array,
+    run: (located: Located) => O,
+  ): Outcome3<O, { readonly wcc: WccData3 }> {
+    let before: BigIntStats | undefined;
+    try {
+      const located = this.tree.locate(handle);
+      before = located.stats;
+      this.demandWritable();
+      return { status: Nfs3Status.ok, ok: run(located) };
+    } catch (error) {
+      const status = statusOfError(error);
+      return { status, fail: { wcc: before ? this.wcc(before, handle) : NO_CHANGE } };
+    }
+  }
+
+  /** Executes a query of the file of `handle`. */
+  query<O>(
+    handle: Uint8Array,
+    run: (located: Located) => O,
+  ): Outcome3<O, { readonly attributes: Attributes3 | undefined }> {
+    try {
+      return { status: Nfs3Status.ok, ok: run(this.tree.locate(handle)) };
+    } catch (error) {
+      const status = statusOfError(error);
+      return { status, fail: { attributes: this.attributesNow(handle) } };
+    }
+  }
+
+  /** Closes every file. */
+  close(): void {
+    this.tree.close();
+  }
+}
+
+/**
+ * A name from a caller, decoded to one character per byte. `NfsFailure`: acces for an empty name
+ * (RFC 1813 §3.2), nametoolong, inval for bytes not allowed in names.
+ */
+export function checkedName(name: FileName3): string {
+  if (name.length === 0) throw new NfsFailure(Nfs3Status.acces, 'an empty name');
+  if (name.length > NAME_MAX_BYTES) {
+    throw new NfsFailure(Nfs3Status.nametoolong, `a name of ${name.length} bytes`);
+  }
+  if (name.includes(0) || name.includes(0x2f)) {
+    throw new NfsFailure(Nfs3Status.inval, 'a name with a slash or a NUL');
+  }
+  return byteText(name);
+}
+
+/** The same for a name to create, move or remove: rejects `.` and `..` with `status`. */
+export function checkedNewName(name: FileName3, status: NfsFailure['status']): string {
+  const text = checkedName(name);
+  if (text === '.' || text === '..') throw new NfsFailure(status, `the name ${text}`);
+  return text;
+}
+
+/** Decodes bytes to text, one character per byte; a copy. */
+export function byteText(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1');
+}
