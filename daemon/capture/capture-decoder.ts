@@ -1,57 +1,57 @@
 /**
- * Decodes the iWARP connections in a capture: packets in, one line for each thing that a connection
- * carried out. A connection counts as iWARP when its first octets are those of an MPA Request.
+ * Decodes the iWARP connections in a capture: takes packets, emits one line per event of a
+ * connection. A connection is iWARP if its first bytes are an MPA Request.
  */
-import { ChunkPool } from '../engine/chunk-pool.ts';
-import type { Crc32c } from '../wire/crc32c.ts';
+import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import { CaptureFileParser } from './capture-file.ts';
 import { type Sender, StreamTrace, type TraceKind } from './stream-trace.ts';
 import { TcpReassembly } from './tcp-reassembly.ts';
 import { findTcpSegment, type TcpSegment } from './tcp-segment.ts';
 
-/** Something that a capture shows. */
+/** An event in a capture. */
 export interface DecodedLine {
   /** Nanoseconds since the first packet of the capture. */
   readonly timeNanos: bigint;
-  /** `address:port` of the sender and of its peer. */
+  /** `address:port` of the sender; `destination` is its peer's. */
   readonly source: string;
   readonly destination: string;
   readonly kind: TraceKind;
-  /** One line for people. */
+  /** One line of text. */
   readonly text: string;
 }
 
-/** What a capture had in it. */
+/** Totals of a capture. */
 export interface CaptureSummary {
   packets: number;
   connections: number;
   fpdus: number;
   /** Places where decoding had to stop. */
   errors: number;
-  /** TCP connections that carry something else, or of which the beginning is missing. */
+  /** TCP connections that are not iWARP or lack their beginning. */
   otherConnections: number;
-  /** Packets without a whole TCP segment. */
+  /** Packets without a complete TCP segment. */
   otherPackets: number;
 }
 
-/** How a capture is decoded. */
-export interface CaptureDecoderOptions {
+/** Options of a decoder. */
+interface CaptureDecoderOptions {
   readonly line: (line: DecodedLine) => void;
   readonly crc32c?: Crc32c;
 }
 
-/** Connections known at a time; a further one takes the place of the one that was quiet longest. */
+/** Maximum connections tracked at a time; another one replaces the one idle longest. */
 export const CONNECTIONS_MAX = 4096;
-/** First octets of the key of an MPA Request (RFC 5044 §7.1.1). */
+/** First bytes of the key of an MPA Request (RFC 5044 §7.1.1). */
 const REQUEST_KEY = Uint8Array.from('MPA ID Req Frame', (letter) => letter.charCodeAt(0));
 
 interface Connection {
-  /** `address:port` of the side that sent the SYN, or the MPA Request. */
+  /** `address:port` of the side that sent the SYN or the MPA Request. */
   readonly initiator: string;
   readonly responder: string;
   readonly trace: StreamTrace;
   readonly streams: Partial<Record<Sender, TcpReassembly>>;
-  /** First octets of the initiator; what it is shows when the key is there. */
+  /** First bytes from the initiator, until the key can be checked. */
   head: Uint8Array;
   verdict: 'open' | 'iwarp' | 'other';
 }
@@ -69,7 +69,7 @@ export class CaptureDecoder {
   readonly #parser = new CaptureFileParser();
   readonly #options: CaptureDecoderOptions;
   readonly #pool = new ChunkPool();
-  /** By both ends, in the order in which they were last heard of. */
+  /** By both ends, least recently active first. */
   readonly #connections = new Map<string, Connection>();
   #firstNanos: bigint | undefined;
   #nowNanos = 0n;
@@ -78,22 +78,22 @@ export class CaptureDecoder {
     this.#options = options;
   }
 
-  /** The next octets of the file, which are the decoder's from here on. Throws `CaptureError`. */
-  push(octets: Uint8Array): void {
-    this.#parser.push(octets);
+  /** Takes the next bytes of the file and owns them from then on. Throws `CaptureError`. */
+  push(bytes: Uint8Array): void {
+    this.#parser.push(bytes);
     for (;;) {
       const packet = this.#parser.poll();
       if (packet === undefined) return;
       this.summary.packets += 1;
       this.#firstNanos ??= packet.timeNanos;
       this.#nowNanos = packet.timeNanos - this.#firstNanos;
-      const segment = findTcpSegment(packet.linkType, packet.octets, packet.originalBytes);
+      const segment = findTcpSegment(packet.linkType, packet.bytes, packet.originalBytes);
       if (segment === undefined) this.summary.otherPackets += 1;
       else this.#takeSegment(segment);
     }
   }
 
-  /** The end of the file. Throws `CaptureError` when it ends inside something. */
+  /** Ends the file. Throws `CaptureError` if it is truncated. */
   finish(): void {
     for (const connection of this.#connections.values()) this.#forget(connection);
     this.#connections.clear();
@@ -106,7 +106,7 @@ export class CaptureDecoder {
     let connection = this.#connections.get(key);
     this.#connections.delete(key);
     if (segment.syn && !segment.ack) {
-      // A SYN that is repeated belongs to the connection that it began.
+      // A retransmitted SYN belongs to the connection it began.
       const repeated = connection?.initiator === source && connection.verdict === 'open';
       if (connection !== undefined && !repeated) this.#forget(connection);
       if (!repeated) connection = this.#open(source, destination);
@@ -117,7 +117,7 @@ export class CaptureDecoder {
     if (connection.verdict !== 'other') this.#takeInto(connection, segment);
   }
 
-  /** A connection whose SYN was not recorded begins with an MPA Request, or is none of ours. */
+  /** A connection without a recorded SYN must begin with an MPA Request; others are not iWARP. */
   #joined(segment: TcpSegment): Connection | undefined {
     if (segment.payload.length < REQUEST_KEY.length || !beginsWithKey(segment.payload)) {
       return undefined;
@@ -144,8 +144,8 @@ export class CaptureDecoder {
     const sender: Sender = segment.source === connection.initiator ? 'initiator' : 'responder';
     const first = segment.syn ? (segment.sequence + 1) >>> 0 : segment.sequence;
     if (connection.streams[sender] === undefined) {
-      connection.streams[sender] = new TcpReassembly(first, (octets) =>
-        this.#deliver(connection, sender, octets),
+      connection.streams[sender] = new TcpReassembly(first, (bytes) =>
+        this.#deliver(connection, sender, bytes),
       );
     }
     const stream = connection.streams[sender];
@@ -157,20 +157,20 @@ export class CaptureDecoder {
     else if (segment.fin) connection.trace.finished(sender);
   }
 
-  #deliver(connection: Connection, sender: Sender, octets: Uint8Array): void {
+  #deliver(connection: Connection, sender: Sender, bytes: Uint8Array): void {
     if (connection.verdict === 'iwarp') {
-      connection.trace.take(sender, octets);
+      connection.trace.take(sender, bytes);
       return;
     }
     if (connection.verdict === 'other') return;
-    // Nothing of MPA comes from the other side before the Request.
+    // The other side sends no MPA before the Request.
     if (sender === 'responder') {
       this.#isOther(connection);
       return;
     }
-    const head = new Uint8Array(connection.head.length + octets.length);
+    const head = new Uint8Array(connection.head.length + bytes.length);
     head.set(connection.head);
-    head.set(octets, connection.head.length);
+    head.set(bytes, connection.head.length);
     connection.head = head;
     if (!beginsWithKey(head)) this.#isOther(connection);
     else if (head.length >= REQUEST_KEY.length) {
@@ -189,11 +189,11 @@ export class CaptureDecoder {
 
   #lost(connection: Connection, sender: Sender, bytes: number): void {
     if (connection.verdict === 'iwarp') {
-      connection.trace.broken(sender, `${bytes} octets are missing from the capture`);
+      connection.trace.broken(sender, `${bytes} bytes are missing from the capture`);
     } else if (connection.verdict === 'open') this.#isOther(connection);
   }
 
-  /** The connection ends here, as far as the capture goes. */
+  /** The capture of this connection ends here. */
   #forget(connection: Connection): void {
     for (const sender of ['initiator', 'responder'] as const) {
       const stream = connection.streams[sender];
@@ -212,7 +212,7 @@ export class CaptureDecoder {
   }
 }
 
-/** True when the octets are, or may become, an MPA Request. */
-function beginsWithKey(octets: Uint8Array): boolean {
-  return REQUEST_KEY.every((octet, index) => index >= octets.length || octets[index] === octet);
+/** True if the bytes are a prefix of, or start with, an MPA Request. */
+function beginsWithKey(bytes: Uint8Array): boolean {
+  return REQUEST_KEY.every((byte, index) => index >= bytes.length || bytes[index] === byte);
 }

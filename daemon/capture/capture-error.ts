@@ -1,11 +1,11 @@
-/** What is wrong with a capture file. */
+/** A capture file is invalid. */
 export class CaptureError extends Error {
   override readonly name = 'CaptureError';
-  /** Where in the file, in octets. */
+  /** Offset in the file, in bytes. */
   readonly offset: number;
 
   constructor(text: string, offset: number) {
-    super(`${text} at octet ${offset}`);
+    super(`${text} at byte ${offset}`);
     this.offset = offset;
   }
 }

@@ -1,28 +1,29 @@
 /**
- * Reads the packets of a capture file, pcap or pcapng, as its octets come.
+ * Reads packets from a capture file, pcap or pcapng, incrementally.
  *
- * Sources: the pcap and pcapng file formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng). Both
- * byte orders, micro- and nanoseconds, sections and interfaces that follow each other. Blocks that
- * carry no packets are stepped over. The file is whatever somebody gave us: lengths are checked
- * before anything is kept.
+ * Sources: the pcap and pcapng file formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
+ * Supports both byte orders, micro- and nanoseconds, and multiple sections and interfaces. Skips
+ * blocks without packets. The file is untrusted: lengths are checked before anything is buffered.
  */
 import { CaptureError } from './capture-error.ts';
 
 /** A packet of a capture. */
 export interface CapturedPacket {
-  /** Nanoseconds since 1970, or since whatever the recorder counted from. */
+  /** Nanoseconds since 1970, or since the recorder's own epoch. */
   readonly timeNanos: bigint;
   /** LINKTYPE_ value of the interface. */
   readonly linkType: number;
-  /** What was recorded; borrowed until the next call of the parser. */
-  readonly octets: Uint8Array;
-  /** Octets that the packet had on the wire; more than were recorded when it was cut. */
+  /** The recorded bytes; borrowed until the next call of the parser. */
+  readonly bytes: Uint8Array;
+  /** Length of the packet on the wire; exceeds `bytes` if the packet was truncated. */
   readonly originalBytes: number;
 }
 
-/** Longest record or block: Linux gives packets of up to 256 KiB to recorders, and then some. */
+/**
+ * Maximum record or block: Linux passes packets of up to 256 KiB to recorders; this leaves room.
+ */
 export const BLOCK_MAX_BYTES = 16 * 1024 * 1024;
-/** Interfaces of a section; each costs a small object. */
+/** Maximum interfaces per section; each takes a small object. */
 const INTERFACES_MAX = 65_536;
 
 const PCAP_HEADER_BYTES = 24;
@@ -35,50 +36,50 @@ const OPTION_TIME_RESOLUTION = 9;
 interface Interface {
   readonly linkType: number;
   readonly snapBytes: number;
-  /** Units of its time stamps in a second. */
+  /** Time stamp units per second. */
   readonly unitsPerSecond: bigint;
 }
 
-/** See the module's comment. `push` octets, then `poll` packets until there are none. */
+/** See the module's comment. `push` bytes, then `poll` packets until it returns undefined. */
 export class CaptureFileParser {
-  #octets: Uint8Array = new Uint8Array(0);
+  #bytes: Uint8Array = new Uint8Array(0);
   #view: DataView = new DataView(new ArrayBuffer(0));
-  /** Where in `#octets` parsing goes on, and where in the file `#octets` begins. */
+  /** Parse position in `#bytes`, and the file offset of `#bytes`. */
   #at = 0;
   #base = 0;
   #format: 'unknown' | 'pcap' | 'pcapng' = 'unknown';
   #littleEndian = true;
   #interfaces: Interface[] = [];
 
-  /** Takes the next octets of the file, which are the parser's from here on. */
-  push(octets: Uint8Array): void {
-    const rest = this.#octets.subarray(this.#at);
+  /** Takes the next bytes of the file and owns them from then on. */
+  push(bytes: Uint8Array): void {
+    const rest = this.#bytes.subarray(this.#at);
     this.#base += this.#at;
     this.#at = 0;
-    if (rest.length === 0) this.#octets = octets;
+    if (rest.length === 0) this.#bytes = bytes;
     else {
-      this.#octets = new Uint8Array(rest.length + octets.length);
-      this.#octets.set(rest);
-      this.#octets.set(octets, rest.length);
+      this.#bytes = new Uint8Array(rest.length + bytes.length);
+      this.#bytes.set(rest);
+      this.#bytes.set(bytes, rest.length);
     }
-    const { buffer, byteOffset, byteLength } = this.#octets;
+    const { buffer, byteOffset, byteLength } = this.#bytes;
     this.#view = new DataView(buffer, byteOffset, byteLength);
   }
 
-  /** The next packet, or undefined until more octets are pushed. Throws `CaptureError`. */
+  /** The next packet, or undefined if it needs more bytes. Throws `CaptureError`. */
   poll(): CapturedPacket | undefined {
     if (this.#format === 'unknown' && !this.#takeFileHeader()) return undefined;
     return this.#format === 'pcap' ? this.#takeRecord() : this.#takeBlocks();
   }
 
-  /** To be called at the end of the file. Throws `CaptureError` when it ends inside something. */
+  /** Call at the end of the file. Throws `CaptureError` if it is truncated. */
   finish(): void {
     if (this.#format === 'unknown') throw this.#error('not a pcap or pcapng file');
     if (this.#left > 0) throw this.#error('the file ends inside a record');
   }
 
   get #left(): number {
-    return this.#octets.length - this.#at;
+    return this.#bytes.length - this.#at;
   }
 
   #takeFileHeader(): boolean {
@@ -94,7 +95,7 @@ export class CaptureFileParser {
     this.#format = 'pcap';
     this.#littleEndian = kind.littleEndian;
     const snapBytes = this.#uint32(this.#at + 16);
-    // The upper bits tell of frame check sequences.
+    // The upper bits describe frame check sequences.
     const linkType = this.#uint32(this.#at + 20) & 0xffff;
     this.#interfaces = [{ linkType, snapBytes, unitsPerSecond: kind.unitsPerSecond }];
     this.#at += PCAP_HEADER_BYTES;
@@ -105,7 +106,7 @@ export class CaptureFileParser {
     const [source] = this.#interfaces;
     if (source === undefined || this.#left < PCAP_RECORD_BYTES) return undefined;
     const capturedBytes = this.#uint32(this.#at + 8);
-    if (capturedBytes > BLOCK_MAX_BYTES) throw this.#error(`a record of ${capturedBytes} octets`);
+    if (capturedBytes > BLOCK_MAX_BYTES) throw this.#error(`a record of ${capturedBytes} bytes`);
     if (this.#left < PCAP_RECORD_BYTES + capturedBytes) return undefined;
     const seconds = BigInt(this.#uint32(this.#at));
     const units = BigInt(this.#uint32(this.#at + 4));
@@ -115,12 +116,12 @@ export class CaptureFileParser {
     return {
       timeNanos: seconds * NANOS + (units * NANOS) / source.unitsPerSecond,
       linkType: source.linkType,
-      octets: this.#octets.subarray(start, this.#at),
+      bytes: this.#bytes.subarray(start, this.#at),
       originalBytes: Math.max(originalBytes, capturedBytes),
     };
   }
 
-  /** Steps over blocks up to the next packet. */
+  /** Skips blocks up to the next packet. */
   #takeBlocks(): CapturedPacket | undefined {
     while (this.#left >= BLOCK_OVERHEAD_BYTES) {
       const start = this.#at;
@@ -128,7 +129,7 @@ export class CaptureFileParser {
       if (type === Block.section) this.#takeByteOrder(start);
       const blockBytes = this.#uint32(start + 4);
       if (blockBytes < BLOCK_OVERHEAD_BYTES || blockBytes > BLOCK_MAX_BYTES) {
-        throw this.#error(`a block of ${blockBytes} octets`);
+        throw this.#error(`a block of ${blockBytes} bytes`);
       }
       if (this.#left < blockBytes) return undefined;
       if (this.#uint32(start + blockBytes - 4) !== blockBytes) {
@@ -136,8 +137,8 @@ export class CaptureFileParser {
       }
       const packet = this.#takeBlock(type, start + 8, start + blockBytes - 4);
       this.#at = start + blockBytes;
-      // Blocks are padded to whole words.
-      if (blockBytes % 4 !== 0) throw this.#error('a block that is no multiple of 4 octets long');
+      // Blocks are padded to 4 bytes.
+      if (blockBytes % 4 !== 0) throw this.#error('a block that is no multiple of 4 bytes long');
       if (packet !== undefined) return packet;
     }
     return undefined;
@@ -198,7 +199,7 @@ export class CaptureFileParser {
     return {
       timeNanos: (units * NANOS) / source.unitsPerSecond,
       linkType: source.linkType,
-      octets: this.#octets.subarray(start + 20, start + 20 + capturedBytes),
+      bytes: this.#bytes.subarray(start + 20, start + 20 + capturedBytes),
       originalBytes: Math.max(this.#uint32(start + 16), capturedBytes),
     };
   }
@@ -210,8 +211,8 @@ export class CaptureFileParser {
     const originalBytes = this.#uint32(start);
     const limit = source.snapBytes === 0 ? originalBytes : source.snapBytes;
     const capturedBytes = Math.min(originalBytes, limit, end - start - 4);
-    const octets = this.#octets.subarray(start + 4, start + 4 + capturedBytes);
-    return { timeNanos: 0n, linkType: source.linkType, octets, originalBytes };
+    const bytes = this.#bytes.subarray(start + 4, start + 4 + capturedBytes);
+    return { timeNanos: 0n, linkType: source.linkType, bytes, originalBytes };
   }
 
   #uint16(at: number): number {
@@ -228,7 +229,7 @@ export class CaptureFileParser {
 }
 
 const NANOS = 1_000_000_000n;
-/** The first four octets of a pcap file, read big-endian, tell byte order and units. */
+/** The first four bytes of a pcap file, read big-endian, encode byte order and units. */
 const PCAP_MAGICS: ReadonlyMap<
   number,
   { readonly littleEndian: boolean; readonly unitsPerSecond: bigint }

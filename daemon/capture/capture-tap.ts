@@ -1,11 +1,11 @@
 /**
- * Where the octets of a link can be watched. A tap sees what TCP took and gave, in order, and never
- * changes it; pcapng-capture.ts writes it down.
+ * Interfaces to watch the bytes of a link. A tap sees the bytes that TCP accepted and delivered, in
+ * order, and never changes them; `pcapng-capture.ts` records them.
  */
 
-import type { QueuePairName } from '../../verbs-api/contract/tap-records.ts';
+import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-records.ts';
 
-/** The two ends of a link, from this side. */
+/** The two ends of a link, seen from this side. */
 export interface LinkAddresses {
   readonly localAddress: string;
   readonly localPort: number;
@@ -13,31 +13,31 @@ export interface LinkAddresses {
   readonly remotePort: number;
   /** True when this side sent the SYN. */
   readonly dialed: boolean;
-  /** Octets that one TCP segment holds. */
+  /** Maximum payload bytes of a TCP segment. */
   readonly emssBytes: number;
 }
 
-/** Watches one link. Octets are borrowed for the call. */
+/** Watches one link. Bytes are borrowed for the call. */
 export interface LinkTap {
-  outbound(octets: Uint8Array): void;
-  inbound(octets: Uint8Array): void;
-  /** A FIN went ('us') or came ('peer'). */
+  outbound(bytes: Uint8Array): void;
+  inbound(bytes: Uint8Array): void;
+  /** A FIN was sent ('us') or received ('peer'). */
   finished(by: 'us' | 'peer'): void;
-  /** The socket is gone; `reset` when a reset ended it. */
+  /** The socket was closed; `reset`: by a reset. */
   closed(reset: boolean): void;
 }
 
-/** Where a link stands, for who comes to watch it later. */
+/** The state of a link, for watchers that join later. */
 export interface LinkPosition {
-  /** Octets that came and are no whole FPDU yet; borrowed. */
+  /** Bytes received that are not yet a whole FPDU; borrowed. */
   heldInput(): Uint8Array;
-  /** True while the rest of a write waits for room: `outbound` tells it when it has gone. */
+  /** True while the rest of a write waits for room: `outbound` reports it once sent. */
   midOutput(): boolean;
-  /** The queue pair of this end; undefined while it has none. */
+  /** The queue pair of this end; undefined if none. */
   queuePair(): QueuePairName | undefined;
 }
 
-/** Watches the links of a host: one tap each. */
+/** Watches the links of a host: one tap per link. */
 export interface CaptureTap {
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap;
 }

@@ -1,6 +1,9 @@
-/** The ends of a link, and their queue pairs, as the daemon tells them to a watcher. */
-import { decodeValue, IpcFormatError } from '../../verbs-api/contract/ipc-value.ts';
-import type { LinkQueuePairs, QueuePairName } from '../../verbs-api/contract/tap-records.ts';
+/** The ends of a link and their queue pairs, as the daemon sends them to a watcher. */
+import { decodeValue, IpcFormatError } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import type {
+  LinkQueuePairs,
+  QueuePairName,
+} from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 
 /** Decodes the body of an `opened` or `skipped` record. Throws `IpcFormatError`. */

@@ -1,22 +1,21 @@
 /**
- * Writes what passes the links of a host as a pcapng file of whole TCP conversations: the octets are
- * the real ones; Ethernet, IP and TCP headers around them are made up, with right addresses, ports
- * and sequence numbers, from SYN to FIN or RST, so that Wireshark finds MPA by its Request and
- * dissects on from there.
+ * Writes the traffic of a host's links as a pcapng file of whole TCP conversations. The payload is
+ * real; Ethernet, IP and TCP headers are synthesized, with correct addresses, ports and sequence
+ * numbers, from SYN to FIN or RST, so Wireshark recognizes MPA by its Request and dissects the rest.
  *
  * ```
- *  Ethernet 14   IPv4 20 or IPv6 40   TCP 20 (SYN: 28, with MSS and window scale)   octets
+ *  Ethernet 14   IPv4 20 or IPv6 40   TCP 20 (SYN: 28, with MSS and window scale)   bytes
  * ```
  *
- * TCP checksums are 0, as in a recording where the network card fills them in.
+ * TCP checksums are 0, as in a recording on a host whose network card fills them in.
  */
 import type { CaptureTap, LinkAddresses, LinkTap } from './capture-tap.ts';
 import { PcapngWriter } from './pcapng-writer.ts';
 
-/** Where a capture goes and when its packets were. */
-export interface PcapngCaptureOptions {
-  /** Takes the file piece by piece, in order; the octets are borrowed for the call. */
-  readonly write: (octets: Uint8Array) => void;
+/** Options of a capture. */
+interface PcapngCaptureOptions {
+  /** Takes the file piece by piece, in order; the bytes are borrowed for the call. */
+  readonly write: (bytes: Uint8Array) => void;
   /** Microseconds since 1970. Default: the host's clock. */
   readonly nowMicros?: () => number;
 }
@@ -24,17 +23,17 @@ export interface PcapngCaptureOptions {
 const ETHERNET_BYTES = 14;
 const TCP_BYTES = 20;
 const SYN_OPTION_BYTES = 8;
-/** An IPv4 packet has at most 65,535 octets; headers and some slack leave this for TCP's payload. */
+/** An IPv4 packet has at most 65,535 bytes; this leaves room for headers and some slack. */
 const SEGMENT_MAX_BYTES = 65_483;
 const FIN = 0x01;
 const SYN = 0x02;
 const RST = 0x04;
 const PSH = 0x08;
 const ACK = 0x10;
-/** Sequence numbers of the SYNs: any do; small ones are easy to read. */
+/** Sequence numbers of the SYNs: arbitrary; small ones are easy to read. */
 const DIALER_ISN = 1000;
 const LISTENER_ISN = 500_000_000;
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 
 /** See the module's comment. */
 export class PcapngCapture implements CaptureTap {
@@ -52,26 +51,26 @@ export class PcapngCapture implements CaptureTap {
     });
   }
 
-  /** Writes what the file ends with; `droppedPackets` could not be recorded. */
+  /** Writes the end of the file; `droppedPackets` could not be recorded. */
   finish(droppedPackets = 0): void {
     this.#writer.statistics(this.#nowMicros(), droppedPackets);
   }
 }
 
-/** Sending half of a conversation. */
+/** One direction of a conversation. */
 interface Half {
   readonly address: Uint8Array;
   readonly port: number;
-  readonly octet: number;
+  readonly byte: number;
   /** Next sequence number. */
   sequence: number;
   finished: boolean;
 }
 
-/** Records a packet of `bytes` octets, which `put` fills in. */
+/** Records a packet of `bytes` bytes, filled in by `put`. */
 type RecordPacket = (bytes: number, put: (packet: Uint8Array) => void) => void;
 
-/** Writes one link down. */
+/** Records one link. */
 export class CapturedLink implements LinkTap {
   readonly #us: Half;
   readonly #peer: Half;
@@ -90,15 +89,15 @@ export class CapturedLink implements LinkTap {
     this.#packet(dialer, listener, ACK);
   }
 
-  outbound(octets: Uint8Array): void {
-    this.#segments(this.#us, this.#peer, octets);
+  outbound(bytes: Uint8Array): void {
+    this.#segments(this.#us, this.#peer, bytes);
   }
 
-  inbound(octets: Uint8Array): void {
-    this.#segments(this.#peer, this.#us, octets);
+  inbound(bytes: Uint8Array): void {
+    this.#segments(this.#peer, this.#us, bytes);
   }
 
-  /** Octets that passed and were not recorded: a gap in the sequence numbers. */
+  /** Bytes that were sent but not recorded: a gap in the sequence numbers. */
   lost(by: 'us' | 'peer', bytes: number): void {
     const half = by === 'us' ? this.#us : this.#peer;
     half.sequence = (half.sequence + bytes) >>> 0;
@@ -115,13 +114,13 @@ export class CapturedLink implements LinkTap {
     else if (!this.#us.finished) this.finished('us');
   }
 
-  #segments(from: Half, to: Half, octets: Uint8Array): void {
-    for (let at = 0; at < octets.length; at += this.#segmentBytes) {
-      this.#packet(from, to, PSH | ACK, octets.subarray(at, at + this.#segmentBytes));
+  #segments(from: Half, to: Half, bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length; at += this.#segmentBytes) {
+      this.#packet(from, to, PSH | ACK, bytes.subarray(at, at + this.#segmentBytes));
     }
   }
 
-  #packet(from: Half, to: Half, flags: number, payload: Uint8Array = NO_OCTETS): void {
+  #packet(from: Half, to: Half, flags: number, payload: Uint8Array = NO_BYTES): void {
     const options = (flags & SYN) === 0 ? 0 : SYN_OPTION_BYTES;
     const tcpBytes = TCP_BYTES + options + payload.length;
     const ipBytes = from.address.length === 4 ? 20 : 40;
@@ -148,21 +147,23 @@ export class CapturedLink implements LinkTap {
     if (options > 0) this.#putSynOptions(tcp);
   }
 
-  /** Maximum segment size, and the largest window scale so that no segment looks too early. */
+  /**
+   * Maximum segment size, and the largest window scale, so no segment appears to exceed the window.
+   */
   #putSynOptions(tcp: DataView): void {
     tcp.setUint32(TCP_BYTES, 0x0204_0000 | this.#segmentBytes);
     tcp.setUint32(TCP_BYTES + 4, 0x0103_030e);
   }
 }
 
-function half(address: string, port: number, octet: number, dialer: boolean): Half {
+function half(address: string, port: number, byte: number, dialer: boolean): Half {
   const sequence = dialer ? DIALER_ISN : LISTENER_ISN;
-  return { address: addressOctets(address), port, octet, sequence, finished: false };
+  return { address: addressBytes(address), port, byte, sequence, finished: false };
 }
 
-/** Locally administered station addresses that end in 1 for this side and in 2 for the peer. */
+/** Locally administered MAC addresses, ending in 1 for this side and in 2 for the peer. */
 function putEthernet(packet: Uint8Array, from: Half, to: Half): void {
-  packet.set([2, 0, 0, 0, 0, to.octet, 2, 0, 0, 0, 0, from.octet]);
+  packet.set([2, 0, 0, 0, 0, to.byte, 2, 0, 0, 0, 0, from.byte]);
   packet.set(from.address.length === 4 ? [0x08, 0x00] : [0x86, 0xdd], 12);
 }
 
@@ -196,8 +197,8 @@ function viewFrom(packet: Uint8Array, at: number): DataView {
   return new DataView(packet.buffer, packet.byteOffset + at, packet.length - at);
 }
 
-/** The 4 or 16 octets of an address as Node prints it; an IPv4-mapped one counts as IPv4. */
-function addressOctets(text: string): Uint8Array {
+/** The 4 or 16 bytes of an address printed by Node; an IPv4-mapped one counts as IPv4. */
+function addressBytes(text: string): Uint8Array {
   const [address = ''] = text.replace(/^::ffff:(?=\d+\.)/i, '').split('%');
   if (!address.includes(':')) return Uint8Array.from(address.split('.').map(Number));
   const [head = '', tail] = address.split('::');

@@ -1,6 +1,6 @@
 /**
  * Writes a pcapng file (draft-ietf-opsawg-pcapng): one section, one interface of Ethernet frames,
- * whole packets with times in microseconds. Little-endian throughout.
+ * whole packets with microsecond time stamps. Always little-endian.
  */
 
 const Block = { section: 0x0a0d0d0a, interface: 1, statistics: 5, enhancedPacket: 6 } as const;
@@ -8,27 +8,27 @@ const BYTE_ORDER_MAGIC = 0x1a2b3c4d;
 const LINKTYPE_ETHERNET = 1;
 const SNAPLEN_BYTES = 262_144;
 const OPTION_END = 0;
-/** Section: the application that wrote it. Interface: its name. Both are UTF-8. */
+/** Section: name of the writing application. Interface: its name. Both are UTF-8. */
 const OPTION_APPLICATION = 4;
 const OPTION_NAME = 2;
 const OPTION_DROPPED = 5;
-/** Type and length in front, length again behind. */
+/** Type and length before the body, length again after it. */
 const BLOCK_OVERHEAD_BYTES = 12;
 const PACKET_HEADER_BYTES = 20;
 
 /** See the module's comment. */
 export class PcapngWriter {
-  readonly #write: (octets: Uint8Array) => void;
-  /** Where packets are put together: most of a fast recorder's time is memory that it touches. */
+  readonly #write: (bytes: Uint8Array) => void;
+  /** Reused to build packets: touching memory dominates the cost of fast recording. */
   #block = new Uint8Array(0);
 
-  /** `write` takes the file piece by piece, in order; the octets are borrowed for the call. */
-  constructor(write: (octets: Uint8Array) => void) {
+  /** `write` takes the file piece by piece, in order; the bytes are borrowed for the call. */
+  constructor(write: (bytes: Uint8Array) => void) {
     this.#write = write;
     const section = new DataView(new ArrayBuffer(16));
     section.setUint32(0, BYTE_ORDER_MAGIC, true);
     section.setUint16(4, 1, true);
-    // The length of the section is not known yet.
+    // Length of the section: unknown.
     section.setBigInt64(8, -1n, true);
     this.#writeBlock(Block.section, section, [textOption(OPTION_APPLICATION, 'iwarpd')]);
     const description = new DataView(new ArrayBuffer(8));
@@ -37,7 +37,10 @@ export class PcapngWriter {
     this.#writeBlock(Block.interface, description, [textOption(OPTION_NAME, 'iwarpd')]);
   }
 
-  /** A whole packet of `bytes` octets, at `micros` since 1970. `put` fills it in, and nothing else. */
+  /**
+   * Writes a whole packet of `bytes` bytes, at `micros` since 1970. `put` must fill exactly the
+   * packet.
+   */
   packet(micros: number, bytes: number, put: (packet: Uint8Array) => void): void {
     const length = BLOCK_OVERHEAD_BYTES + PACKET_HEADER_BYTES + padded(bytes);
     if (length > this.#block.length) this.#block = new Uint8Array(2 * length);
@@ -56,7 +59,7 @@ export class PcapngWriter {
     this.#write(block);
   }
 
-  /** How many packets are missing from the file, at `micros` since 1970. */
+  /** Records how many packets are missing from the file, at `micros` since 1970. */
   statistics(micros: number, droppedPackets: number): void {
     const body = new DataView(new ArrayBuffer(12));
     putTime(body, 4, micros);
@@ -87,20 +90,20 @@ export class PcapngWriter {
   }
 }
 
-/** Upper and lower half of a time in microseconds. */
+/** Writes a time in microseconds as upper and lower half. */
 function putTime(fields: DataView, at: number, micros: number): void {
   fields.setUint32(at, Math.floor(micros / 2 ** 32), true);
   fields.setUint32(at + 4, micros % 2 ** 32, true);
 }
 
-/** An option of ASCII text. */
+/** An ASCII text option. */
 function textOption(code: number, text: string): Uint8Array {
-  const octets = new Uint8Array(4 + padded(text.length));
-  const fields = new DataView(octets.buffer);
+  const bytes = new Uint8Array(4 + padded(text.length));
+  const fields = new DataView(bytes.buffer);
   fields.setUint16(0, code, true);
   fields.setUint16(2, text.length, true);
-  for (let index = 0; index < text.length; index++) octets[4 + index] = text.charCodeAt(index);
-  return octets;
+  for (let index = 0; index < text.length; index++) bytes[4 + index] = text.charCodeAt(index);
+  return bytes;
 }
 
 function padded(bytes: number): number {

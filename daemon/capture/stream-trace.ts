@@ -1,61 +1,62 @@
-/**
- * What passes on a connection, one line for each MPA frame and each FPDU, read from the octets as
- * its two ends would read them.
- */
-import { ChunkPool } from '../engine/chunk-pool.ts';
-import { FpduReceiver } from '../engine/fpdu-receiver.ts';
-import { type Crc32c, crc32c } from '../wire/crc32c.ts';
-import { readDDPHeader, TAGGED_HEADER_BYTES, UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
-import { dumpStartupFrame, dumpULPDU } from '../wire/dump.ts';
-import { OPCODES, RDMAPControl } from '../wire/rdmap-header.ts';
+/** Decodes the bytes of a connection as its two ends would: one line per MPA frame and FPDU. */
+import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import { FpduReceiver } from '../iwarp/engine/fpdu-receiver.ts';
+import { type Crc32c, crc32c } from '../iwarp/wire/crc32c.ts';
+import {
+  readDDPHeader,
+  TAGGED_HEADER_BYTES,
+  UNTAGGED_HEADER_BYTES,
+} from '../iwarp/wire/ddp-header.ts';
+import { dumpStartupFrame, dumpULPDU } from '../iwarp/wire/dump.ts';
+import { OPCODES, RDMAPControl } from '../iwarp/wire/rdmap-header.ts';
 import {
   parseStartupFrame,
   type StartupFrame,
   type StartupFrameKind,
   startupFrameBytesNeeded,
-} from '../wire/startup-frame.ts';
+} from '../iwarp/wire/startup-frame.ts';
 
-/** Who sent it: the side that sent the SYN and the MPA Request, or the other. */
+/** The side that sent the SYN and the MPA Request, or the other one. */
 export type Sender = 'initiator' | 'responder';
 
-/** What a line is about: an MPA frame, an FPDU, octets that cannot be read, a FIN or a reset. */
+/** The subject of a line: an MPA frame, an FPDU, unreadable bytes, a FIN or a reset. */
 export type TraceKind = 'mpa' | 'fpdu' | 'error' | 'end';
 
-/** An FPDU beside its line. */
+/** The fields of an FPDU, in addition to its line. */
 export interface TracedFpdu {
   /** Name of the RDMAP message: 'Send', 'Read Request' …. */
   readonly opcode: string;
-  /** Octets behind the DDP and RDMAP header. */
+  /** Bytes after the DDP and RDMAP header. */
   readonly payloadBytes: number;
 }
 
-/** Takes the lines of a trace; `fpdu` for lines of that kind. */
-export type TraceLine = (
+/** Takes the lines of a trace; `fpdu` is set for FPDU lines. */
+type TraceLine = (
   sender: Sender,
   kind: TraceKind,
   text: string,
   fpdu: TracedFpdu | undefined,
 ) => void;
 
-/** How a trace is made. */
-export interface StreamTraceOptions {
+/** Options of a trace. */
+interface StreamTraceOptions {
   readonly line: TraceLine;
-  /** Computes CRCs; by default in JavaScript. */
+  /** Computes CRCs; default: in JavaScript. */
   readonly crc32c?: Crc32c;
-  /** Shared by many traces. */
+  /** Shared by several traces. */
   readonly pool?: ChunkPool;
 }
 
 interface Direction {
-  /** Octets of a startup frame that has come in part. */
+  /** The start of an incomplete startup frame. */
   held: Uint8Array;
   frame: StartupFrame | undefined;
   receiver: FpduReceiver | undefined;
-  /** Nothing more can be read from it. */
+  /** Cannot be decoded any further. */
   broken: boolean;
 }
 
-/** Traces one connection from its first octet on. */
+/** Traces one connection from its first byte. */
 export class StreamTrace {
   readonly #line: TraceLine;
   readonly #crc32c: Crc32c;
@@ -71,30 +72,30 @@ export class StreamTrace {
     this.#pool = options.pool ?? new ChunkPool();
   }
 
-  /** The next octets of one side, borrowed for the call. */
-  take(sender: Sender, octets: Uint8Array): void {
+  /** Takes the next bytes of one side, borrowed for the call. */
+  take(sender: Sender, bytes: Uint8Array): void {
     const direction = this.#directions[sender];
-    if (direction.broken || octets.length === 0) return;
-    if (direction.frame === undefined) this.#takeStartup(sender, direction, octets);
-    else this.#takeFpdus(sender, direction, octets);
+    if (direction.broken || bytes.length === 0) return;
+    if (direction.frame === undefined) this.#takeStartup(sender, direction, bytes);
+    else this.#takeFpdus(sender, direction, bytes);
   }
 
-  /** A FIN of one side. */
+  /** One side sent a FIN. */
   finished(sender: Sender): void {
     this.#endOf(sender, 'FIN');
   }
 
-  /** A reset, by one side. */
+  /** One side sent a reset. */
   reset(sender: Sender): void {
     this.#endOf(sender, 'RST');
   }
 
-  /** No further octets of one side can be read: says why. */
+  /** Stops decoding one side, with a reason. */
   broken(sender: Sender, text: string): void {
     const direction = this.#directions[sender];
     if (direction.broken) return;
     direction.broken = true;
-    direction.held = NO_OCTETS;
+    direction.held = NO_BYTES;
     direction.receiver?.release();
     this.#line(sender, 'error', text, undefined);
   }
@@ -105,9 +106,9 @@ export class StreamTrace {
     this.#line(sender, 'end', cut ? `${how} inside a frame` : how, undefined);
   }
 
-  #takeStartup(sender: Sender, direction: Direction, octets: Uint8Array): void {
+  #takeStartup(sender: Sender, direction: Direction, bytes: Uint8Array): void {
     const kind: StartupFrameKind = sender === 'initiator' ? 'request' : 'reply';
-    const all = joined(direction.held, octets);
+    const all = joined(direction.held, bytes);
     const needed = startupFrameBytesNeeded(all, all.length, kind);
     if (typeof needed === 'string') {
       this.broken(sender, `no MPA ${kind}: ${needed}`);
@@ -117,7 +118,7 @@ export class StreamTrace {
       direction.held = all;
       return;
     }
-    direction.held = NO_OCTETS;
+    direction.held = NO_BYTES;
     const frame = parseStartupFrame(all.subarray(0, needed), kind);
     if (typeof frame === 'string') {
       this.broken(sender, `no MPA ${kind}: ${frame}`);
@@ -128,10 +129,10 @@ export class StreamTrace {
     if (all.length > needed) this.#takeFpdus(sender, direction, all.subarray(needed));
   }
 
-  #takeFpdus(sender: Sender, direction: Direction, octets: Uint8Array): void {
+  #takeFpdus(sender: Sender, direction: Direction, bytes: Uint8Array): void {
     const receiver = direction.receiver ?? this.#createReceiver(sender);
     direction.receiver = receiver;
-    const error = receiver.push(octets, 0, octets.length, {
+    const error = receiver.push(bytes, 0, bytes.length, {
       handleUlpdu: (ulpdu, start, length) => {
         const text = dumpULPDU(ulpdu, start, length);
         this.#line(sender, 'fpdu', text, tracedFpdu(ulpdu, start, length));
@@ -141,7 +142,7 @@ export class StreamTrace {
     if (error !== undefined) this.broken(sender, `bad FPDU: ${error.text}`);
   }
 
-  /** FPDUs come after both frames, which say how they are made (RFC 5044 §7.1.1). */
+  /** FPDUs follow both startup frames, which define their format (RFC 5044 §7.1.1). */
   #createReceiver(sender: Sender): FpduReceiver {
     const { initiator, responder } = this.#directions;
     const wish = sender === 'initiator' ? responder.frame : initiator.frame;
@@ -154,7 +155,7 @@ export class StreamTrace {
   }
 }
 
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 
 function tracedFpdu(ulpdu: Uint8Array, start: number, length: number): TracedFpdu {
   const header = readDDPHeader(ulpdu, start, length);
@@ -166,13 +167,13 @@ function tracedFpdu(ulpdu: Uint8Array, start: number, length: number): TracedFpd
 }
 
 function newDirection(): Direction {
-  return { held: NO_OCTETS, frame: undefined, receiver: undefined, broken: false };
+  return { held: NO_BYTES, frame: undefined, receiver: undefined, broken: false };
 }
 
-/** A copy of both, one behind the other: what is borrowed may not be kept. */
-function joined(held: Uint8Array, octets: Uint8Array): Uint8Array {
-  const all = new Uint8Array(held.length + octets.length);
+/** A concatenated copy: borrowed bytes must not be kept. */
+function joined(held: Uint8Array, bytes: Uint8Array): Uint8Array {
+  const all = new Uint8Array(held.length + bytes.length);
   all.set(held);
-  all.set(octets, held.length);
+  all.set(bytes, held.length);
   return all;
 }

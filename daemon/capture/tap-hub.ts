@@ -1,42 +1,45 @@
 /**
- * Lets watchers see the octets of links, also of links that were open before they came. While
- * nobody watches, a link costs two small frames of memory and a look at a flag for each write.
+ * Passes the bytes of links to watchers, including links opened before the watcher came. Without a
+ * watcher, a link costs the memory of two small frames and a flag check per write.
  */
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
 import {
   parseStartupFrame,
   type StartupFrameKind,
   startupFrameBytesNeeded,
-} from '../wire/startup-frame.ts';
+} from '../iwarp/wire/startup-frame.ts';
 import type { CaptureTap, LinkAddresses, LinkPosition, LinkTap } from './capture-tap.ts';
 
-/** Takes what passes. Octets are borrowed for the call; nothing here may call the host. */
+/** Receives link events. Bytes are borrowed for the call; must not call the host. */
 export interface TapWatcher {
   /**
-   * True for a link that is to be told of. Undefined while that depends on queue pairs that it has
-   * not got: the question comes again.
+   * True to watch this link; undefined if that depends on queue pairs the link does not have yet:
+   * asked again later.
    */
   wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined;
   opened(link: number, addresses: LinkAddresses): void;
-  /** A link that is told of has these queue pairs now. */
+  /** A watched link now has these queue pairs. */
   joined(link: number, pairs: LinkQueuePairs): void;
-  octets(link: number, by: TapSide, octets: Uint8Array): void;
+  bytes(link: number, by: TapSide, bytes: Uint8Array): void;
   finished(link: number, by: TapSide): void;
   closed(link: number, reset: boolean): void;
-  /** A link that is open already and cannot be told from here on: it has markers. */
+  /** A link that is already open and cannot be decoded from here on, because it uses markers. */
   skipped(link: number, addresses: LinkAddresses): void;
 }
 
 /** A watcher of one link. */
 interface Following {
   readonly watcher: TapWatcher;
-  /** What is being written began before the watcher came: its rest is not told. */
+  /** The current write began before the watcher came: its rest is not reported. */
   skipsWrite: boolean;
 }
 
 /** See the module's comment. */
 export class TapHub implements CaptureTap {
-  /** Links by their ends, near end first. Of a connection between two devices here, one end only. */
+  /**
+   * Links by their ends, near end first. A connection between two of the host's devices has one
+   * entry.
+   */
   readonly #links = new Map<string, HubLink>();
   readonly #watchers = new Set<TapWatcher>();
   #lastLink = 0;
@@ -53,7 +56,7 @@ export class TapHub implements CaptureTap {
     const ends = `${near} ${far}`;
     this.#lastLink += 1;
     const link: HubLink = new HubLink(this.#lastLink, addresses, position, () => {
-      // The same ends may have met again before this end was told of.
+      // A new link with the same ends may have replaced this one.
       if (this.#links.get(ends) === link) this.#links.delete(ends);
     });
     this.#links.set(ends, link);
@@ -61,7 +64,7 @@ export class TapHub implements CaptureTap {
     return link;
   }
 
-  /** Tells the watcher of every link that it wants, until the result is called. */
+  /** Reports every link that the watcher wants, until the returned function is called. */
   watch(watcher: TapWatcher): () => void {
     this.#watchers.add(watcher);
     for (const link of this.#links.values()) link.follow(watcher);
@@ -72,7 +75,7 @@ export class TapHub implements CaptureTap {
   }
 }
 
-/** The other end of a link that is watched tells all that passes. */
+/** Traffic is reported at the other end of the link. */
 const UNWATCHED: LinkTap = {
   outbound: () => undefined,
   inbound: () => undefined,
@@ -80,9 +83,9 @@ const UNWATCHED: LinkTap = {
   closed: () => undefined,
 };
 
-/** What one side sent before its FPDUs. */
+/** The startup frame that one side sent before its FPDUs. */
 class StartupRecord {
-  octets: Uint8Array = new Uint8Array(0);
+  bytes: Uint8Array = new Uint8Array(0);
   whole = false;
   markers = false;
   readonly #kind: StartupFrameKind;
@@ -91,21 +94,21 @@ class StartupRecord {
     this.#kind = kind;
   }
 
-  /** Keeps what belongs to the frame. */
-  take(octets: Uint8Array): void {
-    const all = new Uint8Array(this.octets.length + octets.length);
-    all.set(this.octets);
-    all.set(octets, this.octets.length);
+  /** Keeps the bytes that belong to the frame. */
+  take(bytes: Uint8Array): void {
+    const all = new Uint8Array(this.bytes.length + bytes.length);
+    all.set(this.bytes);
+    all.set(bytes, this.bytes.length);
     const needed = startupFrameBytesNeeded(all, all.length, this.#kind);
     if (typeof needed === 'string') {
-      // No MPA: the link will not live long.
+      // Not MPA: the link will end soon.
       this.whole = true;
       return;
     }
-    this.octets = all.slice(0, needed);
+    this.bytes = all.slice(0, needed);
     if (all.length < needed) return;
     this.whole = true;
-    const frame = parseStartupFrame(this.octets, this.#kind);
+    const frame = parseStartupFrame(this.bytes, this.#kind);
     this.markers = typeof frame !== 'string' && frame.markers;
   }
 }
@@ -117,14 +120,14 @@ class HubLink implements LinkTap {
   readonly #onClosed: () => void;
   readonly #startup: Readonly<Record<TapSide, StartupRecord>>;
   readonly #finished = new Set<TapSide>();
-  /** Replaced, never changed: it is looked at for each write. */
+  /** Replaced, never mutated: it is read for each write. */
   #following: readonly Following[] = [];
   /** Watchers that may want the link once its queue pairs are known. */
   #undecided: readonly TapWatcher[] = [];
-  /** Where the other end stands, when it is one of this host's devices too. */
+  /** The other end's position, if it is one of this host's devices too. */
   #farPosition: LinkPosition | undefined;
   #pairs: LinkQueuePairs = {};
-  /** Both ends' queue pairs are known, as far as they are here. */
+  /** The queue pairs of both ends are known, as far as they are on this host. */
   #joined = false;
 
   constructor(id: number, addresses: LinkAddresses, position: LinkPosition, onClosed: () => void) {
@@ -139,13 +142,13 @@ class HubLink implements LinkTap {
     };
   }
 
-  /** The other end is one of this host's devices, too. */
+  /** The other end is one of this host's devices too. */
   meet(position: LinkPosition): void {
     this.#farPosition = position;
     this.#joined = false;
   }
 
-  /** Begins to tell a watcher, if it wants this link. */
+  /** Starts reporting to a watcher, if it wants this link. */
   follow(watcher: TapWatcher): void {
     this.#lookForPairs();
     const wanted = watcher.wants(this.#addresses, this.#pairs);
@@ -156,7 +159,7 @@ class HubLink implements LinkTap {
   #begin(watcher: TapWatcher): void {
     const { us, peer } = this.#startup;
     if (us.markers || peer.markers) {
-      // Their places count from the first FPDU on.
+      // Marker positions count from the first FPDU.
       watcher.skipped(this.#id, this.#addresses);
       return;
     }
@@ -167,11 +170,11 @@ class HubLink implements LinkTap {
       ? ['us', 'peer']
       : ['peer', 'us'];
     for (const side of [first, second]) {
-      const { octets } = this.#startup[side];
-      if (octets.length > 0) watcher.octets(this.#id, side, octets);
+      const { bytes } = this.#startup[side];
+      if (bytes.length > 0) watcher.bytes(this.#id, side, bytes);
     }
     const held = this.#position.heldInput();
-    if (peer.whole && held.length > 0) watcher.octets(this.#id, 'peer', held);
+    if (peer.whole && held.length > 0) watcher.bytes(this.#id, 'peer', held);
     for (const side of this.#finished) watcher.finished(this.#id, side);
     const skipsWrite = us.whole && this.#position.midOutput();
     this.#following = [...this.#following, { watcher, skipsWrite }];
@@ -182,7 +185,7 @@ class HubLink implements LinkTap {
     this.#undecided = this.#undecided.filter((each) => each !== watcher);
   }
 
-  /** True when the link has got a queue pair since it was last looked for. */
+  /** True if the link got a queue pair since the last check. */
   #lookForPairs(): boolean {
     const { us: near, peer: far } = this.#pairs;
     const us = near ?? this.#position.queuePair();
@@ -196,7 +199,7 @@ class HubLink implements LinkTap {
     return true;
   }
 
-  /** Tells watchers which queue pairs the link has got, and asks those who waited for them. */
+  /** Reports new queue pairs of the link, and asks undecided watchers again. */
   #tellPairs(): void {
     if (this.#following.length === 0 && this.#undecided.length === 0) return;
     if (!this.#lookForPairs()) return;
@@ -206,21 +209,21 @@ class HubLink implements LinkTap {
     for (const watcher of undecided) this.follow(watcher);
   }
 
-  outbound(octets: Uint8Array): void {
+  outbound(bytes: Uint8Array): void {
     if (!this.#joined) this.#tellPairs();
     const { us } = this.#startup;
-    if (!us.whole) us.take(octets);
+    if (!us.whole) us.take(bytes);
     for (const following of this.#following) {
       if (following.skipsWrite) following.skipsWrite = false;
-      else following.watcher.octets(this.#id, 'us', octets);
+      else following.watcher.bytes(this.#id, 'us', bytes);
     }
   }
 
-  inbound(octets: Uint8Array): void {
+  inbound(bytes: Uint8Array): void {
     if (!this.#joined) this.#tellPairs();
     const { peer } = this.#startup;
-    if (!peer.whole) peer.take(octets);
-    for (const { watcher } of this.#following) watcher.octets(this.#id, 'peer', octets);
+    if (!peer.whole) peer.take(bytes);
+    for (const { watcher } of this.#following) watcher.bytes(this.#id, 'peer', bytes);
   }
 
   finished(by: TapSide): void {

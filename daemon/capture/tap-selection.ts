@@ -1,15 +1,15 @@
-/** Which links and whose work a filter selects. */
+/** The links and the work that a filter selects. */
 import type {
   LinkQueuePairs,
   QueuePairName,
   TapFilter,
   TapLinkEnds,
-} from '../../verbs-api/contract/tap-records.ts';
+} from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 
 /**
- * Queue pairs of links that are remembered when work is selected by links. One that is forgotten
- * behind so many others has long been destroyed, or its work is not told any more.
+ * Maximum queue pairs remembered when work is selected by links. One forgotten after this many
+ * others was destroyed long ago; if not, its work is no longer reported.
  */
 const PAIRS_MAX = 65_536;
 
@@ -18,24 +18,24 @@ export class TapSelection {
   readonly #filter: TapFilter;
   readonly #ends: ReadonlySet<string> | undefined;
   readonly #qps: ReadonlySet<number> | undefined;
-  /** Queue pairs of the links that were told, oldest first. */
+  /** Queue pairs of the reported links, oldest first. */
   readonly #linked = new Set<string>();
 
   constructor(filter: TapFilter) {
     this.#filter = filter;
-    // A connection between two devices of the daemon is told from either end.
+    // A connection between two devices of the daemon may be reported from either end.
     const ends = filter.links?.flatMap((link) => [keyOf(link), keyOf(mirrored(link))]);
     this.#ends = ends === undefined ? undefined : new Set(ends);
     this.#qps = filter.qps === undefined ? undefined : new Set(filter.qps);
   }
 
-  /** True when links are selected by their ends: then work is that of their queue pairs. */
+  /** True if links are selected by their ends: work is then selected by their queue pairs. */
   get byEnds(): boolean {
     const { address, port, links } = this.#filter;
     return address !== undefined || port !== undefined || links !== undefined;
   }
 
-  /** Undefined for a link that may be wanted for a queue pair that it has not got yet. */
+  /** Undefined if it depends on a queue pair that the link does not have yet. */
   wantsLink(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined {
     if (!this.#hasEnds(addresses)) return false;
     if (this.#filter.device === undefined && this.#qps === undefined) return true;
@@ -44,7 +44,7 @@ export class TapSelection {
     return found ? true : undefined;
   }
 
-  /** Notes the queue pairs of a link that is wanted: so is their work. */
+  /** Records the queue pairs of a selected link, which selects their work too. */
   noteLink({ us, peer }: LinkQueuePairs): void {
     if (!this.byEnds) return;
     for (const pair of [us, peer]) if (pair !== undefined) this.#linked.add(nameOf(pair));
@@ -87,7 +87,7 @@ function mirrored(link: TapLinkEnds): TapLinkEnds {
   };
 }
 
-/** IPv4 addresses as such, also those of an IPv6 socket. */
+/** IPv4 addresses in IPv4 notation, even for an IPv6 socket. */
 function plain(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, '').split('%')[0] ?? address;
 }

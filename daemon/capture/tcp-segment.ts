@@ -1,6 +1,6 @@
 /** Finds the TCP segment in a captured packet (RFC 791, RFC 8200, RFC 9293). */
 
-/** A TCP segment as the recorder saw it. */
+/** A TCP segment as recorded. */
 export interface TcpSegment {
   /** `address:port`, IPv6 addresses in brackets. */
   readonly source: string;
@@ -10,13 +10,13 @@ export interface TcpSegment {
   readonly ack: boolean;
   readonly fin: boolean;
   readonly rst: boolean;
-  /** What was recorded of its octets; borrowed from the packet. */
+  /** The recorded bytes; borrowed from the packet. */
   readonly payload: Uint8Array;
-  /** Octets that it carried; more than `payload` when the recorder cut the packet. */
+  /** Bytes in the original segment; exceeds `payload` if the recorder truncated the packet. */
   readonly payloadBytes: number;
 }
 
-/** LINKTYPE_ values (https://www.tcpdump.org/linktypes.html) and where their IP packet is. */
+/** LINKTYPE_ values (https://www.tcpdump.org/linktypes.html) that contain IP packets. */
 const LinkType = {
   null: 0,
   ethernet: 1,
@@ -35,20 +35,20 @@ const TCP = 6;
 const IPV4_MIN_BYTES = 20;
 const IPV6_BYTES = 40;
 const TCP_MIN_BYTES = 20;
-/** Hop-by-hop options, routing and destination options: 8 octets and multiples of 8. */
+/** Hop-by-hop options, routing and destination options: multiples of 8 bytes. */
 const IPV6_EXTENSIONS: readonly number[] = [0, 43, 60];
 const FLAGS = { fin: 0x01, syn: 0x02, rst: 0x04, ack: 0x10 } as const;
 
-/** The segment in a packet; undefined for anything but TCP over IP, and for fragments. */
+/** The segment in a packet; undefined if it is not TCP over IP, or a fragment. */
 export function findTcpSegment(
   linkType: number,
-  octets: Uint8Array,
+  bytes: Uint8Array,
   originalBytes: number,
 ): TcpSegment | undefined {
-  const view = new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const at = ipStart(linkType, view);
-  if (at === undefined || at >= octets.length) return undefined;
-  const packet: Packet = { view, octets, at, originalBytes };
+  if (at === undefined || at >= bytes.length) return undefined;
+  const packet: Packet = { view, bytes, at, originalBytes };
   switch (view.getUint8(at) >>> 4) {
     case 4:
       return inIpv4(packet);
@@ -61,8 +61,8 @@ export function findTcpSegment(
 
 interface Packet {
   readonly view: DataView;
-  readonly octets: Uint8Array;
-  /** Where its IP header begins. */
+  readonly bytes: Uint8Array;
+  /** Offset of its IP header. */
   readonly at: number;
   readonly originalBytes: number;
 }
@@ -87,7 +87,7 @@ function ipStart(linkType: number, view: DataView): number | undefined {
   }
 }
 
-/** Where IP begins behind an EtherType and the VLAN tags before it. */
+/** Offset of IP after an EtherType and any VLAN tags before it. */
 function behindEtherType(view: DataView, typeAt: number): number | undefined {
   let at = typeAt;
   while (at + 2 <= view.byteLength) {
@@ -131,15 +131,15 @@ function inIpv6(packet: Packet): TcpSegment | undefined {
   return tcpAt(packet, tcp, lengthBytes === 0 ? 0 : IPV6_BYTES + lengthBytes, addresses);
 }
 
-/** `ipBytes` is the length that the IP header tells; 0 when the kernel left that to the card. */
+/** `ipBytes`: the length in the IP header; 0 if the kernel left it to the network card. */
 function tcpAt(
   packet: Packet,
   tcp: number,
   ipBytes: number,
   [from = '', to = '']: readonly string[],
 ): TcpSegment | undefined {
-  const { view, octets, at, originalBytes } = packet;
-  if (tcp + TCP_MIN_BYTES > octets.length) return undefined;
+  const { view, bytes, at, originalBytes } = packet;
+  if (tcp + TCP_MIN_BYTES > bytes.length) return undefined;
   const start = tcp + (view.getUint8(tcp + 12) >>> 4) * 4;
   const wireEnd = ipBytes === 0 ? originalBytes : at + ipBytes;
   if (start < tcp + TCP_MIN_BYTES || wireEnd < start) return undefined;
@@ -152,7 +152,7 @@ function tcpAt(
     ack: (flags & FLAGS.ack) !== 0,
     fin: (flags & FLAGS.fin) !== 0,
     rst: (flags & FLAGS.rst) !== 0,
-    payload: octets.subarray(Math.min(start, octets.length), Math.min(wireEnd, octets.length)),
+    payload: bytes.subarray(Math.min(start, bytes.length), Math.min(wireEnd, bytes.length)),
     payloadBytes: wireEnd - start,
   };
 }

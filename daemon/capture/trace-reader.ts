@@ -1,30 +1,30 @@
 /**
- * Reads what a watcher is told as records for people: MPA frames, FPDUs and ends of links, work
- * requests and completions of devices, in the order in which they are told.
+ * Converts a watcher's events to readable records: MPA frames, FPDUs and ends of links, work
+ * requests and completions of devices, in the order received.
  */
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
-import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
+import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import {
   type CompletedWork,
   completionStatusName,
   type PostedWork,
   workOpcodeName,
-} from '../../verbs-api/contract/work-records.ts';
-import { ChunkPool } from '../engine/chunk-pool.ts';
-import type { Crc32c } from '../wire/crc32c.ts';
+} from '../../verbs-api/contract/protocol/work-records.ts';
+import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 import { type Sender, StreamTrace, type TracedFpdu, type TraceKind } from './stream-trace.ts';
 import { completedText, postedText, wrIdText } from './work-text.ts';
 
-/** Where something happened, for people: `ADDRESS:PORT` twice, or the queue pair. */
+/** Where an event happened, as text: `ADDRESS:PORT` twice, or the queue pair. */
 export interface TracePlace {
   readonly source: string;
   /** Undefined for work. */
   readonly destination: string | undefined;
 }
 
-/** What a reader needs. */
-export interface TraceReaderOptions {
+/** Options of a reader. */
+interface TraceReaderOptions {
   /** Takes each record. */
   readonly record: (record: TraceRecord, place: TracePlace) => void;
   readonly crc32c: Crc32c;
@@ -37,9 +37,9 @@ interface TracedLink {
   pairs: LinkQueuePairs;
 }
 
-/** See the module's comment. What comes for a link that was not opened is left out. */
+/** See the module's comment. Ignores events of a link that was not opened. */
 export class TraceReader {
-  /** When what is told next happened: microseconds since 1970. */
+  /** Time of the next event: microseconds since 1970. */
   micros = 0;
   readonly #options: TraceReaderOptions;
   readonly #pool = new ChunkPool();
@@ -75,10 +75,10 @@ export class TraceReader {
     if (found !== undefined) found.pairs = pairs;
   }
 
-  /** Octets that passed; borrowed for the call. */
-  octets(link: number, by: TapSide, octets: Uint8Array): void {
+  /** Bytes of a link; borrowed for the call. */
+  bytes(link: number, by: TapSide, bytes: Uint8Array): void {
     const found = this.#links.get(link);
-    found?.trace.take(found.senders[by], octets);
+    found?.trace.take(found.senders[by], bytes);
   }
 
   finished(link: number, by: TapSide): void {
@@ -86,10 +86,10 @@ export class TraceReader {
     found?.trace.finished(found.senders[by]);
   }
 
-  /** Octets are missing, so that no further ones can be read. */
+  /** Bytes are missing, so the rest cannot be decoded. */
   lost(link: number, by: TapSide, bytes: number): void {
     const found = this.#links.get(link);
-    const text = `${bytes} octets lost: the reader was too slow`;
+    const text = `${bytes} bytes lost: the reader was too slow`;
     found?.trace.broken(found.senders[by], text);
   }
 

@@ -1,30 +1,30 @@
 /**
- * Takes one sample of what passes: records until there are enough. Whoever holds it watches both hubs
- * with it, and ends it when its time is up.
+ * Takes one sample of traffic: records until it has enough. The owner attaches it to both hubs, and
+ * ends it when its time is up.
  */
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/tap-records.ts';
+import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
 import {
   TRACE_LIMIT_DEFAULT,
   TRACE_TEXT_MAX,
   type TraceRecord,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/trace-sample.ts';
-import type { CompletedWork, PostedWork } from '../../verbs-api/contract/work-records.ts';
-import type { Crc32c } from '../wire/crc32c.ts';
+} from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { CompletedWork, PostedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 import type { TapHub, TapWatcher } from './tap-hub.ts';
 import { TapSelection } from './tap-selection.ts';
 import { TraceReader } from './trace-reader.ts';
 import type { WorkHub, WorkWatcher } from './work-hub.ts';
 
-/** What a sampler needs. */
-export interface TraceSamplerOptions {
+/** Options of a sampler. */
+interface TraceSamplerOptions {
   readonly request: TraceRequest;
   readonly crc32c: Crc32c;
   /** Microseconds since 1970. */
   readonly nowMicros: () => number;
-  /** There are as many records as were asked for. */
+  /** Called when the requested number of records is reached. */
   readonly onFull: () => void;
 }
 
@@ -36,7 +36,7 @@ export class TraceSampler implements TapWatcher, WorkWatcher {
   readonly #reader: TraceReader;
   readonly #records: TraceRecord[] = [];
   #lost = 0;
-  /** What a link begins with, when it was open before, did not happen now. */
+  /** The replayed beginning of an already open link did not happen now. */
   #begun = false;
   #stops: readonly (() => void)[] = [];
 
@@ -60,7 +60,7 @@ export class TraceSampler implements TapWatcher, WorkWatcher {
     this.#begun = true;
   }
 
-  /** Ends the watch. */
+  /** Stops watching and returns the sample. */
   end(): TraceSample {
     for (const stop of this.#stops) stop();
     this.#stops = [];
@@ -79,8 +79,8 @@ export class TraceSampler implements TapWatcher, WorkWatcher {
     this.#reader.joined(link, pairs);
   }
 
-  octets(link: number, by: TapSide, octets: Uint8Array): void {
-    this.#timed().octets(link, by, octets);
+  bytes(link: number, by: TapSide, bytes: Uint8Array): void {
+    this.#timed().bytes(link, by, bytes);
   }
 
   finished(link: number, by: TapSide): void {

@@ -1,21 +1,21 @@
 /**
- * Lets watchers see the work of devices: each work request that a device takes, each completion that
- * it writes. Devices are watched while somebody watches here.
+ * Passes the work of devices to watchers: each work request that a device accepts, each completion
+ * that it writes. Devices are only observed while there is a watcher.
  */
 import type {
   CompletedWork,
   PostedWork,
   WorkObserver,
-} from '../../verbs-api/contract/work-records.ts';
+} from '../../verbs-api/contract/protocol/work-records.ts';
 
 /** A device whose work can be watched. */
-export interface WatchedDevice {
+interface WatchedDevice {
   readonly name: string;
-  /** The device tells whoever stands here. */
+  /** The device reports to this observer, if set. */
   readonly watch: { observer: WorkObserver | undefined };
 }
 
-/** Takes the work of all devices. It is borrowed for the call; nothing here may call a device. */
+/** Receives the work of all devices. It is borrowed for the call; must not call a device. */
 export interface WorkWatcher {
   posted(device: string, work: PostedWork): void;
   completed(device: string, work: CompletedWork): void;
@@ -26,12 +26,12 @@ export class WorkHub {
   readonly #devices: readonly WatchedDevice[];
   readonly #watchers = new Set<WorkWatcher>();
 
-  /** The devices are watched by nobody else. */
+  /** The hub must be the devices' only observer. */
   constructor(devices: readonly WatchedDevice[]) {
     this.#devices = devices;
   }
 
-  /** Tells the watcher of all work until the result is called. */
+  /** Reports all work to the watcher until the returned function is called. */
   watch(watcher: WorkWatcher): () => void {
     this.#watchers.add(watcher);
     if (this.#watchers.size === 1) this.#observe();

@@ -1,19 +1,19 @@
-/** One line of text for a work request or a completion. For people, never parsed. */
-import { QueueFlag, SQOpcode } from '../../verbs-api/contract/queue-layout.ts';
+/** One line of text for a work request or a completion; not meant to be parsed. */
+import { QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import {
   type CompletedWork,
   completionStatusName,
   type PostedWork,
   WorkQueue,
   workOpcodeName,
-} from '../../verbs-api/contract/work-records.ts';
+} from '../../verbs-api/contract/protocol/work-records.ts';
 
-/** `WQE RDMA_WRITE wr_id 0x7, 64 octets to STag 0x11223344 TO 0x00007f0010000000, signaled`. */
+/** `WQE RDMA_WRITE wr_id 0x7, 64 bytes to STag 0x11223344 TO 0x00007f0010000000, signaled`. */
 export function postedText(work: PostedWork): string {
   const { opcode, flags, lengthBytes } = work;
   const words = [`WQE ${workOpcodeName(opcode)} wr_id ${wrIdText(work)}`];
-  if (work.queue !== WorkQueue.send) words.push(`room for ${lengthBytes} octets`);
-  else if (opcode !== SQOpcode.localInv) words.push(`${lengthBytes} octets${placeText(work)}`);
+  if (work.queue !== WorkQueue.send) words.push(`room for ${lengthBytes} bytes`);
+  else if (opcode !== SQOpcode.localInv) words.push(`${lengthBytes} bytes${placeText(work)}`);
   if (INVALIDATING.includes(opcode)) words.push(`invalidates ${hex32(work.stag)}`);
   if (work.queue === WorkQueue.sharedReceive) words.push('shared');
   if ((flags & QueueFlag.inline) !== 0) words.push('inline');
@@ -23,13 +23,13 @@ export function postedText(work: PostedWork): string {
   return words.join(', ');
 }
 
-/** `CQE RECV wr_id 0x7, IBV_WC_SUCCESS, 64 octets, solicited`. */
+/** `CQE RECV wr_id 0x7, IBV_WC_SUCCESS, 64 bytes, solicited`. */
 export function completedText(work: CompletedWork): string {
   const { opcode, status, flags, lengthBytes, immediateHi, immediateLo } = work;
   const words = [
     `CQE ${workOpcodeName(opcode)} wr_id ${wrIdText(work)}`,
     completionStatusName(status),
-    `${lengthBytes} octets`,
+    `${lengthBytes} bytes`,
   ];
   if ((flags & QueueFlag.solicited) !== 0) words.push('solicited');
   if ((flags & QueueFlag.remoteInvalidate) !== 0) words.push(`invalidated ${hex32(immediateLo)}`);
@@ -37,7 +37,7 @@ export function completedText(work: CompletedWork): string {
   return words.join(', ');
 }
 
-/** A `wr_id` as rdma-core's tools show it: hexadecimal, without leading zeros. */
+/** A `wr_id` in the format of rdma-core's tools: hexadecimal, without leading zeros. */
 export function wrIdText({ wrIdHi, wrIdLo }: { wrIdHi: number; wrIdLo: number }): string {
   if (wrIdHi === 0) return `0x${wrIdLo.toString(16)}`;
   return `0x${wrIdHi.toString(16)}${wrIdLo.toString(16).padStart(8, '0')}`;
@@ -45,7 +45,7 @@ export function wrIdText({ wrIdHi, wrIdLo }: { wrIdHi: number; wrIdLo: number })
 
 const INVALIDATING: readonly number[] = [SQOpcode.sendRemoteInv, SQOpcode.localInv];
 
-/** Where the octets of a request are at the peer, or which window opens where; '' for neither. */
+/** The remote address of a request, or the window and address it binds; '' for neither. */
 function placeText({ opcode, stag, addressHi, addressLo }: PostedWork): string {
   const place = `STag ${hex32(stag)} TO ${hex64(addressHi, addressLo)}`;
   switch (opcode) {

@@ -1,6 +1,5 @@
-/** Schemas of faults: what may be asked for, and which fields go with which kind. */
+/** Schemas of faults: valid requests, and which fields go with which kind. */
 import { z } from 'zod';
-import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/errors.ts';
 import {
   FAULT_KINDS,
   FAULT_OPCODES,
@@ -12,9 +11,10 @@ import {
   type FaultSpec,
   type FaultStatus,
   faultKind,
-} from '../../verbs-api/contract/faults.ts';
+} from '../../verbs-api/contract/protocol/faults.ts';
+import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
 
-/** Longer than any test waits, shorter than what a timer takes. */
+/** Longer than any test waits, and within the range of a timer. */
 const MS_MAX = 3_600_000;
 const COUNT_MAX = 2 ** 31 - 1;
 const SEED_MAX = 2 ** 32 - 1;
@@ -64,10 +64,10 @@ export const faultStatus: z.ZodType<FaultStatus> = z.strictObject({
   fired: z.int().nonnegative(),
 });
 
-/** Names one fault. */
+/** Identifies one fault. */
 export const faultId = z.strictObject({ id: count });
 
-/** The first field that does not go with the others. */
+/** The first field not allowed with the others. */
 function wrongField(spec: FaultSpec): { field: string; reason: string } | undefined {
   const { kind } = spec;
   const { place, needs, takes } = faultKind(kind);

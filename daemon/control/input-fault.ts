@@ -1,9 +1,9 @@
-/** What is wrong with an input that a schema refused, as a person would say it. */
+/** Describes the first error of an input that a schema rejected, in plain English. */
 import type { z } from 'zod';
 
-/** The first fault of an input. */
+/** The first error of an input. */
 export interface InputFault {
-  /** Path of the field, like `devices.0.name`; '' for the input as a whole. */
+  /** Path of the field, such as `devices.0.name`; '' for the whole input. */
   readonly field: string;
   /** One line. */
   readonly reason: string;
@@ -11,21 +11,55 @@ export interface InputFault {
 
 type Issue = z.core.$ZodIssue;
 
+const VALUES = new Intl.ListFormat('en-GB', { type: 'disjunction' });
+const TYPE_NAMES: Readonly<Record<string, string>> = {
+  int: 'a whole number',
+  number: 'a number',
+  string: 'a string',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'an object',
+};
+/** The unit of a length. */
+const UNITS: Readonly<Record<string, string>> = { string: ' characters long', array: ' entries' };
+
 /**
- * The first fault. Where an input could have been one of several things, it is judged as the one
- * that it is nearest to: fewest faults.
+ * The first error. If the input matches none of several alternatives, the error is that of the
+ * closest one, with the fewest errors.
  */
 export function inputFault(error: z.ZodError): InputFault {
   const { path, issue } = nearest(error.issues, []);
   if (issue === undefined) return { field: '', reason: 'not understood' };
-  if (issue.code !== 'unrecognized_keys') return { field: path.join('.'), reason: issue.message };
+  if (issue.code !== 'unrecognized_keys') return { field: path.join('.'), reason: reasonOf(issue) };
   return {
     field: [...path, ...issue.keys.slice(0, 1)].join('.'),
-    reason: 'there is no such field',
+    reason: 'unknown field',
   };
 }
 
-/** Follows unions down to a fault that is no union's. */
+/** What the value must be; replaces zod's wording of type errors. */
+function reasonOf(issue: Issue): string {
+  switch (issue.code) {
+    case 'invalid_value':
+      return `must be ${VALUES.format(issue.values.map(String))}`;
+    case 'invalid_type':
+      return issue.input === undefined && issue.message.endsWith('received undefined')
+        ? 'is required'
+        : `must be ${TYPE_NAMES[issue.expected] ?? issue.expected}`;
+    case 'too_small':
+    case 'too_big': {
+      const [limit, word] =
+        issue.code === 'too_small' ? [issue.minimum, 'at least'] : [issue.maximum, 'at most'];
+      const unit = UNITS[issue.origin] ?? '';
+      if (issue.inclusive !== false) return `must be ${word} ${limit}${unit}`;
+      return `must be ${issue.code === 'too_small' ? 'greater' : 'less'} than ${limit}${unit}`;
+    }
+    default:
+      return issue.message;
+  }
+}
+
+/** Descends through unions to an error that is not a union's. */
 function nearest(
   issues: readonly Issue[],
   above: readonly PropertyKey[],

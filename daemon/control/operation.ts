@@ -1,36 +1,51 @@
-/** What an operation of the control plane is made of. */
+/** The parts of a control-plane operation. */
 import type { z } from 'zod';
 import type {
   ControlOperationName,
   ControlReply,
   ControlRequest,
-} from '../../verbs-api/contract/control.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { ControlTarget } from './target.ts';
 
-/** One operation: what it takes, what it answers, and how. */
+/** The rights of a caller. */
+export interface Caller {
+  /** May change state, not only read it. */
+  readonly mayChange: boolean;
+  /**
+   * Is the daemon's own user or root: may see secrets that give access to other programs, such as
+   * the keys of memory regions.
+   */
+  readonly isOwner: boolean;
+}
+
+/** The daemon's own user. */
+export const OWNER: Caller = { mayChange: true, isOwner: true };
+
+/** One operation: its request, reply and implementation. */
 export interface Operation<N extends ControlOperationName> {
-  /** One line for people: the OpenAPI description shows it. */
+  /** One line, shown in the OpenAPI description. */
   readonly summary: string;
-  /** Checks requests; a strict object, so that a misspelt field is an error. */
+  /** Validates requests; a strict object, so a misspelled field is an error. */
   readonly request: z.ZodType<ControlRequest<N>>;
-  /** Describes replies; tests check them with it, the daemon does not. */
+  /** Describes replies; only tests validate against it. */
   readonly reply: z.ZodType<ControlReply<N>>;
   /**
-   * True for what the daemon's own user alone may see; else whoever may use the daemon may look, and
-   * that user alone may change.
+   * If true, only the daemon's own user may execute it. Otherwise anyone who may use the daemon may
+   * execute it if it only reads; only that user may change state.
    */
   readonly ownerOnly?: true;
-  /** Throws `VerbsError` for a request that is well-formed but cannot be done. */
+  /** Throws `VerbsError` for a valid request that cannot be executed. */
   readonly run: (
     target: ControlTarget,
     request: ControlRequest<N>,
+    caller: Caller,
   ) => ControlReply<N> | Promise<ControlReply<N>>;
 }
 
-/** The field that is wrong in a request, behind an EINVAL or whatever the operation says. */
+/** The invalid field of a request, with EINVAL or the operation's own error code. */
 export class ControlError extends VerbsError {
-  /** Path of the field in the request, like `scope.device`; '' for the request as a whole. */
+  /** Path of the field in the request, such as `scope.device`; '' for the whole request. */
   readonly field: string;
   /** The message without the field. */
   readonly reason: string;

@@ -1,4 +1,4 @@
-/** The table of operations, and the one way to execute them. */
+/** The table of operations, and the only way to execute them. */
 import { z } from 'zod';
 import {
   CONTROL_ROUTES,
@@ -6,13 +6,14 @@ import {
   type ControlReply,
   LIST_MAX,
   type ListWindow,
+  type MRSummary,
   type ObjectFilter,
   type ObjectOwner,
-} from '../../verbs-api/contract/control.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
 import { inputFault } from './input-fault.ts';
-import { ControlError, type Operation } from './operation.ts';
+import { type Caller, ControlError, type Operation } from './operation.ts';
 import {
   clientStatus,
   connectionFilter,
@@ -33,7 +34,8 @@ import type { ControlTarget } from './target.ts';
 /** Operations by name. */
 export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } = {
   status: {
-    summary: 'The daemon, its devices with their counters, its clients with what they hold',
+    summary:
+      'Status of the daemon, its devices with counters, and its clients with the objects they hold',
     request: noFields,
     reply: daemonStatus,
     run: (target) => target.status(),
@@ -45,7 +47,7 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     run: (target) => target.status().devices,
   },
   listClients: {
-    summary: 'Clients with what they hold',
+    summary: 'Clients and the objects they hold',
     request: noFields,
     reply: z.array(clientStatus),
     run: (target) => target.status().clients,
@@ -57,10 +59,13 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     run: (target, filter) => matching(target.objects().qps, filter),
   },
   listMRs: {
-    summary: 'Memory regions',
+    summary: "Memory regions; only the daemon's own user sees keys and addresses",
     request: objectFilter,
     reply: z.array(mrSummary),
-    run: (target, filter) => matching(target.objects().mrs, filter),
+    run: (target, filter, { isOwner }) => {
+      const regions = matching(target.objects().mrs, filter);
+      return isOwner ? regions : regions.map(withoutKey);
+    },
   },
   listCQs: {
     summary: 'Completion queues',
@@ -76,25 +81,25 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
   },
   reset: {
     summary:
-      'Ends all clients and connections, removes faults, sets counters to zero, tells what was still open',
+      'Disconnects all clients, closes all connections, removes all faults, resets all counters, and reports what was still open',
     request: noFields,
     reply: resetReport,
     run: (target) => target.reset(),
   },
   addFault: {
-    summary: 'Has something go wrong, as its kind, scope and trigger say',
+    summary: 'Injects a fault of the given kind, scope and trigger',
     request: faultSpec,
     reply: faultStatus,
     run: (target, spec) => target.addFault(spec),
   },
   listFaults: {
-    summary: 'Faults, with how often each has happened',
+    summary: 'Active faults and how often each has fired',
     request: noFields,
     reply: z.array(faultStatus),
     run: (target) => target.faults(),
   },
   removeFault: {
-    summary: 'Removes one fault; what it held back goes on',
+    summary: 'Removes one fault and releases the data it held back',
     request: faultId,
     reply: faultStatus,
     run: (target, { id }) => target.removeFault(id),
@@ -107,48 +112,51 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
   },
   recordTrace: {
     summary:
-      'What passes from now on, until so many records came or so many milliseconds are over: work requests, MPA frames and FPDUs, completions',
+      'Records work requests, MPA frames, FPDUs and completions until the record count or the time limit is reached',
     request: traceRequest,
     reply: traceSample,
-    // As with a tap: it shows the STags of other users' programs while they are in use.
+    // As for a tap: it shows the STags of other users' programs while they are in use.
     ownerOnly: true,
     run: (target, request) => target.recordTrace(request),
   },
 };
 
-/** True for the name of an operation. */
+/** True if `name` is an operation. */
 export function isOperationName(name: unknown): name is ControlOperationName {
   return typeof name === 'string' && Object.hasOwn(OPERATIONS, name);
 }
 
 /**
- * Checks a request from outside and executes it. Rejects with `ControlError` EINVAL that names the
- * field that is wrong, or with what the operation refuses with (`VerbsError`).
+ * Validates an external request and executes it. Rejects with `ControlError` EINVAL naming the
+ * invalid field, with EACCES if the caller may not execute it, or with the operation's own
+ * `VerbsError`.
  */
 export async function executeOperation<N extends ControlOperationName>(
   target: ControlTarget,
   name: N,
   request: unknown,
+  caller: Caller,
 ): Promise<ControlReply<N>> {
   const operation: Operation<N> = OPERATIONS[name];
+  const changes = CONTROL_ROUTES[name].method !== 'GET';
+  if ((changes && !caller.mayChange) || (operation.ownerOnly === true && !caller.isOwner)) {
+    throw new VerbsError('EACCES', `${name} is for the user of the daemon`);
+  }
   const parsed = operation.request.safeParse(request);
   if (!parsed.success) {
     const { field, reason } = inputFault(parsed.error);
     throw new ControlError('EINVAL', field, reason);
   }
-  return await operation.run(target, parsed.data);
+  const { operationTimes } = target;
+  const started = operationTimes.now();
+  try {
+    return await operation.run(target, parsed.data, caller);
+  } finally {
+    operationTimes.add(name, operationTimes.now() - started);
+  }
 }
 
-/** Who asks, as far as it matters. */
-export interface Caller {
-  /** May do more than look. */
-  readonly mayChange: boolean;
-}
-
-/**
- * The same for a name from outside. EOPNOTSUPP for one that names no operation; EACCES for one that
- * changes something or shows what is the owner's, from somebody else.
- */
+/** The same for an external operation name. EOPNOTSUPP if there is no such operation. */
 export async function executeNamed(
   target: ControlTarget,
   name: unknown,
@@ -156,11 +164,12 @@ export async function executeNamed(
   caller: Caller,
 ): Promise<ControlReply<ControlOperationName>> {
   if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
-  const forOwner = CONTROL_ROUTES[name].method !== 'GET' || OPERATIONS[name].ownerOnly === true;
-  if (forOwner && !caller.mayChange) {
-    throw new VerbsError('EACCES', `${name} is for the user of the daemon`);
-  }
-  return await executeOperation(target, name, request);
+  return await executeOperation(target, name, request, caller);
+}
+
+/** With key and address, anyone who can reach the program's port can read and write the region. */
+function withoutKey({ key: _, address: __, ...rest }: MRSummary): MRSummary {
+  return rest;
 }
 
 function matching<T extends ObjectOwner>(objects: readonly T[], filter: ObjectFilter): T[] {

@@ -1,4 +1,4 @@
-/** Schemas of requests and replies. Types of the contract hold them to it. */
+/** Schemas of requests and replies, checked against the contract's types by the compiler. */
 import { z } from 'zod';
 import {
   type ConnectionFilter,
@@ -10,14 +10,13 @@ import {
   type ObjectFilter,
   type QPSummary,
   type ResetReport,
-} from '../../verbs-api/contract/control.ts';
-import { QPState } from '../../verbs-api/contract/enums.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
 import type {
   ClientStatus,
   ClientUsage,
   DaemonStatus,
   DeviceStatus,
-} from '../../verbs-api/contract/ipc-admin.ts';
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   TRACE_LIMIT_MAX,
   TRACE_MS_MAX,
@@ -25,11 +24,12 @@ import {
   type TraceRecord,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/trace-sample.ts';
+} from '../../verbs-api/contract/protocol/trace-sample.ts';
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 
-/** Longest name of a device (`ibv_get_device_name`). */
+/** Maximum length of a device name (`ibv_get_device_name`). */
 const DEVICE_NAME_MAX = 63;
-/** Process ids are s32; 0 stands for a process that the daemon cannot see. */
+/** Process ids are s32; 0 means a process that the daemon cannot see. */
 const PID_MAX = 2 ** 31 - 1;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 
@@ -39,8 +39,8 @@ const pid = z.int().nonnegative().max(PID_MAX);
 const socketAddress = z.strictObject({ address: z.string(), port: count });
 const memoryTier = z.enum(['shared', 'process_vm', 'agent', 'local']);
 
-/** Name of a device in a request. */
-export const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
+/** A device name in a request. */
+const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
 
 /** A request without fields. */
 export const noFields: z.ZodType<NoFields> = z.strictObject({});
@@ -101,13 +101,24 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   ready: z.boolean(),
   socketPath: z.string(),
   http: z
-    .strictObject({ url: z.string(), address: z.string(), port: count, tokenNeeded: z.boolean() })
+    .strictObject({
+      url: z.string(),
+      address: z.string(),
+      port: count,
+      tokenNeeded: z.boolean(),
+      tokenFile: z.string().exactOptional(),
+    })
     .exactOptional(),
   crcEngine: z.string(),
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),
   clients: z.array(clientStatus),
   faults: count,
+  health: z.strictObject({
+    limits: z.record(z.string(), z.strictObject({ used: count, limit: count })),
+    logLinesDropped: count,
+    ended: z.array(z.strictObject({ pid, program: z.string(), at: z.iso.datetime() })),
+  }),
 });
 
 const owner = {
@@ -134,8 +145,11 @@ export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
 /** See `MRSummary`. */
 export const mrSummary: z.ZodType<MRSummary> = z.strictObject({
   ...owner,
-  key: count,
-  address: z.string().regex(/^0x[0-9a-f]+$/),
+  key: count.exactOptional(),
+  address: z
+    .string()
+    .regex(/^0x[0-9a-f]+$/)
+    .exactOptional(),
   lengthBytes: count,
   tier: memoryTier,
 });
@@ -156,6 +170,16 @@ export const connectionSummary: z.ZodType<ConnectionSummary> = z.strictObject({
 /** See `ResetReport`. */
 export const resetReport: z.ZodType<ResetReport> = z.strictObject({
   leaks: z.array(clientStatus),
+  endedHolding: z.array(
+    z.strictObject({
+      id: z.int().positive(),
+      pid,
+      uid: count,
+      program: z.string(),
+      at: z.iso.datetime(),
+      objects: counts,
+    }),
+  ),
   clients: count,
   connections: count,
   faults: count,

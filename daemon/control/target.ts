@@ -1,37 +1,40 @@
 /**
- * What the operations work on: the daemon, as far as an operator may see and move it. `daemon/main`
- * implements it; what an operation can do to the daemon is what stands here.
+ * The daemon as seen by operations: everything they can read and change. Implemented by
+ * `daemon/main`.
  */
 import type {
   ConnectionSummary,
   ObjectSummaries,
   ResetReport,
-} from '../../verbs-api/contract/control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { OperationTimes } from './operation-times.ts';
 
 /** See the module's comment. */
 export interface ControlTarget {
-  /** The daemon serves; false once it stops. */
+  /** True while the daemon serves; false once it stops. */
   readonly ready: boolean;
+  /** Updated by `executeOperation`. */
+  readonly operationTimes: OperationTimes;
   status(): DaemonStatus;
   objects(): ObjectSummaries;
   connections(): readonly ConnectionSummary[];
   /**
-   * Adds a fault, whose fields go together. `ControlError` names the one that means nothing here: a
-   * device that there is not, a peer that is no address.
+   * Adds a fault whose fields are consistent. Throws `ControlError` naming a field that is invalid
+   * here: no such device, or a peer that is not an address.
    */
   addFault(spec: FaultSpec): FaultStatus;
   faults(): readonly FaultStatus[];
-  /** ENOENT when there is none of this number. Returns what it did to the end. */
+  /** Removes a fault and returns its final status. ENOENT if there is no such fault. */
   removeFault(id: number): FaultStatus;
   removeFaults(): readonly FaultStatus[];
   /**
-   * Watches from now on, and answers once there is enough. EBUSY when too many watch already;
-   * `ControlError` names a device that there is not.
+   * Starts recording and resolves once it has enough. EBUSY if too many recordings are running;
+   * `ControlError` if there is no such device.
    */
   recordTrace(request: TraceRequest): Promise<TraceSample>;
-  /** Ends every client and connection, removes faults and starts all counters anew. */
+  /** Ends every client and connection, removes faults and resets all counters. */
   reset(): Promise<ResetReport>;
 }

@@ -1,14 +1,14 @@
-/** `/healthz` and `/readyz`, for those who only ask whether anybody is there. */
+/** `/healthz` and `/readyz`, for liveness and readiness probes. */
 import type { ControlTarget } from '../control/target.ts';
 import { type HttpRoute, textReply } from './http-route.ts';
 
-/** Both are answered without the token: probes of containers have none. */
+/** Neither needs the token: container probes have none. */
 export function healthRoutes(target: Pick<ControlTarget, 'ready'>): HttpRoute[] {
   return [
     {
       method: 'GET',
       path: '/healthz',
-      summary: 'The daemon answers',
+      summary: 'Liveness: 200 while the daemon answers',
       produces: 'text/plain',
       open: true,
       handle: () => textReply('ok\n'),
@@ -16,7 +16,7 @@ export function healthRoutes(target: Pick<ControlTarget, 'ready'>): HttpRoute[] 
     {
       method: 'GET',
       path: '/readyz',
-      summary: 'The daemon serves; 503 while it starts or stops',
+      summary: 'Readiness: 200 while the daemon serves clients, 503 while it starts or stops',
       produces: 'text/plain',
       open: true,
       handle: () => (target.ready ? textReply('ready\n') : textReply('not ready\n', 503)),

@@ -1,7 +1,7 @@
-/** How requests are refused: a status, the field that is wrong, and a text for people. */
-import { type ErrnoCode, isVerbsError } from '../../verbs-api/contract/errors.ts';
+/** Rejected requests: a status, the invalid field, and a message. */
+import { type ErrnoCode, isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
-/** What a refusal by HTTP's own rules is called; what is missing here is EINVAL. */
+/** The error code for a status that HTTP itself requires; EINVAL for others. */
 const CODE_OF_STATUS: Readonly<Partial<Record<number, ErrnoCode>>> = {
   401: 'EACCES',
   403: 'EACCES',
@@ -12,13 +12,13 @@ const CODE_OF_STATUS: Readonly<Partial<Record<number, ErrnoCode>>> = {
   500: 'EIO',
 };
 
-/** A request that is refused, with what is wrong with it. */
+/** A rejected request and the reason. */
 export class HttpRefusal extends Error {
   override readonly name = 'HttpRefusal';
   readonly status: number;
-  /** 'header Host', 'query pid', 'body scope.device', 'path' …: what is wrong. */
+  /** The invalid part: 'header Host', 'query pid', 'body scope.device', 'path' … */
   readonly field: string;
-  /** Stable name for programs. */
+  /** Stable code for programs. */
   readonly code: ErrnoCode;
   readonly headers: Readonly<Record<string, string>>;
 
@@ -36,7 +36,7 @@ export class HttpRefusal extends Error {
   }
 }
 
-/** What the refusals of verbs are over HTTP; what is missing here is the caller's fault: 400. */
+/** The HTTP status for errors of verbs; 400, a client error, for others. */
 const STATUS_OF_CODE: Readonly<Partial<Record<ErrnoCode, number>>> = {
   ENOENT: 404,
   ENODEV: 404,
@@ -48,12 +48,12 @@ const STATUS_OF_CODE: Readonly<Partial<Record<ErrnoCode, number>>> = {
   EIO: 503,
 };
 
-/** The status for a code. */
+/** The status for an error code. */
 export function statusOfCode(code: ErrnoCode): number {
   return STATUS_OF_CODE[code] ?? 400;
 }
 
-/** What to answer for an error; undefined when it is no fault of the caller. */
+/** The response to an error; undefined if the client did not cause it. */
 export function refusalOf(error: unknown): HttpRefusal | undefined {
   if (error instanceof HttpRefusal) return error;
   if (!isVerbsError(error)) return undefined;

@@ -1,29 +1,30 @@
 /**
- * The HTTP server of the control plane: bounds every connection, guards every request, and hands it
- * to its route. No request reaches the disk: what it can answer is in its table of routes.
+ * The HTTP server of the control plane: limits every connection, checks every request, and passes
+ * it to its route. No request accesses the disk: the table of routes lists everything the server
+ * can return.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import findMyWay from 'find-my-way';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
 import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { readJsonBody } from './request-body.ts';
 import { type GuardPolicy, guardRequest } from './request-guard.ts';
 
-/** Where and for whom the server is. */
+/** Where the server listens and whom it serves. */
 export interface HttpServerOptions {
   /** IP address or 'localhost'. */
   readonly address: string;
-  /** 0 lets the system choose. */
+  /** 0 selects a free port. */
   readonly port: number;
   readonly policy: GuardPolicy;
   readonly routes: readonly HttpRoute[];
   /** Default: `DEFAULT_HTTP_LIMITS`. */
   readonly limits?: HttpLimits;
-  /** A request was refused or a route broke. */
+  /** Called when a request was rejected or a route failed. */
   readonly note: (
     level: 'debug' | 'warn' | 'error',
     text: string,
@@ -31,23 +32,23 @@ export interface HttpServerOptions {
   ) => void;
 }
 
-/** Bounds of connections and of what comes over them. */
-export interface HttpLimits {
+/** Limits of connections and requests. */
+interface HttpLimits {
   readonly connectionsMax: number;
   readonly headerMaxBytes: number;
   readonly headersMax: number;
-  /** How long a client may take for the head of a request, and for all of it. */
+  /** How long a client may take to send the request headers, and the whole request. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
   /** How long a connection may wait for its next request. */
   readonly keepAliveTimeoutMs: number;
-  /** A connection on which nothing moves, a client that does not read its answer among them. */
+  /** Timeout of an idle connection, including a client that does not read its response. */
   readonly idleTimeoutMs: number;
-  /** How often the times are looked at. */
+  /** Interval of the timeout checks. */
   readonly checkIntervalMs: number;
 }
 
-/** Clients are a browser, a scraper and a few scripts, all of them near. */
+/** Sized for a browser, a scraper and a few scripts, all nearby. */
 export const DEFAULT_HTTP_LIMITS: HttpLimits = {
   connectionsMax: 64,
   headerMaxBytes: 8 * 1024,
@@ -61,7 +62,7 @@ export const DEFAULT_HTTP_LIMITS: HttpLimits = {
 
 const TARGET_MAX_CHARACTERS = 2048;
 
-/** On every answer: nothing of it may be stored, framed, sniffed or read by other origins. */
+/** Sent with every response: forbids storing, framing, sniffing, and access by other origins. */
 const COMMON_HEADERS: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
@@ -109,19 +110,19 @@ export class HttpServer {
     return server;
   }
 
-  /** Where it listens: the chosen port. */
+  /** The listening port. */
   get port(): number {
     const address = this.#server.address();
     return typeof address === 'object' && address !== null ? address.port : 0;
   }
 
-  /** `http://HOST:PORT`, for people and programs on this host. */
+  /** `http://HOST:PORT`, as reached from this host. */
   get url(): string {
     const { address } = this.#options;
     return `http://${address.includes(':') ? `[${address}]` : address}:${this.port}`;
   }
 
-  /** Ends every connection; answers under way are cut. */
+  /** Ends every connection; pending responses are cut off. */
   async close(): Promise<void> {
     this.#ending.abort();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -158,7 +159,7 @@ export class HttpServer {
     const { method = '', url = '' } = request;
     const { path, query } = splitTarget(url);
     const found = this.#find(method === 'HEAD' ? 'GET' : method, path);
-    // Not before the guard: what is there is nobody's business who may not ask.
+    // Throws ENOENT only after the guard: a rejected client must not learn which paths exist.
     const open = found?.route.open === true;
     const { headers, headersDistinct } = request;
     const hostCount = headersDistinct['host']?.length ?? 0;
@@ -201,7 +202,7 @@ export class HttpServer {
   }
 
   #fail(request: IncomingMessage, response: ServerResponse, error: unknown): void {
-    // The client is gone, or an answer under way broke off: there is nobody to tell.
+    // The client is gone or a response was cut off: there is no one to send an error to.
     if (response.headersSent || response.destroyed || request.socket === null) {
       response.destroy();
       return;
@@ -220,13 +221,13 @@ export class HttpServer {
     }
     const { status, code, field, message, headers } = refusal ?? BROKEN;
     const body = JSON.stringify({ error: { status, code, field, message } });
-    // The rest of a body that nobody reads is not worth waiting for.
+    // Close rather than wait for the rest of an unread body.
     const close = request.complete ? {} : { connection: 'close' };
     sendWhole(response, { status, type: JSON_TYPE, body, headers: { ...headers, ...close } });
   }
 }
 
-/** An answer of known length. */
+/** A response of known length. */
 interface WholeReply {
   readonly status: number;
   readonly type: string;
@@ -235,20 +236,20 @@ interface WholeReply {
 }
 
 function sendWhole(response: ServerResponse, { status, type, body, headers }: WholeReply): void {
-  const octets = typeof body === 'string' ? Buffer.from(body) : body;
-  const length = { 'content-length': octets.length };
+  const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+  const length = { 'content-length': bytes.length };
   response.writeHead(status, { ...COMMON_HEADERS, 'content-type': type, ...length, ...headers });
-  response.end(octets);
+  response.end(bytes);
 }
 
 const BROKEN = new HttpRefusal(500, '', 'the daemon could not answer; its log says why');
 
-/** The path, not decoded yet, and what is behind the question mark. */
+/** The path, still encoded, and the query string. */
 function splitTarget(target: string): { path: string; query: string } {
   if (target.length > TARGET_MAX_CHARACTERS) {
     throw new HttpRefusal(414, 'path', `a target has at most ${TARGET_MAX_CHARACTERS} characters`);
   }
-  if (!target.startsWith('/')) throw new HttpRefusal(400, 'path', 'it has to begin with /');
+  if (!target.startsWith('/')) throw new HttpRefusal(400, 'path', 'must begin with /');
   const end = target.indexOf('?');
   const path = end < 0 ? target : target.slice(0, end);
   try {

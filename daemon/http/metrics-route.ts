@@ -1,4 +1,4 @@
-/** `/metrics`. What makes them is loaded by the first who asks: the daemon is ready sooner. */
+/** `/metrics`. The first request loads prom-client, which keeps daemon startup fast. */
 import type { ControlTarget } from '../control/target.ts';
 import type { HttpRoute } from './http-route.ts';
 
@@ -7,7 +7,7 @@ export function metricsRoute(target: ControlTarget): HttpRoute {
   return {
     method: 'GET',
     path: '/metrics',
-    summary: 'Metrics for Prometheus',
+    summary: 'Metrics in the Prometheus text format',
     produces: 'text/plain',
     handle: async () => {
       const { metricsReply } = await import('./metrics.ts');

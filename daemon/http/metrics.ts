@@ -1,77 +1,105 @@
 /**
- * `/metrics` in the text format of Prometheus. Names follow the counters that Linux shows of iWARP
- * devices (`/sys/class/infiniband/…/hw_counters`: `iwOutRdmaWrites` and the like) where there is one.
+ * `/metrics` in the Prometheus text format. Metrics with a Linux counterpart for iWARP devices
+ * (`/sys/class/infiniband/…/hw_counters`, such as `iwOutRdmaWrites`) use its name.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
-import type { ConnectionSummary } from '../../verbs-api/contract/control.ts';
-import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { ConnectionSummary } from '../../verbs-api/contract/protocol/control.ts';
+import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { OPERATION_BUCKETS_SECONDS, type OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
 
-/** Name without `iwarpd_` and `_total`, and help, by the device's own name of a counter. */
+/** Metric name, without `iwarpd_` and `_total`, and HELP text for each device counter. */
 const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: string]>> = {
-  outSends: ['iw_out_rdma_sends', 'RDMAP Send messages sent'],
+  outSends: ['iw_out_rdma_sends', 'RDMA Send messages sent'],
   outWrites: ['iw_out_rdma_writes', 'RDMA Write messages sent'],
   outReads: ['iw_out_rdma_reads', 'RDMA Read Requests sent'],
   outAtomics: ['iw_out_rdma_atomics', 'Atomic Requests sent'],
   outImmediates: ['iw_out_rdma_immediates', 'Immediate Data messages sent'],
-  inSends: ['iw_in_rdma_sends', 'RDMAP Send messages delivered'],
-  inWrites: ['iw_in_rdma_writes', 'RDMA Write messages placed'],
-  inReads: ['iw_in_rdma_reads', 'RDMA Read Requests that came and were allowed'],
-  inImmediates: ['iw_in_rdma_immediates', 'Immediate Data messages delivered'],
-  atomics: ['iw_in_rdma_atomics', 'Atomic operations done for peers'],
+  inSends: ['iw_in_rdma_sends', 'RDMA Send messages received'],
+  inWrites: ['iw_in_rdma_writes', 'RDMA Write messages received'],
+  inReads: ['iw_in_rdma_reads', 'RDMA Read Requests received and allowed'],
+  inImmediates: ['iw_in_rdma_immediates', 'Immediate Data messages received'],
+  atomics: ['iw_in_rdma_atomics', 'Atomic operations performed for peers'],
   binds: ['iw_rdma_bnd', 'Memory windows bound'],
   invalidations: ['iw_rdma_inv', 'STags invalidated'],
-  gatheredBytes: ['port_xmit_data_bytes', 'Payload octets gathered for peers'],
-  placedBytes: ['port_rcv_data_bytes', 'Payload octets placed for peers'],
-  sendsTaken: ['send_wqes', 'Work requests taken from send queues'],
-  receivesTaken: ['recv_wqes', 'Receives taken from receive queues'],
-  completions: ['cqes', 'Completions of all kinds'],
-  failures: ['cqe_error', 'Completions of work that failed'],
-  flushes: ['cqe_flush_error', 'Completions of work that was flushed'],
-  faults: ['resp_remote_access_errors', 'Accesses of peers that were refused'],
-  asyncEvents: ['async_events', 'Asynchronous events'],
+  gatheredBytes: ['port_xmit_data_bytes', 'Payload bytes read from local memory for transmission'],
+  placedBytes: ['port_rcv_data_bytes', 'Payload bytes received and written to local memory'],
+  sendsTaken: ['send_wqes', 'Work requests consumed from send queues'],
+  receivesTaken: ['recv_wqes', 'Work requests consumed from receive queues'],
+  completions: ['cqes', 'Completions, successful or not'],
+  failures: ['cqes_failed', 'Completions with an error; emulated devices count flushes apart'],
+  flushes: ['cqes_flushed', 'Completions with a flush error'],
+  faults: ['resp_remote_access_errors', 'Remote accesses refused'],
+  asyncEvents: ['async_events', 'Asynchronous events raised'],
 };
 
-/** All metrics of this moment. */
+/** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   const registry = collect(target.status(), target.connections());
-  return { status: 200, type: registry.contentType, body: await registry.metrics() };
+  const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}`;
+  return { status: 200, type: registry.contentType, body };
 }
 
-/** One look at the daemon. A registry of its own, so that nothing outlives what it counts. */
+/** A new registry for each scrape: the metric of an object disappears with the object. */
 function collect(status: DaemonStatus, connections: readonly ConnectionSummary[]): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labelNames: readonly string[] = []) => {
     return new Gauge({ name, help, labelNames: [...labelNames], registers: [registry] });
   };
-  gauge('iwarpd_build_info', 'The daemon', ['version', 'crc_engine']).set(
-    { version: status.version, crc_engine: status.crcEngine },
-    1,
+  gauge('iwarpd_build_info', 'Version of the daemon and its CRC implementation; always 1', [
+    'version',
+    'crc_engine',
+  ]).set({ version: status.version, crc_engine: status.crcEngine }, 1);
+  gauge('iwarpd_ready', '1 while the daemon serves clients, 0 while it stops').set(
+    status.ready ? 1 : 0,
   );
-  gauge('iwarpd_ready', '1 when the daemon serves').set(status.ready ? 1 : 0);
-  gauge('iwarpd_uptime_seconds', 'Time since the daemon started').set(status.uptimeSeconds);
-  gauge('iwarpd_clients', 'Programs that use the daemon').set(status.clients.length);
-  gauge('iwarpd_faults', 'Faults that were asked for and are there').set(status.faults);
+  gauge('iwarpd_uptime_seconds', 'Seconds since the daemon started').set(status.uptimeSeconds);
+  gauge('iwarpd_clients', 'Connected client programs').set(status.clients.length);
+  gauge('iwarpd_faults', 'Active injected faults').set(status.faults);
   addObjects(gauge, status);
+  addHealth(gauge, registry, status);
   addConnections(gauge, status.devices, connections);
   addProcess(registry);
   addDeviceCounters(registry, status.devices);
   return registry;
 }
 
+/** Use of daemon-wide limits, and dropped log lines. */
+function addHealth(gauge: MakeGauge, registry: Registry, { health }: DaemonStatus): void {
+  const used = gauge('iwarpd_limit_used', 'Amount of each daemon-wide limit in use', ['limit']);
+  const limits = gauge('iwarpd_limit', 'Daemon-wide limits, shared by all clients', ['limit']);
+  for (const [limit, each] of Object.entries(health.limits)) {
+    used.set({ limit }, each.used);
+    limits.set({ limit }, each.limit);
+  }
+  const help = 'Log lines dropped because standard error did not accept them';
+  const registers = [registry];
+  new Counter({ name: 'iwarpd_log_lines_dropped_total', help, registers }).inc(
+    health.logLinesDropped,
+  );
+}
+
 type MakeGauge = (name: string, help: string, labelNames?: readonly string[]) => Gauge;
 
-/** Kinds of objects that are there from the start, with 0, so that rules on them have data. */
+/** Kinds that always have a sample, even 0, so alert rules have data. */
 const KINDS = ['context', 'pd', 'mr', 'mw', 'cq', 'srq', 'qp', 'id', 'channel', 'buffer'];
 
 function addObjects(gauge: MakeGauge, { clients, memoryTiers }: DaemonStatus): void {
-  const objects = gauge('iwarpd_objects', 'Objects of all clients by kind', ['kind']);
-  const regions = gauge('iwarpd_memory_regions', 'Memory regions by how they are reached', [
-    'tier',
-  ]);
-  const shared = gauge('iwarpd_shared_bytes', 'Shared memory of rings and buffers');
-  const registered = gauge('iwarpd_registered_bytes', "Registered memory of the clients' own");
+  const objects = gauge('iwarpd_objects', 'Verbs objects of all clients, by kind', ['kind']);
+  const regions = gauge(
+    'iwarpd_memory_regions',
+    'Memory regions, by the way the daemon accesses them',
+    ['tier'],
+  );
+  const shared = gauge(
+    'iwarpd_shared_bytes',
+    'Bytes of memory shared with clients for rings and buffers',
+  );
+  const registered = gauge(
+    'iwarpd_registered_bytes',
+    'Bytes of client memory registered in memory regions',
+  );
   for (const kind of KINDS) objects.set({ kind }, 0);
   for (const tier of memoryTiers) regions.set({ tier }, 0);
   for (const { usage } of clients) {
@@ -87,22 +115,33 @@ function addConnections(
   devices: readonly DeviceStatus[],
   connections: readonly ConnectionSummary[],
 ): void {
-  const counts = gauge('iwarpd_connections', 'Connections by phase', ['device', 'phase']);
+  const counts = gauge('iwarpd_connections', 'Connections, by device and phase', [
+    'device',
+    'phase',
+  ]);
   for (const { device } of devices) counts.set({ device: device.name, phase: 'established' }, 0);
   for (const { device, phase } of connections) counts.inc({ device, phase });
 }
 
-/** The two that dashboards expect of every process. */
+/** Node records it once, so every scrape returns the same value even if the clock is set. */
+const PROCESS_START_SECONDS = performance.timeOrigin / 1000;
+
+/** Standard metrics that dashboards expect of every process. */
 function addProcess(registry: Registry): void {
   const registers = [registry];
   const { user, system } = process.cpuUsage();
-  const help = 'Processor time of the daemon';
+  const help = 'User and system CPU time in seconds';
   new Counter({ name: 'process_cpu_seconds_total', help, registers }).inc((user + system) / 1e6);
   new Gauge({
     name: 'process_resident_memory_bytes',
-    help: 'Resident memory of the daemon',
+    help: 'Resident memory size in bytes',
     registers,
   }).set(process.memoryUsage.rss());
+  new Gauge({
+    name: 'process_start_time_seconds',
+    help: 'Start time of the process in seconds since the Unix epoch',
+    registers,
+  }).set(PROCESS_START_SECONDS);
 }
 
 function addDeviceCounters(registry: Registry, devices: readonly DeviceStatus[]): void {
@@ -117,7 +156,7 @@ function addDeviceCounters(registry: Registry, devices: readonly DeviceStatus[])
 }
 
 function deviceCounter(registry: Registry, own: string): Counter {
-  const [name, help] = DEVICE_COUNTERS[own] ?? [snakeCase(own), `What the device counts as ${own}`];
+  const [name, help] = DEVICE_COUNTERS[own] ?? [snakeCase(own), `Device counter ${own}`];
   return new Counter({
     name: `iwarpd_${name}_total`,
     help,
@@ -128,4 +167,30 @@ function deviceCounter(registry: Registry, own: string): Counter {
 
 function snakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+const OPERATION_METRIC = 'iwarpd_control_operation_duration_seconds';
+
+/** prom-client only observes single values; these histograms are already counted. */
+function operationTimesText({ all }: OperationTimes): string {
+  const lines = [...all].flatMap(([operation, { count, sumSeconds, withinBound }]) => {
+    const label = `operation="${operation}"`;
+    const buckets = [...withinBound, count].map((value, index) => {
+      const bound = OPERATION_BUCKETS_SECONDS[index] ?? '+Inf';
+      return `${OPERATION_METRIC}_bucket{${label},le="${bound}"} ${value}`;
+    });
+    return [
+      ...buckets,
+      `${OPERATION_METRIC}_sum{${label}} ${sumSeconds}`,
+      `${OPERATION_METRIC}_count{${label}} ${count}`,
+    ];
+  });
+  if (lines.length === 0) return '';
+  return [
+    '',
+    `# HELP ${OPERATION_METRIC} Duration of control operations over HTTP and the admin socket`,
+    `# TYPE ${OPERATION_METRIC} histogram`,
+    ...lines,
+    '',
+  ].join('\n');
 }

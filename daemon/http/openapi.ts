@@ -1,29 +1,29 @@
-/** The description of all routes (OpenAPI 3.1), made from the routes themselves. */
+/** The OpenAPI 3.1 description of all routes, generated from the routes themselves. */
 import { z } from 'zod';
 import { OPERATIONS } from '../control/operations.ts';
 import { type HttpRoute, jsonReply } from './http-route.ts';
 
-/** JSON, as far as this file writes it. */
+/** JSON, as far as this file needs it. */
 type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json };
 
-/** The description. `routes` are all there are, but the route of the description itself. */
+/** The route of the description. `routes` are all other routes. */
 export function openApiRoute(routes: readonly HttpRoute[], version: string): HttpRoute {
   const route: HttpRoute = {
     method: 'GET',
     path: '/openapi.json',
-    summary: 'This description',
+    summary: 'This OpenAPI description',
     produces: 'application/json',
     handle: () => {
       description ??= openApi([...routes, route], version);
       return jsonReply(description);
     },
   };
-  // Made for the first who asks: the daemon is ready sooner.
+  // Generated on the first request: keeps daemon startup fast.
   let description: Json | undefined;
   return route;
 }
 
-/** The document. */
+/** The OpenAPI document. */
 export function openApi(routes: readonly HttpRoute[], version: string): Json {
   const paths: Record<string, Record<string, Json>> = {};
   for (const route of routes) {
@@ -80,8 +80,8 @@ function operationObject(route: HttpRoute): Json {
       '4XX': REFUSED,
       '5XX': REFUSED,
     },
-    // The token is needed where the daemon was given one.
-    security: open === true ? [] : [{}, { token: [] }],
+    // The token is optional only if the daemon was started without one.
+    security: open === true ? [] : [{ token: [] }, {}],
   };
 }
 

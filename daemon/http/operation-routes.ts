@@ -1,17 +1,20 @@
-/** Routes of the operations: requests from path, query and body, replies as JSON. */
+/** Routes of the operations: requests from path, query and body; replies as JSON. */
 import { z } from 'zod';
-import { CONTROL_ROUTES, type ControlOperationName } from '../../verbs-api/contract/control.ts';
-import { ControlError } from '../control/operation.ts';
+import {
+  CONTROL_ROUTES,
+  type ControlOperationName,
+} from '../../verbs-api/contract/protocol/control.ts';
+import { type Caller, ControlError } from '../control/operation.ts';
 import { executeOperation, OPERATIONS } from '../control/operations.ts';
 import type { ControlTarget } from '../control/target.ts';
 import { HttpRefusal, statusOfCode } from './http-refusal.ts';
 import { type HttpRoute, jsonReply } from './http-route.ts';
 
 /** Names of all operations. */
-export const OPERATION_NAMES = Object.keys(OPERATIONS) as ControlOperationName[];
+const OPERATION_NAMES = Object.keys(OPERATIONS) as ControlOperationName[];
 
-/** One route for each operation. */
-export function operationRoutes(target: ControlTarget): HttpRoute[] {
+/** One route per operation, executed as `caller`. */
+export function operationRoutes(target: ControlTarget, caller: Caller): HttpRoute[] {
   return OPERATION_NAMES.map((name) => {
     const { method, path } = CONTROL_ROUTES[name];
     const typeOf = fieldTypes(name);
@@ -30,7 +33,7 @@ export function operationRoutes(target: ControlTarget): HttpRoute[] {
         const rest = inBody ? await readJson() : typedFields(query, typeOf);
         const fields = { ...rest, ...typedFields(params, typeOf) };
         try {
-          return jsonReply(await executeOperation(target, name, fields));
+          return jsonReply(await executeOperation(target, name, fields, caller));
         } catch (error) {
           if (!(error instanceof ControlError)) throw error;
           const { code, field, reason } = error;
@@ -42,12 +45,12 @@ export function operationRoutes(target: ControlTarget): HttpRoute[] {
   });
 }
 
-/** What JSON Schema calls the type of a field; undefined for what is no plain type. */
+/** The JSON Schema type of a field; undefined if it is not a simple type. */
 type FieldTypes = (name: string) => string | undefined;
 
-/** The types of an operation's fields, for texts that stand for numbers and truths. */
+/** The types of an operation's fields, to convert strings to numbers and booleans. */
 function fieldTypes(name: ControlOperationName): FieldTypes {
-  // Made for the first request: the daemon is ready sooner.
+  // Computed on the first request: keeps daemon startup fast.
   let properties: NonNullable<z.core.JSONSchema.BaseSchema['properties']> | undefined;
   return (field) => {
     properties ??= z.toJSONSchema(OPERATIONS[name].request, { io: 'input' }).properties ?? {};
@@ -57,7 +60,7 @@ function fieldTypes(name: ControlOperationName): FieldTypes {
   };
 }
 
-/** Texts as the types that the fields have; what fits no type stays, for the schema to refuse. */
+/** Converts strings to the types of the fields; leaves others for the schema to reject. */
 function typedFields(
   texts: Readonly<Record<string, string>>,
   typeOf: FieldTypes,

@@ -1,22 +1,24 @@
 /**
- * `/`: the page for people. It is one file with its script and style inside, made when the package
- * is built, and read once by the first who asks: the daemon is ready sooner, and no path of a
- * request reaches the disk.
+ * `/`: the web page. A single file with its script and style inline, generated when the package is
+ * built. It is read once, on the first request: this keeps daemon startup fast, and no request path
+ * reaches the disk.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { type HttpRoute, type RouteReply, textReply } from './http-route.ts';
 
-/** Where the build puts it, seen from `dist/daemon/http`. */
+/** The build's output, relative to `dist/daemon/http`. */
 const PAGE = new URL('../page/bundle.html', import.meta.url);
 
-/** The route. It tells nothing of the daemon, so it needs no token: what it asks for does. */
+/**
+ * The route. It needs no token, since it reveals nothing about the daemon: the page's requests do.
+ */
 export function pageRoute(file: URL = PAGE): HttpRoute {
   let reply: RouteReply | undefined;
   return {
     method: 'GET',
     path: '/',
-    summary: 'The page for people',
+    summary: 'The web page',
     produces: 'text/html',
     open: true,
     handle: async () => {
@@ -34,8 +36,8 @@ async function readPage(file: URL): Promise<RouteReply | undefined> {
 }
 
 /**
- * What the page may do: run the script and the style that are in it and no other, ask its own
- * server, and nothing else. Text can never become markup or a program (Trusted Types).
+ * The page's content security policy: it may run only its inline script and style and connect only
+ * to its own server. Text can never become markup or code (Trusted Types).
  */
 export function pagePolicy(html: string): string {
   const script = inlineHashes(html, /<script[^>]*>([\s\S]*?)<\/script>/g);

@@ -1,14 +1,17 @@
-/** Keeps whoever is refused from filling the log: so many warnings in a while, then only a count. */
+/**
+ * Keeps rejected clients from filling the log: logs a limited number of warnings per time window,
+ * then only a count.
+ */
 import type { HttpRefusal } from './http-refusal.ts';
 
-/** Warnings in one window of time. */
+/** Maximum warnings per window. */
 const WARNINGS_MAX = 10;
 const WINDOW_MS = 60_000;
 
-/** How a refusal is to be logged. */
-export interface RefusalNote {
+/** How to log a rejected request. */
+interface RefusalNote {
   readonly level: 'debug' | 'warn';
-  /** Warnings that were held back since the last one that was not. */
+  /** Warnings suppressed since the last one logged. */
   readonly heldBack: number;
 }
 
@@ -18,7 +21,10 @@ export class RefusalLog {
   #warnings = 0;
   #heldBack = 0;
 
-  /** `nowMs` never goes back. What is nobody's attack, like a misspelt path, is no warning. */
+  /**
+   * `nowMs` is monotonic. Rejections that are no sign of an attack, such as a misspelled path, are
+   * not warnings.
+   */
   judge({ status }: Pick<HttpRefusal, 'status'>, nowMs: number): RefusalNote {
     if (status !== 401 && status !== 403) return { level: 'debug', heldBack: 0 };
     if (nowMs - this.#windowStart >= WINDOW_MS) {

@@ -1,28 +1,28 @@
-/** Reads the body of a request, within bounds. */
+/** Reads the body of a request, up to a limit. */
 import type { IncomingMessage } from 'node:http';
 import { HttpRefusal } from './http-refusal.ts';
 
-/** Octets of a body: a request of the control plane has a few hundred. */
-export const BODY_MAX_BYTES = 64 * 1024;
+/** Maximum bytes of a body: a control-plane request has a few hundred. */
+const BODY_MAX_BYTES = 64 * 1024;
 
 /** See `RouteRequest.readJson`. */
 export async function readJsonBody(request: IncomingMessage): Promise<Record<string, unknown>> {
-  const octets = await readBody(request);
-  if (octets.length === 0) return {};
+  const bytes = await readBody(request);
+  if (bytes.length === 0) return {};
   const type = request.headers['content-type']?.split(';')[0]?.trim().toLowerCase();
   if (type !== 'application/json') {
-    throw new HttpRefusal(415, 'header Content-Type', 'a body has to be application/json');
+    throw new HttpRefusal(415, 'header Content-Type', 'must be application/json');
   }
-  const value = parseJson(octets);
+  const value = parseJson(bytes);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new HttpRefusal(400, 'body', 'it has to be a JSON object');
+    throw new HttpRefusal(400, 'body', 'must be a JSON object');
   }
   return value as Record<string, unknown>;
 }
 
-function parseJson(octets: Uint8Array): unknown {
+function parseJson(bytes: Uint8Array): unknown {
   try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(octets));
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new HttpRefusal(400, 'body', `no JSON: ${reason}`);
@@ -35,7 +35,8 @@ function readBody(request: IncomingMessage): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
     const pieces: Uint8Array[] = [];
     let length = 0;
-    // Not by iteration: ending that early destroys the socket, and with it the way for the refusal.
+    // Not by iteration: breaking out of the loop destroys the socket, so the error response could
+    // not be sent.
     request.on('data', (piece: Uint8Array) => {
       length += piece.length;
       if (length <= BODY_MAX_BYTES) {
@@ -52,7 +53,7 @@ function readBody(request: IncomingMessage): Promise<Uint8Array> {
 }
 
 function tooLong(): HttpRefusal {
-  return new HttpRefusal(413, 'body', `a body has at most ${BODY_MAX_BYTES} octets`, {
+  return new HttpRefusal(413, 'body', `a body has at most ${BODY_MAX_BYTES} bytes`, {
     headers: { connection: 'close' },
   });
 }

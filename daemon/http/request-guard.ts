@@ -1,36 +1,36 @@
 /**
- * Who may ask: judged from the head of a request alone, before any route sees it.
+ * Decides from the request headers alone, before any route runs, who may send requests.
  *
- * A page of another origin can make a browser send requests here, and by DNS rebinding even reads
- * the answers. So a name that is not ours in Host, any foreign Origin, and what the browser itself
- * calls cross-site is refused. Names are what rebinding needs; an IP literal cannot be rebound.
+ * A page of another origin can make a browser send requests here, and with DNS rebinding even read
+ * the responses. So the guard rejects an unknown name in Host, any foreign Origin, and requests
+ * that the browser marks as cross-site. Rebinding needs a name; an IP literal cannot be rebound.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { HttpRefusal } from './http-refusal.ts';
 
-/** What the guard lets through. */
+/** What the guard accepts. */
 export interface GuardPolicy {
-  /** Names, in lower case, by which clients may call the server beside IP addresses. */
+  /** Lower-case host names by which clients may address the server, besides IP addresses. */
   readonly hostNames: ReadonlySet<string>;
-  /** What `Authorization: Bearer` has to carry; undefined: nothing is asked for. */
+  /** The required `Authorization: Bearer` token; undefined if none is required. */
   readonly token: string | undefined;
 }
 
-/** The part of a request that the guard judges. */
-export interface GuardedRequest {
+/** The parts of a request that the guard checks. */
+interface GuardedRequest {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
-  /** How often it names a host: Node keeps the first and drops the others. */
+  /** Number of Host headers: Node keeps the first and drops the others. */
   readonly hostCount: number;
-  /** The route is answered without the token. */
+  /** The route is served without the token. */
   readonly open: boolean;
 }
 
 const HOST = /^(?<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/;
 
-/** Throws `HttpRefusal` (400, 401, 403) for a request that may not be answered. */
+/** Throws `HttpRefusal` (400, 401, 403) for a request that must be rejected. */
 export function guardRequest(policy: GuardPolicy, request: GuardedRequest): void {
   const { headers } = request;
   const host = judgeHost(policy, request.hostCount === 1 ? headers.host : undefined);
@@ -44,18 +44,14 @@ function judgeHost({ hostNames }: GuardPolicy, given: string | undefined): strin
   const host = given?.toLowerCase() ?? '';
   const name = HOST.exec(host)?.groups?.['name'];
   if (name === undefined) {
-    throw new HttpRefusal(
-      400,
-      'header Host',
-      'it has to name the server once, as HOST or HOST:PORT',
-    );
+    throw new HttpRefusal(400, 'header Host', 'must name the server once, as HOST or HOST:PORT');
   }
   const bare = name.startsWith('[') ? name.slice(1, -1) : name;
   if (isIP(bare) === 0 && !hostNames.has(name)) {
     throw new HttpRefusal(
       403,
       'header Host',
-      'the server has no such name; use its address, or allow the name when the daemon starts',
+      'unknown host name; use an IP address, or allow the name with --http-host-name',
     );
   }
   return host;
@@ -65,15 +61,15 @@ function judgeOrigin(host: string, origin: string | undefined): void {
   if (origin === undefined) return;
   const own = [`http://${host}`, `https://${host}`];
   if (own.includes(origin.toLowerCase())) return;
-  throw new HttpRefusal(403, 'header Origin', 'requests of other origins are not answered');
+  throw new HttpRefusal(403, 'header Origin', 'cross-origin requests are refused');
 }
 
-/** Browsers tell where a request comes from; following a link from elsewhere is allowed. */
+/** Browsers say where a request comes from; following a link from another site is allowed. */
 function judgeFetch({ method, headers }: GuardedRequest): void {
   const site = headers['sec-fetch-site'];
   if (site === undefined || site === 'same-origin' || site === 'none') return;
   if (method === 'GET' && headers['sec-fetch-mode'] === 'navigate') return;
-  throw new HttpRefusal(403, 'header Sec-Fetch-Site', 'requests of other sites are not answered');
+  throw new HttpRefusal(403, 'header Sec-Fetch-Site', 'cross-site requests are refused');
 }
 
 function judgeToken(token: string, authorization: string | undefined): void {
@@ -82,12 +78,14 @@ function judgeToken(token: string, authorization: string | undefined): void {
   throw new HttpRefusal(
     401,
     'header Authorization',
-    given === undefined ? 'a bearer token is needed' : 'wrong token',
+    given === undefined
+      ? 'a bearer token is required; `iwarpd page` prints a link that contains it'
+      : 'wrong token',
     { headers: { 'www-authenticate': 'Bearer realm="iwarpd"' } },
   );
 }
 
-/** Of one length, whatever was given, as the comparison needs it. */
+/** Of fixed length for any input, as the constant-time comparison requires. */
 function digest(text: string): Uint8Array {
   return createHash('sha256').update(text).digest();
 }

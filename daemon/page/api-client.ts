@@ -1,25 +1,25 @@
-/** The control plane of the daemon that the page came from. */
+/** A client of the control plane of the daemon that served the page. */
 import {
   CONTROL_ROUTES,
   type ControlOperationName,
   type ControlReply,
   type ControlRequest,
-} from '../../verbs-api/contract/control.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
 
-/** What went wrong, as far as the page has to tell it apart. */
-export type ApiFailure =
-  /** Nobody answers. */
+/** Kinds of errors that the page distinguishes. */
+type ApiFailure =
+  /** The daemon does not answer. */
   | 'lost'
-  /** A token is needed, or the one that was given is wrong. */
+  /** The token is missing or wrong. */
   | 'denied'
-  /** The daemon refused the request. */
+  /** The daemon rejected the request. */
   | 'refused';
 
-/** A request that was not done. */
+/** A request failed. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly failure: ApiFailure;
-  /** What of the request is wrong, as the daemon calls it: 'body peer'; '' when it says nothing. */
+  /** The invalid field, in the daemon's words: 'body peer'; '' if unknown. */
   readonly field: string;
 
   constructor(failure: ApiFailure, message: string, field = '') {
@@ -30,12 +30,12 @@ export class ApiError extends Error {
 }
 
 const TOKEN_KEY = 'iwarpd-token';
-/** A daemon on the same host or network answers at once; one that is stopped in a debugger does not. */
+/** A daemon on the same host or network answers at once, unless it is stopped in a debugger. */
 const TIMEOUT_MS = 5_000;
 
-/** Asks the daemon. */
+/** Sends requests to the daemon. */
 export class ApiClient {
-  /** Of this tab only; gone with it. */
+  /** Kept for this tab only. */
   get token(): string | undefined {
     return sessionStorage.getItem(TOKEN_KEY) ?? undefined;
   }
@@ -45,7 +45,7 @@ export class ApiClient {
     else sessionStorage.setItem(TOKEN_KEY, token);
   }
 
-  /** Rejects with `ApiError`. `extraMs` is how much longer than others the operation may take. */
+  /** Rejects with `ApiError`. `extraMs`: added to the timeout for slow operations. */
   async call<N extends ControlOperationName>(
     name: N,
     request: ControlRequest<N>,
@@ -54,9 +54,9 @@ export class ApiClient {
     const response = await this.#fetch(name, request, TIMEOUT_MS + extraMs);
     const reply: unknown = await response.json().catch(() => undefined);
     if (!response.ok) throw refusalOf(response.status, reply);
-    // A daemon that ends, or takes too long, breaks off.
+    // The daemon exited, or the request timed out.
     if (reply === undefined) throw new ApiError('lost', 'the answer broke off');
-    // The page is a part of the daemon that serves it, so their types are of one version.
+    // The daemon serves its own page, so both have the same version of the types.
     return reply as ControlReply<N>;
   }
 
@@ -81,7 +81,10 @@ export class ApiClient {
       return await fetch(target, { method, headers, ...body, signal, cache: 'no-store' });
     } catch (error) {
       const late = error instanceof DOMException && error.name === 'TimeoutError';
-      throw new ApiError('lost', late ? 'the daemon does not answer' : 'nobody answers');
+      throw new ApiError(
+        'lost',
+        late ? 'the daemon does not answer' : 'cannot connect to the daemon',
+      );
     }
   }
 }

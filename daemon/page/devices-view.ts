@@ -1,18 +1,18 @@
-/** A card for each device: what it is, what it moves, what it has counted. */
-import type { DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
+/** A card per device: its properties, rates and counters. */
+import type { DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { byId, el, setText } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 import { RatePlot } from './plots.ts';
 import { type RateHistory, ratesOf } from './rates.ts';
 import { byteRate, guid, rate, si, whole } from './units.ts';
 
-/** Names of counters, the order they are shown in, and what they count. */
+/** Counter names in display order, with descriptions. */
 const COUNTERS: readonly (readonly [counter: string, name: string, help: string])[] = [
   ['sendsTaken', 'Send WQEs', 'Work requests taken from send queues'],
   ['receivesTaken', 'Receive WQEs', 'Receives taken from receive queues and shared ones'],
   ['completions', 'CQEs', 'Completions of all kinds'],
-  ['failures', 'CQEs in error', 'Completions of work that failed'],
-  ['flushes', 'CQEs flushed', 'Completions of work that was flushed'],
+  ['failures', 'CQEs in error', 'Completions with an error'],
+  ['flushes', 'CQEs flushed', 'Completions with a flush error'],
   ['outSends', 'Sends out', 'RDMAP Send messages sent'],
   ['outWrites', 'RDMA Writes out', 'RDMA Write messages sent'],
   ['outReads', 'RDMA Reads out', 'RDMA Read Requests sent'],
@@ -23,19 +23,19 @@ const COUNTERS: readonly (readonly [counter: string, name: string, help: string]
   ['inReads', 'RDMA Reads in', 'RDMA Read Requests that came and were allowed'],
   ['atomics', 'Atomics in', 'Atomic operations done for peers'],
   ['inImmediates', 'Immediates in', 'Immediate Data messages delivered'],
-  ['gatheredBytes', 'Octets out', 'Payload octets gathered for peers'],
-  ['placedBytes', 'Octets in', 'Payload octets placed for peers'],
+  ['gatheredBytes', 'Bytes out', 'Payload bytes gathered for peers'],
+  ['placedBytes', 'Bytes in', 'Payload bytes placed for peers'],
   ['faults', 'Access errors', 'Accesses of peers that were refused'],
   ['binds', 'MW binds', 'Memory windows bound'],
   ['invalidations', 'Invalidations', 'STags invalidated'],
   ['asyncEvents', 'Async events', 'Asynchronous events'],
 ];
 const KNOWN = new Set(COUNTERS.map(([counter]) => counter));
-/** Counters that tell of something wrong once they are not zero. */
+/** Counters that indicate a problem if they are not zero. */
 const WARNINGS = new Set(['failures', 'faults']);
-const OCTETS = new Set(['gatheredBytes', 'placedBytes']);
+const BYTES = new Set(['gatheredBytes', 'placedBytes']);
 
-/** Shows the cards from now on. */
+/** Shows the cards and keeps them up to date. */
 export function showDevices(store: PageStore, rates: RateHistory): void {
   const list = byId('device-list');
   const cards = new Map<string, DeviceCard>();
@@ -97,7 +97,7 @@ class DeviceCard {
     const order = COUNTERS.filter(([own]) => own in status.counters);
     const others = Object.keys(status.counters).filter((own) => !KNOWN.has(own));
     for (const [own, title, help] of [...order, ...others.map((o) => [o, o, o] as const)]) {
-      const cell = new CounterCell(title, help, OCTETS.has(own));
+      const cell = new CounterCell(title, help, BYTES.has(own));
       this.#counters.set(own, cell);
       counters.append(cell.element);
     }
@@ -129,23 +129,23 @@ class DeviceCard {
   }
 }
 
-/** One counter: its value, and how it grows. */
+/** One counter: its value and its rate. */
 class CounterCell {
   readonly element: HTMLElement;
   readonly #value = el('dd');
   readonly #rate = el('dd', { class: 'rate' });
-  readonly #octets: boolean;
+  readonly #bytes: boolean;
 
-  constructor(title: string, help: string, octets: boolean) {
-    this.#octets = octets;
+  constructor(title: string, help: string, bytes: boolean) {
+    this.#bytes = bytes;
     this.element = el('div', { title: help }, [el('dt', { text: title }), this.#value, this.#rate]);
   }
 
   update(value: number, perSecond: number, isWarning: boolean): void {
-    setText(this.#value, this.#octets ? `${si(value)}B` : whole(value));
-    // To the octet, for who looks closer.
-    if (this.#octets) this.#value.title = whole(value);
-    const growth = this.#octets ? byteRate(perSecond) : rate(perSecond);
+    setText(this.#value, this.#bytes ? `${si(value)}B` : whole(value));
+    // The exact number of bytes, as a tooltip.
+    if (this.#bytes) this.#value.title = whole(value);
+    const growth = this.#bytes ? byteRate(perSecond) : rate(perSecond);
     setText(this.#rate, perSecond > 0 ? growth : '');
     this.element.className = value === 0 ? 'zero' : isWarning ? 'bad' : '';
   }

@@ -1,20 +1,20 @@
 /**
- * Elements from data. All text enters as text: names come from programs, and what looks like markup
- * in them is shown, never read. The page's policy (Trusted Types) forbids everything else.
+ * Creates elements from data. All text is inserted as text: programs choose their names, and markup
+ * in them is displayed, never parsed. The page's policy (Trusted Types) forbids everything else.
  */
 
-/** What an element may have beside its children. */
-export interface ElementFields {
+/** What an element may have besides its children. */
+interface ElementFields {
   readonly class?: string;
   readonly id?: string;
   readonly text?: string;
   readonly title?: string;
-  /** Further attributes; undefined ones are left out. */
+  /** Other attributes; undefined ones are omitted. */
   readonly attributes?: Readonly<Record<string, string | undefined>>;
   readonly onClick?: () => void;
 }
 
-/** An element of HTML. */
+/** Creates an HTML element. */
 export function el<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   fields: ElementFields = {},
@@ -31,7 +31,7 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** An element of SVG. */
+/** Creates an SVG element. */
 export function svg<K extends keyof SVGElementTagNameMap>(
   tag: K,
   attributes: Readonly<Record<string, string | number | undefined>> = {},
@@ -43,12 +43,12 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   return element;
 }
 
-/** Sets text only when it differs, so that a selection stays and nothing is laid out in vain. */
+/** Sets text only if it differs: keeps selections and avoids needless layout. */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The element of the page's HTML with an id. Throws when there is none. */
+/** The element with this id in the page's HTML. Throws if there is none. */
 export function byId(id: string): HTMLElement {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`the page has no element ${id}`);

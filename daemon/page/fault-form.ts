@@ -1,5 +1,5 @@
-/** What a form for faults has to ask for, by kind, and the fault that its answers describe. */
-import { ERRNO } from '../../verbs-api/contract/errors.ts';
+/** The fields of the fault form for each kind, and the fault that its values describe. */
+
 import {
   FAULT_KINDS,
   FAULT_OPCODES,
@@ -10,16 +10,17 @@ import {
   type FaultSpec,
   type FaultStatus,
   faultKind,
-} from '../../verbs-api/contract/faults.ts';
+} from '../../verbs-api/contract/protocol/faults.ts';
+import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
 
 /** A field of the form. */
 export interface FaultField {
-  /** As `FaultSpec` calls it. */
+  /** Its name in `FaultSpec`. */
   readonly name: string;
   readonly label: string;
   readonly required: boolean;
   readonly input: 'number' | 'text' | 'choice';
-  /** What a choice is among, behind none at all. */
+  /** The options of a choice, after an empty one. */
   readonly choices?: readonly string[];
   readonly hint?: string;
 }
@@ -29,7 +30,7 @@ export const KIND_GROUPS: readonly (readonly [string, readonly FaultKind[]])[] =
 
 function groupKinds() {
   const headings: readonly (readonly [string, readonly FaultPlace[]])[] = [
-    ['How octets pass', ['octets', 'direction']],
+    ['How bytes pass', ['bytes', 'direction']],
     ['An FPDU that leaves', ['fpdu']],
     ['The MPA startup', ['reply', 'request', 'depths']],
     ['Completions', ['completion', 'notification', 'receive']],
@@ -51,9 +52,9 @@ const LABELS: Readonly<Record<string, string>> = {
   pid: 'PID',
   verb: 'Verb',
   ms: 'Milliseconds',
-  bytesPerSecond: 'Octets per second',
-  bytes: 'Octets of a piece',
-  afterBytes: 'After octets',
+  bytesPerSecond: 'Bytes per second',
+  bytes: 'Bytes of a piece',
+  afterBytes: 'After bytes',
   errno: 'errno',
   ird: 'IRD at most',
   ord: 'ORD at most',
@@ -71,7 +72,7 @@ const HINTS: Readonly<Record<string, string>> = {
   errno: 'choose',
 };
 
-/** Fields of parameters, then of the scope. `devices` are those that faults can be on. */
+/** The fields of parameters, then of the scope. `devices` are those that can have faults. */
 export function faultFields(kind: FaultKind, devices: readonly string[]): readonly FaultField[] {
   const { place, needs, takes } = faultKind(kind);
   const choices: Readonly<Record<string, readonly string[]>> = {
@@ -100,7 +101,7 @@ export function faultFields(kind: FaultKind, devices: readonly string[]): readon
   ];
 }
 
-/** Startup frames are no FPDUs, and depths are in nothing else. */
+/** Startup frames are not FPDUs, and only they contain depths. */
 function opcodesAt(place: FaultPlace): readonly string[] {
   const isStartup = (opcode: string) => opcode.startsWith('mpa-');
   if (place === 'depths') return FAULT_OPCODES.filter(isStartup);
@@ -110,7 +111,7 @@ function opcodesAt(place: FaultPlace): readonly string[] {
   return FAULT_OPCODES;
 }
 
-/** On which occasions a fault happens. */
+/** When a fault triggers. */
 export const TRIGGERS = [
   ['always', 'on each occasion'],
   ['once', 'once'],
@@ -120,8 +121,8 @@ export const TRIGGERS = [
 ] as const;
 
 /**
- * The fault that the form's answers describe. Empty answers are left out; numbers that are none stay
- * texts, which the daemon refuses with the field's name.
+ * The fault that the form's values describe. Omits empty values; passes invalid numbers as strings,
+ * which the daemon rejects with the field's name.
  */
 export function faultOf(
   kind: FaultKind,
@@ -147,7 +148,7 @@ function numberOf(text: string): unknown {
   return trimmed === '' || Number.isNaN(value) ? trimmed : value;
 }
 
-/** What narrows a fault, and when it happens, as `iwarpd fault list` tells it: `qp 5, nth 3`. */
+/** The scope and trigger of a fault, as in `iwarpd fault list`: `qp 5, nth 3`. */
 export function faultText({ spec }: FaultStatus): string {
   const words = Object.entries(spec)
     .filter(([name, value]) => name !== 'kind' && value !== undefined && value !== false)

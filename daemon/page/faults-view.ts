@@ -1,5 +1,9 @@
-/** Fault switches: those that are there with how often each happened, and a form for another one. */
-import { FAULT_KINDS, type FaultKind, type FaultStatus } from '../../verbs-api/contract/faults.ts';
+/** Faults: the active ones with their counts, and a form to add one. */
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  type FaultStatus,
+} from '../../verbs-api/contract/protocol/faults.ts';
 import { type ApiClient, ApiError } from './api-client.ts';
 import { byId, el, setText } from './dom.ts';
 import {
@@ -13,7 +17,7 @@ import {
 import type { PageStore } from './page-state.ts';
 import { counted, whole } from './units.ts';
 
-/** Shows them from now on; `changed` is called when one was added or removed. */
+/** Shows them and keeps them up to date; calls `changed` when one was added or removed. */
 export function showFaults(store: PageStore, api: ApiClient, changed: () => void): void {
   const failure = el('p', { class: 'error', attributes: { role: 'alert' } });
   const act = async (action: () => Promise<unknown>): Promise<void> => {
@@ -29,7 +33,7 @@ export function showFaults(store: PageStore, api: ApiClient, changed: () => void
   };
   const list = new FaultList(async (id) => {
     await act(() => api.call('removeFault', { id }));
-    // The button that had the focus is gone.
+    // The button that had the focus was removed.
     (list.element.querySelector('button') ?? byId('fault-kind')).focus();
   });
   const all = el('button', { text: 'Remove all', attributes: { type: 'button' } });
@@ -59,7 +63,7 @@ export function showFaults(store: PageStore, api: ApiClient, changed: () => void
   );
 }
 
-/** The list as it is after a change: the next look would be late. */
+/** Updates the list after a change, rather than at the next poll. */
 async function refresh(store: PageStore, api: ApiClient): Promise<void> {
   store.update({ faults: await api.call('listFaults', {}) });
 }
@@ -112,7 +116,7 @@ class FaultList {
   }
 }
 
-/** How often it happened, on how many occasions. */
+/** How often it fired, out of how many matches. */
 function tallyText({ matched, fired }: FaultStatus): string {
   if (matched === 0) return 'no occasion yet';
   const times = fired === 0 ? 'never happened' : `happened ${timesText(fired)}`;
@@ -123,7 +127,7 @@ function timesText(count: number): string {
   return count === 1 ? 'once' : `${whole(count)} times`;
 }
 
-/** Asks for what a kind takes, no more. */
+/** Shows the fields of the selected kind. */
 class FaultForm {
   readonly element = el('form', { class: 'fault-form', attributes: { autocomplete: 'off' } });
   readonly #store: PageStore;
@@ -139,7 +143,7 @@ class FaultForm {
     attributes: { ...NUMERIC, placeholder: 'random' },
   });
   readonly #error = el('p', { class: 'error', attributes: { role: 'alert' } });
-  /** Inputs by the name of their field, to find the one that the daemon refuses. */
+  /** Inputs by field name, to find the one that the daemon rejected. */
   #inputs = new Map<string, HTMLInputElement | HTMLSelectElement>();
 
   constructor(store: PageStore, api: ApiClient, changed: () => void) {
@@ -195,7 +199,7 @@ class FaultForm {
     ]);
     const fields = faultFields(kind, this.#devices(kind)).map((field) => {
       const input = inputOf(field);
-      // What was said of the last kind holds for this one, where it has the field too.
+      // Keep the values of fields that the new kind has too.
       input.value = before[field.name] ?? '';
       this.#inputs.set(field.name, input);
       return labelled(field.label, input);
@@ -204,7 +208,7 @@ class FaultForm {
     for (const name of ['nth', 'every', 'probability']) this.#inputs.set(name, this.#count);
   }
 
-  /** Of native devices only the verbs fail. */
+  /** Native devices only support faults of verbs. */
   #devices(kind: FaultKind): string[] {
     const devices = this.#store.state.status?.devices ?? [];
     return devices
@@ -244,7 +248,7 @@ class FaultForm {
   }
 }
 
-/** Of an input: its browser says so before the daemon does. */
+/** For inputs: lets the browser report an error before the daemon does. */
 const NUMERIC = { inputmode: 'decimal', pattern: '[0-9]+([.][0-9]+)?', title: 'a number' };
 
 function kindSelect(): HTMLSelectElement {
@@ -283,7 +287,7 @@ function choice(
   return el('select', { id }, elements);
 }
 
-/** The label stands beside its input, since options within it would be a part of its name. */
+/** The label is next to its input: options inside it would become part of its name. */
 function labelled(text: string, input: HTMLElement): HTMLElement {
   const label = el('label', { text, attributes: { for: input.id } });
   return el('div', { class: 'field' }, [label, input]);

@@ -1,10 +1,10 @@
-/** The head of the page: which daemon it is, whether it answers, and what is wrong if it does not. */
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+/** The page header: the daemon, whether it answers, and what is wrong if it does not. */
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { byId, el, setText } from './dom.ts';
 import type { Link, PageStore } from './page-state.ts';
 import { duration } from './units.ts';
 
-/** Shows it from now on. */
+/** Shows the header and keeps it up to date. */
 export function showHeader(store: PageStore): void {
   const facts = byId('daemon');
   const values = ['version', 'pid', 'uptime', 'CRC32C'].map((name) => {
@@ -25,7 +25,7 @@ export function showHeader(store: PageStore): void {
     (state) => {
       link.className = `link ${state.phase}`;
       setText(link, LINK_TEXTS[state.phase]);
-      // What is on the page is old then, and looks it.
+      // Grey out the page: its data is stale.
       document.body.classList.toggle('stale', state.phase === 'lost' || state.phase === 'denied');
     },
   );
@@ -44,7 +44,7 @@ function factsOf({ version, pid, uptimeSeconds, crcEngine }: DaemonStatus): read
   return [version, String(pid), duration(uptimeSeconds), crcEngine];
 }
 
-/** One line over everything while there is something to say. */
+/** Shows one line above everything while there is something to report. */
 function showNotice(store: PageStore): void {
   const notice = byId('notice');
   let first: DaemonStatus | undefined;

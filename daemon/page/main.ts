@@ -1,4 +1,4 @@
-/** The page, put together. */
+/** Assembles the page. */
 import { ApiClient } from './api-client.ts';
 import { showDevices } from './devices-view.ts';
 import { showFaults } from './faults-view.ts';
@@ -10,10 +10,11 @@ import { RateHistory } from './rates.ts';
 import { Recorder } from './recorder.ts';
 import { showReset } from './reset-view.ts';
 import { showTimeline } from './timeline-view.ts';
-import { showTokenForm } from './token-view.ts';
+import { showTokenForm, takeTokenOfLink } from './token-view.ts';
 
 const store = newPageStore();
 const api = new ApiClient();
+takeTokenOfLink(api, location, history);
 const rates = new RateHistory();
 showHeader(store);
 showDevices(store, rates);
@@ -24,4 +25,8 @@ const look = (): void => poller.lookNow();
 showFaults(store, api, look);
 showReset(store, api, look);
 showTokenForm(store, api, look);
+// The token link was opened in a tab that already shows the page.
+addEventListener('hashchange', () => {
+  if (takeTokenOfLink(api, location, history)) look();
+});
 new Recorder(store, api);

@@ -1,12 +1,12 @@
-/** Tables of what programs hold, one at a time: queue pairs, connections, CQs, MRs, clients. */
+/** Tables of programs' objects, one at a time: queue pairs, connections, CQs, MRs, clients. */
 import type {
   ConnectionSummary,
   CQSummary,
   MRSummary,
   ObjectOwner,
   QPSummary,
-} from '../../verbs-api/contract/control.ts';
-import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { byId, el, setText } from './dom.ts';
 import type { ListName, PageState, PageStore } from './page-state.ts';
 import { LIST_ROWS_MAX } from './poller.ts';
@@ -19,11 +19,11 @@ interface Tab {
   readonly empty: readonly (Node | string)[];
   readonly element: HTMLElement;
   readonly show: (state: PageState) => number;
-  /** How many there are in all, as the status tells. */
+  /** The total number, from the status. */
   readonly count: (status: DaemonStatus) => number | undefined;
 }
 
-/** Shows the tabs from now on. */
+/** Shows the tabs and keeps them up to date. */
 export function showObjects(store: PageStore): void {
   const tabs = makeTabs();
   const buttons = tabs.map((tab, index) => tabButton(tab, () => choose(index)));
@@ -165,7 +165,7 @@ function countOf(kind: string): (status: DaemonStatus) => number {
   return ({ clients }) => clients.reduce((sum, { usage }) => sum + (usage.objects[kind] ?? 0), 0);
 }
 
-/** A program, as far as it tells its name. */
+/** A program, by name if known. */
 export function programText({ program, pid }: { program: string; pid: number }): string {
   return program === '' ? `PID ${pid}` : `${program} (${pid})`;
 }
@@ -182,7 +182,7 @@ function ownerColumns<T extends ObjectOwner>(): readonly Column<T>[] {
   ];
 }
 
-/** Queue pairs, with rates from one look to the next. */
+/** Queue pairs, with rates between polls. */
 class QPTable {
   readonly view: TableView<QPSummary>;
   #last: { at: number; taken: ReadonlyMap<string, Taken> } | undefined;
@@ -302,11 +302,11 @@ const MR_COLUMNS: readonly Column<MRSummary>[] = [
   {
     title: 'STag',
     help: 'lkey and rkey',
-    value: ({ key }) => `0x${key.toString(16).padStart(8, '0')}`,
+    value: ({ key }) => (key === undefined ? '–' : `0x${key.toString(16).padStart(8, '0')}`),
     mono: true,
   },
   ...ownerColumns<MRSummary>(),
-  { title: 'Address', value: ({ address }) => address, mono: true, numeric: true },
+  { title: 'Address', value: ({ address }) => address ?? '–', mono: true, numeric: true },
   { title: 'Length', value: ({ lengthBytes }) => size(lengthBytes), numeric: true },
   { title: 'Tier', help: 'How the daemon reaches the memory', value: ({ tier }) => tier },
 ];

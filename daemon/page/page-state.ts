@@ -1,48 +1,48 @@
-/** What the page knows. Every part is replaced, never changed in place. */
+/** The page's state. Every part is replaced, never mutated. */
 import type {
   ConnectionSummary,
   CQSummary,
   MRSummary,
   QPSummary,
-} from '../../verbs-api/contract/control.ts';
-import type { FaultStatus } from '../../verbs-api/contract/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import type { FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { Store } from './store.ts';
 import type { Sample } from './timeline-layout.ts';
 
-/** How the daemon is reached. */
+/** The state of the connection to the daemon. */
 export type Link =
   | { readonly phase: 'connecting' | 'live' | 'paused' }
-  /** It does not answer since this time, in milliseconds since 1970. */
+  /** Not answering since this time, in milliseconds since 1970. */
   | { readonly phase: 'lost'; readonly since: number; readonly reason: string }
   | { readonly phase: 'denied'; readonly reason: string };
 
-/** Lists of objects that can be shown. */
+/** The available lists of objects. */
 export type ListName = 'qps' | 'connections' | 'cqs' | 'mrs' | 'clients';
 
 /** See the module's comment. */
 export interface PageState {
   readonly link: Link;
   readonly status: DaemonStatus | undefined;
-  /** The list that is shown, and what it holds. */
+  /** The visible list and its rows. */
   readonly list: ListName;
   readonly qps: readonly QPSummary[];
   readonly connections: readonly ConnectionSummary[];
   readonly cqs: readonly CQSummary[];
   readonly mrs: readonly MRSummary[];
   readonly faults: readonly FaultStatus[];
-  /** The time line is being recorded. */
+  /** Whether the time line is being recorded. */
   readonly recording: boolean;
-  /** What was recorded, oldest first. */
+  /** The recorded samples, oldest first. */
   readonly samples: readonly Sample[];
-  /** Why the recording does not go on. */
+  /** Why recording is interrupted. */
   readonly recordingError: string | undefined;
 }
 
 /** Holds the page's state. */
 export type PageStore = Store<PageState>;
 
-/** The state of a page that has seen nothing. */
+/** The initial state. */
 export function newPageStore(): PageStore {
   return new Store<PageState>({
     link: { phase: 'connecting' },

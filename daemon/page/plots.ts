@@ -7,14 +7,14 @@ import { si } from './units.ts';
 const HEIGHT = 150;
 const FONT = '11px system-ui, sans-serif';
 
-/** What a plot shows. */
-export interface PlotOptions {
+/** Options of a plot. */
+interface PlotOptions {
   readonly title: string;
-  /** Says what is counted. */
+  /** Explains what is counted. */
   readonly help: string;
   readonly outward: RateName;
   readonly inward: RateName;
-  /** What stands behind a prefix on the axis: 'B/s', '/s'. */
+  /** The unit after a prefix on the axis: 'B/s', '/s'. */
   readonly unit: string;
   /** A rate with its unit. */
   readonly format: (rate: number) => string;
@@ -41,7 +41,7 @@ export class RatePlot {
       this.#canvas,
     ]);
     new ResizeObserver(() => this.#resize()).observe(this.#canvas);
-    // The colours are drawn, so another scheme needs another drawing.
+    // Colors are part of the drawing: redraw when the color scheme changes.
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#create());
   }
 
@@ -73,7 +73,7 @@ export class RatePlot {
     this.#plot = new uPlot(this.#uplotOptions(width), this.#aligned(), this.#canvas);
   }
 
-  /** Seconds before now on the x axis. */
+  /** Converts times to seconds before now. */
   #aligned(): uPlot.AlignedData {
     const points = this.#points;
     const now = points.at(-1)?.at ?? 0;
@@ -100,7 +100,7 @@ export class RatePlot {
       padding: [8, 12, 0, 0],
       scales: {
         x: { time: false, range: () => [-HISTORY_LENGTH, 0] },
-        // Nothing moved is a line at the bottom of something, not a plot of nothing.
+        // Without traffic, show a line at the bottom of a scale rather than an empty plot.
         y: { range: (_, _low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] },
       },
       axes: [
@@ -119,13 +119,14 @@ export class RatePlot {
           values: (_, splits) => splits.map((rate) => tickText(rate, unit)),
         },
       ],
-      // Between two programs of one device both are the same: a dashed line shows the other.
+      // Both rates are equal if both programs use one device: the dashed line keeps the other
+      // visible.
       series: [{}, { ...line('--out'), fill }, { ...line('--in'), dash: [6, 6] }],
     };
   }
 }
 
-/** Steps of an axis are round. */
+/** Axis steps are round numbers. */
 function tickText(rate: number, unit: string): string {
   return `${si(rate).replace('.0 ', ' ')}${unit}`.replace(' /', '/');
 }

@@ -1,6 +1,6 @@
 /**
- * Looks at the daemon: once a second while somebody sees the page, never while nobody does. A look
- * is the status and the list that is shown; faults only while there are any.
+ * Polls the daemon once a second while the page is visible. A poll fetches the status and the
+ * visible list; faults only while there are any.
  */
 import type { ApiClient } from './api-client.ts';
 import { ApiError } from './api-client.ts';
@@ -8,10 +8,10 @@ import type { ListName, PageState, PageStore } from './page-state.ts';
 import type { RateHistory } from './rates.ts';
 
 const INTERVAL_MS = 1000;
-/** A daemon that takes long to answer is not asked again at once. */
+/** Minimum pause after a slow response. */
 const MIN_PAUSE_MS = 100;
 
-/** Rows that a list shows; whoever has more of them needs the command line. */
+/** Maximum rows per list; use the command line to see more. */
 export const LIST_ROWS_MAX = 200;
 
 /** See the module's comment. */
@@ -21,7 +21,7 @@ export class Poller {
   readonly #rates: RateHistory;
   #timer: number | undefined;
   #looking = false;
-  /** Somebody wants a look while one is under way. */
+  /** A poll was requested while one is in progress. */
   #again = false;
 
   constructor(store: PageStore, api: ApiClient, rates: RateHistory) {
@@ -35,7 +35,7 @@ export class Poller {
     );
   }
 
-  /** Looks at once, and every second from then on. */
+  /** Polls now, and every second from then on. */
   lookNow(): void {
     if (document.hidden) return;
     clearTimeout(this.#timer);
@@ -54,7 +54,7 @@ export class Poller {
     this.#pause();
   }
 
-  /** The time until the next look is no part of any rate. */
+  /** The pause before the next poll must not count in any rate. */
   #pause(): void {
     this.#rates.interrupt();
     if (this.#store.state.link.phase === 'live') this.#store.update({ link: { phase: 'paused' } });
@@ -73,7 +73,7 @@ export class Poller {
     }
   }
 
-  /** The next look, at `due` or at once when somebody wants it. */
+  /** Schedules the next poll at `due`, or now if one was requested. */
   #schedule(due: number): void {
     const wanted = this.#again;
     this.#again = false;
@@ -81,7 +81,7 @@ export class Poller {
       this.#pause();
       return;
     }
-    // With a token that is wrong no look succeeds: the next one is the reader's.
+    // With a wrong token every poll fails: wait until the user enters another one.
     if (this.#store.state.link.phase === 'denied' && !wanted) return;
     const delay = wanted ? 0 : Math.max(MIN_PAUSE_MS, due - performance.now());
     this.#timer = setTimeout(() => void this.#look(), delay);

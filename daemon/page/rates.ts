@@ -1,19 +1,19 @@
 /**
- * What devices move, from counters that only grow: rates between two looks, and their history. A
- * look at a daemon that was started anew, or reset, begins anew.
+ * Rates of devices, from monotonic counters: rates between two polls, and their history. Starts
+ * over when the daemon was restarted or reset.
  */
-import type { DeviceStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 
-/** Looks that a history keeps: two minutes, at one a second. */
+/** Polls in a history: two minutes, at one per second. */
 export const HISTORY_LENGTH = 120;
 
-/** Looks that follow each other faster than this tell no rate: the second one is left out. */
+/** Minimum interval of two polls for a rate: the second is otherwise skipped. */
 const STEP_MIN_SECONDS = 0.5;
 
-/** Names of what is plotted. */
+/** Names of the plotted rates. */
 export type RateName = 'bytesOut' | 'bytesIn' | 'messagesOut' | 'messagesIn';
 
-/** Counters whose sum grows with each rate. Native devices count work requests alone. */
+/** Counters whose sum each rate is based on. Native devices only count work requests. */
 const RATE_COUNTERS: Readonly<Record<RateName, readonly string[]>> = {
   bytesOut: ['gatheredBytes'],
   bytesIn: ['placedBytes'],
@@ -25,18 +25,18 @@ const NATIVE_COUNTERS: Readonly<Partial<Record<RateName, readonly string[]>>> = 
   messagesIn: ['receivesTaken'],
 };
 
-/** A point of a history; undefined where a rate is not known. */
+/** A point of a history; undefined if a rate is unknown. */
 export interface RatePoint {
-  /** Seconds, of the reader's clock. */
+  /** Seconds on the browser's clock. */
   readonly at: number;
   readonly rates: Readonly<Record<RateName, number | undefined>>;
 }
 
-/** What is known of one device's past. */
-export interface DeviceRates {
+/** The history of one device. */
+interface DeviceRates {
   /** Oldest first. */
   readonly points: readonly RatePoint[];
-  /** By the counter's name, in a second, between the last two looks. */
+  /** Per second, by counter name, between the last two polls. */
   readonly counters: Readonly<Record<string, number>>;
 }
 
@@ -45,7 +45,7 @@ interface Look {
   readonly counters: Readonly<Record<string, number>>;
 }
 
-/** Which of the rates a device has. */
+/** The rates that a device has. */
 export function ratesOf({ device }: DeviceStatus): readonly RateName[] {
   return device.backend === 'native'
     ? ['messagesOut', 'messagesIn']
@@ -59,8 +59,8 @@ export class RateHistory {
   #epoch: unknown;
 
   /**
-   * A look at `at` seconds. `epoch` differs once the daemon is another one, whose counters are not
-   * to be compared with those before.
+   * Adds a poll at `at` seconds. `epoch` differs for another run of the daemon, whose counters
+   * cannot be compared with earlier ones.
    */
   look(at: number, devices: readonly DeviceStatus[], epoch: unknown): void {
     if (epoch !== this.#epoch) this.#last.clear();
@@ -70,12 +70,12 @@ export class RateHistory {
     for (const name of this.#rates.keys()) if (!names.has(name)) this.#forget(name);
   }
 
-  /** Nothing was seen for a while: what comes next is not joined to what was. */
+  /** Polling paused: do not connect the next point to the last. */
   interrupt(): void {
     this.#last.clear();
   }
 
-  /** Of a device, empty when there was no look at it. */
+  /** The rates of a device; empty if it was never polled. */
   of(name: string): DeviceRates {
     return this.#rates.get(name) ?? { points: [], counters: {} };
   }

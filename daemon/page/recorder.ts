@@ -1,16 +1,16 @@
 /**
- * Records the time line: samples of what passes in the daemon, one a second, while the reader has
- * switched it on and sees the page. To watch costs the daemon something, so nobody is watched else.
+ * Records the time line: samples of the daemon's traffic, one per second, while "Record" is on and
+ * the page is visible. Sampling costs the daemon time, so it is otherwise off.
  */
 import { type ApiClient, ApiError } from './api-client.ts';
 import type { PageStore } from './page-state.ts';
 
 const SAMPLE_MS = 500;
 const PAUSE_MS = 500;
-/** After a daemon that is lost, or has too many who watch. */
+/** Delay after a lost daemon or too many recorders. */
 const RETRY_MS = 2000;
 const SAMPLE_RECORDS = 150;
-/** Records that are kept; a drawing of more than these helps nobody. */
+/** Maximum records kept; more would not be readable in a drawing. */
 const KEPT_RECORDS = 600;
 
 /** See the module's comment. */
@@ -49,7 +49,7 @@ export class Recorder {
     }
   }
 
-  /** Takes one; tells how long to wait for the next. */
+  /** Takes a sample; returns the delay before the next one. */
   async #sample(): Promise<number> {
     const request = { limit: SAMPLE_RECORDS, ms: SAMPLE_MS };
     try {
@@ -66,7 +66,7 @@ export class Recorder {
   }
 }
 
-/** The latest samples, as many as may be kept. */
+/** The latest samples, up to the limit. */
 function keptOf<S extends readonly unknown[]>(samples: readonly S[]): readonly S[] {
   let records = 0;
   let first = samples.length;

@@ -1,5 +1,5 @@
-/** The reset button: asks back, then tells what was still open. */
-import type { ResetReport } from '../../verbs-api/contract/control.ts';
+/** The reset button: asks for confirmation, then reports what was still open. */
+import type { ResetReport } from '../../verbs-api/contract/protocol/control.ts';
 import { type ApiClient, ApiError } from './api-client.ts';
 import { byId, el } from './dom.ts';
 import { clientsText, heldText, programText } from './objects-view.ts';
@@ -7,7 +7,7 @@ import type { PageStore } from './page-state.ts';
 import { TableView } from './table-view.ts';
 import { counted } from './units.ts';
 
-/** Makes the button work; `done` is called after a reset. */
+/** Activates the button; calls `done` after a reset. */
 export function showReset(store: PageStore, api: ApiClient, done: () => void): void {
   const dialog = byId('dialog');
   const button = byId('reset');

@@ -1,6 +1,6 @@
-/** One state, and those who want to know of its changes. */
+/** One state and its subscribers. */
 
-/** Holds a state of which parts are replaced, never changed in place. */
+/** Holds a state whose parts are replaced, never mutated. */
 export class Store<S extends object> {
   #state: S;
   readonly #listeners = new Set<(state: S) => void>();
@@ -13,13 +13,13 @@ export class Store<S extends object> {
     return this.#state;
   }
 
-  /** Replaces some parts, and tells everyone. */
+  /** Replaces some parts and notifies subscribers. */
   update(changes: Partial<S>): void {
     this.#state = { ...this.#state, ...changes };
     for (const listener of this.#listeners) listener(this.#state);
   }
 
-  /** Calls `show` now and after every change of what `select` picks. */
+  /** Calls `show` now, and whenever the result of `select` changes. */
   watch<P>(select: (state: Readonly<S>) => P, show: (part: P) => void): void {
     let shown = select(this.#state);
     show(shown);

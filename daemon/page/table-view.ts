@@ -4,16 +4,16 @@ import { el, setText } from './dom.ts';
 /** A column. */
 export interface Column<T> {
   readonly title: string;
-  /** What the title stands for. */
+  /** Explains the title. */
   readonly help?: string;
   readonly value: (row: T) => string;
-  /** Numbers stand at the right. */
+  /** Right-aligned. */
   readonly numeric?: boolean;
-  /** Identifiers and addresses. */
+  /** In a monospace font: identifiers and addresses. */
   readonly mono?: boolean;
-  /** A text that may take several lines. */
+  /** May wrap over several lines. */
   readonly long?: boolean;
-  /** A word whose class gives it a colour: a state. */
+  /** A state, colored by the class returned. */
   readonly badge?: (row: T) => string;
 }
 
@@ -30,7 +30,7 @@ export class TableView<T> {
   readonly #body = el('tbody');
   #rows = new Map<string, ShownRow>();
 
-  /** `key` tells rows apart; `caption` says what the table is for who cannot see it. */
+  /** `key` identifies rows; `caption` describes the table to screen readers. */
   constructor(caption: string, columns: readonly Column<T>[], key: (row: T) => string) {
     this.#columns = columns;
     this.#key = key;
@@ -43,7 +43,7 @@ export class TableView<T> {
       el('thead', {}, [el('tr', {}, titles)]),
       this.#body,
     ]);
-    // Wider than a phone: it scrolls by itself, for the keyboard too.
+    // Wider than a phone: scrolls on its own, also by keyboard.
     const attributes = { role: 'region', 'aria-label': caption, tabindex: '0' };
     this.element = el('div', { class: 'table', attributes }, [table]);
   }

@@ -1,12 +1,12 @@
 /**
- * Where everything of a time line goes: one lane for each queue pair, in it a row each for WQEs,
- * what passes on the wire, and CQEs; time goes to the right.
+ * Computes the layout of the time line: one lane per queue pair, with one row each for WQEs, wire
+ * traffic and CQEs; time runs to the right.
  *
- * A burst lasts microseconds and the pause after it milliseconds, so no one scale shows both. Here
- * the order of events is exact everywhere, distances are to scale where there is room, wider where
- * marks would cover each other, and pauses are folded: the fold tells how long they were.
+ * A burst takes microseconds and the pause after it milliseconds, so no single scale shows both.
+ * Here order is always exact, distances are to scale where there is room and wider where marks
+ * would overlap, and pauses are folded, with their duration.
  */
-import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import {
   groupWork,
   isLast,
@@ -21,7 +21,7 @@ export type Row = 'wqe' | 'wire' | 'cqe';
 
 /** A record in a lane. */
 export interface Mark {
-  /** Its place among all marks, in the order of time. */
+  /** Index among all marks, in order of time. */
   readonly index: number;
   readonly record: TraceRecord;
   readonly lane: number;
@@ -29,35 +29,35 @@ export interface Mark {
   readonly direction: 'in' | 'out' | undefined;
   readonly x: number;
   readonly width: number;
-  /** What stands in it; '' for the FPDUs of a message behind its first. */
+  /** The label; '' for the FPDUs of a message after its first. */
   readonly label: string;
-  /** Something went wrong. */
+  /** Reports an error. */
   readonly bad: boolean;
   /**
-   * Its work request, as an index of `TimelineLayout.groups`. At the end that posted nothing for what
-   * comes (an RDMA Write, a Read Request), the other end's.
+   * Its work request, as an index of `TimelineLayout.groups`. At an end that posted nothing for it
+   * (the target of an RDMA Write or Read Request), the other end's work request.
    */
   readonly group: number | undefined;
 }
 
-/** A time that is left out. */
+/** A folded pause. */
 export interface Fold {
   readonly x: number;
   readonly width: number;
   readonly micros: number;
-  /** Nobody looked meanwhile: between two samples. */
+  /** Between two samples: traffic was not recorded. */
   readonly unseen: boolean;
 }
 
 /** A point of the axis. */
-export interface Tick {
+interface Tick {
   readonly x: number;
   /** Microseconds since the first record of its sample. */
   readonly micros: number;
 }
 
-/** The marks of one work request, in the order of time, at both ends. */
-export interface MarkGroup {
+/** The marks of one work request at both ends, in order of time. */
+interface MarkGroup {
   readonly marks: readonly number[];
 }
 
@@ -71,23 +71,23 @@ export interface TimelineLayout {
   readonly width: number;
 }
 
-/** Records of one look at the daemon, in the order of time. */
+/** Records of one sample of the daemon, in order of time. */
 export type Sample = readonly TraceRecord[];
 
 const CHARACTER_WIDTH = 6.2;
 const LABEL_PADDING = 10;
-/** An FPDU that goes on with a message. */
+/** An FPDU that continues a message. */
 const CONTINUED_WIDTH = 6;
 const GAP = 3;
-/** What comes later stands further to the right, be it by this much. */
+/** A later event is always further to the right, by at least this much. */
 const STEP = 2;
 const FOLD_WIDTH = 56;
-/** A longer distance is folded. */
+/** Longer distances are folded. */
 const DISTANCE_MAX = 120;
 const TICK_DISTANCE = 110;
 const MARGIN = 12;
 
-/** Places the records of some samples. `pixelsPerMicro` is the scale where there is room. */
+/** Lays out the records of some samples. `pixelsPerMicro`: the scale where there is room. */
 export function layOut(samples: readonly Sample[], pixelsPerMicro: number): TimelineLayout {
   const sightings = samples.map((sample) => sample.flatMap(sightingsOf));
   const lanes = [...new Set(sightings.flat().map(({ lane }) => lane))].sort(byNumber);
@@ -105,7 +105,7 @@ class Placer {
   readonly #groups: MarkGroup[] = [];
   readonly #folds: Fold[] = [];
   readonly #ticks: Tick[] = [];
-  /** Where the last mark of a row of a lane ends. */
+  /** Right edge of the last mark of each row of a lane. */
   readonly #ends = new Map<string, number>();
   /** The last FPDU of a lane and direction. */
   readonly #passing = new Map<string, Sighting>();
@@ -147,7 +147,7 @@ class Placer {
     };
   }
 
-  /** Numbers of work requests by what belongs to them, be it at the other end. */
+  /** Numbers work requests by their marks, including those at the other end. */
   #number(
     sightings: readonly Sighting[],
     groups: readonly WorkGroup[],
@@ -172,7 +172,7 @@ class Placer {
     const lane = this.#lanes.indexOf(sighting.lane);
     const row = rowOf(record);
     const last = this.#marks.at(-1);
-    // Seen from both ends it is one event, at one place.
+    // Seen from both ends it is one event at one place.
     const step = last !== undefined && last.record === record ? 0 : this.#advance(record.micros);
     const place = `${lane} ${row}`;
     const free = (this.#ends.get(place) ?? 0) + GAP;
@@ -187,7 +187,7 @@ class Placer {
     return mark;
   }
 
-  /** How far the next event is from the last one; a pause becomes a fold. */
+  /** Advances by the time since the last event; folds a pause. */
   #advance(micros: number): number {
     const passed = Math.max(0, micros - (this.#lastMicros ?? micros));
     this.#lastMicros = micros;
@@ -242,7 +242,7 @@ const MESSAGE_LABELS = {
   other: '?',
 } as const;
 
-/** What stands in a mark. */
+/** The label of a mark. */
 function labelOf({ kind, opcode = '', status, text }: TraceRecord): string {
   switch (kind) {
     case 'fpdu':

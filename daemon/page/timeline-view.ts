@@ -1,6 +1,6 @@
 /**
- * The time line: what `timeline-layout.ts` places, drawn. A mark that is pointed at, or reached by
- * the arrow keys, tells its text, and the whole story of its work request.
+ * Draws the layout of `timeline-layout.ts`. A mark under the pointer, or selected by the arrow
+ * keys, shows its text and all events of its work request.
  */
 import { byId, el, setText, svg } from './dom.ts';
 import { programText } from './objects-view.ts';
@@ -24,7 +24,7 @@ const HELP =
   'Lanes are QPs: work requests (WQE), the wire (FPDU), completions (CQE). ' +
   'In order; pauses are folded.';
 
-/** Shows it from now on. */
+/** Shows the time line and keeps it up to date. */
 export function showTimeline(store: PageStore): void {
   const view = new TimelineView(store);
   byId('timeline').append(...view.elements);
@@ -45,10 +45,10 @@ class TimelineView {
   readonly #detail = el('div', { class: 'detail', attributes: { 'aria-live': 'polite' } });
   #layout: TimelineLayout = layOut([], SCALE_DEFAULT);
   #scale = SCALE_DEFAULT;
-  /** By the mark's index. */
+  /** By mark index. */
   #marks: SVGGElement[] = [];
   #chosen: Mark | undefined;
-  /** It stays when the pointer leaves. */
+  /** The details stay when the pointer leaves. */
   #pinned = false;
 
   constructor(store: PageStore) {
@@ -148,7 +148,7 @@ class TimelineView {
     const { samples } = this.#store.state;
     const scroller = this.#scroller;
     const atEnd = scroller.scrollLeft + scroller.clientWidth >= scroller.scrollWidth - 4;
-    // Records are the same objects in the next drawing, where they are still kept.
+    // Records that are still kept are the same objects in the next drawing.
     const { record, lane } = this.#chosen ?? {};
     const laneName = this.#layout.lanes[lane ?? -1];
     this.#layout = layOut(samples, this.#scale);
@@ -193,7 +193,7 @@ class TimelineView {
     return index == null ? undefined : this.#layout.marks[Number(index)];
   }
 
-  /** The mark to which a key moves. */
+  /** The mark that a key moves to. */
   #neighbour(key: string): Mark | undefined {
     const { marks, lanes } = this.#layout;
     const at = this.#chosen ?? marks.at(-1);
@@ -241,7 +241,7 @@ class TimelineView {
     }
     const { marks, lanes } = this.#layout;
     const seen = related.flatMap((index) => marks[index] ?? []);
-    // What passes between two lanes is told once, as the one saw it that posted the work request.
+    // Show traffic between two lanes once, from the side that posted the work request.
     const { lane } = seen.find(({ row }) => row === 'wqe') ?? mark;
     const story = seen.filter((each) => {
       const twins = seen.filter(({ record }) => record === each.record);
@@ -263,7 +263,7 @@ class TimelineView {
   }
 }
 
-/** What a lane's program is called, as far as the queue pairs on the page tell. */
+/** Program names of lanes, as far as the queue pairs on the page show them. */
 function programsOf({ qps }: PageState): ReadonlyMap<string, string> {
   return new Map(qps.map((qp) => [laneOf(qp.device, qp.qpNum), programText(qp)]));
 }
@@ -334,7 +334,7 @@ function drawFold({ x, width, micros, unseen }: Fold, height: number): SVGGEleme
   ]);
 }
 
-/** A line through all that belongs to one work request in its own lane. */
+/** A line through all marks of one work request in its own lane. */
 function drawThread(marks: readonly Mark[]): SVGElement {
   const own = marks.find(({ row }) => row === 'wqe')?.lane;
   const points = marks

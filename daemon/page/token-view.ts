@@ -1,9 +1,25 @@
-/** Asks for the token where the daemon wants one. */
+/** Asks for the token if the daemon requires one. */
 import type { ApiClient } from './api-client.ts';
 import { byId, setText } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 
-/** Shows the form while it is needed; `tried` is called with a new token in place. */
+/**
+ * Takes the token from the fragment of the `iwarpd page` link and removes it from the address: a
+ * browser never sends the fragment but keeps it in its history. Returns whether there was one.
+ */
+export function takeTokenOfLink(
+  api: Pick<ApiClient, 'token'>,
+  place: Pick<Location, 'hash' | 'pathname'>,
+  kept: Pick<History, 'replaceState'>,
+): boolean {
+  const token = new URLSearchParams(place.hash.slice(1)).get('token');
+  if (token === null || token === '') return false;
+  api.token = token;
+  kept.replaceState(null, '', place.pathname);
+  return true;
+}
+
+/** Shows the form while it is needed; calls `tried` when a new token is set. */
 export function showTokenForm(store: PageStore, api: ApiClient, tried: () => void): void {
   const form = byId('token-form');
   const input = byId('token');

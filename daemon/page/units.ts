@@ -1,12 +1,12 @@
-/** Numbers as engineers read them. */
+/** Formats numbers with units. */
 
 const PREFIXES = ['', 'k', 'M', 'G', 'T', 'P'] as const;
 
-/** Three digits and a prefix of the power of ten: `12.3 M`; the unit goes right behind it. */
+/** Three digits and an SI prefix: `12.3 M`; the caller appends the unit. */
 export function si(value: number): string {
   let scaled = Math.abs(value);
   let power = 0;
-  // 999.95 would be told as 1000.
+  // 999.95 would be printed as 1000.
   while (scaled >= 999.5 && power < PREFIXES.length - 1) {
     scaled /= 1000;
     power += 1;
@@ -16,22 +16,22 @@ export function si(value: number): string {
   return `${value < 0 ? '-' : ''}${fixed} ${PREFIXES[power] ?? ''}`;
 }
 
-/** Two places behind the point, none that say nothing. */
+/** Two decimals, without trailing zeros. */
 function trimmed(value: number): string {
   return value.toFixed(2).replace(/\.?0+$/, '');
 }
 
-/** Octets in a second: `12.3 MB/s`. */
+/** Bytes per second: `12.3 MB/s`. */
 export function byteRate(bytesPerSecond: number): string {
   return `${si(bytesPerSecond)}B/s`;
 }
 
-/** How often in a second: `4.5 k/s`. */
+/** Events per second: `4.5 k/s`. */
 export function rate(perSecond: number): string {
   return `${si(perSecond).trim()}/s`;
 }
 
-/** Octets of memory, by powers of 1024: `64 KiB`. */
+/** Bytes of memory, with binary prefixes: `64 KiB`. */
 export function size(bytes: number): string {
   let scaled = bytes;
   let power = 0;
@@ -45,12 +45,12 @@ export function size(bytes: number): string {
 
 const GROUPS = new Intl.NumberFormat('en-US');
 
-/** A whole number with its digits in groups: `1,234,567`. */
+/** An integer with grouped digits: `1,234,567`. */
 export function whole(value: number): string {
   return GROUPS.format(value);
 }
 
-/** `3 d 4 h`, `12 min 5 s`: the two largest parts of a time. */
+/** `3 d 4 h`, `12 min 5 s`: the two largest units of a duration. */
 export function duration(seconds: number): string {
   const parts: readonly (readonly [number, string])[] = [
     [Math.floor(seconds / 86_400), 'd'],
@@ -79,7 +79,7 @@ export function sinceText(micros: number): string {
   return micros < 1000 ? `${micros} µs` : `${(micros / 1000).toFixed(3)} ms`;
 }
 
-/** The time of day where the reader is, to the microsecond. */
+/** The local time of day, to the microsecond. */
 export function timeOfDay(micros: number): string {
   const date = new Date(micros / 1000);
   const two = (value: number) => String(value).padStart(2, '0');

@@ -1,22 +1,22 @@
 /**
- * Which FPDUs and which completion belong to a work request, read from a sample of a trace as its
- * ends would: a queue pair sends the messages of its send queue in order, one receive takes one
- * Send, and Read Responses answer Read Requests in order.
+ * Matches FPDUs and completions of a trace sample to work requests, by the same rules as the two
+ * ends: a queue pair sends the messages of its send queue in order, one receive takes one Send, and
+ * Read Responses answer Read Requests in order.
  *
- * A sample begins somewhere, so some of it may belong to work requests before it: that stays alone.
+ * A sample may begin with events of earlier work requests: these stay unmatched.
  */
-import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
 
-/** A record, seen from one queue pair. What passes between two of them is seen from both. */
+/** A record as seen from one queue pair. Traffic between two queue pairs is seen from both. */
 export interface Sighting {
   readonly record: TraceRecord;
-  /** Whose lane it is in. */
+  /** The lane it appears in. */
   readonly lane: string;
-  /** It came, or it left; undefined for what is on no wire. */
+  /** Received or sent; undefined if it is not wire traffic. */
   readonly direction: 'in' | 'out' | undefined;
 }
 
-/** A work request with what came of it. */
+/** A work request and the events that resulted from it. */
 export interface WorkGroup {
   readonly wqe: Sighting;
   readonly fpdus: readonly Sighting[];
@@ -30,11 +30,11 @@ interface OpenGroup {
   readonly work: Work;
 }
 
-/** What a work request becomes on the wire. */
+/** The wire operation of a work request. */
 type Work = 'send' | 'write' | 'read' | 'atomic' | 'receive' | 'local';
 
 /** What an FPDU carries. */
-export type Message =
+type Message =
   | 'send'
   | 'write'
   | 'readRequest'
@@ -45,15 +45,18 @@ export type Message =
   | 'terminate'
   | 'other';
 
-/** What a lane waits for. Requests leave a queue once all of their messages are seen. */
+/**
+ * Work requests and messages a lane is waiting for. Requests leave a queue once all their messages
+ * were seen.
+ */
 interface LaneState {
-  /** Send work whose message has not left yet, or not all of it. */
+  /** Send work whose message has not been fully sent. */
   readonly sending: OpenGroup[];
-  /** Reads and atomics whose response has not come yet, or not all of it. */
+  /** Reads and atomics whose response has not fully arrived. */
   readonly asking: OpenGroup[];
-  /** Sends that came and that no receive was seen for. */
+  /** Sends that arrived without a known receive. */
   readonly arrived: Sighting[][];
-  /** A Send that has not come to its end, and the receive that it has. */
+  /** A partially received Send, and its receive. */
   arriving: Sighting[] | undefined;
   receiving: OpenGroup | undefined;
   readonly incomplete: OpenGroup[];
@@ -64,7 +67,7 @@ export function laneOf(device: string, qpn: number): string {
   return `${device} QP ${qpn}`;
 }
 
-/** From whose side a record is to be shown: from one, or from both ends of a link. */
+/** The queue pairs from which to show a record: one, or both ends of a link. */
 export function sightingsOf(record: TraceRecord): Sighting[] {
   const { device, qpn, peerDevice, peerQpn, link, by } = record;
   const out = by === 'us';
@@ -84,7 +87,7 @@ export function sightingsOf(record: TraceRecord): Sighting[] {
   return sightings;
 }
 
-/** The work requests of a sample. `sightings` are in the order of time. */
+/** The work requests of a sample. `sightings` are in order of time. */
 export function groupWork(sightings: readonly Sighting[]): WorkGroup[] {
   const lanes = new Map<string, LaneState>();
   const groups: OpenGroup[] = [];
@@ -123,7 +126,7 @@ function takeWqe(state: LaneState, wqe: Sighting): OpenGroup {
   const group: OpenGroup = { wqe, fpdus: [], cqe: undefined, work: workOf(wqe.record.opcode) };
   state.incomplete.push(group);
   if (group.work === 'receive') {
-    // A receive is taken for a Send that comes, so that was told before it, or began before it.
+    // A receive is taken when its Send arrives, so that Send was recorded, or began, before it.
     const arrived = state.arrived.shift();
     if (arrived !== undefined) group.fpdus.push(...arrived);
     else if (state.arriving !== undefined && state.receiving === undefined) {
@@ -184,7 +187,7 @@ function takeCqe(state: LaneState, cqe: Sighting): void {
   remove(state.incomplete, group);
 }
 
-/** The work of a WQE's or CQE's opcode: 'RDMA_WRITE', 'RECV_RDMA_WITH_IMM' …. */
+/** The operation for the opcode of a WQE or CQE: 'RDMA_WRITE', 'RECV_RDMA_WITH_IMM' …. */
 function workOf(opcode = ''): Work {
   if (/recv/i.test(opcode)) return 'receive';
   if (/read/i.test(opcode)) return 'read';
@@ -194,7 +197,7 @@ function workOf(opcode = ''): Work {
   return 'local';
 }
 
-/** What an FPDU carries, by the name of its RDMAP message. */
+/** The content of an FPDU, by its RDMAP opcode name. */
 export function messageOf(opcode = ''): Message {
   if (/^terminate/i.test(opcode)) return 'terminate';
   if (/^immediate/i.test(opcode)) return 'immediate';

@@ -1,16 +1,16 @@
 /**
- * Makes the page one file: HTML with its style and its script inside, so that one answer of the
- * server is all of it and the policy that goes with it names both by their hashes.
+ * Bundles the page into one file, HTML with inline style and script. A single response contains
+ * everything, and its security policy identifies style and script by hash.
  */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 
-/** The folder of the page's sources, seen from `dist/daemon/page/bundler`. */
+/** The page's source folder, relative to `dist/daemon/page/bundler`. */
 const SOURCES = new URL('../../../../daemon/page/', import.meta.url);
 const MODULES = new URL('../../../../node_modules/', import.meta.url);
 
-/** Style sheets; where two say something of one element, the later one wins. */
+/** Style sheets; later ones override earlier ones. */
 const STYLES = [
   'theme',
   'frame',
@@ -22,13 +22,13 @@ const STYLES = [
   'narrow',
 ] as const;
 
-/** The page. Throws when a source is missing or does not parse. */
+/** The bundled page. Throws if a source is missing or does not parse. */
 export async function bundlePage(): Promise<string> {
   const shell = readFileSync(new URL('page.html', SOURCES), 'utf8');
   const plotStyle = readFileSync(new URL('uplot/dist/uPlot.min.css', MODULES), 'utf8');
   const styles = STYLES.map((name) => readFileSync(new URL(`style/${name}.css`, SOURCES), 'utf8'));
   const style = [plotStyle, ...styles].join('\n');
-  // Its license goes wherever it goes.
+  // The license must accompany the library.
   const license = readFileSync(new URL('uplot/LICENSE', MODULES), 'utf8').trim();
   const script = `/*! uPlot:\n${license} */\n${await bundleScript()}`;
   return [
@@ -36,7 +36,7 @@ export async function bundlePage(): Promise<string> {
     ['<script></script>', `<script type="module">${script}</script>`],
   ].reduce((html, [place = '', content = '']) => {
     if (!html.includes(place)) throw new Error(`page.html has no ${place}`);
-    // A function, since `$` means something in a text that replaces.
+    // A function, since `$` is special in a replacement string.
     return html.replace(place, () => content);
   }, shell);
 }
@@ -54,7 +54,7 @@ async function bundleScript(): Promise<string> {
   await bundle.close();
   const [chunk, ...others] = output;
   if (others.length > 0) throw new Error('the script is to be one piece');
-  // Within HTML a script ends at the first of these, be it in a string.
+  // In HTML a script ends at the first `</script`, even in a string.
   return chunk.code.replaceAll('</script', '<\\/script').trim();
 }
 

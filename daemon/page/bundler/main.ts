@@ -1,4 +1,4 @@
-/** Writes the page to the file that the first argument names; `.ci/setup` calls it. */
+/** Writes the page to the file named by the first argument; called by `.ci/setup`. */
 import { renameSync, writeFileSync } from 'node:fs';
 import { bundlePage } from './bundle.ts';
 
@@ -6,5 +6,5 @@ const [, , target] = process.argv;
 if (target === undefined) throw new Error('name the file to write');
 const page = await bundlePage();
 writeFileSync(`${target}.new`, page);
-// A daemon that reads it right now gets the old one or the new one, never a half.
+// Atomic: a daemon reading it gets the old page or the new one.
 renameSync(`${target}.new`, target);
