@@ -1,17 +1,17 @@
-/** Parsers of option values. Each throws an `InvalidArgumentError` that says what is allowed. */
+/** Parsers of option values. Each throws an `InvalidArgumentError` that says which values are valid. */
 import { isIP } from 'node:net';
 import { InvalidArgumentError } from 'commander';
-import type { WireOptions } from '../../verbs-api/contract/provider.ts';
-import { checkedDevices, type DeviceConfig, parseDevice } from '../adapter/device-config.ts';
-import type { WireDefaults } from '../cm/cm-types.ts';
-import type { FpduSizePolicy } from '../engine/stream-api.ts';
+import type { WireOptions } from '../../verbs-api/contract/verbs/provider.ts';
+import { failureText } from '../console/failure.ts';
+import { checkedDevices, type DeviceConfig, parseDevice } from '../host/device-config.ts';
+import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
+import type { FpduSizePolicy } from '../iwarp/engine/stream-api.ts';
+import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../iwarp/wire/fpdu.ts';
 import {
   checkedNativeDevices,
   type NativeDeviceConfig,
   parseNativeDevice,
 } from '../native/native-config.ts';
-import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
-import { failureText } from './failure.ts';
 
 /** A parser of whole numbers in decimal from `min` to `max`. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
@@ -20,8 +20,8 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
     if (!(value >= min && value <= max)) {
       throw new InvalidArgumentError(
         max === Number.MAX_SAFE_INTEGER
-          ? `It has to be a whole number, ${min} or more.`
-          : `It has to be a whole number from ${min} to ${max}.`,
+          ? `must be a whole number, ${min} or more`
+          : `must be a whole number from ${min} to ${max}`,
       );
     }
     return value;
@@ -31,13 +31,13 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
 /** A TCP port, 1 to 65535. */
 export const parsePort = wholeNumber(1, 65535);
 
-/** The same to listen on, or 0 for any free one. */
+/** A TCP port to listen on, 0 to 65535. 0 means any free port. */
 export const parseAnyPort = wholeNumber(0, 65535);
 
 /** An IPv4 or IPv6 address. */
 export function parseAddress(text: string): string {
   if (isIP(text) !== 0) return text;
-  throw new InvalidArgumentError('It has to be an IPv4 or IPv6 address.');
+  throw new InvalidArgumentError('must be an IPv4 or IPv6 address');
 }
 
 /** Queue pair numbers have 24 bits. */
@@ -52,34 +52,39 @@ export function collectQpNumber(text: string, earlier: readonly number[] | undef
 export function parseMpaRevision(text: string): 1 | 2 {
   if (text === '1') return 1;
   if (text === '2') return 2;
-  throw new InvalidArgumentError('It has to be 1 or 2.');
+  throw new InvalidArgumentError('must be 1 or 2');
 }
 
-/** `emss`, `large` or octets of ULPDU, within what MPA allows a sender (RFC 5044 §3). */
+/** `emss`, `large` or a ULPDU size in bytes that MPA allows a sender (RFC 5044 §3). */
 export function parseFpduSize(text: string): 'emss' | 'large' | number {
   if (text === 'emss' || text === 'large') return text;
   if (!/^[0-9]+$/.test(text)) {
-    throw new InvalidArgumentError('It has to be emss, large or a number of octets.');
+    throw new InvalidArgumentError('must be emss, large or a number of bytes');
   }
   return wholeNumber(MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES)(text);
 }
 
 /**
- * Collects the values of a repeatable `--device NAME=ADDR[,ADDR]`; `NAME` alone answers for every
- * address. A name or an address may stand once only. Native devices are refused.
+ * Collects the values of a repeatable `--device NAME=ADDR[,ADDR]`. `NAME` alone answers for every
+ * address. Rejects a name or an address given twice, and native devices.
  */
 export function collectDevice(
   text: string,
   earlier: readonly DeviceConfig[] | undefined,
 ): DeviceConfig[] {
   if (/^[^=]*=native:/.test(text)) {
-    throw new InvalidArgumentError('Unmodified programs see emulated devices only.');
+    throw new InvalidArgumentError('`iwarpd run` offers emulated devices only');
   }
   try {
     return [...checkedDevices([...(earlier ?? []), parseDevice(text)])];
   } catch (error) {
-    throw new InvalidArgumentError(`It has to be NAME=ADDR[,ADDR]: ${failureText(error)}.`);
+    throw new InvalidArgumentError(reasonOf(error));
   }
+}
+
+/** An error's message without its code: the reader typed the value and sees it in the message. */
+function reasonOf(error: unknown): string {
+  return failureText(error).replace(/ \(E[A-Z]+\)$/, '');
 }
 
 /** A device of `--device`: emulated, or native. */
@@ -106,18 +111,17 @@ export function collectAnyDevice(
     const natives = given === undefined ? native : [...native, given];
     return [...devices, ...checkedNativeDevices(natives, names)];
   } catch (error) {
-    const form = 'NAME=ADDR[,ADDR] or NAME=native:DEVICE';
-    throw new InvalidArgumentError(`It has to be ${form}: ${failureText(error)}.`);
+    throw new InvalidArgumentError(reasonOf(error));
   }
 }
 
-/** Where to answer over HTTP. */
+/** Address and port of the HTTP server. */
 export interface HttpPlace {
   readonly address: string;
   readonly port: number;
 }
 
-/** `HOST:PORT`: an IPv4 address, an IPv6 address in brackets or localhost; port 0 is any free one. */
+/** `HOST:PORT`: an IPv4 address, an IPv6 address in brackets or localhost. Port 0 means any free port. */
 export function parseHttpPlace(text: string): HttpPlace {
   const parts =
     /^(?:\[(?<bracketed>[0-9a-fA-F:.%a-z]+)\]|(?<plain>[^:[\]]+)):(?<port>[0-9]{1,5})$/.exec(text);
@@ -127,13 +131,13 @@ export function parseHttpPlace(text: string): HttpPlace {
     address === 'localhost' || isIP(address ?? '') === (bracketed === undefined ? 4 : 6);
   if (address === undefined || !known || Number(port) > 65535) {
     throw new InvalidArgumentError(
-      'It has to be HOST:PORT, like 127.0.0.1:7470, [::1]:7470 or localhost:0.',
+      'must be HOST:PORT, for example 127.0.0.1:7470, [::1]:7470 or localhost:0',
     );
   }
   return { address, port: Number(port) };
 }
 
-/** The wire options as commander hands them over; each undefined when not given. */
+/** The wire options as commander passes them; undefined if not given. */
 export interface WireArguments {
   readonly mpaRevision?: 1 | 2;
   readonly crc?: boolean;
@@ -142,7 +146,33 @@ export interface WireArguments {
   readonly fpduSize?: 'emss' | 'large' | number;
 }
 
-/** Only what was given, or undefined when nothing was. */
+/** The kernel's limit for TCP_KEEPIDLE. */
+const KEEPALIVE_IDLE_MAX_SECONDS = 32_767;
+/** The interval between two probes is a sixth of the idle time, but at most this. */
+const KEEPALIVE_INTERVAL_MAX_SECONDS = 10;
+
+/** `--keepalive`: whole seconds from 0 to the kernel's limit. */
+export function parseKeepalive(text: string): number {
+  const seconds = Number(text);
+  if (!/^[0-9]{1,5}$/.test(text) || seconds > KEEPALIVE_IDLE_MAX_SECONDS) {
+    throw new InvalidArgumentError(
+      `must be 0 to ${KEEPALIVE_IDLE_MAX_SECONDS} seconds; 0 switches keepalive off`,
+    );
+  }
+  return seconds;
+}
+
+/** The wire defaults that `--keepalive` sets. */
+export function keepaliveDefaults(idleSeconds: number | undefined): Partial<WireDefaults> {
+  if (idleSeconds === undefined) return {};
+  const spacing = Math.max(1, Math.min(KEEPALIVE_INTERVAL_MAX_SECONDS, Math.ceil(idleSeconds / 6)));
+  return {
+    keepaliveIdleMicros: idleSeconds * 1_000_000,
+    keepaliveIntervalMicros: spacing * 1_000_000,
+  };
+}
+
+/** The wire options that were given; undefined if there are none. */
 export function wireOptions(given: WireArguments): WireOptions | undefined {
   const wire: WireOptions = {
     ...(given.mpaRevision === undefined ? {} : { mpaRevision: given.mpaRevision }),
@@ -154,7 +184,7 @@ export function wireOptions(given: WireArguments): WireOptions | undefined {
   return Object.keys(wire).length === 0 ? undefined : wire;
 }
 
-/** The same as defaults of a device. */
+/** The wire options that were given, as defaults of a device. */
 export function wireDefaults(given: WireArguments): Partial<WireDefaults> {
   const { mpaRevision, crc, markers, peerToPeer, fpduSize } = given;
   return {
@@ -170,8 +200,8 @@ function fpduSizePolicy(size: 'emss' | 'large' | number): FpduSizePolicy {
   return typeof size === 'number' ? { kind: 'fixed', mulpduBytes: size } : { kind: size };
 }
 
-/** What RFC 5044 §4.4 wants its reader to know, or undefined when CRCs stay on. */
+/** The warning that RFC 5044 §4.4 requires when CRCs are off; undefined when they are on. */
 export function crcWarning(wire: WireOptions | undefined): string | undefined {
   if (wire?.crc !== false) return undefined;
-  return 'without CRCs, data that a network device or a bus corrupts is placed unnoticed: TCP checksums miss some errors (RFC 5044 §4.4); both ends have to agree';
+  return 'without CRCs, corrupted data is placed unnoticed: TCP checksums miss some errors (RFC 5044 §4.4); both peers must agree';
 }

@@ -1,8 +1,8 @@
 /**
- * `npm run demo`: two RNICs in this process, one connection, and what the wire carries for each
- * verb, line by line, up to the Terminate that a write to an invalidated STag earns.
+ * `npm run demo`: two RNICs in this process, one connection, and the wire traffic of each verb,
+ * line by line, up to the Terminate that a write to an invalidated STag causes.
  *
- * The exit status is 0 only when every step did what it is there to show.
+ * Exits with status 0 only if every step succeeded.
  */
 import {
   Access,
@@ -23,16 +23,16 @@ import {
   WCStatus,
   WROpcode,
 } from '../../verbs-api/index.ts';
+import { failureText } from '../console/failure.ts';
+import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
 import { createEmbedded } from '../embedded/embedded-provider.ts';
-import { failureText } from './failure.ts';
-import { endOnClosedPipe, STANDARD_OUTPUT } from './output.ts';
 import { WireTrace } from './traffic/wire-trace.ts';
 
 const LEFT_ADDRESS = '127.0.0.2';
 const RIGHT_ADDRESS = '127.0.0.3';
 const REGION_BYTES = 4096;
 const STEP_TIMEOUT_MS = 10_000;
-/** What the wire has to have carried by the end. */
+/** Messages that must have passed by the end. */
 const MESSAGES = ['Send', 'Write', 'Read Request', 'Read Response', 'Send with Invalidate'];
 
 const carried: string[] = [];
@@ -51,7 +51,7 @@ function expect(what: string, holds: boolean): void {
   if (!holds) failures.push(what);
 }
 
-/** One end of the connection: posts, and tells what it posts and what completes. */
+/** One end of the connection: posts, and prints its posts and completions. */
 class End {
   readonly #name: string;
   readonly #parts: ConnectionParts;
@@ -76,7 +76,7 @@ class End {
     this.#parts.qp.postRecv({ sgList: [this.region.sge(REGION_BYTES - 64, 64)] });
   }
 
-  /** The next completion, told; TimeoutError when there is none for long. */
+  /** Prints and returns the next completion; TimeoutError if there is none in time. */
   async complete(): Promise<WC> {
     const cq: CQ = this.#parts.cq;
     const [wc] = await cq.wait({ max: 1, signal: AbortSignal.timeout(STEP_TIMEOUT_MS) });
@@ -90,7 +90,7 @@ function completionText(wc: WC): string {
   const name = Object.entries(WCOpcode).find(([, number]) => number === wc.opcode)?.[0];
   const invalidated =
     (wc.wcFlags & WCFlag.withInv) === 0 ? '' : `, invalidated ${hex(wc.invalidatedRkey)}`;
-  return `${name}: ${WC_STATUS_TEXT[wc.status]}, ${wc.byteLen} octets${invalidated}`;
+  return `${name}: ${WC_STATUS_TEXT[wc.status]}, ${wc.byteLen} bytes${invalidated}`;
 }
 
 function hex(stag: number): string {
@@ -100,7 +100,7 @@ function hex(stag: number): string {
 async function showSend(left: End, right: End): Promise<void> {
   step('Send: the payload goes where the peer posted a receive');
   const text = new TextEncoder().encode('hello, RNIC');
-  left.post('Send of 11 octets', {
+  left.post('Send of 11 bytes', {
     opcode: WROpcode.send,
     flags: SendFlag.inline,
     inlineData: text,
@@ -112,7 +112,7 @@ async function showSend(left: End, right: End): Promise<void> {
 }
 
 async function showWindow(right: End): Promise<number> {
-  step('Bind: the right RNIC opens a window on 256 octets of its memory');
+  step('Bind: the right RNIC opens a window on 256 bytes of its memory');
   const window = await right.parts.pd.allocMW(MWType.type2);
   const rkey = incRkey(window.rkey);
   right.post(`Bind of STag ${hex(rkey)}`, {
@@ -134,15 +134,15 @@ async function showWriteAndRead(left: End, right: End, rkey: number): Promise<vo
   step('RDMA Write: the payload goes straight into the window, the peer is not asked');
   left.region.buffer.fill(0x5a, 0, 100);
   const remote = { remoteAddr: right.region.address, rkey };
-  left.post(`RDMA Write of 100 octets to STag ${hex(rkey)}`, {
+  left.post(`RDMA Write of 100 bytes to STag ${hex(rkey)}`, {
     opcode: WROpcode.rdmaWrite,
     sgList: [left.region.sge(0, 100)],
     ...remote,
   });
   await left.complete();
 
-  step('RDMA Read: the same octets back, from the window to another place');
-  left.post(`RDMA Read of 100 octets from STag ${hex(rkey)}`, {
+  step('RDMA Read: the same bytes back, from the window to another place');
+  left.post(`RDMA Read of 100 bytes from STag ${hex(rkey)}`, {
     opcode: WROpcode.rdmaRead,
     sgList: [left.region.sge(1000, 100)],
     ...remote,
@@ -152,11 +152,11 @@ async function showWriteAndRead(left: End, right: End, rkey: number): Promise<vo
   const back = left.region.buffer.subarray(1000, 1100);
   expect(
     'the window holds what was written',
-    there.every((octet) => octet === 0x5a),
+    there.every((byte) => byte === 0x5a),
   );
   expect(
     'the read brought it back',
-    back.every((octet) => octet === 0x5a),
+    back.every((byte) => byte === 0x5a),
   );
 }
 
@@ -177,7 +177,7 @@ async function showTerminate(left: End, right: End, rkey: number): Promise<void>
   step('Terminate: a write to the closed window, which the peer refuses');
   const before = Buffer.from(right.region.buffer);
   left.region.buffer.fill(0xee, 0, 100);
-  left.post(`RDMA Write of 100 octets to STag ${hex(rkey)}`, {
+  left.post(`RDMA Write of 100 bytes to STag ${hex(rkey)}`, {
     opcode: WROpcode.rdmaWrite,
     sgList: [left.region.sge(0, 100)],
     remoteAddr: right.region.address,
@@ -185,7 +185,7 @@ async function showTerminate(left: End, right: End, rkey: number): Promise<void>
   });
   const wc = await right.complete();
   expect('receives that wait are flushed', wc.status === WCStatus.wrFlushErr);
-  expect('no octet was placed', before.equals(right.region.buffer));
+  expect('no byte was placed', before.equals(right.region.buffer));
 }
 
 async function demo(): Promise<void> {

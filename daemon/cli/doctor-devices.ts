@@ -1,47 +1,47 @@
 /**
- * What `iwarpd doctor` finds of real RDMA devices: each link of the chain by which a program on this
- * machine gets at one, so that the missing link is named. Nothing here is needed for emulated ones.
+ * Checks for real RDMA devices: every step between a program on this machine and a device, so the
+ * report names the missing one. Emulated devices need none of this.
  */
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { networkInterfaces, release } from 'node:os';
 import { join } from 'node:path';
-import type { Check, Finding } from './doctor-checks.ts';
-import { failureCode, failureText } from './failure.ts';
+import { failureCode, failureText } from '../console/failure.ts';
+import type { Check, Finding } from './doctor-finding.ts';
 
-/** A port of a real device, as sysfs tells. */
-export interface RealPort {
+/** A port of a real device, from sysfs. */
+interface RealPort {
   readonly number: string;
   /** For example `ACTIVE`. */
   readonly state: string;
   /** For example `LinkUp`. */
   readonly physicalState: string;
-  /** The network interfaces that it may belong to; none where sysfs does not tell. */
+  /** The network interfaces it may belong to; empty if sysfs does not say. */
   readonly interfaces: readonly string[];
 }
 
-/** A real device, as sysfs tells. */
+/** A real device, from sysfs. */
 export interface RealDevice {
   readonly name: string;
   /** `RNIC` for iWARP, `CA` for InfiniBand and RoCE. */
   readonly nodeType: string;
   readonly description: string;
-  /** Name of its node for programs, for example `uverbs0`. */
+  /** Name of its device node, for example `uverbs0`. */
   readonly node: string | undefined;
   readonly ports: readonly RealPort[];
 }
 
-/** `loaded`, or built in; `available`: modprobe would find it; `absent` from this kernel. */
+/** `loaded` or built in; `available` to modprobe; `absent` from this kernel. */
 export type ModuleState = 'loaded' | 'available' | 'absent';
 
-/** What every device needs, in the order of their dependencies. */
+/** What every device needs, in order of dependency. */
 const COMMON_MODULES = ['ib_core', 'ib_uverbs', 'rdma_cm', 'rdma_ucm'] as const;
-/** What makes a device out of any network interface. */
+/** Makes a device out of any network interface. */
 const SOFT_IWARP = 'siw';
-/** Registered memory is locked; programs that use RDMA at all want more than some pages. */
+/** Registered memory is locked: RDMA programs need more than a few pages. */
 const MEMLOCK_MIN_BYTES = 64 * 1024 * 1024;
 const CONNECTION_NODE = 'rdma_cm';
 
-/** The checks, in the order in which they are shown. */
+/** The checks, in the order of the report. */
 export const DEVICE_CHECKS: readonly Check[] = [
   { name: 'kernel modules', examine: () => judgeModules(readModules('/', release())) },
   { name: 'real devices', examine: () => judgeDevices(readRealDevices('/')) },
@@ -57,7 +57,7 @@ export const DEVICE_CHECKS: readonly Check[] = [
   },
 ];
 
-/** The states of the modules of RDMA and of siw, below the file tree `root`. */
+/** The states of the RDMA modules and of siw, below `root`. */
 export function readModules(root: string, kernelRelease: string): ReadonlyMap<string, ModuleState> {
   const folder = join(root, 'lib/modules', kernelRelease);
   const builtIn = readText(join(folder, 'modules.builtin'));
@@ -73,7 +73,7 @@ export function readModules(root: string, kernelRelease: string): ReadonlyMap<st
   );
 }
 
-/** Judges which of the modules that real devices need are there. */
+/** Judges whether the kernel modules for real devices are loaded. */
 export function judgeModules(modules: ReadonlyMap<string, ModuleState>): Finding {
   const inState = (wanted: ModuleState) =>
     [...modules].filter(([, state]) => state === wanted).map(([name]) => name);
@@ -82,23 +82,23 @@ export function judgeModules(modules: ReadonlyMap<string, ModuleState>): Finding
   if (missing.length === 0) {
     const text = `loaded: ${loaded.join(', ')}`;
     return available.includes(SOFT_IWARP)
-      ? { state: 'ok', text, mend: `modprobe ${SOFT_IWARP}, for a device without hardware` }
+      ? { state: 'ok', text, fix: `modprobe ${SOFT_IWARP} for a real device without hardware` }
       : { state: 'ok', text };
   }
-  // Half a stack is a fault; none at all is a machine that does without.
+  // Some modules without the others are a fault; none at all is a machine without RDMA.
   const state = loaded.length === 0 ? 'info' : 'warn';
   const lists = [
     available.length === 0 ? [] : `not loaded: ${available.join(', ')}`,
-    absent.length === 0 ? [] : `neither loaded nor known to modprobe here: ${absent.join(', ')}`,
+    absent.length === 0 ? [] : `not available here: ${absent.join(', ')}`,
   ];
-  const mend =
+  const fix =
     absent.length === 0
       ? `modprobe -a ${available.join(' ')}`
-      : 'for real devices, load them on the host of a container, or boot a kernel that has them';
-  return { state, text: lists.flat().join('; '), mend };
+      : 'for real devices, boot a kernel with these modules; in a container, load them on its host';
+  return { state, text: lists.flat().join('; '), fix };
 }
 
-/** The real devices that the kernel shows below the file tree `root`. */
+/** The real devices in sysfs below `root`. */
 export function readRealDevices(root: string): readonly RealDevice[] {
   const devices = join(root, 'sys/class/infiniband');
   const nodes = join(root, 'sys/class/infiniband_verbs');
@@ -123,7 +123,7 @@ export function readRealDevices(root: string): readonly RealDevice[] {
   });
 }
 
-/** Network interfaces of a port: of the adapter, or those whose MAC address its GID begins with. */
+/** Network interfaces of a port: those of the adapter, or those with the MAC address in its GID. */
 function interfacesOf(root: string, device: string, port: string): readonly string[] {
   const own = listed(join(device, 'device/net'));
   if (own.length > 0) return own;
@@ -137,27 +137,27 @@ function interfacesOf(root: string, device: string, port: string): readonly stri
   });
 }
 
-/** Judges whether the kernel has a real device at all. */
+/** Judges whether the kernel has real devices. */
 export function judgeDevices(devices: readonly RealDevice[]): Finding {
   if (devices.length === 0) {
     return {
       state: 'info',
-      text: 'the kernel has none',
-      mend: `for one without hardware: rdma link add siw0 type siw netdev eth0, with the modules above`,
+      text: 'none',
+      fix: `for a device without hardware, load the modules above and run \`rdma link add siw0 type siw netdev eth0\``,
     };
   }
   const all = devices.map(({ name, nodeType, description }) => {
     const words = [nodeType, description].filter((word) => word !== '').join(', ');
     return `${name} (${words})`;
   });
-  // Emulated devices speak iWARP; others are real, but no peers of theirs.
+  // Emulated devices speak iWARP, so InfiniBand and RoCE devices cannot be their peers.
   const others = devices.filter(({ nodeType }) => nodeType !== 'RNIC');
-  const foreign = others.length > 0 ? '; only an RNIC speaks iWARP' : '';
-  const text = `${all.join(', ')}; hidden from programs under \`iwarpd run\`${foreign}`;
+  const foreign = others.length > 0 ? '; only an RNIC can connect to emulated devices' : '';
+  const text = `${all.join(', ')}; programs under \`iwarpd run\` do not see them${foreign}`;
   return { state: 'ok', text };
 }
 
-/** Whether the native bridge loads rdma-core, and what that shows to it. */
+/** Whether the native bridge can load rdma-core, and which devices that lists. */
 async function examineBridge(): Promise<Finding> {
   const devices = readRealDevices('/').map(({ name }) => name);
   try {
@@ -171,26 +171,26 @@ async function examineBridge(): Promise<Finding> {
   }
 }
 
-/** Judges what the bridge sees of the kernel's devices, or why it sees nothing. */
+/** Judges which of the kernel's devices the bridge sees, or why it sees none. */
 export function judgeBridge(
   devices: readonly string[],
   bridge: { readonly version: string; readonly seen: readonly string[] } | { failure: string },
 ): Finding {
-  const mend = 'apt-get install ibverbs-providers librdmacm1, or what your system calls them';
+  const fix = 'apt-get install ibverbs-providers librdmacm1, or the packages of your distribution';
   if ('failure' in bridge) {
-    return { state: devices.length === 0 ? 'info' : 'warn', text: bridge.failure, mend };
+    return { state: devices.length === 0 ? 'info' : 'warn', text: bridge.failure, fix };
   }
   const { version, seen } = bridge;
   const text = `libibverbs ${version} loads`;
   const hidden = devices.filter((name) => !seen.includes(name));
   if (hidden.length > 0) {
-    return { state: 'warn', text: `${text}, but has no provider for ${hidden.join(', ')}`, mend };
+    return { state: 'warn', text: `${text}, but has no provider for ${hidden.join(', ')}`, fix };
   }
-  const what = seen.length === 0 ? 'and sees no device' : `and shows ${seen.join(', ')}`;
+  const what = seen.length === 0 ? 'and lists no device' : `and lists ${seen.join(', ')}`;
   return { state: 'ok', text: `${text}, ${what}` };
 }
 
-/** Opens a node as libibverbs does and closes it; the name of the errno, undefined on success. */
+/** Opens a node as libibverbs does and closes it. Returns the errno name; undefined on success. */
 function openNode(path: string): string | undefined {
   try {
     closeSync(openSync(path, constants.O_RDWR));
@@ -200,16 +200,16 @@ function openNode(path: string): string | undefined {
   }
 }
 
-/** Judges whether this process can open what programs open; `open` gives an errno name, or undefined. */
+/** Judges whether this process can open the device nodes; `open` returns an errno name or undefined. */
 export function judgeNodes(
   devices: readonly RealDevice[],
   open: (path: string) => string | undefined,
 ): Finding {
-  if (devices.length === 0) return { state: 'info', text: 'none to open: there is no real device' };
+  if (devices.length === 0) return { state: 'info', text: 'none: no real device' };
   const bare = devices.filter(({ node }) => node === undefined).map(({ name }) => name);
   if (bare.length > 0) {
-    const text = `${bare.join(', ')}: no node for programs`;
-    return { state: 'warn', text, mend: 'modprobe ib_uverbs' };
+    const text = `${bare.join(', ')}: no device node`;
+    return { state: 'warn', text, fix: 'modprobe ib_uverbs' };
   }
   const names = devices.flatMap(({ node }) => node ?? []);
   const paths = [...names, CONNECTION_NODE].map((name) => `/dev/infiniband/${name}`);
@@ -218,33 +218,33 @@ export function judgeNodes(
     const refusal = open(path);
     if (refusal !== undefined) refusals.set(path, refusal);
   }
-  if (refusals.size === 0) return { state: 'ok', text: `can be opened: ${paths.join(', ')}` };
+  if (refusals.size === 0) return { state: 'ok', text: `accessible: ${paths.join(', ')}` };
   const text = [...refusals].map(([path, code]) => `${path}: ${code}`).join(', ');
   const codes = new Set(refusals.values());
-  return { state: 'warn', text, mend: nodeMend(codes, refusals.has(paths.at(-1) ?? '')) };
+  return { state: 'warn', text, fix: nodeFix(codes, refusals.has(paths.at(-1) ?? '')) };
 }
 
-function nodeMend(codes: ReadonlySet<string>, connections: boolean): string {
-  const mends = [...codes].map((code) => {
+function nodeFix(codes: ReadonlySet<string>, connections: boolean): string {
+  const fixes = [...codes].map((code) => {
     switch (code) {
       case 'ENOENT':
         return `${connections ? 'modprobe rdma_ucm, or ' : ''}docker run --device /dev/infiniband`;
       case 'EACCES':
-        return 'let your user read and write them: chmod 0666, or the udev rules of rdma-core';
+        return 'give your user access: chmod 0666, or install the udev rules of rdma-core';
       case 'EPERM':
-        return 'the container forbids it: docker run --device /dev/infiniband';
+        return 'the container forbids access: docker run --device /dev/infiniband';
       default:
-        return 'load ib_uverbs and rdma_ucm anew: the nodes are left from devices that have gone';
+        return 'reload ib_uverbs and rdma_ucm: the nodes belong to devices that are gone';
     }
   });
-  return mends.join('; ');
+  return fixes.join('; ');
 }
 
-/** Judges the ports and their network; `addressed` names the interfaces that have an IP address. */
+/** Judges the ports and their network; `addressed` are the interfaces with an IP address. */
 export function judgeLinks(devices: readonly RealDevice[], addressed: readonly string[]): Finding {
-  if (devices.length === 0) return { state: 'info', text: 'none: there is no real device' };
+  if (devices.length === 0) return { state: 'info', text: 'none: no real device' };
   const texts: string[] = [];
-  const mends: string[] = [];
+  const fixes: string[] = [];
   for (const { name, ports } of devices) {
     for (const { number, state, physicalState, interfaces } of ports) {
       const link = `${name}/${number}`;
@@ -252,35 +252,35 @@ export function judgeLinks(devices: readonly RealDevice[], addressed: readonly s
       const over = netdev === '' ? '' : ` on ${netdev}`;
       texts.push(`${link} ${state} ${physicalState}${over}`);
       if (state !== 'ACTIVE') {
-        mends.push(`${link}: ip link set ${netdev || 'its network interface'} up`);
+        fixes.push(`${link}: ip link set ${netdev || 'its network interface'} up`);
       } else if (netdev === '') {
-        mends.push(`${link}: its network interface is not in this network namespace`);
+        fixes.push(`${link}: its network interface is not in this network namespace`);
       } else if (!interfaces.some((each) => addressed.includes(each))) {
-        mends.push(
-          `${link}: ip addr add ADDRESS/24 dev ${netdev}, for connections find it by that`,
+        fixes.push(
+          `${link}: ip addr add ADDRESS/24 dev ${netdev}; connections are routed by address`,
         );
       }
     }
   }
   const text = texts.join('; ');
-  return mends.length === 0
+  return fixes.length === 0
     ? { state: 'ok', text }
-    : { state: 'warn', text, mend: mends.join('; ') };
+    : { state: 'warn', text, fix: fixes.join('; ') };
 }
 
 /** Judges the limit of locked memory in the text of /proc/self/limits. */
 export function judgeMemlock(limits: string, realDevices: boolean): Finding {
   const value = /^Max locked memory\s+([0-9]+|unlimited)/m.exec(limits)?.[1];
   const limit = value === undefined || value === 'unlimited' ? undefined : Number(value);
-  const size = limit === undefined ? 'unlimited' : `${limit} octets`;
+  const size = limit === undefined ? 'unlimited' : `${limit} bytes`;
   if (!realDevices) {
-    return { state: 'info', text: `${size}; iwarpd locks no memory, real devices would` };
+    return { state: 'info', text: `${size}; only real devices lock memory` };
   }
   if (limit === undefined || limit >= MEMLOCK_MIN_BYTES) return { state: 'ok', text: size };
   return {
     state: 'warn',
-    text: `${size}: more cannot be registered on a real device, by siw not even as root`,
-    mend: 'ulimit -l unlimited, LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1',
+    text: `${size}: a real device cannot register more (siw: not even for root)`,
+    fix: 'ulimit -l unlimited, LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1',
   };
 }
 
@@ -289,7 +289,7 @@ function withoutNumber(text: string): string {
   return text.trim().replace(/^[0-9]+: */, '');
 }
 
-/** Names in a folder, in order; none when it is not there. */
+/** Names in a directory, sorted; none if it does not exist. */
 function listed(folder: string): string[] {
   try {
     return readdirSync(folder).sort();
@@ -298,7 +298,7 @@ function listed(folder: string): string[] {
   }
 }
 
-/** A file's text; empty when it cannot be read. */
+/** The text of a file; empty if it cannot be read. */
 function readText(path: string): string {
   try {
     return readFileSync(path, 'latin1');

@@ -1,19 +1,21 @@
-/** What `iwarpd run` and real devices need of the machine: the preload library, and rdma-core. */
+/** Checks for what `iwarpd run` and real devices need: the preload library and rdma-core. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Check, Finding } from './doctor-checks.ts';
-import { failureText } from './failure.ts';
-import { checkShim, SHIM_MEND, SHIM_PATH } from './shim-environment.ts';
+import { failureText } from '../console/failure.ts';
+import { PRELOAD_FIX, preloadPath } from '../console/preload-library.ts';
+import { checkShim } from '../console/shim-environment.ts';
+import type { Check, Finding } from './doctor-finding.ts';
 
 const LIBRARY_FOLDERS = ['/usr/lib', '/usr/lib64', '/usr/local/lib', '/lib', '/lib64'];
-/** Debian keeps libraries in a folder for each architecture. */
+/** Debian has a library directory per architecture. */
 const MULTIARCH: Readonly<Record<string, string>> = {
   x64: 'x86_64-linux-gnu',
   arm64: 'aarch64-linux-gnu',
 };
-const INSTALL = 'apt-get install ibverbs-providers librdmacm1, or what your system calls them';
+const INSTALL =
+  'apt-get install ibverbs-providers librdmacm1, or the packages of your distribution';
 
-/** The checks, in the order in which they are shown. */
+/** The checks, in the order of the report. */
 export const RDMA_CORE_CHECKS: readonly Check[] = [
   { name: 'preload', examine: examineShim },
   { name: 'rdma-core', examine: () => judgeLibraries(libraryFolders().flatMap(listed)) },
@@ -22,19 +24,19 @@ export const RDMA_CORE_CHECKS: readonly Check[] = [
 
 function examineShim(): Finding {
   try {
-    checkShim(SHIM_PATH, existsSync(SHIM_PATH));
-    return { state: 'ok', text: 'the library of `iwarpd run` is built' };
+    checkShim(preloadPath(), existsSync(preloadPath()));
+    return { state: 'ok', text: 'the preload library of `iwarpd run` is installed' };
   } catch (error) {
-    if (existsSync(SHIM_PATH)) return { state: 'warn', text: failureText(error) };
+    if (existsSync(preloadPath())) return { state: 'warn', text: failureText(error) };
     return {
       state: 'warn',
-      text: 'the library of `iwarpd run` is not built, so that unmodified programs cannot be run',
-      mend: SHIM_MEND,
+      text: 'no preload library for this machine: `iwarpd run` does not work',
+      fix: PRELOAD_FIX,
     };
   }
 }
 
-/** Judges the real file names in the folders of libraries: which rdma-core there is. */
+/** Judges the installed rdma-core by the file names in the library directories. */
 export function judgeLibraries(names: readonly string[]): Finding {
   const verbs = releaseOf(names, 'libibverbs.so.1');
   const cm = releaseOf(names, 'librdmacm.so.1');
@@ -42,16 +44,16 @@ export function judgeLibraries(names: readonly string[]): Finding {
     return {
       state: 'info',
       text: 'not installed; only `iwarpd run` and real devices need it',
-      mend: INSTALL,
+      fix: INSTALL,
     };
   }
   if (verbs === undefined || cm === undefined) {
     const lacking = verbs === undefined ? 'libibverbs' : 'librdmacm';
-    return { state: 'warn', text: `${lacking} is missing`, mend: INSTALL };
+    return { state: 'warn', text: `${lacking} is missing`, fix: INSTALL };
   }
   if (verbs !== cm) {
-    const text = `libibverbs is of release ${verbs}, librdmacm of ${cm}`;
-    return { state: 'warn', text, mend: 'install both from the same release of rdma-core' };
+    const text = `libibverbs is release ${verbs}, but librdmacm is ${cm}`;
+    return { state: 'warn', text, fix: 'install both from the same release of rdma-core' };
   }
   return { state: 'ok', text: `release ${verbs}: libibverbs and librdmacm` };
 }
@@ -66,7 +68,7 @@ function releaseOf(names: readonly string[], library: string): string | undefine
   return undefined;
 }
 
-/** The provider's driver file names the library, which has to be there under the release's suffix. */
+/** The driver file of the provider names a library, which must exist with the suffix of the release. */
 function examineProvider(): Finding {
   const driver = existsSync('/etc/libibverbs.d/siw.driver');
   const folders = libraryFolders().map((folder) => join(folder, 'libibverbs'));
@@ -74,14 +76,14 @@ function examineProvider(): Finding {
   return judgeProvider(driver, libraries);
 }
 
-/** Judges whether the driver file is there, and which provider libraries are. */
+/** Judges whether driver file and provider library exist. */
 export function judgeProvider(driver: boolean, libraries: readonly string[]): Finding {
   const [library] = libraries;
   if (driver && library !== undefined) return { state: 'ok', text: library };
   const text = driver
-    ? 'its library is missing: programs would see no device'
-    : 'libibverbs does not know it: programs would see no device';
-  return { state: 'warn', text, mend: 'apt-get install ibverbs-providers' };
+    ? 'its library is missing: programs see no device'
+    : 'libibverbs does not know it: programs see no device';
+  return { state: 'warn', text, fix: 'apt-get install ibverbs-providers' };
 }
 
 function libraryFolders(): string[] {
@@ -95,7 +97,7 @@ function libraryFolders(): string[] {
   ];
 }
 
-/** Names in a folder; none when it is not there. */
+/** Names in a directory; none if it does not exist. */
 function listed(folder: string): string[] {
   try {
     return readdirSync(folder);

@@ -1,9 +1,11 @@
-/** `iwarpd doctor`: every prerequisite, its state, and how to mend it. */
-import { CHECKS, type Check, type Finding } from './doctor-checks.ts';
+/** `iwarpd doctor`: checks the setup and says how to fix what is missing. */
+
+import { CommandFailure, failureText } from '../console/failure.ts';
+import { type Output, printJson } from '../console/output.ts';
+import { CHECKS } from './doctor-checks.ts';
 import { DEVICE_CHECKS } from './doctor-devices.ts';
+import type { Check, Finding } from './doctor-finding.ts';
 import { RDMA_CORE_CHECKS } from './doctor-rdma-core.ts';
-import { CommandFailure, failureText } from './failure.ts';
-import { type Output, printJson } from './output.ts';
 
 /** A finding with the name of its check. */
 export interface NamedFinding extends Finding {
@@ -12,13 +14,14 @@ export interface NamedFinding extends Finding {
 
 /** What `--json` prints. */
 export interface DoctorReport {
-  readonly format: 1;
+  /** 2: `fix` instead of `mend`. */
+  readonly format: 2;
   /** True when nothing is broken; warnings do not count. */
   readonly healthy: boolean;
   readonly checks: readonly NamedFinding[];
 }
 
-/** Examines the host and the daemon at `socketPath`. CommandFailure when something is broken. */
+/** Checks the host and the daemon at `socketPath`. CommandFailure if something is broken. */
 export async function runDoctor(
   options: { readonly socketPath: string; readonly json: boolean },
   output: Output,
@@ -33,7 +36,7 @@ export async function runDoctor(
   }
 }
 
-/** Runs the checks one after the other; a check that throws is broken. */
+/** Runs the checks one after another. A check that throws counts as broken. */
 export async function examine(socketPath: string, checks: readonly Check[]): Promise<DoctorReport> {
   const findings: NamedFinding[] = [];
   for (const check of checks) {
@@ -46,19 +49,19 @@ export async function examine(socketPath: string, checks: readonly Check[]): Pro
     findings.push({ name: check.name, ...finding });
   }
   return {
-    format: 1,
+    format: 2,
     healthy: findings.every((finding) => finding.state !== 'broken'),
     checks: findings,
   };
 }
 
-/** The report for people: a line for each check, and one for its mend. */
+/** The report for people: a line for each check and one for its fix. */
 export function doctorLines(report: DoctorReport): string[] {
   const width = Math.max(...report.checks.map((check) => check.name.length));
   return report.checks.flatMap((check) => {
     const head = `${check.state.padEnd(6)}  ${check.name.padEnd(width)}  `;
     const lines = [`${head}${check.text}`];
-    if (check.mend !== undefined) lines.push(`${' '.repeat(head.length)}mend: ${check.mend}`);
+    if (check.fix !== undefined) lines.push(`${' '.repeat(head.length)}fix: ${check.fix}`);
     return lines;
   });
 }

@@ -1,9 +1,9 @@
-/** `--instance NAME`, in place of `--socket PATH`, for every command that has that. */
+/** `--instance NAME`: short for `--socket PATH`, on every command that takes `--socket`. */
 import { tmpdir } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { INSTANCE_NAME, instanceSocketPath } from '../../verbs-api/contract/ipc-admin.ts';
+import { INSTANCE_NAME, instanceSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 
-/** Gives the option to `program`'s commands; a command sees the socket that the name stands for. */
+/** Adds the option to `program`'s commands, which then see the socket of the instance. */
 export function addInstanceOption(program: Command): void {
   for (const command of commandsOf(program)) {
     if (command.options.some(({ long }) => long === '--socket'))
@@ -16,18 +16,18 @@ export function addInstanceOption(program: Command): void {
 }
 
 function instanceOption(): Option {
-  return new Option('--instance <NAME>', 'the private daemon of this name, in place of --socket')
+  return new Option('--instance <NAME>', 'use the private daemon NAME; short for --socket')
     .conflicts('socket')
     .argParser((text) => {
       if (INSTANCE_NAME.test(text)) return text;
-      throw new InvalidArgumentError('It has to be 1 to 32 letters, digits, _, - or .');
+      throw new InvalidArgumentError('must be 1 to 32 letters, digits, _, - or .');
     });
 }
 
 function socketOf(name: string): string {
   return instanceSocketPath(name, {
     environment: process.env,
-    // Of a container's user there is often no more than the number.
+    // In a container, a user often has a number only and no name.
     uid: process.geteuid?.() ?? 0,
     temporaryDirectory: tmpdir(),
   });

@@ -1,13 +1,21 @@
 #!/usr/bin/env node
-/** Entry of the `iwarpd` command: runs it, and turns its failure into one line and a status. */
-import { CommandFailure, failureText, STATUS_FAILED, STATUS_INTERRUPTED } from './failure.ts';
-import { endOnClosedPipe, STANDARD_OUTPUT } from './output.ts';
+/**
+ * Entry point of the `iwarpd` command: runs it, and turns a failure into one line and an exit
+ * status.
+ */
+import {
+  CommandFailure,
+  failureText,
+  STATUS_FAILED,
+  STATUS_INTERRUPTED,
+} from '../console/failure.ts';
+import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
 import { runCommandLine } from './program.ts';
 
 const interruption = new AbortController();
 
 function interrupt(): void {
-  // Whoever asks twice does not want to wait for the connection to close.
+  // A second interruption exits at once, without waiting for the connection to close.
   if (interruption.signal.aborted) process.exit(STATUS_INTERRUPTED);
   interruption.abort(new Error('interrupted'));
 }
@@ -15,7 +23,7 @@ function interrupt(): void {
 async function main(): Promise<void> {
   endOnClosedPipe();
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, interrupt);
-  // A command that was forked with a channel ends with the process that holds the other end.
+  // A command forked with a channel ends with the process at the other end.
   process.on('disconnect', interrupt);
   process.channel?.unref();
   try {

@@ -1,5 +1,13 @@
-/** The file of a program that is to run: where it is, and whether a preloaded library reaches it. */
-import { accessSync, closeSync, constants, openSync, readSync, statSync } from 'node:fs';
+/** The file of a program to run: its path, and whether it can load a preload library. */
+import {
+  accessSync,
+  closeSync,
+  constants,
+  openSync,
+  readSync,
+  type Stats,
+  statSync,
+} from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
 import { fileAttribute } from '../../native-bridge/libc/file-attribute.ts';
 
@@ -8,28 +16,37 @@ const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
 const ELF_HEADER_BYTES = 64;
 const ELF_CLASS_64 = 2;
 const SEGMENT_HEADER_MIN_BYTES = 56;
-/** The segment that names the dynamic loader. */
+/** Segments: what is loaded, what the dynamic loader reads, and its name. */
+const SEGMENT_LOAD = 1;
+const SEGMENT_DYNAMIC = 2;
 const SEGMENT_INTERPRETER = 3;
-/** More segments, or a longer loader path, are no program that could run. */
+/** What the dynamic loader reads: pairs of a tag and a value. */
+const DYNAMIC_ENTRY_BYTES = 16;
+const DYNAMIC_NEEDED = 1;
+const DYNAMIC_TEXT = 5;
+/** Far more than any program has. */
+const DYNAMIC_MAX_BYTES = 65_536;
+const NAME_MAX_BYTES = 256;
+/** A program with more segments, or a longer loader path, could not run. */
 const SEGMENTS_MAX = 256;
 const PATH_MAX_BYTES = 4096;
-/** Linux follows as many `#!` lines. */
+/** Number of `#!` lines that Linux follows. */
 const SCRIPTS_MAX = 4;
 const SET_USER_ID = 0o4000;
 const SET_GROUP_ID = 0o2000;
-/** File capabilities: the halves of the permitted set lie at these octets (`struct vfs_cap_data`). */
+/** File capabilities: the halves of the permitted set lie at these bytes (`struct vfs_cap_data`). */
 const CAPABILITIES = 'security.capability';
 const PERMITTED_AT = [4, 12];
 
 /** Who runs a program. */
-export interface Runner {
+interface Runner {
   readonly uid: number;
   readonly gid: number;
 }
 
 /**
- * The file that `name` stands for, as execvp finds it: a name without a slash is looked up in
- * `searchPath`. 'ENOENT' or 'EACCES' when there is none that may be executed.
+ * The file for `name`, found as by execvp: a name without a slash is looked up in `searchPath`.
+ * 'ENOENT' or 'EACCES' if there is no executable one.
  */
 export function findProgram(
   name: string,
@@ -39,12 +56,21 @@ export function findProgram(
   let error: 'ENOENT' | 'EACCES' = 'ENOENT';
   for (const folder of folders) {
     const path = name.includes('/') ? name : join(folder === '' ? '.' : folder, name);
-    const stats = statSync(path, { throwIfNoEntry: false });
+    const stats = statsOf(path);
     if (stats === undefined) continue;
-    if (stats.isFile() && isExecutable(path)) return { path };
+    if (stats !== 'hidden' && stats.isFile() && isExecutable(path)) return { path };
     error = 'EACCES';
   }
   return { error };
+}
+
+/** 'hidden' in a directory without access: a search path may contain root's, too. */
+function statsOf(path: string): Stats | 'hidden' | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch {
+    return 'hidden';
+  }
 }
 
 function isExecutable(path: string): boolean {
@@ -56,10 +82,12 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** Why the dynamic loader will not load a library into the program, in words; undefined if it will. */
+/**
+ * Why the dynamic loader will not load a library into the program, in words; undefined if it will.
+ */
 export function preloadObstacle(path: string, runner: Runner, depth = 0): string | undefined {
   const file = openFile(path);
-  // The loader reads what a process of this user may not read: then there is nothing to tell.
+  // The program is executable but not readable for this user: nothing can be determined.
   if (file === undefined) return undefined;
   try {
     const script = scriptInterpreter(file);
@@ -82,7 +110,7 @@ function openFile(path: string): number | undefined {
 
 /** The interpreter in the `#!` line of a script. */
 function scriptInterpreter(file: number): string | undefined {
-  const [line = ''] = octetsAt(file, 0, PATH_MAX_BYTES).toString('latin1').split('\n', 1);
+  const [line = ''] = bytesAt(file, 0, PATH_MAX_BYTES).toString('latin1').split('\n', 1);
   return /^#!\s*(\S+)/.exec(line)?.[1];
 }
 
@@ -96,17 +124,17 @@ function changedUser(path: string, { uid, gid }: Runner): string | undefined {
     : undefined;
 }
 
-/** Root has the rights already, so that nothing changes for it. */
+/** Root already has the rights: they change nothing. */
 function grantedRights(path: string, { uid }: Runner): string | undefined {
-  const octets = uid === 0 ? undefined : fileAttribute(path, CAPABILITIES);
-  if (octets === undefined) return undefined;
-  const fields = new DataView(octets.buffer, octets.byteOffset, octets.length);
-  const grants = PERMITTED_AT.some((at) => at + 4 <= octets.length && fields.getUint32(at) !== 0);
+  const bytes = uid === 0 ? undefined : fileAttribute(path, CAPABILITIES);
+  if (bytes === undefined) return undefined;
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const grants = PERMITTED_AT.some((at) => at + 4 <= bytes.length && fields.getUint32(at) !== 0);
   return grants ? 'has file capabilities, and the loader ignores LD_PRELOAD' : undefined;
 }
 
 function loaderObstacle(file: number): string | undefined {
-  const header = octetsAt(file, 0, ELF_HEADER_BYTES);
+  const header = bytesAt(file, 0, ELF_HEADER_BYTES);
   if (header.length < ELF_HEADER_BYTES || header.toString('latin1', 0, 4) !== '\x7fELF') {
     return undefined;
   }
@@ -121,25 +149,85 @@ function loaderObstacle(file: number): string | undefined {
   return undefined;
 }
 
-/** The path of the dynamic loader; undefined in a static program. */
-function loaderPath(file: number, header: Buffer): string | undefined {
+/**
+ * The libraries that a program lists (DT_NEEDED), in order; none for other kinds of files. For a
+ * script, its interpreter's.
+ */
+export function neededLibraries(path: string, depth = 0): readonly string[] {
+  const file = openFile(path);
+  if (file === undefined) return [];
+  try {
+    const script = scriptInterpreter(file);
+    if (script !== undefined) return depth < SCRIPTS_MAX ? neededLibraries(script, depth + 1) : [];
+    const header = bytesAt(file, 0, ELF_HEADER_BYTES);
+    const elf = header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
+    return elf && header[4] === ELF_CLASS_64 ? namedLibraries(file, header) : [];
+  } finally {
+    closeSync(file);
+  }
+}
+
+function namedLibraries(file: number, header: Buffer): readonly string[] {
+  const segments = segmentsOf(file, header);
+  const dynamic = segments.find(({ type }) => type === SEGMENT_DYNAMIC);
+  if (dynamic === undefined) return [];
+  const table = bytesAt(file, dynamic.at, Math.min(dynamic.bytes, DYNAMIC_MAX_BYTES));
+  const names: number[] = [];
+  let textAddress = 0;
+  for (let at = 0; at + DYNAMIC_ENTRY_BYTES <= table.length; at += DYNAMIC_ENTRY_BYTES) {
+    const tag = Number(table.readBigUInt64LE(at));
+    const value = Number(table.readBigUInt64LE(at + 8));
+    if (tag === DYNAMIC_NEEDED) names.push(value);
+    if (tag === DYNAMIC_TEXT) textAddress = value;
+  }
+  const loaded = segments.find(({ type, address, bytes }) => {
+    return type === SEGMENT_LOAD && textAddress >= address && textAddress < address + bytes;
+  });
+  if (loaded === undefined) return [];
+  const textAt = loaded.at + textAddress - loaded.address;
+  return names.map((name) => {
+    const text = bytesAt(file, textAt + name, NAME_MAX_BYTES).toString('latin1');
+    return text.split('\0', 1)[0] ?? '';
+  });
+}
+
+/** A segment of a program: its position in the file and in memory. */
+interface Segment {
+  readonly type: number;
+  readonly at: number;
+  readonly address: number;
+  readonly bytes: number;
+}
+
+function segmentsOf(file: number, header: Buffer): readonly Segment[] {
   const tableAt = Number(header.readBigUInt64LE(32));
   const entryBytes = header.readUInt16LE(54);
   const entries = Math.min(header.readUInt16LE(56), SEGMENTS_MAX);
-  if (entryBytes < SEGMENT_HEADER_MIN_BYTES) return undefined;
+  const segments: Segment[] = [];
+  if (entryBytes < SEGMENT_HEADER_MIN_BYTES) return segments;
   for (let index = 0; index < entries; index++) {
-    const segment = octetsAt(file, tableAt + index * entryBytes, SEGMENT_HEADER_MIN_BYTES);
-    if (segment.length < SEGMENT_HEADER_MIN_BYTES) return undefined;
-    if (segment.readUInt32LE(0) !== SEGMENT_INTERPRETER) continue;
-    const bytes = Math.min(Number(segment.readBigUInt64LE(32)), PATH_MAX_BYTES);
-    const text = octetsAt(file, Number(segment.readBigUInt64LE(8)), bytes).toString('latin1');
-    return text.split('\0', 1)[0];
+    const segment = bytesAt(file, tableAt + index * entryBytes, SEGMENT_HEADER_MIN_BYTES);
+    if (segment.length < SEGMENT_HEADER_MIN_BYTES) return segments;
+    segments.push({
+      type: segment.readUInt32LE(0),
+      at: Number(segment.readBigUInt64LE(8)),
+      address: Number(segment.readBigUInt64LE(16)),
+      bytes: Number(segment.readBigUInt64LE(32)),
+    });
   }
-  return undefined;
+  return segments;
 }
 
-/** Up to `length` octets; fewer at the end of the file. */
-function octetsAt(file: number, position: number, length: number): Buffer {
-  const octets = Buffer.alloc(length);
-  return octets.subarray(0, readSync(file, octets, 0, length, position));
+/** The path of the dynamic loader; undefined in a static program. */
+function loaderPath(file: number, header: Buffer): string | undefined {
+  const named = segmentsOf(file, header).find(({ type }) => type === SEGMENT_INTERPRETER);
+  if (named === undefined) return undefined;
+  const text = bytesAt(file, named.at, Math.min(named.bytes, PATH_MAX_BYTES)).toString('latin1');
+  return text.split('\0', 1)[0];
+}
+
+/** Up to `length` bytes; fewer at the end of the file. */
+function bytesAt(file: number, position: number, length: number): Buffer {
+  const bytes = Buffer.alloc(length);
+  return bytes.subarray(0, readSync(file, bytes, 0, length, position));
 }

@@ -1,7 +1,10 @@
-/** The command line: which commands and options there are, and what they mean. */
+/** The command line: its commands and options. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError, Option } from 'commander';
 import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-link.ts';
+import { CommandFailure, usageFailure } from '../console/failure.ts';
+import type { Output } from '../console/output.ts';
+import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from '../main/open-files.ts';
 import {
   collectAnyDevice,
   collectDevice,
@@ -10,40 +13,44 @@ import {
   parseAnyPort,
   parseFpduSize,
   parseHttpPlace,
+  parseKeepalive,
   parseMpaRevision,
   parsePort,
   wholeNumber,
 } from './arguments.ts';
 import { addControl } from './control/control-options.ts';
-import { oneLine, usageFailure } from './failure.ts';
+import { addDaemonTrustOption } from './daemon-trust-option.ts';
 import { addInstanceOption } from './instance.ts';
 import { addNfs } from './nfs/nfs-options.ts';
-import type { Output } from './output.ts';
+import type { PageArguments } from './page-link.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
 import type { RunArguments } from './run.ts';
+import { addShell } from './shell/shell-options.ts';
 import type { StatusOptions } from './status.ts';
 import type { CaptureArguments } from './traffic/capture.ts';
 import type { DecodeArguments } from './traffic/decode.ts';
 import type { TraceArguments } from './traffic/trace.ts';
 import { parseTraceKinds, TRACE_KINDS } from './traffic/trace-kinds.ts';
+import { usageText } from './usage-text.ts';
 
 const COUNT_MAX = 2 ** 31 - 1;
 const QUICK_ROUNDS = 3;
 const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
+const LOG_FORMATS = ['text', 'json'];
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
 
-/** What the commands run in. */
-export interface CommandContext {
+/** What the commands need to run. */
+interface CommandContext {
   readonly output: Output;
-  /** Fires at Ctrl-C, or when the process is asked to end. */
+  /** Fires on Ctrl-C, SIGTERM and SIGHUP. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Runs a command line (without node and script). Throws `CommandFailure` for one that makes no
- * sense, and whatever the command fails with.
+ * Runs a command line (without node and script). Throws `CommandFailure` for a usage error, and
+ * rethrows the command's own failure.
  */
 export async function runCommandLine(
   words: readonly string[],
@@ -54,17 +61,10 @@ export async function runCommandLine(
     await program.parseAsync(words, { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
-    // Help and version are printed by then; they end the parsing by an error of status 0.
+    // commander printed help or the version, and throws an error with status 0 to end parsing.
     if (error.exitCode === 0) return;
-    throw usageFailure(usageText(error, words));
+    throw usageFailure(usageText(error, words, program));
   }
-}
-
-function usageText(error: CommanderError, words: readonly string[]): string {
-  const command = words[0] !== undefined && /^[a-z]+$/.test(words[0]) ? ` ${words[0]}` : '';
-  if (error.code === 'commander.help') return 'name a command; `iwarpd --help` lists them';
-  const known = error.code === 'commander.unknownCommand' ? '' : command;
-  return `${oneLine(error.message).replace(/^error: /, '')}; see \`iwarpd${known} --help\``;
 }
 
 function buildProgram(context: CommandContext): Command {
@@ -72,13 +72,14 @@ function buildProgram(context: CommandContext): Command {
     .description('An RNIC in a process: emulates an iWARP RDMA NIC over ordinary TCP.')
     .version(packageVersion(), '--version', 'print the version')
     .exitOverride()
-    // The one line of an error is printed by the caller.
+    // The caller prints the error.
     .configureOutput({ writeErr: () => {} })
     .showHelpAfterError(false)
-    // Options behind the program of `run` are the program's.
+    // Options after the program of `run` belong to the program.
     .enablePositionalOptions();
   addStart(program, context);
   addStatus(program, context);
+  addPage(program, context);
   addControl(program, { ...context, socketOption });
   addRun(program, context);
   addRping(program, context);
@@ -88,54 +89,89 @@ function buildProgram(context: CommandContext): Command {
   addTrace(program, context);
   addDecode(program, context);
   addDoctor(program, context);
+  addShell(program, context.output, packageVersion());
   addInstanceOption(program);
+  addDaemonTrustOption(program);
   return program;
 }
 
 function addStart(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('start')
-    .description('run the daemon in the foreground, until Ctrl-C')
+    .description('run the daemon in the foreground until Ctrl-C')
+    .addHelpText('after', '\nExample:\n  iwarpd start --device a=127.0.0.2 --device b=127.0.0.3')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'an RNIC and the addresses that it answers for; repeatable (default: one for all addresses). NAME=native:DEVICE serves that device of rdma-core, under this name',
+      'emulated device and its IP addresses; repeatable (default: iwarp0 on every address). NAME=native:DEVICE serves a real device of rdma-core as NAME',
       collectAnyDevice,
     )
-    .option('--no-native', 'do not look for native devices (default: serve all, or those named)')
+    .option('--no-native', 'serve no real devices (default: those given with --device, else all)')
     .addOption(socketOption())
-    .option('--config <FILE>', 'JSON file with the same settings; options given here win')
-    .addOption(new Option('--log-level <LEVEL>', 'how much to log').choices(LOG_LEVELS))
+    .option(
+      '--config <FILE>',
+      'read settings from a JSON file; options on the command line override it',
+    )
+    .addOption(
+      new Option(
+        '--log-level <LEVEL>',
+        'log messages of this level and above (default: info)',
+      ).choices(LOG_LEVELS),
+    )
+    .addOption(
+      new Option(
+        '--log-format <FORMAT>',
+        'how the log looks (default: text on a terminal, JSON elsewhere)',
+      ).choices(LOG_FORMATS),
+    )
     .addOption(
       new Option(
         '--memory-tier <TIER...>',
-        'ways to the memory of clients that may be used (default: all, the best first)',
+        'how to access client memory (default: all, fastest first)',
       ).choices(['shared', 'process_vm', 'agent']),
     )
     .option(
       '--http <HOST:PORT>',
-      'answer over HTTP: health, metrics, JSON; port 0 is any free one (default: do not)',
+      'serve the web page, health, metrics and JSON over HTTP; port 0 means any free port (default: no HTTP)',
       parseHttpPlace,
     )
+    .addOption(
+      new Option(
+        '--http-token-file <FILE>',
+        'read the bearer token that HTTP requests must carry from FILE (default: $IWARPD_HTTP_TOKEN, else a new token in SOCKET.http-token)',
+      ).conflicts('httpNoToken'),
+    )
     .option(
-      '--http-token-file <FILE>',
-      'what HTTP requests have to carry as bearer token; needed unless HOST is loopback (default: $IWARPD_HTTP_TOKEN)',
+      '--http-no-token',
+      'serve HTTP on loopback to every user of this host, without keys, addresses and traces',
     )
     .option(
       '--http-host-name <NAME...>',
-      "names of this host in requests, beside its addresses and the system's name for it",
+      "accept HTTP requests for these host names, besides the host's addresses and its own name",
     )
-    .option('--json', 'print the ready line as JSON, with the ports that were chosen');
-  addWireOptions(command, 'of connections that ask for nothing else');
+    .option('--json', 'print the ready line as JSON, with the chosen ports');
+  addWireOptions(command, 'of connections');
+  command.option(
+    '--keepalive <SECONDS>',
+    'probe a peer after this many seconds of silence; six lost probes end the connection. 0: never (default: 60)',
+    parseKeepalive,
+  );
   command.action(async (given) => {
+    assertOpenFiles();
     const { runStart } = await import('./start.ts');
     await runStart(given, output, signal);
   });
 }
 
+/** Runs before the daemon is loaded: with too few descriptors, even loading it fails. */
+function assertOpenFiles(): void {
+  const limit = openFilesLimit();
+  if (limit < DESCRIPTORS_MIN) throw new CommandFailure(openFilesRefusal(limit));
+}
+
 function addStatus(program: Command, { output }: CommandContext): void {
   program
     .command('status')
-    .description('show what a running daemon has and does')
+    .description('show devices, counters and clients of a running daemon')
     .addOption(socketOption())
     .option('--json', 'print JSON')
     .action(async (given: StatusOptions) => {
@@ -144,7 +180,7 @@ function addStatus(program: Command, { output }: CommandContext): void {
     });
   program
     .command('devices')
-    .description("list a running daemon's devices")
+    .description('list the devices of a running daemon')
     .addOption(socketOption())
     .option('--json', 'print JSON')
     .action(async (given: StatusOptions) => {
@@ -153,15 +189,28 @@ function addStatus(program: Command, { output }: CommandContext): void {
     });
 }
 
+function addPage(program: Command, { output }: CommandContext): void {
+  program
+    .command('page')
+    .description('print the link to the web page of a running daemon, with its token')
+    .option('--token', 'print the token alone')
+    .addOption(socketOption())
+    .action(async (given: PageArguments) => {
+      const { printPage } = await import('./page-link.ts');
+      await printPage({ ...given, socket: given.socket ?? socketPathOfThisProcess() }, output);
+    });
+}
+
 function addRun(program: Command, { output }: CommandContext): void {
   program
     .command('run')
-    .description('run an unmodified rdma-core program on the emulated devices')
-    .argument('<PROGRAM...>', 'the program and its arguments, best behind --')
-    .option('--fresh', 'start a daemon for the program alone, even if one runs')
+    .description('run an unmodified rdma-core program on emulated devices')
+    .addHelpText('after', '\nExample:\n  iwarpd run --fresh -- ibv_devices')
+    .argument('<PROGRAM...>', 'program and arguments; put -- before them')
+    .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'a device of a daemon for the program alone; repeatable',
+      'start a private daemon with this device; repeatable',
       collectDevice,
     )
     .addOption(socketOption())
@@ -169,12 +218,20 @@ function addRun(program: Command, { output }: CommandContext): void {
     .action(async (words: string[], given: Partial<RunArguments>) => {
       const { runProgram } = await import('./run.ts');
       const { fresh = false, device } = given;
+      const named = given.socket !== undefined;
       const socket = given.socket ?? socketPathOfThisProcess();
-      await runProgram(words, { socket, fresh, device }, output);
+      await runProgram(words, { socket, named, fresh, device }, output);
+    });
+  program
+    .command('setup-preload')
+    .description('compile the preload library of `run` for this machine with $CC or cc')
+    .action(async () => {
+      const { setupPreload } = await import('../console/preload-library.ts');
+      await setupPreload(process.env, output);
     });
   program
     .command('env')
-    .description('print the environment of `run` as shell commands: eval "$(iwarpd env)"')
+    .description('print the environment that `run` sets, as shell commands')
     .addOption(socketOption())
     .action(async (given: { socket?: string }) => {
       const { printEnvironment } = await import('./run.ts');
@@ -185,25 +242,32 @@ function addRun(program: Command, { output }: CommandContext): void {
 function addRping(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('rping')
-    .description("ping over RDMA; either side can be rdma-core's rping")
-    .option('-s', 'be the server')
-    .option('-c', 'be the client')
-    .option('-a <ADDRESS>', "server: address to listen on; client: the server's address")
-    .option('-p <PORT>', 'TCP port (default: 7174); server: 0 for any free one', parseAnyPort)
+    .description('ping over RDMA; interoperates with rping of rdma-core')
+    .option('-s', 'act as server')
+    .option('-c', 'act as client')
+    .option(
+      '-a <ADDRESS>',
+      'server: address to listen on (default: every address); client: address of the server',
+    )
+    .option('-p <PORT>', 'TCP port (default: 7174); server: 0 means any free port', parseAnyPort)
     .option('-I <ADDRESS>', 'client: address to connect from')
-    .option('-C <COUNT>', 'client: pings to do (default: until Ctrl-C)', wholeNumber(0, COUNT_MAX))
+    .option(
+      '-C <COUNT>',
+      'client: number of pings (default: until Ctrl-C)',
+      wholeNumber(0, COUNT_MAX),
+    )
     .option(
       '-S <SIZE>',
-      'octets of a ping (default: 64; server: any)',
+      'bytes per ping (default: 64; server: any size)',
       wholeNumber(MIN_SIZE_BYTES, MAX_SIZE_BYTES),
     )
-    .option('-v', 'show each ping')
-    .option('-V', 'client: compare what comes back with what was sent')
-    .option('-d', 'tell each step')
-    .option('-P', 'server: serve any number of clients, until Ctrl-C')
-    .option('-q', 'make the queue pair without the connection manager')
-    .option('--embedded', 'use an RNIC in this process instead of a daemon')
-    .option('--native', 'use a real device, by the installed rdma-core, instead of a daemon')
+    .option('-v', 'print each ping')
+    .option('-V', 'client: check the returned data')
+    .option('-d', 'print each step')
+    .option('-P', 'server: serve any number of clients until Ctrl-C')
+    .option('-q', 'create the queue pair with ibv_create_qp instead of rdma_create_qp')
+    .option('--embedded', 'emulate the RNIC in this process instead of using a daemon')
+    .option('--native', 'use a real device through rdma-core instead of a daemon')
     .addOption(socketOption());
   addWireOptions(command, 'of the connection');
   command.action(async (given: RpingArguments) => {
@@ -212,21 +276,30 @@ function addRping(program: Command, { output, signal }: CommandContext): void {
   });
 }
 
+interface BenchArguments {
+  readonly only?: string[];
+  readonly rounds: number;
+  readonly targets?: boolean;
+  readonly json?: string | true;
+}
+
 function addBench(program: Command, { output, signal }: CommandContext): void {
   program
     .command('bench')
-    .description('measure the emulated RNIC against raw TCP, on daemons of its own')
-    .option('--only <NAME...>', 'measurements to run (default: all)')
-    .option('--rounds <N>', 'rounds of each', wholeNumber(1, 1000), QUICK_ROUNDS)
-    .option('--json [FILE]', 'write JSON to FILE, or print it instead of the table')
-    .action(async (given: { only?: string[]; rounds: number; json?: string | true }) => {
-      const { runBenchCommand } = await import('./bench/bench-command.ts');
+    .description('compare the emulated RNIC with raw TCP, on private daemons')
+    .option('--only <NAME...>', 'run only these measurements (default: all)')
+    .option('--rounds <N>', 'rounds per measurement', wholeNumber(1, 1000), QUICK_ROUNDS)
+    .option('--targets', "also print the project's target for each measurement")
+    .option('--json [FILE]', 'print JSON instead of the table, or write it to FILE')
+    .action(async (given: BenchArguments) => {
+      const { runBenchCommand } = await import('../bench/bench-command.ts');
       const options = {
         only: given.only ?? [],
         rounds: given.rounds,
         scale: QUICK_SCALE,
         profileFolder: undefined,
         jsonFile: given.json === true ? '-' : given.json,
+        targets: given.targets === true,
       };
       await runBenchCommand(options, output, signal);
     });
@@ -235,8 +308,8 @@ function addBench(program: Command, { output, signal }: CommandContext): void {
 function addCapture(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('capture')
-    .description("write what passes on a running daemon's connections as pcapng, for Wireshark")
-    .requiredOption('-w, --write <FILE>', 'the file; - for standard output');
+    .description('record the traffic of a running daemon as pcapng, for Wireshark')
+    .requiredOption('-w, --write <FILE>', 'file to write; - means standard output');
   addTrafficOptions(command).action(async (given: CaptureArguments) => {
     const { runCapture } = await import('./traffic/capture.ts');
     const socket = given.socket ?? socketPathOfThisProcess();
@@ -247,11 +320,16 @@ function addCapture(program: Command, { output, signal }: CommandContext): void 
 function addTrace(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('trace')
-    .description("show the work of a running daemon's devices and what passes, a line each")
-    .addOption(
-      new Option('--only <KINDS>', `some of ${TRACE_KINDS.join(',')}`).argParser(parseTraceKinds),
+    .description(
+      'print work requests, completions and wire traffic of a running daemon, one line each',
     )
-    .option('--json', 'print a JSON object per line');
+    .addOption(
+      new Option(
+        '--only <KINDS>',
+        `print only these: ${TRACE_KINDS.join(',')} (default: all)`,
+      ).argParser(parseTraceKinds),
+    )
+    .option('--json', 'print one JSON object per line');
   addTrafficOptions(command).action(async (given: TraceArguments) => {
     const { runTrace } = await import('./traffic/trace.ts');
     const socket = given.socket ?? socketPathOfThisProcess();
@@ -259,23 +337,27 @@ function addTrace(program: Command, { output, signal }: CommandContext): void {
   });
 }
 
-/** Which connections `capture` and `trace` watch, and how long. */
+/** What `capture` and `trace` record, and for how long. */
 function addTrafficOptions(command: Command): Command {
   return command
-    .option('--qp <NUMBER>', 'this queue pair and its connection; repeatable', collectQpNumber)
-    .option('--device <NAME>', 'queue pairs and connections of this device')
-    .option('--address <ADDRESS>', 'connections with this address at either end', parseAddress)
-    .option('--port <PORT>', 'connections with this port at either end', parsePort)
-    .option('--duration <SECONDS>', 'end after this time', wholeNumber(1, DURATION_MAX_SECONDS))
+    .option('--qp <NUMBER>', 'only this queue pair and its connection; repeatable', collectQpNumber)
+    .option('--device <NAME>', 'only this device')
+    .option('--address <ADDRESS>', 'only connections from or to this address', parseAddress)
+    .option('--port <PORT>', 'only connections from or to this port', parsePort)
+    .option(
+      '--duration <SECONDS>',
+      'stop after this many seconds (default: at Ctrl-C)',
+      wholeNumber(1, DURATION_MAX_SECONDS),
+    )
     .addOption(socketOption());
 }
 
 function addDecode(program: Command, { output, signal }: CommandContext): void {
   program
     .command('decode')
-    .description('show the iWARP traffic in a pcap or pcapng file, whoever recorded it')
-    .argument('<FILE>', 'the capture; - for standard input')
-    .option('--json', 'print a JSON object per line')
+    .description('decode the iWARP traffic in a pcap or pcapng file')
+    .argument('<FILE>', 'capture file; - means standard input')
+    .option('--json', 'print one JSON object per line')
     .action(async (file: string, given: DecodeArguments) => {
       const { runDecode } = await import('./traffic/decode.ts');
       await runDecode(file, given, output, signal);
@@ -285,7 +367,7 @@ function addDecode(program: Command, { output, signal }: CommandContext): void {
 function addDoctor(program: Command, { output }: CommandContext): void {
   program
     .command('doctor')
-    .description('examine every prerequisite, and say how to mend what is missing')
+    .description('check the setup and explain how to fix what is missing')
     .addOption(socketOption())
     .option('--json', 'print JSON')
     .action(async (given: { socket?: string; json?: boolean }) => {
@@ -298,7 +380,7 @@ function addDoctor(program: Command, { output }: CommandContext): void {
 function socketOption(): Option {
   return new Option(
     '--socket <PATH>',
-    "the daemon's socket (default: $IWARPD_SOCKET, or per user)",
+    'socket of the daemon (default: $IWARPD_SOCKET, else one per user)',
   );
 }
 
@@ -306,18 +388,21 @@ function addWireOptions(command: Command, whose: string): void {
   command
     .option('--mpa-revision <1|2>', `MPA revision ${whose} (default: 2)`, parseMpaRevision)
     .option('--crc', 'use CRCs (default)')
-    .option('--no-crc', 'do without CRCs where the peer agrees: corruption may pass unnoticed')
+    .option('--no-crc', 'use no CRCs if the peer agrees; corrupted data may go unnoticed')
     .option('--markers', 'ask the peer for MPA markers')
-    .option('--peer-to-peer', 'offer a ready-to-receive message, RFC 6581 (default)')
-    .option('--no-peer-to-peer', 'offer none: the client has to send first')
+    .option(
+      '--peer-to-peer',
+      'offer a ready-to-receive message, so the server may send first (RFC 6581, default)',
+    )
+    .option('--no-peer-to-peer', 'offer no ready-to-receive message; the client must send first')
     .option(
       '--fpdu-size <SIZE>',
-      'emss: of a TCP segment; large: for software peers; or octets',
+      'FPDU size: "emss" (fit one TCP segment), "large" (faster between software peers) or a byte count (default: emss)',
       parseFpduSize,
     );
 }
 
-/** The version in package.json, which stands three folders above the compiled module. */
+/** The version in package.json, three folders above the compiled module. */
 function packageVersion(): string {
   const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
   const manifest: unknown = JSON.parse(text);

@@ -1,15 +1,18 @@
 /** `iwarpd run` and `iwarpd env`: unmodified rdma-core programs on the emulated devices. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { lstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
-import type { DeviceConfig } from '../adapter/device-config.ts';
+import { isTrustedUser } from '../../verbs-api/client/daemon-trust.ts';
+import { startCommand } from '../../verbs-api/client/start-command.ts';
+import { CommandFailure, failureCode } from '../console/failure.ts';
+import type { Output } from '../console/output.ts';
+import { exportLines, shimVariables } from '../console/shim-environment.ts';
+import type { DeviceConfig } from '../host/device-config.ts';
+import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { startDaemon } from '../main/daemon.ts';
-import { CommandFailure, failureCode } from './failure.ts';
-import type { Output } from './output.ts';
-import { findProgram, preloadObstacle } from './program-file.ts';
-import { exportLines, shimVariables } from './shim-environment.ts';
+import { findProgram, neededLibraries, preloadObstacle } from './program-file.ts';
 
 /** Exit statuses of a shell for a program that is not there, or cannot be executed. */
 const STATUS_NOT_FOUND = 127;
@@ -17,7 +20,7 @@ const STATUS_NOT_EXECUTABLE = 126;
 /** A shell reports a program that a signal ended as this and the signal's number. */
 const STATUS_SIGNALLED = 128;
 
-/** Signals whose default action writes a core file: it would be one of this process, and useless. */
+/** Signals whose default action writes a core file: it would be of this process, and useless. */
 const CORE_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGQUIT',
   'SIGILL',
@@ -40,7 +43,7 @@ const PASSED_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGUSR1',
   'SIGUSR2',
 ];
-/** Those that a terminal sends to every process at it, the program included. */
+/** Signals that a terminal sends to all processes in the foreground, the program included. */
 const TERMINAL_SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGQUIT'];
 
 /** The options as commander hands them over. */
@@ -48,9 +51,11 @@ export interface RunArguments {
   readonly socket: string;
   readonly fresh: boolean;
   readonly device: readonly DeviceConfig[] | undefined;
+  /** --socket or --instance names the daemon. */
+  readonly named: boolean;
 }
 
-/** A daemon to use, and what to do when it is not needed any more. */
+/** The daemon to use, and how to stop it afterwards. */
 interface UsedDaemon {
   readonly socketPath: string;
   stop(): Promise<void>;
@@ -63,8 +68,8 @@ type ProgramEnd =
   | { readonly error: Error };
 
 /**
- * Runs a program to its end, and ends this process as the program ended. CommandFailure when it
- * cannot be started.
+ * Runs a program to its end, and ends this process the same way. CommandFailure if it cannot be
+ * started.
  */
 export async function runProgram(
   words: readonly string[],
@@ -79,12 +84,13 @@ export async function runProgram(
   if (obstacle !== undefined) {
     output.note(`iwarpd: ${found.path} ${obstacle}: it will not see the emulated devices`);
   }
-  // A library that is missing has to be told before a daemon is started.
+  // Report a missing library before starting a daemon.
   shimVariables(given.socket, process.env);
   const daemon = await usedDaemon(given);
   let end: ProgramEnd;
   try {
-    const variables = shimVariables(daemon.socketPath, process.env);
+    const needed = neededLibraries(found.path);
+    const variables = shimVariables(daemon.socketPath, process.env, needed);
     end = await runToEnd(name, rest, { ...process.env, ...variables });
   } finally {
     await daemon.stop();
@@ -94,12 +100,16 @@ export async function runProgram(
   else endBySignal(end.signal);
 }
 
-/** Prints what `run` would set, for a shell. */
+/** Prints the variables that `run` sets, for a shell. */
 export async function printEnvironment(socketPath: string, output: Output): Promise<void> {
   const variables = shimVariables(socketPath, process.env);
+  // First: a shell that evaluates this must not be directed to a daemon that is not trusted.
+  const running = await isRunning(socketPath);
   for (const line of exportLines(variables)) output.line(line);
-  if (!(await isRunning(socketPath))) {
-    output.note(`iwarpd: no daemon runs at ${socketPath} yet: iwarpd start`);
+  if (!running) {
+    output.note(
+      `iwarpd: no daemon at ${socketPath} yet; start it with \`${startCommand(socketPath)}\``,
+    );
   }
 }
 
@@ -111,10 +121,20 @@ function notRunnable(name: string, code: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_NOT_EXECUTABLE });
 }
 
-/** The daemon that runs already, unless a fresh one is wanted, or has to be for its devices. */
-async function usedDaemon({ socket, fresh, device }: RunArguments): Promise<UsedDaemon> {
-  if (!fresh && device === undefined && (await isRunning(socket))) {
-    return { socketPath: socket, stop: () => Promise.resolve() };
+/**
+ * The running daemon, or a private one: with --fresh, with --device, or if none runs and the command
+ * line names none.
+ */
+async function usedDaemon(given: RunArguments): Promise<UsedDaemon> {
+  const { socket, fresh, device, named } = given;
+  if (!fresh && device === undefined) {
+    if (await isRunning(socket)) return { socketPath: socket, stop: () => Promise.resolve() };
+    // A private daemon in its place would hide a misspelt name.
+    if (named) {
+      throw new CommandFailure(
+        `no daemon at ${socket}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
+      );
+    }
   }
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
   const socketPath = join(folder, 'iwarpd.sock');
@@ -122,9 +142,9 @@ async function usedDaemon({ socket, fresh, device }: RunArguments): Promise<Used
     const devices = device?.map(({ name, addresses }) => ({ name, addresses: [...addresses] }));
     const daemon = await startDaemon({
       socketPath,
-      // The program's standard error is its own.
+      // Standard error belongs to the program.
       logLevel: 'error',
-      // Unmodified programs see emulated devices only; native ones they have without us.
+      // Unmodified programs see emulated devices only; they can use native ones directly.
       native: false,
       ...(devices === undefined ? {} : { devices }),
     });
@@ -141,10 +161,13 @@ async function usedDaemon({ socket, fresh, device }: RunArguments): Promise<Used
   }
 }
 
-/** Whether a daemon answers. VerbsError when one is there and refuses. */
+/**
+ * Whether a daemon answers. VerbsError if there is one that refuses this client, or is not trusted.
+ */
 async function isRunning(socketPath: string): Promise<boolean> {
   try {
     await queryDaemon('status', {}, { socketPath });
+    checkSysfs(sysfsPath(socketPath));
     return true;
   } catch (error) {
     const code = failureCode(error);
@@ -153,13 +176,25 @@ async function isRunning(socketPath: string): Promise<boolean> {
   }
 }
 
+/**
+ * CommandFailure for a device tree that is not the daemon's: programs would read another user's.
+ */
+function checkSysfs(directory: string): void {
+  const stats = lstatSync(directory, { throwIfNoEntry: false });
+  if (stats === undefined || (stats.isDirectory() && isTrustedUser(stats.uid))) return;
+  const what = stats.isDirectory()
+    ? `it belongs to uid ${stats.uid}, who is not the daemon's user`
+    : 'it is not a directory';
+  throw new CommandFailure(`refusing the device tree ${directory}: ${what}`);
+}
+
 function runToEnd(
   name: string,
   words: readonly string[],
   environment: NodeJS.ProcessEnv,
 ): Promise<ProgramEnd> {
   return new Promise((resolve) => {
-    // Before the program is there to be asked for signals: one that comes in between is not lost.
+    // Before the program starts: no signal in between is lost.
     const passing = passSignals();
     const child = spawn(name, words, { stdio: 'inherit', env: environment });
     passing.to(child);
@@ -176,15 +211,15 @@ function runToEnd(
   });
 }
 
-/** Signals on their way to a program. */
+/** Forwards signals to a program. */
 interface SignalPassing {
-  /** Names the program; signals that came before go to it now. */
+  /** Sets the program; signals that arrived earlier are forwarded now. */
   to(child: ChildProcess): void;
-  /** Gives signals back to what they do here. */
+  /** Restores the handling of signals in this process. */
   end(): void;
 }
 
-/** Keeps signals for a program, in place of what they do here. */
+/** Collects signals for a program instead of handling them here. */
 function passSignals(): SignalPassing {
   const early: NodeJS.Signals[] = [];
   let program: ChildProcess | undefined;
@@ -213,7 +248,7 @@ function passSignals(): SignalPassing {
   };
 }
 
-/** Ends this process by the signal that ended the program, so that its parent sees the same. */
+/** Ends this process by the signal that ended the program, so its parent sees the same status. */
 function endBySignal(signal: NodeJS.Signals): void {
   process.exitCode = STATUS_SIGNALLED + constants.signals[signal];
   if (CORE_SIGNALS.includes(signal)) return;

@@ -1,41 +1,47 @@
-/** `iwarpd start`: the daemon in the foreground, until it is asked to end. */
+/** `iwarpd start`: the daemon in the foreground, until it is stopped. */
 import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
-import { type DestinationStream, destination, type Logger } from 'pino';
-import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
+import type { DestinationStream, Logger } from 'pino';
+import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import { CommandFailure, failureText, usageFailure } from '../console/failure.ts';
+import { jsonLine, type Output } from '../console/output.ts';
+import { PRELOAD_NAME, type Variables } from '../console/preload-library.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
 import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
-import { createLog } from '../main/log.ts';
+import { readTokenFile } from '../main/http-token.ts';
+import { createLog, standardErrorLog } from '../main/log.ts';
 import { notifyService, type ServiceState } from '../main/service-notify.ts';
 import {
   crcWarning,
   type GivenDevice,
   type HttpPlace,
   isNative,
+  keepaliveDefaults,
   type WireArguments,
   wireDefaults,
 } from './arguments.ts';
-import { CommandFailure, failureText, usageFailure } from './failure.ts';
-import type { Output } from './output.ts';
-import { SHIM_PATH, type Variables } from './shim-environment.ts';
 
-/** The options as commander hands them over; each undefined when not given. */
+/** The options as commander passes them; undefined if not given. */
 export interface StartArguments extends WireArguments {
   readonly device?: readonly GivenDevice[];
   readonly native?: boolean;
   readonly socket?: string;
   readonly config?: string;
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
+  readonly logFormat?: NonNullable<DaemonOptions['logFormat']>;
   readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
   readonly http?: HttpPlace;
   readonly httpTokenFile?: string;
+  readonly httpNoToken?: boolean;
   readonly httpHostName?: readonly string[];
+  readonly keepalive?: number;
   readonly json?: boolean;
 }
 
+type HttpOptions = NonNullable<DaemonOptions['http']>;
 type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
 
-/** Runs a daemon until `signal` fires. CommandFailure or VerbsError when it cannot start. */
+/** Runs a daemon until `signal` fires. CommandFailure or VerbsError if it cannot start. */
 export async function runStart(
   given: StartArguments,
   output: Output,
@@ -47,44 +53,43 @@ export async function runStart(
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {
     output.note(`warning: ${crcWarning({ crc: false })}`);
   }
-  const held = new HeldLines(destination({ fd: process.stderr.fd, sync: true }));
+  const stream = standardErrorLog(config.logFormat);
+  const held = new HeldLines(stream);
   const log = createLog(config.logLevel, held);
   let daemon: Daemon;
   try {
-    daemon = await startDaemon(options, { log });
+    daemon = await startDaemon(options, { log, logLinesDropped: () => stream.dropped });
     const { ready } = daemon;
-    output.line(given.json === true ? JSON.stringify(ready) : readyLine(ready, given.socket));
+    output.line(given.json === true ? jsonLine(ready) : readyLine(ready, given.socket));
   } finally {
     held.release();
   }
-  tellService('ready', `serves ${config.socketPath}`, log);
-  signal.addEventListener('abort', () => tellService('stopping', 'stops', log), { once: true });
+  reportState('ready', `serves ${config.socketPath}`, log);
+  signal.addEventListener('abort', () => reportState('stopping', 'stops', log), { once: true });
   await Promise.race([stopOnSignals(daemon, log), aborted(signal)]);
   await daemon.stop();
 }
 
 /**
- * Throws CommandFailure for a daemon in the environment of the programs that it is to serve: with the
- * preload library, its own look for devices would ask itself, and wait for ever.
+ * Throws CommandFailure if the daemon runs in the environment of its own programs: with the preload
+ * library, its search for devices would query itself, and wait for ever.
  */
 export function assertNotOwnProgram(socketPath: string, environment: Variables): void {
   const { LD_PRELOAD: preloaded = '', IWARPD_SOCKET: served } = environment;
-  const isProgram = preloaded
-    .split(/[\s:]+/)
-    .some((path) => basename(path) === basename(SHIM_PATH));
+  const isProgram = preloaded.split(/[\s:]+/).some((path) => basename(path) === PRELOAD_NAME);
   if (!isProgram || served === undefined || resolve(served) !== socketPath) return;
   throw new CommandFailure(
     `this is the environment of programs that use the daemon at ${socketPath}: start the daemon outside of it, or \`env -u LD_PRELOAD -u SYSFS_PATH\` before the command`,
   );
 }
 
-/** Tells the service manager, if there is one; what prevents it is for the log. */
-function tellService(state: ServiceState, status: string, log: Logger): void {
+/** Notifies the service manager, if there is one; logs a failure. */
+function reportState(state: ServiceState, status: string, log: Logger): void {
   const obstacle = notifyService(state, status);
   if (obstacle !== undefined) log.warn({ kind: 'service' }, obstacle);
 }
 
-/** Keeps the lines of the log back, so that the ready line comes first. */
+/** Holds back log lines, so the ready line is first. */
 class HeldLines implements DestinationStream {
   readonly #target: DestinationStream;
   #lines: string[] | undefined = [];
@@ -98,7 +103,7 @@ class HeldLines implements DestinationStream {
     else this.#lines.push(line);
   }
 
-  /** Writes what was kept; later lines go through at once. */
+  /** Writes the held lines; later lines are written directly. */
   release(): void {
     const lines = this.#lines ?? [];
     this.#lines = undefined;
@@ -106,7 +111,7 @@ class HeldLines implements DestinationStream {
   }
 }
 
-/** Checks all options; an error names the file, if there is one, since its options are in it. */
+/** Checks all options; an error names the file, if there is one, since it has options too. */
 function checkedConfig(options: DaemonOptions, file: string | undefined) {
   try {
     return parseDaemonConfig(options);
@@ -116,60 +121,56 @@ function checkedConfig(options: DaemonOptions, file: string | undefined) {
   }
 }
 
-/** What the file says, overridden by what the command line says. */
+/** The options in the file, overridden by those on the command line. */
 function daemonOptions(given: StartArguments): DaemonOptions {
   const file = given.config === undefined ? {} : readConfigFile(given.config);
-  const { device, native, socket, logLevel, memoryTier } = given;
+  const { device, native, socket, logLevel, logFormat, memoryTier } = given;
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(copyOf) }),
-    // The option is there, and true, unless it was negated: the file then decides.
+    // True unless negated: the file then decides.
     ...(native === false ? { native } : {}),
     ...(socket === undefined ? {} : { socketPath: socket }),
     ...(logLevel === undefined ? {} : { logLevel }),
+    ...(logFormat === undefined ? {} : { logFormat }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
     ...(http === undefined ? {} : { http }),
   };
-  const wire = wireDefaults(given);
+  const wire = { ...wireDefaults(given), ...keepaliveDefaults(given.keepalive) };
   if (Object.keys(wire).length === 0) return options;
   const devices = options.devices ?? [];
   const emulated = devices.some((each) => !('native' in each));
   const all = emulated ? devices : [...parseDaemonConfig({}).devices.map(copyOf), ...devices];
   return {
     ...options,
-    // A native device decides for itself how it speaks.
+    // A native device sets its own wire options.
     devices: all.map((each) =>
       'native' in each ? each : { ...each, wire: { ...each.wire, ...wire } },
     ),
   };
 }
 
-/** HTTP as the command line wants it, over what the file says; undefined when it says nothing. */
-function httpOptions(
-  given: StartArguments,
-  file: DaemonOptions['http'],
-): NonNullable<DaemonOptions['http']> | undefined {
-  const { http, httpTokenFile, httpHostName } = given;
-  if (http === undefined && httpTokenFile === undefined && httpHostName === undefined) return file;
+/** HTTP options of the command line, merged over those of the file; undefined if there are none. */
+function httpOptions(given: StartArguments, file: DaemonOptions['http']): HttpOptions | undefined {
+  const { http, httpTokenFile, httpNoToken, httpHostName } = given;
+  const named = [http, httpTokenFile, httpNoToken, httpHostName];
+  if (named.every((option) => option === undefined)) return file;
   if (http === undefined && file === undefined) {
     throw usageFailure('options of HTTP need --http HOST:PORT; see `iwarpd start --help`');
   }
   return {
     ...file,
     ...http,
-    ...(httpTokenFile === undefined ? {} : { token: readToken(httpTokenFile) }),
+    ...(httpTokenFile === undefined ? {} : tokenOptions(httpTokenFile)),
+    ...(httpNoToken === true ? { noToken: true } : {}),
     ...(httpHostName === undefined ? {} : { hostNames: [...httpHostName] }),
   };
 }
 
-/** The token in a file, without the newline behind it. */
-function readToken(path: string): string {
-  try {
-    return readFileSync(path, 'utf8').trim();
-  } catch (error) {
-    throw new CommandFailure(`cannot read the token: ${failureText(error)}`, { cause: error });
-  }
+/** The token is read once: the file may be a pipe. */
+function tokenOptions(tokenFile: string): Pick<HttpOptions, 'token' | 'tokenFile'> {
+  return { token: readTokenFile(tokenFile), tokenFile };
 }
 
 function copyOf(device: GivenDevice): DeviceOptions {
@@ -178,7 +179,7 @@ function copyOf(device: GivenDevice): DeviceOptions {
   return isNative(device) ? { name, native: device.native, addresses } : { name, addresses };
 }
 
-/** The object in a JSON file; its fields are checked later, together with those of the options. */
+/** The object in a JSON file; its fields are checked later, together with the options. */
 function readConfigFile(path: string): DaemonOptions {
   try {
     const value: unknown = JSON.parse(readFileSync(path, 'utf8'));
@@ -193,15 +194,17 @@ function readConfigFile(path: string): DaemonOptions {
   }
 }
 
-/** The one line that says what is there and what to do next. */
+/** The line that reports what is running and what to do next. */
 function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const script = process.argv[1] ?? 'iwarpd';
-  // Installed, the command has a link of its name in the PATH; a clone keeps that link for npx.
+  // An installed command is linked in the PATH; in a clone, npx uses such a link.
   const command = basename(script) === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
-  const http = ready.http === undefined ? '' : ` and ${ready.http.url}`;
+  const page =
+    ready.http?.tokenNeeded === true ? ` (\`${command} page${where}\` prints the link)` : '';
+  const http = ready.http === undefined ? '' : ` and ${ready.http.url}${page}`;
   return (
     `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, in two other terminals, ` +
     `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\`; Ctrl-C ends it`

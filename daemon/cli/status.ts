@@ -1,12 +1,14 @@
-/** `iwarpd status` and `iwarpd devices`: what a running daemon says about itself. */
+/** `iwarpd status` and `iwarpd devices`: the state of a running daemon. */
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
-import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
 import type {
   ClientStatus,
+  DaemonHealth,
   DaemonStatus,
   DeviceStatus,
-} from '../../verbs-api/contract/ipc-admin.ts';
-import { type Output, printJson, tableLines } from './output.ts';
+  HttpReady,
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import { type Output, printJson, tableLines } from '../console/output.ts';
 
 /** Options of both commands. */
 export interface StatusOptions {
@@ -15,21 +17,18 @@ export interface StatusOptions {
   readonly json?: boolean;
 }
 
-/** Prints the daemon's state. VerbsError when there is no daemon. */
+/** Prints the daemon's state. VerbsError if no daemon is running. */
 export async function runStatus(options: StatusOptions, output: Output): Promise<void> {
   const status = await queryDaemon('status', {}, { socketPath: options.socket });
   if (options.json === true) return printJson(output, status);
   for (const line of statusLines(status)) output.line(line);
 }
 
-/** Prints the daemon's devices. VerbsError when there is no daemon. */
+/** Prints the daemon's devices. VerbsError if no daemon is running. */
 export async function runDevices(options: StatusOptions, output: Output): Promise<void> {
   const { devices } = await queryDaemon('status', {}, { socketPath: options.socket });
   if (options.json === true) {
-    return printJson(
-      output,
-      devices.map(({ device }) => device),
-    );
+    return printJson(output, { devices: devices.map(({ device }) => device) });
   }
   const rows = devices.map(({ device }) => [
     device.name,
@@ -42,19 +41,41 @@ export async function runDevices(options: StatusOptions, output: Output): Promis
   }
 }
 
-/** The state for people. */
+/** The state as readable lines. */
 export function statusLines(status: DaemonStatus): string[] {
   return [
     `iwarpd ${status.version}, pid ${status.pid}, up ${durationText(status.uptimeSeconds)}`,
     `socket        ${status.socketPath}`,
-    ...(status.http === undefined ? [] : [`HTTP          ${status.http.url}`]),
+    ...(status.http === undefined ? [] : [`HTTP          ${httpText(status.http)}`]),
     `CRC32C        ${status.crcEngine}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
-    // Whoever wonders why things fail has to see this.
+    // Injected faults explain unexpected errors, so they are always shown.
     ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),
+    ...healthLines(status.health),
     '',
     ...status.devices.flatMap(deviceLines),
     ...clientLines(status.clients),
+  ];
+}
+
+function httpText({ url, tokenNeeded }: HttpReady): string {
+  return tokenNeeded
+    ? `${url}: \`iwarpd page\` prints the link`
+    : `${url}, open to every user of this host`;
+}
+
+/** A limit is shown once this fraction of it is used. */
+const NEAR_LIMIT = 0.8;
+
+function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[] {
+  const near = Object.entries(limits).filter(([, { used, limit }]) => used >= limit * NEAR_LIMIT);
+  const lost = logLinesDropped > 0;
+  return [
+    ...near.map(([name, { used, limit }]) => `near a limit  ${name}: ${used} of ${limit}`),
+    ...(lost ? [`log           ${logLinesDropped} lines dropped: nothing reads it`] : []),
+    ...ended.map(({ pid, program, at }) => {
+      return `ended         pid ${pid} ${program} at ${at}: its memory did not answer`;
+    }),
   ];
 }
 
@@ -88,7 +109,7 @@ function clientLines(clients: readonly ClientStatus[]): string[] {
   ];
 }
 
-/** What is held of each kind. */
+/** The number of objects of each kind. */
 export function objectsText(objects: Readonly<Record<string, number>>): string {
   const held = Object.entries(objects).filter(([, count]) => count > 0);
   return held.length === 0 ? 'none' : held.map(([kind, count]) => `${count} ${kind}`).join(', ');
@@ -99,7 +120,7 @@ function addressText({ backend, addresses }: DeviceInfo): string {
   return backend === 'native' ? 'no address of this host' : 'every address of this host';
 }
 
-/** Seconds as people say them. */
+/** Seconds in a readable unit. */
 export function durationText(seconds: number): string {
   const whole = Math.floor(seconds);
   if (whole < 60) return `${whole} s`;

@@ -1,8 +1,13 @@
-/** The faults of an embedded provider: asked for, checked and shown as those of a daemon. */
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { FaultControl, FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
-import { parseFaultPeer } from '../adapter/fault-peer.ts';
-import type { RnicHost } from '../adapter/rnic-host.ts';
+/** The faults of an embedded provider, with the same checks and status as those of a daemon. */
+
+import type {
+  FaultControl,
+  FaultSpec,
+  FaultStatus,
+} from '../../verbs-api/contract/protocol/faults.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { parseFaultPeer } from '../host/fault-peer.ts';
+import type { RnicHost } from '../host/rnic-host.ts';
 
 /** See the module's comment. */
 export class EmbeddedFaults implements FaultControl {
@@ -16,7 +21,7 @@ export class EmbeddedFaults implements FaultControl {
   }
 
   async addFault(spec: FaultSpec): Promise<FaultStatus> {
-    // Loaded for those who want faults: other programs start sooner.
+    // Loaded on demand: programs without faults start sooner.
     const [{ faultSpec }, { inputFault }] = await Promise.all([
       import('../control/fault-schemas.ts'),
       import('../control/input-fault.ts'),

@@ -7,9 +7,10 @@ import type {
   DeviceLink,
   Handle,
   MappingRef,
-} from '../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { RnicHost } from '../adapter/rnic-host.ts';
+} from '../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { RnicHost } from '../host/rnic-host.ts';
+import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';
 import { EmbeddedMemory } from './embedded-memory.ts';
 
@@ -22,14 +23,14 @@ export class EmbeddedLink implements DeviceLink {
   readonly #memory = new EmbeddedMemory();
   readonly #client: ClientContext;
   readonly #channels = new Map<Handle, (cq: Handle) => void>();
-  /** What the device told and the program has not been told yet. */
+  /** Events that were not delivered to the program yet. */
   #deliveries: (() => void)[] = [];
   #closed = false;
 
   constructor(host: RnicHost) {
     this.#host = host;
     this.#client = new ClientContext({
-      host,
+      directory: new DeviceDirectory(host, undefined),
       memory: this.#memory,
       sendEvent: (event) => this.#deliver(() => this.onEvent(event)),
       sendCompletion: (channel, cq) => this.#deliver(() => this.#channels.get(channel)?.(cq)),
@@ -87,8 +88,8 @@ export class EmbeddedLink implements DeviceLink {
   }
 
   /**
-   * Tells the program in a microtask: never from inside a call into the device, which must not be
-   * entered again, and before the event loop goes on to other work.
+   * Delivers in a microtask: never from inside a call into the device, which must not be
+   * re-entered, and before the event loop continues with other work.
    */
   #deliver(delivery: () => void): void {
     this.#deliveries.push(delivery);

@@ -1,24 +1,24 @@
 /**
- * The memory of the program that the device lives in: nothing has to be shared or fetched, the
- * device works on views of the program's own buffers.
+ * The memory of the program that contains the device: nothing is shared or copied; the device works
+ * on views of the program's own buffers.
  */
 
-import type { MappingRef } from '../../verbs-api/contract/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { ClientMemory } from '../ipc/verbs/client-memory.ts';
+import type { MappingRef } from '../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { ClientMemory } from '../ipc/objects/client-memory.ts';
 import { type MemoryBacking, ViewBacking } from '../rnic/memory-backing.ts';
 
-/** Buffers get addresses from here on, so that no buffer has address 0. */
+/** Buffers get addresses from here on: no buffer has address 0. */
 const FIRST_ADDRESS = 0x1000_0000;
-/** Addresses start at page bounds, with an unused page behind every buffer. */
+/** Addresses start at page boundaries, with an unused page after every buffer. */
 const PAGE_BYTES = 4096;
 const REASON = 'the device lives in this process';
 
-/** Hands out memory by token, and finds the program's buffers by the addresses it gave them. */
+/** Allocates memory by token, and finds the program's buffers by the addresses assigned to them. */
 export class EmbeddedMemory implements ClientMemory {
   readonly sharedTier = { tier: 'local', reason: REASON } as const;
   readonly #shared = new Map<string, Uint8Array>();
-  /** Addresses of buffers, for as long as the program keeps the buffer. */
+  /** Addresses of buffers, while the program holds the buffer. */
   readonly #addresses = new WeakMap<ArrayBufferLike, number>();
   /** Buffers about to be registered, by address. */
   readonly #announced = new Map<bigint, Uint8Array>();
@@ -30,9 +30,9 @@ export class EmbeddedMemory implements ClientMemory {
     view: Uint8Array;
     release(): void;
   } {
+    const view = allocate(lengthBytes);
     const token = `embedded ${this.#nextToken}`;
     this.#nextToken += 1;
-    const view = new Uint8Array(lengthBytes);
     this.#shared.set(token, view);
     return {
       mapping: { token, lengthBytes },
@@ -64,8 +64,8 @@ export class EmbeddedMemory implements ClientMemory {
   }
 
   /**
-   * The address of `buffer`: the same one whenever it is asked for, and addresses inside one
-   * ArrayBuffer are as far apart as its octets. `openProcess` finds the buffer until `forget`.
+   * The address of `buffer`: always the same, and addresses inside one ArrayBuffer are as far apart
+   * as its bytes. `openProcess` finds the buffer until `forget`.
    */
   announce(buffer: Uint8Array): bigint {
     let base = this.#addresses.get(buffer.buffer);
@@ -80,8 +80,18 @@ export class EmbeddedMemory implements ClientMemory {
     return address;
   }
 
-  /** The registration is done or refused: from now on only the device holds the buffer. */
+  /** The registration has succeeded or failed: from now on only the device holds the buffer. */
   forget(address: bigint): void {
     this.#announced.delete(address);
+  }
+}
+
+/** ENOMEM for more than the process, or one typed array, can hold. */
+function allocate(lengthBytes: number): Uint8Array {
+  try {
+    return new Uint8Array(lengthBytes);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new VerbsError('ENOMEM', `cannot allocate ${lengthBytes} bytes: ${error.message}`);
   }
 }

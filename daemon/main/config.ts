@@ -1,25 +1,29 @@
-/** What a daemon is started with: every option with its default, checked before anything starts. */
+/** The daemon's options and defaults, validated before anything starts. */
 import { tmpdir } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import { defaultSocketPath } from '../../verbs-api/contract/ipc-admin.ts';
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
-import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from '../adapter/device-config.ts';
-import type { WireDefaults } from '../cm/cm-types.ts';
+import { defaultSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { inputFault } from '../control/input-fault.ts';
-import { ALL_TIERS } from '../ipc/daemon-memory.ts';
-import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/verbs/quotas.ts';
+import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
+import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
+import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
+import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
+import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
 import { DEFAULT_PROFILE, type DeviceProfile } from '../rnic/device-profile.ts';
 import { type HttpConfig, httpConfig, httpOption } from './http-config.ts';
 
-/** Levels of the log, from silent to chatty. */
+/** Log levels, from quiet to verbose. */
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 
 const count = z.int().positive();
 
-/** Numbers by name, every name optional: overrides of an object of limits. */
+/** Log formats. */
+export const LOG_FORMATS = ['text', 'json'] as const;
+
+/** Optional numbers by name: overrides for an object of limits. */
 function overrides<T extends string>(names: readonly T[]) {
   return z.partialRecord(z.enum(names), count);
 }
@@ -45,6 +49,9 @@ const wire = z
     startupTimeoutMicros: count,
     closeTimeoutMicros: count,
     nudgeDelayMicros: count,
+    keepaliveIdleMicros: z.int().nonnegative(),
+    keepaliveIntervalMicros: count,
+    keepaliveProbes: count,
   })
   .partial();
 
@@ -55,7 +62,10 @@ const emulatedDevice = z.strictObject({
   wire: wire.default({}),
 });
 
-/** A device of rdma-core, `native` by its name there; its addresses are those behind it. */
+/**
+ * An rdma-core device, selected by its rdma-core name `native`; it uses the addresses of the
+ * underlying device.
+ */
 const nativeDevice = z.strictObject({
   name: z.string(),
   native: z.string(),
@@ -74,22 +84,22 @@ const quotas = z.strictObject({
 const daemonConfig = z.strictObject({
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
-  /** Emulated and native ones. Without an emulated one there is one for every address. */
+  /** Emulated and native devices. If none is emulated, one is created that serves all addresses. */
   devices: z.array(device).readonly().default([]),
   /**
-   * Serve the native devices that rdma-core finds: those among `devices`, or all of them when there
-   * are none. With false, nobody looks for any.
+   * Serve native devices found by rdma-core: those in `devices`, or all if it lists none. If false,
+   * do not look for any.
    */
   native: z.boolean().default(true),
   /**
-   * Ways to a client's memory that may be used; shared memory always may. Default: the comma list
-   * `$IWARPD_MEMORY_TIERS`, else all of them.
+   * Allowed ways to access a client's memory; shared memory is always allowed. Default: the
+   * comma-separated list `$IWARPD_MEMORY_TIERS`, else all.
    */
   memoryTiers: z
     .array(z.enum(['shared', 'process_vm', 'agent']))
     .readonly()
     .optional(),
-  /** Serve clients of other users; the socket is then open to everybody. */
+  /** Serve clients of other users; makes the socket accessible to everyone. */
   allowOtherUsers: z.boolean().default(false),
   quotas: quotas.default({
     objects: {},
@@ -97,33 +107,41 @@ const daemonConfig = z.strictObject({
     pinnedBytes: DEFAULT_QUOTAS.pinnedBytes,
     queueEntries: DEFAULT_QUOTAS.queueEntries,
   }),
-  /** Answer over HTTP, too. Default: do not. */
+  /** Limits of all clients together; defaults depend on the system. */
+  limits: z
+    .strictObject({ sharedBytes: count, mappings: count, objects: count })
+    .partial()
+    .default({}),
+  /** Also serve HTTP. Default: off. */
   http: httpOption.optional(),
-  /** A client that leaves more octets unread is cut off: it is stuck, and they cost memory. */
+  /** Disconnects a client that leaves more bytes unread: it is stuck and uses memory. */
   unreadMaxBytes: count.default(4 * 2 ** 20),
-  /** Connections of all clients; a client has four and one for each completion channel. */
+  /** Connections of all clients; a client has four, plus one per completion channel. */
   connectionsMax: count.default(16_384),
   greetingTimeoutMs: count.default(5_000),
-  /** How long `stop` waits for connections to end before it gives up on them. */
+  /** How long `stop` waits for connections to end before it drops them. */
   stopTimeoutMs: count.default(5_000),
   logLevel: z.enum(LOG_LEVELS).default('info'),
+  /** Default: text on a terminal, else JSON. */
+  logFormat: z.enum(LOG_FORMATS).optional(),
 });
 
-/** Options of a daemon as a caller or a configuration file gives them. */
+/** Daemon options as passed by a caller or a configuration file. */
 export type DaemonOptions = z.input<typeof daemonConfig>;
 
-/** Options of a daemon, complete and checked. */
+/** Complete, validated daemon options. */
 export interface DaemonConfig {
   readonly socketPath: string;
   /** Emulated devices; at least one. */
   readonly devices: readonly DeviceConfig[];
-  /** Native devices that were asked for; none: whatever there is. */
+  /** Requested native devices; empty: all that exist. */
   readonly nativeDevices: readonly NativeDeviceConfig[];
-  /** Native devices are looked for. */
+  /** Whether to look for native devices. */
   readonly native: boolean;
   readonly memoryTiers: readonly MemoryTier[];
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
+  readonly limits: Partial<DaemonLimits>;
   /** Undefined: no HTTP. */
   readonly http: HttpConfig | undefined;
   readonly unreadMaxBytes: number;
@@ -131,11 +149,13 @@ export interface DaemonConfig {
   readonly greetingTimeoutMs: number;
   readonly stopTimeoutMs: number;
   readonly logLevel: (typeof LOG_LEVELS)[number];
+  /** Undefined: text on a terminal, else JSON. */
+  readonly logFormat: (typeof LOG_FORMATS)[number] | undefined;
 }
 
 /**
- * Checks options of any origin and fills in defaults. Throws `VerbsError` EINVAL whose text names
- * the option.
+ * Validates options from any source and applies defaults. Throws `VerbsError` EINVAL naming the
+ * invalid option.
  */
 export function parseDaemonConfig(
   options: unknown,
@@ -152,7 +172,9 @@ export function parseDaemonConfig(
     ...data,
     ...devicesOf(data),
     socketPath: resolve(named),
+    logFormat: data.logFormat,
     memoryTiers: memoryTiers(data.memoryTiers, environment['IWARPD_MEMORY_TIERS']),
+    limits: given(data.limits),
     http: data.http === undefined ? undefined : httpConfig(data.http, environment),
     quotas: {
       ...data.quotas,
@@ -162,12 +184,12 @@ export function parseDaemonConfig(
 }
 
 function socketPathFor(environment: Readonly<Record<string, string | undefined>>): string {
-  // Of a container's user there is often no more than the number.
+  // A container's user often has no name, only a number.
   const uid = process.geteuid?.() ?? 0;
   return defaultSocketPath({ environment, uid, temporaryDirectory: tmpdir() });
 }
 
-/** Emulated and native devices apart, checked against each other. */
+/** Separates emulated from native devices and checks them for conflicts. */
 function devicesOf(
   data: z.output<typeof daemonConfig>,
 ): Pick<DaemonConfig, 'devices' | 'nativeDevices'> {
@@ -195,7 +217,7 @@ function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {
   };
 }
 
-/** Best first, shared memory always among them. Throws EINVAL for an unknown name. */
+/** Best first; always includes shared memory. Throws EINVAL for an unknown name. */
 function memoryTiers(
   chosen: readonly MemoryTier[] | undefined,
   listed: string | undefined,
@@ -211,7 +233,7 @@ function memoryTiers(
   return ALL_TIERS.filter((tier) => tier === 'shared' || names.includes(tier));
 }
 
-/** The fields that have a value: absent and undefined mean the same in a configuration. */
+/** The fields with a value: in a configuration, undefined means the same as absent. */
 function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const present = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(present) as { [K in keyof T]: Exclude<T[K], undefined> };

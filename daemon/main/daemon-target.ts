@@ -1,27 +1,37 @@
-/** The daemon as the operations of the control plane see and move it. */
+/** The daemon as seen and changed by control-plane operations. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { PortAttributes } from '../../verbs-api/contract/attributes.ts';
 import type {
   ConnectionSummary,
   ObjectSummaries,
   ResetReport,
-} from '../../verbs-api/contract/control.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/errors.ts';
-import { type FaultSpec, type FaultStatus, faultKind } from '../../verbs-api/contract/faults.ts';
-import type { ClientStatus, DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
-import type { DeviceBackend, DeviceHost } from '../adapter/device-backend.ts';
-import { parseFaultPeer } from '../adapter/fault-peer.ts';
-import type { ConnectionStatus, RnicHost } from '../adapter/rnic-host.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import {
+  type FaultSpec,
+  type FaultStatus,
+  faultKind,
+} from '../../verbs-api/contract/protocol/faults.ts';
+import type {
+  ClientStatus,
+  DaemonHealth,
+  DaemonStatus,
+  HttpReady,
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { PortAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { ControlError } from '../control/operation.ts';
+import { OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
+import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
+import { parseFaultPeer } from '../host/fault-peer.ts';
+import type { ConnectionStatus, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { DaemonConfig } from './config.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
 /** The hosts of a daemon's devices. */
-export interface Hosts {
+interface Hosts {
   readonly host: RnicHost;
   readonly native: DeviceHost | undefined;
 }
@@ -31,21 +41,23 @@ export function allDevices({ host, native }: Hosts) {
   return [...host.devices, ...(native?.devices ?? [])];
 }
 
-/** What the control plane works on. */
-export interface DaemonParts extends Hosts {
+/** The parts of a daemon that operations use. */
+interface DaemonParts extends Hosts {
   readonly config: DaemonConfig;
   readonly server: IpcServer;
   readonly samples: TraceSamples;
+  readonly health: () => DaemonHealth;
 }
 
 /** See the module's comment. */
 export class DaemonTarget implements ControlTarget {
+  readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
   ready = false;
   http: HttpReady | undefined;
   readonly #parts: () => DaemonParts;
   readonly #startedAt = performance.now();
 
-  /** `parts` are there once the first operation comes. */
+  /** `parts` is first called by the first operation. */
   constructor(parts: () => DaemonParts) {
     this.#parts = parts;
   }
@@ -68,6 +80,7 @@ export class DaemonTarget implements ControlTarget {
       }),
       clients: server.clients(),
       faults: host.faults.injector.faults.length,
+      health: this.#parts().health(),
     };
   }
 
@@ -120,7 +133,7 @@ export class DaemonTarget implements ControlTarget {
   #checkDevice({ device, kind }: FaultSpec, { host, native }: DaemonParts): void {
     if (device === undefined || host.devices.some(({ name }) => name === device)) return;
     if (native?.devices.some(({ name }) => name === device) !== true) {
-      throw new ControlError('EINVAL', 'device', `there is no device ${device}`);
+      throw new ControlError('EINVAL', 'device', `no such device: ${device}`);
     }
     if (faultKind(kind).place !== 'verb') {
       throw new ControlError('EINVAL', 'device', `${device} is native: only its verbs can fail`);
@@ -143,21 +156,23 @@ export class DaemonTarget implements ControlTarget {
   async reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
-    // A program that was killed is no leak: its sockets are closed, and this lets us see it.
+    // A killed program is not a leak: its sockets are closed, and this turn lets the daemon notice.
     await nextTurn();
     await nextTurn();
     const clients = server.clients();
     const connections = host.connections().length;
-    // First, since a fault may hold connections back that are to end.
+    // First, since a fault may delay connections that must end.
     const faults = this.removeFaults().length;
+    const endedHolding = server.takeEndedHolding();
     server.cutClients('the daemon was reset');
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
-    return { leaks: clients.filter(holdsObjects), clients: clients.length, connections, faults };
+    const leaks = clients.filter(holdsObjects);
+    return { leaks, endedHolding, clients: clients.length, connections, faults };
   }
 }
 
-/** A native device that fails must not take the status of the others along. */
+/** A failing native device must not break the status of the others. */
 function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state'] {
   try {
     return device.port().state;

@@ -1,78 +1,99 @@
-/** The daemon: devices, their clients' socket, a log, and an orderly end. */
-import { rmSync, writeFileSync } from 'node:fs';
+/** The daemon: devices, the client socket, a log, and an orderly shutdown. */
+import { rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
-import type { DeviceInfo } from '../../verbs-api/contract/attributes.ts';
-import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/ipc-admin.ts';
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
-import { RnicHost } from '../adapter/rnic-host.ts';
+import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { executeNamed } from '../control/operations.ts';
+import { hostSystem } from '../host/links/system.ts';
+import { RnicHost } from '../host/rnic-host.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
+import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { openNativeDevices } from '../native/discovery.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
+import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
-import { createLog, hostObserver } from './log.ts';
+import { dropToken, type TokenInUse, takeToken } from './http-token.ts';
+import { assertLocalAddresses } from './local-addresses.ts';
+import { createLog, hostObserver, standardErrorLog, ThrottledLog } from './log.ts';
+import { removeOwnFile, writeOwnFile } from './own-file.ts';
 import { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
-/** What the ready line tells. */
+/** Contents of the ready line. */
 export interface DaemonReady {
+  /** Version of this record: fields may be added within a version, never changed. */
+  readonly format: 1;
   readonly version: string;
   readonly pid: number;
   readonly socketPath: string;
   readonly devices: readonly DeviceInfo[];
   readonly memoryTiers: readonly MemoryTier[];
   readonly crcEngine: string;
-  /** Where it answers over HTTP; undefined when it does not. */
+  /** The HTTP endpoint; undefined if HTTP is off. */
   readonly http?: HttpReady;
 }
 
-/** Parts that a caller may bring along. */
-export interface DaemonParts {
+/** Parts that a caller may supply. */
+interface DaemonParts {
   /** Default: standard error at the configured level. */
   readonly log?: Logger;
+  /** Lines dropped by the log's destination, for `status`. Default: none. */
+  readonly logLinesDropped?: () => number;
 }
 
 /** A running daemon. */
 export class Daemon {
   readonly host: RnicHost;
-  /** Serves the native devices, if there are any. */
+  /** Serves native devices, if any. */
   readonly native: BridgedHost | undefined;
   readonly config: DaemonConfig;
+  readonly #directory: DeviceDirectory;
   readonly #log: Logger;
+  readonly #notes: ThrottledLog;
+  readonly #health: HealthWatch;
   readonly #server: IpcServer;
   readonly #control: DaemonTarget;
   readonly #samples: TraceSamples;
   #http: HttpServer | undefined;
+  #token: TokenInUse = { value: undefined, file: undefined };
   #stopping: Promise<void> | undefined;
 
   private constructor(parts: {
     config: DaemonConfig;
     host: RnicHost;
     native: BridgedHost | undefined;
+    directory: DeviceDirectory;
     server: IpcServer;
     log: Logger;
+    notes: ThrottledLog;
+    health: HealthWatch;
     control: DaemonTarget;
     samples: TraceSamples;
   }) {
     this.config = parts.config;
     this.host = parts.host;
     this.native = parts.native;
+    this.#directory = parts.directory;
     this.#server = parts.server;
     this.#log = parts.log;
+    this.#notes = parts.notes;
+    this.#health = parts.health;
     this.#control = parts.control;
     this.#samples = parts.samples;
   }
 
-  /** What the ready line tells. */
+  /** Contents of the ready line. */
   get ready(): DaemonReady {
-    const http = this.#http === undefined ? undefined : httpReady(this.config, this.#http);
+    const { http } = this.#control;
     return {
+      format: 1,
       version: VERSION,
       pid: process.pid,
       socketPath: this.config.socketPath,
@@ -83,16 +104,43 @@ export class Daemon {
     };
   }
 
-  /** Starts a daemon. Rejects with `VerbsError`; nothing then stays behind. */
+  /** The token that HTTP requests must carry; undefined if none is required. */
+  get httpToken(): string | undefined {
+    return this.#token.value;
+  }
+
+  /** Compares all counters with the actual objects, for tests. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.host.assertDeepInvariants();
+    this.#server.assertDeepInvariants();
+  }
+
+  /** Starts a daemon. Rejects with `VerbsError` and leaves nothing behind. */
   static async start(options: DaemonOptions, parts: DaemonParts): Promise<Daemon> {
     const config = parseDaemonConfig(options);
-    const log = parts.log ?? createLog(config.logLevel);
-    // Refused, everything works, but slower while programs keep all cores busy.
+    const log = parts.log ?? createLog(config.logLevel, standardErrorLog(config.logFormat));
+    const notes = new ThrottledLog(log);
+    await assertLocalAddresses(config.devices);
+    const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
+    try {
+      return await Daemon.#startWatched(config, { log, notes, health });
+    } catch (error) {
+      health.close();
+      throw error;
+    }
+  }
+
+  static async #startWatched(
+    config: DaemonConfig,
+    { log, notes, health }: { log: Logger; notes: ThrottledLog; health: HealthWatch },
+  ): Promise<Daemon> {
+    // If denied, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
     const taps = new TapHub();
     const host = new RnicHost({
+      system: hostSystem(),
       devices: config.devices,
-      observer: hostObserver(log, taps),
+      observer: hostObserver(notes.note, taps),
     });
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
     const samples = new TraceSamples(taps, work, host.crcEngine.crc32c);
@@ -101,18 +149,30 @@ export class Daemon {
     try {
       native = await nativeDevices(config, log);
       const hosts = { host, native };
+      const directory = new DeviceDirectory(host, native);
       const control: DaemonTarget = new DaemonTarget(() => {
-        return { config, ...hosts, server, samples };
+        return { config, ...hosts, server, samples, health: () => health.health() };
       });
       const server: IpcServer = await IpcServer.listen({
         ...config,
-        ...hosts,
-        log: { note: (level, text, fields) => log[level](fields, text) },
+        directory,
+        quotas: { ...config.quotas, budget: health.budget },
+        log: { note: (level, text, fields) => notes.note(level, text, fields, text) },
         taps,
         work,
         operate: (name, request, caller) => executeNamed(control, name, request, caller),
       });
-      daemon = new Daemon({ config, ...hosts, server, log, control, samples });
+      daemon = new Daemon({
+        config,
+        ...hosts,
+        directory,
+        server,
+        log,
+        notes,
+        health,
+        control,
+        samples,
+      });
     } finally {
       if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
@@ -129,35 +189,49 @@ export class Daemon {
   }
 
   async #serveHttp(): Promise<void> {
-    const { http } = this.config;
+    const { http, socketPath } = this.config;
+    // Left by a daemon that was killed here.
+    dropToken(socketPath);
     if (http === undefined) return;
-    // Loaded for those who asked for it: the others start sooner.
+    // Loaded only if HTTP is on: keeps daemon startup fast.
     const { serveControl } = await import('../http/control-http.ts');
-    const { address, port, token, hostNames } = http;
+    const { address, port, hostNames } = http;
+    this.#token = takeToken(http.token, socketPath);
+    const { value: token, file: tokenFile } = this.#token;
     this.#http = await serveControl(this.#control, {
       address,
       port,
       policy: { hostNames, token },
-      note: (level, text, fields) => this.#log[level]({ kind: 'http', ...fields }, text),
+      note: (level, text, fields) => {
+        this.#notes.note(level, `http: ${text}`, { kind: 'http', ...fields }, text);
+      },
     });
-    this.#control.http = httpReady(this.config, this.#http);
+    this.#control.http = {
+      url: this.#http.url,
+      address,
+      port: this.#http.port,
+      tokenNeeded: token !== undefined,
+      ...(tokenFile === undefined ? {} : { tokenFile }),
+    };
   }
 
-  /** Puts beside the socket what programs look for: who runs here, and the devices' sysfs tree. */
+  /**
+   * Creates what programs look for next to the socket: the run file, and the devices' sysfs tree.
+   */
   #publish(): void {
     const { socketPath } = this.config;
-    publishSysfs(sysfsPath(socketPath), this.host);
-    writeFileSync(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`);
+    publishSysfs(sysfsPath(socketPath), this.#directory);
+    writeOwnFile(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`, RUN_FILE_MODE);
   }
 
-  /** What `iwarpd status` shows. */
+  /** Contents of `iwarpd status`. */
   status(): DaemonStatus {
     return this.#control.status();
   }
 
   /**
-   * Ends clients and connections and removes the socket, within the configured time. Later calls
-   * return the first one's promise.
+   * Ends clients and connections and removes the socket, within the configured timeout. Later calls
+   * return the first call's promise.
    */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
@@ -182,38 +256,40 @@ export class Daemon {
     const outcome = await Promise.race([this.#closeHosts(), late]);
     clearTimeout(timer);
     if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
-    // Last, so that probes see meanwhile that the daemon is not ready any more.
+    // Last, so probes can see that the daemon is no longer ready.
     await this.#http?.close();
+    this.#health.close();
+    this.#notes.flush();
     this.#log.info({}, 'stopped');
   }
 }
 
 /**
- * Starts a daemon in this process. Rejects with `VerbsError`: EINVAL names a bad option, EADDRINUSE
- * means that a daemon runs at the socket path, EACCES that its directory is not private.
+ * Starts a daemon in this process. Rejects with `VerbsError`: EINVAL names an invalid option,
+ * EADDRINUSE means that a daemon already runs at the socket path, EACCES that its directory is not
+ * private.
  */
 export function startDaemon(options: DaemonOptions = {}, parts: DaemonParts = {}): Promise<Daemon> {
   return Daemon.start(options, parts);
 }
 
-function httpReady({ http }: DaemonConfig, server: HttpServer): HttpReady {
-  const tokenNeeded = http?.token !== undefined;
-  return { url: server.url, address: http?.address ?? '', port: server.port, tokenNeeded };
-}
+/** Reveals nothing beyond the socket's path. */
+const RUN_FILE_MODE = 0o644;
 
-/** The file beside the socket that tells who runs there. */
-export function runFilePath(socketPath: string): string {
+/** The file next to the socket that identifies the running daemon. */
+function runFilePath(socketPath: string): string {
   return `${socketPath}.run`;
 }
 
 function removePublished(socketPath: string): void {
-  rmSync(runFilePath(socketPath), { force: true });
+  removeOwnFile(runFilePath(socketPath));
+  dropToken(socketPath);
   removeSysfs(sysfsPath(socketPath));
 }
 
 /**
- * Resolves once SIGINT or SIGTERM stopped the daemon. A second signal does not wait; a broken
- * invariant removes the socket and ends the process with status 70 after a fatal log line.
+ * Resolves once SIGINT or SIGTERM has stopped the daemon. A second signal exits immediately; a
+ * broken invariant logs a fatal line, removes the socket and exits with status 70.
  */
 export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signals> {
   return new Promise((resolve, reject) => {
@@ -235,10 +311,10 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
   });
 }
 
-/** sysexits.h: an internal software error. */
+/** sysexits.h: internal software error. */
 const EX_SOFTWARE = 70;
 
-/** Looks for native devices, as far as that is wanted. */
+/** Looks for native devices, if enabled. */
 async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {
   if (!config.native) return undefined;
   return await openNativeDevices({

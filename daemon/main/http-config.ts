@@ -1,39 +1,46 @@
-/** Where and for whom the daemon answers over HTTP, checked before it starts. */
+/** HTTP options of the daemon, validated before it starts. */
 import { isIP } from 'node:net';
 import { hostname } from 'node:os';
+import { resolve } from 'node:path';
 import { z } from 'zod';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import { canonicalAddress, isLoopback } from '../cm/address.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
+import { checkToken, type HttpToken, readTokenFile } from './http-token.ts';
 
-/** A token that is shorter than this can be guessed. */
-export const TOKEN_MIN_CHARACTERS = 16;
-
-/** The option `http` of a daemon. */
+/** The daemon option `http`. */
 export const httpOption = z.strictObject({
   /** IP address to listen on, or 'localhost'. */
   address: z.string().default('127.0.0.1'),
-  /** 0 lets the system choose. */
+  /** 0 selects a free port. */
   port: z.int().min(0).max(65_535).default(0),
   /**
-   * What requests have to carry as bearer token. Needed on any address but loopback. Default:
-   * `$IWARPD_HTTP_TOKEN`, else none.
+   * The bearer token that requests must carry. Default: the content of `tokenFile`, else
+   * `$IWARPD_HTTP_TOKEN`, else a token that the daemon generates and stores in `SOCKET.http-token`,
+   * readable only by its own user.
    */
   token: z.string().optional(),
-  /** Names by which clients call this host, beside IP addresses, localhost and its own name. */
+  /** A file that contains the token. */
+  tokenFile: z.string().min(1).optional(),
+  /**
+   * Requires no token: every user of this host may reset and inject faults. Only on loopback; keys,
+   * addresses and traces are then hidden. Default: false.
+   */
+  noToken: z.boolean().default(false),
+  /** Names by which clients address this host, besides IP addresses, localhost and its own name. */
   hostNames: z.array(z.string()).readonly().default([]),
 });
 
-/** The option, complete and checked. */
+/** The complete, validated option. */
 export interface HttpConfig {
   /** Canonical IP address. */
   readonly address: string;
   readonly port: number;
-  readonly token: string | undefined;
+  readonly token: HttpToken;
   /** In lower case. */
   readonly hostNames: ReadonlySet<string>;
 }
 
-/** Checks the option. Throws `VerbsError` EINVAL that names what is wrong. */
+/** Validates the option. Throws `VerbsError` EINVAL naming the invalid field. */
 export function httpConfig(
   option: z.output<typeof httpOption>,
   environment: Readonly<Record<string, string | undefined>>,
@@ -43,24 +50,38 @@ export function httpConfig(
   if (address === undefined || isIP(address) === 0) {
     throw new VerbsError('EINVAL', `option http.address: '${option.address}' is no IP address`);
   }
-  const given = option.token ?? environment['IWARPD_HTTP_TOKEN'];
-  const token = given === '' ? undefined : given;
-  if (token !== undefined) checkToken(token);
-  else if (!isLoopback(address)) {
-    const mend = `give one in $IWARPD_HTTP_TOKEN or --http-token-file, or listen on 127.0.0.1`;
-    throw new VerbsError('EINVAL', `option http.token: HTTP on ${address} needs a token: ${mend}`);
-  }
+  const token = tokenOf(option, address, environment);
   const names = ['localhost', hostname(), ...hostNames].map((name) => name.toLowerCase());
   return { address, port, token, hostNames: new Set(names) };
 }
 
-/** Tokens travel in a header: visible ASCII without spaces (RFC 6750 §2.1, a little wider). */
-function checkToken(token: string): void {
-  if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw new VerbsError('EINVAL', 'option http.token: it has to be ASCII without spaces');
+function tokenOf(
+  option: z.output<typeof httpOption>,
+  address: string,
+  environment: Readonly<Record<string, string | undefined>>,
+): HttpToken {
+  const { token, tokenFile, noToken } = option;
+  if (noToken) {
+    if (token !== undefined || tokenFile !== undefined) {
+      throw new VerbsError('EINVAL', 'option http.noToken: a token is given, too');
+    }
+    if (isLoopback(address)) return { kind: 'none' };
+    throw new VerbsError(
+      'EINVAL',
+      `option http.noToken: HTTP on ${address} needs a token; listen on 127.0.0.1 to do without`,
+    );
   }
-  if (token.length < TOKEN_MIN_CHARACTERS) {
-    const text = `it has to have ${TOKEN_MIN_CHARACTERS} characters or more`;
-    throw new VerbsError('EINVAL', `option http.token: ${text}`);
+  const value = token ?? (tokenFile === undefined ? undefined : readTokenFile(tokenFile));
+  if (value !== undefined) {
+    checkToken(value);
+    return {
+      kind: 'given',
+      value,
+      ...(tokenFile === undefined ? {} : { file: resolve(tokenFile) }),
+    };
   }
+  const inherited = environment['IWARPD_HTTP_TOKEN'];
+  if (inherited === undefined || inherited === '') return { kind: 'made' };
+  checkToken(inherited);
+  return { kind: 'given', value: inherited };
 }

@@ -1,23 +1,68 @@
-/** The daemon's log: one JSON object a line (pino), and the host's notices on their way into it. */
-import { type DestinationStream, destination, type Logger, pino } from 'pino';
-import type { HostNotice, HostObserver } from '../adapter/observer.ts';
+/**
+ * The daemon's log (pino): JSON or text, one line per message, and how the parts of the daemon
+ * write to it.
+ */
+import { isatty } from 'node:tty';
+import { type DestinationStream, type Logger, pino } from 'pino';
 import type { CaptureTap } from '../capture/capture-tap.ts';
+import type { HostNotice, HostObserver } from '../host/observer.ts';
 import type { DaemonConfig } from './config.ts';
+import { LogStream } from './log-stream.ts';
+import { logText } from './log-text.ts';
+import { LogThrottle } from './log-throttle.ts';
 
-/** Standard error: standard output belongs to the ready line. */
+/** Standard error: standard output is for the ready line. */
 const STDERR = 2;
 
-/** A log at `level` to `stream`, standard error by default. */
-export function createLog(level: DaemonConfig['logLevel'], stream?: DestinationStream): Logger {
-  // Written at once: the last lines before an end are those that matter.
-  return pino({ level, base: null }, stream ?? destination({ fd: STDERR, sync: true }));
+/** Logs to standard error: by default as text on a terminal, else as JSON. */
+export function standardErrorLog(format: DaemonConfig['logFormat']): LogStream {
+  const asText = format === undefined ? isatty(STDERR) : format === 'text';
+  return asText ? new LogStream(STDERR, logText) : new LogStream(STDERR);
 }
 
-/** Logs what the host notices; `tap` sees the octets. */
-export function hostObserver(log: Logger, tap: CaptureTap): HostObserver {
-  const notice = ({ level, kind, device, remote, text }: HostNotice): void => {
+/** A log at `level` that writes lines of JSON to `stream`. Default: standard error. */
+export function createLog(level: DaemonConfig['logLevel'], stream?: DestinationStream): Logger {
+  return pino({ level, base: null }, stream ?? standardErrorLog(undefined));
+}
+
+/** Writes a message of a kind, with additional fields. */
+export type Note = (
+  level: 'debug' | 'info' | 'warn' | 'error',
+  kind: string,
+  fields: Readonly<Record<string, unknown>>,
+  text: string,
+) => void;
+
+/** Writes notes to `log`, throttled by `LogThrottle`. */
+export class ThrottledLog {
+  readonly #log: Logger;
+  readonly #throttle: LogThrottle;
+
+  constructor(log: Logger) {
+    this.#log = log;
+    this.#throttle = new LogThrottle((kind, similar) => {
+      this.#log.warn({ kind, similar }, `${similar} similar messages dropped`);
+    });
+  }
+
+  readonly note: Note = (level, kind, fields, text) => {
+    if (!this.#log.isLevelEnabled(level)) return;
+    // At debug level every message is logged.
+    if (level !== 'debug' && !this.#throttle.admit(`${kind} (${level})`)) return;
+    this.#log[level](fields, text);
+  };
+
+  /** Writes pending summaries. */
+  flush(): void {
+    this.#throttle.flush();
+  }
+}
+
+/** Logs the host's events and passes wire bytes to `tap`. */
+export function hostObserver(note: Note, tap: CaptureTap): HostObserver {
+  const notice = ({ level, kind, device, qpn, remote, text }: HostNotice): void => {
     const peer = remote === undefined ? undefined : `${remote.address} port ${remote.port}`;
-    log[level]({ kind, device, peer }, text);
+    note(level, kind, { kind, device, qpn, peer }, text);
   };
   return { notice, tap };
 }

@@ -1,18 +1,18 @@
 /**
- * Tells a service manager how the daemon is, by the protocol of sd_notify(3): a datagram of lines
- * to the socket that `$NOTIFY_SOCKET` names. Without that variable nobody wants to know.
+ * Reports the daemon's state to a service manager with the protocol of sd_notify(3): a datagram of
+ * lines to the socket named by `$NOTIFY_SOCKET`. Does nothing without that variable.
  */
 import { sendUnixDatagram } from '../../native-bridge/libc/datagram.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 
-/** What there is to tell. */
+/** States to report. */
 export type ServiceState = 'ready' | 'stopping';
 
 const LINE: Readonly<Record<ServiceState, string>> = { ready: 'READY=1', stopping: 'STOPPING=1' };
 
 /**
- * Tells the manager, if there is one; `status` is one line for people. Returns what prevented it, or
- * undefined: a manager that does not listen is no reason not to serve.
+ * Notifies the manager, if there is one; `status` is one line of text. Returns the error, or
+ * undefined: the daemon serves even if the manager does not listen.
  */
 export function notifyService(
   state: ServiceState,

@@ -1,22 +1,23 @@
-/** Samples of what passes in the daemon: a few at once, each for a bounded time. */
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
+/** Samples of the daemon's traffic: a few at a time, each for a bounded time. */
+
 import {
   TRACE_MS_DEFAULT,
   TRACE_SAMPLES_MAX,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/trace-sample.ts';
+} from '../../verbs-api/contract/protocol/trace-sample.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import { TraceSampler } from '../capture/trace-sampler.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
-import type { Crc32c } from '../wire/crc32c.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 
 /** See the module's comment. */
 export class TraceSamples {
   readonly #links: TapHub;
   readonly #work: WorkHub;
   readonly #crc32c: Crc32c;
-  /** Each ends a sample that is under way. */
+  /** Each function ends a running sample. */
   readonly #running = new Set<() => void>();
 
   constructor(links: TapHub, work: WorkHub, crc32c: Crc32c) {
@@ -25,7 +26,7 @@ export class TraceSamples {
     this.#crc32c = crc32c;
   }
 
-  /** Takes a sample. Rejects with EBUSY while `TRACE_SAMPLES_MAX` are being taken. */
+  /** Takes a sample. Rejects with EBUSY if `TRACE_SAMPLES_MAX` are already running. */
   async record(request: TraceRequest): Promise<TraceSample> {
     if (this.#running.size >= TRACE_SAMPLES_MAX) {
       throw new VerbsError('EBUSY', `${TRACE_SAMPLES_MAX} traces are being recorded already`);
@@ -34,7 +35,7 @@ export class TraceSamples {
     const finished = new Promise<void>((resolve) => {
       finish = resolve;
     });
-    // It goes on to the end of this turn, which is as precise as counting what is lost needs.
+    // Runs to the end of this turn, which is precise enough to count losses.
     const sampler = new TraceSampler({
       request,
       crc32c: this.#crc32c,
@@ -50,7 +51,7 @@ export class TraceSamples {
     return sampler.end();
   }
 
-  /** Ends all samples: each answers with what it has. */
+  /** Ends all samples; each returns what it has. */
   close(): void {
     for (const finish of this.#running) finish();
   }

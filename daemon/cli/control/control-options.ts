@@ -1,19 +1,11 @@
-/** The commands that watch and move a running daemon: their options, and what they mean. */
-import type { Command, Option } from 'commander';
+/** The commands `reset`, `fault`, `wait` and `top` and their options. */
+import type { Command } from 'commander';
 import { wholeNumber } from '../arguments.ts';
-import type { Output } from '../output.ts';
+import type { ControlCommandContext } from './control-context.ts';
 import { addFault } from './fault-options.ts';
 import type { ResetArguments } from './reset.ts';
 import type { TopArguments } from './top.ts';
 import type { WaitArguments } from './wait.ts';
-
-/** What the commands run in. */
-export interface ControlCommandContext {
-  readonly output: Output;
-  readonly signal: AbortSignal;
-  /** The option that names the daemon's socket. */
-  readonly socketOption: () => Option;
-}
 
 const TIMEOUT_DEFAULT_SECONDS = 10;
 const TIMEOUT_MAX_SECONDS = 86_400;
@@ -30,8 +22,11 @@ export function addControl(program: Command, context: ControlCommandContext): vo
 function addReset(program: Command, { output, socketOption }: ControlCommandContext): void {
   program
     .command('reset')
-    .description('end all clients and connections of a running daemon; tell what was still open')
-    .option('--expect-clean', 'fail when a client still held objects: for the end of a test')
+    .description('disconnect every client, clear all state and report what was still open')
+    .option(
+      '--expect-clean',
+      'fail if a client still holds objects, or has ended without releasing them since the last reset',
+    )
     .option('--json', 'print JSON')
     .addOption(socketOption())
     .action(async (given: ResetArguments) => {
@@ -44,14 +39,14 @@ function addWait(program: Command, { output, signal, socketOption }: ControlComm
   program
     .command('wait')
     .description('wait until a daemon is ready')
-    .option('--ready', 'until it serves everything that it was started with (default)')
+    .option('--ready', 'wait until the daemon is ready to serve (default)')
     .option(
       '--timeout <SECONDS>',
-      'how long to wait',
+      'give up after this time',
       wholeNumber(0, TIMEOUT_MAX_SECONDS),
       TIMEOUT_DEFAULT_SECONDS,
     )
-    .option('--json', 'print what it is as JSON, once it is ready')
+    .option('--json', 'print the status of the ready daemon as JSON')
     .addOption(socketOption())
     .action(async (given: WaitArguments) => {
       const { runWait } = await import('./wait.ts');
@@ -62,15 +57,15 @@ function addWait(program: Command, { output, signal, socketOption }: ControlComm
 function addTop(program: Command, { output, signal, socketOption }: ControlCommandContext): void {
   program
     .command('top')
-    .description('watch what the devices and clients of a running daemon do')
+    .description('show rates of the devices and clients of a running daemon, updated every second')
     .option(
       '--interval <SECONDS>',
-      'time between two looks',
+      'seconds between two samples',
       wholeNumber(1, INTERVAL_MAX_SECONDS),
       1,
     )
-    .option('--count <N>', 'looks to take (default: until Ctrl-C)', wholeNumber(1, 2 ** 31 - 1))
-    .option('--json', 'print a JSON object for each look')
+    .option('--count <N>', 'number of samples (default: until Ctrl-C)', wholeNumber(1, 2 ** 31 - 1))
+    .option('--json', 'print one JSON object per sample')
     .addOption(socketOption())
     .action(async (given: TopArguments) => {
       const { runTop } = await import('./top.ts');

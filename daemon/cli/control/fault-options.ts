@@ -1,17 +1,20 @@
 /** The commands `fault add`, `fault list` and `fault remove`, and their options. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { FAULT_KINDS, type FaultKind, faultKind } from '../../../verbs-api/contract/faults.ts';
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  faultKind,
+} from '../../../verbs-api/contract/protocol/faults.ts';
 import { wholeNumber } from '../arguments.ts';
-import type { ControlCommandContext } from './control-options.ts';
+import type { ControlCommandContext } from './control-context.ts';
 import type { FaultArguments } from './fault.ts';
+import { optionOf } from './option-name.ts';
 
 const NUMBER = wholeNumber(0, Number.MAX_SAFE_INTEGER);
 
 /** Adds `fault`. */
 export function addFault(program: Command, context: ControlCommandContext): void {
-  const fault = program
-    .command('fault')
-    .description('have something go wrong in a running daemon, as a test needs it');
+  const fault = program.command('fault').description('inject faults into a running daemon');
   addFaultAdd(fault, context);
   addFaultList(fault, context);
   addFaultRemove(fault, context);
@@ -21,26 +24,30 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
   fault
     .command('add')
     .description('add a fault')
-    .argument('<KIND>', 'what goes wrong, see below')
-    .option('--device <NAME>', 'on this device')
-    .option('--qp <NUMBER>', 'on this queue pair', NUMBER)
-    .option('--peer <ADDRESS[:PORT]>', 'on connections with this other end')
-    .option('--opcode <NAME>', 'to these messages: write, send, read-request, mpa-reply, …')
-    .option('--direction <in|out>', 'to what comes, or to what leaves (default: both)')
-    .option('--pid <PID>', 'to verbs of this process', NUMBER)
-    .option('--verb <NAME>', 'to this verb: regMR, createQP, cmConnect, … (default: any)')
-    .option('--nth <N>', 'on the Nth occasion only', NUMBER)
-    .option('--every <N>', 'on every Nth occasion', NUMBER)
-    .option('--once', 'no more after it happened')
-    .option('--probability <P>', 'with this chance, up to 1', parseProbability)
-    .option('--seed <N>', 'makes the same choices again (default: chosen, and printed)', NUMBER)
-    .option('--ms <N>', 'milliseconds', NUMBER)
-    .option('--bytes-per-second <N>', 'of the bandwidth', NUMBER)
-    .option('--bytes <N>', 'of a slice', NUMBER)
-    .option('--after-bytes <N>', 'octets that still pass (default: 0)', NUMBER)
-    .option('--errno <NAME>', 'what the verb fails with, such as ENOMEM')
-    .option('--ird <N>', 'the inbound reads that are told at most', NUMBER)
-    .option('--ord <N>', 'the outbound reads that are told at most', NUMBER)
+    .argument('<KIND>', 'what the fault does; see below')
+    .option('--device <NAME>', 'only on this device')
+    .option('--qp <NUMBER>', 'only on this queue pair', NUMBER)
+    .option('--peer <ADDRESS[:PORT]>', 'only on connections to this peer')
+    .option('--opcode <NAME>', 'only on these messages: write, send, read-request, mpa-reply, …')
+    .option('--direction <in|out>', 'only on received or only on sent bytes (default: both)')
+    .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
+    .option('--verb <NAME>', 'only on this verb: regMR, createQP, cmConnect, … (default: any)')
+    .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
+    .option('--every <N>', 'trigger on every Nth occasion', NUMBER)
+    .option('--once', 'trigger once')
+    .option(
+      '--probability <P>',
+      'trigger with this probability, greater than 0 and at most 1',
+      parseProbability,
+    )
+    .option('--seed <N>', 'seed for --probability (default: random; `fault add` prints it)', NUMBER)
+    .option('--ms <N>', 'delay or duration in milliseconds', NUMBER)
+    .option('--bytes-per-second <N>', 'bandwidth limit', NUMBER)
+    .option('--bytes <N>', 'size of a slice', NUMBER)
+    .option('--after-bytes <N>', 'bytes to let through first (default: 0)', NUMBER)
+    .option('--errno <NAME>', 'errno that the verb fails with, for example ENOMEM')
+    .option('--ird <N>', 'cap the IRD advertised to the peer', NUMBER)
+    .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER)
     .option('--json', 'print JSON')
     .addOption(socketOption())
     .addHelpText('after', `\n${kindLines().join('\n')}`)
@@ -53,7 +60,7 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
 function addFaultList(fault: Command, { output, socketOption }: ControlCommandContext): void {
   fault
     .command('list')
-    .description('show the faults, and how often each has happened')
+    .description('list the faults and how often each has triggered')
     .option('--json', 'print JSON')
     .addOption(socketOption())
     .action(async (given: FaultArguments) => {
@@ -65,9 +72,9 @@ function addFaultList(fault: Command, { output, socketOption }: ControlCommandCo
 function addFaultRemove(fault: Command, { output, socketOption }: ControlCommandContext): void {
   fault
     .command('remove')
-    .description('remove a fault: what it held back goes on')
-    .argument('[ID]', 'its number', NUMBER)
-    .option('--all', 'remove all')
+    .description('remove a fault and release what it held back')
+    .argument('[ID]', 'number of the fault, from `fault list`', NUMBER)
+    .option('--all', 'remove all faults')
     .option('--json', 'print JSON')
     .addOption(socketOption())
     .action(async (id: number | undefined, given: FaultArguments & { all?: boolean }) => {
@@ -76,7 +83,7 @@ function addFaultRemove(fault: Command, { output, socketOption }: ControlCommand
     });
 }
 
-/** Kinds for the help, with what they need. */
+/** The kinds for `--help`, with the options that each takes. */
 function kindLines(): string[] {
   const width = Math.max(...Object.keys(FAULT_KINDS).map((kind) => kind.length));
   const lines = (Object.keys(FAULT_KINDS) as FaultKind[]).map((kind) => {
@@ -90,13 +97,8 @@ function kindLines(): string[] {
   return ['Kinds:', ...lines];
 }
 
-/** How a field is given: `bytesPerSecond` as `--bytes-per-second`. */
-function optionOf(field: string): string {
-  return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-}
-
 function parseProbability(text: string): number {
   const value = /^[0-9]*\.?[0-9]+$/.test(text) ? Number(text) : Number.NaN;
   if (value > 0 && value <= 1) return value;
-  throw new InvalidArgumentError('It has to be above 0 and at most 1.');
+  throw new InvalidArgumentError('must be greater than 0 and at most 1');
 }

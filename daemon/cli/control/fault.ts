@@ -1,56 +1,78 @@
-/** `iwarpd fault`: has something go wrong in a running daemon, shows what does, and ends it. */
+/** `iwarpd fault`: adds, lists and removes faults of a running daemon. */
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
-import type { FaultSpec, FaultStatus } from '../../../verbs-api/contract/faults.ts';
-import { usageFailure } from '../failure.ts';
-import { type Output, printJson, tableLines } from '../output.ts';
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  type FaultSpec,
+  type FaultStatus,
+  faultKind,
+} from '../../../verbs-api/contract/protocol/faults.ts';
+import { usageFailure } from '../../console/failure.ts';
+import { type Output, printJson, tableLines } from '../../console/output.ts';
+import { faultSpec } from '../../control/fault-schemas.ts';
+import { inputFault } from '../../control/input-fault.ts';
+import { optionOf } from './option-name.ts';
 
-/** Options that all the commands have. */
+/** Options of every `fault` command. */
 export interface FaultArguments {
   readonly socket?: string;
   readonly json?: boolean;
 }
 
-/** Adds a fault, and prints it with the seed that was chosen. `VerbsError` names a wrong field. */
+/** Adds a fault and prints it with its seed. CommandFailure names the wrong option; VerbsError. */
 export async function runFaultAdd(
   kind: string,
   given: FaultArguments & Readonly<Record<string, unknown>>,
   output: Output,
 ): Promise<void> {
-  // What names the daemon is no field of the fault.
-  const { socket, json, instance: _, ...fields } = given;
-  // The daemon is who knows kinds and what goes with them.
-  const spec = { ...fields, kind } as FaultSpec;
+  // Options that name the daemon are not fields of the fault.
+  const { socket, json, instance: _, allowDaemonUid: __, ...fields } = given;
+  const spec = checkedSpec(kind, fields);
   const fault = await queryDaemon('addFault', spec, { socketPath: socket });
   if (json === true) printJson(output, fault);
   else output.line(`fault ${fault.id}: ${specText(fault.spec)}`);
 }
 
+/** The fault that the options describe. CommandFailure for a fault that the daemon would reject. */
+function checkedSpec(kind: string, fields: Readonly<Record<string, unknown>>): FaultSpec {
+  const help = 'see `iwarpd fault add --help`';
+  if (!(kind in FAULT_KINDS)) throw usageFailure(`unknown fault kind '${kind}'; ${help}`);
+  const needed = faultKind(kind as FaultKind).needs.filter((field) => fields[field] === undefined);
+  if (needed.length > 0) {
+    throw usageFailure(`fault \`${kind}\` requires ${needed.map(optionOf).join(' and ')}; ${help}`);
+  }
+  const parsed = faultSpec.safeParse({ ...fields, kind });
+  if (parsed.success) return parsed.data;
+  const { field, reason } = inputFault(parsed.error);
+  throw usageFailure(`${field === '' ? `fault \`${kind}\`` : optionOf(field)}: ${reason}; ${help}`);
+}
+
 /** Lists the faults. */
 export async function runFaultList(given: FaultArguments, output: Output): Promise<void> {
   const faults = await queryDaemon('listFaults', {}, { socketPath: given.socket });
-  if (given.json === true) printJson(output, faults);
+  if (given.json === true) printJson(output, { faults });
   else if (faults.length === 0) output.line('no faults');
   else for (const line of faultLines(faults)) output.line(line);
 }
 
-/** Removes the fault of a number, or all of them. */
+/** Removes the fault with a number, or all of them. */
 export async function runFaultRemove(
   id: number | undefined,
   given: FaultArguments & { readonly all?: boolean },
   output: Output,
 ): Promise<void> {
   if ((id === undefined) === (given.all !== true)) {
-    throw usageFailure('name one fault, or --all; `iwarpd fault list` shows their numbers');
+    throw usageFailure('name one fault or give --all; `iwarpd fault list` shows their numbers');
   }
   const place = { socketPath: given.socket };
   const removed =
     id === undefined
       ? await queryDaemon('removeFaults', {}, place)
       : [await queryDaemon('removeFault', { id }, place)];
-  if (given.json === true) printJson(output, removed);
+  if (given.json === true) printJson(output, { removed });
   else if (removed.length === 0) output.line('no faults');
   for (const { id: number, spec, fired } of given.json === true ? [] : removed) {
-    output.line(`removed fault ${number}: ${specText(spec)}; it happened ${times(fired)}`);
+    output.line(`removed fault ${number}: ${specText(spec)}; it triggered ${times(fired)}`);
   }
 }
 
@@ -59,10 +81,10 @@ export function faultLines(faults: readonly FaultStatus[]): string[] {
   const rows = faults.map(({ id, spec, matched, fired }) => {
     return [String(id), specText(spec), String(matched), String(fired)];
   });
-  return tableLines([['id', 'fault', 'occasions', 'happened'], ...rows]);
+  return tableLines([['id', 'fault', 'occasions', 'triggered'], ...rows]);
 }
 
-/** A fault in words: its kind, then its fields by name. */
+/** A fault as text: its kind, then its fields by name. */
 export function specText({ kind, ...fields }: FaultSpec): string {
   const parts = Object.entries(fields).map(([name, value]) => {
     return value === true ? name : `${name} ${String(value)}`;

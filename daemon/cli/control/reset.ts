@@ -1,8 +1,8 @@
-/** `iwarpd reset`: a daemon as good as new, and a report of what was left behind. */
+/** `iwarpd reset`: clears the state of a daemon and reports what clients leaked. */
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
-import type { ResetReport } from '../../../verbs-api/contract/control.ts';
-import { CommandFailure } from '../failure.ts';
-import { type Output, printJson, tableLines } from '../output.ts';
+import type { ResetReport } from '../../../verbs-api/contract/protocol/control.ts';
+import { CommandFailure } from '../../console/failure.ts';
+import { type Output, printJson, tableLines } from '../../console/output.ts';
 import { objectsText } from '../status.ts';
 
 /** Options of the command. */
@@ -12,30 +12,46 @@ export interface ResetArguments {
   readonly expectClean?: boolean;
 }
 
-/** Resets the daemon. VerbsError when there is none; CommandFailure for leaks that nobody expects. */
+/**
+ * Resets the daemon. VerbsError if no daemon is running; CommandFailure for leaks with
+ * `expectClean`.
+ */
 export async function runReset(given: ResetArguments, output: Output): Promise<void> {
   const report = await queryDaemon('reset', {}, { socketPath: given.socket });
   if (given.json === true) printJson(output, report);
   else for (const line of resetLines(report)) output.line(line);
-  if (given.expectClean === true && report.leaks.length > 0) {
-    throw new CommandFailure(`${counted(report.leaks.length, 'client')} still held objects`);
-  }
+  const { leaks, endedHolding } = report;
+  if (given.expectClean !== true || leaks.length + endedHolding.length === 0) return;
+  throw new CommandFailure(
+    [
+      ...(leaks.length > 0 ? [`${counted(leaks.length, 'client')} still held objects`] : []),
+      ...(endedHolding.length > 0 ? [`${counted(endedHolding.length, 'client')} ${ENDED}`] : []),
+    ].join('; '),
+  );
 }
 
-/** The report for people. */
-export function resetLines({ leaks, clients, connections, faults }: ResetReport): string[] {
+/** The report as readable lines. */
+export function resetLines(report: ResetReport): string[] {
+  const { leaks, endedHolding, clients, connections, faults } = report;
   const removed = faults === 0 ? '' : `; removed ${counted(faults, 'fault')}`;
   const ended = `ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}${removed}`;
-  if (leaks.length === 0) return [`clean: nothing was open; ${ended}`];
-  const rows = leaks.map(({ pid, program, usage }) => [
-    String(pid),
-    program === '' ? '(not visible)' : program,
-    objectsText(usage.objects),
-  ]);
+  if (leaks.length + endedHolding.length === 0) return [`clean: nothing was open; ${ended}`];
+  const still = leaks.map(({ pid, program, usage }) => rowOf(pid, program, usage.objects));
+  const gone = endedHolding.map(({ pid, program, objects }) => rowOf(pid, program, objects));
+  const head = ['pid', 'program', 'held'];
   return [
-    `${counted(leaks.length, 'client')} still held objects; ${ended}`,
-    ...tableLines([['pid', 'program', 'held'], ...rows]),
+    leaks.length === 0 ? ended : `${counted(leaks.length, 'client')} still held objects; ${ended}`,
+    ...(still.length === 0 ? [] : tableLines([head, ...still])),
+    ...(gone.length === 0 ? [] : [`${counted(gone.length, 'client')} ${ENDED}`]),
+    ...(gone.length === 0 ? [] : tableLines([head, ...gone])),
   ];
+}
+
+/** Text for clients that ended before the reset. */
+const ENDED = 'had ended without releasing objects';
+
+function rowOf(pid: number, program: string, objects: Readonly<Record<string, number>>): string[] {
+  return [String(pid), program === '' ? '(not visible)' : program, objectsText(objects)];
 }
 
 function counted(count: number, what: string): string {

@@ -1,8 +1,8 @@
-/** `iwarpd top`: what devices move and clients hold, look by look. */
+/** `iwarpd top`: traffic of devices and objects of clients, at intervals. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
-import type { DaemonStatus, DeviceStatus } from '../../../verbs-api/contract/ipc-admin.ts';
-import { type Output, tableLines } from '../output.ts';
+import type { DaemonStatus, DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { jsonLine, type Output, tableLines } from '../../console/output.ts';
 import { durationText, objectsText } from '../status.ts';
 
 /** Options of the command. */
@@ -13,7 +13,7 @@ export interface TopArguments {
   readonly json?: boolean;
 }
 
-/** What a device moved between two looks, per second. */
+/** Traffic of a device between two samples, per second. */
 export interface DeviceRates {
   readonly device: string;
   readonly sendsPerSecond: number;
@@ -21,14 +21,11 @@ export interface DeviceRates {
   readonly completionsPerSecond: number;
   readonly gatheredBytesPerSecond: number;
   readonly placedBytesPerSecond: number;
-  /** Failed, flushed and refused work together. */
+  /** Failed, flushed and refused work requests in total. */
   readonly errorsPerSecond: number;
 }
 
-/** Clears a terminal and goes to its first line. */
-const CLEAR = '\u001b[2J\u001b[H';
-
-/** Shows the daemon until `signal` fires, `count` looks are taken or the daemon is gone. */
+/** Shows the daemon until `signal` fires, `count` samples are shown or the daemon ends. */
 export async function runTop(
   given: TopArguments,
   output: Output,
@@ -44,12 +41,15 @@ export async function runTop(
     const rates = deviceRates(before, status, (now - lookedAt) / 1000);
     before = status;
     lookedAt = now;
-    if (given.json === true) output.line(JSON.stringify({ rates, clients: status.clients }));
-    else output.line(`${process.stdout.isTTY ? CLEAR : ''}${topLines(status, rates).join('\n')}`);
+    if (given.json === true) output.line(jsonLine({ rates, clients: status.clients }));
+    else {
+      output.clear?.();
+      output.line(topLines(status, rates).join('\n'));
+    }
   }
 }
 
-/** False when `signal` fired meanwhile. */
+/** False if `signal` fired in the meantime. */
 async function rested(ms: number, signal: AbortSignal): Promise<boolean> {
   try {
     await sleep(ms, undefined, { signal });
@@ -60,7 +60,7 @@ async function rested(ms: number, signal: AbortSignal): Promise<boolean> {
   }
 }
 
-/** What each device moved per second. After a reset the counters start anew: then from zero. */
+/** Rates of each device per second. A reset zeroes the counters: rates then count from zero. */
 export function deviceRates(
   before: DaemonStatus,
   after: DaemonStatus,
@@ -87,7 +87,7 @@ function grown(before = 0, after = 0): number {
   return after >= before ? after - before : after;
 }
 
-/** One look for people. */
+/** One sample as readable lines. */
 export function topLines(status: DaemonStatus, rates: readonly DeviceRates[]): string[] {
   const devices = rates.map((each) => [
     each.device,

@@ -1,9 +1,9 @@
-/** `iwarpd wait`: for scripts that started a daemon in the background. */
+/** `iwarpd wait`: for scripts that start a daemon in the background. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { queryDaemon, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-link.ts';
-import type { DaemonStatus } from '../../../verbs-api/contract/ipc-admin.ts';
-import { CommandFailure, failureCode, failureText, untilAborted } from '../failure.ts';
-import { type Output, printJson } from '../output.ts';
+import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
+import { type Output, printJson } from '../../console/output.ts';
 
 /** Options of the command. */
 export interface WaitArguments {
@@ -13,13 +13,13 @@ export interface WaitArguments {
   readonly json?: boolean;
 }
 
-/** Short beside the start of a daemon, long beside a look. */
+/** Short compared to the start of a daemon, long compared to a query. */
 const INTERVAL_MS = 20;
 
-/** What a daemon that is about to come looks like; anything else will not mend itself. */
+/** Error codes while a daemon is starting; other errors do not resolve themselves. */
 const NOT_YET: ReadonlySet<string> = new Set(['ENODEV', 'ECONNREFUSED', 'EIO', 'ETIMEDOUT']);
 
-/** Resolves when the daemon is ready. CommandFailure when it is not in time. */
+/** Resolves when the daemon is ready. CommandFailure if it is not in time. */
 export async function runWait(
   given: WaitArguments,
   output: Output,
@@ -41,7 +41,7 @@ export async function runWait(
   }
 }
 
-/** The state of a daemon that is ready, or why there is none. */
+/** The state of a ready daemon, or the reason why there is none. */
 async function look(socketPath: string): Promise<DaemonStatus | string> {
   try {
     const status = await queryDaemon('status', {}, { socketPath });

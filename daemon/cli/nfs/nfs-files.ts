@@ -1,19 +1,20 @@
 /** `iwarpd nfs ls`, `cat` and `put`: files of a server. */
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { Attributes3 } from '../../../verbs-api/rpcrdma/nfs3/attributes.ts';
-import { FileType, Nfs3Status } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import {
+  type ByteSource,
   MountError,
   NfsClient,
   NfsError,
-  type OctetSource,
   type RemoteEntry,
-} from '../../nfs/nfs-client.ts';
+} from '../../../verbs-api/nfs/client/nfs-client.ts';
+import type { Attributes3 } from '../../../verbs-api/nfs/nfs3/attributes.ts';
+import { FileType, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
+import { type Output, printJson, tableLines } from '../../console/output.ts';
 import { wireOptions } from '../arguments.ts';
-import { CommandFailure, failureCode, failureText, untilAborted } from '../failure.ts';
-import { type Output, printJson, tableLines } from '../output.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 import { parseRemotePath, type RemotePath, remotePathText } from './remote-path.ts';
 
@@ -22,9 +23,9 @@ export interface NfsFileArguments extends NfsProviderArguments {
   readonly port: number;
   readonly mountPort?: number;
   readonly json?: boolean;
-  /** ls: all that is known of a file, a line for each. */
+  /** ls: one line for each file, with its attributes. */
   readonly long?: boolean;
-  /** ls: names that start with a dot, too. */
+  /** ls: include names that start with a dot. */
   readonly all?: boolean;
 }
 
@@ -39,6 +40,8 @@ const TYPE_NAMES: Readonly<Record<FileType, string>> = {
 };
 const TYPE_LETTERS = '?-dbclsp';
 const NANOSECONDS_PER_MILLISECOND = 1e6;
+/** Time to clean up after Ctrl-C: long enough to remove a file, short for a waiting user. */
+const CLEAN_UP_MS = 2000;
 
 /** Lists a directory, or one file. CommandFailure. */
 export async function runNfsList(
@@ -57,7 +60,7 @@ export async function runNfsList(
     return found.filter(({ name }) => given.all === true || name[0] !== 0x2e);
   });
   entries.sort((a, b) => Buffer.compare(a.name, b.name));
-  if (given.json === true) printJson(output, entries.map(entryJson));
+  if (given.json === true) printJson(output, { entries: entries.map(entryJson) });
   else if (given.long === true) for (const line of longLines(entries)) output.line(line);
   else for (const { name } of entries) output.line(shownName(name));
 }
@@ -72,8 +75,8 @@ export async function runNfsCat(
   for (const remote of texts.map(parseRemotePath)) {
     await withClient(remote, given, output, signal, async (client) => {
       const file = await client.find(remote.path);
-      for await (const octets of client.read(file, remote.path)) {
-        await writeOut(octets);
+      for await (const bytes of client.read(file, remote.path)) {
+        await writeOut(bytes);
       }
     });
   }
@@ -90,16 +93,17 @@ export async function runNfsPut(
   const remote = parseRemotePath(text);
   const started = performance.now();
   await using source = await openLocal(local);
+  const read = untilInterrupted(source.read, signal);
   const result = await withClient(remote, given, output, signal, async (client) => {
     const path = await targetPath(client, remote.path, local);
-    return { path, bytes: await client.write(path, source.read) };
+    return { path, bytes: await client.replace(path, read) };
   });
   if (given.json !== true) return;
   const seconds = (performance.now() - started) / 1000;
   printJson(output, { path: result.path, bytes: Number(result.bytes), seconds });
 }
 
-/** Into a directory a file goes under its own name. */
+/** In a directory, the file keeps its own name. */
 async function targetPath(client: NfsClient, path: string, local: string): Promise<string> {
   const name = basename(local);
   try {
@@ -114,13 +118,17 @@ async function targetPath(client: NfsClient, path: string, local: string): Promi
 }
 
 interface LocalSource extends AsyncDisposable {
-  readonly read: OctetSource;
+  readonly read: ByteSource;
 }
 
 async function openLocal(path: string): Promise<LocalSource> {
   if (path === '-') return standardInput();
   try {
     const file = await open(path, 'r');
+    if ((await file.stat()).isDirectory()) {
+      await file.close();
+      throw new CommandFailure('it is a directory; name a file');
+    }
     return {
       read: async (target) => (await file.read(target, 0, target.length)).bytesRead,
       [Symbol.asyncDispose]: () => file.close(),
@@ -168,12 +176,30 @@ async function withClient<T>(
       ...(wire === undefined ? {} : { wire }),
     });
     await using client = await untilAborted(connecting, signal);
-    return await untilAborted(work(client), signal);
+    return await untilCleanedUp(work(client), signal);
   } catch (error) {
     if (signal.aborted) throw error;
     throw failureOf(error, remote, given);
   } finally {
     await provider.close();
+  }
+}
+
+/** `read`, but fails as soon as `signal` fires: the client then removes what it has written. */
+function untilInterrupted(read: ByteSource, signal: AbortSignal): ByteSource {
+  return (target) => untilAborted(read(target), signal);
+}
+
+/** Settles as `work` does; after `signal` fired, `work` has some time to clean up. */
+async function untilCleanedUp<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  try {
+    return await untilAborted(work, signal);
+  } catch (error) {
+    if (signal.aborted) {
+      const late = sleep(CLEAN_UP_MS, undefined, { ref: false });
+      await Promise.race([late, work.catch(() => undefined)]);
+    }
+    throw error;
   }
 }
 
@@ -184,8 +210,8 @@ function failureOf(error: unknown, remote: RemotePath, given: NfsFileArguments):
     return new CommandFailure(`${remote.host}:${failureText(error)}`, options);
   }
   if (error instanceof MountError) {
-    const mend = 'see the exports of the server; some take clients of low ports only (insecure)';
-    return new CommandFailure(`${remote.host}: ${error.message}; ${mend}`, options);
+    const fix = 'see the exports of the server; some take clients of low ports only (insecure)';
+    return new CommandFailure(`${remote.host}: ${error.message}; ${fix}`, options);
   }
   const code = failureCode(error);
   if (isVerbsError(error) && code === 'ECONNREFUSED') {
@@ -199,14 +225,14 @@ function failureOf(error: unknown, remote: RemotePath, given: NfsFileArguments):
   return new CommandFailure(`${remotePathText(remote)}: ${failureText(error)}`, options);
 }
 
-async function writeOut(octets: Uint8Array): Promise<void> {
-  // The octets are reused as soon as this is done, so the stream has to be done with them.
+async function writeOut(bytes: Uint8Array): Promise<void> {
+  // The bytes are reused once this resolves, so the stream must be finished with them.
   await new Promise<void>((resolve, reject) => {
-    process.stdout.write(octets, (error) => (error ? reject(error) : resolve()));
+    process.stdout.write(bytes, (error) => (error ? reject(error) : resolve()));
   });
 }
 
-/** A name as text; what would move the cursor of a terminal shows as a question mark. */
+/** A name as text; characters that move a terminal's cursor show as a question mark. */
 function shownName(name: Uint8Array): string {
   return Buffer.from(name)
     .toString()

@@ -1,14 +1,14 @@
 /** The options of `iwarpd nfs`. */
 import type { Command, Option } from 'commander';
-import { MOUNT_PORT } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
+import { MOUNT_PORT } from '../../../verbs-api/nfs/nfs3/constants.ts';
 import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/rpc-client.ts';
+import type { Output } from '../../console/output.ts';
 import { parseAnyPort, parsePort } from '../arguments.ts';
-import type { Output } from '../output.ts';
 import type { NfsFileArguments } from './nfs-files.ts';
 import type { NfsServeArguments } from './nfs-serve.ts';
 
-/** What the commands run in, and the options that they share with others. */
-export interface NfsCommandContext {
+/** Environment of the commands, and the options that they share with others. */
+interface NfsCommandContext {
   readonly output: Output;
   readonly signal: AbortSignal;
   readonly socketOption: () => Option;
@@ -29,8 +29,15 @@ function addServe(nfs: Command, context: NfsCommandContext): void {
     .command('serve')
     .description('serve a directory until Ctrl-C; nothing outside of it can be reached')
     .argument('<DIR>', 'the directory')
-    .option('--read-only', 'refuse every change')
-    .option('--host <ADDRESS>', 'address to listen on (default: every IPv4 address)')
+    .option('--writable', 'let clients change files (default: every change is refused)')
+    .option(
+      '--no-root-squash',
+      'give user 0 of clients the rights of the user that this runs as (default: those of nobody)',
+    )
+    .option(
+      '--host <ADDRESS>',
+      'address to listen on, 0.0.0.0 for every IPv4 address (default: 127.0.0.1)',
+    )
     .option('--port <PORT>', 'port of NFS over RDMA, 0 for any', parseAnyPort, NFS_RDMA_PORT)
     .option('--mount-port <PORT>', 'TCP port of MOUNT, 0 for any', parseAnyPort, MOUNT_PORT)
     .option('--rpcbind', "tell this host's rpcbind where NFS and MOUNT listen")

@@ -1,12 +1,12 @@
-/** The RNIC that the NFS commands run on. */
-import type { Provider } from '../../../verbs-api/contract/provider.ts';
+/** Selects the RNIC of the NFS commands. */
+import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { connectDaemon } from '../../../verbs-api/index.ts';
+import { failureCode, usageFailure } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import { createEmbedded } from '../../embedded/embedded-provider.ts';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
-import { failureCode, usageFailure } from '../failure.ts';
-import type { Output } from '../output.ts';
 
-/** The options that choose it, as commander hands them over. */
+/** The options that select it, as commander passes them. */
 export interface NfsProviderArguments extends WireArguments {
   readonly embedded?: boolean;
   readonly native?: boolean;
@@ -15,7 +15,7 @@ export interface NfsProviderArguments extends WireArguments {
 
 const NO_DAEMON = new Set(['ENODEV', 'ECONNREFUSED', 'ENOENT']);
 
-/** That of a running daemon; one in this process where none runs, or `--embedded` asks for it. */
+/** The RNIC of a running daemon; one in this process if none is running, or with `--embedded`. */
 export async function openNfsProvider(
   given: NfsProviderArguments,
   output: Output,
@@ -42,6 +42,6 @@ async function openNative(given: NfsProviderArguments): Promise<Provider> {
       '--native uses a real device and its driver, so --embedded, --socket and wire options make no sense with it',
     );
   }
-  const { createNative } = await import('../../../native-bridge/provider/native-provider.ts');
+  const { createNative } = await import('../../../verbs-api/native/native-provider.ts');
   return await createNative();
 }

@@ -1,10 +1,10 @@
-/** `iwarpd nfs serve`: serves a directory until it is told to end. */
+/** `iwarpd nfs serve`: serves a directory until it is stopped. */
 import { once } from 'node:events';
-import { NfsServer } from '../../nfs/nfs-server.ts';
-import { RPCBIND_SOCKET } from '../../nfs/rpcbind.ts';
+import { NfsServer } from '../../../verbs-api/nfs/server/nfs-server.ts';
+import { RPCBIND_SOCKET } from '../../../verbs-api/nfs/tcp/rpcbind.ts';
+import { CommandFailure, failureCode, failureText, usageFailure } from '../../console/failure.ts';
+import { type Output, printJson } from '../../console/output.ts';
 import { wireOptions } from '../arguments.ts';
-import { CommandFailure, failureCode, failureText, usageFailure } from '../failure.ts';
-import { type Output, printJson } from '../output.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 
 /** The options as commander hands them over. */
@@ -12,7 +12,8 @@ export interface NfsServeArguments extends NfsProviderArguments {
   readonly host?: string;
   readonly port: number;
   readonly mountPort: number;
-  readonly readOnly?: boolean;
+  readonly writable?: boolean;
+  readonly rootSquash: boolean;
   readonly rpcbind?: boolean;
   readonly verbose?: boolean;
   readonly json?: boolean;
@@ -46,12 +47,13 @@ async function listen(
   given: NfsServeArguments,
   output: Output,
 ): Promise<NfsServer> {
-  const { host, port, mountPort, readOnly = false } = given;
+  const { host, port, mountPort, rootSquash: squashRoot } = given;
   try {
     return await NfsServer.listen(provider, directory, {
       port,
       mountPort,
-      readOnly,
+      readOnly: given.writable !== true,
+      squashRoot,
       ...(host === undefined ? {} : { host }),
       ...(given.rpcbind === true ? { rpcbind: RPCBIND_SOCKET } : {}),
       observer: {
@@ -64,13 +66,13 @@ async function listen(
       },
     });
   } catch (error) {
-    throw new CommandFailure(`cannot serve ${directory}: ${failureText(error)}${mendOf(error)}`, {
+    throw new CommandFailure(`cannot serve ${directory}: ${failureText(error)}${fixOf(error)}`, {
       cause: error,
     });
   }
 }
 
-function mendOf(error: unknown): string {
+function fixOf(error: unknown): string {
   switch (failureCode(error)) {
     case 'EADDRINUSE':
       return '; choose other ports (--port, --mount-port) or end what listens there';
@@ -86,7 +88,7 @@ function mendOf(error: unknown): string {
 function announce(server: NfsServer, kind: string, given: NfsServeArguments, output: Output): void {
   const { address, mountPort } = server;
   const { path } = server.served.tree;
-  const readOnly = given.readOnly === true;
+  const readOnly = given.writable !== true;
   if (given.json === true) {
     const { address: host, port } = address;
     printJson(output, { directory: path, host, port, mountPort, readOnly, provider: kind });

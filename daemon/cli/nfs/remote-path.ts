@@ -1,20 +1,20 @@
 /** `HOST:PATH` on the command line. */
-import { usageFailure } from '../failure.ts';
+import { usageFailure } from '../../console/failure.ts';
 
 /** A file on a host. */
 export interface RemotePath {
   readonly host: string;
-  /** From the server's root, with a slash ahead. */
+  /** From the root of the server; starts with a slash. */
   readonly path: string;
 }
 
-/** Takes `HOST:/PATH` apart; an IPv6 address stands in brackets. A usage failure for anything else. */
+/** Parses `HOST:/PATH`; an IPv6 address is in brackets. Throws a usage failure for anything else. */
 export function parseRemotePath(text: string): RemotePath {
   const [, bracketed, plain, path] = /^(?:\[([^\]]+)\]|([^:/]+)):(\/.*)$/s.exec(text) ?? [];
   const host = bracketed ?? plain;
   if (host === undefined || path === undefined || path.includes('\0')) {
     throw usageFailure(
-      `${text} is no HOST:PATH; a path of the server starts with a slash: 127.0.0.1:/file`,
+      `${text} is not HOST:PATH; PATH starts with a slash, for example 127.0.0.1:/file`,
     );
   }
   return { host, path };

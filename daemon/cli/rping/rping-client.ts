@@ -1,10 +1,10 @@
-/** The client of rping: connects, pings, checks what comes back. */
+/** The client of rping: connects, pings, and checks the returned data. */
 
-import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
-import { CommandFailure, failureText, untilAborted } from '../failure.ts';
-import type { Output } from '../output.ts';
+import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { ConnectionId, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
+import { CommandFailure, failureText, untilAborted } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import {
   ClientSequence,
@@ -14,15 +14,17 @@ import {
   pingText,
 } from './rping-protocol.ts';
 
-/** As long as rdma-core's rping waits for an address or a route. */
+/** Same limit for an address or a route as in rdma-core's rping. */
 const RESOLVE_TIMEOUT_MS = 2000;
-/** A kernel peer of revision 1 tells its program an ORD of 0, and rdma-core's rping takes that. */
+/**
+ * A kernel peer of revision 1 reports an ORD of 0 to its program, and rdma-core's rping uses it.
+ */
 const REVISION_1_HINT =
   "; rdma-core's rping cannot serve MPA revision 1, which tells it of no reads: try revision 2";
 
 /**
- * Pings the server `settings.count` times and disconnects. CommandFailure when the server cannot
- * be reached, breaks the protocol, or leaves before the last ping; rejects with the reason of
+ * Pings the server `settings.count` times and disconnects. CommandFailure if the server cannot be
+ * reached, violates the protocol, or disconnects before the last ping; rejects with the reason of
  * `signal` when that fires.
  */
 export async function runRpingClient(
@@ -87,13 +89,13 @@ async function connect(
     });
   } catch (error) {
     throw new CommandFailure(
-      `cannot connect to ${settings.address} port ${settings.port}: ${connectMend(error)}`,
+      `cannot connect to ${settings.address} port ${settings.port}: ${connectFix(error)}`,
       { cause: error },
     );
   }
 }
 
-function connectMend(error: unknown): string {
+function connectFix(error: unknown): string {
   if (!isVerbsError(error)) return failureText(error);
   const rejected = error instanceof ConnectionRejectedError;
   const text = rejected ? error.event.text : failureText(error);
@@ -149,7 +151,7 @@ async function nextStep(
   signal: AbortSignal,
 ): Promise<ClientStep> {
   const event = await endpoint.nextEvent(signal);
-  if (event.type === 'receive') return sequence.handleReceive(event.octets.length);
+  if (event.type === 'receive') return sequence.handleReceive(event.bytes.length);
   throw new CommandFailure(
     `the server went away during ping ${sequence.pings}${endpoint.endReason()}${hint}`,
   );
@@ -159,6 +161,6 @@ function validate(endpoint: RpingEndpoint, ping: number): void {
   const index = firstDifference(endpoint.source.buffer, endpoint.data.buffer);
   if (index === undefined) return;
   throw new CommandFailure(
-    `data mismatch in ping ${ping}: octet ${index} came back as ${endpoint.data.buffer[index]} instead of ${endpoint.source.buffer[index]}`,
+    `data mismatch in ping ${ping}: byte ${index} came back as ${endpoint.data.buffer[index]} instead of ${endpoint.source.buffer[index]}`,
   );
 }

@@ -1,18 +1,18 @@
-/** `iwarpd rping`: its options, and the RNIC that it runs on. */
+/** `iwarpd rping`: its options, and its RNIC. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import type { Provider } from '../../../verbs-api/contract/provider.ts';
+import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { connectDaemon } from '../../../verbs-api/index.ts';
+import { CommandFailure, usageFailure } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import { createEmbedded } from '../../embedded/embedded-provider.ts';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
-import { CommandFailure, usageFailure } from '../failure.ts';
-import type { Output } from '../output.ts';
 import { runRpingClient } from './rping-client.ts';
 import type { RpingSettings } from './rping-endpoint.ts';
 import { DEFAULT_PORT, DEFAULT_SIZE_BYTES, MAX_SIZE_BYTES } from './rping-protocol.ts';
 import { runRpingServer } from './rping-server.ts';
 
-/** The options as commander hands them over, under rping's own letters where it has them. */
+/** The options as commander passes them, under rping's own letters where those exist. */
 export interface RpingArguments extends WireArguments {
   readonly s?: boolean;
   readonly c?: boolean;
@@ -53,7 +53,7 @@ export async function runRping(
   }
 }
 
-/** Throws a usage failure for options that make no sense together. */
+/** Throws a usage failure for contradictory options. */
 export function checkRpingArguments(given: RpingArguments): void {
   if ((given.s === true) === (given.c === true)) {
     throw usageFailure('say which side to be: -s for the server or -c for the client');
@@ -100,7 +100,7 @@ async function settingsOf(given: RpingArguments): Promise<RpingSettings> {
     port: given.p ?? DEFAULT_PORT,
     sourceAddress: given.I === undefined ? undefined : await addressOf(given.I),
     count: given.C ?? 0,
-    // A server that is told no size takes any: it costs a buffer, and spares a failed client.
+    // A server without a size accepts any: it costs a buffer, and avoids failed clients.
     sizeBytes: given.S ?? (given.s === true ? MAX_SIZE_BYTES : DEFAULT_SIZE_BYTES),
     verbose: given.v === true,
     validate: given.V === true,
@@ -123,7 +123,7 @@ async function addressOf(host: string): Promise<string> {
 
 async function openProvider(given: RpingArguments): Promise<Provider> {
   if (given.native === true) {
-    const { createNative } = await import('../../../native-bridge/provider/native-provider.ts');
+    const { createNative } = await import('../../../verbs-api/native/native-provider.ts');
     return await createNative();
   }
   if (given.embedded !== true) {

@@ -1,8 +1,8 @@
 /**
- * One end of an rping connection over the verbs: its queue pair and buffers, its messages, and how
- * the connection ended.
+ * One end of an rping connection over the verbs: its queue pair and buffers, its messages, and the
+ * reason why the connection ended.
  */
-import type { WC } from '../../../verbs-api/contract/completion.ts';
+import type { WC } from '../../../verbs-api/contract/verbs/completion.ts';
 import {
   Access,
   CMEventType,
@@ -11,7 +11,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/enums.ts';
+} from '../../../verbs-api/contract/verbs/enums.ts';
 import type {
   ConnectionId,
   Context,
@@ -20,46 +20,46 @@ import type {
   PD,
   QP,
   WireOptions,
-} from '../../../verbs-api/contract/provider.ts';
-import { CommandFailure, failureText } from '../failure.ts';
-import type { Output } from '../output.ts';
+} from '../../../verbs-api/contract/verbs/provider.ts';
+import { CommandFailure, failureText } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import { ADVERT_BYTES, type Advert, emitAdvert } from './rping-protocol.ts';
 
-/** What an rping was asked to do. */
+/** Settings of an rping. */
 export interface RpingSettings {
-  /** The server's address: to bind to, or to connect to. */
+  /** The server's address, to bind or to connect to. */
   readonly address: string;
   readonly port: number;
   /** Client: the address to connect from. */
   readonly sourceAddress: string | undefined;
-  /** Client: pings to do, 0 for no end. */
+  /** Client: number of pings, 0 for no limit. */
   readonly count: number;
-  /** Octets of the buffers. */
+  /** Bytes of the buffers. */
   readonly sizeBytes: number;
   /** Show each ping. */
   readonly verbose: boolean;
-  /** Client: compare what comes back with what was sent. */
+  /** Client: compare the returned data with the data sent. */
   readonly validate: boolean;
-  /** Tell each step, on standard error. */
+  /** Print each step to standard error. */
   readonly debug: boolean;
-  /** Make the QP without the help of the connection manager (`-q`). */
+  /** Create the QP without the connection manager (`-q`). */
   readonly ownQP: boolean;
-  /** Client: wire choices of the connection. */
+  /** Client: wire options of the connection. */
   readonly wire: WireOptions | undefined;
 }
 
-/** Depths of the queues, as rdma-core's rping has them. */
+/** Depths of the queues, as in rdma-core's rping. */
 const SEND_DEPTH = 16;
 const RECEIVE_DEPTH = 2;
-/** How long the end of a connection may take to be told after its work requests were flushed. */
+/** How long to wait for the reason of a connection's end after its work requests were flushed. */
 const END_TIMEOUT_MS = 2000;
 
-/** A Send of the peer, or the completion of an own RDMA operation. */
-export type RpingEvent =
-  | { readonly type: 'receive'; readonly octets: Uint8Array }
+/** A Send of the peer, or the completion of an RDMA operation. */
+type RpingEvent =
+  | { readonly type: 'receive'; readonly bytes: Uint8Array }
   | { readonly type: 'read' }
   | { readonly type: 'write' }
-  /** The connection is over. */
+  /** The connection has ended. */
   | { readonly type: 'disconnected' };
 
 /** One end of a connection. */
@@ -111,8 +111,8 @@ export class RpingEndpoint {
   }
 
   /**
-   * Makes QP, CQ and buffers for an id that knows its device, and posts the receives. Owns `id`
-   * from then on.
+   * Creates QP, CQ and buffers for an id whose device is known, and posts the receives. Takes over
+   * `id`.
    */
   static async create(
     role: 'client' | 'server',
@@ -137,7 +137,7 @@ export class RpingEndpoint {
     const receives = await pd.allocMR(ADVERT_BYTES * RECEIVE_DEPTH, Access.localWrite);
     const data = await pd.allocMR(settings.sizeBytes, rights);
     const source = role === 'client' ? await pd.allocMR(settings.sizeBytes, rights) : data;
-    debug(`registered ${settings.sizeBytes} octets, tier ${data.tier}: ${data.tierReason}`);
+    debug(`registered ${settings.sizeBytes} bytes, tier ${data.tier}: ${data.tierReason}`);
     const endpoint = new RpingEndpoint(
       { role, id, context, pd, cq, qp, receives, data, source },
       output,
@@ -151,22 +151,22 @@ export class RpingEndpoint {
     return this.#qp;
   }
 
-  /** Sends the advert of a buffer; as a go-ahead its content means nothing. */
+  /** Sends the advert of a buffer; the content of a go-ahead is irrelevant. */
   sendAdvert(mr: MR): void {
     const advert: Advert = { address: mr.address, rkey: mr.rkey, size: mr.length };
-    const octets = new Uint8Array(ADVERT_BYTES);
-    emitAdvert(advert, octets);
+    const bytes = new Uint8Array(ADVERT_BYTES);
+    emitAdvert(advert, bytes);
     this.#debug(
       `send: addr ${advert.address.toString(16)} rkey ${advert.rkey.toString(16)} len ${advert.size}`,
     );
     this.#qp.postSend({
       opcode: WROpcode.send,
       flags: SendFlag.signaled | SendFlag.inline,
-      inlineData: octets,
+      inlineData: bytes,
     });
   }
 
-  /** Reads what the peer advertised into the start of `data`. */
+  /** Reads the peer's advertised buffer into the start of `data`. */
   read(from: Advert): void {
     this.#debug(`read: addr ${from.address.toString(16)} rkey ${from.rkey.toString(16)}`);
     this.#qp.postSend({
@@ -178,7 +178,7 @@ export class RpingEndpoint {
     });
   }
 
-  /** Writes `lengthBytes` octets from the start of `data` to what the peer advertised. */
+  /** Writes `lengthBytes` bytes from the start of `data` to the peer's advertised buffer. */
   write(to: Advert, lengthBytes: number): void {
     this.#debug(`write: addr ${to.address.toString(16)} rkey ${to.rkey.toString(16)}`);
     this.#qp.postSend({
@@ -190,7 +190,7 @@ export class RpingEndpoint {
     });
   }
 
-  /** The next thing that happens. CommandFailure when a work request fails. */
+  /** The next event. CommandFailure if a work request fails. */
   async nextEvent(signal: AbortSignal): Promise<RpingEvent> {
     for (;;) {
       const event = this.#backlog.shift();
@@ -199,7 +199,7 @@ export class RpingEndpoint {
     }
   }
 
-  /** Closes the connection gracefully, where there still is one, and waits for its end. */
+  /** Closes the connection gracefully, if it still exists, and waits for its end. */
   async disconnect(): Promise<void> {
     try {
       await this.#id.disconnect();
@@ -209,9 +209,9 @@ export class RpingEndpoint {
     }
   }
 
-  /** Gives everything back. */
+  /** Releases everything. */
   async close(): Promise<void> {
-    // The QP goes with its id; one of our own goes before the CQ that it uses.
+    // The id closes its own QP; ours must be closed before the CQ that it uses.
     await this.#id.close();
     await this.#qp.close();
     for (const part of [this.data, this.source, this.#receives, this.#cq, this.#pd]) {
@@ -220,7 +220,7 @@ export class RpingEndpoint {
     await this.#context.close();
   }
 
-  /** What is known about why the connection ended, for the end of a sentence. */
+  /** The reason for the connection's end, as the end of a sentence. */
   endReason(): string {
     const reason = this.#asyncText ?? this.#endText;
     return reason === undefined ? '' : ` (${reason})`;
@@ -235,7 +235,7 @@ export class RpingEndpoint {
 
   async #handleCompletion(wc: WC): Promise<void> {
     if (wc.status === WCStatus.wrFlushErr) {
-      // The other flushed work requests have nothing to add.
+      // Further flushed work requests carry no information.
       if (this.#backlog.some((event) => event.type === 'disconnected')) return;
       await this.#waitForEnd();
       this.#backlog.push({ type: 'disconnected' });
@@ -250,10 +250,10 @@ export class RpingEndpoint {
     if (wc.opcode === WCOpcode.recv) {
       const slot = Number(wc.wrId);
       const start = slot * ADVERT_BYTES;
-      const octets = this.#receives.buffer.slice(start, start + wc.byteLen);
+      const bytes = this.#receives.buffer.slice(start, start + wc.byteLen);
       this.#postReceive(slot);
-      this.#debug(`received ${wc.byteLen} octets: ${Buffer.from(octets).toString('hex')}`);
-      this.#backlog.push({ type: 'receive', octets });
+      this.#debug(`received ${wc.byteLen} bytes: ${Buffer.from(bytes).toString('hex')}`);
+      this.#backlog.push({ type: 'receive', bytes });
     } else if (wc.opcode === WCOpcode.rdmaRead) {
       this.#debug('read completed');
       this.#backlog.push({ type: 'read' });
@@ -270,7 +270,7 @@ export class RpingEndpoint {
         this.#debug(`connection event: ${event.text}`);
         if (event.type === CMEventType.disconnected) {
           output.note(`${this.#role} DISCONNECT EVENT...`);
-          // A graceful end has nothing to add to what the caller says.
+          // A graceful end adds nothing to the caller's message.
           if (event.text !== 'disconnected') this.#endText = event.text;
           return;
         }
@@ -284,7 +284,7 @@ export class RpingEndpoint {
     }
   }
 
-  /** Keeps what the device says about the QP: it tells more than a work completion can. */
+  /** Records the device's events for the QP, which are more specific than a work completion. */
   async #watchDevice(): Promise<void> {
     try {
       for await (const event of this.#context.asyncEvents()) {

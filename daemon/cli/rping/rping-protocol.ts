@@ -11,7 +11,7 @@
  *       |        <- RDMA Write of the text       |   up to its NUL
  *       |                   <- Send: go ahead    |
  *
- * An advert, and a go-ahead whose content means nothing, is 16 octets in network order:
+ * An advert, and a go-ahead whose content means nothing, is 16 bytes in network order:
  *
  *      0                   8           12          16
  *     +-------------------+-----------+-----------+
@@ -19,32 +19,32 @@
  *     +-------------------+-----------+-----------+
  */
 
-/** Octets of an advert or a go-ahead. */
+/** Bytes of an advert or a go-ahead. */
 export const ADVERT_BYTES = 16;
-/** TCP port when none is given. */
+/** TCP port if none is given. */
 export const DEFAULT_PORT = 7174;
-/** Octets of a ping when no size is given. */
+/** Bytes of a ping if no size is given. */
 export const DEFAULT_SIZE_BYTES = 64;
 /** The text of the largest ping number and its NUL fit into this. */
 export const MIN_SIZE_BYTES = 23;
-/** rdma-core's rping takes one octet less, whatever its message says; its server refuses this one. */
+/** rdma-core's rping takes one byte less, whatever its message says; its server refuses this one. */
 export const MAX_SIZE_BYTES = 65536;
 
 const FIRST_LETTER = 65;
 const LETTER_COUNT = 58;
 
-/** Names a buffer of the client to the server. */
+/** Identifies a buffer of the client to the server. */
 export interface Advert {
   readonly address: bigint;
   readonly rkey: number;
-  /** Octets. */
+  /** Bytes. */
   readonly size: number;
 }
 
 /** Writes `advert` to `target`, which holds exactly `ADVERT_BYTES`. RangeError for another length. */
 export function emitAdvert(advert: Advert, target: Uint8Array): void {
   if (target.length !== ADVERT_BYTES) {
-    throw new RangeError(`an advert is ${ADVERT_BYTES} octets, the target ${target.length}`);
+    throw new RangeError(`an advert is ${ADVERT_BYTES} bytes, the target ${target.length}`);
   }
   const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
   view.setBigUint64(0, advert.address);
@@ -52,10 +52,10 @@ export function emitAdvert(advert: Advert, target: Uint8Array): void {
   view.setUint32(12, advert.size);
 }
 
-/** Reads an advert; undefined when `octets` are not exactly `ADVERT_BYTES`. */
-export function parseAdvert(octets: Uint8Array): Advert | undefined {
-  if (octets.length !== ADVERT_BYTES) return undefined;
-  const view = new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
+/** Reads an advert; undefined if `bytes` are not exactly `ADVERT_BYTES`. */
+export function parseAdvert(bytes: Uint8Array): Advert | undefined {
+  if (bytes.length !== ADVERT_BYTES) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return { address: view.getBigUint64(0), rkey: view.getUint32(8), size: view.getUint32(12) };
 }
 
@@ -74,22 +74,22 @@ export function fillPing(buffer: Uint8Array, ping: number): void {
   buffer[buffer.length - 1] = 0;
 }
 
-/** Octets of the text in `buffer` with its NUL; all of them when there is no NUL. */
+/** Bytes of the text in `buffer` with its NUL; all of them if there is no NUL. */
 export function textSizeBytes(buffer: Uint8Array): number {
   const end = buffer.indexOf(0);
   return end < 0 ? buffer.length : end + 1;
 }
 
-/** The text in `buffer` up to its NUL, one character for each octet. */
+/** The text in `buffer` up to its NUL, one character for each byte. */
 export function pingText(buffer: Uint8Array): string {
   const end = buffer.indexOf(0);
   const text = end < 0 ? buffer : buffer.subarray(0, end);
   let result = '';
-  for (const octet of text) result += String.fromCharCode(octet);
+  for (const byte of text) result += String.fromCharCode(byte);
   return result;
 }
 
-/** Index of the first octet in which two buffers differ, or undefined when they are alike. */
+/** Index of the first byte in which two buffers differ; undefined if they are equal. */
 export function firstDifference(left: Uint8Array, right: Uint8Array): number | undefined {
   const common = Math.min(left.length, right.length);
   for (let index = 0; index < common; index++) {
@@ -98,7 +98,7 @@ export function firstDifference(left: Uint8Array, right: Uint8Array): number | u
   return left.length === right.length ? undefined : common;
 }
 
-/** What the server does next. */
+/** The next action of the server. */
 export type ServerStep =
   | { readonly type: 'read'; readonly source: Advert }
   | { readonly type: 'write'; readonly sink: Advert }
@@ -112,31 +112,31 @@ export class ServerSequence {
   #state: 'idle' | 'reading' | 'read' | 'writing' = 'idle';
   #pings = 0;
 
-  /** `sizeLimitBytes`: octets of the buffer that reads are placed in. */
+  /** `sizeLimitBytes`: bytes of the buffer that reads are placed in. */
   constructor(sizeLimitBytes: number) {
     this.#sizeLimitBytes = sizeLimitBytes;
   }
 
-  /** Whole pings so far. */
+  /** Completed pings so far. */
   get pings(): number {
     return this.#pings;
   }
 
-  /** True between two pings, when the client may go without breaking anything off. */
+  /** True between two pings, when the client may disconnect without aborting anything. */
   get betweenPings(): boolean {
     return this.#state === 'idle';
   }
 
   /** A Send of the client arrived. */
-  handleReceive(octets: Uint8Array): ServerStep {
-    const advert = parseAdvert(octets);
+  handleReceive(bytes: Uint8Array): ServerStep {
+    const advert = parseAdvert(bytes);
     if (advert === undefined) {
-      return fault(`the client sent ${octets.length} octets where an advert has ${ADVERT_BYTES}`);
+      return fault(`the client sent ${bytes.length} bytes where an advert has ${ADVERT_BYTES}`);
     }
     if (this.#state === 'idle') {
       if (advert.size > this.#sizeLimitBytes) {
         return fault(
-          `the client offers ${advert.size} octets, more than the ${this.#sizeLimitBytes} of this server (-S)`,
+          `the client offers ${advert.size} bytes, more than the ${this.#sizeLimitBytes} of this server (-S)`,
         );
       }
       this.#state = 'reading';
@@ -165,12 +165,12 @@ export class ServerSequence {
   }
 }
 
-/** What the client does next. */
+/** The next action of the client. */
 export type ClientStep =
   /** Fill the source buffer with this ping and send its advert. */
   | { readonly type: 'advertise-source'; readonly ping: number }
   | { readonly type: 'advertise-sink' }
-  /** The text is back: check and show it, then call `next`. */
+  /** The text has returned: check and show it, then call `next`. */
   | { readonly type: 'pong'; readonly ping: number }
   | { readonly type: 'done' }
   | { readonly type: 'fault'; readonly text: string };
@@ -181,12 +181,12 @@ export class ClientSequence {
   #state: 'idle' | 'source-advertised' | 'sink-advertised' = 'idle';
   #pings = 0;
 
-  /** `count`: pings to do, 0 for no end. */
+  /** `count`: number of pings, 0 for no limit. */
   constructor(count: number) {
     this.#count = count;
   }
 
-  /** Whole pings so far. */
+  /** Completed pings so far. */
   get pings(): number {
     return this.#pings;
   }
@@ -199,10 +199,10 @@ export class ClientSequence {
     return { type: 'advertise-source', ping: this.#pings };
   }
 
-  /** A go-ahead of `lengthBytes` octets arrived. */
+  /** A go-ahead of `lengthBytes` bytes arrived. */
   handleReceive(lengthBytes: number): ClientStep {
     if (lengthBytes !== ADVERT_BYTES) {
-      return fault(`the server sent ${lengthBytes} octets where a go-ahead has ${ADVERT_BYTES}`);
+      return fault(`the server sent ${lengthBytes} bytes where a go-ahead has ${ADVERT_BYTES}`);
     }
     if (this.#state === 'source-advertised') {
       this.#state = 'sink-advertised';

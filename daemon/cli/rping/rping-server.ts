@@ -1,9 +1,9 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
-import { CMEventType } from '../../../verbs-api/contract/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { ConnectionId, Provider } from '../../../verbs-api/contract/provider.ts';
-import { CommandFailure, failureText, untilAborted } from '../failure.ts';
-import type { Output } from '../output.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { ConnectionId, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
+import { CommandFailure, failureText, untilAborted } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
 
@@ -23,7 +23,7 @@ export async function runRpingServer(
   const listener = await provider.createId();
   try {
     await listen(listener, settings);
-    // Whoever lets the system choose has to be told what it chose.
+    // If the system chose the port, the user needs to know it.
     if (settings.debug || settings.port === 0) {
       const port = listener.localAddress?.port ?? settings.port;
       output.note(`listening on ${settings.address} port ${port}`);
@@ -42,14 +42,14 @@ async function listen(listener: ConnectionId, settings: RpingSettings): Promise<
     await listener.listen(BACKLOG);
   } catch (error) {
     const code = isVerbsError(error) ? error.code : undefined;
-    const mend =
+    const fix =
       code === 'EADDRINUSE'
         ? '; choose another port (-p) or end what listens there'
         : code === 'EADDRNOTAVAIL' || code === 'ENODEV'
           ? '; `iwarpd devices` shows which addresses the devices have'
           : '';
     throw new CommandFailure(
-      `cannot listen on ${address} port ${port}: ${failureText(error)}${mend}`,
+      `cannot listen on ${address} port ${port}: ${failureText(error)}${fix}`,
       { cause: error },
     );
   }
@@ -76,7 +76,7 @@ async function servePersistently(
       const client = serve(id, settings, output, signal)
         .catch((error: unknown) => {
           if (signal.aborted) return;
-          // One client's failure is no reason to leave the others.
+          // One client's failure must not end the others.
           output.note(`client ${peer?.address} port ${peer?.port}: ${failureText(error)}`);
         })
         .finally(() => clients.delete(client));
@@ -101,7 +101,7 @@ async function serve(
     throw error;
   }
   try {
-    // A client of MPA revision 1 tells no depths; these let it be read all the same.
+    // A client of MPA revision 1 sends no depths; with these it can still be read.
     const accepted = id.accept({
       initiatorDepth: 1,
       responderResources: 1,
@@ -131,7 +131,7 @@ async function answer(
     let step: ServerStep;
     switch (event.type) {
       case 'receive':
-        step = sequence.handleReceive(event.octets);
+        step = sequence.handleReceive(event.bytes);
         break;
       case 'read':
         step = sequence.handleReadDone();

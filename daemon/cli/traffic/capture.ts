@@ -1,14 +1,14 @@
-/** `iwarpd capture`: what passes on a running daemon's connections, as a pcapng file. */
+/** `iwarpd capture`: the traffic of a running daemon's connections as a pcapng file. */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import {
   parseLostBytes,
   TapKind,
   type TapRecord,
-} from '../../../verbs-api/contract/tap-records.ts';
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
 import { linkAddresses } from '../../capture/link-addresses.ts';
 import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
-import { CommandFailure, failureCode } from '../failure.ts';
-import type { Output } from '../output.ts';
+import { CommandFailure, failureCode } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
 import {
   filterOf,
   linksOf,
@@ -27,8 +27,9 @@ const STANDARD_OUTPUT_FD = 1;
 const MEBIBYTE = 1024 * 1024;
 
 /**
- * Writes until Ctrl-C, the time given, or the daemon's end. CommandFailure when the file cannot be
- * written, on a full disk for one: what was written before stays, and nobody else is affected.
+ * Writes until Ctrl-C, the time limit, or the daemon's end. CommandFailure if the file cannot be
+ * written, for example on a full disk: earlier records stay in the file, and only this process is
+ * affected.
  */
 export async function runCapture(
   given: CaptureArguments,
@@ -50,7 +51,7 @@ export async function runCapture(
   }
 }
 
-/** The file, written at once: a slow disk holds up this process and not the daemon. */
+/** The file, written synchronously: a slow disk delays this process and not the daemon. */
 class CaptureFile {
   readonly name: string;
   readonly #fd: number;
@@ -65,13 +66,13 @@ class CaptureFile {
     }
   }
 
-  write(octets: Uint8Array): void {
+  write(bytes: Uint8Array): void {
     try {
-      for (let done = 0; done < octets.length; ) done += writeSync(this.#fd, octets, done);
+      for (let done = 0; done < bytes.length; ) done += writeSync(this.#fd, bytes, done);
     } catch (error) {
       throw this.#failure(error);
     }
-    this.bytes += octets.length;
+    this.bytes += bytes.length;
   }
 
   close(): void {
@@ -100,7 +101,7 @@ class Recorder implements TrafficUser {
     this.onBegin = onBegin;
     this.#file = file;
     this.#capture = new PcapngCapture({
-      write: (octets) => file.write(octets),
+      write: (bytes) => file.write(bytes),
       nowMicros: () => this.#micros,
     });
   }
@@ -113,7 +114,7 @@ class Recorder implements TrafficUser {
         this.#connections += 1;
         this.#links.set(link, this.#capture.opened(linkAddresses(body)));
         return;
-      case TapKind.octets:
+      case TapKind.bytes:
         if (by === 'us') captured?.outbound(body);
         else captured?.inbound(body);
         return;
@@ -134,11 +135,11 @@ class Recorder implements TrafficUser {
         this.#skipped += 1;
         return;
       default:
-      // A newer daemon may tell more.
+      // A newer daemon may send other records.
     }
   }
 
-  /** Writes what the file ends with. */
+  /** Writes the end of the file. */
   finish(): void {
     this.#capture.finish(this.#losses);
   }
@@ -149,7 +150,7 @@ class Recorder implements TrafficUser {
     return [
       `${this.#file.name}: ${connections}, ${size}`,
       ...(this.#lostBytes > 0
-        ? [`${this.#lostBytes} octets lost: processor or disk were too slow`]
+        ? [`${this.#lostBytes} bytes lost: processor or disk were too slow`]
         : []),
       ...(this.#skipped > 0 ? [`${this.#skipped} left out: open before, with markers`] : []),
     ].join('; ');

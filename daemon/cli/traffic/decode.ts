@@ -1,16 +1,16 @@
 /** `iwarpd decode`: the iWARP traffic in a capture file as text. */
 import { createReadStream } from 'node:fs';
-import { chooseCrcEngine } from '../../adapter/crc-engine.ts';
 import {
   CaptureDecoder,
   type CaptureSummary,
   type DecodedLine,
 } from '../../capture/capture-decoder.ts';
 import { CaptureError } from '../../capture/capture-error.ts';
-import { CommandFailure, failureCode } from '../failure.ts';
-import type { Output } from '../output.ts';
+import { CommandFailure, failureCode } from '../../console/failure.ts';
+import { jsonLine, type Output } from '../../console/output.ts';
+import { chooseCrcEngine } from '../../host/crc-engine.ts';
 
-/** Octets read at a time. */
+/** Bytes read at a time. */
 const PIECE_BYTES = 1024 * 1024;
 const NANOS_PER_SECOND = 1e9;
 
@@ -21,7 +21,7 @@ export interface DecodeArguments {
 
 /**
  * Prints a line for each MPA frame, FPDU and end in the file, or in standard input for `-`, and a
- * summary to standard error. CommandFailure when it cannot be read or is no capture.
+ * summary to standard error. CommandFailure if the file cannot be read or is not a capture.
  */
 export async function runDecode(
   file: string,
@@ -29,7 +29,7 @@ export async function runDecode(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  const show = given.json === true ? jsonLine : textLine;
+  const show = given.json === true ? lineAsJson : textLine;
   const decoder = new CaptureDecoder({
     crc32c: chooseCrcEngine().crc32c,
     line: (line) => output.line(show(line)),
@@ -64,8 +64,8 @@ function textLine({ timeNanos, source, destination, text }: DecodedLine): string
   return `${seconds(timeNanos).padStart(12)}  ${source} > ${destination}  ${text}`;
 }
 
-function jsonLine({ timeNanos, source, destination, kind, text }: DecodedLine): string {
-  return JSON.stringify({ seconds: Number(seconds(timeNanos)), source, destination, kind, text });
+function lineAsJson({ timeNanos, source, destination, kind, text }: DecodedLine): string {
+  return jsonLine({ seconds: Number(seconds(timeNanos)), source, destination, kind, text });
 }
 
 function summaryLine(summary: CaptureSummary): string {

@@ -1,11 +1,18 @@
-/** What `capture` and `trace` have in common: which links to watch, and watching them to the end. */
+/** Shared by `capture` and `trace`: selects links and watches them. */
 import { getPriority, setPriority } from 'node:os';
 import { queryDaemon } from '../../../verbs-api/client/daemon-link.ts';
 import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
-import type { TapFilter, TapLinkEnds, TapRecord } from '../../../verbs-api/contract/tap-records.ts';
-import { CommandFailure } from '../failure.ts';
+import type {
+  TapFilter,
+  TapLinkEnds,
+  TapRecord,
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
+import { CommandFailure } from '../../console/failure.ts';
 
-/** Less, and a capture at full speed records more and slows more; more, and the reverse. */
+/**
+ * A lower value records more of a capture at full speed and slows traffic more; a higher one, the
+ * reverse.
+ */
 const WATCHER_NICENESS = 15;
 
 /** The options as commander hands them over. */
@@ -15,20 +22,20 @@ export interface TrafficOptions {
   readonly port?: number;
   readonly qp?: readonly number[];
   readonly device?: string;
-  /** Seconds until it ends by itself. */
+  /** Time limit in seconds. */
   readonly duration?: number;
 }
 
-/** What takes the records. What it throws ends the watch. */
+/** Receives the records. An error that it throws ends the watch. */
 export interface TrafficUser {
-  /** The watch has begun. */
+  /** The watch has started. */
   onBegin(): void;
   onRecord(record: TapRecord): void;
 }
 
 /**
  * Watches what `filter` selects until `signal` fires, the time is up, or the daemon ends.
- * CommandFailure when the daemon goes, VerbsError without one.
+ * CommandFailure if the daemon ends, VerbsError if none is running.
  */
 export async function watchUntilDone(
   options: TrafficOptions,
@@ -38,6 +45,7 @@ export async function watchUntilDone(
 ): Promise<void> {
   giveWay();
   const socketPath = options.socket;
+  await assertDevice(options);
   const watch = await watchTraffic({
     socketPath,
     filter,
@@ -55,16 +63,30 @@ export async function watchUntilDone(
   if (failure !== undefined) throw failure;
 }
 
-/** Whoever looks on takes the processor only while those who are looked at do not want it. */
+/** CommandFailure for a device that has no traffic to watch. */
+async function assertDevice({ device, socket: socketPath }: TrafficOptions): Promise<void> {
+  if (device === undefined) return;
+  const found = await queryDaemon('listDevices', {}, { socketPath });
+  const emulated = found.filter((each) => each.device.backend === 'emulated');
+  const names = emulated.map((each) => each.device.name);
+  if (names.includes(device)) return;
+  const native = found.some((each) => each.device.name === device);
+  const what = native
+    ? `${device} is a real device, which shows no traffic`
+    : `no device ${device}`;
+  throw new CommandFailure(`${what}; the daemon has ${names.join(', ')} (see \`iwarpd devices\`)`);
+}
+
+/** Lowers this process's priority: it runs when the watched processes do not need the processor. */
 function giveWay(): void {
   try {
     setPriority(Math.max(getPriority(), WATCHER_NICENESS));
   } catch {
-    // A sandbox that forbids it costs those who are watched some speed, and nothing else.
+    // A sandbox may forbid it; the watched processes then lose some speed.
   }
 }
 
-/** What is watched, queue pairs apart: those are selected by themselves or by their links. */
+/** The filter without queue pairs, which are selected directly or by their links. */
 export function filterOf({ address, port, device }: TrafficOptions): TapFilter {
   return {
     ...(address === undefined ? {} : { address }),
@@ -73,7 +95,7 @@ export function filterOf({ address, port, device }: TrafficOptions): TapFilter {
   };
 }
 
-/** The links that the queue pairs have now. CommandFailure for one that has none. */
+/** The present links of the queue pairs. CommandFailure for a queue pair without a link. */
 export async function linksOf(options: TrafficOptions): Promise<TapLinkEnds[]> {
   const { qp = [], device, socket: socketPath } = options;
   const filter = device === undefined ? {} : { device };

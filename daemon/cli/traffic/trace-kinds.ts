@@ -1,12 +1,14 @@
-/** Kinds of lines that `iwarpd trace` prints, and what the daemon has to tell for each. */
+/** Kinds of lines that `iwarpd trace` prints, and the topics of the daemon that each needs. */
 import { InvalidArgumentError } from 'commander';
-import type { TapTopic } from '../../../verbs-api/contract/tap-records.ts';
+import type { TapTopic } from '../../../verbs-api/contract/protocol/tap-records.ts';
 
-/** Kinds that can be chosen; what cannot be read of a link is told with all that pass there. */
+/**
+ * Kinds that can be selected; undecodable bytes of a link are shown with any kind of wire record.
+ */
 export const TRACE_KINDS = ['wqe', 'cqe', 'mpa', 'fpdu', 'end'] as const;
 export type ChosenKind = (typeof TRACE_KINDS)[number];
 
-/** Parses `KIND[,KIND]…`. Throws `InvalidArgumentError` that says what is allowed. */
+/** Parses `KIND[,KIND]…`. Throws `InvalidArgumentError` that lists the valid kinds. */
 export function parseTraceKinds(text: string): ChosenKind[] {
   return text.split(',').map((word) => {
     const kind = TRACE_KINDS.find((each) => each === word);
@@ -15,7 +17,7 @@ export function parseTraceKinds(text: string): ChosenKind[] {
   });
 }
 
-/** What the daemon has to tell for these kinds. */
+/** The topics to watch for these kinds. */
 export function topicsOf(kinds: readonly ChosenKind[]): TapTopic[] {
   const topics = kinds.map((kind): TapTopic => {
     if (kind === 'wqe') return 'posted';

@@ -1,18 +1,21 @@
 /**
- * `iwarpd trace`: the work of a running daemon's devices and what passes on their connections, a line
- * each.
+ * `iwarpd trace`: the work of a running daemon's devices and the traffic of their connections, one
+ * line each.
  */
 import {
   parseLostBytes,
   TapKind,
   type TapRecord,
-} from '../../../verbs-api/contract/tap-records.ts';
-import type { TraceRecord } from '../../../verbs-api/contract/trace-sample.ts';
-import { parseCompletedWork, parsePostedWork } from '../../../verbs-api/contract/work-records.ts';
-import { chooseCrcEngine } from '../../adapter/crc-engine.ts';
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
+import {
+  parseCompletedWork,
+  parsePostedWork,
+} from '../../../verbs-api/contract/protocol/work-records.ts';
 import { linkAddresses, linkQueuePairs } from '../../capture/link-addresses.ts';
 import { type TracePlace, TraceReader } from '../../capture/trace-reader.ts';
-import type { Output } from '../output.ts';
+import { jsonLine, type Output } from '../../console/output.ts';
+import { chooseCrcEngine } from '../../host/crc-engine.ts';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
@@ -23,7 +26,7 @@ export interface TraceArguments extends TrafficOptions {
   readonly json?: boolean;
 }
 
-/** Prints until Ctrl-C, the time given, or the daemon's end. VerbsError without a daemon. */
+/** Prints until Ctrl-C, the time limit, or the daemon's end. VerbsError if no daemon is running. */
 export async function runTrace(
   given: TraceArguments,
   output: Output,
@@ -75,8 +78,8 @@ class Tracer implements TrafficUser {
       case TapKind.joined:
         reader.joined(link, linkQueuePairs(body));
         return;
-      case TapKind.octets:
-        reader.octets(link, by, body);
+      case TapKind.bytes:
+        reader.bytes(link, by, body);
         return;
       case TapKind.finished:
         reader.finished(link, by);
@@ -93,7 +96,7 @@ class Tracer implements TrafficUser {
         this.#noteSkipped(body);
         return;
       default:
-      // A newer daemon may tell more.
+      // A newer daemon may send other records.
     }
   }
 
@@ -114,7 +117,7 @@ class Tracer implements TrafficUser {
     const time = new Date(micros / 1000).toISOString();
     if (this.#json) {
       const ends = destination === undefined ? {} : { source, destination };
-      this.#output.line(JSON.stringify({ time, ...ends, ...rest }));
+      this.#output.line(jsonLine({ time, ...ends, ...rest }));
       return;
     }
     const place = destination === undefined ? source : `${source} > ${destination}`;

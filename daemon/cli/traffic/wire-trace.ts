@@ -1,13 +1,13 @@
-/** What passes on the connections of a host, one line for each MPA frame and each FPDU. */
+/** Traffic of a host's connections, one line for each MPA frame and each FPDU. */
 
 import type { CaptureTap, LinkAddresses, LinkTap } from '../../capture/capture-tap.ts';
 import { type Sender, StreamTrace } from '../../capture/stream-trace.ts';
 
-/** Which way octets go, as the host with the tap sees it. */
-export type Direction = 'outbound' | 'inbound';
+/** Direction, as seen by the host with the tap. */
+type Direction = 'outbound' | 'inbound';
 
-/** Takes the lines of a trace. */
-export type WireLine = (direction: Direction, text: string) => void;
+/** Receives the lines of a trace. */
+type WireLine = (direction: Direction, text: string) => void;
 
 /** Traces every link of a host. */
 export class WireTrace implements CaptureTap {
@@ -25,8 +25,8 @@ export class WireTrace implements CaptureTap {
       line: (sender, _, text) => this.#line(sender === us ? 'outbound' : 'inbound', text),
     });
     return {
-      outbound: (octets) => trace.take(us, octets),
-      inbound: (octets) => trace.take(peer, octets),
+      outbound: (bytes) => trace.take(us, bytes),
+      inbound: (bytes) => trace.take(peer, bytes),
       finished: (by) => trace.finished(by === 'us' ? us : peer),
       closed: (reset) => {
         if (reset) this.#line('inbound', 'the connection was reset');

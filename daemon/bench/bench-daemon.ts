@@ -1,0 +1,132 @@
+/** A daemon of the bench's own: a real process with a socket and a device of its own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { CommandFailure } from '../console/failure.ts';
+
+const READY_TIMEOUT_MS = 15_000;
+const STOP_TIMEOUT_MS = 10_000;
+
+/** How a daemon of the bench is started. */
+interface BenchDaemonOptions {
+  /** Of its one device. */
+  readonly address: string;
+  /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
+  readonly profileFolder?: string | undefined;
+  /** Whether it answers over HTTP, too. */
+  readonly http?: boolean;
+}
+
+/** Of the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+/** A running daemon. */
+export class BenchDaemon {
+  readonly #child: ChildProcess;
+  readonly #folder: string;
+  readonly #pid: number;
+  readonly socketPath: string;
+  readonly address: string;
+
+  private constructor(child: ChildProcess, pid: number, folder: string, address: string) {
+    this.#child = child;
+    this.#pid = pid;
+    this.#folder = folder;
+    this.socketPath = join(folder, 'iwarpd.sock');
+    this.address = address;
+  }
+
+  /** Starts a daemon and waits until it is ready. */
+  static async start({ address, profileFolder, http }: BenchDaemonOptions): Promise<BenchDaemon> {
+    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
+    const profile =
+      profileFolder === undefined
+        ? []
+        : [
+            '--cpu-prof',
+            `--cpu-prof-dir=${profileFolder}`,
+            `--cpu-prof-name=daemon-${address}.cpuprofile`,
+          ];
+    const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
+    const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', `bench0=${address}`];
+    if (http === true) options.push('--http', '127.0.0.1:0');
+    // The channel is there for its end: a daemon that has one stops when the bench goes.
+    const child = spawn(
+      process.execPath,
+      [...profile, main, 'start', '--no-native', '--log-level', 'warn', ...options],
+      { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] },
+    );
+    if (child.pid === undefined) throw new CommandFailure('cannot start a daemon for the bench');
+    const daemon = new BenchDaemon(child, child.pid, folder, address);
+    try {
+      await untilReady(child);
+    } catch (error) {
+      await daemon.stop();
+      throw error;
+    }
+    return daemon;
+  }
+
+  /** Resident memory in bytes, as the kernel counts it. */
+  residentBytes(): number {
+    const status = readFileSync(`/proc/${this.#pid}/status`, 'utf8');
+    return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+  }
+
+  /** Processor time that it has used. */
+  cpuSeconds(): number {
+    const fields = readFileSync(`/proc/${this.#pid}/stat`, 'latin1')
+      .replace(/^.*\) /s, '')
+      .split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  }
+
+  /** Where it answers over HTTP, and what to send along. Rejects when it was not told to. */
+  async http(): Promise<{ readonly url: string; readonly headers: Record<string, string> }> {
+    const { http } = await queryDaemon('status', {}, { socketPath: this.socketPath });
+    if (http?.tokenFile === undefined) {
+      throw new CommandFailure('the daemon of the bench has no HTTP');
+    }
+    const token = readFileSync(http.tokenFile, 'utf8').trim();
+    return { url: http.url, headers: { authorization: `Bearer ${token}` } };
+  }
+
+  /** Stops the daemon and waits until it has gone. */
+  async stop(): Promise<void> {
+    const child = this.#child;
+    if (child.exitCode === null && child.signalCode === null) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
+        child.once('exit', () => {
+          clearTimeout(timer);
+          resolve();
+        });
+        child.kill('SIGTERM');
+      });
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+async function untilReady(child: ChildProcess): Promise<void> {
+  let errors = '';
+  child.stderr?.on('data', (bytes: Buffer) => {
+    errors = (errors + bytes.toString()).slice(-4096);
+  });
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => reject(failure('was not ready in time')), READY_TIMEOUT_MS);
+    const failure = (what: string) =>
+      new CommandFailure(`the bench's daemon ${what}: ${errors.trim() || 'it said nothing'}`);
+    child.stdout?.once('data', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+    child.once('exit', (code) => {
+      clearTimeout(timer);
+      reject(failure(`ended with status ${code}`));
+    });
+  });
+}

@@ -1,0 +1,157 @@
+/** One end of NFS over RDMA, in a process of its own, run as a worker of the bench. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { performance } from 'node:perf_hooks';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { connectDaemon } from '../../verbs-api/index.ts';
+import { ownCredential } from '../../verbs-api/nfs/client/nfs-client.ts';
+import { Nfs3Status, StableHow } from '../../verbs-api/nfs/nfs3/constants.ts';
+import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
+import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
+import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { serveCalls } from './channel.ts';
+import type { Meeting } from './verbs-worker.ts';
+
+/** Bytes of a READ or WRITE, and how many of them a file holds: transfers go round in it. */
+const TRANSFER_BYTES = 1 << 20;
+const FILE_TRANSFERS = 16;
+/** Between two bytes that are compared; more of them would be measured, too. */
+const SAMPLE_STEP_BYTES = 65_521;
+
+/** Transfers, and how many of them at once. */
+interface Load {
+  readonly count: number;
+  readonly depth: number;
+}
+
+let provider: Provider | undefined;
+let client: RpcClient | undefined;
+const buffers: Uint8Array[] = [];
+
+const methods = {
+  /** Uses the devices of a daemon. */
+  async open({ socketPath }: { readonly socketPath: string }): Promise<void> {
+    provider = await connectDaemon({ socketPath });
+  },
+
+  /** Serves `folder` with two files on a free port; tells which. */
+  async serve({ address, folder }: { address: string; folder: string }): Promise<Meeting> {
+    const bytes = new Uint8Array(FILE_TRANSFERS * TRANSFER_BYTES);
+    for (let at = 0; at < bytes.length; at++) bytes[at] = patternByte(at);
+    writeFileSync(join(folder, 'read'), bytes);
+    writeFileSync(join(folder, 'written'), '');
+    const options = { host: address, port: 0, mountPort: 0, squashRoot: false };
+    const server = await NfsServer.listen(opened(), folder, options);
+    return { address, port: server.address.port };
+  },
+
+  async connect({ address, port }: Meeting): Promise<void> {
+    client = await connectRpc(opened(), { host: address, port, credential: ownCredential() });
+  },
+
+  /** Seconds that the READs took. */
+  async reads(load: Load): Promise<number> {
+    const file = await find('read');
+    const memory = await laneBuffers(load);
+    return await timed(load, async (lane, index) => {
+      const bytes = await read(file, index, memory[lane]);
+      check(bytes, (at) => patternByte(at + (index % FILE_TRANSFERS) * TRANSFER_BYTES));
+    });
+  },
+
+  /** Seconds that the WRITEs took, to what the server's system keeps in memory. */
+  async writes(load: Load): Promise<number> {
+    const file = await find('written');
+    const memory = await laneBuffers(load);
+    for (const bytes of memory) bytes.fill(0x5a);
+    const seconds = await timed(load, async (lane, index) => {
+      const data = memory[lane] ?? new Uint8Array(TRANSFER_BYTES);
+      const args = { file, offset: offsetOf(index), stable: StableHow.unstable, data };
+      const written = await connected().call(NFS3, 'write', args);
+      if (written.status !== Nfs3Status.ok) throw new Error(`WRITE says ${written.status}`);
+      if (written.ok.count !== TRANSFER_BYTES) throw new Error('WRITE took too little');
+    });
+    for (let index = 0; index < Math.min(load.count, FILE_TRANSFERS); index++) {
+      memory[0]?.fill(0);
+      check(await read(file, index, memory[0]), () => 0x5a);
+    }
+    return seconds;
+  },
+
+  async close(_: undefined): Promise<void> {
+    await client?.close();
+    await provider?.close();
+    provider = undefined;
+  },
+};
+
+/** Methods of this worker, for the type of its calls. */
+export type NfsMethods = typeof methods;
+
+async function find(name: string): Promise<Uint8Array> {
+  const mounted = await connected().call(MOUNT3, 'mnt', Buffer.from('/'));
+  if (mounted.status !== 0) throw new Error(`MNT says ${mounted.status}`);
+  const where = { directory: Uint8Array.from(mounted.handle), name: Buffer.from(name) };
+  const found = await connected().call(NFS3, 'lookup', where);
+  if (found.status !== Nfs3Status.ok) throw new Error(`LOOKUP says ${found.status}`);
+  return Uint8Array.from(found.ok.object);
+}
+
+async function read(
+  file: Uint8Array,
+  index: number,
+  into: Uint8Array = new Uint8Array(TRANSFER_BYTES),
+): Promise<Uint8Array> {
+  const args = { file, offset: offsetOf(index), count: TRANSFER_BYTES };
+  const outcome = await connected().call(NFS3, 'read', args, { bulkInto: [into] });
+  if (outcome.status !== Nfs3Status.ok) throw new Error(`READ says ${outcome.status}`);
+  if (outcome.ok.data.length !== TRANSFER_BYTES) throw new Error('READ gave too little');
+  return outcome.ok.data;
+}
+
+function offsetOf(index: number): bigint {
+  return BigInt((index % FILE_TRANSFERS) * TRANSFER_BYTES);
+}
+
+function patternByte(at: number): number {
+  return (at * 7 + (at >> 12)) & 0xff;
+}
+
+function check(bytes: Uint8Array, wanted: (at: number) => number): void {
+  for (let at = 0; at < bytes.length; at += SAMPLE_STEP_BYTES) {
+    if (bytes[at] !== wanted(at)) throw new Error(`byte ${at} of a transfer is ${bytes[at]}`);
+  }
+}
+
+function opened(): Provider {
+  if (provider === undefined) throw new Error('the device is not open');
+  return provider;
+}
+
+function connected(): RpcClient {
+  if (client === undefined) throw new Error('there is no connection');
+  return client;
+}
+
+async function laneBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
+  while (buffers.length < depth) buffers.push(await connected().allocate(TRANSFER_BYTES));
+  return buffers.slice(0, depth);
+}
+
+/** Makes the calls of a load, `depth` at once: lanes of one call after the other. */
+async function timed(
+  load: Load,
+  call: (lane: number, index: number) => Promise<void>,
+): Promise<number> {
+  let next = 0;
+  const start = performance.now();
+  await Promise.all(
+    Array.from({ length: load.depth }, async (_, lane) => {
+      while (next < load.count) await call(lane, next++);
+    }),
+  );
+  return (performance.now() - start) / 1000;
+}
+
+serveCalls(methods);

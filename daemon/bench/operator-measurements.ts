@@ -1,0 +1,145 @@
+/** What looking costs: counters, a page, a capture. And how soon a daemon is ready. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { newCounters } from '../rnic/nic-counters.ts';
+import { BenchDaemon } from './bench-daemon.ts';
+import { CaptureProcess } from './capture-process.ts';
+import type { Measurement } from './measurement.ts';
+import type { Rig } from './rig.ts';
+
+/** What a page in sight asks for once a second. */
+const PAGE_PATHS = ['/status', '/qps', '/connections', '/faults'];
+/** So many pages are there at once, since one is too little to be seen in ticks of 10 ms. */
+const PAGES = 20;
+const PAGE_INTERVAL_MS = 1000;
+const PAGE_SECONDS = 4;
+
+const COUNTED_MESSAGES = 20_000_000;
+
+/** Writes, as they are measured without anybody looking; MB/s. */
+type Writes = (rig: Rig, scale: number) => Promise<number>;
+
+/** The measurements; a capture is compared with `writes`, of 64 KiB each. */
+export function operatorMeasurements(writes: Writes): readonly Measurement[] {
+  return [
+    {
+      name: 'ready',
+      title: 'from the start of a daemon with HTTP to its ready line',
+      unit: 'ms',
+      better: 'lower',
+      target: { kind: 'value', limit: 500 },
+      baselines: [],
+      run: readiness,
+    },
+    {
+      name: 'counters',
+      title: 'counting a Write of 64 KiB in two FPDUs, and its completion',
+      unit: 'ns',
+      better: 'lower',
+      // 2 % of what the daemon spends on such a Write at 2,500 MB/s.
+      target: { kind: 'value', limit: 500 },
+      baselines: [],
+      run: async () => counting(),
+    },
+    {
+      name: 'idle-page',
+      title: `a page in sight: share of the daemon's core, from ${PAGES} of them`,
+      unit: '%',
+      better: 'lower',
+      target: { kind: 'value', limit: 2 },
+      baselines: [],
+      run: pageShare,
+      once: true,
+    },
+    {
+      name: 'capture-64k',
+      title: 'RDMA Write of 64 KiB while `iwarpd capture` writes all of it to a file',
+      unit: 'MB/s',
+      better: 'higher',
+      target: { kind: 'ratio', limit: 0.7 },
+      baselines: [{ title: 'without a capture', run: writes }],
+      run: (rig, scale) => captured(rig, () => writes(rig, scale)),
+      warmUps: 1,
+    },
+  ];
+}
+
+async function readiness(): Promise<number> {
+  const began = performance.now();
+  const daemon = await BenchDaemon.start({ address: '127.0.0.4', http: true });
+  const elapsed = performance.now() - began;
+  await daemon.stop();
+  return elapsed;
+}
+
+/** Nanoseconds in which a device counts one message, at the sender. */
+function counting(): number {
+  const counters = newCounters();
+  const began = process.hrtime.bigint();
+  for (let message = 0; message < COUNTED_MESSAGES; message++) {
+    counters.sendsTaken += 1;
+    counters.outWrites += 1;
+    counters.gatheredBytes += 32_768;
+    counters.gatheredBytes += 32_768;
+    counters.completions += 1;
+  }
+  const elapsed = Number(process.hrtime.bigint() - began);
+  if (counters.completions !== COUNTED_MESSAGES) throw new Error('the counters did not count');
+  return elapsed / COUNTED_MESSAGES;
+}
+
+/** Percent of a core that a daemon without clients spends on one page. */
+async function pageShare(): Promise<number> {
+  const daemon = await BenchDaemon.start({ address: '127.0.0.4', http: true });
+  try {
+    const place = await daemon.http();
+    await lookFor(place, 1);
+    const before = daemon.cpuSeconds();
+    await sleep(PAGE_SECONDS * 1000);
+    const idle = daemon.cpuSeconds() - before;
+    const begun = daemon.cpuSeconds();
+    await lookFor(place, PAGE_SECONDS);
+    const busy = daemon.cpuSeconds() - begun;
+    return ((busy - idle) / PAGES / PAGE_SECONDS) * 100;
+  } finally {
+    await daemon.stop();
+  }
+}
+
+type HttpPlace = Awaited<ReturnType<BenchDaemon['http']>>;
+
+/** All pages ask at once, each second. */
+async function lookFor(place: HttpPlace, seconds: number): Promise<void> {
+  for (let second = 0; second < seconds; second++) {
+    const next = sleep(PAGE_INTERVAL_MS);
+    await Promise.all(Array.from({ length: PAGES }, () => lookOnce(place)));
+    await next;
+  }
+}
+
+async function lookOnce({ url, headers }: HttpPlace): Promise<void> {
+  for (const path of PAGE_PATHS) {
+    const reply = await fetch(`${url}${path}`, { headers });
+    if (!reply.ok) throw new Error(`${path} answers ${reply.status}`);
+    await reply.arrayBuffer();
+  }
+}
+
+async function captured(rig: Rig, run: () => Promise<number>): Promise<number> {
+  const [{ socketPath }] = await rig.daemons();
+  // Connected before the capture begins, as what is to be looked at mostly is.
+  await rig.overDaemons();
+  const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
+  try {
+    const capture = await CaptureProcess.start(socketPath, join(folder, 'all.pcapng'));
+    try {
+      return await run();
+    } finally {
+      await capture.stop();
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

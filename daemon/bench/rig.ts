@@ -1,0 +1,220 @@
+/** The processes that a bench run needs, started when first asked for. */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { shimVariables } from '../console/shim-environment.ts';
+import { BenchDaemon } from './bench-daemon.ts';
+import { BenchWorker } from './channel.ts';
+import { NativeProbe } from './native-probe.ts';
+import type { NativeMethods } from './native-worker.ts';
+import type { NfsMethods } from './nfs-worker.ts';
+import type { ProgramPlace } from './program-pair.ts';
+import type { RawTcpMethods } from './raw-tcp-worker.ts';
+import type { RpcMethods } from './rpc-worker.ts';
+import type { RemoteMemory } from './verbs-traffic.ts';
+import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
+
+const ACTIVE_ADDRESS = '127.0.0.2';
+const PASSIVE_ADDRESS = '127.0.0.3';
+
+/** Two processes that talk over raw TCP. */
+interface RawPair {
+  readonly active: BenchWorker<RawTcpMethods>;
+  readonly passive: BenchWorker<RawTcpMethods>;
+}
+
+/** Two client processes of two RNICs, connected by one QP each. */
+export interface VerbsPair {
+  readonly active: BenchWorker<VerbsMethods>;
+  readonly passive: BenchWorker<VerbsMethods>;
+  /** Where the passive side listens. */
+  readonly meeting: Meeting;
+  /** The passive side's memory. */
+  readonly remote: RemoteMemory;
+}
+
+/** A client of the native bridge, over an emulated device, and where it finds a peer to write to. */
+interface NativePair {
+  readonly active: BenchWorker<NativeMethods>;
+  readonly meeting: Meeting;
+  /** What shows the device to another program. */
+  readonly variables: Readonly<Record<string, string>>;
+}
+
+/** A client of RPC over RDMA, and the server that it is connected to, each on its own daemon. */
+interface RpcPair {
+  readonly active: BenchWorker<RpcMethods>;
+  readonly passive: BenchWorker<RpcMethods>;
+}
+
+/** A client of NFS over RDMA, and the server that it is connected to, each on its own daemon. */
+interface NfsPair {
+  readonly active: BenchWorker<NfsMethods>;
+  readonly passive: BenchWorker<NfsMethods>;
+}
+
+/** Memory, not a disk, where there is such a place: it is the RNIC that is measured. */
+const MEMORY_FOLDER = '/dev/shm';
+
+/** Starts and ends the processes of a run. */
+export class Rig {
+  readonly #profileFolder: string | undefined;
+  readonly #closers: (() => Promise<void>)[] = [];
+  #raw: RawPair | undefined;
+  #daemons: readonly [BenchDaemon, BenchDaemon] | undefined;
+  #overDaemons: VerbsPair | undefined;
+  #embedded: VerbsPair | undefined;
+  #native: NativePair | undefined;
+  #probe: NativeProbe | undefined;
+  #rpc: RpcPair | undefined;
+  #nfs: NfsPair | undefined;
+
+  /** `profileFolder`: where the daemons leave CPU profiles, or undefined for none. */
+  constructor(profileFolder: string | undefined) {
+    this.#profileFolder = profileFolder;
+  }
+
+  /** The raw TCP processes. */
+  raw(): RawPair {
+    this.#raw ??= {
+      active: this.#worker<RawTcpMethods>('raw-tcp-worker.js', 'raw TCP client'),
+      passive: this.#worker<RawTcpMethods>('raw-tcp-worker.js', 'raw TCP server'),
+    };
+    return this.#raw;
+  }
+
+  /** The two daemons: of the active and of the passive side. */
+  async daemons(): Promise<readonly [BenchDaemon, BenchDaemon]> {
+    if (this.#daemons === undefined) {
+      const active = await this.#daemon(ACTIVE_ADDRESS);
+      const passive = await this.#daemon(PASSIVE_ADDRESS);
+      this.#daemons = [active, passive];
+    }
+    return this.#daemons;
+  }
+
+  /** Where the two ends of a program run: active and passive. */
+  async places(): Promise<readonly [ProgramPlace, ProgramPlace]> {
+    const [active, passive] = await this.daemons();
+    return [active, passive];
+  }
+
+  /** The CRC32C implementation that the daemons use, and why. */
+  async crcEngine(): Promise<string> {
+    const [{ socketPath }] = await this.daemons();
+    return (await queryDaemon('status', {}, { socketPath })).crcEngine;
+  }
+
+  /** Two client processes, each on its own daemon. */
+  async overDaemons(): Promise<VerbsPair> {
+    if (this.#overDaemons === undefined) {
+      const [active, passive] = await this.daemons();
+      this.#overDaemons = await this.#pair(
+        { kind: 'daemon', socketPath: active.socketPath },
+        { kind: 'daemon', socketPath: passive.socketPath },
+      );
+    }
+    return this.#overDaemons;
+  }
+
+  /** Two processes, each with an RNIC in it. */
+  async embedded(): Promise<VerbsPair> {
+    this.#embedded ??= await this.#pair(
+      { kind: 'embedded', address: ACTIVE_ADDRESS },
+      { kind: 'embedded', address: PASSIVE_ADDRESS },
+    );
+    return this.#embedded;
+  }
+
+  /** A process with the native bridge on the active side's device, and a peer on the passive side's. */
+  async native(): Promise<NativePair> {
+    if (this.#native === undefined) {
+      const [{ socketPath }, passiveDaemon] = await this.daemons();
+      const variables = shimVariables(socketPath, process.env);
+      const module = 'native-worker.js';
+      const active = this.#worker<NativeMethods>(module, 'native client', variables);
+      const passive = this.#worker<NativeMethods>(module, 'native peer');
+      await active.call('openNative', undefined);
+      await passive.call('openDaemon', { socketPath: passiveDaemon.socketPath });
+      const meeting = await passive.call('serve', { address: PASSIVE_ADDRESS });
+      this.#native = { active, meeting, variables };
+    }
+    return this.#native;
+  }
+
+  /** A client of RPC over RDMA, connected to a server. */
+  async rpc(): Promise<RpcPair> {
+    if (this.#rpc === undefined) {
+      const [activeDaemon, passiveDaemon] = await this.daemons();
+      const active = this.#worker<RpcMethods>('rpc-worker.js', 'RPC client');
+      const passive = this.#worker<RpcMethods>('rpc-worker.js', 'RPC server');
+      await active.call('open', { socketPath: activeDaemon.socketPath });
+      await passive.call('open', { socketPath: passiveDaemon.socketPath });
+      await active.call('connect', await passive.call('serve', { address: PASSIVE_ADDRESS }));
+      this.#rpc = { active, passive };
+    }
+    return this.#rpc;
+  }
+
+  /** A client of NFS, connected to a server of a folder of its own. */
+  async nfs(): Promise<NfsPair> {
+    if (this.#nfs === undefined) {
+      const [activeDaemon, passiveDaemon] = await this.daemons();
+      const parent = existsSync(MEMORY_FOLDER) ? MEMORY_FOLDER : tmpdir();
+      const folder = mkdtempSync(join(parent, 'iwarpd-bench-'));
+      this.#closers.push(async () => rmSync(folder, { recursive: true, force: true }));
+      const active = this.#worker<NfsMethods>('nfs-worker.js', 'NFS client');
+      const passive = this.#worker<NfsMethods>('nfs-worker.js', 'NFS server');
+      await active.call('open', { socketPath: activeDaemon.socketPath });
+      await passive.call('open', { socketPath: passiveDaemon.socketPath });
+      const meeting = await passive.call('serve', { address: PASSIVE_ADDRESS, folder });
+      await active.call('connect', meeting);
+      this.#nfs = { active, passive };
+    }
+    return this.#nfs;
+  }
+
+  /** The C program that does what the native client does. */
+  probe(): NativeProbe {
+    if (this.#probe === undefined) {
+      const probe = NativeProbe.compile();
+      this.#closers.push(async () => probe.close());
+      this.#probe = probe;
+    }
+    return this.#probe;
+  }
+
+  /** Ends every process that was started, the last first. */
+  async close(): Promise<void> {
+    for (const close of this.#closers.splice(0).reverse()) await close();
+  }
+
+  async #daemon(address: string): Promise<BenchDaemon> {
+    const daemon = await BenchDaemon.start({ address, profileFolder: this.#profileFolder });
+    this.#closers.push(() => daemon.stop());
+    return daemon;
+  }
+
+  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods | RpcMethods | NfsMethods>(
+    module: string,
+    label: string,
+    variables: Readonly<Record<string, string>> = {},
+  ): BenchWorker<M> {
+    const worker = new BenchWorker<M>(new URL(module, import.meta.url), label, variables);
+    this.#closers.push(() => worker.close());
+    return worker;
+  }
+
+  async #pair(activeChoice: ProviderChoice, passiveChoice: ProviderChoice): Promise<VerbsPair> {
+    const active = this.#worker<VerbsMethods>('verbs-worker.js', `${activeChoice.kind} client`);
+    const passive = this.#worker<VerbsMethods>('verbs-worker.js', `${passiveChoice.kind} server`);
+    await active.call('open', activeChoice);
+    await passive.call('open', passiveChoice);
+    const meeting = await passive.call('listen', { address: PASSIVE_ADDRESS });
+    const accepted = passive.call('accept', undefined);
+    await Promise.all([accepted, active.call('connect', meeting)]);
+    await active.call('fill', undefined);
+    return { active, passive, meeting, remote: await accepted };
+  }
+}

@@ -1,0 +1,261 @@
+/**
+ * Data over one connection of the bench, from either end. Every exchange ends with a word from the
+ * twin, so that a figure counts what arrived and not what was handed to a socket.
+ */
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import {
+  Access,
+  SendFlag,
+  WC_STATUS_TEXT,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type {
+  ConnectionId,
+  Context,
+  CQ,
+  MR,
+  PD,
+  QP,
+} from '../../verbs-api/contract/verbs/provider.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+
+/** Where a twin's memory is. */
+export interface RemoteMemory {
+  readonly address: bigint;
+  readonly rkey: number;
+}
+
+/** Bytes of the region that RDMA Writes come from and go to. */
+const REGION_BYTES = 4 * 1024 * 1024;
+/**
+ * Bytes that writes go through in turn. More than a processor's cache would measure memory, which
+ * the raw TCP that we compare with, one buffer again and again, does not.
+ */
+export const WRITE_WINDOW_BYTES = 512 * 1024;
+/** Bytes of the largest message. */
+const MESSAGE_BYTES = 64;
+const SEND_DEPTH = 512;
+/** Receives that are always posted, but for those of a batch. */
+const RECEIVE_DEPTH = 4096;
+/** Receives posted with one call. */
+const RECEIVE_BATCH = 64;
+/** Messages that the receiver of a stream takes before it lets the sender send as many more. */
+const CREDIT_BATCH = 1024;
+const POLL_MAX = 256;
+/**
+ * Of so many Sends of a ping-pong one completes, as in other RDMA latency tests: the answer says
+ * that a Send arrived, and a completion of its own would wake the client once more for nothing.
+ */
+const SIGNAL_INTERVAL = 64;
+
+/** One end of a connection, ready for traffic. */
+export class VerbsTraffic {
+  readonly #id: ConnectionId;
+  readonly #cq: CQ;
+  readonly #qp: QP;
+  readonly #region: MR;
+  readonly #receives: MR;
+  readonly #receiveBatch: readonly RecvWR[];
+  readonly #word: SendWR;
+  #owedReceives = 0;
+  /** Sends posted without a signal since the last one with it. */
+  #unsignalled = 0;
+  #arrived = 0;
+  #outstanding = 0;
+
+  private constructor(id: ConnectionId, cq: CQ, qp: QP, region: MR, receives: MR) {
+    this.#id = id;
+    this.#cq = cq;
+    this.#qp = qp;
+    this.#region = region;
+    this.#receives = receives;
+    this.#receiveBatch = Array.from({ length: RECEIVE_BATCH }, (_, slot) => ({
+      sgList: [receives.sge(slot * MESSAGE_BYTES, MESSAGE_BYTES)],
+    }));
+    this.#word = this.#message(MESSAGE_BYTES >> 3);
+    for (let posted = 0; posted < RECEIVE_DEPTH; posted += RECEIVE_BATCH) {
+      qp.postRecv(this.#receiveBatch);
+    }
+  }
+
+  /** Makes the QP of an id that knows its device. Owns `id` from then on. */
+  static async create(context: Context, pd: PD, id: ConnectionId): Promise<VerbsTraffic> {
+    const cq = await context.createCQ({ cqe: RECEIVE_DEPTH + SEND_DEPTH });
+    const qp = await id.createQP(pd, {
+      sendCQ: cq,
+      recvCQ: cq,
+      maxSendWr: SEND_DEPTH,
+      maxRecvWr: RECEIVE_DEPTH,
+      maxInlineData: MESSAGE_BYTES,
+    });
+    const region = await pd.allocMR(REGION_BYTES, Access.localWrite | Access.remoteWrite);
+    const receives = await pd.allocMR(RECEIVE_BATCH * MESSAGE_BYTES, Access.localWrite);
+    return new VerbsTraffic(id, cq, qp, region, receives);
+  }
+
+  /** The region, for the twin's RDMA Writes. */
+  get memory(): RemoteMemory {
+    return { address: this.#region.address, rkey: this.#region.rkey };
+  }
+
+  /** The region's bytes. */
+  get bytes(): Uint8Array {
+    return this.#region.buffer;
+  }
+
+  /** Ends the connection and gives everything back. */
+  async close(): Promise<void> {
+    await this.#id.close();
+    await this.#region.close();
+    await this.#receives.close();
+    await this.#cq.close();
+  }
+
+  /** `count` RDMA Writes of `writeBytes`, `batch` at a post, until the twin has them all. */
+  async write(remote: RemoteMemory, writeBytes: number, count: number, batch: number) {
+    const places = Math.max(1, Math.min(batch, Math.floor(WRITE_WINDOW_BYTES / writeBytes)));
+    const requests: SendWR[] = Array.from({ length: batch }, (_, index) => {
+      const offset = (index % places) * writeBytes;
+      return {
+        wrId: batch,
+        opcode: WROpcode.rdmaWrite,
+        sgList: [this.#region.sge(offset, writeBytes)],
+        remoteAddr: remote.address + BigInt(offset),
+        rkey: remote.rkey,
+        flags: index === batch - 1 ? SendFlag.signaled : 0,
+      };
+    });
+    for (let posted = 0; posted < count; posted += batch) {
+      await this.#room(batch);
+      this.#post(requests);
+    }
+    await this.#sendWord();
+    await this.#take();
+  }
+
+  /** The twin's part of `write`: waits for its word and gives one back. */
+  async answer(): Promise<void> {
+    await this.#take();
+    await this.#sendWord();
+  }
+
+  /** `count` messages to a twin that echoes, each sent when the one before came back. */
+  async ping(sizeBytes: number, count: number): Promise<void> {
+    const post = this.#pingPoster(sizeBytes);
+    for (let done = 0; done < count; done++) {
+      await this.#room(1);
+      post();
+      await this.#take();
+    }
+  }
+
+  /** The twin's part of `ping`. */
+  async echo(sizeBytes: number, count: number): Promise<void> {
+    const post = this.#pingPoster(sizeBytes);
+    for (let done = 0; done < count; done++) {
+      await this.#take();
+      await this.#room(1);
+      post();
+    }
+  }
+
+  /** `count` messages, `batch` at a post, until the twin has them all. */
+  async sendStream(sizeBytes: number, count: number, batch: number): Promise<void> {
+    const message = this.#message(sizeBytes);
+    const requests: SendWR[] = Array.from({ length: batch }, (_, index) => ({
+      ...message,
+      wrId: batch,
+      flags: SendFlag.inline | (index === batch - 1 ? SendFlag.signaled : 0),
+    }));
+    let credits = RECEIVE_DEPTH - CREDIT_BATCH;
+    let words = 0;
+    for (let posted = 0; posted < count; posted += batch) {
+      while (credits < batch) {
+        await this.#take();
+        words += 1;
+        credits += CREDIT_BATCH;
+      }
+      await this.#room(batch);
+      this.#post(requests);
+      credits -= batch;
+    }
+    for (; words < Math.floor(count / CREDIT_BATCH); words++) await this.#take();
+  }
+
+  /** The twin's part of `sendStream`. */
+  async receiveStream(count: number): Promise<void> {
+    let taken = 0;
+    let unsaid = 0;
+    while (taken < count) {
+      while (this.#arrived === 0) await this.#progress();
+      const arrived = Math.min(this.#arrived, count - taken);
+      this.#arrived -= arrived;
+      taken += arrived;
+      unsaid += arrived;
+      for (; unsaid >= CREDIT_BATCH; unsaid -= CREDIT_BATCH) await this.#sendWord();
+    }
+  }
+
+  #message(sizeBytes: number): SendWR {
+    return {
+      wrId: 1,
+      opcode: WROpcode.send,
+      flags: SendFlag.inline | SendFlag.signaled,
+      inlineData: new Uint8Array(sizeBytes).fill(0x5a),
+    };
+  }
+
+  /** Posts one message of a ping-pong; every `SIGNAL_INTERVAL`th completes for all before it. */
+  #pingPoster(sizeBytes: number): () => void {
+    const signalled: SendWR = { ...this.#message(sizeBytes), wrId: SIGNAL_INTERVAL };
+    const unsignalled: SendWR = { ...signalled, flags: SendFlag.inline };
+    return () => {
+      this.#unsignalled = (this.#unsignalled + 1) % SIGNAL_INTERVAL;
+      this.#post(this.#unsignalled === 0 ? signalled : unsignalled);
+    };
+  }
+
+  #post(requests: SendWR | readonly SendWR[]): void {
+    this.#qp.postSend(requests);
+    this.#outstanding += 'length' in requests ? requests.length : 1;
+  }
+
+  async #sendWord(): Promise<void> {
+    await this.#room(1);
+    this.#post(this.#word);
+  }
+
+  /** Waits until the send queue takes `count` more. */
+  async #room(count: number): Promise<void> {
+    while (this.#outstanding + count > SEND_DEPTH) await this.#progress();
+  }
+
+  /** Takes one message, waiting for it. */
+  async #take(): Promise<void> {
+    while (this.#arrived === 0) await this.#progress();
+    this.#arrived -= 1;
+  }
+
+  /** Takes completions, waiting for one. */
+  async #progress(): Promise<void> {
+    let completions: readonly WC[] = this.#cq.poll(POLL_MAX);
+    if (completions.length === 0) completions = await this.#cq.wait({ max: POLL_MAX });
+    for (const wc of completions) {
+      if (wc.status !== WCStatus.success) {
+        throw new Error(`a work request failed: ${WC_STATUS_TEXT[wc.status]}`);
+      }
+      if (wc.opcode === WCOpcode.recv) {
+        this.#arrived += 1;
+        this.#owedReceives += 1;
+      } else {
+        this.#outstanding -= Number(wc.wrId);
+      }
+    }
+    while (this.#owedReceives >= RECEIVE_BATCH) {
+      this.#qp.postRecv(this.#receiveBatch);
+      this.#owedReceives -= RECEIVE_BATCH;
+    }
+  }
+}

@@ -1,0 +1,11 @@
+/** Shared by the commands for a running daemon. */
+import type { Option } from 'commander';
+import type { Output } from '../../console/output.ts';
+
+/** Environment of the commands. */
+export interface ControlCommandContext {
+  readonly output: Output;
+  readonly signal: AbortSignal;
+  /** The option that names the daemon's socket. */
+  readonly socketOption: () => Option;
+}

@@ -1,0 +1,130 @@
+/** Checks of the socket: its directory, the daemon behind it, and whose daemons clients trust. */
+import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:fs';
+import { dirname } from 'node:path';
+import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
+import { failureCode, failureText } from '../console/failure.ts';
+import { directoryFault, originOf } from '../ipc/socket-place.ts';
+import type { Finding, Place } from './doctor-finding.ts';
+
+/** The longest path of a Unix socket, including its NUL. */
+const SOCKET_PATH_MAX_BYTES = 108;
+
+/** The directory of the socket. */
+export function examineSocket({ socketPath }: Place): Finding {
+  if (Buffer.byteLength(socketPath) >= SOCKET_PATH_MAX_BYTES) {
+    return {
+      state: 'broken',
+      text: `${socketPath} is too long for a Unix socket`,
+      fix: 'use a shorter path with --socket or IWARPD_SOCKET',
+    };
+  }
+  const folder = dirname(socketPath);
+  const stats = statsOf(folder);
+  if (stats === 'hidden') return closed(folder, 'is not accessible');
+  if (stats === undefined) return examineMissing(folder);
+  const finding = judgeSocketFolder(folder, stats, process.getuid?.() ?? 0);
+  if (finding !== undefined) return finding;
+  return existsSync(socketPath)
+    ? { state: 'ok', text: `${socketPath}; no other user can replace it` }
+    : { state: 'info', text: `${folder} exists; no daemon has created its socket there` };
+}
+
+/** Whether the daemon will be able to create its directory. */
+function examineMissing(folder: string): Finding {
+  let parent = dirname(folder);
+  while (statsOf(parent) === undefined) parent = dirname(parent);
+  try {
+    accessSync(parent, constants.W_OK | constants.X_OK);
+    return {
+      state: 'info',
+      text: `${folder} does not exist yet; \`iwarpd start\` creates it`,
+    };
+  } catch {
+    return closed(folder, `does not exist and cannot be created in ${parent}`);
+  }
+}
+
+function closed(folder: string, why: string): Finding {
+  const derived = originOf(folder).includes('XDG_RUNTIME_DIR');
+  return {
+    state: 'broken',
+    text: `${folder}${derived ? ', from $XDG_RUNTIME_DIR,' : ''} ${why}`,
+    fix: derived
+      ? 'unset XDG_RUNTIME_DIR, or use a path of your own with --socket or IWARPD_SOCKET'
+      : 'use a path of your own with --socket or IWARPD_SOCKET',
+  };
+}
+
+/** 'hidden' if a directory above it is not accessible. */
+function statsOf(path: string): Stats | 'hidden' | undefined {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    if (failureCode(error) === 'EACCES') return 'hidden';
+    throw error;
+  }
+}
+
+/** What is wrong with the directory of the socket; undefined if nothing. */
+export function judgeSocketFolder(
+  folder: string,
+  stats: Pick<Stats, 'uid' | 'mode' | 'isDirectory'>,
+  uid: number,
+): Finding | undefined {
+  const fault = directoryFault(folder, stats, uid);
+  if (fault === undefined) return undefined;
+  const derived = originOf(folder).includes('XDG_RUNTIME_DIR');
+  return {
+    state: 'broken',
+    text: fault,
+    fix: `${derived ? 'unset XDG_RUNTIME_DIR, or ' : ''}use a path of your own with --socket or IWARPD_SOCKET`,
+  };
+}
+
+/** Whose daemons may access the memory of clients. */
+export function examineTrust(): Finding {
+  return judgeTrust(process.env[ALLOW_DAEMON_VARIABLE]);
+}
+
+/** Judges the environment variable that trusts the daemons of another user. */
+export function judgeTrust(allowed: string | undefined): Finding {
+  const fix = `unset ${ALLOW_DAEMON_VARIABLE}`;
+  if (allowed === undefined || allowed === '') {
+    return {
+      state: 'ok',
+      text: 'only your own daemons and those of root; --allow-daemon-uid adds another user',
+    };
+  }
+  const uid = parseUid(allowed);
+  if (uid === undefined) {
+    return { state: 'broken', text: `${ALLOW_DAEMON_VARIABLE} is not a uid in decimal`, fix };
+  }
+  return {
+    state: 'warn',
+    text: `also daemons of uid ${uid} (${ALLOW_DAEMON_VARIABLE}): they can read and write the memory of your programs`,
+    fix,
+  };
+}
+
+/** The daemon, if one runs. */
+export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
+  try {
+    const status = await queryDaemon('status', {}, { socketPath });
+    const names = status.devices.map(({ device }) => device.name).join(', ');
+    return {
+      state: 'ok',
+      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}`,
+    };
+  } catch (error) {
+    const code = failureCode(error);
+    if (code === 'ENODEV' || code === 'ECONNREFUSED') {
+      return { state: 'info', text: `not running at ${socketPath}`, fix: 'iwarpd start' };
+    }
+    const fix =
+      code === 'EACCES'
+        ? 'use a socket of your own with --socket or IWARPD_SOCKET'
+        : 'stop it and start it again';
+    return { state: 'broken', text: failureText(error), fix };
+  }
+}

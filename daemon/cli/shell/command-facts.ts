@@ -1,0 +1,63 @@
+/** A command line as data, for output generated from the same source as `--help`. */
+import type { Command, Option } from 'commander';
+
+/** An option of a command. */
+export interface OptionFacts {
+  /** As the help shows it: `-w, --write <FILE>`. */
+  readonly flags: string;
+  /** The names alone: `-w`, `--write`. */
+  readonly names: readonly string[];
+  /** What its value is called, without brackets; undefined for a switch. */
+  readonly value: string | undefined;
+  readonly text: string;
+  /** The permitted values, if there are few. */
+  readonly choices: readonly string[];
+}
+
+/** A command and its subcommands. */
+export interface CommandFacts {
+  /** The command path: `iwarpd`, `fault`, `add`. */
+  readonly words: readonly string[];
+  readonly summary: string;
+  /** As the usage line shows them: `<KIND>`, `[ID]`. */
+  readonly arguments: readonly { readonly term: string; readonly text: string }[];
+  readonly options: readonly OptionFacts[];
+  readonly commands: readonly CommandFacts[];
+}
+
+/** The facts of `command` and everything below it. */
+export function commandFacts(command: Command, above: readonly string[] = []): CommandFacts {
+  const words = [...above, command.name()];
+  const help = command.createHelp();
+  return {
+    words,
+    summary: command.description(),
+    arguments: help.visibleArguments(command).map((argument) => ({
+      term: `${help.argumentTerm(argument)}${argument.variadic ? '...' : ''}`,
+      text: argument.description,
+    })),
+    options: help.visibleOptions(command).map((option) => ({
+      flags: option.flags,
+      names: [option.short, option.long].filter((name) => name !== undefined),
+      value: /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1],
+      text: help.optionDescription(option),
+      choices: choicesOf(option),
+    })),
+    commands: help
+      .visibleCommands(command)
+      .filter((each) => each.name() !== 'help')
+      .map((each) => commandFacts(each, words)),
+  };
+}
+
+/** Choices that commander checks, or that the name of the value lists: `<in|out>`. */
+function choicesOf({ argChoices, flags }: Option): readonly string[] {
+  if (argChoices !== undefined) return argChoices;
+  const listed = /<([a-z0-9]+(?:\|[a-z0-9]+)+)>/.exec(flags)?.[1];
+  return listed?.split('|') ?? [];
+}
+
+/** `facts` and everything below it, in the order of the help. */
+export function everyCommand(facts: CommandFacts): readonly CommandFacts[] {
+  return [facts, ...facts.commands.flatMap(everyCommand)];
+}

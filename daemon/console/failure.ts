@@ -1,0 +1,61 @@
+/** How a command fails: one line that names the cause and the fix, and an exit status. */
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+/** Exit status of a command that could not do what it was asked. */
+export const STATUS_FAILED = 1;
+/** Exit status of an invalid command line. */
+const STATUS_USAGE = 2;
+/** Exit status after Ctrl-C, as a shell reports it: 128 and the number of SIGINT. */
+export const STATUS_INTERRUPTED = 130;
+
+/** A failure that its reader can fix. `message` is what the command prints. */
+export class CommandFailure extends Error {
+  override readonly name = 'CommandFailure';
+  /** Exit status of the command, not 0. */
+  readonly exitStatus: number;
+
+  constructor(message: string, options: { exitStatus?: number; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.exitStatus = options.exitStatus ?? STATUS_FAILED;
+  }
+}
+
+/** An invalid command line. */
+export function usageFailure(message: string): CommandFailure {
+  return new CommandFailure(message, { exitStatus: STATUS_USAGE });
+}
+
+/** Puts `text` on one line. */
+export function oneLine(text: string): string {
+  return text.trim().replace(/\s*\n\s*/g, ' ');
+}
+
+/** The error message on one line, without a stack. */
+export function failureText(error: unknown): string {
+  if (isVerbsError(error) && !error.message.includes(error.code)) {
+    return oneLine(`${error.message} (${error.code})`);
+  }
+  if (error instanceof Error) return oneLine(error.message === '' ? error.name : error.message);
+  return oneLine(String(error));
+}
+
+/** The code of a failed system call or verb, if `error` has one. */
+export function failureCode(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  return typeof error.code === 'string' ? error.code : undefined;
+}
+
+/** Settles as `work` does, or rejects with the reason of `signal` as soon as that fires. */
+export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let stop = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    stop = () => reject(signal.reason);
+    if (signal.aborted) stop();
+    else signal.addEventListener('abort', stop);
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}

@@ -1,0 +1,89 @@
+/** Writes to the terminal, a file or a pipe whose reader may have closed it. */
+
+/** Destination of a command's output. */
+export interface Output {
+  /** One line of result, to standard output. */
+  line(text: string): void;
+  /** One line about the result, to standard error. */
+  note(text: string): void;
+  /** Clears the terminal, if standard output is one. */
+  clear?(): void;
+}
+
+/** Clears a terminal and moves to its first line. */
+const CLEAR = '\u001b[2J\u001b[H';
+/** Control characters other than the line feed and the tab. */
+const CONTROL = /(?![\n\t])\p{Cc}/gu;
+
+/**
+ * Removes characters that move a terminal's cursor, change its title or worse: programs choose
+ * their names, and peers their data.
+ */
+function printable(text: string): string {
+  return text.replace(CONTROL, '?');
+}
+
+/** Standard output and standard error of this process. */
+export const STANDARD_OUTPUT: Output = {
+  line: (text) => {
+    process.stdout.write(`${printable(text)}\n`);
+  },
+  note: (text) => {
+    process.stderr.write(`${printable(text)}\n`);
+  },
+  clear: () => {
+    if (process.stdout.isTTY) process.stdout.write(CLEAR);
+  },
+};
+
+/**
+ * Ends the process silently when the reader of its output has closed it (`iwarpd status | head`),
+ * as SIGPIPE does for other programs; Node ignores SIGPIPE.
+ */
+export function endOnClosedPipe(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'EPIPE') process.exit(0);
+      throw error;
+    });
+  }
+}
+
+/**
+ * Version of every `--json` output without its own version. Within a version, fields may be added;
+ * none is removed, renamed or changed in meaning or type.
+ */
+const JSON_FORMAT = 1;
+
+/** Prints an object as JSON with its `format` first, indented. */
+export function printJson(output: Output, value: object): void {
+  output.line(escaped(JSON.stringify({ format: JSON_FORMAT, ...value }, undefined, 2)));
+}
+
+/** The same on one line, for a stream of objects. */
+export function jsonLine(value: object): string {
+  return escaped(JSON.stringify({ format: JSON_FORMAT, ...value }));
+}
+
+/** JSON does not escape these control characters, and a terminal would act on them. */
+function escaped(json: string): string {
+  return json.replace(/[\u007f-\u009f]/g, (each) => `\\u00${each.charCodeAt(0).toString(16)}`);
+}
+
+/** Lines of a table whose columns are as wide as their widest cell; the first row is the header. */
+export function tableLines(given: readonly (readonly string[])[]): string[] {
+  // A line feed in a name must not look like another row.
+  const rows = given.map((row) => row.map((cell) => cell.replace(/\p{Cc}/gu, '?')));
+  const widths: number[] = [];
+  for (const row of rows) {
+    row.forEach((cell, column) => {
+      widths[column] = Math.max(widths[column] ?? 0, cell.length);
+    });
+  }
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  );
+}

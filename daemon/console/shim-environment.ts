@@ -1,0 +1,61 @@
+/** The environment in which an unmodified rdma-core program finds the emulated devices. */
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { ALLOW_DAEMON_VARIABLE } from '../../verbs-api/client/daemon-trust.ts';
+import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
+import { CommandFailure } from './failure.ts';
+import { PRELOAD_FIX, preloadPath, type Variables } from './preload-library.ts';
+
+/** The address sanitizer of gcc ends a program if any library is loaded before its runtime. */
+const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
+
+/**
+ * The variables that direct a program to the daemon at `socketPath`. `inherited` is the present
+ * environment: libraries that it preloads stay. `needed` are the program's libraries.
+ * CommandFailure if there is no preload library.
+ */
+export function shimVariables(
+  socketPath: string,
+  inherited: Variables,
+  needed: readonly string[] = [],
+): Record<string, string> {
+  checkShim(preloadPath(), existsSync(preloadPath()));
+  const path = resolve(socketPath);
+  const allowed = inherited[ALLOW_DAEMON_VARIABLE];
+  return {
+    LD_PRELOAD: [
+      ...needed.filter((name) => MUST_COME_FIRST.test(name)),
+      preloadList(preloadPath(), inherited['LD_PRELOAD']),
+    ].join(':'),
+    SYSFS_PATH: sysfsPath(path),
+    IWARPD_SOCKET: path,
+    ...(allowed === undefined || allowed === '' ? {} : { [ALLOW_DAEMON_VARIABLE]: allowed }),
+  };
+}
+
+/** CommandFailure for a missing library, or one whose path LD_PRELOAD cannot contain. */
+export function checkShim(path: string, exists: boolean): void {
+  if (!exists) {
+    throw new CommandFailure(`no preload library for this machine (${path}): ${PRELOAD_FIX}`);
+  }
+  if (/[\s:]/.test(path)) {
+    throw new CommandFailure(
+      `LD_PRELOAD cannot carry a path with a space or colon (${path}): install iwarpd elsewhere`,
+    );
+  }
+}
+
+/** The list for LD_PRELOAD with `path` first, once. */
+export function preloadList(path: string, inherited: string | undefined): string {
+  const others = (inherited ?? '').split(/[\s:]+/).filter((name) => name !== '' && name !== path);
+  return [path, ...others].join(':');
+}
+
+/** Lines that set the variables in a POSIX shell. */
+export function exportLines(variables: Readonly<Record<string, string>>): string[] {
+  return Object.entries(variables).map(([name, value]) => `export ${name}=${quoted(value)}`);
+}
+
+function quoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,66 @@
+/** How close the daemon is to its limits, and what it did to stay up. */
+import { copyGuard, STALL_LIMIT_MS } from '../../native-bridge/libc/copy-guard.ts';
+import { reserveDescriptors } from '../../native-bridge/libc/descriptor-limit.ts';
+import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
+import type { DaemonHealth, EndedProcess } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { DaemonBudget } from '../ipc/objects/daemon-budget.ts';
+import { programName } from '../ipc/program-name.ts';
+import type { DaemonConfig } from './config.ts';
+import {
+  daemonLimits,
+  descriptorLimit,
+  descriptorsUsed,
+  RESERVED_DESCRIPTORS,
+} from './host-limits.ts';
+import type { Note } from './log.ts';
+
+/** Maximum ended processes remembered. */
+const ENDED_MAX = 8;
+
+/** See the module's comment. */
+export class HealthWatch {
+  /** Limits of all clients together. */
+  readonly budget: DaemonBudget;
+  readonly #descriptorLimit: number;
+  readonly #logLinesDropped: () => number;
+  readonly #note: Note;
+  readonly #ended: EndedProcess[] = [];
+
+  /** Throws `VerbsError` EMFILE if the process's descriptor limit is too low to serve. */
+  constructor(config: DaemonConfig, note: Note, logLinesDropped: () => number) {
+    this.#descriptorLimit = descriptorLimit();
+    this.#note = note;
+    this.#logLinesDropped = logLinesDropped;
+    this.budget = new DaemonBudget(daemonLimits(config.limits), () => SharedMemory.mappings);
+    reserveDescriptors({ limit: this.#descriptorLimit, reserve: RESERVED_DESCRIPTORS });
+    copyGuard.onEnded.add(this.#noteEnded);
+  }
+
+  /** Logs nothing from here on. */
+  close(): void {
+    copyGuard.onEnded.delete(this.#noteEnded);
+  }
+
+  /** The current health. */
+  health(): DaemonHealth {
+    const { descriptors, ...rest } = {
+      descriptors: { used: descriptorsUsed(), limit: this.#descriptorLimit },
+      ...this.budget.uses(),
+    };
+    // JSON has no infinity: omit a limit that does not exist.
+    const limited = Number.isFinite(descriptors.limit) ? { descriptors } : {};
+    return {
+      limits: { ...limited, ...rest },
+      logLinesDropped: this.#logLinesDropped(),
+      ended: [...this.#ended],
+    };
+  }
+
+  readonly #noteEnded = (pid: number): void => {
+    const program = programName(pid);
+    this.#ended.push({ pid, program, at: new Date().toISOString() });
+    if (this.#ended.length > ENDED_MAX) this.#ended.shift();
+    const text = `ended pid ${pid}: its memory did not answer for ${STALL_LIMIT_MS} ms, and everyone waited`;
+    this.#note('error', 'memory', { kind: 'memory', pid, program }, text);
+  };
+}

@@ -1,0 +1,30 @@
+/** Checks that the addresses of the configured devices belong to this host. */
+import { createServer } from 'node:net';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceConfig } from '../host/device-config.ts';
+
+/**
+ * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that this host does not have.
+ */
+export async function assertLocalAddresses(devices: readonly DeviceConfig[]): Promise<void> {
+  for (const { name, addresses } of devices) {
+    for (const address of addresses) {
+      if (await isLocal(address)) continue;
+      throw new VerbsError(
+        'EADDRNOTAVAIL',
+        `device ${name}: ${address} is not an address of this host; \`ip -brief address\` lists them`,
+      );
+    }
+  }
+}
+
+/** False if the kernel cannot bind the address. The listener reports any other error. */
+function isLocal(address: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      resolve(error.code !== 'EADDRNOTAVAIL');
+    });
+    server.listen({ host: address, port: 0 }, () => server.close(() => resolve(true)));
+  });
+}
