@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { NEVER } from '../../daemon/engine/stream-api.ts';
-import { Fault } from '../../daemon/faults/fault.ts';
-import { OutputWalk } from '../../daemon/faults/passage.ts';
-import { StreamFaults } from '../../daemon/faults/stream-faults.ts';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
-import type { FaultSpec } from '../../verbs-api/contract/faults.ts';
+import { Fault } from '../../daemon/iwarp/faults/fault.ts';
+import { OutputWalk } from '../../daemon/iwarp/faults/passage.ts';
+import { StreamFaults } from '../../daemon/iwarp/faults/stream-faults.ts';
+import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { NEVER } from '../../daemon/rnic/wire-port.ts';
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { patterned, streamOf } from '../support/fpdu-stream.ts';
 import { concat } from '../support/hex.ts';
 import { mpaReply } from '../support/mpa-frames.ts';
@@ -39,7 +39,7 @@ function drained(faults: StreamFaults, way: 'inbound' | 'outbound', from: number
   let now = from;
   for (;;) {
     const output = faults[way].poll(now);
-    if (output?.type === 'octets') parts.push(output.octets);
+    if (output?.type === 'bytes') parts.push(output.bytes);
     if (output !== undefined) continue;
     const due = faults[way].nextDeadline();
     if (due === NEVER) return concat(...parts);
@@ -48,7 +48,7 @@ function drained(faults: StreamFaults, way: 'inbound' | 'outbound', from: number
   }
 }
 
-describe('faults that hold octets up', () => {
+describe('faults that hold bytes up', () => {
   it('let all of them pass in the end, in order, whatever they are and however these come', () => {
     fc.assert(
       fc.property(
@@ -75,7 +75,7 @@ describe('faults that hold octets up', () => {
     );
   });
 
-  it('end a direction at the octet that they name, and account for the rest', () => {
+  it('end a direction at the byte that they name, and account for the rest', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 0, max: 3000 }),
@@ -96,7 +96,7 @@ describe('faults that hold octets up', () => {
           for (;;) {
             const output = faults.outbound.poll(0);
             if (output === undefined) break;
-            if (output.type === 'octets') passed += output.octets.length;
+            if (output.type === 'bytes') passed += output.bytes.length;
             else if (output.type === 'lost') lost += output.bytes;
             else ends += 1;
           }

@@ -4,10 +4,10 @@ import {
   answerRequest,
   concludeReply,
   requestParameters,
-} from '../../daemon/engine/negotiation.ts';
-import { crc32c, tableCrc32c } from '../../daemon/wire/crc32c.ts';
-import { fpduSizeBytes } from '../../daemon/wire/fpdu.ts';
-import { writeUint32LE } from '../../daemon/wire/octets.ts';
+} from '../../daemon/iwarp/engine/negotiation.ts';
+import { writeUint32LE } from '../../daemon/iwarp/wire/bytes.ts';
+import { crc32c, tableCrc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { fpduSizeBytes } from '../../daemon/iwarp/wire/fpdu.ts';
 import {
   emitStartupFrame,
   parseStartupFrame,
@@ -15,7 +15,7 @@ import {
   type StartupFrameKind,
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
-} from '../../daemon/wire/startup-frame.ts';
+} from '../../daemon/iwarp/wire/startup-frame.ts';
 import {
   drain,
   post,
@@ -37,25 +37,25 @@ const ulpdus = fc.array(
   { minLength: 1, maxLength: 12 },
 );
 
-/** The stream by the letter of RFC 5044 §4, one octet after the other. */
+/** The stream by the letter of RFC 5044 §4, one byte after the other. */
 function streamByTheLetter(list: readonly Uint8Array[], markers: boolean): Uint8Array {
   const stream: number[] = [];
   for (const ulpdu of list) {
     const covered = stream.length;
     let header = -1;
-    const put = (octet: number) => {
+    const put = (byte: number) => {
       if (markers && stream.length % 512 === 0) {
         const pointer = header < 0 ? 0 : stream.length - header;
         stream.push(0, 0, pointer >> 8, pointer & 0xff);
       }
       if (header < 0) header = stream.length;
-      stream.push(octet);
+      stream.push(byte);
     };
     put(ulpdu.length >> 8);
     put(ulpdu.length & 0xff);
-    for (const octet of ulpdu) put(octet);
+    for (const byte of ulpdu) put(byte);
     for (let at = ulpdu.length + 2; at % 4 !== 0; at++) put(0);
-    // A marker that is due between PAD and CRC belongs to the covered octets.
+    // A marker that is due between PAD and CRC belongs to the covered bytes.
     if (markers && stream.length % 512 === 0) {
       const pointer = stream.length - header;
       stream.push(0, 0, pointer >> 8, pointer & 0xff);
@@ -68,7 +68,7 @@ function streamByTheLetter(list: readonly Uint8Array[], markers: boolean): Uint8
 }
 
 describe('FPDU streams', () => {
-  it('MPA-4.3-07, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13: equal the letter of the RFC', () => {
+  it('equal the letter of the RFC [MPA-4.3-07, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13]', () => {
     fc.assert(
       fc.property(ulpdus, fc.boolean(), (list, markers) => {
         expect(hexOf(streamOf(list, markers))).toBe(hexOf(streamByTheLetter(list, markers)));
@@ -76,7 +76,7 @@ describe('FPDU streams', () => {
     );
   });
 
-  it('MPA-5.1-05: any split gives the same ULPDUs', () => {
+  it('any split of the input yields the same ULPDUs [MPA-5.1-05]', () => {
     fc.assert(
       fc.property(
         ulpdus,
@@ -84,12 +84,12 @@ describe('FPDU streams', () => {
         fc.boolean(),
         fc.array(fc.integer({ min: 1, max: 700 }), { minLength: 1, maxLength: 40 }),
         (list, markers, crcEnabled, cuts) => {
-          const octets = streamOf(list, markers, crcEnabled);
+          const bytes = streamOf(list, markers, crcEnabled);
           const receiver = receiverOf({ markers, crcEnabled });
           const sink = new RecordingSink();
-          for (let at = 0, i = 0; at < octets.length; i++) {
-            const end = Math.min(at + (cuts[i % cuts.length] ?? 1), octets.length);
-            expect(receiver.push(octets, at, end, sink)).toBeUndefined();
+          for (let at = 0, i = 0; at < bytes.length; i++) {
+            const end = Math.min(at + (cuts[i % cuts.length] ?? 1), bytes.length);
+            expect(receiver.push(bytes, at, end, sink)).toBeUndefined();
             at = end;
           }
           expect(receiver.midFpdu).toBe(false);
@@ -99,7 +99,7 @@ describe('FPDU streams', () => {
     );
   });
 
-  it('MPA-3-01: neither polling nor flushing changes what is sent', () => {
+  it('neither polling nor flushing changes what is sent [MPA-3-01]', () => {
     fc.assert(
       fc.property(ulpdus, fc.boolean(), fc.infiniteStream(fc.nat(3)), (list, markers, choices) => {
         const sender = senderOf({ alignSegments: true, highWaterBytes: 1_000_000 });
@@ -127,36 +127,36 @@ describe('FPDU streams', () => {
     );
   });
 
-  it('MPA-8-07: whatever octets come, nothing throws, and an error stays', () => {
+  it('whatever bytes come, nothing throws, and an error stays [MPA-8-07]', () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ maxLength: 2000 }),
         fc.boolean(),
         fc.boolean(),
-        (octets, markers, crcEnabled) => {
+        (bytes, markers, crcEnabled) => {
           const receiver = receiverOf({ markers, crcEnabled });
           const sink = new RecordingSink();
-          const half = octets.length >> 1;
-          const first = receiver.push(octets, 0, half, sink);
+          const half = bytes.length >> 1;
+          const first = receiver.push(bytes, 0, half, sink);
           const delivered = sink.ulpdus.length;
-          const second = receiver.push(octets, half, octets.length, sink);
+          const second = receiver.push(bytes, half, bytes.length, sink);
           if (first !== undefined) {
             expect(second).toBe(first);
             expect(sink.ulpdus.length).toBe(delivered);
           }
           const taken = sink.ulpdus.reduce((sum, u) => sum + fpduSizeBytes(u.length), 0);
-          expect(taken).toBeLessThanOrEqual(octets.length);
+          expect(taken).toBeLessThanOrEqual(bytes.length);
         },
       ),
     );
   });
 
-  it('MPA-4.4-09: a CRC goes on from any cut', () => {
+  it('a CRC can be continued from any cut [MPA-4.4-09]', () => {
     fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 600 }), fc.nat(), (octets, where) => {
-        const cut = where % (octets.length + 1);
-        const head = tableCrc32c(octets, 0, cut);
-        expect(tableCrc32c(octets, cut, octets.length, head)).toBe(crc32c(octets));
+      fc.property(fc.uint8Array({ maxLength: 600 }), fc.nat(), (bytes, where) => {
+        const cut = where % (bytes.length + 1);
+        const head = tableCrc32c(bytes, 0, cut);
+        expect(tableCrc32c(bytes, cut, bytes.length, head)).toBe(crc32c(bytes));
       }),
     );
   });
@@ -183,38 +183,38 @@ const startupFrame: fc.Arbitrary<StartupFrame> = fc
   }));
 
 describe('startup frames', () => {
-  it('MPA-7.1.1-01, MPA-7.1.1-13, EMPA-6-01, EMPA-6-04: reading what was written gives it back', () => {
+  it('decoding an encoded frame returns the same frame [MPA-7.1.1-01, MPA-7.1.1-13, EMPA-6-01, EMPA-6-04]', () => {
     fc.assert(
       fc.property(startupFrame, (frame) => {
-        const octets = new Uint8Array(startupFrameSizeBytes(frame)).fill(0xa5);
-        emitStartupFrame(frame, octets);
-        expect((octets[16] ?? 0) & (frame.enhanced === undefined ? 0x1f : 0x0f)).toBe(0);
+        const bytes = new Uint8Array(startupFrameSizeBytes(frame)).fill(0xa5);
+        emitStartupFrame(frame, bytes);
+        expect((bytes[16] ?? 0) & (frame.enhanced === undefined ? 0x1f : 0x0f)).toBe(0);
         // EMPA-9.2-14: the flags that do not count without A are not kept.
         const cleared = { send: false, write: false, read: false };
         const expected =
           frame.enhanced === undefined || frame.enhanced.peerToPeer
             ? frame
             : { ...frame, enhanced: { ...frame.enhanced, rtr: cleared } };
-        expect(parseStartupFrame(octets, frame.kind)).toEqual(expected);
-        for (let length = 0; length < octets.length; length++) {
-          expect(startupFrameBytesNeeded(octets, length, frame.kind)).toBeGreaterThan(length);
+        expect(parseStartupFrame(bytes, frame.kind)).toEqual(expected);
+        for (let length = 0; length < bytes.length; length++) {
+          expect(startupFrameBytesNeeded(bytes, length, frame.kind)).toBeGreaterThan(length);
         }
       }),
     );
   });
 
-  it('MPA-7.1.2-17: random octets never throw, and never ask for more than a frame', () => {
+  it('random bytes never throw, and never ask for more than a frame [MPA-7.1.2-17]', () => {
     const key = new Uint8Array(Array.from('MPA ID Req Frame', (c) => c.charCodeAt(0)));
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), fc.boolean(), (random, keyed) => {
-        const octets = keyed ? concat(key, random) : random;
-        const needed = startupFrameBytesNeeded(octets, octets.length, 'request');
+        const bytes = keyed ? concat(key, random) : random;
+        const needed = startupFrameBytesNeeded(bytes, bytes.length, 'request');
         if (typeof needed === 'number') {
           expect(needed).toBeGreaterThanOrEqual(20);
           expect(needed).toBeLessThanOrEqual(532);
         }
         const startup = responder();
-        startup.handleOctets(octets, 0, octets.length);
+        startup.handleBytes(bytes, 0, bytes.length);
         startup.handlePeerClosed();
         const [first, ...rest] = effects(startup).map((effect) => effect.type);
         expect(first).toMatch(/^(request|failed)$/);
@@ -225,7 +225,7 @@ describe('startup frames', () => {
 });
 
 describe('negotiation', () => {
-  it('EMPA-9.1-02, EMPA-9.2-10: both ends come to depths that fit, and to an RTR if one is due', () => {
+  it('both ends come to depths that fit, and to an RTR if one is due [EMPA-9.1-02, EMPA-9.2-10]', () => {
     const side = fc.record({
       ird: fc.nat(200),
       ord: fc.nat(200),
@@ -253,11 +253,11 @@ describe('negotiation', () => {
     );
   });
 
-  it('MPA-7.1.2-02: a responder answers nothing but a valid Request', () => {
+  it('a responder answers nothing but a valid Request [MPA-7.1.2-02]', () => {
     fc.assert(
-      fc.property(fc.uint8Array({ minLength: 1, maxLength: 600 }), (octets) => {
+      fc.property(fc.uint8Array({ minLength: 1, maxLength: 600 }), (bytes) => {
         const startup = responder();
-        startup.handleOctets(octets, 0, octets.length);
+        startup.handleBytes(bytes, 0, bytes.length);
         startup.handleDeadline(Number.MAX_SAFE_INTEGER);
         if (startup.stateName === 'awaiting-consumer') startup.reject(NO_DATA);
         else expect(effects(startup).map((effect) => effect.type)).toEqual(['failed']);

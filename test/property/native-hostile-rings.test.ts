@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { CMEventType, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
 import {
   INLINE_MAX,
   QueueFlag,
@@ -9,7 +8,8 @@ import {
   SGE_MAX,
   SQE,
   SQE_BYTES,
-} from '../../verbs-api/contract/queue-layout.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CMEventType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { NativeRig } from '../support/native-rig.ts';
 
 const CAPABILITIES = {
@@ -20,12 +20,12 @@ const CAPABILITIES = {
   maxInlineData: 32,
 };
 
-/** Octets of a ring as a hostile client may leave them: elements of noise, some of them VALID. */
-function ringOctets(count: number, elementBytes: number, flagsAt: number) {
+/** Bytes of a ring as a hostile client may leave them: elements of noise, some of them VALID. */
+function ringBytes(count: number, elementBytes: number, flagsAt: number) {
   return fc
     .array(
       fc.record({
-        octets: fc.uint8Array({ minLength: elementBytes, maxLength: elementBytes }),
+        bytes: fc.uint8Array({ minLength: elementBytes, maxLength: elementBytes }),
         // Mostly, since a queue ends at the first element that is not.
         valid: fc.integer({ min: 0, max: 7 }).map((number) => number > 0),
         // Half of the elements are nearly right, or nothing would get far.
@@ -36,10 +36,10 @@ function ringOctets(count: number, elementBytes: number, flagsAt: number) {
     )
     .map((elements) => {
       const ring = new Uint8Array(count * elementBytes);
-      for (const [index, { octets, valid, opcode, numSge }] of elements.entries()) {
+      for (const [index, { bytes, valid, opcode, numSge }] of elements.entries()) {
         const at = index * elementBytes;
-        ring.set(octets, at);
-        const flags = (octets[flagsAt] ?? 0) & ~QueueFlag.valid;
+        ring.set(bytes, at);
+        const flags = (bytes[flagsAt] ?? 0) & ~QueueFlag.valid;
         ring[at + flagsAt] = valid ? flags | QueueFlag.valid : flags;
         ring[at + flagsAt + 2] = numSge;
         if (elementBytes === SQE_BYTES && index % 2 === 0) ring[at + SQE.opcode] = opcode;
@@ -53,8 +53,8 @@ describe('rings of a native queue pair', () => {
     let posted = 0;
     await fc.assert(
       fc.asyncProperty(
-        ringOctets(8, SQE_BYTES, SQE.flags),
-        ringOctets(8, RQE_BYTES, RQE.flags),
+        ringBytes(8, SQE_BYTES, SQE.flags),
+        ringBytes(8, RQE_BYTES, RQE.flags),
         async (sends, receives) => {
           const rig = new NativeRig();
           const { client, memory } = rig.link;

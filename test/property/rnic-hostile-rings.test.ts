@@ -1,10 +1,9 @@
 /**
  * A client that writes anything at all into its rings, and a peer that calls in any order: nothing
- * throws, nothing outside the registered octets changes, and every taken element completes.
+ * throws, nothing outside the registered bytes changes, and every taken element completes.
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { QPState } from '../../verbs-api/contract/enums.ts';
 import {
   CQEStatus,
   RQE,
@@ -12,28 +11,29 @@ import {
   SQE,
   SQE_BYTES,
   SQOpcode,
-} from '../../verbs-api/contract/queue-layout.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { atomicAccess, MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../support/nic-rig.ts';
 
 const element = fc.uint8Array({ minLength: SQE_BYTES, maxLength: SQE_BYTES });
 
 describe('hostile rings', () => {
-  it('take any octets as send-queue elements', () => {
+  it('take any bytes as send-queue elements', () => {
     fc.assert(
       fc.property(
         fc.array(element, { minLength: 1, maxLength: 16 }),
         fc.nat(),
         (elements, seed) => {
           const rig = new NicRig({ cqe: 256 });
-          elements.forEach((octets, index) => {
-            rig.qp.ring.set(octets, index * SQE_BYTES);
+          elements.forEach((bytes, index) => {
+            rig.qp.ring.set(bytes, index * SQE_BYTES);
             const view = new DataView(rig.qp.ring.buffer, index * SQE_BYTES);
             // Half of them name the real region, so that some get further.
             if (((seed >>> index) & 1) === 1) {
-              view.setUint8(SQE.opcode, (octets[SQE.opcode] ?? 0) % 20);
+              view.setUint8(SQE.opcode, (bytes[SQE.opcode] ?? 0) % 20);
               view.setUint8(SQE.numSge, 1);
               view.setBigUint64(SQE.sge, BigInt(MEMORY_ADDRESS), true);
-              view.setUint32(SQE.sge + 8, (octets[SQE.sge] ?? 0) * 17, true);
+              view.setUint32(SQE.sge + 8, (bytes[SQE.sge] ?? 0) * 17, true);
               view.setUint32(SQE.sge + 12, rig.mr.lkey, true);
             }
           });
@@ -50,13 +50,13 @@ describe('hostile rings', () => {
     );
   });
 
-  it('take any octets as receives, and leave the octets around the region alone', () => {
+  it('take any bytes as receives, and leave the bytes around the region alone', () => {
     const receive = fc.uint8Array({ minLength: RQE_BYTES, maxLength: RQE_BYTES });
     fc.assert(
-      fc.property(receive, fc.nat({ max: 64 }), fc.nat({ max: 600 }), (octets, start, length) => {
+      fc.property(receive, fc.nat({ max: 64 }), fc.nat({ max: 600 }), (bytes, start, length) => {
         const rig = new NicRig({ memoryBytes: 512 });
         const mr = rig.register(rig.pd, { offset: 100, length: 50 });
-        rig.qp.ring.set(octets, rig.qp.rqOffset);
+        rig.qp.ring.set(bytes, rig.qp.rqOffset);
         const view = new DataView(rig.qp.ring.buffer, rig.qp.rqOffset);
         view.setUint8(RQE.flags, 1);
         view.setUint8(RQE.numSge, 1);
@@ -68,7 +68,7 @@ describe('hostile rings', () => {
         const placed = begun === 0 && length > 0 ? rig.qp.placeReceive(0, data, 0, length) : begun;
         if (placed === 0) rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: length });
         const outside = rig.memory.filter((_, index) => index < 100 || index >= 150);
-        expect(outside.every((octet) => octet === 0)).toBe(true);
+        expect(outside.every((byte) => byte === 0)).toBe(true);
         expect(rig.recvCompletions.poll()).toHaveLength(1);
       }),
       { numRuns: 500 },
@@ -81,17 +81,17 @@ describe('hostile rings', () => {
       fc.property(fc.array(call, { maxLength: 60 }), (calls) => {
         const rig = new NicRig();
         const { qp } = rig;
-        const octets = new Uint8Array(64);
+        const bytes = new Uint8Array(64);
         const stag = rig.mr.rkey;
         let wrId = 0;
         for (const [which, to, length] of calls) {
           const size = Math.max(1, length);
-          if (which === 0) qp.placeWrite(stag, 0, to * 4, octets, 0, size);
-          else if (which === 1) qp.placeReadResponse(stag, 0, to * 4, octets, 0, size);
+          if (which === 0) qp.placeWrite(stag, 0, to * 4, bytes, 0, size);
+          else if (which === 1) qp.placeReadResponse(stag, 0, to * 4, bytes, 0, size);
           else if (which === 2) qp.readCompleted();
           else if (which === 3) qp.atomicCompleted(to, length);
           else if (which === 4) qp.beginReceive();
-          else if (which === 5) qp.placeReceive(length, octets, 0, size);
+          else if (which === 5) qp.placeReceive(length, bytes, 0, size);
           else if (which === 6) {
             qp.completeReceive({ ...NO_MESSAGE, invalidates: to % 2 === 1, invalidateStag: stag });
           } else if (which === 7) qp.executeAtomic(atomicAccess({ stag, toLo: to * 8 }));

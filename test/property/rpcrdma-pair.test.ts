@@ -4,26 +4,21 @@ import { describe, expect, it } from 'vitest';
 import type { RequesterEffect } from '../../verbs-api/rpcrdma/core/requester-types.ts';
 import { readReplyHeader } from '../../verbs-api/rpcrdma/core/rpc-message.ts';
 import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { fuzz } from '../fuzz/octet-fuzzer.ts';
 import { Prng } from '../sim/prng.ts';
 import { pattern } from '../support/echo-program.ts';
 import { hexOf } from '../support/hex.ts';
 import {
   callPayload,
   type Dispatched,
-  messageOctets,
   RequesterRig,
   ResponderRig,
   replyPayload,
-  shortCall,
-  shortReply,
   THRESHOLDS,
 } from '../support/rpcrdma-rig.ts';
 
 const DEADLINE_MS = 1e9;
-const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 
-/** What a call brings and wants: octets of its argument, of a bulk result, and of a plain one. */
+/** What a call brings and wants: bytes of its argument, of a bulk result, and of a plain one. */
 interface Load {
   readonly argBytes: number;
   readonly bulkBytes: number;
@@ -154,11 +149,11 @@ class Pair {
   #collect(): void {
     const sent = this.requester.sent.slice(this.#seenSent);
     this.#seenSent = this.requester.sent.length;
-    this.#toResponder.push(...sent.map(({ octets }) => octets));
+    this.#toResponder.push(...sent.map(({ bytes }) => bytes));
     // RPCR-6-01 The server posts as many receives as it grants.
     const posted = this.#credits + this.responder.reposted.length;
     expect(this.#toResponder.length).toBeLessThanOrEqual(posted);
-    this.#toRequester.push(...this.responder.sent.splice(0).map(({ octets }) => octets));
+    this.#toRequester.push(...this.responder.sent.splice(0).map(({ bytes }) => bytes));
     this.#running.push(...this.responder.dispatched.splice(0));
   }
 
@@ -167,10 +162,10 @@ class Pair {
     const { reader, xid } = running;
     reader.opaqueFixed(40);
     const bulkBytes = reader.uint32();
-    const octets = reader.bulk(1 << 20);
+    const bytes = reader.bulk(1 << 20);
     const plainBytes = reader.uint32();
     reader.finish();
-    expect(hexOf(octets)).toBe(hexOf(pattern(this.loads.get(xid)?.argBytes ?? -1)));
+    expect(hexOf(bytes)).toBe(hexOf(pattern(this.loads.get(xid)?.argBytes ?? -1)));
     this.carriedOut.push(xid);
     const payload = replyPayload(xid, (writer) => {
       writer.bulk(pattern(bulkBytes));
@@ -184,7 +179,7 @@ class Pair {
     const outcome = this.requester.outcomes.get(xid);
     if (outcome?.type !== 'reply') throw new Error(`no reply to ${xid}`);
     const load = this.loads.get(xid);
-    const reader = new XdrReader(outcome.octets, outcome.bulk);
+    const reader = new XdrReader(outcome.bytes, outcome.bulk);
     readReplyHeader(reader);
     expect(hexOf(reader.bulk(1 << 20))).toBe(hexOf(pattern(load?.bulkBytes ?? -1)));
     expect(hexOf(reader.opaque(1 << 20))).toBe(hexOf(pattern(load?.plainBytes ?? -1)));
@@ -199,7 +194,7 @@ const load = fc.record({
 });
 
 describe('requester and responder', () => {
-  it('RPCR-3.3-05, RPCR-6-01, RPCR-3.8-01: give every call its own results, in any order of events', () => {
+  it('return to each call its own results, in any order of events [RPCR-3.3-05, RPCR-6-01, RPCR-3.8-01]', () => {
     fc.assert(
       fc.property(fc.integer(), fc.array(load, { minLength: 1, maxLength: 30 }), (seed, loads) => {
         const pair = new Pair(seed);
@@ -215,7 +210,7 @@ describe('requester and responder', () => {
     );
   });
 
-  it('RPCR-8-01: end every call once, whatever connections are lost, and do nothing twice that may not be', () => {
+  it('end every call once, whatever connections are lost, and do nothing twice that may not be [RPCR-8-01]', () => {
     fc.assert(
       fc.property(
         fc.integer(),
@@ -244,87 +239,4 @@ describe('requester and responder', () => {
       ),
     );
   });
-});
-
-/** Valid messages of both directions, with chunks of each kind. */
-const CORPUS = [
-  shortCall(1),
-  shortReply(2),
-  messageOctets({ type: 'done', xid: 3, credits: 1 }),
-  messageOctets({ type: 'error', xid: 4, credits: 1, version: 1, error: { code: 'chunk' } }),
-  ...(['msg', 'nomsg'] as const).map((type) =>
-    messageOctets(
-      {
-        type,
-        xid: 5,
-        credits: 1,
-        readList: [
-          { position: type === 'msg' ? 44 : 0, handle: 1, lengthBytes: 40, offset: 0n },
-          { position: 96, handle: 1, lengthBytes: 8, offset: 64n },
-        ],
-        writeList: [[{ handle: 2, lengthBytes: 64, offset: 0n }], []],
-        replyChunk: [{ handle: 3, lengthBytes: 64, offset: 0n }],
-      },
-      callPayload(5),
-    ),
-  ),
-  messageOctets(
-    { type: 'msgp', xid: 6, credits: 1, alignBytes: 8, thresholdBytes: 4, ...NO_LISTS },
-    callPayload(6),
-  ),
-];
-
-describe('whatever octets come', () => {
-  it.each([false, true])(
-    'RPCR-4.2-01, RPCR-4.2-05: a responder posts each receive again, once (RFC 5666: %s)',
-    (readListReplies) => {
-      const finding = fuzz({
-        corpus: CORPUS,
-        rounds: 3000,
-        target: (octets) => {
-          const rig = new ResponderRig({ readListReplies, stallTimeoutMs: 10 });
-          rig.holdPulls = true;
-          const receive = rig.handle(octets);
-          const [effect] = rig.effects;
-          // Reads of memory that the octets name: the channel would do them, or end.
-          if (effect?.type === 'pull') {
-            const chunks = effect.chunks.map(({ lengthBytes }) => new Uint8Array(lengthBytes));
-            rig.responder.pulled(effect.call, chunks, 0);
-            rig.drain();
-          }
-          const [running] = rig.dispatched;
-          if (running) rig.reply(running);
-          expect(rig.reposted).toEqual([receive]);
-          expect(rig.responder.callCount).toBe(0);
-          expect(rig.sent.length).toBeLessThanOrEqual(1);
-        },
-      });
-      expect(finding).toBeUndefined();
-    },
-  );
-
-  it.each([false, true])(
-    'RPCR2-4.5-02: a requester ends its call at most, and answers nothing (RFC 5666: %s)',
-    (readListReplies) => {
-      const finding = fuzz({
-        corpus: CORPUS,
-        rounds: 3000,
-        target: (octets) => {
-          const rig = new RequesterRig({ readListReplies });
-          rig.call(2, { resultBytes: [5000], replyMaxBytes: 3000 });
-          rig.call(3);
-          rig.handle(octets);
-          const others = rig.sent.slice(1);
-          expect(others.every(({ header }) => header.xid === 3)).toBe(true);
-          const open = rig.requester.callCount;
-          expect(open + rig.outcomes.size).toBe(2);
-          rig.requester.close();
-          rig.drain();
-          expect(rig.outcomes.size).toBe(2);
-          expect(rig.memory.regions.size).toBe(0);
-        },
-      });
-      expect(finding).toBeUndefined();
-    },
-  );
 });

@@ -1,7 +1,7 @@
 /** Laws of two streams back to back, whatever is posted and however TCP cuts it. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../daemon/engine/placement.ts';
+import { OutboundKind } from '../../daemon/rnic/wire-port.ts';
 import { patterned } from '../support/fpdu-stream.ts';
 import { hexOf } from '../support/hex.ts';
 import { type Splitter, StreamPair } from '../support/streams.ts';
@@ -34,11 +34,11 @@ const FIRST_WINDOW = 0x1000;
 /** Cuts each write at lengths that come round and round. */
 function splitterOf(lengths: readonly number[]): Splitter {
   let turn = 0;
-  return (octets) => {
+  return (bytes) => {
     const parts: Uint8Array[] = [];
-    for (let at = 0; at < octets.length; ) {
-      const size = lengths[turn++ % lengths.length] ?? octets.length;
-      parts.push(octets.subarray(at, at + size));
+    for (let at = 0; at < bytes.length; ) {
+      const size = lengths[turn++ % lengths.length] ?? bytes.length;
+      parts.push(bytes.subarray(at, at + size));
       at += size;
     }
     return parts;
@@ -115,9 +115,9 @@ function check(pair: StreamPair, model: Model): void {
   expect([a.failure, b.failure]).toEqual([undefined, undefined]);
   const delivered = b.user.delivered.map(({ payload, solicited }) => `${payload} ${solicited}`);
   expect(delivered).toEqual(model.delivered);
-  const memory = (stag: number): Uint8Array | undefined => b.user.regions.get(stag)?.octets;
+  const memory = (stag: number): Uint8Array | undefined => b.user.regions.get(stag)?.bytes;
   expect(hexOf(memory(TARGET) ?? new Uint8Array())).toBe(hexOf(model.target));
-  const sink = a.user.regions.get(SINK)?.octets;
+  const sink = a.user.regions.get(SINK)?.bytes;
   expect(hexOf(sink ?? new Uint8Array())).toBe(hexOf(model.sink));
   expect(a.user.log.filter((entry) => entry === 'read').length).toBe(model.reads);
   expect(a.user.log.filter((entry) => entry.startsWith('atomic'))).toEqual(model.originals);
@@ -125,7 +125,7 @@ function check(pair: StreamPair, model: Model): void {
 }
 
 describe('traffic', () => {
-  it('DDP-3-03, DDP-5.2-03, DDP-5.2-04, DDP-5.3-06, RDMAPX-6.4-01, RDMAP-5.2.1-07, RDMAPX-5.2.1-12: arrives intact and in order, however it is mixed and cut', () => {
+  it('arrives intact and in order, however it is mixed and cut [DDP-3-03, DDP-5.2-03, DDP-5.2-04, DDP-5.3-06, RDMAPX-6.4-01, RDMAP-5.2.1-07, RDMAPX-5.2.1-12]', () => {
     fc.assert(
       fc.property(
         fc.array(operation, { maxLength: 30 }),

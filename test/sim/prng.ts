@@ -32,8 +32,21 @@ export class Prng {
     return this.below(often) === 0;
   }
 
-  /** Fills octets with noise. */
-  fill(octets: Uint8Array): void {
-    for (let index = 0; index < octets.length; index++) octets[index] = this.next();
+  /** One of `choices`, of which there is at least one. */
+  choose<T>(choices: readonly T[]): T {
+    const chosen = choices[this.below(choices.length)];
+    if (chosen === undefined) throw new RangeError('nothing to choose from');
+    return chosen;
+  }
+
+  /** Fills bytes with noise. */
+  fill(bytes: Uint8Array): void {
+    for (let index = 0; index < bytes.length; index++) bytes[index] = this.next();
+  }
+
+  /** Mostly small, sometimes anything up to `max`, at times 0. */
+  length(max: number): number {
+    if (this.oneIn(10)) return 0;
+    return this.oneIn(4) ? this.below(max + 1) : Math.min(max, this.between(1, 200));
   }
 }

@@ -1,233 +1,211 @@
-/** One run of the simulation: everything in it follows from its seed. */
-import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
-import { Stream } from '../../daemon/engine/stream.ts';
-import type { StreamEvent, StreamOptions } from '../../daemon/engine/stream-api.ts';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
-import { Conversation, Party, type Weights } from './conversation.ts';
-import { SimLink } from './link.ts';
-import { SimNode } from './node.ts';
-import { Prng } from './prng.ts';
+/** One run of the simulation, decided by its seed alone. */
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { Operations } from './operations.ts';
+import { must } from './rules.ts';
+import type { Party } from './sim-qp.ts';
+import { World } from './world.ts';
 
 /** What happened in a run. Two runs of one seed have equal results. */
-export interface RunResult {
+interface RunResult {
   readonly seed: number;
-  readonly steps: number;
   readonly completions: number;
-  readonly faults: number;
-  /** A sum over every event in order. */
+  readonly flows: number;
+  /** Connections that were up on both sides. */
+  readonly established: number;
+  /** A hash of everything that was reported to programs, in order. */
   readonly trace: number;
 }
 
-const CONNECTIONS_MAX = 3;
-/** Steps without any event after which a run counts as hung. */
-const IDLE_STEPS_MAX = 20_000;
-const READ_DEPTHS = [1, 2, 8] as const;
+/** How long programs wait between two operations when nothing happens: usually, and sometimes. */
+const SLEEP_MICROS = 10_000;
+const LONG_SLEEP_MICROS = 15_000_000;
+const LONG_SLEEP_ONE_IN = 300;
+/** Virtual time in which work on healthy connections must complete. */
+const SETTLE_MICROS = 30_000_000;
+const SHORT_MICROS = 100_000;
+const LONG_MICROS = 1_000_000;
+/** Longest virtual time for disconnects and destructions to complete. */
+const END_MICROS = 80_000_000;
+/** TCP itself waits longer for a vanished peer. */
+const TCP_MICROS = 1_000_000_000;
 
-interface Connection {
-  readonly conversation: Conversation;
-  readonly link: SimLink;
-  established: number;
-  ended: number;
-}
-
-/** Runs a seed for about `actions` posts. Throws `BrokenRule` when a rule is broken. */
-export function run(seed: number, actions = 300): RunResult {
-  return new Run(seed).go(actions);
+/** Runs a seed and logs its steps to `log`. Rejects with `BrokenRule` if a rule is broken. */
+export async function run(seed: number, log?: (text: string) => void): Promise<RunResult> {
+  const life = new Run(seed, log);
+  await life.act();
+  await life.settle();
+  await life.endConnections();
+  await life.endPrograms();
+  return life.result(seed);
 }
 
 class Run {
-  readonly #seed: number;
-  readonly #prng: Prng;
-  readonly #nodes: readonly [SimNode, SimNode];
-  readonly #connections: Connection[] = [];
-  readonly #weights: Weights;
-  readonly #faultEvery: number;
-  #now = 0;
-  #steps = 0;
-  #completions = 0;
-  #faults = 0;
-  #trace = 0x811c9dc5;
+  readonly #world: World;
+  readonly #operations: Operations;
 
-  constructor(seed: number) {
-    this.#seed = seed;
-    const prng = new Prng(seed);
-    this.#prng = prng;
-    this.#nodes = [new SimNode('a', prng.next()), new SimNode('b', prng.next())];
-    const weight = (): number => (prng.oneIn(3) ? 0 : prng.between(1, 10));
-    this.#weights = {
-      send: 1 + weight(),
-      write: weight(),
-      read: weight(),
-      atomic: weight(),
-      immediate: weight(),
-    };
-    this.#faultEvery = prng.oneIn(3) ? prng.between(50, 2000) : 0;
-    const pool = new ChunkPool();
-    const count = prng.between(1, CONNECTIONS_MAX);
-    for (let index = 0; index < count; index++) this.#connect(pool, index);
+  constructor(seed: number, log: ((text: string) => void) | undefined) {
+    this.#world = new World(seed, log);
+    this.#operations = new Operations(this.#world);
   }
 
-  go(actions: number): RunResult {
-    for (let action = 0; action < actions; action++) {
-      const { conversation, established } = this.#pick();
-      if (established === 2) conversation.act(this.#weights, this.#now);
-      for (let step = this.#prng.below(6); step > 0; step--) this.#step();
-    }
-    this.#settle();
-    for (const { conversation } of this.#connections) conversation.checkEnd();
-    return {
-      seed: this.#seed,
-      steps: this.#steps,
-      completions: this.#completions,
-      faults: this.#faults,
-      trace: this.#trace,
-    };
-  }
-
-  #connect(pool: ChunkPool, index: number): void {
-    const prng = this.#prng;
-    const base = 0x1000_0000 * (index + 1);
-    const parties = [
-      new Party(this.#nodes[0], prng, base),
-      new Party(this.#nodes[1], prng, base),
-    ] as const;
-    const environment = { pool, crc32c };
-    const ends = [
-      new Stream(this.#options(), environment),
-      new Stream(this.#options(), environment),
-    ] as const;
-    const conversation = new Conversation(parties, prng);
-    const link = new SimLink(ends, prng, (side, event) => this.#onEvent(connection, side, event));
-    const connection: Connection = { conversation, link, established: 0, ended: 0 };
-    this.#connections.push(connection);
-    parties[0].pair.qp.attach(ends[0]);
-    parties[1].pair.qp.attach(ends[1]);
-    ends[1].listen(this.#now);
-    ends[0].connect(new Uint8Array(prng.below(64)), parties[0].pair.qp, this.#now);
-    link.drain(this.#now);
-  }
-
-  #options(): StreamOptions {
-    const prng = this.#prng;
-    const depth = READ_DEPTHS[prng.below(READ_DEPTHS.length)] ?? 1;
-    const emssBytes = prng.oneIn(2) ? 1448 : prng.between(256, 65_483);
-    return {
-      mpaRevision: 2,
-      enhancedSupported: true,
-      // A run with faults needs CRCs, or a flipped bit is nobody's to find.
-      crcRequested: true,
-      markersRequested: prng.oneIn(3),
-      peerToPeer: prng.oneIn(2),
-      rtrKinds: { send: false, write: true, read: prng.oneIn(2) },
-      ird: depth,
-      ord: depth,
-      irdMax: 8,
-      ordMax: 8,
-      emssBytes,
-      fpduSize: prng.oneIn(3) ? { kind: 'large' } : { kind: 'emss' },
-      startupTimeoutMicros: 1e9,
-      closeTimeoutMicros: 1e6,
-    };
-  }
-
-  #pick(): Connection {
-    const connection = this.#connections[this.#prng.below(this.#connections.length)];
-    if (connection === undefined) throw new RangeError('a run has connections');
-    return connection;
-  }
-
-  #step(): void {
-    this.#steps++;
-    this.#now += this.#prng.between(1, 500);
-    const connection = this.#pick();
-    if (this.#faultEvery > 0 && connection.established === 2) this.#maybeFault(connection);
-    connection.link.step(this.#now);
-    for (const end of connection.link.ends) {
-      if (end.nextDeadline() <= this.#now) end.handleDeadline(this.#now);
-    }
-    connection.link.drain(this.#now);
-    for (const node of this.#nodes) node.drain(this.#now);
-    this.#poll();
-    connection.link.drain(this.#now);
-  }
-
-  #maybeFault(connection: Connection): void {
-    if (!this.#prng.oneIn(this.#faultEvery)) return;
-    connection.conversation.faulty = true;
-    this.#faults++;
-    if (this.#prng.oneIn(2)) connection.link.cut(this.#now);
-    else connection.link.corrupt();
-  }
-
-  #poll(): void {
-    for (const node of this.#nodes) {
-      for (let wc = node.poll(); wc !== undefined; wc = node.poll()) {
-        const { qpNum } = wc;
-        for (const { conversation } of this.#connections) {
-          const party = conversation.parties.find(
-            (each) => each.node === node && each.pair.qp.qpn === qpNum,
-          );
-          if (party !== undefined) conversation.complete(party, wc);
-        }
-        this.#completions++;
-        this.#note(qpNum, Number(wc.wrId), wc.status, wc.byteLen);
+  async act(): Promise<void> {
+    const { plan, prng } = this.#world;
+    if (!prng.oneIn(4)) await this.#operations.warmUp();
+    for (let action = 0; action < plan.actions; action += 1) {
+      this.#operations.act();
+      // Few programs sleep past a timeout.
+      const patience = prng.oneIn(LONG_SLEEP_ONE_IN) ? LONG_SLEEP_MICROS : SLEEP_MICROS;
+      const until = this.#world.time.now + patience;
+      for (let steps = prng.below(plan.stepsMax + 1); steps > 0; steps -= 1) {
+        if (!(await this.#world.step(until))) break;
       }
+      this.#world.checkLiveness();
     }
   }
 
-  /** Lets everything that is under way come to its end. */
-  #settle(): void {
-    let idle = 0;
-    while (idle < IDLE_STEPS_MAX) {
-      const before = this.#completions;
-      this.#step();
-      const done = this.#connections.every(
-        ({ link, conversation }) =>
-          link.quiet && conversation.parties.every((party) => party.sends.every(unsignalled)),
-      );
-      if (done && idle > 200) return;
-      idle = this.#completions === before ? idle + 1 : 0;
+  /** Programs handle everything that arrives and start nothing new. */
+  async settle(): Promise<void> {
+    const world = this.#world;
+    world.log?.('settle');
+    this.#operations.heal();
+    for (const { qps } of world.clients) for (const qp of qps) qp.ring();
+    if (!world.plan.wire.peerToPeer || world.plan.wire.mpaRevision === 1) {
+      // A responder may have to wait for an initiator that sends nothing.
+      await this.#until(world.time.now + SHORT_MICROS, () => false);
+      return;
+    }
+    const healthy = [...world.parties].filter((party) => isHealthy(party));
+    await this.#until(world.time.now + SETTLE_MICROS, () => !healthy.some(hasWork));
+    for (const party of healthy) this.#checkProgress(party);
+  }
+
+  async endConnections(): Promise<void> {
+    const world = this.#world;
+    world.log?.('end of connections');
+    // Includes connections that are established only now.
+    const open = (): boolean => {
+      let any = false;
+      for (const { ids } of world.clients) {
+        for (const id of ids.values()) {
+          if (id.outcome !== 'established' || id.ended) continue;
+          any = true;
+          if (!id.endAsked) this.#operations.disconnect(id);
+        }
+      }
+      return any;
+    };
+    const end = world.time.now + END_MICROS;
+    for (let slice = SHORT_MICROS; open() && world.time.now < end; slice = LONG_MICROS) {
+      const before = world.time.now;
+      await this.#until(before + slice, () => !open());
+      this.#destroyErrored();
+      // Nothing is due before the slice ends: advance time to the next event.
+      if (world.time.now === before) await this.#until(end, () => world.time.now > before);
+      if (world.time.now === before) break;
+    }
+    world.checkLiveness();
+    must(!open(), 'ends', 'connections are open long after they were asked to end');
+    // Completions may wait for slow memory: an agent may be a thousand requests behind.
+    const idle = (): boolean => world.clients.every(({ memory }) => memory.idle);
+    await this.#until(world.time.now + END_MICROS, idle);
+    await this.#until(world.time.now + SHORT_MICROS, () => false);
+    for (const party of world.parties) {
+      party.target.check('payload');
+      party.checkArrived();
+    }
+    for (const { windows } of world.clients) {
+      for (const { target } of windows) target.check('window');
     }
   }
 
-  #onEvent(connection: Connection, side: 0 | 1, event: StreamEvent): void {
-    const end = connection.link.ends[side];
-    const { qp } = connection.conversation.parties[side].pair;
-    this.#note(side, event.type.length, 0, 0);
-    switch (event.type) {
-      case 'request':
-        end.accept(new Uint8Array(0), qp, { ird: 4, ord: 4 }, this.#now);
-        break;
-      case 'established':
-        connection.established++;
-        qp.established({ ird: event.ird, ord: event.ord }, this.#now);
-        break;
-      case 'terminated':
-        qp.terminated(event.by, event.failure, this.#now);
-        break;
-      case 'closed':
-        connection.ended++;
-        // A fault in front of Full Operation leaves a QP that was never connected.
-        qp.streamEnded(event.failure, this.#now);
-        break;
-      case 'rejected':
-      case 'nudged':
-      case 'peer-closed':
-      case 'finish':
-      case 'abort':
-        break;
-      default:
-        event satisfies never;
+  async endPrograms(): Promise<void> {
+    const world = this.#world;
+    world.log?.('end of programs');
+    const { prng } = world;
+    for (const client of world.clients) {
+      if (prng.oneIn(2)) {
+        for (const qp of [...client.qps]) client.destroyQp(qp);
+        for (const id of [...client.ids.values()]) client.destroyId(id);
+      }
+      client.kill();
+      world.removeClient(client);
+    }
+    for (const hostile of world.hostiles) hostile.leave();
+    const over = (): boolean =>
+      world.hosts.every(({ host, network }) => isEmpty(host.conduits()) && network.held.size === 0);
+    await this.#until(world.time.now + END_MICROS, over);
+    for (const host of world.hosts) host.checkEmpty();
+    const closing = world.hosts.map(({ host }) => host.close());
+    await this.#until(world.time.now + TCP_MICROS, () => world.network.links.size === 0);
+    await Promise.all(closing);
+    const quiet = (): boolean => world.hosts.every(({ clock }) => clock.alarms === 0);
+    await this.#until(world.time.now + END_MICROS, quiet);
+    for (const host of world.hosts) host.checkClosed();
+    must(world.network.links.size === 0, 'left', `${world.network.links.size} ends of wires`);
+  }
+
+  result(seed: number): RunResult {
+    const { completions, flows, trace } = this.#world;
+    const both = [...flows.values()].filter(({ parties }) => {
+      return parties.length === 2 && parties.every(({ established }) => established);
+    });
+    return { seed, completions, flows: flows.size, established: both.length, trace };
+  }
+
+  #checkProgress(party: Party): void {
+    const { qp } = party;
+    if (!isHealthy(party)) return;
+    const open = party.sends.filter(({ signalled }) => signalled);
+    must(open.length === 0, 'progress', () => {
+      const { wrId, what } = open[0] ?? { wrId: 0, what: '' };
+      return `${open.length} of ${qp.client.name} ${qp.name} are open, first ${wrId}, a ${what}`;
+    });
+  }
+
+  /** Steps until `done` or `time`, while programs handle everything that arrives. */
+  async #until(time: number, done: () => boolean): Promise<void> {
+    const world = this.#world;
+    for (;;) {
+      for (const client of world.clients) {
+        while (client.inbox.length > 0) client.handleEvent();
+        client.poll();
+      }
+      this.#operations.answer();
+      if (done()) return;
+      if (!world.time.busy) {
+        const { nextDue } = world.time;
+        if (nextDue === undefined || nextDue > time) return;
+      }
+      await world.step();
     }
   }
 
-  #note(...numbers: readonly number[]): void {
-    for (const number of numbers) {
-      this.#trace = Math.imul(this.#trace ^ number, 0x01000193) >>> 0;
+  /** Destroys queue pairs in error, except some whose connection is still open. */
+  #destroyErrored(): void {
+    for (const client of this.#world.clients) {
+      const bound = new Set<unknown>();
+      for (const { outcome, ended, party } of client.ids.values()) {
+        if (outcome === 'established' && !ended) bound.add(party);
+      }
+      for (const qp of client.qps) {
+        const wanted = bound.has(qp.party) && this.#world.prng.oneIn(2);
+        if (qp.state === QPState.ERR && !wanted) client.destroyQp(qp);
+      }
     }
   }
 }
 
-function unsignalled(send: { readonly signalled: boolean }): boolean {
-  return !send.signalled;
+function isHealthy({ flow, peer, established, abandoned, qp }: Party): boolean {
+  if (flow === undefined || peer === undefined || flow.excuses.size > 0 || flow.ending)
+    return false;
+  return established && peer.established && !abandoned && !qp.client.overrun;
+}
+
+function hasWork(party: Party): boolean {
+  return isHealthy(party) && party.sends.some(({ signalled }) => signalled);
+}
+
+function isEmpty(items: Iterable<unknown>): boolean {
+  for (const _ of items) return false;
+  return true;
 }

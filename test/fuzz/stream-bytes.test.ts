@@ -1,23 +1,25 @@
 /**
- * A stream against octets from a hostile or broken peer: it never throws, never places outside of
- * what was registered, ends at most once, and says at most one Terminate, after which it is silent.
+ * A stream against every single change of a valid conversation. It never throws, never places data
+ * outside registered memory, ends at most once, and sends at most one Terminate and nothing after
+ * it. The target wire-stream adds random changes and a real queue pair.
  */
-import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
-import { FpduReceiver } from '../../daemon/engine/fpdu-receiver.ts';
-import type { Stream } from '../../daemon/engine/stream.ts';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
-import { dumpULPDU } from '../../daemon/wire/dump.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
+import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
+import type { Stream } from '../../daemon/iwarp/engine/stream.ts';
+import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
 import { streamOf as framed, RecordingSink } from '../support/fpdu-stream.ts';
-import { concat, octetsOf } from '../support/hex.ts';
+import { bytesOf, concat } from '../support/hex.ts';
 import { NaiveUser } from '../support/naive-user.ts';
 import { streamOf } from '../support/streams.ts';
 
-const REQUEST = octetsOf('4d504120494420526571204672616d65 00 01 0000');
+const REQUEST = bytesOf('4d504120494420526571204672616d65 00 01 0000');
 const GUARD = 0x5a;
 
-/** Valid segments of every kind, in an order that a peer may send them in. */
+// Thousands of streams take a while on a busy machine.
+vi.setConfig({ testTimeout: 60_000 });
+
+/** Valid segments of every kind, in an order that a peer may use. */
 const VALID = [
   'c140 11223344 0000000000001000 4142434445464748',
   '0143 00000000 00000000 00000001 00000000 55*30',
@@ -30,9 +32,9 @@ const VALID = [
   'c140 11223344 0000000000001ff4 41424344',
   '4146 cafe0002 00000000 00000004 00000000',
   '4147 00000000 00000002 00000001 00000000 1201c000 0016 4143 00000000 00000005 00000001 00000000',
-].map(octetsOf);
+].map(bytesOf);
 
-/** A responder in Full Operation, CRCs off so that mutated octets get past MPA. */
+/** A responder in Full Operation, without CRCs: mutated bytes must pass MPA. */
 class Target {
   readonly stream: Stream;
   readonly user = new NaiveUser();
@@ -48,37 +50,37 @@ class Target {
   #skip = 20;
 
   constructor() {
-    const octets = this.#memory.subarray(0x1000, 0x2000);
-    this.user.register(0x11223344, 0, 0x1000, { octets });
+    const bytes = this.#memory.subarray(0x1000, 0x2000);
+    this.user.register(0x11223344, 0, 0x1000, { bytes });
     this.user.register(0xcafe0001, 16);
     this.user.register(0xcafe0002, 16);
     this.user.postReceive(64, 4);
     this.stream = streamOf({ crcRequested: false, mpaRevision: 1 });
     this.stream.listen(0);
-    this.stream.handleOctets(REQUEST, 0);
+    this.stream.handleBytes(REQUEST, 0);
     this.stream.accept(new Uint8Array(0), this.user, { ird: 4, ord: 4 }, 0);
     this.settle();
   }
 
-  feed(octets: Uint8Array): void {
-    this.stream.handleOctets(octets, 0);
+  feed(bytes: Uint8Array): void {
+    this.stream.handleBytes(bytes, 0);
     this.settle();
   }
 
   settle(): void {
     this.stream.pump(0);
-    for (let octets = this.stream.pollTransmit(); octets; octets = this.stream.pollTransmit()) {
-      const start = Math.min(this.#skip, octets.length);
+    for (let bytes = this.stream.pollTransmit(); bytes; bytes = this.stream.pollTransmit()) {
+      const start = Math.min(this.#skip, bytes.length);
       this.#skip -= start;
-      this.#receiver.push(octets, start, octets.length, this.#sink);
-      this.stream.handleFlushed(octets.length, 0);
+      this.#receiver.push(bytes, start, bytes.length, this.#sink);
+      this.stream.handleFlushed(bytes.length, 0);
     }
     for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
       this.events.push(event.type);
     }
   }
 
-  /** Ends the connection and looks at what must hold whatever came in. */
+  /** Ends the connection and checks the invariants. */
   check(): void {
     this.stream.handlePeerClosed(0);
     this.settle();
@@ -94,7 +96,7 @@ class Target {
     expect(terminates.length).toBeLessThan(2);
     if (terminates.length === 1) expect(this.#sink.hex.at(-1)).toBe(terminates[0]);
     const guards = concat(this.#memory.subarray(0, 0x1000), this.#memory.subarray(0x2000));
-    expect(guards.every((octet) => octet === GUARD)).toBe(true);
+    expect(guards.every((byte) => byte === GUARD)).toBe(true);
   }
 }
 
@@ -108,13 +110,11 @@ function mutated(ulpdus: readonly Uint8Array[], edits: readonly [number, number,
   });
 }
 
-const edits = fc.array(fc.tuple(fc.nat(20), fc.nat(63), fc.nat(255)), {
-  minLength: 1,
-  maxLength: 4,
-});
+/** Values to set each header byte to. */
+const VALUES = [0x00, 0x01, 0x3f, 0x41, 0x7f, 0x80, 0xc1, 0xff] as const;
 
-describe('a stream against hostile octets', () => {
-  it('takes the valid conversation that the others are made from', () => {
+describe('a stream against hostile bytes', () => {
+  it('accepts the valid conversation that the mutations start from', () => {
     const target = new Target();
     target.feed(framed(VALID, false, false));
     expect(target.user.delivered.length).toBe(4);
@@ -122,21 +122,10 @@ describe('a stream against hostile octets', () => {
     target.check();
   });
 
-  it('RDMAP-7.2-01, DDP-7.1-16, SEC-6.2.1-01: survives valid segments with any octets changed', () => {
-    fc.assert(
-      fc.property(edits, (changes) => {
-        const target = new Target();
-        target.feed(framed(mutated(VALID, changes), false, false));
-        target.check();
-      }),
-      { numRuns: 1500 },
-    );
-  });
-
-  it('survives every value of every header octet of every segment', () => {
+  it('survives every value of every header byte of every segment', () => {
     for (const [index, ulpdu] of VALID.entries()) {
       for (let at = 0; at < Math.min(ulpdu.length, 46); at++) {
-        for (const value of [0x00, 0x01, 0x3f, 0x41, 0x7f, 0x80, 0xc1, 0xff]) {
+        for (const value of VALUES) {
           const target = new Target();
           target.feed(framed(mutated(VALID, [[index, at, value]]), false, false));
           target.check();
@@ -145,7 +134,7 @@ describe('a stream against hostile octets', () => {
     }
   });
 
-  it('DDP-4.4-02: survives segments cut short, at every length', () => {
+  it('survives segments truncated to every length [DDP-4.4-02]', () => {
     for (const [index, ulpdu] of VALID.entries()) {
       for (let length = 1; length < ulpdu.length; length++) {
         const target = new Target();
@@ -156,30 +145,7 @@ describe('a stream against hostile octets', () => {
     }
   });
 
-  it('survives segments left out, repeated and shuffled', () => {
-    fc.assert(
-      fc.property(fc.array(fc.nat(VALID.length - 1), { maxLength: 30 }), (order) => {
-        const target = new Target();
-        const ulpdus = order.map((index) => VALID[index] ?? new Uint8Array(1));
-        target.feed(framed(ulpdus, false, false));
-        target.check();
-      }),
-      { numRuns: 500 },
-    );
-  });
-
-  it('survives octets that mean nothing, in any pieces', () => {
-    fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 10 }), (pieces) => {
-        const target = new Target();
-        for (const piece of pieces) target.feed(piece);
-        target.check();
-      }),
-      { numRuns: 500 },
-    );
-  });
-
-  it('RDMAP-5.2.2-06, RDMAPX-5.2.2-06: a requester survives Responses with any octets changed', () => {
+  it('survives Responses with any byte changed, as the requester [RDMAP-5.2.2-06, RDMAPX-5.2.2-06]', () => {
     const responses = [
       '8142 00000031 0000000000001000 41*20',
       'c142 00000031 0000000000001014 41*20',
@@ -187,7 +153,7 @@ describe('a stream against hostile octets', () => {
       'c142 00000000 0000000000000000',
       'c142 00000031 0000000000001000 41*40',
       '4143 00000000 00000000 00000001 00000000 55*30',
-    ].map(octetsOf);
+    ].map(bytesOf);
     const requester = (): Target => {
       const target = new Target();
       target.user.register(0x31, 40, 0x1000);
@@ -195,47 +161,36 @@ describe('a stream against hostile octets', () => {
       target.user.fetchAdd(1n, 1, 0);
       target.user.read(0, [1, 0], [0x31, 0x1000]);
       target.user.read(40, [1, 0], [0x31, 0x1000]);
-      target.feed(framed([octetsOf('c140 00000000 0000000000000000')], false, false));
+      target.feed(framed([bytesOf('c140 00000000 0000000000000000')], false, false));
       return target;
     };
     const whole = requester();
     whole.feed(framed(responses, false, false));
     expect(whole.user.log.slice(4)).toEqual(['read', 'atomic 2a', 'read', 'read', 'received 30']);
     whole.check();
-    fc.assert(
-      fc.property(edits, (changes) => {
-        const target = requester();
-        target.feed(framed(mutated(responses, changes), false, false));
-        target.check();
-        const completed = target.user.log.filter((entry) => entry === 'read').length;
-        expect(completed).toBeLessThanOrEqual(3);
-      }),
-      { numRuns: 1000 },
-    );
-  });
-
-  it('prints whatever comes', () => {
-    fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 120 }), edits, (noise, changes) => {
-        expect(dumpULPDU(noise, 0, noise.length)).not.toBe('');
-        for (const ulpdu of mutated(VALID, changes)) {
-          expect(dumpULPDU(ulpdu, 0, ulpdu.length)).not.toBe('');
+    for (const [index, ulpdu] of responses.entries()) {
+      for (let at = 0; at < ulpdu.length; at++) {
+        for (const value of VALUES) {
+          const target = requester();
+          target.feed(framed(mutated(responses, [[index, at, value]]), false, false));
+          target.check();
+          const completed = target.user.log.filter((entry) => entry === 'read').length;
+          expect(completed).toBeLessThanOrEqual(3);
         }
-      }),
-      { numRuns: 300 },
-    );
+      }
+    }
   });
 
-  it('is a harness that notices a placement out of bounds (canary)', () => {
+  it('detects a placement out of bounds (canary)', () => {
     const target = new Target();
     // A NIC whose bounds check is broken: the guard in front of the memory is written.
-    target.user.placeWrite = (_stag, _toHi, toLo, octets, start, length) => {
-      const region = target.user.regions.get(0x11223344)?.octets;
+    target.user.placeWrite = (_stag, _toHi, toLo, bytes, start, length) => {
+      const region = target.user.regions.get(0x11223344)?.bytes;
       const whole = new Uint8Array(region?.buffer ?? new ArrayBuffer(0));
-      whole.set(octets.subarray(start, start + length), toLo);
+      whole.set(bytes.subarray(start, start + length), toLo);
       return 0;
     };
-    target.feed(framed([octetsOf('c140 11223344 0000000000000fff 4142')], false, false));
+    target.feed(framed([bytesOf('c140 11223344 0000000000000fff 4142')], false, false));
     expect(() => target.check()).toThrow();
   });
 });

@@ -1,0 +1,156 @@
+/** The harness itself: reproduces, minimises and distributes inputs, and runs every target. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { judgeBatch, runBatch } from './batch.ts';
+import { repositoryRoot } from './corpus.ts';
+import { Draws } from './draws.ts';
+import { GrowthWatch } from './growth.ts';
+import { shareInputs } from './long-run.ts';
+import { minimise } from './minimise.ts';
+import { TARGETS, targetsNamed } from './registry.ts';
+import { claim, type FuzzTarget } from './target.ts';
+
+/** A target that fails on two consecutive numbers that are too large. */
+function toy(run: (draws: Draws) => string | Promise<string>): FuzzTarget {
+  return {
+    name: 'toy',
+    about: 'fails when told to',
+    batchInputs: 500,
+    weight: 1,
+    smokeInputs: 1,
+    canary: { plant: () => () => undefined, inputs: 1 },
+    open: () => ({ run, close: () => undefined }),
+  };
+}
+
+const TWO_LARGE = toy((draws) => {
+  const numbers = Array.from({ length: draws.below(20) }, () => draws.below(1000));
+  numbers.reduce((before, number) => {
+    claim(before < 900 || number < 900, 'two large numbers');
+    return number;
+  }, 0);
+  draws.show(numbers.join(' '));
+  return 'small';
+});
+
+function drawn(draws: Draws, count: number): number[] {
+  return Array.from({ length: count }, () => draws.next());
+}
+
+describe('the harness', () => {
+  it('draws the same numbers for the same input and different ones for another', () => {
+    const draws = new Draws();
+    const sequences = [
+      [1, 0],
+      [1, 0],
+      [1, 1],
+      [2, 0],
+    ].map(([seed = 0, input = 0]) => {
+      draws.seed(seed, input);
+      return drawn(draws, 20).join();
+    });
+    expect(sequences[1]).toBe(sequences[0]);
+    expect(new Set(sequences).size).toBe(3);
+  });
+
+  it('replays a tape as recorded, with zeros after its end', () => {
+    const draws = new Draws();
+    draws.seed(7, 3, true);
+    const numbers = drawn(draws, 5);
+    draws.play(draws.tape.slice());
+    expect(drawn(draws, 7)).toEqual([...numbers, 0, 0]);
+  });
+
+  it('finds a failing input reproducibly and minimises it', async () => {
+    const { finding } = await judgeBatch(TWO_LARGE, 1);
+    expect(finding?.text).toBe('two large numbers');
+    let tape: readonly number[] = [];
+    const again = await runBatch(TWO_LARGE, 1, {
+      recorded: (input) => input === finding?.input,
+      onInput: (draws) => {
+        tape = draws.tape.slice();
+      },
+    });
+    expect(again.finding?.input).toBe(finding?.input);
+    const small = await minimise(TWO_LARGE, 1, tape);
+    expect(small?.text).toBe('two large numbers');
+    // The count, and the two numbers.
+    expect(small?.tape.length).toBe(3);
+  });
+
+  it('detects errors that are never awaited', async () => {
+    const late = toy(async () => {
+      void Promise.reject(new Error('late'));
+      await new Promise((resolve) => setImmediate(resolve));
+      return 'done';
+    });
+    const listeners = process.listeners('unhandledRejection');
+    process.removeAllListeners('unhandledRejection');
+    try {
+      expect((await runBatch(late, 1)).finding?.text).toBe('late');
+    } finally {
+      for (const listener of listeners) process.on('unhandledRejection', listener);
+    }
+  });
+
+  it('fails an input that uses too much processor time twice, not one that waits for the processor', async () => {
+    const busy = toy(() => {
+      const before = process.cpuUsage();
+      for (let sum = 0, used = 0; used < 1_050_000; ) {
+        for (let count = 0; count < 1e6; count++) sum += count;
+        const { user, system } = process.cpuUsage(before);
+        used = user + system + (sum === 0 ? 1 : 0);
+      }
+      return 'done';
+    });
+    expect((await judgeBatch(busy, 1)).finding?.text).toMatch(/of the processor again/);
+    const wait = new Int32Array(new SharedArrayBuffer(4));
+    const starved = toy(() => {
+      Atomics.wait(wait, 0, 0, 1100);
+      return 'done';
+    });
+    expect((await judgeBatch(starved, 1, { inputs: 1 })).finding).toBeUndefined();
+  }, 240_000);
+
+  it('detects growth but ignores a peak', () => {
+    const look = (heapBytes: number, descriptors = 20) => {
+      return { heapBytes, outsideBytes: 0, descriptors };
+    };
+    const watch = new GrowthWatch();
+    const large = 200 * 2 ** 20;
+    for (const bytes of [1, large, large, 1, large]) {
+      expect(watch.judge(look(bytes))).toBeUndefined();
+    }
+    expect(watch.judge(look(large))).toBeUndefined();
+    expect(watch.judge(look(large))).toContain('200.0 MiB of heap');
+    const leaky = new GrowthWatch();
+    for (const count of [20, 40, 60]) leaky.judge(look(1, count));
+    expect(leaky.judge(look(1, 80))).toContain('80 descriptors');
+  });
+
+  it('distributes inputs by weight, with at least one batch for each target', () => {
+    const tallies = shareInputs(TARGETS, 1e8);
+    const inputs = tallies.map(({ target, batches }) => batches * target.batchInputs);
+    expect(inputs.reduce((sum, each) => sum + each, 0)).toBeGreaterThan(0.99e8);
+    expect(shareInputs(TARGETS, 1).every(({ batches }) => batches === 1)).toBe(true);
+  });
+
+  it('selects targets by name and by group, and lists the valid names for an unknown one', () => {
+    expect(targetsNamed(['ipc-value', 'wire']).map(({ name }) => name)).toContain('wire-stream');
+    expect(() => targetsNamed(['wir'])).toThrow(/choose from wire-header, /);
+    expect(new Set(TARGETS.map(({ name }) => name)).size).toBe(TARGETS.length);
+  });
+
+  it('runs every target and its canary in these tests', () => {
+    const folder = join(repositoryRoot(), 'test/fuzz');
+    const texts = readdirSync(folder)
+      .filter((file) => file.endsWith('.test.ts'))
+      .map((file) => readFileSync(join(folder, file), 'utf8'))
+      .join('\n');
+    const missing = TARGETS.filter(
+      ({ name }) => !texts.includes(`smoke('${name}')`) || texts.split(`'${name}'`).length < 3,
+    );
+    expect(missing.map(({ name }) => name)).toEqual([]);
+  });
+});

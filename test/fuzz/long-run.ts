@@ -1,0 +1,272 @@
+/** A long run: distributes inputs to targets and workers, prints progress and collects findings. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Finding } from './batch.ts';
+import type { FromWorker, Unit, UnitReport } from './messages.ts';
+import type { FuzzTarget } from './target.ts';
+
+/** Approximate time of a unit. Between units a worker collects garbage and checks for growth. */
+const UNIT_SECONDS = 4;
+/** A worker silent for this long may hang. Inputs take microseconds, but machines are busy. */
+const SILENCE_MAX_MS = 120_000;
+/** It hangs if it used this much processor time meanwhile, or did not want any. */
+const SILENT_CPU_MAX_MS = 30_000;
+/** Checks in a row that find it sleeping. */
+const SLEEPING_LOOKS = 3;
+/** Ticks of `/proc/PID/stat` in a second, on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
+const PROGRESS_INTERVAL_MS = 10_000;
+/** Findings after which a target gets no more inputs. */
+const FINDINGS_PER_TARGET = 3;
+
+/** Options of a run. */
+interface LongRunOptions {
+  readonly targets: readonly FuzzTarget[];
+  readonly inputs: number;
+  readonly seed: number;
+  readonly workers: number;
+  readonly print: (line: string) => void;
+}
+
+/** Progress of one target. */
+export interface TargetTally {
+  readonly target: FuzzTarget;
+  /** Number of its batches in this run. */
+  readonly batches: number;
+  assigned: number;
+  doneBatches: number;
+  inputs: number;
+  busyMs: number;
+  slowestMs: number;
+  readonly outcomes: Map<string, number>;
+  readonly findings: Finding[];
+}
+
+interface WorkerSlot {
+  readonly placePath: string;
+  process: ChildProcess;
+  unit: Unit | undefined;
+  heardAt: number;
+  /** Processor time used until then. */
+  heardCpuMs: number;
+  sleepingLooks: number;
+  hung: boolean;
+}
+
+/** Distributes `inputs` to targets by weight, in whole batches, at least one each. */
+export function shareInputs(targets: readonly FuzzTarget[], inputs: number): TargetTally[] {
+  const weights = targets.reduce((sum, { weight }) => sum + weight, 0);
+  return targets.map((target) => {
+    const part = (inputs * target.weight) / weights;
+    return {
+      target,
+      batches: Math.max(1, Math.round(part / target.batchInputs)),
+      assigned: 0,
+      doneBatches: 0,
+      inputs: 0,
+      busyMs: 0,
+      slowestMs: 0,
+      outcomes: new Map<string, number>(),
+      findings: [],
+    };
+  });
+}
+
+/** See the module's comment. */
+export class LongRun {
+  readonly tallies: readonly TargetTally[];
+  readonly #options: LongRunOptions;
+  readonly #folder = mkdtempSync(join(tmpdir(), 'iwarpd-fuzz-'));
+  readonly #slots: WorkerSlot[] = [];
+  readonly #startedAt = performance.now();
+  #finish: () => void = () => undefined;
+  #ended = false;
+
+  constructor(options: LongRunOptions) {
+    this.#options = options;
+    this.tallies = shareInputs(options.targets, options.inputs);
+    mkdirSync(this.#folder, { recursive: true });
+  }
+
+  /** Resolves when the run is complete or `signal` fires. */
+  async run(signal: AbortSignal): Promise<void> {
+    const finished = new Promise<void>((resolve) => {
+      this.#finish = resolve;
+    });
+    signal.addEventListener('abort', () => this.#finish());
+    const progress = setInterval(() => this.#look(), PROGRESS_INTERVAL_MS);
+    for (let index = 0; index < this.#options.workers; index++) {
+      const placePath = join(this.#folder, `place-${index}`);
+      const slot: WorkerSlot = {
+        placePath,
+        process: this.#start(placePath),
+        unit: undefined,
+        heardAt: performance.now(),
+        heardCpuMs: 0,
+        sleepingLooks: 0,
+        hung: false,
+      };
+      this.#slots.push(slot);
+      this.#listen(slot);
+      this.#next(slot);
+    }
+    await finished;
+    this.#ended = true;
+    clearInterval(progress);
+    for (const { process: child } of this.#slots) child.kill('SIGKILL');
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  get inputs(): number {
+    return this.tallies.reduce((sum, { inputs }) => sum + inputs, 0);
+  }
+
+  get findings(): Finding[] {
+    return this.tallies.flatMap(({ findings }) => findings);
+  }
+
+  get seconds(): number {
+    return (performance.now() - this.#startedAt) / 1000;
+  }
+
+  #start(placePath: string): ChildProcess {
+    const path = fileURLToPath(new URL('worker-main.js', import.meta.url));
+    // Removing the folder also removes what killed workers left behind.
+    const env = { ...process.env, TMPDIR: this.#folder };
+    return fork(path, [placePath], { env, execArgv: ['--max-old-space-size=1024'] });
+  }
+
+  #listen(slot: WorkerSlot): void {
+    slot.process.on('message', (message: FromWorker) => {
+      this.#heard(slot);
+      if (message.type === 'report') this.#take(slot, message.report);
+    });
+    slot.process.on('exit', (code, killedBy) => {
+      if (!this.#ended) this.#lost(slot, killedBy ?? `status ${code}`);
+    });
+  }
+
+  #heard(slot: WorkerSlot): void {
+    slot.heardAt = performance.now();
+    slot.heardCpuMs = lookAt(slot.process.pid)?.cpuMs ?? 0;
+    slot.sleepingLooks = 0;
+  }
+
+  /** Takes the next unit from the target that is furthest behind. */
+  #next(slot: WorkerSlot): void {
+    const open = this.tallies.filter(
+      ({ assigned, batches, findings }) =>
+        assigned < batches && findings.length < FINDINGS_PER_TARGET,
+    );
+    const [tally] = open.sort((a, b) => a.assigned / a.batches - b.assigned / b.batches);
+    slot.unit = undefined;
+    if (tally === undefined) {
+      if (this.#slots.every(({ unit }) => unit === undefined)) this.#finish();
+      return;
+    }
+    const { target } = tally;
+    const wanted = Math.max(1, Math.round((target.weight * UNIT_SECONDS) / target.batchInputs));
+    const batches = Math.min(wanted, tally.batches - tally.assigned);
+    slot.unit = { target: target.name, firstBatch: tally.assigned, batches };
+    tally.assigned += batches;
+    this.#heard(slot);
+    slot.process.send({ type: 'unit', unit: slot.unit, runSeed: this.#options.seed });
+  }
+
+  #take(slot: WorkerSlot, report: UnitReport): void {
+    const tally = this.#tallyOf(report.unit);
+    tally.doneBatches += report.batches;
+    tally.inputs += report.inputs;
+    tally.busyMs += report.busyMs;
+    tally.slowestMs = Math.max(tally.slowestMs, report.slowestMs);
+    for (const [outcome, count] of Object.entries(report.outcomes)) {
+      tally.outcomes.set(outcome, (tally.outcomes.get(outcome) ?? 0) + count);
+    }
+    if (report.finding !== undefined) this.#note(tally, report.finding);
+    this.#next(slot);
+  }
+
+  #tallyOf(unit: Unit): TargetTally {
+    const tally = this.tallies.find(({ target }) => target.name === unit.target);
+    if (tally === undefined) throw new Error(`no tally of ${unit.target}`);
+    return tally;
+  }
+
+  #note(tally: TargetTally, finding: Finding): void {
+    tally.findings.push(finding);
+    this.#options.print(`FAILED ${finding.target}: ${finding.text.split('\n')[0]}`);
+  }
+
+  /** A worker died; its file names the input. */
+  #lost(slot: WorkerSlot, how: string): void {
+    const { unit } = slot;
+    if (unit !== undefined) {
+      const [target = unit.target, seed = '0'] = readPlace(slot.placePath).split(':');
+      const text = slot.hung
+        ? `hangs for more than ${SILENCE_MAX_MS / 1000} s`
+        : `ends its process: ${how}`;
+      // The input is unknown; a replay of the batch finds it.
+      const finding = { target, seed: Number(seed), input: -1, text, stack: '' };
+      this.#note(this.#tallyOf(unit), finding);
+    }
+    slot.hung = false;
+    slot.process = this.#start(slot.placePath);
+    this.#listen(slot);
+    this.#next(slot);
+  }
+
+  #look(): void {
+    for (const slot of this.#slots) {
+      if (slot.unit === undefined || !hangs(slot)) continue;
+      slot.hung = true;
+      slot.process.kill('SIGKILL');
+    }
+    const { inputs, seconds } = this;
+    const rate = inputs / seconds;
+    const left = (this.#options.inputs - inputs) / Math.max(1, rate);
+    const parts = [
+      `${inputs.toLocaleString('en')} inputs`,
+      `${Math.round(rate).toLocaleString('en')} a second`,
+      `${Math.max(0, Math.round(left))} s left`,
+      `${this.findings.length} failed`,
+    ];
+    const doing = this.#slots.map(({ unit }) => unit?.target ?? 'idle').join(' ');
+    this.#options.print(`${Math.round(seconds)} s: ${parts.join(', ')} (${doing})`);
+  }
+}
+
+/** Distinguishes a hanging worker from one that waits for the processor. */
+function hangs(slot: WorkerSlot): boolean {
+  if (performance.now() - slot.heardAt < SILENCE_MAX_MS) return false;
+  const found = lookAt(slot.process.pid);
+  if (found === undefined) return false;
+  slot.sleepingLooks = found.runnable ? 0 : slot.sleepingLooks + 1;
+  const isBusy = found.cpuMs - slot.heardCpuMs > SILENT_CPU_MAX_MS;
+  return isBusy || slot.sleepingLooks >= SLEEPING_LOOKS;
+}
+
+/** State and processor time of a process; undefined when it is gone. */
+function lookAt(
+  pid: number | undefined,
+): { readonly cpuMs: number; readonly runnable: boolean } | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // After the name, which may hold anything: field 1 is the state, 12 and 13 are CPU times.
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+    const ticks = Number(fields[11]) + Number(fields[12]);
+    return { cpuMs: (ticks * 1000) / TICKS_PER_SECOND, runnable: fields[0] === 'R' };
+  } catch {
+    return undefined;
+  }
+}
+
+function readPlace(path: string): string {
+  try {
+    return readFileSync(path, 'latin1').trim();
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,201 @@
+/** rdma_cm commands of two files of a hostile program, with real connections over loopback. */
+import type { CmFile } from '../../../daemon/ipc/kernel/cm/file.ts';
+import { QuotaLedger } from '../../../daemon/ipc/objects/quotas.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { hexOf } from '../../support/hex.ts';
+import { cmCommands, connParam, RdmaCmRig } from '../../support/rdma-cm-rig.ts';
+import { UverbsRig } from '../../support/uverbs-rig.ts';
+import type { Draws } from '../draws.ts';
+import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
+import { mutated } from '../mutate.ts';
+import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+
+/** `RDMA_CM_EVENT_CONNECT_REQUEST`. */
+const CONNECT_REQUEST = 4;
+/** Most turns until a connect request arrives over loopback. */
+const TURNS_MAX = 100;
+const PORTS = [0, 0, 0, 7471];
+const ADDRESSES = ['127.0.0.1', '127.0.0.1', '127.0.0.1', '0.0.0.0', '10.255.255.1'];
+
+/** A well-formed rdma_cm command with arbitrary arguments. */
+function cmCommand(draws: Draws, port: number): Uint8Array {
+  const id = handle(draws);
+  const address = draws.pick(ADDRESSES);
+  const parameters = (): string =>
+    connParam({
+      qpn: draws.oneIn(2) ? draws.below(8) : draws.word(),
+      data: [...draws.bytes(draws.below(20))],
+      ird: draws.below(256),
+      ord: draws.below(256),
+      valid: !draws.oneIn(8),
+    });
+  switch (draws.below(20)) {
+    case 0:
+    case 1:
+    case 2:
+      return cmCommands.createId(
+        draws.wide(),
+        draws.oneIn(6) ? draws.word() : 0x0106,
+        draws.below(6),
+      );
+    case 3:
+      return cmCommands.destroyId(id);
+    case 4:
+      return cmCommands.bindIp(id, address, draws.pick(PORTS));
+    case 5:
+      return cmCommands.bind(id, address, draws.pick(PORTS));
+    case 6:
+      return cmCommands.resolveIp(id, address, port);
+    case 7:
+      return cmCommands.resolveAddr(id, address, port);
+    case 8:
+      return cmCommands.resolveRoute(id, size(draws, 2000));
+    case 9:
+      return cmCommands.queryRoute(id);
+    case 10:
+      return cmCommands.connect(id, parameters());
+    case 11:
+    case 12:
+      return cmCommands.listen(id, size(draws, 8));
+    case 13:
+      return cmCommands.accept(id, draws.wide(), parameters());
+    case 14:
+      return cmCommands.reject(id, [...draws.bytes(draws.below(20))], draws.below(256));
+    case 15:
+      return draws.oneIn(2) ? cmCommands.disconnect(id) : cmCommands.notify(id);
+    case 16:
+      return cmCommands.initQpAttr(id, size(draws, 7));
+    case 17:
+      return cmCommands.getEvent(draws.oneIn(4) ? size(draws, 400) & 0xffff : 336);
+    case 18: {
+      const value = hexOf(draws.bytes(draws.pick([1, 4, 4, 8, 40])));
+      return cmCommands.setOption(id, size(draws, 3), size(draws, 5), value);
+    }
+    default:
+      return draws.oneIn(2)
+        ? cmCommands.query(id, size(draws, 4), draws.oneIn(4) ? size(draws, 400) & 0xffff : 280)
+        : cmCommands.migrateId(id, draws.oneIn(4) ? draws.word() : draws.pick([100, 101]));
+  }
+}
+
+/** A whole conversation with an rdma_cm file, to mutate. */
+export const CM_CORPUS: readonly Uint8Array[] = [
+  cmCommands.createId(1n),
+  cmCommands.bind(0, '127.0.0.1', 0),
+  cmCommands.listen(0, 4),
+  cmCommands.query(0, 0),
+  cmCommands.createId(2n),
+  cmCommands.resolveAddr(1, '127.0.0.1', 7471),
+  cmCommands.resolveRoute(1),
+  cmCommands.connect(1, connParam({ qpn: 2 })),
+  cmCommands.accept(2, 3n, connParam({ qpn: 3 })),
+  cmCommands.reject(2, [1, 2]),
+  cmCommands.getEvent(),
+  cmCommands.initQpAttr(1, 3),
+  cmCommands.setOption(0, 0, 1, '01000000'),
+  cmCommands.migrateId(0, 101),
+  cmCommands.disconnect(1),
+  cmCommands.destroyId(1),
+];
+
+class CmState implements FuzzState {
+  readonly #rig = new RdmaCmRig(
+    new UverbsRig({ devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }] }),
+  );
+  readonly #files: readonly CmFile[] = [this.#rig.file, this.#rig.openFile(101)];
+  #port = 7471;
+  #inputs = 0;
+
+  run(draws: Draws): Outcome | Promise<Outcome> {
+    this.#inputs += 1;
+    if (this.#inputs % 200 === 1) this.#createQPs();
+    if (draws.oneIn(150)) return this.#connect(draws);
+    const outcome = this.#act(draws);
+    if (this.#inputs % LOOK_EVERY !== 0) return outcome;
+    for (const file of this.#files) file.assertDeepInvariants();
+    this.#rig.verbs.host.assertDeepInvariants();
+    return new Promise((resolve) => setImmediate(() => resolve(outcome)));
+  }
+
+  async close(): Promise<void> {
+    await this.#rig.close();
+    const { objects } = this.#rig.verbs.client.ledger.usage();
+    claim((objects['id'] ?? 0) === 0, `${objects['id']} ids are left`);
+    claim(this.#rig.verbs.host.connections().length === 0, 'connections are left');
+  }
+
+  #act(draws: Draws): Outcome {
+    const file = draws.oneIn(6) ? this.#files[1] : this.#files[0];
+    const payload = draws.oneIn(4)
+      ? mutated(draws.pick(CM_CORPUS), CM_CORPUS, draws, draws.between(1, 3))
+      : cmCommand(draws, draws.oneIn(4) ? draws.word() & 0xffff : this.#port);
+    if (draws.recording) draws.show(`write ${hexOf(payload)}`);
+    try {
+      const { status, response } = this.#rig.reply(payload, file);
+      // Remember where an id listens.
+      if (payload[0] === 19 && response !== undefined && response.length >= 20) {
+        this.#port = new DataView(response.buffer, response.byteOffset).getUint16(18) || this.#port;
+      }
+      return status < 0 ? `errno ${-status}` : 'done';
+    } catch (error) {
+      if (!(error instanceof IpcFormatError)) throw error;
+      return 'ended';
+    }
+  }
+
+  /** Connects two queue pairs of the program, as a target for later commands. */
+  async #connect(draws: Draws): Promise<Outcome> {
+    const rig = this.#rig;
+    try {
+      const [active, passive] = [rig.createQP(), rig.createQP()];
+      const { port } = rig.listener(1n, 2);
+      this.#port = port;
+      const id = rig.routed(2n, port);
+      rig.must(cmCommands.connect(id, connParam({ qpn: active.qpn })));
+      for (let turn = 0; turn < TURNS_MAX; turn++) {
+        await new Promise((resolve) => setImmediate(resolve));
+        const event = rig.poll();
+        if (event?.type !== CONNECT_REQUEST) continue;
+        rig.must(cmCommands.accept(event.id, 3n, connParam({ qpn: passive.qpn })));
+        if (draws.recording) draws.show(`connected ${id} and ${event.id}`);
+        return 'connected';
+      }
+      return 'no request';
+    } catch (error) {
+      // The rig reports a refusal: the quota is exhausted, or other events arrived in between.
+      if (!(error instanceof Error) || !/^refused with -\d+$/.test(error.message)) throw error;
+      return 'refused';
+    }
+  }
+
+  #createQPs(): void {
+    try {
+      this.#rig.createQP();
+    } catch {
+      // The quota is exhausted; use the existing objects.
+    }
+  }
+}
+
+/** Commands of rdma_cm, between two files, with real connections. */
+export const kernelCm: FuzzTarget = {
+  name: 'kernel-cm',
+  about: 'rdma_cm commands of two files, with real connections',
+  batchInputs: 3_000,
+  weight: 8_000,
+  smokeInputs: 4_000,
+  canary: {
+    // Ids that stay charged to the quota.
+    plant: () =>
+      patch(
+        QuotaLedger.prototype,
+        'note',
+        (note) =>
+          function (this: QuotaLedger, kind, change) {
+            if (kind !== 'id' || change > 0) note.call(this, kind, change);
+          },
+      ),
+    inputs: 200,
+  },
+  open: () => new CmState(),
+};

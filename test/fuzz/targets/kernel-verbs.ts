@@ -1,0 +1,288 @@
+/**
+ * uverbs commands, mmap keys, doorbells and ring contents of a hostile program, through the daemon's
+ * own files over a real host.
+ */
+import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
+import { emitReply, ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
+import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
+import { duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { addressOf } from '../../../native-bridge/libc/libc.ts';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import {
+  RQE_BYTES,
+  SGE_BYTES,
+  SQE,
+  SQE_BYTES,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
+import { SELF } from '../../support/own-process.ts';
+import { commands, le, request, UverbsRig } from '../../support/uverbs-rig.ts';
+import type { Draws } from '../draws.ts';
+import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
+import { mutated, scribble } from '../mutate.ts';
+import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+
+const NOTHING = new Uint8Array(0);
+/** Average number of inputs until a file is closed and reopened. */
+const LIFE_INPUTS = 300;
+/** Most rings mapped at the same time. */
+const MAPPED_MAX = 24;
+
+/** Memory of this process that a hostile program may register; writes to it are harmless. */
+const OWN = new Uint8Array(65_536);
+const OWN_START = addressOf(OWN);
+
+/** A well-formed uverbs command with arbitrary arguments. */
+function verbsCommand(draws: Draws): Uint8Array {
+  switch (draws.below(24)) {
+    case 0:
+      return commands.getContext();
+    case 1:
+      return commands.queryDevice();
+    case 2:
+      return commands.queryPort(size(draws, 2) & 0xff);
+    case 3:
+    case 4:
+      return commands.allocPD();
+    case 5:
+      return commands.deallocPD(handle(draws));
+    case 6:
+    case 7: {
+      const length = draws.oneIn(6) ? draws.wide() : BigInt(draws.below(4096));
+      const start = draws.oneIn(6) ? draws.wide() : OWN_START + BigInt(draws.below(60_000));
+      const access = size(draws, 63);
+      const key = draws.below(256);
+      const asked = { start, length, pd: handle(draws), access, key };
+      return commands.regMR(draws.oneIn(3) ? { ...asked, hcaVa: draws.wide() } : asked);
+    }
+    case 8:
+      return commands.deregMR(handle(draws));
+    case 9:
+      return commands.createCompChannel();
+    case 10:
+    case 11: {
+      const channel = draws.oneIn(2) ? -1 : handle(draws);
+      return commands.createCQ(draws.wide(), size(draws, 64), channel, size(draws, 1));
+    }
+    case 12:
+      return commands.destroyCQ(handle(draws));
+    case 13:
+    case 14:
+    case 15: {
+      const queues = { pd: handle(draws), sendCQ: handle(draws), recvCQ: handle(draws) };
+      const sizes = {
+        sendWr: size(draws, 16),
+        recvWr: size(draws, 16),
+        sendSge: size(draws, 6),
+        recvSge: size(draws, 6),
+        inline: size(draws, 80),
+        sigAll: draws.oneIn(2),
+        type: draws.oneIn(8) ? draws.below(256) : 2,
+      };
+      const asked = { user: draws.wide(), ...queues, ...sizes };
+      return commands.createQP(draws.oneIn(4) ? { ...asked, srq: handle(draws) } : asked);
+    }
+    case 16:
+      return commands.queryQP(handle(draws));
+    case 17:
+    case 18: {
+      const to = { state: draws.below(8), access: size(draws, 15), port: 1, cur: draws.below(8) };
+      return commands.modifyQP(handle(draws), draws.oneIn(2) ? 1 : size(draws, 0xfff), to);
+    }
+    case 19:
+      return commands.destroyQP(handle(draws));
+    case 20:
+      return commands.postSend(handle(draws), size(draws, 4), size(draws, 256));
+    case 21:
+      return commands.createSRQ(draws.wide(), handle(draws), size(draws, 16), size(draws, 6));
+    case 22:
+      return commands.modifySRQ(handle(draws), size(draws, 3), size(draws, 16), size(draws, 16));
+    default:
+      return draws.oneIn(2)
+        ? commands.destroySRQ(handle(draws))
+        : commands.extendedQueryDevice(8 * size(draws, 64));
+  }
+}
+
+/** A whole conversation with a uverbs file, to mutate. */
+export const VERBS_CORPUS: readonly Uint8Array[] = [
+  commands.getContext(),
+  commands.allocPD(),
+  commands.createCompChannel(),
+  commands.createCQ(1n, 16),
+  commands.createSRQ(2n, 0, 8, 2, 1),
+  commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1, srq: 2 }),
+  commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }),
+  commands.queryDevice(),
+  commands.queryPort(),
+  commands.extendedQueryDevice(),
+  commands.modifyQP(3, 1 | 8 | 32, { state: 1, access: 6, port: 1 }),
+  commands.queryQP(3),
+  commands.postSend(3),
+  commands.modifySRQ(2, 2, 3),
+  commands.regMR({ start: OWN_START, length: 64, pd: 0, access: 7 }),
+  commands.modifyQP(4, 1, { state: 6 }),
+  commands.destroyQP(4),
+  commands.destroySRQ(2),
+  commands.destroyCQ(1),
+  commands.deallocPD(0),
+];
+/** Commands that create one object of each kind. */
+const VERBS_START = VERBS_CORPUS.slice(0, 7);
+
+class VerbsState implements FuzzState {
+  readonly #rig = new UverbsRig({ devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }] });
+  #file: UverbsFile | undefined;
+  readonly #rings: SharedMemory[] = [];
+  #numbers = 100;
+  #inputs = 0;
+
+  run(draws: Draws): Outcome | Promise<Outcome> {
+    const outcome = this.#act(draws);
+    if (draws.oneIn(LIFE_INPUTS)) this.#closeFile();
+    this.#rig.host.drain();
+    this.#inputs += 1;
+    if (this.#inputs % LOOK_EVERY !== 0) return outcome;
+    this.#file?.assertDeepInvariants();
+    this.#rig.host.assertDeepInvariants();
+    return new Promise((resolve) => setImmediate(() => resolve(outcome)));
+  }
+
+  async close(): Promise<void> {
+    this.#closeFile();
+    await this.#rig.close();
+  }
+
+  #open(): UverbsFile {
+    const file = this.#rig.openFile(this.#numbers++);
+    this.#rig.server.memories.hold(SELF, file);
+    for (const payload of VERBS_START) this.#execute(file, ShimOp.write, payload, 0);
+    return file;
+  }
+
+  #closeFile(): void {
+    const file = this.#file;
+    if (file === undefined) return;
+    this.#file = undefined;
+    file.close();
+    this.#rig.server.memories.release(SELF, file);
+    this.#rig.host.drain();
+    for (const ring of this.#rings.splice(0)) ring.release();
+    const { objects, sharedBytes, pinnedBytes } = this.#rig.client.ledger.usage();
+    const left = Object.entries(objects).filter(([kind, count]) => count > 0 && kind !== 'context');
+    claim(left.length === 0, `left: ${left.join(' ')}`);
+    claim(sharedBytes === 0 && pinnedBytes === 0, 'memory is left');
+  }
+
+  #act(draws: Draws): Outcome {
+    this.#file ??= this.#open();
+    const file = this.#file;
+    const kind = draws.below(16);
+    if (kind < 8) return this.#write(file, verbsCommand(draws), draws);
+    if (kind < 10) {
+      const payload = mutated(draws.pick(VERBS_CORPUS), VERBS_CORPUS, draws, draws.between(1, 3));
+      return this.#write(file, payload, draws);
+    }
+    if (kind < 12) return this.#map(file, draws);
+    if (kind < 15) return this.#ring(file, draws);
+    const op = draws.oneIn(4) ? draws.below(10) : draws.pick(Object.values(ShimOp));
+    if (op === ShimOp.mmap) return this.#map(file, draws);
+    const payload = op === ShimOp.child ? bytesOf(le(draws.word())) : draws.bytes(draws.below(12));
+    if (draws.recording) draws.show(`op ${op} ${hexOf(payload)}`);
+    return this.#execute(file, op, payload, handle(draws));
+  }
+
+  #write(file: UverbsFile, payload: Uint8Array, draws: Draws): Outcome {
+    if (draws.recording) draws.show(`write ${hexOf(payload)}`);
+    return this.#execute(file, ShimOp.write, payload, 0);
+  }
+
+  #execute(file: UverbsFile, op: number, payload: Uint8Array, argument: number): Outcome {
+    try {
+      const asked = request(op, { payload, argument });
+      const reply = file.execute(asked, { credentials: SELF, ownPid: true });
+      emitReply(1, reply);
+      reply.attach?.((descriptor) => this.#keep(descriptor, payload));
+      return reply.status < 0 ? 'refused' : 'done';
+    } catch (error) {
+      if (isVerbsError(error)) return error.code;
+      // A request that breaks the protocol ends its file.
+      if (!(error instanceof IpcFormatError)) throw error;
+      this.#closeFile();
+      return 'ended';
+    }
+  }
+
+  /** Maps a queue as the provider does. */
+  #map(file: UverbsFile, draws: Draws): Outcome {
+    const bytes = draws.oneIn(4) ? draws.wide() : BigInt(draws.pick(RING_BYTES));
+    const key = draws.oneIn(8) ? Number(draws.wide() >> 11n) : 4096 * draws.below(16);
+    if (draws.recording) draws.show(`mmap ${key} ${bytes}`);
+    return this.#execute(file, ShimOp.mmap, bytesOf(le(bytes, 8)), key);
+  }
+
+  #keep(descriptor: number, payload: Uint8Array): void {
+    const bytes = new DataView(payload.buffer, payload.byteOffset).getBigUint64(0, true);
+    if (this.#rings.length >= MAPPED_MAX) this.#rings.shift()?.release();
+    this.#rings.push(SharedMemory.map(duplicateDescriptor(descriptor), Number(bytes)));
+  }
+
+  /** Writes into a mapped queue and rings a doorbell. */
+  #ring(file: UverbsFile, draws: Draws): Outcome {
+    const ring = this.#rings[draws.below(Math.max(1, this.#rings.length))];
+    if (ring !== undefined) {
+      for (let count = draws.between(1, 3); count > 0; count--) element(ring.view, draws);
+      if (draws.recording) draws.show(`ring ${hexOf(ring.view.subarray(0, 2 * SQE_BYTES))}`);
+    }
+    return this.#execute(file, ShimOp.doorbell, NOTHING, handle(draws));
+  }
+}
+
+/** Lengths of rings of the requested sizes. */
+const RING_BYTES = [1, 2, 4, 8, 16].flatMap((count) => [
+  count * SQE_BYTES,
+  count * RQE_BYTES,
+  count * 32 + 8,
+]);
+
+/** One element, valid for a send queue and, by its flags, for a receive queue. */
+function element(ring: Uint8Array, draws: Draws): void {
+  const bytes = draws.oneIn(3) ? RQE_BYTES : SQE_BYTES;
+  const at = draws.below(Math.max(1, Math.min(6, Math.floor(ring.length / bytes)))) * bytes;
+  if (at + bytes > ring.length) return;
+  const view = new DataView(ring.buffer, ring.byteOffset + at, bytes);
+  view.setUint8(SQE.numSge, draws.oneIn(8) ? draws.below(256) : draws.below(3));
+  view.setUint8(SQE.opcode, draws.below(draws.oneIn(8) ? 256 : 22));
+  for (let place = 24; place + SGE_BYTES <= bytes; place += SGE_BYTES) {
+    view.setBigUint64(place, OWN_START + BigInt(draws.below(60_000)), true);
+    view.setUint32(place + 8, size(draws, 200), true);
+    view.setUint32(place + 12, draws.oneIn(2) ? draws.word() : 0, true);
+  }
+  if (draws.oneIn(4)) scribble(ring, at + draws.below(bytes), draws);
+  view.setUint16(SQE.flags, draws.oneIn(4) ? draws.next() : 1 | (draws.next() & 0x1c), true);
+}
+
+/** Commands, mappings, rings and doorbells of a uverbs file. */
+export const kernelVerbs: FuzzTarget = {
+  name: 'kernel-verbs',
+  about: 'uverbs commands, mmap keys, doorbells and ring contents',
+  batchInputs: 4_000,
+  weight: 10_000,
+  smokeInputs: 5_000,
+  canary: {
+    // Rings that stay charged to their owner's quota.
+    plant: () =>
+      patch(
+        RingMappings.prototype,
+        'release',
+        () =>
+          function (this: RingMappings) {
+            return undefined;
+          },
+      ),
+    inputs: 2_000,
+  },
+  open: () => new VerbsState(),
+};

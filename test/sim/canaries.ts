@@ -1,0 +1,104 @@
+/**
+ * Bugs that iwarpd once had, as edits of its compiled code. A simulation that misses them proves
+ * nothing. Each `find` text must occur exactly once in its file: when the code around it changes,
+ * the canary fails instead of falling silent.
+ */
+import type { Rule } from './rules.ts';
+
+/** One edit of a compiled file. */
+export interface Edit {
+  /** Path below `dist/`. */
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+/** A bug, and the rule that it breaks. */
+interface Canary {
+  readonly bug: string;
+  readonly rule: Rule;
+  readonly edits: readonly Edit[];
+}
+
+export const CANARIES: readonly Canary[] = [
+  {
+    bug: 'a disconnect does not stop the send queue',
+    rule: 'stopped',
+    edits: [
+      {
+        file: 'daemon/iwarp/cm/endpoint.js',
+        find: 'this.qp?.disconnecting(now);',
+        replace: '',
+      },
+    ],
+  },
+  {
+    bug: 'a clean FIN drops Sends that completed but were not yet written',
+    rule: 'arrived',
+    edits: [
+      {
+        file: 'daemon/host/conduit.js',
+        find: '#linger(now) {\n        this.#closesBehindOutput = true;',
+        replace: '#linger(now) { this.#link.finish();\n        this.#closesBehindOutput = true;',
+      },
+    ],
+  },
+  {
+    bug: 'a work request completes with success although its data were never placed',
+    rule: 'placed',
+    edits: [
+      {
+        file: 'daemon/rnic/completion-gate.js',
+        find: 'this.#user.handleLoss(keepsResponse);\n        return false;',
+        replace: 'return true;',
+      },
+    ],
+  },
+  {
+    bug: 'a type 2 window outlives its stream',
+    rule: 'window',
+    edits: [
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: 'for (const mw of this.#qp.ownWindows)\n                mw.invalidate();',
+        replace: ';',
+      },
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: "assert(receiving || ownWindows.size === 0, 'type 2 windows end with the stream of their QP');",
+        replace: ';',
+      },
+    ],
+  },
+  {
+    bug: 'a fault is reported to the consumer only when the Terminate is framed',
+    rule: 'reported',
+    edits: [
+      {
+        file: 'daemon/iwarp/engine/stream.js',
+        find: "this.#announceTerminate(operation);\n        this.#close('terminating', now);",
+        replace: "this.#close('terminating', now);",
+      },
+      {
+        file: 'daemon/iwarp/engine/stream.js',
+        find: "if (this.#state === 'terminating' && operation.terminateFramed)\n",
+        replace:
+          "if (this.#state === 'terminating' && operation.terminateFramed) this.#announceTerminate(operation);\n" +
+          "        if (this.#state === 'terminating' && operation.terminateFramed)\n",
+      },
+    ],
+  },
+  {
+    bug: 'any inbound byte restarts the close timeout',
+    rule: 'ends',
+    edits: [
+      {
+        file: 'daemon/iwarp/engine/stream.js',
+        find: 'this.#receive(bytes, start);\n        this.#advance(now);',
+        replace:
+          "this.#receive(bytes, start); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
+          '        this.#advance(now);',
+      },
+    ],
+  },
+];

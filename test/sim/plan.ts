@@ -1,0 +1,201 @@
+/** The plan of a run: which operations a seed turns on, and its sizes, speeds and failures. */
+import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
+import type { Prng } from './prng.ts';
+import type { WireTraits } from './sim-link.ts';
+import type { Tier } from './sim-memory.ts';
+
+/** Operations of a run, by name. */
+export const OPERATIONS = [
+  'listen',
+  'connect',
+  'answer',
+  'post',
+  'postLate',
+  'receive',
+  'poll',
+  'leave',
+  'disconnect',
+  'destroyId',
+  'destroyQp',
+  'modify',
+  'reuse',
+  'kill',
+  'bind',
+  'stale',
+  'lose',
+  'deregister',
+  'fault',
+  'heal',
+  'link',
+  'hostile',
+  'reset',
+  'query',
+] as const;
+export type OperationName = (typeof OPERATIONS)[number];
+
+/** Work requests by kind. */
+export const KINDS = [
+  'send',
+  'sendInvalidate',
+  'write',
+  'writeImmediate',
+  'immediate',
+  'read',
+  'fetchAdd',
+  'compareSwap',
+  'badKey',
+  'tooLong',
+  'unexpected',
+  'badLocal',
+] as const;
+export type WorkKind = (typeof KINDS)[number];
+
+/** See the module's comment. */
+export interface Plan {
+  readonly hosts: number;
+  readonly clientsPerHost: number;
+  readonly devicesPerHost: number;
+  readonly actions: number;
+  /** Most steps of time between two operations. */
+  readonly stepsMax: number;
+  readonly operations: Readonly<Record<OperationName, number>>;
+  readonly kinds: Readonly<Record<WorkKind, number>>;
+  /** Size of a receive, hence of the longest message. */
+  readonly messageBytes: number;
+  readonly targetBytes: number;
+  readonly queueDepth: number;
+  readonly tiers: readonly Tier[];
+  /** One poll in this many takes every completion. */
+  readonly slowness: number;
+  readonly wire: Partial<WireDefaults>;
+  readonly traits: (prng: Prng) => WireTraits;
+  readonly tapped: boolean;
+}
+
+/** In one run of this many, messages exceed what one turn of the event loop sends. */
+const BIG_ONE_IN = 16;
+/** Most bytes of one queue's messages in every other run: allocating memory dominates a run's cost. */
+const SMALL_QUEUE_BYTES = 12_000;
+
+/** Weight of each operation. A seed turns some off and scales the others by 0.5 to 2. */
+const USUAL: Readonly<Record<OperationName, number>> = {
+  listen: 4,
+  connect: 14,
+  answer: 18,
+  post: 70,
+  postLate: 10,
+  receive: 14,
+  poll: 40,
+  leave: 6,
+  disconnect: 6,
+  destroyId: 2,
+  destroyQp: 4,
+  modify: 2,
+  reuse: 10,
+  kill: 1,
+  bind: 12,
+  stale: 20,
+  lose: 3,
+  deregister: 1,
+  fault: 2,
+  heal: 3,
+  link: 3,
+  hostile: 6,
+  reset: 1,
+  query: 2,
+};
+
+/** Always on: a run without these would do nothing. */
+const ALWAYS: readonly OperationName[] = ['listen', 'connect', 'answer', 'post', 'poll', 'reuse'];
+
+/** Draws the plan of a run. */
+export function drawPlan(prng: Prng): Plan {
+  const big = prng.oneIn(BIG_ONE_IN);
+  const operations = { ...USUAL };
+  for (const name of OPERATIONS) {
+    if (!ALWAYS.includes(name) && prng.oneIn(2)) operations[name] = 0;
+    else operations[name] = Math.ceil((operations[name] * prng.between(2, 8)) / 4);
+  }
+  // Neither has an effect without the other.
+  if (big) operations.leave = 3 * USUAL.leave;
+  if (operations.bind > 0) operations.stale = USUAL.stale;
+  const on = (usual: number): number => (prng.oneIn(3) ? 0 : prng.between(1, usual));
+  const misuse = (): number => (prng.oneIn(4) ? 1 : 0);
+  const kinds: Record<WorkKind, number> = {
+    send: prng.between(4, 12),
+    sendInvalidate: on(3),
+    write: on(10),
+    writeImmediate: on(4),
+    immediate: on(4),
+    read: on(8),
+    fetchAdd: on(3),
+    compareSwap: on(3),
+    badKey: misuse(),
+    tooLong: misuse(),
+    unexpected: misuse(),
+    badLocal: misuse(),
+  };
+  // Many messages of one FPDU each, or fewer messages of several FPDUs.
+  const many = big && prng.oneIn(2);
+  const queueDepth = big ? (many ? 32 : 16) : prng.choose([2, 4, 8, 16]);
+  const messageBytes = big
+    ? prng.between(40_000, many ? 60_000 : 280_000)
+    : prng.choose([64, 300, Math.floor(SMALL_QUEUE_BYTES / queueDepth)]);
+  const latency = prng.choose([20, 200, 2000]);
+  const bufferBytes = big
+    ? prng.choose([65_536, 4_000_000, 16_000_000])
+    : prng.choose([300, 2000, 16_000, 4_000_000]);
+  const deliverMax = big ? 262_144 : prng.choose([50, 700, 3000, 262_144]);
+  const emssBytes = prng.oneIn(3) ? prng.between(256, 65_483) : 1448;
+  return {
+    hosts: prng.oneIn(4) ? 3 : 2,
+    clientsPerHost: prng.oneIn(3) ? 2 : 1,
+    devicesPerHost: prng.oneIn(4) ? 2 : 1,
+    actions: big ? prng.between(30, 60) : prng.between(60, 220),
+    stepsMax: prng.choose([2, 6, 20]),
+    operations,
+    kinds,
+    messageBytes,
+    targetBytes: big ? 1_000_000 : prng.choose([1000, 8000]),
+    queueDepth,
+    tiers: prng.choose([
+      ['local'],
+      ['process_vm'],
+      ['agent'],
+      ['local', 'process_vm', 'agent'],
+      ['local', 'process_vm'],
+    ] as const),
+    slowness: prng.choose([1, 3, 10]),
+    wire: {
+      mpaRevision: prng.oneIn(6) ? 1 : 2,
+      markersRequested: prng.oneIn(4),
+      peerToPeer: !prng.oneIn(5),
+      crcRequested: !prng.oneIn(6),
+      rtrKinds: { send: false, write: true, read: prng.oneIn(2) },
+      fpduSize: many || prng.oneIn(3) ? { kind: 'large' } : { kind: 'emss' },
+      segmentAligned: !prng.oneIn(4),
+    },
+    traits: (draw) => ({
+      delayMin: 1,
+      delayMax: draw.between(2, latency),
+      bufferBytes,
+      deliverMax,
+      emssBytes,
+    }),
+    tapped: prng.oneIn(8),
+  };
+}
+
+/** Draws a key of `weights`, which are not all 0. */
+export function drawWeighted<K extends string>(
+  prng: Prng,
+  names: readonly K[],
+  weights: Readonly<Record<K, number>>,
+): K {
+  let draw = prng.below(names.reduce((sum, name) => sum + weights[name], 0));
+  for (const name of names) {
+    if (draw < weights[name]) return name;
+    draw -= weights[name];
+  }
+  throw new RangeError('the weights are all 0');
+}

@@ -1,0 +1,41 @@
+/** What a run is held to. The name of a broken rule is what a canary expects. */
+
+/** Rules by name. */
+const RULES = {
+  payload: 'what arrives is what was sent, whole and unchanged',
+  order: 'messages arrive in the order of posting, each once',
+  placed: 'a success is reported only when the data before it are in place',
+  once: 'each work request completes exactly once, in the order of posting',
+  quiet: 'nothing fails without a cause',
+  arrived: 'a peer that saw a graceful end has everything that completed with success',
+  stopped: 'nothing posted after a disconnect is sent',
+  window: 'a type 2 window ends with its stream',
+  reported: 'a fault of the peer is reported when it is found',
+  ends: 'a disconnect completes in time, whatever the peer sends',
+  progress: 'work on a healthy connection completes',
+  outcome: 'each connect has one outcome, and each connection one end',
+  events: 'no event follows a destruction',
+  private: 'private data arrive unchanged',
+  agree: 'queue pair, endpoint, conduit and link agree',
+  left: 'nothing is left at the end',
+  bounded: 'memory stays within its bounds',
+  wake: 'an armed completion queue wakes its owner',
+  refused: 'a command is refused only for a reason',
+} as const;
+export type Rule = keyof typeof RULES;
+
+/** A broken rule ends the run. */
+export class BrokenRule extends Error {
+  override readonly name = 'BrokenRule';
+  readonly rule: Rule;
+
+  constructor(rule: Rule, detail: string) {
+    super(`${rule}: ${RULES[rule]}; ${detail}`);
+    this.rule = rule;
+  }
+}
+
+/** Ends the run unless `holds`. */
+export function must(holds: boolean, rule: Rule, detail: string | (() => string)): asserts holds {
+  if (!holds) throw new BrokenRule(rule, typeof detail === 'string' ? detail : detail());
+}

@@ -1,0 +1,49 @@
+/** A completion queue of a simulated program. */
+import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
+import type { CommandReply } from '../../verbs-api/contract/protocol/commands.ts';
+import { CQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { must } from './rules.ts';
+
+/** See the module's comment. */
+export class SimCq {
+  readonly handle: number;
+  readonly #ring: CompletionRing;
+  readonly #control: Int32Array;
+  /** Number of completions written when the queue was armed; undefined while it is not armed. */
+  #armedAt: number | undefined;
+  /** The device sent an event that the program has not handled. */
+  notified = false;
+
+  constructor(made: CommandReply<'createCQ'>, ring: Uint8Array) {
+    this.handle = made.cq;
+    this.#ring = new CompletionRing(ring, made.cqe);
+    this.#control = new Int32Array(ring.buffer, ring.byteOffset + made.cqe * CQE_BYTES, 2);
+  }
+
+  take(): WC | undefined {
+    return this.#ring.take();
+  }
+
+  arm(): void {
+    this.#ring.arm(false);
+    this.#armedAt = this.#written;
+  }
+
+  /** The device sent an event. */
+  fire(): void {
+    this.notified = true;
+    this.#armedAt = undefined;
+  }
+
+  /** Checks that an armed queue has fired for every completion since. */
+  checkWake(): void {
+    const armedAt = this.#armedAt;
+    if (armedAt === undefined) return;
+    must(this.#written === armedAt, 'wake', 'a completion without an event');
+  }
+
+  get #written(): number {
+    return this.#control[1] ?? 0;
+  }
+}

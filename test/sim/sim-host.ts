@@ -1,0 +1,196 @@
+/** A simulated host: a real `RnicHost` on virtual time and a virtual network, and its programs. */
+
+import { TapHub, type TapWatcher } from '../../daemon/capture/tap-hub.ts';
+import type { Conduit } from '../../daemon/host/conduit.ts';
+import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
+import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
+import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
+import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Plan } from './plan.ts';
+import { Prng } from './prng.ts';
+import { must } from './rules.ts';
+import type { HostNetwork, SimNetwork } from './sim-network.ts';
+import { VirtualClock, type VirtualTime } from './virtual-time.ts';
+
+const CRC_ENGINE = chooseCrcEngine();
+/** Overwrites the start of a released chunk. */
+const POISON = 0xdb;
+const POISONED_BYTES = 2048;
+/** Steps from one deep check to the next. */
+const DEEP_CHECK_EVERY = 16;
+/** Most chunks in use for each connection: input, and the output that waits for it. */
+const CHUNKS_PER_CONNECTION = 16;
+
+/** Overwrites released chunks: code that still reads one sees wrong bytes. */
+class PoisoningPool extends ChunkPool {
+  override release(chunk: Uint8Array): void {
+    chunk.fill(POISON, 0, POISONED_BYTES);
+    super.release(chunk);
+  }
+}
+
+/** Chunks kept from run to run: a small run would spend most of its time allocating them. */
+const SPARE_CHUNKS: Uint8Array[] = [];
+
+/** Watches all traffic and checks that the tap reports each link in order. */
+class Watcher implements TapWatcher {
+  readonly #open = new Set<number>();
+
+  wants(): boolean {
+    return true;
+  }
+  opened(link: number): void {
+    must(!this.#open.has(link), 'agree', 'the tap reported a link as opened twice');
+    this.#open.add(link);
+  }
+  joined(link: number): void {
+    this.#expect(link);
+  }
+  bytes(link: number): void {
+    this.#expect(link);
+  }
+  finished(link: number): void {
+    this.#expect(link);
+  }
+  closed(link: number): void {
+    this.#expect(link);
+    this.#open.delete(link);
+  }
+  skipped(): void {}
+
+  #expect(link: number): void {
+    must(this.#open.has(link), 'agree', 'the tap reported a link that is not open');
+  }
+}
+
+/** What everything in a world has in common. */
+export interface Setting {
+  readonly prng: Prng;
+  readonly plan: Plan;
+  readonly time: VirtualTime;
+  readonly network: SimNetwork;
+  /** Logs each step; undefined when the run is not logged. */
+  readonly log: ((text: string) => void) | undefined;
+}
+
+/** See the module's comment. */
+export class SimHost {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly host: RnicHost;
+  readonly directory: DeviceDirectory;
+  readonly clock: VirtualClock;
+  readonly network: HostNetwork;
+  readonly pool: ChunkPool;
+  /** An injected fault may fail its connections. */
+  faulty = false;
+  /** A fault may delay input. */
+  slowed = false;
+  wakesLost = false;
+  overruns = false;
+  #checks = 0;
+
+  constructor(world: Setting, index: number) {
+    const { plan, time, prng } = world;
+    this.name = `host ${index}`;
+    this.clock = new VirtualClock(time, new Prng(prng.next()));
+    this.addresses = Array.from(
+      { length: plan.devicesPerHost },
+      (_, device) => `10.0.${index}.${device + 1}`,
+    );
+    const tap = plan.tapped ? new TapHub() : undefined;
+    this.pool = new PoisoningPool({
+      allocate: (bytes) => SPARE_CHUNKS.pop() ?? new Uint8Array(bytes),
+    });
+    this.network = world.network.host(this.addresses);
+    this.host = new RnicHost({
+      system: { clock: this.clock, network: this.network },
+      devices: this.addresses.map((address, device) => ({
+        name: `rnic${device}`,
+        addresses: plan.devicesPerHost === 1 ? [] : [address],
+        wire: plan.wire,
+      })),
+      crcEngine: CRC_ENGINE,
+      pool: this.pool,
+      observer: {
+        ...(tap === undefined ? {} : { tap }),
+        notice: ({ kind, text }) => world.log?.(`  ${this.name} ${kind}: ${text}`),
+      },
+    });
+    this.directory = new DeviceDirectory(this.host, undefined);
+    tap?.watch(new Watcher());
+  }
+
+  queuePair(device: string, qpn: number): QP | undefined {
+    return this.host.devices.find(({ name }) => name === device)?.nic.findQP(qpn);
+  }
+
+  /** Checks that queue pairs, endpoints and conduits agree and that memory stays bounded. */
+  check(): void {
+    // Work deferred to the next turn may be half reported.
+    if (this.clock.turns > 0) return;
+    // These visit every object: at each step they would dominate a run.
+    this.#checks += 1;
+    if (this.#checks % DEEP_CHECK_EVERY === 0) this.host.assertDeepInvariants();
+    let connections = 0;
+    const attached = new Set<unknown>();
+    for (const conduit of this.host.conduits()) {
+      connections += 1;
+      this.#checkConduit(conduit);
+      const { phase, qp } = conduit.endpoint;
+      if (phase === 'established' || phase === 'closing') attached.add(qp);
+    }
+    for (const { nic } of this.host.devices) {
+      for (const qp of nic.listQPs()) {
+        const running = qp.state === QPState.RTS || qp.state === QPState.SQD;
+        must(!running || attached.has(qp), 'agree', () => `QP ${qp.qpn} runs without a connection`);
+      }
+    }
+    must(this.pool.inUseCount >= 0, 'agree', 'a chunk was released twice');
+    const most = CHUNKS_PER_CONNECTION * (connections + 1);
+    must(this.pool.inUseCount <= most, 'bounded', () => {
+      return `${this.pool.inUseCount} chunks for ${connections} connections`;
+    });
+  }
+
+  #checkConduit({ endpoint, stream }: Conduit): void {
+    const { phase, qp } = endpoint;
+    const own = qp === undefined ? undefined : this.queuePair(endpoint.device.name, qp.qpn);
+    const state = own === qp ? own?.state : undefined;
+    const running = state === QPState.RTS || state === QPState.SQD;
+    if (phase === 'established' || phase === 'closing') {
+      must(qp !== undefined, 'agree', `a connection is ${phase} without a queue pair`);
+      must(!running || qp?.wire === stream, 'agree', 'a queue pair runs on another stream');
+    }
+    if (phase === 'over')
+      must(qp === undefined, 'agree', 'a queue pair is bound to a connection that is over');
+  }
+
+  /** Checks that nothing is left once every program is gone and every connection is over. */
+  checkEmpty(): void {
+    must([...this.host.conduits()].length === 0, 'left', `conduits of ${this.name}`);
+    must(this.host.connections().length === 0, 'left', `endpoints of ${this.name}`);
+    must(this.pool.inUseCount === 0, 'left', () => {
+      return `${this.pool.inUseCount} chunks of ${this.name}`;
+    });
+    for (const { nic } of this.host.devices) {
+      must(nic.listQPs().length === 0, 'left', `queue pairs of ${this.name}`);
+      for (const [kind, count] of Object.entries(nic.liveCounts())) {
+        must(count === 0, 'left', `${count} ${kind} of ${this.name}`);
+      }
+    }
+    must(this.network.held.size === 0, 'left', () => {
+      return `ports of ${this.name}: ${[...this.network.held.keys()].join(', ')}`;
+    });
+  }
+
+  /** As `checkEmpty`, after the host has closed. */
+  checkClosed(): void {
+    must(this.clock.alarms === 0, 'left', `${this.clock.alarms} alarms of ${this.name}`);
+    for (let chunk = 0; chunk < 2; chunk += 1) {
+      if (SPARE_CHUNKS.length < 8) SPARE_CHUNKS.push(this.pool.acquire());
+    }
+  }
+}

@@ -1,0 +1,317 @@
+/**
+ * The memory of a simulated program, in every tier: mapped by the device, reached by system calls
+ * that may defer writes, or copied by a slow agent. An area may be lost at any moment, as by
+ * munmap: later reads and writes of it fail.
+ *
+ * The backings are the daemon's; the kernel and the agent below them are simulated.
+ */
+
+import { AgentBacking } from '../../daemon/ipc/objects/agent-backing.ts';
+import { AgentChannel, type AgentConnection } from '../../daemon/ipc/objects/agent-channel.ts';
+import type {
+  ClientMemory,
+  ProcessAllocation,
+  SharedAllocation,
+} from '../../daemon/ipc/objects/client-memory.ts';
+import { ProcessBacking } from '../../daemon/ipc/objects/process-backing.ts';
+import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
+import type { ProcessMemory } from '../../native-bridge/libc/process-vm.ts';
+import {
+  AGENT_REPLY_BYTES,
+  AGENT_REQUEST_BYTES,
+  AgentOperation,
+  emitAgentReply,
+  parseAgentRequest,
+} from '../../verbs-api/contract/protocol/ipc-records.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Prng } from './prng.ts';
+import type { VirtualTime } from './virtual-time.ts';
+
+/** How the device reaches a program's memory. */
+export type Tier = 'local' | 'process_vm' | 'agent';
+
+const FIRST_ADDRESS = 0x1000_0000;
+const PAGE_BYTES = 4096;
+const EFAULT = 14;
+/** The agent's longest delay. */
+const AGENT_DELAY_MAX_MICROS = 3000;
+
+/** Some memory of a program. */
+export class Area {
+  readonly address: number;
+  readonly bytes: Uint8Array;
+  readonly tier: Tier;
+  /** Unmapped. */
+  lost = false;
+  /** Never written, so all programs may share it. */
+  readonly constant: boolean;
+
+  constructor(address: number, bytes: Uint8Array, tier: Tier, constant: boolean) {
+    this.address = address;
+    this.bytes = bytes;
+    this.tier = tier;
+    this.constant = constant;
+  }
+}
+
+/** See the module's comment. */
+export class SimMemory implements ClientMemory {
+  readonly sharedTier = { tier: 'local', reason: 'simulated' } as const;
+  /** Shared allocations that were not released, by token. */
+  readonly shared = new Map<string, Uint8Array>();
+  /** Called when the agent has answered. */
+  set afterReply(run: () => void) {
+    this.#agent.afterReply = run;
+  }
+
+  /** State of the program's queue pairs; see `AgentBacking`. */
+  epoch: () => number = () => 0;
+  readonly #areas = new Map<number, Area>();
+  readonly #agent: SimAgent;
+  readonly #channel: AgentChannel;
+  readonly #process: SimProcess;
+  /** Process allocations that were not released. */
+  opened = 0;
+  #next = FIRST_ADDRESS;
+  #nextToken = 0;
+
+  constructor(time: VirtualTime, prng: Prng) {
+    const find = (address: number, length: number): Area | undefined => this.#find(address, length);
+    this.#agent = new SimAgent(time, prng, find);
+    this.#channel = new AgentChannel(this.#agent);
+    this.#agent.channel = this.#channel;
+    this.#process = new SimProcess(find);
+  }
+
+  /** Allocates memory. With `bytes` the area is those bytes, which must stay constant. */
+  allocate(lengthBytes: number, tier: Tier, bytes?: Uint8Array): Area {
+    const address = this.#next;
+    this.#next += (Math.ceil(lengthBytes / PAGE_BYTES) + 1) * PAGE_BYTES;
+    const area = new Area(address, bytes ?? new Uint8Array(lengthBytes), tier, bytes !== undefined);
+    this.#areas.set(address, area);
+    return area;
+  }
+
+  free(area: Area): void {
+    area.lost = true;
+    this.#areas.delete(area.address);
+  }
+
+  /** The agent has answered everything. */
+  get idle(): boolean {
+    return this.#agent.idle;
+  }
+
+  /** The program is gone, with its memory. */
+  die(): void {
+    for (const area of this.#areas.values()) area.lost = true;
+    this.#process.gone = true;
+    this.#agent.die();
+  }
+
+  createShared(lengthBytes: number): SharedAllocation {
+    const token = `shared ${this.#nextToken++}`;
+    const view = new Uint8Array(Math.ceil(lengthBytes / 8) * 8).subarray(0, lengthBytes);
+    this.shared.set(token, view);
+    const release = (): void => {
+      this.shared.delete(token);
+    };
+    return { mapping: { token, lengthBytes }, view, release };
+  }
+
+  openProcess(address: bigint, lengthBytes: number): ProcessAllocation {
+    const area = this.#find(Number(address), lengthBytes);
+    if (area === undefined) throw new VerbsError('EFAULT', 'no memory at this address');
+    this.opened += 1;
+    let open = true;
+    const close = (): void => {
+      if (open) this.opened -= 1;
+      open = false;
+    };
+    const reason = 'simulated';
+    const start = Number(address);
+    if (area.tier === 'local') {
+      const from = start - area.address;
+      const backing = new ViewBacking(area.bytes.subarray(from, from + lengthBytes), 'local');
+      return { backing, reason, release: close };
+    }
+    if (area.tier === 'process_vm') {
+      // Only the layer below the backing is simulated.
+      const process = this.#process as unknown as ProcessMemory;
+      const backing = new ProcessBacking(process, start, lengthBytes);
+      const release = (): void => {
+        close();
+        backing.release();
+      };
+      return { backing, reason, release };
+    }
+    const backing = new AgentBacking(this.#channel, start, lengthBytes, () => this.epoch());
+    const release = (): void => {
+      close();
+      backing.release();
+    };
+    return { backing, reason, release };
+  }
+
+  /** Bytes fetched from the program and not yet used. */
+  get stagedBytes(): number {
+    return this.#channel.stagedBytes;
+  }
+
+  #find(address: number, lengthBytes: number): Area | undefined {
+    for (const area of this.#areas.values()) {
+      if (address >= area.address && address + lengthBytes <= area.address + area.bytes.length) {
+        return area;
+      }
+    }
+    return undefined;
+  }
+}
+
+type Find = (address: number, length: number) => Area | undefined;
+
+interface Kept {
+  readonly address: number;
+  /** The bytes themselves, not a copy, as the kernel reads them. */
+  readonly bytes: Uint8Array;
+}
+
+/** The kernel's part of `ProcessBacking`. */
+class SimProcess {
+  gone = false;
+  lastError = '';
+  readonly #find: Find;
+  #kept: Kept[] = [];
+  /** A deferred write since the last flush was lost. */
+  #lost = false;
+
+  constructor(find: Find) {
+    this.#find = find;
+  }
+
+  read(address: number, target: Uint8Array, targetStart: number, length: number): boolean {
+    this.#carryOut();
+    const area = this.#reach(address, length);
+    if (area === undefined) return false;
+    const from = address - area.address;
+    target.set(area.bytes.subarray(from, from + length), targetStart);
+    return true;
+  }
+
+  write(address: number, bytes: Uint8Array, start: number, length: number): boolean {
+    this.#carryOut();
+    return this.#put({ address, bytes: bytes.subarray(start, start + length) });
+  }
+
+  writeLater(address: number, bytes: Uint8Array, start: number, length: number): boolean {
+    this.#kept.push({ address, bytes: bytes.subarray(start, start + length) });
+    return true;
+  }
+
+  flush(): boolean {
+    this.#carryOut();
+    const lost = this.#lost;
+    this.#lost = false;
+    return !lost;
+  }
+
+  #carryOut(): void {
+    const kept = this.#kept;
+    this.#kept = [];
+    // A transfer ends at its first failing piece.
+    if (!kept.every((piece) => this.#put(piece))) this.#lost = true;
+  }
+
+  #put({ address, bytes }: Kept): boolean {
+    const area = this.#reach(address, bytes.length);
+    if (area === undefined || area.constant) return false;
+    area.bytes.set(bytes, address - area.address);
+    return true;
+  }
+
+  #reach(address: number, length: number): Area | undefined {
+    const area = this.#find(address, length);
+    const reached = this.gone || area?.lost === true ? undefined : area;
+    if (reached === undefined) this.lastError = this.gone ? 'ESRCH' : 'EFAULT';
+    return reached;
+  }
+}
+
+/** The program's end of the agent connection: serves requests in order, after a delay. */
+class SimAgent implements AgentConnection {
+  closed = false;
+  unreadMaxBytes = 0;
+  channel: AgentChannel | undefined;
+  /** Called after each answer: the daemon resumes its work. */
+  afterReply: () => void = () => {};
+  readonly #time: VirtualTime;
+  readonly #prng: Prng;
+  readonly #find: Find;
+  readonly #requests: Uint8Array[] = [];
+  #busy = false;
+
+  constructor(time: VirtualTime, prng: Prng, find: Find) {
+    this.#time = time;
+    this.#prng = prng;
+    this.#find = find;
+  }
+
+  get idle(): boolean {
+    return !this.#busy;
+  }
+
+  write(bytes: Uint8Array): void {
+    if (this.closed) return;
+    this.#requests.push(bytes.slice());
+    this.#work();
+  }
+
+  die(): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.#requests.length = 0;
+    this.channel?.handleClosed();
+  }
+
+  #work(): void {
+    if (this.#busy || this.#requests.length === 0) return;
+    this.#busy = true;
+    this.#time.after(this.#prng.between(1, AGENT_DELAY_MAX_MICROS), () => {
+      this.#busy = false;
+      const request = this.#requests.shift();
+      if (request === undefined || this.closed) return;
+      this.channel?.handleBytes(this.#carryOut(request));
+      this.afterReply();
+      this.#work();
+    });
+  }
+
+  #carryOut(record: Uint8Array): Uint8Array {
+    const { operation, id, address, length } = parseAgentRequest(record);
+    const area = this.#find(address, length);
+    if (area === undefined || area.lost || (operation === AgentOperation.write && area.constant)) {
+      const refusal = new Uint8Array(AGENT_REPLY_BYTES);
+      emitAgentReply({ id, errno: EFAULT, length: 0 }, refusal);
+      return refusal;
+    }
+    const from = address - area.address;
+    if (operation === AgentOperation.write) {
+      area.bytes.set(record.subarray(AGENT_REQUEST_BYTES, AGENT_REQUEST_BYTES + length), from);
+      const done = new Uint8Array(AGENT_REPLY_BYTES);
+      emitAgentReply({ id, errno: 0, length: 0 }, done);
+      return done;
+    }
+    const reply = new Uint8Array(AGENT_REPLY_BYTES + length);
+    emitAgentReply({ id, errno: 0, length }, reply);
+    reply.set(area.bytes.subarray(from, from + length), AGENT_REPLY_BYTES);
+    return reply;
+  }
+}
+
+/** Registered memory. */
+export interface Registered {
+  readonly area: Area;
+  readonly mr: number;
+  readonly lkey: number;
+  readonly rkey: number;
+}

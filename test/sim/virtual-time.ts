@@ -1,0 +1,150 @@
+/** Time of a simulation: it advances only when nothing is left to do now. */
+import type { Alarm, HostClock } from '../../daemon/host/links/network.ts';
+import type { Prng } from './prng.ts';
+
+interface Entry extends Alarm {
+  readonly due: number;
+  readonly order: number;
+  run: (() => void) | undefined;
+}
+
+/** See the module's comment. */
+export class VirtualTime {
+  now = 1_000_000;
+  /** A binary heap by due time, then by order of entry. */
+  readonly #heap: Entry[] = [];
+  #soon: (() => void)[] = [];
+  #order = 0;
+
+  /** Calls `run` in the next turn, before time advances. */
+  soon(run: () => void): void {
+    this.#soon.push(run);
+  }
+
+  /** Calls `run` in `delayMicros`. */
+  after(delayMicros: number, run: () => void): Alarm {
+    const entry: Entry = {
+      due: this.now + Math.max(0, delayMicros),
+      order: this.#order++,
+      run,
+      cancel: () => {
+        entry.run = undefined;
+      },
+    };
+    this.#push(entry);
+    return entry;
+  }
+
+  /** True if something is due in this turn. */
+  get busy(): boolean {
+    return this.#soon.length > 0;
+  }
+
+  /** When the next alarm is due; undefined if none is set. */
+  get nextDue(): number | undefined {
+    while (this.#heap[0] !== undefined && this.#heap[0].run === undefined) this.#pop();
+    return this.#heap[0]?.due;
+  }
+
+  /** Advances time to the next entry and runs it. Returns false if there is none. */
+  step(): boolean {
+    const run = this.#soon.shift();
+    if (run !== undefined) {
+      run();
+      return true;
+    }
+    if (this.nextDue === undefined) return false;
+    const entry = this.#pop();
+    const due = entry?.run;
+    if (entry === undefined || due === undefined) return false;
+    this.now = Math.max(this.now, entry.due);
+    entry.run = undefined;
+    due();
+    return true;
+  }
+
+  #push(entry: Entry): void {
+    const heap = this.#heap;
+    let at = heap.length;
+    heap.push(entry);
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      const above = heap[parent];
+      if (above === undefined || !before(entry, above)) break;
+      heap[at] = above;
+      at = parent;
+    }
+    heap[at] = entry;
+  }
+
+  #pop(): Entry | undefined {
+    const heap = this.#heap;
+    const top = heap[0];
+    const last = heap.pop();
+    if (last === undefined || heap.length === 0) return top;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      const left = heap[child];
+      const right = heap[child + 1];
+      if (left === undefined) break;
+      if (right !== undefined && before(right, left)) child += 1;
+      const least = heap[child];
+      if (least === undefined || !before(least, last)) break;
+      heap[at] = least;
+      at = child;
+    }
+    heap[at] = last;
+    return top;
+  }
+}
+
+function before(left: Entry, right: Entry): boolean {
+  return left.due < right.due || (left.due === right.due && left.order < right.order);
+}
+
+/** The clock of one host: virtual time, and a count of its pending alarms. */
+export class VirtualClock implements HostClock {
+  readonly #time: VirtualTime;
+  readonly random32: () => number;
+  /** Alarms that have neither fired nor been cancelled. */
+  alarms = 0;
+  /** Requested turns that have not run. */
+  turns = 0;
+
+  constructor(time: VirtualTime, prng: Prng) {
+    this.#time = time;
+    this.random32 = () => prng.next();
+  }
+
+  now(): number {
+    return this.#time.now;
+  }
+
+  after(delayMicros: number, run: () => void): Alarm {
+    this.alarms += 1;
+    let open = true;
+    const close = (): void => {
+      if (open) this.alarms -= 1;
+      open = false;
+    };
+    const alarm = this.#time.after(delayMicros, () => {
+      close();
+      run();
+    });
+    return {
+      cancel: () => {
+        close();
+        alarm.cancel();
+      },
+    };
+  }
+
+  soon(run: () => void): void {
+    this.turns += 1;
+    this.#time.soon(() => {
+      this.turns -= 1;
+      run();
+    });
+  }
+}
