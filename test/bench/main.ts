@@ -3,14 +3,14 @@
  * What is measured and where the time goes stands in README.md beside this file.
  */
 import { parseArgs } from 'node:util';
-import { runBenchCommand } from '../../daemon/cli/bench/bench-command.ts';
+import { runBenchCommand } from '../../daemon/bench/bench-command.ts';
 import {
   CommandFailure,
   failureText,
   STATUS_FAILED,
   usageFailure,
-} from '../../daemon/cli/failure.ts';
-import { STANDARD_OUTPUT } from '../../daemon/cli/output.ts';
+} from '../../daemon/console/failure.ts';
+import { STANDARD_OUTPUT } from '../../daemon/console/output.ts';
 import { profileLines } from './profile-summary.ts';
 
 const ROUNDS = 5;
@@ -55,7 +55,7 @@ async function main(): Promise<void> {
     process.once(name, () => interruption.abort(new CommandFailure('interrupted')));
   }
   try {
-    const options = { ...parseArguments(process.argv.slice(2)), scale: 1 };
+    const options = { ...parseArguments(process.argv.slice(2)), scale: 1, targets: true };
     await runBenchCommand(options, STANDARD_OUTPUT, interruption.signal);
     if (options.profileFolder === undefined) return;
     for (const line of profileLines(options.profileFolder)) STANDARD_OUTPUT.line(line);

@@ -1,7 +1,7 @@
 /** Where the time of the daemons went, from the CPU profiles that Node left. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { tableLines } from '../../daemon/cli/output.ts';
+import { tableLines } from '../../daemon/console/output.ts';
 
 const LINES_MAX = 25;
 
@@ -15,7 +15,7 @@ interface ProfileNode {
 }
 
 /** The part of a V8 CPU profile that is read here. */
-export interface CpuProfile {
+interface CpuProfile {
   readonly nodes: readonly ProfileNode[];
   /** The node that ran at each sample, and microseconds since the sample before. */
   readonly samples: readonly number[];

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { startDaemon } from '../../daemon/main/daemon.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/enums.ts';
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
 import { completions, connectedPair, DEVICE, pattern, send, verbsError } from './fixture.ts';
 
 async function daemonWithPair() {
@@ -21,7 +21,7 @@ async function daemonWithPair() {
   return { directory, daemon, provider, pair };
 }
 
-it('gives EIO to everything that waits when the daemon goes, and what was delivered to polls', async () => {
+it('fails pending calls with EIO when the daemon dies; polls still return delivered completions', async () => {
   const { directory, daemon, provider, pair } = await daemonWithPair();
   const { server, client } = pair;
   server.connection.qp.postRecv({ wrId: 7, sgList: [server.mr.sge()] });
@@ -43,7 +43,7 @@ it('gives EIO to everything that waits when the daemon goes, and what was delive
   for (const outcome of outcomes.slice(2)) {
     expect(outcome).toEqual({ status: 'rejected', reason: verbsError('EIO') });
   }
-  // The receive completed before the daemon went; its octets are in memory that outlives it.
+  // The receive completed before the daemon went; its bytes are in memory that outlives it.
   expect(server.connection.cq.poll(1)).toMatchObject([{ wrId: 7n, byteLen: 100 }]);
   expect(server.mr.buffer.subarray(0, 100)).toEqual(pattern(100));
   expect(() => client.connection.qp.postSend(send([]))).toThrow(verbsError('EIO'));

@@ -15,7 +15,7 @@ import { complianceSuite } from './suite.ts';
 const small = { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE };
 const devices = [DEVICE, small].map((device) => ({ ...device, addresses: [...device.addresses] }));
 
-/** Two clients, of as many daemons; these reach own memory in the way that is named. */
+/** Two clients, each of its own daemon; the daemons access client memory by the named tier. */
 function fixture(own: 'process_vm' | 'agent', daemonCount: 1 | 2): ProviderFixture {
   return {
     tiers: { allocated: 'shared', own },

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { AsyncEvent } from '../../verbs-api/contract/completion.ts';
+import type { AsyncEvent } from '../../verbs-api/contract/verbs/completion.ts';
 import {
   Access,
   AsyncEventType,
@@ -7,8 +7,8 @@ import {
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { RecvWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import {
   ALL_ACCESS,
   completions,
@@ -30,7 +30,7 @@ import {
 
 const FLUSHED = { status: WCStatus.wrFlushErr };
 
-/** What is not allowed, by the consumer or by its peer, and what each side is told of it. */
+/** Misuse by the consumer or by its peer, and the errors that each side gets. */
 export function faultSuite(fixture: ProviderFixture): void {
   let started: StartedFixture;
   beforeAll(async () => {
@@ -46,13 +46,13 @@ export function faultSuite(fixture: ProviderFixture): void {
     return events.next().then(({ value }) => value ?? undefined);
   }
 
-  /** Waits for an event and compares it, where the device tells of failures. */
+  /** Waits for an event and compares it, if the device reports failures. */
   async function isTold(told: Promise<AsyncEvent | undefined> | undefined, wanted: object) {
     if (lacks(fixture, 'failureEvents')) return;
     expect(await told).toMatchObject(wanted);
   }
 
-  /** Both sides hear that the connection is over, and their queue pairs are in error. */
+  /** Both sides learn that the connection has ended, and their queue pairs are in error. */
   async function bothEnd(pair: Pair): Promise<void> {
     for (const { connection } of [pair.server, pair.client]) {
       await connection.disconnected({ signal: patience() });
@@ -61,11 +61,14 @@ export function faultSuite(fixture: ProviderFixture): void {
   }
 
   describe('of remote memory', () => {
-    /** Requests that the server's memory does not allow, and what it takes for them to be so. */
-    const cases: [string, { access?: number; make: (pair: Pair) => Partial<SendWR> }][] = [
+    /** Requests that the server's memory does not allow; `access` is that of its region. */
+    const cases: [
+      string,
+      { access?: number; make: (pair: Pair) => Partial<ReturnType<typeof remote>> },
+    ][] = [
       ['an unknown key', { make: ({ server }) => ({ rkey: (server.mr.rkey ^ 0xff) >>> 0 }) }],
-      ['octets behind the end', { make: ({ server }) => remote(server.mr, 65_529) }],
-      ['octets before the start', { make: ({ server }) => remote(server.mr, -1) }],
+      ['bytes behind the end', { make: ({ server }) => remote(server.mr, 65_529) }],
+      ['bytes before the start', { make: ({ server }) => remote(server.mr, -1) }],
       ['an address that wraps', { make: () => ({ remoteAddr: 2n ** 64n - 4n }) }],
       ['a right that was not given', { access: Access.localWrite, make: () => ({}) }],
     ];
@@ -80,7 +83,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       const wr = { ...write([client.mr.sge(0, 8)], server.mr), ...make(pair) };
       client.mr.buffer.fill(0xff);
       client.connection.qp.postSend(wr);
-      // A Write is done for its sender once it is on its way; the receives show the end.
+      // A Write completes at its sender once it is sent; the receives show the end.
       expect(await completions(server.connection.cq)).toMatchObject([{ ...FLUSHED, wrId: 1n }]);
       const atClient = await completions(client.connection.cq, 2);
       expect(atClient).toMatchObject([SUCCESS, { ...FLUSHED, wrId: 2n }]);
@@ -244,7 +247,7 @@ export function faultSuite(fixture: ProviderFixture): void {
         'an unknown key',
         async ({ mr }) => send([{ ...mr.sge(0, 8), lkey: (mr.lkey ^ 0xff) >>> 0 }], 1),
       ],
-      ['octets behind the end', async ({ mr }) => send([{ ...mr.sge(0, 8), length: 65_537 }], 1)],
+      ['bytes behind the end', async ({ mr }) => send([{ ...mr.sge(0, 8), length: 65_537 }], 1)],
       [
         'a region of another protection domain',
         async ({ context }) => {

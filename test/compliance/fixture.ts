@@ -1,9 +1,10 @@
 import { expect } from 'vitest';
-import { type Connection, connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
-import type { DeviceBackend } from '../../verbs-api/contract/attributes.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/errors.ts';
+import { connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
+import type { Connection } from '../../verbs-api/connection.ts';
+import type { DeviceBackend } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
 import type {
   Context,
   CQ,
@@ -13,31 +14,36 @@ import type {
   PD,
   Provider,
   SocketAddress,
-} from '../../verbs-api/contract/provider.ts';
-import type { SendWR, SGE } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/verbs/provider.ts';
+import type {
+  PlainSendWR,
+  ReadWR,
+  SGE,
+  WriteWR,
+} from '../../verbs-api/contract/verbs/work-request.ts';
 
 /** How a region of the suite gets its memory: from the device, or from the program. */
-export type MemoryKind = 'allocated' | 'own';
+type MemoryKind = 'allocated' | 'own';
 
-/** What the contract names and a device may lack; asking for it then is EOPNOTSUPP where it can be. */
+/** Optional features of the contract; a device without one fails with EOPNOTSUPP where it can. */
 export type Lack =
-  /** There is no device whose limits are near. */
+  /** There is no device with small limits. */
   | 'nearLimits'
-  /** Peers can be reached at one address alone, and each of the host belongs to a device. */
+  /** Peers are reachable at one address only, and every address of the host belongs to a device. */
   | 'otherAddresses'
-  /** Completions in error do not count as solicited, nor do Sends that ask for it (siw). */
+  /** Completions in error do not count as solicited, nor do solicited Sends (siw). */
   | 'solicitedEvents'
   /** A completion queue that overflows raises no event, and may never work again (siw). */
   | 'overflow'
-  /** The accepting side raises its IRD to what the peer asks for (siw). */
+  /** The accepting side raises its IRD to the peer's request (siw). */
   | 'smallerDepths'
-  /** Queue pairs that fail raise no event (siw); their completions and the connection tell. */
+  /** Queue pairs that fail raise no event (siw); completions and the connection show it. */
   | 'failureEvents'
-  /** Failed requests complete in error, but in which is not told, nor always in order (siw). */
+  /** Failed requests complete in error, with an unspecified status and not always in order (siw). */
   | 'preciseFailures'
-  /** Memory can be read by peers without the right to (siw of Linux 6.1). */
+  /** Peers can read memory without the access right (siw of Linux 6.1). */
   | 'readRights'
-  /** What is no MPA Reply brings the host down: siw of Linux 6.1 reads through a NULL pointer. */
+  /** A malformed MPA Reply crashes the host: siw of Linux 6.1 dereferences a NULL pointer. */
   | 'foreignReplies'
   | 'windows'
   | 'atomics'
@@ -53,7 +59,7 @@ export type Lack =
   /** A queue that is armed for solicited completions fires for every receive. */
   | 'solicitedOnly';
 
-/** A provider under test: what the suite needs to know of it and how to get one. */
+/** A provider under test: what the suite needs to know about it and how to create one. */
 export interface ProviderFixture {
   /** Two providers that reach each other, over devices named `DEVICE` and `SMALL_DEVICE`. */
   start(): Promise<StartedFixture>;
@@ -63,7 +69,7 @@ export interface ProviderFixture {
   readonly lacks?: ReadonlySet<Lack>;
   /** Default: emulated. */
   readonly backend?: DeviceBackend;
-  /** Octets of private data that a connect request carries. Default: 508. */
+  /** Bytes of private data that a connect request carries. Default: 508. */
   readonly maxPrivateData?: number;
 }
 
@@ -72,7 +78,7 @@ export function lacks(fixture: ProviderFixture, lack: Lack): boolean {
   return fixture.lacks?.has(lack) === true;
 }
 
-/** The status of a failed request: any failure where the device does not tell which. */
+/** The status of a failed request: any failure if the device does not report which. */
 export function failure(fixture: ProviderFixture, status: WCStatus): unknown {
   if (!lacks(fixture, 'preciseFailures')) return status;
   return {
@@ -87,8 +93,8 @@ export function memoryKinds(fixture: ProviderFixture): readonly MemoryKind[] {
 }
 
 /**
- * The body of a test for something that a provider may lack. Where it does, the same body has to end
- * in EOPNOTSUPP.
+ * The body of a test for an optional feature. On a provider without the feature, the same body must
+ * fail with EOPNOTSUPP.
  */
 export function needs<P extends readonly unknown[]>(
   fixture: ProviderFixture,
@@ -106,11 +112,11 @@ export interface StartedFixture {
   stop(): Promise<void>;
 }
 
-/** For a device that cannot be told its addresses: those that it has. */
+/** For a device whose addresses cannot be set: the addresses it has. */
 const [IPV4 = '127.0.0.1', IPV6 = '::1'] = process.env['IWARPD_SUITE_ADDRESSES']?.split(',') ?? [];
 /** The devices that every fixture has. */
 export const DEVICE = { name: 'rnic0', addresses: [IPV4, IPV6] } as const;
-/** A device whose limits are near; nobody else uses it. */
+/** A device with small limits, used by one test at a time. */
 export const SMALL_DEVICE = { name: 'small0', addresses: ['127.0.0.2'] } as const;
 /** The small device does not wait long for a peer's reply. */
 export const SMALL_WIRE = { startupTimeoutMicros: 300_000 } as const;
@@ -132,10 +138,10 @@ export const SMALL_PROFILE = {
 export const ALL_ACCESS =
   Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
 
-/** Longer than anything in this suite takes; what runs into it fails instead of hanging. */
+/** Longer than anything in this suite takes; a test that exceeds it fails instead of hanging. */
 const PATIENCE_MS = 10_000;
 
-/** A signal that gives up in time. */
+/** A signal that aborts after the suite's time limit. */
 export function patience(): AbortSignal {
   return AbortSignal.timeout(PATIENCE_MS);
 }
@@ -156,7 +162,7 @@ export interface Pair extends AsyncDisposable {
 }
 
 /** Options of `connectedPair`; those of one side win over the common ones. */
-export interface PairOptions {
+interface PairOptions {
   readonly address?: string;
   readonly memory?: MemoryKind;
   readonly memoryBytes?: number;
@@ -170,7 +176,7 @@ export interface PairOptions {
 /** All rights that a region of own memory can give in every tier: an agent cannot do atomics. */
 const OWN_ACCESS = ALL_ACCESS & ~Access.remoteAtomic;
 
-/** Registers `lengthBytes` octets of either kind. */
+/** Registers `lengthBytes` bytes of either kind. */
 export async function region(
   pd: PD,
   memory: MemoryKind,
@@ -237,7 +243,7 @@ export async function acceptOne(
   throw new Error('the listener closed');
 }
 
-/** Waits for `count` completions of a queue, all of which come to nobody else. */
+/** Waits for `count` completions of a queue that has no other reader. */
 export async function completions(cq: CQ, count = 1): Promise<WC[]> {
   const signal = patience();
   const taken: WC[] = [];
@@ -261,12 +267,12 @@ export async function sendsAndReceives(
 }
 
 /** A signalled Send of the SGEs. */
-export function send(sgList: readonly SGE[], wrId = 0): SendWR {
+export function send(sgList: readonly SGE[], wrId = 0): PlainSendWR {
   return { wrId, opcode: WROpcode.send, flags: SendFlag.signaled, sgList };
 }
 
 /** A signalled RDMA Write of the SGEs to `offset` in the peer's region. */
-export function write(sgList: readonly SGE[], target: MR, offset = 0): SendWR {
+export function write(sgList: readonly SGE[], target: MR, offset = 0): WriteWR {
   return {
     opcode: WROpcode.rdmaWrite,
     flags: SendFlag.signaled,
@@ -276,7 +282,7 @@ export function write(sgList: readonly SGE[], target: MR, offset = 0): SendWR {
 }
 
 /** A signalled RDMA Read from `offset` in the peer's region into the SGEs. */
-export function read(sgList: readonly SGE[], source: MR, offset = 0): SendWR {
+export function read(sgList: readonly SGE[], source: MR, offset = 0): ReadWR {
   return {
     opcode: WROpcode.rdmaRead,
     flags: SendFlag.signaled,
@@ -285,28 +291,28 @@ export function read(sgList: readonly SGE[], source: MR, offset = 0): SendWR {
   };
 }
 
-/** Key and address of an octet in a region, for peers. */
+/** Key and address of a byte in a region, for peers. */
 export function remote(mr: MR, offset = 0): { remoteAddr: bigint; rkey: number } {
   return { remoteAddr: mr.address + BigInt(offset), rkey: mr.rkey };
 }
 
-/** Octets that differ from place to place and from seed to seed. */
+/** Bytes that differ from place to place and from seed to seed. */
 export function pattern(lengthBytes: number, seed = 1): Uint8Array {
-  const octets = new Uint8Array(lengthBytes);
+  const bytes = new Uint8Array(lengthBytes);
   let state = (seed * 2_654_435_761) >>> 0;
   for (let index = 0; index < lengthBytes; index += 1) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    octets[index] = state >>> 24;
+    bytes[index] = state >>> 24;
   }
-  return octets;
+  return bytes;
 }
 
-/** True when both hold the same octets; for long ones, of which a diff would be no help. */
-export function sameOctets(left: Uint8Array, right: Uint8Array): boolean {
+/** True when both hold the same bytes; for long ones, of which a diff would be no help. */
+export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
   return Buffer.compare(left, right) === 0;
 }
 
-/** What a successful completion looks like. */
+/** The fields of a successful completion. */
 export const SUCCESS = { status: WCStatus.success } as const;
 
 /** Matches a `VerbsError` of this code and, for posts, this index of the first bad request. */

@@ -4,7 +4,7 @@ import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from './fixture.ts';
 import { nativeDaemonFixture, nativeOnly } from './native-daemon-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
-/** rdma-core's connection manager counts private data in one octet. */
+/** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
 const small = { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE };

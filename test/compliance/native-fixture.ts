@@ -1,8 +1,8 @@
 /** The native bridge as a fixture: two providers of one process, with what its drivers lack. */
-import { createNative } from '../../native-bridge/provider/native-provider.ts';
+import { createNative } from '../../verbs-api/native/native-provider.ts';
 import type { Lack, ProviderFixture } from './fixture.ts';
 
-/** rdma-core's connection manager counts private data in one octet. */
+/** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
 /** The fixture, on a device that lacks more than libsiw does, or carries less private data. */

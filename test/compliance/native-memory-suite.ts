@@ -1,19 +1,18 @@
 /**
- * What the native bridge promises of registered memory, and what it gives for misuse: octets that
- * stay where they are, and errors where C would crash. Runs as `native-suite.ts` does.
+ * The native bridge's guarantees for registered memory, and its errors for misuse: bytes never
+ * move, and calls that would crash C fail. Runs as `native-suite.ts` does.
  */
-import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createNative } from '../../native-bridge/provider/native-provider.ts';
 import { NativeDevice } from '../../native-bridge/rdma/device.ts';
 import { openLibraries } from '../../native-bridge/rdma/libraries.ts';
 import { listen } from '../../verbs-api/connect.ts';
-import { Access, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { Context, PD, Provider } from '../../verbs-api/contract/provider.ts';
+import { Access, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Context, PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { createNative } from '../../verbs-api/native/native-provider.ts';
 import {
   ALL_ACCESS,
   completions,
@@ -47,8 +46,8 @@ describe('native memory', () => {
   });
 
   it.each([
-    ['a typed array of 8 octets, which V8 keeps in its heap', () => new Uint8Array(8)],
-    ['a small Buffer, which shares a slab', () => Buffer.from('some octets')],
+    ['a typed array of 8 bytes, which V8 keeps in its heap', () => new Uint8Array(8)],
+    ['a small Buffer, which shares a slab', () => Buffer.from('some bytes')],
     ['a view into the middle', () => new Uint8Array(100).subarray(50, 60)],
     ['shared memory of threads', () => new Uint8Array(new SharedArrayBuffer(32))],
   ])(
@@ -61,17 +60,17 @@ describe('native memory', () => {
         stop: async () => {},
       });
       const { server, client } = pair;
-      const octets = make();
-      await using target = await client.pd.regMR(octets, LOCAL);
-      server.mr.buffer.set(pattern(octets.length));
+      const bytes = make();
+      await using target = await client.pd.regMR(bytes, LOCAL);
+      server.mr.buffer.set(pattern(bytes.length));
       for (let round = 0; round < 3; round += 1) gc();
       client.connection.qp.postSend(read([target.sge()], server.mr));
       await completions(client.connection.cq);
-      expect([...octets]).toEqual([...pattern(octets.length)]);
+      expect([...bytes]).toEqual([...pattern(bytes.length)]);
     },
   );
 
-  it('holds a buffer that the program lets go of until its region is closed', async () => {
+  it('keeps a buffer alive until its region is closed, even if the program drops it', async () => {
     const gc = collector();
     await using pair = await connectedPair({
       server: provider,
@@ -85,10 +84,10 @@ describe('native memory', () => {
       collected = true;
     });
     const sge = await (async () => {
-      const octets = new Uint8Array(length);
-      registry.register(octets, undefined);
+      const bytes = new Uint8Array(length);
+      registry.register(bytes, undefined);
       // The region is dropped as well; only the device knows of it.
-      return (await client.pd.regMR(octets, LOCAL)).sge();
+      return (await client.pd.regMR(bytes, LOCAL)).sge();
     })();
     for (let round = 0; round < 5; round += 1) {
       gc();
@@ -101,13 +100,13 @@ describe('native memory', () => {
     expect(wc?.status).toBe(0);
   });
 
-  it('keeps a registered buffer from being transferred, and takes none that may be resized', async () => {
-    const octets = new Uint8Array(4096);
-    await using mr = await pd.regMR(octets, LOCAL);
+  it('prevents the transfer of a registered buffer and refuses resizable ones', async () => {
+    const bytes = new Uint8Array(4096);
+    await using mr = await pd.regMR(bytes, LOCAL);
     try {
-      structuredClone(octets.buffer, { transfer: [octets.buffer] });
+      structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
     } catch {
-      // Newer versions of Node say so, older ones make a copy.
+      // Newer versions of Node refuse, older ones make a copy.
     }
     expect(mr.buffer).toHaveLength(4096);
     const Resizable = ArrayBuffer as unknown as new (
@@ -132,7 +131,7 @@ describe('native memory', () => {
     expect(part.buffer[99]).toBeTypeOf('number');
   });
 
-  it('keeps no descriptor for allocated memory, and nothing of what was refused', async () => {
+  it('keeps no descriptor for allocated memory and frees what it refuses', async () => {
     const descriptors = () => readdirSync('/proc/self/fd').length;
     const before = descriptors();
     const regions = await Promise.all(
@@ -145,7 +144,7 @@ describe('native memory', () => {
     await Promise.all(regions.map((region) => region.close()));
   });
 
-  it('takes its objects with their device, in any order of closing, twice', async () => {
+  it('closes its objects with their device, in any order, twice', async () => {
     const other = await provider.open(DEVICE.name);
     const domain = await other.allocPD();
     const channel = await other.createCompChannel();
@@ -195,10 +194,7 @@ describe('native memory', () => {
   it.each(['process.exit(3)', 'throw new Error("on purpose")', 'await stopped'])(
     'survives a worker that leaves everything open: %s',
     async (end) => {
-      const bridge = new URL(
-        '../../dist/native-bridge/provider/native-provider.js',
-        import.meta.url,
-      );
+      const bridge = new URL('../../dist/verbs-api/native/native-provider.js', import.meta.url);
       const worker = new Worker(
         `(async () => {
           const { parentPort } = require('node:worker_threads');
@@ -220,14 +216,15 @@ describe('native memory', () => {
       );
       worker.on('error', () => {});
       const exited = new Promise((resolve) => worker.once('exit', resolve));
-      await once(worker, 'message');
+      // Not `once` of node:events: the error, which it takes for an answer, may overtake the message.
+      await new Promise((resolve) => worker.once('message', resolve));
       if (end === 'await stopped') await worker.terminate();
       await exited;
       expect((await context.queryPort()).state).toBe('active');
     },
   );
 
-  it('refuses to destroy what is in use before the library hears of it', () => {
+  it('refuses to destroy an object in use without calling the library', () => {
     using device = NativeDevice.open(openLibraries(), DEVICE.name);
     const domain = device.allocPD();
     const cq = device.createCQ(8);

@@ -5,7 +5,7 @@
 import { nativeFixture } from './native-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
-/** siw counts its 4 octets of RFC 6581 and the private data in one octet. */
+/** siw counts its 4 bytes of RFC 6581 and the private data in one byte. */
 const SIW_PRIVATE_DATA_MAX = 251;
 
 complianceSuite(

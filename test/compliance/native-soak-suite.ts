@@ -1,18 +1,17 @@
 /**
  * Calls of the native bridge in any order, on objects that are open, closing or closed, some awaited
- * and some not: every outcome is a result or a `VerbsError`, and the process lives on. Runs as
+ * and some not: every outcome is a result or a `VerbsError`, and the process survives. Runs as
  * `native-suite.ts` does.
  */
 import { describe, expect, it } from 'vitest';
-import { createNative } from '../../native-bridge/provider/native-provider.ts';
 import {
   Access,
   CMEventType,
   type QPState,
   SendFlag,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type {
   CompChannel,
   ConnectionId,
@@ -24,7 +23,9 @@ import type {
   QPInit,
   SRQ,
   VerbsObject,
-} from '../../verbs-api/contract/provider.ts';
+} from '../../verbs-api/contract/verbs/provider.ts';
+import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { createNative } from '../../verbs-api/native/native-provider.ts';
 import { DEVICE } from './fixture.ts';
 
 const CALLS = 3000;
@@ -66,7 +67,7 @@ class Pool<T extends VerbsObject> {
 class NothingThere extends Error {}
 
 describe('native soak', () => {
-  it(`gives results or errors for ${CALLS} calls in any order, seed ${SEED}`, async () => {
+  it(`returns results or errors for ${CALLS} calls in any order, seed ${SEED}`, async () => {
     let state = SEED;
     const draw = (below: number): number => {
       state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
@@ -150,7 +151,8 @@ describe('native soak', () => {
         const opcode = OPCODES[draw(OPCODES.length)] ?? WROpcode.send;
         const request = { opcode, flags: SendFlag.signaled, sgList: [mrs.some.sge()] };
         const target = { remoteAddr: 1, rkey: 2, invalidateRkey: 3 };
-        qps.some.postSend(Array.from({ length: draw(6) }, () => ({ ...request, ...target })));
+        const anything = { ...request, ...target } as SendWR;
+        qps.some.postSend(Array.from({ length: draw(6) }, () => anything));
       },
       () => qps.some.postRecv({ sgList: [mrs.some.sge()] }),
       () => srqs.some.postRecv({ sgList: [] }),

@@ -1,6 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { AsyncEventType, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { CompChannel, CQ } from '../../verbs-api/contract/provider.ts';
+import {
+  AsyncEventType,
+  SendFlag,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { CompChannel, CQ } from '../../verbs-api/contract/verbs/provider.ts';
 import {
   ALL_ACCESS,
   completions,
@@ -19,7 +24,7 @@ import {
 /** Long enough for an event to have come if it was going to. */
 const QUIET_MS = 50;
 
-/** Completion channels, arming, waiting, overflow: how consumers hear of completions. */
+/** Completion channels, arming, waiting, overflow: how consumers are notified of completions. */
 export function notificationSuite(fixture: ProviderFixture): void {
   let started: StartedFixture;
   beforeAll(async () => {
@@ -29,7 +34,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     await started.stop();
   });
 
-  /** A pair whose server completes to a queue with a channel of its own. */
+  /** A pair whose server completes to a queue with its own channel. */
   async function pairWithChannel(cqe = 64) {
     const context = await started.server.open();
     const pd = await context.allocPD();
@@ -64,7 +69,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   }
 
   async function filled(cq: CQ, count: number): Promise<void> {
-    // Polling takes what it sees, so the sender's completions tell when it is there instead.
+    // Polling consumes completions, so the sender's completions show when the data have arrived.
     for (let seen = 0; seen < count; ) seen += (await completions(cq, 1)).length;
   }
 
@@ -75,7 +80,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     await filled(sender.cq, 1);
     expect(await staysQuiet(channel)).toBe(true);
     cq.requestNotify();
-    // What is there already does not fire the queue.
+    // Earlier completions do not fire the queue.
     expect(await staysQuiet(channel)).toBe(true);
     sender.qp.postSend([send([mr.sge(0, 1)]), send([mr.sge(0, 1)])]);
     expect(await channel.nextEvent({ signal: patience() })).toBe(cq);
@@ -104,7 +109,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   );
 
   it(
-    'RDMAPX-6.3-06: takes Immediate Data for solicited only when they are',
+    'treats Immediate Data as solicited only if the sender solicits [RDMAPX-6.3-06]',
     needs(fixture, 'immediateData', async () => {
       await using parts = await pairWithChannel();
       const { channel, cq, sender, mr } = parts;
@@ -127,7 +132,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   );
 
   it.skipIf(lacks(fixture, 'solicitedEvents'))(
-    'takes failed completions for solicited',
+    'treats failed completions as solicited',
     async () => {
       await using parts = await pairWithChannel();
       const { channel, cq, sender } = parts;
@@ -209,7 +214,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
 
   describe('overflow', () => {
     it.skipIf(lacks(fixture, 'overflow'))(
-      'keeps what fits, raises cqErr, and goes on once there is room',
+      'keeps what fits, raises cqErr, and continues once there is room',
       async () => {
         const cqe = 4;
         await using parts = await pairWithChannel(cqe);

@@ -1,6 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ACCESS_MASK, Access, MWType, QPState, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { Context, CQ, PD, QPInit } from '../../verbs-api/contract/provider.ts';
+import {
+  ACCESS_MASK,
+  Access,
+  MWType,
+  QPState,
+  WROpcode,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { Context, CQ, PD, QPInit } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SendFields, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import {
   DEVICE,
   lacks,
@@ -14,7 +21,7 @@ import {
   verbsError,
 } from './fixture.ts';
 
-/** Devices and objects: what they tell, who may close when, and what misuse gets. */
+/** Devices and objects: their attributes, when they may be closed, and the errors for misuse. */
 export function objectSuite(fixture: ProviderFixture): void {
   let started: StartedFixture;
   let context: Context;
@@ -51,7 +58,7 @@ export function objectSuite(fixture: ProviderFixture): void {
       await expect(started.client.open('nowhere0')).rejects.toEqual(verbsError('ENODEV'));
     });
 
-    it.skipIf(lacks(fixture, 'nearLimits'))('tells limits', async () => {
+    it.skipIf(lacks(fixture, 'nearLimits'))('reports limits', async () => {
       await using small = await started.client.open(SMALL_DEVICE.name);
       const attributes = await small.queryDevice();
       expect(attributes).toMatchObject({
@@ -115,7 +122,7 @@ export function objectSuite(fixture: ProviderFixture): void {
   });
 
   describe.each(memoryKinds(fixture))('memory regions, %s memory', (memory) => {
-    it('registers octets, and says how the device reaches them', async () => {
+    it('registers bytes and reports how the device reaches them', async () => {
       await using mr = await region(pd, memory, 100);
       expect(mr.tier).toBe(fixture.tiers[memory]);
       expect(mr.tierReason).not.toBe('');
@@ -130,7 +137,7 @@ export function objectSuite(fixture: ProviderFixture): void {
       });
     });
 
-    it('takes a chosen 8-bit key; EINVAL for a longer one', async () => {
+    it('accepts a chosen 8-bit key; EINVAL for a longer one', async () => {
       await expect(region(pd, memory, 8, 0, { key: 256 })).rejects.toEqual(verbsError('EINVAL'));
       const takesKey = needs(fixture, 'chosenKeys', async () => {
         await using mr = await region(pd, memory, 8, Access.remoteRead, { key: 0x5a });
@@ -147,12 +154,12 @@ export function objectSuite(fixture: ProviderFixture): void {
       await expect(region(pd, memory, 8, access)).rejects.toEqual(verbsError('EINVAL'));
     });
 
-    it('EINVAL for no octets', async () => {
+    it('EINVAL for no bytes', async () => {
       await expect(region(pd, memory, 0)).rejects.toEqual(verbsError('EINVAL'));
     });
 
-    it('EINVAL for an address that leaves 53 bits', async () => {
-      const options = { iova: 2n ** 53n - 4n };
+    it('EINVAL for addresses beyond 64 bits', async () => {
+      const options = { iova: 2n ** 64n - 4n };
       await expect(region(pd, memory, 8, 0, options)).rejects.toEqual(verbsError('EINVAL'));
     });
   });
@@ -241,7 +248,7 @@ export function objectSuite(fixture: ProviderFixture): void {
   });
 
   describe('shared receive queues', () => {
-    it('tells and changes its limit, within its size', async () => {
+    it('reports and changes its limit, within its size', async () => {
       await using srq = await pd.createSRQ({ maxWr: 8, maxSge: 2, srqLimit: 3 });
       expect(await srq.query()).toMatchObject({ maxSge: 2, srqLimit: 3 });
       await srq.modify({ srqLimit: 5 });
@@ -267,7 +274,7 @@ export function objectSuite(fixture: ProviderFixture): void {
       expect(() => srq.postRecv([one, one, one])).toThrow(verbsError('ENOMEM', 2));
     });
 
-    it('EBUSY while a queue pair uses it; its queue pairs take no receives of their own', async () => {
+    it('EBUSY while a queue pair uses it; its queue pairs accept no own receives', async () => {
       const srq = await pd.createSRQ({ maxWr: 4 });
       const qp = await pd.createQP({ ...qpInit(), srq });
       expect(() => qp.postRecv({ sgList: [] })).toThrow(verbsError('EINVAL', 0));
@@ -318,7 +325,7 @@ export function objectSuite(fixture: ProviderFixture): void {
         await expect(qp.modify({ state: illegal })).rejects.toEqual(verbsError('EINVAL'));
       }
       await qp.modify({ state: QPState.INIT });
-      // RTS is what a connection gives, not what a consumer asks for.
+      // Only a connection moves a queue pair to RTS, never the consumer.
       await expect(qp.modify({ state: QPState.RTS })).rejects.toEqual(verbsError('EINVAL'));
       await qp.modify({ state: QPState.ERR });
       expect(await state()).toBe(QPState.ERR);
@@ -330,11 +337,50 @@ export function objectSuite(fixture: ProviderFixture): void {
       await resets();
     });
 
+    it('names the bad request, its opcode and the field', async () => {
+      await using qp = await pd.createQP({ ...qpInit(), maxSendWr: 16, maxInlineData: 64 });
+      const sge = { addr: 0, length: 8, lkey: 1 };
+      const sgList = [sge];
+      const remote = { remoteAddr: 0, rkey: 1 };
+      const { maxSendSge, maxInlineData } = qp.capabilities;
+      const long = new Uint8Array(maxInlineData + 1);
+      const cases: [Partial<SendFields>, string][] = [
+        [{ opcode: WROpcode.rdmaWrite, sgList }, '(rdmaWrite): rkey and remoteAddr are required'],
+        [{ opcode: WROpcode.rdmaRead, sgList }, '(rdmaRead): rkey and remoteAddr are required'],
+        [{ opcode: WROpcode.sendWithInv, sgList }, '(sendWithInv): invalidateRkey is required'],
+        [
+          { opcode: WROpcode.send, sgList: new Array(maxSendSge + 1).fill(sge) },
+          `(send): ${maxSendSge + 1} SGEs, but this QP allows ${maxSendSge}`,
+        ],
+        [
+          { opcode: WROpcode.send, inlineData: long },
+          `(send): ${long.length} inline bytes, but this QP allows ${maxInlineData}`,
+        ],
+        [
+          { opcode: WROpcode.send, sgList: [{ ...sge, lkey: 2 ** 32 }] },
+          '(send): SGE 0: lkey is 4294967296, not an unsigned 32-bit number',
+        ],
+        [
+          { opcode: WROpcode.rdmaRead, ...remote, inlineData: new Uint8Array(1) },
+          '(rdmaRead): this opcode takes no inline data',
+        ],
+        [{ opcode: 99 as WROpcode }, '(opcode 99): opcode 99 is not one of WROpcode'],
+      ];
+      for (const [wr, text] of cases) {
+        expect(() => qp.postSend([{ opcode: WROpcode.send }, wr as SendWR])).toThrow(
+          expect.objectContaining({ code: 'EINVAL', badIndex: 1, message: `request 1 ${text}` }),
+        );
+      }
+      expect(() => qp.postRecv({ sgList: [sge, sge] })).toThrow(
+        'request 0: 2 SGEs, but this queue allows 1',
+      );
+    });
+
     it('refuses malformed requests with the index of the first, and full queues', async () => {
       await using qp = await pd.createQP(qpInit());
       const sge = { addr: 0, length: 1, lkey: 1 };
       const fine = { opcode: WROpcode.send, sgList: [sge] };
-      expect(() => qp.postSend([fine, { opcode: 99 as WROpcode }])).toThrow(
+      expect(() => qp.postSend([fine, { opcode: 99 as typeof WROpcode.send }])).toThrow(
         verbsError('EINVAL', 1),
       );
       expect(() => qp.postSend({ ...fine, sgList: [sge, sge, sge] })).toThrow(
@@ -351,7 +397,7 @@ export function objectSuite(fixture: ProviderFixture): void {
   });
 
   describe('contexts', () => {
-    it('takes everything down that was made from it, and only that', async () => {
+    it('closes everything created from it, and only that', async () => {
       const other = await started.client.open(DEVICE.name);
       const domain = await other.allocPD();
       const queue = await other.createCQ({ cqe: 4 });

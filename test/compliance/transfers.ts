@@ -8,11 +8,12 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { SendWR } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { BindMWWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import {
   completions,
   connectedPair,
+  failure,
   lacks,
   memoryKinds,
   needs,
@@ -23,17 +24,17 @@ import {
   type Side,
   type StartedFixture,
   SUCCESS,
-  sameOctets,
+  sameBytes,
   send,
   sendsAndReceives,
   write,
 } from './fixture.ts';
 
 const MIB = 1_048_576;
-/** Around the sizes at which something changes: nothing, one octet, alignment, inline, segments. */
+/** Around the sizes at which something changes: nothing, one byte, alignment, inline, segments. */
 const LENGTHS = [0, 1, 3, 4, 63, 64, 65, 1023, 1024, 1460, 65_535, 65_536, MIB + 13];
 
-/** Work requests between two connected queue pairs: what arrives, and what each side is told. */
+/** Work requests between two connected queue pairs: what arrives, and how each side completes. */
 export function transferSuite(fixture: ProviderFixture): void {
   let started: StartedFixture;
   beforeAll(async () => {
@@ -48,8 +49,8 @@ export function transferSuite(fixture: ProviderFixture): void {
       await using pair = await connectedPair(started, { memory, memoryBytes: 2 * MIB });
       const { server, client } = pair;
       for (const [index, length] of LENGTHS.entries()) {
-        const octets = pattern(length, index);
-        client.mr.buffer.set(octets, index);
+        const bytes = pattern(length, index);
+        client.mr.buffer.set(bytes, index);
         server.mr.buffer.fill(0);
         server.connection.qp.postRecv({ wrId: index, sgList: [server.mr.sge(8)] });
         client.connection.qp.postSend(send([client.mr.sge(index, length)], 100 + index));
@@ -69,7 +70,7 @@ export function transferSuite(fixture: ProviderFixture): void {
           { ...SUCCESS, wrId: BigInt(100 + index), opcode: WCOpcode.send },
         ]);
         const received = server.mr.buffer.subarray(8, 8 + length);
-        expect(sameOctets(received, octets), `${length} octets`).toBe(true);
+        expect(sameBytes(received, bytes), `${length} bytes`).toBe(true);
         expect(server.mr.buffer[8 + length]).toBe(0);
       }
     });
@@ -79,8 +80,8 @@ export function transferSuite(fixture: ProviderFixture): void {
       const { server, client } = pair;
       const { qp, cq } = client.connection;
       for (const [index, length] of LENGTHS.entries()) {
-        const octets = pattern(length, index + 50);
-        client.mr.buffer.set(octets);
+        const bytes = pattern(length, index + 50);
+        client.mr.buffer.set(bytes);
         server.mr.buffer.fill(0);
         qp.postSend(write([client.mr.sge(0, length)], server.mr, 5));
         qp.postSend(read([client.mr.sge(2 * MIB, length)], server.mr, 5));
@@ -89,9 +90,9 @@ export function transferSuite(fixture: ProviderFixture): void {
           { ...SUCCESS, opcode: WCOpcode.rdmaRead, byteLen: length },
         ]);
         const written = server.mr.buffer.subarray(5, 5 + length);
-        expect(sameOctets(written, octets), `${length} octets written`).toBe(true);
+        expect(sameBytes(written, bytes), `${length} bytes written`).toBe(true);
         const back = client.mr.buffer.subarray(2 * MIB, 2 * MIB + length);
-        expect(sameOctets(back, octets), `${length} octets read`).toBe(true);
+        expect(sameBytes(back, bytes), `${length} bytes read`).toBe(true);
         expect(server.mr.buffer[5 + length]).toBe(0);
       }
     });
@@ -154,6 +155,17 @@ export function transferSuite(fixture: ProviderFixture): void {
     }
   });
 
+  it('sends inlineData inline where the flag was forgotten', async () => {
+    await using pair = await connectedPair(started);
+    const { server, client } = pair;
+    server.connection.qp.postRecv({ wrId: 1, sgList: [server.mr.sge(0, 100)] });
+    const inlineData = pattern(40);
+    client.connection.qp.postSend({ opcode: WROpcode.send, inlineData });
+    inlineData.fill(0);
+    expect(await completions(server.connection.cq)).toMatchObject([{ ...SUCCESS, byteLen: 40 }]);
+    expect(server.mr.buffer.subarray(0, 40)).toEqual(pattern(40));
+  });
+
   it('copies inline payload when posting, without a registration', async () => {
     await using pair = await connectedPair(started);
     const { server, client } = pair;
@@ -187,7 +199,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     }
   });
 
-  it('keeps a fenced Send behind the Read that it depends on', async () => {
+  it('delays a fenced Send until the Read before it completes', async () => {
     await using pair = await connectedPair(started);
     const { server, client } = pair;
     const length = 32_768;
@@ -203,15 +215,15 @@ export function transferSuite(fixture: ProviderFixture): void {
     ]);
     expect(await completions(server.connection.cq)).toMatchObject([{ byteLen: length }]);
     const echoed = server.mr.buffer.subarray(length);
-    expect(sameOctets(echoed, pattern(length))).toBe(true);
+    expect(sameBytes(echoed, pattern(length))).toBe(true);
   });
 
   it(
-    'delivers Immediate Data, alone and behind an RDMA Write',
+    'delivers Immediate Data, alone and after an RDMA Write',
     needs(fixture, 'immediateData', async () => {
       await using pair = await connectedPair(started);
       const { server, client } = pair;
-      // A receive takes the 8 octets too, and needs room for them.
+      // A receive takes the 8 bytes too, and needs room for them.
       server.connection.qp.postRecv([
         { wrId: 1, sgList: [server.mr.sge(1000, 8)] },
         { wrId: 2, sgList: [server.mr.sge(1008, 8)] },
@@ -301,7 +313,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
 
   describe('windows and invalidation', () => {
-    const bind = (side: Side, rkey: number, length: number, access: number): SendWR => ({
+    const bind = (side: Side, rkey: number, length: number, access: Access): BindMWWR => ({
       opcode: WROpcode.bindMW,
       flags: SendFlag.signaled,
       bind: { rkey, lkey: side.mr.lkey, addr: side.mr.address, length, access },
@@ -363,7 +375,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     );
 
     it(
-      'invalidates the peer’s STag with a Send, which tells which',
+      'invalidates the peer’s STag with a Send, whose completion reports it',
       needs(fixture, 'windows', async () => {
         await using pair = await connectedPair(started);
         const { server, client } = pair;
@@ -380,14 +392,14 @@ export function transferSuite(fixture: ProviderFixture): void {
         expect(await completions(server.connection.cq)).toMatchObject([
           { ...SUCCESS, byteLen: 10, wcFlags: WCFlag.withInv, invalidatedRkey: rkey },
         ]);
-        // The window is free again: it can be bound anew.
+        // The window is free again, and can be rebound.
         server.connection.qp.postSend(bind(server, incRkey(rkey), 8, Access.remoteRead));
         expect(await completions(server.connection.cq)).toMatchObject([SUCCESS]);
       }),
     );
 
     it(
-      'gives a window of type 2 to the stream it was bound on, one of type 1 to all',
+      'limits a type 2 window to the stream it was bound on, but not a type 1 window',
       needs(fixture, 'windows', async () => {
         await using first = await connectedPair(started);
         await using second = await connectedPair(started, {
@@ -411,7 +423,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     );
 
     it(
-      'refuses binds that give more than the region has',
+      'refuses binds that grant more rights than the region has',
       needs(fixture, 'windows', async () => {
         const access = Access.localWrite | Access.remoteRead;
         await using pair = await connectedPair(started, { access });
@@ -423,6 +435,32 @@ export function transferSuite(fixture: ProviderFixture): void {
         ]);
       }),
     );
+
+    it(
+      'binds windows far above 2^53 [DDP-4.2-07]',
+      needs(fixture, 'windows', async () => {
+        const iova = 0xffff_ffff_fffe_1001n;
+        const access = Access.localWrite | Access.mwBind;
+        await using pair = await connectedPair(started, { access, region: { iova } });
+        const { server, client } = pair;
+        await using mw = await server.pd.allocMW(MWType.type2);
+        const window = bind(server, incRkey(mw.rkey), 16, Access.remoteWrite);
+        server.connection.qp.postSend(window);
+        expect(await completions(server.connection.cq)).toMatchObject([SUCCESS]);
+        client.mr.buffer.set(pattern(16));
+        server.connection.qp.postRecv({ sgList: [] });
+        client.connection.qp.postSend([
+          {
+            ...write([client.mr.sge(0, 8)], server.mr),
+            remoteAddr: iova + 8n,
+            rkey: window.bind.rkey,
+          },
+          send([]),
+        ]);
+        await completions(server.connection.cq);
+        expect(server.mr.buffer.subarray(8, 17)).toEqual(Uint8Array.of(...pattern(8), 0));
+      }),
+    );
   });
 
   it(
@@ -432,6 +470,7 @@ export function transferSuite(fixture: ProviderFixture): void {
       for (const [extra, options, first] of [
         [Access.zeroBased, {}, 0],
         [0, { iova: 0x1_0000_0000n }, 0x1_0000_0000],
+        [0, { iova: 0xffff_ffff_fffe_0001n }, 0xffff_ffff_fffe_0001n],
       ] as const) {
         await using pair = await connectedPair(started, {
           access: access | extra,
@@ -441,9 +480,9 @@ export function transferSuite(fixture: ProviderFixture): void {
         client.mr.buffer.set(pattern(16));
         client.connection.qp.postSend({
           ...write([client.mr.sge(0, 16)], server.mr),
-          remoteAddr: first + 3,
+          remoteAddr: BigInt(first) + 3n,
         });
-        // The Send behind the Write says when it is there.
+        // The Send after the Write shows when it has arrived.
         server.connection.qp.postRecv({ sgList: [] });
         client.connection.qp.postSend(send([]));
         await completions(server.connection.cq);
@@ -452,8 +491,33 @@ export function transferSuite(fixture: ProviderFixture): void {
     }),
   );
 
+  it(
+    'reaches regions far above 2^53 [DDP-4.2-07]',
+    needs(fixture, 'chosenAddresses', async () => {
+      const iova = 0xffff_ffff_fffe_1001n;
+      await using pair = await connectedPair(started, {
+        access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
+        region: { iova },
+        memoryBytes: 32_768,
+      });
+      const { server, client } = pair;
+      const { qp, cq } = client.connection;
+      server.mr.buffer.set(pattern(30_000));
+      // Both the source and the sink of the Read are up there.
+      const source = { remoteAddr: iova + 1n, rkey: server.mr.rkey };
+      qp.postSend({ ...read([client.mr.sge(7, 29_999)], server.mr), ...source });
+      expect(await completions(cq)).toMatchObject([SUCCESS]);
+      expect(client.mr.buffer.subarray(7, 30_006)).toEqual(pattern(30_000).subarray(1));
+      const behind = { remoteAddr: iova + 32_768n, rkey: server.mr.rkey };
+      qp.postSend({ ...read([client.mr.sge(0, 1)], server.mr), ...behind });
+      expect(await completions(cq)).toMatchObject([
+        { status: failure(fixture, WCStatus.remAccessErr) },
+      ]);
+    }),
+  );
+
   it.skipIf(lacks(fixture, 'smallerDepths'))(
-    'keeps to the negotiated read depth however many Reads are posted',
+    'never exceeds the negotiated read depth, however many Reads are posted',
     async () => {
       const serverEndpoint = { responderResources: 2 };
       await using pair = await connectedPair(started, { serverEndpoint });

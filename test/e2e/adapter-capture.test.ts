@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
-import { WROpcode } from '../../verbs-api/contract/enums.ts';
+import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { describeWith } from '../interop/prerequisites.ts';
 import { dissect } from '../interop/tshark.ts';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
@@ -16,7 +16,7 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 describeWith(['tshark'], 'tshark on a capture of a host', () => {
   it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {
     const pieces: Uint8Array[] = [];
-    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets.slice()) });
+    const tap = new PcapngCapture({ write: (bytes) => pieces.push(bytes.slice()) });
     const from = new RnicNode({ observer: { tap } });
     const to = new RnicNode();
     for (const address of ['127.0.0.1', '::1']) {

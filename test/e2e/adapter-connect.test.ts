@@ -1,19 +1,19 @@
 /** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { RnicHostOptions } from '../../daemon/adapter/rnic-host.ts';
-import type { CmId } from '../../daemon/cm/cm-id.ts';
+import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
+import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import {
   CMEventType,
   QPState,
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
 
-function node(options: RnicHostOptions = {}): RnicNode {
+function node(options: Partial<RnicHostOptions> = {}): RnicNode {
   const made = new RnicNode(options);
   nodes.push(made);
   return made;
@@ -45,7 +45,7 @@ describe('connect and accept', () => {
     await exchange(active, passive);
   });
 
-  it('lets the responder send first: the ready-to-receive frame released it', async () => {
+  it('allows the responder to send first after the ready-to-receive frame', async () => {
     const { active, passive } = await connectPair(node(), node());
     active.receive(0, 64);
     passive.send(0, 8);
@@ -67,7 +67,7 @@ describe('connect and accept', () => {
     expect(Buffer.compare(active.buffer, written)).toBe(0);
   });
 
-  it('MPA-7.1.1-24, EMPA-9.1-03: private data and depths reach the other consumer', async () => {
+  it('private data and depths reach the other consumer [MPA-7.1.1-24, EMPA-9.1-03]', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();
@@ -103,13 +103,13 @@ describe('connect and accept', () => {
     expect(() => connect({ privateData: new Uint8Array(509) })).toThrow(refused);
     expect(() => connect({ initiatorDepth: 129 })).toThrow(refused);
     expect(() => connect({ responderResources: -1 })).toThrow(refused);
-    // Revision 1 has no enhanced word: four octets more.
+    // Revision 1 has no enhanced word: four bytes more.
     const wire = { mpaRevision: 1 } as const;
     expect(() => connect({ wire, privateData: new Uint8Array(513) })).toThrow(refused);
     connect({ wire, privateData: new Uint8Array(512) });
     const asked = await to.event(listener.id);
     expect(asked.privateData.length).toBe(512);
-    // An unenhanced Request tells no depths.
+    // An unenhanced Request carries no depths.
     expect(asked.initiatorDepth).toBeUndefined();
   });
 
@@ -144,7 +144,7 @@ describe('connect and accept', () => {
 });
 
 describe('refusals', () => {
-  it('reports a port where nobody listens as rejected with ECONNREFUSED', async () => {
+  it('reports a port without a listener as rejected with ECONNREFUSED', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();
@@ -163,7 +163,7 @@ describe('refusals', () => {
     expect((await from.event(second)).type).toBe(CMEventType.established);
   });
 
-  it('MPA-7.1.2-04, MPA-7.1.4.2-01: a rejection carries private data, and the QP can try again', async () => {
+  it('a rejection carries private data, and the QP can try again [MPA-7.1.2-04, MPA-7.1.4.2-01]', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();
@@ -180,7 +180,7 @@ describe('refusals', () => {
     expect((await from.event(second)).type).toBe(CMEventType.established);
   });
 
-  it('MPA-7.1.2-05, MPA-7.1.2-09: the connection manager closes TCP after a rejection', async () => {
+  it('the connection manager closes TCP after a rejection [MPA-7.1.2-05, MPA-7.1.2-09]', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();
@@ -191,7 +191,7 @@ describe('refusals', () => {
     await until(gone, 'both ends to close');
   });
 
-  it('rejects requests beyond the backlog and takes new ones once it has room', async () => {
+  it('rejects requests beyond the backlog and accepts new ones once it has room', async () => {
     const from = node();
     const to = node();
     const listener = to.listen('127.0.0.1', 2);
@@ -237,7 +237,7 @@ describe('refusals', () => {
 });
 
 describe('disconnect', () => {
-  it('DDP-6.2.1-01, DDP-6.2.1-05: what was sent arrives, then both sides are told once', async () => {
+  it('everything sent arrives, then both sides are notified once [DDP-6.2.1-01, DDP-6.2.1-05]', async () => {
     const from = node();
     const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
@@ -252,14 +252,14 @@ describe('disconnect', () => {
     ]);
     expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
-    // Nothing to do is no error, and no second event comes.
+    // A call with nothing to do succeeds, and no second event comes.
     from.host.cm.disconnect(activeId);
     to.host.cm.disconnect(passiveId);
     await until(() => to.host.connections().length === 0, 'the sockets to close');
     expect([...from.eventsOf(activeId), ...to.eventsOf(passiveId)]).toEqual([]);
   });
 
-  it('tells both sides when the QP is moved to the error state', async () => {
+  it('notifies both sides when the QP is moved to the error state', async () => {
     const from = node();
     const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
@@ -320,7 +320,7 @@ describe('destroy', () => {
     expect((await from.event(second)).type).toBe(CMEventType.established);
   });
 
-  it('before TCP is there, and of ids that only hold a port, leaves nothing', async () => {
+  it('before TCP is connected, and of ids that only hold a port, leaves nothing', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();
@@ -358,7 +358,7 @@ describe('destroy', () => {
 });
 
 describe('the end of a host', () => {
-  it('lets what was sent arrive, and a FIN behind it', async () => {
+  it('delivers everything sent, then a FIN', async () => {
     const ends: string[] = [];
     const tap = {
       opened: () => ({
@@ -437,13 +437,13 @@ describe('addresses', () => {
     expect((await cluster.resolved({ address: '127.0.0.42', port: 1 })).device).toBe('rnic0');
     const { cm } = cluster.host;
     const astray = cm.createId(undefined);
-    const noDevice = expect.objectContaining({ code: 'ENODEV' });
-    expect(() => cm.resolveAddr(astray, { address: '::1', port: 1 }, undefined)).toThrow(noDevice);
+    cm.resolveAddr(astray, { address: '::1', port: 1 }, undefined);
     expect(cluster.eventsOf(astray)).toMatchObject([
       { type: CMEventType.addrError, error: 'ENODEV' },
     ]);
-    const foreign = { address: '127.0.0.1', port: 0 };
-    expect(() => cm.bindAddr(astray, foreign)).toThrow(noDevice);
+    // As in the kernel, loopback that no device lists is as good as any address.
+    cm.bindAddr(astray, { address: '127.0.0.1', port: 0 });
+    expect([astray.device, astray.localAddress?.address]).toEqual([undefined, '127.0.0.1']);
   });
 
   it('resets connections to an address of no device', async () => {

@@ -1,9 +1,14 @@
-/** What a host does with peers that are silent, wrong, hostile or gone: raw octets over loopback. */
+/** How a host handles silent, faulty, hostile or vanished peers: raw bytes over loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { RnicHostOptions } from '../../daemon/adapter/rnic-host.ts';
-import type { CmId } from '../../daemon/cm/cm-id.ts';
-import { AsyncEventType, CMEventType, QPState, WCStatus } from '../../verbs-api/contract/enums.ts';
-import { octetsOf } from '../support/hex.ts';
+import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
+import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
+import {
+  AsyncEventType,
+  CMEventType,
+  QPState,
+  WCStatus,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
 import { RawListener, RawPeer } from '../support/raw-peer.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
@@ -16,7 +21,7 @@ const nodes: RnicNode[] = [];
 const listeners: RawListener[] = [];
 const peers: RawPeer[] = [];
 
-function node(options: RnicHostOptions = {}): RnicNode {
+function node(options: Partial<RnicHostOptions> = {}): RnicNode {
   const wire = { startupTimeoutMicros: STARTUP_MICROS, closeTimeoutMicros: CLOSE_MICROS };
   const devices = [{ name: 'iwarp0', addresses: [], wire }];
   const made = new RnicNode({ devices, ...options });
@@ -82,7 +87,7 @@ async function connectedPeer(): Promise<{
 }
 
 describe('startup of a responder', () => {
-  it('MPA-7.1.2-16, MPA-7.1.2-18: drops a peer that sends no Request within the timeout', async () => {
+  it('drops a peer that sends no Request within the timeout [MPA-7.1.2-16, MPA-7.1.2-18]', async () => {
     const to = node();
     const listener = to.listen();
     const silent = await dial(listener.at.port);
@@ -96,13 +101,13 @@ describe('startup of a responder', () => {
     expect(to.host.connections()).toEqual([]);
   });
 
-  it('MPA-7.1.3-01: closes at once on octets that are no Request', async () => {
+  it('closes at once on bytes that are not a Request [MPA-7.1.3-01]', async () => {
     const to = node();
     const listener = to.listen();
-    for (const octets of ['GET / HTTP/1.1\r\n\r\n', 'MPA ID Rep Frame']) {
+    for (const bytes of ['GET / HTTP/1.1\r\n\r\n', 'MPA ID Rep Frame']) {
       const peer = await dial(listener.at.port);
       const start = performance.now();
-      peer.say(Buffer.from(octets.padEnd(20, '\0'), 'latin1'));
+      peer.say(Buffer.from(bytes.padEnd(20, '\0'), 'latin1'));
       await peer.overs();
       expect(performance.now() - start).toBeLessThan((STARTUP_MICROS / 1000) * 0.8);
       expect(peer.heard).toHaveLength(0);
@@ -110,7 +115,7 @@ describe('startup of a responder', () => {
     expect(to.eventsOf(listener.id)).toEqual([]);
   });
 
-  it('MPA-7.1.1-20: closes on a Request with more than 512 octets of private data', async () => {
+  it('closes on a Request with more than 512 bytes of private data [MPA-7.1.1-20]', async () => {
     const to = node();
     const listener = to.listen();
     const peer = await dial(listener.at.port);
@@ -119,7 +124,7 @@ describe('startup of a responder', () => {
     expect(peer.heard).toHaveLength(0);
   });
 
-  it('MPA-7.1.1-21: closes when the peer finishes within the private data it announced', async () => {
+  it('closes when the peer finishes within the private data it announced [MPA-7.1.1-21]', async () => {
     const to = node();
     const listener = to.listen();
     const peer = await dial(listener.at.port);
@@ -130,7 +135,7 @@ describe('startup of a responder', () => {
     expect(to.eventsOf(listener.id)).toEqual([]);
   });
 
-  it('takes revision 1 from a peer, octet by octet', async () => {
+  it('accepts revision 1 from a peer, byte by byte', async () => {
     const to = node();
     const listener = to.listen();
     const peer = await dial(listener.at.port);
@@ -150,6 +155,22 @@ describe('startup of a responder', () => {
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 2 }]);
   });
 
+  it('invites no Read RTR that its consumer has no room for [EMPA-9.1-13] [EMPA-9.3-01]', async () => {
+    const to = node();
+    const listener = to.listen();
+    // Peer to peer; an ORD that is not negotiated; RTR by Write or Read, then by Read alone.
+    for (const ord of [0xffff, 0x7fff]) {
+      const peer = await dial(listener.at.port);
+      peer.say(mpaRequest({ ird: 0x8008, ord }));
+      const asked = await to.event(listener.id);
+      const wishes = { ...NO_WISHES, responderResources: 0 };
+      to.host.cm.accept(asked.id, to.channel().qp, wishes);
+      const reply = await peer.hears(24);
+      expect(reply.readUInt16BE(20) & 0x3fff).toBe(0x3fff);
+      expect(reply.readUInt16BE(22) & 0xc000).toBe(0x8000);
+    }
+  });
+
   it('bounds the startups of a listener', async () => {
     const to = node({ limits: { startupsPerListenerMax: 2 } });
     const listener = to.listen();
@@ -164,6 +185,23 @@ describe('startup of a responder', () => {
     const fourth = await dial(listener.at.port);
     fourth.say(mpaRequest());
     await to.event(listener.id);
+  });
+
+  it('serves another address though one holds every startup of a listener', async () => {
+    const devices = [{ name: 'iwarp0', addresses: [] }];
+    const to = node({ devices, limits: { startupsPerListenerMax: 8 } });
+    const listener = to.listen('0.0.0.0');
+    const { port } = listener.at;
+    const crowd: RawPeer[] = [];
+    for (let count = 0; count < 8; count++) crowd.push(await dial(port));
+    await until(() => to.host.connections().length === 8, 'the startups');
+    const other = await RawPeer.dial(port, '127.0.0.1', '127.0.0.9');
+    peers.push(other);
+    other.say(mpaRequest());
+    expect((await to.event(listener.id)).id.peerAddress?.address).toBe('127.0.0.9');
+    const gone = (): boolean[] => crowd.map(({ ended, closed }) => ended || closed);
+    await until(() => gone()[0] === true, 'the oldest to go');
+    expect(gone().filter((each) => each)).toHaveLength(1);
   });
 
   it('refuses an answer once the peer has gone', async () => {
@@ -183,7 +221,7 @@ describe('startup of a responder', () => {
 });
 
 describe('startup of an initiator', () => {
-  it('MPA-7.1.2-18: a peer that never replies is unreachable, with ETIMEDOUT', async () => {
+  it('a peer that never replies is unreachable, with ETIMEDOUT [MPA-7.1.2-18]', async () => {
     const from = node();
     const listener = await rawListener();
     const at = { address: '127.0.0.1', port: listener.port };
@@ -191,13 +229,13 @@ describe('startup of an initiator', () => {
     const id = await from.connect(channel, at);
     const told = await from.event(id);
     expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
-    expect(channel.qp.stream).toBeUndefined();
+    expect(channel.qp.wire).toBeUndefined();
     const peer = await listener.peer();
     await peer.overs();
     expect(peer.heard.subarray(0, 16).toString('latin1')).toBe('MPA ID Req Frame');
   });
 
-  it('MPA-7.1.1-05, MPA-7.1.2-15: a wrong key ends it with a connect error', async () => {
+  it('a wrong key ends it with a connect error [MPA-7.1.1-05, MPA-7.1.2-15]', async () => {
     const from = node();
     const listener = await rawListener();
     const at = { address: '127.0.0.1', port: listener.port };
@@ -224,7 +262,7 @@ describe('startup of an initiator', () => {
     }
   });
 
-  it('EMPA-9.1-11: the depths and private data of a rejecting Reply reach the consumer', async () => {
+  it('the depths and private data of a rejecting Reply reach the consumer [EMPA-9.1-11]', async () => {
     const from = node();
     const listener = await rawListener();
     const at = { address: '127.0.0.1', port: listener.port };
@@ -241,7 +279,7 @@ describe('startup of an initiator', () => {
     await until(() => from.host.connections().length === 0, 'the close timeout');
   });
 
-  it('takes a Reply and the first message in one segment', async () => {
+  it('accepts a Reply and the first message in one segment', async () => {
     const from = node();
     const listener = await rawListener();
     const at = { address: '127.0.0.1', port: listener.port };
@@ -255,7 +293,7 @@ describe('startup of an initiator', () => {
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
   });
 
-  it('gives up on TCP when its deadline is over', async () => {
+  it('gives up on TCP at its deadline', async () => {
     const from = node({ limits: { dialTimeoutMicros: 0 } });
     const listener = await rawListener();
     const channel = from.channel();
@@ -263,12 +301,12 @@ describe('startup of an initiator', () => {
     const told = await from.event(id);
     // Loopback may be faster than a deadline of nothing: then the Reply is missing instead.
     expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
-    expect(channel.qp.stream).toBeUndefined();
+    expect(channel.qp.wire).toBeUndefined();
   });
 });
 
 describe('half-close and reset', () => {
-  it('DDP-6.2.1-04, DDP-6.2.1-05, MPA-7.2-02: our half follows the FIN of a peer', async () => {
+  it('our half follows the FIN of a peer [DDP-6.2.1-04, DDP-6.2.1-05, MPA-7.2-02]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     channel.receive(0, 64);
     peer.sayFpdu(sendUlpdu(1, Uint8Array.of(1)));
@@ -276,13 +314,13 @@ describe('half-close and reset', () => {
     channel.send(0, 1000);
     peer.finish();
     await until(() => peer.ended, 'our FIN');
-    // What was queued came before it: Reply, then one FPDU of 18 + 1000 octets.
+    // What was queued came before it: Reply, then one FPDU of 18 + 1000 bytes.
     expect(peer.heard).toHaveLength(24 + 2 + 1018 + 4);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
     await until(() => to.host.connections().length === 0, 'the socket to close');
   });
 
-  it('DDP-6.2.1-06, MPA-7.2-01: after our own close the peer can still send', async () => {
+  it('after our own close the peer can still send [DDP-6.2.1-06, MPA-7.2-01]', async () => {
     const { from, peer, channel, id } = await connectedPeer();
     channel.receive(0, 64);
     from.host.cm.disconnect(id);
@@ -301,7 +339,7 @@ describe('half-close and reset', () => {
     await until(() => from.host.connections().length === 0, 'the socket to close');
   });
 
-  it('MPA-8-02: a reset within a message ends the connection with an error', async () => {
+  it('a reset within a message ends the connection with an error [MPA-8-02]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     channel.receive(0, 64);
     channel.receive(64, 64);
@@ -315,7 +353,7 @@ describe('half-close and reset', () => {
     expect(to.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
   });
 
-  it('MPA-8-02: a FIN within an FPDU is a loss too', async () => {
+  it('a FIN within an FPDU is a loss too [MPA-8-02]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     peer.say(emitFpdu(sendUlpdu(1, new Uint8Array(32))).subarray(0, 20));
     peer.finish();
@@ -325,25 +363,25 @@ describe('half-close and reset', () => {
 });
 
 describe('violations', () => {
-  /** Releases a responder, which says nothing before (RFC 5044 §7.1.2 rule 4). */
-  const emptyWrite = emitFpdu(octetsOf('c1 40 00*12'));
+  /** Releases a responder, which sends nothing before (RFC 5044 §7.1.2 rule 4). */
+  const emptyWrite = emitFpdu(bytesOf('c1 40 00*12'));
   const wrongCrc = emitFpdu(sendUlpdu(1, new Uint8Array(16)));
   wrongCrc[wrongCrc.length - 1] = (wrongCrc.at(-1) ?? 0) ^ 1;
-  /** Each as octets, and the first two octets of the Terminate that answers it. */
+  /** Each as bytes, and the first two bytes of the Terminate that answers it. */
   const cases: readonly (readonly [string, Uint8Array, string])[] = [
-    ['RDMAP-6.2.1-01: a wrong CRC', wrongCrc, '2002'],
-    ['a ULPDU shorter than its header', emitFpdu(octetsOf('41 43 00')), '1000'],
-    ['an unknown queue', emitFpdu(octetsOf('41 43 00*4 00000007 00000001 00000000')), '1201'],
+    ['a wrong CRC [RDMAP-6.2.1-01]', wrongCrc, '2002'],
+    ['a ULPDU shorter than its header', emitFpdu(bytesOf('41 43 00')), '1000'],
+    ['an unknown queue', emitFpdu(bytesOf('41 43 00*4 00000007 00000001 00000000')), '1201'],
     ['a message number out of order', emitFpdu(sendUlpdu(7, new Uint8Array(4))), '1203'],
-    ['a Write to an unknown STag', emitFpdu(octetsOf('c1 40 00000bad 00*8 00')), '1100'],
+    ['a Write to an unknown STag', emitFpdu(bytesOf('c1 40 00000bad 00*8 00')), '1100'],
     ['a Send without a receive', emitFpdu(sendUlpdu(1, new Uint8Array(4))), '1202'],
-    ['an RDMAP opcode that is none', emitFpdu(octetsOf('41 4f 00*4 00*4 00000001 00*4')), '0206'],
+    ['an RDMAP opcode that is none', emitFpdu(bytesOf('41 4f 00*4 00*4 00000001 00*4')), '0206'],
   ];
 
-  it.each(cases)('%s closes that connection alone', async (_name, octets, terminate) => {
+  it.each(cases)('%s closes that connection alone', async (_name, bytes, terminate) => {
     const { to, peer, channel, id } = await acceptedPeer();
     const other = await connectPair(to, to);
-    peer.say(emptyWrite, octets);
+    peer.say(emptyWrite, bytes);
     // RDMAP-6.2.1-03: a Terminate, then a graceful close.
     await until(() => peer.ended, 'our FIN');
     const fpdu = peer.heard.subarray(24);
@@ -357,7 +395,7 @@ describe('violations', () => {
     expect(await other.passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
   });
 
-  it('MPA-7.1.2-12: a wrong first FPDU ends the connection without a word', async () => {
+  it('a wrong first FPDU ends the connection without a word [MPA-7.1.2-12]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     peer.say(wrongCrc);
     await until(() => peer.closed, 'the reset');
@@ -366,7 +404,7 @@ describe('violations', () => {
     expect(channel.qp.state).toBe(QPState.ERR);
   });
 
-  it('RDMAP-6.2.1-04: reads on behind its Terminate, so that no reset destroys it', async () => {
+  it('keeps reading after its Terminate, so no reset destroys it [RDMAP-6.2.1-04]', async () => {
     const { to, peer, id } = await acceptedPeer();
     peer.say(emptyWrite, wrongCrc);
     // More than the socket buffers of both sides hold: unread, it would turn the close into a reset.
@@ -380,7 +418,28 @@ describe('violations', () => {
 });
 
 describe('back-pressure', () => {
-  it('holds Sends back while the peer does not read, and goes on when it does', async () => {
+  it('leaves a turn to others though a peer streams segments that hold next to nothing', async () => {
+    const { to, peer, channel } = await acceptedPeer();
+    const { counters } = to.adapter().nic;
+    const header = bytesOf('c1 40 00*4 00*8 00');
+    Buffer.from(header.buffer).writeUInt32BE(channel.mr.rkey, 2);
+    Buffer.from(header.buffer).writeUInt32BE(channel.address(), 10);
+    const writes = 400_000;
+    const one = emitFpdu(header);
+    const all = Buffer.alloc(one.length * writes, Buffer.from(one));
+    peer.say(all);
+    let most = 0;
+    let before = 0;
+    await until(() => {
+      most = Math.max(most, counters.inWrites - before);
+      before = counters.inWrites;
+      return before === writes;
+    }, 'all Writes');
+    // 32 reads of 256 KiB would be some 349,000.
+    expect(most).toBeLessThan(40_000);
+  });
+
+  it('holds Sends back while the peer does not read, and resumes when it does', async () => {
     const { from, peer, channel } = await connectedPeer();
     peer.stopReading();
     const { length } = channel.buffer;
@@ -392,7 +451,7 @@ describe('back-pressure', () => {
     peer.resumeReading();
     const late = await channel.completions(sends - early);
     expect(late.every(({ status }) => status === WCStatus.success)).toBe(true);
-    await until(() => peer.heard.length > sends * length, 'all octets');
+    await until(() => peer.heard.length > sends * length, 'all bytes');
     expect(from.host.connections()).toHaveLength(1);
   });
 });

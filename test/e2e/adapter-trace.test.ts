@@ -3,8 +3,8 @@ import { afterEach, expect, it } from 'vitest';
 import { TapHub } from '../../daemon/capture/tap-hub.ts';
 import { TraceSampler } from '../../daemon/capture/trace-sampler.ts';
 import { WorkHub } from '../../daemon/capture/work-hub.ts';
-import { AsyncEventType, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { TraceRecord, TraceRequest } from '../../verbs-api/contract/trace-sample.ts';
+import type { TraceRecord, TraceRequest } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import { AsyncEventType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
@@ -43,7 +43,7 @@ it('shows a long Write, cut into FPDUs, and its completion once', async () => {
   const remote = { remoteAddr: passive.address(), rkey: passive.mr.rkey };
   active.postSend({ opcode: WROpcode.rdmaWrite, wrId: 2n ** 64n - 1n, sgList, ...remote });
   await active.completions(1);
-  await until(() => passive.buffer[299_999] === 7, 'the octets');
+  await until(() => passive.buffer[299_999] === 7, 'the bytes');
   const { records } = sampler.end();
   const work = records.filter(({ kind }) => kind === 'wqe' || kind === 'cqe');
   expect(work).toMatchObject([
@@ -51,9 +51,9 @@ it('shows a long Write, cut into FPDUs, and its completion once', async () => {
     { kind: 'cqe', opcode: 'RDMA_WRITE', bytes: 300_000, status: 'IBV_WC_SUCCESS' },
   ]);
   const written = records.filter(({ opcode, bytes }) => opcode === 'Write' && bytes !== 0);
-  const octets = written.reduce((sum, { bytes = 0 }) => sum + bytes, 0);
+  const bytes = written.reduce((sum, { bytes = 0 }) => sum + bytes, 0);
   expect(written.length).toBeGreaterThan(1);
-  expect(octets).toBe(300_000);
+  expect(bytes).toBe(300_000);
   for (const { qpn, device } of written) {
     expect([device, qpn]).toEqual(['iwarp0', active.qp.qpn]);
   }

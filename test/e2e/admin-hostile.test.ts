@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '../../daemon/control/operations.ts';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
-import { emitFrame, FrameType, Role } from '../../verbs-api/contract/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
+import { emitFrame, FrameType, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue, type IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 
@@ -36,7 +36,7 @@ describe('an admin connection', () => {
     ['the prototype', ['__proto__', {}], 'EOPNOTSUPP'],
     ['no request', ['status'], 'EINVAL'],
     ['a list for a request', ['listQPs', []], 'EINVAL'],
-    ['octets for a request', ['reset', Uint8Array.of(1)], 'EINVAL'],
+    ['bytes for a request', ['reset', Uint8Array.of(1)], 'EINVAL'],
     ['a field too many', ['reset', { hard: true }], 'EINVAL'],
     ['a field of another type', ['listQPs', { pid: 'x' }], 'EINVAL'],
     ['a number that is none', ['listQPs', { limit: Number.NaN }], 'EINVAL'],
@@ -54,12 +54,12 @@ describe('an admin connection', () => {
   });
 
   it.each<[string, Uint8Array]>([
-    ['octets that are no frame', new Uint8Array(64).fill(0xff)],
+    ['bytes that are no frame', new Uint8Array(64).fill(0xff)],
     ['a frame that is no request', emitFrame(FrameType.reply, 1, encodeValue([]))],
     ['a value that is none', emitFrame(FrameType.request, 1, Uint8Array.of(0x9f, 0xff))],
     ['a frame beyond its size', emitFrame(FrameType.request, 1, new Uint8Array(100_000))],
-  ])('%s end it, and it alone', async (_, octets) => {
-    client.send(octets);
+  ])('%s end it, and it alone', async (_, bytes) => {
+    client.send(bytes);
     await client.closed();
     await healthy();
   });

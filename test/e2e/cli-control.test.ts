@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DatagramSocket } from '../support/datagram-socket.ts';
+import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
 
 /** Each test starts a few processes, and other tests may run beside it. */
@@ -39,7 +40,9 @@ describe('start --http', SLOW, () => {
     const first = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(first.stdout) ?? [];
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
-    expect((await command('status')).stdout).toContain(`HTTP          ${url}\n`);
+    expect((await command('status')).stdout).toContain(
+      `HTTP          ${url}: \`iwarpd page\` prints the link\n`,
+    );
     const other = folder.file('other/iwarpd.sock');
     const words = ['start', '--socket', other, '--http', '[::1]:0', '--json', '--no-native'];
     const second = folder.start(words);
@@ -47,28 +50,67 @@ describe('start --http', SLOW, () => {
     const ready = JSON.parse(second.stdout);
     expect(ready).toMatchObject({
       socketPath: other,
-      http: { address: '::1', url: `http://[::1]:${ready.http.port}`, tokenNeeded: false },
+      http: {
+        address: '::1',
+        url: `http://[::1]:${ready.http.port}`,
+        tokenNeeded: true,
+        tokenFile: `${other}.http-token`,
+      },
     });
     expect((await fetch(`${ready.http.url}/healthz`)).status).toBe(200);
     expect(JSON.parse(readFileSync(`${other}.run`, 'utf8'))).toEqual(ready);
   });
 
-  it('needs a token beyond loopback, from the environment or a file', async () => {
+  it('takes a token from the environment or a file, and finds it for `iwarpd page`', async () => {
     const words = ['start', '--socket', socket, '--http', '0.0.0.0:0', '--json', '--no-native'];
-    const refused = await runCommand(words, { IWARPD_HTTP_TOKEN: '' });
-    expect(refused).toMatchObject({ status: 1, stdout: '' });
-    expect(refused.stderr).toMatch(ONE_LINE);
-    expect(refused.stderr).toMatch(/token.*IWARPD_HTTP_TOKEN.*--http-token-file/);
     expect((await runCommand(words, { IWARPD_HTTP_TOKEN: 'short' })).stderr).toMatch(/16/);
-
     const file = folder.file('token');
+    writeFileSync(file, '\n');
+    const empty = await runCommand([...words, '--http-token-file', file]);
+    expect(empty).toMatchObject({ status: 1, stdout: '' });
+    expect(empty.stderr).toMatch(ONE_LINE);
+    expect(empty.stderr).toContain(`the token file '${file}' is empty`);
+
     writeFileSync(file, 'from-a-file-0123456789\n');
     const daemon = folder.start([...words, '--http-token-file', file, '--http-host-name', 'Here']);
     await daemon.until(/\n/);
-    const { port } = JSON.parse(daemon.stdout).http;
+    const { http } = JSON.parse(daemon.stdout);
+    expect(http).toMatchObject({ tokenNeeded: true, tokenFile: file });
     const headers = { authorization: 'Bearer from-a-file-0123456789' };
-    expect((await fetch(`http://127.0.0.1:${port}/status`)).status).toBe(401);
-    expect((await fetch(`http://127.0.0.1:${port}/status`, { headers })).status).toBe(200);
+    expect((await fetch(`http://127.0.0.1:${http.port}/status`)).status).toBe(401);
+    expect((await fetch(`http://127.0.0.1:${http.port}/status`, { headers })).status).toBe(200);
+    const link = `http://127.0.0.1:${http.port}/#token=from-a-file-0123456789\n`;
+    expect(await command('page')).toMatchObject({ status: 0, stdout: link });
+    expect((await command('page', '--token')).stdout).toBe('from-a-file-0123456789\n');
+  });
+
+  it('makes a token where none is given, which `iwarpd page` finds', async () => {
+    const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
+    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
+    const token = madeToken(socket);
+    expect(daemon.stdout).not.toContain(token);
+    expect((await fetch(`${url}/status`)).status).toBe(401);
+    expect((await fetchWith(token, `${url}/status`)).status).toBe(200);
+    expect((await command('page')).stdout).toBe(`${url}/#token=${token}\n`);
+    expect((await command('page', '--token')).stdout).toBe(`${token}\n`);
+    expect((await command('status', '--json')).stdout).not.toContain(token);
+  });
+
+  it('does without a token where that is asked for', async () => {
+    const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0', '--http-no-token']);
+    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
+    expect((await fetch(`${url}/status`)).status).toBe(200);
+    expect((await command('page')).stdout).toBe(`${url}/\n`);
+    expect(await command('page', '--token')).toMatchObject({ status: 1, stdout: '' });
+    expect((await command('status')).stdout).toContain('open to every user of this host');
+  });
+
+  it('has no page without HTTP and explains how to get one', async () => {
+    await folder.daemon(socket);
+    const { status, stderr } = await command('page');
+    expect(status).toBe(1);
+    expect(stderr).toMatch(ONE_LINE);
+    expect(stderr).toContain('--http 127.0.0.1:7470');
   });
 
   it.each([
@@ -77,6 +119,9 @@ describe('start --http', SLOW, () => {
     [['--http', '127.0.0.1:65536'], /HOST:PORT/],
     [['--http', '::1:80'], /HOST:PORT/],
     [['--http-host-name', 'x'], /--http HOST:PORT/],
+    [['--http-no-token'], /--http HOST:PORT/],
+    [['--http', '0.0.0.0:0', '--http-no-token'], /0\.0\.0\.0 needs a token/],
+    [['--http', '127.0.0.1:0', '--http-no-token', '--http-token-file', 'x'], /cannot be used with/],
     [['--http', '127.0.0.1:0', '--http-token-file', '/nonexistent/token'], /token.*ENOENT/],
   ])('refuses %j in one line', async (words, named) => {
     const finished = await command('start', ...words);
@@ -85,7 +130,7 @@ describe('start --http', SLOW, () => {
     expect(finished.stderr).toMatch(named);
   });
 
-  it('refuses a port that another has, and leaves nothing behind', async () => {
+  it('refuses a port in use and leaves nothing behind', async () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const [, port] = /http:\/\/127\.0\.0\.1:([0-9]+)/.exec(daemon.stdout) ?? [];
     const other = folder.file('other/iwarpd.sock');
@@ -101,7 +146,7 @@ describe('start --http', SLOW, () => {
 });
 
 describe('port 0', SLOW, () => {
-  it('lets an rping server choose, which tells what it chose', async () => {
+  it('makes an rping server choose a port and print it', async () => {
     await folder.daemon(socket);
     const words = ['-a', '127.0.0.1', '--socket', socket];
     const server = folder.start(['rping', '-s', '-p', '0', ...words]);
@@ -114,7 +159,7 @@ describe('port 0', SLOW, () => {
     expect(refused).toMatchObject({ status: 2, stderr: expect.stringMatching(ONE_LINE) });
   });
 
-  it('lets an NFS server choose both of its ports', async () => {
+  it('makes an NFS server choose both of its ports', async () => {
     await folder.daemon(socket);
     mkdirSync(folder.file('export'));
     const server = folder.start([
@@ -143,7 +188,7 @@ describe('readiness', SLOW, () => {
     expect(best).toBeLessThan(READY_WITHIN_MS);
   });
 
-  it('is told to a service manager, and the end as well', async () => {
+  it('is reported to a service manager, and so is the end', async () => {
     for (const name of [folder.file('notify'), `@iwarpd-e2e-${process.pid}`]) {
       const manager = new DatagramSocket(name);
       const words = ['start', '--socket', socket, '--log-level', 'warn'];
@@ -182,7 +227,7 @@ describe('wait', SLOW, () => {
     expect(json).toMatchObject({ pid: daemon.pid, ready: true, http: { address: '127.0.0.1' } });
   });
 
-  it('gives up in time, in one line', async () => {
+  it('gives up after its timeout, with one line', async () => {
     const started = performance.now();
     const finished = await command('wait', '--timeout', '1');
     expect(performance.now() - started).toBeGreaterThan(1000);
@@ -192,7 +237,7 @@ describe('wait', SLOW, () => {
   });
 
   it('ends at Ctrl-C', async () => {
-    // A daemon that never answers: whoever waits is in the middle of asking.
+    // A daemon that never responds: the waiting command is in the middle of a request.
     const silent = createServer();
     const path = folder.file('silent.sock');
     silent.listen(path);
@@ -213,7 +258,7 @@ describe('reset', SLOW, () => {
     return server;
   }
 
-  it('tells who held what, and ends it', async () => {
+  it('lists what each client held and ends the clients', async () => {
     await folder.daemon(socket);
     const server = await leaking();
     const { stdout, status } = await command('reset');
@@ -241,7 +286,37 @@ describe('reset', SLOW, () => {
     });
   });
 
-  it('without a daemon says how to start one', async () => {
+  it('fails where a test expects a clean end and a client was killed with objects open', async () => {
+    await folder.daemon(socket);
+    const server = await leaking();
+    await server.kill();
+    const finished = await command('reset', '--expect-clean');
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toBe('iwarpd: 1 client had ended without releasing objects\n');
+    expect(finished.stdout).toMatch(new RegExp(`^${server.pid} +node +.*1 id$`, 'm'));
+    expect(await command('reset', '--expect-clean')).toMatchObject({ status: 0, stderr: '' });
+  });
+
+  it('calls a client clean that closed what it opened before it ended', async () => {
+    await folder.daemon(socket);
+    const server = folder.start([
+      'rping',
+      '-s',
+      '-a',
+      '127.0.0.1',
+      '-p',
+      '0',
+      '--socket',
+      socket,
+      '-d',
+    ]);
+    await server.until(/listening/, 'stderr');
+    server.signal('SIGINT');
+    await server.end();
+    expect(await command('reset', '--expect-clean')).toMatchObject({ status: 0, stderr: '' });
+  });
+
+  it('without a daemon explains how to start one', async () => {
     const finished = await command('reset');
     expect(finished.status).toBe(1);
     expect(finished.stderr).toMatch(ONE_LINE);

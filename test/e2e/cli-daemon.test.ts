@@ -1,9 +1,21 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { repositoryRoot } from '../interop/prerequisites.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
+
+/** A client whose name would colour a terminal, and ring its bell. */
+const HOSTILE_CLIENT = `
+  process.title = '\u001b[31mx\u0007';
+  const { connectDaemon } = await import('./dist/verbs-api/connect-daemon.js');
+  const provider = await connectDaemon({ socketPath: process.argv[1] });
+  console.log('there');
+  setInterval(() => provider, 1_000_000);`;
 
 let folder: CommandFolder;
 let socket: string;
@@ -33,10 +45,10 @@ describe('without a daemon', () => {
     expect(finished.status).toBe(1);
   });
 
-  it('doctor is content, and says that none runs', async () => {
+  it('doctor succeeds and reports that no daemon runs', async () => {
     const finished = await runCommand(['doctor', '--socket', socket]);
     expect(finished.status).toBe(0);
-    expect(finished.stdout).toMatch(/^info +daemon +none runs at /m);
+    expect(finished.stdout).toMatch(/^info +daemon +not running at /m);
     expect(finished.stdout).toMatch(/^ok +node /m);
   });
 
@@ -47,7 +59,7 @@ describe('without a daemon', () => {
 });
 
 describe('start', () => {
-  it('says in one line that it is ready, and ends at Ctrl-C', async () => {
+  it('prints one line when it is ready and exits on Ctrl-C', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
     await daemon.until(/\n/);
     expect(daemon.stdout).toMatch(/^iwarpd is ready: one \(127\.0\.0\.2\) at [^\n]*\n$/);
@@ -59,7 +71,7 @@ describe('start', () => {
     expect(existsSync(socket)).toBe(false);
   });
 
-  it('says what to do next, and that works', async () => {
+  it('prints the next step, which works', async () => {
     const daemon = await folder.daemon(socket);
     const proposed = [...daemon.stdout.matchAll(/`[^`]* (rping [^`]+)`/g)].map(([, line]) => line);
     const [serve = '', ping = ''] = proposed;
@@ -86,7 +98,32 @@ describe('start', () => {
     for (const line of lines) expect(JSON.parse(line)).toMatchObject({ level: expect.anything() });
   });
 
-  it('refuses a socket that another daemon has, which goes on', async () => {
+  it('logs text on a terminal, and where it is asked for', async () => {
+    const text = /^\d\d:\d\d:\d\d\.\d{3} info {2}stopped$/m;
+    const words = ['start', '--socket', socket, '--no-native'];
+    const asked = folder.start([...words, '--log-format', 'text']);
+    await asked.until(/ready/);
+    asked.signal('SIGINT');
+    expect((await asked.end()).stderr).toMatch(text);
+    const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+    // It makes a terminal; its output ends with the daemon.
+    const terminal = spawn(
+      'script',
+      ['-qefc', [process.execPath, main, ...words].join(' '), '/dev/null'],
+      {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      },
+    );
+    let shown = '';
+    for await (const bytes of terminal.stdout) {
+      shown += String(bytes).replaceAll('\r', '');
+      const [, pid] = /\binfo {2}ready {2}.*\bpid=(\d+)/.exec(shown) ?? [];
+      if (pid !== undefined && !shown.includes('stopping')) process.kill(Number(pid), 'SIGINT');
+    }
+    expect(shown).toMatch(text);
+  }, 30_000);
+
+  it('refuses another daemon’s socket and leaves that daemon running', async () => {
     await folder.daemon(socket);
     const second = await runCommand(['start', '--socket', socket]);
     expect(second.stderr).toMatch(ONE_LINE);
@@ -145,7 +182,10 @@ describe('start', () => {
     const daemon = folder.start(['start', '--config', config, '--socket', socket]);
     await daemon.until(/ready: [^\n]*filed/);
     const devices = await runCommand(['devices', '--json', '--socket', socket]);
-    expect(JSON.parse(devices.stdout)).toMatchObject([{ name: 'filed', addresses: ['127.0.0.2'] }]);
+    expect(JSON.parse(devices.stdout)).toMatchObject({
+      format: 1,
+      devices: [{ name: 'filed', addresses: ['127.0.0.2'] }],
+    });
   });
 
   it.each([
@@ -167,10 +207,11 @@ describe('start', () => {
 });
 
 describe('status and devices', () => {
-  it('tell what the daemon has, as text and as JSON', async () => {
+  it('list the daemon’s objects, as text and as JSON', async () => {
     const daemon = await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', 'b=::1']);
     const status = JSON.parse((await runCommand(['status', '--json', '--socket', socket])).stdout);
     expect(Object.keys(status)).toEqual([
+      'format',
       'version',
       'pid',
       'uptimeSeconds',
@@ -181,6 +222,7 @@ describe('status and devices', () => {
       'devices',
       'clients',
       'faults',
+      'health',
     ]);
     expect(status).toMatchObject({ pid: daemon.pid, socketPath: socket, clients: [] });
     expect(status.devices.map((each: { device: { name: string } }) => each.device.name)).toEqual([
@@ -196,10 +238,13 @@ describe('status and devices', () => {
     expect(devices.stdout.split('\n')[0]).toMatch(/^device +backend +node GUID +addresses$/);
     expect(devices.stdout).toMatch(/^b +emulated +[0-9a-f]{16} +::1$/m);
     const json = JSON.parse((await runCommand(['devices', '--json', '--socket', socket])).stdout);
-    expect(json).toMatchObject([
-      { name: 'a', backend: 'emulated', addresses: ['127.0.0.2'] },
-      { name: 'b', backend: 'emulated', addresses: ['::1'] },
-    ]);
+    expect(json).toMatchObject({
+      format: 1,
+      devices: [
+        { name: 'a', backend: 'emulated', addresses: ['127.0.0.2'] },
+        { name: 'b', backend: 'emulated', addresses: ['::1'] },
+      ],
+    });
   });
 
   it('show a client while it is there', async () => {
@@ -213,11 +258,59 @@ describe('status and devices', () => {
     expect((await runCommand(['status', '--socket', socket])).stdout).toContain('no clients');
   });
 
+  it('show no control characters of a program that chose them for its name', async () => {
+    await folder.daemon(socket);
+    const client = spawn(process.execPath, ['--input-type=module', '-e', HOSTILE_CLIENT, socket], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      cwd: join(import.meta.dirname, '../..'),
+    });
+    try {
+      await once(client.stdout, 'data');
+      for (const words of [['status'], ['top', '--count', '1', '--interval', '1']]) {
+        const { stdout } = await runCommand([...words, '--socket', socket]);
+        expect(stdout).toContain('?[31mx?');
+        expect(stdout).not.toMatch(/(?!\n)\p{Cc}/u);
+      }
+      const { stdout } = await runCommand(['status', '--json', '--socket', socket]);
+      expect(JSON.parse(stdout).clients[0].program).toBe('\u001b[31mx\u0007');
+    } finally {
+      client.kill('SIGKILL');
+    }
+  });
+
   it('end without a word when their reader has gone', async () => {
     await folder.daemon(socket);
     const status = folder.start(['status', '--socket', socket]);
     status.closeStdout();
     expect(await status.end()).toMatchObject({ status: 0, stderr: '' });
+  });
+});
+
+describe('a name that is not there', () => {
+  it('as the address of a device fails the start', async () => {
+    const words = ['--device', 'a=127.0.0.2', '--device', 'b=203.0.113.7'];
+    const finished = await runCommand(['start', '--socket', socket, ...words]);
+    expect(finished).toMatchObject({ status: 1, stdout: '' });
+    expect(finished.stderr).toMatch(
+      /^iwarpd: device b: 203\.0\.113\.7 is not an address of this host; [^\n]+\n$/,
+    );
+  });
+
+  it.each([
+    ['trace', '--device', 'nodev'],
+    ['capture', '-w', '-', '--device', 'nodev'],
+  ])('as device of %s fails at once', async (...words) => {
+    await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
+    const finished = await runCommand([...words, '--socket', socket]);
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toContain('iwarpd: no device nodev; the daemon has a (see');
+  });
+
+  it.each(['status', 'devices', 'reset', 'top'])('as instance of %s', async (command) => {
+    const environment = { XDG_RUNTIME_DIR: folder.path };
+    const finished = await runCommand([command, '--instance', 'typo'], environment);
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toContain('start it with `iwarpd start --instance typo`');
   });
 });
 
@@ -227,7 +320,7 @@ describe('doctor', () => {
     const finished = await runCommand(['doctor', '--json', '--socket', socket]);
     expect(finished.status).toBe(0);
     const report = JSON.parse(finished.stdout);
-    expect(report).toMatchObject({ format: 1, healthy: true });
+    expect(report).toMatchObject({ format: 2, healthy: true });
     expect(report.checks.map((check: { name: string }) => check.name)).toEqual([
       'node',
       'crc32c',
@@ -236,6 +329,7 @@ describe('doctor', () => {
       'process_vm',
       'agent',
       'socket',
+      'trust',
       'daemon',
       'open files',
       'preload',
@@ -248,7 +342,7 @@ describe('doctor', () => {
       'rdma link',
       'memlock',
     ]);
-    expect(report.checks[7].text).toContain(`pid ${daemon.pid}`);
+    expect(report.checks[8].text).toContain(`pid ${daemon.pid}`);
   });
 
   it('fails, naming what is broken', async () => {

@@ -18,9 +18,9 @@ describe('iwarpd decode', () => {
     expect(status).toBe(0);
   });
 
-  it('prints what README.md shows', async () => {
-    const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
-    const [, shown] = /\$ iwarpd decode \S+\n([\s\S]*?)```/.exec(readme) ?? [];
+  it('prints what daemon/TRACING.md shows', async () => {
+    const document = readFileSync(new URL('../../daemon/TRACING.md', import.meta.url), 'utf8');
+    const [, shown] = /\$ iwarpd decode \S+\n([\s\S]*?)```/.exec(document) ?? [];
     const { stdout, stderr } = await runCommand(['decode', capturePath('terminate-write-stag')]);
     expect(`${stdout}${stderr}`).toBe(shown);
   });
@@ -32,6 +32,7 @@ describe('iwarpd decode', () => {
       .split('\n')
       .map((line) => JSON.parse(line));
     expect(first).toEqual({
+      format: 1,
       seconds: expect.any(Number),
       source: expect.stringMatching(/:\d+$/),
       destination: expect.stringMatching(/:\d+$/),
@@ -48,8 +49,8 @@ describe('iwarpd decode', () => {
       /nowhere\.pcap cannot be read \(ENOENT\)/,
     ],
     ['a folder', '.', undefined, /cannot be read \(EISDIR\)/],
-    ['something else', 'text', 'hello, world', /text: not a pcap or pcapng file at octet 0/],
-    ['nothing', 'empty', '', /empty: not a pcap or pcapng file at octet 0/],
+    ['something else', 'text', 'hello, world', /text: not a pcap or pcapng file at byte 0/],
+    ['nothing', 'empty', '', /empty: not a pcap or pcapng file at byte 0/],
   ])('fails in a line for %s', async (_, name, content, message) => {
     const file = join(folder, name);
     if (content !== undefined) writeFileSync(file, content);

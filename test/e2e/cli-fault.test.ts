@@ -1,7 +1,8 @@
 /** Faults on the command line and over HTTP. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { FAULT_KINDS } from '../../verbs-api/contract/faults.ts';
+import { FAULT_KINDS } from '../../verbs-api/contract/protocol/faults.ts';
+import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 /** Each test starts a daemon and several commands, and other tests may run beside it. */
@@ -36,6 +37,7 @@ describe('iwarpd fault', SLOW, () => {
     const json = await fault('add', 'errno', '--errno', 'EIO', '--probability', '.5', '--json');
     const added = JSON.parse(json.stdout);
     expect(added).toEqual({
+      format: 1,
       id: Number(id) + 1,
       spec: { kind: 'errno', errno: 'EIO', probability: 0.5, seed: added.spec.seed },
       matched: 0,
@@ -44,11 +46,13 @@ describe('iwarpd fault', SLOW, () => {
     expect(added.spec.seed).toBeTypeOf('number');
     const { stdout } = await fault('list');
     expect(stdout).toMatch(
-      /^id +fault +occasions +happened\n\d+ +delay .*0 +0\n\d+ +errno .*0 +0\n$/,
+      /^id +fault +occasions +triggered\n\d+ +delay .*0 +0\n\d+ +errno .*0 +0\n$/,
     );
     const removed = await fault('remove', id);
-    expect(removed.stdout).toMatch(/^removed fault \d+: delay .*; it happened 0 times\n$/);
-    expect(JSON.parse((await fault('list', '--json')).stdout)).toEqual([added]);
+    expect(removed.stdout).toMatch(/^removed fault \d+: delay .*; it triggered 0 times\n$/);
+    const { format, ...status } = added;
+    const listed = JSON.parse((await fault('list', '--json')).stdout);
+    expect(listed).toEqual({ format, faults: [status] });
     expect((await fault('remove', '--all')).stdout).toMatch(/^removed fault \d+: /);
     expect((await fault('list')).stdout).toBe('no faults\n');
   });
@@ -71,14 +75,16 @@ describe('iwarpd fault', SLOW, () => {
   });
 
   it.each([
-    [['add', 'flood'], 1, 'kind'],
-    [['add', 'delay'], 1, 'ms'],
-    [['add', 'delay', '--ms', '0'], 1, 'ms'],
+    [['add', 'flood'], 2, "unknown fault kind 'flood'; see `iwarpd fault add --help`"],
+    [['add', 'delay'], 2, 'fault `delay` requires --ms'],
+    [['add', 'delay', '--ms', '0'], 2, '--ms: must be greater than 0'],
+    [['add', 'errno', '--errno', 'EGG'], 2, '--errno: must be '],
+    [['add', 'errno', '--errno', 'EIO', '--verb', 'fly'], 2, '--verb: must be openDevice, '],
     [['add', 'delay', '--ms', 'x'], 2, '--ms'],
     [['add', 'delay', '--ms', '1', '--probability', '1.5'], 2, '--probability'],
     [['add', 'delay', '--ms', '1', '--device', 'none'], 1, 'device'],
     [['add', 'delay', '--ms', '1', '--peer', 'here'], 1, 'peer'],
-    [['add', 'delay', '--ms', '1', '--verb', 'regMR'], 1, 'verb'],
+    [['add', 'delay', '--ms', '1', '--verb', 'regMR'], 2, '--verb'],
     [['add'], 2, 'KIND'],
     [['remove'], 2, '--all'],
     [['remove', '1', '--all'], 2, '--all'],
@@ -90,7 +96,7 @@ describe('iwarpd fault', SLOW, () => {
     expect(refused.stderr).toContain(named);
   });
 
-  it('tells all kinds, with what each needs', async () => {
+  it('lists all kinds with their parameters', async () => {
     const { stdout } = await runCommand(['fault', 'add', '--help']);
     for (const [kind, { summary }] of Object.entries(FAULT_KINDS)) {
       expect(stdout).toContain(kind);
@@ -112,7 +118,7 @@ describe('faults over HTTP', SLOW, () => {
   async function request(method: string, path: string, body?: unknown) {
     const init = body === undefined ? { method } : { method, body: JSON.stringify(body) };
     const headers = { 'content-type': 'application/json' };
-    const response = await fetch(`${url}${path}`, { ...init, headers });
+    const response = await fetchWith(madeToken(socket), `${url}${path}`, { ...init, headers });
     return { status: response.status, value: await response.json() };
   }
 

@@ -21,10 +21,12 @@ describe('native devices on the command line', () => {
     expect(stdout).toMatch(/^emu0 +emulated +[0-9a-f]{16} +127\.0\.0\.3$/m);
     expect(stdout).toMatch(/^fast +native +[0-9a-f]{16} +127\.0\.0\.1$/m);
     const json = await runCommand(['devices', '--json', '--socket', rig.socketPath]);
-    expect(JSON.parse(json.stdout)).toMatchObject([
-      { name: 'emu0', backend: 'emulated' },
-      { name: 'fast', backend: 'native' },
-    ]);
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      devices: [
+        { name: 'emu0', backend: 'emulated' },
+        { name: 'fast', backend: 'native' },
+      ],
+    });
     const status = await runCommand(['status', '--socket', rig.socketPath]);
     expect(status.stdout).toContain('device fast (native): 127.0.0.1');
   });
@@ -54,7 +56,7 @@ describe('native devices on the command line', () => {
     expect(finished.stderr.trim().split('\n')).toHaveLength(1);
   });
 
-  it('are not looked for with --no-native', async () => {
+  it('are not searched for with --no-native', async () => {
     const folder = new CommandFolder();
     const words = ['start', '--socket', folder.file('s'), '--no-native'];
     const daemon = folder.start(words, programEnvironment(rig.lowerPath));
@@ -70,9 +72,9 @@ describe('native devices on the command line', () => {
     expect(finished.stderr).toMatch(/environment of programs that use the daemon at/);
   });
 
-  it('are no devices of run', async () => {
+  it('are not available to run', async () => {
     const finished = await runCommand(['run', '--device', 'a=native:siw0', '--', 'true']);
     expect(finished.status).not.toBe(0);
-    expect(finished.stderr).toContain('Unmodified programs see emulated devices only');
+    expect(finished.stderr).toContain('`iwarpd run` offers emulated devices only');
   });
 });

@@ -29,18 +29,25 @@ export class RunningCommand {
   stdout = '';
   stderr = '';
 
-  constructor(words: readonly string[], environment: Readonly<Record<string, string>> = {}) {
+  /** `within` is a command that runs it. */
+  constructor(
+    words: readonly string[],
+    environment: Readonly<Record<string, string>> = {},
+    within: readonly string[] = [],
+    input: 'ignore' | 'pipe' = 'ignore',
+  ) {
     const main = MAINS.find((path) => existsSync(path));
     if (main === undefined) throw new Error('dist/ lacks the command: run npm run build');
-    this.#child = spawn(process.execPath, [main, ...words], {
+    const [command = '', ...rest] = [...within, process.execPath, main, ...words];
+    this.#child = spawn(command, rest, {
       env: { ...process.env, ...environment },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: [input, 'pipe', 'pipe'],
     });
-    this.#child.stdout?.on('data', (octets: Buffer) => {
-      this.stdout += octets.toString();
+    this.#child.stdout?.on('data', (bytes: Buffer) => {
+      this.stdout += bytes.toString();
     });
-    this.#child.stderr?.on('data', (octets: Buffer) => {
-      this.stderr += octets.toString();
+    this.#child.stderr?.on('data', (bytes: Buffer) => {
+      this.stderr += bytes.toString();
     });
     this.#ended = once(this.#child, 'close').then(([status, signal]) => ({
       status: status ?? undefined,
@@ -58,6 +65,13 @@ export class RunningCommand {
   /** Sends a signal; `SIGINT` is what Ctrl-C does. */
   signal(name: NodeJS.Signals): void {
     this.#child.kill(name);
+  }
+
+  /** Writes to its standard input, which stays open; `input` must be a pipe. */
+  type(bytes: Uint8Array): void {
+    // A command that ends leaves the rest unread.
+    this.#child.stdin?.on('error', () => undefined);
+    this.#child.stdin?.write(bytes);
   }
 
   /** Stops reading its standard output, as `head` does when it has enough. */
@@ -97,8 +111,9 @@ export class RunningCommand {
 export async function runCommand(
   words: readonly string[],
   environment?: Readonly<Record<string, string>>,
+  within?: readonly string[],
 ): Promise<Finished> {
-  return await new RunningCommand(words, environment).end();
+  return await new RunningCommand(words, environment, within).end();
 }
 
 /** A folder of a test's own, for sockets and files, and the commands that run in it. */
@@ -112,8 +127,12 @@ export class CommandFolder {
   }
 
   /** Starts a command that `clean` ends. */
-  start(words: readonly string[], environment?: Readonly<Record<string, string>>): RunningCommand {
-    const command = new RunningCommand(words, environment);
+  start(
+    words: readonly string[],
+    environment?: Readonly<Record<string, string>>,
+    input?: 'ignore' | 'pipe',
+  ): RunningCommand {
+    const command = new RunningCommand(words, environment, [], input);
     this.#running.push(command);
     return command;
   }

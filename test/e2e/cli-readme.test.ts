@@ -7,11 +7,17 @@ import { runCommand } from './cli-process.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8');
-const DOCUMENTS = README + readFileSync(join(ROOT, 'daemon/README.md'), 'utf8');
+const DAEMON = readFileSync(join(ROOT, 'daemon/README.md'), 'utf8');
+const PAGES = ['daemon/TRACING.md', 'daemon/PEERS.md', 'daemon/TROUBLESHOOTING.md'];
+const DOCUMENTS = [
+  README,
+  DAEMON,
+  ...PAGES.map((page) => readFileSync(join(ROOT, page), 'utf8')),
+].join('\n');
 
-/** The fenced blocks of a language, in order. */
-function blocks(language: string): string[] {
-  return [...README.matchAll(new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\``, 'gm'))].map(
+/** The fenced blocks of a language in a document, in order. */
+function blocks(language: string, document = README): string[] {
+  return [...document.matchAll(new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\``, 'gm'))].map(
     ([, text]) => text ?? '',
   );
 }
@@ -24,9 +30,9 @@ function node(...words: string[]) {
   return { status, stdout, stderr };
 }
 
-describe('README.md', () => {
-  it('has a TypeScript example that compiles under strict and prints what it says', () => {
-    // Inside the package, so that the example finds it by its name.
+describe('README.md and the pages of the daemon', () => {
+  it('has a TypeScript example that compiles under strict and prints the documented output', () => {
+    // Inside the package, so the example finds it by its name.
     mkdirSync(join(ROOT, '.cache'), { recursive: true });
     const folder = mkdtempSync(join(ROOT, '.cache', 'readme-'));
     try {
@@ -57,10 +63,10 @@ describe('README.md', () => {
     }
   }, 60_000);
 
-  it('names commands and options that there are', async () => {
+  it('names only existing commands and options', async () => {
     const { stdout: usage } = await runCommand(['--help']);
-    const known = [...usage.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
-    const named = [...DOCUMENTS.matchAll(/(?:^\$ |`)iwarpd ([a-z]+)\b/gm)].map(([, name]) => name);
+    const known = [...usage.matchAll(/^ {2}([a-z][a-z-]*) /gm)].map(([, name = '']) => name);
+    const named = [...DOCUMENTS.matchAll(/(?:^\$ |`)iwarpd ([a-z-]+)\b/gm)].map(([, name]) => name);
     expect(new Set(known.filter((name) => name !== 'help' && !named.includes(name)))).toEqual(
       new Set(),
     );
@@ -70,14 +76,15 @@ describe('README.md', () => {
     const help = await Promise.all(
       asked.map(async (words) => (await runCommand([...words, '--help'])).stdout),
     );
-    for (const [option] of DOCUMENTS.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
+    const ours = DOCUMENTS.replaceAll(/^systemctl .*$|npm test -- --[a-z-]+/gm, '');
+    for (const [option] of ours.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
       expect(help.join(''), option).toContain(option);
     }
   }, 60_000);
 
-  it('shows a configuration that the daemon takes', async () => {
+  it('shows a configuration that the daemon accepts', async () => {
     const { parseDaemonConfig } = await import('../../daemon/main/config.ts');
-    const [config = ''] = blocks('json');
+    const [config = ''] = blocks('json', DAEMON);
     expect(parseDaemonConfig(JSON.parse(config)).devices).toMatchObject([
       { name: 'left' },
       { name: 'old', wire: { mpaRevision: 1 }, profile: { maxQp: 16 } },

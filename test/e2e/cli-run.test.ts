@@ -1,13 +1,20 @@
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { SHIM_PATH } from '../../daemon/cli/shim-environment.ts';
+import { preloadPath } from '../../daemon/console/preload-library.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 /** The build makes the library in dist/, wherever this file is run from. */
-const SHIM = SHIM_PATH.replace(/(\/dist)?\/native-bridge\//, '/dist/native-bridge/');
+const SHIM = preloadPath();
 const built = existsSync(SHIM);
 const reason = built ? '' : ' (no preload library: no C compiler when this was built)';
+
+/** Whether programs can be built with the address sanitizer here. */
+const sanitized =
+  spawnSync('gcc', ['-fsanitize=address', '-x', 'c', '-', '-o', '/dev/null'], {
+    input: 'int main(void) { return 0; }',
+  }).status === 0;
 
 let folder: CommandFolder;
 let socket: string;
@@ -19,7 +26,12 @@ beforeEach(() => {
 
 afterEach(() => folder.clean());
 
-const run = (...words: readonly string[]) => runCommand(['run', '--socket', socket, ...words]);
+/** Without a daemon, on a private one. */
+const run = (...words: readonly string[]) =>
+  runCommand(['run', ...words], { XDG_RUNTIME_DIR: folder.path });
+
+/** On the daemon of the test. */
+const runOn = (...words: readonly string[]) => runCommand(['run', '--socket', socket, ...words]);
 
 /** Folders of private daemons. */
 function privateFolders(): string[] {
@@ -36,7 +48,16 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(device).toBe('iwarp0');
   });
 
-  it('starts a daemon of the program’s own, which leaves nothing behind', async () => {
+  it.skipIf(!sanitized)('loads the runtime of a program built with ASAN first', async () => {
+    const source = folder.file('asan.c');
+    writeFileSync(source, '#include <stdio.h>\nint main(void) { return puts("ran") < 0; }\n');
+    const program = folder.file('asan');
+    execFileSync('gcc', ['-fsanitize=address', '-o', program, source]);
+    const { status, stdout, stderr } = await run('--', program);
+    expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: 'ran\n', stderr: '' });
+  });
+
+  it('starts a private daemon for the program, which leaves nothing behind', async () => {
     const before = privateFolders();
     const { stdout } = await run('--', '/bin/sh', '-c', 'echo "$IWARPD_SOCKET"');
     expect(stdout).toMatch(/iwarpd-run-.*iwarpd\.sock\n$/);
@@ -53,10 +74,21 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
       '-c',
       'echo "$IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"',
     ];
-    expect((await run(...print)).stdout).toBe(`${socket}\niwarp0\n`);
-    expect((await run('--fresh', ...print)).stdout).toMatch(/iwarpd-run-/);
-    const device = await run('--device', 'mine=127.0.0.2', ...print);
+    expect((await runOn(...print)).stdout).toBe(`${socket}\niwarp0\n`);
+    expect((await runOn('--fresh', ...print)).stdout).toMatch(/iwarpd-run-/);
+    const device = await runOn('--device', 'mine=127.0.0.2', ...print);
     expect(device.stdout).toMatch(/iwarpd-run-.*\nmine\n$/s);
+  });
+
+  it.each([
+    ['--instance', 'typo'],
+    ['--socket', '/nonexistent/iwarpd.sock'],
+  ])('fails where %s %s names no daemon, and does not run the program', async (option, value) => {
+    const words = ['run', option, value, '--', 'echo', 'ran'];
+    const finished = await runCommand(words, { XDG_RUNTIME_DIR: folder.path });
+    expect(finished).toMatchObject({ status: 1, stdout: '' });
+    expect(finished.stderr).toContain(`start it with \`iwarpd start ${option} ${value}\``);
+    expect(finished.stderr).toMatch(/^iwarpd: no daemon at [^\n]+\n$/);
   });
 
   it('passes arguments on as they are, with and without --', async () => {
@@ -80,14 +112,23 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     async (signal) => {
       const name = signal.slice(3);
       const script = `trap 'echo caught; exit 3' ${name}; echo ready; while :; do sleep 0.05; done`;
-      const command = folder.start(['run', '--socket', socket, '--', '/bin/sh', '-c', script]);
+      const command = folder.start([
+        'run',
+        '--fresh',
+        '--socket',
+        socket,
+        '--',
+        '/bin/sh',
+        '-c',
+        script,
+      ]);
       await command.until(/ready/);
       command.signal(signal);
       expect(await command.end()).toMatchObject({ status: 3, stdout: 'ready\ncaught\n' });
     },
   );
 
-  it('tells a program that is not there, or no program, by the status of a shell', async () => {
+  it('exits with a shell’s status if the program is missing or not executable', async () => {
     const missing = await run('--', 'no-such-program-anywhere');
     expect(missing).toMatchObject({ status: 127, stdout: '' });
     expect(missing.stderr).toMatch(/^iwarpd: there is no program no-such-program-anywhere\n$/);
@@ -95,11 +136,11 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect((await run('--', folder.file('text'))).status).toBe(126);
   });
 
-  it('says in one line that a program is out of its reach', async () => {
-    const octets = readFileSync(process.execPath).subarray(0, 4096);
+  it('reports in one line that it cannot preload into a program', async () => {
+    const bytes = readFileSync(process.execPath).subarray(0, 4096);
     // Without segments there is none that names a dynamic loader.
-    octets.writeUInt16LE(0, 56);
-    writeFileSync(folder.file('static'), octets, { mode: 0o755 });
+    bytes.writeUInt16LE(0, 56);
+    writeFileSync(folder.file('static'), bytes, { mode: 0o755 });
     const { stderr } = await run('--', folder.file('static'));
     expect(stderr.split('\n')[0]).toMatch(/^iwarpd: .*static is statically linked/);
   });
@@ -120,9 +161,11 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toMatch(/^export SYSFS_PATH=.*\n/m);
   });
 
-  it('says that no daemon runs', async () => {
+  it('reports that no daemon runs', async () => {
     const { status, stderr } = await runCommand(['env', '--socket', socket]);
     expect(status).toBe(0);
-    expect(stderr).toMatch(/^iwarpd: no daemon runs at .*iwarpd start\n$/);
+    expect(stderr).toMatch(
+      /^iwarpd: no daemon at .*; start it with `iwarpd start --socket [^\n]+`\n$/,
+    );
   });
 });

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { ERRNO } from '../../verbs-api/contract/errors.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -10,11 +9,12 @@ import {
   parseTokenText,
   Role,
   TOKEN_BYTES,
-} from '../../verbs-api/contract/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
-import type { Provider } from '../../verbs-api/contract/provider.ts';
+} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue, type IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
-import { octetsOf } from '../support/hex.ts';
+import { bytesOf } from '../support/hex.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 
 let rig: DaemonRig;
@@ -48,27 +48,27 @@ function expectLogged(text: string): void {
   expect(rig.log.filter((line) => line.includes(text))).not.toEqual([]);
 }
 
-/** A request frame with octets of choice as its value. */
+/** A request frame with bytes of choice as its value. */
 function rawRequest(payload: Uint8Array): Uint8Array {
   return emitFrame(FrameType.request, 1, payload);
 }
 
 /** A header that promises `payloadBytes`. */
 function header(type: number, payloadBytes: number): Uint8Array {
-  const octets = emitFrame(type as FrameType, 1, new Uint8Array(0));
-  new DataView(octets.buffer).setUint32(0, payloadBytes, true);
-  return octets;
+  const bytes = emitFrame(type as FrameType, 1, new Uint8Array(0));
+  new DataView(bytes.buffer).setUint32(0, payloadBytes, true);
+  return bytes;
 }
 
 describe('greetings', () => {
   it.each([
-    ['octets of another protocol', new TextEncoder().encode(`GET / HTTP/1.1\r\n${'x'.repeat(40)}`)],
+    ['bytes of another protocol', new TextEncoder().encode(`GET / HTTP/1.1\r\n${'x'.repeat(40)}`)],
     ['a length that is not a greeting’s', header(FrameType.hello, 25)],
     ['another frame first', emitFrame(FrameType.request, 1, new Uint8Array(24))],
     ['a wrong magic', emitFrame(FrameType.hello, 0, new Uint8Array(24))],
-  ])('%s: refused with EPROTO and the end of the connection', async (_what, octets) => {
+  ])('%s: refused with EPROTO and the end of the connection', async (_what, bytes) => {
     const client = new IpcClient(rig.socketPath);
-    client.send(octets);
+    client.send(bytes);
     client.send(new Uint8Array(24));
     expect(await client.welcome()).toMatchObject({ errno: ERRNO.EPROTO.number });
     await client.closed();
@@ -76,7 +76,7 @@ describe('greetings', () => {
     await expectUnharmed();
   });
 
-  it('another version: told which one the daemon speaks', async () => {
+  it('another version: the reply names the daemon’s version', async () => {
     const hello = emitHello(Role.control);
     new DataView(hello.buffer).setUint16(FRAME_HEADER_BYTES + 4, 77, true);
     const client = new IpcClient(rig.socketPath);
@@ -103,7 +103,7 @@ describe('greetings', () => {
   });
 
   it.each([Role.doorbell, Role.map, Role.agent, Role.channel])(
-    'role %s with a token that nobody has: EACCES',
+    'role %s with an unknown token: EACCES',
     async (role) => {
       const client = new IpcClient(rig.socketPath);
       client.send(emitHello(role, new Uint8Array(TOKEN_BYTES).fill(7)));
@@ -112,7 +112,7 @@ describe('greetings', () => {
     },
   );
 
-  it('a second doorbell connection: EBUSY, and the client goes on', async () => {
+  it('a second doorbell connection: EBUSY, and the client continues', async () => {
     const control = await IpcClient.open(rig.socketPath);
     const { token } = await control.welcome();
     await IpcClient.open(rig.socketPath, Role.doorbell, token);
@@ -137,21 +137,21 @@ describe('frames that end their client, with a logged reason', () => {
     ['a command of Object', rawRequest(encodeValue(['constructor', {}])), 'unknown command'],
     ['no command', rawRequest(encodeValue(17)), 'unknown command'],
     ['an empty value', rawRequest(new Uint8Array(0)), 'cut off'],
-    ['a value that is cut off', rawRequest(octetsOf('826b6c69')), 'cut off'],
-    ['octets behind the value', rawRequest(octetsOf('0000')), 'behind'],
-    ['a count of 2^32', rawRequest(octetsOf('9affffffff')), 'cut off'],
+    ['a value that is cut off', rawRequest(bytesOf('826b6c69')), 'cut off'],
+    ['bytes behind the value', rawRequest(bytesOf('0000')), 'behind'],
+    ['a count of 2^32', rawRequest(bytesOf('9affffffff')), 'cut off'],
     ['deep nesting', rawRequest(deep), 'nested too deeply'],
-    ['a key that is a number', rawRequest(octetsOf('a10001')), 'key is not text'],
-    ['a double key', rawRequest(octetsOf('a2616100616101')), 'twice'],
-    ['__proto__', rawRequest(octetsOf('a1695f5f70726f746f5f5fa0')), 'forbidden'],
-    ['an indefinite length', rawRequest(octetsOf('9fff')), 'indefinite'],
-    ['a bignum of 9 octets', rawRequest(octetsOf('c249010000000000000000')), '64 bits'],
-    ['text that is not UTF-8', rawRequest(octetsOf('62c328')), 'UTF-8'],
-  ])('%s', async (_what, octets, reason) => {
+    ['a key that is a number', rawRequest(bytesOf('a10001')), 'key is not text'],
+    ['a double key', rawRequest(bytesOf('a2616100616101')), 'twice'],
+    ['__proto__', rawRequest(bytesOf('a1695f5f70726f746f5f5fa0')), 'forbidden'],
+    ['an indefinite length', rawRequest(bytesOf('9fff')), 'indefinite'],
+    ['a bignum of 9 bytes', rawRequest(bytesOf('c249010000000000000000')), '64 bits'],
+    ['text that is not UTF-8', rawRequest(bytesOf('62c328')), 'UTF-8'],
+  ])('%s', async (_what, bytes, reason) => {
     const client = await IpcClient.open(rig.socketPath);
     client.request(1, ['openDevice', { name: undefined }]);
     await client.frame();
-    client.send(octets);
+    client.send(bytes);
     const farewell = await client.frame();
     expect(farewell).toMatchObject({ type: FrameType.error, id: 0 });
     expect(JSON.stringify(farewell.value)).toContain(reason);
@@ -161,7 +161,7 @@ describe('frames that end their client, with a logged reason', () => {
     await expectUnharmed();
   });
 
-  it('a frame cut off by the end of the connection takes everything of the client along', async () => {
+  it('a frame cut off by the end of the connection: everything of the client is freed', async () => {
     const client = await IpcClient.open(rig.socketPath);
     client.request(1, ['openDevice', { name: undefined }]);
     await client.frame();
@@ -170,7 +170,7 @@ describe('frames that end their client, with a logged reason', () => {
     await expectUnharmed();
   });
 
-  it('octets on a completion channel', async () => {
+  it('bytes on a completion channel', async () => {
     const { client, token } = await clientWithChannel();
     const channel = await IpcClient.open(rig.socketPath, Role.channel, token);
     channel.send(Uint8Array.of(1));
@@ -179,13 +179,13 @@ describe('frames that end their client, with a logged reason', () => {
     await expectUnharmed();
   });
 
-  it('an agent reply that nobody asked for', async () => {
+  it('an agent reply without a request', async () => {
     const client = await IpcClient.open(rig.socketPath);
     const { token } = await client.welcome();
     const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
     agent.send(new Uint8Array(16));
     await client.closed();
-    expectLogged('nobody asked for');
+    expectLogged('an agent reply without a request');
     await expectUnharmed();
   });
 
@@ -205,9 +205,7 @@ describe('frames that end their client, with a logged reason', () => {
     // Each reply is longer than its request; the socket's own buffers take some of them.
     for (let id = 1; id <= 20_000 && !client.isClosed; id++)
       client.request(id, ['listDevices', {}]);
-    await expect
-      .poll(() => rig.log.some((line) => line.includes('octets wait to be read')))
-      .toBe(true);
+    await expect.poll(() => rig.log.some((line) => line.includes('bytes unread'))).toBe(true);
     client.socket.resume();
     await client.closed();
     await expectUnharmed();
@@ -224,7 +222,7 @@ async function clientWithChannel() {
   return { client, token };
 }
 
-describe('requests that are refused, and the client goes on', () => {
+describe('requests that are refused, and the client continues', () => {
   const empty = new Uint8Array(0);
   const wrong: [string, IpcValue, string][] = [
     ['a missing field', ['openDevice', {}], 'EINVAL'],
@@ -236,11 +234,11 @@ describe('requests that are refused, and the client goes on', () => {
     ['infinity', ['allocBuffer', { lengthBytes: Number.POSITIVE_INFINITY }], 'EINVAL'],
     ['an array for a request', ['listDevices', []], 'EINVAL'],
     ['no request', ['listDevices', undefined], 'EINVAL'],
-    ['octets for text', ['openDevice', { name: empty }], 'EINVAL'],
+    ['bytes for text', ['openDevice', { name: empty }], 'EINVAL'],
     ['an unknown handle', ['allocPD', { context: 77 }], 'ENOENT'],
     ['the largest handle', ['allocPD', { context: 0xffff_ffff }], 'ENOENT'],
     ['a handle of another kind', ['queryQP', { qp: 1 }], 'EINVAL'],
-    ['a buffer of no octets', ['allocBuffer', { lengthBytes: 0 }], 'EINVAL'],
+    ['a buffer of no bytes', ['allocBuffer', { lengthBytes: 0 }], 'EINVAL'],
     ['a buffer beyond the quota', ['allocBuffer', { lengthBytes: 2 ** 40 }], 'ENOMEM'],
     ['a buffer of 2^53', ['allocBuffer', { lengthBytes: 2 ** 53 }], 'EINVAL'],
     ['a queue of fractions', ['createCQ', { context: 1, cqe: 1.5, channel: undefined }], 'EINVAL'],
@@ -269,7 +267,7 @@ describe('requests that are refused, and the client goes on', () => {
     await client.closed();
   });
 
-  it('memory that is not there: EFAULT, and nothing is half-made', async () => {
+  it('unmapped memory: EFAULT, and no partial object', async () => {
     const client = await IpcClient.open(rig.socketPath);
     client.request(1, ['openDevice', { name: undefined }]);
     client.request(2, ['allocPD', { context: 1 }]);
@@ -280,7 +278,7 @@ describe('requests that are refused, and the client goes on', () => {
     await client.frame();
     expect(await client.frame()).toMatchObject({
       type: FrameType.error,
-      value: ['EFAULT', expect.stringContaining('64 octets')],
+      value: ['EFAULT', expect.stringContaining('64 bytes')],
     });
     const usage = rig.daemon.status().clients[1]?.usage;
     expect(usage).toMatchObject({ pinnedBytes: 0, objects: { mr: 0 } });
@@ -312,12 +310,12 @@ describe('requests that are refused, and the client goes on', () => {
     await expectUnharmed();
   });
 
-  it('doorbells of handles that are no queue pairs, in pieces', async () => {
+  it('doorbells of handles that are not queue pairs, in pieces', async () => {
     const client = await IpcClient.open(rig.socketPath);
     const { token } = await client.welcome();
     const doorbell = await IpcClient.open(rig.socketPath, Role.doorbell, token);
-    doorbell.send(octetsOf('01000000ffffffff00000000010000'));
-    doorbell.send(octetsOf('0002'));
+    doorbell.send(bytesOf('01000000ffffffff00000000010000'));
+    doorbell.send(bytesOf('0002'));
     client.request(1, ['listDevices', {}]);
     expect(await client.frame()).toMatchObject({ type: FrameType.reply });
     client.socket.destroy();

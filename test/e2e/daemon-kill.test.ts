@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { MemoryTier } from '../../verbs-api/contract/provider.ts';
+import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
 

@@ -6,8 +6,8 @@ import { startDaemon } from '../../daemon/main/daemon.ts';
 import { createLog } from '../../daemon/main/log.ts';
 import { DaemonLink, queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { ERRNO } from '../../verbs-api/contract/errors.ts';
-import { emitHello, Role } from '../../verbs-api/contract/ipc-frames.ts';
+import { emitHello, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 import { DaemonProcess } from './daemon-process.ts';
@@ -15,7 +15,7 @@ import { DaemonProcess } from './daemon-process.ts';
 const NOBODY = 65_534;
 const asRoot = process.getuid?.() === 0;
 
-describe('the place of the socket', () => {
+describe('the socket’s path', () => {
   let rig: DaemonRig;
   const parts = { log: createLog('silent') };
 
@@ -26,7 +26,7 @@ describe('the place of the socket', () => {
     await rig.stop();
   });
 
-  it('is made private, with a file beside it that tells who runs there', async () => {
+  it('is created private, with a file beside it that identifies the daemon', async () => {
     const socketPath = join(rig.directory, 'deeper', 'still', 's.sock');
     const daemon = await startDaemon({ socketPath }, parts);
     expect(statSync(join(rig.directory, 'deeper')).mode & 0o777).toBe(0o700);
@@ -39,7 +39,7 @@ describe('the place of the socket', () => {
     expect(existsSync(`${socketPath}.run`)).toBe(false);
   });
 
-  it('EADDRINUSE where a daemon runs, which goes on', async () => {
+  it('EADDRINUSE where a daemon runs, which keeps running', async () => {
     const { socketPath } = rig;
     await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({
       code: 'EADDRINUSE',
@@ -96,7 +96,7 @@ describe('the place of the socket', () => {
     });
   });
 
-  it('EINVAL for a file that is no socket, which stays', async () => {
+  it('EINVAL for a file that is not a socket, which stays', async () => {
     const socketPath = join(rig.directory, 'precious');
     writeFileSync(socketPath, 'data');
     await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({ code: 'EINVAL' });
@@ -162,7 +162,7 @@ describe('a daemon as a process', () => {
     await provider.close();
   });
 
-  it('lost: requests that wait reject with EIO, and the link tells it once', async () => {
+  it('lost: pending requests reject with EIO, and the link reports the loss once', async () => {
     const link = await DaemonLink.connect({ socketPath: daemon.socketPath });
     const losses: Error[] = [];
     link.onLost = (error) => losses.push(error);

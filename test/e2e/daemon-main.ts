@@ -1,4 +1,4 @@
-/** A daemon as a process of its own, started with the options in its argument (JSON). */
+/** A daemon in a separate process, started with the options in its argument (JSON). */
 import { startDaemon, stopOnSignals } from '../../daemon/main/daemon.ts';
 import { createLog } from '../../daemon/main/log.ts';
 

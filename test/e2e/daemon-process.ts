@@ -1,16 +1,17 @@
-/** Daemons and clients as processes, and what a daemon holds as the kernel tells it. */
+/** Daemons and clients as processes, and a daemon's resources as the kernel reports them. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { repositoryRoot } from '../interop/prerequisites.ts';
 
-const START_TIMEOUT_MS = 20_000;
+/** A machine that runs other suites starts a process within a minute, whatever its load. */
+const START_TIMEOUT_MS = 60_000;
 const SETTLE_TIMEOUT_MS = 10_000;
 
 /** What a daemon holds: any of it that grows with every client is a leak. */
@@ -23,29 +24,47 @@ export interface Footprint {
 
 /** Starts a compiled program of this folder. */
 export function startProgram(name: string, ...words: readonly string[]): ChildProcess {
-  const path = fileURLToPath(new URL(`../../dist/test/e2e/${name}.js`, import.meta.url));
-  if (!existsSync(path)) throw new Error(`dist/ lacks ${name}: run npm run build`);
-  return spawn(process.execPath, [path, ...words], { stdio: ['ignore', 'pipe', 'pipe'] });
+  return spawnProgram(name, words, 'pipe', []);
 }
 
-/** Waits until the program printed a line with `text`; throws when it ends first. */
-export async function printed(child: ChildProcess, text: string): Promise<void> {
+function spawnProgram(
+  name: string,
+  words: readonly string[],
+  stderr: 'pipe' | number,
+  within: readonly string[],
+): ChildProcess {
+  const path = join(repositoryRoot(), `dist/test/e2e/${name}.js`);
+  if (!existsSync(path)) throw new Error(`dist/ lacks ${name}: run npm run build`);
+  const [command = '', ...rest] = [...within, process.execPath, path, ...words];
+  return spawn(command, rest, { stdio: ['ignore', 'pipe', stderr] });
+}
+
+/**
+ * Waits until the program printed `text`; throws when it ends first. Returns the pattern's first
+ * group.
+ */
+export async function printed(child: ChildProcess, text: string | RegExp): Promise<string> {
   let output = '';
   const deadline = AbortSignal.timeout(START_TIMEOUT_MS);
   const ended = once(child, 'exit', { signal: deadline }).then(([status]) => {
     throw new Error(`ended with ${status} before '${text}': ${output}`);
   });
-  const found = new Promise<void>((resolve) => {
-    child.stdout?.on('data', (octets: Buffer) => {
-      output += octets.toString();
-      if (output.includes(text)) resolve();
+  const found = new Promise<string>((resolve) => {
+    child.stdout?.on('data', (bytes: Buffer) => {
+      output += bytes.toString();
+      if (typeof text === 'string' && output.includes(text)) resolve('');
+      const match = typeof text === 'string' ? null : text.exec(output);
+      if (match !== null) resolve(match[1] ?? '');
     });
   });
-  await Promise.race([found, ended]);
-  ended.catch(() => undefined);
+  try {
+    return await Promise.race([found, ended]);
+  } finally {
+    ended.catch(() => undefined);
+  }
 }
 
-/** A daemon in a process of its own, in a directory of its own. */
+/** A daemon in a separate process, in its own directory. */
 export class DaemonProcess {
   readonly directory: string;
   readonly socketPath: string;
@@ -53,21 +72,45 @@ export class DaemonProcess {
   log = '';
   readonly #child: ChildProcess;
 
-  private constructor(options: DaemonOptions) {
-    this.directory = mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
+  private constructor(
+    options: DaemonOptions,
+    stderr: 'pipe' | number,
+    directory: string | undefined,
+    within: readonly string[],
+  ) {
+    this.directory = directory ?? mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
     this.socketPath = join(this.directory, 'iwarpd.sock');
     const all: DaemonOptions = { socketPath: this.socketPath, ...options };
-    this.#child = startProgram('daemon-main', JSON.stringify(all));
-    this.#child.stderr?.on('data', (octets: Buffer) => {
-      this.log += octets.toString();
+    this.#child = spawnProgram('daemon-main', [JSON.stringify(all)], stderr, within);
+    this.#child.stderr?.on('data', (bytes: Buffer) => {
+      this.log += bytes.toString();
     });
   }
 
-  /** Starts one and waits until it is ready. */
-  static async start(options: DaemonOptions = {}): Promise<DaemonProcess> {
-    const daemon = new DaemonProcess(options);
+  /**
+   * Starts one and waits until it is ready. `stderr` is a descriptor for its log, if not `log`;
+   * `within` a command that runs it.
+   */
+  static async start(
+    options: DaemonOptions = {},
+    stderr: 'pipe' | number = 'pipe',
+    within: readonly string[] = [],
+  ): Promise<DaemonProcess> {
+    const daemon = new DaemonProcess(options, stderr, undefined, within);
     await printed(daemon.#child, '"socketPath"');
     return daemon;
+  }
+
+  /** Starts one where another was, once that has ended. */
+  static async startIn(directory: string, options: DaemonOptions = {}): Promise<DaemonProcess> {
+    const daemon = new DaemonProcess(options, 'pipe', directory, []);
+    await printed(daemon.#child, '"socketPath"');
+    return daemon;
+  }
+
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error('the daemon did not start');
+    return this.#child.pid;
   }
 
   /** What the daemon says about itself. */

@@ -1,7 +1,7 @@
-/** How the two ends of the kill test tell each other their memory. */
-import type { MR } from '../../verbs-api/contract/provider.ts';
+/** How the two ends of the kill test exchange the location of their memory. */
+import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
 
-/** Octets of each region. */
+/** Bytes of each region. */
 export const REGION_BYTES = 256 * 1024;
 
 /** Address and key of a region as private data. */

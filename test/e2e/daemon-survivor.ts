@@ -1,18 +1,14 @@
 /** The other end of connections whose first end is going to be lost. */
-import {
-  type Connection,
-  type ConnectionRequest,
-  type Listener,
-  listen,
-} from '../../verbs-api/connect.ts';
+import { type ConnectionRequest, type Listener, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { PD, Provider } from '../../verbs-api/contract/provider.ts';
+import type { Connection } from '../../verbs-api/connection.ts';
+import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { encodeRegion, parseRegion, REGION_BYTES } from './daemon-region.ts';
 
 const ALL = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 
-/** Accepts connections and moves octets both ways until they are gone. */
+/** Accepts connections and moves bytes both ways until they end. */
 export class Survivor {
   readonly provider: Provider;
   readonly #listener: Listener;

@@ -10,7 +10,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Compiles the files, by name; what the compiler complains about. */
 function complaintsOf(files: ReadonlyMap<string, string>): string {
-  // Inside the package, so that the examples find it by its name.
+  // Inside the package, so the examples find it by its name.
   mkdirSync(join(ROOT, '.cache'), { recursive: true });
   const folder = mkdtempSync(join(ROOT, '.cache', 'docs-'));
   try {

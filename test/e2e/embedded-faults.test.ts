@@ -2,20 +2,20 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
 import { connect, type Listener, listen } from '../../verbs-api/connect.ts';
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import {
   Access,
   AsyncEventType,
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { FaultSpec } from '../../verbs-api/contract/faults.ts';
-import type { QP } from '../../verbs-api/contract/provider.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { QP } from '../../verbs-api/contract/verbs/provider.ts';
 import { asyncEventLog, withFault } from '../../verbs-api/testing/index.ts';
 
 const LEFT = '127.0.0.2';
 const RIGHT = '127.0.0.3';
-const OCTETS = 512;
+const BYTES = 512;
 
 let rnic: EmbeddedProvider;
 let listener: Listener;
@@ -38,7 +38,7 @@ async function connected() {
     for await (const request of listener) {
       const context = await rnic.open('right');
       const pd = await context.allocPD();
-      const mr = await pd.allocMR(OCTETS, Access.localWrite | Access.remoteWrite);
+      const mr = await pd.allocMR(BYTES, Access.localWrite | Access.remoteWrite);
       const prepare = ({ qp }: { readonly qp: QP }): void => {
         for (let i = 0; i < 4; i++) qp.postRecv({ sgList: [mr.sge()] });
       };
@@ -49,7 +49,7 @@ async function connected() {
   accepting.catch(() => undefined);
   const left = await connect(rnic, { host: RIGHT, port: listener.address.port });
   const right = await accepting;
-  const mr = await left.pd.allocMR(OCTETS, Access.localWrite);
+  const mr = await left.pd.allocMR(BYTES, Access.localWrite);
   return { left: { ...left, mr }, right };
 }
 
@@ -125,7 +125,7 @@ describe('faults of an embedded provider', () => {
 
   it.each<[string, object, RegExp]>([
     ['a kind that is none', { kind: 'gremlin' }, /^kind: /],
-    ['a field that is none', { kind: 'delay', ms: 1, much: 2 }, /^much: there is no such field/],
+    ['a field that is none', { kind: 'delay', ms: 1, much: 2 }, /^much: unknown field/],
     ['a field that it needs', { kind: 'delay' }, /^ms: a fault of kind delay needs it/],
     ['a device that is not there', { kind: 'port-down', device: 'up' }, /^device: .* no device up/],
     ['a peer that is none', { kind: 'delay', ms: 1, peer: 'x:y' }, /^peer: 'x:y' is not ADDRESS/],

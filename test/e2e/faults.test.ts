@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import type { FaultKind, FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import {
   AsyncEventType,
   QPState,
@@ -9,8 +10,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { FaultKind, FaultSpec } from '../../verbs-api/contract/faults.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { withFault } from '../../verbs-api/testing/index.ts';
 import {
   completions,
@@ -21,6 +21,7 @@ import {
   postSend,
   postWrite,
 } from '../support/fault-pair.ts';
+import { madeToken } from '../support/http-token.ts';
 import { until } from '../support/rnic-node.ts';
 
 /** Other tests may keep the processors busy. */
@@ -61,7 +62,7 @@ async function elapsedMs(work: () => Promise<unknown>): Promise<number> {
 }
 
 describe('what passes a connection', SLOW, () => {
-  it('delay: octets come later, in each direction', async () => {
+  it('delay: bytes come later, in each direction', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'delay', ms: 80, device: 'left', direction: 'out' }, async () => {
       expect(await elapsedMs(() => expectArrives(left, right))).toBeGreaterThanOrEqual(79);
@@ -88,7 +89,7 @@ describe('what passes a connection', SLOW, () => {
     });
   });
 
-  it('bandwidth: octets come at their pace', async () => {
+  it('bandwidth: bytes come at their pace', async () => {
     const { left, right } = await pair.connect();
     const spec: FaultSpec = { kind: 'bandwidth', bytesPerSecond: 160_000, device: 'left' };
     await pair.withFault(spec, async () => {
@@ -100,7 +101,7 @@ describe('what passes a connection', SLOW, () => {
     });
   });
 
-  it('slice: octets come in pieces, and everything arrives', async () => {
+  it('slice: bytes come in pieces, and everything arrives', async () => {
     const { left, right } = await pair.connect();
     for (const direction of ['in', 'out'] as const) {
       await pair.withFault({ kind: 'slice', bytes: 7, direction }, async (fault) => {
@@ -127,14 +128,14 @@ describe('what passes a connection', SLOW, () => {
   });
 
   it.each(['in', 'out'] as const)(
-    'reset: TCP breaks behind so many octets %s',
+    'reset: TCP breaks behind so many bytes %s',
     async (direction) => {
       const { left, right } = await pair.connect();
       await expectSpoken(left, right);
       const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
       await pair.withFault(spec, async (fault) => {
         const [from, to] = direction === 'out' ? [left, right] : [right, left];
-        // One FPDU of 64 octets and its header is below 100, two are above.
+        // One FPDU of 64 bytes and its header is below 100, two are above.
         postSend(from);
         expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.success });
         postSend(from);
@@ -154,7 +155,7 @@ describe('what passes a connection', SLOW, () => {
       left.mr.buffer.fill(0xee, 0, 64);
       postWrite(left, right);
       await right.disconnected();
-      expect(right.mr.buffer.subarray(0, 64).some((octet) => octet !== 0)).toBe(false);
+      expect(right.mr.buffer.subarray(0, 64).some((byte) => byte !== 0)).toBe(false);
       await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
     });
   });
@@ -169,10 +170,10 @@ describe('what passes a connection', SLOW, () => {
   });
 });
 
-describe('an FPDU that leaves spoilt', SLOW, () => {
+describe('a corrupted FPDU', SLOW, () => {
   const send = (left: FaultEnd): void => postSend(left);
 
-  /** What the peer says of the first fault that it finds. */
+  /** The peer's report of the first fault that it finds. */
   async function terminateOf(
     kind: FaultKind,
     post: (left: FaultEnd, right: FaultEnd) => void,
@@ -226,13 +227,30 @@ describe('an FPDU that leaves spoilt', SLOW, () => {
       await Promise.all([left.disconnected(), right.disconnected()]);
       await until(() => left.events.length > 0 && right.events.length > 0, 'the events');
       expect(right.events[0]).toMatchObject({ type: AsyncEventType.qpFatal });
-      expect(right.events[0]?.text).toMatch(/the peer terminated .*\(layer 0, type 0, code 0\)/);
-      expect(left.events[0]?.text).toMatch(/terminated the stream: fault 1 ends the stream/);
+      expect(right.events[0]?.text).toMatch(
+        /the peer sent a Terminate: .*\(layer 0, type 0, code 0\)/,
+      );
+      expect(left.events[0]?.text).toMatch(/sent a Terminate: fault 1 ends the stream/);
+      const logged = pair.rig.log.map((line): unknown => JSON.parse(line));
+      for (const [{ qp }, device, peer] of [
+        [left, 'left', '127.0.0.3 port '],
+        [right, 'right', '127.0.0.2 port '],
+      ] as const) {
+        const [text] = (device === 'left' ? left : right).events.map((event) => event.text);
+        expect(logged).toContainEqual(
+          expect.objectContaining({
+            device,
+            qpn: qp.qpNum,
+            peer: expect.stringContaining(peer),
+            msg: text,
+          }),
+        );
+      }
     });
   });
 });
 
-describe('an MPA startup that goes wrong', SLOW, () => {
+describe('a failing MPA startup', SLOW, () => {
   it('mpa-reject: the client is rejected, and the server is not asked', async () => {
     const requests: unknown[] = [];
     pair.nextRequest().then(
@@ -281,7 +299,7 @@ describe('an MPA startup that goes wrong', SLOW, () => {
     expect(left.established.initiatorDepth).toBeGreaterThan(2);
   });
 
-  it('mpa-depths: the server hears of fewer reads', async () => {
+  it('mpa-depths: the server sees a lower read depth', async () => {
     const spec: FaultSpec = { kind: 'mpa-depths', opcode: 'mpa-request', ird: 4, ord: 3 };
     await pair.withFault(spec, async () => {
       const requesting = pair.nextRequest();
@@ -294,7 +312,7 @@ describe('an MPA startup that goes wrong', SLOW, () => {
 });
 
 describe('completions', SLOW, () => {
-  it('cq-overrun: one is lost, with its event, and the queue pair goes on', async () => {
+  it('cq-overrun: one completion is lost, with an event, and the queue pair continues', async () => {
     const { left, right } = await pair.connect();
     const { qpNum: qp } = right.qp;
     const spec: FaultSpec = { kind: 'cq-overrun', device: 'right', qp, nth: 2 };
@@ -307,7 +325,7 @@ describe('completions', SLOW, () => {
     });
   });
 
-  it('completion-event-lost: the completion is there, and nobody is told', async () => {
+  it('completion-event-lost: the completion arrives without an event', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'completion-event-lost', device: 'right' }, async (fault) => {
       const signal = AbortSignal.timeout(300);
@@ -319,7 +337,7 @@ describe('completions', SLOW, () => {
     });
   });
 
-  it('completion-event-late: the program is told late', async () => {
+  it('completion-event-late: the event arrives late', async () => {
     const { left, right } = await pair.connect();
     const spec: FaultSpec = { kind: 'completion-event-late', ms: 100, device: 'right' };
     await pair.withFault(spec, async () => {
@@ -435,7 +453,7 @@ describe('verbs that fail', SLOW, () => {
       await context.allocPD();
       await expect(context.allocPD()).rejects.toMatchObject({
         code: 'ENOMEM',
-        message: 'allocPD fails by fault 1',
+        message: 'allocPD failed by injected fault 1',
       });
       await context.allocPD();
     });
@@ -507,7 +525,7 @@ describe('triggers', SLOW, () => {
     expect(await failures({ every: 5, once: true })).toEqual([5]);
   });
 
-  it('happen by a chance whose seed is told, and makes the same choices again', async () => {
+  it('fire with a probability; the reported seed repeats the choices', async () => {
     const added = await control.addFault({
       kind: 'errno',
       errno: 'EAGAIN',
@@ -543,7 +561,8 @@ describe('withFault', SLOW, () => {
 
   it('refuses a spec before its body runs, over the socket and HTTP', async () => {
     const { url } = pair.rig.daemon.ready.http ?? {};
-    for (const place of [{ socketPath: pair.rig.socketPath }, { url }]) {
+    const { socketPath } = pair.rig;
+    for (const place of [{ socketPath }, { url, token: madeToken(socketPath) }]) {
       const body = (): never => {
         throw new Error('the body ran');
       };
@@ -562,7 +581,7 @@ describe('what faults hold back', SLOW, () => {
     await control.addFault({ kind: 'stall', device: 'right', direction: 'in' });
     postWrite(left, right, 32_000);
     await completions(left, 1);
-    // Both ends have closed their socket, but the right has not been told of it.
+    // Both ends have closed their socket, but the right end does not know yet.
     await right.id.disconnect();
     await sleep(200);
     expect((await control.connections()).map(({ device }) => device)).toContain('right');
@@ -606,16 +625,16 @@ describe('a fault', SLOW, () => {
     const spec: FaultSpec = { kind: 'errno', errno: 'EIO', verb: 'queryQP', probability: 0.5 };
     await pair.withFault(spec, async (fault) => {
       expect((await control.status()).faults).toBe(1);
-      const there = pair.rig.log.find((line) => line.includes(`fault ${fault.id} is there`));
+      const there = pair.rig.log.find((line) => line.includes(`fault ${fault.id} added`));
       expect(there).toContain(`seed\\":${fault.spec.seed}`);
     });
     expect((await control.status()).faults).toBe(0);
-    expect(pair.rig.log.join()).toContain('is removed: it happened on 0 of 0 occasions');
+    expect(pair.rig.log.join()).toContain(' removed: it happened on 0 of 0 occasions');
   });
 });
 
 describe('reset', SLOW, () => {
-  it('removes faults, and says how many', async () => {
+  it('removes faults and reports how many', async () => {
     await control.addFault({ kind: 'stall' });
     await control.addFault({ kind: 'port-down' });
     expect(await control.reset()).toMatchObject({ faults: 2 });
@@ -623,3 +642,15 @@ describe('reset', SLOW, () => {
     expect(await control.reset()).toMatchObject({ faults: 0 });
   });
 });
+
+it('there are so many at most', async () => {
+  const { faults } = pair.rig.daemon.host;
+  const delay: FaultSpec = { kind: 'delay', ms: 1, qp: 0xff_ffff };
+  while (faults.injector.faults.length < 1_024) faults.add(delay, undefined);
+  await expect(control.addFault(delay)).rejects.toMatchObject({
+    code: 'ENOMEM',
+    message: expect.stringContaining('remove some'),
+  });
+  await control.removeFaults();
+  await control.addFault(delay);
+}, 30_000);

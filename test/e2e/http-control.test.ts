@@ -1,13 +1,24 @@
-import { existsSync, readFileSync } from 'node:fs';
+import {
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '../../daemon/control/operations.ts';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
+import { startDaemon } from '../../daemon/main/daemon.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { type Connection, connect, listen } from '../../verbs-api/connect.ts';
+import { connect, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { Provider } from '../../verbs-api/contract/provider.ts';
+import type { Connection } from '../../verbs-api/connection.ts';
+import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
+import { fetchWith } from '../support/http-token.ts';
 import { parseMetrics } from '../support/prometheus-text.ts';
 
 const TOKEN = 'a-token-that-nobody-guesses';
@@ -17,6 +28,16 @@ let rig: DaemonRig;
 async function start(http: DaemonOptions['http'] = {}): Promise<string> {
   rig = await DaemonRig.start({ http, native: false });
   return rig.daemon.ready.http?.url ?? '';
+}
+
+/** As `fetch`, with the token that the daemon made. */
+async function ask(address: string, init?: Parameters<typeof fetchWith>[2]): Promise<Response> {
+  return await fetchWith(rig.daemon.httpToken ?? '', address, init);
+}
+
+/** The control plane over HTTP, for who has the token. */
+function overHttpOf(url: string): DaemonControl {
+  return new DaemonControl({ url, token: rig.daemon.httpToken });
 }
 
 afterEach(async () => {
@@ -30,9 +51,15 @@ describe('a daemon that answers over HTTP', () => {
     url = await start();
   });
 
-  it('chooses a port, and tells it in the ready line, the status and the run file', async () => {
+  it('chooses a port and reports it in the ready line, the status and the run file', async () => {
     const { http } = rig.daemon.ready;
-    expect(http).toEqual({ url, address: '127.0.0.1', port: http?.port, tokenNeeded: false });
+    expect(http).toEqual({
+      url,
+      address: '127.0.0.1',
+      port: http?.port,
+      tokenNeeded: true,
+      tokenFile: `${rig.socketPath}.http-token`,
+    });
     expect(http?.port).toBeGreaterThan(0);
     expect(rig.daemon.status().http).toEqual(http);
     expect(JSON.parse(readFileSync(`${rig.socketPath}.run`, 'utf8'))).toMatchObject({ http });
@@ -56,8 +83,8 @@ describe('a daemon that answers over HTTP', () => {
     expect(existsSync(`${rig.socketPath}.run`)).toBe(false);
   });
 
-  it('lets nobody cache, frame or sniff its answers', async () => {
-    const { headers } = await fetch(`${url}/status`);
+  it('forbids caching, framing and sniffing of its answers', async () => {
+    const { headers } = await ask(`${url}/status`);
     expect(headers.get('cache-control')).toBe('no-store');
     expect(headers.get('x-frame-options')).toBe('DENY');
     expect(headers.get('x-content-type-options')).toBe('nosniff');
@@ -81,7 +108,7 @@ describe('a daemon that answers over HTTP', () => {
     ['PATCH', '/nothing', 404, 'path'],
     ['POST', '/reset?now=1', 400, 'query now'],
   ])('%s %s is refused with %i, naming %s', async (method, path, status, field) => {
-    const response = await fetch(`${url}${path}`, { method });
+    const response = await ask(`${url}${path}`, { method });
     expect(response.status).toBe(status);
     expect(await response.json()).toMatchObject({
       error: { status, field, code: expect.stringMatching(/^E[A-Z]+$/), message: /./ },
@@ -98,24 +125,24 @@ describe('a daemon that answers over HTTP', () => {
     [new Uint8Array([0x7b, 0xff, 0x7d]), 400, 'body'],
   ])('a body that is %j is refused with %i, naming %s', async (body, status, field) => {
     const headers = { 'content-type': 'application/json' };
-    const response = await fetch(`${url}/reset`, { method: 'POST', headers, body });
+    const response = await ask(`${url}/reset`, { method: 'POST', headers, body });
     expect(response.status).toBe(status);
     expect(await response.json()).toMatchObject({ error: { status, field } });
   });
 
-  it('a body beyond 64 KiB is refused, whether it tells its length or not', async () => {
+  it('refuses a body beyond 64 KiB, with or without a Content-Length', async () => {
     const headers = { 'content-type': 'application/json' };
-    const octets = new TextEncoder().encode(`{"x":"${'x'.repeat(70_000)}"}`);
+    const bytes = new TextEncoder().encode(`{"x":"${'x'.repeat(70_000)}"}`);
     const streamed = new ReadableStream<Uint8Array>({
       start: (controller) => {
-        for (let at = 0; at < octets.length; at += 10_000) {
-          controller.enqueue(octets.subarray(at, at + 10_000));
+        for (let at = 0; at < bytes.length; at += 10_000) {
+          controller.enqueue(bytes.subarray(at, at + 10_000));
         }
         controller.close();
       },
     });
-    for (const init of [{ body: octets }, { body: streamed, duplex: 'half' as const }]) {
-      const response = await fetch(`${url}/reset`, { method: 'POST', headers, ...init });
+    for (const init of [{ body: bytes }, { body: streamed, duplex: 'half' as const }]) {
+      const response = await ask(`${url}/reset`, { method: 'POST', headers, ...init });
       expect(response.status).toBe(413);
       expect(await response.json()).toMatchObject({ error: { status: 413, field: 'body' } });
     }
@@ -124,13 +151,13 @@ describe('a daemon that answers over HTTP', () => {
   it('takes no body but JSON, so that forms of other pages cannot act', async () => {
     for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']) {
       const headers = { 'content-type': type };
-      const response = await fetch(`${url}/reset`, { method: 'POST', headers, body: '{}' });
+      const response = await ask(`${url}/reset`, { method: 'POST', headers, body: '{}' });
       expect(response.status).toBe(415);
     }
   });
 });
 
-describe('what HTTP and the socket tell', () => {
+describe('HTTP and the socket', () => {
   let url: string;
   let provider: Provider;
   let ends: Connection[];
@@ -163,7 +190,7 @@ describe('what HTTP and the socket tell', () => {
   });
 
   it('is the same, and what the schemas describe', async () => {
-    const overHttp = new DaemonControl({ url });
+    const overHttp = overHttpOf(url);
     const overSocket = new DaemonControl({ socketPath: rig.socketPath });
     const both = [overHttp, overSocket];
     const lists = ['listDevices', 'listClients', 'listQPs', 'listMRs', 'listCQs'] as const;
@@ -181,7 +208,7 @@ describe('what HTTP and the socket tell', () => {
   });
 
   it('names queue pairs with their states, connections and owners', async () => {
-    const control = new DaemonControl({ url });
+    const control = overHttpOf(url);
     const qps = await control.queuePairs();
     expect(qps.map(({ qpNum }) => qpNum).sort()).toEqual(ends.map(({ qp }) => qp.qpNum).sort());
     const { pid } = process;
@@ -210,7 +237,7 @@ describe('what HTTP and the socket tell', () => {
       from.qp.postSend({ opcode, flags: SendFlag.signaled, sgList: [large.sge()], ...remote });
       expect(await from.cq.wait()).toMatchObject([{ status: 0 }]);
     }
-    const samples = parseMetrics(await (await fetch(`${url}/metrics`)).text());
+    const samples = parseMetrics(await (await ask(`${url}/metrics`)).text());
     expect(samples.get('iwarpd_iw_out_rdma_sends_total{device="iwarp0"}')).toBe(1);
     expect(samples.get('iwarpd_iw_in_rdma_sends_total{device="iwarp0"}')).toBe(1);
     for (const kind of ['out_rdma_writes', 'in_rdma_writes', 'out_rdma_reads', 'in_rdma_reads']) {
@@ -224,7 +251,7 @@ describe('what HTTP and the socket tell', () => {
   });
 
   it('refuses a helper with the errno and the field', async () => {
-    for (const control of [new DaemonControl({ url }), new DaemonControl(rig)]) {
+    for (const control of [overHttpOf(url), new DaemonControl(rig)]) {
       await expect(control.queuePairs({ pid: -1 })).rejects.toMatchObject({
         name: 'VerbsError',
         code: 'EINVAL',
@@ -253,10 +280,86 @@ describe('a token', () => {
     expect(JSON.stringify(rig.log)).not.toContain(TOKEN);
   });
 
-  it('is needed where others can reach the daemon', async () => {
+  it('is made where none is given, for the daemon’s user alone, and goes with the daemon', async () => {
+    const url = await start();
+    const file = `${rig.socketPath}.http-token`;
+    const { mode, uid } = lstatSync(file);
+    expect(mode & 0o777).toBe(0o600);
+    expect(uid).toBe(process.getuid?.());
+    const token = readFileSync(file, 'utf8').trim();
+    expect(token).toMatch(/^[\w-]{43}$/);
+    expect(token).toBe(rig.daemon.httpToken);
+    for (const path of ['/status', '/metrics', '/openapi.json', '/mrs', '/trace']) {
+      expect((await fetch(`${url}${path}`)).status, path).toBe(401);
+    }
+    expect((await fetchWith(token, `${url}/metrics`)).status).toBe(200);
+    expect(JSON.stringify(rig.log)).not.toContain(token);
+    expect(readFileSync(`${rig.socketPath}.run`, 'utf8')).not.toContain(token);
+    expect(JSON.stringify(rig.daemon.status())).not.toContain(token);
+    await rig.daemon.stop();
+    expect(existsSync(file)).toBe(false);
+  });
+
+  it('is new each time, and never written through a link', async () => {
+    rig = new DaemonRig();
+    const { socketPath, directory } = rig;
+    const victim = join(directory, 'victim');
+    writeFileSync(victim, 'precious');
+    for (const name of ['.http-token', '.http-token.new', '.run', '.run.new']) {
+      symlinkSync(victim, `${socketPath}${name}`);
+    }
+    symlinkSync(directory, `${socketPath}.sysfs`);
+    const first = await startDaemon({ socketPath, http: {}, native: false, logLevel: 'silent' });
+    for (const name of ['.http-token', '.run', '.sysfs']) {
+      expect(lstatSync(`${socketPath}${name}`).isSymbolicLink(), name).toBe(false);
+    }
+    const { httpToken } = first;
+    await first.stop();
+    const second = await startDaemon({ socketPath, http: {}, native: false, logLevel: 'silent' });
+    expect(second.httpToken).not.toBe(httpToken);
+    await second.stop();
+    expect(readFileSync(victim, 'utf8')).toBe('precious');
+    expect(readdirSync(directory)).toEqual(['victim']);
+  });
+
+  it('of a daemon that was killed does not outlive it', async () => {
+    rig = new DaemonRig();
+    const { socketPath } = rig;
+    writeFileSync(`${socketPath}.http-token`, 'of-an-earlier-daemon');
+    const options = { socketPath, native: false, logLevel: 'silent' } as const;
+    const daemon = await startDaemon({ ...options, http: { token: TOKEN } });
+    expect(existsSync(`${socketPath}.http-token`)).toBe(false);
+    await daemon.stop();
+  });
+
+  it('can be done without on loopback: who asks then sees no keys, addresses or traces', async () => {
+    const url = await start({ noToken: true });
+    expect(rig.daemon.ready.http?.tokenNeeded).toBe(false);
+    expect(existsSync(`${rig.socketPath}.http-token`)).toBe(false);
+    await using provider = await connectDaemon({ socketPath: rig.socketPath });
+    const pd = await (await provider.open()).allocPD();
+    const { lkey, address } = await pd.allocMR(64, Access.remoteWrite | Access.localWrite);
+    const anyone = new DaemonControl({ url });
+    const owner = new DaemonControl({ socketPath: rig.socketPath });
+    expect(await owner.memoryRegions()).toMatchObject([
+      { key: lkey, address: `0x${address.toString(16)}` },
+    ]);
+    const [seen] = await anyone.memoryRegions();
+    expect(seen).toMatchObject({ lengthBytes: 64, pid: process.pid });
+    expect(Object.keys(seen ?? {})).not.toEqual(expect.arrayContaining(['key']));
+    expect(Object.keys(seen ?? {})).not.toEqual(expect.arrayContaining(['address']));
+    await expect(anyone.recordTrace({ ms: 1 })).rejects.toMatchObject({ code: 'EACCES' });
+    expect((await fetch(`${url}/trace?ms=1`)).status).toBe(403);
+    expect(await anyone.faults()).toEqual([]);
+    expect((await fetch(`${url}/metrics`)).status).toBe(200);
+    expect((await anyone.reset()).clients).toBe(1);
+  });
+
+  it('cannot be done without where others can reach the daemon', async () => {
     rig = new DaemonRig();
     for (const address of ['0.0.0.0', '::', '192.0.2.1']) {
-      await expect(DaemonRig.start({ http: { address }, native: false })).rejects.toMatchObject({
+      const http = { address, noToken: true };
+      await expect(DaemonRig.start({ http, native: false })).rejects.toMatchObject({
         code: 'EINVAL',
         message: expect.stringContaining('token'),
       });
@@ -271,8 +374,8 @@ describe('a token', () => {
   });
 });
 
-describe('an address that is not to be had', () => {
-  it('is one line, and leaves nothing behind', async () => {
+describe('an unavailable address', () => {
+  it('is reported in one line and leaves nothing behind', async () => {
     await start();
     const port = rig.daemon.ready.http?.port ?? 0;
     const second = new DaemonRig();

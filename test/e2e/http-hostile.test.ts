@@ -27,11 +27,11 @@ class Spring {
   readonly route: HttpRoute = {
     method: 'GET',
     path: '/spring',
-    summary: 'Octets without end',
-    produces: 'application/octet-stream',
+    summary: 'Bytes without end',
+    produces: 'application/byte-stream',
     handle: ({ signal }) => ({
       status: 200,
-      type: 'application/octet-stream',
+      type: 'application/byte-stream',
       body: this.#pieces(signal),
     }),
   };
@@ -84,18 +84,18 @@ afterEach(async () => {
   await server.close();
 });
 
-/** Sends octets and collects what comes until the server closes. */
-async function exchange(octets: string | Uint8Array): Promise<string> {
+/** Sends bytes and collects what comes until the server closes. */
+async function exchange(bytes: string | Uint8Array): Promise<string> {
   const socket = connect(server.port, '127.0.0.1');
   const answer = collected(socket);
-  socket.write(octets);
+  socket.write(bytes);
   return await answer;
 }
 
 async function collected(socket: Socket): Promise<string> {
   let text = '';
-  socket.on('data', (octets) => {
-    text += octets.toString('latin1');
+  socket.on('data', (bytes) => {
+    text += bytes.toString('latin1');
   });
   socket.on('error', () => undefined);
   const timer = setTimeout(() => {
@@ -121,7 +121,7 @@ function get(path: string): string {
   return request(`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close');
 }
 
-/** Whoever else asks is answered. */
+/** Other clients are still served. */
 async function healthy(): Promise<void> {
   expect(await exchange(get('/healthz'))).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\nok\n$/s);
   expect(broken).toEqual([]);
@@ -129,7 +129,7 @@ async function healthy(): Promise<void> {
 
 describe('requests that are none', () => {
   it.each([
-    ['octets', '\u0000\u0001\u0002\u0003\r\n\r\n'],
+    ['bytes', '\u0000\u0001\u0002\u0003\r\n\r\n'],
     ['TLS', '\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003'.padEnd(600, 'x')],
     ['an unknown method', request('HELP / HTTP/1.1', 'Host: localhost')],
     ['an unknown version', request('GET /status HTTP/9.1', 'Host: localhost')],
@@ -155,13 +155,13 @@ describe('requests that are none', () => {
     ],
     ['a folded header', 'GET /status HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b: c\r\n\r\n'],
     ['a header without colon', request('GET /status HTTP/1.1', 'Host: localhost', 'no colon')],
-    ['a zero octet', request('GET /status HTTP/1.1', 'Host: localhost', 'X: a\u0000b')],
+    ['a zero byte', request('GET /status HTTP/1.1', 'Host: localhost', 'X: a\u0000b')],
     ['two hosts', request('GET /status HTTP/1.1', 'Host: localhost', 'Host: evil.example')],
     ['an absolute target', request('GET http://evil.example/status HTTP/1.1', 'Host: localhost')],
     ['a target without slash', request('OPTIONS * HTTP/1.1', 'Host: localhost')],
     ['bad percents', request('GET /%ff%fe HTTP/1.1', 'Host: localhost')],
-  ])('%s: refused', async (_, octets) => {
-    expect(await exchange(octets)).not.toMatch(/^HTTP\/1\.1 2/);
+  ])('%s: refused', async (_, bytes) => {
+    expect(await exchange(bytes)).not.toMatch(/^HTTP\/1\.1 2/);
     expect(target.resets).toBe(0);
     await healthy();
   });
@@ -187,20 +187,20 @@ describe('requests that are none', () => {
     await healthy();
   });
 
-  it('octets at random, seeded', async () => {
+  it('bytes at random, seeded', async () => {
     let seed = 20_261_121;
     const random = (below: number): number => {
       seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0;
       return Math.floor((seed / 2 ** 32) * below);
     };
     for (let round = 0; round < 200; round += 1) {
-      const octets = Buffer.from(get('/status?a=b'));
+      const bytes = Buffer.from(get('/status?a=b'));
       for (let changes = 1 + random(4); changes > 0; changes -= 1) {
-        octets[random(octets.length)] = random(256);
+        bytes[random(bytes.length)] = random(256);
       }
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
-      socket.end(octets);
+      socket.end(bytes);
       socket.resume();
       await closeOf(socket);
     }
@@ -229,7 +229,7 @@ describe('paths that look for files', () => {
 });
 
 describe('clients that are slow, or half there', () => {
-  it('one that says nothing is closed', async () => {
+  it('a silent one is closed', async () => {
     const started = performance.now();
     await exchange('');
     expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
@@ -269,10 +269,10 @@ describe('clients that are slow, or half there', () => {
   }, 30_000);
 
   it('one that leaves in the middle leaves nothing', async () => {
-    for (const octets of ['GET /sta', 'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le']) {
+    for (const bytes of ['GET /sta', 'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le']) {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
-      socket.write(octets);
+      socket.write(bytes);
       await sleep(20);
       socket.resetAndDestroy();
     }
@@ -347,10 +347,10 @@ describe('clients that are slow, or half there', () => {
   });
 
   it('none holds up the end of the server', async () => {
-    const sockets = [get('/spring'), 'GET /', ''].map((octets) => {
+    const sockets = [get('/spring'), 'GET /', ''].map((bytes) => {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
-      socket.write(octets);
+      socket.write(bytes);
       return socket;
     });
     await expect.poll(() => spring.running, { timeout: PATIENCE_MS }).toBe(1);

@@ -1,14 +1,15 @@
 /** Registered memory that goes away: its queue pair fails, the daemon and everybody else go on. */
 import koffi from 'koffi';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, WCStatus } from '../../verbs-api/contract/enums.ts';
-import type { MR, Provider } from '../../verbs-api/contract/provider.ts';
+import { Access, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import {
   completions,
   connectedPair,
   type Pair,
   pattern,
+  read,
   send,
   write,
 } from '../compliance/fixture.ts';
@@ -25,12 +26,12 @@ let rig: DaemonRig;
 let provider: Provider;
 let pair: Pair;
 
-beforeEach(async () => {
+async function start(tier: 'process_vm' | 'agent'): Promise<void> {
   const devices = [{ name: 'rnic0', addresses: ['127.0.0.1'] }];
-  rig = await DaemonRig.start({ devices, memoryTiers: ['shared', 'process_vm'] });
+  rig = await DaemonRig.start({ devices, memoryTiers: ['shared', tier] });
   provider = await connectDaemon({ socketPath: rig.socketPath });
   pair = await connectedPair({ server: provider, client: provider, stop: async () => undefined });
-});
+}
 
 afterEach(async () => {
   await pair[Symbol.asyncDispose]();
@@ -38,19 +39,29 @@ afterEach(async () => {
   await rig.stop();
 });
 
-/** Registers pages of this process with the server's PD, then unmaps them. Nobody touches them. */
-async function lostRegion(): Promise<MR> {
+const ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
+
+/** Registers pages of this process with the server's PD, then unmaps them. They are never accessed. */
+async function unmappedRegion(): Promise<MR> {
   const address = mmap(null, LENGTH_BYTES, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0);
-  const octets = new Uint8Array(koffi.view(address, LENGTH_BYTES));
-  octets.fill(1);
-  const access = Access.localWrite | Access.remoteWrite | Access.remoteRead;
-  const mr = await pair.server.pd.regMR(octets, access);
+  const bytes = new Uint8Array(koffi.view(address, LENGTH_BYTES));
+  bytes.fill(1);
+  const mr = await pair.server.pd.regMR(bytes, ACCESS);
   expect(mr.tier).toBe('process_vm');
   expect(munmap(address, LENGTH_BYTES)).toBe(0);
   return mr;
 }
 
-/** Another connection of the same daemon still moves octets. */
+/** Registers a buffer of this process, then gives the buffer away: the agent does not find it. */
+async function detachedRegion(): Promise<MR> {
+  const bytes = new Uint8Array(LENGTH_BYTES);
+  const mr = await pair.server.pd.regMR(bytes, ACCESS);
+  expect(mr.tier).toBe('agent');
+  structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
+  return mr;
+}
+
+/** Another connection of the same daemon still moves bytes. */
 async function expectOthersUnharmed(): Promise<void> {
   await using other = await connectedPair({
     server: provider,
@@ -64,26 +75,68 @@ async function expectOthersUnharmed(): Promise<void> {
   expect(other.server.mr.buffer.subarray(0, 100)).toEqual(pattern(100));
 }
 
-it('an RDMA Write into it ends its connection at both sides', async () => {
-  const lost = await lostRegion();
-  const { client, server } = pair;
-  server.connection.qp.postRecv({ wrId: 5, sgList: [] });
-  client.connection.qp.postSend(write([client.mr.sge(0, 100)], lost));
-  const [flushed] = await completions(server.connection.cq);
-  expect(flushed).toMatchObject({ wrId: 5n, status: WCStatus.wrFlushErr });
-  await client.connection.disconnected();
-  await lost.close();
-  await expectOthersUnharmed();
-});
+describe.each([
+  ['process_vm', unmappedRegion],
+  ['agent', detachedRegion],
+] as const)('memory of the %s tier that went away', (tier, lostRegion) => {
+  beforeEach(() => start(tier));
 
-it('a Send out of it completes in error', async () => {
-  const lost = await lostRegion();
-  const { client, server } = pair;
-  client.connection.qp.postRecv({ sgList: [client.mr.sge()] });
-  server.connection.qp.postSend(send([lost.sge(0, 100)], 9));
-  const [failed] = await completions(server.connection.cq);
-  expect(failed).toMatchObject({ wrId: 9n, status: WCStatus.locProtErr, byteLen: 0 });
-  await client.connection.disconnected();
-  await lost.close();
-  await expectOthersUnharmed();
+  it('ends the connection of an RDMA Write into it, at both sides', async () => {
+    const lost = await lostRegion();
+    const { client, server } = pair;
+    server.connection.qp.postRecv({ wrId: 5, sgList: [] });
+    client.connection.qp.postSend(write([client.mr.sge(0, 100)], lost));
+    const [flushed] = await completions(server.connection.cq);
+    expect(flushed).toMatchObject({ wrId: 5n, status: WCStatus.wrFlushErr });
+    await client.connection.disconnected();
+    await lost.close();
+    await expectOthersUnharmed();
+  });
+
+  it('fails every Send after the Write [RDMAP-5.5-04]', async () => {
+    const lost = await lostRegion();
+    const { client, server } = pair;
+    server.connection.qp.postRecv({ wrId: 5, sgList: [server.mr.sge()] });
+    const piece = client.mr.sge(0, 100);
+    client.connection.qp.postSend([write([piece], lost), send([piece])]);
+    const [flushed] = await completions(server.connection.cq);
+    expect(flushed).toMatchObject({ wrId: 5n, byteLen: 0 });
+    expect(flushed?.status).not.toBe(WCStatus.success);
+    await client.connection.disconnected();
+    await lost.close();
+  });
+
+  it('fails an RDMA Read into it [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
+    const lost = await lostRegion();
+    const { client, server } = pair;
+    server.connection.qp.postSend({ ...read([lost.sge(0, 100)], client.mr), wrId: 7 });
+    const [failed] = await completions(server.connection.cq);
+    expect(failed).toMatchObject({ wrId: 7n, status: WCStatus.locProtErr, byteLen: 0 });
+    await client.connection.disconnected();
+    await lost.close();
+    await expectOthersUnharmed();
+  });
+
+  it('fails a receive into it', async () => {
+    const lost = await lostRegion();
+    const { client, server } = pair;
+    server.connection.qp.postRecv({ wrId: 5, sgList: [lost.sge()] });
+    client.connection.qp.postSend(send([client.mr.sge(0, 100)]));
+    const [failed] = await completions(server.connection.cq);
+    expect(failed).toMatchObject({ wrId: 5n, status: WCStatus.locProtErr, byteLen: 0 });
+    await client.connection.disconnected();
+    await lost.close();
+  });
+
+  it('fails a Send out of it', async () => {
+    const lost = await lostRegion();
+    const { client, server } = pair;
+    client.connection.qp.postRecv({ sgList: [client.mr.sge()] });
+    server.connection.qp.postSend(send([lost.sge(0, 100)], 9));
+    const [failed] = await completions(server.connection.cq);
+    expect(failed).toMatchObject({ wrId: 9n, status: WCStatus.locProtErr, byteLen: 0 });
+    await client.connection.disconnected();
+    await lost.close();
+    await expectOthersUnharmed();
+  });
 });

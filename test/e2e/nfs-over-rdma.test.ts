@@ -1,13 +1,13 @@
-/** Client and server of NFS over RDMA in one process, each with an RNIC of its own. */
+/** Client and server of NFS over RDMA in one process, each with its own RNIC. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { NfsClient, NfsError, type RemoteFile } from '../../daemon/nfs/nfs-client.ts';
-import { NfsServer } from '../../daemon/nfs/nfs-server.ts';
-import type { Provider } from '../../verbs-api/contract/provider.ts';
-import { Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { NfsClient, NfsError, type RemoteFile } from '../../verbs-api/nfs/client/nfs-client.ts';
+import { Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
+import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
 
 const MEBIBYTE = 1 << 20;
 
@@ -30,33 +30,33 @@ async function connect(): Promise<NfsClient> {
 }
 
 function pattern(lengthBytes: number, salt = 0): Buffer {
-  const octets = Buffer.alloc(lengthBytes);
-  for (let at = 0; at < lengthBytes; at++) octets[at] = (at * 31 + (at >> 9) + salt) & 0xff;
-  return octets;
+  const bytes = Buffer.alloc(lengthBytes);
+  for (let at = 0; at < lengthBytes; at++) bytes[at] = (at * 31 + (at >> 9) + salt) & 0xff;
+  return bytes;
 }
 
 async function readAll(client: NfsClient, path: string): Promise<Buffer> {
   const file = await client.find(path);
   const pieces: Buffer[] = [];
-  for await (const octets of client.read(file, path)) pieces.push(Buffer.from(octets));
+  for await (const bytes of client.read(file, path)) pieces.push(Buffer.from(bytes));
   return Buffer.concat(pieces);
 }
 
-async function put(client: NfsClient, path: string, octets: Buffer): Promise<void> {
+async function put(client: NfsClient, path: string, bytes: Buffer): Promise<void> {
   let at = 0;
   const written = await client.write(path, async (target) => {
-    const count = octets.copy(target, 0, at);
+    const count = bytes.copy(target, 0, at);
     at += count;
     return count;
   });
-  expect(Number(written)).toBe(octets.length);
+  expect(Number(written)).toBe(bytes.length);
 }
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-rdma-'));
   const provider = await createEmbedded();
   providers = [provider];
-  const options = { host: '127.0.0.1', port: 0, mountPort: 0 };
+  const options = { host: '127.0.0.1', port: 0, mountPort: 0, squashRoot: false };
   server = await NfsServer.listen(provider, folder, options);
 });
 
@@ -71,10 +71,10 @@ describe('files', () => {
     await using client = await connect();
     const lengths = [0, 1, 3, 1000, 4096, 5001, MEBIBYTE - 1, MEBIBYTE, 3 * MEBIBYTE + 1];
     for (const [index, length] of lengths.entries()) {
-      const octets = pattern(length, index);
-      await put(client, `/f${length}`, octets);
-      expect(readFileSync(join(folder, `f${length}`)).equals(octets)).toBe(true);
-      expect((await readAll(client, `/f${length}`)).equals(octets)).toBe(true);
+      const bytes = pattern(length, index);
+      await put(client, `/f${length}`, bytes);
+      expect(readFileSync(join(folder, `f${length}`)).equals(bytes)).toBe(true);
+      expect((await readAll(client, `/f${length}`)).equals(bytes)).toBe(true);
     }
   });
 
@@ -83,9 +83,9 @@ describe('files', () => {
     await Promise.all(
       clients.map(async (client, index) => {
         for (let round = 0; round < 3; round++) {
-          const octets = pattern(2 * MEBIBYTE + index, round);
-          await put(client, `/of-${index}`, octets);
-          expect((await readAll(client, `/of-${index}`)).equals(octets)).toBe(true);
+          const bytes = pattern(2 * MEBIBYTE + index, round);
+          await put(client, `/of-${index}`, bytes);
+          expect((await readAll(client, `/of-${index}`)).equals(bytes)).toBe(true);
         }
       }),
     );
@@ -96,8 +96,8 @@ describe('files', () => {
     writeFileSync(join(folder, 'f'), pattern(20 * MEBIBYTE));
     await using client = await connect();
     const file = await client.find('/f');
-    for await (const octets of client.read(file, '/f')) {
-      expect(octets.length).toBe(MEBIBYTE);
+    for await (const bytes of client.read(file, '/f')) {
+      expect(bytes.length).toBe(MEBIBYTE);
       break;
     }
     expect((await client.find('/f')).attributes.size).toBe(BigInt(20 * MEBIBYTE));
@@ -108,8 +108,8 @@ describe('files', () => {
     const client = await connect();
     const file = await client.find('/f');
     const reading = (async () => {
-      for await (const octets of client.read(file, '/f')) {
-        expect(octets.length).toBeGreaterThan(0);
+      for await (const bytes of client.read(file, '/f')) {
+        expect(bytes.length).toBeGreaterThan(0);
         await server.close();
       }
     })();
@@ -130,7 +130,7 @@ describe('directories', () => {
     return names.sort();
   }
 
-  it('NFSR-5667.4-05: come whole in reply chunks, however many names they have', async () => {
+  it('come whole in reply chunks, however many names they have [NFSR-5667.4-05]', async () => {
     mkdirSync(join(folder, 'd'));
     const wanted = Array.from({ length: 700 }, (_none, i) => `a name of some length, number ${i}`);
     for (const name of wanted) writeFileSync(join(folder, 'd', name), '');
@@ -140,7 +140,7 @@ describe('directories', () => {
 });
 
 describe('links', () => {
-  it('are told, long ones too, and not followed', async () => {
+  it('are returned, long ones too, and not followed', async () => {
     const long = 'x'.repeat(4000);
     symlinkSync(long, join(folder, 'long'));
     symlinkSync('/etc', join(folder, 'out'));

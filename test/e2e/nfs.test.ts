@@ -1,5 +1,12 @@
 /** `iwarpd nfs`: a server and its clients as processes, and what hostile TCP clients get. */
-import { mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
@@ -9,8 +16,11 @@ let folder: CommandFolder;
 let directory: string;
 let ports: string[];
 
-async function serve(words: readonly string[] = ['--embedded']): Promise<RunningCommand> {
-  const place = ['--host', '127.0.0.1', ...ports];
+/** Root is allowed, since tests may run as root. */
+async function serve(
+  words: readonly string[] = ['--embedded', '--writable'],
+): Promise<RunningCommand> {
+  const place = ['--no-root-squash', ...ports];
   const server = folder.start(['nfs', 'serve', directory, ...place, ...words]);
   await server.until(/^ready: |^}$/m);
   return server;
@@ -32,25 +42,28 @@ afterEach(async () => {
 });
 
 describe('iwarpd nfs', () => {
-  it('NFSR-5667.6-01: serves a directory on any port to ls, cat and put until it is told to end', async () => {
+  it('serves a directory on any port to ls, cat and put until it is stopped [NFSR-5667.6-01]', async () => {
     mkdirSync(`${directory}/sub`);
-    writeFileSync(`${directory}/file`, 'octets of the file');
+    writeFileSync(`${directory}/file`, 'bytes of the file');
     writeFileSync(`${directory}/.hidden`, '');
     symlinkSync('file', `${directory}/link`);
     const server = await serve();
     expect((await nfs(['ls', '127.0.0.1:/'])).stdout).toBe('file\nlink\nsub\n');
     expect((await nfs(['ls', '-a', '127.0.0.1:/'])).stdout).toBe('.hidden\nfile\nlink\nsub\n');
     expect((await nfs(['ls', '-l', `127.0.0.1:${directory}/file`])).stdout).toMatch(
-      /^-rw-r--r-- +1 +\d+ +\d+ +18 +\S+Z +\/\S+file\n$/,
+      /^-rw-r--r-- +1 +\d+ +\d+ +17 +\S+Z +\/\S+file\n$/,
     );
     const json = JSON.parse((await nfs(['ls', '--json', '127.0.0.1:/'])).stdout);
-    expect(json).toMatchObject([
-      { name: 'file', type: 'file', size: 18 },
-      { name: 'link', type: 'link' },
-      { name: 'sub', type: 'directory' },
-    ]);
+    expect(json).toMatchObject({
+      format: 1,
+      entries: [
+        { name: 'file', type: 'file', size: 17 },
+        { name: 'link', type: 'link' },
+        { name: 'sub', type: 'directory' },
+      ],
+    });
     const both = await nfs(['cat', '127.0.0.1:/file', '127.0.0.1:/file']);
-    expect(both).toMatchObject({ status: 0, stdout: 'octets of the fileoctets of the file' });
+    expect(both).toMatchObject({ status: 0, stdout: 'bytes of the filebytes of the file' });
     writeFileSync(folder.file('local'), Buffer.alloc(3_000_000, 'abcdefg'));
     const put = await nfs(['put', folder.file('local'), '127.0.0.1:/sub', '--json']);
     expect(JSON.parse(put.stdout)).toMatchObject({ path: '/sub/local', bytes: 3_000_000 });
@@ -62,6 +75,36 @@ describe('iwarpd nfs', () => {
     expect(readFileSync(`${directory}/sub/local`, 'utf8')).toBe('short');
     server.signal('SIGINT');
     expect(await server.end()).toMatchObject({ status: 0 });
+  }, 60_000);
+
+  it('leaves the old file as it was, and nothing else, when a copy is interrupted', async () => {
+    await serve();
+    writeFileSync(`${directory}/kept`, 'old', { mode: 0o640 });
+    const put = folder.start(
+      ['nfs', 'put', '-', '127.0.0.1:/kept', '--embedded', ...ports],
+      {},
+      'pipe',
+    );
+    put.type(Buffer.alloc(3_000_000));
+    await expect.poll(() => readdirSync(directory).length, { timeout: 20_000 }).toBe(2);
+    put.signal('SIGINT');
+    expect((await put.end()).status).toBe(130);
+    expect(readdirSync(directory)).toEqual(['kept']);
+    expect(readFileSync(`${directory}/kept`, 'utf8')).toBe('old');
+    // What replaces it has its mode.
+    writeFileSync(folder.file('local'), 'new');
+    expect((await nfs(['put', folder.file('local'), '127.0.0.1:/kept'])).status).toBe(0);
+    expect(readFileSync(`${directory}/kept`, 'utf8')).toBe('new');
+    expect(statSync(`${directory}/kept`).mode & 0o777).toBe(0o640);
+    expect(readdirSync(directory)).toEqual(['kept']);
+  }, 60_000);
+
+  it('blames the side that is wrong when a directory is put', async () => {
+    await serve();
+    const put = await nfs(['put', directory, '127.0.0.1:/x']);
+    expect(put.stderr).toBe(`iwarpd: cannot read ${directory}: it is a directory; name a file\n`);
+    expect(put.status).toBe(1);
+    expect(readdirSync(directory)).toEqual([]);
   }, 60_000);
 
   it('runs over a daemon where one runs', async () => {
@@ -80,16 +123,16 @@ describe('iwarpd nfs', () => {
     expect((await daemon.end()).status).toBe(0);
   }, 60_000);
 
-  it('refuses changes with --read-only', async () => {
+  it('refuses changes unless they are allowed', async () => {
     writeFileSync(`${directory}/file`, 'kept');
-    await serve(['--embedded', '--read-only']);
+    await serve(['--embedded']);
     const put = await nfs(['put', `${directory}/file`, '127.0.0.1:/other']);
     expect(put).toMatchObject({ status: 1, stdout: '' });
     expect(put.stderr).toBe('iwarpd: 127.0.0.1:/other: the server is read-only (NFS3ERR_ROFS)\n');
     expect((await nfs(['cat', '127.0.0.1:/file'])).stdout).toBe('kept');
   }, 60_000);
 
-  it('says in one line what is wrong, and ends with 1, or 2 for a command that makes no sense', async () => {
+  it('reports an error in one line and exits with 1, or with 2 for a usage error', async () => {
     symlinkSync('/etc', `${directory}/out`);
     await serve();
     const wrong: [string[], number, RegExp][] = [
@@ -98,7 +141,7 @@ describe('iwarpd nfs', () => {
       [['cat', '127.0.0.1:/out/passwd'], 1, /symbolic link, which is not followed/],
       // The parent of the root is the root.
       [['ls', '127.0.0.1:/../etc'], 1, /no such file or directory/],
-      [['ls', 'no-path'], 2, /is no HOST:PATH/],
+      [['ls', 'no-path'], 2, /is not HOST:PATH/],
       [['ls', 'host:relative'], 2, /starts with a slash/],
       [['put', folder.file('none'), '127.0.0.1:/x'], 1, /cannot read .*ENOENT/],
       [['frob'], 2, /unknown command|too many arguments/],
@@ -112,7 +155,7 @@ describe('iwarpd nfs', () => {
     }
   }, 60_000);
 
-  it('says who does not listen, and what cannot be served', async () => {
+  it('names the address without a listener and the directory that cannot be served', async () => {
     const nobody = await nfs(['ls', '127.0.0.1:/']);
     expect(nobody.status).toBe(1);
     expect(nobody.stderr).toMatch(
@@ -135,7 +178,7 @@ describe('iwarpd nfs', () => {
 
 describe('MOUNT over TCP', () => {
   /** What comes back until the server hangs up, or `wantedBytes` have come. */
-  async function send(octets: Buffer, wantedBytes = Number.POSITIVE_INFINITY): Promise<Buffer> {
+  async function send(bytes: Buffer, wantedBytes = Number.POSITIVE_INFINITY): Promise<Buffer> {
     const socket = connect(Number(ports[3]), '127.0.0.1');
     const got: Buffer[] = [];
     socket.on('data', (piece) => {
@@ -143,7 +186,7 @@ describe('MOUNT over TCP', () => {
       if (Buffer.concat(got).length >= wantedBytes) socket.destroy();
     });
     socket.on('error', () => undefined);
-    socket.write(octets);
+    socket.write(bytes);
     const timer = setTimeout(() => socket.destroy(), 5000);
     await new Promise((resolve) => socket.on('close', resolve));
     clearTimeout(timer);
@@ -151,12 +194,12 @@ describe('MOUNT over TCP', () => {
   }
 
   function words(...values: number[]): Buffer {
-    const octets = Buffer.alloc(values.length * 4);
-    for (const [at, value] of values.entries()) octets.writeUInt32BE(value >>> 0, at * 4);
-    return octets;
+    const bytes = Buffer.alloc(values.length * 4);
+    for (const [at, value] of values.entries()) bytes.writeUInt32BE(value >>> 0, at * 4);
+    return bytes;
   }
 
-  it('hangs up on what is no call, and serves the next', async () => {
+  it('closes a connection that sends no valid call and serves the next one', async () => {
     await serve();
     const call = words(7, 0, 2, 100005, 3, 0, 0, 0, 0, 0);
     const record = Buffer.concat([words(0x8000_0000 + call.length), call]);
@@ -171,8 +214,8 @@ describe('MOUNT over TCP', () => {
       Buffer.alloc(100_000),
       Buffer.from('GET / HTTP/1.1\r\n\r\n'),
     ];
-    for (const octets of hostile) {
-      expect(await send(octets)).toEqual(Buffer.alloc(0));
+    for (const bytes of hostile) {
+      expect(await send(bytes)).toEqual(Buffer.alloc(0));
       expect(await send(record, expected.length)).toEqual(expected);
     }
     // In two fragments, and two in one piece.

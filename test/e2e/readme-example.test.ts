@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { example } from './readme-example.ts';
 
 describe('the example of the README', () => {
-  it('moves octets from a client to a server', async () => {
+  it('moves bytes from a client to a server', async () => {
     expect(await example()).toBe('hello, iWARP');
   });
 

@@ -1,7 +1,7 @@
 /** Peers that break the rules of RPC over RDMA: what they get, and what others notice of it. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { Access } from '../../verbs-api/contract/enums.ts';
-import type { MR } from '../../verbs-api/contract/provider.ts';
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
 import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import type {
   ChunkLists,
@@ -12,9 +12,9 @@ import { parseTransportHeader } from '../../verbs-api/rpcrdma/core/transport-hea
 import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
-import { fuzz } from '../fuzz/octet-fuzzer.ts';
+import { mutants } from '../fuzz/mutate.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
-import { hexOf, octetsOf } from '../support/hex.ts';
+import { bytesOf, hexOf } from '../support/hex.ts';
 import {
   emitFpdu,
   mpaReply,
@@ -31,7 +31,7 @@ import {
   WORLDS,
   type World,
 } from '../support/rpc-world.ts';
-import { callPayload, messageOctets, shortCall, shortReply } from '../support/rpcrdma-rig.ts';
+import { callPayload, messageBytes, shortCall, shortReply } from '../support/rpcrdma-rig.ts';
 
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const TERMS = emitPrivateData({ remoteInvalidation: false, sendBytes: 4096, receiveBytes: 4096 });
@@ -95,12 +95,12 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     expect((await raw.next()).header).toMatchObject({ type: 'msg', xid: 0xffff });
   }
 
-  it('RPCR2-4.5-01, RPCR-4.2-01: that cuts a header at any octet gets nothing, or one error', async () => {
+  it('that cuts a header at any byte gets nothing, or one error [RPCR2-4.5-01, RPCR-4.2-01]', async () => {
     const raw = await connectRaw();
     const segment = { handle: 1, lengthBytes: 8, offset: 0n };
     const readList = [{ position: 44, ...segment }];
     const lists = { readList, writeList: [[segment]], replyChunk: [segment] };
-    const whole = messageOctets({ type: 'msg', xid: 7, credits: 1, ...lists });
+    const whole = messageBytes({ type: 'msg', xid: 7, credits: 1, ...lists });
     for (let length = 0; length <= whole.length; length++) {
       raw.send(whole.subarray(0, length));
       if (length >= 28) expect((await raw.next()).header).toMatchObject({ ...ERROR_CHUNK, xid: 7 });
@@ -111,7 +111,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
   });
 
   it(
-    'RPCR-4.2-02, RPCR-4.2-05: that says anything gets an error, an answer or the end',
+    'that sends anything gets an error, an answer or a disconnect [RPCR-4.2-02, RPCR-4.2-05]',
     async () => {
       let raw = await connectRaw();
       let fate = 0;
@@ -121,8 +121,8 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
           2,
           callPayload(2, (writer) => writer.uint32(10), 1),
         ),
-        messageOctets({ type: 'done', xid: 3, credits: 1 }),
-        messageOctets(
+        messageBytes({ type: 'done', xid: 3, credits: 1 }),
+        messageBytes(
           {
             type: 'msg',
             xid: 4,
@@ -133,16 +133,14 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
           callPayload(4, (writer) => writer.uint32(4), 1),
         ),
       ];
-      const mutations: Uint8Array[] = [];
-      fuzz({ corpus: samples, rounds: 400, target: (octets) => mutations.push(octets.slice()) });
-      for (const octets of mutations) {
+      for (const bytes of mutants(samples, 400)) {
         if (raw.ended !== undefined) {
           await raw.close();
           raw = await connectRaw();
           fate += 1;
         }
-        raw.send(octets.subarray(0, 4096));
-        // In step with the server, so that its receives suffice.
+        raw.send(bytes.subarray(0, 4096));
+        // In step with the server, so its receives suffice.
         raw.send(shortCall(0xabcd));
         try {
           while ((await raw.next()).header.xid !== 0xabcd);
@@ -156,15 +154,15 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     SLOW_TIMEOUT_MS,
   );
 
-  it('NFSR-8267.6.4-01: that gives 16 segments is served; one of 1000 gets an error', async () => {
+  it('with a chunk of 16 segments is served; one with 1000 gets an error [NFSR-8267.6.4-01]', async () => {
     const raw = await connectRaw();
-    const octets = pattern(1600);
-    const mr = await raw.channel.pd.regMR(octets, Access.remoteRead);
+    const bytes = pattern(1600);
+    const mr = await raw.channel.pd.regMR(bytes, Access.remoteRead);
     const payload = callPayload(
       1,
       (writer) => {
         writer.string('x');
-        writer.bulk(octets);
+        writer.bulk(bytes);
         writer.uint32(3);
       },
       2,
@@ -175,17 +173,17 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       position,
       ...segmentOf(mr, i * 100, 100),
     }));
-    raw.send(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
+    raw.send(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
     const reply = await raw.next();
-    expect(hexOf(reply.payload.subarray(24))).toBe(sumOf(octets).toString(16).padStart(8, '0'));
+    expect(hexOf(reply.payload.subarray(24))).toBe(sumOf(bytes).toString(16).padStart(8, '0'));
     const many = Array.from({ length: 160 }, () => ({ position, ...segmentOf(mr, 0, 1) }));
-    raw.send(messageOctets({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS, readList: many }));
+    raw.send(messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS, readList: many }));
     expect((await raw.next()).header).toMatchObject({ ...ERROR_CHUNK, xid: 2 });
     await expectAlive(raw);
     await raw.close();
   });
 
-  it('RPCR-3.4-07, RPCR2-4.5.2-02: whose chunk is not as long as its count gets GARBAGE_ARGS', async () => {
+  it('whose chunk is not as long as its count gets GARBAGE_ARGS [RPCR-3.4-07, RPCR2-4.5.2-02]', async () => {
     const raw = await connectRaw();
     const mr = await raw.channel.pd.regMR(pattern(200), Access.remoteRead);
     const payload = callPayload(
@@ -201,7 +199,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     const position = payload.items[0]?.position ?? 0;
     const statusFor = async (at: number, lengthBytes: number): Promise<string> => {
       const readList = [{ position: at, ...segmentOf(mr, 0, lengthBytes) }];
-      raw.send(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
+      raw.send(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
       return hexOf((await raw.next()).payload.subarray(20, 24));
     };
     expect(await statusFor(position, 101)).toBe('00000000');
@@ -215,16 +213,16 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     await raw.close();
   });
 
-  it('RPCR2-4.5.3-01: that names more memory than it has registered loses its connection', async () => {
+  it('that names more memory than it has registered loses its connection [RPCR2-4.5.3-01]', async () => {
     const raw = await connectRaw();
     const mr = await raw.channel.pd.regMR(pattern(64), Access.remoteRead);
     const readList = [{ position: 0, ...segmentOf(mr, 0, 65) }];
-    raw.send(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+    raw.send(messageBytes({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
     expect(await raw.end()).not.toBe('');
     await raw.close();
   });
 
-  it('RPCR2-4.5.3-01: that names memory which it does not have loses its connection', async () => {
+  it('that names memory which it does not have loses its connection [RPCR2-4.5.3-01]', async () => {
     for (const lists of [
       { readList: [{ position: 0, handle: 0x1234_5600, lengthBytes: 64, offset: 0n }] },
       { writeList: [[{ handle: 0x1234_5600, lengthBytes: 8192, offset: 0n }]] },
@@ -233,7 +231,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       const type = 'readList' in lists ? 'nomsg' : 'msg';
       const payload = callPayload(1, (writer) => writer.uint32(8192), 1);
       const header = { type, xid: 1, credits: 1, ...NO_LISTS, ...lists } as const;
-      raw.send(type === 'msg' ? messageOctets(header, payload) : messageOctets(header));
+      raw.send(type === 'msg' ? messageBytes(header, payload) : messageBytes(header));
       expect(await raw.end()).not.toBe('');
       await raw.close();
     }
@@ -264,7 +262,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       for (let xid = 1; xid <= 8; xid++) {
         const payload = callPayload(xid, (writer) => writer.uint32(lengthBytes), 1);
         const header = { type: 'msg', xid, credits: 8, ...NO_LISTS, writeList } as const;
-        peer.say(emitFpdu(sendUlpdu(xid, messageOctets(header, payload))));
+        peer.say(emitFpdu(sendUlpdu(xid, messageBytes(header, payload))));
       }
       await expect.poll(() => server.connectionCount, { timeout: 10_000 }).toBe(2);
       await expect.poll(() => server.connectionCount, { timeout: 10_000 }).toBe(1);
@@ -273,13 +271,13 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     SLOW_TIMEOUT_MS,
   );
 
-  it('RPCR-3.3-06: that leaves in the middle of everything leaves nothing behind', async () => {
+  it('that disconnects midway leaves nothing behind [RPCR-3.3-06]', async () => {
     for (let i = 0; i < 5; i++) {
       const raw = await connectRaw();
       const mr = await raw.channel.pd.regMR(pattern(100_000), Access.remoteRead);
       const readList = [{ position: 0, ...segmentOf(mr) }];
       for (let xid = 1; xid <= 8; xid++) {
-        raw.send(messageOctets({ type: 'nomsg', xid, credits: 1, ...NO_LISTS, readList }));
+        raw.send(messageBytes({ type: 'nomsg', xid, credits: 1, ...NO_LISTS, readList }));
       }
       await raw.close();
     }
@@ -316,7 +314,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     await raw.close();
   });
 
-  /** Octets of the raw server's own to read into and write from. */
+  /** Bytes of the raw server's own to read into and write from. */
   async function ownMemory(): Promise<MR> {
     return await raw.channel.pd.allocMR(16_384, Access.localWrite);
   }
@@ -327,8 +325,8 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   ) => readonly [kind: 'read' | 'write', offset: bigint, lengthBytes: number];
 
   const inside: readonly (readonly [string, Reach])[] = [
-    ['one octet before', (s) => ['read', s.offset - 1n, 1]],
-    ['one octet behind', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
+    ['one byte before', (s) => ['read', s.offset - 1n, 1]],
+    ['one byte behind', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
     ['across the end', (s) => ['read', s.offset, s.lengthBytes + 1]],
   ];
   // Memory of `allocate`, and that of replies, is opened by windows; other memory is registered.
@@ -349,7 +347,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     ] as const,
   ]);
 
-  /** 8000 octets for a call. */
+  /** 8000 bytes for a call. */
   async function memoryOf(memory: 'registered' | 'windowed'): Promise<Uint8Array> {
     if (memory === 'registered') return new Uint8Array(8000);
     // Neighbours on both sides, which a window must keep from the peer.
@@ -361,11 +359,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     chunk: 'read' | 'write' | 'reply',
     memory: 'registered' | 'windowed',
   ): Promise<unknown> {
-    const octets = await memoryOf(memory);
-    if (chunk === 'write') return await client.call(ECHO, 'FETCH', 8000, { bulkInto: [octets] });
-    pattern(8000, octets);
-    if (chunk === 'read') return await client.call(ECHO, 'STORE', { name: '', octets, mode: 0 });
-    return await client.call(ECHO, 'MIRROR', octets);
+    const bytes = await memoryOf(memory);
+    if (chunk === 'write') return await client.call(ECHO, 'FETCH', 8000, { bulkInto: [bytes] });
+    pattern(8000, bytes);
+    if (chunk === 'read') return await client.call(ECHO, 'STORE', { name: '', bytes, mode: 0 });
+    return await client.call(ECHO, 'MIRROR', bytes);
   }
 
   function offeredOf(message: RawMessage, chunk: 'read' | 'write' | 'reply'): Segment {
@@ -384,7 +382,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   }
 
   it.each(cases)(
-    'RPCR-3.4-12, RPCR-11-03: that reaches for a %s %s chunk %s loses its connection',
+    'that reaches for a %s %s chunk %s loses its connection [RPCR-3.4-12, RPCR-11-03]',
     async (memory, chunk, _where, reach) => {
       const mr = await ownMemory();
       const failing = codeOf(callWith(chunk, memory));
@@ -404,7 +402,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   );
 
   it.each([['registered'], ['windowed']] as const)(
-    'RPCR-11-03, RPCR2-4.4.1-01: that reaches for a %s chunk after its reply loses its connection',
+    'that reaches for a %s chunk after its reply loses its connection [RPCR-11-03, RPCR2-4.4.1-01]',
     async (memory) => {
       const mr = await ownMemory();
       const call = callWith('read', memory);
@@ -421,7 +419,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   );
 
   it.each([['registered'], ['windowed']] as const)(
-    'RPCR-11-04: that uses a %s chunk of one connection on another loses that one',
+    'that uses a %s chunk of one connection on another loses that one [RPCR-11-04]',
     async (memory) => {
       const accepting = listener.accept();
       const second = await connectRpc(world.provider, { host: '127.0.0.1', port: listener.port });
@@ -440,11 +438,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     },
   );
 
-  it('RPCR2-4.4.1-01, RPCR2-4.5.4-01: that answers late finds the memory of a call that was given up closed', async () => {
-    const octets = await memoryOf('windowed');
+  it('that answers late finds the memory of a call that was given up closed [RPCR2-4.4.1-01, RPCR2-4.5.4-01]', async () => {
+    const bytes = await memoryOf('windowed');
     const controller = new AbortController();
     const { signal } = controller;
-    const call = codeOf(client.call(ECHO, 'FETCH', 8000, { bulkInto: [octets], signal }));
+    const call = codeOf(client.call(ECHO, 'FETCH', 8000, { bulkInto: [bytes], signal }));
     const segment = offeredOf(await raw.next(), 'write');
     controller.abort();
     expect(await call).toBe('aborted');
@@ -452,11 +450,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     mr.buffer.fill(0xee);
     void touch('write', segment, segment.offset, 1, mr);
     expect(await raw.end()).not.toBe('');
-    expect(octets.every((octet) => octet === 0)).toBe(true);
+    expect(bytes.every((byte) => byte === 0)).toBe(true);
   });
 
   it(
-    'RPCR2-4.5.4-01: that reads nothing more, loses its connection when a call is given up',
+    'that reads nothing more, loses its connection when a call is given up [RPCR2-4.5.4-01]',
     async () => {
       const tcp = await RawListener.open();
       const connecting = connectRpc(world.provider, {
@@ -477,19 +475,19 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
         if ('fault' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
         return parsed.header;
       };
-      // With a credit left, a call that is given up does not end the connection by itself.
+      // With a credit left, a cancelled call does not end the connection by itself.
       const first = stalled.call(ECHO, 'NULL', undefined);
       peer.sayFpdu(sendUlpdu(1, shortReply((await nextMessage(80)).xid, 8)));
       await first;
-      const octets = await stalled.allocate(16 << 20);
+      const bytes = await stalled.allocate(16 << 20);
       const controller = new AbortController();
       const { signal } = controller;
-      const call = codeOf(stalled.call(ECHO, 'STORE', { name: '', octets, mode: 0 }, { signal }));
+      const call = codeOf(stalled.call(ECHO, 'STORE', { name: '', bytes, mode: 0 }, { signal }));
       const { readList } = await nextMessage(100);
       const [chunk] = readList;
       if (chunk === undefined) throw new Error('no chunk to read');
       peer.stopReading();
-      // More than the sockets between us hold, so that an invalidation waits behind the Responses.
+      // More than the sockets between us hold, so an invalidation waits behind the Responses.
       for (let msn = 1; msn <= 6; msn++) {
         const { handle, offset, lengthBytes } = chunk;
         peer.sayFpdu(readRequestUlpdu(msn, handle, offset, lengthBytes));
@@ -509,15 +507,15 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     SLOW_TIMEOUT_MS,
   );
 
-  it('RPCR2-6.1-02: that answers inline beside a write chunk fails that call alone', async () => {
+  it('that answers inline beside a write chunk fails that call alone [RPCR2-6.1-02]', async () => {
     const call = codeOf(client.call(ECHO, 'FETCH', 8000));
     const message = await raw.next();
     const { xid, writeList } = messageHeader(message);
     const returned = writeList.map((chunk) => chunk.map((s) => ({ ...s, lengthBytes: 0 })));
-    const inline = octetsOf(`${hexOf(shortReply(xid).subarray(28))} 00000001 00000004 61626364`);
+    const inline = bytesOf(`${hexOf(shortReply(xid).subarray(28))} 00000001 00000004 61626364`);
     const payload = { stream: inline, items: [], lengthBytes: inline.length };
     raw.send(
-      messageOctets({ type: 'msg', xid, credits: 4, ...NO_LISTS, writeList: returned }, payload),
+      messageBytes({ type: 'msg', xid, credits: 4, ...NO_LISTS, writeList: returned }, payload),
     );
     expect(await call).toBe('badReply');
     const next = client.call(ECHO, 'NULL', undefined);
@@ -525,7 +523,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     await next;
   });
 
-  it('RPCR2-4.5-02, RPCR2-4.5-04: that says anything else is not answered, and its calls go on', async () => {
+  it('that sends anything else is not answered, and its calls continue [RPCR2-4.5-02, RPCR2-4.5-04]', async () => {
     const call = client.call(ECHO, 'NULL', undefined);
     const { header } = await raw.next();
     const { xid } = header;
@@ -533,14 +531,14 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     const good = shortReply(xid);
     const garbage = [
       ...Array.from({ length: 28 }, (_, length) => good.subarray(0, length)),
-      octetsOf(`${bad} 00000001 00000004 00000000 00000002 00*8 00*4`),
-      octetsOf(`${bad} 00000001 00000004 00000009 00*12`),
-      octetsOf(`${bad} 00000005 00000004 00000000 00*12`),
-      octetsOf(`${bad} 00000001 00000004 00000004 00000077`),
+      bytesOf(`${bad} 00000001 00000004 00000000 00000002 00*8 00*4`),
+      bytesOf(`${bad} 00000001 00000004 00000009 00*12`),
+      bytesOf(`${bad} 00000005 00000004 00000000 00*12`),
+      bytesOf(`${bad} 00000001 00000004 00000004 00000077`),
       shortReply((xid + 1) >>> 0),
       shortCall(xid),
     ];
-    for (const octets of garbage) raw.send(octets);
+    for (const bytes of garbage) raw.send(bytes);
     raw.send(good);
     await call;
     expect(client.counters).toMatchObject({ discarded: garbage.length, connections: 1, sent: 1 });
@@ -561,11 +559,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(client.counters.connections).toBe(1);
   });
 
-  it('that says RDMA_ERROR fails that call alone', async () => {
+  it('that sends RDMA_ERROR fails only that call', async () => {
     const call = codeOf(client.call(ECHO, 'NULL', undefined));
     const { xid } = (await raw.next()).header;
     raw.send(
-      messageOctets({ type: 'error', xid, credits: 1, version: 1, error: { code: 'chunk' } }),
+      messageBytes({ type: 'error', xid, credits: 1, version: 1, error: { code: 'chunk' } }),
     );
     expect(await call).toBe('ERR_CHUNK');
   });

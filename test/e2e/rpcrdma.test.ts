@@ -4,8 +4,14 @@ import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { ClientPD } from '../../verbs-api/client/protection-domain.ts';
 import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
+import {
+  Access,
+  WCFlag,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { emitPrivateData, parsePrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
 import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
@@ -26,7 +32,7 @@ import {
   WORLDS,
   type World,
 } from '../support/rpc-world.ts';
-import { callPayload, messageOctets, shortCall } from '../support/rpcrdma-rig.ts';
+import { callPayload, messageBytes, shortCall } from '../support/rpcrdma-rig.ts';
 
 /** Around roundup, the threshold of 4096, pages, and large. */
 const SIZES = [0, 1, 3, 4, 5, 1000, 3900, 4020, 4028, 4032, 4033, 4096, 8193, 65_536, 1 << 20];
@@ -68,61 +74,61 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await server.close();
   });
 
-  it('RPCR-3.4-02, RPCR-3.6-01: gives results of every size', async () => {
+  it('returns results of every size [RPCR-3.4-02, RPCR-3.6-01]', async () => {
     for (const size of SIZES) {
-      const octets = await client.call(ECHO, 'FETCH', size);
-      expect(sumOf(octets), `${size}`).toBe(sumOf(pattern(size)));
-      expect(octets).toHaveLength(size);
+      const bytes = await client.call(ECHO, 'FETCH', size);
+      expect(sumOf(bytes), `${size}`).toBe(sumOf(pattern(size)));
+      expect(bytes).toHaveLength(size);
     }
   });
 
-  it('takes arguments of every size', async () => {
+  it('accepts arguments of every size', async () => {
     for (const size of SIZES) {
-      const args = { name: `${size}`, octets: pattern(size), mode: 3 };
-      expect(await client.call(ECHO, 'STORE', args)).toBe(sumOf(args.octets));
+      const args = { name: `${size}`, bytes: pattern(size), mode: 3 };
+      expect(await client.call(ECHO, 'STORE', args)).toBe(sumOf(args.bytes));
     }
     expect(log.stored).toEqual(SIZES.map(String));
   });
 
-  it('RPCR-5.1-02, RPCR-5.2-02: takes and gives long messages of every size', async () => {
+  it('accepts and returns long messages of every size [RPCR-5.1-02, RPCR-5.2-02]', async () => {
     for (const size of SIZES) {
-      const octets = pattern(size);
-      expect(Buffer.compare(await client.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+      const bytes = pattern(size);
+      expect(Buffer.compare(await client.call(ECHO, 'MIRROR', bytes), bytes)).toBe(0);
     }
   });
 
-  it('RPCR-3.6-03, RPCR2-4.4.1-01: places two results in memory of the program, which is whole when the call is', async () => {
-    const octets = pattern(100_003);
+  it('places two results in memory of the program, which is whole when the call is [RPCR-3.6-03, RPCR2-4.4.1-01]', async () => {
+    const bytes = pattern(100_003);
     const bulkInto = [await client.allocate(50_001), new Uint8Array(50_002)];
-    const halves = await client.call(ECHO, 'SPLIT', { octets, at: 50_001 }, { bulkInto });
+    const halves = await client.call(ECHO, 'SPLIT', { bytes, at: 50_001 }, { bulkInto });
     expect(halves[0].buffer).toBe(bulkInto[0]?.buffer);
     expect(halves[1].buffer).toBe(bulkInto[1]?.buffer);
-    expect(Buffer.compare(Buffer.concat(halves), octets)).toBe(0);
+    expect(Buffer.compare(Buffer.concat(halves), bytes)).toBe(0);
   });
 
-  it('RPCR-7-01: registers what a call needs, and nothing stays registered', async () => {
+  it('registers what a call needs, and nothing stays registered [RPCR-7-01]', async () => {
     const counts: number[] = [];
     const countOf = async (call: () => Promise<unknown>): Promise<void> => {
       const before = client.counters.exposed;
       await call();
       counts.push(client.counters.exposed - before);
     };
-    const octets = pattern(10_000);
+    const bytes = pattern(10_000);
     await countOf(() => client.call(ECHO, 'NULL', undefined));
     await countOf(() => client.call(ECHO, 'FETCH', 10_000));
-    await countOf(() => client.call(ECHO, 'STORE', { name: '', octets, mode: 0 }));
-    await countOf(() => client.call(ECHO, 'MIRROR', octets));
-    await countOf(() => client.call(ECHO, 'SPLIT', { octets, at: 5000 }));
+    await countOf(() => client.call(ECHO, 'STORE', { name: '', bytes, mode: 0 }));
+    await countOf(() => client.call(ECHO, 'MIRROR', bytes));
+    await countOf(() => client.call(ECHO, 'SPLIT', { bytes, at: 5000 }));
     expect(counts).toEqual([0, 1, 1, 2, 3]);
   });
 
-  it('RPCR-7-01: registers nothing for calls with memory of its own, however many', async () => {
+  it('registers nothing for calls with memory of its own, however many [RPCR-7-01]', async () => {
     const memory = await client.allocate(30_000);
     const [into, from] = [memory.subarray(0, 10_000), pattern(10_000, memory.subarray(20_000))];
     const calls = async (): Promise<void> => {
       await Promise.all([
         client.call(ECHO, 'FETCH', 10_000, { bulkInto: [into] }),
-        client.call(ECHO, 'STORE', { name: '', octets: from, mode: 0 }),
+        client.call(ECHO, 'STORE', { name: '', bytes: from, mode: 0 }),
       ]);
     };
     // The first ones register the memory for the connection, and take windows.
@@ -136,21 +142,21 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(allocating).not.toHaveBeenCalled();
     // Memory of another origin is registered, for this call alone.
     const strange = pattern(10_000);
-    await client.call(ECHO, 'STORE', { name: '', octets: strange, mode: 0 });
+    await client.call(ECHO, 'STORE', { name: '', bytes: strange, mode: 0 });
     expect(registering).toHaveBeenCalledTimes(1);
   });
 
-  it('RPCR-3.3-05, RPCR2-3.3.1-04, RPCR-6-01: keeps hundreds of calls apart within its credits', async () => {
+  it('serves hundreds of concurrent calls within its credits [RPCR-3.3-05, RPCR2-3.3.1-04, RPCR-6-01]', async () => {
     const calls = Array.from({ length: 300 }, async (_, i) => {
       const size = (i * 37) % 9000;
-      const octets = await client.call(ECHO, 'FETCH', size);
-      return octets.length === size && sumOf(octets) === sumOf(pattern(size));
+      const bytes = await client.call(ECHO, 'FETCH', size);
+      return bytes.length === size && sumOf(bytes) === sumOf(pattern(size));
     });
     expect((await Promise.all(calls)).every((good) => good)).toBe(true);
     expect(client.counters).toMatchObject({ sent: 300, replies: 300, connections: 1 });
   });
 
-  it('RPCR2-6.3-01: says why a call cannot be carried out, and goes on', async () => {
+  it('reports why a call cannot be executed, and continues [RPCR2-6.3-01]', async () => {
     const other = defineProgram({ ...ECHO, number: ECHO.number + 1 });
     const later = defineProgram({ ...ECHO, version: 9 });
     expect(await failureOf(client.call(ECHO, 'MISSING', undefined))).toEqual([
@@ -162,7 +168,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
       'PROG_MISMATCH',
       false,
     ]);
-    const args = { name: 'fail', octets: pattern(10), mode: 0 };
+    const args = { name: 'fail', bytes: pattern(10), mode: 0 };
     expect(await failureOf(client.call(ECHO, 'STORE', args))).toEqual(['SYSTEM_ERR', false]);
     const long = { ...args, name: 'x'.repeat(256) };
     expect(await failureOf(client.call(ECHO, 'STORE', long))).toEqual(['GARBAGE_ARGS', false]);
@@ -170,7 +176,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(client.counters.connections).toBe(1);
   });
 
-  it('RPCR-3.6-04, RPCR2-3.4.6-01: sends nothing for memory that no result is mapped to, or that is too short', async () => {
+  it('sends nothing for memory that no result is mapped to, or that is too short [RPCR-3.6-04, RPCR2-3.4.6-01]', async () => {
     const sent = client.counters.sent;
     const into = [new Uint8Array(100)];
     const mirror = client.call(ECHO, 'MIRROR', pattern(8), { bulkInto: into });
@@ -180,7 +186,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(client.counters.sent).toBe(sent);
   });
 
-  it('tells the server who calls', async () => {
+  it('identifies the caller to the server', async () => {
     const user = {
       flavor: 'sys',
       stamp: 1,
@@ -195,18 +201,18 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(log.calls[0]?.address).toBe('127.0.0.1');
   });
 
-  it('RPCR2-3.5.3-01: goes long where its own receives are small, either way', async () => {
+  it('goes long where its own receives are small, either way [RPCR2-3.5.3-01]', async () => {
     const small = await connectClient({ inlineBytes: 1024 });
     for (const size of [900, 960, 1000, 1100, 4000]) {
-      const octets = pattern(size);
-      expect(Buffer.compare(await small.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+      const bytes = pattern(size);
+      expect(Buffer.compare(await small.call(ECHO, 'MIRROR', bytes), bytes)).toBe(0);
     }
     // The three that do not fit needed memory for the call and for the reply.
     expect(small.counters.exposed).toBeGreaterThanOrEqual(4);
     await small.close();
   });
 
-  it('CMPD-4-03, CMPD-7-01: tells sizes that its buffers have, and uses those of each connection', async () => {
+  it('announces its buffer sizes and uses those of each connection [CMPD-4-03, CMPD-7-01]', async () => {
     const echo = echoService();
     const options = { host: '127.0.0.1', port: 0, inlineBytes: 5000 };
     const odd = await listenRpc(world.provider, echo.service, options);
@@ -216,8 +222,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(parsePrivateData(raw.established.privateData)).toMatchObject({ receiveBytes: 4096 });
     await raw.close();
     const roaming = await connectRpc(world.provider, { host: '127.0.0.1', port });
-    const octets = pattern(3000);
-    await roaming.call(ECHO, 'MIRROR', octets);
+    const bytes = pattern(3000);
+    await roaming.call(ECHO, 'MIRROR', bytes);
     expect(roaming.counters.exposed).toBe(0);
     await odd.close();
     const small = await listenRpc(world.provider, echo.service, {
@@ -225,22 +231,22 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
       port,
       inlineBytes: 1024,
     });
-    expect(Buffer.compare(await roaming.call(ECHO, 'MIRROR', octets), octets)).toBe(0);
+    expect(Buffer.compare(await roaming.call(ECHO, 'MIRROR', bytes), bytes)).toBe(0);
     expect(roaming.counters.exposed).toBe(2);
     await roaming.close();
     await small.close();
   });
 
-  it('RPCR-3.3-11, RPCR-6.2-07: reads segment after segment from a client that serves one Read at once', async () => {
+  it('reads segment after segment from a client that serves one Read at once [RPCR-3.3-11, RPCR-6.2-07]', async () => {
     const { port } = server.address;
     const raw = await RawPeer.connect(world.provider, port, { responderResources: 1 });
-    const octets = pattern(5000);
-    const mr = await raw.channel.pd.regMR(octets, Access.remoteRead);
+    const bytes = pattern(5000);
+    const mr = await raw.channel.pd.regMR(bytes, Access.remoteRead);
     const payload = callPayload(
       1,
       (writer) => {
         writer.string('x');
-        writer.bulk(octets);
+        writer.bulk(bytes);
         writer.uint32(3);
       },
       2,
@@ -254,17 +260,17 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     }));
     const { stream } = payload;
     raw.send(
-      messageOctets(
+      messageBytes(
         { type: 'msg', xid: 1, credits: 1, readList, writeList: [], replyChunk: undefined },
         { stream, items: [], lengthBytes: stream.length },
       ),
     );
     const reply = await raw.next();
-    expect(new XdrReader(reply.payload.subarray(24)).uint32()).toBe(sumOf(octets));
+    expect(new XdrReader(reply.payload.subarray(24)).uint32()).toBe(sumOf(bytes));
     await raw.close();
   });
 
-  it('RPCR-3.8-05: refuses to serve with too few credits for what it is asked to do', async () => {
+  it('refuses to serve with too few credits for what it is asked to do [RPCR-3.8-05]', async () => {
     const { service } = echoService();
     const serve = (credits: number, readListReplies: boolean): Promise<RpcServer> =>
       listenRpc(world.provider, service, {
@@ -278,7 +284,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await (await serve(2, true)).close();
   });
 
-  it('CMPD-4.1-02: answers with plain Sends, whatever the client could have invalidated', async () => {
+  it('answers with plain Sends, whatever the client could have invalidated [CMPD-4.1-02]', async () => {
     const privateData = emitPrivateData({
       remoteInvalidation: true,
       sendBytes: 4096,
@@ -306,7 +312,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await raw.close();
   });
 
-  it('RPCR-3.5-04, RPCR-3.9-01: does what RFC 5666 has, where both ends ask for it', async () => {
+  it('does what RFC 5666 has, where both ends ask for it [RPCR-3.5-04, RPCR-3.9-01]', async () => {
     const echo = echoService();
     const responder = { readListReplies: true, doneTimeoutMs: 200 };
     const options = { host: '127.0.0.1', port: 0, responder };
@@ -317,14 +323,14 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
       requester: { readListReplies: true },
       padding: { alignBytes: 64, thresholdBytes: 100 },
     });
-    // It makes room for no reply, so that the server keeps it for the client to read.
+    // It reserves no room for a reply, so the server keeps it for the client to read.
     const { MIRROR } = ECHO.procedures;
     const procedures = { MIRROR: { ...MIRROR, resultMaxBytes: () => 0 } };
     const roomless = defineProgram({ ...ECHO, procedures });
     for (const size of [50, 1000, 3900, 5000, 100_001]) {
-      const octets = pattern(size);
-      const mirrored = await oldClient.call(roomless, 'MIRROR', octets);
-      expect(Buffer.compare(mirrored, octets)).toBe(0);
+      const bytes = pattern(size);
+      const mirrored = await oldClient.call(roomless, 'MIRROR', bytes);
+      expect(Buffer.compare(mirrored, bytes)).toBe(0);
     }
     await expect(client.call(roomless, 'MIRROR', pattern(5000))).rejects.toMatchObject({
       code: 'ERR_CHUNK',
@@ -333,7 +339,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await old.close();
   });
 
-  it('gives a call up in time, or when asked; what comes late harms nothing', async () => {
+  it('abandons a call at its deadline or on request; a late reply is harmless', async () => {
     let open = (): void => undefined;
     log.gate = new Promise((resolve) => {
       open = resolve;
@@ -349,15 +355,15 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(sumOf(await client.call(ECHO, 'FETCH', 7000))).toBe(sumOf(pattern(7000)));
   });
 
-  it('RPCR-8-01: calls again after a loss what may be done twice, and only that', async () => {
+  it('calls again after a loss what may be done twice, and only that [RPCR-8-01]', async () => {
     const silent = await RawServer.listen(world.provider);
     const { port } = silent;
     const accepting = silent.accept();
     const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port });
     const peer = await accepting;
-    const args = { name: 'b', octets: pattern(9), mode: 0 };
+    const args = { name: 'b', bytes: pattern(9), mode: 0 };
     const twice = lossy.call(ECHO, 'FETCH', 9000);
-    // The first call holds the only credit, so that this one is not sent.
+    // The first call holds the only credit, so this one is not sent.
     const later = lossy.call(ECHO, 'STORE', args);
     const { header } = await peer.next();
     await silent.close();
@@ -373,12 +379,12 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await second.close();
   });
 
-  it('NFSR-8267.4-03: does not call again what may not be done twice, and says that nobody knows', async () => {
+  it('does not retry a non-idempotent call and reports an unknown outcome [NFSR-8267.4-03]', async () => {
     const silent = await RawServer.listen(world.provider);
     const accepting = silent.accept();
     const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
     const peer = await accepting;
-    const args = { name: 'b', octets: pattern(9), mode: 0 };
+    const args = { name: 'b', bytes: pattern(9), mode: 0 };
     const once = failureOf(lossy.call(ECHO, 'STORE', args));
     await peer.next();
     await peer.close();
@@ -393,7 +399,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
     const peer = await accepting;
     await peer.close();
-    // Nobody accepts the second connection.
+    // The second connection is never accepted.
     const call = failureOf(lossy.call(ECHO, 'NULL', undefined));
     await new Promise((resolve) => setTimeout(resolve, 100));
     const start = performance.now();
@@ -403,7 +409,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await silent.close();
   });
 
-  it('says why it cannot connect', async () => {
+  it('reports why it cannot connect', async () => {
     const { port } = server.address;
     await server.close();
     await client.close();
@@ -426,7 +432,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
 });
 
 describe('over a daemon', () => {
-  it('RPCR-7-01, RPCR2-3.4.3-01: leaves no region behind, whatever was called', async () => {
+  it('leaves no region behind, whatever was called [RPCR-7-01, RPCR2-3.4.3-01]', async () => {
     const rig = await DaemonRig.start();
     const provider = await connectDaemon({ socketPath: rig.socketPath });
     const objects = async (): Promise<Readonly<Record<string, number>>> => {
@@ -439,15 +445,15 @@ describe('over a daemon', () => {
     const client = await connectRpc(provider, { host: '127.0.0.1', port });
     const memory = await client.allocate(40_000);
     const all = async (): Promise<void> => {
-      const octets = pattern(20_000);
+      const bytes = pattern(20_000);
       const windowed = pattern(20_000, memory.subarray(20_000));
       await Promise.all([
         client.call(ECHO, 'FETCH', 20_000),
         client.call(ECHO, 'FETCH', 20_000, { bulkInto: [memory.subarray(0, 20_000)] }),
-        client.call(ECHO, 'STORE', { name: '', octets: windowed, mode: 0 }),
-        client.call(ECHO, 'STORE', { name: '', octets, mode: 0 }),
-        client.call(ECHO, 'MIRROR', octets),
-        client.call(ECHO, 'SPLIT', { octets, at: 5000 }),
+        client.call(ECHO, 'STORE', { name: '', bytes: windowed, mode: 0 }),
+        client.call(ECHO, 'STORE', { name: '', bytes, mode: 0 }),
+        client.call(ECHO, 'MIRROR', bytes),
+        client.call(ECHO, 'SPLIT', { bytes, at: 5000 }),
       ]);
     };
     // Buffers of pools stay, and windows; these are as many as are needed after the first rounds.

@@ -89,7 +89,7 @@ describe.each(Object.keys(WAYS))('rping over %s', (name) => {
     expect(finished.stderr).toContain('server DISCONNECT EVENT...\n');
   });
 
-  it.each([23, 64, 1000, 4096, 65535, 65536])('of %i octets', async (size) => {
+  it.each([23, 64, 1000, 4096, 65535, 65536])('of %i bytes', async (size) => {
     const server = await startServer(ways);
     const words = ['-C', '5', '-V', '-v', '-S', String(size)];
     const client = await startClient(ways, words).end();
@@ -126,7 +126,7 @@ describe('rping over two daemons', () => {
     expect(finished.stdout.trim().split('\n')).toHaveLength(102);
   });
 
-  it('goes on serving with -P when a client is killed in the middle', async () => {
+  it('continues to serve with -P after a client is killed midway', async () => {
     const server = await startServer(ways, ['-P']);
     const endless = startClient(ways, ['-v']);
     await endless.until(/rdma-ping-3/);
@@ -154,14 +154,14 @@ describe('rping over two daemons', () => {
     ['--no-crc'],
     ['--fpdu-size', 'large'],
     ['--fpdu-size', '128'],
-  ])('takes the option %s %s', async (...words) => {
+  ])('accepts the option %s %s', async (...words) => {
     const server = await startServer(ways, words[0] === '-q' ? ['-q'] : []);
     const client = await startClient(ways, ['-C', '3', '-V', '-S', '5000', ...words]).end();
     expect(client).toMatchObject({ status: 0, stdout: '' });
     expect((await server.end()).status).toBe(0);
   });
 
-  it('tells each step with -d', async () => {
+  it('prints each step with -d', async () => {
     const server = await startServer(ways);
     const client = await startClient(ways, ['-C', '1', '-d']).end();
     expect(client.stderr).toMatch(/send: addr [0-9a-f]+ rkey [0-9a-f]+ len 64/);
@@ -175,10 +175,10 @@ describe('rping over two daemons', () => {
     expect(client.stderr).toMatch(/^iwarpd: the server went away during ping 0.*$/m);
     const finished = await server.end();
     expect(finished.status).toBe(1);
-    expect(finished.stderr).toMatch(/offers 65 octets, more than the 64/);
+    expect(finished.stderr).toMatch(/offers 65 bytes, more than the 64/);
   });
 
-  it('says that the server has to be started first', async () => {
+  it('reports that the server must be started first', async () => {
     const client = await startClient(ways, ['-C', '1']).end();
     expect(client.status).toBe(1);
     expect(client.stderr).toMatch(
@@ -186,7 +186,7 @@ describe('rping over two daemons', () => {
     );
   });
 
-  it('says that another server has the port', async () => {
+  it('reports that another server uses the port', async () => {
     await startServer(ways, ['-P']);
     const second = folder.start(['rping', '-s', '-a', SERVER_ADDRESS, '-p', port, ...ways.server]);
     const finished = await second.end();
@@ -194,7 +194,7 @@ describe('rping over two daemons', () => {
     expect(finished.stderr).toMatch(/^iwarpd: cannot listen on [^\n]*another port[^\n]*\n$/);
   });
 
-  it('says that no device has the address', async () => {
+  it('reports that no device has the address', async () => {
     const words = ['rping', '-s', '-a', '127.0.0.77', '-p', port, ...ways.server];
     const finished = await folder.start(words).end();
     expect(finished.status).toBe(1);
@@ -204,7 +204,7 @@ describe('rping over two daemons', () => {
   it('ends in one line when the peer speaks no MPA', async () => {
     const echo = createServer((socket) => {
       socket.on('error', () => {});
-      socket.write('220 no MPA here, and enough octets to be a whole frame\r\n');
+      socket.write('220 no MPA here, and enough bytes to be a whole frame\r\n');
     });
     await new Promise<void>((resolve) => echo.listen(Number(port), SERVER_ADDRESS, resolve));
     try {

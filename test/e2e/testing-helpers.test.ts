@@ -20,7 +20,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
 import {
   expectCompletion,
   type PrivateDaemon,
@@ -54,7 +54,7 @@ async function errorOf(promise: Promise<unknown>): Promise<Error> {
   return error;
 }
 
-/** A receive at the right, and a Send of `length` octets from the left. */
+/** A receive at the right, and a Send of `length` bytes from the left. */
 function postExchange({ left, right }: TwoNodes, length = 64): void {
   right.qp.postRecv({ wrId: 7n, sgList: [right.mr.sge(0, 1024)] });
   left.qp.postSend({
@@ -93,7 +93,7 @@ describe('a private daemon', () => {
   );
 
   it(
-    'that cannot start tells why, with its output',
+    'that cannot start reports why, with its output',
     async () => {
       const devices = [{ name: 'left', addresses: ['192.0.2.77'] }];
       const error = await errorOf(startPrivateDaemon({ devices, words: ['--no-such-option'] }));
@@ -107,8 +107,8 @@ describe('a private daemon', () => {
     'goes, with its directory, when the test run is killed',
     async () => {
       const parent = startProgram('testing-parent');
-      const [octets]: unknown[] = await once(parent.stdout ?? parent, 'data');
-      const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${octets}`);
+      const [bytes]: unknown[] = await once(parent.stdout ?? parent, 'data');
+      const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${bytes}`);
       expect(isAlive(pid)).toBe(true);
       parent.kill('SIGKILL');
       await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: 20_000 });
@@ -194,14 +194,14 @@ describe('two nodes', () => {
     expect(isAlive(pid)).toBe(false);
   });
 
-  it('need two devices, and leave nothing behind without', async () => {
+  it('need two devices and otherwise leave nothing behind', async () => {
     const devices = [{ name: 'only', addresses: ['127.0.0.2'] }];
     await using one = await startPrivateDaemon({ devices });
     await expect(startTwoNodes({ daemon: one })).rejects.toThrow(/two devices/);
     await one.reset();
   });
 
-  it('tell what came instead of the completion that was expected', async () => {
+  it('report what arrived instead of the expected completion', async () => {
     await using nodes = await startTwoNodes({ daemon });
     const { left, right } = nodes;
     postExchange(nodes);
@@ -209,8 +209,8 @@ describe('two nodes', () => {
       expectCompletion(right.cq, { opcode: WCOpcode.recvImmediate, wrId: 8n, byteLen: 65 }),
     );
     expect(wrong.message.split('\n')).toEqual([
-      'expected the completion: status success (success), opcode recvImmediate, wrId 8, byteLen 65',
-      `but got: status success (success), opcode recv, wrId 7, byteLen 64, qpNum ${right.qp.qpNum}`,
+      'expected the completion: status success, opcode recvImmediate, wrId 8, byteLen 65',
+      `but got: status success, opcode recv, wrId 7, byteLen 64, qpNum ${right.qp.qpNum}`,
       '  opcode: expected recvImmediate, got recv',
       '  wrId: expected 8, got 7',
       '  byteLen: expected 65, got 64',
@@ -222,7 +222,7 @@ describe('two nodes', () => {
     expect(none.message).toContain('but got: none\n  none within 50 ms');
   });
 
-  it('tell the asynchronous events that explain a failed completion', async () => {
+  it('report the asynchronous events that explain a failed completion', async () => {
     await using nodes = await startTwoNodes({ daemon });
     const { left, right } = nodes;
     left.qp.postSend({
@@ -247,7 +247,7 @@ describe('two nodes', () => {
 
 describe('waiting', () => {
   it(
-    'for connections, counters and conditions ends at its deadline and tells what was there',
+    'for connections, counters and conditions ends at its deadline and reports what it found',
     async () => {
       await using nodes = await startTwoNodes();
       const { daemon, left } = nodes;
@@ -306,7 +306,7 @@ describe('reset between tests', () => {
       expect(error.message).toMatch(/^objects were not given back:\n {2}\S+ \(this process\): /);
       expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
       expect(error.message).toContain(
-        `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 octets`,
+        `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 bytes`,
       );
       expect(error.message.split('\n')).toHaveLength(3);
       await nodes.close();
@@ -322,7 +322,7 @@ describe('reset between tests', () => {
   );
 
   it(
-    'gives programs that are about to end the time to',
+    'gives exiting programs time to finish',
     async () => {
       await using daemon = await startPrivateDaemon({ http: true });
       const nodes = await startTwoNodes({ daemon });
@@ -344,7 +344,7 @@ describe('reset between tests', () => {
         await printed(program, 'holding');
         const error = await errorOf(daemon.reset({ graceMs: 1 }));
         expect(error.message).toContain(`node (pid ${program.pid}): 1 context, 1 pd,`);
-        expect(error.message).toContain('of left, 4321 octets');
+        expect(error.message).toContain('of left, 4321 bytes');
       } finally {
         program.kill('SIGKILL');
       }
@@ -371,7 +371,7 @@ describe('the README of the helpers', () => {
   const readme = readFileSync(join(ROOT, 'verbs-api/testing/README.md'), 'utf8');
   const [, example = ''] = /^```ts\n([\s\S]*?)^```/m.exec(readme) ?? [];
 
-  /** Runs Node on `words` in a folder inside the package, so that the package is found by name. */
+  /** Runs Node on `words` in a folder inside the package, so the package is found by name. */
   function runIn(files: Readonly<Record<string, string>>, words: (folder: string) => string[]) {
     mkdirSync(join(ROOT, '.cache'), { recursive: true });
     const folder = mkdtempSync(join(ROOT, '.cache', 'testing-'));
@@ -429,7 +429,7 @@ describe('the README of the helpers', () => {
         test('nothing comes', () => expectCompletion(nodes.left.cq, { wrId: 5 }, { timeoutMs: 20 }));
         test('it is clean', async () => { await nodes.close(); await daemon.reset(); });`;
       const run = runIn({ 'plain.test.mjs': text }, () => ['--test', 'plain.test.mjs']);
-      expect(run.output).toContain('expected the completion: status success (success), wrId 5');
+      expect(run.output).toContain('expected the completion: status success, wrId 5');
       expect(run.output).toMatch(/pass 1\n.*fail 1\n/s);
       expect(run.status).toBe(1);
     },

@@ -1,6 +1,6 @@
 /** A program that gives nothing back: it registers memory and waits. Argument: socket path. */
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/enums.ts';
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
 
 const [socketPath = ''] = process.argv.slice(2);
 const provider = await connectDaemon({ socketPath });

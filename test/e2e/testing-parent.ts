@@ -1,4 +1,4 @@
-/** A test run that gets killed: it starts a private daemon, tells of it, and waits. */
+/** A test run that gets killed: it starts a private daemon, reports it, and waits. */
 import { startPrivateDaemon } from '../../verbs-api/testing/index.ts';
 
 const daemon = await startPrivateDaemon();

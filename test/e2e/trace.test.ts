@@ -6,8 +6,9 @@ import {
   TRACE_SAMPLES_MAX,
   type TraceRecord,
   type TraceSample,
-} from '../../verbs-api/contract/trace-sample.ts';
+} from '../../verbs-api/contract/protocol/trace-sample.ts';
 import { freePort } from '../support/free-port.ts';
+import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
 
 /** Each test starts a daemon and several commands, and other tests may run beside it. */
@@ -52,7 +53,7 @@ async function trace(...words: readonly string[]): Promise<RunningCommand> {
   return command;
 }
 
-/** The lines of a trace that is ended once the connections have gone. */
+/** The lines of a trace that stops once the connections have ended. */
 async function linesOf(command: RunningCommand, until: RegExp): Promise<Line[]> {
   await command.until(until);
   command.signal('SIGINT');
@@ -107,7 +108,7 @@ describe('iwarpd trace', SLOW, () => {
     const times = lines.map(({ time }) => time);
     expect(times).toEqual([...times].sort());
     expectPaired(lines);
-    // The link's own frames tell whose they are.
+    // The link's own frames show whose they are.
     const ends = { device: 'a', qpn: 1, peerDevice: 'b', peerQpn: 1 };
     const swapped = { device: 'b', qpn: 1, peerDevice: 'a', peerQpn: 1 };
     const fpdus = lines.filter(({ kind }) => kind === 'fpdu');
@@ -126,12 +127,12 @@ describe('iwarpd trace', SLOW, () => {
     for (const line of lines) expect(line).toMatch(/^[\d:.]{12} {2}[ab] QP 1 {2}(?:WQE|CQE) /);
     const place = 'STag 0x[0-9a-f]{8} TO 0x[0-9a-f]{16}';
     for (const text of [
-      'a QP 1  WQE SEND wr_id 0x0, 16 octets, inline, signaled$',
-      `b QP 1  WQE RDMA_READ wr_id 0x0, 64 octets from ${place}, signaled$`,
-      'b QP 1  CQE RDMA_READ wr_id 0x0, IBV_WC_SUCCESS, 64 octets$',
-      `b QP 1  WQE RDMA_WRITE wr_id 0x0, 64 octets to ${place}, signaled$`,
-      'a QP 1  WQE RECV wr_id 0x0, room for 16 octets$',
-      'a QP 1  CQE RECV wr_id 0x1, IBV_WC_WR_FLUSH_ERR, 0 octets$',
+      'a QP 1  WQE SEND wr_id 0x0, 16 bytes, inline, signaled$',
+      `b QP 1  WQE RDMA_READ wr_id 0x0, 64 bytes from ${place}, signaled$`,
+      'b QP 1  CQE RDMA_READ wr_id 0x0, IBV_WC_SUCCESS, 64 bytes$',
+      `b QP 1  WQE RDMA_WRITE wr_id 0x0, 64 bytes to ${place}, signaled$`,
+      'a QP 1  WQE RECV wr_id 0x0, room for 16 bytes$',
+      'a QP 1  CQE RECV wr_id 0x1, IBV_WC_WR_FLUSH_ERR, 0 bytes$',
     ]) {
       expect(stdout).toMatch(new RegExp(text, 'm'));
     }
@@ -146,7 +147,7 @@ describe('iwarpd trace', SLOW, () => {
     expect(new Set(lines.map(({ kind }) => kind))).toEqual(
       new Set(['wqe', 'cqe', 'mpa', 'fpdu', 'end']),
     );
-    // The end that is told as ours may be the other one.
+    // The end reported as ours may be the other one.
     for (const { qpn, peerQpn } of lines) expect([qpn, peerQpn]).toContain(2);
     for (const { kind, device } of lines) if (kind === 'wqe') expect(device).toBe('a');
   });
@@ -170,7 +171,7 @@ describe('iwarpd trace', SLOW, () => {
 
 describe('GET /trace', SLOW, () => {
   async function sample(query: string): Promise<TraceSample> {
-    const response = await fetch(`${url}/trace?${query}`);
+    const response = await fetchWith(madeToken(socket), `${url}/trace?${query}`);
     expect(response.status).toBe(200);
     return OPERATIONS.recordTrace.reply.parse(await response.json());
   }
@@ -215,14 +216,16 @@ describe('GET /trace', SLOW, () => {
     const port = await server();
     const running = Array.from({ length: TRACE_SAMPLES_MAX }, () => sample('limit=1&ms=10000'));
     await expect
-      .poll(async () => (await fetch(`${url}/trace?ms=1`)).status, { timeout: 5_000 })
+      .poll(async () => (await fetchWith(madeToken(socket), `${url}/trace?ms=1`)).status, {
+        timeout: 5_000,
+      })
       .toBe(409);
     await expect(
       new DaemonControl({ socketPath: socket }).recordTrace({ ms: 1 }),
     ).rejects.toMatchObject({ code: 'EBUSY' });
     await ping(port);
     for (const { records } of await Promise.all(running)) expect(records).toHaveLength(1);
-    expect((await fetch(`${url}/trace?ms=1`)).status).toBe(200);
+    expect((await fetchWith(madeToken(socket), `${url}/trace?ms=1`)).status).toBe(200);
   });
 
   it.each([
@@ -234,7 +237,7 @@ describe('GET /trace', SLOW, () => {
     ['qp=-1', 'query qp'],
     ['kind=wqe', 'query kind'],
   ])('refuses %s', async (query, field) => {
-    const response = await fetch(`${url}/trace?${query}`);
+    const response = await fetchWith(madeToken(socket), `${url}/trace?${query}`);
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ error: { field } });
   });
@@ -262,7 +265,7 @@ function endsOf({ device, qpn, peerDevice, peerQpn }: Line) {
   return { device, qpn, peerDevice, peerQpn };
 }
 
-/** Every completion was asked for before, by a request that is its own. */
+/** Every completion follows a distinct request. */
 function expectPaired(lines: readonly Line[]): void {
   const open: string[] = [];
   for (const { kind, device, qpn, opcode, wrId } of lines) {

@@ -3,8 +3,8 @@
  *
  * With CRCs off our end is on the host, behind QEMU's proxy; with CRCs on it runs inside the guest,
  * next to siw, since siw fails a good CRC whose trailer the proxy has cut. perftest goes through
- * the proxy with `-R`, which has its parameters travel over the RDMA connection: there is one port.
- * Both of its ends spin, and would starve the daemon on the guest's one processor: there it is nice.
+ * the proxy with `-R`, which exchanges its parameters over the RDMA connection: there is one port.
+ * Both of its ends spin, and would starve the daemon on the guest's one processor: there it is niced.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

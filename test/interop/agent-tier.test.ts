@@ -1,6 +1,6 @@
 /**
- * Unmodified programs with a daemon that may not reach into processes, as in a container that forbids
- * it: a thread of the preload library moves the octets.
+ * Unmodified programs with a daemon that may not access process memory, as in a container that
+ * forbids it: a thread of the preload library moves the bytes.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 afterAll(() => bench.stop());
 
-/** Runs both ends, each of which has to succeed; what the client printed. */
+/** Runs both ends, which must both succeed; returns the client's output. */
 async function bothSucceed(words: readonly string[], client: readonly string[], port: number) {
   const ends = await bench.pair(port, words, client);
   expect(ends.client.status, ends.client.output).toBe(0);
@@ -25,7 +25,7 @@ async function bothSucceed(words: readonly string[], client: readonly string[], 
 }
 
 describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach', () => {
-  it.each(['64', '65535'])('rping verifies what it got, %s octets', async (size) => {
+  it.each(['64', '65535'])('rping verifies what it got, %s bytes', async (size) => {
     const port = await freePort();
     const words = ['rping', '-a', ADDRESS, '-p', String(port), '-C', '50', '-S', size, '-V'];
     await bothSucceed([...words, '-s'], [...words, '-c'], port);
@@ -46,7 +46,7 @@ describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach'
     // More than one request to the agent moves.
     ['ib_write_bw', '1048576', '20'],
     ['ib_read_bw', '1048576', '20'],
-  ])('%s of %s octets', async (program, size, times) => {
+  ])('%s of %s bytes', async (program, size, times) => {
     const port = await freePort();
     const words = [program, '-R', '-d', 'iwarp0', '-p', String(port), '-s', size, '-n', times];
     const output = await bothSucceed(words, [...words, ADDRESS], port);

@@ -1,6 +1,6 @@
 /**
- * Unmodified arm64 programs on a daemon of this machine, through the shim as arm64 code: qemu plays
- * the processor. What they and the daemon share, rings above all, has to mean the same to both.
+ * Unmodified arm64 programs on a daemon of this machine, through the shim as arm64 code, which qemu
+ * emulates. Shared data, above all the rings, must have the same layout for both.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -16,7 +16,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
   let rig: ShimRig;
   let root: string;
   let port: string;
-  /** Why there are no such programs. */
+  /** Why the programs are unavailable. */
   let obstacle: string | undefined;
 
   beforeAll(async () => {
@@ -50,7 +50,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     return [...emulator, ...settings, join(root, 'usr/bin', name), ...rest];
   }
 
-  /** Runs both ends, each of which has to succeed; what the client printed. */
+  /** Runs both ends, which must both succeed; returns the client's output. */
   async function bothSucceed(
     server: readonly string[],
     client: readonly string[],
@@ -82,7 +82,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     ['ib_write_bw', '65536'],
     ['ib_read_bw', '65536'],
     ['ib_send_lat', '64'],
-  ])('%s of %s octets', async (program, size) => {
+  ])('%s of %s bytes', async (program, size) => {
     const words = [program, '-R', '-p', port, '-s', size, '-n', '100'];
     const output = await bothSucceed(words, [...words, ADDRESS]);
     expect(output).toMatch(new RegExp(`^ ${size} +100 `, 'm'));

@@ -1,6 +1,6 @@
 /**
  * rdma-core and perftest of Debian's arm64, unpacked in a folder. They are fetched with apt's
- * ordinary client, with lists of its own; nothing is installed, so no privilege is needed.
+ * ordinary client, with its own lists; nothing is installed, so no privilege is needed.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -68,7 +68,7 @@ export async function prepareArm64Root(): Promise<string> {
   const place = join(caches, 'iwarpd/arm64', digest);
   if (existsSync(place)) return place;
   await mkdir(join(caches, 'iwarpd/arm64'), { recursive: true });
-  // Made aside and put in place whole: whoever comes second at the same time drops its copy.
+  // Built aside and renamed into place: of two concurrent builds the second drops its copy.
   const work = await mkdtemp(`${place}.`);
   try {
     await fetchInto(work, join(work, 'root'));

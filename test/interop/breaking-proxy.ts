@@ -16,7 +16,7 @@ export class BreakingProxy implements AsyncDisposable {
   }
 
   /**
-   * Listens on a free port of 127.0.0.1 for `targetPort` there. Pieces of octets from the server
+   * Listens on a free port of 127.0.0.1 for `targetPort` there. Pieces of bytes from the server
    * are counted over all connections; at each number of `breakAt` the piece is dropped and its
    * connection reset.
    */
@@ -57,7 +57,7 @@ export class BreakingProxy implements AsyncDisposable {
       });
     }
     client.pipe(server);
-    server.on('data', (octets) => {
+    server.on('data', (bytes) => {
       this.#answers += 1;
       if (this.#answers === this.#breakAt[0]) {
         this.#breakAt.shift();
@@ -65,7 +65,7 @@ export class BreakingProxy implements AsyncDisposable {
         for (const socket of both) socket.resetAndDestroy();
         return;
       }
-      if (!client.write(octets)) {
+      if (!client.write(bytes)) {
         server.pause();
         client.once('drain', () => server.resume());
       }

@@ -1,4 +1,4 @@
-/** The recordings of `captures/`, read by our receiver octet by octet, in random splits, and whole. */
+/** The recordings of `captures/`, read by our receiver byte by byte, in random splits, and whole. */
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -15,12 +15,12 @@ import { type Replayed, readStartup, replay } from './captures/replay.ts';
 const SIDES = ['initiator', 'responder'] as const;
 
 function isMpa({ initiator }: TcpConnection): boolean {
-  return Buffer.from(initiator.octets.subarray(0, 7)).toString('latin1') === 'MPA ID ';
+  return Buffer.from(initiator.bytes.subarray(0, 7)).toString('latin1') === 'MPA ID ';
 }
 
 interface Capture {
   readonly expected: ExpectedCapture;
-  /** Recorded connections, each with what is expected of it. */
+  /** Recorded connections, each with its expectation. */
   readonly pairs: readonly { tcp: TcpConnection; expected: ExpectedConnection }[];
   readonly otherConnections: number;
 }
@@ -44,8 +44,8 @@ function replayBoth(
   pieceBytes: readonly number[],
 ): { initiator: Replayed; responder: Replayed } {
   return {
-    initiator: replay(tcp.initiator.octets, 'responder', expected.responder, pieceBytes),
-    responder: replay(tcp.responder.octets, 'initiator', expected.initiator, pieceBytes),
+    initiator: replay(tcp.initiator.bytes, 'responder', expected.responder, pieceBytes),
+    responder: replay(tcp.responder.bytes, 'initiator', expected.initiator, pieceBytes),
   };
 }
 
@@ -74,7 +74,7 @@ function expectDecoded(capture: Capture, pieceBytes: readonly number[]): void {
   }
 }
 
-/** Position in the recording of the packet that holds the octet at `offset` of a stream. */
+/** Position in the recording of the packet that holds the byte at `offset` of a stream. */
 function packetOf(stream: TcpStream, offset: number): number {
   const holds = (start: number, length: number): boolean =>
     offset >= start && offset < start + length;
@@ -83,8 +83,8 @@ function packetOf(stream: TcpStream, offset: number): number {
 }
 
 function firstFpduSide(tcp: TcpConnection): ExpectedConnection['firstFpdu'] {
-  const initiator = packetOf(tcp.initiator, readStartup(tcp.initiator.octets, 'request').end);
-  const responder = packetOf(tcp.responder, readStartup(tcp.responder.octets, 'reply').end);
+  const initiator = packetOf(tcp.initiator, readStartup(tcp.initiator.bytes, 'request').end);
+  const responder = packetOf(tcp.responder, readStartup(tcp.responder.bytes, 'reply').end);
   if (initiator === responder) return 'none';
   return initiator < responder ? 'initiator' : 'responder';
 }
@@ -105,7 +105,7 @@ const QUIRK_WORDS: Readonly<Record<string, string>> = {
 };
 
 function quirksMet(tcp: TcpConnection, expected: ExpectedConnection): string[] {
-  const both = replayBoth(tcp, expected, [tcp.initiator.octets.length]);
+  const both = replayBoth(tcp, expected, [tcp.initiator.bytes.length]);
   const met = [...terminateQuirks(both.initiator, both.responder)];
   met.push(...terminateQuirks(both.responder, both.initiator));
   for (const side of SIDES) {
@@ -128,25 +128,25 @@ describe.each(captureNames())('recording %s', (name) => {
     for (const { tcp, expected: connection } of pairs) {
       expect([tcp.initiatorPort, tcp.responderPort]).toEqual(connection.ports);
       const { initiator, responder } = connection;
-      expect(readStartup(tcp.initiator.octets, 'request').startup).toEqual(initiator.startup);
-      expect(readStartup(tcp.responder.octets, 'reply').startup).toEqual(responder.startup);
+      expect(readStartup(tcp.initiator.bytes, 'request').startup).toEqual(initiator.startup);
+      expect(readStartup(tcp.responder.bytes, 'reply').startup).toEqual(responder.startup);
       expect([tcp.initiator.end, tcp.responder.end]).toEqual([initiator.end, responder.end]);
       expect(firstFpduSide(tcp)).toBe(connection.firstFpdu);
     }
   });
 
-  it('MPA-5.1-05: decodes the same octet by octet', () => {
+  it('decodes the same byte by byte [MPA-5.1-05]', () => {
     expectDecoded(readCapture(name), [1]);
   });
 
-  it('MPA-5.1-05: decodes the same in random splits', () => {
+  it('decodes the same in random splits [MPA-5.1-05]', () => {
     const capture = readCapture(name);
     const pieces = fc.array(fc.integer({ min: 1, max: 3000 }), { minLength: 1, maxLength: 60 });
     const decodes = fc.property(pieces, (pieceBytes) => expectDecoded(capture, pieceBytes));
     fc.assert(decodes, { seed: 5044, numRuns: 10 });
   });
 
-  it('MPA-5.1-05: decodes the same in one piece', () => {
+  it('decodes the same in one piece [MPA-5.1-05]', () => {
     expectDecoded(readCapture(name), [1 << 30]);
   });
 
@@ -156,13 +156,13 @@ describe.each(captureNames())('recording %s', (name) => {
     expect([...new Set(met)].sort()).toEqual([...expected.quirks].sort());
   });
 
-  it('has a Request that our initiator, told the same, sends octet for octet', () => {
+  it('has a Request that our initiator sends byte for byte with the same parameters', () => {
     for (const { tcp, expected } of readCapture(name).pairs) {
-      const request = tcp.initiator.octets.subarray(
+      const request = tcp.initiator.bytes.subarray(
         0,
-        readStartup(tcp.initiator.octets, 'request').end,
+        readStartup(tcp.initiator.bytes, 'request').end,
       );
-      const { sent } = replay(tcp.responder.octets, 'initiator', expected.initiator, [1 << 30]);
+      const { sent } = replay(tcp.responder.bytes, 'initiator', expected.initiator, [1 << 30]);
       expect(Buffer.from(sent).toString('hex')).toBe(Buffer.from(request).toString('hex'));
     }
   });

@@ -21,7 +21,7 @@ const BUILD_TIMEOUT_MS = 600_000;
 const obstacle = await builderObstacle();
 const needless = obstacle === undefined ? 'podman builds the image here' : await rootObstacle();
 
-/** Declares tests that a reason may keep from running, which their title then tells. */
+/** Declares tests that may be skipped, with the reason in their title. */
 function describeUnless(reason: string | undefined, title: string, body: () => void): void {
   const told = reason === undefined ? title : `${title} (${reason})`;
   describe.skipIf(reason !== undefined)(told, { timeout: TEST_TIMEOUT_MS }, body);

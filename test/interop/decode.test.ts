@@ -19,7 +19,7 @@ function portsOf({ source, destination }: DecodedLine): string {
   return [source, destination].map((end) => end.slice(end.lastIndexOf(':') + 1)).join(' ');
 }
 
-/** Place and last flag of a segment, as a line of ours tells them. */
+/** Place and last flag of a segment, from a line of our output. */
 function placeOf({ tagged, untagged, last }: DissectedFpdu): string {
   const stag = tagged?.stag.toString(16).padStart(8, '0');
   const place = tagged

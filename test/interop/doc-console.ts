@@ -1,6 +1,6 @@
 /**
- * Types the commands of a console block into a shell, in a folder and where possible a network of
- * its own, and keeps what each of them prints.
+ * Types the commands of a console block into a shell, in its own folder and, where possible, network
+ * namespace, and keeps the output of each.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import {
@@ -28,7 +28,7 @@ export interface TypedCommand {
 
 /** Seconds that a block may take. */
 const BLOCK_TIMEOUT_MS = 45_000;
-/** What a command in the background may take to say what is shown of it. */
+/** Time limit for a background command to print the shown output. */
 const SETTLE_MS = 3000;
 const LOOK_MS = 50;
 
@@ -48,7 +48,7 @@ export class DocConsole {
     symlinkSync(join(root, 'dist/daemon/cli/main.js'), join(bin, 'iwarpd'));
     // In a clone the command is `npx iwarpd`; what npx does is npm's business.
     writeFileSync(join(bin, 'npx'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });
-    symlinkSync(join(root, 'test'), join(this.folder, 'test'));
+    for (const name of ['docker', 'test']) symlinkSync(join(root, name), join(this.folder, name));
   }
 
   /** Types `given`, unseen, and then the commands. Rejects when they take too long. */
@@ -110,7 +110,7 @@ export class DocConsole {
       try {
         process.kill(-shell.pid, 'SIGKILL');
       } catch {
-        // Nobody is left.
+        // No process is left.
       }
       await Promise.race([ended, sleep(2000)]);
     }
@@ -148,7 +148,7 @@ function typed(command: string, index: number): string {
 
 let words: readonly string[] | undefined;
 
-/** A shell in a network of its own, since examples name ports; without the right to that, a plain one. */
+/** A shell in its own network namespace, since examples name ports; a plain one where not permitted. */
 function shellWords(): readonly string[] {
   words ??= [['unshare', '--net'], ['unshare', '--net', '--map-root-user'], []]
     .map((prefix) => [...prefix, 'bash'])

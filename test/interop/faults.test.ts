@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
+import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
 import { withFault } from '../../verbs-api/testing/index.ts';
 import type { RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
@@ -20,7 +20,7 @@ let control: DaemonControl;
 
 beforeAll(async () => {
   bench = new ProgramBench();
-  // Devices that ask for markers, so that there are some to spoil.
+  // Devices that request markers, so there are some to corrupt.
   const options = ['--device', `left=${LEFT}`, '--device', `right=${RIGHT}`, '--no-native'];
   await bench.start([...options, '--markers']);
   control = new DaemonControl({ socketPath: bench.socketPath });
@@ -76,7 +76,7 @@ async function rping(spec: FaultSpec, seconds = 20, ...more: string[]): Promise<
 const pings = ({ output }: { output: string }) => output.match(/ping data: /g)?.length ?? 0;
 
 describeWith(['rdma-programs'], 'rping under a fault', () => {
-  it('delay: takes its time', async () => {
+  it('delay: is slower', async () => {
     const spec: FaultSpec = { kind: 'delay', ms: 30, device: 'left', direction: 'out' };
     const { client, server, seconds, fault } = await rping(spec);
     expect([client.status, server.status, pings(client)]).toEqual([0, 0, PINGS]);
@@ -85,13 +85,13 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     expect(fault.fired).toBeGreaterThan(PINGS * 2);
   });
 
-  it('slice: gets everything, whatever the pieces', async () => {
+  it('slice: receives everything, however it is split', async () => {
     const { client, server } = await rping({ kind: 'slice', bytes: 5 }, 20, '-V', '-S', '3000');
     expect([client.status, server.status], client.output + server.output).toEqual([0, 0]);
     expect(client.output).not.toContain('data mismatch');
   });
 
-  it('stall: waits, and goes on when the fault is removed', async () => {
+  it('stall: waits, and resumes when the fault is removed', async () => {
     const port = await freePort();
     const server = await bench.server(port, rpingServer(port));
     const spec: FaultSpec = { kind: 'stall', device: 'left', opcode: 'read-response', every: 4 };
@@ -131,7 +131,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     expect(fault.fired).toBe(1);
   });
 
-  it('corrupt-stag: a Read of the server is refused, as a completion tells', async () => {
+  it('corrupt-stag: a Read of the server is refused, as its completion reports', async () => {
     const spec: FaultSpec = {
       kind: 'corrupt-stag',
       device: 'right',
@@ -154,7 +154,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     expect(fault.fired).toBe(1);
   });
 
-  it('completion-event-late: takes its time', async () => {
+  it('completion-event-late: is slower', async () => {
     const spec: FaultSpec = { kind: 'completion-event-late', ms: 50, device: 'left' };
     const { client, seconds, fault } = await rping(spec);
     expect([client.status, pings(client)]).toEqual([0, PINGS]);
@@ -162,7 +162,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     expect(fault.fired).toBeGreaterThanOrEqual(PINGS);
   });
 
-  it('errno: says which verb failed, and with what', async () => {
+  it('errno: reports the verb that failed and its error', async () => {
     const memory = await rping({ kind: 'errno', errno: 'ENOMEM', verb: 'regMR', nth: 2 }, 3);
     expect(memory.client.output + memory.server.output).toContain('reg_mr failed');
     const create: FaultSpec = { kind: 'errno', errno: 'EAGAIN', verb: 'createQP', device: 'left' };
@@ -231,7 +231,7 @@ describeWith(['rdma-programs'], 'ib_write_bw and ib_read_bw under a fault', () =
     const spec: FaultSpec = { kind: 'bandwidth', bytesPerSecond: 4_000_000, device: 'left' };
     const { client, megabytesPerSecond } = await perftest('ib_write_bw', spec);
     expect(client.status, client.output).toBe(0);
-    // What the device has buffered counts as written: half a megaoctet of four.
+    // What the device has buffered counts as written: half a megabyte of four.
     expect(megabytesPerSecond).toBeGreaterThan(2);
     expect(megabytesPerSecond).toBeLessThan(6);
   });
@@ -266,7 +266,7 @@ describeWith(['rdma-programs'], 'ibv_asyncwatch and ibv_devinfo under a fault', 
     await withFault(spec, () => watch.until(event), { socketPath: bench.socketPath });
   }
 
-  /** The port of `left` as ibv_devinfo, rdma (twice) and a look into sysfs tell it. */
+  /** The port of `left` as shown by ibv_devinfo, rdma (twice) and sysfs. */
   async function shownStates(): Promise<readonly (string | undefined)[]> {
     const { output: info } = await bench.run(['ibv_devinfo', '-d', 'left']);
     const { output: link } = await bench.run(['rdma', 'link', 'show', 'left/1']);

@@ -1,9 +1,9 @@
-/** What `programs/hostile.ts` prints, and what it has to say whichever device it runs on. */
+/** The output of `programs/hostile.ts`, and what it must print on every device. */
 import { expect } from 'vitest';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
 
 /** An error as a case got it. */
-export interface HostileError {
+interface HostileError {
   readonly name: string;
   readonly code?: string | number;
   readonly reason?: string;
@@ -11,7 +11,7 @@ export interface HostileError {
 }
 
 /** A step of a case: what it gave or threw. */
-export interface HostileStep {
+interface HostileStep {
   readonly step: string;
   readonly value?: unknown;
   readonly error?: HostileError;
@@ -39,7 +39,7 @@ export function stepNamed(steps: HostileSteps, name: string): HostileStep {
 }
 
 /** The errors of the steps that failed, by the name of the step. */
-export function failedSteps(steps: HostileSteps): Readonly<Record<string, HostileError>> {
+function failedSteps(steps: HostileSteps): Readonly<Record<string, HostileError>> {
   return Object.fromEntries(steps.flatMap(({ step, error }) => (error ? [[step, error]] : [])));
 }
 
@@ -52,7 +52,7 @@ export function closed(steps: HostileSteps): void {
   expect(steps.filter(({ step }) => step.endsWith(' again'))).toHaveLength(12);
 }
 
-/** Judges the case `afterwards`: EINVAL for every call on what is closed. */
+/** Judges the case `afterwards`: EINVAL for every call on a closed object. */
 export function untouched(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   const onQueues = ['send', 'receive', 'modify', 'query', 'poll', 'arm', 'wait'];

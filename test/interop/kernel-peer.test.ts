@@ -28,10 +28,10 @@ function plainRequest(): Buffer {
   return Buffer.concat([Buffer.from(REQUEST), Buffer.from([0x00, 0x01, 0x00, 0x00])]);
 }
 
-/** The next `bytes` octets of a socket; fewer when its peer closes. */
+/** The next `bytes` bytes of a socket; fewer when its peer closes. */
 async function receive(socket: Socket, bytes: number): Promise<Buffer> {
   while (socket.readableLength < bytes && !socket.readableEnded && !socket.destroyed) {
-    // Reading nothing asks for more, which `readable` then tells of.
+    // A read of nothing requests more, which `readable` then reports.
     socket.read(0);
     await Promise.race([once(socket, 'readable'), once(socket, 'close')]);
     if (socket.readableLength === 0) socket.read();
@@ -57,7 +57,7 @@ async function requestFrom(guest: Guest): Promise<Buffer> {
   return request;
 }
 
-it('says so when the source of siw is not what it was', () => {
+it('reports a changed source of siw', () => {
   const sources = new Map([
     ['siw_main.c', 'bool try_gso;'],
     ['siw_cm.c', ''],
@@ -66,7 +66,7 @@ it('says so when the source of siw is not what it was', () => {
   expect(() => exposeSiwParameters(sources)).toThrow("siw's source has changed");
 });
 
-it('lets guests take turns, one for two processors', async () => {
+it('runs guests in turn, one for two processors', async () => {
   expect([1, 2, 3, 4, 16].map((processors) => guestsAtOnce(processors))).toEqual([1, 1, 1, 2, 8]);
   const folder = await mkdtemp(join(tmpdir(), 'iwarpd-slots-'));
   try {
@@ -102,7 +102,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(output).toMatch(/transport:\s+iWARP/);
   });
 
-  it('gives back output line by line, and exit statuses', async () => {
+  it('returns output line by line, and exit statuses', async () => {
     const slow = guest.run('echo one; sleep 0.5; echo "two  $HOST_ADDRESS" >&2; exit 7');
     await slow.waitFor(/^one$/m);
     expect(slow.output).toBe('one\n');
@@ -111,7 +111,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     await expect(slow.waitFor(/three/)).rejects.toThrow('ended with status 7');
   });
 
-  it('runs scripts at the same time, and ends them when told', async () => {
+  it('runs scripts concurrently and ends them on request', async () => {
     const sleeper = guest.run('echo started; sleep 300');
     await sleeper.waitFor(/started/);
     expect((await guest.runToEnd('true')).status).toBe(0);
@@ -125,7 +125,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(output).toBe(`${process.cwd()}kernel-peer\n`);
   });
 
-  it('speaks to a listener of the host as its parameters say', async () => {
+  it('connects to a listener of the host with the requested parameters', async () => {
     const flagsAndRevision = async (siw: SiwParameters): Promise<string> => {
       await guest.setSiw(siw);
       const request = await requestFrom(guest);
@@ -142,7 +142,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     await guest.setSiw({ peerToPeer: false, rtrKinds: 0xc000 });
   });
 
-  it('is reached by the host on a forwarded port, and rejects when told', async () => {
+  it('is reached by the host on a forwarded port and rejects on request', async () => {
     const listen = `verbs-probe listen ${GUEST_ADDRESS} ${PORT} reject=1 private=0a0b0c`;
     const listener = guest.run(`serve ${PORT} ${listen}`);
     await listener.waitFor(/READY 7174/);
@@ -154,18 +154,16 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(await listener.exit, listener.output).toBe(0);
   });
 
-  it('answers a Write to an STag that it never told with a Terminate', async () => {
+  it('answers a Write to an unknown STag with a Terminate', async () => {
     const listener = guest.run(`serve ${PORT} verbs-probe listen ${GUEST_ADDRESS} ${PORT}`);
     await listener.waitFor(/READY 7174/);
     const socket = connect(guest.forwarded(PORT), '127.0.0.1');
     socket.write(plainRequest());
     const reply = await receive(socket, 36);
     // The STag, key apart, is not the one in the private data; the CRC field is not looked at.
-    const stag = Buffer.from(
-      reply.subarray(20, 24).map((octet, at) => (at < 3 ? octet ^ 0x5a : 0)),
-    );
+    const stag = Buffer.from(reply.subarray(20, 24).map((byte, at) => (at < 3 ? byte ^ 0x5a : 0)));
     // siw looks for FPDUs a moment after its Reply is out. One that comes before stays unread until
-    // more octets come, so a peer that sends one and waits, waits for ever.
+    // more bytes come, so a peer that sends one and waits, waits for ever.
     await setTimeout(200);
     const write = Buffer.from('0012c140', 'hex');
     const to = Buffer.alloc(8);
@@ -179,13 +177,13 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(await listener.exit, listener.output).toBe(0);
   });
 
-  it('tells its client that nobody listens', async () => {
+  it('reports to its client that there is no listener', async () => {
     const { status, output } = await guest.runToEnd(`verbs-probe connect ${GUEST_ADDRESS} 9`);
     expect(status).toBe(1);
     expect(output).toMatch(/refused/);
   });
 
-  it('lets siw on both ends speak, and records it', async () => {
+  it('connects siw to siw and records the traffic', async () => {
     await guest.setSiw({ crcRequired: true });
     const file = join(share, 'rping.pcap');
     const rping = `rping -a ${GUEST_ADDRESS} -p ${PORT} -C 3 -v -V`;
@@ -197,12 +195,12 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(output.match(/server: server ping data: rdma-ping-/g)).toHaveLength(3);
     const [connection] = readTcpConnections(await readFile(file));
     expect(connection?.responderPort).toBe(PORT);
-    expect(connection?.initiator.octets.subarray(16, 18)).toEqual(new Uint8Array([0x50, 2]));
+    expect(connection?.initiator.bytes.subarray(16, 18)).toEqual(new Uint8Array([0x50, 2]));
   });
 
   it('runs a program of the host next to siw, with no proxy in between', async () => {
     await guest.setSiw({ mpaVersion: 2 });
-    // Revision 2, rejected, enhanced; four octets of private data.
+    // Revision 2, rejected, enhanced; four bytes of private data.
     const reply = Buffer.from(
       'MPA ID Rep Frame\x30\x02\x00\x08\x00\x00\x00\x00\x0a\x0b\x0c\x0d',
       'latin1',
@@ -220,7 +218,7 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(pair.output).toMatch(/server ended 0/);
   });
 
-  it('is gone after stop, and says so', async () => {
+  it('is gone after stop and reports it', async () => {
     const sleeper = guest.run('sleep 300');
     await guest.stop();
     await expect(sleeper.exit).rejects.toThrow('the guest was stopped');

@@ -1,7 +1,7 @@
 /**
  * The daemon inside the guest, where it serves Linux's siw beside an emulated device.
  *
- * Where the guest does not boot, all of it is skipped, and says why.
+ * If the guest does not boot, all of it is skipped, with the reason.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
@@ -28,7 +28,7 @@ const READY_MS = 240_000;
 let guest: Guest;
 let folder: CommandFolder;
 let daemon: GuestProcess;
-/** Why there is no guest. */
+/** Why no guest is available. */
 let obstacle: string | undefined;
 
 const command = (words: string) =>

@@ -7,8 +7,8 @@ import {
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
-import type { Provider } from '../../verbs-api/contract/provider.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { NativeDaemonRig } from '../support/native-daemon.ts';
 
 const ACCESS = Access.localWrite | Access.remoteRead | Access.remoteWrite;
@@ -135,7 +135,7 @@ describe('connections of a native device', () => {
       [accepted, connected].map(async ({ pd, qp, cq }, side) => {
         const from = await pd.allocMR(bytes, ACCESS);
         const to = await pd.allocMR(bytes, ACCESS);
-        from.buffer.forEach((_octet, index) => {
+        from.buffer.forEach((_byte, index) => {
           from.buffer[index] = (index * 31 + side) & 0xff;
         });
         return { qp, cq, from, to };
@@ -184,7 +184,7 @@ describe('connections of a native device', () => {
 });
 
 describe('a daemon whose native devices go away', () => {
-  it('tells its clients, works on without them, and ends in order', async () => {
+  it('notifies its clients, continues without them, and ends in good order', async () => {
     const rig = new NativeDaemonRig();
     await rig.start([{ name: 'siw0', addresses: ['127.0.0.1'] }], ['--device', 'emu0=127.0.0.3']);
     const client = await connectDaemon({ socketPath: rig.socketPath });
@@ -198,7 +198,7 @@ describe('a daemon whose native devices go away', () => {
     await rig.lower.stop();
     expect((await event).value).toMatchObject({ type: AsyncEventType.deviceFatal });
     await expect(context.allocPD()).rejects.toMatchObject({ code: 'EIO' });
-    // Objects of a device that is gone are given back all the same.
+    // Objects of a removed device are released, too.
     await qp.close();
     await mr.close();
     await using emulated = await client.open('emu0');

@@ -1,7 +1,7 @@
 /**
- * What the native bridge gives for bad surroundings and bad calls. Each case is a process of its own
- * (`programs/hostile.ts`), which has to end by itself, with status 0 and never by a signal, having
- * got an error of a type and code that names the cause. On siw itself: `native-siw.test.ts`.
+ * The native bridge in a bad environment and with bad calls. Each case is a separate process
+ * (`programs/hostile.ts`), which must exit by itself with status 0, never by a signal, after an
+ * error whose type and code name the cause. On siw itself: `native-siw.test.ts`.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -62,7 +62,7 @@ describeWith(['native'], 'misuse of the native bridge', () => {
       expect(error?.message).toContain('No such file');
     });
 
-    it.each(['libibverbs.so.1', 'librdmacm.so.1'])('%s that is no library', async (library) => {
+    it.each(['libibverbs.so.1', 'librdmacm.so.1'])('%s that is not a library', async (library) => {
       const { path, environment } = searched(`broken-${library}`);
       writeFileSync(
         join(path, library),

@@ -18,7 +18,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { describeWith } from './prerequisites.ts';
 
 /** Numbers of the contract that the bridge hands to the library as they are. */
@@ -142,7 +142,7 @@ describeWith(['native'], 'the layouts of the native bridge', () => {
     rmSync(directory, { recursive: true });
   });
 
-  it.each(structs)('struct %s is as the header says', (struct, { size, fields }) => {
+  it.each(structs)('struct %s matches the header', (struct, { size, fields }) => {
     const expected = Object.entries(fields).flatMap(([field, [offset, length]]) => [
       [`${struct}.${field} offset`, offset],
       [`${struct}.${field} length`, length],

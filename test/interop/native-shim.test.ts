@@ -1,7 +1,7 @@
 /**
  * The native bridge over the shim: koffi drives the distribution's libibverbs, librdmacm and siw
  * provider, under which the daemon plays the kernel. A test process cannot be preloaded, so the
- * compliance suite runs in a process of its own, and each of its tests is one of this file's.
+ * compliance suite runs in a separate process, and this file reports each of its tests.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -16,7 +16,7 @@ import { ShimProgram, shimEnvironment } from './shim-programs.ts';
 
 /** For the whole inner run, which takes a few seconds on an idle machine. */
 const LIMIT_MS = 120_000;
-/** Fewer tests than this are no compliance suite. */
+/** Minimum number of tests in a complete compliance suite. */
 const TESTS_MIN = 120;
 
 const SUITES = ['native-suite.ts', 'native-memory-suite.ts', 'native-soak-suite.ts'];

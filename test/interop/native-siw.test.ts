@@ -2,12 +2,12 @@
  * The native bridge on Linux's siw: inside the guest, where Node and the built project run beside a
  * real device, since the guest sees the host's files.
  *
- * Where the guest does not boot, all of it is skipped, and says why.
+ * If the guest does not boot, all of it is skipped, with the reason.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
-import type { Finding } from '../../daemon/cli/doctor-checks.ts';
+import type { Finding } from '../../daemon/cli/doctor-finding.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import {
@@ -36,13 +36,13 @@ import { ShimProgram } from './shim-programs.ts';
 const PORT = 7174;
 const PINGS = 100;
 const SIZES = [64, 65535] as const;
-/** Of the compliance suite: fewer are none, and what is skipped is counted. */
+/** Minimum tests of a complete compliance suite; skipped ones are counted. */
 const PASSED_MIN = 100;
-const SKIPPED_COUNT = 16;
+const SKIPPED_COUNT = 18;
 
 let guest: Guest;
 let folder: CommandFolder;
-/** Why there is no guest. */
+/** Why no guest is available. */
 let obstacle: string | undefined;
 
 async function boot(): Promise<void> {
@@ -102,13 +102,13 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   describe('rping', () => {
     const place = `-a ${GUEST_ADDRESS} -p ${PORT}`;
 
-    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i octets`, async (size) => {
+    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i bytes`, async (size) => {
       await guest.setSiw({ crcRequired: true });
       const client = ourRpingInGuest(`-c --native ${place} -V -S ${size} -C ${PINGS}`);
       await inGuest(`pair ${PORT} "${kernelRping(`-s ${place} -S ${size}`)}" "${client}"`);
     });
 
-    it.each(SIZES)(`our server, the kernel's client: ${PINGS} pings of %i octets`, async (size) => {
+    it.each(SIZES)(`our server, the kernel's client: ${PINGS} pings of %i bytes`, async (size) => {
       await guest.setSiw({ crcRequired: true });
       const client = kernelRping(`-c ${place} -V -S ${size} -C ${PINGS}`);
       await inGuest(`pair ${PORT} "${ourRpingInGuest(`-s --native ${place}`)}" "${client}"`);
@@ -143,7 +143,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         await daemon?.kill();
       });
 
-      it.each(SIZES)('the client in the guest: pings of %i octets', async (size) => {
+      it.each(SIZES)('the client in the guest: pings of %i bytes', async (size) => {
         await guest.setSiw({ crcRequired: false });
         const port = await freePort();
         const listen = ['rping', '-s', '-d', '-a', '127.0.0.1', '-p', String(port)];
@@ -156,7 +156,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         expect(served.output.match(/write completed/g)).toHaveLength(PINGS);
       });
 
-      it.each(SIZES)('the server in the guest: pings of %i octets', async (size) => {
+      it.each(SIZES)('the server in the guest: pings of %i bytes', async (size) => {
         await guest.setSiw({ crcRequired: false });
         const server = guest.run(`serve ${PORT} ${ourRpingInGuest(`-s --native ${place}`)}`);
         await server.waitFor(/READY/);
@@ -170,7 +170,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     });
   });
 
-  it('does with one program what an emulated device does, to the octet', async () => {
+  it('does with one program what an emulated device does, to the byte', async () => {
     const program = compiledTest('interop/programs/exchange.js');
     await guest.setSiw({ crcRequired: true });
     const native = await inGuest(`node ${program} native ${GUEST_ADDRESS}`);
@@ -197,7 +197,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         expect(checks.get(name), name).toMatchObject({ state: 'ok' });
       }
       expect(checks.get('real devices')?.text).toContain('siw0 (RNIC, Software iWARP stack)');
-      expect(checks.get('native bridge')?.text).toMatch(/shows siw0$/);
+      expect(checks.get('native bridge')?.text).toMatch(/lists siw0$/);
       expect(checks.get('device nodes')?.text).toContain('/dev/infiniband/uverbs');
       expect(checks.get('rdma link')?.text).toBe('siw0/1 ACTIVE LinkUp on eth0');
     });
@@ -205,7 +205,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     it('names a limit of locked memory that is too low', async () => {
       const memlock = (await doctorAfter('ulimit -l 64')).get('memlock');
       expect(memlock).toMatchObject({ state: 'warn' });
-      expect(memlock?.mend).toContain('ulimit -l unlimited');
+      expect(memlock?.fix).toContain('ulimit -l unlimited');
     });
 
     it('names a node that its user may not open', async () => {
@@ -221,15 +221,15 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       const checks = await doctorAfter('ip link set eth0 down');
       await inGuest('ip link set eth0 up');
       expect(checks.get('rdma link')).toMatchObject({ state: 'warn' });
-      expect(checks.get('rdma link')?.mend).toBe('siw0/1: ip link set eth0 up');
+      expect(checks.get('rdma link')?.fix).toBe('siw0/1: ip link set eth0 up');
     });
 
-    it('names what is missing when there is no device', async () => {
+    it('names what is missing without a device', async () => {
       const checks = await doctorAfter('rdma link delete siw0');
       await inGuest('rdma link add siw0 type siw netdev eth0');
       expect(checks.get('real devices')).toMatchObject({ state: 'info' });
-      expect(checks.get('real devices')?.mend).toContain('rdma link add siw0 type siw');
-      expect(checks.get('native bridge')?.text).toMatch(/sees no device$/);
+      expect(checks.get('real devices')?.fix).toContain('rdma link add siw0 type siw');
+      expect(checks.get('native bridge')?.text).toMatch(/lists no device$/);
     });
   });
 

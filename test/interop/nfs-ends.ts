@@ -19,11 +19,11 @@ export interface RunningServer {
 export async function startServer(
   folder: CommandFolder,
   directory: string,
-  words: readonly string[] = ['--embedded', '--no-crc'],
+  words: readonly string[] = ['--embedded', '--no-crc', '--writable'],
 ): Promise<RunningServer> {
   const [port, mountPort] = [await freePort(), await freePort()];
   const ports = ['--port', String(port), '--mount-port', String(mountPort)];
-  const place = ['--host', '127.0.0.1', ...ports, '--verbose'];
+  const place = ['--host', '127.0.0.1', ...ports, '--no-root-squash', '--verbose'];
   const command = folder.start(['nfs', 'serve', directory, ...place, ...words]);
   await command.until(/^ready: /m);
   return { command, directory, port, mountPort };
@@ -47,8 +47,8 @@ export async function nfsCommand(
   return await folder.start(['nfs', ...words]).end(60_000);
 }
 
-/** The octets that one of our file commands writes to standard output; it has to succeed. */
-export async function nfsOctets(words: readonly string[]): Promise<Buffer> {
+/** The standard output of one of our file commands, which must succeed. */
+export async function nfsBytes(words: readonly string[]): Promise<Buffer> {
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
   const options = { encoding: 'buffer', maxBuffer: 256 << 20, timeout: 60_000 } as const;
   return (await promisify(execFile)(process.execPath, [main, 'nfs', ...words], options)).stdout;

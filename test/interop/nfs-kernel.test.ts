@@ -1,7 +1,7 @@
 /**
  * NFS over RDMA between iwarpd and Linux: its client mounts our server over siw, our client uses its
- * server. Our end is on the host with CRCs off, since QEMU cuts the stream anew between the two,
- * which siw does not bear with CRCs; with CRCs on it runs inside the guest.
+ * server. Our end is on the host with CRCs off, since QEMU re-segments the stream between the two,
+ * which siw does not tolerate with CRCs; with CRCs on it runs inside the guest.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -17,7 +17,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
+import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { BreakingProxy } from './breaking-proxy.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -30,8 +30,8 @@ import {
 import {
   differences,
   mountCommand,
+  nfsBytes,
   nfsCommand,
-  nfsOctets,
   type RunningServer,
   startServer,
 } from './nfs-ends.ts';
@@ -46,28 +46,28 @@ const MEBIBYTE = 1 << 20;
 let guest: Guest;
 let folder: CommandFolder;
 
-/** Runs a script in the guest, which has to succeed, and returns what it printed. */
+/** Runs a script in the guest, which must succeed, and returns its output. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(`set -e\n${script}`);
   expect(status, output).toBe(0);
   return output;
 }
 
-function sha256(octets: Buffer): string {
-  return createHash('sha256').update(octets).digest('hex');
+function sha256(bytes: Buffer): string {
+  return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** Octets that repeat nowhere soon. */
-function noise(bytes: number): Buffer {
-  const octets = Buffer.alloc(bytes);
+/** Bytes that repeat nowhere soon. */
+function noise(count: number): Buffer {
+  const bytes = Buffer.alloc(count);
   let state = 0x2545f491;
-  for (let at = 0; at + 4 <= bytes; at += 4) {
+  for (let at = 0; at + 4 <= count; at += 4) {
     state ^= state << 13;
     state ^= state >>> 17;
     state ^= state << 5;
-    octets.writeInt32LE(state | 0, at);
+    bytes.writeInt32LE(state | 0, at);
   }
-  return octets;
+  return bytes;
 }
 
 describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', () => {
@@ -112,23 +112,23 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(await inGuest('grep -A30 /run/ours /proc/self/mountstats')).toMatch(/xprt:\s+rdma/);
     });
 
-    it('takes a source tree by cp -r, and gives it back', async () => {
-      // A copy: what is compared must not change meanwhile.
+    it('stores a source tree with cp -r and returns it unchanged', async () => {
+      // A copy: the compared file must not change meanwhile.
       const source = folder.file('source');
       cpSync(join(repositoryRoot(), 'daemon'), source, { recursive: true });
-      chmodSync(join(source, 'wire/octets.ts'), 0o444);
-      symlinkSync('wire/octets.ts', join(source, 'link'));
+      chmodSync(join(source, 'iwarp/wire/bytes.ts'), 0o444);
+      symlinkSync('iwarp/wire/bytes.ts', join(source, 'link'));
       await inGuest(`cp -r --preserve=mode,timestamps ${source} ${mounted}/tree
         echo 3 >/proc/sys/vm/drop_caches
         diff -r --no-dereference ${source} ${mounted}/tree`);
       expect(differences(source, join(server.directory, 'tree'))).toBe('');
       expect(readdirSync(source, { recursive: true }).length).toBeGreaterThan(100);
       const times = (path: string) => lstatSync(path, { bigint: true }).mtimeNs;
-      const sample = 'engine/stream.ts';
+      const sample = 'iwarp/engine/stream.ts';
       expect(times(join(server.directory, 'tree', sample))).toBe(times(join(source, sample)));
     }, 120_000);
 
-    it('takes 64 MiB by dd and gives them back with the same checksum', async () => {
+    it('stores 64 MiB with dd and returns them with the same checksum', async () => {
       const sum = sha256(readFileSync(folder.file('noise')));
       const output = await inGuest(`
         dd if=${folder.file('noise')} of=${mounted}/noise bs=1M conv=fsync status=none
@@ -220,11 +220,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       const directory = folder.file('other');
       mkdirSync(directory);
       const other = await startServer(folder, directory);
-      const readOnly = await startServer(folder, directory, [
-        '--embedded',
-        '--no-crc',
-        '--read-only',
-      ]);
+      const readOnly = await startServer(folder, directory, ['--embedded', '--no-crc']);
       await inGuest(`${mountCommand(other, '/run/other')}
         ${mountCommand(readOnly, '/run/readonly')}
         fill() { for i in 1 2 3 4; do head -c 5000000 ${folder.file('noise')} >$1/part$i; done; }
@@ -285,7 +281,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       const daemon = await folder.daemon(socket, ['--no-crc']);
       const directory = folder.file('by-daemon');
       mkdirSync(directory);
-      const served = await startServer(folder, directory, ['--socket', socket]);
+      const served = await startServer(folder, directory, ['--socket', socket, '--writable']);
       await inGuest(`${mountCommand(served, '/run/daemon')}
         head -c 5000000 ${folder.file('noise')} >/run/daemon/part
         echo 3 >/proc/sys/vm/drop_caches
@@ -303,7 +299,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
     const own = { directory: '/run/native', port: 22049, mountPort: 22048 };
     const ports = `--port ${own.port} --mount-port ${own.mountPort}`;
     const output = await inGuest(`mkdir -p ${own.directory}
-      coproc serve ${own.port} node ${main} nfs serve ${own.directory} --native --host ${GUEST_ADDRESS} ${ports}
+      coproc serve ${own.port} node ${main} nfs serve ${own.directory} --native --writable --no-root-squash --host ${GUEST_ADDRESS} ${ports}
       grep -q READY <&"\${COPROC[0]}"
       ${mountCommand(own, '/run/over-native', { host: GUEST_ADDRESS })}
       head -c 3000000 ${folder.file('noise')} >/run/over-native/part
@@ -330,25 +326,27 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
         printf 'hello over rdma' >${exported}/hello; ln -s hello ${exported}/link`);
     }, 60_000);
 
-    it('ls: names, and what is known of them', async () => {
+    it('ls: names and attributes', async () => {
       const list = await nfsCommand(folder, ['ls', remote(''), ...place()]);
       expect(list.status, list.stderr).toBe(0);
       expect(list.stdout).toBe('hello\nlink\nmany\n');
       const json = await nfsCommand(folder, ['ls', '--json', remote('hello'), ...place()]);
-      expect(JSON.parse(json.stdout)).toMatchObject([{ type: 'file', size: 15, mode: '0644' }]);
+      expect(JSON.parse(json.stdout)).toMatchObject({
+        entries: [{ type: 'file', size: 15, mode: '0644' }],
+      });
       const many = await nfsCommand(folder, ['ls', remote('many'), ...place()]);
       expect(many.stdout.trimEnd().split('\n')).toHaveLength(1000);
     });
 
     it('put and cat: 20 MiB and a bit, there and back', async () => {
-      const octets = noise(20 * MEBIBYTE + 4321);
-      writeFileSync(folder.file('up'), octets);
+      const bytes = noise(20 * MEBIBYTE + 4321);
+      writeFileSync(folder.file('up'), bytes);
       const put = await nfsCommand(folder, ['put', folder.file('up'), remote(''), ...place()]);
       expect(put.status, put.stderr).toBe(0);
-      expect(await inGuest(`sha256sum <${exported}/up`)).toContain(sha256(octets));
+      expect(await inGuest(`sha256sum <${exported}/up`)).toContain(sha256(bytes));
       await inGuest(`cp ${exported}/up ${exported}/down`);
-      const cat = await nfsOctets(['cat', remote('down'), ...place()]);
-      expect(sha256(cat)).toBe(sha256(octets));
+      const cat = await nfsBytes(['cat', remote('down'), ...place()]);
+      expect(sha256(cat)).toBe(sha256(bytes));
     }, 120_000);
 
     it('over the native bridge, on siw itself: ls, put and cat', async () => {
@@ -364,7 +362,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output).toBe(`${exported}/hello\nsame\n`);
     }, 240_000);
 
-    it('says in one line what the server refuses', async () => {
+    it('reports a refusal of the server in one line', async () => {
       const none = await nfsCommand(folder, ['cat', remote('none'), ...place()]);
       expect(none.status).toBe(1);
       expect(none.stderr).toMatch(/no such file or directory \(NFS3ERR_NOENT\)\n$/);
@@ -383,7 +381,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
         const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
         const pcap = folder.file('nfs.pcap');
         const own = { directory: '/run/inside', port: 21049, mountPort: 21048 };
-        const serve = `node ${main} nfs serve ${own.directory} --embedded --port ${own.port} --mount-port ${own.mountPort}`;
+        const serve = `node ${main} nfs serve ${own.directory} --embedded --writable --no-root-squash --host 0.0.0.0 --port ${own.port} --mount-port ${own.mountPort}`;
         await inGuest(`mkdir -p ${own.directory}
           work() {
             ${mountCommand(own, '/run/mnt', { host: GUEST_ADDRESS })}

@@ -1,6 +1,6 @@
 /**
- * `iwarpd nfs serve --rpcbind` and a real rpcbind, in a network of their own: nothing of the host's
- * is asked or told.
+ * `iwarpd nfs serve --rpcbind` and a real rpcbind, in a private network namespace: the host's is
+ * not involved.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { CommandFolder } from '../e2e/cli-process.ts';
 import { missingPackages, repositoryRoot } from './prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-/** With a process tree of its own, all of a script ends with it. */
+/** In its own process tree, so all of a script ends with it. */
 const APART = ['--net', '--mount', '--pid', '--fork', '--kill-child'];
 const TIMEOUT_MS = 60_000;
 const SCRIPT_TIMEOUT_MS = 50_000;
@@ -56,7 +56,7 @@ describe.skipIf(reason !== '')(
       await folder.clean();
     });
 
-    it('RPCR-10-02, RPCR-12-01, RPCR-12-03: is found by rpcinfo and showmount, until it ends', () => {
+    it('is found by rpcinfo and showmount, until it ends [RPCR-10-02, RPCR-12-01, RPCR-12-03]', () => {
       const log = folder.file('log');
       const { stdout, stderr } = inOwnNetwork(`
       serve ${directory} --port 20049 --mount-port 20048 > ${log} & ours=$!
@@ -73,7 +73,7 @@ describe.skipIf(reason !== '')(
       expect(after).not.toMatch(/^ +10000[35] /m);
     });
 
-    it('NFSR-5667.6-01: finds MOUNT for our client, on a port that only rpcbind knows', () => {
+    it('finds MOUNT for our client, on a port that only rpcbind knows [NFSR-5667.6-01]', () => {
       const log = folder.file('any');
       const { stdout, stderr } = inOwnNetwork(`
       touch ${directory}/file

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
-import type { WireDefaults } from '../../daemon/cm/cm-types.ts';
-import { SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/enums.ts';
+import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
+import { SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
 import { describeWith } from './prerequisites.ts';
 import { type DissectedFpdu, type Dissection, dissect } from './tshark.ts';
@@ -25,7 +25,7 @@ class Recorded {
   readonly #pieces: Uint8Array[] = [];
 
   constructor(wire: Partial<WireDefaults>) {
-    const tap = new PcapngCapture({ write: (octets) => this.#pieces.push(octets.slice()) });
+    const tap = new PcapngCapture({ write: (bytes) => this.#pieces.push(bytes.slice()) });
     const devices = [{ name: 'iwarp0', addresses: [], wire }];
     this.from = new RnicNode({ devices, observer: { tap } });
     this.to = new RnicNode({ devices });
@@ -131,7 +131,7 @@ describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
   ];
 
   it.each(markedWires)(
-    'MPA-4.3-01, MPA-4.3-07: finds the FPDUs between markers, %s',
+    'finds the FPDUs between markers, %s [MPA-4.3-01, MPA-4.3-07]',
     async (_name, wire) => {
       const recorded = new Recorded({ ...wire, markersRequested: true });
       const { active, activeId, passive } = await connectPair(recorded.from, recorded.to);

@@ -1,4 +1,5 @@
 /** Debian's Chromium on the page of a daemon: offline, and with an ear on its console. */
+import { readFileSync } from 'node:fs';
 import {
   type Browser,
   type BrowserContext,
@@ -6,6 +7,9 @@ import {
   type Locator,
   type Page,
 } from 'playwright-core';
+import { pageLink } from '../../daemon/cli/page-link.ts';
+import type { HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { madeToken } from '../support/http-token.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 
@@ -13,7 +17,7 @@ const CHROMIUM = '/usr/bin/chromium';
 export const SHOWN_TIMEOUT_MS = 20_000;
 
 /** What a page may be opened with. */
-export interface PageOptions {
+interface PageOptions {
   readonly width?: number;
   readonly height?: number;
   readonly colorScheme?: 'light' | 'dark';
@@ -28,7 +32,7 @@ export async function launchBrowser(): Promise<Browser> {
   });
 }
 
-/** A page, with storage and cookies of its own. */
+/** A page, with its own storage and cookies. */
 export class PageRig {
   readonly page: Page;
   /** Addresses of requests to anybody but the daemon; none of them leaves. */
@@ -94,9 +98,10 @@ export class PageRig {
   }
 }
 
-/** Where a daemon answers over HTTP, as the file beside its socket tells. */
-export function httpOf(runFile: string): string {
-  const { http } = JSON.parse(runFile) as { http?: { url: string } };
+/** The link to the page of the daemon at a socket: with its token, unless that was given to it. */
+export function pageOf(socket: string): string {
+  const { http } = JSON.parse(readFileSync(`${socket}.run`, 'utf8')) as { http?: HttpReady };
   if (http === undefined) throw new Error('the daemon has no HTTP');
-  return http.url;
+  const token = http.tokenFile === undefined ? '' : madeToken(socket);
+  return pageLink(http, token === '' ? undefined : token);
 }

@@ -3,10 +3,10 @@
  * and the time line recorded for a while, with one work request of it chosen.
  * Arguments: the file to write.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandFolder } from '../e2e/cli-process.ts';
-import { httpOf, launchBrowser, PageRig } from './page-rig.ts';
+import { launchBrowser, PageRig, pageOf } from './page-rig.ts';
 import { withPalette } from './palette-png.ts';
 
 const PORT = '7174';
@@ -22,7 +22,7 @@ try {
   const socket = folder.file('iwarpd.sock');
   const devices = ['--device', 'left=127.0.0.2', '--device', 'right=127.0.0.3'];
   await folder.daemon(socket, [...devices, '--http', '127.0.0.1:0']);
-  const url = httpOf(readFileSync(`${socket}.run`, 'utf8'));
+  const url = pageOf(socket);
   const rig = await PageRig.open(browser, url, { width: WIDTH, height: 1100 });
   await rig.shows('#link', /^live$/);
   const ping = (side: string, address: string, more: readonly string[] = []) =>

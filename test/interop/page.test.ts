@@ -4,13 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { OWNER } from '../../daemon/control/operation.ts';
 import { HttpServer } from '../../daemon/http/http-server.ts';
 import { operationRoutes } from '../../daemon/http/operation-routes.ts';
 import { pageRoute } from '../../daemon/http/page-route.ts';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { FixedTarget } from '../support/control-target.ts';
 import { freePort } from '../support/free-port.ts';
-import { httpOf, launchBrowser, PageRig, SHOWN_TIMEOUT_MS } from './page-rig.ts';
+import { launchBrowser, PageRig, pageOf, SHOWN_TIMEOUT_MS } from './page-rig.ts';
 import { describeWith, missingPackages } from './prerequisites.ts';
 import { isListening } from './program-bench.ts';
 
@@ -51,7 +52,7 @@ async function open(
   environment: Readonly<Record<string, string>> = {},
 ): Promise<PageRig> {
   await start(words, environment);
-  rig = await PageRig.open(browser, httpOf(readFileSync(`${socket}.run`, 'utf8')));
+  rig = await PageRig.open(browser, pageOf(socket));
   return rig;
 }
 
@@ -65,7 +66,7 @@ async function start(
   return daemon;
 }
 
-/** Starts a server of pings, and waits until it listens. Returns what a client has to be told. */
+/** Starts a server of pings, and waits until it listens. Returns the arguments for a client. */
 async function startServer(): Promise<{ server: RunningCommand; ends: readonly string[] }> {
   const port = await freePort();
   const ends = ['-a', '127.0.0.1', '-p', String(port), '--socket', socket];
@@ -103,6 +104,8 @@ describeWith(['chromium'], 'the page', () => {
     await shown.shows('footer', /Emulated figures/);
     const asked = new Set(shown.requests);
     expect([...asked].sort()).toEqual(['GET /', 'GET /qps', 'GET /status']);
+    // The link had the token behind its #; it is not in the address any more.
+    expect(new URL(shown.page.url()).hash).toBe('');
     const response = await fetch(shown.page.url());
     expect((await response.arrayBuffer()).byteLength).toBeLessThan(WEIGHT_MAX_BYTES);
     expectNoComplaint(shown);
@@ -174,7 +177,7 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
-  it('adds a fault that a program meets, tells so, and removes it', async () => {
+  it('adds a fault that a program meets, reports it, and removes it', async () => {
     const shown = await open();
     expect(await pingOnce()).toBe(0);
     await shown.page.getByLabel('Kind', { exact: true }).selectOption('errno');
@@ -190,7 +193,7 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
-  it('tells at its field what of a fault the daemon refuses', async () => {
+  it('shows a refusal of a fault at its field', async () => {
     const shown = await open();
     await shown.shows('#device-list h3', /iwarp0/);
     await shown.page.getByLabel('Kind', { exact: true }).selectOption('mpa-reject');
@@ -200,7 +203,7 @@ describeWith(['chromium'], 'the page', () => {
     expect(await shown.page.getByLabel('Peer').getAttribute('aria-invalid')).toBe('true');
   });
 
-  it('asks back before a reset, and tells what was still open', async () => {
+  it('asks for confirmation before a reset and shows what was still open', async () => {
     const shown = await open();
     await startTraffic();
     await shown.shows('#object-panel tbody .badge', /^RTS$/);
@@ -216,7 +219,7 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
-  it('asks for the token where one is needed, and keeps it in its tab', async () => {
+  it('asks for the token if one is needed and keeps it in its tab', async () => {
     const shown = await open([], { IWARPD_HTTP_TOKEN: TOKEN });
     const field = shown.page.getByLabel('Token');
     await field.waitFor();
@@ -234,24 +237,25 @@ describeWith(['chromium'], 'the page', () => {
     expect(shown.strayRequests).toEqual([]);
   });
 
-  it('tells that the daemon is lost, and goes on once it is back', async () => {
+  it('shows that the daemon is lost and resumes once it is back', async () => {
     const port = await freePort();
     const words = ['--http', `127.0.0.1:${port}`];
-    const daemon = await start(words);
-    rig = await PageRig.open(browser, `http://127.0.0.1:${port}`);
+    const environment = { IWARPD_HTTP_TOKEN: TOKEN };
+    const daemon = await start(words, environment);
+    rig = await PageRig.open(browser, `http://127.0.0.1:${port}/#token=${TOKEN}`);
     await rig.shows('#link', /^live$/);
     await daemon.kill();
     await rig.shows('#notice', /The daemon is lost since .*Trying again/);
     await rig.shows('#link', /^lost$/);
     expect(await rig.page.getByRole('button', { name: 'Reset…' }).isDisabled()).toBe(true);
-    const again = await start(words);
+    const again = await start(words, environment);
     await rig.shows('#link', /^live$/);
     await rig.shows('#daemon', new RegExp(`pid${again.pid}`));
     expect(await rig.page.locator('#notice').isVisible()).toBe(false);
     expect(rig.strayRequests).toEqual([]);
   });
 
-  it('asks nothing while nobody sees it, and goes on afterwards', async () => {
+  it('sends no requests while it is hidden and resumes afterwards', async () => {
     const shown = await open();
     await shown.shows('#link', /^live$/);
     await shown.page.evaluate(HIDE);
@@ -268,7 +272,7 @@ describeWith(['chromium'], 'the page', () => {
   it('costs an idle daemon less than 2 % of a core', async () => {
     const daemon = await start();
     const seconds = 6;
-    rig = await PageRig.open(browser, httpOf(readFileSync(`${socket}.run`, 'utf8')));
+    rig = await PageRig.open(browser, pageOf(socket));
     await rig.shows('#link', /^live$/);
     // What the daemon loads for its first requests is not the page's.
     await sleep(2000);
@@ -282,7 +286,7 @@ describeWith(['chromium'], 'the page', () => {
 
   it('can be read at the width of a phone and of a small window, light and dark', async () => {
     await start();
-    const url = httpOf(readFileSync(`${socket}.run`, 'utf8'));
+    const url = pageOf(socket);
     await startTraffic();
     for (const colorScheme of ['light', 'dark'] as const) {
       for (const width of [360, 1024]) {
@@ -331,7 +335,7 @@ describeWith(['chromium'], 'the page of a daemon with hostile clients', () => {
       address: '127.0.0.1',
       port: 0,
       policy: { hostNames: new Set(), token: undefined },
-      routes: [pageRoute(pathToFileURL(BUNDLE)), ...operationRoutes(new HostileTarget())],
+      routes: [pageRoute(pathToFileURL(BUNDLE)), ...operationRoutes(new HostileTarget(), OWNER)],
       note: () => undefined,
     });
   });

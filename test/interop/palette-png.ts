@@ -1,6 +1,6 @@
 /**
- * A picture of a screen with its 256 most frequent colours, in a third of the octets: Chromium writes
- * three octets for each pixel, of which few are ever needed. PNG: ISO/IEC 15948.
+ * A picture of a screen with its 256 most frequent colours, in a third of the bytes: Chromium writes
+ * three bytes for each pixel, of which few are ever needed. PNG: ISO/IEC 15948.
  */
 import { crc32, deflateSync, inflateSync } from 'node:zlib';
 
@@ -56,26 +56,26 @@ function parsePng(png: Buffer): Picture {
     at += length + 12;
   }
   const channels = type === 2 ? 3 : 4;
-  const octets = unfiltered(inflateSync(Buffer.concat(pieces)), width * channels, channels);
-  const pixels = new Uint32Array(octets.length / channels);
-  for (const index of pixels.keys()) pixels[index] = octets.readUIntBE(index * channels, 3);
+  const bytes = unfiltered(inflateSync(Buffer.concat(pieces)), width * channels, channels);
+  const pixels = new Uint32Array(bytes.length / channels);
+  for (const index of pixels.keys()) pixels[index] = bytes.readUIntBE(index * channels, 3);
   return { width, pixels };
 }
 
-/** Undoes the filter of each row, which its first octet names. */
+/** Undoes the filter of each row, which its first byte names. */
 function unfiltered(rows: Buffer, rowBytes: number, pixelBytes: number): Buffer {
-  const octets = Buffer.alloc(rows.length - rows.length / (rowBytes + 1));
-  for (let row = 0, at = 0; at < octets.length; row += 1) {
+  const bytes = Buffer.alloc(rows.length - rows.length / (rowBytes + 1));
+  for (let row = 0, at = 0; at < bytes.length; row += 1) {
     const filter = rows[row * (rowBytes + 1)];
     for (let column = 0; column < rowBytes; column += 1, at += 1) {
-      const left = column < pixelBytes ? 0 : (octets[at - pixelBytes] ?? 0);
-      const up = octets[at - rowBytes] ?? 0;
-      const corner = column < pixelBytes ? 0 : (octets[at - rowBytes - pixelBytes] ?? 0);
+      const left = column < pixelBytes ? 0 : (bytes[at - pixelBytes] ?? 0);
+      const up = bytes[at - rowBytes] ?? 0;
+      const corner = column < pixelBytes ? 0 : (bytes[at - rowBytes - pixelBytes] ?? 0);
       const guess = [0, left, up, (left + up) >> 1, paeth(left, up, corner)][filter ?? 0] ?? 0;
-      octets[at] = (rows[row * (rowBytes + 1) + 1 + column] ?? 0) + guess;
+      bytes[at] = (rows[row * (rowBytes + 1) + 1 + column] ?? 0) + guess;
     }
   }
-  return octets;
+  return bytes;
 }
 
 function paeth(left: number, up: number, corner: number): number {

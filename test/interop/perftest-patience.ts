@@ -7,9 +7,9 @@ const TOO_SLOW = /RDMA_CM_EVENT_REJECTED|ERRNO: Connection refused|Correlation c
 
 /**
  * True for a perftest that was too slow for itself. It exchanges parameters over one connection and
- * then makes another, for which its server begins to listen at that time and tells nobody; where
- * that takes longer than the half second for which our device tries again, or keeps the port, the
- * client is refused. And it gives up where the processor's clock and the time of day seem to
+ * then opens another, for which its server starts to listen only then, without notice; if that takes
+ * longer than the half second for which our device retries, or keeps the port, the client is
+ * refused. It also fails if the processor's clock and the time of day seem to
  * disagree, as they do in a guest that waits for the host.
  */
 export function perftestWasTooSlow(ended: {

@@ -3,7 +3,7 @@
  *
  * perftest itself sets limits. A Send transfer waits for credit that a Write brings, which raises
  * no event: with -e its sender sleeps for ever once the receiver lags behind by `rx-depth` messages,
- * so that messages are large enough for the stream to hold it back. Several connections on one
+ * so messages are large enough for the stream to hold it back. Several connections on one
  * shared receive queue get more credit than the queue has entries, which ends a stream over iWARP
  * as there is no "receiver not ready" to retry; so --use-srq is run with one connection.
  */
@@ -14,7 +14,7 @@ import { ADDRESS, type EndedProgram, endOf, ProgramBench } from './program-bench
 
 const BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw'] as const;
 const LATENCY = ['ib_write_lat', 'ib_read_lat', 'ib_send_lat'] as const;
-/** `-a`: every power of two from 2 octets to 8 MiB. */
+/** `-a`: every power of two from 2 bytes to 8 MiB. */
 const ALL_SIZES = Array.from({ length: 23 }, (_, power) => 2 ** (power + 1));
 
 let bench: ProgramBench;
@@ -28,7 +28,7 @@ afterAll(async () => {
   await bench.stop();
 });
 
-/** A line of the result table: octets of a message, messages, and the measured numbers. */
+/** A line of the result table: bytes of a message, messages, and the measured numbers. */
 interface Row {
   readonly size: number;
   readonly iterations: number;
@@ -68,7 +68,7 @@ describeWith(['perftest'], 'perftest over iwarpd', () => {
     expect(rows.map(({ size }) => size)).toEqual(ALL_SIZES);
     for (const { iterations, measured } of rows) {
       expect(iterations).toBe(10);
-      // Messages per microsecond; a few octets of slow messages are 0.00 MB/s.
+      // Messages per microsecond; a few bytes of slow messages are 0.00 MB/s.
       expect(measured[2]).toBeGreaterThan(0);
     }
   });

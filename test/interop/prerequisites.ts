@@ -1,8 +1,8 @@
 /**
  * What the interop suites need from the machine, and how a suite goes without.
  *
- * `packages` (beside this file) lists Debian packages by need; `.ci/test` installs them where it
- * may. A suite whose packages are missing is skipped, counted, and says in its title what to install.
+ * `packages` (beside this file) lists Debian packages by need; `.ci/test` installs them where
+ * permitted. A suite whose packages are missing is skipped and counted; its title names them.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -14,16 +14,20 @@ import { describe } from 'vitest';
 export type Need =
   | 'chromium'
   | 'containers'
+  | 'examples'
   | 'kernel-peer'
   | 'native'
   | 'nfs'
+  | 'package'
   | 'tshark'
   | 'perftest'
   | 'plain-root'
   | 'pyverbs'
   | 'rdma-programs'
   | 'rdma-tools'
-  | 'rsocket-programs';
+  | 'rsocket-programs'
+  | 'sanitizers'
+  | 'shells';
 
 /** The checkout's root, the same from the sources and from what the compiler made of them. */
 export function repositoryRoot(): string {
@@ -36,7 +40,7 @@ export function repositoryRoot(): string {
   return directory;
 }
 
-/** Debian packages that `need` asks for and this machine lacks; all of them where there is no dpkg. */
+/** Debian packages in `need` that this machine lacks; all of them if there is no dpkg. */
 export function missingPackages(need: Need): string[] {
   const table = readFileSync(join(repositoryRoot(), 'test/interop/packages'), 'utf8');
   const line = table.split('\n').find((text) => text.startsWith(`${need}:`));

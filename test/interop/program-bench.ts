@@ -25,7 +25,7 @@ export interface EndedPair {
   readonly client: EndedProgram;
 }
 
-/** A daemon of its own for the programs of a suite. */
+/** A private daemon for the programs of a suite. */
 export class ProgramBench {
   readonly folder = new CommandFolder();
   /** The daemon's socket. */

@@ -48,7 +48,7 @@ function unpackTests(target: string): void {
 
 /**
  * The tests ask iproute2 for the address of the device's interface. Each daemon here has a loopback
- * address of its own, so that their fixed port is free, and no interface lists it.
+ * address of its own, so their fixed port is free, and no interface lists it.
  */
 function writeAddressTool(directory: string, address: string): void {
   const answer = JSON.stringify([
@@ -96,7 +96,7 @@ function outcomes({ output, late }: EndedProgram): Outcomes {
   return { ...found, output };
 }
 
-/** What one module has to give; all else of it is skipped, since the device has no such thing. */
+/** The expected result of a module; its other tests are skipped, since the device lacks the feature. */
 interface Expectation {
   readonly module: string;
   readonly ok: readonly string[];
@@ -156,7 +156,7 @@ const MODULES: readonly Expectation[] = [
   },
 ];
 
-/** Tests of test_rdmacm that move octets over connections. */
+/** Tests of test_rdmacm that move bytes over connections. */
 const CONNECTIONS = ['sync_traffic', 'async_read', 'async_write', 'async_reject_traffic'] as const;
 
 /** Tests of test_rdmacm that want InfiniBand, and what they say when an iWARP device refuses. */
@@ -209,7 +209,7 @@ describe.skipIf(lack !== '')(`rdma-core's own tests${reason}`, { timeout: 60_000
   });
 
   // siw reports a false state. Half of the draws have what its provider lacks.
-  it('test_qp: the state of a queue pair is told truly', async () => {
+  it('test_qp: the state of a queue pair is reported correctly', async () => {
     const test = 'test_query_rc_qp';
     const draws = Array.from({ length: 20 }, () => `test_qp.QPTest.${test}`);
     const { ok, broken, output } = await runTests(...draws);

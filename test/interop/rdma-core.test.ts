@@ -18,7 +18,7 @@ beforeEach(async () => {
   port = String(await freePort());
 });
 
-/** Runs both ends, each of which has to succeed; what they printed. */
+/** Runs both ends, which must both succeed; returns their output. */
 async function bothSucceed(
   server: readonly string[],
   client: readonly string[],
@@ -115,7 +115,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
     }
   });
 
-  it('rping fails where nobody listens', async () => {
+  it('rping fails without a listener', async () => {
     const { status, output } = await bench.run(['rping', '-c', '-a', ADDRESS, '-p', port], 20);
     expect(status).not.toBe(0);
     expect(output).toContain('-111');
@@ -128,7 +128,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
  * without a pause, so on two cores the daemon waits for time slices of theirs: minutes. These are
  * the same sizes in the same two ways, fewer times.
  *
- * Both ends need the same counts. riostream's receiver watches the last octet of its own size, and
+ * Both ends need the same counts. riostream's receiver watches the last byte of its own size, and
  * its sender writes past the receiver's mapping when it was told a larger one: the stream is
  * terminated and the receiver waits for ever, over the kernel's siw as well. rstream's sender is
  * granted every receive that its peer has posted; grants themselves need one, too. So a peer that
@@ -146,7 +146,7 @@ const STREAMS = [
   ['1048576', '40', '1'],
 ] as const;
 
-/** What rstream ends with when `poll` tells of a hang-up: it takes the revents for its status. */
+/** The exit status of rstream when `poll` reports a hang-up: it returns the revents. */
 const HUNG_UP = 16;
 
 describeWith(['rdma-programs'], 'rsockets over iwarpd', () => {
@@ -154,7 +154,7 @@ describeWith(['rdma-programs'], 'rsockets over iwarpd', () => {
   const rowsOf = (output: string) => output.match(/^\w+ +[\dkm]+ +[\dk]+ +[\dk]+ .* [\d.]+s /gm);
 
   describe.each(['rstream', 'riostream'])('%s', (program) => {
-    it.each(STREAMS)('%s octets, %s times each way, %s rounds: verified', async (...counts) => {
+    it.each(STREAMS)('%s bytes, %s times each way, %s rounds: verified', async (...counts) => {
       const [size, transfers, rounds] = counts;
       const words = [program, '-p', port, '-S', size, '-C', transfers, '-I', rounds, '-T', 'v'];
       const { client, server } = await bothSucceed(words, [...words, '-s', ADDRESS]);
@@ -211,7 +211,7 @@ describeWith(['rdma-programs'], 'programs over IPv6', () => {
     expect(client).toMatch(/^custom +39k /m);
   });
 
-  it('rping fails where nobody listens', async () => {
+  it('rping fails without a listener', async () => {
     const { status, output } = await bench.run(['rping', '-c', '-a', ADDRESS_IPV6, '-p', port], 20);
     expect(status).not.toBe(0);
     expect(output).toContain('-111');

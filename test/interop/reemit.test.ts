@@ -1,22 +1,22 @@
 /**
- * Our side in the place of a recorded one: where the protocol leaves no freedom, it says the same,
- * octet for octet.
+ * Our side in place of a recorded one: where the protocol leaves no freedom, it sends the same
+ * bytes.
  */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
-import { readUint32LE } from '../../daemon/wire/octets.ts';
+import { readUint32LE } from '../../daemon/iwarp/wire/bytes.ts';
+import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
 import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';
 import { type CutFpdu, cutFpdus, reemit } from './captures/reemit.ts';
 import { readStartup } from './captures/replay.ts';
 
 const CRC_BYTES = 4;
-const NO_OCTETS = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 const SIDES = ['initiator', 'responder'] as const;
 
-function hex(octets: Uint8Array): string {
-  return Buffer.from(octets).toString('hex');
+function hex(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('hex');
 }
 
 /** A place where our side says something else, and why. */
@@ -60,8 +60,8 @@ const DIFFERENCES: Readonly<Record<string, Difference>> = {
 };
 
 /** An FPDU without its CRC, and with a PAD of zeros, which siw does not always send. */
-function essence({ octets, pad }: CutFpdu): string {
-  const body = Uint8Array.from(octets.subarray(0, octets.length - CRC_BYTES));
+function essence({ bytes, pad }: CutFpdu): string {
+  const body = Uint8Array.from(bytes.subarray(0, bytes.length - CRC_BYTES));
   return hex(body.fill(0, body.length - pad.length));
 }
 
@@ -75,11 +75,11 @@ function expectedOf(recorded: readonly CutFpdu[], difference: Difference | undef
 }
 
 /** MPA-4.1-03, MPA-4.4-07: a PAD of zeros; a right CRC, or an empty field where CRCs are off. */
-function expectTrailer({ octets, pad }: CutFpdu, crcEnabled: boolean): void {
-  expect(pad.every((octet) => octet === 0)).toBe(true);
-  const crcAt = octets.length - CRC_BYTES;
-  const field = crcEnabled ? crc32c(octets.subarray(0, crcAt)) : 0;
-  expect(readUint32LE(octets, crcAt)).toBe(field);
+function expectTrailer({ bytes, pad }: CutFpdu, crcEnabled: boolean): void {
+  expect(pad.every((byte) => byte === 0)).toBe(true);
+  const crcAt = bytes.length - CRC_BYTES;
+  const field = crcEnabled ? crc32c(bytes.subarray(0, crcAt)) : 0;
+  expect(readUint32LE(bytes, crcAt)).toBe(field);
 }
 
 const captures = captureNames().filter((name) => readExpectation(name).connections.length > 0);
@@ -87,24 +87,24 @@ const captures = captureNames().filter((name) => readExpectation(name).connectio
 describe.each(captures)('recording %s', (name) => {
   const expected = readExpectation(name);
   const connections = readTcpConnections(readFileSync(capturePath(name))).filter(
-    ({ initiator }) => hex(initiator.octets.subarray(0, 4)) === '4d504120',
+    ({ initiator }) => hex(initiator.bytes.subarray(0, 4)) === '4d504120',
   );
   for (const [index, connection] of expected.connections.entries()) {
-    it.each(SIDES)(`our %s says the same, connection ${index}`, (role) => {
+    it.each(SIDES)(`our %s sends the same bytes, connection ${index}`, (role) => {
       const tcp = connections[index];
       if (tcp === undefined) throw new Error('the connection is not there');
       const own = role === 'initiator' ? tcp.initiator : tcp.responder;
-      const { end } = readStartup(own.octets, role === 'initiator' ? 'request' : 'reply');
+      const { end } = readStartup(own.bytes, role === 'initiator' ? 'request' : 'reply');
       const ours = reemit(tcp, role, connection[role].startup);
-      const recorded = cutFpdus(own.octets, end);
-      expect(hex(ours.startup)).toBe(hex(own.octets.subarray(0, end)));
+      const recorded = cutFpdus(own.bytes, end);
+      expect(hex(ours.startup)).toBe(hex(own.bytes.subarray(0, end)));
       const difference = DIFFERENCES[`${name} ${role}`];
       expect(ours.fpdus.map(essence)).toEqual(expectedOf(recorded, difference));
       for (const [at, fpdu] of ours.fpdus.entries()) {
         expectTrailer(fpdu, connection.responder.startup.crc);
         const line = connection[role].fpdus[at] ?? '';
         const same = at !== difference?.fpdu && !/ pad=| crc=wrong/.test(line);
-        if (same) expect(hex(fpdu.octets)).toBe(hex(recorded[at]?.octets ?? NO_OCTETS));
+        if (same) expect(hex(fpdu.bytes)).toBe(hex(recorded[at]?.bytes ?? NO_BYTES));
       }
     });
   }

@@ -1,8 +1,8 @@
-/** What a reset, and a kill, is to unmodified programs, and what is known of them afterwards. */
+/** How a reset, and a kill, affects unmodified programs, and what the daemon reports afterwards. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';

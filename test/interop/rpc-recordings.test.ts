@@ -1,5 +1,6 @@
 /** The recordings of NFS over RDMA: Linux's client and server, read and said again by ours. */
 import { describe, expect, it } from 'vitest';
+import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import {
   ReadChunkSource,
   readChunksOf,
@@ -24,10 +25,9 @@ import {
 import type { MessageHeader } from '../../verbs-api/rpcrdma/core/transport-header.ts';
 import { type BulkSource, XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import type { Payload } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { hexOf } from '../support/hex.ts';
 import {
-  messageOctets,
+  messageBytes,
   payloadOf,
   RequesterRig,
   ResponderRig,
@@ -51,21 +51,18 @@ function messageHeader(send: RecordedSend): MessageHeader {
   return send.header;
 }
 
-function payloadFrom(octets: Uint8Array): Payload {
-  return { stream: octets, items: [], lengthBytes: octets.length };
+function payloadFrom(bytes: Uint8Array): Payload {
+  return { stream: bytes, items: [], lengthBytes: bytes.length };
 }
 
-function readCall(
-  octets: Uint8Array,
-  bulk?: BulkSource,
-): { header: CallHeader; reader: XdrReader } {
-  const reader = new XdrReader(octets, bulk);
+function readCall(bytes: Uint8Array, bulk?: BulkSource): { header: CallHeader; reader: XdrReader } {
+  const reader = new XdrReader(bytes, bulk);
   const header = readCallHeader(reader);
   if ('rpcVersion' in header) throw new Error('another version of RPC');
   return { header, reader };
 }
 
-/** Octets of a reply, be they inline or in the reply chunk. */
+/** Bytes of a reply, be they inline or in the reply chunk. */
 function replyStream(recording: RpcRecording, { reply }: RecordedExchange): Uint8Array {
   const header = messageHeader(reply);
   if (header.type === 'msg') return reply.payload;
@@ -88,7 +85,7 @@ function readSource(recording: RpcRecording, { call }: RecordedExchange): ReadCh
   return new ReadChunkSource(
     chunks.map(({ position, segments }) => ({
       position,
-      octets: Buffer.concat(segments.map((segment) => recording.memory(segment))),
+      bytes: Buffer.concat(segments.map((segment) => recording.memory(segment))),
     })),
   );
 }
@@ -132,7 +129,7 @@ function decoded(
 describe.each(NAMES)('%s', (name) => {
   const recording = readRpcRecording(name);
 
-  it('has private data that we would tell in the same octets', () => {
+  it('has private data that we encode to the same bytes', () => {
     const client = parsePrivateData(recording.clientPrivateData);
     const server = parsePrivateData(recording.serverPrivateData);
     expect(client).toEqual({ remoteInvalidation: true, sendBytes: 4096, receiveBytes: 4096 });
@@ -142,16 +139,16 @@ describe.each(NAMES)('%s', (name) => {
     expect(inlineThresholds(client, server)).toEqual({ callBytes: 4096, replyBytes: 4096 });
   });
 
-  it('has transport headers that we write octet by octet', () => {
+  it('has transport headers that we write byte by byte', () => {
     for (const { call, reply } of recording.exchanges) {
       for (const send of [call, reply]) {
-        const again = messageOctets(send.header, payloadFrom(send.payload));
-        expect(hexOf(again)).toBe(hexOf(send.octets));
+        const again = messageBytes(send.header, payloadFrom(send.payload));
+        expect(hexOf(again)).toBe(hexOf(send.bytes));
       }
     }
   });
 
-  it('RPCR-4.1-02, RPCR-4.1-10: has RPC headers that we write octet by octet, with the same XID', () => {
+  it('has RPC headers that we write byte by byte, with the same XID [RPCR-4.1-02, RPCR-4.1-10]', () => {
     for (const exchange of recording.exchanges) {
       const { call, reply } = exchange;
       const { header } = readCall(call.payload);
@@ -173,7 +170,7 @@ describe.each(NAMES)('%s', (name) => {
     }
   });
 
-  it('has arguments and results of NFS that we write octet by octet, chunks included', () => {
+  it('has arguments and results of NFS that we write byte by byte, chunks included', () => {
     let count = 0;
     for (const exchange of recording.exchanges) {
       const ours = decoded(recording, exchange);
@@ -208,7 +205,7 @@ describe.each(NAMES)('%s', (name) => {
     }
   });
 
-  it('has calls that our requester sends in the same octets, memory being where it was', () => {
+  it('has calls that our requester sends in the same bytes, memory being where it was', () => {
     const rig = new RequesterRig({ credits: 128 }, { callBytes: 4096, replyBytes: 4096 });
     rig.holdExposures = true;
     let count = 0;
@@ -227,22 +224,22 @@ describe.each(NAMES)('%s', (name) => {
         const regions = effect.regions.map((region, i) => {
           const segment = segments[i];
           if (segment === undefined) throw new Error('more regions than Linux had');
-          const octets =
-            region.kind === 'source' ? region.octets : new Uint8Array(segment.lengthBytes);
-          return { handle: segment.handle, offset: segment.offset, octets };
+          const bytes =
+            region.kind === 'source' ? region.bytes : new Uint8Array(segment.lengthBytes);
+          return { handle: segment.handle, offset: segment.offset, bytes };
         });
         rig.requester.exposed(xid, regions);
         rig.drain();
       }
-      expect(hexOf(rig.last.octets)).toBe(hexOf(exchange.call.octets));
-      rig.handle(exchange.reply.octets);
+      expect(hexOf(rig.last.bytes)).toBe(hexOf(exchange.call.bytes));
+      rig.handle(exchange.reply.bytes);
       expect(rig.outcomes.has(xid) || rig.effects.length > 0).toBe(true);
       count += 1;
     }
     expect(count).toBeGreaterThan(8);
   });
 
-  it('has replies that our responder sends in the same octets', () => {
+  it('has replies that our responder sends in the same bytes', () => {
     const rig = new ResponderRig({ credits: 64 }, undefined, { callBytes: 4096, replyBytes: 4096 });
     rig.memory.view = (handle, offset, lengthBytes) => {
       // Writes go nowhere; what was written is compared by the lengths that come back.
@@ -256,9 +253,9 @@ describe.each(NAMES)('%s', (name) => {
       const ours = decoded(recording, exchange);
       // Linux uses a reply chunk that it was offered even for a reply that fits inline.
       if (ours === undefined || messageHeader(exchange.call).replyChunk !== undefined) continue;
-      rig.handle(exchange.call.octets);
+      rig.handle(exchange.call.bytes);
       rig.reply(rig.lastDispatched, ours.reply);
-      expect(hexOf(rig.last.octets)).toBe(hexOf(exchange.reply.octets));
+      expect(hexOf(rig.last.bytes)).toBe(hexOf(exchange.reply.bytes));
       count += 1;
     }
     expect(count).toBeGreaterThan(8);

@@ -7,14 +7,14 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { PcapngCapture } from '../../daemon/capture/pcapng-capture.ts';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { StableHow } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
-import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
+import { StableHow } from '../../verbs-api/nfs/nfs3/constants.ts';
+import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
 import { listenRpc } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { pattern } from '../support/echo-program.ts';
 import { NfsRig, name, sysCredential } from '../support/nfs-rig.ts';
 import { RawPeer } from '../support/rpc-world.ts';
-import { messageOctets } from '../support/rpcrdma-rig.ts';
+import { messageBytes } from '../support/rpcrdma-rig.ts';
 import { describeWith } from './prerequisites.ts';
 
 const FIELDS = [
@@ -64,7 +64,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
 
   beforeAll(async () => {
     const pieces: Uint8Array[] = [];
-    const tap = new PcapngCapture({ write: (octets) => pieces.push(octets.slice()) });
+    const tap = new PcapngCapture({ write: (bytes) => pieces.push(bytes.slice()) });
     const recorded = await createEmbedded({ observer: { tap } });
     const other = await createEmbedded();
     const rig = new NfsRig();
@@ -96,7 +96,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     const raw = await RawPeer.connect(recorded, server.address.port);
     const words = { xid: 0x1234_5678, credits: 8 };
     const lists = { readList: [], writeList: [], replyChunk: undefined };
-    raw.send(messageOctets({ type: 'nomsg', ...words, ...lists }));
+    raw.send(messageBytes({ type: 'nomsg', ...words, ...lists }));
     await raw.next();
     await raw.close();
     await server.close();
@@ -111,7 +111,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     rmSync(directory, { recursive: true });
   });
 
-  it('RPCR-4.1-02, RPCR-4.1-04: finds a call and its reply for each, none malformed but for its own', async () => {
+  it('finds a call and its reply for each, none malformed but for its own [RPCR-4.1-02, RPCR-4.1-04]', async () => {
     // It puts the content of a write chunk into the reply without the roundup that XDR has there,
     // and then misses it; RFC 8166 §3.4.6.2 forbids us to write any.
     const malformed = (await malformedIn(file)).split('\n').filter((line) => line !== '');
@@ -129,7 +129,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     expect(new Set(states)).toEqual(new Set(['0']));
   });
 
-  it('RPCR-3.4-09, RPCR2-3.4.5.2-01: finds the data of WRITE in a read chunk at its position', () => {
+  it('finds the data of WRITE in a read chunk at its position [RPCR-3.4-09, RPCR2-3.4.5.2-01]', () => {
     expect(rows[4]).toMatchObject({
       'rpcordma.msg_type': '0',
       'rpcordma.reads_count': '1',
@@ -138,7 +138,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     expect(Number(rows[4]?.['rpcordma.position']) % 4).toBe(0);
   });
 
-  it('RPCR-3.6-02, RPCR2-3.4.6.2-01: finds the data of READ in a write chunk of its exact length', () => {
+  it('finds the data of READ in a write chunk of its exact length [RPCR-3.6-02, RPCR2-3.4.6.2-01]', () => {
     expect(rows[6]).toMatchObject({
       'rpcordma.writes_count': '1',
       'rpcordma.rdma_length': '65536',
@@ -149,7 +149,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     });
   });
 
-  it('RPCR-5.2-02: finds the entries of a directory in a reply chunk', () => {
+  it('finds the entries of a directory in a reply chunk [RPCR-5.2-02]', () => {
     expect(rows[8]).toMatchObject({ 'rpcordma.msg_type': '0', 'rpcordma.reply_count': '1' });
     expect(rows[9]).toMatchObject({ 'rpcordma.msg_type': '1', 'rpcordma.reply_count': '1' });
     const [offered, used] = [rows[8], rows[9]].map((row) => Number(row?.['rpcordma.rdma_length']));
@@ -157,7 +157,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     expect(used).toBeLessThanOrEqual(offered ?? 0);
   });
 
-  it('RPCR2-4.5.2-01: reads our RDMA_ERROR', () => {
+  it('reads our RDMA_ERROR [RPCR2-4.5.2-01]', () => {
     expect(rows.at(-1)).toMatchObject({
       'rpcordma.xid': '0x12345678',
       'rpcordma.msg_type': '4',

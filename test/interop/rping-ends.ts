@@ -20,9 +20,10 @@ export function ourRpingInGuest(words: string): string {
 
 /**
  * rdma-core's rping as a shell command. It never ends after some failures, a refused connection
- * among them, so it gets so many seconds.
+ * among them, so it gets so many seconds: a thousand pings with CRCs take an emulated processor that
+ * shares the machine close to a minute.
  */
-export function kernelRping(words: string, seconds = 50): string {
+export function kernelRping(words: string, seconds = 110): string {
   return `timeout -k 1 ${seconds} rping ${words}`;
 }
 

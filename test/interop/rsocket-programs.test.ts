@@ -38,8 +38,8 @@ interface FilteredProgram {
 }
 
 /**
- * The program behind both preloaded libraries, the shim first. The shell sets the second one, so
- * that neither `iwarpd run` nor `timeout` has it.
+ * The program under both preloaded libraries, the shim first. The shell sets the second one, so
+ * neither `iwarpd run` nor `timeout` loads it.
  */
 function overRsockets({ words, input = '/dev/null', output }: FilteredProgram): string[] {
   const script = [
@@ -84,7 +84,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     return ends;
   }
 
-  /** Octets that the device has placed in memory so far. */
+  /** Bytes that the device has placed in memory so far. */
   async function placedBytes(): Promise<number> {
     const { stdout, stderr } = await runCommand(['status', '--json', '--socket', bench.socketPath]);
     const counted = /"placedBytes": (\d+)/.exec(stdout)?.[1];
@@ -92,12 +92,12 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     return Number(counted);
   }
 
-  /** The octets of two files; a boolean, since a difference of megabytes is no use to a reader. */
-  function sameOctets(one: string, other: string): boolean {
+  /** The bytes of two files; a boolean, since a diff of megabytes is unreadable. */
+  function sameBytes(one: string, other: string): boolean {
     return readFileSync(file(one)).equals(readFileSync(file(other)));
   }
 
-  /** What each transfer has to move through the device: nothing may fall back to TCP. */
+  /** The bytes that each transfer must move through the device: nothing may fall back to TCP. */
   let before = 0;
   beforeEach(async () => {
     before = await placedBytes();
@@ -106,7 +106,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     expect((await placedBytes()) - before).toBeGreaterThanOrEqual(bytes);
   }
 
-  describe.each([SMALL_BYTES, LARGE_BYTES])('%i octets', (bytes) => {
+  describe.each([SMALL_BYTES, LARGE_BYTES])('%i bytes', (bytes) => {
     it('curl gets them from netcat', async () => {
       const port = await freePort();
       const head = `HTTP/1.0 200 OK\r\nContent-Length: ${bytes}\r\n\r\n`;
@@ -123,7 +123,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
         },
         { words: ['curl', '-sS', '-o', file('got'), `http://${ADDRESS}:${port}/`] },
       );
-      expect(sameOctets('got', `${bytes}`)).toBe(true);
+      expect(sameBytes('got', `${bytes}`)).toBe(true);
       expect(readFileSync(file('request'), 'utf8')).toMatch(/^GET \/ HTTP\/1\.1\r\n/);
       await expectMoved(bytes);
     });
@@ -138,7 +138,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
         },
         { words: ['nc.traditional', '-n', '-q', '0', ADDRESS, `${port}`], input: file(`${bytes}`) },
       );
-      expect(sameOctets('got', `${bytes}`)).toBe(true);
+      expect(sameBytes('got', `${bytes}`)).toBe(true);
       await expectMoved(bytes);
     });
 
@@ -156,8 +156,8 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
           output: file('returned'),
         },
       );
-      expect(sameOctets('got', `${bytes}`)).toBe(true);
-      expect(sameOctets('returned', 'reverse')).toBe(true);
+      expect(sameBytes('got', `${bytes}`)).toBe(true);
+      expect(sameBytes('returned', 'reverse')).toBe(true);
       await expectMoved(2 * bytes);
     });
   });
@@ -180,7 +180,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
       { words: ['socat', '-u', listen, '-'], output: file('got') },
       { words: ['socat', '-u', '-', `TCP6:[::1]:${other}`], input: file(`${LARGE_BYTES}`) },
     );
-    expect(sameOctets('got', `${LARGE_BYTES}`)).toBe(true);
+    expect(sameBytes('got', `${LARGE_BYTES}`)).toBe(true);
     await expectMoved(bytes + LARGE_BYTES);
   });
 
@@ -222,7 +222,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
       const { sent, received } = sums(ends.client.output);
       expect(sent).toBeGreaterThanOrEqual(bytes);
       expect(received).toBeLessThanOrEqual(sent);
-      // At the end iperf3 leaves unread what is under way: a block, and the buffers of both ends.
+      // At the end iperf3 leaves data in flight unread: a block, and the buffers of both ends.
       expect(sent - received).toBeLessThanOrEqual(3 * BLOCK_BYTES * streams);
       await expectMoved(received);
     });

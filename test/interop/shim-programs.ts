@@ -1,6 +1,7 @@
 /** Unmodified programs on a daemon: started one by one, in the environment that `iwarpd env` prints. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runCommand } from '../e2e/cli-process.ts';
 
@@ -11,7 +12,7 @@ const TIME_LIMIT_MS = 30_000;
 export type Environment = Readonly<Record<string, string>>;
 
 /** How a program is started. */
-export interface ProgramOptions {
+interface ProgramOptions {
   /** Milliseconds after which it is killed. */
   readonly limitMs?: number;
   /** Whose it is, and whose group; the test's own user when absent. Only root can choose. */
@@ -44,8 +45,8 @@ export class ShimProgram {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     this.#child = child;
-    const keep = (octets: Buffer): void => {
-      this.output += octets.toString();
+    const keep = (bytes: Buffer): void => {
+      this.output += bytes.toString();
     };
     child.stdout?.on('data', keep);
     child.stderr?.on('data', keep);
@@ -104,10 +105,26 @@ export class ShimProgram {
   }
 }
 
+/** Ports on which this machine listens over TCP. */
+function listeningPorts(): Set<number> {
+  const listening = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A /gm;
+  const tables = ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFileSync(path, 'utf8'));
+  const found = tables.flatMap((table) => [...table.matchAll(listening)]);
+  return new Set(found.map(([, port = '']) => Number.parseInt(port, 16)));
+}
+
+/** Waits until a program listens at `port`; throws when it ends before. */
+export async function listens(port: number, program: ShimProgram): Promise<void> {
+  while (!listeningPorts().has(port)) {
+    if (!program.running) throw new Error(`ended instead of listening: ${program.output}`);
+    await sleep(5);
+  }
+}
+
 /** What `iwarpd env` prints for the daemon at `socketPath`, as variables. */
 export async function shimEnvironment(socketPath: string): Promise<Environment> {
-  const { status, stdout, stderr } = await runCommand(['env', '--socket', socketPath]);
-  if (status !== 0) throw new Error(`iwarpd env: ${stderr}`);
+  const { status, signal, stdout, stderr } = await runCommand(['env', '--socket', socketPath]);
+  if (status !== 0) throw new Error(`iwarpd env ended with ${status ?? signal}: ${stderr}`);
   const found = [...stdout.matchAll(/^export (\w+)=(.*)$/gm)];
   return Object.fromEntries(found.map(([, name = '', value = '']) => [name, value]));
 }

@@ -78,7 +78,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
   });
 
   describe('CRC off, our end on the host', () => {
-    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i octets`, async (size) => {
+    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i bytes`, async (size) => {
       await guest.setSiw({ mpaVersion: 2, crcRequired: false });
       const server = await kernelServer(`-V -S ${size}`);
       const words = ['-V', '-S', String(size), '-C', String(PINGS)];
@@ -90,7 +90,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
     });
 
     describe.each(REVISIONS)('a daemon as server, siw of MPA revision %i', (revision) => {
-      it.each(SIZES)(`the kernel's client: ${PINGS} pings of %i octets`, async (size) => {
+      it.each(SIZES)(`the kernel's client: ${PINGS} pings of %i bytes`, async (size) => {
         await guest.setSiw({ mpaVersion: revision, crcRequired: false });
         const socket = folder.file(`r${revision}-${size}/s`);
         const daemon = await folder.daemon(socket, ['--no-crc']);
@@ -154,7 +154,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
     });
 
     it.each(SIZES)(
-      `our client, the kernel's server: ${PINGS} pings of %i octets`,
+      `our client, the kernel's server: ${PINGS} pings of %i bytes`,
       async (size) => {
         await guest.setSiw({ mpaVersion: 2, crcRequired: true });
         const words = `-a ${GUEST_ADDRESS} -p ${PORT} -V -S ${size}`;
@@ -189,7 +189,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
         expect(established).toHaveLength(SIZES.length);
         for (const line of established) expect(line).toContain(establishedLine(revision, true));
       },
-      120_000,
+      330_000,
     );
   });
 
@@ -224,7 +224,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
   });
 
   describe('where rdma-core gives up', () => {
-    it('takes no 65536 octets, whatever it says', async () => {
+    it('refuses 65536 bytes, although it claims to accept them', async () => {
       const refusal = 'Invalid size 65536 (valid range is 23 to 65536)';
       expect((await guest.runToEnd(kernelRping('-s -S 65536'))).output).toContain(refusal);
       const client = kernelRping(`-c -a ${GUEST_ADDRESS} -S 65536`);
@@ -241,7 +241,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       expect((await endOf(server)).output).toContain('cq completion failed status 4');
     });
 
-    it('cannot serve MPA revision 1: its listener is told of no reads and posts one', async () => {
+    it('cannot serve MPA revision 1: its listener sees a read depth of 0 and posts a Read', async () => {
       await guest.setSiw({ mpaVersion: 1, crcRequired: false });
       const server = await kernelServer('');
       const words = ['-C', '1', '--embedded', '--no-crc', '--mpa-revision', '1'];
@@ -269,15 +269,15 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
     });
   });
 
-  describe('nobody there', () => {
-    it('our client next to siw says so', async () => {
+  describe('without a listener', () => {
+    it('our client next to siw reports it', async () => {
       const client = ourRpingInGuest(`-c -a ${GUEST_ADDRESS} -p 9 -C 1 --embedded`);
       const { status, output } = await guest.runToEnd(client);
       expect(status).toBe(1);
       expect(output).toContain('ECONNREFUSED; start the server first (rping -s)');
     });
 
-    it('our client says so, in one line', async () => {
+    it('our client reports it in one line', async () => {
       const port = String(await freePort());
       const place = ['-a', '127.0.0.1', '-p', port];
       const client = folder.start(['rping', '-c', ...place, '-C', '1', '--embedded']);

@@ -6,8 +6,9 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { CmId } from '../../daemon/cm/cm-id.ts';
-import type { CmEvent, WireDefaults } from '../../daemon/cm/cm-types.ts';
+import type { CmEvent } from '../../daemon/iwarp/cm/cm-host.ts';
+import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
+import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
 import {
   AsyncEventType,
   CMEventType,
@@ -17,7 +18,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/enums.ts';
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -32,14 +33,14 @@ import { describeWith } from './prerequisites.ts';
 
 const PORT = 7174;
 const REVISIONS = [1, 2] as const;
-/** Longer than any FPDU, so that messages are cut. */
+/** Longer than any FPDU, so messages are cut. */
 const LONG_BYTES = 60_000;
 const EVENT_TIMEOUT_MS = 20_000;
 
 let guest: Guest;
 let node: RnicNode;
 
-/** Where the peer's memory is, as verbs-probe tells it in its Private Data. */
+/** Where the peer's memory is, from the Private Data of verbs-probe. */
 interface Place {
   readonly rkey: number;
   readonly remoteAddr: bigint;
@@ -59,7 +60,7 @@ function tellPlace(channel: Channel): Uint8Array {
   return new Uint8Array(view.buffer);
 }
 
-/** What verbs-probe's memory holds from octet `start` on. */
+/** What verbs-probe's memory holds from byte `start` on. */
 function probePattern(length: number, start = 0): Uint8Array {
   return Uint8Array.from({ length }, (_, index) => (start + index) % 251);
 }
@@ -202,7 +203,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       const copy = channel.buffer.subarray(200_000, 200_000 + LONG_BYTES);
       expect(Buffer.compare(copy, whole)).toBe(0);
       await probe.waitFor(/received 2 success length=9/);
-      // siw tells a program nothing of an invalidation, but the STag is no more.
+      // siw reports no invalidation to a program, but the STag is invalid.
       channel.postSend({ opcode: WROpcode.rdmaWrite, ...sge(0, 200), ...peer });
       expect(await endOf(id)).toMatch(/invalid STag/);
       expect(await probe.exit, probe.output).toBe(0);
@@ -228,7 +229,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await endOf(id)).toBe('disconnected');
     });
 
-    it('a rejection carries Private Data, whoever rejects', async () => {
+    it('a rejection carries Private Data, in both directions', async () => {
       const listener = await probeListens('reject=1 private=0a0b0c');
       const { id } = await connectToProbe({ mpaRevision: revision });
       const event = await nextEvent(id);
@@ -247,19 +248,19 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
     });
   });
 
-  describe("siw's Terminate, told with its bit order named", () => {
+  describe("siw's Terminate, decoded with its bit order", () => {
     const quirk = 'known peculiarity: siw-terminate-bit-order';
 
     beforeEach(async () => {
       await guest.setSiw({ mpaVersion: 2 });
     });
 
-    it('RDMAP-4.8-02: of a Write to an STag that it never told', async () => {
+    it('of a Write to an STag that it never advertised [RDMAP-4.8-02]', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe();
       const sgList = [{ addr: channel.address(), length: 100, lkey: channel.mr.lkey }];
       const rkey = (peer.rkey ^ 0x5a5a00) >>> 0;
       channel.postSend({ opcode: WROpcode.rdmaWrite, sgList, ...peer, rkey });
-      expect(await endOf(id)).toMatch(new RegExp(`ended the stream: .*${quirk}`));
+      expect(await endOf(id)).toMatch(new RegExp(`sent a Terminate: .*${quirk}`));
       const [event] = node.asyncEvents;
       expect(event?.event).toBe(AsyncEventType.qpFatal);
       expect(event?.text).toMatch(/\(layer 1, type 1, code 0\)/);
@@ -267,7 +268,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await probe.exit).toBe(0);
     });
 
-    it('RDMAP-4.8-02: of a Read from one, which fails that Read and flushes the rest', async () => {
+    it('of a Read from one, which fails that Read and flushes the rest [RDMAP-4.8-02]', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe();
       const sgList = [{ addr: channel.address(), length: 100, lkey: channel.mr.lkey }];
       const rkey = (peer.rkey ^ 0x5a5a00) >>> 0;
@@ -283,7 +284,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await probe.exit).toBe(0);
     });
 
-    it('RDMAP-4.8-02: of a Send longer than its receive, which it calls no buffer', async () => {
+    it('of a Send longer than its receive, which it calls no buffer [RDMAP-4.8-02]', async () => {
       const { channel, id, probe } = await establishedWithProbe('room=64');
       channel.send(0, 65);
       expect(await endOf(id)).toContain(quirk);
@@ -292,7 +293,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
     });
   });
 
-  describe('our Terminate, and what the program on siw sees', () => {
+  describe('our Terminate, as the program on siw sees it', () => {
     beforeEach(async () => {
       await guest.setSiw({ mpaVersion: 2 });
     });
@@ -319,7 +320,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       await guest.setSiw({ mpaVersion: 2 });
     });
 
-    it('rejects our Request, and the event says that it does so', async () => {
+    it('rejects our Request, and the event names the reason', async () => {
       const probe = await probeListens();
       const { id } = await connectToProbe({ markers: true });
       const event = await nextEvent(id);
@@ -328,7 +329,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       probe.kill();
     });
 
-    it('drops the connection at our Reply, and the event says that it does so', async () => {
+    it('drops the connection at our Reply, and the event names the reason', async () => {
       await node.host.close();
       node = newNode({ markersRequested: true });
       const { channel, id, probe } = await probeConnects('');
@@ -340,7 +341,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   });
 });
 
-/** A Write whose last octets are behind the region. */
+/** A Write whose last bytes are behind the region. */
 function pastTheEnd(channel: Channel): string {
   const end = channel.address(channel.buffer.length);
   return `write:100@0x${channel.mr.rkey.toString(16)}+${end - 99}`;

@@ -1,12 +1,12 @@
 /**
- * NFS over RDMA as Wireshark reads it. One of its ways to know: it puts a READ reply together from
- * RDMA Writes and then calls it malformed, of Linux's server as of ours.
+ * NFS over RDMA as Wireshark reads it. One known quirk: it assembles a READ reply from RDMA Writes
+ * and then calls it malformed, of Linux's server as of ours.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
 /** What Wireshark makes of a connection. */
-export interface DissectedNfs {
+interface DissectedNfs {
   /** XIDs of RPC-over-RDMA messages to the server, and from it. */
   readonly calls: ReadonlySet<string>;
   readonly replies: ReadonlySet<string>;

@@ -44,7 +44,7 @@ describeWith(['tshark'], 'tshark on the recordings', () => {
     expect(malformed).toEqual([]);
   });
 
-  it('reads the octets of a Terminate in the order of RFC 5040', async () => {
+  it('reads the bytes of a Terminate in the order of RFC 5040', async () => {
     // siw's 11 00 03 00 is the same in either order of layer and error type.
     const write = await dissect(capturePath('terminate-write-stag'));
     expect(write.terminates).toEqual([{ frame: 9, layer: 1, etype: 1, code: 0 }]);
@@ -53,7 +53,7 @@ describeWith(['tshark'], 'tshark on the recordings', () => {
     expect(read.terminates).toEqual([{ frame: 9, layer: 1, etype: 0, code: 0 }]);
   });
 
-  it('says so when a file is no recording', async () => {
+  it('reports a file that is not a recording', async () => {
     await expect(dissect(new URL(import.meta.url).pathname)).rejects.toThrow('tshark cannot read');
   });
 });

@@ -1,9 +1,9 @@
 /**
- * Wireshark's dissector as a judge that shares no line with the daemon.
+ * Wireshark's dissector as an independent judge: it shares no code with the daemon.
  *
- * It finds MPA by the Request, which has to be in the recording, and checks CRCs when the Reply has
- * C. Two of its ways to know: it takes MPA revision 2's S flag for a reserved bit, and its
- * RPC-over-RDMA heuristic, switched off here, calls short Sends malformed.
+ * It finds MPA by the Request, which must be in the recording, and checks CRCs when the Reply has C.
+ * Two known quirks: it treats MPA revision 2's S flag as a reserved bit, and its RPC-over-RDMA
+ * heuristic, switched off here, calls short Sends malformed.
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -26,7 +26,7 @@ export interface DissectedFpdu {
 }
 
 /** A Terminate's control word as Wireshark reads it. */
-export interface DissectedTerminate {
+interface DissectedTerminate {
   readonly frame: number;
   readonly layer: number;
   readonly etype: number;
@@ -49,7 +49,7 @@ const FIELD =
   /<field name="([^"]*)"(?: showname="([^"]*)")?[^>]*? show="([^"]*)"(?: value="([^"]*)")?/;
 const LAYERS = 'iwarp_mpa iwarp_ddp_rdmap _ws.malformed';
 
-/** Gathers FPDUs from the lines of tshark's PDML, in which a field stands on a line of its own. */
+/** Gathers FPDUs from the lines of tshark's PDML, which has one field per line. */
 class PdmlReader {
   readonly fpdus: DissectedFpdu[] = [];
   readonly malformed = new Set<number>();
@@ -107,7 +107,7 @@ class PdmlReader {
   }
 
   #addTerminate(fields: Fields): void {
-    // Each layer has fields of its own for error type and code.
+    // Each layer has its own fields for error type and code.
     const starting = (prefix: string): number => {
       const found = [...fields].find(([name]) => name.startsWith(prefix));
       return Number.parseInt(found?.[1].value ?? '', 16);

@@ -1,9 +1,9 @@
 /**
- * The work that `iwarpd trace` shows of unmodified programs, against what these say that they did.
- * They write their queues into shared memory by themselves; the daemon sees what it takes from there.
+ * The work that `iwarpd trace` shows for unmodified programs, compared with what the programs report.
+ * They write their queues in shared memory directly; the daemon sees what it takes from there.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { TraceRecord } from '../../verbs-api/contract/trace-sample.ts';
+import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, type EndedPair, ProgramBench } from './program-bench.ts';
@@ -19,7 +19,7 @@ afterAll(async () => {
   await bench.stop();
 });
 
-/** The records of work while `run` runs, which is over when all of it was told. */
+/** The records of work while `run` runs; returns once all have been reported. */
 async function workOf(run: () => Promise<EndedPair>): Promise<TraceRecord[]> {
   const words = ['trace', '--json', '--only', 'wqe,cqe', '--socket', bench.socketPath];
   const tracing = bench.folder.start(words);

@@ -1,11 +1,11 @@
 /**
- * Unmodified programs of an ordinary user on a kernel whose Yama restricts who may reach into whom,
+ * Unmodified programs of an ordinary user on a kernel whose Yama restricts access to other processes,
  * as Ubuntu's and Fedora's do. The guest's kernel has Yama; programs, daemon and `doctor` run there.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
-import type { ClientStatus } from '../../verbs-api/contract/ipc-admin.ts';
+import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { runCommand } from '../e2e/cli-process.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -50,10 +50,10 @@ const RPING = `rping -V -S 16384 -a ${GUEST_ADDRESS} -p ${PORT}`;
 
 /** The programs that hold memory regions, asked for over HTTP by bash alone. */
 async function holders(): Promise<ClientStatus[]> {
-  const request = 'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n';
-  const output = await inGuest(
-    `exec 3<>/dev/tcp/127.0.0.1/${HTTP_PORT}; printf '${request}' >&3; cat <&3`,
-  );
+  const head =
+    'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\nAuthorization: Bearer %s\\r\\n\\r\\n';
+  const request = `printf '${head}' "$(<${SOCKET}.http-token)"`;
+  const output = await inGuest(`exec 3<>/dev/tcp/127.0.0.1/${HTTP_PORT}; ${request} >&3; cat <&3`);
   const clients: ClientStatus[] = JSON.parse(/^[[{].*/ms.exec(output)?.[0] ?? '[]');
   return clients.filter(({ usage }) => (usage.objects['mr'] ?? 0) > 0);
 }
@@ -133,10 +133,10 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
       TEST_TIMEOUT_MS,
     );
 
-    it('doctor says so, and how to mend what can be mended', async () => {
+    it('doctor reports it and the possible fix', async () => {
       const finding = await processVmFinding();
       expect(finding).toMatchObject({ state, text: expect.stringMatching(says) });
-      if (state === 'warn') expect(finding?.mend).toContain('sysctl kernel.yama.ptrace_scope=1');
+      if (state === 'warn') expect(finding?.fix).toContain('sysctl kernel.yama.ptrace_scope=1');
     });
   });
 });

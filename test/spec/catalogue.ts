@@ -2,16 +2,23 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
+/** Who can see whether a requirement is kept: `inside` is no one outside the daemon. */
+export const SEEN_BY = ['peer', 'consumer', 'inside'] as const;
+type SeenBy = (typeof SEEN_BY)[number];
+
 /** One normative statement. */
 export interface Requirement {
   readonly id: string;
   readonly rfc: string;
   readonly section: string;
   readonly level: string;
+  readonly seen: SeenBy;
+  /** What it demands, in our own words. */
+  readonly text: string;
 }
 
 /** A place that cites a requirement. */
-export interface Citation {
+interface Citation {
   readonly id: string;
   readonly file: string;
   readonly line: number;
@@ -20,7 +27,7 @@ export interface Citation {
 /** What is known of all requirements. */
 export interface Coverage {
   readonly requirements: ReadonlyMap<string, Requirement>;
-  /** Why a row has no test, by id. */
+  /** Why a row is not proven as it should be, by id. */
   readonly reasons: ReadonlyMap<string, string>;
   /** Citations in titles of tests, by id. */
   readonly tests: ReadonlyMap<string, readonly Citation[]>;
@@ -28,12 +35,16 @@ export interface Coverage {
   readonly code: ReadonlyMap<string, readonly Citation[]>;
 }
 
-const ID = /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+const ID =
+  /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD|ARCH)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
 /** A test's title: the string that opens it. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
 /** A title in a table of cases: a string that opens with ids and a colon. */
 const TABLE_TITLE =
   /(['"`])((?:[A-Z]+2?-[0-9A-Za-z.]+-\d{2,3}[a-z]?(?:, )?)+: (?:\\.|(?!\1).)*)\1/g;
+/** The same in a string that ends with its ids in brackets. */
+const TABLE_TITLE_BRACKETS =
+  /(['"`])((?:\\.|(?!\1).)*? \[(?:[A-Z]+2?-[0-9A-Za-z.]+-\d{2,3}[a-z]?(?:, )?)+\])\1/g;
 /** The id of a vector, which its test has in its title. */
 const VECTOR_ID = /"id": "([^"]+)()"/g;
 
@@ -80,10 +91,9 @@ function citeAll(
 /** Reads catalogue, reasons and every citation below `root`, the top of a checkout. */
 export function readCoverage(root: string): Coverage {
   const requirements = new Map<string, Requirement>();
-  for (const [id = '', rfc = '', section = '', level = ''] of rows(
-    join(root, 'test/spec/requirements.tsv'),
-  )) {
-    requirements.set(id, { id, rfc, section, level });
+  for (const row of rows(join(root, 'test/spec/requirements.tsv'))) {
+    const [id = '', rfc = '', section = '', level = '', seen = '', text = ''] = row;
+    requirements.set(id, { id, rfc, section, level, seen: seen as SeenBy, text });
   }
   const reasons = new Map<string, string>();
   for (const [id = '', reason = ''] of rows(join(root, 'test/spec/reasons.tsv'))) {
@@ -94,7 +104,7 @@ export function readCoverage(root: string): Coverage {
   for (const file of sources(join(root, 'test'))) {
     if (!file.endsWith('.test.ts') && !file.includes('/compliance/')) continue;
     const text = readFileSync(file, 'utf8');
-    citeAll(tests, relative(root, file), text, [TITLE, TABLE_TITLE]);
+    citeAll(tests, relative(root, file), text, [TITLE, TABLE_TITLE, TABLE_TITLE_BRACKETS]);
   }
   for (const file of readdirSync(join(root, 'test/vectors'))) {
     const path = join('test/vectors', file);
@@ -111,7 +121,12 @@ export function readCoverage(root: string): Coverage {
   return { requirements, reasons, tests, code };
 }
 
-/** True for a row that must be covered or have a reason. */
+/** The ids in a test's title. */
+export function idsIn(title: string): string[] {
+  return [...new Set(title.match(ID) ?? [])];
+}
+
+/** True for a row that must be proven or have a reason. */
 export function binding(requirement: Requirement): boolean {
   return requirement.level === 'MUST' || requirement.level === 'MUST NOT';
 }

@@ -1,30 +1,111 @@
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { binding, readCoverage } from './catalogue.ts';
+import { type Coverage, idsIn, readCoverage, SEEN_BY } from './catalogue.ts';
+import { ProofLevels } from './proof-levels.ts';
+import { idleReasons, judge, openRows } from './proofs.ts';
+import { distrust, sourceFingerprint, type TestResult } from './results.ts';
 
-const coverage = readCoverage(fileURLToPath(new URL('../../', import.meta.url)));
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const coverage = readCoverage(root);
+const levels = new ProofLevels(root);
+
+const REAL = 'test/e2e/adapter-peers.test.ts';
+const ENGINE = 'test/unit/iwarp/engine/stream-traffic.test.ts';
 
 describe('requirement rows', () => {
-  it('are all there', () => {
-    expect(coverage.requirements.size).toBeGreaterThan(500);
-  });
-
-  it('are proven by a test or have a reason, as far as they bind', () => {
-    const open = [...coverage.requirements.values()]
-      .filter(binding)
-      .map((requirement) => requirement.id)
-      .filter((id) => !coverage.tests.has(id) && !coverage.reasons.has(id));
-    expect(open).toEqual([]);
-  });
-
-  it('have a reason only where no test proves them', () => {
-    const both = [...coverage.reasons.keys()].filter((id) => coverage.tests.has(id));
-    expect(both).toEqual([]);
+  it('are all there, each with a level, who sees it, and what it demands', () => {
+    expect(coverage.requirements.size).toBeGreaterThan(800);
+    const broken = [...coverage.requirements.values()].filter(
+      ({ rfc, section, level, seen, text }) =>
+        !/^\d+$/.test(rfc) ||
+        section === '' ||
+        !/^(?:(?:MUST|SHOULD)(?: NOT)?|MAY|FACT)$/.test(level) ||
+        !SEEN_BY.includes(seen) ||
+        text.length < 20,
+    );
+    expect(broken).toEqual([]);
   });
 
   it('are the only ones that code, tests and reasons cite', () => {
     const cited = [...coverage.tests.keys(), ...coverage.code.keys(), ...coverage.reasons.keys()];
     const unknown = cited.filter((id) => !coverage.requirements.has(id));
     expect([...new Set(unknown)]).toEqual([]);
+  });
+});
+
+describe('titles', () => {
+  it('may begin with ids or end with them in brackets', () => {
+    expect(idsIn('MPA-3-01, EMPA-9.1-03: one each')).toEqual(['MPA-3-01', 'EMPA-9.1-03']);
+    expect(idsIn('one each [RPCR2-3.4.6.2-01, ARCH-ORD-01]')).toEqual([
+      'RPCR2-3.4.6.2-01',
+      'ARCH-ORD-01',
+    ]);
+    expect(idsIn('suite [MPA-3-01] > test [MPA-3-01]')).toEqual(['MPA-3-01']);
+    expect(idsIn('no ids, RFC 5044 and IPv4-mapped')).toEqual([]);
+  });
+});
+
+describe('proof levels', () => {
+  it('follow from what a test file imports', () => {
+    expect(levels.of(REAL)).toBe('real');
+    expect(levels.of('test/compliance/daemon.test.ts')).toBe('real');
+    expect(levels.of('test/interop/captures.test.ts')).toBe('kernel');
+    expect(levels.of('test/interop/siw-verbs.test.ts')).toBe('kernel');
+    expect(levels.of('test/unit/iwarp/wire/ddp-header.test.ts')).toBe('codec');
+  });
+
+  it('are lowered by a stub, wherever it stands', () => {
+    expect(levels.of(ENGINE)).toBe('engine');
+    expect(levels.of('test/unit/rnic/send-queue.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/iwarp/cm/endpoint.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/host/links/tcp-link.test.ts')).toBe('engine');
+  });
+});
+
+describe('a judgement', () => {
+  const rows: Coverage = {
+    requirements: new Map(
+      (['peer', 'inside'] as const).map((seen) => {
+        const id = seen === 'peer' ? 'MPA-1-01' : 'MPA-1-02';
+        return [id, { id, rfc: '5044', section: '1', level: 'MUST', seen, text: 'holds' }];
+      }),
+    ),
+    reasons: new Map(),
+    tests: new Map(),
+    code: new Map(),
+  };
+  const both = '[MPA-1-01, MPA-1-02]';
+  const openAfter = (...tests: TestResult[]): string[] =>
+    openRows(judge(rows, tests, levels)).map(({ requirement }) => requirement.id);
+
+  it('wants real objects for what others see, and any test for what is inside', () => {
+    expect(openAfter()).toEqual(['MPA-1-01', 'MPA-1-02']);
+    expect(openAfter({ file: ENGINE, title: both, state: 'passed' })).toEqual(['MPA-1-01']);
+    expect(openAfter({ file: REAL, title: both, state: 'passed' })).toEqual([]);
+  });
+
+  it('counts tests that passed, and none that was skipped or stands beside a failed one', () => {
+    expect(openAfter({ file: REAL, title: both, state: 'skipped' })).toHaveLength(2);
+    const passed: TestResult = { file: REAL, title: both, state: 'passed' };
+    expect(openAfter(passed, { file: ENGINE, title: both, state: 'failed' })).toHaveLength(2);
+  });
+
+  it('takes a reason in the place of a proof, and names one that is not needed', () => {
+    const reasoned = { ...rows, reasons: new Map([['MPA-1-01', 'it cannot be seen']]) };
+    const title = '[MPA-1-02]';
+    const unproven = judge(reasoned, [{ file: ENGINE, title, state: 'passed' }], levels);
+    expect([openRows(unproven), idleReasons(unproven)]).toEqual([[], []]);
+    const proven = judge(reasoned, [{ file: REAL, title: both, state: 'passed' }], levels);
+    expect(idleReasons(proven).map(({ requirement }) => requirement.id)).toEqual(['MPA-1-01']);
+  });
+});
+
+describe('results', () => {
+  it('of some suites or of other sources are not trusted', () => {
+    const fingerprint = sourceFingerprint(root);
+    const results = { partial: false, fingerprint, tests: [] };
+    expect(distrust(root, results)).toBeUndefined();
+    expect(distrust(root, { ...results, partial: true })).toMatch(/some suites only/);
+    expect(distrust(root, { ...results, fingerprint: '' })).toMatch(/other sources/);
   });
 });

@@ -1,20 +1,19 @@
-/** A connection manager between a network, streams and queue pairs that only remember and obey. */
-import type { CmId } from '../../daemon/cm/cm-id.ts';
+/** A connection manager with a network, streams and queue pairs that only record and obey. */
+
+import type { CmEffect, CmEvent, HostNetwork } from '../../daemon/iwarp/cm/cm-host.ts';
+import type { CmEndpoint, CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import type {
   CmDevice,
-  CmEffect,
-  CmEvent,
   CmLimits,
   CmStream,
   ConnectableQP,
-  HostNetwork,
-} from '../../daemon/cm/cm-types.ts';
-import { ConnectionManager } from '../../daemon/cm/connection-manager.ts';
-import type { Endpoint } from '../../daemon/cm/endpoint.ts';
-import { NEVER, type StreamEvent, type StreamOptions } from '../../daemon/engine/stream-api.ts';
-import type { CMParameters } from '../../verbs-api/contract/commands.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
+} from '../../daemon/iwarp/cm/cm-types.ts';
+import { ConnectionManager } from '../../daemon/iwarp/cm/connection-manager.ts';
+import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
+import { NEVER } from '../../daemon/rnic/wire-port.ts';
+import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
+import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { NaiveUser } from './naive-user.ts';
 
 export const NO_WISHES: CMParameters = {
@@ -48,12 +47,14 @@ export const REQUEST: Extract<StreamEvent, { type: 'request' }> = {
 export const CLOSED: StreamEvent = { type: 'closed', failure: undefined };
 export const lost: StreamEvent = { type: 'closed', failure: { kind: 'lost', text: 'gone' } };
 
-/** Remembers the commands that it was given. */
-export class FakeStream implements CmStream {
+/** Records the commands it gets. */
+class FakeStream implements CmStream {
   readonly heldInput = new Uint8Array(0);
+  readonly receivedFpdus = 0;
   readonly options: StreamOptions;
   readonly commands: string[] = [];
   readonly sendable = true;
+  readonly midSend = false;
 
   constructor(options: StreamOptions) {
     this.options = options;
@@ -80,7 +81,7 @@ export class FakeStream implements CmStream {
   }
   fail(): void {}
   setEmss(): void {}
-  handleOctets(): void {}
+  handleBytes(): void {}
   handleFlushed(): void {}
   handlePeerClosed(): void {}
   handleClosed(): void {}
@@ -96,28 +97,31 @@ export class FakeStream implements CmStream {
   }
 }
 
-/** Remembers what its connection told it. */
+/** Records the reports of its connection. */
 export class FakeQP extends NaiveUser implements ConnectableQP {
   readonly qpn = 1;
   readonly told: string[] = [];
-  stream: ConnectableQP['stream'];
+  wire: ConnectableQP['wire'];
   /** When set, `attach` refuses with it. */
   refusal: ErrnoCode | undefined;
 
-  attach(stream: NonNullable<ConnectableQP['stream']>): void {
+  attach(stream: NonNullable<ConnectableQP['wire']>): void {
     if (this.refusal !== undefined) throw new VerbsError(this.refusal);
-    this.stream = stream;
+    this.wire = stream;
     this.told.push('attach');
   }
   detach(): void {
-    this.stream = undefined;
+    this.wire = undefined;
     this.told.push('detach');
   }
   established(depths: { ird: number; ord: number }): void {
     this.told.push(`established ird ${depths.ird} ord ${depths.ord}`);
   }
-  streamEnded(failure: { kind: string } | undefined): void {
-    this.stream = undefined;
+  disconnecting(): void {
+    this.told.push('disconnecting');
+  }
+  wireEnded(failure: { kind: string } | undefined): void {
+    this.wire = undefined;
     this.told.push(`ended ${failure?.kind ?? 'gracefully'}`);
   }
   terminated(by: 'us' | 'peer'): void {
@@ -126,10 +130,10 @@ export class FakeQP extends NaiveUser implements ConnectableQP {
 }
 
 /** Addresses of the host and what its ports are used for. */
-export class FakeNetwork implements HostNetwork {
+class FakeNetwork implements HostNetwork {
   readonly ports = new Map<CmId, string>();
   readonly listening = new Set<CmId>();
-  /** Destination to source; others are unreachable. */
+  /** Destination to source address; others are unreachable. */
   routes: Record<string, string> = { '10.0.0.9': '10.0.0.1', '127.0.0.1': '127.0.0.1' };
   refusal: ErrnoCode | undefined;
   #nextPort = 32_768;
@@ -148,6 +152,13 @@ export class FakeNetwork implements HostNetwork {
   release(id: CmId): void {
     this.ports.delete(id);
     this.listening.delete(id);
+  }
+  suspend(id: CmId): boolean {
+    return this.listening.delete(id);
+  }
+  handOver(from: CmId, to: CmId): void {
+    this.ports.set(to, this.ports.get(from) ?? '');
+    this.ports.delete(from);
   }
   sourceAddress(
     destination: string,
@@ -177,6 +188,9 @@ export function device(name = 'iwarp0', addresses: readonly string[] = []): CmDe
       startupTimeoutMicros: 5_000_000,
       closeTimeoutMicros: 1_000_000,
       nudgeDelayMicros: NEVER,
+      keepaliveIdleMicros: 0,
+      keepaliveIntervalMicros: 1_000_000,
+      keepaliveProbes: 1,
     },
   };
 }
@@ -186,9 +200,9 @@ export class CmRig {
   readonly network = new FakeNetwork();
   readonly streams: FakeStream[] = [];
   readonly manager: ConnectionManager;
-  /** Events told, in order. */
+  /** Reported events, in order. */
   readonly events: CmEvent[] = [];
-  /** Effects that are no events. */
+  /** Effects other than events. */
   readonly effects: Exclude<CmEffect, { type: 'deliver' }>[] = [];
   now = 1000;
 
@@ -240,7 +254,7 @@ export class CmRig {
     return id;
   }
 
-  /** An id that has just been told to connect. */
+  /** An id whose connect was just called. */
   dialing(qp = new FakeQP(), change: Partial<CMParameters> = {}): Connecting {
     const id = this.resolved();
     this.manager.connect(id, qp, { ...NO_WISHES, ...change }, this.now);
@@ -250,7 +264,7 @@ export class CmRig {
     return { id, qp, endpoint: effect.endpoint };
   }
 
-  /** One whose TCP is there and whose Request has gone. */
+  /** One with TCP connected and its Request sent. */
   initiating(qp = new FakeQP(), change: Partial<CMParameters> = {}): Connecting {
     const connecting = this.dialing(qp, change);
     this.manager.handleDialed(connecting.endpoint, this.facts(), this.now);
@@ -265,22 +279,22 @@ export class CmRig {
     return id;
   }
 
-  /** A connection that has come to `listener` and said nothing yet. */
-  incoming(listener: CmId): Endpoint {
+  /** A connection accepted by `listener` that has sent nothing yet. */
+  incoming(listener: CmId): CmEndpoint {
     const endpoint = this.manager.handleIncoming(listener, this.facts(), this.now);
     if (typeof endpoint === 'string') throw new Error(endpoint);
     return endpoint;
   }
 
   /** One whose Request the consumer has. */
-  requested(listener = this.listening()): { readonly id: CmId; readonly endpoint: Endpoint } {
+  requested(listener = this.listening()): { readonly id: CmId; readonly endpoint: CmEndpoint } {
     const endpoint = this.incoming(listener);
     this.tell(endpoint, REQUEST);
     return { id: this.lastEvent.id, endpoint };
   }
 
-  /** The endpoint's stream tells something; the events that follow from it, as type numbers. */
-  tell(endpoint: Endpoint, event: StreamEvent): number[] {
+  /** The endpoint's stream reports something; returns the resulting events as type numbers. */
+  tell(endpoint: CmEndpoint, event: StreamEvent): number[] {
     endpoint.handleStreamEvent(event, this.now);
     return this.drain();
   }
@@ -294,9 +308,9 @@ export class CmRig {
   }
 }
 
-/** An active connection on its way. */
-export interface Connecting {
+/** An active connection being established. */
+interface Connecting {
   readonly id: CmId;
   readonly qp: FakeQP;
-  readonly endpoint: Endpoint;
+  readonly endpoint: CmEndpoint;
 }

@@ -1,14 +1,15 @@
-/** A daemon that is none, for the control plane: one of everything. */
+/** A fake daemon for the control plane: one of everything. */
 
+import { OperationTimes } from '../../daemon/control/operation-times.ts';
 import type { ControlTarget } from '../../daemon/control/target.ts';
 import type {
   ConnectionSummary,
   ObjectSummaries,
   ResetReport,
-} from '../../verbs-api/contract/control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/ipc-admin.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/trace-sample.ts';
+} from '../../verbs-api/contract/protocol/control.ts';
+import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
 
 const CLIENT = {
   id: 3,
@@ -29,6 +30,7 @@ const OWNER = { client: 3, pid: 77, program: 'rping', device: 'a' };
 
 /** See the module's comment. */
 export class FixedTarget implements ControlTarget {
+  readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
   ready = true;
   resets = 0;
   crcEngine = 'fast-crc32c';
@@ -41,6 +43,11 @@ export class FixedTarget implements ControlTarget {
       ready: this.ready,
       socketPath: '/run/x/iwarpd.sock',
       crcEngine: this.crcEngine,
+      health: {
+        limits: { descriptors: { used: 30, limit: 1024 }, objects: { used: 3, limit: 100 } },
+        logLinesDropped: 0,
+        ended: [],
+      },
       memoryTiers: ['shared', 'process_vm'],
       devices: [
         {
@@ -120,7 +127,7 @@ export class FixedTarget implements ControlTarget {
           opcode: 'SEND',
           wrId: '0x7',
           bytes: 64,
-          text: 'WQE SEND wr_id 0x7, 64 octets, signaled',
+          text: 'WQE SEND wr_id 0x7, 64 bytes, signaled',
         },
         { micros, kind: 'mpa', link: 1, by: 'us', text: 'MPA Request revision 2, CRC' },
         { micros, kind: 'fpdu', link: 1, by: 'us', opcode: 'Send', bytes: 64, text: 'Send QN 0' },
@@ -131,6 +138,6 @@ export class FixedTarget implements ControlTarget {
 
   async reset(): Promise<ResetReport> {
     this.resets += 1;
-    return { leaks: [CLIENT], clients: 1, connections: 1, faults: 0 };
+    return { leaks: [CLIENT], endedHolding: [], clients: 1, connections: 1, faults: 0 };
   }
 }

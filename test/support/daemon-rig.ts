@@ -1,4 +1,4 @@
-/** A daemon in this process, in a directory of its own, with its log as lines. */
+/** A daemon in this process, in its own directory, with its log as lines. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,6 +26,7 @@ export class DaemonRig {
   }
 
   async stop(): Promise<void> {
+    this.#daemon?.assertDeepInvariants();
     await this.#daemon?.stop();
     rmSync(this.directory, { recursive: true, force: true });
   }

@@ -1,5 +1,5 @@
 /**
- * Examples in Markdown files: fenced blocks, and what a comment in front of one says about it.
+ * Examples in Markdown files: fenced blocks, and the comment in front of one that describes it.
  *
  * ```
  *  <!-- given: a line of code that the reader need not see; one such comment for each
@@ -20,13 +20,13 @@ export interface DocExample {
   /** Lines that come before it, unseen. */
   readonly given: readonly string[];
   readonly needs: readonly string[];
-  /** Goes on from the block of its language before. */
+  /** Continues the previous block of its language. */
   readonly goesOn: boolean;
   /** Why it is not run. */
   readonly notRun: string | undefined;
 }
 
-/** A line of a console block that a reader types, and what the block shows behind it. */
+/** A line of a console block that a reader types, and the output shown after it. */
 export interface DocCommand {
   readonly command: string;
   readonly expected: readonly string[];
@@ -52,7 +52,7 @@ function markdownFiles(folder: string): string[] {
 }
 
 /** The fenced blocks of one file. Throws when a block has no end, or a comment makes no sense. */
-export function examplesOf(file: string, text: string): DocExample[] {
+function examplesOf(file: string, text: string): DocExample[] {
   const found: DocExample[] = [];
   const fence =
     /((?:^<!--(?:(?!-->)[\s\S])*-->\n+)*)^( *)```([a-z]*)\n((?:(?!^ *```)[^\n]*\n)*)^ *```$/gm;
@@ -91,7 +91,7 @@ function directivesOf(comments: string, place: string): Pick<DocExample, Directi
 
 type Directive = 'given' | 'needs' | 'goesOn' | 'notRun';
 
-/** The commands of a console block: what stands behind `$ ` or `here$ `. Those of a peer are left out. */
+/** The commands of a console block, after `$ ` or `here$ `. Those of a peer are left out. */
 export function commandsOf(text: string): DocCommand[] {
   const commands: { command: string; expected: string[] }[] = [];
   let elsewhere = false;
@@ -119,7 +119,7 @@ const VARYING: readonly (readonly [RegExp, string])[] = [
   [/\s+/g, ' '],
 ];
 
-/** True when `actual` is what a block shows as `shown`: `…` stands for any text. */
+/** True when `actual` matches the `shown` output of a block: `…` matches any text. */
 export function isAsShown(shown: string, actual: string): boolean {
   const parts = steady(shown).split('…');
   const pattern = parts.map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&')).join('.*');

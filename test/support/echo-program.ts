@@ -3,7 +3,7 @@ import { defineProcedure, defineProgram, voidCodec } from '../../verbs-api/rpcrd
 import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import type { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
 
-/** Octets of an item at most. */
+/** Bytes of an item at most. */
 export const BULK_MAX_BYTES = 4 << 20;
 
 const countCodec = {
@@ -11,14 +11,14 @@ const countCodec = {
   decode: (reader: XdrReader) => reader.uint32(),
 };
 const plainCodec = {
-  encode: (writer: XdrWriter, octets: Uint8Array) => writer.opaque(octets),
+  encode: (writer: XdrWriter, bytes: Uint8Array) => writer.opaque(bytes),
   decode: (reader: XdrReader) => reader.opaque(BULK_MAX_BYTES),
 };
 
 /** Arguments with an eligible item between others. */
-export interface StoreArgs {
+interface StoreArgs {
   readonly name: string;
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   readonly mode: number;
 }
 
@@ -35,14 +35,14 @@ export const ECHO = defineProgram({
       resultMaxBytes: () => 0,
       idempotent: true,
     }),
-    /** Gives `count` octets, which may come in a write chunk. */
+    /** Returns `count` bytes, which may come in a write chunk. */
     FETCH: defineProcedure({
       number: 1,
       args: countCodec,
       result: {
-        encode: (writer: XdrWriter, octets: Uint8Array) => {
+        encode: (writer: XdrWriter, bytes: Uint8Array) => {
           writer.bool(true);
-          writer.bulk(octets);
+          writer.bulk(bytes);
         },
         decode: (reader) => {
           reader.bool();
@@ -53,18 +53,18 @@ export const ECHO = defineProgram({
       writeChunks: (count: number) => [count],
       idempotent: true,
     }),
-    /** Takes octets, which may come in a read chunk; gives their sum. */
+    /** Takes bytes, which may come in a read chunk; returns their sum. */
     STORE: defineProcedure({
       number: 2,
       args: {
         encode: (writer: XdrWriter, args: StoreArgs) => {
           writer.string(args.name);
-          writer.bulk(args.octets);
+          writer.bulk(args.bytes);
           writer.uint32(args.mode);
         },
         decode: (reader: XdrReader): StoreArgs => ({
           name: reader.string(255),
-          octets: reader.bulk(BULK_MAX_BYTES),
+          bytes: reader.bulk(BULK_MAX_BYTES),
           mode: reader.uint32(),
         }),
       },
@@ -72,24 +72,24 @@ export const ECHO = defineProgram({
       resultMaxBytes: () => 4,
       readChunksMax: 1,
     }),
-    /** Gives back what it got, all of it in the stream. */
+    /** Returns its argument, all of it in the stream. */
     MIRROR: defineProcedure({
       number: 3,
       args: plainCodec,
       result: plainCodec,
-      resultMaxBytes: (octets: Uint8Array) => 8 + octets.length,
+      resultMaxBytes: (bytes: Uint8Array) => 8 + bytes.length,
       idempotent: true,
     }),
-    /** Gives back two items, each of which may come in a write chunk of its own. */
+    /** Returns two items, each of which may come in its own write chunk. */
     SPLIT: defineProcedure({
       number: 4,
       args: {
-        encode: (writer: XdrWriter, args: { octets: Uint8Array; at: number }) => {
-          writer.bulk(args.octets);
+        encode: (writer: XdrWriter, args: { bytes: Uint8Array; at: number }) => {
+          writer.bulk(args.bytes);
           writer.uint32(args.at);
         },
         decode: (reader: XdrReader) => ({
-          octets: reader.bulk(BULK_MAX_BYTES),
+          bytes: reader.bulk(BULK_MAX_BYTES),
           at: reader.uint32(),
         }),
       },
@@ -105,10 +105,10 @@ export const ECHO = defineProgram({
       },
       resultMaxBytes: () => 8,
       readChunksMax: 1,
-      writeChunks: (args) => [args.at, args.octets.length - args.at],
+      writeChunks: (args) => [args.at, args.bytes.length - args.at],
       idempotent: true,
     }),
-    /** Offered by no server. */
+    /** Not offered by any server. */
     MISSING: defineProcedure({
       number: 5,
       args: voidCodec,
@@ -118,20 +118,20 @@ export const ECHO = defineProgram({
   },
 });
 
-/** The octet at `at` of what FETCH gives. */
-export function patternAt(at: number): number {
+/** The byte at `at` of FETCH's result. */
+function patternAt(at: number): number {
   return (at * 7 + (at >>> 8)) & 0xff;
 }
 
-/** `count` octets of the pattern, into `target` where one is given. */
+/** `count` bytes of the pattern, into `target` where one is given. */
 export function pattern(count: number, target: Uint8Array = new Uint8Array(count)): Uint8Array {
   for (let at = 0; at < count; at++) target[at] = patternAt(at);
   return target;
 }
 
-/** The sum of octets, modulo 2^32. */
-export function sumOf(octets: Uint8Array): number {
+/** The sum of bytes, modulo 2^32. */
+export function sumOf(bytes: Uint8Array): number {
   let sum = 0;
-  for (const octet of octets) sum = (sum + octet) >>> 0;
+  for (const byte of bytes) sum = (sum + byte) >>> 0;
   return sum;
 }

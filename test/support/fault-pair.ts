@@ -1,7 +1,6 @@
-/** A daemon with two devices, `left` and `right`, and connections between them that faults may meet. */
-import type { DeviceConfig } from '../../daemon/adapter/device-config.ts';
+/** A daemon with two devices, `left` and `right`, and connections between them for faults to act on. */
+import type { DeviceConfig } from '../../daemon/host/device-config.ts';
 import {
-  type Connection,
   type ConnectionRequest,
   type ConnectOptions,
   connect,
@@ -10,10 +9,11 @@ import {
   listen,
 } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { AsyncEvent, WC } from '../../verbs-api/contract/completion.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { FaultSpec } from '../../verbs-api/contract/faults.ts';
-import type { Context, MR, Provider } from '../../verbs-api/contract/provider.ts';
+import type { Connection } from '../../verbs-api/connection.ts';
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import type { AsyncEvent, WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Context, MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { type InjectedFault, withFault } from '../../verbs-api/testing/index.ts';
 import { DaemonRig } from './daemon-rig.ts';
 
@@ -40,7 +40,7 @@ export class FaultPair {
     this.listener = listener;
   }
 
-  /** `wire` is what the device `right` asks of its peers. */
+  /** `wire` holds the wire options of the device `right`. */
   static async start(wire: NonNullable<DeviceConfig['wire']> = {}): Promise<FaultPair> {
     const devices = [
       { name: 'left', addresses: [LEFT] },
@@ -73,7 +73,7 @@ export class FaultPair {
     return { left: endOf(left, memory), right: await accepting };
   }
 
-  /** Connects from left to right, come what may. */
+  /** Connects from left to right, whatever the outcome. */
   async dial(options: Partial<ConnectOptions> = {}): Promise<Connection> {
     return await connect(this.provider, {
       host: RIGHT,
@@ -111,26 +111,42 @@ function preparing(memory: { mr?: MR }): NonNullable<EndpointOptions['prepare']>
 
 function endOf(connection: Connection, { mr }: { mr?: MR }): FaultEnd {
   if (mr === undefined) throw new Error('the end was not prepared');
-  return Object.assign(connection, { mr, events: eventsOf(connection.context) });
+  return Object.assign(connection, { mr, events: eventsOf(connection.context, connection.qp) });
 }
 
-/** The asynchronous events of a context as they come. */
-export function eventsOf(context: Context): AsyncEvent[] {
+/** Logs by context: connections share one, and each of its events goes to one loop only. */
+const logs = new WeakMap<Context, { readonly qpNum: number | undefined; events: AsyncEvent[] }[]>();
+
+/** The asynchronous events of a context as they come: with `qp` those of other QPs left out. */
+export function eventsOf(context: Context, qp?: { readonly qpNum: number }): AsyncEvent[] {
   const events: AsyncEvent[] = [];
+  const log = { qpNum: qp?.qpNum, events };
+  const known = logs.get(context);
+  if (known !== undefined) {
+    known.push(log);
+    return events;
+  }
+  const all = [log];
+  logs.set(context, all);
   const collect = async (): Promise<void> => {
-    for await (const event of context.asyncEvents()) events.push(event);
+    for await (const event of context.asyncEvents()) {
+      for (const { qpNum, events: sink } of all) {
+        const mine = qpNum === undefined || event.qpNum === undefined || qpNum === event.qpNum;
+        if (mine) sink.push(event);
+      }
+    }
   };
   // The loop ends with the context, or with the daemon.
   collect().catch(() => undefined);
   return events;
 }
 
-/** Posts a Send of `length` octets. */
+/** Posts a Send of `length` bytes. */
 export function postSend({ qp, mr }: FaultEnd, length = 64): void {
   qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [mr.sge(0, length)] });
 }
 
-/** Posts an RDMA Write of `length` octets into the first half of the peer's memory. */
+/** Posts an RDMA Write of `length` bytes into the first half of the peer's memory. */
 export function postWrite({ qp, mr }: FaultEnd, peer: FaultEnd, length = 64): void {
   qp.postSend({
     opcode: WROpcode.rdmaWrite,
@@ -141,7 +157,7 @@ export function postWrite({ qp, mr }: FaultEnd, peer: FaultEnd, length = 64): vo
   });
 }
 
-/** Posts an RDMA Read of `length` octets from the first half of the peer's memory. */
+/** Posts an RDMA Read of `length` bytes from the first half of the peer's memory. */
 export function postRead({ qp, mr }: FaultEnd, peer: FaultEnd, length = 64): void {
   qp.postSend({
     opcode: WROpcode.rdmaRead,

@@ -1,14 +1,14 @@
 /** A sender and a receiver of FPDUs with defaults, and a sink that remembers. */
-import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
+import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
 import {
   FpduReceiver,
   type FpduReceiverOptions,
   type UlpduSink,
-} from '../../daemon/engine/fpdu-receiver.ts';
-import { FpduSender, type FpduSenderOptions } from '../../daemon/engine/fpdu-sender.ts';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
-import { MPA_ERRORS } from '../../daemon/wire/mpa-error.ts';
-import type { ProtocolError } from '../../daemon/wire/protocol-error.ts';
+} from '../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { FpduSender, type FpduSenderOptions } from '../../daemon/iwarp/engine/fpdu-sender.ts';
+import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { MPA_ERRORS } from '../../daemon/iwarp/wire/mpa-error.ts';
+import type { ProtocolError } from '../../daemon/iwarp/wire/protocol-error.ts';
 import { concat, hexOf } from './hex.ts';
 
 /** Keeps a copy of every ULPDU; refuses the one with index `refuseAt`. */
@@ -20,8 +20,8 @@ export class RecordingSink implements UlpduSink {
     this.#refuseAt = refuseAt;
   }
 
-  handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined {
-    this.ulpdus.push(octets.slice(start, start + length));
+  handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined {
+    this.ulpdus.push(bytes.slice(start, start + length));
     return this.ulpdus.length - 1 === this.#refuseAt ? MPA_ERRORS.localCatastrophic : undefined;
   }
 
@@ -51,7 +51,7 @@ export function senderOf(options: Partial<FpduSenderOptions> = {}): FpduSender {
 /** Queues one ULPDU; false when the output is full. */
 export function post(sender: FpduSender, ulpdu: Uint8Array): boolean {
   if (!sender.begin(ulpdu.length)) return false;
-  sender.octets.set(ulpdu, sender.ulpduStart);
+  sender.bytes.set(ulpdu, sender.ulpduStart);
   sender.commit();
   return true;
 }
@@ -66,7 +66,7 @@ export function drain(sender: FpduSender): Uint8Array {
   return concat(...parts);
 }
 
-/** The stream octets of `ulpdus` from position 0 on. */
+/** The stream bytes of `ulpdus` from position 0 on. */
 export function streamOf(
   ulpdus: readonly Uint8Array[],
   markers: boolean,
@@ -78,7 +78,7 @@ export function streamOf(
   return drain(sender);
 }
 
-/** A ULPDU of `length` octets that differs from its neighbours. */
+/** A ULPDU of `length` bytes that differs from its neighbours. */
 export function patterned(length: number, seed = 1): Uint8Array {
   return Uint8Array.from({ length }, (_, i) => (seed * 31 + i * 7) % 253);
 }

@@ -1,21 +1,21 @@
 /**
- * Octets from hexadecimal text: blanks are free, and a token `ab*24` stands for 24 times `ab`, so
- * that golden octets with long runs stay readable.
+ * Bytes from hexadecimal text: blanks are ignored, and a token `ab*24` means 24 times `ab`, which
+ * keeps golden bytes with long runs readable.
  */
-export function octetsOf(text: string): Uint8Array {
-  const octets: number[] = [];
+export function bytesOf(text: string): Uint8Array {
+  const bytes: number[] = [];
   for (const token of text.split(/\s+/)) {
     const [digits = '', times = '1'] = token.split('*');
     if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error(`not hexadecimal: ${token}`);
     const run = (digits.match(/../g) ?? []).map((pair) => Number.parseInt(pair, 16));
-    for (let i = 0; i < Number(times); i++) octets.push(...run);
+    for (let i = 0; i < Number(times); i++) for (const byte of run) bytes.push(byte);
   }
-  return Uint8Array.from(octets);
+  return Uint8Array.from(bytes);
 }
 
-/** Octets as lower-case hexadecimal text without blanks. */
-export function hexOf(octets: Uint8Array): string {
-  return Array.from(octets, (octet) => octet.toString(16).padStart(2, '0')).join('');
+/** Bytes as lower-case hexadecimal text without blanks. */
+export function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** Parts behind one another. */
@@ -27,4 +27,9 @@ export function concat(...parts: readonly Uint8Array[]): Uint8Array {
     at += part.length;
   }
   return whole;
+}
+
+/** Hexadecimal text as `bytesOf` takes it, in the form that `hexOf` gives. */
+export function compactHex(text: string): string {
+  return hexOf(bytesOf(text));
 }

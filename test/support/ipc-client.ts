@@ -1,4 +1,4 @@
-/** A client of the daemon's socket that sends whatever octets a test wants. */
+/** A client of the daemon's socket that sends arbitrary bytes. */
 import { connect, type Socket } from 'node:net';
 import {
   DAEMON_FRAME_MAX_BYTES,
@@ -9,11 +9,15 @@ import {
   parseWelcome,
   Role,
   type Welcome,
-} from '../../verbs-api/contract/ipc-frames.ts';
-import { decodeValue, encodeValue, type IpcValue } from '../../verbs-api/contract/ipc-value.ts';
+} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import {
+  decodeValue,
+  encodeValue,
+  type IpcValue,
+} from '../../verbs-api/contract/protocol/ipc-value.ts';
 
 /** A frame that came, its payload decoded. */
-export interface ReceivedFrame {
+interface ReceivedFrame {
   readonly type: number;
   readonly id: number;
   readonly value: IpcValue;
@@ -36,16 +40,16 @@ export class IpcClient {
       }
     });
     this.socket = connect(path);
-    this.socket.on('data', (octets) => {
-      // After the greeting some roles speak in bare records.
-      if (this.#welcome === undefined || this.#framed) reader.push(octets);
+    this.socket.on('data', (bytes) => {
+      // After the greeting some roles use bare records.
+      if (this.#welcome === undefined || this.#framed) reader.push(bytes);
       this.#wake();
     });
     this.socket.on('close', () => {
       this.#closed = true;
       this.#wake();
     });
-    // A reset is an answer like any other here.
+    // A reset counts as an answer here.
     this.socket.on('error', () => undefined);
   }
 
@@ -60,8 +64,8 @@ export class IpcClient {
     return client;
   }
 
-  send(octets: Uint8Array): void {
-    this.socket.write(octets);
+  send(bytes: Uint8Array): void {
+    this.socket.write(bytes);
   }
 
   request(id: number, value: IpcValue): void {

@@ -1,6 +1,6 @@
 /**
- * A queue pair as simple as can be: memory is a map of regions, queues are arrays, and everything
- * that happens is remembered. It stands for the RNIC above a stream.
+ * A minimal queue pair: memory is a map of regions, queues are arrays, and everything that happens
+ * is recorded. It plays the RNIC above a stream.
  */
 import {
   type AtomicAccess,
@@ -8,16 +8,16 @@ import {
   type InboundMessage,
   OutboundKind,
   type OutboundMessage,
-  type StreamUser,
-} from '../../daemon/engine/placement.ts';
+  type WireUser,
+} from '../../daemon/rnic/wire-port.ts';
 import { hexOf } from './hex.ts';
 
-/** Memory behind an STag. Rights and ties are given unless taken away. */
-export interface Region {
-  readonly octets: Uint8Array;
-  /** TO of the first octet. */
+/** Memory behind an STag. By default it has all rights and no ties. */
+interface Region {
+  readonly bytes: Uint8Array;
+  /** TO of the first byte. */
   readonly base: bigint;
-  /** Address of the first octet, for the alignment of atomics. */
+  /** Address of the first byte, for the alignment of atomics. */
   readonly address: number;
   readable: boolean;
   writable: boolean;
@@ -26,7 +26,7 @@ export interface Region {
 }
 
 /** What a consumer posts to the send queue. */
-export interface Job {
+interface Job {
   readonly message: Partial<OutboundMessage> & { readonly kind: OutboundKind };
   readonly payload?: Uint8Array;
   /** Wait for all outstanding reads and atomics. */
@@ -34,7 +34,7 @@ export interface Job {
 }
 
 /** A delivered message of QN 0. */
-export interface Delivered {
+interface Delivered {
   readonly payload: string;
   readonly length: number;
   readonly solicited: boolean;
@@ -49,21 +49,21 @@ function join(hi: number, lo: number): bigint {
 }
 
 /** The halves of a 64-bit number. */
-export function halves(value: bigint): { hi: number; lo: number } {
+function halves(value: bigint): { hi: number; lo: number } {
   return { hi: Number((value >> HALF) & 0xffff_ffffn), lo: Number(value & 0xffff_ffffn) };
 }
 
-export class NaiveUser implements StreamUser {
+export class NaiveUser implements WireUser {
   readonly regions = new Map<number, Region>();
   readonly delivered: Delivered[] = [];
-  /** What happened, in order: `sent`, `read`, `atomic <original>`, `received <length>`. */
+  /** Recorded calls, in order: `sent`, `read`, `atomic <original>`, `received <length>`. */
   readonly log: string[] = [];
   /** Refuse this many `prepareGather`, `prepareReadSource` calls. */
   stallGather = 0;
   stallSource = 0;
   /** Faults of the local memory, by call. */
   gatherFault: Fault = Fault.none;
-  /** Fails the gathering of a Read's source from this many octets on. */
+  /** Fails the gathering of a Read's source from this many bytes on. */
   sourceFailsAt = Number.POSITIVE_INFINITY;
   sourceFault: Fault = Fault.memoryLost;
   /** How often a stream asked to place something. */
@@ -78,7 +78,7 @@ export class NaiveUser implements StreamUser {
 
   register(stag: number, size: number, base: bigint | number = 0, change: Partial<Region> = {}) {
     const region: Region = {
-      octets: new Uint8Array(size),
+      bytes: new Uint8Array(size),
       base: BigInt(base),
       address: 0,
       readable: true,
@@ -88,7 +88,7 @@ export class NaiveUser implements StreamUser {
       ...change,
     };
     this.regions.set(stag, region);
-    return region.octets;
+    return region.bytes;
   }
 
   postReceive(size: number, count = 1): void {
@@ -179,7 +179,7 @@ export class NaiveUser implements StreamUser {
     });
   }
 
-  /** Jobs whose last octet is not framed. */
+  /** Jobs whose last byte is not framed. */
   get jobCount(): number {
     return this.#jobs.length;
   }
@@ -188,7 +188,7 @@ export class NaiveUser implements StreamUser {
     return this.#receives.length;
   }
 
-  // StreamUser: inbound
+  // WireUser: inbound
 
   inputEnded(): Fault {
     return Fault.none;
@@ -198,22 +198,24 @@ export class NaiveUser implements StreamUser {
     stag: number,
     toHi: number,
     toLo: number,
-    octets: Uint8Array,
+    bytes: Uint8Array,
     start: number,
     length: number,
   ): Fault {
-    return this.#place(stag, join(toHi, toLo), octets.subarray(start, start + length));
+    return this.#place(stag, join(toHi, toLo), bytes.subarray(start, start + length));
   }
+
+  writeCompleted(): void {}
 
   placeReadResponse(
     stag: number,
     toHi: number,
     toLo: number,
-    octets: Uint8Array,
+    bytes: Uint8Array,
     start: number,
     length: number,
   ): Fault {
-    return this.#place(stag, join(toHi, toLo), octets.subarray(start, start + length));
+    return this.#place(stag, join(toHi, toLo), bytes.subarray(start, start + length));
   }
 
   readCompleted(): void {
@@ -231,12 +233,12 @@ export class NaiveUser implements StreamUser {
     return this.#receive === undefined ? Fault.noBuffer : Fault.none;
   }
 
-  placeReceive(mo: number, octets: Uint8Array, start: number, length: number): Fault {
+  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
     this.placements++;
     const target = this.#receive;
     if (target === undefined) throw new Error('no receive has begun');
     if (mo + length > target.length) return Fault.messageTooLong;
-    target.set(octets.subarray(start, start + length), mo);
+    target.set(bytes.subarray(start, start + length), mo);
     return Fault.none;
   }
 
@@ -286,7 +288,7 @@ export class NaiveUser implements StreamUser {
     if (fault !== Fault.none) return fault;
     const region = this.regions.get(stag) as Region;
     const at = Number(to - region.base);
-    target.set(region.octets.subarray(at, at + length), targetStart);
+    target.set(region.bytes.subarray(at, at + length), targetStart);
     return Fault.none;
   }
 
@@ -297,7 +299,7 @@ export class NaiveUser implements StreamUser {
     const region = this.regions.get(access.stag) as Region;
     const at = Number(to - region.base);
     if ((region.address + at) % 8 !== 0) return Fault.misaligned;
-    const view = new DataView(region.octets.buffer, region.octets.byteOffset + at, 8);
+    const view = new DataView(region.bytes.buffer, region.bytes.byteOffset + at, 8);
     const original = view.getBigUint64(0, true);
     const operand = join(access.operandHi, access.operandLo);
     if (access.operation === 0) view.setBigUint64(0, BigInt.asUintN(64, original + operand), true);
@@ -314,7 +316,7 @@ export class NaiveUser implements StreamUser {
     return Fault.none;
   }
 
-  // StreamUser: outbound
+  // WireUser: outbound
 
   nextMessage(message: OutboundMessage): boolean {
     const job = this.#jobs[0];
@@ -341,12 +343,12 @@ export class NaiveUser implements StreamUser {
     this.log.push('sent');
   }
 
-  #place(stag: number, to: bigint, octets: Uint8Array): Fault {
+  #place(stag: number, to: bigint, bytes: Uint8Array): Fault {
     this.placements++;
-    const fault = this.#check(stag, to, octets.length, 'writable');
+    const fault = this.#check(stag, to, bytes.length, 'writable');
     if (fault !== Fault.none) return fault;
     const region = this.regions.get(stag) as Region;
-    region.octets.set(octets, Number(to - region.base));
+    region.bytes.set(bytes, Number(to - region.base));
     return Fault.none;
   }
 
@@ -355,7 +357,7 @@ export class NaiveUser implements StreamUser {
     if (region === undefined) return Fault.stagInvalid;
     if (!region.associated) return Fault.stagNotAssociated;
     if (!region[right]) return Fault.access;
-    const end = region.base + BigInt(region.octets.length);
+    const end = region.base + BigInt(region.bytes.length);
     return to < region.base || to + BigInt(length) > end ? Fault.bounds : Fault.none;
   }
 }

@@ -1,23 +1,23 @@
 /**
  * A daemon whose native devices are another daemon's emulated ones: it runs as a program of that
- * daemon, so that its rdma-core finds them. They are two processes, for one asks the other and waits.
+ * daemon, so its rdma-core finds them. They are two processes, since one blocks on calls to the other.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { preloadPath } from '../../daemon/console/preload-library.ts';
 import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { type Daemon, startDaemon } from '../../daemon/main/daemon.ts';
 import { RunningCommand } from '../e2e/cli-process.ts';
 
-const SHIM = fileURLToPath(
-  new URL('../../dist/native-bridge/preload/libiwarpd-preload.so', import.meta.url),
-);
-
-/** What makes a process a program of the daemon at `socketPath`. */
+/** The environment that makes a process a program of the daemon at `socketPath`. */
 export function programEnvironment(socketPath: string): Record<string, string> {
-  return { LD_PRELOAD: SHIM, SYSFS_PATH: sysfsPath(socketPath), IWARPD_SOCKET: socketPath };
+  return {
+    LD_PRELOAD: preloadPath(),
+    SYSFS_PATH: sysfsPath(socketPath),
+    IWARPD_SOCKET: socketPath,
+  };
 }
 
 /** Both daemons. */
@@ -57,7 +57,7 @@ export class NativeDaemonRig {
     return this.#lower;
   }
 
-  /** Ends both. The result is the status of the upper one, which a signal asked to end. */
+  /** Ends both. Returns the exit status of the upper one, which a signal ended. */
   async stop(): Promise<number | undefined> {
     this.#upper?.signal('SIGTERM');
     const finished = await this.#upper?.end();

@@ -1,9 +1,12 @@
 /**
- * A native device that does what a test says, served to a program in this process: the verbs API
+ * A native device under a test's control, served to a program in this process: the verbs API
  * above, the rings and the daemon's bridge between, and below it an object in place of rdma-core.
  */
-import { RnicHost } from '../../daemon/adapter/rnic-host.ts';
+
 import { EmbeddedMemory } from '../../daemon/embedded/embedded-memory.ts';
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
 import { BridgedHost } from '../../daemon/native/bridged-host.ts';
 import type {
@@ -22,7 +25,6 @@ import type {
   LowerSRQ,
 } from '../../daemon/native/lower.ts';
 import { DeviceProvider } from '../../verbs-api/client/device-provider.ts';
-import type { DeviceAttributes, SRQAttributes } from '../../verbs-api/contract/attributes.ts';
 import type {
   CommandName,
   CommandReply,
@@ -31,12 +33,18 @@ import type {
   DeviceLink,
   Handle,
   MappingRef,
-} from '../../verbs-api/contract/commands.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { CMEventType, QPState, type WCOpcode, WCStatus } from '../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+} from '../../verbs-api/contract/protocol/commands.ts';
+import type { DeviceAttributes, SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import {
+  CMEventType,
+  QPState,
+  type WCOpcode,
+  WCStatus,
+} from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
 
 const ATTRIBUTES: DeviceAttributes = {
   fwVer: '1',
@@ -65,7 +73,7 @@ const ATTRIBUTES: DeviceAttributes = {
   physPortCnt: 1,
 };
 
-/** Anything that is given back, once or more. */
+/** Anything that is closed, once or more. */
 class Given {
   disposed = 0;
   dispose(): void {
@@ -73,8 +81,8 @@ class Given {
   }
 }
 
-/** A completion queue; `completions` is what the device has in it. */
-export class FakeCQ extends Given implements LowerCQ {
+/** A completion queue; `completions` holds the device's completions. */
+class FakeCQ extends Given implements LowerCQ {
   readonly cqe: number;
   readonly completions: WC[] = [];
   armed = 0;
@@ -98,7 +106,7 @@ export class FakeCQ extends Given implements LowerCQ {
 }
 
 /** A shared receive queue. */
-export class FakeSRQ extends Given implements LowerSRQ {
+class FakeSRQ extends Given implements LowerSRQ {
   readonly maxWr: number;
   readonly receives: RecvWR[] = [];
   limit = 0;
@@ -121,18 +129,18 @@ export class FakeSRQ extends Given implements LowerSRQ {
   }
 }
 
-/** A queue pair that keeps what is posted until the test completes it. */
+/** A queue pair that keeps posted work until the test completes it. */
 export class FakeQP extends Given implements LowerQP {
   readonly qpNum: number;
   readonly init: LowerQPInit;
-  readonly sends: SendWR[] = [];
+  readonly sends: SendFields[] = [];
   readonly receives: RecvWR[] = [];
   readonly states: QPState[] = [];
-  /** Sends that it takes before it says ENOMEM. Default: as many as it was made for. */
+  /** Sends that it accepts before ENOMEM. Default: the size it was created with. */
   sendRoom: number;
   /** Opcode that it refuses. */
   refused: number | undefined;
-  /** Flushes what it has when it is told to go to ERR. */
+  /** Flushes its work on a move to ERR. */
   flushes = true;
   readonly #device: FakeDevice;
 
@@ -144,7 +152,7 @@ export class FakeQP extends Given implements LowerQP {
     this.sendRoom = init.maxSendWr;
   }
 
-  postSend(requests: readonly SendWR[]): void {
+  postSend(requests: readonly SendFields[]): void {
     this.#device.assertPresent();
     const bad = requests.findIndex(({ opcode }) => opcode === this.refused);
     post(bad < 0 ? requests : requests.slice(0, bad), this.sends, this.sendRoom);
@@ -214,13 +222,17 @@ export class FakeQP extends Given implements LowerQP {
 }
 
 /** Takes requests up to `room` in all; they are copied, as a device does. */
-function post<T extends SendWR | RecvWR>(requests: readonly T[], queue: T[], room: number): void {
+function post<T extends SendFields | RecvWR>(
+  requests: readonly T[],
+  queue: T[],
+  room: number,
+): void {
   const taken = Math.max(0, Math.min(requests.length, room - queue.length));
   for (const request of requests.slice(0, taken)) queue.push(copyOf(request));
   if (taken < requests.length) throw new VerbsError('ENOMEM', 'full', { badIndex: taken });
 }
 
-function copyOf<T extends SendWR | RecvWR>(request: T): T {
+function copyOf<T extends SendFields | RecvWR>(request: T): T {
   const sgList = (request.sgList ?? []).map(({ addr, length, lkey }) => ({ addr, length, lkey }));
   const inline = 'inlineData' in request ? { inlineData: request.inlineData?.slice() } : {};
   return { ...request, ...inline, sgList };
@@ -242,7 +254,7 @@ class FakePD extends Given implements LowerPD {
     this.#device = device;
   }
 
-  regMR(buffer: Uint8Array, access: number, iova?: number): LowerMR {
+  regMR(buffer: Uint8Array, access: number, iova?: bigint): LowerMR {
     this.#device.registered.push({ lengthBytes: buffer.length, access, iova });
     return Object.assign(new Given(), { address: 0, lkey: 0x11, rkey: 0x22 });
   }
@@ -261,7 +273,7 @@ class FakePD extends Given implements LowerPD {
 }
 
 /** The device. */
-export class FakeDevice extends Given implements LowerDevice {
+class FakeDevice extends Given implements LowerDevice {
   readonly info = { name: 'fake0', nodeGuid: ATTRIBUTES.nodeGuid };
   readonly traits = {
     iova: false,
@@ -281,7 +293,7 @@ export class FakeDevice extends Given implements LowerDevice {
   readonly cqs: FakeCQ[] = [];
   readonly qps: FakeQP[] = [];
   readonly srqs: FakeSRQ[] = [];
-  readonly registered: { lengthBytes: number; access: number; iova: number | undefined }[] = [];
+  readonly registered: { lengthBytes: number; access: number; iova: bigint | undefined }[] = [];
   readonly events: LowerAsyncEvent[] = [];
   /** The device was taken away. */
   gone = false;
@@ -322,7 +334,7 @@ export class FakeDevice extends Given implements LowerDevice {
   }
 }
 
-/** A connection id that records what it was asked. */
+/** A connection id that records its calls. */
 export class FakeId implements LowerId {
   deviceName: string | undefined;
   localAddress: SocketAddress | undefined;
@@ -386,7 +398,7 @@ class FakeEventChannel extends Given implements LowerEventChannel {
   readonly descriptor = 102;
   readonly ids: FakeId[] = [];
   readonly events: LowerCmEvent[] = [];
-  /** Tells that there is something to read. */
+  /** Reports that there is something to read. */
   onReadable: () => void = () => undefined;
 
   createId(): LowerId {
@@ -417,8 +429,8 @@ class FakeEventChannel extends Given implements LowerEventChannel {
   async settled(): Promise<void> {}
 }
 
-/** A program's way to the devices, without a daemon between. */
-export class RigLink implements DeviceLink {
+/** A program's access to the devices, without a daemon between. */
+class RigLink implements DeviceLink {
   readonly kind = 'daemon';
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
@@ -428,8 +440,7 @@ export class RigLink implements DeviceLink {
 
   constructor(host: RnicHost, native: BridgedHost) {
     this.client = new ClientContext({
-      host,
-      native,
+      directory: new DeviceDirectory(host, native),
       memory: this.memory,
       sendEvent: (event) => queueMicrotask(() => this.onEvent(event)),
       sendCompletion: (channel, cq) => queueMicrotask(() => this.#channels.get(channel)?.(cq)),
@@ -479,7 +490,10 @@ export class NativeRig {
   readonly #readable = new Map<number, () => void>();
 
   constructor() {
-    this.host = new RnicHost({ devices: [{ name: 'emu0', addresses: ['127.0.0.1'] }] });
+    this.host = new RnicHost({
+      system: hostSystem(),
+      devices: [{ name: 'emu0', addresses: ['127.0.0.1'] }],
+    });
     this.native = new BridgedHost({
       devices: [{ name: 'nat0', addresses: ['127.0.0.2'], lower: this.device }],
       channel: this.channel,
@@ -494,7 +508,7 @@ export class NativeRig {
     this.provider = new DeviceProvider(this.link);
   }
 
-  /** Has the host read what the device has: completions, events, and those of connections. */
+  /** Makes the host read from the device: completions, events, and connection events. */
   async turn(): Promise<void> {
     for (const onReadable of [...this.#readable.values()]) onReadable();
     await new Promise((resolve) => setImmediate(resolve));

@@ -1,10 +1,14 @@
-/** An NFS server over a folder of a test's own, called without any transport. */
+/** An NFS server over a test's private folder, called without any transport. */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { nfsServices } from '../../daemon/nfs/nfs-service.ts';
-import { type ExportOptions, ServedExport } from '../../daemon/nfs/served-export.ts';
+import type { Attributes3 } from '../../verbs-api/nfs/nfs3/attributes.ts';
+import { MountStatus, Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
+import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
+import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { nfsServices } from '../../verbs-api/nfs/server/nfs-service.ts';
+import { type ExportOptions, ServedExport } from '../../verbs-api/nfs/server/served-export.ts';
 import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
 import type { ArgsOf, ResultOf } from '../../verbs-api/rpcrdma/core/program.ts';
 import {
@@ -15,10 +19,6 @@ import {
 } from '../../verbs-api/rpcrdma/core/rpc-message.ts';
 import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import { emitPayload, XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import type { Attributes3 } from '../../verbs-api/rpcrdma/nfs3/attributes.ts';
-import { MountStatus, Nfs3Status } from '../../verbs-api/rpcrdma/nfs3/constants.ts';
-import { MOUNT3 } from '../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
-import { NFS3 } from '../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import type { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
 
 /** User 0 of some host. */
@@ -29,7 +29,7 @@ export function sysCredential(uid: number, gids: readonly number[] = []): Creden
   return { flavor: 'sys', stamp: 1, machineName: 'test', uid, gid: uid, gids };
 }
 
-/** Octets of a name. */
+/** Bytes of a name. */
 export function name(text: string): Uint8Array {
   return Buffer.from(text, 'latin1');
 }
@@ -37,7 +37,7 @@ export function name(text: string): Uint8Array {
 type Procedures = (typeof NFS3)['procedures'];
 
 /** What surrounds a call. */
-export interface RigCall {
+interface RigCall {
   readonly credential?: Credential;
   readonly xid?: number;
   readonly address?: string;
@@ -57,7 +57,7 @@ export class NfsRig {
     mkdirSync(this.path);
     mkdirSync(this.outside);
     writeFileSync(join(this.outside, 'canary'), 'canary');
-    this.served = new ServedExport(this.path, options);
+    this.served = new ServedExport(this.path, { squashRoot: false, ...options });
     this.service = nfsServices(this.served, {
       handlerFailed: (_program, _procedure, error) => void this.failures.push(error),
     }).rdma;
@@ -91,7 +91,7 @@ export class NfsRig {
     return mounted.handle;
   }
 
-  /** What MNT says to a path. */
+  /** MNT's answer to a path. */
   async mountStatus(path: string): Promise<number> {
     const { number, args, result } = MOUNT3.procedures.mnt;
     const encode = (writer: XdrWriter) => args.encode(writer, name(path));
@@ -119,11 +119,11 @@ export class NfsRig {
   /** Closes the export and removes its folder. */
   clean(): void {
     this.served.close();
-    // Node's own removal gives up on paths that are too long.
+    // Node's own removal fails on paths that are too long.
     execFileSync('rm', ['-rf', this.folder]);
   }
 
-  /** The reply to a call of arbitrary octets as arguments: its outcome and the results. */
+  /** The reply to a call of arbitrary bytes as arguments: its outcome and the results. */
   async answer(
     program: { readonly number: number; readonly version: number },
     procedure: number,
@@ -168,7 +168,7 @@ export class NfsRig {
 /** What was written, with all bulk items in the stream. */
 export function flat(writer: XdrWriter): Uint8Array {
   const payload = writer.payload();
-  const octets = new Uint8Array(payload.lengthBytes);
-  emitPayload(payload, octets, 0);
-  return octets;
+  const bytes = new Uint8Array(payload.lengthBytes);
+  emitPayload(payload, bytes, 0);
+  return bytes;
 }

@@ -1,28 +1,29 @@
 /**
  * One device with what a test needs on it: PD, registered memory, CQ, SRQ, QP and a stream that
- * is a script. The rings are written by hand here, octet by octet, so that a test can also be the
- * client that nobody should be.
+ * is a script. The rings are written by hand here, byte by byte, so a test can also play a
+ * misbehaving client.
  */
 
-import { makeOutboundMessage } from '../../daemon/engine/outbound-message.ts';
-import {
-  type AtomicAccess,
-  Fault,
-  type InboundMessage,
-  OutboundKind,
-  type OutboundMessage,
-} from '../../daemon/engine/placement.ts';
-import { NEVER, type StreamFailure, type StreamPort } from '../../daemon/engine/stream-api.ts';
+import type { StreamPort } from '../../daemon/iwarp/engine/stream-api.ts';
 import type { CQ } from '../../daemon/rnic/completion-queue.ts';
 import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
 import type { NicEffect } from '../../daemon/rnic/effect.ts';
 import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
 import type { MR } from '../../daemon/rnic/memory-region.ts';
 import { Nic } from '../../daemon/rnic/nic.ts';
+import { makeOutboundMessage } from '../../daemon/rnic/outbound-message.ts';
 import type { PD } from '../../daemon/rnic/protection-domain.ts';
 import type { QP } from '../../daemon/rnic/queue-pair.ts';
 import type { SRQ } from '../../daemon/rnic/shared-receive-queue.ts';
-import { Access, type AsyncEventType } from '../../verbs-api/contract/enums.ts';
+import {
+  type AtomicAccess,
+  Fault,
+  type InboundMessage,
+  NEVER,
+  OutboundKind,
+  type OutboundMessage,
+  type WireFailure,
+} from '../../daemon/rnic/wire-port.ts';
 import {
   CQE,
   CQE_BYTES,
@@ -32,17 +33,18 @@ import {
   SGE_BYTES,
   SQE,
   SQE_BYTES,
-} from '../../verbs-api/contract/queue-layout.ts';
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access, type AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 
 /** A piece of memory as an SGE names it. */
-export interface Piece {
+interface Piece {
   readonly addr: number;
   readonly length: number;
   readonly lkey: number;
 }
 
-/** Fields of a send-queue element; what is left out is zero. */
-export interface SqeFields {
+/** Fields of a send-queue element; omitted ones are zero. */
+interface SqeFields {
   readonly wrId?: number;
   readonly opcode: number;
   /** Bits beside VALID; signalled unless given. */
@@ -64,30 +66,30 @@ export interface SqeFields {
 /** Writes elements into a send ring as a client does: body first, flags with VALID last. */
 export class SendProducer {
   readonly view: DataView;
-  private readonly octets: Uint8Array;
-  private readonly count: number;
-  private put = 0;
+  readonly #bytes: Uint8Array;
+  readonly #count: number;
+  #put = 0;
 
   constructor(qp: QP) {
-    this.octets = qp.ring;
+    this.#bytes = qp.ring;
     this.view = new DataView(qp.ring.buffer, qp.ring.byteOffset, qp.ring.byteLength);
-    this.count = qp.sqCount;
+    this.#count = qp.sqCount;
   }
 
-  /** Octet position of the element that the next `post` writes. */
+  /** Byte position of the element that the next `post` writes. */
   get position(): number {
-    return (this.put % this.count) * SQE_BYTES;
+    return (this.#put % this.#count) * SQE_BYTES;
   }
 
   /** True when the slot of the next element still belongs to the device. */
   get full(): boolean {
-    return (Atomics.load(this.octets, this.position + SQE.flags) & QueueFlag.valid) !== 0;
+    return (Atomics.load(this.#bytes, this.position + SQE.flags) & QueueFlag.valid) !== 0;
   }
 
   post(fields: SqeFields): void {
     if (this.full) throw new Error('the send ring is full');
     const { view, position } = this;
-    this.octets.fill(0, position, position + SQE_BYTES);
+    this.#bytes.fill(0, position, position + SQE_BYTES);
     view.setBigUint64(position + SQE.wrId, BigInt(fields.wrId ?? 0), true);
     view.setUint8(position + SQE.opcode, fields.opcode);
     view.setUint8(position + SQE.numSge, fields.numSge ?? fields.sges?.length ?? 0);
@@ -112,36 +114,36 @@ export class SendProducer {
     let flags = fields.flags ?? QueueFlag.signalled;
     if (fields.inline !== undefined) {
       flags |= QueueFlag.inline;
-      this.octets.set(fields.inline, position + SQE.inline);
+      this.#bytes.set(fields.inline, position + SQE.inline);
       view.setUint32(position + SQE.sge + 8, fields.inlineLength ?? fields.inline.length, true);
     }
-    Atomics.store(this.octets, position + SQE.flags, flags | QueueFlag.valid);
-    this.put += 1;
+    Atomics.store(this.#bytes, position + SQE.flags, flags | QueueFlag.valid);
+    this.#put += 1;
   }
 }
 
 /** Writes elements into a receive ring. */
 export class ReceiveProducer {
   readonly view: DataView;
-  private readonly octets: Uint8Array;
-  private readonly start: number;
-  private readonly count: number;
-  private put = 0;
+  readonly #bytes: Uint8Array;
+  readonly #start: number;
+  readonly #count: number;
+  #put = 0;
 
   constructor(ring: Uint8Array, start: number, count: number) {
-    this.octets = ring;
+    this.#bytes = ring;
     this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
-    this.start = start;
-    this.count = count;
+    this.#start = start;
+    this.#count = count;
   }
 
   post(wrId: number, pieces: readonly Piece[], numSge = pieces.length): void {
-    const position = this.start + (this.put % this.count) * RQE_BYTES;
+    const position = this.#start + (this.#put % this.#count) * RQE_BYTES;
     this.view.setBigUint64(position + RQE.wrId, BigInt(wrId), true);
     this.view.setUint8(position + RQE.numSge, numSge);
     putPieces(this.view, position + RQE.sge, pieces);
-    Atomics.store(this.octets, position + RQE.flags, QueueFlag.valid);
-    this.put += 1;
+    Atomics.store(this.#bytes, position + RQE.flags, QueueFlag.valid);
+    this.#put += 1;
   }
 }
 
@@ -154,8 +156,8 @@ function putPieces(view: DataView, position: number, pieces: readonly Piece[]): 
   });
 }
 
-/** A completion as the ring has it. */
-export interface Completion {
+/** A completion as it is in the ring. */
+interface Completion {
   readonly wrId: number;
   readonly opcode: number;
   readonly status: number;
@@ -166,73 +168,74 @@ export interface Completion {
 }
 
 /** Takes completions out of a ring. */
-export class CompletionConsumer {
-  private readonly cq: CQ;
-  private readonly view: DataView;
-  private get = 0;
+class CompletionConsumer {
+  readonly #cq: CQ;
+  readonly #view: DataView;
+  #get = 0;
 
   constructor(cq: CQ) {
-    this.cq = cq;
-    this.view = new DataView(cq.ring.buffer, cq.ring.byteOffset, cq.ring.byteLength);
+    this.#cq = cq;
+    this.#view = new DataView(cq.ring.buffer, cq.ring.byteOffset, cq.ring.byteLength);
   }
 
-  /** All completions that are there. */
+  /** All available completions. */
   poll(): Completion[] {
     const completions: Completion[] = [];
     for (;;) {
-      const position = (this.get % this.cq.count) * CQE_BYTES;
-      const flags = Atomics.load(this.cq.ring, position + CQE.flags);
+      const position = (this.#get % this.#cq.count) * CQE_BYTES;
+      const flags = Atomics.load(this.#cq.ring, position + CQE.flags);
       if ((flags & QueueFlag.valid) === 0) return completions;
       completions.push({
-        wrId: Number(this.view.getBigUint64(position + CQE.wrId, true)),
-        opcode: this.view.getUint8(position + CQE.opcode),
-        status: this.view.getUint16(position + CQE.status, true),
-        bytes: this.view.getUint32(position + CQE.bytes, true),
+        wrId: Number(this.#view.getBigUint64(position + CQE.wrId, true)),
+        opcode: this.#view.getUint8(position + CQE.opcode),
+        status: this.#view.getUint16(position + CQE.status, true),
+        bytes: this.#view.getUint32(position + CQE.bytes, true),
         flags,
-        immediate: this.view.getBigUint64(position + CQE.immediate, true),
-        qpn: Number(this.view.getBigUint64(position + CQE.qpn, true)),
+        immediate: this.#view.getBigUint64(position + CQE.immediate, true),
+        qpn: Number(this.#view.getBigUint64(position + CQE.qpn, true)),
       });
-      Atomics.store(this.cq.ring, position + CQE.flags, 0);
-      this.get += 1;
+      Atomics.store(this.#cq.ring, position + CQE.flags, 0);
+      this.#get += 1;
     }
   }
 
-  /** Work request ids and statuses of what is there. */
+  /** Work request ids and statuses of all available completions. */
   outcome(): [number, number][] {
     return this.poll().map(({ wrId, status }) => [wrId, status]);
   }
 
   /** Arms the queue. */
   arm(word: number): void {
-    Atomics.store(new Int32Array(this.cq.ring.buffer, this.notifyOffset, 1), 0, word);
+    Atomics.store(new Int32Array(this.#cq.ring.buffer, this.#notifyOffset, 1), 0, word);
   }
 
   get armed(): number {
-    return Atomics.load(new Int32Array(this.cq.ring.buffer, this.notifyOffset, 1), 0);
+    return Atomics.load(new Int32Array(this.#cq.ring.buffer, this.#notifyOffset, 1), 0);
   }
 
-  private get notifyOffset(): number {
-    return this.cq.ring.byteOffset + this.cq.count * CQE_BYTES;
+  get #notifyOffset(): number {
+    return this.#cq.ring.byteOffset + this.#cq.count * CQE_BYTES;
   }
 }
 
 /** A message as the stream would frame it. */
-export type SentMessage = OutboundMessage & { readonly payload: number[]; readonly fault: Fault };
+type SentMessage = OutboundMessage & { readonly payload: number[]; readonly fault: Fault };
 
-/** A stream that frames messages at once, and remembers what it was told. */
+/** A stream that frames messages at once, and records its calls. */
 export class ScriptedStream implements StreamPort {
   readonly sent: SentMessage[] = [];
   readonly calls: string[] = [];
   sendable = true;
-  /** False: `pump` only remembers that it was called. */
+  midSend = false;
+  /** False: `pump` only records the call. */
   open = true;
   /** Messages that a pump may frame; the one after the last stays current and is not sent. */
   budget = Number.POSITIVE_INFINITY;
   current: OutboundMessage | undefined = undefined;
-  private readonly qp: QP;
+  readonly #qp: QP;
 
   constructor(qp: QP) {
-    this.qp = qp;
+    this.#qp = qp;
   }
 
   pump(): void {
@@ -240,30 +243,30 @@ export class ScriptedStream implements StreamPort {
     for (;;) {
       if (this.current === undefined) {
         const message = makeOutboundMessage();
-        if (!this.qp.nextMessage(message)) return;
+        if (!this.#qp.nextMessage(message)) return;
         this.current = message;
       }
-      if (this.budget <= 0 || !this.frame(this.current)) return;
+      if (this.budget <= 0 || !this.#frame(this.current)) return;
       this.budget -= 1;
     }
   }
 
-  /** Frames the current message; false when its payload has to be fetched first. */
-  private frame(message: OutboundMessage): boolean {
+  /** Frames the current message; false when its payload must be fetched first. */
+  #frame(message: OutboundMessage): boolean {
     const carries =
       message.kind === OutboundKind.send ||
       message.kind === OutboundKind.sendWithInvalidate ||
       message.kind === OutboundKind.write;
     const length = carries ? message.lengthBytes : 0;
-    const octets = new Uint8Array(length);
+    const bytes = new Uint8Array(length);
     let fault: Fault = Fault.none;
     if (length > 0) {
-      if (!this.qp.prepareGather(0, length)) return false;
-      fault = this.qp.gather(0, length, octets, 0);
+      if (!this.#qp.prepareGather(0, length)) return false;
+      fault = this.#qp.gather(0, length, bytes, 0);
     }
-    this.sent.push({ ...message, payload: [...octets], fault });
+    this.sent.push({ ...message, payload: [...bytes], fault });
     this.current = undefined;
-    if (fault === Fault.none) this.qp.messageSent();
+    if (fault === Fault.none) this.#qp.messageSent();
     return fault === Fault.none;
   }
 
@@ -278,11 +281,11 @@ export class ScriptedStream implements StreamPort {
     this.calls.push('abort');
     this.open = false;
   }
-  fail(failure: StreamFailure): void {
+  fail(failure: WireFailure): void {
     this.calls.push(`fail: ${failure.text}`);
     this.open = false;
   }
-  handleOctets(): void {}
+  handleBytes(): void {}
   handleFlushed(): void {}
   handlePeerClosed(): void {}
   handleClosed(): void {}
@@ -311,12 +314,12 @@ export interface RigOptions {
   readonly depths?: { ird: number; ord: number };
   /** False: the QP stays in RESET, without a stream. */
   readonly connected?: boolean;
-  readonly backing?: (octets: Uint8Array) => MemoryBacking;
-  /** Where the send queue keeps how far it is. */
+  readonly backing?: (bytes: Uint8Array) => MemoryBacking;
+  /** Where the send queue stores its progress. */
   readonly progress?: Int32Array;
 }
 
-/** Address of the first octet of the rig's memory. */
+/** Address of the first byte of the rig's memory. */
 export const MEMORY_ADDRESS = 0x10000;
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
@@ -336,10 +339,10 @@ export class NicRig {
   readonly receives: ReceiveProducer;
   readonly sendCompletions: CompletionConsumer;
   readonly recvCompletions: CompletionConsumer;
-  private readonly options: RigOptions;
+  readonly #options: RigOptions;
 
   constructor(options: RigOptions = {}) {
-    this.options = options;
+    this.#options = options;
     const profile = options.profile;
     this.nic = new Nic({ name: 'rnic0', seed: 1, ...(profile === undefined ? {} : { profile }) });
     this.pd = this.nic.allocPD();
@@ -375,15 +378,15 @@ export class NicRig {
       recvCQ: this.recvCQ,
       srq: this.srq,
       capabilities: {
-        maxSendWr: this.options.sqCount ?? 16,
-        maxRecvWr: this.options.rqCount ?? 16,
+        maxSendWr: this.#options.sqCount ?? 16,
+        maxRecvWr: this.#options.rqCount ?? 16,
         maxSendSge: 6,
         maxRecvSge: 6,
         maxInlineData: 80,
       },
-      sqSigAll: this.options.sqSigAll ?? false,
+      sqSigAll: this.#options.sqSigAll ?? false,
       ring,
-      progress: () => this.options.progress,
+      progress: () => this.#options.progress,
       tag: undefined,
     });
   }
@@ -391,10 +394,10 @@ export class NicRig {
   /** Attaches the scripted stream and reports it established. */
   connect(): void {
     this.qp.attach(this.stream);
-    this.qp.established(this.options.depths ?? { ird: 4, ord: 4 }, 0);
+    this.qp.established(this.#options.depths ?? { ird: 4, ord: 4 }, 0);
   }
 
-  /** Another QP of `pd` with a stream of its own, established. */
+  /** Another QP of `pd` with its own stream, established. */
   connectedQP(pd: PD): QP {
     const qp = this.createQP(pd);
     qp.attach(new ScriptedStream(qp));
@@ -409,7 +412,7 @@ export class NicRig {
       access?: number;
       offset?: number;
       length?: number;
-      iova?: number;
+      iova?: number | bigint;
       key?: number;
       backing?: MemoryBacking;
     } = {},
@@ -426,7 +429,7 @@ export class NicRig {
     });
   }
 
-  /** `length` octets of the rig's memory from `offset` on, as an SGE. */
+  /** `length` bytes of the rig's memory from `offset` on, as an SGE. */
   piece(offset: number, length: number, mr: MR = this.mr): Piece {
     return { addr: MEMORY_ADDRESS + offset, length, lkey: mr.lkey };
   }
@@ -453,23 +456,23 @@ export class NicRig {
   }
 
   /** Delivers a Send of the peer in one segment. */
-  receive(octets: readonly number[], options: Partial<InboundMessage> = {}): Fault {
+  receive(bytes: readonly number[], options: Partial<InboundMessage> = {}): Fault {
     const begun = this.qp.beginReceive();
     if (begun !== Fault.none) return begun;
-    if (octets.length > 0) {
-      const placed = this.qp.placeReceive(0, Uint8Array.from(octets), 0, octets.length);
+    if (bytes.length > 0) {
+      const placed = this.qp.placeReceive(0, Uint8Array.from(bytes), 0, bytes.length);
       if (placed !== Fault.none) return placed;
     }
-    return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: octets.length, ...options });
+    return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: bytes.length, ...options });
   }
 
   /** A Write of the peer in one segment. */
-  write(stag: number, to: bigint, octets: readonly number[], qp: QP = this.qp): Fault {
-    return qp.placeWrite(stag, hi(to), lo(to), Uint8Array.from(octets), 0, octets.length);
+  write(stag: number, to: bigint, bytes: readonly number[], qp: QP = this.qp): Fault {
+    return qp.placeWrite(stag, hi(to), lo(to), Uint8Array.from(bytes), 0, bytes.length);
   }
 }
 
-/** A plain message of no octets. */
+/** A plain message of no bytes. */
 export const NO_MESSAGE: InboundMessage = {
   lengthBytes: 0,
   solicited: false,
@@ -516,41 +519,50 @@ export class SlowBacking implements MemoryBacking {
   readonly tier = 'agent';
   readonly view = undefined;
   pendingWrites = 0;
+  writeLost = false;
   onReady: (() => void) | undefined = undefined;
-  private fetched = false;
-  private readonly octets: Uint8Array;
-  private readonly queue: (() => void)[] = [];
+  #fetched = false;
+  readonly #bytes: Uint8Array;
+  readonly #queue: (() => void)[] = [];
 
-  constructor(octets: Uint8Array) {
-    this.octets = octets;
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
   }
 
   prepareRead(): boolean {
-    return this.fetched;
+    return this.#fetched;
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    target.set(this.octets.subarray(offset, offset + length), targetStart);
+    target.set(this.#bytes.subarray(offset, offset + length), targetStart);
     return true;
   }
 
-  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
-    const copy = octets.slice(start, start + length);
-    this.queue.push(() => this.octets.set(copy, offset));
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    const copy = bytes.slice(start, start + length);
+    this.#queue.push(() => this.#bytes.set(copy, offset));
     this.pendingWrites += 1;
     return true;
   }
 
-  /** What was asked for has come. */
+  /** Requested data have arrived. */
   fetch(): void {
-    this.fetched = true;
+    this.#fetched = true;
     this.onReady?.();
   }
 
-  /** What was written has reached the owner's memory. */
+  /** Written data have reached the owner's memory. */
   settle(): void {
-    for (const write of this.queue.splice(0)) write();
+    for (const write of this.#queue.splice(0)) write();
     this.pendingWrites = 0;
+    this.onReady?.();
+  }
+
+  /** Written data did not reach the owner's memory. */
+  lose(): void {
+    this.#queue.length = 0;
+    this.pendingWrites = 0;
+    this.writeLost = true;
     this.onReady?.();
   }
 }
@@ -561,14 +573,14 @@ export class KeepingBacking implements MemoryBacking {
   readonly view = undefined;
   readonly pendingWrites = 0;
   onReady: (() => void) | undefined = undefined;
-  /** What is kept; its octets are looked at when it is flushed. */
-  readonly kept: { offset: number; octets: Uint8Array }[] = [];
+  /** The kept segments; their bytes are read when flushed. */
+  readonly kept: { offset: number; bytes: Uint8Array }[] = [];
   flushes = 0;
   gone = false;
-  private readonly inner: ViewBacking;
+  readonly #inner: ViewBacking;
 
-  constructor(octets: Uint8Array) {
-    this.inner = new ViewBacking(octets);
+  constructor(bytes: Uint8Array) {
+    this.#inner = new ViewBacking(bytes);
   }
 
   prepareRead(): boolean {
@@ -576,38 +588,38 @@ export class KeepingBacking implements MemoryBacking {
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    return this.flush() && this.inner.read(offset, length, target, targetStart);
+    return this.flush() && this.#inner.read(offset, length, target, targetStart);
   }
 
-  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
-    return this.flush() && this.inner.write(offset, octets, start, length);
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    return this.flush() && this.#inner.write(offset, bytes, start, length);
   }
 
-  writeLater(offset: number, octets: Uint8Array, start: number, length: number): boolean {
-    this.kept.push({ offset, octets: octets.subarray(start, start + length) });
+  writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    this.kept.push({ offset, bytes: bytes.subarray(start, start + length) });
     return true;
   }
 
   flush(): boolean {
     if (this.kept.length === 0) return true;
     this.flushes += 1;
-    for (const { offset, octets } of this.kept.splice(0)) {
-      this.inner.write(offset, octets, 0, octets.length);
+    for (const { offset, bytes } of this.kept.splice(0)) {
+      if (!this.gone) this.#inner.write(offset, bytes, 0, bytes.length);
     }
     return !this.gone;
   }
 }
 
-/** Mapped memory that tells a test whenever the device asks about it. */
+/** Mapped memory that notifies a test whenever the device queries it. */
 export class WatchedBacking implements MemoryBacking {
   readonly view = undefined;
   onReady: (() => void) | undefined = undefined;
   onAsked: () => void = () => undefined;
   pending = 0;
-  private readonly inner: ViewBacking;
+  readonly #inner: ViewBacking;
 
-  constructor(octets: Uint8Array) {
-    this.inner = new ViewBacking(octets);
+  constructor(bytes: Uint8Array) {
+    this.#inner = new ViewBacking(bytes);
   }
 
   get tier(): 'local' {
@@ -625,10 +637,10 @@ export class WatchedBacking implements MemoryBacking {
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    return this.inner.read(offset, length, target, targetStart);
+    return this.#inner.read(offset, length, target, targetStart);
   }
 
-  write(offset: number, octets: Uint8Array, start: number, length: number): boolean {
-    return this.inner.write(offset, octets, start, length);
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    return this.#inner.write(offset, bytes, start, length);
   }
 }

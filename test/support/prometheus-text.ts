@@ -13,7 +13,7 @@ export function parseMetrics(text: string): Map<string, number> {
   const samples = new Map<string, number>();
   const types = new Map<string, string>();
   const helps = new Set<string>();
-  /** Lines of one metric stand together: those that are over may not come again. */
+  /** Lines of one metric are contiguous: a finished metric must not appear again. */
   const over = new Set<string>();
   let current = '';
   for (const line of text.slice(0, -1).split('\n')) {
@@ -21,7 +21,9 @@ export function parseMetrics(text: string): Map<string, number> {
     const [, helped] = HELP.exec(line) ?? [];
     const [, typed, type = ''] = TYPE.exec(line) ?? [];
     const [, sampled, labels = '', value = ''] = SAMPLE.exec(line) ?? [];
-    const name = helped ?? typed ?? sampled;
+    // Samples of a histogram carry a suffix behind its name.
+    const [, whole = ''] = /^(.*)_(?:bucket|sum|count)$/.exec(sampled ?? '') ?? [];
+    const name = helped ?? typed ?? (types.get(whole) === 'histogram' ? whole : sampled);
     if (name === undefined) throw new Error(`no line of Prometheus: ${line}`);
     if (name !== current) {
       if (over.has(name)) throw new Error(`lines of ${name} are apart`);
@@ -33,7 +35,7 @@ export function parseMetrics(text: string): Map<string, number> {
       if (types.has(typed)) throw new Error(`two types of ${typed}`);
       types.set(typed, type);
     } else {
-      const key = `${name}${labels}`;
+      const key = `${sampled}${labels}`;
       if (samples.has(key)) throw new Error(`two samples of ${key}`);
       if (!types.has(name) || !helps.has(name)) throw new Error(`no TYPE or HELP of ${name}`);
       if (types.get(name) === 'counter' && !(Number(value) >= 0)) {

@@ -1,12 +1,13 @@
-/** A TCP peer that says exactly what a test gives it, and remembers what it hears. */
+/** A TCP peer that sends exactly the bytes of a test, and records what it receives. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { emitFpdu, mpaReply, mpaRequest } from './mpa-frames.ts';
 import { until } from './rnic-node.ts';
 
-/** One end of a TCP connection, without any protocol of its own. */
+/** One end of a TCP connection, without any protocol. */
 export class RawPeer {
   readonly #socket: Socket;
   readonly #heard: Uint8Array[] = [];
+  heardBytes = 0;
   /** The other side's FIN came. */
   ended = false;
   /** errno name of the error that ended it. */
@@ -16,7 +17,10 @@ export class RawPeer {
   constructor(socket: Socket) {
     this.#socket = socket;
     socket.setNoDelay(true);
-    socket.on('data', (octets: Uint8Array) => this.#heard.push(octets));
+    socket.on('data', (bytes: Uint8Array) => {
+      this.#heard.push(bytes);
+      this.heardBytes += bytes.length;
+    });
     socket.on('end', () => {
       this.ended = true;
     });
@@ -28,16 +32,17 @@ export class RawPeer {
     });
   }
 
-  /** Connects to a listener of loopback. */
-  static async dial(port: number, host = '127.0.0.1'): Promise<RawPeer> {
-    const socket = connect({ port, host, allowHalfOpen: true });
+  /** Connects to a listener of loopback, from `localAddress` if given. */
+  static async dial(port: number, host = '127.0.0.1', localAddress?: string): Promise<RawPeer> {
+    const from = localAddress === undefined ? {} : { localAddress };
+    const socket = connect({ port, host, allowHalfOpen: true, ...from });
     const peer = new RawPeer(socket);
-    // A listener that refuses may reset before the connection is told.
+    // A refusing listener may reset before the connection is reported.
     await until(() => !socket.connecting || peer.closed, 'TCP to connect');
     return peer;
   }
 
-  /** All octets heard so far. */
+  /** All bytes received so far. */
   get heard(): Buffer {
     return Buffer.concat(this.#heard);
   }
@@ -54,7 +59,7 @@ export class RawPeer {
     this.#socket.resetAndDestroy();
   }
 
-  /** Stops reading, so that the other side's octets pile up. */
+  /** Stops reading, so the other side's bytes pile up. */
   stopReading(): void {
     this.#socket.pause();
   }
@@ -68,7 +73,7 @@ export class RawPeer {
   }
 
   async hears(bytes: number): Promise<Buffer> {
-    await until(() => this.heard.length >= bytes, `${bytes} octets, heard ${this.heard.length}`);
+    await until(() => this.heardBytes >= bytes, `${bytes} bytes, heard ${this.heardBytes}`);
     return this.heard;
   }
 

@@ -1,19 +1,22 @@
 /**
- * Opens of rdma_cm without a socket: commands as the octets that librdmacm writes, answered by the
+ * Opens of rdma_cm without a socket: commands as the bytes that librdmacm writes, answered by the
  * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
  */
-import { CmFile } from '../../daemon/ipc/kernel/cm-file.ts';
+import type { CmContext } from '../../daemon/ipc/kernel/cm/context.ts';
+import { CmFile } from '../../daemon/ipc/kernel/cm/file.ts';
 import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel-file.ts';
+import { CM_NUMBERS } from '../../daemon/ipc/kernel/kernel-files.ts';
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
-import { octetsOf } from './hex.ts';
+import { HandleSpace } from '../../daemon/ipc/objects/handle-space.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { bytesOf } from './hex.ts';
 import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
 
-/** A `sockaddr_in`, as hexadecimal text of `bytes` octets. */
-export function ipv4(address: string, port: number, bytes: number): string {
+/** A `sockaddr_in`, as hexadecimal text of `size` bytes. */
+function ipv4(address: string, port: number, size: number): string {
   const hostPort = port.toString(16).padStart(4, '0');
-  const octets = address.split('.').map((part) => le(Number(part), 1));
-  return `0200 ${hostPort} ${octets.join('')} 00*${bytes - 8}`;
+  const bytes = address.split('.').map((part) => le(Number(part), 1));
+  return `0200 ${hostPort} ${bytes.join('')} 00*${size - 8}`;
 }
 
 /** A `rdma_ucm_conn_param`. */
@@ -25,20 +28,17 @@ export function connParam(given: {
   valid?: boolean;
 }): string {
   const { qpn, data = [], ird = 1, ord = 1, valid = true } = given;
-  const octets = data.map((octet) => le(octet, 1)).join('');
+  const bytes = data.map((byte) => le(byte, 1)).join('');
   const depths = `${le(ird, 1)} ${le(ord, 1)}`;
   const filler = data.length === 256 ? '' : `00*${256 - data.length}`;
   const tail = `${le(data.length, 1)} 00 ${depths} 00 07 07 ${le(valid ? 1 : 0, 1)}`;
-  return `${le(qpn)} 00*4 ${octets} ${filler} ${tail}`;
+  return `${le(qpn)} 00*4 ${bytes} ${filler} ${tail}`;
 }
 
 /** The write of a command: header, then `payload` (hexadecimal). */
 export function cmWrite(command: number, outBytes: number, payload: string): Uint8Array {
-  const body = octetsOf(payload);
-  return Uint8Array.from([
-    ...octetsOf(le(command) + le(body.length, 2) + le(outBytes, 2)),
-    ...body,
-  ]);
+  const body = bytesOf(payload);
+  return Uint8Array.from([...bytesOf(le(command) + le(body.length, 2) + le(outBytes, 2)), ...body]);
 }
 
 /** The commands as librdmacm writes them. */
@@ -57,11 +57,11 @@ export const cmCommands = {
   accept: (id: number, uid: bigint, parameters: string) =>
     cmWrite(8, 0, `${le(uid, 8)} ${parameters} ${le(id)} 00*4 00*8`),
   reject: (id: number, data: readonly number[], reason = 0) => {
-    const octets = data.map((octet) => le(octet, 1)).join('');
+    const bytes = data.map((byte) => le(byte, 1)).join('');
     return cmWrite(
       9,
       0,
-      `${le(id)} ${le(data.length, 1)} ${le(reason, 1)} 00*2 ${octets} 00*${256 - data.length}`,
+      `${le(id)} ${le(data.length, 1)} ${le(reason, 1)} 00*2 ${bytes} 00*${256 - data.length}`,
     );
   },
   disconnect: (id: number) => cmWrite(10, 0, le(id)),
@@ -71,7 +71,7 @@ export const cmCommands = {
     cmWrite(
       14,
       0,
-      `${RSP} ${le(id)} ${le(level)} ${le(name)} ${le(octetsOf(value).length)} ${value}`,
+      `${RSP} ${le(id)} ${le(level)} ${le(name)} ${le(bytesOf(value).length)} ${value}`,
     ),
   notify: (id: number) => cmWrite(15, 0, le(id) + le(4)),
   migrateId: (id: number, file: number) => cmWrite(18, 4, `${RSP} ${le(id)} ${le(file)}`),
@@ -79,6 +79,9 @@ export const cmCommands = {
     cmWrite(19, outBytes, `${RSP} ${le(id)} ${le(option)}`),
   bind: (id: number, address: string, port: number) =>
     cmWrite(20, 0, `${le(id)} ${le(16, 2)} 00*2 ${ipv4(address, port, 128)}`),
+  /** To `::`, which librdmacm gives with all 28 bytes of a struct sockaddr_in6. */
+  bindAnyV6: (id: number, port: number) =>
+    cmWrite(20, 0, `${le(id)} ${le(28, 2)} 00*2 0a00 ${port.toString(16).padStart(4, '0')} 00*124`),
   resolveAddr: (id: number, address: string, port: number) =>
     cmWrite(
       21,
@@ -88,7 +91,7 @@ export const cmCommands = {
 };
 
 /** An event as the program reads it. */
-export interface ReadEvent {
+interface ReadEvent {
   readonly uid: bigint;
   readonly id: number;
   readonly type: number;
@@ -105,6 +108,7 @@ export class RdmaCmRig {
   readonly verbs: UverbsRig;
   readonly file: CmFile;
   readonly #files = new Map<number, CmFile>();
+  readonly #ids = new HandleSpace<CmContext>(0, CM_NUMBERS);
 
   constructor(verbs = new UverbsRig({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] })) {
     this.verbs = verbs;
@@ -116,13 +120,14 @@ export class RdmaCmRig {
     const { server, client, host } = this.verbs;
     const services: KernelServices = {
       host,
+      events: server.events,
       memories: server.memories,
       createQueue: (of) => server.createQueue(of),
       findFile: (wanted) => this.#files.get(wanted),
       findQP: (device, qpn, of) => server.findQP(device, qpn, of),
     };
     const token = new Uint8Array(16);
-    const file = new CmFile({ token, number, client, services, deviceIndex: 0 });
+    const file = new CmFile({ token, number, client, services, deviceIndex: 0 }, this.#ids);
     this.#files.set(number, file);
     return file;
   }
@@ -203,7 +208,7 @@ export class RdmaCmRig {
     return { id, port: this.must(cmCommands.query(id, 0), file).getUint16(18) };
   }
 
-  /** A port of 127.0.0.1 that nobody listens on, nor has lately. */
+  /** A port of 127.0.0.1 without a listener now or recently. */
   freePort(): number {
     const id = this.create(1n);
     this.must(cmCommands.bind(id, '127.0.0.1', 0));

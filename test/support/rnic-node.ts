@@ -3,15 +3,16 @@
  * daemon, no client library. Events of connection ids and completions are awaited.
  */
 
-import type { Adapter } from '../../daemon/adapter/device-adapter.ts';
-import type { HostNotice } from '../../daemon/adapter/observer.ts';
+import type { Adapter } from '../../daemon/host/device-adapter.ts';
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import type { HostNotice } from '../../daemon/host/observer.ts';
 import {
   type HostAsyncEvent,
   RnicHost,
   type RnicHostOptions,
-} from '../../daemon/adapter/rnic-host.ts';
-import type { CmId } from '../../daemon/cm/cm-id.ts';
-import type { CmEvent } from '../../daemon/cm/cm-types.ts';
+} from '../../daemon/host/rnic-host.ts';
+import type { CmEvent } from '../../daemon/iwarp/cm/cm-host.ts';
+import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import type { CQ } from '../../daemon/rnic/completion-queue.ts';
 import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
 import type { MR } from '../../daemon/rnic/memory-region.ts';
@@ -20,20 +21,20 @@ import type { QP } from '../../daemon/rnic/queue-pair.ts';
 import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
 import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
 import { SendRing } from '../../verbs-api/client/send-ring.ts';
-import type { CMParameters } from '../../verbs-api/contract/commands.ts';
-import type { WC } from '../../verbs-api/contract/completion.ts';
-import { Access, CMEventType, WROpcode } from '../../verbs-api/contract/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/provider.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/work-request.ts';
+import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
+import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import { Access, CMEventType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
 
-/** How long a test waits for something that has to happen. */
+/** How long a test waits for an expected event. */
 const PATIENCE_MS = 5000;
 const QUEUE_DEPTH = 64;
 const BUFFER_BYTES = 1 << 20;
-/** Local address of every test region's first octet. */
+/** Local address of every test region's first byte. */
 const BUFFER_ADDRESS = 0x10_0000;
 
-/** Parameters of connect and accept that leave everything to the device. */
+/** Parameters of connect and accept with all choices left to the device. */
 export const NO_WISHES: CMParameters = {
   privateData: new Uint8Array(0),
   initiatorDepth: undefined,
@@ -41,7 +42,7 @@ export const NO_WISHES: CMParameters = {
   wire: undefined,
 };
 
-/** A QP with queues, a CQ and a registered buffer of its own. */
+/** A QP with its own queues, CQ and registered buffer. */
 export class Channel {
   readonly qp: QP;
   readonly cq: CQ;
@@ -97,18 +98,18 @@ export class Channel {
     return BUFFER_ADDRESS + offset;
   }
 
-  postSend(wr: SendWR): void {
+  postSend(wr: SendFields): void {
     this.enqueueSend(wr);
     this.#node.host.doorbell(this.qp);
   }
 
   /** Writes a request into the ring without telling the device. */
-  enqueueSend(wr: SendWR): void {
+  enqueueSend(wr: SendFields): void {
     const refused = this.#send.post(wr);
     if (refused !== undefined) throw new Error(refused);
   }
 
-  /** Sends `length` octets of the buffer from `offset` on. */
+  /** Sends `length` bytes of the buffer from `offset` on. */
   send(offset: number, length: number): void {
     const sgList = [{ addr: this.address(offset), length, lkey: this.mr.lkey }];
     this.postSend({ opcode: WROpcode.send, sgList });
@@ -116,7 +117,11 @@ export class Channel {
 
   /** Posts a receive into the buffer. */
   receive(offset: number, length: number): void {
-    const sgList = [{ addr: this.address(offset), length, lkey: this.mr.lkey }];
+    this.postReceive([{ addr: this.address(offset), length, lkey: this.mr.lkey }]);
+  }
+
+  /** Posts a receive into any memory. */
+  postReceive(sgList: NonNullable<RecvWR['sgList']>): void {
     const wr: RecvWR = { sgList };
     const refused = this.#receive.post(wr);
     if (refused !== undefined) throw new Error(refused);
@@ -127,7 +132,7 @@ export class Channel {
     this.#completions.arm(false);
   }
 
-  /** Takes every completion that is there. */
+  /** Takes all available completions. */
   poll(): WC[] {
     const found: WC[] = [];
     for (;;) {
@@ -148,7 +153,7 @@ export class Channel {
   }
 }
 
-/** A host and what it told. */
+/** A host and its reported events. */
 export class RnicNode {
   readonly host: RnicHost;
   readonly notices: HostNotice[] = [];
@@ -156,8 +161,9 @@ export class RnicNode {
   /** Events by id; those of a listener are its connect requests. */
   readonly #events = new Map<CmId, CmEvent[]>();
 
-  constructor(options: RnicHostOptions = {}) {
+  constructor(options: Partial<RnicHostOptions> = {}) {
     this.host = new RnicHost({
+      system: hostSystem(),
       ...options,
       observer: { ...options.observer, notice: (notice) => this.notices.push(notice) },
     });

@@ -1,12 +1,12 @@
-/** Providers of both kinds with a server of the echo program, and raw peers that say anything. */
+/** Providers of both kinds with a server of the echo program, and raw peers that can send anything. */
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { CMEventType } from '../../verbs-api/contract/enums.ts';
+import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import type {
   ConnectionId,
   ConnectionParameters,
   Provider,
-} from '../../verbs-api/contract/provider.ts';
+} from '../../verbs-api/contract/verbs/provider.ts';
 import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import {
   type ParsedMessage,
@@ -42,7 +42,7 @@ export const WORLDS = {
   },
 };
 
-/** What the echo service did. */
+/** The recorded calls of the echo service. */
 export interface EchoLog {
   /** STOREs carried out, by name. */
   readonly stored: string[];
@@ -51,42 +51,42 @@ export interface EchoLog {
   gate: Promise<void> | undefined;
 }
 
-/** The echo program with handlers that do what its comments say. */
+/** The echo program with handlers that behave as its comments describe. */
 export function echoService(): { readonly service: RpcService; readonly log: EchoLog } {
   const log: EchoLog = { stored: [], calls: [], gate: undefined };
   const service = new RpcService();
   service.register(ECHO, {
     FETCH: async (count, call) => {
-      if (count > BULK_MAX_BYTES) throw new RangeError(`${count} octets are too many`);
+      if (count > BULK_MAX_BYTES) throw new RangeError(`${count} bytes are too many`);
       log.calls.push(call);
-      const octets = pattern(count, await call.bulkBuffer(count));
+      const bytes = pattern(count, await call.bulkBuffer(count));
       await log.gate;
-      return octets;
+      return bytes;
     },
     STORE: (args) => {
       if (args.name === 'fail') throw new Error('asked to fail');
       log.stored.push(args.name);
-      return sumOf(args.octets);
+      return sumOf(args.bytes);
     },
-    MIRROR: (octets) => octets,
-    SPLIT: ({ octets, at }) => [octets.subarray(0, at), octets.subarray(at)] as const,
+    MIRROR: (bytes) => bytes,
+    SPLIT: ({ bytes, at }) => [bytes.subarray(0, at), bytes.subarray(at)] as const,
   });
   return { service, log };
 }
 
-/** A message as it came. */
+/** A message as received. */
 export interface RawMessage extends ParsedMessage {
-  readonly octets: Uint8Array;
-  /** Octets behind the header. */
+  readonly bytes: Uint8Array;
+  /** Bytes behind the header. */
   readonly payload: Uint8Array;
 }
 
 const SIZES = { receives: 64, inlineBytes: 4096, sendDepth: 64 };
 
-/** One end of a connection that sends what it is told and keeps what it gets. */
+/** One end of a connection that sends what a test passes and keeps what it receives. */
 export class RawPeer {
   readonly channel: RdmaChannel;
-  /** Why the connection ended; undefined while it is there. */
+  /** Why the connection ended; undefined while it is open. */
   ended: string | undefined;
   readonly #received: Uint8Array[] = [];
   #wake: (() => void) | undefined;
@@ -94,8 +94,8 @@ export class RawPeer {
   constructor(channel: RdmaChannel) {
     this.channel = channel;
     channel.start({
-      handleMessage: (octets, receive) => {
-        this.#received.push(octets.slice());
+      handleMessage: (bytes, receive) => {
+        this.#received.push(bytes.slice());
         channel.repost(receive);
         this.#wake?.();
       },
@@ -107,7 +107,7 @@ export class RawPeer {
     });
   }
 
-  /** Connects to a server of this host, with terms of 4096 octets unless others are given. */
+  /** Connects to a server of this host, with terms of 4096 bytes unless others are given. */
   static async connect(
     provider: Provider,
     port: number,
@@ -123,10 +123,10 @@ export class RawPeer {
     return new RawPeer(channel);
   }
 
-  send(octets: Uint8Array): void {
+  send(bytes: Uint8Array): void {
     this.channel.send(
-      octets.length,
-      (target) => target.set(octets),
+      bytes.length,
+      (target) => target.set(bytes),
       () => undefined,
     );
     this.channel.flush();
@@ -134,22 +134,22 @@ export class RawPeer {
 
   /** The next message; throws when the connection ends first. */
   async next(): Promise<RawMessage> {
-    const octets = await this.nextOctets();
-    const parsed = parseTransportHeader(octets);
+    const bytes = await this.nextBytes();
+    const parsed = parseTransportHeader(bytes);
     if ('fault' in parsed) throw new Error(parsed.text);
-    return { ...parsed, octets, payload: octets.subarray(parsed.headerBytes) };
+    return { ...parsed, bytes, payload: bytes.subarray(parsed.headerBytes) };
   }
 
-  async nextOctets(): Promise<Uint8Array> {
+  async nextBytes(): Promise<Uint8Array> {
     for (;;) {
-      const octets = this.#received.shift();
-      if (octets !== undefined) return octets;
+      const bytes = this.#received.shift();
+      if (bytes !== undefined) return bytes;
       if (this.ended !== undefined) throw new Error(`the connection ended: ${this.ended}`);
       await this.#news();
     }
   }
 
-  /** Waits for the end of the connection; gives its reason. */
+  /** Waits for the end of the connection; returns the reason. */
   async end(): Promise<string> {
     while (this.ended === undefined) await this.#news();
     return this.ended;

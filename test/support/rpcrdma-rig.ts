@@ -31,17 +31,17 @@ import { emitPayload, type Payload, XdrWriter } from '../../verbs-api/rpcrdma/co
 /** The thresholds that hold without private data. */
 export const THRESHOLDS: InlineThresholds = { callBytes: 1024, replyBytes: 1024 };
 
-/** A Send's octets, in a buffer that shows what was not written. */
-export function messageOctets(header: TransportHeader, payload: Payload = NOTHING): Uint8Array {
-  const octets = new Uint8Array(messageSizeBytes(header, payload)).fill(0xa5);
-  emitMessage(new XdrWriter(), header, payload, octets);
-  return octets;
+/** A Send's bytes, in a buffer that shows what was not written. */
+export function messageBytes(header: TransportHeader, payload: Payload = NOTHING): Uint8Array {
+  const bytes = new Uint8Array(messageSizeBytes(header, payload)).fill(0xa5);
+  emitMessage(new XdrWriter(), header, payload, bytes);
+  return bytes;
 }
 
 /** A payload of nothing. */
 export const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 
-/** What `write` writes, as a payload of its own. */
+/** The output of `write`, as a separate payload. */
 export function payloadOf(write: (writer: XdrWriter) => void): Payload {
   const writer = new XdrWriter();
   write(writer);
@@ -50,12 +50,12 @@ export function payloadOf(write: (writer: XdrWriter) => void): Payload {
 
 /** The unreduced stream of a payload. */
 export function wholeOf(payload: Payload): Uint8Array {
-  const octets = new Uint8Array(payload.lengthBytes).fill(0xa5);
-  emitPayload(payload, octets, 0);
-  return octets;
+  const bytes = new Uint8Array(payload.lengthBytes).fill(0xa5);
+  emitPayload(payload, bytes, 0);
+  return bytes;
 }
 
-/** A call with AUTH_NONE: a header of 40 octets. */
+/** A call with AUTH_NONE: a header of 40 bytes. */
 export function callPayload(
   xid: number,
   writeArgs: (writer: XdrWriter) => void = () => undefined,
@@ -68,7 +68,7 @@ export function callPayload(
   });
 }
 
-/** A successful reply: a header of 24 octets. */
+/** A successful reply: a header of 24 bytes. */
 export function replyPayload(
   xid: number,
   writeResult: (writer: XdrWriter) => void = () => undefined,
@@ -82,35 +82,35 @@ export function replyPayload(
 /** The Send of a short reply. */
 export function shortReply(xid: number, credits = 32, payload = replyPayload(xid)): Uint8Array {
   const lists = { readList: [], writeList: [], replyChunk: undefined };
-  return messageOctets({ type: 'msg', xid, credits, ...lists }, payload);
+  return messageBytes({ type: 'msg', xid, credits, ...lists }, payload);
 }
 
 /** The Send of a short call. */
 export function shortCall(xid: number, payload = callPayload(xid)): Uint8Array {
   const lists = { readList: [], writeList: [], replyChunk: undefined };
-  return messageOctets({ type: 'msg', xid, credits: 32, ...lists }, payload);
+  return messageBytes({ type: 'msg', xid, credits: 32, ...lists }, payload);
 }
 
 /** Registered memory of one end, which the other reaches by handle and offset. */
 export class FakeMemory {
-  readonly regions = new Map<number, { readonly octets: Uint8Array; readonly offset: bigint }>();
+  readonly regions = new Map<number, { readonly bytes: Uint8Array; readonly offset: bigint }>();
   #nextHandle = 0x1000;
 
-  register(octets: Uint8Array): { readonly handle: number; readonly offset: bigint } {
+  register(bytes: Uint8Array): { readonly handle: number; readonly offset: bigint } {
     this.#nextHandle += 0x101;
     const handle = this.#nextHandle;
     const offset = BigInt(handle) << 20n;
-    this.regions.set(handle, { octets, offset });
+    this.regions.set(handle, { bytes, offset });
     return { handle, offset };
   }
 
-  /** Octets of a segment. Throws outside of what is registered. */
+  /** Bytes of a segment. Throws outside registered memory. */
   view(handle: number, offset: bigint, lengthBytes: number): Uint8Array {
     const region = this.regions.get(handle);
     if (region === undefined) throw new Error(`no region ${handle.toString(16)}`);
     const start = Number(offset - region.offset);
-    if (start < 0 || start + lengthBytes > region.octets.length) throw new Error('outside');
-    return region.octets.subarray(start, start + lengthBytes);
+    if (start < 0 || start + lengthBytes > region.bytes.length) throw new Error('outside');
+    return region.bytes.subarray(start, start + lengthBytes);
   }
 
   read(segments: readonly Segment[]): Uint8Array {
@@ -127,16 +127,16 @@ export class FakeMemory {
 /** A message that a requester or responder sent. */
 export interface Sent {
   readonly header: TransportHeader;
-  readonly octets: Uint8Array;
-  /** Octets behind the header. */
+  readonly bytes: Uint8Array;
+  /** Bytes behind the header. */
   readonly payload: Uint8Array;
 }
 
 function sentOf(header: TransportHeader, payload: Payload): Sent {
-  const octets = messageOctets(header, payload);
-  const parsed = parseTransportHeader(octets);
+  const bytes = messageBytes(header, payload);
+  const parsed = parseTransportHeader(bytes);
   if ('fault' in parsed) throw new Error(`we sent a header of fault ${parsed.text}`);
-  return { header: parsed.header, octets, payload: octets.subarray(parsed.headerBytes) };
+  return { header: parsed.header, bytes, payload: bytes.subarray(parsed.headerBytes) };
 }
 
 /** A requester whose memory is there at once, unless `holdExposures` or `holdWithdrawals`. */
@@ -188,8 +188,8 @@ export class RequesterRig {
     this.drain();
   }
 
-  handle(octets: Uint8Array): void {
-    this.requester.handleMessage(octets);
+  handle(bytes: Uint8Array): void {
+    this.requester.handleMessage(bytes);
     this.drain();
   }
 
@@ -199,14 +199,14 @@ export class RequesterRig {
     this.drain();
   }
 
-  /** The last message, which there has to be. */
+  /** The last message, which must exist. */
   get last(): Sent {
     const last = this.sent.at(-1);
     if (last === undefined) throw new Error('nothing was sent');
     return last;
   }
 
-  /** XIDs of what was sent, in order. */
+  /** XIDs of sent messages, in order. */
   get xids(): readonly number[] {
     return this.sent.map(({ header }) => header.xid);
   }
@@ -221,14 +221,14 @@ export class RequesterRig {
     return taken;
   }
 
-  /** Registers what an `expose` effect asks for. */
+  /** Registers the memory of an `expose` effect. */
   expose(effect: RequesterEffect & { readonly type: 'expose' }): void {
     const handles: number[] = [];
     const regions = effect.regions.map((region) => {
-      const octets = region.kind === 'source' ? region.octets : new Uint8Array(region.lengthBytes);
-      const memory = this.memory.register(octets);
+      const bytes = region.kind === 'source' ? region.bytes : new Uint8Array(region.lengthBytes);
+      const memory = this.memory.register(bytes);
       handles.push(memory.handle);
-      return { ...memory, octets };
+      return { ...memory, bytes };
     });
     this.#handles.set(effect.xid, handles);
     this.requester.exposed(effect.xid, regions);
@@ -290,10 +290,10 @@ export class ResponderRig {
     this.memory = memory;
   }
 
-  /** Hands over a message, in a receive of its own; returns the receive's number. */
-  handle(octets: Uint8Array): number {
+  /** Delivers a message in a new receive; returns the receive's number. */
+  handle(bytes: Uint8Array): number {
     this.#receive += 1;
-    this.responder.handleMessage(octets, this.#receive, this.nowMs);
+    this.responder.handleMessage(bytes, this.#receive, this.nowMs);
     this.drain();
     return this.#receive;
   }
@@ -346,8 +346,8 @@ export class ResponderRig {
         this.dispatched.push(effect);
         return;
       case 'push': {
-        const { octets } = effect;
-        this.memory.write(octets instanceof Uint8Array ? octets : wholeOf(octets), effect.writes);
+        const { bytes } = effect;
+        this.memory.write(bytes instanceof Uint8Array ? bytes : wholeOf(bytes), effect.writes);
         return;
       }
       case 'transmit':
@@ -360,10 +360,10 @@ export class ResponderRig {
         this.reposted.push(effect.receive);
         return;
       case 'expose': {
-        const octets = wholeOf(effect.payload);
-        const memory = this.own.register(octets);
+        const bytes = wholeOf(effect.payload);
+        const memory = this.own.register(bytes);
         this.#ownHandles.set(effect.call, memory.handle);
-        this.responder.exposed(effect.call, { ...memory, lengthBytes: octets.length }, this.nowMs);
+        this.responder.exposed(effect.call, { ...memory, lengthBytes: bytes.length }, this.nowMs);
         return;
       }
       case 'release':

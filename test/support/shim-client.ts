@@ -1,4 +1,4 @@
-/** A connection as the preload shim makes it, driven frame by frame; descriptors come with octets. */
+/** A connection as the preload shim makes it, driven frame by frame; descriptors come with bytes. */
 import { closeDescriptor, sendNow } from '../../native-bridge/libc/descriptor.ts';
 import { connectUnix, receiveDescriptor } from '../../native-bridge/libc/unix-socket.ts';
 import {
@@ -8,11 +8,11 @@ import {
   parseWelcome,
   type Role,
   type Welcome,
-} from '../../verbs-api/contract/ipc-frames.ts';
+} from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { concat } from './hex.ts';
 
 /** A reply, taken apart. */
-export interface ReceivedReply {
+interface ReceivedReply {
   readonly status: number;
   readonly id: number;
   readonly flags: number;
@@ -28,7 +28,7 @@ const TIMEOUT_MS = 5000;
 /** See the module's comment. */
 export class ShimClient {
   readonly #fd: number;
-  #octets = new Uint8Array(0);
+  #bytes = new Uint8Array(0);
   #descriptor: number | undefined;
   #welcome: Welcome | undefined;
   #nextId = 0;
@@ -66,8 +66,8 @@ export class ShimClient {
     return Number(this.welcome.text);
   }
 
-  send(octets: Uint8Array): void {
-    sendNow(this.#fd, octets);
+  send(bytes: Uint8Array): void {
+    sendNow(this.#fd, bytes);
   }
 
   /** Sends a request; its id. */
@@ -124,21 +124,21 @@ export class ShimClient {
     };
   }
 
-  /** Waits for exactly `bytes` octets; throws when the daemon closed before. */
+  /** Waits for exactly `bytes` bytes; throws when the daemon closed before. */
   async take(bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    while (this.#octets.length < bytes) await this.#receive();
-    const taken = this.#octets.slice(0, bytes);
-    this.#octets = this.#octets.slice(bytes);
+    while (this.#bytes.length < bytes) await this.#receive();
+    const taken = this.#bytes.slice(0, bytes);
+    this.#bytes = this.#bytes.slice(bytes);
     return taken;
   }
 
-  /** Octets that are there without waiting longer than `waitMs`. */
+  /** Bytes that arrive within `waitMs`. */
   async pending(waitMs: number): Promise<number> {
     await new Promise((done) => setTimeout(done, waitMs));
-    const octets = new Uint8Array(4096);
-    const { length } = await receiveDescriptor(this.#fd, octets, 0).catch(() => ({ length: 0 }));
-    this.#octets = new Uint8Array(concat(this.#octets, octets.subarray(0, length)));
-    return this.#octets.length;
+    const bytes = new Uint8Array(4096);
+    const { length } = await receiveDescriptor(this.#fd, bytes, 0).catch(() => ({ length: 0 }));
+    this.#bytes = new Uint8Array(concat(this.#bytes, bytes.subarray(0, length)));
+    return this.#bytes.length;
   }
 
   /** Waits until the daemon closed the connection. */
@@ -161,10 +161,10 @@ export class ShimClient {
   }
 
   async #receive(): Promise<void> {
-    const octets = new Uint8Array(64 * 1024);
-    const { length, descriptor } = await receiveDescriptor(this.#fd, octets, TIMEOUT_MS);
+    const bytes = new Uint8Array(64 * 1024);
+    const { length, descriptor } = await receiveDescriptor(this.#fd, bytes, TIMEOUT_MS);
     if (length === 0) throw new Error('closed');
     if (descriptor !== undefined) this.#descriptor = descriptor;
-    this.#octets = new Uint8Array(concat(this.#octets, octets.subarray(0, length)));
+    this.#bytes = new Uint8Array(concat(this.#bytes, bytes.subarray(0, length)));
   }
 }

@@ -1,14 +1,14 @@
 /** Helpers for dialogues with the MPA startup machine. */
-import { Startup, type StartupEffect } from '../../daemon/engine/startup.ts';
-import type { StreamOptions } from '../../daemon/engine/stream-api.ts';
-import { concat, octetsOf } from './hex.ts';
+import { Startup, type StartupEffect } from '../../daemon/iwarp/engine/startup.ts';
+import type { StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
+import { bytesOf, concat } from './hex.ts';
 
 export const REQ_KEY = '4d504120494420526571204672616d65';
 export const REP_KEY = '4d504120494420526570204672616d65';
 export const TIMEOUT_MICROS = 5_000_000;
 export const NO_DATA = new Uint8Array(0);
 
-export const defaultOptions: StreamOptions = {
+const defaultOptions: StreamOptions = {
   mpaRevision: 2,
   enhancedSupported: true,
   crcRequested: true,
@@ -27,7 +27,7 @@ export const defaultOptions: StreamOptions = {
 
 export const revision1: Partial<StreamOptions> = { mpaRevision: 1 };
 
-/** An initiator whose Request has gone, at time 1000. Its Request is the first effect. */
+/** An initiator whose Request was sent, at time 1000. Its Request is the first effect. */
 export function initiator(
   options: Partial<StreamOptions> = {},
   privateData: Uint8Array = NO_DATA,
@@ -44,10 +44,10 @@ export function responder(options: Partial<StreamOptions> = {}): Startup {
   return startup;
 }
 
-/** Feeds octets given as hexadecimal text; returns how many were left over. */
+/** Feeds bytes given as hexadecimal text; returns how many were left over. */
 export function feed(startup: Startup, ...hex: readonly string[]): number {
-  const octets = concat(...hex.map(octetsOf));
-  return octets.length - startup.handleOctets(octets, 0, octets.length);
+  const bytes = concat(...hex.map(bytesOf));
+  return bytes.length - startup.handleBytes(bytes, 0, bytes.length);
 }
 
 export function effects(startup: Startup): StartupEffect[] {

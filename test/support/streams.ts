@@ -1,15 +1,16 @@
-/** Streams for tests: defaults, two of them back to back, and one against literal octets. */
-import { ChunkPool } from '../../daemon/engine/chunk-pool.ts';
-import { FpduReceiver } from '../../daemon/engine/fpdu-receiver.ts';
-import { FpduSender } from '../../daemon/engine/fpdu-sender.ts';
-import { Stream, type StreamEnvironment } from '../../daemon/engine/stream.ts';
-import type { StreamEvent, StreamFailure, StreamOptions } from '../../daemon/engine/stream-api.ts';
-import { crc32c } from '../../daemon/wire/crc32c.ts';
+/** Streams for tests: defaults, two of them back to back, and one against literal bytes. */
+import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
+import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { FpduSender } from '../../daemon/iwarp/engine/fpdu-sender.ts';
+import { Stream, type StreamEnvironment } from '../../daemon/iwarp/engine/stream.ts';
+import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
+import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import type { WireFailure } from '../../daemon/rnic/wire-port.ts';
 import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
-import { octetsOf } from './hex.ts';
+import { bytesOf } from './hex.ts';
 import { NaiveUser } from './naive-user.ts';
 
-/** Options with small timeouts in whole numbers, so that tests can step the time. */
+/** Options with small timeouts in whole numbers, so tests can step the time. */
 export function streamOptions(change: Partial<StreamOptions> = {}): StreamOptions {
   return {
     mpaRevision: 2,
@@ -39,16 +40,16 @@ export function streamOf(
 }
 
 /** Cuts what one write carries; by default it arrives whole. */
-export type Splitter = (octets: Uint8Array) => readonly Uint8Array[];
+export type Splitter = (bytes: Uint8Array) => readonly Uint8Array[];
 
 /** One end of a pair. */
-export class End {
+class End {
   readonly stream: Stream;
   readonly user: NaiveUser;
   readonly events: StreamEvent[] = [];
   /** The socket takes nothing while this is set. */
   blocked = false;
-  /** FIN has been asked for, and sent. */
+  /** FIN was requested, and sent. */
   finishing = false;
   finished = false;
   aborted = false;
@@ -65,7 +66,7 @@ export class End {
   }
 
   /** The failure of the `closed` event; undefined before, or after a graceful end. */
-  get failure(): StreamFailure | undefined {
+  get failure(): WireFailure | undefined {
     const closed = this.events.find((event) => event.type === 'closed');
     return closed?.type === 'closed' ? closed.failure : undefined;
   }
@@ -79,20 +80,21 @@ export class End {
     for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
       any = true;
       this.events.push(event);
-      if (event.type === 'finish') this.finishing = true;
       if (event.type === 'abort') this.aborted = true;
+      // Without a reset, FIN goes behind everything that is polled.
+      if (event.type === 'finish' || event.type === 'closed') this.finishing = true;
     }
     return any;
   }
 }
 
 /** What a pair is made with. */
-export interface PairOptions {
+interface PairOptions {
   readonly initiator?: Partial<StreamOptions>;
   readonly responder?: Partial<StreamOptions>;
   readonly environment?: Partial<StreamEnvironment>;
   readonly split?: Splitter;
-  /** Wishes of the responder's consumer. */
+  /** Parameters of the responder's consumer. */
   readonly wishes?: { readonly ird: number; readonly ord: number };
 }
 
@@ -107,7 +109,7 @@ export class StreamPair {
   constructor(options: PairOptions = {}) {
     this.a = new End(streamOf(options.initiator, options.environment));
     this.b = new End(streamOf(options.responder, options.environment));
-    this.#split = options.split ?? ((octets) => [octets]);
+    this.#split = options.split ?? ((bytes) => [bytes]);
     this.#wishes = options.wishes ?? { ird: 8, ord: 8 };
   }
 
@@ -121,7 +123,7 @@ export class StreamPair {
     return this;
   }
 
-  /** Carries octets, FINs and resets until both ends have nothing to say. */
+  /** Carries bytes, FINs and resets until both ends have nothing to send. */
   run(): this {
     for (let rounds = 0; ; rounds++) {
       if (rounds > 100_000) throw new Error('the pair does not come to rest');
@@ -143,16 +145,16 @@ export class StreamPair {
   #carry(from: End, to: End): boolean {
     let moved = from.collect();
     while (!from.blocked && !from.gone) {
-      const octets = from.stream.pollTransmit();
-      if (octets === undefined) break;
+      const bytes = from.stream.pollTransmit();
+      if (bytes === undefined) break;
       moved = true;
-      // A socket's octets live in a buffer that is reused: nobody may keep a view of it.
-      for (const part of this.#split(octets)) {
+      // A socket's buffer is reused: no view of it may be kept.
+      for (const part of this.#split(bytes)) {
         const lent = part.slice();
-        if (!to.gone) to.stream.handleOctets(lent, this.now);
+        if (!to.gone) to.stream.handleBytes(lent, this.now);
         lent.fill(0xdb);
       }
-      from.stream.handleFlushed(octets.length, this.now);
+      from.stream.handleFlushed(bytes.length, this.now);
     }
     if (from.collect()) moved = true;
     if (from.aborted && !from.gone) {
@@ -177,7 +179,7 @@ const REQUEST_REVISION_1 = '4d504120494420526571204672616d65 40 01 0000';
 const REPLY_REVISION_1 = '4d504120494420526570204672616d65 40 01 0000';
 const STARTUP_FRAME_BYTES = 20;
 
-/** One stream in Full Operation whose peer is written out octet by octet. CRCs are on. */
+/** One stream in Full Operation whose peer is written out byte by byte. CRCs are on. */
 export class LiteralPeer {
   readonly stream: Stream;
   readonly user: NaiveUser;
@@ -202,7 +204,7 @@ export class LiteralPeer {
   static ofResponder(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
     const peer = new LiteralPeer(streamOf(change), user);
     peer.stream.listen(0);
-    peer.stream.handleOctets(octetsOf(REQUEST_REVISION_1), 0);
+    peer.stream.handleBytes(bytesOf(REQUEST_REVISION_1), 0);
     const { ird = 8, ord = 8 } = change;
     peer.stream.accept(new Uint8Array(0), user, { ird, ord }, 0);
     peer.run();
@@ -213,21 +215,21 @@ export class LiteralPeer {
   static ofInitiator(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
     const peer = new LiteralPeer(streamOf({ mpaRevision: 1, ...change }), user);
     peer.stream.connect(new Uint8Array(0), user, 0);
-    peer.stream.handleOctets(octetsOf(REPLY_REVISION_1), 0);
+    peer.stream.handleBytes(bytesOf(REPLY_REVISION_1), 0);
     peer.run();
     return peer;
   }
 
   /** Sends ULPDUs, each in hexadecimal, in FPDUs with right CRCs, in one piece. */
   feed(...ulpdus: readonly string[]): this {
-    for (const ulpdu of ulpdus) post(this.#sender, octetsOf(ulpdu));
-    return this.feedOctets(drain(this.#sender));
+    for (const ulpdu of ulpdus) post(this.#sender, bytesOf(ulpdu));
+    return this.feedBytes(drain(this.#sender));
   }
 
-  /** Sends octets as they are. */
-  feedOctets(octets: Uint8Array): this {
-    const lent = octets.slice();
-    this.stream.handleOctets(lent, this.now);
+  /** Sends bytes as they are. */
+  feedBytes(bytes: Uint8Array): this {
+    const lent = bytes.slice();
+    this.stream.handleBytes(lent, this.now);
     lent.fill(0xdb);
     return this.run();
   }
@@ -238,15 +240,15 @@ export class LiteralPeer {
     return this.run();
   }
 
-  /** Takes what the stream says, as a socket does that is never full. */
+  /** Takes the output of the stream, as a socket that is never full. */
   run(): this {
     this.stream.pump(this.now);
-    for (let octets = this.stream.pollTransmit(); octets; octets = this.stream.pollTransmit()) {
-      const start = Math.min(this.#skip, octets.length);
+    for (let bytes = this.stream.pollTransmit(); bytes; bytes = this.stream.pollTransmit()) {
+      const start = Math.min(this.#skip, bytes.length);
       this.#skip -= start;
-      const error = this.#receiver.push(octets, start, octets.length, this.#sink);
+      const error = this.#receiver.push(bytes, start, bytes.length, this.#sink);
       if (error !== undefined) throw new Error(`the stream sent a bad FPDU: ${error.text}`);
-      this.stream.handleFlushed(octets.length, this.now);
+      this.stream.handleFlushed(bytes.length, this.now);
     }
     for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
       this.events.push(event);
@@ -266,8 +268,8 @@ export class LiteralPeer {
     return this.events.map((event) => event.type);
   }
 
-  /** The failure told by the last event that has one. */
-  get failure(): StreamFailure | undefined {
+  /** The failure reported by the last event that has one. */
+  get failure(): WireFailure | undefined {
     for (const event of this.events.toReversed()) {
       if ((event.type === 'closed' || event.type === 'terminated') && event.failure) {
         return event.failure;

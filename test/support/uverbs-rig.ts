@@ -1,28 +1,29 @@
 /**
- * An open uverbs device without a socket: commands as the octets that rdma-core's siw provider
+ * An open uverbs device without a socket: commands as the bytes that rdma-core's siw provider
  * writes, answered by the daemon's own file over a real host.
  */
-import { RnicHost, type RnicHostOptions } from '../../daemon/adapter/rnic-host.ts';
+
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import { RnicHost, type RnicHostOptions } from '../../daemon/host/rnic-host.ts';
 import { KernelClient } from '../../daemon/ipc/kernel/kernel-client.ts';
 import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
 import { KernelServer } from '../../daemon/ipc/kernel/kernel-server.ts';
 import { emitReply, ShimOp, type ShimRequest } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { UverbsFile } from '../../daemon/ipc/kernel/uverbs-file.ts';
-import { DEFAULT_QUOTAS } from '../../daemon/ipc/verbs/quotas.ts';
+import { UverbsFile } from '../../daemon/ipc/kernel/uverbs/file.ts';
+
+import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
+
+import { EndedClients } from '../../daemon/ipc/objects/ended-clients.ts';
+
+import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
 import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
-import { isVerbsError } from '../../verbs-api/contract/errors.ts';
-import { hexOf, octetsOf } from './hex.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { bytesOf, hexOf } from './hex.ts';
+import { SELF } from './own-process.ts';
 
-/** This process, as a client. */
-export const SELF = {
-  pid: process.pid,
-  uid: process.getuid?.() ?? 0,
-  gid: process.getgid?.() ?? 0,
-};
-
-/** `value` as little-endian hexadecimal text of `bytes` octets. */
+/** `value` as little-endian hexadecimal text of `bytes` bytes. */
 export function le(value: number | bigint, bytes = 4): string {
   let rest = BigInt.asUintN(64, BigInt(value));
   let text = '';
@@ -33,13 +34,13 @@ export function le(value: number | bigint, bytes = 4): string {
   return text;
 }
 
-/** A response pointer: the daemon has no use for its value. */
+/** A response pointer, whose value the daemon ignores. */
 export const RSP = 'f0debc9a78563412';
 
 /** The write of a plain command: header, then `payload` (hexadecimal). */
 export function plain(command: number, outBytes: number, payload: string): Uint8Array {
-  const body = octetsOf(payload);
-  const head = octetsOf(le(command) + le((8 + body.length) / 4, 2) + le(outBytes / 4, 2));
+  const body = bytesOf(payload);
+  const head = bytesOf(le(command) + le((8 + body.length) / 4, 2) + le(outBytes / 4, 2));
   return Uint8Array.from([...head, ...body]);
 }
 
@@ -85,8 +86,8 @@ export const commands = {
     const { sendSge = 1, recvSge = 1, inline = 0, sigAll = false, type = 2 } = qp;
     const queues = le(pd) + le(sendCQ) + le(recvCQ) + le(srq ?? 0);
     const sizes = [sendWr, recvWr, sendSge, recvSge, inline].map((size) => le(size)).join('');
-    const octets = le(sigAll ? 1 : 0, 1) + le(type, 1) + le(srq === undefined ? 0 : 1, 1);
-    return plain(24, 64, `${RSP} ${le(user, 8)} ${queues} ${sizes} ${octets} 00`);
+    const bytes = le(sigAll ? 1 : 0, 1) + le(type, 1) + le(srq === undefined ? 0 : 1, 1);
+    return plain(24, 64, `${RSP} ${le(user, 8)} ${queues} ${sizes} ${bytes} 00`);
   },
   queryQP: (qp: number) => plain(25, 128, `${RSP} ${le(qp)} ${le(1)}`),
   modifyQP: (
@@ -109,9 +110,7 @@ export const commands = {
     plain(33, 0, le(srq) + le(mask) + le(maxWr) + le(limit)),
   destroySRQ: (srq: number) => plain(35, 4, `${RSP} ${le(srq)} 00*4`),
   extendedQueryDevice: (outBytes = 304) =>
-    octetsOf(
-      `01000080 ${le(1, 2)} ${le(outBytes / 8, 2)} ${RSP} ${le(0, 2)} ${le(0, 2)} 00*4 00*8`,
-    ),
+    bytesOf(`01000080 ${le(1, 2)} ${le(outBytes / 8, 2)} ${RSP} ${le(0, 2)} ${le(0, 2)} 00*4 00*8`),
 };
 
 /** A request as the shim would send it. */
@@ -127,14 +126,15 @@ export class UverbsRig {
   readonly client: KernelClient;
   readonly file: UverbsFile;
 
-  constructor(options: RnicHostOptions = {}, quotas = DEFAULT_QUOTAS) {
-    this.host = new RnicHost(options);
+  constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS) {
+    this.host = new RnicHost({ system: hostSystem(), ...options });
     this.server = new KernelServer({
-      host: this.host,
+      directory: new DeviceDirectory(this.host, undefined),
       quotas,
       memoryTiers: ['shared', 'process_vm', 'agent'],
       note: () => undefined,
       nextClientId: () => 2,
+      ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
     });
     this.client = new KernelClient(1, SELF, quotas);
     this.file = this.openFile();
@@ -161,7 +161,7 @@ export class UverbsRig {
     return new DataView(response.buffer, response.byteOffset, response.length);
   }
 
-  /** The handle that a creating command answers with. */
+  /** The handle returned by a creating command. */
   create(payload: Uint8Array, file = this.file): number {
     return this.must(payload, file).getUint32(0, true);
   }
@@ -179,7 +179,7 @@ export class UverbsRig {
 
   /** Maps a ring by its key, as the provider does. */
   map(key: number, lengthBytes: number, file = this.file): SharedMemory {
-    const payload = octetsOf(le(lengthBytes, 8));
+    const payload = bytesOf(le(lengthBytes, 8));
     const reply = this.execute(request(ShimOp.mmap, { argument: key, payload }), file);
     if (reply.status < 0) throw new Error(`refused with ${reply.status}`);
     let mapped: SharedMemory | undefined;
@@ -191,9 +191,9 @@ export class UverbsRig {
   }
 
   /** Registers memory of this process; handle and key. */
-  register(octets: Uint8Array, pd: number, access = 7): { mr: number; key: number } {
-    const start = addressOf(octets);
-    const reply = this.must(commands.regMR({ start, length: octets.length, pd, access }));
+  register(bytes: Uint8Array, pd: number, access = 7): { mr: number; key: number } {
+    const start = addressOf(bytes);
+    const reply = this.must(commands.regMR({ start, length: bytes.length, pd, access }));
     return { mr: reply.getUint32(0, true), key: reply.getUint32(4, true) };
   }
 

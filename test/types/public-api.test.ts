@@ -1,7 +1,6 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { createNative } from '../../native-bridge/provider/native-provider.ts';
-import type { FaultControl } from '../../verbs-api/contract/faults.ts';
+import type { FaultControl } from '../../verbs-api/contract/protocol/faults.ts';
 import type {
   Connection,
   ConnectionRejectedError,
@@ -19,6 +18,7 @@ import type {
   WROpcode,
 } from '../../verbs-api/index.ts';
 import * as api from '../../verbs-api/index.ts';
+import { createNative } from '../../verbs-api/native/native-provider.ts';
 import * as testing from '../../verbs-api/testing/index.ts';
 
 /** What programs may rely on. The compiler checks the types when the tests are built. */
@@ -32,6 +32,7 @@ describe('the public surface', () => {
       'DaemonControl',
       'ERRNO',
       'MWType',
+      'OperationError',
       'QPState',
       'SendFlag',
       'VerbsError',
@@ -46,6 +47,7 @@ describe('the public surface', () => {
       'isErrnoCode',
       'isVerbsError',
       'listen',
+      'parseRemoteMemory',
     ]);
   });
 
@@ -64,7 +66,7 @@ describe('the public surface', () => {
     ]);
   });
 
-  it('gives one and the same interface with and without a daemon', () => {
+  it('has the same interface with and without a daemon', () => {
     expectTypeOf(api.connectDaemon).returns.resolves.toEqualTypeOf<Provider>();
     expectTypeOf(createEmbedded).returns.resolves.toEqualTypeOf<EmbeddedProvider>();
     expectTypeOf<EmbeddedProvider>().toExtend<Provider & FaultControl>();
@@ -92,11 +94,70 @@ describe('the public surface', () => {
     expectTypeOf<Connection>().toExtend<AsyncDisposable>();
   });
 
-  it('takes addresses as numbers or bigints, and an AbortSignal wherever it waits', () => {
+  it('accepts addresses as numbers or bigints, and an AbortSignal wherever it waits', () => {
     expectTypeOf<SGE['addr']>().toEqualTypeOf<number | bigint>();
     expectTypeOf<SendWR['opcode']>().toEqualTypeOf<WROpcode>();
     expectTypeOf<AbortSignal>().toExtend<api.CancelSignal>();
-    expectTypeOf<typeof api.WROpcode.rdmaWrite>().toEqualTypeOf<0>();
+  });
+
+  it('names the fields that each opcode needs', () => {
+    const remote = { remoteAddr: 0, rkey: 1 };
+    const sgList = [{ addr: 0, length: 8, lkey: 1 }];
+    const requests: SendWR[] = [
+      { opcode: api.WROpcode.send, sgList, flags: api.SendFlag.fence | api.SendFlag.signaled },
+      { opcode: api.WROpcode.rdmaWrite, ...remote, inlineData: new Uint8Array(1) },
+      // @ts-expect-error: a Write needs rkey and remoteAddr
+      { opcode: api.WROpcode.rdmaWrite, sgList },
+      // @ts-expect-error: a Write needs rkey
+      { opcode: api.WROpcode.rdmaWrite, sgList, remoteAddr: 0 },
+      // @ts-expect-error: a Read needs remoteAddr
+      { opcode: api.WROpcode.rdmaRead, sgList, rkey: 1 },
+      // @ts-expect-error: an atomic needs compareAdd
+      { opcode: api.WROpcode.atomicFetchAndAdd, sgList, ...remote },
+      // @ts-expect-error: an atomic needs a place for the result
+      { opcode: api.WROpcode.atomicFetchAndAdd, ...remote, compareAdd: 1 },
+      // @ts-expect-error: compare-and-swap needs swap
+      { opcode: api.WROpcode.atomicCmpAndSwap, sgList, ...remote, compareAdd: 1 },
+      // @ts-expect-error: Send with Invalidate needs invalidateRkey
+      { opcode: api.WROpcode.sendWithInv, sgList },
+      // @ts-expect-error: Immediate Data needs immData
+      { opcode: api.WROpcode.immediate },
+      // @ts-expect-error: a bind needs its parameters
+      { opcode: api.WROpcode.bindMW },
+      // @ts-expect-error: a Send has no rkey
+      { opcode: api.WROpcode.send, sgList, rkey: 1 },
+      // @ts-expect-error: a queue pair's state is not an opcode
+      { opcode: api.QPState.RTR, sgList },
+      // @ts-expect-error: access rights are not send flags
+      { opcode: api.WROpcode.send, flags: api.Access.localWrite },
+    ];
+    expect(requests).toHaveLength(14);
+    const kept = { opcode: api.WROpcode.rdmaWrite, ...remote };
+    expectTypeOf(kept).toExtend<SendWR>();
+  });
+
+  it('keeps the enums distinct', () => {
+    const allocate = (pd: PD) => [
+      pd.allocMR(5, api.Access.localWrite | api.Access.remoteRead),
+      // @ts-expect-error: send flags are not access rights
+      pd.allocMR(5, api.SendFlag.signaled),
+      // @ts-expect-error: a number that is no access bit
+      pd.allocMR(5, 64),
+    ];
+    expect(allocate).toBeTypeOf('function');
+    expectTypeOf<api.QPState>().not.toExtend<WROpcode>();
+    expectTypeOf<api.WCOpcode>().not.toExtend<WROpcode>();
+    expectTypeOf<api.SendFlag>().not.toExtend<api.Access>();
+    expectTypeOf<api.WCStatus>().not.toExtend<api.WCOpcode>();
+  });
+
+  it('accepts undefined for every option, as exactOptionalPropertyTypes requires', () => {
+    type Undefinable<T> = { [K in keyof T]-?: undefined extends T[K] ? K : never }[keyof T];
+    type Optional<T> = { [K in keyof T]-?: object extends Pick<T, K> ? K : never }[keyof T];
+    expectTypeOf<Optional<QPInit>>().toEqualTypeOf<Undefinable<QPInit>>();
+    expectTypeOf<Optional<api.ConnectOptions>>().toEqualTypeOf<Undefinable<api.ConnectOptions>>();
+    expectTypeOf<Optional<api.ListenOptions>>().toEqualTypeOf<Undefinable<api.ListenOptions>>();
+    expectTypeOf<Optional<api.MROptions>>().toEqualTypeOf<Undefinable<api.MROptions>>();
   });
 
   it('has errors with errno codes', () => {

@@ -1,11 +1,11 @@
 /*
- * The same work as the bench's native worker, in C: batches of signalled RDMA Writes of 64 octets,
+ * The same work as the bench's native worker, in C: batches of signalled RDMA Writes of 64 bytes,
  * posted with one call and polled with one call, and the time of these two calls alone. Between them
  * it sleeps, so that a batch is complete when it is polled; one that is not, does not count.
  *
  * usage: post-poll ADDRESS PORT WARM-UPS BATCHES
  *
- * The peer's private data tells where to write: address (8 octets) and rkey (4), big-endian. Prints the median of a batch in nanoseconds, and how many batches were counted.
+ * The peer's private data tells where to write: address (8 bytes) and rkey (4), big-endian. Prints the median of a batch in nanoseconds, and how many batches were counted.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -142,7 +142,7 @@ int main(int count, char **words)
 		.qp_type = IBV_QPT_RC,
 	};
 	struct rdma_conn_param parameters = { .initiator_depth = 1, .responder_resources = 1 };
-	static char octets[BATCH * LENGTH];
+	static char bytes[BATCH * LENGTH];
 	struct ibv_send_wr requests[BATCH];
 	struct ibv_sge elements[BATCH];
 	struct rdma_cm_id *id;
@@ -164,7 +164,7 @@ int main(int count, char **words)
 	cq = ibv_create_cq(id->verbs, 4 * BATCH, NULL, NULL, 0);
 	if (!spent || !pd || !cq)
 		fail("ibv_create_cq");
-	mr = ibv_reg_mr(pd, octets, sizeof(octets), IBV_ACCESS_LOCAL_WRITE);
+	mr = ibv_reg_mr(pd, bytes, sizeof(bytes), IBV_ACCESS_LOCAL_WRITE);
 	attributes.send_cq = attributes.recv_cq = cq;
 	if (!mr || rdma_create_qp(id, pd, &attributes))
 		fail("rdma_create_qp");
@@ -174,7 +174,7 @@ int main(int count, char **words)
 
 	memset(requests, 0, sizeof(requests));
 	for (int i = 0; i < BATCH; i++) {
-		elements[i] = (struct ibv_sge){ .addr = (uintptr_t)octets + i * LENGTH,
+		elements[i] = (struct ibv_sge){ .addr = (uintptr_t)bytes + i * LENGTH,
 						.length = LENGTH, .lkey = mr->lkey };
 		requests[i].wr_id = i;
 		requests[i].next = i + 1 < BATCH ? &requests[i + 1] : NULL;

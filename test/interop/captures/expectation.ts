@@ -1,8 +1,8 @@
 /**
  * What the recordings of this folder hold, as data: `NAME.json` belongs to `NAME.pcap`.
  *
- * The README of this folder tells where the recordings come from and how the expectations were
- * made; none was printed by the code that they judge.
+ * The README of this folder describes where the recordings come from and how the expectations were
+ * made; none was printed by the code under test.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -38,11 +38,11 @@ function pcap(frames: readonly Buffer[]): Buffer {
   const header = Buffer.alloc(24);
   header.writeUInt32BE(0xa1b2c3d4, 0);
   header.writeUInt32BE(1, 20);
-  const records = frames.map((octets) => {
+  const records = frames.map((bytes) => {
     const record = Buffer.alloc(16);
-    record.writeUInt32BE(octets.length, 8);
-    record.writeUInt32BE(octets.length, 12);
-    return Buffer.concat([record, octets]);
+    record.writeUInt32BE(bytes.length, 8);
+    record.writeUInt32BE(bytes.length, 12);
+    return Buffer.concat([record, bytes]);
   });
   return Buffer.concat([header, ...records]);
 }
@@ -60,11 +60,11 @@ function pcapng(frames: readonly Buffer[]): Buffer {
   section.writeUInt32LE(0x1a2b3c4d, 0);
   const link = Buffer.alloc(8);
   link.writeUInt16LE(1, 0);
-  const packets = frames.map((octets) => {
+  const packets = frames.map((bytes) => {
     const fixed = Buffer.alloc(20);
-    fixed.writeUInt32LE(octets.length, 12);
-    fixed.writeUInt32LE(octets.length, 16);
-    return block(6, Buffer.concat([fixed, octets]));
+    fixed.writeUInt32LE(bytes.length, 12);
+    fixed.writeUInt32LE(bytes.length, 16);
+    return block(6, Buffer.concat([fixed, bytes]));
   });
   return Buffer.concat([block(0x0a0d0d0a, section), block(1, link), ...packets]);
 }
@@ -83,7 +83,7 @@ function conversation(version: 4 | 6): Buffer[] {
   ];
 }
 
-const text = (octets: Uint8Array): string => Buffer.from(octets).toString('latin1');
+const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
 
 describe('reading recordings', () => {
   it.each([
@@ -91,28 +91,28 @@ describe('reading recordings', () => {
     ['pcap, IPv6', pcap(conversation(6))],
     ['pcapng, IPv4', pcapng(conversation(4))],
     ['pcapng, IPv6', pcapng(conversation(6))],
-  ])('puts the octets in order: %s', (_, file) => {
+  ])('puts the bytes in order: %s', (_, file) => {
     const [connection, ...others] = readTcpConnections(file);
     expect(others).toEqual([]);
     expect(connection).toMatchObject({ initiatorPort: 1000, responderPort: 2000 });
-    expect(text(connection?.initiator.octets ?? new Uint8Array())).toBe('one two three');
+    expect(text(connection?.initiator.bytes ?? new Uint8Array())).toBe('one two three');
     expect(connection?.initiator.end).toBe('FIN');
     expect(connection?.initiator.segments.map(({ packet, offset }) => [packet, offset])).toEqual([
       [2, 0],
       [3, 8],
       [4, 0],
     ]);
-    expect(text(connection?.responder.octets ?? new Uint8Array())).toBe('yes');
+    expect(text(connection?.responder.bytes ?? new Uint8Array())).toBe('yes');
     expect(connection?.responder.end).toBe('RST');
   });
 
-  it('tells two connections of the same ends apart', () => {
+  it('distinguishes two connections of the same ends', () => {
     const file = pcap([...conversation(4), ...conversation(4)]);
     expect(readTcpConnections(file)).toHaveLength(2);
   });
 
-  it('refuses a recording that lacks octets', () => {
+  it('refuses a recording that lacks bytes', () => {
     const gap = conversation(4).filter((_, index) => index !== 4);
-    expect(() => readTcpConnections(pcap(gap))).toThrow('lacks octets 4 to 8');
+    expect(() => readTcpConnections(pcap(gap))).toThrow('lacks bytes 4 to 8');
   });
 });

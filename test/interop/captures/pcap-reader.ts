@@ -2,22 +2,22 @@
  * Reads the TCP connections out of a recording: pcap and pcapng, Ethernet, IPv4 and IPv6.
  *
  * Each direction is put together by sequence number: segments that came late, twice or in part
- * leave the octets as the receiver saw them. A recording that lacks some is an error, since what
+ * leave the bytes as the receiver saw them. A recording that lacks some is an error, since what
  * the tests want is the whole conversation.
  */
 
 /** One TCP segment with payload, as it stood on the wire. */
-export interface TcpSegment {
+interface TcpSegment {
   /** Index of its packet in the recording. */
   readonly packet: number;
-  /** Position of its first octet in the stream. */
+  /** Position of its first byte in the stream. */
   readonly offset: number;
   readonly lengthBytes: number;
 }
 
 /** One direction of a connection. */
 export interface TcpStream {
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   /** In the order of the recording. */
   readonly segments: readonly TcpSegment[];
   /** How its sender ended it; `none` when the recording ends before. */
@@ -48,8 +48,8 @@ const ETHERNET_HEADER_BYTES = 14;
 const IPV6_HEADER_BYTES = 40;
 const TCP = 6;
 
-function viewOf(octets: Uint8Array): DataView {
-  return new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 /** Frames of a pcap file: link type once, then records. */
@@ -150,18 +150,18 @@ class StreamBuilder {
       (most, { offset, payload }) => Math.max(most, offset + payload.length),
       0,
     );
-    const octets = new Uint8Array(last);
+    const bytes = new Uint8Array(last);
     let filled = 0;
     for (const { offset, payload } of inOrder) {
-      if (offset > filled) throw new Error(`the recording lacks octets ${filled} to ${offset}`);
+      if (offset > filled) throw new Error(`the recording lacks bytes ${filled} to ${offset}`);
       if (offset + payload.length <= filled) continue;
-      octets.set(payload.subarray(filled - offset), filled);
+      bytes.set(payload.subarray(filled - offset), filled);
       filled = offset + payload.length;
     }
     const segments = this.#pieces.map(({ packet, offset, payload }) => {
       return { packet, offset, lengthBytes: payload.length };
     });
-    return { octets, segments, end: this.#end };
+    return { bytes, segments, end: this.#end };
   }
 }
 

@@ -1,22 +1,30 @@
 /**
- * Drives our stream as one side of a recorded conversation: told the same (Private Data, depths,
- * segment sizes), given the work requests that the recording implies, and fed what the peer sent
- * when it sent it. What our side then says can be compared with what the recorded one said.
+ * Drives our stream as one side of a recorded conversation: with the same settings (Private Data,
+ * depths, segment sizes) and the work requests that the recording implies, it gets what the peer
+ * sent when the peer sent it. Its output can then be compared with the recorded one.
  */
-import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
-import { makeOutboundMessage } from '../../../daemon/engine/outbound-message.ts';
+import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
+import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
+import { readUint16 } from '../../../daemon/iwarp/wire/bytes.ts';
+import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
+import {
+  type DDPHeader,
+  ddpHeaderBytes,
+  readDDPHeader,
+} from '../../../daemon/iwarp/wire/ddp-header.ts';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
+import {
+  RDMAPControl,
+  RDMAPOpcode,
+  readReadRequest,
+} from '../../../daemon/iwarp/wire/rdmap-header.ts';
+import { makeOutboundMessage } from '../../../daemon/rnic/outbound-message.ts';
 import {
   Fault,
   OutboundKind,
   type OutboundMessage,
-  type StreamUser,
-} from '../../../daemon/engine/placement.ts';
-import { Stream } from '../../../daemon/engine/stream.ts';
-import { crc32c } from '../../../daemon/wire/crc32c.ts';
-import { type DDPHeader, ddpHeaderBytes, readDDPHeader } from '../../../daemon/wire/ddp-header.ts';
-import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/wire/fpdu.ts';
-import { readUint16 } from '../../../daemon/wire/octets.ts';
-import { RDMAPControl, RDMAPOpcode, readReadRequest } from '../../../daemon/wire/rdmap-header.ts';
+  type WireUser,
+} from '../../../daemon/rnic/wire-port.ts';
 import type { ExpectedStartup } from './expectation.ts';
 import type { TcpConnection, TcpStream } from './pcap-reader.ts';
 import { optionsLike, readStartup } from './replay.ts';
@@ -26,32 +34,32 @@ const DEPTH_UNSAID = 128;
 /** A segment size that cuts nothing. */
 const WHOLE_BYTES = 65_535;
 
-/** An FPDU in a stream of octets. */
+/** An FPDU in a stream of bytes. */
 export interface CutFpdu {
   /** All of it, from ULPDU_Length to CRC. */
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   readonly ulpdu: Uint8Array;
   readonly pad: Uint8Array;
   readonly header: DDPHeader;
   readonly opcode: number;
-  /** Position of its first octet in the stream. */
+  /** Position of its first byte in the stream. */
   readonly offset: number;
 }
 
-/** Cuts a stream into FPDUs from `start` on; there are no markers in it. */
-export function cutFpdus(octets: Uint8Array, start: number): CutFpdu[] {
+/** Splits a stream without markers into FPDUs from `start` on. */
+export function cutFpdus(bytes: Uint8Array, start: number): CutFpdu[] {
   const fpdus: CutFpdu[] = [];
-  for (let at = start; at < octets.length; ) {
-    const length = readUint16(octets, at);
-    const ulpdu = octets.subarray(at + ULPDU_LENGTH_BYTES, at + ULPDU_LENGTH_BYTES + length);
+  for (let at = start; at < bytes.length; ) {
+    const length = readUint16(bytes, at);
+    const ulpdu = bytes.subarray(at + ULPDU_LENGTH_BYTES, at + ULPDU_LENGTH_BYTES + length);
     const header = readDDPHeader(ulpdu, 0, length);
-    if (header === undefined) throw new Error(`no DDP segment at octet ${at}`);
+    if (header === undefined) throw new Error(`no DDP segment at byte ${at}`);
     const end = at + fpduSizeBytes(length);
     const padEnd = end - 4;
     fpdus.push({
-      octets: octets.subarray(at, end),
+      bytes: bytes.subarray(at, end),
       ulpdu,
-      pad: octets.subarray(padEnd - padBytes(length), padEnd),
+      pad: bytes.subarray(padEnd - padBytes(length), padEnd),
       header,
       opcode: header.ulp & RDMAPControl.opcode,
       offset: at,
@@ -61,7 +69,7 @@ export function cutFpdus(octets: Uint8Array, start: number): CutFpdu[] {
   return fpdus;
 }
 
-/** Index of the packet that brought the octet at `offset`, or after all others. */
+/** Index of the packet that brought the byte at `offset`, or after all others. */
 function packetOf(stream: TcpStream, offset: number): number {
   const found = stream.segments.find(
     (segment) => offset >= segment.offset && offset < segment.offset + segment.lengthBytes,
@@ -70,13 +78,14 @@ function packetOf(stream: TcpStream, offset: number): number {
 }
 
 /** Takes all that comes, and sends what the recorded side sent, a segment for each `due`. */
-class Script implements StreamUser {
+class Script implements WireUser {
   /** The segment that may be framed next; undefined when it was. */
   due: CutFpdu | undefined = undefined;
 
   placeWrite = (): Fault => Fault.none;
   inputEnded = (): Fault => Fault.none;
   placeReadResponse = (): Fault => Fault.none;
+  writeCompleted = (): void => undefined;
   readCompleted = (): void => undefined;
   atomicCompleted = (): void => undefined;
   beginReceive = (): Fault => Fault.none;
@@ -86,7 +95,7 @@ class Script implements StreamUser {
   executeAtomic = (): Fault => Fault.none;
   messageSent = (): void => undefined;
   #gathered: CutFpdu | undefined = undefined;
-  /** Octets that the messages have in all, by their first segment. */
+  /** Bytes that the messages have in all, by their first segment. */
   readonly #lengths: ReadonlyMap<CutFpdu, number>;
 
   constructor(fpdus: readonly CutFpdu[]) {
@@ -141,7 +150,7 @@ class Script implements StreamUser {
     if (source === undefined) throw new Error('nothing is due');
     const payload = payloadOf(source);
     if (payload.length !== length) {
-      throw new Error(`${length} octets are asked for, the recorded segment has ${payload.length}`);
+      throw new Error(`${length} bytes are asked for, the recorded segment has ${payload.length}`);
     }
     target.set(payload, targetStart);
     return Fault.none;
@@ -152,7 +161,7 @@ function payloadOf({ ulpdu }: CutFpdu): Uint8Array {
   return ulpdu.subarray(ddpHeaderBytes(ulpdu[0] ?? 0));
 }
 
-/** Payload octets of each message, by its first segment. */
+/** Payload bytes of each message, by its first segment. */
 function messageLengths(fpdus: readonly CutFpdu[]): Map<CutFpdu, number> {
   const lengths = new Map<CutFpdu, number>();
   let first: CutFpdu | undefined;
@@ -218,7 +227,7 @@ function describe(fpdu: CutFpdu): Partial<OutboundMessage> {
 }
 
 /** What our side said in a recorded one's place. */
-export interface Reemitted {
+interface Reemitted {
   /** Our Request or Reply. */
   readonly startup: Uint8Array;
   readonly fpdus: readonly CutFpdu[];
@@ -249,8 +258,8 @@ class Reemission {
     this.#drain();
   }
 
-  feed(octets: Uint8Array): void {
-    if (octets.length > 0) this.#stream.handleOctets(octets, 0);
+  feed(bytes: Uint8Array): void {
+    if (bytes.length > 0) this.#stream.handleBytes(bytes, 0);
     this.#drain();
   }
 
@@ -261,7 +270,7 @@ class Reemission {
       const next = this.#own[framed];
       if (next === undefined || framed >= count) return;
       this.#script.due = next;
-      this.#stream.setEmss(next.header.last ? WHOLE_BYTES : next.octets.length);
+      this.#stream.setEmss(next.header.last ? WHOLE_BYTES : next.bytes.length);
       this.#stream.pump(0);
       this.#drain();
       if (this.fpdus().length === framed) return;
@@ -285,10 +294,10 @@ class Reemission {
     for (;;) {
       const event = this.#stream.pollEvent();
       if (event?.type === 'request') this.#answer();
-      const octets = this.#stream.pollTransmit();
-      if (octets !== undefined) {
-        this.#sent = Buffer.concat([this.#sent, octets]);
-        this.#stream.handleFlushed(octets.length, 0);
+      const bytes = this.#stream.pollTransmit();
+      if (bytes !== undefined) {
+        this.#sent = Buffer.concat([this.#sent, bytes]);
+        this.#stream.handleFlushed(bytes.length, 0);
       } else if (event === undefined) return;
     }
   }
@@ -302,8 +311,8 @@ class Reemission {
 }
 
 /**
- * Lets our stream be `role` in a recorded connection. What siw says of an error is left out: nobody
- * asks for it.
+ * Replays a recorded connection with our stream as `role`. siw's error messages are left out: no
+ * caller needs them.
  */
 export function reemit(
   tcp: TcpConnection,
@@ -313,18 +322,18 @@ export function reemit(
   const [own, peer] =
     role === 'initiator' ? [tcp.initiator, tcp.responder] : [tcp.responder, tcp.initiator];
   const ownKind = role === 'initiator' ? 'request' : 'reply';
-  const recorded = cutFpdus(own.octets, readStartup(own.octets, ownKind).end).filter(
+  const recorded = cutFpdus(own.bytes, readStartup(own.bytes, ownKind).end).filter(
     ({ opcode }) => opcode !== RDMAPOpcode.terminate,
   );
   const machine = new Reemission(role, startup, recorded);
   machine.begin();
   let fed = 0;
   const feedUntil = (packet: number): void => {
-    // Octet runs that were on the wire before this packet, in stream order.
+    // Byte runs that were on the wire before this packet, in stream order.
     const end = peer.segments
       .filter((segment) => segment.packet < packet)
       .reduce((last, { offset, lengthBytes }) => Math.max(last, offset + lengthBytes), fed);
-    machine.feed(peer.octets.slice(fed, end));
+    machine.feed(peer.bytes.slice(fed, end));
     fed = end;
   };
   // Nothing follows a Request before its Reply.

@@ -1,34 +1,37 @@
 /**
  * Feeds one direction of a recorded connection through our receiving half, as the side that it was
- * sent to: MPA startup, FPDUs, DDP, RDMAP. What comes out is told in the words of the expectations.
+ * sent to: MPA startup, FPDUs, DDP, RDMAP. The result has the form of the expectations.
  */
 import { createHash } from 'node:crypto';
-import { ChunkPool } from '../../../daemon/engine/chunk-pool.ts';
-import { DDPReceiver } from '../../../daemon/engine/ddp-receiver.ts';
-import { FpduReceiver, type UlpduSink } from '../../../daemon/engine/fpdu-receiver.ts';
-import { Fault, type StreamUser } from '../../../daemon/engine/placement.ts';
-import { RDMAPReceiver } from '../../../daemon/engine/rdmap-receiver.ts';
+import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
+import { DDPReceiver } from '../../../daemon/iwarp/engine/ddp-receiver.ts';
+import { FpduReceiver, type UlpduSink } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { RDMAPReceiver } from '../../../daemon/iwarp/engine/rdmap-receiver.ts';
 import {
   InboundRequestQueue,
   OutboundRequestQueue,
   RequestKind,
-} from '../../../daemon/engine/read-queues.ts';
-import { type Agreement, Startup } from '../../../daemon/engine/startup.ts';
-import { NEVER, type StreamOptions } from '../../../daemon/engine/stream-api.ts';
-import { crc32c } from '../../../daemon/wire/crc32c.ts';
-import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/wire/ddp-header.ts';
-import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/wire/fpdu.ts';
-import { readUint32LE } from '../../../daemon/wire/octets.ts';
-import type { ProtocolError } from '../../../daemon/wire/protocol-error.ts';
+} from '../../../daemon/iwarp/engine/read-queues.ts';
+import { type Agreement, Startup } from '../../../daemon/iwarp/engine/startup.ts';
+import type { StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
+import { readUint32LE } from '../../../daemon/iwarp/wire/bytes.ts';
+import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
+import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-header.ts';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
+import type { ProtocolError } from '../../../daemon/iwarp/wire/protocol-error.ts';
 import {
   QUEUE_COUNT,
   RDMAPControl,
   RDMAPOpcode,
   type ReadRequest,
   readReadRequest,
-} from '../../../daemon/wire/rdmap-header.ts';
-import { parseStartupFrame, startupFrameBytesNeeded } from '../../../daemon/wire/startup-frame.ts';
-import { parseTerminate } from '../../../daemon/wire/terminate.ts';
+} from '../../../daemon/iwarp/wire/rdmap-header.ts';
+import {
+  parseStartupFrame,
+  startupFrameBytesNeeded,
+} from '../../../daemon/iwarp/wire/startup-frame.ts';
+import { parseTerminate } from '../../../daemon/iwarp/wire/terminate.ts';
+import { Fault, NEVER, type WireUser } from '../../../daemon/rnic/wire-port.ts';
 import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
 
 /** Words of the expectations for opcodes 0 to 7, which is all that siw knows. */
@@ -55,9 +58,9 @@ export interface Replayed {
   readonly quirks: ReadonlySet<string>;
   /** The peer's Terminate, if one came. */
   readonly terminate: RDMAPReceiver['terminate'];
-  /** True when the octets ended within an FPDU. */
+  /** True when the bytes ended within an FPDU. */
   readonly midFpdu: boolean;
-  /** Octets that our startup machine sent: for an initiator, its Request. */
+  /** Bytes that our startup machine sent: for an initiator, its Request. */
   readonly sent: Uint8Array;
 }
 
@@ -65,18 +68,18 @@ function hex(value: number, digits = 8): string {
   return value.toString(16).padStart(digits, '0');
 }
 
-function hexOctets(octets: Uint8Array): string {
-  return Buffer.from(octets).toString('hex');
+function hexBytes(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('hex');
 }
 
-/** Fields of the startup frame that `octets` begin with, and where it ends. */
+/** Fields of the startup frame that `bytes` begin with, and where it ends. */
 export function readStartup(
-  octets: Uint8Array,
+  bytes: Uint8Array,
   kind: 'request' | 'reply',
 ): { startup: ExpectedStartup; end: number } {
-  const end = startupFrameBytesNeeded(octets, octets.length, kind);
+  const end = startupFrameBytesNeeded(bytes, bytes.length, kind);
   if (typeof end === 'string') throw new Error(`startup frame: ${end}`);
-  const frame = parseStartupFrame(octets.subarray(0, end), kind);
+  const frame = parseStartupFrame(bytes.subarray(0, end), kind);
   if (typeof frame === 'string') throw new Error(`startup frame: ${frame}`);
   const { enhanced } = frame;
   const startup = {
@@ -93,17 +96,17 @@ export function readStartup(
       ird: enhanced.ird,
       ord: enhanced.ord,
     }),
-    privateData: hexOctets(frame.privateData),
+    privateData: hexBytes(frame.privateData),
   };
   return { startup, end };
 }
 
-function describeSegment(octets: Uint8Array, start: number, length: number): string {
-  const header = readDDPHeader(octets, start, length);
-  if (header === undefined) return `a segment of ${length} octets`;
+function describeSegment(bytes: Uint8Array, start: number, length: number): string {
+  const header = readDDPHeader(bytes, start, length);
+  if (header === undefined) return `a segment of ${length} bytes`;
   const opcode = header.ulp & RDMAPControl.opcode;
   const words = [OPCODE_WORDS[opcode] ?? `opcode ${opcode}`, header.last ? 'last' : 'more'];
-  const payload = octets.subarray(start + ddpHeaderBytes(octets[start] ?? 0), start + length);
+  const payload = bytes.subarray(start + ddpHeaderBytes(bytes[start] ?? 0), start + length);
   if (header.tagged) {
     words.push(`stag=${hex(header.stag)}`, `to=${hex(header.toHi)}${hex(header.toLo)}`);
   } else {
@@ -148,28 +151,29 @@ function describeTerminate(payload: Uint8Array): string[] {
   const { layer, etype, code, segmentLength, ddpHeader, rdmaHeader } = terminate;
   const words = [`layer=${layer}`, `etype=${etype}`, `code=${code}`];
   if (segmentLength !== undefined) words.push(`segment=${segmentLength}`);
-  if (ddpHeader !== undefined) words.push(`ddp=${hexOctets(ddpHeader)}`);
-  if (rdmaHeader !== undefined) words.push(`rdma=${hexOctets(rdmaHeader)}`);
-  words.push(`octets=${hexOctets(payload.subarray(0, 4))}`);
+  if (ddpHeader !== undefined) words.push(`ddp=${hexBytes(ddpHeader)}`);
+  if (rdmaHeader !== undefined) words.push(`rdma=${hexBytes(rdmaHeader)}`);
+  words.push(`bytes=${hexBytes(payload.subarray(0, 4))}`);
   return words;
 }
 
 /** PAD and CRC field of the FPDU around a ULPDU: the receiver hands it out where they follow. */
-function describeTrailer(octets: Uint8Array, start: number, length: number): string {
+function describeTrailer(bytes: Uint8Array, start: number, length: number): string {
   const fpduStart = start - ULPDU_LENGTH_BYTES;
   const crcAt = fpduStart + fpduSizeBytes(length) - 4;
-  const pad = octets.subarray(crcAt - padBytes(length), crcAt);
-  const field = readUint32LE(octets, crcAt);
-  const right = field === crc32c(octets.subarray(fpduStart, crcAt));
+  const pad = bytes.subarray(crcAt - padBytes(length), crcAt);
+  const field = readUint32LE(bytes, crcAt);
+  const right = field === crc32c(bytes.subarray(fpduStart, crcAt));
   const kind = right ? 'right' : field === 0 ? 'zero' : 'wrong';
-  return `${pad.some((octet) => octet !== 0) ? ` pad=${hexOctets(pad)}` : ''} crc=${kind}`;
+  return `${pad.some((byte) => byte !== 0) ? ` pad=${hexBytes(pad)}` : ''} crc=${kind}`;
 }
 
 /** A queue pair that takes everything: here the rules of the wire are tested, not memory. */
-const TAKES_ALL: StreamUser = {
+const TAKES_ALL: WireUser = {
   placeWrite: () => Fault.none,
   inputEnded: () => Fault.none,
   placeReadResponse: () => Fault.none,
+  writeCompleted: () => undefined,
   readCompleted: () => undefined,
   atomicCompleted: () => undefined,
   beginReceive: () => Fault.none,
@@ -242,7 +246,7 @@ class Replay implements UlpduSink {
   #sent = new Uint8Array(0);
   #fpduReceiver: FpduReceiver | undefined;
 
-  /** `own` is what the side that receives these octets said and sent in the recording. */
+  /** `own` is what the side that receives these bytes said and sent in the recording. */
   constructor(role: 'initiator' | 'responder', own: ExpectedDirection) {
     this.#own = own.startup;
     this.#startup = new Startup(optionsLike(own.startup));
@@ -258,24 +262,24 @@ class Replay implements UlpduSink {
     this.#pollStartup();
   }
 
-  push(octets: Uint8Array, start: number, end: number): void {
+  push(bytes: Uint8Array, start: number, end: number): void {
     let at = start;
     if (this.#fpduReceiver === undefined) {
-      at = this.#startup.handleOctets(octets, start, end);
+      at = this.#startup.handleBytes(bytes, start, end);
       this.#pollStartup();
     }
-    if (at < end) this.error = this.#fpduReceiver?.push(octets, at, end, this);
+    if (at < end) this.error = this.#fpduReceiver?.push(bytes, at, end, this);
     if (this.error?.quirk !== undefined) this.quirks.add(this.error.quirk);
   }
 
-  handleUlpdu(octets: Uint8Array, start: number, length: number): ProtocolError | undefined {
-    const line = describeSegment(octets, start, length) + describeTrailer(octets, start, length);
+  handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined {
+    const line = describeSegment(bytes, start, length) + describeTrailer(bytes, start, length);
     this.fpdus.push(line);
-    const headerEnd = start + Math.min(length, ddpHeaderBytes(octets[start] ?? 0));
-    const header = hexOctets(octets.subarray(start, headerEnd));
+    const headerEnd = start + Math.min(length, ddpHeaderBytes(bytes[start] ?? 0));
+    const header = hexBytes(bytes.subarray(start, headerEnd));
     this.segments.push({ header, ulpduLength: length });
-    const error = this.#ddp.handleSegment(octets, start, length);
-    // Answered at once, so that the IRD is never what is tested.
+    const error = this.#ddp.handleSegment(bytes, start, length);
+    // Answered at once, so the IRD is never reached.
     if (this.#irrq.count > 0) this.#irrq.shift();
     return error;
   }
@@ -320,23 +324,23 @@ class Replay implements UlpduSink {
 }
 
 /**
- * Replays what one side sent into the other, `role`, which said and sent `own`. `pieceBytes` are the
- * lengths of the pieces that the octets come in, repeated as needed.
+ * Replays what one side sent into the other, `role`, which sent `own`. `pieceBytes` are the
+ * lengths of the pieces that the bytes come in, repeated as needed.
  */
 export function replay(
-  octets: Uint8Array,
+  bytes: Uint8Array,
   role: 'initiator' | 'responder',
   own: ExpectedDirection,
   pieceBytes: readonly number[],
 ): Replayed {
   const machine = new Replay(role, own);
-  // Nothing follows a Request before its Reply, however the octets are cut.
-  const barrier = role === 'responder' ? readStartup(octets, 'request').end : octets.length;
+  // Nothing follows a Request before its Reply, however the bytes are cut.
+  const barrier = role === 'responder' ? readStartup(bytes, 'request').end : bytes.length;
   let at = 0;
-  for (let piece = 0; at < octets.length; piece++) {
-    const wanted = at + (pieceBytes[piece % pieceBytes.length] ?? octets.length);
-    const end = Math.min(wanted, at < barrier ? barrier : octets.length);
-    machine.push(octets, at, end);
+  for (let piece = 0; at < bytes.length; piece++) {
+    const wanted = at + (pieceBytes[piece % pieceBytes.length] ?? bytes.length);
+    const end = Math.min(wanted, at < barrier ? barrier : bytes.length);
+    machine.push(bytes, at, end);
     at = end;
   }
   return machine.finish();

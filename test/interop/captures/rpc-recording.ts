@@ -3,9 +3,12 @@
  * and Writes show it. For recordings without markers, whose FPDUs `captures.test.ts` has judged.
  */
 import { readFileSync } from 'node:fs';
-import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/wire/ddp-header.ts';
-import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/wire/fpdu.ts';
-import { parseStartupFrame, startupFrameBytesNeeded } from '../../../daemon/wire/startup-frame.ts';
+import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-header.ts';
+import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
+import {
+  parseStartupFrame,
+  startupFrameBytesNeeded,
+} from '../../../daemon/iwarp/wire/startup-frame.ts';
 import {
   parseTransportHeader,
   type Segment,
@@ -16,9 +19,9 @@ import { readTcpConnections } from './pcap-reader.ts';
 
 /** A Send with its header taken apart. */
 export interface RecordedSend {
-  readonly octets: Uint8Array;
+  readonly bytes: Uint8Array;
   readonly header: TransportHeader;
-  /** Octets behind the header. */
+  /** Bytes behind the header. */
   readonly payload: Uint8Array;
 }
 
@@ -48,22 +51,22 @@ const Opcode = { write: 0, readRequest: 1, readResponse: 2, send: 3, sendInvalid
 
 /** Private data and DDP messages of one direction; tagged segments stay as they are. */
 function messagesOf(
-  octets: Uint8Array,
+  bytes: Uint8Array,
   kind: 'request' | 'reply',
 ): { readonly privateData: Uint8Array; readonly messages: readonly Message[] } {
-  const end = startupFrameBytesNeeded(octets, octets.length, kind);
-  const frame = typeof end === 'string' ? end : parseStartupFrame(octets.subarray(0, end), kind);
+  const end = startupFrameBytesNeeded(bytes, bytes.length, kind);
+  const frame = typeof end === 'string' ? end : parseStartupFrame(bytes.subarray(0, end), kind);
   if (typeof end === 'string' || typeof frame === 'string') throw new Error('no MPA startup');
   const messages: Message[] = [];
   let pieces: Uint8Array[] = [];
-  const fields = new DataView(octets.buffer, octets.byteOffset, octets.byteLength);
-  for (let at = end; at < octets.length; ) {
+  const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let at = end; at < bytes.length; ) {
     const lengthBytes = fields.getUint16(at);
     const start = at + ULPDU_LENGTH_BYTES;
-    const header = readDDPHeader(octets, start, lengthBytes);
+    const header = readDDPHeader(bytes, start, lengthBytes);
     if (header === undefined) throw new Error('no DDP segment');
-    const from = start + ddpHeaderBytes(octets[start] ?? 0);
-    const payload = octets.subarray(from, start + lengthBytes);
+    const from = start + ddpHeaderBytes(bytes[start] ?? 0);
+    const payload = bytes.subarray(from, start + lengthBytes);
     const opcode = header.ulp & 0x0f;
     if (header.tagged) {
       const to = (BigInt(header.toHi) << 32n) | BigInt(header.toLo);
@@ -83,10 +86,10 @@ function messagesOf(
 function sendsOf(messages: readonly Message[]): RecordedSend[] {
   return messages
     .filter(({ opcode }) => opcode === Opcode.send || opcode === Opcode.sendInvalidate)
-    .map(({ payload: octets }) => {
-      const parsed = parseTransportHeader(octets);
+    .map(({ payload: bytes }) => {
+      const parsed = parseTransportHeader(bytes);
       if ('fault' in parsed) throw new Error(`a recorded header is ${parsed.text}`);
-      return { octets, header: parsed.header, payload: octets.subarray(parsed.headerBytes) };
+      return { bytes, header: parsed.header, payload: bytes.subarray(parsed.headerBytes) };
     });
 }
 
@@ -99,16 +102,16 @@ class Placed {
   }
 
   view({ handle, offset, lengthBytes }: Segment): Uint8Array {
-    const octets = new Uint8Array(lengthBytes);
+    const bytes = new Uint8Array(lengthBytes);
     let placedBytes = 0;
     for (const { stag, to, payload } of this.#pieces) {
       const at = Number(to - offset);
       if (stag !== handle || at < 0 || at + payload.length > lengthBytes) continue;
-      octets.set(payload, at);
+      bytes.set(payload, at);
       placedBytes += payload.length;
     }
-    if (placedBytes !== lengthBytes) throw new Error('the recording lacks octets of a segment');
-    return octets;
+    if (placedBytes !== lengthBytes) throw new Error('the recording lacks bytes of a segment');
+    return bytes;
   }
 }
 
@@ -132,11 +135,11 @@ function clientMemory(client: readonly Message[], server: readonly Message[]): P
 /** Reads the only connection of RPC over RDMA in the recording `name`. */
 export function readRpcRecording(name: string): RpcRecording {
   const connection = readTcpConnections(readFileSync(capturePath(name))).find(
-    ({ initiator }) => Buffer.from(initiator.octets.subarray(0, 3)).toString() === 'MPA',
+    ({ initiator }) => Buffer.from(initiator.bytes.subarray(0, 3)).toString() === 'MPA',
   );
   if (connection === undefined) throw new Error('no MPA connection');
-  const client = messagesOf(connection.initiator.octets, 'request');
-  const server = messagesOf(connection.responder.octets, 'reply');
+  const client = messagesOf(connection.initiator.bytes, 'request');
+  const server = messagesOf(connection.responder.bytes, 'reply');
   const replies = new Map(sendsOf(server.messages).map((send) => [send.header.xid, send]));
   const memory = clientMemory(client.messages, server.messages);
   return {

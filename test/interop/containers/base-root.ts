@@ -1,8 +1,8 @@
 /**
  * A plain root file system: Debian's smallest, with this machine's Node.js and npm.
  *
- * Stands in for the image of Debian with Node that the Dockerfile builds on, where that one cannot
- * be pulled, and for the machine of a workflow. Debian's part is kept in the cache
+ * Replaces the image of Debian with Node that the Dockerfile builds on, where that one cannot be
+ * pulled, and the machine of a workflow. Debian's part is kept in the cache
  * (`$XDG_CACHE_HOME`, else ~/.cache, `iwarpd/containers`), since it is the same every time.
  */
 import { execFile } from 'node:child_process';
@@ -23,7 +23,7 @@ const TAR_TIMEOUT_MS = 60_000;
 const INCLUDED = ['ca-certificates', 'libstdc++6'];
 
 /** What a container's root file system may hold of this machine, by the names there. */
-export interface RegistryAccess {
+interface RegistryAccess {
   /** Certificates that this machine trusts. */
   readonly certificates: string;
   /** npm's settings, as far as they say where the registry is. */

@@ -30,7 +30,7 @@ export function composeSuite(given: () => Podman): void {
       expect(stdout.trim().split('\n').sort()).toEqual(['client', 'node-a', 'node-b', 'server']);
     });
 
-    it('is used below as README.md says', () => {
+    it('is the file that README.md shows', () => {
       const readme = readFileSync(join(repositoryRoot(), 'docker/README.md'), 'utf8');
       const calls = [...readme.matchAll(/^docker compose -f docker\/compose.yaml (.*)$/gm)];
       expect(calls.map(([, words]) => words)).toEqual([
@@ -72,7 +72,7 @@ export function composeSuite(given: () => Podman): void {
       RUN_TIMEOUT_MS + 20_000,
     );
 
-    it('lets the daemons reach the memory of the programs beside them', async () => {
+    it('allows the daemons to reach the memory of the programs beside them', async () => {
       const waiting = ['client', 'run', '--', 'ibv_rc_pingpong', '-g', '0'];
       const { status, stderr } = await call(['run', '--detach', '--name', 'holder', ...waiting]);
       expect({ status, said: status === 0 ? '' : stderr }).toEqual({ status: 0, said: '' });
@@ -83,7 +83,7 @@ export function composeSuite(given: () => Podman): void {
       await given().remove('holder');
     });
 
-    it('says when the daemons are healthy', async () => {
+    it('reports when the daemons are healthy', async () => {
       const states = await given().command(['ps', '--format', '{{.Names}} {{.Status}}']);
       expect(states).toMatch(/node-a.*\(healthy\)/);
       expect(states).toMatch(/node-b.*\(healthy\)/);

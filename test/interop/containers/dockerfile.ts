@@ -1,15 +1,15 @@
 /**
  * `docker/Dockerfile` without a builder: its instructions, one by one, in plain root file systems.
  *
- * What is proven is that every RUN and COPY does its work on Debian with Node; there are no layers, no
- * isolation but a changed root, and what describes the image (CMD, HEALTHCHECK …) is only collected.
+ * This proves that every RUN and COPY works on Debian with Node; there are no layers, no isolation
+ * but a changed root, and instructions about the image (CMD, HEALTHCHECK …) are only collected.
  */
 import { readFileSync } from 'node:fs';
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
 /** An instruction of a Dockerfile with all that follows it. */
-export interface Instruction {
+interface Instruction {
   readonly name: string;
   /** The rest, continued lines joined, comments dropped. */
   readonly text: string;
@@ -45,7 +45,7 @@ function instructions(text: string): Instruction[] {
 }
 
 /** What takes the instructions of a stage, in order. */
-export interface StageRunner {
+interface StageRunner {
   /** Root file system of this stage. */
   readonly root: string;
   /** Root file systems of the stages before it, by name. */

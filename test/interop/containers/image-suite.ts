@@ -1,4 +1,4 @@
-/** What is promised of the image itself: what is in it, as whom it runs, how it starts and ends. */
+/** The image itself: its contents, its user, how it starts and stops. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -64,7 +64,7 @@ export function imageSuite(given: () => Podman): void {
       return z.tuple([config]).parse(JSON.parse(text))[0];
     }
 
-    it('says what it is and what it starts', async () => {
+    it('has labels, and a declared entry point', async () => {
       const { Config: image, HealthCheck, Healthcheck } = await inspected();
       expect(image).toMatchObject({
         User: '10001:10001',
@@ -78,7 +78,7 @@ export function imageSuite(given: () => Podman): void {
         },
       });
       expect(image.Env).toContain('IWARPD_SOCKET=/run/iwarpd/iwarpd.sock');
-      // It listens on nothing unless told to, and keeps nothing.
+      // It listens on nothing by default, and stores nothing.
       expect(image.ExposedPorts).toBeUndefined();
       expect(image.Volumes).toBeUndefined();
       const check = ['CMD', 'iwarpd', 'wait', '--ready', '--timeout', '3'];
@@ -102,7 +102,7 @@ export function imageSuite(given: () => Podman): void {
       expect(names.filter((name) => banned.test(name))).toEqual([]);
     });
 
-    it('does what README.md says', async () => {
+    it('does what README.md shows', async () => {
       const readme = readFileSync(join(repositoryRoot(), 'docker/README.md'), 'utf8');
       const lines = readme.match(/^docker run .*$/gm) ?? [];
       expect(lines.length).toBeGreaterThan(1);
@@ -155,7 +155,7 @@ export function imageSuite(given: () => Podman): void {
       });
     });
 
-    it('ends at once when it is stopped, and says that it did so', async () => {
+    it('exits at once when it is stopped and logs it', async () => {
       await start('stopped', ISOLATED);
       await becomesReady(given(), 'stopped');
       const before = Date.now();
@@ -201,7 +201,7 @@ export function imageSuite(given: () => Podman): void {
       await given().command(['volume', 'rm', '--force', 'iwarpd-run']);
     });
 
-    it('lets no second user at the daemon', async () => {
+    it('gives a second user no access to the daemon', async () => {
       await start('owner', ISOLATED);
       await becomesReady(given(), 'owner');
       const other = ['--user', '10002:10002'];
@@ -226,7 +226,7 @@ export function imageSuite(given: () => Podman): void {
     });
 
     describe('reaches the memory of a program in another container', () => {
-      /** A program that registers memory and waits, so that the daemon has to choose a way. */
+      /** A program that registers memory and waits, so the daemon must choose a tier. */
       const waiting = ['run', '--', 'ibv_rc_pingpong', '-g', '0'];
 
       async function pair(flags: readonly string[], daemonFlags: readonly string[] = []) {

@@ -2,14 +2,14 @@
  * Kubernetes manifests as values: the part of the API that the examples use, and nothing else.
  *
  * An API server ignores a field that it does not know, with a warning at most. Here a field that is
- * not listed is an error, so that a slip of the pen cannot pass for a setting. The names and types
+ * not listed is an error, so a typo cannot pass for a setting. The names and types
  * are those of the API of Kubernetes 1.29 and later (core/v1, apps/v1).
  */
 import { readFileSync } from 'node:fs';
 import { parseAllDocuments } from 'yaml';
 import { z } from 'zod';
 
-/** RFC 1123 labels, which names of objects and containers have to be. */
+/** RFC 1123 labels: the form of object and container names. */
 const name = z.string().regex(/^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/);
 const absolutePath = z.string().startsWith('/');
 const port = z.int().min(1).max(65_535);
@@ -129,7 +129,7 @@ const manifest = z.discriminatedUnion('kind', [
 ]);
 
 /** A manifest of a Pod or a DaemonSet. */
-export type Manifest = z.infer<typeof manifest>;
+type Manifest = z.infer<typeof manifest>;
 /** What a pod consists of. */
 export type PodSpec = z.infer<typeof podSpec>;
 /** A container of a pod, before or beside the others. */
@@ -163,7 +163,7 @@ export function containersOf(pod: PodSpec): PodContainer[] {
   return [...(pod.initContainers ?? []), ...pod.containers];
 }
 
-/** What contradicts itself in a manifest, beyond what types can tell: a line each. */
+/** Contradictions in a manifest that types do not catch: a line each. */
 export function contradictions(manifest: Manifest): string[] {
   const pod = podOf(manifest);
   const found: string[] = [];

@@ -11,7 +11,7 @@ const FAILURES_MAX = 3;
 const PROBE_TIMEOUT_SECONDS = 1;
 
 /** What a test changes of what a manifest says. */
-export interface PodChanges {
+interface PodChanges {
   /** More flags for podman, by the container's name. */
   readonly flags?: Readonly<Record<string, readonly string[]>>;
 }

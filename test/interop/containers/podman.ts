@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import type { CommandOptions, Outcome, World } from './world.ts';
 
 /** Of a container, what a test asks for. */
-export interface ContainerState {
+interface ContainerState {
   readonly running: boolean;
   readonly exitCode: number;
   /** Of its first process, in the world's numbers. */
   readonly pid: number;
 }
 
-/** What `Podman.start` and `Podman.run` may be told about a container. */
-export interface ContainerOptions {
+/** Options of `Podman.start` and `Podman.run` for a container. */
+interface ContainerOptions {
   readonly name?: string;
   /** As for `podman run`, say `--read-only`. */
   readonly flags?: readonly string[];
@@ -47,7 +47,7 @@ export class Podman {
     return new Podman(world);
   }
 
-  /** Runs a command of podman's that has to succeed; returns what it printed. */
+  /** Runs a podman command that must succeed; returns its output. */
   command(words: readonly string[], options?: CommandOptions): Promise<string> {
     return this.world.output(['podman', ...words], options);
   }

@@ -1,4 +1,4 @@
-/** What `iwarpd status --json` tells, read from inside a container. */
+/** The output of `iwarpd status --json`, read from inside a container. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { Podman } from './podman.ts';
@@ -19,7 +19,7 @@ const status = z.object({
 });
 
 /** The part of a daemon's status that containers change. */
-export type Status = z.infer<typeof status>;
+type Status = z.infer<typeof status>;
 
 const WAIT_TIMEOUT_MS = 40_000;
 

@@ -22,14 +22,14 @@ const workflow = z.strictObject({
 });
 
 /** A step that a shell runs. */
-export interface RunStep {
+interface RunStep {
   readonly name: string;
   readonly run: string;
   readonly env: Readonly<Record<string, string>>;
 }
 
 /** The steps of the one job of a workflow. */
-export interface WorkflowSteps {
+interface WorkflowSteps {
   /** Actions, which only GitHub's runner can take, in order. */
   readonly uses: readonly string[];
   readonly runs: readonly RunStep[];

@@ -1,8 +1,8 @@
 /**
  * Namespaces for containers, which leave nothing behind.
  *
- * `world.sh` holds them while this process lives and wants them. What runs in a world may mount, add
- * networks and leave processes: all of it ends with the world. A command can be given the machine's
+ * `world.sh` holds them while this process lives and needs them. Commands in a world may mount, add
+ * networks and leave processes: all of that ends with the world. A command can be given the machine's
  * network, for downloads, and sees the world in everything else.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
@@ -21,7 +21,7 @@ const OUTPUT_MAX_BYTES = 64 << 20;
 
 /** How a command in a world ended. */
 export interface Outcome {
-  /** Exit status; 128 and more when a signal ended it, as a shell has it. */
+  /** Exit status; 128 and more when a signal ended it, as in a shell. */
   readonly status: number;
   readonly stdout: string;
   readonly stderr: string;
@@ -57,12 +57,12 @@ export class World {
     const folder = mkdtempSync(join(tmpdir(), `iwarpd-world-${process.pid}-`));
     const keeper = spawn('bash', [WORLD_SCRIPT, folder], {
       stdio: ['pipe', 'pipe', 'pipe'],
-      // Of a session of its own: what ends this process must not end the one that cleans up.
+      // In a new session: a signal that ends this process must not end the one that cleans up.
       detached: true,
     });
     let said = '';
-    keeper.stderr?.on('data', (octets: Buffer) => {
-      said += octets.toString();
+    keeper.stderr?.on('data', (bytes: Buffer) => {
+      said += bytes.toString();
     });
     const init = await new Promise<number>((resolve, reject) => {
       let line = '';
@@ -70,8 +70,8 @@ export class World {
         keeper.stdin?.end();
         reject(new Error(`no world within ${READY_TIMEOUT_MS} ms: ${said}`));
       }, READY_TIMEOUT_MS);
-      keeper.stdout?.on('data', (octets: Buffer) => {
-        line += octets.toString();
+      keeper.stdout?.on('data', (bytes: Buffer) => {
+        line += bytes.toString();
         const [, pid] = /^ready (\d+)\n/.exec(line) ?? [];
         if (pid === undefined) return;
         clearTimeout(timer);
@@ -117,7 +117,7 @@ export class World {
     });
   }
 
-  /** Runs a command that has to succeed, and returns what it printed. */
+  /** Runs a command that must succeed, and returns its output. */
   async output(words: readonly string[], options: CommandOptions = {}): Promise<string> {
     const { status, stdout, stderr } = await this.run(words, options);
     if (status === 0) return stdout;

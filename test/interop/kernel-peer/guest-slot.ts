@@ -1,8 +1,8 @@
 /**
- * Guests take turns. Nothing that they use is shared (ports, folders and networks are each one's
- * own), except for the processors: an emulated machine keeps one busy, and beside it run a daemon
+ * Guests take turns. They share nothing (each has its own ports, folders and networks) except the
+ * processors: an emulated machine keeps one busy, and beside it run a daemon
  * and programs of the host. With as many guests as processors the clocks in a guest run on while
- * its programs do not, and siw and librdmacm give connections up.
+ * its programs do not, and siw and librdmacm time out connections.
  */
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -21,8 +21,8 @@ export function guestsAtOnce(processors: number = availableParallelism()): numbe
 }
 
 /**
- * Waits for the right to run a guest; `directory` has the locks of all who take turns. Rejects when
- * there is none after `limitMs`.
+ * Waits for the right to run a guest; `directory` has the locks of all participants. Rejects after
+ * `limitMs`.
  */
 export async function takeGuestSlot(
   directory: string,

@@ -6,7 +6,7 @@ import { repositoryRoot } from '../prerequisites.ts';
 import { type Guest, shellWord } from './kernel-peer.ts';
 
 /** A test of an inner run. */
-export interface InnerTest {
+interface InnerTest {
   readonly name: string;
   readonly status: string;
   readonly messages: readonly string[];
@@ -37,8 +37,8 @@ export function compiledTest(path: string): string {
 }
 
 /**
- * Runs files of suites in `guest`, whose shared folder takes the report, with these variables set. A file that fails by itself
- * counts as a failed test. Throws with what was printed when there is no report.
+ * Runs files of suites in `guest`, whose shared folder takes the report, with these variables set.
+ * A file that fails by itself counts as a failed test. Throws with the output if there is no report.
  */
 export async function runInGuest(
   guest: Guest,

@@ -31,7 +31,7 @@ export const GUEST_ADDRESS = '10.0.2.15';
 /** Where the guest finds the host's 127.0.0.1. */
 export const HOST_ADDRESS = '10.0.2.2';
 
-export interface GuestOptions {
+interface GuestOptions {
   /** TCP ports of the guest to reach from the host, see `Guest.forwarded`. */
   readonly forwards?: readonly number[];
   /** siw's choices from the start. */
@@ -49,7 +49,7 @@ export interface GuestOptions {
 const BOOT_TIMEOUT_MS = 120_000;
 /** How long other guests may keep this one waiting: the longest suite takes four minutes alone. */
 const TURN_TIMEOUT_MS = 1_200_000;
-/** What the hook of a suite that boots a guest has to allow. */
+/** Time limit for the hook of a suite that boots a guest. */
 export const GUEST_START_TIMEOUT_MS = TURN_TIMEOUT_MS + BOOT_TIMEOUT_MS + 180_000;
 const WAIT_TIMEOUT_MS = 60_000;
 

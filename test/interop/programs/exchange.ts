@@ -1,13 +1,12 @@
 /**
- * One program of the verbs API for every backend: a server and a client of the same device do one
- * thing after the other, and each tells what it saw. Nothing that is told depends on the device
- * (handles, keys, ports, times), so the output of two backends is the same to the octet.
+ * One program of the verbs API for every backend: a server and a client of the same device run the
+ * same steps and print what they see. The output contains nothing that depends on the device
+ * (handles, keys, ports, times), so two backends print the same bytes.
  *
  *   exchange.js daemon|embedded|native ADDRESS
  */
 import { createHash } from 'node:crypto';
 import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { createNative } from '../../../native-bridge/provider/native-provider.ts';
 import {
   Access,
   type Connection,
@@ -20,11 +19,13 @@ import {
   type MR,
   type Provider,
   SendFlag,
+  type SendWR,
   type SGE,
   type WC,
   WC_STATUS_TEXT,
   WROpcode,
 } from '../../../verbs-api/index.ts';
+import { createNative } from '../../../verbs-api/native/native-provider.ts';
 
 const MEMORY_BYTES = 2 * 1024 * 1024;
 const LENGTHS = [0, 1, 63, 64, 65, 1448, 4096, 65_535, 1024 * 1024];
@@ -33,7 +34,7 @@ const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 const PATIENCE_MS = 20_000;
 
 /** Says a line of the output. */
-export type Say = (line: string) => void;
+type Say = (line: string) => void;
 
 interface End {
   readonly name: string;
@@ -42,7 +43,7 @@ interface End {
 }
 
 /** Runs the whole exchange on `provider`, whose device has `address`. */
-export async function exchange(provider: Provider, address: string, say: Say): Promise<void> {
+async function exchange(provider: Provider, address: string, say: Say): Promise<void> {
   await using listener = await listen(provider, { host: address });
   const { server, client } = await establish(provider, listener, address, say);
   try {
@@ -98,20 +99,20 @@ async function acceptOne(provider: Provider, listener: Listener, say: Say): Prom
   throw new Error('the listener closed');
 }
 
-/** Octets that tell places and exchanges apart. */
-function fill(octets: Uint8Array, seed: number): void {
+/** Bytes that differ by place and by exchange. */
+function fill(bytes: Uint8Array, seed: number): void {
   let state = seed >>> 0;
-  for (let index = 0; index < octets.length; index += 1) {
+  for (let index = 0; index < bytes.length; index += 1) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    octets[index] = state >>> 24;
+    bytes[index] = state >>> 24;
   }
 }
 
-function digest(octets: Uint8Array): string {
-  return createHash('sha256').update(octets).digest('hex').slice(0, 16);
+function digest(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex').slice(0, 16);
 }
 
-/** `count` completions of an end, told in order; receives and sends apart, since they interleave. */
+/** `count` completions of an end, in order; receives and sends apart, since they interleave. */
 async function completions({ name, connection }: End, count: number, say: Say): Promise<WC[]> {
   const taken = await take(connection.cq, count);
   for (const kind of ['sends', 'receives'] as const) {
@@ -229,16 +230,16 @@ async function scattered(from: End, to: End, say: Say): Promise<void> {
 
 /** Payload that is copied when it is posted: what happens to it afterwards does not matter. */
 async function inlined(from: End, to: End, say: Say): Promise<void> {
-  const octets = new Uint8Array(Buffer.from('copied while posting'));
+  const bytes = new Uint8Array(Buffer.from('copied while posting'));
   to.memory.buffer.fill(0);
   to.connection.qp.postRecv({ wrId: 400, sgList: [to.memory.sge(0, 64)] });
   from.connection.qp.postSend({
     wrId: 401,
     opcode: WROpcode.send,
     flags: SendFlag.signaled | SendFlag.inline,
-    inlineData: octets,
+    inlineData: bytes,
   });
-  octets.fill(0);
+  bytes.fill(0);
   await completions(from, 1, say);
   await completions(to, 1, say);
   say(`${to.name}: reads "${Buffer.from(to.memory.buffer.subarray(0, 20)).toString('latin1')}"`);
@@ -249,11 +250,13 @@ async function refusals({ connection, memory }: End, say: Say): Promise<void> {
   const { qp, context, pd, cq } = connection;
   const one = { opcode: WROpcode.send, sgList: [memory.sge(0, 1)] };
   const many = Array.from({ length: 100 }, () => memory.sge(0, 1));
+  // @ts-expect-error: a Write without a key does not compile
+  const keyless: SendWR = { opcode: WROpcode.rdmaWrite, sgList: one.sgList };
   const attempts: readonly (readonly [string, () => unknown])[] = [
     ['too many elements', () => qp.postSend({ ...one, sgList: many })],
     ['too many elements to receive', () => qp.postRecv({ sgList: many })],
-    ['no key', () => qp.postSend({ opcode: WROpcode.rdmaWrite, sgList: one.sgList })],
-    ['no octets', () => pd.regMR(new Uint8Array(0), Access.localWrite)],
+    ['no key', () => qp.postSend(keyless)],
+    ['no bytes', () => pd.regMR(new Uint8Array(0), Access.localWrite)],
     ['rights that contradict', () => pd.regMR(new Uint8Array(8), Access.remoteWrite)],
     ['no entries', () => context.createCQ({ cqe: 0 })],
     ['a port that is not', () => context.queryPort(9)],
@@ -289,7 +292,7 @@ async function farewell(client: End, server: End, say: Say): Promise<void> {
   }
 }
 
-/** A connection that is refused by the listener, and one to where nobody listens. */
+/** A connection that the listener refuses, and one to a port without a listener. */
 async function nobody(
   provider: Provider,
   address: string,

@@ -1,15 +1,11 @@
 /**
- * One misuse of the native bridge, or one fault of what is below it, in a process of its own, which
- * has to survive it. Each case prints what it got as lines of JSON: `{"step": …, "error": {…}}`, or
- * `{"step": …, "value": …}` for what went well. The status is 0 when the case ran to its end.
+ * One misuse of the native bridge, or one fault below it, in a separate process, which must survive
+ * it. Each case prints its results as lines of JSON: `{"step": …, "error": {…}}`, or
+ * `{"step": …, "value": …}` on success. The exit status is 0 when the case ran to its end.
  *
  *   hostile.js CASE ADDRESS [ARGUMENT]
  */
 import { MessageChannel } from 'node:worker_threads';
-import {
-  createNative,
-  type NativeOptions,
-} from '../../../native-bridge/provider/native-provider.ts';
 import {
   Access,
   type Connection,
@@ -23,6 +19,7 @@ import {
   WC_STATUS_TEXT,
   WROpcode,
 } from '../../../verbs-api/index.ts';
+import { createNative, type NativeOptions } from '../../../verbs-api/native/native-provider.ts';
 
 const MEMORY_BYTES = 4096;
 const BIG_BYTES = 16 * 1024 * 1024;
@@ -128,7 +125,7 @@ async function lockedMemory(): Promise<void> {
   await step('close', () => provider.close());
 }
 
-/** The device goes away, told by a line on standard input or by what the caller does at `ready`. */
+/** The device disappears, by a line on standard input or the caller's action at `ready`. */
 async function disappears(address: string): Promise<void> {
   const pair = await connectedPair(address);
   const { provider, server, client, clientMemory } = pair;
@@ -201,7 +198,7 @@ async function afterwards(address: string): Promise<void> {
   await step('createId', () => provider.createId());
 }
 
-/** Registered octets are taken away in all the ways there are. */
+/** Registered bytes are taken away in all the ways there are. */
 async function freed(address: string): Promise<void> {
   const pair = await connectedPair(address);
   const { pd } = pair.client;

@@ -2,19 +2,19 @@ import { describe, expect, it } from 'vitest';
 import { CaptureDecoder, CONNECTIONS_MAX } from '../../../daemon/capture/capture-decoder.ts';
 import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
 import { PcapngCapture } from '../../../daemon/capture/pcapng-capture.ts';
-import { octetsOf } from '../../support/hex.ts';
+import { bytesOf } from '../../support/hex.ts';
 
 // Written by hand after RFC 5044 §7.1 and RFC 6581 §6: revision 2, S, IRD 1, ORD 1, no CRC.
-const REQUEST = octetsOf('4d504120494420526571204672616d65 10 02 0004 0001 0001');
-const REPLY = octetsOf('4d504120494420526570204672616d65 10 02 0004 0001 0001');
+const REQUEST = bytesOf('4d504120494420526571204672616d65 10 02 0004 0001 0001');
+const REPLY = bytesOf('4d504120494420526570204672616d65 10 02 0004 0001 0001');
 // A Send of "hi" (RFC 5041 §4.2): length 20, control 41 43, queue 0, MSN 1, MO 0, pad 2, no CRC.
-const SEND = octetsOf('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 00000000');
+const SEND = bytesOf('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 00000000');
 
 /** A recording that the links given write. */
 class Recording {
   readonly pieces: Uint8Array[] = [];
   readonly #capture = new PcapngCapture({
-    write: (octets) => this.pieces.push(octets.slice()),
+    write: (bytes) => this.pieces.push(bytes.slice()),
     nowMicros: () => (this.#micros += 1000),
   });
   #micros = 0;
@@ -47,7 +47,7 @@ class Recording {
 }
 
 describe('the decoder of captures', () => {
-  it('tells what each side sent, and counts the rest', () => {
+  it('reports what each side sent, and counts the rest', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     const other = recording.link(5001);
@@ -61,7 +61,7 @@ describe('the decoder of captures', () => {
     expect(lines).toEqual([
       '127.0.0.2:5000 mpa MPA Request revision 2, IRD 1, ORD 1',
       '127.0.0.3:7000 mpa MPA Reply revision 2, IRD 1, ORD 1',
-      '127.0.0.2:5000 fpdu Send QN 0 MSN 1 MO 0, 2 octets, last',
+      '127.0.0.2:5000 fpdu Send QN 0 MSN 1 MO 0, 2 bytes, last',
       '127.0.0.2:5000 end FIN',
       '127.0.0.3:7000 end FIN',
     ]);
@@ -91,7 +91,7 @@ describe('the decoder of captures', () => {
     expect(late.decoded().lines).toEqual([]);
   });
 
-  it('stops a direction where octets are missing, and goes on with the other', () => {
+  it('stops a direction where bytes are missing, and continues with the other', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     link.outbound(REQUEST);
@@ -101,12 +101,12 @@ describe('the decoder of captures', () => {
     link.outbound(SEND);
     link.inbound(SEND);
     expect(recording.decoded().lines.slice(2)).toEqual([
-      '127.0.0.3:7000 fpdu Send QN 0 MSN 1 MO 0, 2 octets, last',
-      `127.0.0.2:5000 error ${SEND.length} octets are missing from the capture`,
+      '127.0.0.3:7000 fpdu Send QN 0 MSN 1 MO 0, 2 bytes, last',
+      `127.0.0.2:5000 error ${SEND.length} bytes are missing from the capture`,
     ]);
   });
 
-  it('tells a connection from a later one between the same ports', () => {
+  it('distinguishes a connection from a later one between the same ports', () => {
     const recording = new Recording();
     for (let round = 0; round < 2; round++) {
       const link = recording.link(5000);
@@ -119,7 +119,7 @@ describe('the decoder of captures', () => {
     expect(lines.filter((line) => line.endsWith('RST'))).toHaveLength(2);
   });
 
-  it('says when a connection ends inside a frame', () => {
+  it('reports a connection that ends inside a frame', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     link.outbound(REQUEST);

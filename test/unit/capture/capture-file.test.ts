@@ -5,27 +5,27 @@ import {
   type CapturedPacket,
   CaptureFileParser,
 } from '../../../daemon/capture/capture-file.ts';
-import { concat, octetsOf } from '../../support/hex.ts';
+import { bytesOf, concat } from '../../support/hex.ts';
 
-/** Every packet of a file that comes `step` octets at a time. */
+/** Every packet of a file that comes `step` bytes at a time. */
 function packetsOf(file: Uint8Array, step = file.length): CapturedPacket[] {
   const parser = new CaptureFileParser();
   const packets: CapturedPacket[] = [];
   for (let at = 0; at < file.length; at += step) {
     parser.push(file.slice(at, at + step));
     for (let packet = parser.poll(); packet !== undefined; packet = parser.poll()) {
-      packets.push({ ...packet, octets: packet.octets.slice() });
+      packets.push({ ...packet, bytes: packet.bytes.slice() });
     }
   }
   parser.finish();
   return packets;
 }
 
-// Headers written by hand after the formats' drafts; the packet is "abc", cut from 5 octets.
-const PCAP_LITTLE = octetsOf(
+// Headers written by hand after the formats' drafts; the packet is "abc", cut from 5 bytes.
+const PCAP_LITTLE = bytesOf(
   'd4c3b2a1 0200 0400 00000000 00000000 00000400 01000000  02000000 03000000 03000000 05000000 616263',
 );
-const PCAP_BIG_NANOS = octetsOf(
+const PCAP_BIG_NANOS = bytesOf(
   'a1b23c4d 0002 0004 00000000 00000000 00040000 00000065  00000002 00000bb8 00000003 00000005 616263',
 );
 const SECTION_LITTLE = '0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000';
@@ -41,7 +41,7 @@ const PACKET_BIG =
 const UNKNOWN_LITTLE = '05000000 10000000 deadbeef 10000000';
 const SIMPLE_LITTLE = '03000000 14000000 03000000 61626300 14000000';
 
-const abc = { octets: octetsOf('616263'), originalBytes: 5 };
+const abc = { bytes: bytesOf('616263'), originalBytes: 5 };
 
 describe('capture files', () => {
   it.each([
@@ -49,13 +49,13 @@ describe('capture files', () => {
     ['pcap, big-endian, nanoseconds', PCAP_BIG_NANOS, 101, 2_000_003_000n],
     [
       'pcapng, little-endian, microseconds by default',
-      octetsOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${UNKNOWN_LITTLE} ${PACKET_LITTLE}`),
+      bytesOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${UNKNOWN_LITTLE} ${PACKET_LITTLE}`),
       1,
       2_000_003_000n,
     ],
     [
       'pcapng, big-endian, nanoseconds by its option',
-      octetsOf(`${SECTION_BIG} ${INTERFACE_BIG_NANOS} ${PACKET_BIG}`),
+      bytesOf(`${SECTION_BIG} ${INTERFACE_BIG_NANOS} ${PACKET_BIG}`),
       113,
       1_999_999_928n,
     ],
@@ -66,62 +66,62 @@ describe('capture files', () => {
   });
 
   it('may have several sections, each with its byte order and interfaces', () => {
-    const file = octetsOf(
+    const file = bytesOf(
       `${SECTION_LITTLE} ${INTERFACE_LITTLE} ${PACKET_LITTLE} ${SECTION_BIG} ${INTERFACE_BIG_NANOS} ${PACKET_BIG}`,
     );
     expect(packetsOf(file).map(({ linkType }) => linkType)).toEqual([1, 113]);
   });
 
   it('may have simple packets, without a time', () => {
-    const file = octetsOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${SIMPLE_LITTLE}`);
+    const file = bytesOf(`${SECTION_LITTLE} ${INTERFACE_LITTLE} ${SIMPLE_LITTLE}`);
     expect(packetsOf(file)).toEqual([{ ...abc, originalBytes: 3, linkType: 1, timeNanos: 0n }]);
   });
 
   it.each([
-    ['something else', octetsOf('1f8b0800 00000000'), 'not a pcap or pcapng file at octet 0'],
-    ['nothing', new Uint8Array(0), 'not a pcap or pcapng file at octet 0'],
-    ['three octets', octetsOf('d4c3b2'), 'not a pcap or pcapng file at octet 0'],
+    ['something else', bytesOf('1f8b0800 00000000'), 'not a pcap or pcapng file at byte 0'],
+    ['nothing', new Uint8Array(0), 'not a pcap or pcapng file at byte 0'],
+    ['three bytes', bytesOf('d4c3b2'), 'not a pcap or pcapng file at byte 0'],
     [
       'a record that is cut off',
       PCAP_LITTLE.subarray(0, -1),
-      'the file ends inside a record at octet 24',
+      'the file ends inside a record at byte 24',
     ],
     [
       'a record of 4 GiB',
-      concat(PCAP_LITTLE, octetsOf('00000000 00000000 ffffffff ffffffff')),
-      'a record of 4294967295 octets at octet 43',
+      concat(PCAP_LITTLE, bytesOf('00000000 00000000 ffffffff ffffffff')),
+      'a record of 4294967295 bytes at byte 43',
     ],
     [
       'a block shorter than its head',
-      octetsOf(`${SECTION_LITTLE} 01000000 08000000 08000000`),
-      'a block of 8 octets at octet 28',
+      bytesOf(`${SECTION_LITTLE} 01000000 08000000 08000000`),
+      'a block of 8 bytes at byte 28',
     ],
     [
       'a block that is too long',
-      octetsOf(`${SECTION_LITTLE} 01000000 04000001 00000000`),
-      `a block of ${BLOCK_MAX_BYTES + 4} octets at octet 28`,
+      bytesOf(`${SECTION_LITTLE} 01000000 04000001 00000000`),
+      `a block of ${BLOCK_MAX_BYTES + 4} bytes at byte 28`,
     ],
     [
       'a block whose lengths differ',
-      octetsOf(`${SECTION_LITTLE} 05000000 10000000 deadbeef 14000000`),
-      'a block whose two lengths differ at octet 28',
+      bytesOf(`${SECTION_LITTLE} 05000000 10000000 deadbeef 14000000`),
+      'a block whose two lengths differ at byte 28',
     ],
     [
       'a section without a byte order',
-      octetsOf('0a0d0d0a 1c000000 00000000 0100 0000 ffffffffffffffff 1c000000'),
-      'a section without a byte order at octet 0',
+      bytesOf('0a0d0d0a 1c000000 00000000 0100 0000 ffffffffffffffff 1c000000'),
+      'a section without a byte order at byte 0',
     ],
     [
       'a packet of no interface',
-      octetsOf(`${SECTION_LITTLE} ${PACKET_LITTLE}`),
-      'a packet of an interface that is not described at octet 28',
+      bytesOf(`${SECTION_LITTLE} ${PACKET_LITTLE}`),
+      'a packet of an interface that is not described at byte 28',
     ],
     [
       'a packet longer than its block',
-      octetsOf(
+      bytesOf(
         `${SECTION_LITTLE} ${INTERFACE_LITTLE} 06000000 24000000 00000000 00000000 00000000 05000000 05000000 61626300 24000000`,
       ),
-      'a packet longer than its block at octet 48',
+      'a packet longer than its block at byte 48',
     ],
   ])('are refused with the place of the fault: %s', (_, file, message) => {
     expect(() => packetsOf(file)).toThrow(CaptureError);

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { LinkAddresses, LinkTap } from '../../../daemon/capture/capture-tap.ts';
 import { TapHub, type TapWatcher } from '../../../daemon/capture/tap-hub.ts';
-import type { QueuePairName } from '../../../verbs-api/contract/tap-records.ts';
-import { octetsOf } from '../../support/hex.ts';
+import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
+import { bytesOf } from '../../support/hex.ts';
 
 // Written by hand after RFC 5044 §7.1: revision 1; the second one asks for markers.
-const REQUEST = octetsOf('4d504120494420526571204672616d65 40 01 0002 aabb');
-const MARKED_REQUEST = octetsOf('4d504120494420526571204672616d65 c0 01 0000');
-const REPLY = octetsOf('4d504120494420526570204672616d65 40 01 0000');
+const REQUEST = bytesOf('4d504120494420526571204672616d65 40 01 0002 aabb');
+const MARKED_REQUEST = bytesOf('4d504120494420526571204672616d65 c0 01 0000');
+const REPLY = bytesOf('4d504120494420526570204672616d65 40 01 0000');
 
 const ENDS: LinkAddresses = {
   localAddress: '127.0.0.2',
@@ -44,12 +44,12 @@ class Link {
 
 function watcher(wants: TapWatcher['wants'] = () => true) {
   const told: string[] = [];
-  const hex = (octets: Uint8Array) => Buffer.from(octets).toString('hex');
+  const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
   const user: TapWatcher = {
     wants,
     opened: (link) => told.push(`${link} opened`),
     joined: (link, { us, peer }) => told.push(`${link} joined ${us?.qpn} ${peer?.qpn}`),
-    octets: (link, by, octets) => told.push(`${link} ${by} ${hex(octets)}`),
+    bytes: (link, by, bytes) => told.push(`${link} ${by} ${hex(bytes)}`),
     finished: (link, by) => told.push(`${link} ${by} FIN`),
     closed: (link, reset) => told.push(`${link} closed ${reset}`),
     skipped: (link) => told.push(`${link} skipped`),
@@ -57,10 +57,10 @@ function watcher(wants: TapWatcher['wants'] = () => true) {
   return { user, told };
 }
 
-const hexOf = (octets: Uint8Array): string => Buffer.from(octets).toString('hex');
+const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 describe('the hub of taps', () => {
-  it('tells everything of a link that opens while somebody watches', () => {
+  it('reports everything of a link that opens while a watcher is attached', () => {
     const hub = new TapHub();
     const { user, told } = watcher();
     hub.watch(user);
@@ -78,7 +78,7 @@ describe('the hub of taps', () => {
     ]);
   });
 
-  it('begins a link that was open with its startup frames and the octets of a partial FPDU', () => {
+  it('begins a link that was open with its startup frames and the bytes of a partial FPDU', () => {
     const hub = new TapHub();
     const link = new Link(hub).established();
     link.tap.outbound(Uint8Array.of(1, 2, 3));
@@ -109,7 +109,7 @@ describe('the hub of taps', () => {
     expect(told.slice(3)).toEqual(['1 us 02']);
   });
 
-  it('tells a partial startup frame, and that FINs have gone', () => {
+  it('reports a partial startup frame, and sent FINs', () => {
     const hub = new TapHub();
     const link = new Link(hub);
     link.tap.outbound(REQUEST.subarray(0, 10));
@@ -136,7 +136,7 @@ describe('the hub of taps', () => {
     expect(told).toEqual(['1 skipped']);
   });
 
-  it('tells a connection between two devices of the host once', () => {
+  it('reports a connection between two devices of the host once', () => {
     const hub = new TapHub();
     const { user, told } = watcher();
     hub.watch(user);
@@ -158,7 +158,7 @@ describe('the hub of taps', () => {
     expect(second.told).toEqual(['1 opened', '2 opened']);
   });
 
-  it('tells which queue pairs a link has got, before what they send', () => {
+  it('reports the queue pairs of a link before what they send', () => {
     const hub = new TapHub();
     const { user, told } = watcher();
     hub.watch(user);
@@ -173,7 +173,7 @@ describe('the hub of taps', () => {
     expect(later.told.slice(0, 2)).toEqual(['1 opened', '1 joined 5 undefined']);
   });
 
-  it('tells the queue pair of the other end, where that is of the same host', () => {
+  it('reports the queue pair of the other end if it is on the same host', () => {
     const hub = new TapHub();
     const { user, told } = watcher();
     hub.watch(user);

@@ -40,7 +40,7 @@ describe('a selection of work', () => {
     expect(new TapSelection(filter).wantsWork('a', 5)).toBe(wanted);
   });
 
-  it('by links is that of the queue pairs that those have, or had', () => {
+  it('by links includes the queue pairs that those links have or had', () => {
     const selection = new TapSelection({ port: 5000 });
     expect(selection.wantsWork('a', 5)).toBe(false);
     selection.noteLink({ us: US, peer: PEER });
@@ -49,7 +49,7 @@ describe('a selection of work', () => {
     expect(selection.wantsWork('b', 5)).toBe(false);
   });
 
-  it('forgets the queue pairs of links long gone, so that it stays small', () => {
+  it('drops the queue pairs of links closed long ago, to stay small', () => {
     const selection = new TapSelection({ port: 5000 });
     for (let qpn = 1; qpn <= 65_537; qpn += 1) selection.noteLink({ us: { device: 'a', qpn } });
     expect(selection.wantsWork('a', 1)).toBe(false);

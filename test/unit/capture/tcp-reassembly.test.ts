@@ -4,19 +4,19 @@ import { AHEAD_MAX_BYTES, TcpReassembly } from '../../../daemon/capture/tcp-reas
 
 function reassembly(first = 0): { stream: TcpReassembly; text: () => string } {
   let text = '';
-  const stream = new TcpReassembly(first, (octets) => {
-    text += Buffer.from(octets).toString('latin1');
+  const stream = new TcpReassembly(first, (bytes) => {
+    text += Buffer.from(bytes).toString('latin1');
   });
   return { stream, text: () => text };
 }
 
-function octets(text: string): Uint8Array {
+function bytes(text: string): Uint8Array {
   return Uint8Array.from(Buffer.from(text, 'latin1'));
 }
 
 describe('TCP reassembly', () => {
-  it('gives each octet once and in order, across the end of the sequence space', () => {
-    const message = octets('The quick brown fox jumps over the lazy dog');
+  it('delivers each byte once and in order, across the end of the sequence space', () => {
+    const message = bytes('The quick brown fox jumps over the lazy dog');
     const cuts = fc.array(fc.tuple(fc.nat(message.length), fc.nat(12)), { maxLength: 40 });
     fc.assert(
       fc.property(cuts, fc.integer({ min: 0, max: 2 ** 32 - 1 }), (pieces, first) => {
@@ -34,25 +34,39 @@ describe('TCP reassembly', () => {
     );
   });
 
-  it('tells how much is missing at the end', () => {
+  it('joins segments that arrive in reverse, across the end of the sequence space', () => {
+    const first = 2 ** 32 - 4_000;
+    const { stream, text } = reassembly(first);
+    for (let at = 8_000; at > 0; at -= 1) {
+      stream.take((first + at) >>> 0, bytes(String.fromCharCode(97 + (at % 26))), 1);
+    }
+    expect(text()).toBe('');
+    stream.take(first, bytes('a'), 1);
+    const whole = Array.from({ length: 8_001 }, (_, at) => String.fromCharCode(97 + (at % 26)));
+    expect(text()).toBe(whole.join(''));
+    stream.finish();
+    expect(stream.lostBytes).toBe(0);
+  });
+
+  it('reports how much is missing at the end', () => {
     const { stream, text } = reassembly(100);
-    stream.take(100, octets('ab'), 2);
-    stream.take(110, octets('z'), 1);
-    stream.take(105, octets('y'), 1);
+    stream.take(100, bytes('ab'), 2);
+    stream.take(110, bytes('z'), 1);
+    stream.take(105, bytes('y'), 1);
     stream.finish();
     expect(text()).toBe('ab');
     expect(stream.lostBytes).toBe(3);
-    expect(stream.take(102, octets('c'), 1)).toBe(false);
+    expect(stream.take(102, bytes('c'), 1)).toBe(false);
   });
 
-  it('stops at octets that the recorder left out, unless they were there before', () => {
+  it('stops at bytes that the recorder left out, unless they were there before', () => {
     const cut = reassembly();
-    expect(cut.stream.take(0, octets('ab'), 5)).toBe(false);
+    expect(cut.stream.take(0, bytes('ab'), 5)).toBe(false);
     expect([cut.text(), cut.stream.lostBytes]).toEqual(['ab', 3]);
     const again = reassembly();
-    again.stream.take(0, octets('abcde'), 5);
-    expect(again.stream.take(0, octets('ab'), 5)).toBe(true);
-    expect(again.stream.take(5, octets('f'), 1)).toBe(true);
+    again.stream.take(0, bytes('abcde'), 5);
+    expect(again.stream.take(0, bytes('ab'), 5)).toBe(true);
+    expect(again.stream.take(5, bytes('f'), 1)).toBe(true);
     expect(again.text()).toBe('abcdef');
   });
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { findTcpSegment } from '../../../daemon/capture/tcp-segment.ts';
-import { octetsOf } from '../../support/hex.ts';
+import { bytesOf } from '../../support/hex.ts';
 
-// Headers written by hand after RFC 791, RFC 8200 and RFC 9293: SYN of 2 octets "hi".
+// Headers written by hand after RFC 791, RFC 8200 and RFC 9293: SYN of 2 bytes "hi".
 const TCP = '1388 4e24 00000064 00000000 5002 ffff 0000 0000 6869';
 const IPV4 = '45000000 0000 4000 40 06 0000 7f000001 c0a80102'.replace('45000000', '4500002a');
 const IPV6 = (next: string, length: string) =>
@@ -15,7 +15,7 @@ const found = {
   ack: false,
   fin: false,
   rst: false,
-  payload: octetsOf('6869'),
+  payload: bytesOf('6869'),
   payloadBytes: 2,
 };
 const inIpv4 = { ...found, source: '127.0.0.1:5000', destination: '192.168.1.2:20004' };
@@ -48,14 +48,14 @@ describe('the TCP segment of a packet', () => {
       inIpv4,
     ],
   ])('is found behind %s', (_, linkType, hex, expected) => {
-    const packet = octetsOf(hex);
+    const packet = bytesOf(hex);
     expect(findTcpSegment(linkType, packet, packet.length)).toEqual(expected);
   });
 
-  it('tells how much of it the recorder left out', () => {
-    const packet = octetsOf(`${IPV4} ${TCP}`);
+  it('reports how much of it the recorder left out', () => {
+    const packet = bytesOf(`${IPV4} ${TCP}`);
     const cut = findTcpSegment(101, packet.subarray(0, -1), packet.length);
-    expect(cut).toMatchObject({ payload: octetsOf('68'), payloadBytes: 2 });
+    expect(cut).toMatchObject({ payload: bytesOf('68'), payloadBytes: 2 });
   });
 
   it.each([
@@ -66,8 +66,8 @@ describe('the TCP segment of a packet', () => {
     ['IP version 7', 101, `75${IPV4.slice(2)} ${TCP}`],
     ['a header that is too short', 101, `41${IPV4.slice(2)} ${TCP}`],
     ['a TCP header longer than the packet', 101, `${IPV4} ${TCP.replace('5002', 'f002')}`],
-  ])('is not there in %s', (_, linkType, hex) => {
-    const packet = octetsOf(hex);
+  ])('is absent in %s', (_, linkType, hex) => {
+    const packet = bytesOf(hex);
     expect(findTcpSegment(linkType, packet, packet.length)).toBeUndefined();
   });
 
@@ -77,7 +77,7 @@ describe('the TCP segment of a packet', () => {
       [276, `0800 0000 00000001 0304 00 06 0000000000000000 ${IPV4} ${TCP}`],
       [101, `${IPV6('00', '001e')} ${EXTENSION} ${TCP}`],
     ] as const) {
-      const packet = octetsOf(hex);
+      const packet = bytesOf(hex);
       for (let length = 0; length < packet.length; length++) {
         const segment = findTcpSegment(linkType, packet.slice(0, length), packet.length);
         if (segment !== undefined) expect(segment.payload.length).toBeLessThan(2);

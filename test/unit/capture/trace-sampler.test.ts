@@ -3,19 +3,19 @@ import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
 import { TapHub } from '../../../daemon/capture/tap-hub.ts';
 import { TraceSampler } from '../../../daemon/capture/trace-sampler.ts';
 import { WorkHub } from '../../../daemon/capture/work-hub.ts';
-import { crc32c } from '../../../daemon/wire/crc32c.ts';
-import { SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
-import type { QueuePairName } from '../../../verbs-api/contract/tap-records.ts';
-import type { TraceRequest } from '../../../verbs-api/contract/trace-sample.ts';
-import { octetsOf } from '../../support/hex.ts';
+import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
+import { SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { TraceRequest } from '../../../verbs-api/contract/protocol/trace-sample.ts';
+import { bytesOf } from '../../support/hex.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
 // Written by hand after RFC 5044 §7.1 and RFC 5041 §4: revision 1, no CRC, markers in the second.
-const REQUEST = octetsOf('4d504120494420526571204672616d65 00 01 0000');
-const MARKED_REQUEST = octetsOf('4d504120494420526571204672616d65 80 01 0000');
-const REPLY = octetsOf('4d504120494420526570204672616d65 00 01 0000');
-/** A Send of the octets aabb: QN 0, MSN 1, MO 0, last; padded, with a CRC that nobody asked for. */
-const SEND = octetsOf('0014 41 43 00000000 00000000 00000001 00000000 aabb 0000 00000000');
+const REQUEST = bytesOf('4d504120494420526571204672616d65 00 01 0000');
+const MARKED_REQUEST = bytesOf('4d504120494420526571204672616d65 80 01 0000');
+const REPLY = bytesOf('4d504120494420526570204672616d65 00 01 0000');
+/** A Send of the bytes aabb: QN 0, MSN 1, MO 0, last; padded, with an unrequested CRC. */
+const SEND = bytesOf('0014 41 43 00000000 00000000 00000001 00000000 aabb 0000 00000000');
 const ENDS: LinkAddresses = {
   localAddress: '127.0.0.2',
   localPort: 5000,
@@ -63,7 +63,7 @@ class World {
 }
 
 describe('a sample', () => {
-  it('has work and frames in the order in which they came, with what each is about', () => {
+  it('lists work and frames in the order they came, each with its details', () => {
     const world = new World();
     const sampler = world.sampler();
     const tap = world.link();
@@ -86,7 +86,7 @@ describe('a sample', () => {
         opcode: 'SEND',
         wrId: '0x1f',
         bytes: 2,
-        text: 'WQE SEND wr_id 0x1f, 2 octets, inline, signaled',
+        text: 'WQE SEND wr_id 0x1f, 2 bytes, inline, signaled',
       },
       {
         kind: 'cqe',
@@ -96,7 +96,7 @@ describe('a sample', () => {
         wrId: '0x1f',
         bytes: 2,
         status: 'IBV_WC_SUCCESS',
-        text: 'CQE SEND wr_id 0x1f, IBV_WC_SUCCESS, 2 octets',
+        text: 'CQE SEND wr_id 0x1f, IBV_WC_SUCCESS, 2 bytes',
       },
       {
         ...onLink,
@@ -104,7 +104,7 @@ describe('a sample', () => {
         by: 'us',
         opcode: 'Send',
         bytes: 2,
-        text: 'Send QN 0 MSN 1 MO 0, 2 octets, last',
+        text: 'Send QN 0 MSN 1 MO 0, 2 bytes, last',
       },
       { ...onLink, kind: 'end', by: 'peer', text: 'FIN' },
     ]);
@@ -112,7 +112,7 @@ describe('a sample', () => {
     expect(times).toEqual([...times].sort((one, other) => one - other));
   });
 
-  it('tells nothing of what was before, and reads on where a link is', () => {
+  it('reports nothing from before, and starts at a link’s current position', () => {
     const world = new World();
     const tap = world.link();
     tap.outbound(REQUEST);
@@ -124,7 +124,7 @@ describe('a sample', () => {
     expect(sampler.end().records).toHaveLength(1);
   });
 
-  it('says that it leaves out a link with markers that was open before', () => {
+  it('reports that it skips a link with markers that was open before', () => {
     const world = new World();
     const tap = world.link();
     tap.outbound(MARKED_REQUEST);
@@ -134,7 +134,7 @@ describe('a sample', () => {
     ]);
   });
 
-  it('is full with as many records as were asked for, and counts the others', () => {
+  it('is full once it has the requested number of records, and counts the rest', () => {
     const world = new World();
     const sampler = world.sampler({ limit: 3 });
     world.send(1);
@@ -165,11 +165,11 @@ describe('a sample', () => {
     expect(kinds).toEqual([['mpa', 'mpa', 'wqe', 'cqe'], [], []]);
   });
 
-  it('tells that a link cannot be read, and goes on with others', () => {
+  it('reports a link that cannot be read, and continues with others', () => {
     const world = new World();
     const sampler = world.sampler();
     const tap = world.link();
-    tap.outbound(octetsOf('00'.repeat(20)));
+    tap.outbound(bytesOf('00'.repeat(20)));
     tap.inbound(REPLY);
     tap.closed(true);
     expect(sampler.end().records).toMatchObject([

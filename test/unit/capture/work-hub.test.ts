@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { WorkHub, type WorkWatcher } from '../../../daemon/capture/work-hub.ts';
-import { SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
 function watcher() {
@@ -21,7 +21,7 @@ function twoDevices() {
 const send = (wrId: number) => ({ opcode: SQOpcode.send, wrId, sges: [] });
 
 describe('the hub of work', () => {
-  it('tells every watcher of every device, as long as it watches', () => {
+  it('notifies every watcher of every device while it watches', () => {
     const { a, b, hub } = twoDevices();
     const first = watcher();
     const second = watcher();
@@ -37,7 +37,7 @@ describe('the hub of work', () => {
     expect(second.told).toEqual(['b posted 2', 'b completed 2', 'a posted 3', 'a completed 3']);
   });
 
-  it('leaves devices alone while nobody watches', () => {
+  it('leaves devices alone without a watcher', () => {
     const { a, hub } = twoDevices();
     expect(a.nic.watch.observer).toBeUndefined();
     const stop = hub.watch(watcher().user);
@@ -47,7 +47,7 @@ describe('the hub of work', () => {
     expect(a.nic.watch.observer).toBeUndefined();
   });
 
-  it('bears a watcher that goes while it is told', () => {
+  it('survives a watcher that leaves while it is notified', () => {
     const { a, hub } = twoDevices();
     const told: string[] = [];
     const stop = hub.watch({

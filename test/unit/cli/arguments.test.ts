@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest';
 import {
   collectDevice,
   crcWarning,
+  keepaliveDefaults,
   parseFpduSize,
+  parseKeepalive,
   parseMpaRevision,
   parsePort,
   wholeNumber,
@@ -10,7 +12,7 @@ import {
 } from '../../../daemon/cli/arguments.ts';
 
 describe('numbers', () => {
-  it('takes both ends of its range and nothing outside', () => {
+  it('accepts both ends of its range and nothing outside', () => {
     const parse = wholeNumber(23, 65536);
     expect(parse('23')).toBe(23);
     expect(parse('65536')).toBe(65536);
@@ -27,7 +29,7 @@ describe('numbers', () => {
     },
   );
 
-  it('knows ports', () => {
+  it('accepts valid ports only', () => {
     expect(parsePort('1')).toBe(1);
     expect(parsePort('65535')).toBe(65535);
     expect(() => parsePort('0')).toThrow();
@@ -36,13 +38,13 @@ describe('numbers', () => {
 });
 
 describe('wire options', () => {
-  it('takes MPA revisions 1 and 2 only', () => {
+  it('accepts MPA revisions 1 and 2 only', () => {
     expect(parseMpaRevision('1')).toBe(1);
     expect(parseMpaRevision('2')).toBe(2);
     expect(() => parseMpaRevision('3')).toThrow('1 or 2');
   });
 
-  it('takes FPDU sizes by name or in octets', () => {
+  it('accepts FPDU sizes by name or in bytes', () => {
     expect(parseFpduSize('emss')).toBe('emss');
     expect(parseFpduSize('large')).toBe('large');
     expect(parseFpduSize('1460')).toBe(1460);
@@ -51,7 +53,7 @@ describe('wire options', () => {
     expect(() => parseFpduSize('huge')).toThrow('emss, large or');
   });
 
-  it('keeps what was given only', () => {
+  it('contain only the options that were given', () => {
     expect(wireOptions({})).toBeUndefined();
     expect(wireOptions({ crc: false, mpaRevision: 1 })).toEqual({ crc: false, mpaRevision: 1 });
   });
@@ -63,6 +65,28 @@ describe('wire options', () => {
   });
 });
 
+describe('keepalive', () => {
+  it('is a number of seconds, from which the interval between probes is derived', () => {
+    expect(keepaliveDefaults(undefined)).toEqual({});
+    const times = [0, 1, 30, 60, 7200].map((seconds) =>
+      keepaliveDefaults(parseKeepalive(`${seconds}`)),
+    );
+    expect(times).toEqual([
+      { keepaliveIdleMicros: 0, keepaliveIntervalMicros: 1_000_000 },
+      { keepaliveIdleMicros: 1_000_000, keepaliveIntervalMicros: 1_000_000 },
+      { keepaliveIdleMicros: 30_000_000, keepaliveIntervalMicros: 5_000_000 },
+      { keepaliveIdleMicros: 60_000_000, keepaliveIntervalMicros: 10_000_000 },
+      { keepaliveIdleMicros: 7_200_000_000, keepaliveIntervalMicros: 10_000_000 },
+    ]);
+  });
+
+  it('refuses times that TCP does not support', () => {
+    for (const text of ['-1', '1.5', '', 'off', '32768']) {
+      expect(() => parseKeepalive(text)).toThrow('0 to 32767 seconds');
+    }
+  });
+});
+
 describe('devices', () => {
   it('reads a name and addresses of both families', () => {
     expect(collectDevice('rnic0=127.0.0.2,::1', undefined)).toEqual([
@@ -71,14 +95,20 @@ describe('devices', () => {
     expect(collectDevice('rnic0', undefined)).toEqual([{ name: 'rnic0', addresses: [] }]);
   });
 
-  it.each(['', '=127.0.0.1', 'a b=127.0.0.1', 'a/b', 'rnic0=', 'rnic0=host', 'rnic0=127.0.0.300'])(
-    'refuses "%s"',
-    (text) => {
-      expect(() => collectDevice(text, undefined)).toThrow('NAME=ADDR[,ADDR]');
-    },
-  );
+  it.each([
+    ['', 'bad device name'],
+    ['=127.0.0.1', 'bad device name'],
+    ['a b=127.0.0.1', "bad device name 'a b'"],
+    ['a/b', "bad device name 'a/b'"],
+    ['rnic0=', "'' is not an IP address"],
+    ['rnic0=host', "'host' is not an IP address"],
+    ['rnic0=127.0.0.300', "'127.0.0.300' is not an IP address"],
+    ['rnic0=0.0.0.0', "'0.0.0.0' is a wildcard"],
+  ])('refuses "%s"', (text, reason) => {
+    expect(() => collectDevice(text, undefined)).toThrow(reason);
+  });
 
-  it('refuses a name or an address that stands twice', () => {
+  it('refuses a name or an address that appears twice', () => {
     const first = collectDevice('a=127.0.0.2', undefined);
     expect(() => collectDevice('a=127.0.0.3', first)).toThrow('called a');
     expect(() => collectDevice('b=127.0.0.2', first)).toThrow('127.0.0.2');

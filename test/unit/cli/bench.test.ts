@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { reportLines, selectMeasurements, summarise } from '../../../daemon/cli/bench/bench-run.ts';
-import { MEASUREMENTS } from '../../../daemon/cli/bench/measurements.ts';
-import { figuresOf } from '../../../daemon/cli/bench/program-pair.ts';
-import { median, readable } from '../../../daemon/cli/bench/statistics.ts';
+import { reportLines, selectMeasurements, summarise } from '../../../daemon/bench/bench-run.ts';
+import { MEASUREMENTS } from '../../../daemon/bench/measurements.ts';
+import { figuresOf } from '../../../daemon/bench/program-pair.ts';
+import { median, readable } from '../../../daemon/bench/statistics.ts';
 
 const REPORT = {
   format: 1,
@@ -54,13 +54,13 @@ describe('a measurement', () => {
     expect(summarise(faster, [69], [[100]]).met).toBe(false);
   });
 
-  it('judges an absolute value by itself, lower being better where it says so', () => {
+  it('judges an absolute value by itself, lower being better where the row is marked so', () => {
     const idle = { ...faster, better: 'lower', target: { kind: 'value', limit: 64 } } as const;
     expect(summarise(idle, [64], [[1]]).met).toBe(true);
     expect(summarise(idle, [64.1], [[1]]).met).toBe(false);
   });
 
-  it('judges what it takes more than the baseline, round by round', () => {
+  it('judges the excess over the baseline, round by round', () => {
     const dearer = {
       ...faster,
       better: 'lower',
@@ -71,16 +71,23 @@ describe('a measurement', () => {
     expect(result.met).toBe(true);
     expect(summarise(dearer, [6.5], [[4]]).met).toBe(false);
     const report = { ...REPORT, results: [result] };
-    expect(reportLines(report)[3]).toMatch(/<= 2\.00 more +yes$/);
+    expect(reportLines(report, true)[3]).toMatch(/<= 2\.00 more +yes$/);
   });
 
   it('shows as a row of the table', () => {
     const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
-    const lines = reportLines(report);
+    const lines = reportLines(report, true);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
     expect(lines[4]).toBe('run-x was not measured: there is no x');
     expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes$/);
+  });
+
+  it('leaves the project’s targets out for users', () => {
+    const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
+    const lines = reportLines(report, false);
+    expect(lines[2]).toMatch(/ratio$/);
+    expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71$/);
   });
 
   it('is chosen by name', () => {
@@ -101,6 +108,6 @@ describe('figures of perftest', () => {
   });
 
   it('are missing when the program printed none', () => {
-    expect(() => figuresOf('Connection refused', 64)).toThrow(/64 octets: Connection refused/);
+    expect(() => figuresOf('Connection refused', 64)).toThrow(/64 bytes: Connection refused/);
   });
 });

@@ -51,7 +51,7 @@ describe('a file tree as the kernel shows it', () => {
     expect(readModules(root, '6.1')).toEqual(modules('absent', 'absent'));
   });
 
-  it('tells which modules are loaded, built in, or to be had', () => {
+  it('reports which modules are loaded, built in, or available', () => {
     put({
       'sys/module/ib_core/refcnt': '3',
       'lib/modules/6.1/modules.builtin': 'kernel/drivers/infiniband/core/rdma_cm.ko\n',
@@ -96,71 +96,71 @@ describe('a file tree as the kernel shows it', () => {
 });
 
 describe('kernel modules', () => {
-  it('are all there', () => {
+  it('are all loaded', () => {
     expect(judgeModules(modules('loaded', 'loaded'))).toEqual({
       state: 'ok',
       text: 'loaded: ib_core, ib_uverbs, rdma_cm, rdma_ucm, siw',
     });
-    expect(judgeModules(modules('available', 'loaded')).mend).toContain('modprobe siw');
+    expect(judgeModules(modules('available', 'loaded')).fix).toContain('modprobe siw');
   });
 
-  it('are not loaded, which is no fault', () => {
+  it('may be unloaded without a warning', () => {
     expect(judgeModules(modules('available', 'available'))).toEqual({
       state: 'info',
       text: 'not loaded: ib_core, ib_uverbs, rdma_cm, rdma_ucm, siw',
-      mend: 'modprobe -a ib_core ib_uverbs rdma_cm rdma_ucm siw',
+      fix: 'modprobe -a ib_core ib_uverbs rdma_cm rdma_ucm siw',
     });
   });
 
   it('are unknown, as in a container', () => {
     const finding = judgeModules(modules('absent', 'absent'));
     expect(finding.state).toBe('info');
-    expect(finding.mend).toContain('host of a container');
+    expect(finding.fix).toContain('in a container');
   });
 
-  it('are half there', () => {
+  it('are partly available', () => {
     const half = new Map([...modules('loaded', 'loaded'), ['rdma_ucm', 'available'] as const]);
     expect(judgeModules(half)).toEqual({
       state: 'warn',
       text: 'not loaded: rdma_ucm',
-      mend: 'modprobe -a rdma_ucm',
+      fix: 'modprobe -a rdma_ucm',
     });
   });
 });
 
 describe('real devices', () => {
-  it('are named, with what they are', () => {
+  it('are listed with their type', () => {
     expect(judgeDevices([SIW]).text).toContain('siw0 (RNIC, Software iWARP stack)');
     expect(judgeDevices([SIW]).text).not.toContain('only an RNIC');
     const adapter = { ...SIW, name: 'mlx5_0', nodeType: 'CA', description: '' };
-    expect(judgeDevices([adapter]).text).toMatch(/mlx5_0 \(CA\); .*only an RNIC speaks iWARP/);
+    expect(judgeDevices([adapter]).text).toMatch(/mlx5_0 \(CA\); .*only an RNIC can connect/);
   });
 
-  it('are missing, and can be made', () => {
+  it('are missing, and can be created', () => {
     expect(judgeDevices([])).toMatchObject({ state: 'info' });
-    expect(judgeDevices([]).mend).toContain('rdma link add siw0');
+    expect(judgeDevices([]).fix).toContain('rdma link add siw0');
   });
 });
 
 describe('the native bridge', () => {
   const version = '1.14.44.0';
 
-  it('shows what the kernel has', () => {
+  it('shows what the kernel provides', () => {
     expect(judgeBridge(['siw0'], { version, seen: ['siw0'] })).toEqual({
       state: 'ok',
-      text: 'libibverbs 1.14.44.0 loads, and shows siw0',
+      text: 'libibverbs 1.14.44.0 loads, and lists siw0',
     });
-    expect(judgeBridge([], { version, seen: [] }).text).toContain('sees no device');
+    expect(judgeBridge([], { version, seen: [] }).text).toContain('lists no device');
   });
 
   it('lacks a provider', () => {
     const finding = judgeBridge(['siw0', 'mlx5_0'], { version, seen: ['siw0'] });
     expect(finding).toMatchObject({ state: 'warn' });
     expect(finding.text).toContain('no provider for mlx5_0');
-    expect(finding.mend).toContain('ibverbs-providers');
+    expect(finding.fix).toContain('ibverbs-providers');
   });
 
-  it('finds no libraries, which matters where there is a device', () => {
+  it('finds no libraries, which matters only if there is a device', () => {
     const bridge = { failure: 'libibverbs.so.1 cannot be loaded' };
     expect(judgeBridge([], bridge)).toMatchObject({ state: 'info', text: bridge.failure });
     expect(judgeBridge(['siw0'], bridge)).toMatchObject({ state: 'warn', text: bridge.failure });
@@ -170,13 +170,13 @@ describe('the native bridge', () => {
 describe('device nodes', () => {
   const nodes = ['/dev/infiniband/uverbs0', '/dev/infiniband/rdma_cm'];
 
-  it('can be opened, all of them', () => {
+  it('can all be opened', () => {
     const opened: string[] = [];
     const finding = judgeNodes([SIW], (path) => {
       opened.push(path);
       return undefined;
     });
-    expect(finding).toEqual({ state: 'ok', text: `can be opened: ${nodes.join(', ')}` });
+    expect(finding).toEqual({ state: 'ok', text: `accessible: ${nodes.join(', ')}` });
     expect(opened).toEqual(nodes);
   });
 
@@ -185,22 +185,22 @@ describe('device nodes', () => {
     ['EACCES', /0666/],
     ['EPERM', /container forbids/],
     ['ENXIO', /load ib_uverbs/],
-  ])('are refused with %s, each for its own reason', (code, mend) => {
+  ])('are refused with %s, each for its own reason', (code, fix) => {
     const finding = judgeNodes([SIW], () => code);
     expect(finding.state).toBe('warn');
     expect(finding.text).toBe(nodes.map((path) => `${path}: ${code}`).join(', '));
-    expect(finding.mend).toMatch(mend);
+    expect(finding.fix).toMatch(fix);
   });
 
-  it('are not made for a device without ib_uverbs', () => {
+  it('are not created for a device without ib_uverbs', () => {
     const finding = judgeNodes([{ ...SIW, node: undefined }], () => undefined);
-    expect(finding).toMatchObject({ state: 'warn', mend: 'modprobe ib_uverbs' });
+    expect(finding).toMatchObject({ state: 'warn', fix: 'modprobe ib_uverbs' });
   });
 
-  it('lack rdma_cm alone', () => {
+  it('lack only rdma_cm', () => {
     const finding = judgeNodes([SIW], (path) => (path.endsWith('cm') ? 'ENOENT' : undefined));
     expect(finding.text).toBe('/dev/infiniband/rdma_cm: ENOENT');
-    expect(finding.mend).toContain('modprobe rdma_ucm');
+    expect(finding.fix).toContain('modprobe rdma_ucm');
   });
 });
 
@@ -220,10 +220,10 @@ describe('links', () => {
     ['down', withPort({ state: 'DOWN' }), 'ip link set eth0 up'],
     ['without an address', withPort({ interfaces: ['eth1'] }), 'ip addr add'],
     ['of another namespace', withPort({ interfaces: [] }), 'network namespace'],
-  ])('are %s', (_, device, mend) => {
+  ])('are %s', (_, device, fix) => {
     const finding = judgeLinks([SIW, device], ['eth0']);
     expect(finding.state).toBe('warn');
-    expect(finding.mend).toContain(mend);
+    expect(finding.fix).toContain(fix);
   });
 });
 
@@ -231,11 +231,11 @@ describe('locked memory', () => {
   const small = 'Max locked memory         8388608              8388608              bytes     ';
   const unlimited = small.replaceAll('8388608  ', 'unlimited');
 
-  it('matters to real devices alone', () => {
+  it('matters only for real devices', () => {
     expect(judgeMemlock(small, false)).toMatchObject({ state: 'info' });
     expect(judgeMemlock(small, true)).toMatchObject({ state: 'warn' });
     expect(judgeMemlock(small, true).text).toContain('8388608');
-    expect(judgeMemlock(small, true).mend).toContain('ulimit -l');
+    expect(judgeMemlock(small, true).fix).toContain('ulimit -l');
     expect(judgeMemlock(unlimited, true)).toEqual({ state: 'ok', text: 'unlimited' });
   });
 });

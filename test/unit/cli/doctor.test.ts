@@ -1,11 +1,7 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
-import {
-  examineOpenFiles,
-  judgeNode,
-  judgeProcessVm,
-  judgeSocketFolder,
-} from '../../../daemon/cli/doctor-checks.ts';
+import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
+import { judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
 
 const folder = (mode: number, uid: number, directory = true) => ({
   mode: 0o40000 | mode,
@@ -20,16 +16,16 @@ describe('checks', () => {
     expect(judgeNode('100.1.0').state).toBe('ok');
   });
 
-  it('names Yama as the cause where it is one, else seccomp', () => {
+  it('reports Yama as the cause where it is, else seccomp', () => {
     expect(judgeProcessVm(undefined, 1)).toMatchObject({ state: 'ok' });
     expect(judgeProcessVm(undefined, 1).text).toContain('clients allow it');
-    expect(judgeProcessVm('EPERM', 2).mend).toContain('ptrace_scope=1');
-    expect(judgeProcessVm('EPERM', 3).mend).toContain('boot');
+    expect(judgeProcessVm('EPERM', 2).fix).toContain('ptrace_scope=1');
+    expect(judgeProcessVm('EPERM', 3).fix).toContain('boot');
     expect(judgeProcessVm('EPERM', undefined).text).toContain('seccomp');
-    expect(judgeProcessVm('EPERM', 0).mend).toContain('SYS_PTRACE');
+    expect(judgeProcessVm('EPERM', 0).fix).toContain('SYS_PTRACE');
   });
 
-  it('wants a socket folder where nobody else can replace the socket', () => {
+  it('requires a socket folder where no other user can replace the socket', () => {
     expect(judgeSocketFolder('/d', folder(0o700, 7), 7)).toBeUndefined();
     expect(judgeSocketFolder('/d', folder(0o755, 7), 7)).toBeUndefined();
     expect(judgeSocketFolder('/d', folder(0o1777, 0), 7)).toBeUndefined();
@@ -38,21 +34,40 @@ describe('checks', () => {
     expect(judgeSocketFolder('/d', folder(0o700, 7, false), 7)?.state).toBe('broken');
   });
 
+  it('reports whose daemons are trusted', () => {
+    expect(judgeTrust(undefined).state).toBe('ok');
+    expect(judgeTrust('')).toEqual(judgeTrust(undefined));
+    expect(judgeTrust('1001')).toMatchObject({
+      state: 'warn',
+      text: expect.stringContaining('uid 1001'),
+    });
+    expect(judgeTrust('root').state).toBe('broken');
+  });
+
+  it('names XDG_RUNTIME_DIR if it belongs to another user', () => {
+    vi.stubEnv('XDG_RUNTIME_DIR', '/run/user/8');
+    const finding = judgeSocketFolder('/run/user/8/iwarpd', folder(0o700, 8), 7);
+    expect(finding?.fix).toContain('unset XDG_RUNTIME_DIR');
+    expect(judgeSocketFolder('/run/user/88', folder(0o700, 8), 7)?.fix).not.toContain('unset');
+    vi.unstubAllEnvs();
+  });
+
   it('reads the limit of open files', () => {
     const limits = [
       'Limit                     Soft Limit           Hard Limit           Units     ',
       'Max open files            256                  4096                 files     ',
     ].join('\n');
     expect(examineOpenFiles(limits)).toMatchObject({ state: 'warn' });
+    expect(examineOpenFiles(limits.replace(' 256 ', ' 255 '))).toMatchObject({ state: 'broken' });
     expect(examineOpenFiles(limits.replace(' 256 ', ' 1024 '))).toMatchObject({ state: 'ok' });
   });
 });
 
 describe('the report', () => {
-  it('is unhealthy when a check is broken or throws, not when it warns', async () => {
+  it('is unhealthy when a check fails or throws, not when it warns', async () => {
     const warn = {
       name: 'w',
-      examine: () => ({ state: 'warn' as const, text: 'slow', mend: 'm' }),
+      examine: () => ({ state: 'warn' as const, text: 'slow', fix: 'm' }),
     };
     const thrower = {
       name: 'thrower',
@@ -65,7 +80,7 @@ describe('the report', () => {
     expect(report.healthy).toBe(false);
     expect(doctorLines(report)).toEqual([
       'warn    w        slow',
-      '                 mend: m',
+      '                 fix: m',
       'broken  thrower  no such thing',
     ]);
   });

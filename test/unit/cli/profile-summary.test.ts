@@ -10,10 +10,10 @@ it('a profile is summed up by function, without the idle time', () => {
   const profile = {
     nodes: [
       node(1, '(idle)'),
-      node(2, 'pump', 'file:///x/dist/daemon/engine/stream.js', 9),
+      node(2, 'pump', 'file:///x/dist/daemon/iwarp/engine/stream.js', 9),
       node(3, '(garbage collector)'),
       // The same function under another caller.
-      node(4, 'pump', 'file:///x/dist/daemon/engine/stream.js', 9),
+      node(4, 'pump', 'file:///x/dist/daemon/iwarp/engine/stream.js', 9),
     ],
     samples: [1, 2, 3, 4, 1],
     timeDeltas: [500, 300, 100, 100, 9000],

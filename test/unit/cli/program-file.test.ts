@@ -25,21 +25,21 @@ function program(name: string, content: Uint8Array | string, mode = 0o755): stri
 /** The start of an ELF program: its header, two segments, its loader's path. */
 function elf(parts: { loader?: string; machine?: number; bits?: 1 | 2 } = {}): Buffer {
   const { loader, machine = MACHINE, bits = 2 } = parts;
-  const octets = Buffer.alloc(512);
-  octets.write('\x7fELF', 'latin1');
-  octets.writeUInt8(bits, 4);
-  octets.writeUInt16LE(machine, 18);
-  octets.writeBigUInt64LE(64n, 32);
-  octets.writeUInt16LE(56, 54);
-  octets.writeUInt16LE(2, 56);
-  octets.writeUInt32LE(1, 64);
-  if (loader === undefined) return octets;
+  const bytes = Buffer.alloc(512);
+  bytes.write('\x7fELF', 'latin1');
+  bytes.writeUInt8(bits, 4);
+  bytes.writeUInt16LE(machine, 18);
+  bytes.writeBigUInt64LE(64n, 32);
+  bytes.writeUInt16LE(56, 54);
+  bytes.writeUInt16LE(2, 56);
+  bytes.writeUInt32LE(1, 64);
+  if (loader === undefined) return bytes;
   const segment = 64 + 56;
-  octets.writeUInt32LE(3, segment);
-  octets.writeBigUInt64LE(300n, segment + 8);
-  octets.writeBigUInt64LE(BigInt(loader.length + 1), segment + 32);
-  octets.write(`${loader}\0`, 300, 'latin1');
-  return octets;
+  bytes.writeUInt32LE(3, segment);
+  bytes.writeBigUInt64LE(300n, segment + 8);
+  bytes.writeBigUInt64LE(BigInt(loader.length + 1), segment + 32);
+  bytes.write(`${loader}\0`, 300, 'latin1');
+  return bytes;
 }
 
 const setxattr = libc.func(
@@ -60,7 +60,7 @@ function setCapabilities(path: string, sets: { permitted: number; inheritable: n
   checked('setxattr', setxattr(path, 'security.capability', value, value.length, 0));
 }
 
-describe('a program that the preload library reaches', () => {
+describe('a program that the preload library can load into', () => {
   it.each([LOADER, '/lib/ld-linux-aarch64.so.1', '/nix/store/x/ld-linux-x86-64.so.2'])(
     'has the loader %s',
     (loader) => {
@@ -72,35 +72,35 @@ describe('a program that the preload library reaches', () => {
     expect(preloadObstacle('/bin/sh', SELF)).toBeUndefined();
   });
 
-  it('is a script whose interpreter is one', () => {
+  it('may be a script with such an interpreter', () => {
     program('interpreter', elf({ loader: LOADER }));
     const script = program('script', `#! ${join(folder, 'interpreter')} -e\necho\n`);
     expect(preloadObstacle(script, SELF)).toBeUndefined();
   });
 
-  it('is one that is set-user-ID to the user who runs it', () => {
+  it('may be set-user-ID to the user who runs it', () => {
     expect(preloadObstacle(program('own', elf({ loader: LOADER }), 0o4755), SELF)).toBeUndefined();
   });
 });
 
-describe('a program that the preload library does not reach', () => {
+describe('a program that the preload library cannot load into', () => {
   it('is static', () => {
     expect(preloadObstacle(program('static', elf()), SELF)).toContain('statically linked');
   });
 
-  it('is of another C library', () => {
+  it('uses another C library', () => {
     const path = program('musl', elf({ loader: '/lib/ld-musl-x86_64.so.1' }));
     expect(preloadObstacle(path, SELF)).toContain('/lib/ld-musl-x86_64.so.1');
   });
 
-  it('is of another architecture, or of 32 bits', () => {
+  it('is built for another architecture, or for 32 bits', () => {
     const other = program('other', elf({ machine: 243, loader: LOADER }));
     expect(preloadObstacle(other, SELF)).toContain('architecture');
     const small = program('small', elf({ bits: 1, loader: LOADER }));
     expect(preloadObstacle(small, SELF)).toContain('architecture');
   });
 
-  it('is set-user-ID or set-group-ID to somebody else', () => {
+  it('is set-user-ID or set-group-ID to another user', () => {
     const user = program('user', elf({ loader: LOADER }), 0o4755);
     expect(preloadObstacle(user, { uid: uid + 1, gid })).toContain('set-user-ID');
     const group = program('group', elf({ loader: LOADER }), 0o2755);
@@ -125,7 +125,7 @@ describe('a program that the preload library does not reach', () => {
     expect(preloadObstacle(script, SELF)).toContain('statically linked');
   });
 
-  it('is not known from a file that is cut short, is no program, or loops', () => {
+  it('is not inferred from a file that is truncated, not a program, or loops', () => {
     expect(preloadObstacle(program('short', elf().subarray(0, 20)), SELF)).toBeUndefined();
     expect(preloadObstacle(program('text', 'hello\n'), SELF)).toBeUndefined();
     const path = join(folder, 'loop');
@@ -143,7 +143,7 @@ describe('finding a program', () => {
     expect(findProgram(join(folder, 'nowhere'), folder)).toEqual({ error: 'ENOENT' });
   });
 
-  it('looks a name up, past files that are not executable and folders', () => {
+  it('looks a name up, skipping folders and files that are not executable', () => {
     mkdirSync(join(folder, 'a/tool'), { recursive: true });
     mkdirSync(join(folder, 'b'));
     mkdirSync(join(folder, 'c'));

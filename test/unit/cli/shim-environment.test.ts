@@ -1,18 +1,18 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { checkShim, exportLines, preloadList } from '../../../daemon/cli/shim-environment.ts';
+import { checkShim, exportLines, preloadList } from '../../../daemon/console/shim-environment.ts';
 
 describe('LD_PRELOAD', () => {
-  it('keeps what was preloaded before, ours first and once', () => {
+  it('keeps earlier preloaded libraries, with ours first and once', () => {
     expect(preloadList('/s.so', undefined)).toBe('/s.so');
     expect(preloadList('/s.so', '')).toBe('/s.so');
     expect(preloadList('/s.so', '/a.so /b.so')).toBe('/s.so:/a.so:/b.so');
     expect(preloadList('/s.so', '/a.so:/s.so')).toBe('/s.so:/a.so');
   });
 
-  it('is refused for a library that is missing, or that it cannot name', () => {
+  it('refuses a library that is missing, or whose path it cannot hold', () => {
     expect(() => checkShim('/s.so', true)).not.toThrow();
-    expect(() => checkShim('/s.so', false)).toThrow(/not built .*npm run build/);
+    expect(() => checkShim('/s.so', false)).toThrow(/no preload library .*setup-preload/);
     expect(() => checkShim('/a folder/s.so', true)).toThrow(/space or colon/);
     expect(() => checkShim('/a:b/s.so', true)).toThrow(/space or colon/);
   });

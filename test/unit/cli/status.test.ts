@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { durationText, statusLines } from '../../../daemon/cli/status.ts';
-import type { DaemonStatus } from '../../../verbs-api/contract/ipc-admin.ts';
+import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 
 const STATUS: DaemonStatus = {
   version: '1.2.3',
@@ -10,6 +10,11 @@ const STATUS: DaemonStatus = {
   socketPath: '/run/x/iwarpd.sock',
   crcEngine: 'native',
   faults: 0,
+  health: {
+    limits: { descriptors: { used: 30, limit: 1024 }, objects: { used: 3, limit: 100 } },
+    logLinesDropped: 0,
+    ended: [],
+  },
   memoryTiers: ['shared', 'agent'],
   devices: [
     {
@@ -37,13 +42,29 @@ const STATUS: DaemonStatus = {
 };
 
 describe('the status for people', () => {
-  it('tells of faults, if there are any', () => {
+  it('shows limits that are nearly reached, processes that were ended, and dropped log lines', () => {
+    expect(statusLines(STATUS).join('\n')).not.toMatch(/limit|ended|log/);
+    const health = {
+      limits: { descriptors: { used: 205, limit: 256 }, objects: { used: 3, limit: 100 } },
+      logLinesDropped: 7,
+      ended: [{ pid: 77, program: 'rping', at: '2026-01-01T00:00:00.000Z' }],
+    };
+    expect(statusLines({ ...STATUS, health })).toEqual(
+      expect.arrayContaining([
+        'near a limit  descriptors: 205 of 256',
+        'log           7 lines dropped: nothing reads it',
+        'ended         pid 77 rping at 2026-01-01T00:00:00.000Z: its memory did not answer',
+      ]),
+    );
+  });
+
+  it('reports faults, if there are any', () => {
     const lines = statusLines({ ...STATUS, faults: 2 });
     expect(lines).toContain('faults        2: see `iwarpd fault list`');
     expect(statusLines(STATUS).join('\n')).not.toContain('fault');
   });
 
-  it('shows what is there and leaves out what is zero', () => {
+  it('shows what exists and leaves out zeros', () => {
     expect(statusLines(STATUS)).toEqual([
       'iwarpd 1.2.3, pid 42, up 1 h 2 min',
       'socket        /run/x/iwarpd.sock',
@@ -59,14 +80,14 @@ describe('the status for people', () => {
     ]);
   });
 
-  it('says so when there is nothing', () => {
+  it('reports when there is nothing', () => {
     const [device] = STATUS.devices;
     const idle = device === undefined ? [] : [{ ...device, counters: { sendsTaken: 0 } }];
     const lines = statusLines({ ...STATUS, devices: idle, clients: [] });
     expect(lines.slice(6)).toEqual(['  nothing moved yet', '', 'no clients']);
   });
 
-  it('counts time as people do', () => {
+  it('shows durations in readable units', () => {
     expect(durationText(59.9)).toBe('59 s');
     expect(durationText(60)).toBe('1 min 0 s');
     expect(durationText(86_400)).toBe('24 h 0 min');

@@ -2,14 +2,14 @@ import { describe, expect, it } from 'vitest';
 import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
 import { WireTrace } from '../../../daemon/cli/traffic/wire-trace.ts';
 
-const octets = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'));
+const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'));
 
 // Written by hand after RFC 5044 §7.1 and RFC 6581 §6: revision 2, S, IRD 1, ORD 1, no CRC.
-const REQUEST = octets('4d504120494420526571204672616d65 10 02 0004 0001 0001');
-const REPLY = octets('4d504120494420526570204672616d65 10 02 0004 0001 0001');
-const REPLY_WITH_CRC = octets('4d504120494420526570204672616d65 50 02 0004 0001 0001');
+const REQUEST = bytes('4d504120494420526571204672616d65 10 02 0004 0001 0001');
+const REPLY = bytes('4d504120494420526570204672616d65 10 02 0004 0001 0001');
+const REPLY_WITH_CRC = bytes('4d504120494420526570204672616d65 50 02 0004 0001 0001');
 // A Send of "hi" (RFC 5041 §4.2): length 20, control 41 43, queue 0, MSN 1, MO 0, pad 2, no CRC.
-const SEND = octets('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 00000000');
+const SEND = bytes('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 00000000');
 
 function trace(dialed: boolean): { tap: LinkTap; lines: string[] } {
   const lines: string[] = [];
@@ -25,7 +25,7 @@ function trace(dialed: boolean): { tap: LinkTap; lines: string[] } {
 }
 
 describe('the trace of a connection', () => {
-  it('is a line for each frame and each FPDU, in order, with the way it went', () => {
+  it('has a line for each frame and each FPDU, in order, with its direction', () => {
     const { tap, lines } = trace(true);
     tap.outbound(REQUEST);
     tap.inbound(REPLY);
@@ -36,16 +36,16 @@ describe('the trace of a connection', () => {
     expect(lines).toEqual([
       'outbound MPA Request revision 2, IRD 1, ORD 1',
       'inbound MPA Reply revision 2, IRD 1, ORD 1',
-      'outbound Send QN 0 MSN 1 MO 0, 2 octets, last',
-      'inbound Send QN 0 MSN 1 MO 0, 2 octets, last',
+      'outbound Send QN 0 MSN 1 MO 0, 2 bytes, last',
+      'inbound Send QN 0 MSN 1 MO 0, 2 bytes, last',
       'outbound FIN',
     ]);
   });
 
-  it('is the same however TCP cuts the octets', () => {
+  it('is the same however TCP cuts the bytes', () => {
     const { tap, lines } = trace(false);
-    for (const octet of REQUEST) tap.inbound(Uint8Array.of(octet));
-    for (const octet of Buffer.concat([REPLY, SEND])) tap.outbound(Uint8Array.of(octet));
+    for (const byte of REQUEST) tap.inbound(Uint8Array.of(byte));
+    for (const byte of Buffer.concat([REPLY, SEND])) tap.outbound(Uint8Array.of(byte));
     tap.inbound(Buffer.concat([SEND, SEND.subarray(0, 9)]));
     tap.inbound(SEND.subarray(9));
     expect(lines.map((line) => line.split(' ').slice(0, 2).join(' '))).toEqual([
@@ -57,7 +57,7 @@ describe('the trace of a connection', () => {
     ]);
   });
 
-  it('checks CRCs when either side asked for them', () => {
+  it('checks CRCs when either side requested them', () => {
     const { tap, lines } = trace(true);
     tap.outbound(REQUEST);
     tap.inbound(REPLY_WITH_CRC);
@@ -65,9 +65,9 @@ describe('the trace of a connection', () => {
     expect(lines[2]).toMatch(/^inbound bad FPDU: .*CRC/);
   });
 
-  it('says what is no MPA, and that a connection was reset', () => {
+  it('reports bytes that are not MPA, and a reset connection', () => {
     const { tap, lines } = trace(true);
-    tap.inbound(octets('485454502f312e31203430302042616420526571'));
+    tap.inbound(bytes('485454502f312e31203430302042616420526571'));
     tap.closed(true);
     expect(lines).toEqual(['inbound no MPA reply: wrong-key', 'inbound the connection was reset']);
   });

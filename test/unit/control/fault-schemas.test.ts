@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { OWNER } from '../../../daemon/control/operation.ts';
 import { executeOperation } from '../../../daemon/control/operations.ts';
-import { FAULT_KINDS, type FaultKind, faultKind } from '../../../verbs-api/contract/faults.ts';
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  faultKind,
+} from '../../../verbs-api/contract/protocol/faults.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
 /** A value for each parameter. */
@@ -9,7 +14,7 @@ const VALUES = { ms: 1, bytesPerSecond: 1, bytes: 1, afterBytes: 0, errno: 'EIO'
 const kinds = Object.keys(FAULT_KINDS) as FaultKind[];
 
 async function add(spec: object): Promise<unknown> {
-  return await executeOperation(new FixedTarget(), 'addFault', spec as { kind: FaultKind });
+  return await executeOperation(new FixedTarget(), 'addFault', spec as { kind: FaultKind }, OWNER);
 }
 
 /** The least that a kind needs. */
@@ -19,22 +24,22 @@ function least(kind: FaultKind): Record<string, unknown> {
   return { kind, ...Object.fromEntries(fields.map((field) => [field, VALUES[field]])) };
 }
 
-describe('a fault as it is asked for', () => {
-  it.each(kinds)('%s takes what it needs, and a trigger', async (kind) => {
+describe('a fault request', () => {
+  it.each(kinds)('%s accepts its required fields, and a trigger', async (kind) => {
     expect(await add(least(kind))).toMatchObject({ spec: { kind } });
     const trigger = { once: true, probability: 0.5, seed: 4 };
     expect(await add({ ...least(kind), ...trigger })).toMatchObject({ spec: trigger });
     expect(await add({ ...least(kind), device: 'a', nth: 3 })).toMatchObject({ spec: { nth: 3 } });
   });
 
-  it.each(kinds)('%s is refused without what it needs, by the name of that', async (kind) => {
+  it.each(kinds)('%s is refused without a required field, naming the field', async (kind) => {
     for (const field of faultKind(kind).needs) {
       const { [field]: _, ...rest } = least(kind);
       await expect(add(rest)).rejects.toMatchObject({ code: 'EINVAL', field });
     }
   });
 
-  it.each(kinds)('%s is refused with what it has not, by the name of that', async (kind) => {
+  it.each(kinds)('%s is refused with a field it does not have, naming the field', async (kind) => {
     const { needs, takes } = faultKind(kind);
     for (const [field, value] of Object.entries(VALUES)) {
       if ([...needs, ...takes].some((each) => each === field)) continue;
@@ -83,7 +88,7 @@ describe('a fault as it is asked for', () => {
   it('names one fault to remove', async () => {
     const target = new FixedTarget();
     for (const id of [0, -1, 1.5, '1', undefined]) {
-      const removing = executeOperation(target, 'removeFault', { id });
+      const removing = executeOperation(target, 'removeFault', { id }, OWNER);
       await expect(removing).rejects.toMatchObject({ code: 'EINVAL', field: 'id' });
     }
   });

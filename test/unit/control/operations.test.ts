@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { ControlError } from '../../../daemon/control/operation.ts';
+import { ControlError, OWNER } from '../../../daemon/control/operation.ts';
 import {
   executeNamed,
   executeOperation,
@@ -10,14 +10,14 @@ import {
   CONTROL_ROUTES,
   type ControlOperationName,
   LIST_MAX,
-} from '../../../verbs-api/contract/control.ts';
-import { DAEMON_FRAME_MAX_BYTES } from '../../../verbs-api/contract/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../../verbs-api/contract/ipc-value.ts';
+} from '../../../verbs-api/contract/protocol/control.ts';
+import { DAEMON_FRAME_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue, type IpcValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import {
   TRACE_LIMIT_MAX,
   TRACE_MS_MAX,
   TRACE_TEXT_MAX,
-} from '../../../verbs-api/contract/trace-sample.ts';
+} from '../../../verbs-api/contract/protocol/trace-sample.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
 const names = Object.keys(OPERATIONS) as ControlOperationName[];
@@ -27,8 +27,7 @@ const REQUESTS: Readonly<Partial<Record<ControlOperationName, object>>> = {
   removeFault: { id: 3 },
 };
 
-const OWNER = { mayChange: true };
-const GUEST = { mayChange: false };
+const GUEST = { mayChange: false, isOwner: false };
 
 let target: FixedTarget;
 
@@ -37,7 +36,7 @@ beforeEach(() => {
 });
 
 describe('the table of operations', () => {
-  it('has a route of its own for each', () => {
+  it('has a separate route for each', () => {
     expect(Object.keys(CONTROL_ROUTES)).toEqual(names);
     const places = names.map((name) => {
       const { method, path } = CONTROL_ROUTES[name];
@@ -47,14 +46,14 @@ describe('the table of operations', () => {
   });
 
   it.each(names.filter((name) => name in REQUESTS || acceptsNothing(name)))(
-    '%s replies what its schema describes',
+    '%s replies as its schema describes',
     async (name) => {
       const reply = await executeNamed(target, name, REQUESTS[name] ?? {}, OWNER);
       expect(OPERATIONS[name].reply.parse(reply)).toEqual(reply);
     },
   );
 
-  it.each(names)('%s refuses a field that it does not know, by name', async (name) => {
+  it.each(names)('%s refuses an unknown field, by name', async (name) => {
     const request = { ...REQUESTS[name], surplus: 1 };
     await expect(executeNamed(target, name, request, OWNER)).rejects.toMatchObject({
       code: 'EINVAL',
@@ -62,13 +61,13 @@ describe('the table of operations', () => {
     });
   });
 
-  it.each(names)('%s refuses what is no object', async (name) => {
+  it.each(names)('%s refuses input that is not an object', async (name) => {
     for (const request of [undefined, null, 1, 'x', []]) {
       await expect(executeNamed(target, name, request, OWNER)).rejects.toBeInstanceOf(ControlError);
     }
   });
 
-  it('knows no other names, those of Object among them', async () => {
+  it('has no other names, not even those of Object', async () => {
     for (const name of ['', 'nothing', 'toString', '__proto__', 'constructor', 7, undefined]) {
       expect(isOperationName(name)).toBe(false);
       await expect(executeNamed(target, name, {}, OWNER)).rejects.toMatchObject({
@@ -78,7 +77,7 @@ describe('the table of operations', () => {
   });
 });
 
-describe('a caller who may only look', () => {
+describe('a read-only caller', () => {
   it.each(names)('%s: as its route says', async (name) => {
     const outcome = executeNamed(target, name, REQUESTS[name] ?? {}, GUEST);
     // A trace is for the owner alone, as a tap is.
@@ -89,15 +88,17 @@ describe('a caller who may only look', () => {
 });
 
 describe('lists', () => {
-  it('are given in parts, where that is wanted', async () => {
-    const [first, second] = await executeOperation(target, 'listQPs', {});
-    expect(await executeOperation(target, 'listQPs', { limit: 1 })).toEqual([first]);
-    expect(await executeOperation(target, 'listQPs', { offset: 1, limit: 1 })).toEqual([second]);
-    expect(await executeOperation(target, 'listQPs', { offset: 2 })).toEqual([]);
-    expect(await executeOperation(target, 'listConnections', { offset: 1 })).toEqual([]);
+  it('are returned in pages on request', async () => {
+    const [first, second] = await executeOperation(target, 'listQPs', {}, OWNER);
+    expect(await executeOperation(target, 'listQPs', { limit: 1 }, OWNER)).toEqual([first]);
+    expect(await executeOperation(target, 'listQPs', { offset: 1, limit: 1 }, OWNER)).toEqual([
+      second,
+    ]);
+    expect(await executeOperation(target, 'listQPs', { offset: 2 }, OWNER)).toEqual([]);
+    expect(await executeOperation(target, 'listConnections', { offset: 1 }, OWNER)).toEqual([]);
   });
 
-  it('fit a frame of the socket at their longest', async () => {
+  it('fit a socket frame at their longest', async () => {
     const [qp] = target.objects().qps;
     if (qp === undefined) throw new Error('no queue pair');
     const address = { address: 'fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff%interface0', port: 65_535 };
@@ -113,13 +114,13 @@ describe('lists', () => {
     expect(encodeValue(list).length).toBeLessThan(DAEMON_FRAME_MAX_BYTES);
   });
 
-  it('hold what every field of the filter allows', async () => {
-    const all = await executeOperation(target, 'listQPs', {});
+  it('contain the items that match every field of the filter', async () => {
+    const all = await executeOperation(target, 'listQPs', {}, OWNER);
     expect(all).toHaveLength(2);
-    expect(await executeOperation(target, 'listQPs', { device: 'b' })).toEqual([all[1]]);
-    expect(await executeOperation(target, 'listQPs', { pid: 77 })).toEqual([all[0]]);
-    expect(await executeOperation(target, 'listQPs', { device: 'b', pid: 77 })).toEqual([]);
-    expect(await executeOperation(target, 'listConnections', { device: 'b' })).toEqual([]);
+    expect(await executeOperation(target, 'listQPs', { device: 'b' }, OWNER)).toEqual([all[1]]);
+    expect(await executeOperation(target, 'listQPs', { pid: 77 }, OWNER)).toEqual([all[0]]);
+    expect(await executeOperation(target, 'listQPs', { device: 'b', pid: 77 }, OWNER)).toEqual([]);
+    expect(await executeOperation(target, 'listConnections', { device: 'b' }, OWNER)).toEqual([]);
   });
 
   it.each([
@@ -134,7 +135,7 @@ describe('lists', () => {
     [{ limit: 8193 }, 'limit'],
     [{ offset: -1 }, 'offset'],
   ])('refuse the filter %j', async (request, field) => {
-    await expect(executeOperation(target, 'listMRs', request)).rejects.toMatchObject({
+    await expect(executeOperation(target, 'listMRs', request, OWNER)).rejects.toMatchObject({
       code: 'EINVAL',
       field,
       message: expect.stringContaining(field),
@@ -154,13 +155,13 @@ describe('a trace', () => {
     [{ qp: 2 ** 24 }, 'qp'],
     [{ qp: '1' }, 'qp'],
   ])('is not recorded for %j', async (request, field) => {
-    await expect(executeOperation(target, 'recordTrace', request)).rejects.toMatchObject({
+    await expect(executeOperation(target, 'recordTrace', request, OWNER)).rejects.toMatchObject({
       code: 'EINVAL',
       field,
     });
   });
 
-  it('fits a frame of the socket at its longest', () => {
+  it('fits a socket frame at its longest', () => {
     const name = 'x'.repeat(63);
     const text = `${'x'.repeat(TRACE_TEXT_MAX - 1)}…`;
     const qpn = 2 ** 24 - 1;
@@ -178,10 +179,10 @@ describe('a trace', () => {
 });
 
 describe('reset', () => {
-  it('is done once for each request', async () => {
-    await executeOperation(target, 'reset', {});
+  it('happens once for each request', async () => {
+    await executeOperation(target, 'reset', {}, OWNER);
     expect(target.resets).toBe(1);
-    await expect(executeOperation(target, 'reset', { hard: true })).rejects.toThrow(/hard/);
+    await expect(executeOperation(target, 'reset', { hard: true }, OWNER)).rejects.toThrow(/hard/);
     expect(target.resets).toBe(1);
   });
 });

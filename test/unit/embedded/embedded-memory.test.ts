@@ -2,25 +2,25 @@ import { describe, expect, it } from 'vitest';
 import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
 
 describe('EmbeddedMemory', () => {
-  it('gives views of one ArrayBuffer addresses as far apart as their octets', () => {
+  it('gives views of one ArrayBuffer addresses as far apart as their bytes', () => {
     const memory = new EmbeddedMemory();
-    const octets = new Uint8Array(10_000);
-    const start = memory.announce(octets);
-    expect(memory.announce(octets.subarray(4097, 5000))).toBe(start + 4097n);
-    expect(memory.announce(octets)).toBe(start);
+    const bytes = new Uint8Array(10_000);
+    const start = memory.announce(bytes);
+    expect(memory.announce(bytes.subarray(4097, 5000))).toBe(start + 4097n);
+    expect(memory.announce(bytes)).toBe(start);
     const other = memory.announce(new Uint8Array(1));
     expect(other).toBeGreaterThanOrEqual(start + 10_000n);
     expect(other).not.toBe(0n);
   });
 
-  it('reaches announced buffers directly, and EFAULT for any others', () => {
+  it('accesses announced buffers directly, and fails with EFAULT for any others', () => {
     const memory = new EmbeddedMemory();
-    const octets = new Uint8Array(100);
-    const part = octets.subarray(10, 20);
+    const bytes = new Uint8Array(100);
+    const part = bytes.subarray(10, 20);
     const address = memory.announce(part);
     const { backing } = memory.openProcess(address, 10);
     expect(backing.write(2, Uint8Array.of(7, 8), 1, 1)).toBe(true);
-    expect(octets[12]).toBe(8);
+    expect(bytes[12]).toBe(8);
     expect(() => memory.openProcess(address, 11)).toThrow(
       expect.objectContaining({ code: 'EFAULT' }),
     );

@@ -9,7 +9,7 @@ const REQUEST = {
 };
 
 describe('probes', () => {
-  it('tell whether the daemon answers, and whether it serves', async () => {
+  it('report whether the daemon responds, and whether it serves', async () => {
     const target = { ready: false };
     const [health, readiness] = healthRoutes(target);
     expect(health).toMatchObject({ path: '/healthz', open: true });

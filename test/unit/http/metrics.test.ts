@@ -1,7 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { OWNER } from '../../../daemon/control/operation.ts';
+import { executeNamed } from '../../../daemon/control/operations.ts';
 import { metricsRoute } from '../../../daemon/http/metrics-route.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 import { parseMetrics } from '../../support/prometheus-text.ts';
+
+const DURATION = 'iwarpd_control_operation_duration_seconds';
 
 async function metricsOf(target: FixedTarget) {
   const reply = await metricsRoute(target).handle({
@@ -14,7 +18,7 @@ async function metricsOf(target: FixedTarget) {
 }
 
 describe('/metrics', () => {
-  it('is text that Prometheus reads, line by line', async () => {
+  it('parses as Prometheus text, line by line', async () => {
     const { reply, samples } = await metricsOf(new FixedTarget());
     expect(reply.status).toBe(200);
     expect(reply.type).toBe('text/plain; version=0.0.4; charset=utf-8');
@@ -31,12 +35,42 @@ describe('/metrics', () => {
     expect(samples.get('iwarpd_ready')).toBe(1);
   });
 
-  it('shows a counter that it has no name for by its own', async () => {
+  it('shows a counter without a metric name under its own name', async () => {
     const { samples } = await metricsOf(new FixedTarget());
     expect(samples.get('iwarpd_something_new_total{device="a"}')).toBe(1);
   });
 
-  it('keeps the format whatever a label holds', async () => {
+  it('counts each control operation by its duration', async () => {
+    const target = new FixedTarget();
+    expect((await metricsOf(target)).samples.has(`${DURATION}_count{operation="status"}`)).toBe(
+      false,
+    );
+    target.operationTimes.add('status', 0.0002);
+    target.operationTimes.add('status', 0.001);
+    target.operationTimes.add('status', 60);
+    const { samples } = await metricsOf(target);
+    const bucket = (le: string) => samples.get(`${DURATION}_bucket{operation="status",le="${le}"}`);
+    expect(['0.0001', '0.0005', '0.001', '10', '+Inf'].map(bucket)).toEqual([0, 1, 2, 2, 3]);
+    expect(samples.get(`${DURATION}_sum{operation="status"}`)).toBeCloseTo(60.0012, 6);
+    expect(samples.get(`${DURATION}_count{operation="status"}`)).toBe(3);
+  });
+
+  it('times operations that run, not requests that are refused', async () => {
+    const target = new FixedTarget();
+    await executeNamed(target, 'listFaults', {}, OWNER);
+    await expect(executeNamed(target, 'listFaults', { more: 1 }, OWNER)).rejects.toThrow('more');
+    const { samples } = await metricsOf(target);
+    expect(samples.get(`${DURATION}_count{operation="listFaults"}`)).toBe(1);
+  });
+
+  it('reports the start time of the process, the same at each scrape', async () => {
+    const target = new FixedTarget();
+    const start = (await metricsOf(target)).samples.get('process_start_time_seconds') ?? 0;
+    expect(Math.abs(start - (Date.now() / 1000 - process.uptime()))).toBeLessThan(60);
+    expect((await metricsOf(target)).samples.get('process_start_time_seconds')).toBe(start);
+  });
+
+  it('escapes labels, whatever they contain', async () => {
     const target = new FixedTarget();
     target.crcEngine = 'a "quoted" \\ and\nbroken {x="y"} 7';
     const { samples } = await metricsOf(target);

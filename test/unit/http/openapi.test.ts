@@ -38,13 +38,13 @@ describe('the OpenAPI description', () => {
     expect(validator.version).toBe('3.1');
   });
 
-  it('is judged: a wrong one is refused', async () => {
+  it('is checked: a wrong one is refused', async () => {
     const { paths, ...rest } = await document();
     const wrong = { ...rest, paths: { ...paths, '/status': { get: { responses: 7 } } } };
     expect((await new Validator().validate(wrong)).valid).toBe(false);
   });
 
-  it('has every route, and no other', async () => {
+  it('has exactly the existing routes', async () => {
     const { paths, info } = await document();
     expect(info.version).toBe('1.2.3');
     const described = Object.entries(paths).flatMap(([path, methods]) =>
@@ -54,7 +54,7 @@ describe('the OpenAPI description', () => {
     expect(described.sort()).toEqual(served.sort());
   });
 
-  it('describes what operations take and answer', async () => {
+  it('describes the input and output of operations', async () => {
     const { paths } = await document();
     const { get } = paths['/qps'] ?? {};
     expect(get?.operationId).toBe('listQPs');

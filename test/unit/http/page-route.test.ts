@@ -31,11 +31,11 @@ function hash(text: string): string {
 }
 
 describe('the route of the page', () => {
-  it('is answered without the token: the page tells nothing', () => {
+  it('responds without the token: the page contains no data', () => {
     expect(pageRoute()).toMatchObject({ method: 'GET', path: '/', open: true });
   });
 
-  it('answers the file as it was when the first one asked', async () => {
+  it('serves the file as it was at the first request', async () => {
     const route = pageRoute(pathToFileURL(path));
     writeFileSync(path, PAGE);
     const reply = await ask(route);
@@ -45,7 +45,7 @@ describe('the route of the page', () => {
     expect(await ask(route)).toBe(reply);
   });
 
-  it('says in one line that the page is not built, until it is', async () => {
+  it('responds with one line while the page is not built', async () => {
     const route = pageRoute(pathToFileURL(path));
     expect(await ask(route)).toEqual({
       status: 503,
@@ -58,14 +58,14 @@ describe('the route of the page', () => {
 });
 
 describe('the policy of the page', () => {
-  it('lets this script and this style run, and no other', () => {
+  it('allows only this script and this style', () => {
     const policy = pagePolicy(PAGE).split('; ');
     expect(policy).toContain(`script-src ${hash('run(1)')}`);
     expect(policy).toContain(`style-src ${hash('a{}')}`);
     expect(pagePolicy(PAGE)).not.toMatch(/unsafe|eval|https?:|\*/);
   });
 
-  it('lets the page ask its own server alone, and be nobody’s frame', () => {
+  it('allows the page to call only its own server, and forbids framing it', () => {
     const policy = pagePolicy(PAGE).split('; ');
     for (const rule of [
       "default-src 'none'",
@@ -80,7 +80,7 @@ describe('the policy of the page', () => {
     }
   });
 
-  it('lets nothing run where there is nothing', () => {
+  it('allows nothing if the page has no script or style', () => {
     expect(pagePolicy('<p>')).toContain("script-src 'none'; style-src 'none'");
   });
 });

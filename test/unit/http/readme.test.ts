@@ -7,7 +7,7 @@ import { FixedTarget } from '../../support/control-target.ts';
 const README = readFileSync(new URL('../../../daemon/README.md', import.meta.url), 'utf8');
 
 describe('daemon/README.md', () => {
-  it('names routes that there are', () => {
+  it('names only routes that exist', () => {
     const rows = README.split('\n').filter((line) => /^\| `(?:GET|POST|DELETE) \//.test(line));
     expect(rows.length).toBeGreaterThan(3);
     const served = new Set(controlRoutes(new FixedTarget()).map((route) => route.path));
@@ -17,7 +17,7 @@ describe('daemon/README.md', () => {
     expect(named.filter((path) => path === undefined || !served.has(path))).toEqual([]);
   });
 
-  it('shows metrics that there are', async () => {
+  it('shows only metrics that exist', async () => {
     const target = new FixedTarget();
     const [device] = target.status().devices;
     const counters = { outSends: 1, outWrites: 1, outReads: 1 };

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { RefusalLog } from '../../../daemon/http/refusal-log.ts';
 
 describe('the log of refusals', () => {
-  it('warns of ten in a minute, then of one with the number of those held back', () => {
+  it('warns ten times a minute, then once with the number suppressed', () => {
     const log = new RefusalLog();
     const notes = Array.from({ length: 1000 }, (_, at) => log.judge({ status: 403 }, at));
     expect(notes.filter(({ level }) => level === 'warn')).toHaveLength(10);
@@ -11,7 +11,7 @@ describe('the log of refusals', () => {
     expect(log.judge({ status: 401 }, 60_001)).toEqual({ level: 'warn', heldBack: 0 });
   });
 
-  it('warns of no mistake', () => {
+  it('does not warn about invalid input', () => {
     const log = new RefusalLog();
     for (const status of [400, 404, 405, 413, 415]) {
       expect(log.judge({ status }, 0).level).toBe('debug');

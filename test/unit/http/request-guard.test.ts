@@ -58,22 +58,22 @@ describe('Host', () => {
     'localhost/x',
     '[::1',
     'löcalhost',
-  ])('%j is none', (host) => {
+  ])('%j is invalid', (host) => {
     expect(judge(OPEN, { host })).toBe('400 header Host');
   });
 
-  it('has to be there, and once', () => {
+  it('is required, exactly once', () => {
     expect(judge(OPEN, {})).toBe('400 header Host');
     expect(judge(OPEN, { host: 'localhost' }, { hostCount: 2 })).toBe('400 header Host');
   });
 
-  it('is judged for open routes, too', () => {
+  it('is checked for open routes, too', () => {
     expect(judge(CLOSED, { host: 'evil.example' }, { open: true })).toBe('403 header Host');
   });
 });
 
 describe('Origin', () => {
-  it('is the server itself', () => {
+  it('must be the server itself', () => {
     expect(judge(OPEN, { host: '127.0.0.1:1', origin: 'http://127.0.0.1:1' })).toBe('allowed');
     expect(judge(OPEN, { host: 'node1', origin: 'https://node1' })).toBe('allowed');
   });
@@ -89,7 +89,7 @@ describe('Origin', () => {
 describe('Sec-Fetch-Site', () => {
   const host = '127.0.0.1:1';
 
-  it('lets the page itself and the address bar in', () => {
+  it('allows the page itself and the address bar', () => {
     expect(judge(OPEN, { host, 'sec-fetch-site': 'same-origin' })).toBe('allowed');
     expect(judge(OPEN, { host, 'sec-fetch-site': 'none' })).toBe('allowed');
   });
@@ -104,7 +104,7 @@ describe('Sec-Fetch-Site', () => {
     expect(judge(OPEN, form, { method: 'POST' })).toBe(refused);
   });
 
-  it('lets a link from elsewhere lead here', () => {
+  it('allows navigation by a link from another site', () => {
     const link = { host, 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' };
     expect(judge(OPEN, link)).toBe('allowed');
   });
@@ -113,7 +113,7 @@ describe('Sec-Fetch-Site', () => {
 describe('the token', () => {
   const host = '10.0.0.1:7470';
 
-  it('opens, in any case of the scheme', () => {
+  it('grants access, in any case of the scheme', () => {
     expect(judge(CLOSED, { host, authorization: `Bearer ${TOKEN}` })).toBe('allowed');
     expect(judge(CLOSED, { host, authorization: `bearer ${TOKEN}` })).toBe('allowed');
   });
@@ -128,12 +128,12 @@ describe('the token', () => {
     `Bearer ${TOKEN}x`,
     `Bearer ${TOKEN.slice(1)}`,
     'Bearer undefined',
-  ])('is not %j', (authorization) => {
+  ])('does not match %j', (authorization) => {
     const headers = authorization === undefined ? { host } : { host, authorization };
     expect(judge(CLOSED, headers)).toBe('401 header Authorization');
   });
 
-  it('is not asked for on open routes, nor without one', () => {
+  it('is not required on open routes, nor when none is configured', () => {
     expect(judge(CLOSED, { host }, { open: true })).toBe('allowed');
     expect(judge(OPEN, { host })).toBe('allowed');
   });

@@ -1,12 +1,16 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { AgentBacking } from '../../../daemon/ipc/agent-backing.ts';
-import { AgentChannel, STAGED_MAX_BYTES } from '../../../daemon/ipc/agent-channel.ts';
+import { AgentBacking } from '../../../daemon/ipc/objects/agent-backing.ts';
+import {
+  AgentChannel,
+  STAGED_MAX_BYTES,
+  WRITING_MAX_BYTES,
+} from '../../../daemon/ipc/objects/agent-channel.ts';
 import { MemoryAgent } from '../../../verbs-api/client/memory-agent.ts';
-import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/ipc-records.ts';
+import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 
 const ADDRESS = 0x7f00_0000_1000;
 
-/** The two ends of an agent connection, which carries octets when the test says so. */
+/** The two ends of an agent connection, which carries bytes when the test says so. */
 class Rig {
   readonly memory: Uint8Array;
   readonly channel: AgentChannel;
@@ -14,14 +18,14 @@ class Rig {
   readonly connection = {
     closed: false,
     unreadMaxBytes: 0,
-    write: (octets: Uint8Array) => void this.#toClient.push(octets.slice()),
+    write: (bytes: Uint8Array) => void this.#toClient.push(bytes.slice()),
   };
   epoch = 0;
   ready = 0;
   readonly #agent = new MemoryAgent();
   readonly #toClient: Uint8Array[] = [];
   readonly #toDaemon: Uint8Array[] = [];
-  readonly #reader = this.#agent.reader((octets) => void this.#toDaemon.push(octets));
+  readonly #reader = this.#agent.reader((bytes) => void this.#toDaemon.push(bytes));
 
   constructor(lengthBytes = 4096) {
     this.memory = new Uint8Array(lengthBytes).map((_, index) => index * 7);
@@ -39,10 +43,10 @@ class Rig {
     return this.#toClient.length;
   }
 
-  /** Carries what waits to the client and its answers back. */
-  exchange(): void {
-    for (const octets of this.#toClient.splice(0)) this.#reader.push(octets);
-    for (const octets of this.#toDaemon.splice(0)) this.channel.handleOctets(octets);
+  /** Carries what waits, at most so many requests, to the client and its answers back. */
+  exchange(most = Number.POSITIVE_INFINITY): void {
+    for (const bytes of this.#toClient.splice(0, most)) this.#reader.push(bytes);
+    for (const bytes of this.#toDaemon.splice(0)) this.channel.handleBytes(bytes);
   }
 
   /** The client gives the memory up. */
@@ -72,7 +76,7 @@ beforeEach(() => {
 });
 
 describe('reads through an agent', () => {
-  it('are fetched first; onReady tells when they are there', () => {
+  it('are fetched first; onReady reports when they are available', () => {
     expect(rig.backing.prepareRead(100, 50)).toBe(false);
     expect(rig.backing.read(100, 50, new Uint8Array(50), 0)).toBe(false);
     expect(rig.backing.prepareRead(100, 50)).toBe(false);
@@ -88,7 +92,7 @@ describe('reads through an agent', () => {
     expect(target[25]).toBe(0xa5);
   });
 
-  it('may come twice in one turn, and are fresh in the next', async () => {
+  it('may repeat in one turn, and fetch again in the next', async () => {
     rig.fetch(0, 16);
     expect(rig.read(0, 16)).toEqual(rig.memory.subarray(0, 16));
     await Promise.resolve();
@@ -99,14 +103,14 @@ describe('reads through an agent', () => {
     expect(rig.channel.stagedBytes).toBe(0);
   });
 
-  it('longer than a transfer come in pieces', () => {
+  it('longer than a transfer are split', () => {
     rig = new Rig(AGENT_TRANSFER_MAX_BYTES * 2 + 100);
     const length = AGENT_TRANSFER_MAX_BYTES * 2 + 50;
     expect(rig.fetch(10, length)).toEqual(rig.memory.subarray(10, 10 + length));
     expect(rig.ready).toBe(1);
   });
 
-  it('never see octets that were fetched for work that was given up', () => {
+  it('never see bytes fetched for abandoned work', () => {
     expect(rig.backing.prepareRead(0, 8)).toBe(false);
     rig.exchange();
     // The queue pair failed; the program changed its buffer and posted it on another one.
@@ -115,7 +119,7 @@ describe('reads through an agent', () => {
     expect(rig.fetch(0, 8)).toEqual(new Uint8Array(8).fill(42));
   });
 
-  it('give up octets that nobody came for when the staging is full', () => {
+  it('drop bytes that were never used when the staging area is full', () => {
     rig = new Rig(STAGED_MAX_BYTES + 4096);
     expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
     rig.exchange();
@@ -127,10 +131,10 @@ describe('reads through an agent', () => {
 });
 
 describe('writes through an agent', () => {
-  it('are pending until the agent has done them', () => {
-    const octets = Uint8Array.of(0, 1, 2, 3, 4);
-    expect(rig.backing.write(20, octets, 1, 3)).toBe(true);
-    octets.fill(0xa5);
+  it('are pending until the agent has carried them out', () => {
+    const bytes = Uint8Array.of(0, 1, 2, 3, 4);
+    expect(rig.backing.write(20, bytes, 1, 3)).toBe(true);
+    bytes.fill(0xa5);
     expect(rig.backing.pendingWrites).toBe(1);
     expect(rig.memory[20]).toBe(20 * 7);
     rig.exchange();
@@ -140,7 +144,7 @@ describe('writes through an agent', () => {
     expect(rig.ready).toBe(1);
   });
 
-  it('are seen by the reads behind them, also by those fetched before', () => {
+  it('are seen by later reads, even those fetched before', () => {
     expect(rig.backing.prepareRead(0, 64)).toBe(false);
     rig.exchange();
     rig.backing.write(10, new Uint8Array(4).fill(77), 0, 4);
@@ -149,27 +153,48 @@ describe('writes through an agent', () => {
     );
   });
 
-  it('longer than a transfer go in pieces, and are done when all are', () => {
+  it('make the memory congested until the agent has caught up', () => {
+    rig = new Rig(WRITING_MAX_BYTES * 2);
+    const bytes = new Uint8Array(AGENT_TRANSFER_MAX_BYTES);
+    for (let offset = 0; offset < WRITING_MAX_BYTES; offset += bytes.length) {
+      rig.backing.write(offset, bytes, 0, bytes.length);
+      expect(rig.backing.congested).toBe(false);
+    }
+    rig.backing.write(0, bytes, 0, 1);
+    expect(rig.backing.congested).toBe(true);
+    rig.exchange(WRITING_MAX_BYTES / 2 / bytes.length);
+    expect(rig.backing.congested).toBe(true);
+    expect(rig.ready).toBe(0);
+    rig.exchange(1);
+    expect(rig.backing.congested).toBe(false);
+    // One look for those who stopped reading; the completions behind all writes still wait.
+    expect(rig.ready).toBe(1);
+    expect(rig.backing.pendingWrites).toBeGreaterThan(0);
+    rig.exchange();
+    expect(rig.ready).toBe(2);
+  });
+
+  it('longer than a transfer are split, and complete with the last part', () => {
     const length = AGENT_TRANSFER_MAX_BYTES + 1;
     rig = new Rig(length);
-    const octets = new Uint8Array(length).fill(9);
-    expect(rig.backing.write(0, octets, 0, length)).toBe(true);
+    const bytes = new Uint8Array(length).fill(9);
+    expect(rig.backing.write(0, bytes, 0, length)).toBe(true);
     expect(rig.backing.pendingWrites).toBe(2);
     rig.exchange();
     expect(rig.backing.pendingWrites).toBe(0);
     expect(rig.ready).toBe(1);
-    expect(rig.memory).toEqual(octets);
+    expect(rig.memory).toEqual(bytes);
   });
 });
 
-describe('memory that is gone', () => {
+describe('memory that disappears', () => {
   function expectLost(): void {
     expect(rig.backing.prepareRead(0, 8)).toBe(true);
     expect(rig.backing.read(0, 8, new Uint8Array(8), 0)).toBe(false);
     expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(false);
   }
 
-  it('the client has no such memory any more: what waits is told', () => {
+  it('the client no longer has the memory: waiting work fails', () => {
     rig.deregister();
     expect(rig.backing.prepareRead(0, 8)).toBe(false);
     rig.exchange();
@@ -180,12 +205,24 @@ describe('memory that is gone', () => {
   it('a write fails', () => {
     rig.deregister();
     expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(true);
+    expect(rig.backing.writeLost).toBe(false);
     rig.exchange();
     expect(rig.ready).toBe(1);
+    expect(rig.backing.writeLost).toBe(true);
     expectLost();
   });
 
-  it('the agent is gone: what waits is told', () => {
+  it('the region is released during a write: waiting work fails', () => {
+    expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(true);
+    rig.backing.release();
+    rig.deregister();
+    rig.exchange();
+    expect(rig.ready).toBe(1);
+    expect(rig.backing.writeLost).toBe(false);
+    expectLost();
+  });
+
+  it('the agent exits: waiting work fails', () => {
     expect(rig.backing.prepareRead(0, 8)).toBe(false);
     expect(rig.backing.write(0, new Uint8Array(8), 0, 8)).toBe(true);
     rig.connection.closed = true;
@@ -199,12 +236,13 @@ describe('memory that is gone', () => {
     expect(rig.backing.prepareRead(0, 8)).toBe(false);
     rig.backing.release();
     rig.exchange();
-    expect(rig.ready).toBe(0);
+    // The waiter looks again, and finds the memory lost.
+    expect(rig.ready).toBe(1);
     expect(rig.channel.stagedBytes).toBe(0);
     expectLost();
   });
 
-  it('a range outside the region is no memory', () => {
+  it('a range outside the region is refused', () => {
     expect(rig.backing.prepareRead(4090, 8)).toBe(true);
     expect(rig.backing.read(4090, 8, new Uint8Array(8), 0)).toBe(false);
     expect(rig.backing.write(4090, new Uint8Array(8), 0, 8)).toBe(false);

@@ -1,12 +1,14 @@
 /** Two clients of one host: what one holds is nothing to the other. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { RnicHost } from '../../../daemon/adapter/rnic-host.ts';
+import { hostSystem } from '../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
 import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
+import type { ClientMemory } from '../../../daemon/ipc/objects/client-memory.ts';
+import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
+import { DEFAULT_QUOTAS, OBJECT_KINDS } from '../../../daemon/ipc/objects/quotas.ts';
 import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import type { ClientMemory } from '../../../daemon/ipc/verbs/client-memory.ts';
-import { DEFAULT_QUOTAS, OBJECT_KINDS } from '../../../daemon/ipc/verbs/quotas.ts';
 import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import { Access } from '../../../verbs-api/contract/enums.ts';
+import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 
 const CAPABILITIES = {
   maxSendWr: 4,
@@ -15,7 +17,7 @@ const CAPABILITIES = {
   maxRecvSge: 1,
   maxInlineData: 0,
 };
-/** Handles are dense, so that a handle of this size is nobody's. */
+/** Handles are dense, so a handle this large does not exist. */
 const NOBODYS = 4000;
 
 const memory: ClientMemory = {
@@ -33,10 +35,12 @@ const memory: ClientMemory = {
 };
 
 let host: RnicHost;
+let directory: DeviceDirectory;
 const clients: ClientContext[] = [];
 
 beforeEach(() => {
-  host = new RnicHost({ devices: [{ name: 'a', addresses: [] }] });
+  host = new RnicHost({ system: hostSystem(), devices: [{ name: 'a', addresses: [] }] });
+  directory = new DeviceDirectory(host, undefined);
 });
 
 afterEach(async () => {
@@ -46,7 +50,7 @@ afterEach(async () => {
 
 function newClient(quotas = DEFAULT_QUOTAS): ClientContext {
   const client = new ClientContext({
-    host,
+    directory,
     memory,
     quotas,
     sendEvent: () => undefined,
@@ -84,7 +88,7 @@ async function refusal(call: () => unknown): Promise<string> {
 }
 
 describe('two clients of one host', () => {
-  it('SEC-3-01, SEC-7.1-01: handles of one are nothing to the other', async () => {
+  it('handles of one are invalid for the other [SEC-3-01, SEC-7.1-01]', async () => {
     const { pd, cq, qp, id } = await owner();
     const stranger = newClient();
     const { context } = await stranger.execute('openDevice', { name: 'a' });
@@ -115,7 +119,7 @@ describe('two clients of one host', () => {
     expect(await refusal(() => first.execute('queryQP', { qp }))).toBe('done');
   });
 
-  it('SEC-3-02, SEC-6.4.1-01: a client at its limit is refused while another goes on', async () => {
+  it('a client at its limit is refused while another continues [SEC-3-02, SEC-6.4.1-01]', async () => {
     const objects = { ...DEFAULT_QUOTAS.objects, pd: 2, cq: 1 };
     const small = newClient({ ...DEFAULT_QUOTAS, objects, sharedBytes: 1 << 20 });
     const other = newClient();
@@ -130,11 +134,11 @@ describe('two clients of one host', () => {
     expect(await refusal(() => other.execute('allocBuffer', big))).toBe('done');
   });
 
-  it('SEC-3-02: every kind of object is counted and has a limit', () => {
+  it('every kind of object is counted and has a limit [SEC-3-02]', () => {
     for (const kind of OBJECT_KINDS) expect(DEFAULT_QUOTAS.objects[kind]).toBeGreaterThan(0);
   });
 
-  it('SEC-7.3-01: memory that is not the client’s is not registered', async () => {
+  it('memory outside the client’s address space is not registered [SEC-7.3-01]', async () => {
     const holder = newClient();
     const { context: theirs } = await holder.execute('openDevice', { name: 'a' });
     for (let count = 0; count < 20; count++) await holder.execute('allocPD', { context: theirs });
@@ -161,7 +165,7 @@ describe('two clients of one host', () => {
     expect(await register(own.buffer, 0, 4096)).toBe('done');
   });
 
-  it('RDMAP-8.1.1-03: no command loads code or sets the device up', () => {
+  it('no command loads code or configures the device [RDMAP-8.1.1-03]', () => {
     const verbs =
       /^(?:list|open|close|query|alloc|dealloc|free|reg|dereg|create|destroy|modify|cm)/;
     expect(Object.keys(COMMAND_SCHEMAS).filter((name) => !verbs.test(name))).toEqual([]);

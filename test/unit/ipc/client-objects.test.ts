@@ -1,13 +1,15 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { RnicHost } from '../../../daemon/adapter/rnic-host.ts';
+import { hostSystem } from '../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import type { ClientMemory } from '../../../daemon/ipc/objects/client-memory.ts';
+import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
+import { DEFAULT_QUOTAS, QuotaLedger } from '../../../daemon/ipc/objects/quotas.ts';
 import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import type { ClientMemory } from '../../../daemon/ipc/verbs/client-memory.ts';
-import { DEFAULT_QUOTAS, QuotaLedger } from '../../../daemon/ipc/verbs/quotas.ts';
 import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { DeviceEvent } from '../../../verbs-api/contract/commands.ts';
+import type { DeviceEvent } from '../../../verbs-api/contract/protocol/commands.ts';
 
-/** Memory that counts what is not given back. */
+/** Memory that counts unreleased buffers. */
 class CountedMemory implements ClientMemory {
   readonly sharedTier = { tier: 'shared', reason: 'test' } as const;
   held = 0;
@@ -36,12 +38,14 @@ class CountedMemory implements ClientMemory {
 }
 
 let host: RnicHost;
+let directory: DeviceDirectory;
 let memory: CountedMemory;
 let client: ClientContext;
 let events: DeviceEvent[];
 
 beforeEach(() => {
-  host = new RnicHost({ devices: [{ name: 'a', addresses: [] }] });
+  host = new RnicHost({ system: hostSystem(), devices: [{ name: 'a', addresses: [] }] });
+  directory = new DeviceDirectory(host, undefined);
   memory = new CountedMemory();
   events = [];
   client = newClient();
@@ -54,7 +58,7 @@ afterEach(async () => {
 
 function newClient(quotas = DEFAULT_QUOTAS): ClientContext {
   return new ClientContext({
-    host,
+    directory,
     memory,
     quotas,
     sendEvent: (event) => void events.push(event),
@@ -107,7 +111,7 @@ describe('handles', () => {
     expect(await client.execute('cmCreateId', {})).toEqual({ id: 12 });
   });
 
-  it('of one client mean nothing to another', async () => {
+  it('of one client are invalid for another', async () => {
     const { pd } = await oneOfEach();
     const other = newClient();
     expect(() => other.execute('deallocPD', { pd: pd ?? 0 })).toThrow(/no object of kind pd/);
@@ -125,8 +129,8 @@ describe('handles', () => {
   });
 });
 
-describe('what is in use', () => {
-  it('is EBUSY, in every dependence', async () => {
+describe('an object in use', () => {
+  it('cannot be destroyed (EBUSY), for every dependence', async () => {
     await oneOfEach();
     const busy = { code: 'EBUSY' };
     expect(() => client.execute('closeDevice', { context: 1 })).toThrow(
@@ -143,7 +147,7 @@ describe('what is in use', () => {
     expect(() => client.execute('destroySRQ', { srq: 6 })).toThrow(expect.objectContaining(busy));
   });
 
-  it('goes in the order of dependence, and then nothing is left', async () => {
+  it('can be destroyed in the order of dependence, leaving nothing', async () => {
     await oneOfEach();
     await client.execute('destroyQP', { qp: 7 });
     await client.execute('destroySRQ', { srq: 6 });
@@ -159,7 +163,7 @@ describe('what is in use', () => {
     expectNothing();
   });
 
-  it('is all taken down at the end of the client, whatever depends on what', async () => {
+  it('is destroyed with its client, whatever depends on it', async () => {
     await oneOfEach();
     expect(client.usage()).toMatchObject({ pinnedBytes: 64, tiers: { shared: 1, local: 1 } });
     client.close();
@@ -177,7 +181,7 @@ function expectNothing(): void {
 }
 
 describe('quotas', () => {
-  it('refuse one more with ENOMEM, and nothing of it stays', async () => {
+  it('refuse one more object with ENOMEM, and keep nothing of it', async () => {
     client.close();
     const objects = { ...DEFAULT_QUOTAS.objects, cq: 2 };
     client = newClient({ ...DEFAULT_QUOTAS, objects, sharedBytes: 20_000, queueEntries: 40 });
@@ -185,16 +189,20 @@ describe('quotas', () => {
     const create = (cqe: number) =>
       client.execute('createCQ', { context, cqe, channel: undefined });
     await create(32);
-    expect(() => create(16)).toThrow(/quota: a client has at most 40 queue entries/);
-    expect(() => create(1000)).toThrow(/quota: a client has at most 20000 octets of shared/);
+    expect(() => create(16)).toThrow(/limit reached: a client may have at most 40 queue entries/);
+    expect(() => create(1000)).toThrow(
+      /limit reached: a client may have at most 20000 bytes of shared/,
+    );
     await create(8);
-    expect(() => create(1)).toThrow(/quota: a client has at most 2 objects of kind cq/);
+    expect(() => create(1)).toThrow(
+      /limit reached: a client may have at most 2 objects of kind cq/,
+    );
     expect(client.usage()).toMatchObject({ objects: { cq: 2 }, sharedBytes: 40 * 32 + 16 });
     expect(memory.held).toBe(2);
     expect(host.devices[0]?.nic.counters).toBeDefined();
   });
 
-  it('balance whatever is taken and given', () => {
+  it('stay balanced over any sequence of creations and destructions', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 60 })), (amounts) => {
         const ledger = new QuotaLedger({ ...DEFAULT_QUOTAS, sharedBytes: 100 });
@@ -205,7 +213,7 @@ describe('quotas', () => {
             ledger.take('sharedBytes', amount);
             taken.push(amount);
           } else {
-            expect(() => ledger.take('sharedBytes', amount)).toThrow(/quota/);
+            expect(() => ledger.take('sharedBytes', amount)).toThrow(/limit reached/);
           }
           expect(ledger.held('sharedBytes')).toBeLessThanOrEqual(100);
         }
@@ -217,7 +225,7 @@ describe('quotas', () => {
 });
 
 describe('regions', () => {
-  it('get the address of their buffer, an own one, or that of the process', async () => {
+  it('get the address of their buffer, of their own, or of the process', async () => {
     const { context } = await client.execute('openDevice', { name: undefined });
     const { pd } = await client.execute('allocPD', { context });
     const { buffer } = await client.execute('allocBuffer', { lengthBytes: 10_000 });
@@ -250,7 +258,7 @@ describe('regions', () => {
     await client.execute('freeBuffer', { buffer });
   });
 
-  it('beyond the 53 bits of exact numbers: EINVAL', async () => {
+  it('outside the user address space, or beyond 64 bits: EINVAL', async () => {
     const { context } = await client.execute('openDevice', { name: undefined });
     const { pd } = await client.execute('allocPD', { context });
     const rest = { pd, lengthBytes: 100, address: undefined, access: 0, key: undefined };
@@ -258,10 +266,28 @@ describe('regions', () => {
     const near = { kind: 'process', address: 4096n } as const;
     const wrong = expect.objectContaining({ code: 'EINVAL' });
     expect(() => client.execute('regMR', { ...rest, source: far, iova: undefined })).toThrow(wrong);
-    expect(() => client.execute('regMR', { ...rest, source: near, iova: 2n ** 63n })).toThrow(
+    expect(() => client.execute('regMR', { ...rest, source: near, iova: 2n ** 64n - 1n })).toThrow(
       wrong,
     );
     expect(memory.held).toBe(0);
     expect(client.usage().pinnedBytes).toBe(0);
+  });
+});
+
+describe('resolving an address', () => {
+  it('fails with the error of its event, and can be retried', async () => {
+    const { id } = await client.execute('cmCreateId', {});
+    const resolve = (address: string) => {
+      const rest = { source: undefined, timeoutMs: 1000 };
+      return client.execute('cmResolveAddr', { id, destination: { address, port: 1 }, ...rest });
+    };
+    const refused = await Promise.resolve()
+      .then(() => resolve('255.255.255.255'))
+      .catch((error: unknown) => error);
+    const told = events.map((event) => (event.type === 'cm' ? event.event.error : event.type));
+    expect(told).toEqual([expect.stringMatching(/^E/)]);
+    expect(refused).toMatchObject({ code: told[0] });
+    expect(await resolve('127.0.0.1')).toMatchObject({ device: 'a' });
+    expect(events).toHaveLength(2);
   });
 });

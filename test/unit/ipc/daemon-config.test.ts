@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_QUOTAS } from '../../../daemon/ipc/verbs/quotas.ts';
+import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
 import { parseDaemonConfig } from '../../../daemon/main/config.ts';
 import { VERSION } from '../../../daemon/main/version.ts';
-import { defaultSocketPath } from '../../../verbs-api/contract/ipc-admin.ts';
+import { defaultSocketPath } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 
-describe('where the socket is', () => {
+describe('the socket path', () => {
   const place = { uid: 1000, temporaryDirectory: '/tmp' };
 
   it.each([
@@ -35,7 +35,7 @@ describe('options of a daemon', () => {
     expect(parseDaemonConfig({ socketPath: 'x/s' }, {}).socketPath).toBe(`${process.cwd()}/x/s`);
   });
 
-  it('memory tiers come from the option, else from the environment; shared is always one', () => {
+  it('memory tiers come from the option, else from the environment; shared is always included', () => {
     const tiers = (options: object, listed?: string) =>
       parseDaemonConfig(options, { IWARPD_MEMORY_TIERS: listed }).memoryTiers;
     expect(tiers({ memoryTiers: ['agent'] }, 'process_vm')).toEqual(['shared', 'agent']);
@@ -54,7 +54,7 @@ describe('options of a daemon', () => {
     expect(devices[0]).toMatchObject({ profile: { maxQp: 2 }, wire: {} });
   });
 
-  it('the version is the package’s', () => {
+  it('the version is that of the package', () => {
     const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
     expect(JSON.parse(text)).toMatchObject({ version: VERSION });
   });

@@ -14,9 +14,13 @@ import {
   parseHello,
   Role,
   TOKEN_BYTES,
-} from '../../../verbs-api/contract/ipc-frames.ts';
-import { DOORBELL_BYTES, RecordReader } from '../../../verbs-api/contract/ipc-records.ts';
-import { decodeValue, encodeValue, type IpcValue } from '../../../verbs-api/contract/ipc-value.ts';
+} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { DOORBELL_BYTES, RecordReader } from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import {
+  decodeValue,
+  encodeValue,
+  type IpcValue,
+} from '../../../verbs-api/contract/protocol/ipc-value.ts';
 
 /** A daemon whose every answer the test decides. */
 class FakeDaemon {
@@ -58,9 +62,9 @@ class FakeDaemon {
       else this.requests.push({ id: frame.id, value: decodeValue(frame.payload) });
     });
     socket.on('error', () => undefined);
-    socket.on('data', (octets) => {
-      if (role === Role.doorbell) doorbells.push(octets);
-      else reader.push(octets);
+    socket.on('data', (bytes) => {
+      if (role === Role.doorbell) doorbells.push(bytes);
+      else reader.push(bytes);
     });
   }
 
@@ -89,7 +93,7 @@ async function linked(): Promise<DaemonLink> {
 }
 
 describe('a link to the daemon', () => {
-  it('rejects with what the daemon refused it for', async () => {
+  it('rejects with the reason of the daemon’s refusal', async () => {
     daemon.welcome = { errno: 13, text: 'not you' };
     await expect(linked()).rejects.toMatchObject({
       code: 'EACCES',
@@ -97,7 +101,7 @@ describe('a link to the daemon', () => {
     });
   });
 
-  it('gives each request its own answer, in whatever order they come', async () => {
+  it('matches each reply to its request, in any order', async () => {
     const link = await linked();
     const first = link.request('allocPD', { context: 1 });
     const second = link.request('queryDevice', { context: 2 });
@@ -111,7 +115,7 @@ describe('a link to the daemon', () => {
     await link.close();
   });
 
-  it('passes events on in their order, between replies', async () => {
+  it('passes events on in order, between replies', async () => {
     const link = await linked();
     const seen: unknown[] = [];
     link.onEvent = (event) => seen.push(event);
@@ -139,7 +143,7 @@ describe('a link to the daemon', () => {
     expect(await lost).toMatchObject({ code: 'EIO', message: 'you were too slow' });
   });
 
-  it('is lost when the daemon sends what cannot be read', async () => {
+  it('is lost when the daemon sends unreadable bytes', async () => {
     const link = await linked();
     const lost = new Promise<Error>((resolve) => {
       link.onLost = resolve;
@@ -148,7 +152,7 @@ describe('a link to the daemon', () => {
     expect((await lost).message).toContain('cannot be read');
   });
 
-  it('does not tell of a loss that it asked for', async () => {
+  it('does not report a loss that it requested', async () => {
     const link = await linked();
     const losses: Error[] = [];
     link.onLost = (error) => losses.push(error);
@@ -158,7 +162,7 @@ describe('a link to the daemon', () => {
     await expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
   });
 
-  it('never waits with a doorbell and never loses one, however long the daemon does not look', async () => {
+  it('never blocks on a doorbell and never loses one, however long the daemon does not read', async () => {
     const link = await linked();
     const socket = daemon.sockets.get(Role.doorbell);
     socket?.pause();
@@ -166,7 +170,7 @@ describe('a link to the daemon', () => {
     for (let ring = 0; ring < rings; ring++) link.doorbell(1 + (ring % 3));
     link.doorbell(77);
     socket?.resume();
-    // Those that waited were told once for each queue pair; each came after its last ring.
+    // Waiting doorbells were delivered once for each queue pair; each came after its last ring.
     await expect.poll(() => daemon.doorbells.includes(77), { timeout: 5_000 }).toBe(true);
     await expect.poll(() => daemon.doorbells.slice(-8)).toEqual(expect.arrayContaining([1, 2, 3]));
     expect(daemon.doorbells.length).toBeLessThan(rings);

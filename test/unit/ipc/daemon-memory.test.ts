@@ -1,18 +1,16 @@
 import { describe, expect, it } from 'vitest';
-import { AgentChannel } from '../../../daemon/ipc/agent-channel.ts';
-import { DaemonMemory } from '../../../daemon/ipc/daemon-memory.ts';
+import { AgentChannel } from '../../../daemon/ipc/objects/agent-channel.ts';
+import { DaemonMemory } from '../../../daemon/ipc/objects/daemon-memory.ts';
 import { addressOf, libc } from '../../../native-bridge/libc/libc.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/provider.ts';
+import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import { openProcessDescriptor } from '../../../native-bridge/libc/process-vm.ts';
+import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import { SELF } from '../../support/own-process.ts';
 
-const self = {
-  pid: process.pid,
-  uid: process.getuid?.() ?? 0,
-  gid: process.getgid?.() ?? 0,
-};
 const all: MemoryTier[] = ['shared', 'process_vm', 'agent'];
 
-function memoryOf(credentials = self, tiers = all): DaemonMemory {
-  return new DaemonMemory(credentials, tiers, () => 0);
+function memoryOf(peer = SELF, tiers = all): DaemonMemory {
+  return new DaemonMemory(peer, tiers, () => 0);
 }
 
 function withAgent(memory: DaemonMemory): DaemonMemory {
@@ -41,12 +39,14 @@ describe('the tier of own memory', () => {
     memory.close();
   });
 
-  it.each<[string, typeof self, MemoryTier[], RegExp]>([
-    ['process_vm is off', self, ['shared', 'agent'], /switched off/],
-    ['the client is in another PID namespace', { ...self, pid: 0 }, all, /PID namespace/],
-    ['the client is another user’s', { ...self, uid: self.uid + 1 }, all, /another user/],
-    ['its process is gone', { ...self, pid: 2 ** 22 + 5 }, all, /pidfd_open: (ESRCH|EINVAL)/],
-  ])('is agent when %s, and says so', (_why, credentials, tiers, reason) => {
+  const gone = (): number => openProcessDescriptor(2 ** 22 + 5);
+
+  it.each<[string, PeerProcess, MemoryTier[], RegExp]>([
+    ['process_vm is off', SELF, ['shared', 'agent'], /switched off/],
+    ['the client is in another PID namespace', { ...SELF, pid: 0 }, all, /PID namespace/],
+    ['the client is another user’s', { ...SELF, uid: SELF.uid + 1 }, all, /another user/],
+    ['its process is gone', { ...SELF, openDescriptor: gone }, all, /pidfd_open: (ESRCH|EINVAL)/],
+  ])('is agent when %s, and reports why', (_why, credentials, tiers, reason) => {
     const memory = withAgent(memoryOf(credentials, tiers));
     const opened = memory.openProcess(address, 4096);
     expect(opened.backing.tier).toBe('agent');
@@ -54,20 +54,20 @@ describe('the tier of own memory', () => {
     memory.close();
   });
 
-  it('is none, with both reasons, when there is no way', () => {
-    const off = memoryOf(self, ['shared']);
+  it('is none, with both reasons, when neither works', () => {
+    const off = memoryOf(SELF, ['shared']);
     expect(() => off.openProcess(address, 1)).toThrow(/process_vm is switched off.*agent tier/);
-    const alone = memoryOf(self, ['shared', 'agent']);
+    const alone = memoryOf(SELF, ['shared', 'agent']);
     expect(() => alone.openProcess(address, 1)).toThrow(/switched off; the client has no agent/);
   });
 
-  it('is refused with EFAULT for octets that are not there', () => {
+  it('fails with EFAULT for unmapped bytes', () => {
     const memory = withAgent(memoryOf());
     expect(() => memory.openProcess(4096n, 1)).toThrow(expect.objectContaining({ code: 'EFAULT' }));
     memory.close();
   });
 
-  it('process_vm: memory that is unmapped later is lost, not touched', () => {
+  it('process_vm: memory unmapped later is lost, not touched', () => {
     const mmap = libc.func(
       'uint64_t mmap(void *at, uint64_t length, int protection, int flags, int fd, int64_t offset)',
     ) as (at: null, length: number, ...rest: number[]) => number | bigint;
@@ -87,7 +87,7 @@ describe('the tier of own memory', () => {
 });
 
 describe('shared memory of a client', () => {
-  it('is sent once by its token, and by nobody else’s', () => {
+  it('is sent once by its token, and by no other client’s token', () => {
     const memory = memoryOf();
     const { mapping, view, release } = memory.createShared(5000);
     expect(view.length).toBe(5000);

@@ -1,12 +1,13 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import type { DeviceConfig } from '../../../daemon/adapter/device-config.ts';
-import { RnicHost } from '../../../daemon/adapter/rnic-host.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/verbs/device-directory.ts';
+import type { DeviceConfig } from '../../../daemon/host/device-config.ts';
+import { hostSystem } from '../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
 
 const hosts: RnicHost[] = [];
 
 function hostOf(...devices: DeviceConfig[]): RnicHost {
-  const host = new RnicHost({ devices });
+  const host = new RnicHost({ system: hostSystem(), devices });
   hosts.push(host);
   return host;
 }
@@ -15,7 +16,7 @@ afterEach(async () => {
   await Promise.all(hosts.splice(0).map((host) => host.close()));
 });
 
-/** Emulated devices beside one that stands for a native one. */
+/** Emulated devices and one that plays a native one. */
 function directory(emulated: DeviceConfig[], native: string[]): DeviceDirectory {
   return new DeviceDirectory(hostOf(...emulated), hostOf({ name: 'siw0', addresses: native }));
 }

@@ -13,7 +13,7 @@ import {
   parseWelcome,
   Role,
   tokenText,
-} from '../../../verbs-api/contract/ipc-frames.ts';
+} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
@@ -24,53 +24,53 @@ import {
   parseAgentReply,
   parseAgentRequest,
   RecordReader,
-} from '../../../verbs-api/contract/ipc-records.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/ipc-value.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+} from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
-const TOKEN = octetsOf('000102030405060708090a0b0c0d0e0f');
+const TOKEN = bytesOf('000102030405060708090a0b0c0d0e0f');
 
-/** The only frame of some octets. */
-function frameOf(octets: Uint8Array): Frame {
+/** The only frame of some bytes. */
+function frameOf(bytes: Uint8Array): Frame {
   const frames: Frame[] = [];
-  new FrameReader(1024, (frame) => frames.push(frame)).push(octets);
+  new FrameReader(1024, (frame) => frames.push(frame)).push(bytes);
   const [frame] = frames;
   if (frame === undefined || frames.length !== 1) throw new Error(`${frames.length} frames`);
   return frame;
 }
 
 describe('greetings', () => {
-  it('a hello is 36 fixed octets', () => {
-    const octets = emitHello(Role.map, TOKEN);
+  it('a hello has 36 fixed bytes', () => {
+    const bytes = emitHello(Role.map, TOKEN);
     const header = '18000000' + '01000000' + '00000000';
-    expect(hexOf(octets)).toBe(`${header}69777264${'0100'}${'04'}${'00'}${hexOf(TOKEN)}`);
-    expect(parseHello(frameOf(octets))).toEqual({ version: 1, role: Role.map, token: TOKEN });
+    expect(hexOf(bytes)).toBe(`${header}69777264${'0100'}${'04'}${'00'}${hexOf(TOKEN)}`);
+    expect(parseHello(frameOf(bytes))).toEqual({ version: 1, role: Role.map, token: TOKEN });
   });
 
-  it('a welcome tells the daemon, the token and why not', () => {
+  it('a welcome carries the daemon, the token or the reason for a refusal', () => {
     const refused = { errno: 13, daemonPid: 0x01020304, token: TOKEN, text: 'no … way' };
-    const octets = emitWelcome(refused);
-    expect(parseWelcome(frameOf(octets))).toEqual({ version: 1, ...refused });
+    const bytes = emitWelcome(refused);
+    expect(parseWelcome(frameOf(bytes))).toEqual({ version: 1, ...refused });
     const textBytes = 10;
     const header = `${(32 + textBytes).toString(16)}000000${'02000000'}${'00000000'}`;
     const fields = `69777264${'0100'}${'0000'}${'0d000000'}${'04030201'}`;
-    expect(hexOf(octets).startsWith(header + fields + hexOf(TOKEN))).toBe(true);
+    expect(hexOf(bytes).startsWith(header + fields + hexOf(TOKEN))).toBe(true);
   });
 
   it.each([
     ['another type', emitFrame(FrameType.request, 0, new Uint8Array(24))],
     ['another length', emitFrame(FrameType.hello, 0, new Uint8Array(23))],
     ['another magic', emitFrame(FrameType.hello, 0, new Uint8Array(24))],
-  ])('%s is no hello', (_what, octets) => {
-    expect(() => parseHello(frameOf(octets))).toThrow(IpcFormatError);
+  ])('%s is not a hello', (_what, bytes) => {
+    expect(() => parseHello(frameOf(bytes))).toThrow(IpcFormatError);
   });
 
   it.each([
     ['another type', emitFrame(FrameType.reply, 0, new Uint8Array(32))],
     ['another length', emitFrame(FrameType.welcome, 0, new Uint8Array(31))],
     ['another magic', emitFrame(FrameType.welcome, 0, new Uint8Array(32))],
-  ])('%s is no welcome', (_what, octets) => {
-    expect(() => parseWelcome(frameOf(octets))).toThrow(IpcFormatError);
+  ])('%s is not a welcome', (_what, bytes) => {
+    expect(() => parseWelcome(frameOf(bytes))).toThrow(IpcFormatError);
   });
 
   it('tokens are 32 hex digits as text', () => {
@@ -83,7 +83,7 @@ describe('greetings', () => {
 });
 
 describe('frames in a stream', () => {
-  it('come out the same however the octets are cut', () => {
+  it('are the same however the bytes are split', () => {
     const frame = fc.record({
       type: fc.constantFrom(...Object.values(FrameType)),
       id: fc.nat({ max: 0xffff_ffff }),
@@ -110,48 +110,48 @@ describe('frames in a stream', () => {
     );
   });
 
-  it('longer than the limit: refused with the header, nothing is kept', () => {
+  it('longer than the limit: refused at the header, nothing is kept', () => {
     const reader = new FrameReader(100, () => undefined);
     reader.push(emitFrame(FrameType.event, 0, new Uint8Array(100)));
     const tooLong = emitFrame(FrameType.event, 0, new Uint8Array(101));
     reader.push(tooLong.subarray(0, FRAME_HEADER_BYTES - 1));
     expect(() => reader.push(tooLong.subarray(FRAME_HEADER_BYTES - 1, FRAME_HEADER_BYTES))).toThrow(
-      'frame of 101 octets, over 100',
+      'frame of 101 bytes, over 100',
     );
   });
 });
 
 describe('agent records', () => {
-  it('a request has 24 octets before its data', () => {
-    const octets = new Uint8Array(AGENT_REQUEST_BYTES).fill(0xa5);
+  it('a request has 24 bytes before its data', () => {
+    const bytes = new Uint8Array(AGENT_REQUEST_BYTES).fill(0xa5);
     const request = {
       operation: AgentOperation.write,
       id: 0xfffffffe,
       address: 0x7fff_1234_5678,
       length: 0x10000,
     };
-    emitAgentRequest(request, octets);
-    expect(hexOf(octets)).toBe('02000000feffffff78563412ff7f00000000010000000000');
-    expect(parseAgentRequest(octets)).toEqual(request);
+    emitAgentRequest(request, bytes);
+    expect(hexOf(bytes)).toBe('02000000feffffff78563412ff7f00000000010000000000');
+    expect(parseAgentRequest(bytes)).toEqual(request);
   });
 
   it('a reply has 16', () => {
-    const octets = new Uint8Array(AGENT_REPLY_BYTES).fill(0xa5);
-    emitAgentReply({ id: 7, errno: 14, length: 0 }, octets);
-    expect(hexOf(octets)).toBe('070000000e0000000000000000000000');
-    expect(parseAgentReply(octets)).toEqual({ id: 7, errno: 14, length: 0 });
+    const bytes = new Uint8Array(AGENT_REPLY_BYTES).fill(0xa5);
+    emitAgentReply({ id: 7, errno: 14, length: 0 }, bytes);
+    expect(hexOf(bytes)).toBe('070000000e0000000000000000000000');
+    expect(parseAgentReply(bytes)).toEqual({ id: 7, errno: 14, length: 0 });
   });
 
-  it('longer than a transfer may be: refused', () => {
-    const octets = new Uint8Array(AGENT_REQUEST_BYTES);
+  it('longer than a transfer: refused', () => {
+    const bytes = new Uint8Array(AGENT_REQUEST_BYTES);
     const long = AGENT_TRANSFER_MAX_BYTES + 1;
-    emitAgentRequest({ operation: 1, id: 0, address: 0, length: long }, octets);
-    expect(() => parseAgentRequest(octets)).toThrow(IpcFormatError);
-    emitAgentReply({ id: 0, errno: 0, length: long }, octets);
-    expect(() => parseAgentReply(octets)).toThrow(IpcFormatError);
+    emitAgentRequest({ operation: 1, id: 0, address: 0, length: long }, bytes);
+    expect(() => parseAgentRequest(bytes)).toThrow(IpcFormatError);
+    emitAgentReply({ id: 0, errno: 0, length: long }, bytes);
+    expect(() => parseAgentReply(bytes)).toThrow(IpcFormatError);
   });
 
-  it('records of any body come out the same however the octets are cut', () => {
+  it('records of any length are the same however the bytes are split', () => {
     fc.assert(
       fc.property(
         fc.array(fc.uint8Array({ maxLength: 40 })),

@@ -8,8 +8,8 @@ import {
   IpcFormatError,
   type IpcValue,
   VALUE_DEPTH_MAX,
-} from '../../../verbs-api/contract/ipc-value.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+} from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
 /** Examples of RFC 8949 Appendix A, as far as the subset has them. */
 const EXAMPLES: readonly [IpcValue, string][] = [
@@ -36,7 +36,7 @@ const EXAMPLES: readonly [IpcValue, string][] = [
   [true, 'f5'],
   [null, 'f6'],
   [undefined, 'f7'],
-  [octetsOf('01020304'), '4401020304'],
+  [bytesOf('01020304'), '4401020304'],
   ['', '60'],
   ['a', '6161'],
   ['IETF', '6449455446'],
@@ -54,50 +54,53 @@ const EXAMPLES: readonly [IpcValue, string][] = [
 const LARGEST = 0xffff_ffff_ffff_ffffn;
 
 describe('values', () => {
-  it('tells texts apart however many were decoded before, ASCII or not', () => {
+  it('distinguishes texts however many were decoded before, ASCII or not', () => {
     const texts = Array.from({ length: 2000 }, (_, index) => [`key${index}`, `\u00fc${index}`]);
     for (let round = 0; round < 2; round++) {
       for (const text of texts.flat()) expect(decodeValue(encodeValue(text))).toBe(text);
     }
   });
 
-  it('leaves room in front for what the caller puts there', () => {
+  it('reserves room in front for the caller', () => {
     expect(hexOf(encodeValue(['a'], 2))).toBe('0000816161');
     const long = 'x'.repeat(5000);
     expect(decodeValue(encodeValue(long, 12).subarray(12))).toBe(long);
   });
 
-  it.each(EXAMPLES)('%o is %s, as RFC 8949 has it', (value, hex) => {
+  it.each(EXAMPLES)('%o is %s, as in RFC 8949', (value, hex) => {
     expect(hexOf(encodeValue(value))).toBe(hex);
-    expect(decodeValue(octetsOf(hex))).toEqual(value);
+    expect(decodeValue(bytesOf(hex))).toEqual(value);
   });
 
-  it('64-bit integers stay what they are, however small', () => {
+  it('64-bit integers keep their type, however small', () => {
     for (const value of [0n, 1n, 2n ** 53n, LARGEST]) {
       expect(decodeValue(encodeValue(value))).toBe(value);
     }
     // Shorter bignums, as another encoder may write them.
-    expect(decodeValue(octetsOf('c240'))).toBe(0n);
-    expect(decodeValue(octetsOf('c243010203'))).toBe(0x010203n);
+    expect(decodeValue(bytesOf('c240'))).toBe(0n);
+    expect(decodeValue(bytesOf('c243010203'))).toBe(0x010203n);
     expect(() => encodeValue(LARGEST + 1n)).toThrow(RangeError);
     expect(() => encodeValue(-1n)).toThrow(RangeError);
   });
 
-  it('integers end where numbers stop to be exact', () => {
+  it('integers are limited to the exact range of numbers', () => {
     const most = Number.MAX_SAFE_INTEGER;
-    expect(decodeValue(encodeValue(most - 1))).toBe(most - 1);
-    expect(() => decodeValue(octetsOf('1b0020000000000000'))).toThrow(IpcFormatError);
-    expect(() => decodeValue(octetsOf('1bffffffffffffffff'))).toThrow(IpcFormatError);
+    for (const exact of [most, most - 1, -most]) {
+      expect(decodeValue(encodeValue(exact))).toBe(exact);
+    }
+    expect(() => decodeValue(bytesOf('3b001fffffffffffff'))).toThrow(IpcFormatError);
+    expect(() => decodeValue(bytesOf('1b0020000000000000'))).toThrow(IpcFormatError);
+    expect(() => decodeValue(bytesOf('1bffffffffffffffff'))).toThrow(IpcFormatError);
   });
 
-  it('octets are copied: the input may be reused', () => {
-    const encoded = encodeValue(octetsOf('0102'));
+  it('bytes are copied: the input may be reused', () => {
+    const encoded = encodeValue(bytesOf('0102'));
     const decoded = decodeValue(encoded);
     encoded.fill(0);
-    expect(decoded).toEqual(octetsOf('0102'));
+    expect(decoded).toEqual(bytesOf('0102'));
   });
 
-  it('nesting ends at its limit, both ways', () => {
+  it('nesting is limited, both ways', () => {
     const nested = (depth: number): IpcValue => (depth === 0 ? 0 : [nested(depth - 1)]);
     const deepest = encodeValue(nested(VALUE_DEPTH_MAX));
     expect(decodeValue(deepest)).toEqual(nested(VALUE_DEPTH_MAX));
@@ -109,7 +112,7 @@ describe('values', () => {
   it.each([
     ['nothing', ''],
     ['an argument that is cut off', '19ff'],
-    ['octets that are cut off', '4401'],
+    ['bytes that are cut off', '4401'],
     ['a string longer than all memory', '7affffffff'],
     ['an array that is cut off', '8301'],
     ['an array that promises more than can be there', '9affffffff00'],
@@ -123,18 +126,18 @@ describe('values', () => {
     ['a half float', 'f93c00'],
     ['a simple value that nobody has', 'f0'],
     ['a date', 'c11a514b67b0'],
-    ['a bignum that is no octets', 'c201'],
+    ['a bignum that is no bytes', 'c201'],
     ['a bignum of a bignum', 'c2c24101'],
     ['a negative bignum', 'c34101'],
-    ['a bignum of 9 octets', 'c249000000000000000001'],
-    ['octets behind', '0000'],
+    ['a bignum of 9 bytes', 'c249000000000000000001'],
+    ['bytes behind', '0000'],
     ['overlong UTF-8', '62c080'],
     ['a surrogate as UTF-8', '63eda080'],
     ['UTF-8 that is cut off', '61c3'],
     ['UTF-8 beyond Unicode', '64f4908080'],
     ['a stray continuation', '6180'],
   ])('%s is refused', (_what, hex) => {
-    expect(() => decodeValue(octetsOf(hex))).toThrow(IpcFormatError);
+    expect(() => decodeValue(bytesOf(hex))).toThrow(IpcFormatError);
   });
 
   it('encoding and decoding are inverse', () => {
@@ -142,7 +145,7 @@ describe('values', () => {
       value: fc.oneof(
         { maxDepth: 5 },
         fc.constantFrom(undefined, null, true, false),
-        fc.maxSafeInteger().filter((number) => Math.abs(number) < Number.MAX_SAFE_INTEGER),
+        fc.maxSafeInteger(),
         fc.double().filter((number) => !Object.is(number, -0)),
         fc.bigInt({ min: 0n, max: LARGEST }),
         fc.string({ unit: 'grapheme' }),
@@ -162,7 +165,7 @@ describe('values', () => {
     );
   });
 
-  it('text is UTF-8 as the platform has it', () => {
+  it('text is the platform’s UTF-8', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
         expect(encodeText(text)).toEqual(new TextEncoder().encode(text));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
 import { BACKLOG_MAX_BYTES, parseTapFilter, TapStream } from '../../../daemon/ipc/tap-stream.ts';
-import { FrameReader } from '../../../verbs-api/contract/ipc-frames.ts';
+import { FrameReader } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import {
   parseLostBytes,
   parseTapRecord,
@@ -9,13 +9,13 @@ import {
   type TapFilter,
   TapKind,
   type TapRecord,
-} from '../../../verbs-api/contract/tap-records.ts';
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
 import {
   type CompletedWork,
   type PostedWork,
   parsePostedWork,
   WorkQueue,
-} from '../../../verbs-api/contract/work-records.ts';
+} from '../../../verbs-api/contract/protocol/work-records.ts';
 
 const ENDS: LinkAddresses = {
   localAddress: '::ffff:127.0.0.2',
@@ -57,37 +57,37 @@ function stream(filter: TapFilter = {}) {
   const connection = {
     pendingBytes: 0,
     unreadMaxBytes: 0,
-    gather: (octets: Uint8Array) => reader.push(octets),
-    lend: (octets: Uint8Array, onDone: () => void) => {
-      reader.push(octets.slice());
+    gather: (bytes: Uint8Array) => reader.push(bytes),
+    lend: (bytes: Uint8Array, onDone: () => void) => {
+      reader.push(bytes.slice());
       onDone();
     },
   };
   return { tap: new TapStream(connection, filter), connection, records };
 }
 
-describe('the stream to a watcher', () => {
-  it('cuts long stretches of octets', () => {
+describe('a watcher’s stream', () => {
+  it('splits long runs of bytes', () => {
     const { tap, records } = stream();
-    tap.octets(3, 'peer', new Uint8Array(TAP_BODY_MAX_BYTES + 1).fill(7));
+    tap.bytes(3, 'peer', new Uint8Array(TAP_BODY_MAX_BYTES + 1).fill(7));
     expect(records.map(({ body }) => body.length)).toEqual([TAP_BODY_MAX_BYTES, 1]);
-    expect(records[0]).toMatchObject({ kind: TapKind.octets, by: 'peer', link: 3 });
+    expect(records[0]).toMatchObject({ kind: TapKind.bytes, by: 'peer', link: 3 });
     expect(Math.abs((records[0]?.micros ?? 0) / 1000 - Date.now())).toBeLessThan(60_000);
   });
 
-  it('leaves out octets while its watcher does not read, and tells how many before the next', () => {
+  it('drops bytes while its watcher does not read, and reports how many before the next', () => {
     const { tap, connection, records } = stream();
     connection.pendingBytes = BACKLOG_MAX_BYTES + 1;
-    tap.octets(1, 'us', new Uint8Array(100));
-    tap.octets(1, 'us', new Uint8Array(20));
-    tap.octets(2, 'peer', new Uint8Array(5));
+    tap.bytes(1, 'us', new Uint8Array(100));
+    tap.bytes(1, 'us', new Uint8Array(20));
+    tap.bytes(2, 'peer', new Uint8Array(5));
     expect(records).toEqual([]);
     connection.pendingBytes = 0;
-    tap.octets(1, 'us', Uint8Array.of(1));
+    tap.bytes(1, 'us', Uint8Array.of(1));
     tap.closed(2, true);
     expect(records.map(({ kind, link, by }) => [kind, link, by])).toEqual([
       [TapKind.lost, 1, 'us'],
-      [TapKind.octets, 1, 'us'],
+      [TapKind.bytes, 1, 'us'],
       [TapKind.lost, 2, 'peer'],
       [TapKind.reset, 2, 'us'],
     ]);
@@ -106,15 +106,15 @@ describe('the stream to a watcher', () => {
     [{ links: [{ ...ends('127.0.0.2', 5000), ...far('127.0.0.3', 7000) }] }, true],
     [{ links: [{ ...ends('127.0.0.3', 7000), ...far('127.0.0.2', 5000) }] }, true],
     [{ links: [{ ...ends('127.0.0.2', 5001), ...far('127.0.0.3', 7000) }] }, false],
-  ])('wants what the filter says: %j', (filter, wanted) => {
+  ])('selects what the filter names: %j', (filter, wanted) => {
     expect(stream(filter).tap.wants(ENDS, {})).toBe(wanted);
   });
 
-  it('tells work of the topics that were asked for, each with the name of its device', () => {
+  it('reports work of the requested topics, each with the name of its device', () => {
     const { tap, records } = stream({ topics: ['posted'] });
     tap.posted('iwarp0', { ...WORK, qpn: 3 });
     tap.completed('iwarp0', { ...DONE, qpn: 3 });
-    tap.octets(1, 'us', Uint8Array.of(1));
+    tap.bytes(1, 'us', Uint8Array.of(1));
     tap.opened(1, ENDS);
     expect(records.map(({ kind, link }) => [kind, link])).toEqual([[TapKind.posted, 0]]);
     expect(parsePostedWork(records[0]?.body ?? new Uint8Array(0))).toEqual({
@@ -123,7 +123,7 @@ describe('the stream to a watcher', () => {
     });
   });
 
-  it('tells links alone where no topics are given', () => {
+  it('reports only links if no topics are given', () => {
     const { tap, records } = stream();
     tap.posted('iwarp0', WORK);
     tap.completed('iwarp0', DONE);
@@ -131,7 +131,7 @@ describe('the stream to a watcher', () => {
     expect(records.map(({ kind }) => kind)).toEqual([TapKind.finished]);
   });
 
-  it('counts work that it leaves out, and tells how much before the next', () => {
+  it('counts dropped work, and reports how much before the next', () => {
     const { tap, connection, records } = stream({ topics: ['posted', 'completed'] });
     connection.pendingBytes = BACKLOG_MAX_BYTES + 1;
     tap.posted('a', WORK);
@@ -157,7 +157,7 @@ describe('the stream to a watcher', () => {
     [{ address: 5 }, 'address'],
     [{ links: [{}] }, 'links.0.localAddress'],
     [{ everything: true }, ''],
-  ])('refuses a filter that makes no sense: %j', (filter, field) => {
+  ])('refuses an invalid filter: %j', (filter, field) => {
     expect(() => parseTapFilter(filter)).toThrow(
       expect.objectContaining({ code: 'EINVAL', message: expect.stringContaining(`${field}: `) }),
     );

@@ -30,7 +30,7 @@ describe.each([
     receiver.close();
   });
 
-  it('tells a service manager by sd_notify', () => {
+  it('notifies a service manager by sd_notify', () => {
     const name = place();
     const receiver = new DatagramSocket(name);
     expect(notifyService('ready', 'serves', { NOTIFY_SOCKET: name })).toBeUndefined();
@@ -40,7 +40,7 @@ describe.each([
     receiver.close();
   });
 
-  it('does not wait for a receiver that is full', () => {
+  it('does not wait for a full receiver', () => {
     const name = place();
     const receiver = new DatagramSocket(name);
     const fill = () => {
@@ -51,8 +51,8 @@ describe.each([
   });
 });
 
-describe('a receiver that is not there', () => {
-  it('is an error of the call, and a word for the log', () => {
+describe('a missing receiver', () => {
+  it('fails the call with an error for the log', () => {
     const name = join(directory, 'nobody');
     expect(() => sendUnixDatagram(name, new Uint8Array(1))).toThrow(/ENOENT/);
     expect(notifyService('ready', 'serves', { NOTIFY_SOCKET: name })).toMatch(/ENOENT/);
@@ -61,7 +61,7 @@ describe('a receiver that is not there', () => {
     expect(notifyService('ready', 'serves', { NOTIFY_SOCKET: 'here' })).toMatch(/NOTIFY_SOCKET/);
   });
 
-  it('is not looked for when nobody asked', () => {
+  it('is not contacted unless requested', () => {
     expect(notifyService('ready', 'serves', {})).toBeUndefined();
     expect(notifyService('ready', 'serves', { NOTIFY_SOCKET: '' })).toBeUndefined();
   });

@@ -22,7 +22,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true });
 });
 
-it('sets either time to the nanosecond, and leaves the other', () => {
+it('sets either time to the nanosecond, and keeps the other', () => {
   setFileTimes(file, { seconds: 1, nanoseconds: 999_999_999 }, { seconds: 2, nanoseconds: 1 });
   expect(times(file)).toEqual({ atimeNs: 1_999_999_999n, mtimeNs: 2_000_000_001n });
   setFileTimes(file, undefined, { seconds: 0xffff_ffff, nanoseconds: 7 });
@@ -31,7 +31,7 @@ it('sets either time to the nanosecond, and leaves the other', () => {
   expect(Number(times(file).atimeNs / 1_000_000n)).toBeGreaterThan(Date.now() - 60_000);
 });
 
-it('follows links, and throws what the system says', () => {
+it('follows links, and throws the system’s error', () => {
   symlinkSync('file', join(folder, 'link'));
   setFileTimes(join(folder, 'link'), { seconds: 5, nanoseconds: 0 }, undefined);
   expect(times(file).atimeNs).toBe(5_000_000_000n);

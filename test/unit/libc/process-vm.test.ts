@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { addressOf } from '../../../native-bridge/libc/libc.ts';
 import { allowTracer, ProcessMemory, yamaScope } from '../../../native-bridge/libc/process-vm.ts';
 
-/** This process's own memory, which needs nobody's permission. */
+/** This process's own memory, which needs no permission. */
 function own(): ProcessMemory {
   return new ProcessMemory(process.pid);
 }
@@ -21,12 +21,12 @@ describe('memory of a process', () => {
     expect(local[60_009]).toBe(0);
     const view = local.subarray(1000, 2000).fill(0xa5);
     expect(memory.write(address, view, 10, 20)).toBe(true);
-    expect(remote.subarray(0, 20).every((octet) => octet === 0xa5)).toBe(true);
+    expect(remote.subarray(0, 20).every((byte) => byte === 0xa5)).toBe(true);
     expect(remote[20]).toBe(20);
     memory.close();
   });
 
-  it('carries out writes that it kept in one transfer, in their order', () => {
+  it('carries out deferred writes in one transfer, in order', () => {
     const memory = own();
     const remote = new Uint8Array(1000);
     const address = Number(addressOf(remote));
@@ -36,7 +36,7 @@ describe('memory of a process', () => {
     expect(memory.writeLater(address + 100, first, 100, 200)).toBe(true);
     expect(memory.writeLater(address + 500, second, 1, 20)).toBe(true);
     expect(memory.writeLater(address + 10, second, 0, 5)).toBe(true);
-    expect(remote.every((octet) => octet === 0)).toBe(true);
+    expect(remote.every((byte) => byte === 0)).toBe(true);
     expect(memory.flush()).toBe(true);
     const expected = new Uint8Array(1000);
     expected.set(first, 0);
@@ -46,40 +46,52 @@ describe('memory of a process', () => {
     memory.close();
   });
 
-  it('writes what it kept when it can keep no more, and before anything else', () => {
+  it('carries out deferred writes when it can defer no more, and before any other access', () => {
     const memory = own();
     const remote = new Uint8Array(1000);
     const address = Number(addressOf(remote));
-    const octets = new Uint8Array(8).fill(1);
-    for (let at = 0; at < 200; at += 2) memory.writeLater(address + at, octets, 0, 1);
+    const bytes = new Uint8Array(8).fill(1);
+    for (let at = 0; at < 200; at += 2) memory.writeLater(address + at, bytes, 0, 1);
     expect(remote[0]).toBe(1);
     expect(remote[198]).toBe(0);
-    expect(memory.write(address + 500, octets, 0, 1)).toBe(true);
+    expect(memory.write(address + 500, bytes, 0, 1)).toBe(true);
     expect([remote[198], remote[500]]).toEqual([1, 1]);
-    memory.writeLater(address + 600, octets, 0, 1);
+    memory.writeLater(address + 600, bytes, 0, 1);
     const back = new Uint8Array(1);
     expect(memory.read(address + 600, back, 0, 1)).toBe(true);
     expect(back[0]).toBe(1);
     memory.close();
   });
 
-  it('tells when what it kept could not be written', () => {
+  it('reports the loss at the next flush, not to the access that carried the writes out', () => {
     const memory = own();
-    const octets = new Uint8Array(8);
-    expect(memory.writeLater(4096, octets, 0, 8)).toBe(true);
+    const bytes = new Uint8Array(8);
+    const address = Number(addressOf(bytes));
+    expect(memory.writeLater(4096, bytes, 0, 8)).toBe(true);
+    expect(memory.read(address, new Uint8Array(8), 0, 8)).toBe(true);
+    expect(memory.writeLater(address, bytes, 0, 8)).toBe(true);
+    expect(memory.flush()).toBe(false);
+    expect(memory.flush()).toBe(true);
+    memory.close();
+  });
+
+  it('reports deferred writes that failed', () => {
+    const memory = own();
+    const bytes = new Uint8Array(8);
+    expect(memory.writeLater(4096, bytes, 0, 8)).toBe(true);
     expect(memory.flush()).toBe(false);
     expect(memory.lastError).toBe('EFAULT');
     expect(memory.flush()).toBe(true);
-    expect(memory.writeLater(4096, octets, 4, 8)).toBe(false);
+    expect(memory.writeLater(4096, bytes, 4, 8)).toBe(false);
     expect(memory.lastError).toBe('EINVAL');
-    memory.writeLater(4096, octets, 0, 8);
+    memory.writeLater(4096, bytes, 0, 8);
     memory.close();
     expect(memory.flush()).toBe(false);
-    expect(memory.writeLater(4096, octets, 0, 8)).toBe(false);
+    expect(memory.writeLater(4096, bytes, 0, 8)).toBe(false);
     expect(memory.lastError).toBe('EBADF');
   });
 
-  it('tells EFAULT for addresses that are not there, and probes both ends', () => {
+  it('fails with EFAULT for unmapped addresses, and probes both ends', () => {
     const memory = own();
     const remote = new Uint8Array(8192);
     const address = Number(addressOf(remote));
@@ -102,7 +114,7 @@ describe('memory of a process', () => {
     memory.close();
   });
 
-  it('is gone with its process', async () => {
+  it('disappears with its process', async () => {
     const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
     await once(child, 'spawn');
     const memory = new ProcessMemory(child.pid ?? 0);
@@ -117,7 +129,7 @@ describe('memory of a process', () => {
     memory.close();
   });
 
-  it('is refused once closed, and closes twice without harm', () => {
+  it('is refused once closed, and can be closed twice', () => {
     const memory = own();
     memory.close();
     memory.close();
@@ -125,11 +137,11 @@ describe('memory of a process', () => {
     expect(memory.read(Number(addressOf(remote)), new Uint8Array(8), 0, 8)).toBe(false);
   });
 
-  it('has no memory of a process that is not there', () => {
+  it('is empty for a process that does not exist', () => {
     expect(() => new ProcessMemory(2 ** 22 + 5)).toThrow(/ESRCH|EINVAL/);
   });
 
-  it('knows whether Yama asks for permission', () => {
+  it('detects whether Yama requires permission', () => {
     const scope = yamaScope();
     expect([undefined, 0, 1, 2, 3]).toContain(scope);
     expect(allowTracer(process.pid)).toBe(scope !== undefined);

@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { requestShortSlices } from '../../../native-bridge/libc/scheduling.ts';
 
-/** Nice value, as the kernel tells it. */
+/** Nice value, as the kernel reports it. */
 function niceOf(stat: string): number {
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
 }
 
-describe('a thread that asks for short slices', () => {
+describe('a thread that requests short slices', () => {
   it('keeps its nice value, and so do its children', () => {
     const before = niceOf(readFileSync('/proc/thread-self/stat', 'utf8'));
     expect(requestShortSlices()).toBe(true);
@@ -17,7 +17,7 @@ describe('a thread that asks for short slices', () => {
     expect(niceOf(stdout)).toBe(before);
   });
 
-  it('may ask again', () => {
+  it('may request again', () => {
     expect(requestShortSlices()).toBe(true);
     expect(requestShortSlices()).toBe(true);
   });

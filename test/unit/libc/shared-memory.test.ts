@@ -1,8 +1,12 @@
-import { readFileSync } from 'node:fs';
+import { fstatSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { libc, SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import {
+  reservePages,
+  SHARED_MEMORY_MAX_BYTES,
+  SharedMemory,
+} from '../../../native-bridge/libc/shared-memory.ts';
 
 /** Mappings of this process whose file has the name. */
 function mappings(name: string): number {
@@ -21,7 +25,7 @@ describe('shared memory', () => {
     const ours = SharedMemory.create('unit-both', 10_000);
     const theirs = SharedMemory.map(descriptorOf(ours), 10_000);
     expect(ours.view.length).toBe(10_000);
-    expect(theirs.view.every((octet) => octet === 0)).toBe(true);
+    expect(theirs.view.every((byte) => byte === 0)).toBe(true);
     ours.view[9_999] = 0xa5;
     expect(theirs.view[9_999]).toBe(0xa5);
     const counter = new Int32Array(theirs.view.buffer, 0, 1);
@@ -31,7 +35,7 @@ describe('shared memory', () => {
     theirs.release();
   });
 
-  it('cannot be resized by whoever has its descriptor: no SIGBUS', () => {
+  it('cannot be resized by a holder of its descriptor: no SIGBUS', () => {
     const ftruncate = libc.func('int ftruncate(int fd, int64_t length)') as (
       fd: number,
       length: number,
@@ -45,7 +49,7 @@ describe('shared memory', () => {
     memory.release();
   });
 
-  it('gives its pages back at once on release, while late accesses stay harmless', () => {
+  it('frees its pages at once on release, while late accesses stay harmless', () => {
     const memory = SharedMemory.create('unit-release', 65_536);
     const { view } = memory;
     view.fill(7);
@@ -58,7 +62,7 @@ describe('shared memory', () => {
     view[100] = 1;
   });
 
-  it('is left to the other side by a release, and taken from every side by a clearing', () => {
+  it('remains for the other side after a release, and is zeroed for every side by clear()', () => {
     const ours = SharedMemory.create('unit-owner', 65_536);
     const first = SharedMemory.map(descriptorOf(ours), 65_536);
     const second = SharedMemory.map(descriptorOf(ours), 65_536);
@@ -68,19 +72,46 @@ describe('shared memory', () => {
     ours.clear();
     ours.release();
     ours.clear();
-    expect(second.view.every((octet) => octet === 0)).toBe(true);
+    expect(second.view.every((byte) => byte === 0)).toBe(true);
     second.view[0] = 1;
     second.release();
   });
 
-  it('refuses a file that is smaller than what was promised', () => {
+  it('refuses a file smaller than its declared size', () => {
     const memory = SharedMemory.create('unit-small', 4096);
     expect(() => SharedMemory.map(descriptorOf(memory), 4097)).toThrow(SystemCallError);
     expect(mappings('unit-small')).toBe(1);
     memory.release();
   });
 
-  it('tells the errno when there is no such memory', () => {
+  it('allocates its pages when reserved: no SIGBUS for lack of memory', () => {
+    const memory = SharedMemory.create('unit-reserved', 1 << 20);
+    const blocks = () => fstatSync(memory.descriptor ?? -1).blocks;
+    expect(blocks()).toBe(0);
+    reservePages(memory.descriptor ?? -1, memory.lengthBytes);
+    expect(blocks() * 512).toBe(1 << 20);
+    expect(() => reservePages(1_000_000, 4096)).toThrow(/EBADF/);
+    memory.release();
+  });
+
+  it('counts the mappings of this process', () => {
+    const before = SharedMemory.mappings;
+    const memory = SharedMemory.create('unit-count', 4096);
+    expect(SharedMemory.mappings).toBe(before + 1);
+    memory.release();
+  });
+
+  it('refuses more than one view can cover, whoever created the file', () => {
+    for (const lengthBytes of [SHARED_MEMORY_MAX_BYTES + 1, 2 ** 47, 0, -1, Number.NaN]) {
+      expect(() => SharedMemory.create('unit-long', lengthBytes)).toThrow(/ENOMEM.*one mapping/);
+      const memory = SharedMemory.create('unit-long', 4096);
+      expect(() => SharedMemory.map(descriptorOf(memory), lengthBytes)).toThrow(/ENOMEM/);
+      memory.release();
+    }
+    expect(mappings('unit-long')).toBe(0);
+  });
+
+  it('reports the errno when there is no such memory', () => {
     expect(() => SharedMemory.create('unit-huge', 2 ** 52)).toThrow(/ENOMEM|EFBIG|EINVAL/);
     expect(() => SharedMemory.map(1_000_000, 4096)).toThrow(/EBADF/);
   });

@@ -22,7 +22,7 @@ afterEach(() => {
   for (const fd of held.splice(0)) closeDescriptor(fd);
 });
 
-describe('ports that are held', () => {
+describe('held ports', () => {
   it.each(['127.0.0.9', '0.0.0.0', '::1'])(
     'are free ones of the host when 0 is asked for: %s',
     (address) => {
@@ -43,7 +43,7 @@ describe('ports that are held', () => {
     await new Promise<void>((resolve) => {
       client.connect({ host: '127.0.0.9', port: portOf(server) }, resolve);
     });
-    // Whoever ends first keeps the port for a minute.
+    // The side that closes first keeps the port for a minute.
     client.resume();
     client.end();
     await new Promise((resolve) => client.once('close', resolve));
@@ -52,7 +52,7 @@ describe('ports that are held', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  it('are refused when a listener of somebody else has them', async () => {
+  it('are refused when another process listens on them', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.9', resolve));
     expect(() => bound('127.0.0.9', portOf(server))).toThrow(/EADDRINUSE/);

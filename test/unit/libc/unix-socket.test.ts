@@ -48,7 +48,7 @@ async function acceptedDescriptor(): Promise<{ socket: Socket; fd: number }> {
 }
 
 describe('Unix sockets', () => {
-  it('tell who is at the other end', async () => {
+  it('identify the process at the other end', async () => {
     const client = connectUnix(path);
     const { socket, fd } = await acceptedDescriptor();
     const self = { pid: process.pid, uid: process.getuid?.(), gid: process.getgid?.() };
@@ -59,7 +59,7 @@ describe('Unix sockets', () => {
     expect(descriptorOf(socket)).toBeUndefined();
   });
 
-  it('carry descriptors with octets', async () => {
+  it('carry descriptors with bytes', async () => {
     const client = connectUnix(path);
     const { socket, fd } = await acceptedDescriptor();
     const memory = SharedMemory.create('unit-carried', 4096);
@@ -85,7 +85,7 @@ describe('Unix sockets', () => {
     closeDescriptor(client);
   });
 
-  it('give up waiting in time, or when they are shut down', async () => {
+  it('stop waiting at the deadline, or when they are shut down', async () => {
     const client = connectUnix(path);
     await expect(receiveDescriptor(client, new Uint8Array(1), 20)).rejects.toThrow('ETIMEDOUT');
     const waiting = receiveDescriptor(client, new Uint8Array(1), 60_000);
@@ -95,26 +95,26 @@ describe('Unix sockets', () => {
     (await accepted).destroy();
   });
 
-  it('tell why nobody answers', () => {
+  it('report why there is no reply', () => {
     expect(() => connectUnix(join(directory, 'none'))).toThrow('ENOENT');
     expect(() => connectUnix('x'.repeat(200))).toThrow('ENAMETOOLONG');
   });
 
-  it('take octets at once or say that they are full', async () => {
+  it('accept bytes at once or report that they are full', async () => {
     const client = connectUnix(path);
-    const octets = new Uint8Array(65_536);
-    expect(sendNow(client, octets, 3)).toBe(3);
+    const bytes = new Uint8Array(65_536);
+    expect(sendNow(client, bytes, 3)).toBe(3);
     let outcome = 0;
-    for (let round = 0; round < 1000 && outcome >= 0; round++) outcome = sendNow(client, octets);
+    for (let round = 0; round < 1000 && outcome >= 0; round++) outcome = sendNow(client, bytes);
     expect(outcome).toBe(WOULD_BLOCK);
     (await accepted).destroy();
-    expect(sendNow(client, octets)).toBeLessThan(0);
+    expect(sendNow(client, bytes)).toBeLessThan(0);
     closeDescriptor(client);
   });
 });
 
 describe('direct writing', () => {
-  it('keeps order when the socket is full, and tells when it drained', async () => {
+  it('keeps order when the socket is full, and reports when it has drained', async () => {
     const client = connectUnix(path);
     const { socket } = await acceptedDescriptor();
     const writer = new DirectWriter(socket);
@@ -152,15 +152,15 @@ describe('gathered writing', () => {
   /** What the client has got so far, as text. */
   async function textOf(client: number, lengthBytes: number): Promise<string> {
     let text = '';
-    const octets = new Uint8Array(64);
+    const bytes = new Uint8Array(64);
     while (text.length < lengthBytes) {
-      const { length } = await receiveDescriptor(client, octets, 5_000);
-      text += Buffer.from(octets.subarray(0, length)).toString();
+      const { length } = await receiveDescriptor(client, bytes, 5_000);
+      text += Buffer.from(bytes.subarray(0, length)).toString();
     }
     return text;
   }
 
-  it('leaves at the end of the turn, or before what is written after it', async () => {
+  it('is sent at the end of the turn, or before the next direct write', async () => {
     const client = connectUnix(path);
     const { socket } = await acceptedDescriptor();
     const writer = new DirectWriter(socket);
@@ -183,7 +183,7 @@ describe('gathered writing', () => {
     expect(writer.pendingBytes).toBe(0);
   });
 
-  it('does not wait for the end of the turn with more than a bounded number of octets', async () => {
+  it('does not wait for the end of the turn with more than a bounded number of bytes', async () => {
     const client = connectUnix(path);
     const { socket } = await acceptedDescriptor();
     const writer = new DirectWriter(socket);

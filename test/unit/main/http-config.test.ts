@@ -1,4 +1,6 @@
-import { hostname } from 'node:os';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type DaemonOptions, parseDaemonConfig } from '../../../daemon/main/config.ts';
 
@@ -13,33 +15,50 @@ describe('the option http', () => {
   it('is off by default, and loopback when it is on', () => {
     expect(parseDaemonConfig({ socketPath: '/s' }, {}).http).toBeUndefined();
     const names = new Set(['localhost', hostname().toLowerCase()]);
-    const expected = { address: '127.0.0.1', port: 0, token: undefined, hostNames: names };
+    const expected = { address: '127.0.0.1', port: 0, token: { kind: 'made' }, hostNames: names };
     expect(parsed({})).toEqual(expected);
     expect(parsed({ address: 'localhost' })).toEqual(expected);
   });
 
-  it('takes names in any case', () => {
+  it('accepts names in any case', () => {
     expect(parsed({ hostNames: ['Node1.Example'] })?.hostNames).toContain('node1.example');
   });
 
-  it('takes its token from the environment, unless it has one', () => {
-    expect(parsed({}, { IWARPD_HTTP_TOKEN: TOKEN })?.token).toBe(TOKEN);
+  it('uses the given token, else the one in the environment, else generates one', () => {
+    const given = (value: string) => ({ kind: 'given', value });
+    expect(parsed({}, { IWARPD_HTTP_TOKEN: TOKEN })?.token).toEqual(given(TOKEN));
     const own = `${TOKEN}-own`;
-    expect(parsed({ token: own }, { IWARPD_HTTP_TOKEN: TOKEN })?.token).toBe(own);
-    expect(parsed({}, { IWARPD_HTTP_TOKEN: '' })?.token).toBeUndefined();
+    expect(parsed({ token: own }, { IWARPD_HTTP_TOKEN: TOKEN })?.token).toEqual(given(own));
+    expect(parsed({}, { IWARPD_HTTP_TOKEN: '' })?.token).toEqual({ kind: 'made' });
+  });
+
+  it('reads its token from a file, which must not be empty', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+    const file = join(folder, 'token');
+    writeFileSync(file, ` ${TOKEN}\n`);
+    const token = { kind: 'given', value: TOKEN, file };
+    expect(parsed({ tokenFile: file })?.token).toEqual(token);
+    writeFileSync(file, '\n');
+    expect(() => parsed({ tokenFile: file })).toThrow(`the token file '${file}' is empty`);
+    rmSync(folder, { recursive: true });
+    expect(() => parsed({ tokenFile: file })).toThrow(/cannot read the token: ENOENT/);
   });
 
   it.each(['0.0.0.0', '::', '10.0.0.1', 'fe80::1', '::ffff:10.0.0.1'])(
-    'needs a token on %s',
+    'does not go without a token on %s',
     (address) => {
-      expect(() => parsed({ address })).toThrow(/token/);
-      expect(parsed({ address, token: TOKEN })?.token).toBe(TOKEN);
+      expect(() => parsed({ address, noToken: true })).toThrow(/needs a token/);
+      expect(parsed({ address })?.token).toEqual({ kind: 'made' });
     },
   );
 
-  it.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])('needs none on %s', (address) => {
-    expect(parsed({ address })?.token).toBeUndefined();
-  });
+  it.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])(
+    'goes without a token on %s when asked to, whatever the environment has',
+    (address) => {
+      const environment = { IWARPD_HTTP_TOKEN: TOKEN };
+      expect(parsed({ address, noToken: true }, environment)?.token).toEqual({ kind: 'none' });
+    },
+  );
 
   it.each([
     [{ address: 'example.org' }, /http\.address/],
@@ -47,6 +66,8 @@ describe('the option http', () => {
     [{ address: 'localhost.evil.example' }, /http\.address/],
     [{ port: -1 }, /http\.port/],
     [{ port: 65_536 }, /http\.port/],
+    [{ token: TOKEN, noToken: true }, /http\.noToken/],
+    [{ tokenFile: '/x', noToken: true }, /http\.noToken/],
     [{ token: 'short' }, /http\.token.*16/],
     [{ token: 'with a space in it, but long' }, /http\.token.*ASCII/],
     [{ token: 'ünïcödé-töken-long-enough' }, /http\.token.*ASCII/],

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Access, CMEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import type { ConnectionId, PD, QP } from '../../../verbs-api/contract/provider.ts';
+import { Access, CMEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { ConnectionId, PD, QP } from '../../../verbs-api/contract/verbs/provider.ts';
 import { FakeId, NativeRig } from '../../support/native-rig.ts';
 
 const NATIVE = '127.0.0.2';
@@ -95,7 +95,7 @@ describe('the host of an id', () => {
     expect(other.device).toBe('emu0');
   });
 
-  it('is both for one that listens on any address, where rdma_cm lets it', async () => {
+  it('is both for an id that listens on any address, if rdma_cm allows it', async () => {
     const id = await rig.provider.createId();
     await id.listen();
     expect(native().asked).toEqual(['bindAddr', 'listen']);
@@ -132,7 +132,7 @@ describe('the host of an id', () => {
 });
 
 describe('connecting over a native device', () => {
-  it('resolves the route where the program did not, and tells of the outcome', async () => {
+  it('resolves the route if the program did not, and reports the outcome', async () => {
     const id = await resolved();
     const qp = await newQP();
     const connecting = id.connect({ qp, privateData: Uint8Array.of(7), initiatorDepth: 2 });
@@ -149,7 +149,7 @@ describe('connecting over a native device', () => {
     expect((await qp.query()).state).toBe(QPState.RTS);
   });
 
-  it('leaves the queue pair as it was when the peer rejects', async () => {
+  it('keeps the queue pair unchanged when the peer rejects', async () => {
     const id = await resolved();
     await routed(id);
     const qp = await newQP();
@@ -179,7 +179,7 @@ describe('connecting over a native device', () => {
     expect(native().parameters).toBeUndefined();
   });
 
-  it('is refused for a queue pair of another device, and for one that is connected', async () => {
+  it('is refused for a queue pair of another device, and for a connected one', async () => {
     const id = await resolved();
     const emulated = await (await rig.provider.open('emu0')).allocPD();
     const cq = await emulated.context.createCQ({ cqe: 1 });
@@ -193,7 +193,7 @@ describe('connecting over a native device', () => {
 });
 
 describe('listening on a native device', () => {
-  it('brings requests with their data, depths and addresses', async () => {
+  it('delivers requests with their data, depths and addresses', async () => {
     const { id, lower } = await requested();
     expect(id.device).toBe('nat0');
     expect(id.peerAddress).toEqual({ address: '127.0.0.5', port: 6000 });
@@ -206,7 +206,7 @@ describe('listening on a native device', () => {
     expect((await qp.query()).state).toBe(QPState.RTS);
   });
 
-  it('has the receives at the device before the accept', async () => {
+  it('posts the receives to the device before the accept', async () => {
     const { id } = await requested();
     const qp = await newQP();
     const mr = await pd.allocMR(8, Access.localWrite);
@@ -216,7 +216,7 @@ describe('listening on a native device', () => {
     expect(rig.device.qps.at(-1)?.receives).toHaveLength(1);
   });
 
-  it('keeps the backlog, counting those that nobody answered', async () => {
+  it('applies the backlog, counting unanswered requests', async () => {
     const { id, lower } = await requested();
     const [listenId] = rig.channel.ids;
     if (listenId === undefined) throw new Error('no listener');
@@ -226,13 +226,13 @@ describe('listening on a native device', () => {
     expect((await newRequest(listenId)).asked).not.toContain('dispose');
   });
 
-  it('ECONNRESET when the peer left before the answer', async () => {
+  it('fails with ECONNRESET when the peer left before the answer', async () => {
     const { id, lower } = await requested();
     await rig.cmEvent(lower, CMEventType.disconnected);
     await expect(id.accept({ qp: await newQP() })).rejects.toMatchObject({ code: 'ECONNRESET' });
   });
 
-  it('turns requests away whose device is not served, or whose listener left', async () => {
+  it('rejects requests whose device is not served, or whose listener left', async () => {
     const { listener } = await requested();
     const [listenId] = rig.channel.ids;
     if (listenId === undefined) throw new Error('no listener');

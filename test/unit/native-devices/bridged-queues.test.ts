@@ -7,7 +7,7 @@ import {
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/enums.ts';
+} from '../../../verbs-api/contract/verbs/enums.ts';
 import type {
   ConnectionId,
   Context,
@@ -15,8 +15,8 @@ import type {
   MR,
   PD,
   QP,
-} from '../../../verbs-api/contract/provider.ts';
-import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
+} from '../../../verbs-api/contract/verbs/provider.ts';
+import type { PlainSendWR, SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
 import { type FakeQP, NativeRig } from '../../support/native-rig.ts';
 
 const SUCCESS = { status: WCStatus.success };
@@ -76,7 +76,7 @@ async function connect(qp: QP): Promise<ConnectionId> {
   return id;
 }
 
-function send(mr: MR, wrId: number, flags: number = SendFlag.signaled): SendWR {
+function send(mr: MR, wrId: number, flags: SendFlag = SendFlag.signaled): PlainSendWR {
   return { wrId, opcode: WROpcode.send, flags, sgList: [mr.sge(wrId, 1)] };
 }
 
@@ -85,7 +85,7 @@ function wrIds(queue: FakeQP['sends']): unknown[] {
 }
 
 describe('memory of a native device', () => {
-  it('is told by the address that the device knows, and registered where both map it', async () => {
+  it('uses the device’s addresses, and is registered where both map it', async () => {
     const mr = await pd.allocMR(64, Access.localWrite);
     expect(mr).toMatchObject({ lkey: 0x11, rkey: 0x22, length: 64 });
     const part = await pd.regMR(mr.buffer.subarray(16, 32), Access.localWrite);
@@ -101,7 +101,7 @@ describe('memory of a native device', () => {
     ['a chosen key', () => pd.allocMR(8, 0, { key: 1 }), /nat0 chooses the keys/],
     ['a chosen address', () => pd.allocMR(8, 0, { iova: 4096 }), /nat0 has no regions at a chosen/],
     ['a window', () => pd.allocMW(1), /nat0 has no memory windows/],
-  ])('EOPNOTSUPP with its name for %s', async (_name, ask, message) => {
+  ])('fails with EOPNOTSUPP and the name for %s', async (_name, ask, message) => {
     await expect(ask()).rejects.toMatchObject({
       code: 'EOPNOTSUPP',
       message: expect.stringMatching(message),
@@ -110,7 +110,7 @@ describe('memory of a native device', () => {
 });
 
 describe('sends to a native device', () => {
-  it('wait for the connection, and go in order and signalled', async () => {
+  it('wait for the connection, and are posted in order and signalled', async () => {
     const { qp, lower } = await queuePair();
     const mr = await pd.allocMR(64, Access.localWrite);
     qp.postSend([send(mr, 1), send(mr, 2, 0)]);
@@ -121,7 +121,7 @@ describe('sends to a native device', () => {
     expect((await qp.query()).state).toBe(QPState.RTS);
   });
 
-  it('bring completions back for those that asked, with any wr_id', async () => {
+  it('return completions for signalled requests, with any wr_id', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
     qp.postSend([
@@ -170,12 +170,12 @@ describe('sends to a native device', () => {
     ['a bind', { opcode: WROpcode.bindMW }],
   ])('are refused with EOPNOTSUPP and the name for %s', async (_name, wr) => {
     const { qp } = await connected();
-    expect(() => qp.postSend(wr)).toThrow(
+    expect(() => qp.postSend(wr as SendWR)).toThrow(
       expect.objectContaining({ code: 'EOPNOTSUPP', message: expect.stringContaining('nat0') }),
     );
   });
 
-  it('stay in the ring while the device is full, and follow when it has room', async () => {
+  it('stay in the ring while the device is full, and are posted when it has room', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 2;
@@ -191,7 +191,7 @@ describe('sends to a native device', () => {
     expect(cq.poll().map(({ wrId }) => wrId)).toEqual([1n, 2n, 3n, 4n]);
   });
 
-  it('ENOMEM when ring and device are full', async () => {
+  it('fail with ENOMEM when ring and device are full', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 0;
@@ -228,7 +228,7 @@ describe('sends to a native device', () => {
 });
 
 describe('receives of a native device', () => {
-  it('go to it when they are posted, before any connection', async () => {
+  it('are passed on when posted, before any connection', async () => {
     const { qp, lower } = await queuePair();
     const mr = await pd.allocMR(64, Access.localWrite);
     qp.postRecv([
@@ -241,7 +241,7 @@ describe('receives of a native device', () => {
     expect(cq.poll()).toMatchObject([{ ...SUCCESS, wrId: 1n, byteLen: 8 }]);
   });
 
-  it('go to it when there is room, without another doorbell', async () => {
+  it('are passed on when there is room, without another doorbell', async () => {
     const { qp, lower } = await queuePair();
     const post = (wrId: number) => qp.postRecv({ wrId, sgList: [] });
     for (let wrId = 0; wrId < 8; wrId += 1) post(wrId);
@@ -269,7 +269,7 @@ describe('receives of a native device', () => {
       { wrId: 1n, qpNum: one.qpNum, byteLen: 2 },
     ]);
     expect(rig.device.srqs[0]?.receives).toHaveLength(4);
-    // The ring is empty by now; what the device had no room for follows all the same.
+    // The ring is empty by now; work that the device had no room for still follows.
     srq.postRecv({ wrId: 6, sgList: [] });
     for (let wrId = 2n; wrId < 7n; wrId += 1n) {
       rig.device.qps[0]?.completeReceive(3);
@@ -287,14 +287,14 @@ describe('receives of a native device', () => {
     });
   });
 
-  it('of all queues go to the device before a send does', async () => {
+  it('of all queues are passed on before a send is', async () => {
     const one = await connected();
     const two = await queuePair();
     const mr = await pd.allocMR(64, Access.localWrite);
     two.lower.flushes = false;
     two.qp.postRecv({ wrId: 1, sgList: [] });
     two.lower.receives.length = 0;
-    // The first is with the device, so that the second rings no doorbell of its own when it is full.
+    // The first is at the device, so the second rings no doorbell when it is full.
     const doorbell = () => one.qp.postSend(send(mr, 1));
     two.qp.postRecv({ wrId: 2, sgList: [] });
     doorbell();
@@ -303,7 +303,7 @@ describe('receives of a native device', () => {
 });
 
 describe('the end of a native queue pair', () => {
-  it('flushes what the device has and what the rings have, in order', async () => {
+  it('flushes what the device and the rings hold, in order', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 1;
@@ -326,7 +326,7 @@ describe('the end of a native queue pair', () => {
     expect(lower.sends).toEqual([]);
   });
 
-  it('flushes what the device forgets, because it came too late', async () => {
+  it('flushes late work that the device drops', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.flushes = false;
@@ -339,7 +339,7 @@ describe('the end of a native queue pair', () => {
       [1n, WCStatus.wrFlushErr],
       [2n, WCStatus.wrFlushErr],
     ]);
-    // Completions that come all the same are nobody's.
+    // Late completions are dropped.
     lower.completeSend();
     await rig.turn();
     expect(cq.poll()).toEqual([]);
@@ -358,7 +358,7 @@ describe('the end of a native queue pair', () => {
     expect((await qp.query()).state).toBe(QPState.ERR);
   });
 
-  it('is undone by RESET: another one takes its place under the old number', async () => {
+  it('is undone by RESET: a new one takes over the old number', async () => {
     const { qp, lower } = await connected();
     const { qpNum } = qp;
     const mr = await pd.allocMR(64, Access.localWrite);
@@ -367,7 +367,7 @@ describe('the end of a native queue pair', () => {
     expect(lower.disposed).toBe(1);
     const next = rig.device.qps.at(-1);
     expect(next).not.toBe(lower);
-    // A late completion of the old one is nobody's.
+    // A late completion of the old one is dropped.
     lower.completeSend();
     await rig.turn();
     expect(cq.poll()).toEqual([]);
@@ -377,7 +377,7 @@ describe('the end of a native queue pair', () => {
     expect(cq.poll()).toMatchObject([{ ...SUCCESS, wrId: 2n, qpNum }]);
   });
 
-  it('gives everything back', async () => {
+  it('releases everything', async () => {
     await connected();
     await context.close();
     const { qps, cqs } = rig.device;
@@ -385,8 +385,8 @@ describe('the end of a native queue pair', () => {
   });
 });
 
-describe('a native device that goes away', () => {
-  it('is told once; what it had is flushed, and its connections are over', async () => {
+describe('a native device that disappears', () => {
+  it('is reported once; its work is flushed, and its connections end', async () => {
     const events = context.asyncEvents()[Symbol.asyncIterator]();
     const { qp, id } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);

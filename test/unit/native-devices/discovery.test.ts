@@ -15,7 +15,7 @@ async function withoutLibraries(selected: Parameters<typeof openNativeDevices>[0
 }
 
 describe('a daemon on a machine without rdma-core', () => {
-  it('has no native devices, and one line for those who look closely', async () => {
+  it('has no native devices, and logs one line at debug level', async () => {
     const { host, notes } = await withoutLibraries([]);
     expect(host).toBeUndefined();
     expect(notes).toEqual([
@@ -23,7 +23,7 @@ describe('a daemon on a machine without rdma-core', () => {
     ]);
   });
 
-  it('refuses to start when a native device was asked for', async () => {
+  it('refuses to start when a native device was requested', async () => {
     const selected = [{ name: 'a', native: 'siw0', addresses: [] }];
     await expect(withoutLibraries(selected)).rejects.toMatchObject({
       code: 'ENODEV',

@@ -47,11 +47,11 @@ describe('native devices together', () => {
       [],
       /two devices answer for ::1/,
     ],
-  ])('EINVAL for %s', (_name, configs, others, message) => {
+  ])('fail with EINVAL for %s', (_name, configs, others, message) => {
     expect(() => checkedNativeDevices(configs, others)).toThrow(refusal(message));
   });
 
-  it('get a name that is free when nobody gave them one', () => {
+  it('get a free name if none was given', () => {
     expect(freeName('siw0', new Set())).toBe('siw0');
     expect(freeName('siw0', new Set(['siw0']))).toBe('siw0-native');
     expect(freeName('siw0', new Set(['siw0', 'siw0-native']))).toBe('siw0-native2');

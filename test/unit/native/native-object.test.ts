@@ -8,7 +8,7 @@ import {
 import { NativeObject } from '../../../native-bridge/rdma/native-object.ts';
 import { fromSockaddr, toSockaddr } from '../../../native-bridge/rdma/socket-address.ts';
 import { copyOut, pointerAt, StructBlock } from '../../../native-bridge/rdma/struct-block.ts';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 
 const destroyed: string[] = [];
 
@@ -34,7 +34,7 @@ class Sample extends NativeObject {
 }
 
 describe('objects of the library', () => {
-  it('are destroyed once, and keep their pointer to themselves afterwards', () => {
+  it('are destroyed once, and do not expose their pointer afterwards', () => {
     destroyed.length = 0;
     const object = new Sample('one');
     expect(object.pointer).toBe(1);
@@ -59,7 +59,7 @@ describe('objects of the library', () => {
     expect(destroyed).toEqual(['child', 'parent']);
   });
 
-  it('take along what depends on them, the last made first, whatever the library says', () => {
+  it('destroy their dependants first, newest first, whatever the library returns', () => {
     destroyed.length = 0;
     const root = new Sample('root');
     const domain = new Sample('domain', [root]);
@@ -72,7 +72,7 @@ describe('objects of the library', () => {
     expect(destroyed).toHaveLength(4);
   });
 
-  it('are lost when the library refuses to destroy them: half of them may be gone', () => {
+  it('are lost when the library refuses to destroy them: they may be half destroyed', () => {
     const object = new Sample('half', [], new NativeError('refused', 'EINVAL', 'no'));
     expect(() => object.dispose()).toThrow('no');
     expect(object.disposed).toBe(true);
@@ -107,11 +107,11 @@ describe('socket addresses', () => {
     { address: '0.0.0.0', port: 0 },
     { address: '::1', port: 65_535 },
     { address: 'fe80::1:2', port: 1 },
-  ])('go to C and back: $address', (address) => {
-    expect(fromSockaddr(toSockaddr(address).octets)).toEqual(address);
+  ])('convert to C and back: $address', (address) => {
+    expect(fromSockaddr(toSockaddr(address).bytes)).toEqual(address);
   });
 
-  it('are undefined where none is set', () => {
+  it('are undefined if unset', () => {
     expect(fromSockaddr(new Uint8Array(128))).toBeUndefined();
   });
 
@@ -141,11 +141,11 @@ describe('structs', () => {
     expect(block.clear().get('send_cq')).toBe(0);
   });
 
-  it('tell negative numbers and texts', () => {
+  it('preserve negative numbers and texts', () => {
     const event = new StructBlock('rdma_cm_event').set('status', -111);
     expect(event.getSigned('status')).toBe(-111);
     const device = new StructBlock('ibv_device');
-    device.getOctets('name').set(Buffer.from('siw0\0rest'));
+    device.getBytes('name').set(Buffer.from('siw0\0rest'));
     expect(device.getText('name')).toBe('siw0');
   });
 });

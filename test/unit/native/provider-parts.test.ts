@@ -1,9 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { errorOf, textOf } from '../../../native-bridge/provider/connection-event.ts';
-import { flushedReceive, flushedSend } from '../../../native-bridge/provider/flushed-completion.ts';
-import { HeldSends } from '../../../native-bridge/provider/held-sends.ts';
-import { nextTurn, shareIsSpent } from '../../../native-bridge/provider/loop-share.ts';
-import { OwnedObject, Presence } from '../../../native-bridge/provider/owned-object.ts';
 import type { NativeCMEvent } from '../../../native-bridge/rdma/cm-id.ts';
 import { NativeError } from '../../../native-bridge/rdma/errors.ts';
 import type { NativeQP } from '../../../native-bridge/rdma/queue-pair.ts';
@@ -13,9 +8,14 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
+} from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SendFields } from '../../../verbs-api/contract/verbs/work-request.ts';
+import { errorOf, textOf } from '../../../verbs-api/native/connection-event.ts';
+import { flushedReceive, flushedSend } from '../../../verbs-api/native/flushed-completion.ts';
+import { HeldSends } from '../../../verbs-api/native/held-sends.ts';
+import { nextTurn, shareIsSpent } from '../../../verbs-api/native/loop-share.ts';
+import { OwnedObject, Presence } from '../../../verbs-api/native/owned-object.ts';
 
 describe('sends that wait for a connection', () => {
   const ROOM = 4;
@@ -23,14 +23,14 @@ describe('sends that wait for a connection', () => {
   const queuePair = {
     subject: 'the queue pair',
     capabilities: { maxSendWr: ROOM },
-    checkSend(requests: readonly SendWR[]): NativeError | undefined {
+    checkSend(requests: readonly SendFields[]): NativeError | undefined {
       const bad = requests.findIndex(({ opcode }) => (opcode as number) === 99);
       return bad < 0 ? undefined : new NativeError('refused', 'EINVAL', 'malformed', bad);
     },
   } as unknown as NativeQP;
-  const send = (wrId: number): SendWR => ({ wrId, opcode: WROpcode.send });
+  const send = (wrId: number): SendFields => ({ wrId, opcode: WROpcode.send });
 
-  it('come out as they went in, once, whatever becomes of the caller’s objects', () => {
+  it('come out unchanged, once, whatever happens to the caller’s objects', () => {
     const held = new HeldSends();
     const inlineData = Uint8Array.of(1);
     const sgList = [{ addr: 1, length: 2, lkey: 3 }];
@@ -60,7 +60,7 @@ describe('sends that wait for a connection', () => {
   });
 });
 
-describe('completions that the device does not make', () => {
+describe('completions that the device does not generate', () => {
   it('are flushes with the opcode of their request', () => {
     expect(flushedSend({ wrId: -1, opcode: WROpcode.rdmaRead }, 7)).toEqual({
       wrId: 2n ** 64n - 1n,
@@ -79,7 +79,7 @@ describe('completions that the device does not make', () => {
 describe('events of rdma_cm', () => {
   const event = (type: number, status: number) => ({ type, status }) as NativeCMEvent;
 
-  it('tell an errno of the contract, or success', () => {
+  it('report an errno of the contract, or success', () => {
     expect(errorOf(event(CMEventType.established, 0))).toBeUndefined();
     expect(errorOf(event(CMEventType.unreachable, -110))).toBe('ETIMEDOUT');
     expect(errorOf(event(CMEventType.rejected, 28))).toBe('ECONNREFUSED');
@@ -105,7 +105,7 @@ describe('objects of a native provider', () => {
     }
   }
 
-  it('close once, and not at all while they are in use', async () => {
+  it('close once, and never while in use', async () => {
     const object = new Sample(new Presence(), 'thing');
     object.refusal = new VerbsError('EBUSY');
     await expect(object.close()).rejects.toMatchObject({ code: 'EBUSY' });
@@ -117,7 +117,7 @@ describe('objects of a native provider', () => {
     expect([object.calls, object.gone]).toEqual([2, 1]);
   });
 
-  it('close without complaint when their device is gone, and refuse everything else', async () => {
+  it('close silently when their device is gone, and refuse everything else', async () => {
     const presence = new Presence();
     const object = new Sample(presence, 'thing');
     const told: string[] = [];
@@ -134,7 +134,7 @@ describe('objects of a native provider', () => {
 });
 
 describe('the share of the event loop', () => {
-  it('is spent by a busy turn and fresh in the next', async () => {
+  it('is used up by a busy turn and renewed in the next', async () => {
     await nextTurn();
     expect(shareIsSpent()).toBe(false);
     const end = performance.now() + 5;

@@ -9,8 +9,8 @@ import {
   postReceives,
   postSends,
 } from '../../../native-bridge/rdma/work-request-list.ts';
-import { SendFlag, WROpcode } from '../../../verbs-api/contract/enums.ts';
-import type { RecvWR, SendWR, SGE } from '../../../verbs-api/contract/work-request.ts';
+import { SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { RecvWR, SendFields, SGE } from '../../../verbs-api/contract/verbs/work-request.ts';
 
 const SIW_VENDOR_ID = 0x626d74;
 const ENOMEM = 12;
@@ -51,7 +51,7 @@ function sgesAt(list: number, count: number): Seen['sges'] {
   });
 }
 
-/** A provider of C: walks the list, takes up to `room` requests, and then says `errno`. */
+/** A provider of C: walks the list, takes up to `room` requests, and then returns `errno`. */
 function provider(room: number, errno = ENOMEM) {
   const seen: Seen[] = [];
   const queues = new Set<number>();
@@ -95,7 +95,7 @@ const address = fc.oneof(
   fc.integer({ min: 0, max: Number.MAX_SAFE_INTEGER }),
 );
 const sge: fc.Arbitrary<SGE> = fc.record({ addr: address, length: uint32, lkey: uint32 });
-const write: fc.Arbitrary<SendWR & { sgList: SGE[] }> = fc.record({
+const write: fc.Arbitrary<SendFields & { sgList: SGE[] }> = fc.record({
   wrId: address,
   opcode: fc.constant(WROpcode.rdmaWrite),
   flags: fc.constantFrom(0, SendFlag.signaled, SendFlag.fence | SendFlag.solicited),
@@ -113,7 +113,7 @@ function sgesOf(list: readonly SGE[]): Seen['sges'] {
 }
 
 describe('lists of work requests', () => {
-  it('reach the library whole and in order, in as few calls as may be', () => {
+  it('reach the library whole and in order, in as few calls as possible', () => {
     fc.assert(
       fc.property(fc.array(write, { maxLength: 150 }), (requests) => {
         const library = provider(Number.POSITIVE_INFINITY);
@@ -136,7 +136,7 @@ describe('lists of work requests', () => {
     );
   });
 
-  it('of receives, too', () => {
+  it('of receives reach it likewise', () => {
     fc.assert(
       fc.property(fc.array(receive, { maxLength: 150 }), (requests) => {
         const library = provider(Number.POSITIVE_INFINITY);
@@ -149,7 +149,7 @@ describe('lists of work requests', () => {
     );
   });
 
-  it('tell the first request that the library refused, whatever the sign of its errno', () => {
+  it('report the first request that the library refused, whatever the sign of its errno', () => {
     const requests = Array.from({ length: 150 }, (_, wrId) => ({ wrId, sgList: [] }));
     for (const room of [0, 1, 63, 64, 65, 149]) {
       for (const errno of [ENOMEM, -ENOMEM]) {
@@ -161,8 +161,8 @@ describe('lists of work requests', () => {
     }
   });
 
-  it('post what is before a malformed request', () => {
-    const fine: SendWR = { opcode: WROpcode.send };
+  it('post the requests before a malformed one', () => {
+    const fine: SendFields = { opcode: WROpcode.send };
     for (const index of [0, 1, 63, 64, 100]) {
       const requests = Array.from({ length: 120 }, () => fine);
       requests[index] = { opcode: 99 as WROpcode };
@@ -177,10 +177,10 @@ describe('lists of work requests', () => {
 describe('one work request', () => {
   const sgl = [{ addr: 0, length: 8, lkey: 1 }];
   const remote = { remoteAddr: 0, rkey: 1 };
-  const code = (wr: SendWR, given: PostLimits = limits) => checkSends([wr], given).code;
+  const code = (wr: SendFields, given: PostLimits = limits) => checkSends([wr], given).code;
 
-  it.each<[string, SendWR]>([
-    ['an unknown flag', { opcode: WROpcode.send, flags: 16 }],
+  it.each<[string, SendFields]>([
+    ['an unknown flag', { opcode: WROpcode.send, flags: 16 as SendFlag }],
     [
       'too many elements',
       { opcode: WROpcode.send, sgList: [...sgl, ...sgl, ...sgl, ...sgl, ...sgl] },
@@ -207,7 +207,7 @@ describe('one work request', () => {
       { opcode: WROpcode.send, sgList: [{ addr: 0.5, length: 1, lkey: 1 }] },
     ],
     [
-      'an atomic of 4 octets',
+      'an atomic of 4 bytes',
       {
         opcode: WROpcode.atomicFetchAndAdd,
         sgList: [{ addr: 0, length: 4, lkey: 1 }],
@@ -220,12 +220,12 @@ describe('one work request', () => {
       { opcode: WROpcode.atomicCmpAndSwap, sgList: sgl, compareAdd: 1, ...remote },
     ],
     ['an invalidation of nothing', { opcode: WROpcode.sendWithInv }],
-  ])('is EINVAL for %s', (_name, wr) => {
+  ])('fails with EINVAL for %s', (_name, wr) => {
     expect(code(wr)).toBe('EINVAL');
   });
 
-  it.each<[string, SendWR, PostLimits]>([
-    ['8 octets of Immediate Data', { opcode: WROpcode.immediate, immData: 1 }, limits],
+  it.each<[string, SendFields, PostLimits]>([
+    ['8 bytes of Immediate Data', { opcode: WROpcode.immediate, immData: 1 }, limits],
     [
       'Immediate Data behind a Write',
       { opcode: WROpcode.rdmaWriteWithImm, immData: 1, ...remote },
@@ -242,7 +242,7 @@ describe('one work request', () => {
       { opcode: WROpcode.localInv, invalidateRkey: 1 },
       { ...limits, traits: traitsOf(SIW_VENDOR_ID) },
     ],
-  ])('is EOPNOTSUPP for %s', (_name, wr, given) => {
+  ])('fails with EOPNOTSUPP for %s', (_name, wr, given) => {
     expect(code(wr, given)).toBe('EOPNOTSUPP');
   });
 
@@ -257,15 +257,15 @@ describe('one work request', () => {
     expect([...copyOut(Number(element?.addr), 3)]).toEqual([1, 2, 3]);
   });
 
-  it('has an empty element where libsiw wants one for a receive without any', () => {
+  it('has an empty element where libsiw requires one for an empty receive', () => {
     const library = provider(1);
     const siw = { ...limits, traits: traitsOf(SIW_VENDOR_ID) };
     postReceives([{ sgList: [] }], siw, library.receive, QUEUE);
     expect(library.seen[0]?.sges).toEqual([{ addr: 0n, length: 0, lkey: 0 }]);
   });
 
-  it('has the operands of an atomic where the header has them', () => {
-    const wr: SendWR = {
+  it('has the operands of an atomic at the offsets of the C header', () => {
+    const wr: SendFields = {
       opcode: WROpcode.atomicCmpAndSwap,
       sgList: sgl,
       remoteAddr: 2n ** 40n,

@@ -1,4 +1,4 @@
-/** Nothing outside of the export is ever reached, whatever a client or a local user does. */
+/** No action of a client or a local user ever reaches outside the export. */
 import {
   existsSync,
   mkdirSync,
@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { MountStatus, Nfs3Status } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
+import { MountStatus, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
 import { NfsRig, name } from '../../support/nfs-rig.ts';
 
 // Thousands of files take a while on a busy disk.
@@ -34,7 +34,7 @@ async function lookupStatus(directory: Uint8Array, text: string): Promise<number
 }
 
 describe('handles', () => {
-  it('of any other make are bad', async () => {
+  it('of any other format are bad', async () => {
     const made: Uint8Array[] = [
       new Uint8Array(0),
       new Uint8Array(36),
@@ -46,7 +46,7 @@ describe('handles', () => {
     }
   });
 
-  it('with any bit turned are bad or stale', async () => {
+  it('with any bit flipped are bad or stale', async () => {
     const refused = new Set<number>([Nfs3Status.badhandle, Nfs3Status.stale]);
     for (let bit = 0; bit < root.length * 8; bit++) {
       const forged = Uint8Array.from(root);
@@ -65,7 +65,7 @@ describe('handles', () => {
     }
   });
 
-  it('of a file that a local user removed, or replaced, are stale', async () => {
+  it('of a file that a local user removed or replaced are stale', async () => {
     writeFileSync(rig.file('f'), 'x');
     const file = await rig.handle('f');
     rmSync(rig.file('f'));
@@ -74,7 +74,7 @@ describe('handles', () => {
     expect((await rig.call('read', { file, offset: 0n, count: 9 })).status).toBe(Nfs3Status.stale);
   });
 
-  it('are forgotten, the oldest first, where there are too many', async () => {
+  it('are dropped, oldest first, when there are too many', async () => {
     rig.clean();
     rig = new NfsRig({ nodesMax: 8, descriptorsMax: 4 });
     root = await rig.mount();
@@ -96,7 +96,7 @@ describe('handles', () => {
 });
 
 describe('names', () => {
-  it('with a slash or a NUL, empty, or of 256 octets are refused by every procedure', async () => {
+  it('with a slash or a NUL, empty, or of 256 bytes are refused by every procedure', async () => {
     writeFileSync(rig.file('f'), '');
     const file = await rig.handle('f');
     const { inval, acces, nametoolong } = Nfs3Status;
@@ -128,9 +128,9 @@ describe('names', () => {
     expect(existsSync(rig.file('f'))).toBe(true);
   });
 
-  it('of 255 octets, of any octets but those two, are names', async () => {
-    const octets = Uint8Array.from({ length: 255 }, (_none, at) => (at + 1 === 0x2f ? 1 : at + 1));
-    const where = { directory: root, name: octets };
+  it('of 255 bytes, of any bytes but those two, are valid', async () => {
+    const bytes = Uint8Array.from({ length: 255 }, (_none, at) => (at + 1 === 0x2f ? 1 : at + 1));
+    const where = { directory: root, name: bytes };
     const how = { mode: 1, attributes: {} } as const;
     expect((await rig.call('create', { where, how })).status).toBe(Nfs3Status.ok);
     expect((await rig.call('lookup', where)).status).toBe(Nfs3Status.ok);
@@ -142,7 +142,7 @@ describe('names', () => {
     });
     if (listed.status !== Nfs3Status.ok) throw new Error('not listed');
     expect(listed.ok.entries.map((entry) => Buffer.from(entry.name))).toContainEqual(
-      Buffer.from(octets),
+      Buffer.from(bytes),
     );
     expect((await rig.call('remove', where)).status).toBe(Nfs3Status.ok);
   });
@@ -159,7 +159,7 @@ describe('names', () => {
     expect(await found(root, '..')).toEqual(root);
   });
 
-  it('. and .. are neither made, nor moved, nor removed', async () => {
+  it('. and .. cannot be created, renamed or removed', async () => {
     mkdirSync(rig.file('d'));
     const directory = await rig.handle('d');
     const d = { directory: root, name: name('d') };
@@ -181,7 +181,7 @@ describe('names', () => {
 });
 
 describe('links', () => {
-  it('are not followed, in the last place or before it', async () => {
+  it('are not followed, at the end of a path or within it', async () => {
     symlinkSync(rig.outside, rig.file('out'));
     symlinkSync(`${rig.outside}/canary`, rig.file('canary'));
     const out = await rig.handle('out');
@@ -194,7 +194,7 @@ describe('links', () => {
     expect((await rig.call('mkdir', { where, attributes: {} })).status).toBe(Nfs3Status.notdir);
     const listing = { directory: out, cookie: 0n, cookieVerifier: new Uint8Array(8), count: 999 };
     expect((await rig.call('readdir', listing)).status).toBe(Nfs3Status.notdir);
-    // The link itself is what is removed.
+    // The link itself is removed.
     await rig.call('remove', { directory: root, name: name('out') });
     expect(existsSync(rig.outside)).toBe(true);
     expect(existsSync(`${rig.outside}/made`)).toBe(false);
@@ -218,7 +218,7 @@ describe('links', () => {
 });
 
 describe('a directory that a local user moves', () => {
-  it('out of the export is out of reach, and back in again', async () => {
+  it('out of the export becomes unreachable, and reachable when moved back', async () => {
     mkdirSync(rig.file('d/e'), { recursive: true });
     writeFileSync(rig.file('d/e/f'), 'x');
     const file = await rig.handle('d', 'e', 'f');
@@ -230,7 +230,7 @@ describe('a directory that a local user moves', () => {
     expect((await rig.call('getattr', file)).status).toBe(Nfs3Status.ok);
   });
 
-  it('into its own child, as our names have it, ends no walk in a circle', async () => {
+  it('into its own cached child does not loop a path walk', async () => {
     mkdirSync(rig.file('a'));
     mkdirSync(rig.file('b'));
     const a = await rig.handle('a');
@@ -243,7 +243,7 @@ describe('a directory that a local user moves', () => {
     expect(await rig.handle('b', 'a')).toEqual(a);
   });
 
-  it('is found however deep it lies', async () => {
+  it('is found at any depth', async () => {
     const depth = 150;
     let directory = root;
     for (let i = 0; i < depth; i++) {
@@ -262,14 +262,14 @@ describe('a directory that a local user moves', () => {
 });
 
 describe('MNT', () => {
-  it('gives the export under its path and as /, and directories in it', async () => {
+  it('returns the export under its path and as /, and directories in it', async () => {
     mkdirSync(rig.file('d/e'), { recursive: true });
     expect(await rig.mount(rig.path)).toEqual(root);
     expect(await rig.mount(`${rig.path}/d/e`)).toEqual(await rig.handle('d', 'e'));
     expect(await rig.mount('/d')).toEqual(await rig.handle('d'));
   });
 
-  it('gives nothing else', async () => {
+  it('returns nothing else', async () => {
     writeFileSync(rig.file('f'), '');
     symlinkSync(rig.outside, rig.file('out'));
     const { noent, acces, notdir } = MountStatus;

@@ -1,6 +1,6 @@
 import { fstatSync, openSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DescriptorCache } from '../../../daemon/nfs/descriptor-cache.ts';
+import { DescriptorCache } from '../../../verbs-api/nfs/server/descriptor-cache.ts';
 
 let cache: DescriptorCache;
 
@@ -32,7 +32,7 @@ afterEach(async () => {
 });
 
 describe('descriptors', () => {
-  it('are found by node and purpose, and closed when the least used of too many', async () => {
+  it('are found by node and purpose, and closed when least recently used', async () => {
     const first = keep(1);
     const second = keep(2);
     keep(3, 'read');
@@ -45,7 +45,7 @@ describe('descriptors', () => {
     expect(isOpen(first)).toBe(true);
   });
 
-  it('stay open until the code that runs has ended, since a number may be another file next', () => {
+  it('stay open until the running code has ended, since a number may be reused', () => {
     const fd = keep(1);
     cache.forget(1);
     expect(cache.find(1, 'path')).toBeUndefined();
@@ -75,7 +75,7 @@ describe('descriptors', () => {
     expect(isOpen(old)).toBe(false);
   });
 
-  it('that are not there cannot be used', () => {
+  it('that do not exist cannot be used', () => {
     expect(() => cache.use(9, 'read')).toThrow(RangeError);
   });
 });

@@ -1,9 +1,9 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { cookieOf } from '../../../daemon/nfs/directory-listing.ts';
+import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { cookieOf } from '../../../verbs-api/nfs/server/directory-listing.ts';
 import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { Nfs3Status } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
-import { NFS3 } from '../../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { flat, NfsRig, name } from '../../support/nfs-rig.ts';
 
 // Thousands of files take a while on a busy disk.
@@ -50,7 +50,7 @@ async function names(
 }
 
 describe('READDIR', () => {
-  it('gives every name once, with . and ..', async () => {
+  it('returns every name once, with . and ..', async () => {
     const wanted = ['.', '..'];
     for (let i = 0; i < 2000; i++) {
       writeFileSync(rig.file(`file-${i}`), '');
@@ -59,7 +59,7 @@ describe('READDIR', () => {
     expect((await names(root)).sort()).toEqual(wanted.sort());
   });
 
-  it('skips and repeats nothing while what was listed is removed', async () => {
+  it('skips and repeats nothing while listed names are removed', async () => {
     const wanted: string[] = [];
     for (let i = 0; i < 2000; i++) {
       writeFileSync(rig.file(`file-${i}`), '');
@@ -73,7 +73,7 @@ describe('READDIR', () => {
     expect(found.filter((text) => text.length > 2).sort()).toEqual(wanted.sort());
   });
 
-  it('keeps the place of names while others come and go', async () => {
+  it('keeps the position of names while others come and go', async () => {
     for (let i = 0; i < 300; i++) writeFileSync(rig.file(`stays-${i}`), '');
     for (let i = 0; i < 300; i++) writeFileSync(rig.file(`goes-${i}`), '');
     let round = 0;
@@ -89,7 +89,7 @@ describe('READDIR', () => {
     expect(new Set(found).size).toBe(found.length);
   });
 
-  it('starts anywhere: also behind a name that is gone, and behind the end', async () => {
+  it('starts anywhere, even after a removed name and past the end', async () => {
     for (let i = 0; i < 50; i++) writeFileSync(rig.file(`f${i}`), '');
     const first = await page(root, 0n, 1024);
     const last = first.entries.at(-1);
@@ -100,7 +100,7 @@ describe('READDIR', () => {
     expect(await page(root, 2n ** 64n - 1n)).toEqual({ entries: [], eof: true });
   });
 
-  it('NFSR-1813.3-03: answers with no more octets than were asked for', async () => {
+  it('returns no more bytes than requested [NFSR-1813.3-03]', async () => {
     for (let i = 0; i < 100; i++) writeFileSync(rig.file('x'.repeat(1 + i * 2)), '');
     for (const limit of [256, 300, 512, 1000, 1024, 4096, 32_768]) {
       const readdir = { directory: root, cookie: 2n, cookieVerifier: VERIFIER, count: limit };
@@ -117,7 +117,7 @@ describe('READDIR', () => {
     }
   });
 
-  it('says that it has no room when one entry does not fit', async () => {
+  it('fails with TOOSMALL when not even one entry fits', async () => {
     const args = { directory: root, cookie: 0n, cookieVerifier: VERIFIER, count: 110 };
     expect((await rig.call('readdir', args)).status).toBe(Nfs3Status.toosmall);
   });
@@ -131,7 +131,7 @@ describe('READDIR', () => {
 });
 
 describe('READDIRPLUS', () => {
-  it('gives handles and attributes that LOOKUP would give', async () => {
+  it('returns the handles and attributes that LOOKUP would return', async () => {
     mkdirSync(rig.file('d'));
     writeFileSync(rig.file('d/f'), 'seven!!');
     const outcome = await rig.call('readdirplus', {
@@ -153,7 +153,7 @@ describe('READDIRPLUS', () => {
 });
 
 describe('cookies', () => {
-  it('leave room for those of . and .., and spread', () => {
+  it('reserve those of . and .., and are spread out', () => {
     const cookies = Array.from({ length: 10_000 }, (_none, i) => cookieOf(`file-${i}`));
     expect(new Set(cookies).size).toBe(10_000);
     for (const cookie of cookies) {

@@ -17,7 +17,7 @@ import {
   FileType,
   Nfs3Status,
   StableHow,
-} from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
+} from '../../../verbs-api/nfs/nfs3/constants.ts';
 import { NfsRig, name, SUPERUSER, sysCredential } from '../../support/nfs-rig.ts';
 
 let rig: NfsRig;
@@ -51,7 +51,7 @@ function createArgs(
 }
 
 describe('attributes', () => {
-  it('tells what the system tells', async () => {
+  it('returns what the system reports', async () => {
     writeFileSync(rig.file('a'), 'twelve bytes');
     chmodSync(rig.file('a'), 0o4751);
     const stats = lstatSync(rig.file('a'), { bigint: true });
@@ -68,7 +68,7 @@ describe('attributes', () => {
     expect(BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds)).toBe(stats.mtimeNs);
   });
 
-  it('sets size, mode and times to the nanosecond, and leaves the rest', async () => {
+  it('sets size, mode and times to the nanosecond, and keeps the rest', async () => {
     writeFileSync(rig.file('a'), 'twelve bytes');
     const object = await rig.handle('a');
     const before = await rig.attributes('a');
@@ -84,7 +84,7 @@ describe('attributes', () => {
     expect(readFileSync(rig.file('a'), 'utf8')).toBe('twelv');
   });
 
-  it('does nothing when the guard is another time', async () => {
+  it('does nothing when the guard time differs', async () => {
     writeFileSync(rig.file('a'), 'twelve bytes');
     const object = await rig.handle('a');
     const attributes = { size: 0n };
@@ -94,7 +94,7 @@ describe('attributes', () => {
     expect(statSync(rig.file('a')).size).toBe(12);
   });
 
-  it('changes a link itself, never what it leads to', async () => {
+  it('changes a link itself, never its target', async () => {
     symlinkSync(`${rig.outside}/canary`, rig.file('link'));
     const object = await rig.handle('link');
     const before = statSync(`${rig.outside}/canary`);
@@ -112,7 +112,7 @@ describe('attributes', () => {
 });
 
 describe('reading and writing', () => {
-  it('writes at an offset and reads back, and tells the end of the file', async () => {
+  it('writes at an offset and reads back, and reports the end of the file', async () => {
     const created = await create('f');
     if (created.status !== Nfs3Status.ok || created.ok.object === undefined)
       throw new Error('no file');
@@ -136,7 +136,7 @@ describe('reading and writing', () => {
     });
   });
 
-  it('gives wcc data of a write that was alone', async () => {
+  it('returns wcc data for a write that ran alone', async () => {
     writeFileSync(rig.file('f'), 'abc');
     const file = await rig.handle('f');
     const data = Buffer.from('defg');
@@ -149,7 +149,7 @@ describe('reading and writing', () => {
     expect(committed.ok.verifier).toEqual(written.ok.verifier);
   });
 
-  it('tells nothing of before when several writes go on at once', async () => {
+  it('returns no pre-operation data for concurrent writes', async () => {
     writeFileSync(rig.file('f'), '');
     const file = await rig.handle('f');
     const writes = [0n, 4n, 8n].map((offset) =>
@@ -162,7 +162,7 @@ describe('reading and writing', () => {
     expect(readFileSync(rig.file('f'), 'utf8')).toBe('123412341234');
   });
 
-  it('lets the owner fill a file that was made read-only, and read one without rights', async () => {
+  it('allows the owner to fill a file created read-only, and to read one without rights', async () => {
     const created = await create('f', {
       mode: CreateMode.unchecked,
       attributes: { mode: 0o444 },
@@ -203,24 +203,24 @@ describe('reading and writing', () => {
 });
 
 describe('CREATE', () => {
-  it('unchecked takes a file that is there, and cuts it when told', async () => {
-    writeFileSync(rig.file('f'), 'old octets');
+  it('unchecked accepts an existing file, and truncates it on request', async () => {
+    writeFileSync(rig.file('f'), 'old bytes');
     expect((await create('f')).status).toBe(Nfs3Status.ok);
-    expect(readFileSync(rig.file('f'), 'utf8')).toBe('old octets');
+    expect(readFileSync(rig.file('f'), 'utf8')).toBe('old bytes');
     const attributes = { size: 3n };
     const cut = { mode: CreateMode.unchecked, attributes } as const;
     await rig.call('create', { where: { directory: root, name: name('f') }, how: cut });
     expect(readFileSync(rig.file('f'), 'utf8')).toBe('old');
   });
 
-  it('guarded makes a new file only', async () => {
+  it('guarded creates a new file only', async () => {
     expect((await create('f', GUARDED)).status).toBe(Nfs3Status.ok);
     expect(statSync(rig.file('f')).mode & 0o7777).toBe(0o600);
     expect((await create('f', GUARDED)).status).toBe(Nfs3Status.exist);
   });
 
-  it('exclusive recognises itself, and nobody else', async () => {
-    const how = { mode: CreateMode.exclusive, verifier: Buffer.from('8octets!') };
+  it('exclusive recognises its own verifier and no other', async () => {
+    const how = { mode: CreateMode.exclusive, verifier: Buffer.from('8bytes!') };
     const first = await create('f', how);
     expect(first.status).toBe(Nfs3Status.ok);
     expect((await create('f', how)).status).toBe(Nfs3Status.ok);
@@ -228,7 +228,7 @@ describe('CREATE', () => {
     expect((await create('f', other)).status).toBe(Nfs3Status.exist);
   });
 
-  it('takes no link for a file, wherever it leads', async () => {
+  it('never treats a link as a file, wherever it leads', async () => {
     symlinkSync(`${rig.outside}/made`, rig.file('dangling'));
     symlinkSync(`${rig.outside}/canary`, rig.file('link'));
     for (const text of ['dangling', 'link']) {
@@ -240,7 +240,7 @@ describe('CREATE', () => {
 });
 
 describe('names', () => {
-  it('makes and removes directories, links and files', async () => {
+  it('creates and removes directories, links and files', async () => {
     const where = { directory: root, name: name('d') };
     expect((await rig.call('mkdir', { where, attributes: { mode: 0o751 } })).status).toBe(0);
     expect(statSync(rig.file('d')).mode & 0o7777).toBe(0o751);
@@ -260,7 +260,7 @@ describe('names', () => {
     expect(existsSync(rig.file('d'))).toBe(false);
   });
 
-  it('keeps a handle good when its file is renamed, in either direction', async () => {
+  it('keeps a handle valid when its file is renamed, in either direction', async () => {
     mkdirSync(rig.file('d'));
     writeFileSync(rig.file('d/f'), 'x');
     const directory = await rig.handle('d');
@@ -293,7 +293,7 @@ describe('names', () => {
     expect((await rig.call('getattr', replaced)).status).toBe(Nfs3Status.stale);
   });
 
-  it('knows a file by either of its names', async () => {
+  it('finds a file by either of its names', async () => {
     writeFileSync(rig.file('a'), 'a');
     const file = await rig.handle('a');
     const linked = await rig.call('link', { file, link: { directory: root, name: name('b') } });
@@ -305,7 +305,7 @@ describe('names', () => {
     expect((await rig.call('getattr', file)).status).toBe(Nfs3Status.stale);
   });
 
-  it('has no stale handle pass for a new file of the same name', async () => {
+  it('does not accept a stale handle for a new file of the same name', async () => {
     writeFileSync(rig.file('a'), 'old');
     const old = await rig.handle('a');
     await rig.call('remove', { directory: root, name: name('a') });
@@ -320,8 +320,8 @@ describe('names', () => {
   });
 });
 
-describe('a call that comes twice', () => {
-  it('is answered as the first was, and carried out once', async () => {
+describe('a repeated call', () => {
+  it('gets the first answer, and is carried out once', async () => {
     writeFileSync(rig.file('a'), 'a');
     const args = { directory: root, name: name('a') };
     expect((await rig.call('remove', args, { xid: 7 })).status).toBe(Nfs3Status.ok);
@@ -332,6 +332,17 @@ describe('a call that comes twice', () => {
     expect(existsSync(rig.file('a'))).toBe(false);
   });
 
+  it('is another call when another user makes it', async () => {
+    const args = { directory: root, name: name('a') };
+    const credential = sysCredential(4711);
+    writeFileSync(rig.file('a'), 'a');
+    expect((await rig.call('remove', args, { xid: 7 })).status).toBe(Nfs3Status.ok);
+    writeFileSync(rig.file('a'), 'again');
+    // A caller never gets another's success.
+    expect((await rig.call('remove', args, { xid: 7, credential })).status).toBe(Nfs3Status.acces);
+    expect(existsSync(rig.file('a'))).toBe(true);
+  });
+
   it('is another call when its arguments are', async () => {
     expect((await create('a', GUARDED, 9)).status).toBe(Nfs3Status.ok);
     expect((await create('b', GUARDED, 9)).status).toBe(Nfs3Status.ok);
@@ -340,7 +351,7 @@ describe('a call that comes twice', () => {
 });
 
 describe('users', () => {
-  it('get from ACCESS what the mode gives them', async () => {
+  it('get from ACCESS the rights of the mode', async () => {
     writeFileSync(rig.file('f'), '');
     chmodSync(rig.file('f'), 0o640);
     const object = await rig.handle('f');
@@ -357,7 +368,7 @@ describe('users', () => {
     expect(await granted({ flavor: 'none' })).toBe(0);
   });
 
-  it('may do no more than that', async () => {
+  it('can do no more than that', async () => {
     writeFileSync(rig.file('f'), 'secret');
     chmodSync(rig.file('f'), 0o600);
     chmodSync(rig.path, 0o755);
@@ -377,7 +388,7 @@ describe('users', () => {
 });
 
 describe('set-user-ID', () => {
-  it('ends when somebody else writes, and stays when the superuser does', async () => {
+  it('is cleared by another user’s write, and kept by the superuser’s', async () => {
     writeFileSync(rig.file('f'), '');
     chmodSync(rig.file('f'), 0o6777);
     const file = await rig.handle('f');
@@ -392,8 +403,26 @@ describe('set-user-ID', () => {
   });
 });
 
+describe('an export that squashes root, as it does by default', () => {
+  it('maps user 0 of a client to nobody', async () => {
+    rig = new NfsRig({ squashRoot: true });
+    const directory = await rig.mount();
+    chmodSync(rig.path, 0o755);
+    writeFileSync(rig.file('own'), 'bytes', { mode: 0o600 });
+    const remove = { directory, name: name('own') };
+    const asRoot = { credential: sysCredential(0) };
+    expect((await rig.call('remove', remove, asRoot)).status).toBe(Nfs3Status.acces);
+    expect(existsSync(rig.file('own'))).toBe(true);
+    const uid = process.getuid?.() ?? 0;
+    const owner = { credential: sysCredential(uid === 0 ? 4711 : uid) };
+    expect((await rig.call('remove', remove, owner)).status).toBe(
+      uid === 0 ? Nfs3Status.acces : Nfs3Status.ok,
+    );
+  });
+});
+
 describe('a read-only export', () => {
-  it('refuses every change, and says so in ACCESS', async () => {
+  it('refuses every change, and shows it in ACCESS', async () => {
     rig.clean();
     rig = new NfsRig({ readOnly: true });
     root = await rig.mount();
@@ -422,7 +451,7 @@ describe('a read-only export', () => {
 });
 
 describe('many links', () => {
-  it('does not grow with them', async () => {
+  it('share one handle', async () => {
     writeFileSync(rig.file('0'), '');
     for (let i = 1; i < 20; i++) linkSync(rig.file('0'), rig.file(String(i)));
     const handles = new Set<string>();

@@ -1,5 +1,6 @@
 import type { BigIntStats } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { Access3 } from '../../../verbs-api/nfs/nfs3/constants.ts';
 import {
   demandData,
   demandOwner,
@@ -11,8 +12,7 @@ import {
   READ,
   rightsOf,
   WRITE,
-} from '../../../daemon/nfs/permissions.ts';
-import { Access3 } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
+} from '../../../verbs-api/nfs/server/permissions.ts';
 import { sysCredential } from '../../support/nfs-rig.ts';
 
 /** A file, or a directory, of user 10 and group 20. */
@@ -29,40 +29,40 @@ const other: Identity = { uid: 12, gids: [12] };
 const ALL_BITS = 0x3f;
 
 describe('rights', () => {
-  it('are those of the first class that fits, as for a local user', () => {
+  it('are those of the first matching class, as for a local user', () => {
     const stats = file(0o416);
     expect(rightsOf(owner, stats)).toBe(READ);
     expect(rightsOf(member, stats)).toBe(EXECUTE);
     expect(rightsOf(other, stats)).toBe(READ | WRITE);
   });
 
-  it('of the superuser are all, execution where anybody has it', () => {
+  it('of the superuser include all, except execution that no class has', () => {
     expect(rightsOf(superuser, file(0))).toBe(READ | WRITE);
     expect(rightsOf(superuser, file(0o010))).toBe(READ | WRITE | EXECUTE);
     expect(rightsOf(superuser, file(0, true))).toBe(READ | WRITE | EXECUTE);
   });
 
-  it('come from the credential, and from nobody without one', () => {
+  it('come from the credential, and are those of nobody without one', () => {
     expect(identityOf(sysCredential(5, [6, 7]))).toEqual({ uid: 5, gids: [5, 6, 7] });
     expect(identityOf({ flavor: 'none' }).uid).toBe(65534);
   });
 });
 
-describe('what is demanded', () => {
-  it('octets: the owner always, others as the mode says, and what runs may be read', () => {
+describe('required rights', () => {
+  it('bytes: always the owner, others by mode, and executable files may be read', () => {
     expect(() => demandData(owner, file(0), WRITE)).not.toThrow();
     expect(() => demandData(other, file(0o001), READ)).not.toThrow();
     expect(() => demandData(other, file(0o001), WRITE)).toThrow('user 12');
     expect(() => demandData(member, file(0o607), READ)).toThrow('user 11');
   });
 
-  it('ownership: of the owner and the superuser', () => {
+  it('ownership: the owner and the superuser', () => {
     expect(() => demandOwner(owner, file(0))).not.toThrow();
     expect(() => demandOwner(superuser, file(0))).not.toThrow();
     expect(() => demandOwner(member, file(0o777))).toThrow('does not own');
   });
 
-  it('names in a sticky directory: of the owner of either', () => {
+  it('names in a sticky directory: the owner of either', () => {
     const sticky = file(0o1777, true);
     const entry = { ...file(0o666), uid: 12n } as BigIntStats;
     expect(() => demandUnsticky(owner, sticky, entry)).not.toThrow();
@@ -76,7 +76,7 @@ describe('ACCESS', () => {
   const granted = (caller: Identity, server: Identity, stats: BigIntStats, readOnly = false) =>
     grantedAccess(ALL_BITS, caller, server, stats, readOnly);
 
-  it('grants what both the caller and the server have', () => {
+  it('grants the rights that both the caller and the server have', () => {
     const { read, lookup, modify, extend, delete: remove, execute } = Access3;
     const directory = file(0o755, true);
     expect(granted(owner, superuser, directory)).toBe(read | lookup | modify | extend | remove);
@@ -86,11 +86,11 @@ describe('ACCESS', () => {
     expect(granted(superuser, other, file(0o700))).toBe(0);
   });
 
-  it('grants on a server of the owner what that can open in any case', () => {
+  it('grants the owner, on a server run by the owner, what the server can open in any case', () => {
     expect(granted(superuser, owner, file(0))).toBe(Access3.read | Access3.modify | Access3.extend);
   });
 
-  it('grants no change of a read-only export, and nothing that was not asked for', () => {
+  it('grants no change to a read-only export, and only requested rights', () => {
     expect(granted(superuser, superuser, file(0o777), true)).toBe(Access3.read | Access3.execute);
     expect(grantedAccess(Access3.modify, owner, owner, file(0o777), false)).toBe(Access3.modify);
   });

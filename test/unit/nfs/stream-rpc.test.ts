@@ -3,17 +3,17 @@ import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { findTcpPort, PORT_MAPPER } from '../../../daemon/nfs/port-mapper.ts';
-import { emitRecord, RecordAssembler } from '../../../daemon/nfs/record-marking.ts';
-import { TcpRpcClient } from '../../../daemon/nfs/tcp-rpc-client.ts';
-import { TcpRpcServer } from '../../../daemon/nfs/tcp-rpc-server.ts';
+import { findTcpPort, PORT_MAPPER } from '../../../verbs-api/nfs/tcp/port-mapper.ts';
+import { emitRecord, RecordAssembler } from '../../../verbs-api/nfs/tcp/record-marking.ts';
+import { TcpRpcClient } from '../../../verbs-api/nfs/tcp/tcp-rpc-client.ts';
+import { TcpRpcServer } from '../../../verbs-api/nfs/tcp/tcp-rpc-server.ts';
 import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
 import { RpcService } from '../../../verbs-api/rpcrdma/rpc-service.ts';
 
 const MOUNT = { program: 100005, version: 3 };
 
 describe('records', () => {
-  it('come out whole, however the stream is cut', () => {
+  it('are whole, however the stream is split', () => {
     const pieces = fc.array(fc.uint8Array({ maxLength: 60 }), { minLength: 1, maxLength: 5 });
     fc.assert(
       fc.property(pieces, fc.array(fc.integer({ min: 1, max: 30 })), (bodies, cuts) => {
@@ -40,7 +40,7 @@ describe('records', () => {
     expect(assembler.handle(stream)).toEqual([Buffer.from('abcdef')]);
   });
 
-  it('are refused by what they claim, and when empty fragments do not end', () => {
+  it('are refused by their declared length, and when empty fragments do not end', () => {
     expect(new RecordAssembler(1000).handle(Buffer.from('7fffffff', 'hex'))).toBeUndefined();
     expect(new RecordAssembler(1000).handle(Buffer.from('000003e9', 'hex'))).toBeUndefined();
     expect(new RecordAssembler(1000).handle(Buffer.alloc(4000))).toBeUndefined();
@@ -67,7 +67,7 @@ describe('the client', () => {
     return typeof address === 'object' && address !== null ? address.port : 0;
   }
 
-  it('asks a port mapper, and does without one', async () => {
+  it('asks a port mapper, and works without one', async () => {
     const service = new RpcService().register(PORT_MAPPER, {
       getport: (asked: typeof MOUNT): number => (asked.program === MOUNT.program ? 20048 : 0),
     });
@@ -84,14 +84,14 @@ describe('the client', () => {
     ['claims too much', (socket) => socket.write(Buffer.alloc(4, 0xff))],
   ];
 
-  it.each(odd)('says so when its server %s', async (_what, serve) => {
+  it.each(odd)('reports when its server %s', async (_what, serve) => {
     const port = await oddServer((socket) => void socket.once('data', () => serve(socket)));
     await using client = await TcpRpcClient.connect('127.0.0.1', port, { flavor: 'none' });
     const call = client.call(PORT_MAPPER, 'getport', MOUNT);
     await expect(call).rejects.toMatchObject({ code: 'connectionLost' });
   });
 
-  it('takes no reply to another call', async () => {
+  it('ignores a reply to another call', async () => {
     const port = await oddServer((socket) =>
       socket.once('data', () => {
         socket.write(
@@ -104,7 +104,7 @@ describe('the client', () => {
     await expect(call).rejects.toMatchObject({ code: 'badReply' });
   });
 
-  it('is refused where nobody listens', async () => {
+  it('is refused if there is no listener', async () => {
     const port = await oddServer(() => undefined);
     await closers.pop()?.();
     const connecting = TcpRpcClient.connect('127.0.0.1', port, { flavor: 'none' });

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ApiClient } from '../../../daemon/page/api-client.ts';
+import { takeTokenOfLink } from '../../../daemon/page/token-view.ts';
 
-/** What was asked for, and what is answered. */
+/** The request, and the response to it. */
 let asked: { target: string; init: RequestInit }[];
 let answer: () => Response | Promise<Response>;
 
@@ -28,7 +29,7 @@ function json(value: unknown, status = 200): () => Response {
 }
 
 describe('the client of the control plane', () => {
-  it('asks by the routes of the contract: path, query, body', async () => {
+  it('calls the routes of the contract: path, query, body', async () => {
     answer = json([]);
     const api = new ApiClient();
     await api.call('status', {});
@@ -44,7 +45,7 @@ describe('the client of the control plane', () => {
     expect(asked[3]?.init.headers).toEqual({ 'content-type': 'application/json' });
   });
 
-  it('sends the token as the daemon wants it, while there is one', async () => {
+  it('sends the token as the daemon requires it, if there is one', async () => {
     answer = json({});
     const api = new ApiClient();
     api.token = 'sesame';
@@ -54,7 +55,7 @@ describe('the client of the control plane', () => {
     expect(asked.map(({ init }) => init.headers)).toEqual([{ authorization: 'Bearer sesame' }, {}]);
   });
 
-  it('tells a daemon that refuses by what it says', async () => {
+  it('reports a refusal in the daemon’s words', async () => {
     const error = { status: 400, code: 'EINVAL', field: 'body peer', message: 'no address' };
     answer = json({ error }, 400);
     await expect(new ApiClient().call('reset', {})).rejects.toMatchObject({
@@ -74,17 +75,46 @@ describe('the client of the control plane', () => {
     });
   });
 
-  it('tells one that is not there, that does not answer, or that breaks off', async () => {
+  it('reports a daemon that is not running, does not respond, or breaks off', async () => {
     const lost = (message: string) =>
       expect(new ApiClient().call('status', {})).rejects.toMatchObject({
         failure: 'lost',
         message,
       });
     answer = () => Promise.reject(new TypeError('fetch failed'));
-    await lost('nobody answers');
+    await lost('cannot connect to the daemon');
     answer = () => Promise.reject(new DOMException('', 'TimeoutError'));
     await lost('the daemon does not answer');
     answer = () => new Response('{"version":');
     await lost('the answer broke off');
+  });
+});
+
+describe('the link of `iwarpd page`', () => {
+  const addresses: unknown[] = [];
+  const history = {
+    replaceState: (_state: unknown, _unused: string, address?: string | URL | null) => {
+      addresses.push(address);
+    },
+  };
+
+  beforeEach(() => {
+    addresses.length = 0;
+  });
+
+  it('carries the token after its #, which is removed from the address', () => {
+    const api = new ApiClient();
+    const place = { hash: '#token=a%2Bb-c_d', pathname: '/' };
+    expect(takeTokenOfLink(api, place, history)).toBe(true);
+    expect(api.token).toBe('a+b-c_d');
+    expect(addresses).toEqual(['/']);
+  });
+
+  it.each(['', '#', '#devices', '#token', '#token='])('is not taken from %j', (hash) => {
+    const api = new ApiClient();
+    api.token = 'earlier';
+    expect(takeTokenOfLink(api, { hash, pathname: '/' }, history)).toBe(false);
+    expect(api.token).toBe('earlier');
+    expect(addresses).toEqual([]);
   });
 });

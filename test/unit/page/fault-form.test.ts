@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { faultSpec } from '../../../daemon/control/fault-schemas.ts';
 import { faultFields, faultOf, faultText, KIND_GROUPS } from '../../../daemon/page/fault-form.ts';
-import { FAULT_KINDS, type FaultKind } from '../../../verbs-api/contract/faults.ts';
+import { FAULT_KINDS, type FaultKind } from '../../../verbs-api/contract/protocol/faults.ts';
 
 const KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const ALWAYS = { name: 'always', value: '', seed: '' };
@@ -27,7 +27,7 @@ describe('the form for faults', () => {
     expect([...offered].sort()).toEqual([...KINDS].sort());
   });
 
-  it.each(KINDS)('asks for %s what the daemon takes, and for all of it', (kind) => {
+  it.each(KINDS)('has for %s every field that the daemon accepts', (kind) => {
     const fields = faultFields(kind, ['left']);
     const answers = Object.fromEntries(
       fields.map(({ name, choices }) => [name, ANSWERS[name] ?? choices?.[0] ?? '']),
@@ -37,7 +37,7 @@ describe('the form for faults', () => {
     expect(faultSpec.safeParse(spec).error?.issues ?? []).toEqual([]);
   });
 
-  it.each(KINDS)('requires of %s what the daemon does', (kind) => {
+  it.each(KINDS)('requires of %s what the daemon requires', (kind) => {
     const needed = faultFields(kind, []).filter(({ required }) => required);
     const answers = Object.fromEntries(
       needed.map(({ name, choices }) => [name, ANSWERS[name] ?? choices?.[0] ?? '']),
@@ -51,7 +51,7 @@ describe('the form for faults', () => {
     }
   });
 
-  it('offers only opcodes that the daemon takes with the kind', () => {
+  it('offers only opcodes that the daemon accepts with the kind', () => {
     for (const kind of KINDS) {
       const needed = Object.fromEntries(
         faultFields(kind, [])
@@ -67,7 +67,7 @@ describe('the form for faults', () => {
     }
   });
 
-  it('tells when a fault happens', () => {
+  it('describes when a fault happens', () => {
     const of = (name: string, value = '', seed = '') =>
       faultOf('corrupt-crc', {}, { name, value, seed });
     expect(of('always', '3')).toEqual({ kind: 'corrupt-crc' });
@@ -78,7 +78,7 @@ describe('the form for faults', () => {
     expect(of('probability', '0.25', '7')).toEqual(drawn);
   });
 
-  it('leaves answers that are no numbers to the daemon, which names the field', () => {
+  it('sends answers that are not numbers to the daemon, which names the field', () => {
     expect(faultOf('delay', { ms: 'soon', qp: '1e9x' }, ALWAYS)).toEqual({
       kind: 'delay',
       ms: 'soon',
@@ -86,7 +86,7 @@ describe('the form for faults', () => {
     });
   });
 
-  it('tells a fault in words', () => {
+  it('describes a fault in words', () => {
     const fault = { id: 1, matched: 0, fired: 0 };
     expect(faultText({ ...fault, spec: { kind: 'delay', ms: 20, qp: 5, once: true } })).toBe(
       'ms 20, qp 5, once',

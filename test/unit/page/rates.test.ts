@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { HISTORY_LENGTH, RateHistory, ratesOf } from '../../../daemon/page/rates.ts';
-import type { DeviceStatus } from '../../../verbs-api/contract/ipc-admin.ts';
+import type { DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 
 function device(
   counters: Readonly<Record<string, number>>,
@@ -22,7 +22,7 @@ beforeEach(() => {
 });
 
 describe('rates from counters', () => {
-  it('are what they grew by, by time; the first look knows none', () => {
+  it('are increments over time; the first sample has none', () => {
     history.look(10, [device({ gatheredBytes: 500, outSends: 7, outWrites: 1 })], 1);
     expect(lastRates()).toEqual({
       bytesOut: undefined,
@@ -36,7 +36,7 @@ describe('rates from counters', () => {
     expect(history.of('left').counters).toMatchObject({ gatheredBytes: 1000, inReads: 3 });
   });
 
-  it('begin anew after a reset of the counters', () => {
+  it('restart after a reset of the counters', () => {
     history.look(1, [device({ gatheredBytes: 500 })], 1);
     history.look(2, [device({ gatheredBytes: 20 })], 1);
     expect(lastRates()?.bytesOut).toBeUndefined();
@@ -44,20 +44,20 @@ describe('rates from counters', () => {
     expect(lastRates()?.bytesOut).toBe(30);
   });
 
-  it('begin anew with another daemon, though its counters be higher', () => {
+  it('restart with another daemon, even if its counters are higher', () => {
     history.look(1, [device({ gatheredBytes: 500 })], 'pid 1');
     history.look(2, [device({ gatheredBytes: 90_000 })], 'pid 2');
     expect(lastRates()?.bytesOut).toBeUndefined();
   });
 
-  it('are not joined over a time in which nobody looked', () => {
+  it('are not joined over a gap between samples', () => {
     history.look(1, [device({ gatheredBytes: 500 })], 1);
     history.interrupt();
     history.look(600, [device({ gatheredBytes: 90_000 })], 1);
     expect(lastRates()?.bytesOut).toBeUndefined();
   });
 
-  it('leave out a look right behind another: it would be noise', () => {
+  it('skip a sample right after another: it would be noise', () => {
     history.look(1, [device({ gatheredBytes: 0 })], 1);
     history.look(1.1, [device({ gatheredBytes: 400 })], 1);
     expect(history.of('left').points).toHaveLength(1);
@@ -65,7 +65,7 @@ describe('rates from counters', () => {
     expect(lastRates()?.bytesOut).toBe(1000);
   });
 
-  it('are kept for two minutes, by device, as long as there is the device', () => {
+  it('are kept for two minutes, by device, as long as the device exists', () => {
     for (let at = 0; at < 300; at += 1) {
       history.look(at, [device({ outSends: at }), device({ outSends: 0 }, 'emulated', 'b')], 1);
     }
@@ -76,7 +76,7 @@ describe('rates from counters', () => {
     expect(history.of('b').points).toEqual([]);
   });
 
-  it('of native devices are of work requests, the only ones that these count', () => {
+  it('of native devices count work requests, their only counter', () => {
     history.look(1, [device({ sendsTaken: 1, receivesTaken: 0 }, 'native')], 1);
     history.look(2, [device({ sendsTaken: 5, receivesTaken: 2 }, 'native')], 1);
     expect(lastRates()).toMatchObject({ messagesOut: 4, messagesIn: 2 });

@@ -33,7 +33,7 @@ describe('the time line', () => {
     ]);
   });
 
-  it('joins what belongs to a work request, at both ends', () => {
+  it('joins the parts of a work request, at both ends', () => {
     const { marks, groups } = layOut([ping()], SCALE);
     expect(marks.map(({ group }) => group)).toEqual([0, 0, 1, 0, 1, 1]);
     expect(groups).toEqual([{ marks: [0, 1, 3] }, { marks: [2, 4, 5] }]);
@@ -42,7 +42,7 @@ describe('the time line', () => {
     expect(layOut([write], SCALE).marks.map(({ group }) => group)).toEqual([0, 0, 0]);
   });
 
-  it('keeps the order of time, and no two marks of a row cover each other', () => {
+  it('keeps the order of time, and no two marks of a row overlap', () => {
     const records = Array.from({ length: 40 }, (_, index) => [
       wqe(1, 'SEND', `0x${index}`),
       fpdu(1, 2, 'Send'),
@@ -59,7 +59,7 @@ describe('the time line', () => {
     }
   });
 
-  it('folds a pause, and says how long it was', () => {
+  it('folds a pause, and shows how long it was', () => {
     const first = wqe(1, 'SEND', '0x1');
     pass(250_000);
     const second = cqe(1, 'SEND', '0x1');
@@ -76,7 +76,7 @@ describe('the time line', () => {
     expect((marks[1]?.x ?? 0) - (marks[0]?.x ?? 0)).toBe(100);
   });
 
-  it('parts samples: nobody saw what was between, and nothing is joined over it', () => {
+  it('separates samples: nothing was observed between them, and nothing is joined across', () => {
     const posted = [wqe(1, 'SEND', '0x1')];
     pass(500_000);
     const completed = [cqe(1, 'SEND', '0x1')];
@@ -97,7 +97,7 @@ describe('the time line', () => {
     expect(wire.map(({ label }) => label)).toEqual(['→Write', '', '', '→Write']);
   });
 
-  it('marks what went wrong', () => {
+  it('marks errors', () => {
     const records = [
       cqe(1, 'RDMA_WRITE', '0x1', 'IBV_WC_REM_ACCESS_ERR'),
       fpdu(1, 2, 'Terminate'),
@@ -118,7 +118,7 @@ describe('the time line', () => {
     ]);
   });
 
-  it('tells the time along it, apart from each other and never twice', () => {
+  it('labels the time along it, spaced apart and never twice', () => {
     const at = wqe(1, 'RDMA_WRITE', '0x1');
     const records = [at, ...Array.from({ length: 50 }, () => ({ ...at }))];
     expect(layOut([records], SCALE).ticks).toHaveLength(1);
@@ -131,7 +131,7 @@ describe('the time line', () => {
     }
   });
 
-  it('of nothing is nothing', () => {
+  it('is empty for an empty trace', () => {
     expect(layOut([[]], SCALE)).toMatchObject({ lanes: [], marks: [], folds: [], ticks: [] });
   });
 });

@@ -1,5 +1,5 @@
-/** Records of a trace, as a daemon tells them, for tests of the time line. */
-import type { TraceRecord } from '../../../verbs-api/contract/trace-sample.ts';
+/** Records of a trace, as a daemon sends them, for tests of the time line. */
+import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
 
 let clock = 1_795_283_465_000_000;
 
@@ -25,7 +25,7 @@ export function cqe(
 
 /** An FPDU that queue pair `qpn` sent to `peerQpn` of the same daemon. */
 export function fpdu(qpn: number, peerQpn: number, opcode: string, last = true): TraceRecord {
-  const text = `${opcode} QN 0 MSN 1 MO 0, 64 octets${last ? ', last' : ''}`;
+  const text = `${opcode} QN 0 MSN 1 MO 0, 64 bytes${last ? ', last' : ''}`;
   const peer = { peerDevice: 'iwarp0', peerQpn };
   return record('fpdu', { qpn, ...peer, link: 1, by: 'us', opcode, bytes: 64, text });
 }

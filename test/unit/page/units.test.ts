@@ -32,7 +32,7 @@ describe('figures for people', () => {
     expect(si(value)).toBe(text);
   });
 
-  it('rates tell their unit', () => {
+  it('rates show their unit', () => {
     expect(byteRate(41_200_000)).toBe('41.2 MB/s');
     expect(byteRate(0)).toBe('0 B/s');
     expect(rate(0)).toBe('0/s');
@@ -61,7 +61,7 @@ describe('figures for people', () => {
     expect(interval(micros)).toBe(text);
   });
 
-  it('times on an axis are told to the microsecond', () => {
+  it('times on an axis are shown to the microsecond', () => {
     expect([0, 999, 2774, 1_250_000].map(sinceText)).toEqual([
       '0 µs',
       '999 µs',

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { groupWork, messageOf, sightingsOf } from '../../../daemon/page/work-groups.ts';
-import type { TraceRecord } from '../../../verbs-api/contract/trace-sample.ts';
+import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
 import { cqe, fpdu, record, wqe } from './trace-builder.ts';
 
 /** Groups as texts: the WQE's lane and opcode, FPDUs with their direction, the CQE's status. */
@@ -13,8 +13,8 @@ function storiesOf(records: readonly TraceRecord[]): string[] {
   });
 }
 
-describe('what belongs to a work request', () => {
-  it('a Send with its FPDU and completion, and the receive that it takes at the other end', () => {
+describe('the parts of a work request', () => {
+  it('a Send with its FPDU and completion, and the receive that it consumes at the other end', () => {
     const records = [
       wqe(1, 'SEND', '0x1'),
       cqe(1, 'SEND', '0x1'),
@@ -56,7 +56,7 @@ describe('what belongs to a work request', () => {
     ]);
   });
 
-  it('a receive that is taken while its Send is under way has what came and what comes', () => {
+  it('a receive consumed while its Send is in progress has earlier and later FPDUs', () => {
     const records = [
       fpdu(1, 2, 'Send', false),
       wqe(2, 'RECV', '0x7'),
@@ -67,7 +67,7 @@ describe('what belongs to a work request', () => {
     expect(storiesOf(records)).toEqual(['iwarp0 QP 2: RECV 0x7, in Send, in Send, IBV_WC_SUCCESS']);
   });
 
-  it('a receive whose Send came before the sample does not take the next one', () => {
+  it('a receive whose Send came before the sample does not match the next one', () => {
     const records = [
       wqe(2, 'RECV', '0x7'),
       cqe(2, 'RECV', '0x7'),
@@ -80,7 +80,7 @@ describe('what belongs to a work request', () => {
     ]);
   });
 
-  it('of equal numbers the oldest completes, and sends are told from receives', () => {
+  it('of requests with equal numbers the oldest completes, and sends are distinguished from receives', () => {
     const records = [
       wqe(1, 'RECV', '0x0'),
       wqe(1, 'SEND', '0x0'),
@@ -95,7 +95,7 @@ describe('what belongs to a work request', () => {
     ]);
   });
 
-  it('what is of other work requests stays alone', () => {
+  it('parts of other work requests stay separate', () => {
     const records = [
       wqe(1, 'RDMA_WRITE', '0x1'),
       fpdu(1, 2, 'Read Response'),
@@ -105,7 +105,7 @@ describe('what belongs to a work request', () => {
     expect(storiesOf(records)).toEqual(['iwarp0 QP 1: RDMA_WRITE 0x1']);
   });
 
-  it('queue pairs of two devices with one number are two', () => {
+  it('queue pairs of two devices with one number are distinct', () => {
     const records = [
       wqe(1, 'SEND', '0x1'),
       record('cqe', { device: 'b', qpn: 1, opcode: 'SEND', wrId: '0x1', text: 'CQE' }),
@@ -115,7 +115,7 @@ describe('what belongs to a work request', () => {
 });
 
 describe('lanes', () => {
-  it('what passes between two queue pairs is seen by both, from its own side', () => {
+  it('both queue pairs see what passes between them, each from its own side', () => {
     expect(sightingsOf(fpdu(1, 2, 'Send')).map(({ lane, direction }) => [lane, direction])).toEqual(
       [
         ['iwarp0 QP 1', 'out'],
@@ -124,7 +124,7 @@ describe('lanes', () => {
     );
   });
 
-  it('a link without a queue pair has a lane of its own', () => {
+  it('a link without a queue pair has its own lane', () => {
     const request: TraceRecord = {
       micros: 1,
       kind: 'mpa',

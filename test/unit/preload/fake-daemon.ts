@@ -24,8 +24,11 @@ import {
   Role,
   TOKEN_BYTES,
   tokenText,
-} from '../../../verbs-api/contract/ipc-frames.ts';
-import { AGENT_REPLY_BYTES, emitAgentRequest } from '../../../verbs-api/contract/ipc-records.ts';
+} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import {
+  AGENT_REPLY_BYTES,
+  emitAgentRequest,
+} from '../../../verbs-api/contract/protocol/ipc-records.ts';
 
 const Told = {
   push: 128,
@@ -51,6 +54,9 @@ const ARGUMENTS = 16;
 const COMPLETION_BYTES = 8;
 const ASYNC_BYTES = 16;
 const CM_EVENT_BYTES = 336;
+/** What REG_MR asks of the fake daemon by its protection domain. */
+const RegisterAs = { refused: 77, usedAtOnce: 88, firstHandle: 1000 } as const;
+const ENOMEM = 12;
 const CQ_KEY = 0x1000;
 const RQ_KEY = 0x2000;
 const SQ_KEY = 0x3000;
@@ -121,6 +127,8 @@ export class FakeFile {
   readonly channels: number[] = [];
   readonly options: string[] = [];
   readonly sources: number[] = [];
+  /** REG_MRs that were done. */
+  regions = 0;
   closed = false;
 
   constructor(token: Uint8Array, number: number, role: number) {
@@ -145,7 +153,9 @@ export class FakeDaemon {
   readonly #receiveQueue = SharedMemory.create('unit-receive-queue', 4096);
   #nextNumber = 100;
   #agent: Socket | undefined;
-  #agentDone: ((error: number, octets: Uint8Array) => void) | undefined;
+  /** Agents that greeted. */
+  #agentCount = 0;
+  #agentDone: ((error: number, bytes: Uint8Array) => void) | undefined;
 
   async start(): Promise<void> {
     const words = new Uint32Array(this.#memory.view.buffer, 0, 2048);
@@ -177,15 +187,15 @@ export class FakeDaemon {
     this.#sockets.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => this.#sockets.delete(socket));
-    let receive = (octets: Uint8Array): void => reader.push(octets);
+    let receive = (bytes: Uint8Array): void => reader.push(bytes);
     const reader = new FrameReader(64, (frame) => {
       receive = this.#greet(socket, parseHello(frame));
     });
-    socket.on('data', (octets) => receive(octets));
+    socket.on('data', (bytes) => receive(bytes));
   }
 
   /** Answers a greeting; returns who takes what follows. */
-  #greet(socket: Socket, hello: Hello): (octets: Uint8Array) => void {
+  #greet(socket: Socket, hello: Hello): (bytes: Uint8Array) => void {
     this.greetings += 1;
     const ignore = (): void => undefined;
     const welcome = (token: Uint8Array, number: number): void => {
@@ -205,9 +215,10 @@ export class FakeDaemon {
       if (this.#fileOf(hello) === undefined) return this.#refuse(socket, 13);
       welcome(hello.token, 0);
       this.#agent = socket;
+      this.#agentCount += 1;
       return this.#agentReader();
     }
-    const opens = hello.token.subarray(4).every((octet) => octet === 0);
+    const opens = hello.token.subarray(4).every((byte) => byte === 0);
     if (opens && hello.role === Role.uverbs && hello.token[0] !== 1) {
       return this.#refuse(socket, ENODEV);
     }
@@ -216,7 +227,7 @@ export class FakeDaemon {
     this.#join(file, socket);
     welcome(file.token, file.number);
     const requests = new RequestReader((request) => this.#execute(file, socket, request));
-    return (octets) => requests.push(octets);
+    return (bytes) => requests.push(bytes);
   }
 
   #refuse(socket: Socket, errno: number): () => void {
@@ -300,9 +311,9 @@ export class FakeDaemon {
       [RQ_KEY]: this.#receiveQueue,
       [SQ_KEY]: this.#sendQueue,
     }[key];
-    const octets = emitReply(id, { status: memory === undefined ? -EINVAL : 0 });
+    const bytes = emitReply(id, { status: memory === undefined ? -EINVAL : 0 });
     const fd = descriptorOf(socket);
-    if (fd !== undefined) sendDescriptor(fd, octets, memory?.descriptor);
+    if (fd !== undefined) sendDescriptor(fd, bytes, memory?.descriptor);
   }
 
   #command(
@@ -311,16 +322,17 @@ export class FakeDaemon {
     request: ShimRequest,
     answer: (reply: ShimReply) => void,
   ): void {
-    const octets = request.payload.slice();
-    const number = u32(octets, 0);
+    const bytes = request.payload.slice();
+    const number = u32(bytes, 0);
     file.commands.push(number);
     if (number >= Told.push && number <= Told.agentCopy) {
-      this.#told(number, file, socket, octets, request.id, answer);
-    } else if (file.role === Role.rdmaCm) answer(cmReply(file, number, octets));
-    else answer(this.#uverbsReply(file, number, octets));
+      this.#told(number, file, socket, bytes, request.id, answer);
+    } else if (file.role === Role.rdmaCm) answer(cmReply(file, number, bytes));
+    else if (number === 9) this.#register(file, bytes, answer);
+    else answer(this.#uverbsReply(file, number, bytes));
   }
 
-  #uverbsReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply {
+  #uverbsReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
     const response = new Uint8Array(64);
     const fields = new DataView(response.buffer);
     switch (number) {
@@ -344,7 +356,7 @@ export class FakeDaemon {
         return { status: 0, response: response.subarray(0, 4), descriptors };
       }
       case 18:
-        file.channels.push(u32(octets, 32));
+        file.channels.push(u32(bytes, 32));
         fields.setUint32(0, 9, true);
         fields.setUint32(12, 8, true);
         fields.setUint32(16, CQ_KEY, true);
@@ -357,6 +369,8 @@ export class FakeDaemon {
         fields.setUint32(48, SQ_KEY, true);
         fields.setUint32(56, RQ_KEY, true);
         return { status: 0, response };
+      case 13:
+        return { status: 0 };
       case 27:
         return { status: 0, response: response.subarray(0, 4) };
       case 28:
@@ -366,6 +380,28 @@ export class FakeDaemon {
       default:
         return { status: -EOPNOTSUPP };
     }
+  }
+
+  /** REG_MR. The response is the handle and, where the agent was asked meanwhile, its errno. */
+  #register(file: FakeFile, bytes: Uint8Array, answer: (reply: ShimReply) => void): void {
+    const pd = u32(bytes, 40);
+    if (pd === RegisterAs.refused) {
+      answer({ status: -ENOMEM });
+      return;
+    }
+    const response = new Uint8Array(12);
+    const fields = new DataView(response.buffer);
+    fields.setUint32(0, pd >= RegisterAs.firstHandle ? pd : file.regions, true);
+    file.regions += 1;
+    if (pd !== RegisterAs.usedAtOnce) {
+      answer({ status: 0, response });
+      return;
+    }
+    const address = u32(bytes, 16) + u32(bytes, 20) * 2 ** 32;
+    this.#copyByAgent({ operation: 1, address, length: 4 }, 0, ({ response: copied }) => {
+      fields.setUint32(4, copied === undefined ? 0 : u32(copied, 0), true);
+      answer({ status: 0, response });
+    });
   }
 
   #addQueue(file: FakeFile, index: number, recordBytes: number): FakeQueue {
@@ -379,14 +415,14 @@ export class FakeDaemon {
     number: number,
     file: FakeFile,
     socket: Socket,
-    octets: Uint8Array,
+    bytes: Uint8Array,
     id: number,
     answer: (reply: ShimReply) => void,
   ): void {
-    const first = u32(octets, ARGUMENTS);
-    const second = u32(octets, ARGUMENTS + 4);
-    const value = BigInt(u32(octets, ARGUMENTS + 8)) + (BigInt(u32(octets, ARGUMENTS + 12)) << 32n);
-    const last = u32(octets, ARGUMENTS + 16);
+    const first = u32(bytes, ARGUMENTS);
+    const second = u32(bytes, ARGUMENTS + 4);
+    const value = BigInt(u32(bytes, ARGUMENTS + 8)) + (BigInt(u32(bytes, ARGUMENTS + 12)) << 32n);
+    const last = u32(bytes, ARGUMENTS + 16);
     switch (number) {
       case Told.push: {
         const queue = file.queues[first];
@@ -417,7 +453,7 @@ export class FakeDaemon {
         setTimeout(() => answer({ status: 0 }), first);
         break;
       case Told.agent:
-        if (this.#agent === undefined) answer({ status: -EAGAIN, flags: ReplyFlag.startAgent });
+        if (this.#agentCount <= first) answer({ status: -EAGAIN, flags: ReplyFlag.startAgent });
         else answer({ status: 0 });
         break;
       default:
@@ -438,23 +474,23 @@ export class FakeDaemon {
     emitAgentRequest({ ...request, id: 77 }, head);
     this.#agent?.write(head);
     if (request.operation === 2) this.#agent?.write(new Uint8Array(request.length).fill(fill));
-    this.#agentDone = (error, octets) => {
+    this.#agentDone = (error, bytes) => {
       const response = new Uint8Array(8);
       const fields = new DataView(response.buffer);
       fields.setUint32(0, error, true);
       fields.setUint32(
         4,
-        octets.reduce((sum, octet) => sum + octet, 0),
+        bytes.reduce((sum, byte) => sum + byte, 0),
         true,
       );
       answer({ status: 0, response });
     };
   }
 
-  #agentReader(): (octets: Uint8Array) => void {
+  #agentReader(): (bytes: Uint8Array) => void {
     let rest = Buffer.alloc(0);
-    return (octets) => {
-      rest = Buffer.concat([rest, octets]);
+    return (bytes) => {
+      rest = Buffer.concat([rest, bytes]);
       if (rest.length < AGENT_REPLY_BYTES) return;
       const length = rest.readUInt32LE(8);
       if (rest.length < AGENT_REPLY_BYTES + length) return;
@@ -465,7 +501,7 @@ export class FakeDaemon {
   }
 }
 
-function cmReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply {
+function cmReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
   const response = new Uint8Array(16);
   const fields = new DataView(response.buffer);
   switch (number) {
@@ -477,10 +513,10 @@ function cmReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply 
     case 12:
       return file.queues[0]?.pop() ?? { status: -ENOENT };
     case 14:
-      file.options.push(Buffer.from(octets.subarray(32)).toString('hex'));
+      file.options.push(Buffer.from(bytes.subarray(32)).toString('hex'));
       return { status: 0 };
     case 18:
-      file.sources.push(u32(octets, 20));
+      file.sources.push(u32(bytes, 20));
       fields.setUint32(0, 2, true);
       return { status: 0, response };
     default:
@@ -488,10 +524,10 @@ function cmReply(file: FakeFile, number: number, octets: Uint8Array): ShimReply 
   }
 }
 
-/** Answers that break the protocol, each in a way of its own. */
+/** Answers that break the protocol, each in a different way. */
 function sendBroken(socket: Socket, id: number, kind: number): void {
-  const octets = emitReply(id, { status: 0, response: new Uint8Array(64).fill(0xee) });
-  const fields = new DataView(octets.buffer);
+  const bytes = emitReply(id, { status: 0, response: new Uint8Array(64).fill(0xee) });
+  const fields = new DataView(bytes.buffer);
   switch (kind) {
     case 0:
       fields.setUint32(0, 23, true);
@@ -525,15 +561,15 @@ function sendBroken(socket: Socket, id: number, kind: number): void {
       fields.setInt32(4, -5000, true);
       break;
     default:
-      socket.end(octets.subarray(0, kind === 10 ? 10 : 40));
+      socket.end(bytes.subarray(0, kind === 10 ? 10 : 40));
       return;
   }
-  socket.write(octets);
+  socket.write(bytes);
 }
 
-function u32(octets: Uint8Array, at: number): number {
-  if (at + 4 > octets.length) return 0;
-  return new DataView(octets.buffer, octets.byteOffset).getUint32(at, true);
+function u32(bytes: Uint8Array, at: number): number {
+  if (at + 4 > bytes.length) return 0;
+  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
 }
 
 /** Each with its length in front. */

@@ -18,6 +18,7 @@ const SCENARIOS = {
     'queues',
     'doorbells',
     'flushes',
+    'flushes-last',
     'threads',
   ],
   'event-probe': [
@@ -47,7 +48,8 @@ const SCENARIOS = {
     'reused',
     'churned',
   ],
-  'discovery-probe': ['netlink', 'rsockets', 'dies', 'lies', 'agents', 'sysfs'],
+  'discovery-probe': ['netlink', 'rsockets', 'dies', 'lies', 'sysfs'],
+  'agent-probe': ['copies', 'confined', 'starting', 'many'],
 } as const;
 type Probe = keyof typeof SCENARIOS;
 const PROBES = Object.keys(SCENARIOS) as Probe[];

@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL('../../../', import.meta.url));
 const probes = fileURLToPath(new URL('probes/', import.meta.url));
 
 /** What compiles the shim and runs it: this machine, or an emulated one. */
-export interface Machine {
+interface Machine {
   readonly name: string;
   readonly compiler: string;
   /** What runs its programs; undefined where they run by themselves. */
@@ -26,7 +26,7 @@ export const ARM64: Machine = {
   emulator: { program: 'qemu-aarch64', args: ['-L', '/usr/aarch64-linux-gnu'] },
 };
 
-/** The programs that a machine asks for and that are not there, as a reason to skip; else ''. */
+/** The required programs that are missing, as a reason to skip; else ''. */
 export function missingFor({ compiler, emulator }: Machine): string {
   const wanted = emulator === undefined ? [compiler] : [compiler, emulator.program];
   const folders = (process.env['PATH'] ?? '').split(delimiter);
@@ -98,11 +98,11 @@ export async function runProgram(
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let stdout = '';
   let stderr = '';
-  child.stdout.on('data', (octets) => {
-    stdout += octets;
+  child.stdout.on('data', (bytes) => {
+    stdout += bytes;
   });
-  child.stderr.on('data', (octets) => {
-    stderr += octets;
+  child.stderr.on('data', (bytes) => {
+    stderr += bytes;
   });
   return await new Promise((resolve, reject) => {
     child.on('error', reject);

@@ -1,9 +1,16 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { Role } from '../../../verbs-api/contract/ipc-frames.ts';
+import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { FakeDaemon, type FakeFile } from './fake-daemon.ts';
 import { missingFor, NATIVE, type Outcome, runProgram, ShimRig } from './shim-rig.ts';
 
 const PASSED: Outcome = { status: 0, stdout: '', stderr: '' };
+const PROBES = [
+  'agent-probe',
+  'device-probe',
+  'discovery-probe',
+  'event-probe',
+  'process-probe',
+] as const;
 const reason = missingFor(NATIVE);
 
 describe.runIf(reason === '')(`the shim${reason}`, () => {
@@ -11,7 +18,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   let daemon: FakeDaemon;
 
   beforeAll(() => {
-    rig = new ShimRig(NATIVE, 'device-probe', 'event-probe', 'process-probe', 'discovery-probe');
+    rig = new ShimRig(NATIVE, ...PROBES);
   }, 120_000);
 
   afterAll(() => rig.remove());
@@ -36,7 +43,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   }
 
   describe('device files', () => {
-    it('show their nodes by every call that looks for them', async () => {
+    it('show their nodes in every call that looks for them', async () => {
       expect(await probe('device-probe', 'nodes')).toEqual(PASSED);
     });
 
@@ -44,23 +51,23 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('device-probe', 'aliases')).toEqual(PASSED);
     });
 
-    it('pass commands on whole, and answers no further than there is room', async () => {
+    it('pass commands on whole, and answers as far as there is room', async () => {
       expect(await probe('device-probe', 'commands')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       expect(file?.commands).toEqual([3, 4, 77, 134, 0x8000_0001, 3]);
     });
 
-    it('fail with EFAULT for what cannot be read, and go on', async () => {
+    it('fail with EFAULT for unreadable input, and continue', async () => {
       expect(await probe('device-probe', 'bad-addresses')).toEqual(PASSED);
       const [file] = await closedFiles(Role.rdmaCm);
       expect(file?.options).toEqual(['01000000']);
     });
 
-    it('fail with EFAULT where an answer cannot be written, and go on', async () => {
+    it('fail with EFAULT if an answer cannot be written, and continue', async () => {
       expect(await probe('device-probe', 'bad-responses')).toEqual(PASSED);
     });
 
-    it('name completion channels by number, and refuse what is none', async () => {
+    it('name completion channels by number, and refuse invalid ones', async () => {
       expect(await probe('device-probe', 'channels')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       const number = file?.queues[1]?.number;
@@ -78,12 +85,12 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(file?.commands.filter((command) => command === 28)).toHaveLength(4);
     });
 
-    it('are closed whoever waits for the daemon’s end', async () => {
+    it('are closed even if a thread waits for the daemon’s exit', async () => {
       expect(await probe('device-probe', 'unwatched')).toEqual(PASSED);
       for (const file of daemon.files) await expect.poll(() => file.closed).toBe(true);
     });
 
-    it('take commands of several threads', async () => {
+    it('accept commands of several threads', async () => {
       expect(await probe('device-probe', 'threads')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       expect(file?.commands).toHaveLength(800);
@@ -118,7 +125,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(file?.commands.filter((command) => command === 12)).toHaveLength(1);
     });
 
-    it('bring option values and the number of the file that an id comes from', async () => {
+    it('return option values and the number of the file that an id comes from', async () => {
       expect(await probe('event-probe', 'cm-arguments')).toEqual(PASSED);
       const [first, second] = await closedFiles(Role.rdmaCm);
       expect(second?.options).toEqual(['44332211']);
@@ -150,6 +157,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       ['close ranges of descriptors', 'ranges'],
       ['use numbers again that were closed out of sight', 'reused'],
       ['open and close in several threads', 'churned'],
+      ['take hidden numbers while others close devices', 'moved-while-closed'],
     ] as const)('%s', async ([, scenario]) => {
       expect(await probe('process-probe', scenario)).toEqual(PASSED);
       await closedFiles(Role.uverbs);
@@ -162,11 +170,11 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('discovery-probe', 'netlink')).toEqual(PASSED);
     });
 
-    it('fails with EFAULT for messages at addresses that are none', async () => {
+    it('fails with EFAULT for messages at invalid addresses', async () => {
       expect(await probe('discovery-probe', 'bad-netlink')).toEqual(PASSED);
     });
 
-    it('steps aside where no daemon is', async () => {
+    it('steps aside if there is no daemon', async () => {
       const variables = { IWARPD_SOCKET: `${daemon.directory}/none` };
       expect(await rig.run(rig.probe('discovery-probe'), ['absent'], variables)).toEqual(PASSED);
       expect(daemon.greetings).toBe(0);
@@ -188,7 +196,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       }
     });
 
-    it('lets rsockets look for new connections often', async () => {
+    it('makes rsockets look for new connections often', async () => {
       expect(await probe('discovery-probe', 'rsockets')).toEqual(PASSED);
     });
 
@@ -199,15 +207,19 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   });
 
   describe('a daemon that fails', () => {
-    it('gives errors to everybody who waits, and leaves no device behind', async () => {
+    it('fails every waiting call, and leaves no device behind', async () => {
       expect(await probe('discovery-probe', 'dies')).toEqual(PASSED);
     });
 
-    it('leaves its work to be completed in error', async () => {
+    it('has its outstanding work completed in error', async () => {
       expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
     });
 
-    it('leaves its connections to be told of: their device is removed, they are disconnected', async () => {
+    it('has an element that it counted and did not free completed in error, too', async () => {
+      expect(await probe('device-probe', 'flushes-last')).toEqual(PASSED);
+    });
+
+    it('has its connections ended with events: device removal, then disconnection', async () => {
       expect(await probe('event-probe', 'cm-disconnects')).toEqual(PASSED);
     });
 
@@ -216,8 +228,19 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
     });
   });
 
-  it('copies memory for a daemon that may not, and survives bad addresses', async () => {
-    expect(await probe('discovery-probe', 'agents')).toEqual(PASSED);
+  describe('the agent', () => {
+    it.for([
+      ['copies memory for a daemon that may not, and survives bad addresses', 'copies'],
+      ['touches registered memory only, whatever the daemon asks', 'confined'],
+      ['writes only where the registration lets the device write', 'read-only'],
+      ['serves a registration from its command on, and none that was refused', 'starting'],
+      ['opens no more for a daemon that lies about handles', 'lying-handles'],
+      ["serves a child's own registrations, not its parent's", 'forked'],
+      ['forgets the registrations of a file that is closed', 'closed'],
+      ['tells a thousand registrations apart', 'many'],
+    ] as const)('%s', async ([, scenario]) => {
+      expect(await probe('agent-probe', scenario)).toEqual(PASSED);
+    });
   });
 
   describe('programs without RDMA', () => {
@@ -228,7 +251,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       [process.execPath, ['-e', "console.log(require('fs').readdirSync('/').sort().join())"]],
     ];
 
-    it.for(programs)('%s does as without the shim', async ([program, args]) => {
+    it.for(programs)('%s behaves as without the shim', async ([program, args]) => {
       const variables = { IWARPD_SOCKET: daemon.socketPath };
       const plain = await runProgram(program, args, variables);
       expect(plain.status).toBe(0);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../daemon/engine/placement.ts';
-import { Access } from '../../../verbs-api/contract/enums.ts';
+import { Fault } from '../../../daemon/rnic/wire-port.ts';
+import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
 
 const ONES = (1n << 64n) - 1n;
@@ -42,32 +42,32 @@ describe('FetchAdd', () => {
   const add = (original: bigint, operand: bigint, mask = 0n): [bigint, bigint] =>
     perform({ operation: 0, original, operand, mask });
 
-  it('RDMAPX-5.1.1-01: adds field by field and returns the original', () => {
+  it('adds field by field and returns the original [RDMAPX-5.1.1-01]', () => {
     expect(add(0x01ff_02fe_03fd_04fcn, 0x0101_0101_0101_0101n, 0x8080_8080_8080_8080n)).toEqual([
       0x01ff_02fe_03fd_04fcn,
       0x0200_03ff_04fe_05fdn,
     ]);
   });
 
-  it('RDMAPX-5.1.1-02: with mask 0 adds 64 bits, and drops the carry out of bit 63', () => {
+  it('with mask 0 adds 64 bits, and drops the carry out of bit 63 [RDMAPX-5.1.1-02]', () => {
     expect(add(ONES, 1n)[1]).toBe(0n);
     expect(add(ONES, 1n, 1n << 63n)[1]).toBe(0n);
     expect(add(0xffff_ffffn, 1n)[1]).toBe(0x1_0000_0000n);
     expect(add(5n, ONES)[1]).toBe(4n);
   });
 
-  it('RDMAPX-5.1.1-03: two 32-bit fields do not carry; with all ones it is XOR', () => {
+  it('two 32-bit fields do not carry; with all ones it is XOR [RDMAPX-5.1.1-03]', () => {
     expect(add(0xffff_ffffn, 1n, 0x8000_0000_8000_0000n)[1]).toBe(0n);
     expect(add(0xf0f0_f0f0_1234_5678n, 0xffff_0000_ffff_0000n, ONES)[1]).toBe(
       0x0f0f_f0f0_edcb_5678n,
     );
   });
 
-  it('RDMAPX-1.1-02: adding 0 returns the value and changes nothing', () => {
+  it('adding 0 returns the value and changes nothing [RDMAPX-1.1-02]', () => {
     expect(add(0x1234n, 0n)).toEqual([0x1234n, 0x1234n]);
   });
 
-  it('RDMAPX-5.1.1-05: counts in the byte order of the memory', () => {
+  it('counts in the byte order of the memory [RDMAPX-5.1.1-05]', () => {
     const rig = new NicRig();
     rig.memory.set([0xff], 8);
     const access = atomicAccess({ stag: rig.mr.rkey, toLo: MEMORY_ADDRESS + 8, operandLo: 1 });
@@ -81,7 +81,7 @@ describe('CmpSwap', () => {
   const swap = (fields: Omit<Operation, 'operation'>): [bigint, bigint] =>
     perform({ operation: 2, ...fields });
 
-  it('RDMAPX-5.1.2-01: swaps masked bits if masked bits are equal', () => {
+  it('swaps masked bits if masked bits are equal [RDMAPX-5.1.2-01]', () => {
     const fields = {
       original: 0x1122_3344_5566_7788n,
       compareMask: 0xffffn,
@@ -95,7 +95,7 @@ describe('CmpSwap', () => {
     expect(swap({ ...fields, compare: 0x7789n })).toEqual([fields.original, fields.original]);
   });
 
-  it('RDMAPX-5.1.2-02: compare mask 0 always matches, swap mask 0 never changes', () => {
+  it('compare mask 0 always matches, swap mask 0 never changes [RDMAPX-5.1.2-02]', () => {
     expect(swap({ original: 5n, operand: 9n, mask: ONES })[1]).toBe(9n);
     expect(swap({ original: 5n, compare: 5n, compareMask: ONES, operand: 9n })[1]).toBe(5n);
     const full = { compareMask: ONES, operand: 9n, mask: ONES };
@@ -105,11 +105,11 @@ describe('CmpSwap', () => {
   });
 });
 
-describe('what an atomic needs', () => {
+describe('an atomic requires', () => {
   const at = (rig: NicRig, stag: number, to: number): Fault =>
     rig.qp.executeAtomic(atomicAccess({ stag, toLo: to, operandLo: 1 }));
 
-  it('RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02: an aligned word, else nothing changes', () => {
+  it('an aligned word, else nothing changes [RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02]', () => {
     const rig = new NicRig();
     for (const operation of [0, 2]) {
       const access = atomicAccess({
@@ -121,10 +121,10 @@ describe('what an atomic needs', () => {
       });
       expect(rig.qp.executeAtomic(access)).toBe(Fault.misaligned);
     }
-    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+    expect(rig.memory.every((byte) => byte === 0)).toBe(true);
   });
 
-  it('RDMAPX-5.2.1-05: alignment is that of the memory, whatever the TO', () => {
+  it('alignment in memory, whatever the TO [RDMAPX-5.2.1-05]', () => {
     const rig = new NicRig();
     const mr = rig.register(rig.pd, {
       access: Access.localWrite | Access.remoteAtomic | Access.zeroBased,
@@ -135,7 +135,7 @@ describe('what an atomic needs', () => {
     expect(rig.memory[8]).toBe(1);
   });
 
-  it('RDMAPX-8.2-03: the right, the domain, the bounds and the STag', () => {
+  it('the right, the domain, the bounds and the STag [RDMAPX-8.2-03]', () => {
     const rig = new NicRig();
     const noAtomic = rig.register(rig.pd, {
       access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
@@ -148,7 +148,7 @@ describe('what an atomic needs', () => {
     expect(at(rig, 0xdeadbeef, MEMORY_ADDRESS)).toBe(Fault.stagInvalid);
   });
 
-  it('RDMAPX-5-01, RDMAPX-5.3-01: many streams through several STags lose no addition', () => {
+  it('many streams through several STags lose no addition [RDMAPX-5-01, RDMAPX-5.3-01]', () => {
     const rig = new NicRig();
     const other = rig.register(rig.pd);
     const qps = [rig.qp, rig.connectedQP(rig.pd), rig.connectedQP(rig.pd)];

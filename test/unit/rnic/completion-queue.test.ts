@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
 import {
   CQE_BYTES,
   CQEStatus,
   Notify,
   SQOpcode,
-} from '../../../verbs-api/contract/queue-layout.ts';
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
 const PLAIN = { solicited: false };
@@ -23,7 +23,7 @@ describe('notification', () => {
     const rig = receiver();
     rig.receive([1], PLAIN);
     rig.recvCompletions.arm(Notify.solicited | Notify.any);
-    // What is there already does not fire.
+    // Earlier completions do not fire the queue.
     expect(rig.effects()).toEqual([]);
     rig.receive([1], PLAIN);
     expect(rig.effects()).toMatchObject([{ type: 'completion', cq: rig.recvCQ }]);
@@ -32,7 +32,7 @@ describe('notification', () => {
     expect(rig.effects()).toEqual([]);
   });
 
-  it('RDMAP-5.3-06: armed for solicited events it passes over plain Sends', () => {
+  it('armed for solicited events it ignores plain Sends [RDMAP-5.3-06]', () => {
     const rig = receiver();
     rig.recvCompletions.arm(Notify.solicited);
     rig.receive([1], PLAIN);
@@ -58,7 +58,7 @@ describe('notification', () => {
     expect(rig.effects()).toHaveLength(2);
   });
 
-  it('takes whatever a client writes into the notify word', () => {
+  it('accepts anything a client writes into the notify word', () => {
     const rig = receiver();
     rig.recvCompletions.arm(-4);
     rig.receive([1], SOLICITED);
@@ -70,7 +70,7 @@ describe('notification', () => {
 });
 
 describe('the ring', () => {
-  it('goes round, and ignores flags that a client leaves in free entries', () => {
+  it('wraps, and ignores flags that a client leaves in free entries', () => {
     const rig = new NicRig({ cqe: 4 });
     for (let round = 0; round < 10; round += 1) {
       rig.send({ opcode: SQOpcode.send, wrId: round });
@@ -78,7 +78,7 @@ describe('the ring', () => {
     }
   });
 
-  it('tells how many completions were written, behind the notify word', () => {
+  it('reports how many completions were written, after the notify word', () => {
     const rig = new NicRig({ cqe: 4 });
     const { ring } = rig.sendCQ;
     const written = new Int32Array(ring.buffer, ring.byteOffset + 4 * CQE_BYTES + 4, 1);
@@ -89,7 +89,7 @@ describe('the ring', () => {
     }
   });
 
-  it('SEC-6.4.6-01: an overflow loses completions, is told once, and harms nobody else', () => {
+  it('an overflow loses completions, is reported once, and affects no other queue [SEC-6.4.6-01]', () => {
     const rig = new NicRig({ cqe: 2 });
     for (let wrId = 0; wrId < 5; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
     expect(rig.effects()).toMatchObject([
@@ -117,7 +117,7 @@ describe('the ring', () => {
     expect(view.getBigUint64(0, true)).toBe(0xfedc_ba98_7654_3210n);
   });
 
-  it('cannot be closed while QPs use it; afterwards nothing of it is told', () => {
+  it('cannot be closed while QPs use it; afterwards it reports nothing', () => {
     const rig = receiver();
     expect(() => rig.recvCQ.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
     rig.recvCompletions.arm(Notify.any);

@@ -1,8 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../daemon/engine/placement.ts';
 import type { MW } from '../../../daemon/rnic/memory-window.ts';
-import { Access, MWType } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { Fault } from '../../../daemon/rnic/wire-port.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access, MWType } from '../../../verbs-api/contract/verbs/enums.ts';
 import {
   ALL_ACCESS,
   MEMORY_ADDRESS,
@@ -53,7 +57,7 @@ function localInvalidate(rig: NicRig, stag: number): number | undefined {
 }
 
 describe('Send with Invalidate', () => {
-  it('RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02: revokes the STag and names it in the completion', () => {
+  it('revokes the STag and names it in the completion [RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02]', () => {
     const rig = new NicRig();
     expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
     expect(rig.recvCompletions.poll()).toMatchObject([
@@ -69,7 +73,7 @@ describe('Send with Invalidate', () => {
     expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.stagInvalid);
   });
 
-  it('RDMAP-5.3-11: what was written before is placed, what comes after is refused', () => {
+  it('earlier data are placed, later data refused [RDMAP-5.3-11]', () => {
     const rig = new NicRig();
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.none);
     invalidate(rig, rig.mr.rkey);
@@ -77,14 +81,14 @@ describe('Send with Invalidate', () => {
     expect(rig.memory[0]).toBe(1);
   });
 
-  it('SEC-6.3.3-01: leaves the memory usable for its owner', () => {
+  it('keeps the memory usable for its owner [SEC-6.3.3-01]', () => {
     const rig = new NicRig();
     invalidate(rig, rig.mr.rkey);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 4)] });
     expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
   });
 
-  it('RDMAP-7.2-04, RDMAP-5.3-10: completes in error when the STag is not ours to revoke', () => {
+  it('completes in error when the STag is not ours to revoke [RDMAP-7.2-04, RDMAP-5.3-10]', () => {
     const rig = new NicRig();
     const foreign = rig.register(rig.nic.allocPD());
     const local = rig.register(rig.pd, { access: Access.localWrite });
@@ -111,7 +115,7 @@ describe('Send with Invalidate', () => {
     expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.stagInvalid);
   });
 
-  it('RDMAP-8.1.1-01, SEC-6.4.5-01: takes no STag away that other streams of the domain use', () => {
+  it('does not revoke an STag that other streams of the domain use [RDMAP-8.1.1-01, SEC-6.4.5-01]', () => {
     const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.cannotInvalidate);
@@ -120,7 +124,7 @@ describe('Send with Invalidate', () => {
     expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
   });
 
-  it('leaves a region alone that windows are bound onto', () => {
+  it('does not affect a region that has windows bound', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     expect(bind(rig, mw)).toBe(0);
@@ -129,15 +133,15 @@ describe('Send with Invalidate', () => {
 });
 
 describe('local invalidation', () => {
-  it('DDP-8.3-02: revokes remote access by a work request', () => {
+  it('revokes remote access by a work request [DDP-8.3-02]', () => {
     const rig = new NicRig();
     expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
-    // The peer may have been faster: invalid already is no error.
+    // The peer may have been faster: an already invalid STag is not an error.
     expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
   });
 
-  it('keeps its place behind a fence, and completes in order', () => {
+  it('keeps its place after a fence, and completes in order', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({
@@ -156,7 +160,7 @@ describe('local invalidation', () => {
     ]);
   });
 
-  it('refuses memory of another domain and memory that peers have no right to', () => {
+  it('refuses memory of another domain and memory without remote access', () => {
     for (const pick of [
       (rig: NicRig) => rig.register(rig.nic.allocPD()),
       (rig: NicRig) => rig.register(rig.pd, { access: Access.localWrite }),
@@ -192,7 +196,7 @@ describe('memory windows', () => {
     });
   }
 
-  it('grants what the bind says, counted from 0 if it says so', () => {
+  it('grants the rights of the bind, with offsets from 0 on request', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
@@ -210,7 +214,7 @@ describe('memory windows', () => {
     expect(rig.memory[10]).toBe(3);
   });
 
-  it('rebinds a type 1 window, the old key dies; a bind of no octets unbinds it', () => {
+  it('rebinds a type 1 window and revokes the old key; a bind of no bytes unbinds it', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { key: 1 });
@@ -238,7 +242,7 @@ describe('memory windows', () => {
     expect(bind(rig, mw, { key: 4 })).toBe(CQEStatus.mwBindErr);
   });
 
-  it('DDP-8.2-01, DDP-8.2-03, SEC-6.1.1-01, SEC-6.1.1-03: a type 2 window serves one stream only', () => {
+  it('a type 2 window serves one stream only [DDP-8.2-01, DDP-8.2-03, SEC-6.1.1-01, SEC-6.1.1-03]', () => {
     const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     const whole = rig.nic.allocMW(rig.pd, MWType.type1);
@@ -256,7 +260,7 @@ describe('memory windows', () => {
     expect(invalidate(rig, single.rkey)).toBe(Fault.none);
   });
 
-  it('RDMAP-4.8-20: another stream cannot invalidate a type 2 window, nor its own QP', () => {
+  it('another stream cannot invalidate a type 2 window, nor its own QP [RDMAP-4.8-20]', () => {
     const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     const producer = new SendProducer(other);
@@ -303,7 +307,7 @@ describe('memory windows', () => {
     ['a region that does not exist', () => ({ lkey: 0x1234 })],
     ['a region of another domain', (rig) => ({ lkey: rig.register(rig.nic.allocPD()).lkey })],
     ['a range beyond the region', () => ({ offset: 4090, length: 7 })],
-    ['2^63 octets', () => ({ length: 2 ** 63 })],
+    ['2^63 bytes', () => ({ length: 2 ** 63 })],
     ['local rights', () => ({ access: Access.localWrite })],
     ['unknown rights', () => ({ access: 0x8000_0000 })],
     [
@@ -312,7 +316,7 @@ describe('memory windows', () => {
         lkey: rig.register(rig.pd, { access: Access.mwBind }).lkey,
       }),
     ],
-    ['no octets for a type 2 window', () => ({ length: 0 }), MWType.type2],
+    ['no bytes for a type 2 window', () => ({ length: 0 }), MWType.type2],
   ];
   for (const [what, fields, type] of refused) {
     it(`refuses to bind ${what}, and the window stays as it was`, () => {
@@ -325,13 +329,13 @@ describe('memory windows', () => {
     });
   }
 
-  it('SEC-6.1.1-02: a QP cannot bind or free what belongs to another domain', () => {
+  it('a QP cannot bind or free what belongs to another domain [SEC-6.1.1-02]', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.nic.allocPD(), MWType.type1);
     expect(bind(rig, mw)).toBe(CQEStatus.mwBindErr);
   });
 
-  it('bounds the local work of one turn, and asks for another', () => {
+  it('limits the local work of one turn, and requests another', () => {
     const rig = new NicRig({ sqCount: 4 });
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     const again = (): void =>

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_PROFILE, deviceProfile } from '../../../daemon/rnic/device-profile.ts';
 import { Nic } from '../../../daemon/rnic/nic.ts';
-import type { QPInit } from '../../../daemon/rnic/queue-pair.ts';
-import { MWType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/queue-layout.ts';
+import type { QPInit } from '../../../daemon/rnic/queue-pair-init.ts';
+import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { MWType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { NicRig } from '../../support/nic-rig.ts';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
@@ -32,7 +32,7 @@ function qpInit(nic: Nic, fields: Partial<QPInit> = {}): QPInit {
 }
 
 describe('limits', () => {
-  it('reports the profile; the ring layout caps what it fixes', () => {
+  it('reports the profile; the ring layout caps the values it fixes', () => {
     const profile = { maxQp: 3, maxSge: 99, maxSgeRd: 9, maxInline: 4096, irdMax: 7, ordMax: 8 };
     const nic = new Nic({ name: 'n', seed: 1, profile });
     expect(nic.queryDevice()).toMatchObject({
@@ -47,14 +47,14 @@ describe('limits', () => {
     expect(deviceProfile({ maxSge: 2 }).maxSge).toBe(2);
   });
 
-  it('RDMAPX-1.1-01: offers both atomics, and says so', () => {
+  it('offers both atomics, and reports them [RDMAPX-1.1-01]', () => {
     expect(new Nic({ name: 'n', seed: 1 }).queryDevice()).toMatchObject({
       atomics: true,
       immediateData: true,
     });
   });
 
-  it('gives ENOMEM one past each limit, and the slot back when an object closes', () => {
+  it('fails with ENOMEM one past each limit, and frees the slot when an object closes', () => {
     const profile = { maxPd: 1, maxMr: 1, maxMw: 1, maxCq: 1, maxSrq: 1, maxQp: 1 };
     const nic = new Nic({ name: 'n', seed: 1, profile });
     const pd = nic.allocPD();
@@ -118,7 +118,7 @@ describe('limits', () => {
 });
 
 describe('rings', () => {
-  it('asks for what the layout says: powers of two, the RQ on a page of its own', () => {
+  it('requests the sizes of the layout: powers of two, the RQ on a separate page', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const asked: number[] = [];
     const source = (bytes: number): Uint8Array => {
@@ -136,7 +136,7 @@ describe('rings', () => {
     expect(sqBytes(16)).toBeLessThan(4096);
   });
 
-  it('asks for the RQ apart where that is wanted, and for none with a shared queue', () => {
+  it('requests the RQ separately if configured, and none with a shared queue', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const asked: [string, number][] = [];
     const source = (name: string) => (bytes: number) => {
@@ -157,7 +157,7 @@ describe('rings', () => {
     ]);
   });
 
-  it('takes receives from the RQ’s own memory', () => {
+  it('reads receives from the RQ’s own memory', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const cq = nic.createCQ({ cqe: 8, ring, tag: 0 });
     let receives = new Uint8Array(0);
@@ -172,7 +172,7 @@ describe('rings', () => {
     expect(cq.written).toBe(1);
   });
 
-  it('tells every state that a queue pair enters', () => {
+  it('reports every state that a queue pair enters', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const states: QPState[] = [];
     const onState = (state: QPState): void => void states.push(state);
@@ -182,7 +182,7 @@ describe('rings', () => {
     expect(states).toEqual([QPState.INIT, QPState.ERR]);
   });
 
-  it('has room for one receive when none was asked for', () => {
+  it('has room for one receive when none was requested', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const init = qpInit(nic, { capabilities: { ...CAPABILITIES, maxRecvWr: 0 } });
     expect(nic.createQP(nic.allocPD(), init).rqCount).toBe(1);
@@ -203,7 +203,7 @@ describe('rings', () => {
 });
 
 describe('numbers', () => {
-  it('numbers queue pairs from 1, and uses none twice while it lives', () => {
+  it('numbers queue pairs from 1, and reuses none in use', () => {
     const rig = new NicRig();
     expect(rig.qp.qpn).toBe(1);
     const second = rig.createQP(rig.pd);
@@ -212,7 +212,7 @@ describe('numbers', () => {
     expect(rig.nic.findQP(3)?.qpn).toBe(3);
   });
 
-  it('RDMAP-8.1.1-02: draws STags from all 32 bits, none twice, none that repeats by seed', () => {
+  it('draws STags from all 32 bits, none twice, none that repeats by seed [RDMAP-8.1.1-02]', () => {
     const stags = (seed: number): number[] => {
       const nic = new Nic({ name: 'n', seed });
       const pd = nic.allocPD();
@@ -229,7 +229,7 @@ describe('numbers', () => {
     expect(first).toEqual(stags(1));
   });
 
-  it('SEC-6.1.1-05: lets an STag rest after its use', () => {
+  it('does not reuse an STag immediately [SEC-6.1.1-05]', () => {
     const rig = new NicRig();
     const given: number[] = [];
     for (let round = 0; round < 20_000; round += 1) {
@@ -245,7 +245,7 @@ describe('numbers', () => {
     });
   });
 
-  it('never hands out index 0 nor the number that siw takes for an error', () => {
+  it('never returns index 0 nor the number that siw treats as an error', () => {
     const draws = [0, 0x900 << 8, 0x90042, 0x7700];
     const nic = new Nic({ name: 'n', seed: 1, random: () => draws.shift() ?? 0x123400 });
     expect(nic.allocMW(nic.allocPD(), MWType.type1).rkey >>> 8).toBe(0x77);

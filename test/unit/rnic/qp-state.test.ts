@@ -1,11 +1,26 @@
 import { describe, expect, it } from 'vitest';
 import { isFlushing, QP_TRANSITIONS, qpAction } from '../../../daemon/rnic/qp-state.ts';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { NicRig, ScriptedStream } from '../../support/nic-rig.ts';
 
 const STATES = Object.values(QPState);
 const FLUSHED = CQEStatus.wrFlushErr;
+
+/** Where the consumer may take a QP from each state; reaching RTS takes a connection. */
+const ALLOWED: Readonly<Record<QPState, readonly QPState[]>> = {
+  [QPState.RESET]: [QPState.RESET, QPState.INIT, QPState.ERR],
+  [QPState.INIT]: [QPState.RESET, QPState.INIT, QPState.RTR, QPState.ERR],
+  [QPState.RTR]: [QPState.RESET, QPState.RTR, QPState.ERR],
+  [QPState.RTS]: [QPState.RESET, QPState.RTS, QPState.SQD, QPState.SQE, QPState.ERR],
+  [QPState.SQD]: [QPState.RESET, QPState.SQD, QPState.ERR],
+  [QPState.SQE]: [QPState.RESET, QPState.SQE, QPState.ERR],
+  [QPState.ERR]: [QPState.RESET, QPState.ERR],
+};
 
 /** Brings a fresh QP into a state by legal steps. */
 function inState(state: QPState): NicRig {
@@ -31,34 +46,33 @@ function inState(state: QPState): NicRig {
 }
 
 describe('the table of states', () => {
-  it('brings every state about', () => {
+  it('reaches every state', () => {
     for (const state of STATES) expect(inState(state).qp.state).toBe(state);
   });
 
   for (const [from, name] of Object.entries(QPState).map(([key, value]) => [value, key] as const)) {
-    it(`allows from ${name} what it says and nothing else`, () => {
+    it(`allows from ${name} what the verbs allow and nothing else`, () => {
       for (const to of STATES) {
         const { qp } = inState(from);
-        const action = qpAction(from, to);
-        if (action === undefined) {
-          expect(() => qp.modify(to, 0)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
-          expect(qp.state).toBe(from);
-        } else {
+        if (ALLOWED[from].includes(to)) {
           qp.modify(to, 0);
           expect(qp.state).toBe(to);
+        } else {
+          expect(() => qp.modify(to, 0)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+          expect(qp.state).toBe(from);
         }
       }
     });
   }
 
-  it('has no way to RTS by the consumer: that takes a connection', () => {
+  it('has no transition to RTS by the consumer: that requires a connection', () => {
     for (const from of STATES) {
       const expected = from === QPState.RTS ? 'none' : undefined;
       expect(QP_TRANSITIONS[from][QPState.RTS]).toBe(expected);
     }
   });
 
-  it('lets every state go to ERR, and from everywhere back to RESET', () => {
+  it('allows every state to go to ERR, and from everywhere back to RESET', () => {
     for (const from of STATES) {
       expect(qpAction(from, QPState.ERR)).toBeDefined();
       expect(qpAction(from, QPState.RESET)).toBe('reset');
@@ -67,7 +81,7 @@ describe('the table of states', () => {
 });
 
 describe('connecting', () => {
-  it('takes one stream, in an idle state only', () => {
+  it('accepts one stream, in an idle state only', () => {
     for (const state of STATES) {
       const rig = inState(state);
       const stream = new ScriptedStream(rig.qp);
@@ -77,14 +91,14 @@ describe('connecting', () => {
       } else {
         expect(() => rig.qp.attach(stream)).toThrow(
           expect.objectContaining({
-            code: isFlushing(state) && rig.qp.stream === undefined ? 'EINVAL' : 'EISCONN',
+            code: isFlushing(state) && rig.qp.wire === undefined ? 'EINVAL' : 'EISCONN',
           }),
         );
       }
     }
   });
 
-  it('starts at RTS what was posted before, and tells the depths', () => {
+  it('starts earlier posts at RTS, and reports the depths', () => {
     const rig = inState(QPState.INIT);
     rig.send({ opcode: SQOpcode.send, wrId: 1 });
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
@@ -103,7 +117,7 @@ describe('connecting', () => {
     });
   });
 
-  it('receives what comes right behind the Reply, before RTS is told', () => {
+  it('receives bytes right after the Reply, before RTS is reported', () => {
     const rig = inState(QPState.INIT);
     rig.receives.post(1, [rig.piece(0, 4)]);
     expect(rig.receive([1])).not.toBe(0);
@@ -111,14 +125,14 @@ describe('connecting', () => {
     expect(rig.receive([1])).toBe(0);
   });
 
-  it('may try again after a startup that came to nothing', () => {
+  it('may retry after a failed startup', () => {
     const rig = inState(QPState.INIT);
     rig.receives.post(1, [rig.piece(0, 4)]);
     rig.qp.attach(rig.stream);
     rig.qp.detach(new ScriptedStream(rig.qp));
-    expect(rig.qp.stream).toBe(rig.stream);
+    expect(rig.qp.wire).toBe(rig.stream);
     rig.qp.detach(rig.stream);
-    expect(rig.qp.stream).toBeUndefined();
+    expect(rig.qp.wire).toBeUndefined();
     expect(rig.recvCompletions.poll()).toEqual([]);
     rig.connect();
     expect(rig.receive([1])).toBe(0);
@@ -164,7 +178,7 @@ describe('errors and the flush', () => {
     expect(rig.sendCompletions.poll()).toEqual([]);
   });
 
-  it('flushes a work request that was taken and waits for its fence', () => {
+  it('flushes a work request that waits for its fence', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({ opcode: SQOpcode.send, wrId: 2, flags: QueueFlag.readFence });
@@ -175,7 +189,7 @@ describe('errors and the flush', () => {
     ]);
   });
 
-  it('RDMAP-6.2.1-02: the same when a Terminate was sent or came', () => {
+  it('does the same when a Terminate was sent or received [RDMAP-6.2.1-02]', () => {
     for (const by of ['us', 'peer'] as const) {
       const rig = busy();
       rig.qp.terminated(by, { kind: 'protocol', text: 'x', layer: 1, etype: 2, code: 2 }, 0);
@@ -183,26 +197,26 @@ describe('errors and the flush', () => {
       expect(rig.sendCompletions.outcome()).toEqual(sends);
       expect(rig.recvCompletions.outcome()).toEqual(receives);
       expect(rig.stream.calls).toEqual([]);
-      rig.qp.streamEnded({ kind: 'protocol', text: 'x' }, 0);
+      rig.qp.wireEnded({ kind: 'protocol', text: 'x' }, 0);
       expect(rig.qp.state).toBe(QPState.ERR);
       expect(rig.asyncEvents()).toEqual([AsyncEventType.qpFatal]);
     }
   });
 
-  it('RDMAP-6.2-01: a graceful end is no event, a lost stream is', () => {
+  it('a lost stream raises an event, a graceful end does not [RDMAP-6.2-01]', () => {
     const graceful = busy();
-    graceful.qp.streamEnded(undefined, 0);
+    graceful.qp.wireEnded(undefined, 0);
     expect(graceful.sendCompletions.outcome()).toEqual(sends);
     expect(graceful.asyncEvents()).toEqual([]);
     const lost = busy();
-    lost.qp.streamEnded({ kind: 'lost', text: 'reset by peer' }, 0);
+    lost.qp.wireEnded({ kind: 'lost', text: 'reset by peer' }, 0);
     expect(lost.recvCompletions.outcome()).toEqual(receives);
     expect(lost.effects()).toMatchObject([
       { type: 'async', event: AsyncEventType.qpFatal, element: lost.qp, text: 'reset by peer' },
     ]);
   });
 
-  it('flushes what is posted later, at the doorbell and, for receives, on request', () => {
+  it('flushes later posts, at the doorbell and, for receives, on request', () => {
     const rig = new NicRig();
     rig.qp.modify(QPState.ERR, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 8 });
@@ -214,7 +228,7 @@ describe('errors and the flush', () => {
     expect(rig.nic.flushErrored(0)).toBe(0);
   });
 
-  it('RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01: tells which fault of the peer ended the stream', () => {
+  it('reports which fault of the peer ended the stream [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
     const events: [number, number, AsyncEventType][] = [
       [1, 1, AsyncEventType.qpAccessErr],
       [1, 2, AsyncEventType.qpFatal],
@@ -228,7 +242,7 @@ describe('errors and the flush', () => {
       const [effect] = rig.effects();
       expect(effect).toMatchObject({ type: 'async', event, element: rig.qp });
       expect(effect?.type === 'async' && effect.text).toBe(
-        `terminated the stream: why (layer ${layer}, type ${etype}, code 3)`,
+        `sent a Terminate: why (layer ${layer}, type ${etype}, code 3)`,
       );
     }
   });
@@ -237,11 +251,11 @@ describe('errors and the flush', () => {
     const rig = new NicRig();
     rig.qp.terminated('peer', { kind: 'protocol', text: 'why', quirk: 'siw-bits' }, 0);
     expect(rig.effects()[0]).toMatchObject({
-      text: 'the peer terminated the stream: why; known peculiarity: siw-bits',
+      text: 'why; known peculiarity: siw-bits',
     });
   });
 
-  it('tells a refused Read apart from what is flushed with it', () => {
+  it('distinguishes a refused Read from those flushed with it', () => {
     for (const [etype, status] of [
       [1, CQEStatus.remAccessErr],
       [2, CQEStatus.remInvReqErr],
@@ -259,7 +273,7 @@ describe('errors and the flush', () => {
     }
   });
 
-  it('lets nothing of a failed stream through any more', () => {
+  it('passes nothing more of a failed stream', () => {
     const rig = busy();
     rig.qp.terminated('us', { kind: 'protocol', text: 'x' }, 0);
     rig.memory.fill(0);
@@ -267,12 +281,11 @@ describe('errors and the flush', () => {
     expect(rig.write(stag, 0x10000n, [1])).not.toBe(0);
     expect(rig.receive([1])).not.toBe(0);
     expect(rig.qp.checkReadSource(stag, 0, 0x10000, 1)).not.toBe(0);
-    expect(rig.qp.gatherReadSource(stag, 0, 0x10000, 1, new Uint8Array(1), 0)).not.toBe(0);
     expect(rig.qp.placeReceive(0, Uint8Array.of(1), 0, 1)).not.toBe(0);
     rig.qp.readCompleted();
     rig.qp.atomicCompleted(1, 1);
     rig.qp.messageSent();
-    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+    expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     rig.sendCompletions.poll();
     rig.qp.doorbell(0);
     expect(rig.sendCompletions.poll()).toEqual([]);
@@ -288,12 +301,12 @@ describe('SQD', () => {
       { type: 'async', event: AsyncEventType.sqDrained },
       { type: 'disconnect', qp: rig.qp },
     ]);
-    rig.qp.streamEnded(undefined, 0);
+    rig.qp.wireEnded(undefined, 0);
     expect(rig.qp.state).toBe(QPState.ERR);
     expect(rig.asyncEvents()).toEqual([]);
   });
 
-  it('DDP-6.2.1-02: sends what was posted, then closes; later work is flushed', () => {
+  it('sends what was posted, then closes and flushes later work [DDP-6.2.1-02]', () => {
     const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
@@ -310,9 +323,33 @@ describe('SQD', () => {
     expect(rig.sendCompletions.outcome()).toEqual([
       [1, 0],
       [2, 0],
+      [3, FLUSHED],
     ]);
-    rig.qp.streamEnded(undefined, 0);
-    expect(rig.sendCompletions.outcome()).toEqual([[3, FLUSHED]]);
+    rig.send({ opcode: SQOpcode.send, wrId: 4 });
+    expect(rig.sendCompletions.outcome()).toEqual([[4, FLUSHED]]);
+    rig.qp.wireEnded(undefined, 0);
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+  });
+
+  it('stops the send queue on a disconnect, without the event of SQD [DDP-6.2.1-02]', () => {
+    const rig = new NicRig();
+    rig.stream.budget = 0;
+    rig.send({ opcode: SQOpcode.send, wrId: 1 });
+    rig.qp.disconnecting(0);
+    rig.qp.disconnecting(0);
+    expect(rig.qp.state).toBe(QPState.SQD);
+    rig.send({ opcode: SQOpcode.send, wrId: 2 });
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+    rig.stream.budget = 10;
+    rig.qp.doorbell(0);
+    expect(rig.stream.sent).toHaveLength(1);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, 0],
+      [2, FLUSHED],
+    ]);
+    expect(rig.effects()).toEqual([]);
+    rig.receives.post(3, [rig.piece(0, 8)]);
+    expect(rig.receive([1])).toBe(0);
   });
 
   it('still receives until the stream has ended', () => {
@@ -324,32 +361,103 @@ describe('SQD', () => {
 });
 
 describe('SQE', () => {
-  it('sends a Terminate on the word of the consumer and tells no fault', () => {
+  it('sends a Terminate on the consumer’s request and reports no fault', () => {
     const rig = new NicRig();
     rig.qp.modify(QPState.SQE, 0);
     expect(rig.stream.calls).toEqual(['fail: the consumer terminated the stream']);
     expect(rig.effects()).toMatchObject([{ type: 'disconnect', qp: rig.qp }]);
     rig.qp.terminated('us', { kind: 'local', text: 'x' }, 0);
-    rig.qp.streamEnded({ kind: 'local', text: 'x' }, 0);
+    rig.qp.wireEnded({ kind: 'local', text: 'x' }, 0);
     expect(rig.asyncEvents()).toEqual([]);
   });
 
-  it('lets the engine finish the message that is on the wire already', () => {
+  it('allows the engine to finish the message already on the wire', () => {
     const rig = new NicRig();
     rig.memory[0] = 7;
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 1)] });
     rig.qp.modify(QPState.SQE, 0);
-    const octets = new Uint8Array(1);
-    expect(rig.qp.gather(0, 1, octets, 0)).toBe(0);
+    const bytes = new Uint8Array(1);
+    expect(rig.qp.gather(0, 1, bytes, 0)).toBe(0);
     rig.qp.messageSent();
-    expect(octets[0]).toBe(7);
+    expect(bytes[0]).toBe(7);
     expect(rig.sendCompletions.outcome()).toEqual([[1, FLUSHED]]);
   });
 });
 
+describe('a message partly on the wire when its QP fails', () => {
+  function cutOff(): NicRig {
+    const rig = new NicRig();
+    rig.memory[0] = 7;
+    rig.stream.budget = 0;
+    rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 1)] });
+    rig.send({ opcode: SQOpcode.send, wrId: 2 });
+    rig.receives.post(3, [rig.piece(8, 8)]);
+    rig.stream.midSend = true;
+    rig.qp.terminated('us', { kind: 'protocol', text: 'why', layer: 1, etype: 1, code: 3 }, 0);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.qpAccessErr]);
+    expect(rig.recvCompletions.outcome()).toEqual([[3, FLUSHED]]);
+    // Its buffer is still being read, so it is not returned to the consumer.
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+    return rig;
+  }
+
+  it('completes in error once it is framed, followed by later work [RDMAP-7.1-03]', () => {
+    const rig = cutOff();
+    rig.send({ opcode: SQOpcode.send, wrId: 4 });
+    const bytes = new Uint8Array(1);
+    expect(rig.qp.gather(0, 1, bytes, 0)).toBe(0);
+    expect(bytes[0]).toBe(7);
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+    rig.stream.midSend = false;
+    rig.qp.messageSent();
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, FLUSHED],
+      [2, FLUSHED],
+      [4, FLUSHED],
+    ]);
+  });
+
+  it('completes in error after outstanding Reads, which are flushed at once [RDMAP-6.2.1-02]', () => {
+    const rig = new NicRig();
+    for (const wrId of [1, 2]) {
+      rig.send({ opcode: SQOpcode.read, wrId, rkey: 1, sges: [rig.piece(0, 4)] });
+    }
+    rig.stream.budget = 0;
+    rig.send({ opcode: SQOpcode.send, wrId: 3, sges: [rig.piece(8, 1)] });
+    rig.stream.midSend = true;
+    rig.qp.terminated('peer', { kind: 'protocol', text: 'why', layer: 1, etype: 1, code: 3 }, 0);
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, FLUSHED],
+      [2, FLUSHED],
+    ]);
+    rig.stream.midSend = false;
+    rig.qp.messageSent();
+    expect(rig.sendCompletions.outcome()).toEqual([[3, FLUSHED]]);
+  });
+
+  it('completes when its memory is lost, when the stream ends, and when its QP is destroyed', () => {
+    const ends: ((rig: NicRig) => void)[] = [
+      (rig) => {
+        rig.mr.close();
+        expect(rig.qp.gather(0, 1, new Uint8Array(1), 0)).not.toBe(0);
+      },
+      (rig) => rig.qp.wireEnded({ kind: 'timeout', text: 'x' }, 0),
+      (rig) => rig.qp.modify(QPState.ERR, 0),
+      (rig) => rig.qp.close(0),
+    ];
+    for (const end of ends) {
+      const rig = cutOff();
+      end(rig);
+      const outcome = rig.sendCompletions.outcome();
+      expect(outcome.map(([wrId]) => wrId)).toEqual([1, 2]);
+      expect(outcome.every(([, status]) => status !== 0)).toBe(true);
+    }
+  });
+});
+
 describe('RESET and close', () => {
-  it('forgets all work without a completion, and can connect anew', () => {
+  it('drops all work without a completion, and can connect again', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.send({ opcode: SQOpcode.read, wrId: 2, sges: [rig.piece(0, 8)] });
@@ -371,7 +479,7 @@ describe('RESET and close', () => {
     expect(rig.sendCompletions.outcome()).toEqual([[6, 0]]);
   });
 
-  it('flushes, resets the stream and is gone', () => {
+  it('flushes, resets the stream and is destroyed', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.qp.close(0);
@@ -379,7 +487,7 @@ describe('RESET and close', () => {
     expect(rig.recvCompletions.outcome()).toEqual([[1, FLUSHED]]);
     expect(rig.stream.calls).toEqual(['abort']);
     expect(rig.nic.findQP(rig.qp.qpn)).toBeUndefined();
-    rig.qp.streamEnded(undefined, 0);
+    rig.qp.wireEnded(undefined, 0);
     rig.qp.terminated('peer', { kind: 'x', text: 'x' }, 0);
     expect(rig.effects()).toHaveLength(1);
     expect(() => rig.qp.modify(QPState.RESET, 0)).toThrow(

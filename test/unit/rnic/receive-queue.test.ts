@@ -1,17 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../daemon/engine/placement.ts';
-import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
+import { Fault } from '../../../daemon/rnic/wire-port.ts';
 import {
   CQEStatus,
   Notify,
   QueueFlag,
   RQE,
   SQOpcode,
-} from '../../../verbs-api/contract/queue-layout.ts';
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../../support/nic-rig.ts';
 
 describe('receives', () => {
-  it('RDMAP-3.2-02: scatters a Send over its pieces and tells length and data', () => {
+  it('scatters a Send over its pieces and reports length and data [RDMAP-3.2-02]', () => {
     const rig = new NicRig();
     rig.receives.post(5, [rig.piece(0, 2), rig.piece(10, 1), rig.piece(20, 10)]);
     expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.none);
@@ -31,7 +31,7 @@ describe('receives', () => {
     ]);
   });
 
-  it('RDMAP-5.3-05: places segments at their offsets and delivers in the order sent', () => {
+  it('places segments at their offsets and delivers in the order sent [RDMAP-5.3-05]', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 3), rig.piece(100, 3)]);
     rig.receives.post(2, [rig.piece(200, 1)]);
@@ -49,7 +49,7 @@ describe('receives', () => {
     ]);
   });
 
-  it('RDMAP-5.3-02: a Send of no octets consumes exactly one receive', () => {
+  it('a Send of no bytes consumes exactly one receive [RDMAP-5.3-02]', () => {
     const rig = new NicRig();
     rig.receives.post(1, []);
     rig.receives.post(2, [rig.piece(0, 1)]);
@@ -67,7 +67,7 @@ describe('receives', () => {
     expect(rig.recvCompletions.poll()).toEqual([]);
   });
 
-  it('hands the element back when the message begins', () => {
+  it('frees the element when the message begins', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     const flags = rig.qp.rqOffset + RQE.flags;
@@ -76,17 +76,17 @@ describe('receives', () => {
     expect(rig.qp.ring[flags]).toBe(0);
   });
 
-  it('RDMAP-5.3-04: a Send longer than its receive completes it in error and places nothing', () => {
+  it('a Send longer than its receive completes it in error and places nothing [RDMAP-5.3-04]', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.messageTooLong);
-    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+    expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     expect(rig.recvCompletions.poll()).toMatchObject([
       { wrId: 1, status: CQEStatus.locLenErr, bytes: 0 },
     ]);
   });
 
-  it('RDMAPX-6.3-02: Immediate Data that are placed need a receive of 8 octets', () => {
+  it('Immediate Data that are placed need a receive of 8 bytes [RDMAPX-6.3-02]', () => {
     const rig = new NicRig();
     const immediate = [1, 2, 3, 4, 5, 6, 7, 8];
     const message = { hasImmediate: true, immediateHi: 0x01020304, immediateLo: 0x05060708 };
@@ -106,7 +106,7 @@ describe('receives', () => {
     ]);
   });
 
-  it('RDMAP-5.1-02: a Write is placed and tells the consumer nothing', () => {
+  it('a Write is placed and reports nothing to the consumer [RDMAP-5.1-02]', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     rig.recvCompletions.arm(Notify.any);
@@ -118,19 +118,19 @@ describe('receives', () => {
   });
 });
 
-describe('receives that a client should not have posted', () => {
+describe('invalid receives posted by a client', () => {
   const cases: [string, CQEStatus, (rig: NicRig) => void][] = [
     [
       'an unknown lkey',
       CQEStatus.locProtErr,
-      (rig) => rig.receives.post(1, [{ addr: MEMORY_ADDRESS, length: 4, lkey: 0x777700 }]),
+      (rig) => rig.receives.post(1, [{ addr: MEMORY_ADDRESS, length: 7, lkey: 0x777700 }]),
     ],
     [
       'memory without LOCAL_WRITE',
       CQEStatus.locProtErr,
       (rig) => {
         const mr = rig.register(rig.pd, { access: Access.none });
-        rig.receives.post(1, [rig.piece(0, 4, mr)]);
+        rig.receives.post(1, [rig.piece(0, 7, mr)]);
       },
     ],
     [
@@ -138,7 +138,7 @@ describe('receives that a client should not have posted', () => {
       CQEStatus.locProtErr,
       (rig) => {
         const mr = rig.register(rig.nic.allocPD());
-        rig.receives.post(1, [rig.piece(0, 4, mr)]);
+        rig.receives.post(1, [rig.piece(0, 7, mr)]);
       },
     ],
     [
@@ -149,15 +149,42 @@ describe('receives that a client should not have posted', () => {
     ['seven pieces', CQEStatus.locQpOpErr, (rig) => rig.receives.post(1, [], 7)],
   ];
   for (const [what, status, post] of cases) {
-    it(`completes a receive in ${what} in error; for the stream its memory is not there`, () => {
+    it(`completes a receive in ${what} in error, and names the receive as the reason`, () => {
       const rig = new NicRig();
       post(rig);
-      expect(rig.receive([1])).toBe(Fault.memoryLost);
+      expect(rig.receive([1, 2, 3, 4, 5, 6, 7])).toBe(Fault.receiveInvalid);
       expect(rig.recvCompletions.outcome()).toEqual([[1, status]]);
     });
   }
 
-  it('fails a receive whose region is deregistered under way', () => {
+  it('accepts a message that fits the region, however long the receive is', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(4090, 100), { addr: 0, length: 8, lkey: 0 }]);
+    rig.qp.beginReceive();
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(Fault.none);
+    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6), 0, 2)).toBe(Fault.none);
+    expect(rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 6 })).toBe(Fault.none);
+    expect([...rig.memory.subarray(4090)]).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+  });
+
+  it('fails it at the first byte past the region', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [rig.piece(4090, 100)]);
+    rig.qp.beginReceive();
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(Fault.none);
+    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6, 7), 0, 3)).toBe(Fault.receiveInvalid);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+  });
+
+  it('accepts a Send of no bytes whatever the receive names', () => {
+    const rig = new NicRig();
+    rig.receives.post(1, [{ addr: 0, length: 64, lkey: 0 }]);
+    expect(rig.receive([])).toBe(Fault.none);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+  });
+
+  it('fails a receive whose region is deregistered meanwhile', () => {
     const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.receives.post(1, [rig.piece(0, 8, mr)]);
@@ -188,7 +215,7 @@ describe('a shared receive queue', () => {
     ]);
   });
 
-  it('SEC-6.4.3.1-01: counts what each stream takes and tells when few are left, once', () => {
+  it('counts what each stream takes and reports when few are left, once [SEC-6.4.3.1-01]', () => {
     const rig = shared(2);
     for (let wrId = 0; wrId < 5; wrId += 1) rig.receives.post(wrId, [rig.piece(0, 4)]);
     rig.receive([1]);
@@ -231,7 +258,7 @@ describe('a shared receive queue', () => {
     expect(rig.memory[0]).toBe(8);
   });
 
-  it('keeps its receives when one of its QPs fails, and tells that it takes no more', () => {
+  it('keeps its receives when one of its QPs fails, and reports the last WQE of that QP', () => {
     const rig = shared();
     rig.receives.post(1, [rig.piece(0, 4)]);
     rig.receives.post(2, [rig.piece(0, 4)]);

@@ -1,7 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../../daemon/engine/placement.ts';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, QueueFlag, SQE, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { OutboundKind } from '../../../daemon/rnic/wire-port.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  SQE,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { hi, lo, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
 
 const SIGNALLED = QueueFlag.signalled;
@@ -37,7 +42,7 @@ describe('messages', () => {
     ]);
   });
 
-  it('RDMAP-5.5-10: hands the element back when it is taken, and completes it only once framed', () => {
+  it('frees the element when it is taken, and completes it only once framed [RDMAP-5.5-10]', () => {
     const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, sges: [rig.piece(0, 4)] });
@@ -61,7 +66,7 @@ describe('messages', () => {
     });
   });
 
-  it('RDMAP-5.1-05: a Write has one remote buffer and any number of local pieces', () => {
+  it('a Write has one remote buffer and any number of local pieces [RDMAP-5.1-05]', () => {
     const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.write,
@@ -86,7 +91,7 @@ describe('messages', () => {
     expect(rig.stream.sent.map(({ payload }) => payload)).toEqual([[...inline], [0, 1, 2, 3, 4]]);
   });
 
-  it('RDMAPX-6-01: a Write with immediate is two messages and one completion', () => {
+  it('a Write with immediate is two messages and one completion [RDMAPX-6-01]', () => {
     const rig = new NicRig();
     rig.stream.budget = 1;
     rig.send({
@@ -112,7 +117,7 @@ describe('messages', () => {
     ]);
   });
 
-  it('sends no Immediate Data behind anything but a Write that has them', () => {
+  it('sends no Immediate Data except after a Write that has them', () => {
     const rig = new NicRig();
     const sges = [rig.piece(0, 8)];
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY, sges });
@@ -129,7 +134,7 @@ describe('messages', () => {
     ]);
   });
 
-  it('RDMAPX-6.1-01: Immediate Data alone carries its 64 bits unchanged', () => {
+  it('Immediate Data alone carries its 64 bits unchanged [RDMAPX-6.1-01]', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.immediate, immediate: 0xffee_ddcc_bbaa_9988n });
     expect(rig.stream.sent[0]).toMatchObject({
@@ -142,14 +147,14 @@ describe('messages', () => {
 });
 
 describe('signalling', () => {
-  it('tells only signalled work requests', () => {
+  it('completes only signalled work requests', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.send, wrId: 1, flags: 0 });
     rig.send({ opcode: SQOpcode.send, wrId: 2, flags: SIGNALLED });
     expect(outcome(rig)).toEqual([[2, CQEStatus.success]]);
   });
 
-  it('tells all of them when the QP says so', () => {
+  it('completes all of them when the QP is configured so', () => {
     const rig = new NicRig({ sqSigAll: true });
     rig.send({ opcode: SQOpcode.send, wrId: 1, flags: 0 });
     expect(outcome(rig)).toEqual([[1, CQEStatus.success]]);
@@ -166,7 +171,7 @@ describe('reads', () => {
       sges: [rig.piece(offset, length)],
     });
 
-  it('RDMAP-5.2.2-04, RDMAP-5.5-13: a Read completes with its response, not before', () => {
+  it('a Read completes with its response, not before [RDMAP-5.2.2-04, RDMAP-5.5-13]', () => {
     const rig = new NicRig();
     read(rig, 1, 32, 4);
     const sinkTo = MEMORY_ADDRESS + 32;
@@ -191,7 +196,7 @@ describe('reads', () => {
     ]);
   });
 
-  it('RDMAP-5.5-14: responses complete the reads in order', () => {
+  it('responses complete the reads in order [RDMAP-5.5-14]', () => {
     const rig = new NicRig();
     read(rig, 1);
     read(rig, 2);
@@ -211,19 +216,19 @@ describe('reads', () => {
     expect([...rig.memory.subarray(8, 12)]).toEqual([1, 2, 3, 4]);
   });
 
-  it('RDMAP-5.2.2-06, RDMAP-5.2.2-07: a response stays within the sink of the oldest Read', () => {
+  it('a response stays within the sink of the oldest Read [RDMAP-5.2.2-06, RDMAP-5.2.2-07]', () => {
     const rig = new NicRig();
     read(rig, 1, 16, 8);
-    const octets = new Uint8Array(16).fill(0xee);
+    const bytes = new Uint8Array(16).fill(0xee);
     const to = MEMORY_ADDRESS + 16;
     const place = (stag: number, toHi: number, toLo: number, length: number): number =>
-      rig.qp.placeReadResponse(stag, toHi, toLo, octets, 0, length);
+      rig.qp.placeReadResponse(stag, toHi, toLo, bytes, 0, length);
     expect(place(rig.mr.lkey ^ 1, 0, to, 8)).toBe(1);
     expect(place(rig.mr.lkey, 0, to - 1, 4)).toBe(3);
     expect(place(rig.mr.lkey, 0, to + 1, 8)).toBe(3);
     expect(place(rig.mr.lkey, 0x1000_0000, to, 4)).toBe(3);
     expect(place(rig.mr.lkey, 0xffffffff, 0xfffffffe, 4)).toBe(5);
-    expect(rig.memory.every((octet) => octet === 0)).toBe(true);
+    expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     expect(place(rig.mr.lkey, 0, to, 8)).toBe(0);
   });
 
@@ -236,7 +241,7 @@ describe('reads', () => {
     expect(rig.qp.placeReadResponse(stag, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8)).toBe(1);
   });
 
-  it('RDMAP-5.2.1-08: a Read of no octets needs no sink, and names none', () => {
+  it('a Read of no bytes needs no sink, and names none [RDMAP-5.2.1-08]', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY });
     rig.send({
@@ -257,7 +262,7 @@ describe('reads', () => {
     ]);
   });
 
-  it('RDMAP-5.2.2-07: a Read with an unusable sink is refused, nothing goes out', () => {
+  it('a Read with an unusable sink is refused, nothing is sent [RDMAP-5.2.2-07]', () => {
     const rig = new NicRig({ access: 0 });
     read(rig, 5);
     expect(rig.stream.sent).toEqual([]);
@@ -265,7 +270,7 @@ describe('reads', () => {
     expect(rig.qp.state).toBe(QPState.ERR);
   });
 
-  it('RDMAP-5.5-11: what stands behind a Read goes out at once, and completes after it', () => {
+  it('work after a Read is sent at once, and completes after it [RDMAP-5.5-11]', () => {
     const rig = new NicRig();
     read(rig, 1);
     rig.send({ opcode: SQOpcode.write, wrId: 2, rkey: RKEY });
@@ -280,7 +285,7 @@ describe('reads', () => {
     ]);
   });
 
-  it('starts no more than its depth while a Read is outstanding, and goes on afterwards', () => {
+  it('starts no more than its depth while a Read is outstanding, and continues afterwards', () => {
     const rig = new NicRig({ sqCount: 4 });
     read(rig, 1);
     for (let wrId = 2; wrId <= 6; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
@@ -291,7 +296,7 @@ describe('reads', () => {
     expect(outcome(rig).map(([wrId]) => wrId)).toEqual([1, 2, 3, 4, 5, 6]);
   });
 
-  it('RDMAP-6.1-03: reads beyond ORD wait, they do not fail', () => {
+  it('reads beyond ORD wait, they do not fail [RDMAP-6.1-03]', () => {
     const rig = new NicRig({ depths: { ird: 0, ord: 2 } });
     for (let wrId = 0; wrId < 10; wrId += 1) read(rig, wrId);
     expect(rig.stream.sent).toHaveLength(2);
@@ -328,7 +333,7 @@ describe('fences', () => {
     expect(outcome(rig).map(([wrId]) => wrId)).toEqual([1, 2, 3, 4]);
   });
 
-  it('is no obstacle when nothing is outstanding', () => {
+  it('does not wait when nothing is outstanding', () => {
     const rig = new NicRig();
     rig.send({ opcode: SQOpcode.send, wrId: 1, flags: SIGNALLED | QueueFlag.readFence });
     expect(outcome(rig)).toEqual([[1, 0]]);
@@ -336,7 +341,7 @@ describe('fences', () => {
 });
 
 describe('atomics', () => {
-  it('RDMAPX-5.2.1-06: FetchAdd goes out with compare data 0 and compare mask all ones', () => {
+  it('FetchAdd is sent with compare data 0 and compare mask all ones [RDMAPX-5.2.1-06]', () => {
     const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.fetchAndAdd,
@@ -361,7 +366,7 @@ describe('atomics', () => {
     });
   });
 
-  it('RDMAPX-5.1.2-04: CmpSwap takes both values and gives back the original', () => {
+  it('CmpSwap takes both values and returns the original [RDMAPX-5.1.2-04]', () => {
     const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.compAndSwap,
@@ -389,7 +394,7 @@ describe('atomics', () => {
     ]);
   });
 
-  it('RDMAPX-5.2-01: atomics and reads share ORD', () => {
+  it('atomics and reads share ORD [RDMAPX-5.2-01]', () => {
     const rig = new NicRig({ depths: { ird: 2, ord: 2 } });
     const sges = [rig.piece(0, 8)];
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY, sges });
@@ -401,7 +406,17 @@ describe('atomics', () => {
     expect(rig.stream.sent).toHaveLength(3);
   });
 
-  it('refuses a result buffer that is not 8 octets of writable memory', () => {
+  it.each([
+    ['an RDMA Read over iWARP', SQOpcode.read],
+    ['an atomic', SQOpcode.fetchAndAdd],
+  ])('reports that %s takes one SGE', (what, opcode) => {
+    const rig = new NicRig();
+    rig.send({ opcode, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 4), rig.piece(4, 4)] });
+    const [event] = rig.effects();
+    expect(event).toMatchObject({ type: 'async', text: `${what} takes one SGE, not 2` });
+  });
+
+  it('refuses a result buffer that is not 8 bytes of writable memory', () => {
     for (const [sges, status] of [
       [[[0, 7]], CQEStatus.locLenErr],
       [[], CQEStatus.locLenErr],
@@ -422,7 +437,7 @@ describe('atomics', () => {
     }
   });
 
-  it('fails when the memory for its result went away', () => {
+  it('fails when the memory for its result is lost', () => {
     const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 8, mr)] });
@@ -434,7 +449,7 @@ describe('atomics', () => {
   });
 });
 
-describe('elements that a client should not have written', () => {
+describe('invalid elements written by a client', () => {
   const good = { addr: MEMORY_ADDRESS, length: 8 };
   const cases: [string, CQEStatus, (rig: NicRig) => Parameters<NicRig['send']>[0]][] = [
     ['an unknown opcode', 3, () => ({ opcode: 200 })],
@@ -503,7 +518,7 @@ describe('elements that a client should not have written', () => {
       }),
     ],
     [
-      'one octet too many',
+      'one byte too many',
       2,
       (rig) => ({
         opcode: SQOpcode.send,
@@ -537,7 +552,7 @@ describe('elements that a client should not have written', () => {
     ['an invalidation of nothing', 10, () => ({ opcode: SQOpcode.localInv, rkey: 0x55555500 })],
   ];
   for (const [what, status, fields] of cases) {
-    it(`RDMAP-7.1-02: completes ${what} in error, terminates and flushes`, () => {
+    it(`completes ${what} in error, terminates and flushes [RDMAP-7.1-02]`, () => {
       const rig = new NicRig();
       rig.sends.post({ ...fields(rig), wrId: 1 });
       rig.sends.post({ opcode: SQOpcode.send, wrId: 2 });
@@ -556,7 +571,7 @@ describe('elements that a client should not have written', () => {
     });
   }
 
-  it('never tells an opcode or status that a client has no name for', () => {
+  it('never reports an opcode or status unknown to clients', () => {
     for (let opcode = 0; opcode < 256; opcode += 1) {
       const rig = new NicRig();
       rig.sends.post({ opcode, numSge: 255 });
@@ -569,14 +584,14 @@ describe('elements that a client should not have written', () => {
     }
   });
 
-  it('SEC-6.1.1-02: refuses an SGE in memory of another protection domain', () => {
+  it('refuses an SGE in memory of another protection domain [SEC-6.1.1-02]', () => {
     const rig = new NicRig();
     const foreign = rig.register(rig.nic.allocPD());
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 8, foreign)] });
     expect(outcome(rig)).toEqual([[1, CQEStatus.locProtErr]]);
   });
 
-  it('does not look at pieces of no octets', () => {
+  it('ignores pieces of no bytes', () => {
     const rig = new NicRig();
     rig.memory.set([4, 5], 0);
     rig.send({
@@ -601,8 +616,8 @@ describe('elements that a client should not have written', () => {
   });
 });
 
-describe('what is left undone', () => {
-  it('is told behind the ring: the next element, and how many before it are not completed', () => {
+describe('uncompleted work', () => {
+  it('is recorded after the ring: the next element, and how many before it are not completed', () => {
     const progress = new Int32Array(1);
     const rig = new NicRig({ sqCount: 4, depths: { ird: 1, ord: 1 }, progress });
     const told = () => [(progress[0] ?? 0) & 0xffff, (progress[0] ?? 0) >>> 16];

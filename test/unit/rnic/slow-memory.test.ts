@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '../../support/nic-rig.ts';
 
 /** A rig over memory that takes its time. */
@@ -8,8 +8,8 @@ function slowRig(): { rig: NicRig; slow: SlowBacking } {
   let slow: SlowBacking | undefined;
   const rig = new NicRig({
     access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
-    backing: (octets) => {
-      slow = new SlowBacking(octets);
+    backing: (bytes) => {
+      slow = new SlowBacking(bytes);
       return slow;
     },
   });
@@ -17,8 +17,8 @@ function slowRig(): { rig: NicRig; slow: SlowBacking } {
   return { rig, slow };
 }
 
-describe('memory that has to be fetched', () => {
-  it('waits with a Send until its octets are there, then goes on by itself', () => {
+describe('memory that must be fetched', () => {
+  it('delays a Send until its bytes arrive, then continues by itself', () => {
     const { rig, slow } = slowRig();
     rig.memory.set([4, 5], 0);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 2)] });
@@ -32,7 +32,7 @@ describe('memory that has to be fetched', () => {
     ]);
   });
 
-  it('tells the engine to wait with a read source, and pumps when it is there', () => {
+  it('makes the engine wait for a read source, and pumps when it arrives', () => {
     const { rig, slow } = slowRig();
     let pumps = 0;
     rig.stream.pump = () => {
@@ -44,15 +44,15 @@ describe('memory that has to be fetched', () => {
     expect(rig.qp.prepareReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 4)).toBe(true);
   });
 
-  it('leaves a source that is refused to the gathering that follows', () => {
+  it('leaves a refused source to the gathering that follows', () => {
     const { rig } = slowRig();
     expect(rig.qp.prepareReadSource(0xbad, 0, MEMORY_ADDRESS, 4)).toBe(true);
     expect(rig.qp.gatherReadSource(0xbad, 0, MEMORY_ADDRESS, 4, new Uint8Array(4), 0)).not.toBe(0);
   });
 });
 
-describe('completions behind writes that take time', () => {
-  it('are told when the data are in place, with their notification', () => {
+describe('completions after slow writes', () => {
+  it('are reported when the data are in place, with their notification', () => {
     const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.recvCompletions.arm(Notify.any);
@@ -65,7 +65,7 @@ describe('completions behind writes that take time', () => {
     expect(rig.effects()).toMatchObject([{ type: 'completion' }, { type: 'transmit' }]);
   });
 
-  it('keep their order, and hold back those behind them', () => {
+  it('keep their order, and hold back later ones', () => {
     const { rig, slow } = slowRig();
     rig.receives.post(1, []);
     rig.receives.post(2, []);
@@ -84,7 +84,7 @@ describe('completions behind writes that take time', () => {
     expect(rig.sendCompletions.outcome()).toEqual([[3, 0]]);
   });
 
-  it('are told by the next completion when the owner was quicker than its report', () => {
+  it('are reported by the next completion when the owner was quicker than its report', () => {
     const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receive([7]);
@@ -94,26 +94,46 @@ describe('completions behind writes that take time', () => {
     expect(rig.sendCompletions.outcome()).toEqual([[2, 0]]);
   });
 
-  it('are told after the QP is gone, too', () => {
+  it('are flushed with a destroyed QP: nothing is reported later', () => {
     const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receive([7]);
     rig.receives.post(2, [rig.piece(0, 8)]);
     rig.qp.close(0);
-    expect(rig.recvCompletions.poll()).toEqual([]);
-    slow.settle();
     expect(rig.recvCompletions.outcome()).toEqual([
-      [1, 0],
+      [1, CQEStatus.wrFlushErr],
       [2, CQEStatus.wrFlushErr],
     ]);
+    slow.settle();
+    expect(rig.recvCompletions.outcome()).toEqual([]);
+  });
+
+  it('are dropped with the work of a QP that is reset', () => {
+    const { rig, slow } = slowRig();
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.receive([7]);
+    rig.qp.modify(QPState.ERR, 0);
+    rig.qp.modify(QPState.RESET, 0);
+    slow.settle();
+    expect(rig.recvCompletions.outcome()).toEqual([]);
   });
 });
 
-describe('the order of what the stream is told', () => {
-  it('tells a failure found inside the engine only when the engine is left', () => {
+describe('a QP in error', () => {
+  it('completes on destruction the work posted since its last flush', () => {
+    const { rig } = slowRig();
+    rig.qp.modify(QPState.ERR, 0);
+    rig.receives.post(1, [rig.piece(0, 8)]);
+    rig.qp.close(0);
+    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
+  });
+});
+
+describe('the order of reports to the stream', () => {
+  it('reports a failure found inside the engine only after the engine returns', () => {
     const rig = new NicRig();
     rig.sends.post({ opcode: 99, wrId: 1 });
-    // The engine pumps by itself here, as it does behind received octets.
+    // The engine pumps by itself here, as it does behind received bytes.
     rig.stream.pump();
     expect(rig.qp.state).toBe(QPState.ERR);
     expect(rig.stream.calls).toEqual([]);
@@ -125,7 +145,7 @@ describe('the order of what the stream is told', () => {
   });
 });
 
-describe('a client that keeps posting while its queue is worked off', () => {
+describe('a client that keeps posting while its queue is processed', () => {
   it('is flushed a ring at a time, and again in a later turn', () => {
     const rig = new NicRig({ cqe: 256, sqCount: 4 });
     const watched = new WatchedBacking(rig.memory);
@@ -143,7 +163,7 @@ describe('a client that keeps posting while its queue is worked off', () => {
     rig.qp.modify(QPState.ERR, 0);
     expect(posted).toBeGreaterThanOrEqual(4);
     expect(posted).toBeLessThan(20);
-    expect(rig.effects().map(({ type }) => type)).toEqual(['resume', 'abort']);
+    expect(rig.effects().map(({ type }) => type)).toEqual(['abort', 'resume']);
     watched.onAsked = () => undefined;
     watched.pending = 0;
     watched.onReady?.();

@@ -1,18 +1,22 @@
 import { describe, expect, it } from 'vitest';
-import { QPState } from '../../../verbs-api/contract/enums.ts';
-import { CQEStatus, QueueFlag, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import {
   type CompletedWork,
   type PostedWork,
   WorkQueue,
-} from '../../../verbs-api/contract/work-records.ts';
+} from '../../../verbs-api/contract/protocol/work-records.ts';
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { MEMORY_ADDRESS, NicRig, type RigOptions } from '../../support/nic-rig.ts';
 
 const RKEY = 0x11223344;
 
 type Told = ({ readonly what: 'posted' } & PostedWork) | ({ readonly what: 'cqe' } & CompletedWork);
 
-/** A rig whose NIC is watched; what is told is copied, since it is borrowed. */
+/** A rig whose NIC is watched; reports are copied, since they are borrowed. */
 function watched(options: RigOptions = {}): { rig: NicRig; told: Told[] } {
   const rig = new NicRig(options);
   const told: Told[] = [];
@@ -23,8 +27,8 @@ function watched(options: RigOptions = {}): { rig: NicRig; told: Told[] } {
   return { rig, told };
 }
 
-describe('who watches the work of a NIC', () => {
-  it('is told of a Send when it is taken, then of its completion', () => {
+describe('a watcher of a NIC’s work', () => {
+  it('sees a Send when it is taken, then its completion', () => {
     const { rig, told } = watched();
     const flags = QueueFlag.signalled | QueueFlag.solicited | QueueFlag.readFence;
     rig.send({ opcode: SQOpcode.send, wrId: 7, flags, sges: [rig.piece(0, 3), rig.piece(9, 2)] });
@@ -53,6 +57,7 @@ describe('who watches the work of a NIC', () => {
         lengthBytes: 5,
         immediateHi: 0,
         immediateLo: 0,
+        solicited: false,
       },
     ]);
   });
@@ -62,7 +67,7 @@ describe('who watches the work of a NIC', () => {
     ['write with immediate', SQOpcode.writeWithImm, 64],
     ['read', SQOpcode.read, 64],
     ['atomic', SQOpcode.fetchAndAdd, 8],
-  ])('is told where a %s goes', (_, opcode, length) => {
+  ])('sees the target of a %s', (_, opcode, length) => {
     const { rig, told } = watched();
     const raddr = 0x7f00_0000_1000_0000n;
     rig.send({ opcode, rkey: RKEY, raddr, sges: [rig.piece(0, length)] });
@@ -76,7 +81,7 @@ describe('who watches the work of a NIC', () => {
     });
   });
 
-  it('is told of local operations with the STag that they change', () => {
+  it('sees local operations with the STag that they change', () => {
     const { rig, told } = watched();
     const mw = rig.nic.allocMW(rig.pd, 2);
     rig.send({
@@ -95,7 +100,7 @@ describe('who watches the work of a NIC', () => {
     expect(done.map((each) => 'status' in each && each.status)).toEqual([0, 0]);
   });
 
-  it('is told that a queue pair signals all, and of the length of inline payload', () => {
+  it('sees that a queue pair signals all, and the length of inline payload', () => {
     const { rig, told } = watched({ sqSigAll: true });
     rig.send({ opcode: SQOpcode.send, flags: 0, inline: new Uint8Array(33) });
     expect(told[0]).toMatchObject({
@@ -104,13 +109,13 @@ describe('who watches the work of a NIC', () => {
     });
   });
 
-  it('is told of no completion for what asks for none', () => {
+  it('sees no completion for unsignalled work', () => {
     const { rig, told } = watched();
     rig.send({ opcode: SQOpcode.send, flags: 0, sges: [rig.piece(0, 3)] });
     expect(told.map(({ what }) => what)).toEqual(['posted']);
   });
 
-  it('is told what the client wrote when that makes no sense', () => {
+  it('sees what the client wrote even if it is invalid', () => {
     const { rig, told } = watched();
     rig.send({ opcode: 200, wrId: 3, numSge: 255 });
     expect(told).toMatchObject([
@@ -119,7 +124,7 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told the length of a request whose memory is refused', () => {
+  it('sees the length of a request whose memory is refused', () => {
     const { rig, told } = watched();
     rig.send({ opcode: SQOpcode.send, sges: [{ addr: 1, length: 70, lkey: 0xbad }] });
     expect(told).toMatchObject([
@@ -128,7 +133,7 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told of a receive when a message takes it', () => {
+  it('sees a receive when a message consumes it', () => {
     const { rig, told } = watched();
     rig.receives.post(21, [rig.piece(0, 64), rig.piece(100, 4)]);
     expect(told).toEqual([]);
@@ -139,7 +144,7 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told which queue pair took a shared receive', () => {
+  it('sees which queue pair consumed a shared receive', () => {
     const { rig, told } = watched({ srq: { maxWr: 8, srqLimit: 0 } });
     const other = rig.connectedQP(rig.pd);
     rig.receives.post(1, [rig.piece(0, 8)]);
@@ -149,13 +154,13 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told of nothing where no receive is posted', () => {
+  it('sees nothing if no receive is posted', () => {
     const { rig, told } = watched();
     rig.qp.beginReceive();
     expect(told).toEqual([]);
   });
 
-  it('is told of everything that a flush finds in the rings, request before completion', () => {
+  it('sees everything that a flush finds in the rings, request before completion', () => {
     const { rig, told } = watched({ connected: false });
     rig.sends.post({ opcode: SQOpcode.write, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 4)] });
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [rig.piece(0, 4)] });
@@ -172,7 +177,7 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told of completions that are written, not of those that a full queue loses', () => {
+  it('sees completions that are written, not those that a full queue loses', () => {
     const { rig, told } = watched({ cqe: 1 });
     for (const wrId of [1, 2]) {
       rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(0, 1)] });
@@ -181,7 +186,7 @@ describe('who watches the work of a NIC', () => {
     expect(told.filter(({ what }) => what === 'cqe')).toMatchObject([{ wrIdLo: 1 }]);
   });
 
-  it('is told of all 64 bits of a wr_id', () => {
+  it('sees all 64 bits of a wr_id', () => {
     const { rig, told } = watched();
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2 ** 40 + 5, sges: [] });
     rig.qp.doorbell(0);
@@ -191,7 +196,7 @@ describe('who watches the work of a NIC', () => {
     ]);
   });
 
-  it('is told of nothing any more once nobody watches', () => {
+  it('sees nothing after it stops watching', () => {
     const { rig, told } = watched();
     rig.nic.watch.observer = undefined;
     rig.send({ opcode: SQOpcode.send, sges: [] });

@@ -17,19 +17,19 @@ import {
 import type { XdrCodec } from '../../../verbs-api/rpcrdma/core/program.ts';
 import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import { emitPayload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
 function written<T>(type: XdrCodec<T>, value: T): Uint8Array {
   const writer = new XdrWriter();
   type.encode(writer, value);
   const payload = writer.payload();
-  const octets = new Uint8Array(payload.lengthBytes);
-  emitPayload(payload, octets, 0);
-  return octets;
+  const bytes = new Uint8Array(payload.lengthBytes);
+  emitPayload(payload, bytes, 0);
+  return bytes;
 }
 
-function taken<T>(type: XdrCodec<T>, octets: Uint8Array): T {
-  const reader = new XdrReader(octets);
+function taken<T>(type: XdrCodec<T>, bytes: Uint8Array): T {
+  const reader = new XdrReader(bytes);
   const value = type.decode(reader);
   reader.finish();
   return value;
@@ -59,40 +59,40 @@ const everything = struct<Everything>({
   last: uint64,
 });
 
-const octets = (maxLength: number) => fc.uint8Array({ maxLength });
+const bytes = (maxLength: number) => fc.uint8Array({ maxLength });
 const arbitrary: fc.Arbitrary<Everything> = fc.record({
   flag: fc.boolean(),
   kind: fc.constantFrom(3 as const, 7 as const),
   verifier: fc.uint8Array({ minLength: 8, maxLength: 8 }),
-  name: octets(20),
-  data: octets(20),
+  name: bytes(20),
+  data: bytes(20),
   maybe: fc.option(fc.record({ word: fc.nat() }), { nil: undefined }),
   words: fc.array(fc.nat(0xffff_ffff), { maxLength: 4 }),
-  names: fc.array(octets(5), { maxLength: 4 }),
+  names: fc.array(bytes(5), { maxLength: 4 }),
   last: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
 
 describe('a description', () => {
-  it('writes its fields in the order of the description, whatever that of the value', () => {
+  it('writes its fields in the order of the description, whatever the order of the value', () => {
     const pair = struct<{ readonly first: number; readonly second: boolean }>({
       first: uint32,
       second: bool,
     });
     expect(hexOf(written(pair, { second: true, first: 5 }))).toBe('0000000500000001');
-    expect(taken(pair, octetsOf('00000009 00000000'))).toEqual({ first: 9, second: false });
+    expect(taken(pair, bytesOf('00000009 00000000'))).toEqual({ first: 9, second: false });
   });
 
   it('reads what it has written', () => {
     fc.assert(
       fc.property(arbitrary, (value) => {
         const back = taken(everything, written(everything, value));
-        // Views and arrays of octets are compared by their content.
+        // Views and arrays of bytes are compared by their content.
         expect(flatten(back)).toEqual(flatten(value));
       }),
     );
   });
 
-  it('refuses what is cut short anywhere', () => {
+  it('refuses truncated input', () => {
     fc.assert(
       fc.property(arbitrary, (value) => {
         const whole = written(everything, value);
@@ -106,11 +106,11 @@ describe('a description', () => {
 
   it.each([
     ['a number that is no value', enumeration([3, 7], 'kind'), '00000004', '4 is no kind'],
-    ['more octets than it takes', opaque(3), '00000004 61626364', 'above 3'],
+    ['more bytes than it takes', opaque(3), '00000004 61626364', 'above 3'],
     ['more elements than it takes', array(1, uint32), '00000002 00*8', 'above 1'],
     ['a longer list than it takes', chain(1, uint32), '00000001 00*4 00000001 00*4 00*4', 'than 1'],
   ] as const)('refuses %s', (_what, type, hex, text) => {
-    expect(() => taken<unknown>(type, octetsOf(hex))).toThrow(text);
+    expect(() => taken<unknown>(type, bytesOf(hex))).toThrow(text);
   });
 });
 

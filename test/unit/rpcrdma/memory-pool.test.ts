@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { isVerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { PD, Provider } from '../../../verbs-api/contract/provider.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { MemoryPool } from '../../../verbs-api/rpcrdma/memory-pool.ts';
 
 const MIB = 1 << 20;
@@ -18,10 +18,10 @@ describe('a pool', () => {
     await provider.close();
   });
 
-  it('hands out memory of the length that was asked for, and the same again', async () => {
+  it('hands out memory of the requested length, and the same again', async () => {
     const pool = new MemoryPool(pd, 10 * MIB);
     const first = await pool.take(5000);
-    expect(first.octets).toHaveLength(5000);
+    expect(first.bytes).toHaveLength(5000);
     pool.giveBack(first);
     const second = pool.take(6000);
     // Free memory is there at once.
@@ -30,7 +30,7 @@ describe('a pool', () => {
     expect(await pool.take(6000)).not.toMatchObject({ mr: first.mr });
   });
 
-  it('wastes a quarter at most, beyond a page', async () => {
+  it('wastes at most a quarter, beyond a page', async () => {
     const pool = new MemoryPool(pd, 1 << 30);
     for (const lengthBytes of [1, 4096, 4097, 100_000, MIB, MIB + 1, 3 * MIB + 5]) {
       const { mr } = await pool.take(lengthBytes);
@@ -39,16 +39,16 @@ describe('a pool', () => {
     }
   });
 
-  it('hands out no more than its bound', async () => {
+  it('hands out no more than its limit', async () => {
     const pool = new MemoryPool(pd, 4 * MIB);
     const taken = await Promise.all([pool.take(2 * MIB), pool.take(2 * MIB)]);
     expect(() => pool.take(1)).toThrow(expect.toSatisfy((error) => isVerbsError(error)));
     const [first] = taken;
     if (first) pool.giveBack(first);
-    expect((await pool.take(MIB)).octets).toHaveLength(MIB);
+    expect((await pool.take(MIB)).bytes).toHaveLength(MIB);
   });
 
-  it('keeps 16 MiB that nobody uses, and gives the rest back to the device', async () => {
+  it('keeps 16 MiB of unused memory, and returns the rest to the device', async () => {
     const pool = new MemoryPool(pd, 64 * MIB);
     const taken = await Promise.all(Array.from({ length: 20 }, () => pool.take(MIB)));
     for (const each of taken) pool.giveBack(each);

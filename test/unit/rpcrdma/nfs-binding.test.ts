@@ -3,8 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { nfsServices } from '../../../daemon/nfs/nfs-service.ts';
-import { ServedExport } from '../../../daemon/nfs/served-export.ts';
+import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import type { WriteArgs } from '../../../verbs-api/nfs/nfs3/file-procedures.ts';
+import { MOUNT3 } from '../../../verbs-api/nfs/nfs3/mount3-program.ts';
+import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { nfsServices } from '../../../verbs-api/nfs/server/nfs-service.ts';
+import { ServedExport } from '../../../verbs-api/nfs/server/served-export.ts';
 import {
   NO_AUTH,
   readReplyHeader,
@@ -13,12 +17,8 @@ import {
 import type { ReadSegment } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
 import { XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import { type Payload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { Nfs3Status } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
-import type { WriteArgs } from '../../../verbs-api/rpcrdma/nfs3/file-procedures.ts';
-import { MOUNT3 } from '../../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
-import { NFS3 } from '../../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { RpcService } from '../../../verbs-api/rpcrdma/rpc-service.ts';
-import { messageOctets, payloadOf, ResponderRig } from '../../support/rpcrdma-rig.ts';
+import { messageBytes, payloadOf, ResponderRig } from '../../support/rpcrdma-rig.ts';
 
 const HANDLE = new Uint8Array(32);
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
@@ -54,7 +54,7 @@ async function statusOf(
   readList: readonly ReadSegment[] = [],
 ): Promise<string> {
   const reduced = { stream: payload.stream, items: [], lengthBytes: payload.stream.length };
-  rig.handle(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
+  rig.handle(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
   const writer = new XdrWriter();
   await service.answer(rig.lastDispatched.reader, writer, CALLER);
   rig.reply(rig.lastDispatched, writer.payload());
@@ -92,7 +92,7 @@ describe('the binding of NFS', () => {
     return call(1, 7, (writer) => NFS3.procedures.write.args.encode(writer, args as WriteArgs));
   }
 
-  it('NFSR-5667.4-04, RPCR2-6.1-01: gives GARBAGE_ARGS for a name in a chunk, and looks up none', async () => {
+  it('gives GARBAGE_ARGS for a name in a chunk, and looks up none [NFSR-5667.4-04, RPCR2-6.1-01]', async () => {
     const rig = new ResponderRig();
     const payload = call(1, 3, (writer) => {
       writer.opaque(HANDLE);
@@ -105,24 +105,24 @@ describe('the binding of NFS', () => {
     expect(looked).toEqual([]);
   });
 
-  it('NFSR-1813.3-01: has the data of WRITE at position 96 behind AUTH_NONE and 32 octets of handle', () => {
+  it('has the data of WRITE at position 96 behind AUTH_NONE and 32 bytes of handle [NFSR-1813.3-01]', () => {
     expect(writePayload(5000).items.map(({ position }) => position)).toEqual([96]);
   });
 
-  it('NFSR-5667.4-03: takes the data of WRITE in a chunk', async () => {
+  it('accepts the data of WRITE in a chunk [NFSR-5667.4-03]', async () => {
     const rig = new ResponderRig();
     const payload = writePayload(5000);
-    const { handle, offset } = rig.memory.register(payload.items[0]?.octets ?? HANDLE);
+    const { handle, offset } = rig.memory.register(payload.items[0]?.bytes ?? HANDLE);
     const readList = [{ position: 96, handle, offset, lengthBytes: 5000 }];
     expect(await statusOf(service, rig, payload, readList)).toBe('success');
     expect(written.map((data) => data.length)).toEqual([5000]);
   });
 
-  it('NFSR-5667.4-07: takes an inline WRITE up to the threshold, and gives no more than was asked for', async () => {
+  it('accepts an inline WRITE up to the threshold, and returns no more than requested [NFSR-5667.4-07]', async () => {
     const rig = new ResponderRig({}, undefined, { callBytes: 4096, replyBytes: 4096 });
     // 28 of the transport header and 96 before the data.
     const largest = writePayload(4096 - 28 - 96);
-    rig.handle(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS }, largest));
+    rig.handle(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS }, largest));
     await service.answer(rig.lastDispatched.reader, new XdrWriter(), CALLER);
     expect(written.map((data) => data.length)).toEqual([4096 - 28 - 96]);
     const args = { file: HANDLE, offset: 0n, count: 8000 };
@@ -131,7 +131,7 @@ describe('the binding of NFS', () => {
     const writeList = [[{ ...memory, lengthBytes: 8000 }]];
     const answerOf = async (lengthBytes: number): Promise<unknown> => {
       readBytes = lengthBytes;
-      rig.handle(messageOctets({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, writeList }, read));
+      rig.handle(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, writeList }, read));
       const writer = new XdrWriter();
       await service.answer(rig.lastDispatched.reader, writer, CALLER);
       rig.reply(rig.lastDispatched, writer.payload());
@@ -141,7 +141,7 @@ describe('the binding of NFS', () => {
     expect(await answerOf(8001)).toBe('error');
   });
 
-  it('RPCR2-8.2.2-01: denies flavors whose messages would need more than it does', async () => {
+  it('denies flavors whose messages could exceed its limits [RPCR2-8.2.2-01]', async () => {
     const payload = payloadOf((writer) => {
       const header = { xid: 1, program: NFS3.number, version: 3, procedure: 1 };
       const credential = { flavor: 6, body: new Uint8Array(20) };
@@ -161,7 +161,7 @@ describe('the services of a directory', () => {
     rmSync(directory, { recursive: true });
   });
 
-  it('NFSR-8267.5-01: offer MOUNT to clients over TCP, and NFS to those over RDMA', async () => {
+  it('offer MOUNT to clients over TCP, and NFS to those over RDMA [NFSR-8267.5-01]', async () => {
     const { tcp, rdma } = nfsServices(new ServedExport(directory));
     const nullCall = (program: typeof NFS3 | typeof MOUNT3) => call(1, 0, () => undefined, program);
     expect(await statusOf(tcp, new ResponderRig(), nullCall(MOUNT3))).toBe('success');

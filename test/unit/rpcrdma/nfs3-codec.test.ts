@@ -1,13 +1,13 @@
-/** The XDR of NFS and MOUNT: there and back, cut short at every octet, and as long as they may get. */
+/** The XDR of NFS and MOUNT: there and back, cut short at every byte, and as long as they may get. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Attributes3, WccData3 } from '../../../verbs-api/nfs/nfs3/attributes.ts';
+import { FileType, Nfs3Status, statusName } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { MOUNT3 } from '../../../verbs-api/nfs/nfs3/mount3-program.ts';
+import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import type { AnyProcedure } from '../../../verbs-api/rpcrdma/core/program.ts';
 import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import type { Attributes3, WccData3 } from '../../../verbs-api/rpcrdma/nfs3/attributes.ts';
-import { FileType, Nfs3Status, statusName } from '../../../verbs-api/rpcrdma/nfs3/constants.ts';
-import { MOUNT3 } from '../../../verbs-api/rpcrdma/nfs3/mount3-program.ts';
-import { NFS3 } from '../../../verbs-api/rpcrdma/nfs3/nfs3-program.ts';
 import { flat } from '../../support/nfs-rig.ts';
 
 type NfsName = keyof (typeof NFS3)['procedures'];
@@ -15,7 +15,7 @@ type NfsName = keyof (typeof NFS3)['procedures'];
 const time = fc.record({ seconds: fc.nat(), nanoseconds: fc.nat(999_999_999) });
 const uint32 = fc.nat(0xffff_ffff);
 const uint64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
-const octets = (maxLength: number) => fc.uint8Array({ maxLength });
+const bytes = (maxLength: number) => fc.uint8Array({ maxLength });
 const handle = fc.uint8Array({ minLength: 1, maxLength: 64 });
 const eight = fc.uint8Array({ minLength: 8, maxLength: 8 });
 const stable = fc.constantFrom(0 as const, 1 as const, 2 as const);
@@ -42,9 +42,9 @@ const setAttributes = fc.record(
   { mode: uint32, uid: uint32, gid: uint32, size: uint64, atime: setTime, mtime: setTime },
   { requiredKeys: [] },
 );
-const entry = fc.record({ directory: handle, name: octets(300) });
+const entry = fc.record({ directory: handle, name: bytes(300) });
 const created = { object: fc.option(handle, { nil: undefined }), attributes: postOp, wcc };
-const listed = { fileid: uint64, name: octets(255), cookie: uint64 };
+const listed = { fileid: uint64, name: bytes(255), cookie: uint64 };
 const listing = { attributes: postOp, cookieVerifier: eight, eof: fc.boolean() };
 const ok = <T>(value: fc.Arbitrary<T>) => fc.record({ status: fc.constant(0), ok: value });
 const fail = <T>(value: fc.Arbitrary<T>) =>
@@ -93,19 +93,19 @@ const VALUES: Readonly<Record<NfsName, readonly [fc.Arbitrary<unknown>, fc.Arbit
     fc.record({ object: handle, access: uint32 }),
     query(fc.record({ attributes: postOp, access: uint32 })),
   ],
-  readlink: [handle, query(fc.record({ attributes: postOp, path: octets(400) }))],
+  readlink: [handle, query(fc.record({ attributes: postOp, path: bytes(400) }))],
   read: [
     fc.record({ file: handle, offset: uint64, count: uint32 }),
-    query(fc.record({ attributes: postOp, eof: fc.boolean(), data: octets(400) })),
+    query(fc.record({ attributes: postOp, eof: fc.boolean(), data: bytes(400) })),
   ],
   write: [
-    fc.record({ file: handle, offset: uint64, stable, data: octets(400) }),
+    fc.record({ file: handle, offset: uint64, stable, data: bytes(400) }),
     change(fc.record({ wcc, count: uint32, committed: stable, verifier: eight })),
   ],
   create: [fc.record({ where: entry, how: createHow }), change(fc.record(created))],
   mkdir: [fc.record({ where: entry, attributes: setAttributes }), change(fc.record(created))],
   symlink: [
-    fc.record({ where: entry, attributes: setAttributes, path: octets(400) }),
+    fc.record({ where: entry, attributes: setAttributes, path: bytes(400) }),
     change(fc.record(created)),
   ],
   mknod: [makeNode, change(fc.record(created))],
@@ -217,7 +217,7 @@ describe.each(NAMES)('%s', (name) => {
   it.each([
     ['arguments', args, argsValue],
     ['result', result, resultValue],
-  ] as const)('%s come back as they were, and are whole or refused', (_what, codec, arbitrary) => {
+  ] as const)('%s come back unchanged, and are whole or refused', (_what, codec, arbitrary) => {
     fc.assert(
       fc.property(arbitrary, fc.nat(), (value, cut) => {
         const writer = new XdrWriter();
@@ -234,7 +234,7 @@ describe.each(NAMES)('%s', (name) => {
     );
   });
 
-  it('random octets are a value or an XdrError', () => {
+  it('random bytes are a value or an XdrError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (noise) => {
         for (const codec of [args, result]) {
@@ -271,7 +271,7 @@ const FULL_WCC: WccData3 = {
 };
 
 describe('the binding', () => {
-  it('NFSR-8267.4-01, NFSR-5667.4-01: WRITE, SYMLINK, READ and READLINK have one item each', () => {
+  it('WRITE, SYMLINK, READ and READLINK have one item each [NFSR-8267.4-01, NFSR-5667.4-01]', () => {
     const may = (which: (procedure: AnyProcedure) => number) =>
       Object.values(NFS3.procedures as Record<string, AnyProcedure>)
         .filter((procedure) => which(procedure) > 0)
@@ -283,12 +283,12 @@ describe('the binding', () => {
     expect(Object.keys(NFS3.procedures)).toHaveLength(21);
   });
 
-  it('NFSR-8166.9-01: the program is that of NFS on any transport', () => {
+  it('the program is that of NFS on any transport [NFSR-8166.9-01]', () => {
     expect(NFS3).toMatchObject({ number: 100003, version: 3 });
     expect(MOUNT3).toMatchObject({ number: 100005, version: 3 });
   });
 
-  it('NFSR-8267.3-01: the largest result of every procedure fits what a client makes room for', () => {
+  it('the largest result of every procedure fits the room that a client reserves [NFSR-8267.3-01]', () => {
     const largest = new Uint8Array(64).fill(1);
     const verifier = new Uint8Array(8);
     const ofObject = { attributes: FULL };
@@ -320,7 +320,7 @@ describe('the binding', () => {
     }
   });
 
-  it('NFSR-1813.3-02: a reduced READ result takes 104 octets, and 128 with the header of its reply', () => {
+  it('a reduced READ result takes 104 bytes, and 128 with the header of its reply [NFSR-1813.3-02]', () => {
     const writer = new XdrWriter();
     writer.limitBulk(1);
     const data = new Uint8Array(5000);
@@ -331,12 +331,12 @@ describe('the binding', () => {
     const { stream, items } = writer.payload();
     expect(stream.length + 24).toBe(128);
     expect(new DataView(stream.buffer, stream.byteOffset).getUint32(stream.length - 4)).toBe(5000);
-    expect(items.map((item) => item.octets)).toEqual([data]);
+    expect(items.map((item) => item.bytes)).toEqual([data]);
   });
 });
 
 describe('MOUNT', () => {
-  it('gives a handle and flavors, or a status alone', () => {
+  it('returns a handle and flavors, or a status alone', () => {
     const { result } = MOUNT3.procedures.mnt;
     for (const value of [
       { status: 0, handle: new Uint8Array(36), flavors: [1, 0] },

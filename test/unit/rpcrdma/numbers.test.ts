@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/rpc-client.ts';
 
-it('RPCR-10-01, RPCR-12-02: NFS over RDMA has the port that IANA gave it', () => {
+it('NFS over RDMA uses the port assigned by IANA [RPCR-10-01, RPCR-12-02]', () => {
   expect(NFS_RDMA_PORT).toBe(20049);
 });

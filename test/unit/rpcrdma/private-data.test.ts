@@ -7,55 +7,55 @@ import {
   parsePrivateData,
   tellableSizeBytes,
 } from '../../../verbs-api/rpcrdma/core/private-data.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
-const OCTETS = 'f6ab0e18 01 01 03 03';
+const BYTES = 'f6ab0e18 01 01 03 03';
 const TERMS = { remoteInvalidation: true, sendBytes: 4096, receiveBytes: 4096 };
 
 describe('private data', () => {
-  it('CMPD-4-01: has identifier, version, flags and both sizes', () => {
+  it('has identifier, version, flags and both sizes [CMPD-4-01]', () => {
     expect(hexOf(emitPrivateData(TERMS))).toBe('f6ab0e1801010303');
-    expect(parsePrivateData(octetsOf(OCTETS))).toEqual(TERMS);
+    expect(parsePrivateData(bytesOf(BYTES))).toEqual(TERMS);
   });
 
-  it('CMPD-4-02: has no flag but R, and sees no other', () => {
-    expect(parsePrivateData(octetsOf('f6ab0e18 01 ff 00 00')).remoteInvalidation).toBe(true);
-    expect(parsePrivateData(octetsOf('f6ab0e18 01 fe 00 00')).remoteInvalidation).toBe(false);
+  it('has no flag but R, and ignores others [CMPD-4-02]', () => {
+    expect(parsePrivateData(bytesOf('f6ab0e18 01 ff 00 00')).remoteInvalidation).toBe(true);
+    expect(parsePrivateData(bytesOf('f6ab0e18 01 fe 00 00')).remoteInvalidation).toBe(false);
     expect(emitPrivateData({ ...TERMS, remoteInvalidation: false })[5]).toBe(0);
     expect(emitPrivateData(TERMS)[5]).toBe(1);
   });
 
-  it('CMPD-4.2-01: tells sizes in KiB, rounded down and within the range', () => {
+  it('encodes sizes in KiB, rounded down and within the range [CMPD-4.2-01]', () => {
     const told = [0, 1024, 5000, 262_144, 1 << 30].map(tellableSizeBytes);
     expect(told).toEqual([1024, 1024, 4096, 262_144, 262_144]);
-    const octets = emitPrivateData({ ...TERMS, sendBytes: 5000, receiveBytes: 1 << 30 });
-    expect([octets[6], octets[7]]).toEqual([3, 255]);
-    expect(parsePrivateData(octets)).toMatchObject({ sendBytes: 4096, receiveBytes: 262_144 });
+    const bytes = emitPrivateData({ ...TERMS, sendBytes: 5000, receiveBytes: 1 << 30 });
+    expect([bytes[6], bytes[7]]).toEqual([3, 255]);
+    expect(parsePrivateData(bytes)).toMatchObject({ sendBytes: 4096, receiveBytes: 262_144 });
   });
 
-  it('CMPD-4.2-02: makes the smaller of Send and receive the threshold, each way', () => {
+  it('makes the smaller of Send and receive the threshold, each way [CMPD-4.2-02]', () => {
     const client = { remoteInvalidation: false, sendBytes: 8192, receiveBytes: 2048 };
     const server = { remoteInvalidation: false, sendBytes: 16_384, receiveBytes: 4096 };
     expect(inlineThresholds(client, server)).toEqual({ callBytes: 4096, replyBytes: 2048 });
   });
 
-  it('CMPD-5.2-01, CMPD-6-01: is found behind what other layers put there', () => {
+  it('is found after the data of other layers [CMPD-5.2-01, CMPD-6-01]', () => {
     for (const before of [0, 1, 4, 7, 100]) {
-      expect(parsePrivateData(octetsOf(`f6*${before} ${OCTETS} 00*3`))).toEqual(TERMS);
+      expect(parsePrivateData(bytesOf(`f6*${before} ${BYTES} 00*3`))).toEqual(TERMS);
     }
-    // Cut by an octet; of versions that mean something else.
-    for (const other of [OCTETS.slice(0, -3), 'f6ab0e18 02 01 03 03', 'f6ab0e18 00 01 03 03']) {
-      expect(parsePrivateData(octetsOf(other))).toEqual(DEFAULT_TERMS);
+    // Cut by a byte; of versions that mean something else.
+    for (const other of [BYTES.slice(0, -3), 'f6ab0e18 02 01 03 03', 'f6ab0e18 00 01 03 03']) {
+      expect(parsePrivateData(bytesOf(other))).toEqual(DEFAULT_TERMS);
     }
   });
 
-  it('CMPD-5.1-01, CMPD-5.2-02: that is not there means 1024 octets and plain Sends', () => {
+  it('that is absent means 1024 bytes and plain Sends [CMPD-5.1-01, CMPD-5.2-02]', () => {
     const defaults = { remoteInvalidation: false, sendBytes: 1024, receiveBytes: 1024 };
     expect(parsePrivateData(new Uint8Array(0))).toEqual(defaults);
     fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 200 }), (octets) => {
-        // Four octets out of 2^32 are not met by chance.
-        expect(parsePrivateData(octets)).toEqual(defaults);
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        // Four bytes out of 2^32 are not met by chance.
+        expect(parsePrivateData(bytes)).toEqual(defaults);
       }),
     );
   });
@@ -69,8 +69,8 @@ describe('private data', () => {
     });
     fc.assert(
       fc.property(terms, fc.uint8Array({ maxLength: 20 }), (told, before) => {
-        const octets = Buffer.concat([before, emitPrivateData(told)]);
-        expect(parsePrivateData(octets)).toEqual(told);
+        const bytes = Buffer.concat([before, emitPrivateData(told)]);
+        expect(parsePrivateData(bytes)).toEqual(told);
       }),
     );
   });

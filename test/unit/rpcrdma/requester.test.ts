@@ -3,10 +3,10 @@ import type { CallOutcome } from '../../../verbs-api/rpcrdma/core/requester-type
 import { readReplyHeader } from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
 import type { MessageHeader } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
 import { XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 import {
   callPayload,
-  messageOctets,
+  messageBytes,
   NOTHING,
   payloadOf,
   RequesterRig,
@@ -25,10 +25,10 @@ function messageHeader({ header }: Sent): MessageHeader {
   return header;
 }
 
-/** A call with one eligible item behind a count word, and one word behind it. */
-function bulkPayload(xid: number, octets = BULK) {
+/** A call with one eligible item after a count word, and one word after the item. */
+function bulkPayload(xid: number, bytes = BULK) {
   return callPayload(xid, (writer) => {
-    writer.bulk(octets);
+    writer.bulk(bytes);
     writer.uint32(7);
   });
 }
@@ -40,15 +40,15 @@ function failureOf(outcome: CallOutcome | undefined): unknown {
 function errorMessage(xid: number, error: 'chunk' | 'version', version = 1): Uint8Array {
   const detail =
     error === 'chunk' ? ({ code: error } as const) : ({ code: error, low: 1, high: 1 } as const);
-  return messageOctets({ type: 'error', xid, credits: 4, version, error: detail });
+  return messageBytes({ type: 'error', xid, credits: 4, version, error: detail });
 }
 
 describe('a short call', () => {
-  it('RPCR-3-01, RPCR-3.1-01, RPCR-3-02, RPCR-3.3-02: is one Send of header and message', () => {
+  it('is one Send of header and message [RPCR-3-01, RPCR-3.1-01, RPCR-3-02, RPCR-3.3-02]', () => {
     const rig = new RequesterRig({ credits: 8 });
     rig.call(0x1122_3344);
-    expect(rig.last.octets).toHaveLength(68);
-    const hex = hexOf(rig.last.octets);
+    expect(rig.last.bytes).toHaveLength(68);
+    const hex = hexOf(rig.last.bytes);
     expect(hex.slice(0, 56)).toBe('112233440000000100000008000000000000000000000000' + '00000000');
     expect(hex.slice(56)).toBe(hexOf(callPayload(0x1122_3344).stream));
     rig.handle(shortReply(0x1122_3344));
@@ -57,10 +57,10 @@ describe('a short call', () => {
     expect(rig.last.header.credits).toBe(32);
   });
 
-  it('RPCR-4.1-02, RPCR-4.1-10: has the XID of its message in its header', () => {
+  it('has the XID of its message in its header [RPCR-4.1-02, RPCR-4.1-10]', () => {
     const rig = new RequesterRig();
     rig.call(77);
-    expect(hexOf(rig.last.octets.subarray(0, 4))).toBe(hexOf(rig.last.payload.subarray(0, 4)));
+    expect(hexOf(rig.last.bytes.subarray(0, 4))).toBe(hexOf(rig.last.payload.subarray(0, 4)));
   });
 
   it('completes with the reply of its XID', () => {
@@ -75,7 +75,7 @@ describe('a short call', () => {
     );
     const outcome = rig.outcomes.get(5);
     if (outcome?.type !== 'reply') throw new Error('no reply');
-    const reader = new XdrReader(outcome.octets, outcome.bulk);
+    const reader = new XdrReader(outcome.bytes, outcome.bulk);
     expect(readReplyHeader(reader)).toMatchObject({ xid: 5, outcome: { status: 'success' } });
     expect(reader.uint32()).toBe(42);
     reader.finish();
@@ -84,7 +84,7 @@ describe('a short call', () => {
 });
 
 describe('credits', () => {
-  it('RPCR-6.1-02, RPCR-6.1-03: are one until the first reply says how many', () => {
+  it('start at one, until the first reply grants more [RPCR-6.1-02, RPCR-6.1-03]', () => {
     const rig = new RequesterRig({ credits: 32 });
     for (let xid = 1; xid <= 10; xid++) rig.call(xid);
     expect(rig.xids).toEqual([1]);
@@ -92,7 +92,7 @@ describe('credits', () => {
     expect(rig.xids).toEqual([1, 2, 3, 4, 5, 6, 7]);
   });
 
-  it('RPCR-3.3-05, RPCR-3.3-08, RPCR2-3.3.1-02: bound what is in flight by the smaller of request and grant', () => {
+  it('limit the calls in flight to the smaller of request and grant [RPCR-3.3-05, RPCR-3.3-08, RPCR2-3.3.1-02]', () => {
     const rig = new RequesterRig({ credits: 4 });
     for (let xid = 1; xid <= 50; xid++) rig.call(xid);
     let peak = 0;
@@ -104,7 +104,7 @@ describe('credits', () => {
     expect(rig.outcomes.size).toBe(50);
   });
 
-  it('RPCR-3.3-04, RPCR-3.3-09: go up and down with each reply', () => {
+  it('go up and down with each reply [RPCR-3.3-04, RPCR-3.3-09]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 8));
@@ -121,31 +121,29 @@ describe('credits', () => {
     expect(rig.requester.inFlight).toBe(11);
   });
 
-  it('RPCR2-3.3.1-01: of a grant of 0 are 1', () => {
+  it('of a grant of 0 are 1 [RPCR2-3.3.1-01]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid <= 3; xid++) rig.call(xid);
     rig.handle(shortReply(1, 0));
     expect(rig.xids).toEqual([1, 2]);
   });
 
-  it('of an absurd grant are those that were asked for', () => {
+  it('of an absurd grant are those that were requested', () => {
     const rig = new RequesterRig({ credits: 4 });
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 0xffff_ffff));
     expect(rig.requester.inFlight).toBe(4);
   });
 
-  it('RPCB-4.1-02: of a message that need not be a reply are ignored', () => {
+  it('of a message that need not be a reply are ignored [RPCB-4.1-02]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 4));
-    const reverse = messageOctets({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2));
+    const reverse = messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2));
     rig.handle(reverse);
     const readList = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
-    rig.handle(messageOctets({ type: 'nomsg', xid: 900, credits: 1, ...NO_LISTS, readList }));
-    rig.handle(
-      messageOctets({ type: 'msg', xid: 900, credits: 1, ...NO_LISTS }, replyPayload(900)),
-    );
+    rig.handle(messageBytes({ type: 'nomsg', xid: 900, credits: 1, ...NO_LISTS, readList }));
+    rig.handle(messageBytes({ type: 'msg', xid: 900, credits: 1, ...NO_LISTS }, replyPayload(900)));
     rig.handle(shortReply(2, 4));
     expect(rig.requester.inFlight).toBe(4);
     expect(rig.requester.counters.discarded).toBe(3);
@@ -153,17 +151,17 @@ describe('credits', () => {
 });
 
 describe('how a call travels', () => {
-  it('RPCR-6.1-01, RPCR2-3.3.2-01, RPCR2-3.3.3-01, RPCR2-3.5.3-01, RPCR-6.2-05: inline up to 1024 octets with its header, long beyond', () => {
+  it('inline up to 1024 bytes with its header, long beyond [RPCR-6.1-01, RPCR2-3.3.2-01, RPCR2-3.3.3-01, RPCR2-3.5.3-01, RPCR-6.2-05]', () => {
     for (let argBytes = 900; argBytes <= 1000; argBytes += 4) {
       const rig = new RequesterRig();
       rig.call(1, { payload: callPayload(1, (w) => w.opaqueFixed(new Uint8Array(argBytes))) });
       const type = 28 + 40 + argBytes <= 1024 ? 'msg' : 'nomsg';
       expect([argBytes, rig.last.header.type]).toEqual([argBytes, type]);
-      expect(rig.last.octets.length).toBeLessThanOrEqual(1024);
+      expect(rig.last.bytes.length).toBeLessThanOrEqual(1024);
     }
   });
 
-  it('RPCR-5.1-01, RPCR2-3.5.3-02, RPCR2-3.5.3-04, RPCR2-4.2.4-01, RPCR-4.1-11: as a long call at position 0', () => {
+  it('as a long call at position 0 [RPCR-5.1-01, RPCR2-3.5.3-02, RPCR2-3.5.3-04, RPCR2-4.2.4-01, RPCR-4.1-11]', () => {
     const rig = new RequesterRig({ segmentBytesMax: 500 });
     const payload = callPayload(1, (writer) => writer.opaque(new Uint8Array(1801).fill(7)));
     rig.call(1, { payload });
@@ -176,7 +174,7 @@ describe('how a call travels', () => {
     expect(hexOf(message)).toBe(hexOf(payload.stream));
   });
 
-  it('RPCR-3.4-06, RPCR-3.7-01, RPCR-3.7-03, RPCR2-3.4.5-01, RPCR2-3.4.5.2-01: with an item as a read chunk', () => {
+  it('with an item as a read chunk [RPCR-3.4-06, RPCR-3.7-01, RPCR-3.7-03, RPCR2-3.4.5-01, RPCR2-3.4.5.2-01]', () => {
     const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     const { type, readList } = messageHeader(rig.last);
@@ -196,7 +194,7 @@ describe('how a call travels', () => {
     expect(hexOf(rig.last.payload)).toBe(hexOf(wholeOf(payload)));
   });
 
-  it('RPCR-5.1-03, RPCR-3.8-01: as a long call with read, write and reply chunks at once', () => {
+  it('as a long call with read, write and reply chunks at once [RPCR-5.1-03, RPCR-3.8-01]', () => {
     const rig = new RequesterRig();
     const payload = callPayload(1, (writer) => {
       writer.opaque(new Uint8Array(2000));
@@ -210,7 +208,7 @@ describe('how a call travels', () => {
     expect(header.replyChunk?.map((s) => s.lengthBytes)).toEqual([3000]);
   });
 
-  it('RPCR2-3.4.2-01: never with an item that is not eligible as a chunk of its own', () => {
+  it('never with an item that is not eligible as a chunk of its own [RPCR2-3.4.2-01]', () => {
     const rig = new RequesterRig();
     rig.call(1, { payload: callPayload(1, (writer) => writer.opaque(BULK)) });
     const { type, readList } = messageHeader(rig.last);
@@ -218,7 +216,7 @@ describe('how a call travels', () => {
     expect(readList.every(({ position }) => position === 0)).toBe(true);
   });
 
-  it('RPCR2-8.2.2-01, RPCR2-8.2.2.3-01: never with anything of the RPC header as a chunk', () => {
+  it('never with a part of the RPC header as a chunk [RPCR2-8.2.2-01, RPCR2-8.2.2.3-01]', () => {
     const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     for (const { position } of messageHeader(rig.last).readList) {
@@ -226,14 +224,14 @@ describe('how a call travels', () => {
     }
   });
 
-  it('RPCR2-4.3.3-01: with a reply chunk exactly where the largest reply does not fit inline', () => {
+  it('with a reply chunk exactly where the largest reply does not fit inline [RPCR2-4.3.3-01]', () => {
     for (const replyMaxBytes of [24, 992, 996, 1000, 5000]) {
       const rig = new RequesterRig();
       rig.call(1, { replyMaxBytes });
       const offered = messageHeader(rig.last).replyChunk !== undefined;
       expect([replyMaxBytes, offered]).toEqual([replyMaxBytes, 28 + replyMaxBytes > 1024]);
     }
-    // A write chunk takes 24 octets of the header.
+    // A write chunk takes 24 bytes of the header.
     for (const replyMaxBytes of [972, 976]) {
       const rig = new RequesterRig();
       rig.call(1, { replyMaxBytes, resultBytes: [4096] });
@@ -242,7 +240,7 @@ describe('how a call travels', () => {
     }
   });
 
-  it('RPCR2-3.4.6-01, RPCR-3.4-04: with a write chunk as long as the largest result', () => {
+  it('with a write chunk as long as the largest result [RPCR2-3.4.6-01, RPCR-3.4-04]', () => {
     const rig = new RequesterRig();
     rig.call(1, { resultBytes: [5001], replyMaxBytes: 32 });
     expect(messageHeader(rig.last).writeList[0]).toMatchObject([{ lengthBytes: 5001 }]);
@@ -251,7 +249,7 @@ describe('how a call travels', () => {
     expect(messageHeader(rig.last).writeList).toEqual([]);
   });
 
-  it('RPCR-6.2-08: not at all when it needs a Read that the peer cannot do', () => {
+  it('not at all when it needs a Read that the peer does not support [RPCR-6.2-08]', () => {
     const rig = new RequesterRig({}, 'unconnected');
     rig.call(1, { payload: bulkPayload(1) });
     rig.connect(THRESHOLDS, false);
@@ -261,7 +259,7 @@ describe('how a call travels', () => {
     expect(rig.xids).toEqual([2]);
   });
 
-  it('RPCR2-4.6.1-01, RPCR2-4.6.2-01: never as RDMA_MSGP unless that was asked for, and with no RDMA_DONE', () => {
+  it('never as RDMA_MSGP unless requested, and without RDMA_DONE [RPCR2-4.6.1-01, RPCR2-4.6.2-01]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid < 20; xid++) {
       rig.call(xid, { payload: bulkPayload(xid, BULK.subarray(0, xid * 200)) });
@@ -272,7 +270,7 @@ describe('how a call travels', () => {
     expect(rig.memory.regions.size).toBe(0);
   });
 
-  it('RPCR-3.9-01, RPCR-6.2-09: as RDMA_MSGP when it was asked for and fits', () => {
+  it('as RDMA_MSGP when requested and it fits [RPCR-3.9-01, RPCR-6.2-09]', () => {
     const padding = { alignBytes: 64, thresholdBytes: 16 };
     const padded = (xid: number, lengthBytes: number) =>
       payloadOf((writer) => {
@@ -291,7 +289,7 @@ describe('how a call travels', () => {
 });
 
 describe('a reply', () => {
-  it('RPCR-5.2-01, RPCR-5.2-02: is found in the reply chunk', () => {
+  it('is found in the reply chunk [RPCR-5.2-01, RPCR-5.2-02]', () => {
     const rig = new RequesterRig();
     rig.call(1, { replyMaxBytes: 4000 });
     const [chunk] = messageHeader(rig.last).replyChunk ?? [];
@@ -299,12 +297,12 @@ describe('a reply', () => {
     const reply = replyPayload(1, (writer) => writer.opaqueFixed(new Uint8Array(2976).fill(9)));
     rig.memory.view(chunk.handle, chunk.offset, 3000).set(reply.stream);
     const replyChunk = [{ ...chunk, lengthBytes: 3000 }];
-    rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 4, ...NO_LISTS, replyChunk }));
+    rig.handle(messageBytes({ type: 'nomsg', xid: 1, credits: 4, ...NO_LISTS, replyChunk }));
     const outcome = rig.outcomes.get(1);
-    expect(outcome?.type === 'reply' && hexOf(outcome.octets)).toBe(hexOf(reply.stream));
+    expect(outcome?.type === 'reply' && hexOf(outcome.bytes)).toBe(hexOf(reply.stream));
   });
 
-  it('RPCR-3.4-10, RPCR-3.5-03, RPCR2-4.4.1-01, RPCR-7-01: completes when the peer has no access any more', () => {
+  it('completes when the peer no longer has access [RPCR-3.4-10, RPCR-3.5-03, RPCR2-4.4.1-01, RPCR-7-01]', () => {
     const rig = new RequesterRig();
     rig.holdWithdrawals = true;
     rig.call(1, { payload: bulkPayload(1), resultBytes: [9000], replyMaxBytes: 32 });
@@ -312,19 +310,19 @@ describe('a reply', () => {
     const returned = writeList.map((chunk) => chunk.map((s) => ({ ...s, lengthBytes: 10 })));
     const lists = { ...NO_LISTS, writeList: returned };
     const reply = replyPayload(1, (writer) => writer.uint32(10));
-    rig.handle(messageOctets({ type: 'msg', xid: 1, credits: 4, ...lists }, reply));
+    rig.handle(messageBytes({ type: 'msg', xid: 1, credits: 4, ...lists }, reply));
     expect(rig.outcomes.size).toBe(0);
     expect(rig.take('withdraw')).toEqual([{ type: 'withdraw', xid: 1 }]);
     rig.withdraw(1);
     expect(rig.memory.regions.size).toBe(0);
     const outcome = rig.outcomes.get(1);
     if (outcome?.type !== 'reply') throw new Error('no reply');
-    const reader = new XdrReader(outcome.octets, outcome.bulk);
+    const reader = new XdrReader(outcome.bytes, outcome.bulk);
     readReplyHeader(reader);
     expect(reader.bulk(9000)).toHaveLength(10);
   });
 
-  it('RPCR2-4.5.4-01: ends the connection first when the access cannot be taken away', () => {
+  it('ends the connection first when the access cannot be revoked [RPCR2-4.5.4-01]', () => {
     const rig = new RequesterRig();
     rig.holdWithdrawals = true;
     rig.call(1, { payload: bulkPayload(1) });
@@ -334,37 +332,37 @@ describe('a reply', () => {
     expect(effects.map((effect) => effect?.type)).toEqual(['disconnect', 'complete']);
   });
 
-  it('RPCR2-4.5-02, RPCR2-4.5-04, RPCR2-4.3.1-01: that cannot be read changes nothing', () => {
+  it('that is unreadable changes nothing [RPCR2-4.5-02, RPCR2-4.5-04, RPCR2-4.3.1-01]', () => {
     const rig = new RequesterRig();
     rig.call(1);
     const good = shortReply(1);
     for (let length = 0; length < 28; length++) rig.handle(good.subarray(0, length));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000000 00000002 00*8'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000005 00*12'));
-    rig.handle(octetsOf('00000001 00000002 00000004 00000000 00*12'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000003'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000009'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000001 00000001'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000000 00000002 00*8'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000005 00*12'));
+    rig.handle(bytesOf('00000001 00000002 00000004 00000000 00*12'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000003'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000004 00000009'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000004 00000001 00000001'));
     rig.handle(shortReply(2));
     rig.handle(errorMessage(2, 'chunk'));
     const padded = { alignBytes: 0, thresholdBytes: 0, ...NO_LISTS };
-    rig.handle(messageOctets({ type: 'msgp', xid: 1, credits: 4, ...padded }, replyPayload(1)));
+    rig.handle(messageBytes({ type: 'msgp', xid: 1, credits: 4, ...padded }, replyPayload(1)));
     expect(rig.outcomes.size).toBe(0);
     expect(rig.sent).toHaveLength(1);
     rig.handle(good);
     expect(rig.outcomes.get(1)?.type).toBe('reply');
   });
 
-  it('RPCR2-4.3.1-01, RPCR-5.1-04: with a read list is none that can be used', () => {
+  it('with a read list cannot be used [RPCR2-4.3.1-01, RPCR-5.1-04]', () => {
     const rig = new RequesterRig();
     rig.call(1);
     const readList = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
-    rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 4, ...NO_LISTS, readList }));
+    rig.handle(messageBytes({ type: 'nomsg', xid: 1, credits: 4, ...NO_LISTS, readList }));
     expect(failureOf(rig.outcomes.get(1))).toEqual(['badReply', true]);
     expect(rig.take('pull')).toEqual([]);
   });
 
-  it('with chunks that were not offered is none that can be used', () => {
+  it('with chunks that were not offered cannot be used', () => {
     const segment = { handle: 9, lengthBytes: 4, offset: 0n };
     const bad: readonly Partial<MessageHeader>[] = [
       { writeList: [[segment]] },
@@ -375,13 +373,13 @@ describe('a reply', () => {
       const rig = new RequesterRig();
       rig.call(i);
       const header = { type: 'msg', xid: i, credits: 4, ...NO_LISTS, ...lists } as const;
-      rig.handle(messageOctets(header, header.type === 'msg' ? replyPayload(i) : NOTHING));
+      rig.handle(messageBytes(header, header.type === 'msg' ? replyPayload(i) : NOTHING));
       // A long reply without its chunk does not even say that it is one.
       expect(failureOf(rig.outcomes.get(i))).toEqual(['badReply', true]);
     }
   });
 
-  it('RPCR-4.2-06, RPCR-4.2-04, RPCR2-4.5-04: RDMA_ERROR ends its call and no other', () => {
+  it('RDMA_ERROR ends its call and no other [RPCR-4.2-06, RPCR-4.2-04, RPCR2-4.5-04]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid <= 6; xid++) rig.call(xid);
     rig.handle(shortReply(1, 3));
@@ -397,7 +395,7 @@ describe('a reply', () => {
 });
 
 describe('time', () => {
-  it('ends a call without a reply; its late reply gives the credit back, and is nothing else', () => {
+  it('ends a call without a reply; its late reply only returns the credit', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.handle(shortReply(1, 2));
@@ -416,7 +414,7 @@ describe('time', () => {
     expect(rig.requester.uses(2)).toBe(false);
   });
 
-  it('ends the connection when every credit is with a call that was given up', () => {
+  it('ends the connection when timed-out calls hold every credit', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.advanceTo(1000);
@@ -427,7 +425,7 @@ describe('time', () => {
     expect(rig.take('connect')).toHaveLength(1);
   });
 
-  it('ends a call that was never sent without a doubt about its outcome', () => {
+  it('reports whether a timed-out or aborted call may have run', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.call(2, { deadlineMs: 10 });
@@ -440,7 +438,7 @@ describe('time', () => {
 });
 
 describe('a lost connection', () => {
-  it('RPCR-8-01: has what may be done twice sent again, with the same XID and new memory', () => {
+  it('resends idempotent calls, with the same XID and new memory [RPCR-8-01]', () => {
     const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1), idempotent: true });
     const before = messageHeader(rig.last).readList[0]?.handle;
@@ -454,7 +452,7 @@ describe('a lost connection', () => {
     expect(rig.outcomes.get(1)?.type).toBe('reply');
   });
 
-  it('ends what may not, unless it was never sent', () => {
+  it('fails other calls, unless they were never sent', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.call(2);
@@ -464,7 +462,7 @@ describe('a lost connection', () => {
     expect(rig.xids).toEqual([1, 2]);
   });
 
-  it('RPCR2-4.5.3-01: is made anew for one call a bounded number of times', () => {
+  it('is reopened for one call a limited number of times [RPCR2-4.5.3-01]', () => {
     const rig = new RequesterRig({ sendsMax: 3 });
     rig.call(1, { idempotent: true });
     for (let i = 0; i < 3; i++) {
@@ -476,7 +474,7 @@ describe('a lost connection', () => {
     expect(failureOf(rig.outcomes.get(1))).toEqual(['connectionLost', true]);
   });
 
-  it('has one credit again', () => {
+  it('starts again with one credit', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.handle(shortReply(1, 16));
@@ -488,7 +486,7 @@ describe('a lost connection', () => {
     expect(rig.xids.slice(9)).toEqual([2]);
   });
 
-  it('is tried again with growing waits, and then calls fail', () => {
+  it('is retried with growing waits, and then calls fail', () => {
     const rig = new RequesterRig({ connectsMax: 3, reconnectDelayMs: 10 }, 'unconnected');
     rig.call(1, { deadlineMs: 1e6 });
     const tries: number[] = [];
@@ -506,7 +504,7 @@ describe('a lost connection', () => {
     expect(rig.take('connect')).toHaveLength(1);
   });
 
-  it('does not stop memory from being withdrawn that was still being registered', () => {
+  it('does not prevent revoking memory that was still being registered', () => {
     const rig = new RequesterRig();
     rig.holdExposures = true;
     rig.holdWithdrawals = true;
@@ -523,7 +521,7 @@ describe('a lost connection', () => {
 });
 
 describe('memory', () => {
-  it('RPCR2-6.2-01: that cannot be had fails the call, and nothing is sent', () => {
+  it('that cannot be allocated fails the call, and nothing is sent [RPCR2-6.2-01]', () => {
     const rig = new RequesterRig();
     rig.holdExposures = true;
     rig.call(1, { resultBytes: [5000] });
@@ -535,7 +533,7 @@ describe('memory', () => {
     expect(rig.xids).toEqual([2]);
   });
 
-  it('waits for a credit, so that no peer is let in early', () => {
+  it('is registered only with a credit, so no peer gets access early', () => {
     const rig = new RequesterRig();
     rig.call(1);
     rig.call(2, { resultBytes: [5000] });
@@ -546,7 +544,7 @@ describe('memory', () => {
 });
 
 describe('an end by the program', () => {
-  it('fails every call, and every one that comes later', () => {
+  it('fails every call, and every later one', () => {
     const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     rig.call(2);
@@ -563,14 +561,14 @@ describe('an end by the program', () => {
   });
 });
 
-describe('RFC 5666, where it is asked for', () => {
+describe('RFC 5666, on request', () => {
   const readList = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
 
   function longReply(xid: number, credits = 4): Uint8Array {
-    return messageOctets({ type: 'nomsg', xid, credits, ...NO_LISTS, readList });
+    return messageBytes({ type: 'nomsg', xid, credits, ...NO_LISTS, readList });
   }
 
-  it('RPCR-3.5-04, RPCR-4.1-13: a reply in a read list is read, and then RDMA_DONE sent', () => {
+  it('a reply in a read list is read, and then RDMA_DONE sent [RPCR-3.5-04, RPCR-4.1-13]', () => {
     const rig = new RequesterRig({ readListReplies: true });
     rig.call(1);
     rig.handle(longReply(1));
@@ -580,18 +578,18 @@ describe('RFC 5666, where it is asked for', () => {
     const reply = replyPayload(1, (writer) => writer.opaqueFixed(new Uint8Array(16)));
     rig.requester.pulled(1, [reply.stream]);
     rig.drain();
-    expect(rig.last.octets).toHaveLength(16);
+    expect(rig.last.bytes).toHaveLength(16);
     expect(rig.last.header).toMatchObject({ type: 'done', xid: 1 });
     expect(rig.outcomes.get(1)?.type).toBe('reply');
   });
 
-  it('RPCR-3.8-06, RPCR-3.8-07: RDMA_DONE counts as in flight until a later call has its reply', () => {
+  it('RDMA_DONE counts as in flight until a later call has its reply [RPCR-3.8-06, RPCR-3.8-07]', () => {
     const rig = new RequesterRig({ readListReplies: true });
     rig.call(1);
     rig.handle(longReply(1, 2));
     rig.call(2);
     rig.call(3);
-    // One credit is kept for the RDMA_DONE that has to go.
+    // One credit is reserved for the RDMA_DONE to send.
     expect(rig.xids).toEqual([1, 2]);
     rig.requester.pulled(1, [replyPayload(1).stream]);
     rig.drain();

@@ -5,11 +5,11 @@ import type {
 } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
 import { XdrError } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import type { Payload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 import {
   callPayload,
   FakeMemory,
-  messageOctets,
+  messageBytes,
   NOTHING,
   ResponderRig,
   replyPayload,
@@ -30,34 +30,34 @@ function messageHeader({ header }: Sent): MessageHeader {
 
 /** A call of type `msg` with these chunks. */
 function callWith(xid: number, lists: Partial<ChunkLists>, payload = callPayload(xid)): Uint8Array {
-  return messageOctets({ type: 'msg', xid, credits: 8, ...NO_LISTS, ...lists }, payload);
+  return messageBytes({ type: 'msg', xid, credits: 8, ...NO_LISTS, ...lists }, payload);
 }
 
 /** Registers memory and gives it as segments of these lengths. */
 function chunkIn(memory: FakeMemory, ...lengths: readonly number[]) {
-  const octets = new Uint8Array(lengths.reduce((sum, length) => sum + length, 0));
-  const { handle, offset } = memory.register(octets);
+  const bytes = new Uint8Array(lengths.reduce((sum, length) => sum + length, 0));
+  const { handle, offset } = memory.register(bytes);
   let at = 0;
   const segments = lengths.map((lengthBytes) => {
     const segment = { handle, lengthBytes, offset: offset + BigInt(at) };
     at += lengthBytes;
     return segment;
   });
-  return { octets, segments };
+  return { bytes, segments };
 }
 
-/** A read chunk that holds `octets`, in pieces of at most `pieceBytes`. */
-function readChunk(memory: FakeMemory, position: number, octets: Uint8Array, pieceBytes = 1e9) {
-  const { handle, offset } = memory.register(octets);
+/** A read chunk that holds `bytes`, in pieces of at most `pieceBytes`. */
+function readChunk(memory: FakeMemory, position: number, bytes: Uint8Array, pieceBytes = 1e9) {
+  const { handle, offset } = memory.register(bytes);
   const list = [];
-  for (let at = 0; at < octets.length; at += pieceBytes) {
-    const lengthBytes = Math.min(pieceBytes, octets.length - at);
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    const lengthBytes = Math.min(pieceBytes, bytes.length - at);
     list.push({ position, handle, lengthBytes, offset: offset + BigInt(at) });
   }
   return list;
 }
 
-/** A reply with an eligible item of these octets behind its count. */
+/** A reply with an eligible item of these bytes behind its count. */
 function bulkReply(xid: number, ...items: readonly Uint8Array[]): Payload {
   return replyPayload(xid, (writer) => {
     for (const item of items) writer.bulk(item);
@@ -83,11 +83,11 @@ describe('a call', () => {
     expect(reader.uint32()).toBe(7);
     expect(reader.remainingBytes).toBe(40);
     rig.reply(rig.lastDispatched);
-    expect(hexOf(rig.last.octets)).toBe(hexOf(shortReply(7, 8)));
+    expect(hexOf(rig.last.bytes)).toBe(hexOf(shortReply(7, 8)));
     expect(rig.released).toHaveLength(1);
   });
 
-  it('RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01: has its receive posted again before its reply goes', () => {
+  it('has its receive posted again before its reply goes [RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01]', () => {
     const rig = new ResponderRig();
     const receive = rig.handle(shortCall(7));
     expect(rig.reposted).toEqual([]);
@@ -96,16 +96,16 @@ describe('a call', () => {
     expect(rig.reposted).toEqual([receive]);
   });
 
-  it('RPCR-3.3-03, RPCR2-3.3.1-01: is never answered with a grant of 0, not even an error', () => {
+  it('is never answered with a grant of 0, not even an error [RPCR-3.3-03, RPCR2-3.3.1-01]', () => {
     const rig = new ResponderRig({ credits: 1 });
     rig.handle(shortCall(1));
     rig.reply(rig.lastDispatched);
-    rig.handle(octetsOf('00000002 00000001 00000000 00000009 00*12'));
-    rig.handle(octetsOf('00000003 00000009 00000000 00000000 00*12'));
+    rig.handle(bytesOf('00000002 00000001 00000000 00000009 00*12'));
+    rig.handle(bytesOf('00000003 00000009 00000000 00000000 00*12'));
     expect(rig.sent.map(({ header }) => header.credits)).toEqual([1, 1, 1]);
   });
 
-  it('RPCR-3.3-10: is answered while others wait', () => {
+  it('is answered while others wait [RPCR-3.3-10]', () => {
     const rig = new ResponderRig({ credits: 4 });
     for (let xid = 1; xid <= 4; xid++) rig.handle(shortCall(xid));
     const [, second] = rig.dispatched;
@@ -114,7 +114,7 @@ describe('a call', () => {
     expect(rig.responder.callCount).toBe(3);
   });
 
-  it('with the XID of another one that runs is a call of its own', () => {
+  it('with the XID of another running call is a separate call', () => {
     const rig = new ResponderRig();
     rig.handle(shortCall(1));
     rig.handle(shortCall(1));
@@ -123,8 +123,8 @@ describe('a call', () => {
   });
 });
 
-describe('what is no call', () => {
-  it('RPCR2-4.5-01: is passed over when it is too short to be trusted', () => {
+describe('a message that is not a call', () => {
+  it('is ignored when it is too short to be trusted [RPCR2-4.5-01]', () => {
     const rig = new ResponderRig();
     const good = shortCall(1);
     for (let length = 0; length < 28; length++) rig.handle(good.subarray(0, length));
@@ -134,23 +134,23 @@ describe('what is no call', () => {
     expect(rig.responder.callCount).toBe(0);
   });
 
-  it('RPCR2-4.6.2-01, RPCR2-4.2.4-02: is passed over when it is RDMA_DONE, RDMA_ERROR or a reply', () => {
+  it('is ignored when it is RDMA_DONE, RDMA_ERROR or a reply [RPCR2-4.6.2-01, RPCR2-4.2.4-02]', () => {
     const rig = new ResponderRig();
-    rig.handle(octetsOf('00000001 00000001 00000004 00000003'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000003 00*12'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000002'));
-    rig.handle(octetsOf('00000001 00000001 00000004 00000004 00000001 00000001 00000001'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000003'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000003 00*12'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000004 00000002'));
+    rig.handle(bytesOf('00000001 00000001 00000004 00000004 00000001 00000001 00000001'));
     rig.handle(shortReply(1));
     expect(rig.sent).toEqual([]);
     expect(rig.reposted).toHaveLength(5);
     expect(rig.responder.counters.discarded).toBe(5);
   });
 
-  it('RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03: is answered by version and XID when its version is another', () => {
+  it('is answered by version and XID when its version differs [RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03]', () => {
     const rig = new ResponderRig();
     for (const version of ['00000002', '00000009', '00000000', 'ffffffff']) {
-      rig.handle(octetsOf(`aabbccdd ${version} 00000004 00000000 00*12`));
-      expect(hexOf(rig.last.octets)).toBe(
+      rig.handle(bytesOf(`aabbccdd ${version} 00000004 00000000 00*12`));
+      expect(hexOf(rig.last.bytes)).toBe(
         `aabbccdd${version}0000002000000004000000010000000100000001`,
       );
     }
@@ -160,26 +160,23 @@ describe('what is no call', () => {
   const readList = [{ position: 96, handle: 1, lengthBytes: 4, offset: 0n }];
   const zero = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
   const bad: readonly (readonly [string, Uint8Array])[] = [
-    ['a type that there is not', octetsOf('00000007 00000001 00000004 00000005 00*12')],
-    ['a flag of 2', octetsOf('00000007 00000001 00000004 00000000 00000002 00*8 00*4')],
+    ['a type that there is not', bytesOf('00000007 00000001 00000004 00000005 00*12')],
+    ['a flag of 2', bytesOf('00000007 00000001 00000004 00000000 00000002 00*8 00*4')],
     [
       'a count beyond the end',
-      octetsOf('00000007 00000001 00000004 00000000 00*4 00000001 10000000'),
+      bytesOf('00000007 00000001 00000004 00000000 00*4 00000001 10000000'),
     ],
-    ['RDMA_MSG without a message', messageOctets({ type: 'msg', xid: 7, credits: 1, ...NO_LISTS })],
+    ['RDMA_MSG without a message', messageBytes({ type: 'msg', xid: 7, credits: 1, ...NO_LISTS })],
     ['RDMA_MSG of another XID', callWith(7, {}, callPayload(8))],
     ['RDMA_MSG with a position-zero chunk', callWith(7, { readList: zero })],
-    [
-      'RDMA_NOMSG without chunks',
-      messageOctets({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS }),
-    ],
+    ['RDMA_NOMSG without chunks', messageBytes({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS })],
     [
       'RDMA_NOMSG without a position-zero chunk',
-      messageOctets({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS, readList }),
+      messageBytes({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS, readList }),
     ],
     [
       'RDMA_MSGP',
-      messageOctets(
+      messageBytes(
         { type: 'msgp', xid: 7, credits: 1, alignBytes: 4, thresholdBytes: 4, ...NO_LISTS },
         callPayload(7),
       ),
@@ -225,12 +222,12 @@ describe('what is no call', () => {
   ];
 
   it.each(bad)(
-    'RPCR-4.2-01, RPCR-4.2-02, RPCR-4.2-05, RPCR2-4.5.2-01, RPCR2-4.2.4-01: %s gets one ERR_CHUNK',
-    (_name, octets) => {
+    '%s gets one ERR_CHUNK [RPCR-4.2-01, RPCR-4.2-02, RPCR-4.2-05, RPCR2-4.5.2-01, RPCR2-4.2.4-01]',
+    (_name, bytes) => {
       const rig = new ResponderRig();
-      const receive = rig.handle(octets);
+      const receive = rig.handle(bytes);
       expect(rig.sent).toHaveLength(1);
-      expect(hexOf(rig.last.octets)).toBe('0000000700000001000000200000000400000002');
+      expect(hexOf(rig.last.bytes)).toBe('0000000700000001000000200000000400000002');
       expect(rig.dispatched).toEqual([]);
       expect(rig.order).not.toContain('pull');
       expect(rig.reposted).toEqual([receive]);
@@ -240,7 +237,7 @@ describe('what is no call', () => {
     },
   );
 
-  it('RPCR-4.2-05: gets ERR_CHUNK, too, when the service finds that it is none', () => {
+  it('gets ERR_CHUNK, too, when the service finds no call in it [RPCR-4.2-05]', () => {
     const rig = new ResponderRig();
     rig.handle(shortCall(7));
     rig.responder.refuse(rig.lastDispatched.call, 0);
@@ -250,7 +247,7 @@ describe('what is no call', () => {
 });
 
 describe('read chunks', () => {
-  it('RPCR-3.5-01, RPCR-3.5-02, RPCR-3.8-02, RPCR2-3.4.4-01: are read before the call is carried out', () => {
+  it('are read before the call is carried out [RPCR-3.5-01, RPCR-3.5-02, RPCR-3.8-02, RPCR2-3.4.4-01]', () => {
     const rig = new ResponderRig();
     rig.holdPulls = true;
     const payload = callPayload(1, (writer) => {
@@ -272,7 +269,7 @@ describe('read chunks', () => {
     reader.finish();
   });
 
-  it('RPCR-5.1-02, RPCR-5.1-03: at position 0 are the call itself, beside others', () => {
+  it('at position 0 are the call itself, beside others [RPCR-5.1-02, RPCR-5.1-03]', () => {
     const rig = new ResponderRig();
     const payload = callPayload(1, (writer) => {
       writer.opaque(new Uint8Array(2000).fill(5));
@@ -282,7 +279,7 @@ describe('read chunks', () => {
       ...readChunk(rig.memory, 0, payload.stream, 600),
       ...readChunk(rig.memory, 40 + 2004 + 4, BULK),
     ];
-    rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+    rig.handle(messageBytes({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
     const { reader } = rig.lastDispatched;
     reader.opaqueFixed(40);
     expect(reader.opaque(2000)).toHaveLength(2000);
@@ -296,13 +293,13 @@ describe('read chunks', () => {
     for (const stream of [callPayload(2).stream, replyPayload(1).stream, new Uint8Array(4)]) {
       const rig = new ResponderRig();
       const readList = readChunk(rig.memory, 0, stream);
-      rig.handle(messageOctets({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
+      rig.handle(messageBytes({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
       expect(rig.last.header).toMatchObject(ERROR_CHUNK);
       expect(rig.responder.pulledBytes).toBe(0);
     }
   });
 
-  it('RPCR2-6.1-01: of items that are not eligible do not decode', () => {
+  it('of items that are not eligible do not decode [RPCR2-6.1-01]', () => {
     const rig = new ResponderRig();
     const payload = callPayload(1, (writer) => writer.bulk(Uint8Array.of(0x61)));
     const readList = readChunk(rig.memory, 44, Uint8Array.of(0x61));
@@ -317,7 +314,7 @@ describe('read chunks', () => {
     }).toThrow(XdrError);
   });
 
-  it('wait for memory: what is read at once is bounded', () => {
+  it('wait for memory: concurrent reads are limited', () => {
     const rig = new ResponderRig({ pulledBytesMax: 1000 });
     rig.holdPulls = true;
     for (let xid = 1; xid <= 5; xid++) {
@@ -335,20 +332,20 @@ describe('read chunks', () => {
     expect(rig.responder.pulledBytes).toBe(800);
   });
 
-  it('that alone are more than the bound are read alone', () => {
+  it('that exceed the limit by themselves are read alone', () => {
     const rig = new ResponderRig({ pulledBytesMax: 100 });
     const readList = readChunk(rig.memory, 44, new Uint8Array(400));
     rig.handle(callWith(1, { readList }));
     expect(rig.dispatched).toHaveLength(1);
   });
 
-  it('RPCR-6.2-08: are refused where no Reads were agreed', () => {
+  it('are refused if no Reads were negotiated [RPCR-6.2-08]', () => {
     const rig = new ResponderRig({}, new FakeMemory(), THRESHOLDS, false);
     rig.handle(callWith(1, { readList: readChunk(rig.memory, 44, BULK) }));
     expect(rig.last.header).toMatchObject(ERROR_CHUNK);
   });
 
-  it('that never come end the connection', () => {
+  it('that never arrive end the connection', () => {
     const rig = new ResponderRig({ stallTimeoutMs: 1000 });
     rig.holdPulls = true;
     rig.handle(callWith(1, { readList: readChunk(rig.memory, 44, BULK) }));
@@ -372,32 +369,32 @@ describe('a reply', () => {
     return rig;
   }
 
-  it('RPCR-2-03, RPCR-3.6-01, RPCR-3.6-02, RPCR2-4.3.2-01, NFSR-5667.3-03, NFSR-5667.3-04: writes its item before its Send, and not inline', () => {
+  it('writes its item before its Send, and not inline [RPCR-2-03, RPCR-3.6-01, RPCR-3.6-02, RPCR2-4.3.2-01, NFSR-5667.3-03, NFSR-5667.3-04]', () => {
     const rig = new ResponderRig();
-    const { octets, segments } = chunkIn(rig.memory, 4096, 4096, 4096);
+    const { bytes, segments } = chunkIn(rig.memory, 4096, 4096, 4096);
     rig.handle(callWith(1, { writeList: [segments] }));
     rig.reply(rig.lastDispatched, bulkReply(1, BULK.subarray(0, 5000)));
     expect(rig.order).toEqual(['dispatch', 'push', 'transmit', 'release']);
     expect(lengthsOf(rig.last)).toEqual([[4096, 904, 0]]);
     expect(hexOf(rig.last.payload.subarray(24))).toBe('00001388');
-    expect(octets.subarray(0, 5000)).toEqual(BULK.subarray(0, 5000));
+    expect(bytes.subarray(0, 5000)).toEqual(BULK.subarray(0, 5000));
     const returned = messageHeader(rig.last).writeList[0] ?? [];
     expect(returned.map(({ handle, offset }) => [handle, offset])).toEqual(
       segments.map(({ handle, offset }) => [handle, offset]),
     );
   });
 
-  it('RPCR2-3.4.6.2-01, RPCR2-3.4.6-02, RPCR-3.7-05: is exact in its lengths, without roundup', () => {
+  it('has exact lengths, without roundup [RPCR2-3.4.6.2-01, RPCR2-3.4.6-02, RPCR-3.7-05]', () => {
     const rig = new ResponderRig();
-    const { octets, segments } = chunkIn(rig.memory, 8, 8);
-    octets.fill(0xa5);
+    const { bytes, segments } = chunkIn(rig.memory, 8, 8);
+    bytes.fill(0xa5);
     rig.handle(callWith(1, { writeList: [segments] }));
     rig.reply(rig.lastDispatched, bulkReply(1, BULK.subarray(0, 5)));
     expect(lengthsOf(rig.last)).toEqual([[5, 0]]);
-    expect(hexOf(octets)).toBe('0001020304a5a5a5a5a5a5a5a5a5a5a5');
+    expect(hexOf(bytes)).toBe('0001020304a5a5a5a5a5a5a5a5a5a5a5');
   });
 
-  it('RPCR2-4.3.2-01: puts one item in each chunk until the chunks run out', () => {
+  it('puts one item in each chunk until the chunks run out [RPCR2-4.3.2-01]', () => {
     const rig = answered(
       (memory) => ({ writeList: [chunkIn(memory, 100).segments] }),
       bulkReply(1, BULK.subarray(0, 9), BULK.subarray(9, 14)),
@@ -406,7 +403,7 @@ describe('a reply', () => {
     expect(hexOf(rig.last.payload.subarray(24))).toBe('00000009' + '00000005' + '090a0b0c0d000000');
   });
 
-  it('RPCR2-4.3.2.2-01, NFSR-5667.4-02, NFSR-5667.3-05: returns chunks without an item as unused', () => {
+  it('returns chunks without an item as unused [RPCR2-4.3.2.2-01, NFSR-5667.4-02, NFSR-5667.3-05]', () => {
     const rig = answered(
       (memory) => ({
         writeList: [chunkIn(memory, 100, 100).segments, chunkIn(memory, 8).segments],
@@ -418,7 +415,7 @@ describe('a reply', () => {
     expect(rig.last.header.type).toBe('msg');
   });
 
-  it('RPCR2-4.3.2.3-01: keeps an item inline for a chunk of no segments', () => {
+  it('keeps an item inline for a chunk of no segments [RPCR2-4.3.2.3-01]', () => {
     const rig = answered(
       (memory) => ({ writeList: [[], chunkIn(memory, 4096).segments] }),
       bulkReply(1, BULK.subarray(0, 4), BULK.subarray(4, 12)),
@@ -427,7 +424,7 @@ describe('a reply', () => {
     expect(hexOf(rig.last.payload.subarray(24))).toBe('00000004' + '00010203' + '00000008');
   });
 
-  it('NFSR-5667.3-02, NFSR-8267.3-02: that is longer than its chunk is an error, and nothing is written', () => {
+  it('that is longer than its chunk is an error, and nothing is written [NFSR-5667.3-02, NFSR-8267.3-02]', () => {
     const rig = answered(
       (memory) => ({ writeList: [chunkIn(memory, 4096).segments] }),
       bulkReply(1, BULK),
@@ -439,19 +436,19 @@ describe('a reply', () => {
     expect(rig.last.header.type).toBe('msg');
   });
 
-  it('RPCR-5.2-02, RPCR2-3.5.3-03, RPCR2-4.2.4-01: that is too long for inline goes to the reply chunk', () => {
+  it('that is too long for inline goes to the reply chunk [RPCR-5.2-02, RPCR2-3.5.3-03, RPCR2-4.2.4-01]', () => {
     const rig = new ResponderRig();
-    const { octets, segments } = chunkIn(rig.memory, 124, 4096, 4);
+    const { bytes, segments } = chunkIn(rig.memory, 124, 4096, 4);
     const payload = replyPayload(1, (writer) => writer.opaqueFixed(BULK.subarray(0, 2976)));
     rig.handle(callWith(1, { replyChunk: segments }));
     rig.reply(rig.lastDispatched, payload);
     expect(rig.last.header.type).toBe('nomsg');
     expect(rig.last.payload).toHaveLength(0);
     expect(messageHeader(rig.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([124, 2876, 0]);
-    expect(hexOf(octets.subarray(0, 3000))).toBe(hexOf(payload.stream));
+    expect(hexOf(bytes.subarray(0, 3000))).toBe(hexOf(payload.stream));
   });
 
-  it('RPCR2-3.5.3-03: goes to write chunks first, and the rest inline if that fits', () => {
+  it('goes to write chunks first, and the rest inline if that fits [RPCR2-3.5.3-03]', () => {
     const lists = (memory: FakeMemory) => ({
       writeList: [chunkIn(memory, 8192).segments],
       replyChunk: chunkIn(memory, 8192).segments,
@@ -469,7 +466,7 @@ describe('a reply', () => {
     expect(messageHeader(long.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([1028]);
   });
 
-  it('RPCR2-4.3.3-02: that fits leaves the reply chunk as unused', () => {
+  it('that fits leaves the reply chunk as unused [RPCR2-4.3.3-02]', () => {
     const rig = answered(
       (memory) => ({ replyChunk: chunkIn(memory, 100, 4000).segments }),
       replyPayload(1),
@@ -478,13 +475,13 @@ describe('a reply', () => {
     expect(messageHeader(rig.last).replyChunk?.map((s) => s.lengthBytes)).toEqual([0, 0]);
   });
 
-  it('RPCR-3.4-05, RPCR-5.2-03, RPCR-6.2-06: that fits nowhere is an error, never a longer Send', () => {
+  it('that fits nowhere is an error, never a longer Send [RPCR-3.4-05, RPCR-5.2-03, RPCR-6.2-06]', () => {
     for (const resultBytes of [960, 972, 976, 5000]) {
       const payload = replyPayload(1, (writer) => writer.opaqueFixed(new Uint8Array(resultBytes)));
       const rig = answered(() => ({}), payload);
       const type = 28 + 24 + resultBytes <= 1024 ? 'msg' : 'error';
       expect([resultBytes, rig.last.header.type]).toEqual([resultBytes, type]);
-      expect(rig.last.octets.length).toBeLessThanOrEqual(1024);
+      expect(rig.last.bytes.length).toBeLessThanOrEqual(1024);
     }
     const small = answered(
       (memory) => ({ replyChunk: chunkIn(memory, 999).segments }),
@@ -494,7 +491,7 @@ describe('a reply', () => {
     expect(small.order).not.toContain('push');
   });
 
-  it('RPCR2-4.3.1-01, RPCR2-3.4.3-01, RPCR-3.4-03, RPCR-3.8-04: never has a read list, and exposes nothing', () => {
+  it('never has a read list, and exposes nothing [RPCR2-4.3.1-01, RPCR2-3.4.3-01, RPCR-3.4-03, RPCR-3.8-04]', () => {
     const rig = answered(() => ({}), bulkReply(1, BULK));
     expect(rig.last.header).toMatchObject(ERROR_CHUNK);
     expect(rig.order).not.toContain('expose');
@@ -503,7 +500,7 @@ describe('a reply', () => {
     expect(hexOf(inline.last.payload)).toBe(hexOf(wholeOf(bulkReply(1, BULK.subarray(0, 100)))));
   });
 
-  it('that the client does not take ends the connection', () => {
+  it('that the client does not receive ends the connection', () => {
     const rig = new ResponderRig({ stallTimeoutMs: 500 });
     rig.holdSent = true;
     rig.handle(shortCall(1));
@@ -512,7 +509,7 @@ describe('a reply', () => {
     expect(rig.effects.at(-1)?.type).toBe('disconnect');
   });
 
-  it('RPCB-5.1-01, RPCB-6-01: is all that a responder sends: no calls of its own', () => {
+  it('is all that a responder sends: no calls of its own [RPCB-5.1-01, RPCB-6-01]', () => {
     const rig = new ResponderRig();
     for (let xid = 1; xid <= 9; xid++) {
       rig.handle(shortCall(xid));
@@ -526,17 +523,17 @@ describe('a reply', () => {
   });
 });
 
-describe('RFC 5666, where it is asked for', () => {
+describe('RFC 5666, on request', () => {
   const OPTIONS = { readListReplies: true, doneTimeoutMs: 100, undoneBytesMax: 20_000 };
   const done = (xid: number): Uint8Array =>
-    messageOctets({ type: 'done', xid, credits: 1 }, NOTHING);
+    messageBytes({ type: 'done', xid, credits: 1 }, NOTHING);
 
   function longReply(rig: ResponderRig, xid: number): void {
     rig.handle(shortCall(xid));
     rig.reply(rig.lastDispatched, bulkReply(xid, BULK));
   }
 
-  it('RPCR-4.1-13, RPCR-5.1-04: a reply without room stays in a read list until its RDMA_DONE', () => {
+  it('a reply without room stays in a read list until its RDMA_DONE [RPCR-4.1-13, RPCR-5.1-04]', () => {
     const rig = new ResponderRig(OPTIONS);
     longReply(rig, 1);
     longReply(rig, 2);
@@ -553,7 +550,7 @@ describe('RFC 5666, where it is asked for', () => {
     expect(rig.reposted).toHaveLength(5);
   });
 
-  it('RPCR-3.8-03, RPCR-11-05: memory that no RDMA_DONE frees is bounded, and closed in time', () => {
+  it('memory that no RDMA_DONE frees is limited, and closed in time [RPCR-3.8-03, RPCR-11-05]', () => {
     const rig = new ResponderRig(OPTIONS);
     for (let xid = 1; xid <= 1000; xid++) longReply(rig, xid);
     expect(rig.own.regions.size).toBe(3);
@@ -566,14 +563,14 @@ describe('RFC 5666, where it is asked for', () => {
     expect(rig.own.regions.size).toBe(1);
   });
 
-  it('RPCR-11-06: replies that wait for RDMA_DONE use no credit, so that the grant stays', () => {
+  it('replies that wait for RDMA_DONE use no credit, so the grant stays [RPCR-11-06]', () => {
     const rig = new ResponderRig({ ...OPTIONS, credits: 2 });
     for (let xid = 1; xid <= 3; xid++) longReply(rig, xid);
     expect(rig.sent.map(({ header }) => header.credits)).toEqual([2, 2, 2]);
     expect(rig.reposted).toHaveLength(3);
   });
 
-  it('RPCR-3.9-03: takes RDMA_MSGP', () => {
+  it('accepts RDMA_MSGP [RPCR-3.9-03]', () => {
     const rig = new ResponderRig(OPTIONS);
     const padding = { alignBytes: 64, thresholdBytes: 16 };
     const payload = callPayload(1, (writer) => {
@@ -581,7 +578,7 @@ describe('RFC 5666, where it is asked for', () => {
       writer.opaque(BULK.subarray(0, 100));
     });
     const header = { type: 'msgp', xid: 1, credits: 1, ...padding, ...NO_LISTS } as const;
-    rig.handle(messageOctets(header, payload));
+    rig.handle(messageBytes(header, payload));
     const { reader } = rig.lastDispatched;
     reader.opaqueFixed(40);
     expect(reader.opaque(100)).toEqual(BULK.subarray(0, 100));

@@ -10,7 +10,7 @@ import {
   writeReplyHeader,
 } from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
 import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 import { payloadOf } from '../../support/rpcrdma-rig.ts';
 
 const USER = {
@@ -46,18 +46,18 @@ describe('a call', () => {
       verifier: NO_AUTH,
     };
     expect(hexOf(payloadOf((writer) => writeCallHeader(writer, header)).stream)).toBe(CALL_HEX);
-    const read = readCallHeader(new XdrReader(octetsOf(CALL_HEX)));
+    const read = readCallHeader(new XdrReader(bytesOf(CALL_HEX)));
     expect(read).toEqual(header);
     if ('rpcVersion' in read) throw new Error('version 2 is ours');
     expect(parseCredential(read.credential)).toEqual(USER);
   });
 
-  it('is refused when it is cut, a reply, or has a credential that is too long', () => {
-    const octets = octetsOf(CALL_HEX);
-    for (let length = 0; length < octets.length; length++) {
-      expect(() => readCallHeader(new XdrReader(octets.subarray(0, length)))).toThrow(XdrError);
+  it('is refused when it is truncated, a reply, or has a credential that is too long', () => {
+    const bytes = bytesOf(CALL_HEX);
+    for (let length = 0; length < bytes.length; length++) {
+      expect(() => readCallHeader(new XdrReader(bytes.subarray(0, length)))).toThrow(XdrError);
     }
-    const reply = octets.slice();
+    const reply = bytes.slice();
     reply[7] = 1;
     expect(() => readCallHeader(new XdrReader(reply))).toThrow(XdrError);
     const long = payloadOf((writer) => {
@@ -67,14 +67,14 @@ describe('a call', () => {
     expect(() => readCallHeader(new XdrReader(long.stream))).toThrow(XdrError);
   });
 
-  it('of another version of RPC says which', () => {
-    const octets = octetsOf(CALL_HEX);
-    octets[11] = 3;
-    const read = readCallHeader(new XdrReader(octets));
+  it('of another version of RPC reports the version', () => {
+    const bytes = bytesOf(CALL_HEX);
+    bytes[11] = 3;
+    const read = readCallHeader(new XdrReader(bytes));
     expect(read).toEqual({ xid: 0x1122_3344, rpcVersion: 3 });
   });
 
-  it('has credentials of at most 16 groups and 255 octets of name', () => {
+  it('has credentials of at most 16 groups and 255 bytes of name', () => {
     const gids = Array.from({ length: 17 }, (_, i) => i);
     expect(() => emitCredential({ ...USER, gids })).toThrow(RangeError);
     expect(emitCredential({ ...USER, gids: gids.slice(1) }).body.length).toBe(36 + 14 * 4);
@@ -84,7 +84,7 @@ describe('a call', () => {
     expect(widest.body.length).toBeLessThanOrEqual(400);
   });
 
-  it('has credentials of flavors that only others know', () => {
+  it('accepts credentials of unknown flavors', () => {
     expect(parseCredential({ flavor: 6, body: new Uint8Array(8) })).toBeUndefined();
     expect(() => parseCredential({ flavor: 1, body: new Uint8Array(8) })).toThrow(XdrError);
   });
@@ -105,15 +105,15 @@ describe('a reply', () => {
     [{ status: 'authError', authStatus: 5 }, '00000001' + '00000001' + '00000005'],
   ];
 
-  it.each(outcomes)('says %j', (outcome, body) => {
+  it.each(outcomes)('reports %j', (outcome, body) => {
     const hex = `aabbccdd00000001${body}`;
     const written = payloadOf((writer) => writeReplyHeader(writer, 0xaabb_ccdd, outcome));
     expect(hexOf(written.stream)).toBe(hex);
-    const reader = new XdrReader(octetsOf(hex));
+    const reader = new XdrReader(bytesOf(hex));
     expect(readReplyHeader(reader)).toEqual({ xid: 0xaabb_ccdd, verifier: NO_AUTH, outcome });
     reader.finish();
     for (let length = 0; length < hex.length / 2; length++) {
-      const cut = new XdrReader(octetsOf(hex).subarray(0, length));
+      const cut = new XdrReader(bytesOf(hex).subarray(0, length));
       expect(() => readReplyHeader(cut)).toThrow(XdrError);
     }
   });
@@ -125,8 +125,8 @@ describe('a reply', () => {
     '00000001000000000000000000000000000000000000000900000000',
   ])('is refused as %s', (hex) => {
     // A call; a status, a rejection and an acceptance that there are not.
-    const octets = octetsOf(hex);
-    const statuses = [octets, Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2)];
+    const bytes = bytesOf(hex);
+    const statuses = [bytes, Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2)];
     for (const bad of statuses) expect(() => readReplyHeader(new XdrReader(bad))).toThrow(XdrError);
   });
 });

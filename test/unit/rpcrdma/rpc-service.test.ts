@@ -110,7 +110,7 @@ describe('a service', () => {
     expect(await answer({ xid: 9 }, 5)).toMatchObject({ header: { xid: 9 }, result: 10 });
   });
 
-  it('says what is not offered', async () => {
+  it('reports programs, versions and procedures that it does not offer', async () => {
     expect(await outcomeOf({ program: 78 })).toEqual({ status: 'progUnavail' });
     expect(await outcomeOf({ version: 1 })).toEqual({ status: 'progMismatch', low: 2, high: 2 });
     expect(await outcomeOf({ procedure: 2 })).toEqual({ status: 'procUnavail' });
@@ -118,13 +118,13 @@ describe('a service', () => {
     expect(await outcomeOf({ procedure: 0 })).toEqual({ status: 'success' });
   });
 
-  it('says that arguments do not decode, be they too short or too long', async () => {
+  it('reports arguments that do not decode, too short or too long', async () => {
     expect(await outcomeOf({})).toEqual({ status: 'garbageArgs' });
     expect(await outcomeOf({}, 1, 2)).toEqual({ status: 'garbageArgs' });
     expect(calls).toEqual([]);
   });
 
-  it('says SYSTEM_ERR for handlers and codecs that fail, and tells why', async () => {
+  it('answers SYSTEM_ERR when a handler or codec fails, and logs why', async () => {
     expect(await answer({}, 13)).toEqual({
       header: { xid: 5, verifier: NO_AUTH, outcome: { status: 'systemErr' } },
       result: undefined,
@@ -138,7 +138,7 @@ describe('a service', () => {
     ]);
   });
 
-  it('denies other versions of RPC and credentials that it does not know', async () => {
+  it('denies other versions of RPC and unknown credentials', async () => {
     const foreign = payloadOf((writer) => {
       for (const each of [5, 0, 3]) writer.uint32(each);
     });
@@ -155,13 +155,13 @@ describe('a service', () => {
     );
   });
 
-  it('tells the handler who calls', async () => {
+  it('identifies the caller to the handler', async () => {
     const user = { flavor: 'sys', stamp: 1, machineName: 'h', uid: 2, gid: 3, gids: [4] } as const;
     await answer({ credential: emitCredential(user) }, 4);
     expect(calls[0]).toMatchObject({ xid: 5, credential: user, address: '192.0.2.1' });
   });
 
-  it('cannot answer what is no call', () => {
+  it('cannot answer what is not a call', () => {
     const reply = new XdrReader(replyPayload(5).stream);
     expect(() => service.answer(reply, new XdrWriter(), CALLER)).toThrow(XdrError);
     const short = new XdrReader(new Uint8Array(12));

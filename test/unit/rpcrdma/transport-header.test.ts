@@ -6,8 +6,8 @@ import {
   type Segment,
   type TransportHeader,
 } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
-import { messageOctets } from '../../support/rpcrdma-rig.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
+import { messageBytes } from '../../support/rpcrdma-rig.ts';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 const WORDS = { xid: 0x1122_3344, credits: 32 };
@@ -18,15 +18,15 @@ const H1_HEX = 'deadbeef 00001000 0000000100000000';
 const H2: Segment = { handle: 0xffff_ffff, lengthBytes: 1, offset: 0xffff_ffff_ffff_ffffn };
 const H2_HEX = 'ffffffff 00000001 ffffffffffffffff';
 
-/** Headers with their octets, by hand from RFC 8166 §4 and RFC 5666 §4. */
+/** Headers with their bytes, by hand from RFC 8166 §4 and RFC 5666 §4. */
 const GOLDEN: readonly (readonly [string, TransportHeader, string])[] = [
   [
-    'RPCR-4.1-01, RPCR-4.1-04, RPCR-4.1-08: RDMA_MSG',
+    'RDMA_MSG [RPCR-4.1-01, RPCR-4.1-04, RPCR-4.1-08]',
     { type: 'msg', ...WORDS, ...NO_LISTS },
     `${WORDS_HEX} 00000000 00000000 00000000 00000000`,
   ],
   [
-    'RPCR-2-01, RPCR-4.3-01, RPCR-4.3-02, RPCR-4.3-03: a read list',
+    'a read list [RPCR-2-01, RPCR-4.3-01, RPCR-4.3-02, RPCR-4.3-03]',
     {
       type: 'msg',
       ...WORDS,
@@ -39,7 +39,7 @@ const GOLDEN: readonly (readonly [string, TransportHeader, string])[] = [
     `${WORDS_HEX} 00000000 00000001 00000060 ${H1_HEX} 00000001 00000060 ${H2_HEX} 00000000 00000000 00000000`,
   ],
   [
-    'RPCR-4.3-04, RPCR-4.3-05: a write list',
+    'a write list [RPCR-4.3-04, RPCR-4.3-05]',
     {
       type: 'msg',
       ...WORDS,
@@ -52,7 +52,7 @@ const GOLDEN: readonly (readonly [string, TransportHeader, string])[] = [
     `${WORDS_HEX} 00000000 00000000 00000001 00000003 ${H1_HEX} ${H2_HEX} ${H1_HEX} 00000001 00000002 ${H2_HEX} ${H1_HEX} 00000000 00000000`,
   ],
   [
-    'RPCR-4.3-06, RPCR-4.1-11: RDMA_NOMSG with a reply chunk',
+    'RDMA_NOMSG with a reply chunk [RPCR-4.3-06, RPCR-4.1-11]',
     { type: 'nomsg', ...WORDS, ...NO_LISTS, replyChunk: [H1] },
     `${WORDS_HEX} 00000001 00000000 00000000 00000001 00000001 ${H1_HEX}`,
   ],
@@ -62,13 +62,13 @@ const GOLDEN: readonly (readonly [string, TransportHeader, string])[] = [
     `${WORDS_HEX} 00000001 00000000 00000001 00000000 00000000 00000001 00000000`,
   ],
   [
-    'RPCR-4.1-09: RDMA_MSGP',
+    'RDMA_MSGP [RPCR-4.1-09]',
     { type: 'msgp', ...WORDS, alignBytes: 4096, thresholdBytes: 512, ...NO_LISTS },
     `${WORDS_HEX} 00000002 00001000 00000200 00000000 00000000 00000000`,
   ],
-  ['RPCR-4.1-12, RPCR-4.1-13: RDMA_DONE', { type: 'done', ...WORDS }, `${WORDS_HEX} 00000003`],
+  ['RDMA_DONE [RPCR-4.1-12, RPCR-4.1-13]', { type: 'done', ...WORDS }, `${WORDS_HEX} 00000003`],
   [
-    'RPCR-4.3-07: RDMA_ERROR for a version',
+    'RDMA_ERROR for a version [RPCR-4.3-07]',
     {
       type: 'error',
       xid: 0x1122_3344,
@@ -92,23 +92,23 @@ const GOLDEN: readonly (readonly [string, TransportHeader, string])[] = [
 
 describe('the transport header', () => {
   it.each(GOLDEN)('%s', (_name, header, hex) => {
-    const octets = octetsOf(hex);
-    expect(hexOf(messageOctets(header))).toBe(hexOf(octets));
-    expect(parseTransportHeader(octets)).toEqual({ header, headerBytes: octets.length });
-    const behind = parseTransportHeader(octetsOf(`${hex} 0a0b`));
-    expect(behind).toEqual({ header, headerBytes: octets.length });
+    const bytes = bytesOf(hex);
+    expect(hexOf(messageBytes(header))).toBe(hexOf(bytes));
+    expect(parseTransportHeader(bytes)).toEqual({ header, headerBytes: bytes.length });
+    const behind = parseTransportHeader(bytesOf(`${hex} 0a0b`));
+    expect(behind).toEqual({ header, headerBytes: bytes.length });
   });
 
-  it.each(GOLDEN)('%s: cut at any octet, is no header', (_name, _header, hex) => {
-    const octets = octetsOf(hex);
-    for (let length = 0; length < octets.length; length++) {
-      expect(parseTransportHeader(octets.subarray(0, length))).toHaveProperty('fault');
+  it.each(GOLDEN)('%s: cut at any byte, is refused', (_name, _header, hex) => {
+    const bytes = bytesOf(hex);
+    for (let length = 0; length < bytes.length; length++) {
+      expect(parseTransportHeader(bytes.subarray(0, length))).toHaveProperty('fault');
     }
   });
 
-  it('RPCR2-4.5-01: of fewer octets than its type has is short, not malformed', () => {
+  it('of fewer bytes than its type has is short, not malformed [RPCR2-4.5-01]', () => {
     const faultOf = (hex: string): unknown => {
-      const parsed = parseTransportHeader(octetsOf(hex));
+      const parsed = parseTransportHeader(bytesOf(hex));
       return 'fault' in parsed ? parsed.fault : 'none';
     };
     expect(faultOf('')).toBe('short');
@@ -120,28 +120,28 @@ describe('the transport header', () => {
     expect(faultOf(`${WORDS_HEX} 00000005 00*12`)).toBe('malformed');
   });
 
-  it('RPCR-4.1-05, RPCR-4.1-07: of another version tells XID and version, and nothing more', () => {
-    const octets = octetsOf('11223344 00000007 00000020 00000000 ff*12');
-    expect(parseTransportHeader(octets)).toMatchObject({
+  it('of another version yields XID and version, and nothing more [RPCR-4.1-05, RPCR-4.1-07]', () => {
+    const bytes = bytesOf('11223344 00000007 00000020 00000000 ff*12');
+    expect(parseTransportHeader(bytes)).toMatchObject({
       fault: 'version',
       xid: 0x1122_3344,
       version: 7,
     });
     for (const version of ['00000000', '00000002', 'ffffffff']) {
-      const parsed = parseTransportHeader(octetsOf(`11223344 ${version} 00000020 00000000 00*12`));
+      const parsed = parseTransportHeader(bytesOf(`11223344 ${version} 00000020 00000000 00*12`));
       expect(parsed).toMatchObject({ fault: 'version' });
     }
   });
 
-  it('RPCR-4.1-06: of a type that there is not is malformed', () => {
+  it('of an unknown type is malformed [RPCR-4.1-06]', () => {
     for (const type of ['00000005', 'ffffffff']) {
-      expect(parseTransportHeader(octetsOf(`${WORDS_HEX} ${type} 00*12`))).toMatchObject({
+      expect(parseTransportHeader(bytesOf(`${WORDS_HEX} ${type} 00*12`))).toMatchObject({
         fault: 'malformed',
       });
     }
   });
 
-  it('RPCR-4.3-09: has flags that are 0 or 1, and counts that fit', () => {
+  it('has flags that are 0 or 1, and counts that fit [RPCR-4.3-09]', () => {
     const bad = [
       '00000002 00000000 00000000',
       '00000000 00000002 00000000',
@@ -151,7 +151,7 @@ describe('the transport header', () => {
       `00000000 00000001 00000002 ${H1_HEX} 00000000 00000000`,
     ];
     for (const lists of bad) {
-      const parsed = parseTransportHeader(octetsOf(`${WORDS_HEX} 00000000 ${lists}`));
+      const parsed = parseTransportHeader(bytesOf(`${WORDS_HEX} 00000000 ${lists}`));
       expect(parsed).toMatchObject({ fault: 'malformed', xid: 0x1122_3344 });
     }
   });
@@ -187,42 +187,42 @@ const anyHeader: fc.Arbitrary<TransportHeader> = fc.oneof(
 );
 
 describe('any header', () => {
-  it('RPCR-4.3-08: comes back, and has the size of the formula', () => {
+  it('comes back, and has the size of the formula [RPCR-4.3-08]', () => {
     fc.assert(
       fc.property(anyHeader, (header) => {
-        const octets = messageOctets(header);
-        expect(octets.length).toBe(headerSizeBytes(header));
-        expect(parseTransportHeader(octets)).toEqual({ header, headerBytes: octets.length });
+        const bytes = messageBytes(header);
+        expect(bytes.length).toBe(headerSizeBytes(header));
+        expect(parseTransportHeader(bytes)).toEqual({ header, headerBytes: bytes.length });
         if (header.type !== 'msg' && header.type !== 'nomsg') return;
         const writes = header.writeList.reduce((sum, chunk) => sum + 8 + 16 * chunk.length, 0);
         const reply = header.replyChunk === undefined ? 0 : 4 + 16 * header.replyChunk.length;
-        expect(octets.length).toBe(28 + 24 * header.readList.length + writes + reply);
+        expect(bytes.length).toBe(28 + 24 * header.readList.length + writes + reply);
       }),
     );
   });
 
-  it('RPCR-4.2-01: gives a header or a fault, whatever becomes of its octets', () => {
+  it('yields a header or an error, however its bytes are changed [RPCR-4.2-01]', () => {
     fc.assert(
       fc.property(
         anyHeader,
-        fc.array(fc.record({ at: fc.nat(400), octet: fc.nat(255) }), { maxLength: 6 }),
+        fc.array(fc.record({ at: fc.nat(400), byte: fc.nat(255) }), { maxLength: 6 }),
         fc.nat(400),
         (header, changes, cutBytes) => {
-          const octets = messageOctets(header);
-          for (const { at, octet } of changes) if (at < octets.length) octets[at] = octet;
-          const parsed = parseTransportHeader(octets.subarray(0, octets.length - cutBytes));
+          const bytes = messageBytes(header);
+          for (const { at, byte } of changes) if (at < bytes.length) bytes[at] = byte;
+          const parsed = parseTransportHeader(bytes.subarray(0, bytes.length - cutBytes));
           if ('fault' in parsed) expect(parsed.text).not.toBe('');
-          else expect(parsed.headerBytes).toBeLessThanOrEqual(octets.length);
+          else expect(parsed.headerBytes).toBeLessThanOrEqual(bytes.length);
         },
       ),
     );
   });
 
-  it('allocates for no more segments than there are octets', () => {
-    // 2^28 segments are claimed in 40 octets.
-    const octets = octetsOf(`${WORDS_HEX} 00000000 00000000 00000001 10000000 00*12`);
+  it('allocates for no more segments than there are bytes', () => {
+    // 2^28 segments are claimed in 40 bytes.
+    const bytes = bytesOf(`${WORDS_HEX} 00000000 00000000 00000001 10000000 00*12`);
     const before = process.memoryUsage().heapUsed;
-    for (let i = 0; i < 1000; i++) parseTransportHeader(octets);
+    for (let i = 0; i < 1000; i++) parseTransportHeader(bytes);
     expect(process.memoryUsage().heapUsed - before).toBeLessThan(64 << 20);
   });
 });

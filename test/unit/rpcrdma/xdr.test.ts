@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { roundup, XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
 import { emitPayload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { hexOf, octetsOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
 function written(write: (writer: XdrWriter) => void): string {
   const writer = new XdrWriter();
@@ -11,111 +11,111 @@ function written(write: (writer: XdrWriter) => void): string {
 }
 
 function reader(hex: string): XdrReader {
-  return new XdrReader(octetsOf(hex));
+  return new XdrReader(bytesOf(hex));
 }
 
-/** Values with their octets, by hand from RFC 4506. */
+/** Values with their bytes, by hand from RFC 4506. */
 const VALUES: readonly {
   readonly type: string;
-  readonly octets: string;
+  readonly bytes: string;
   readonly value: unknown;
   readonly write: (writer: XdrWriter) => void;
   readonly read: (reader: XdrReader) => unknown;
 }[] = [
   {
     type: 'int',
-    octets: 'ff ff ff fe',
+    bytes: 'ff ff ff fe',
     value: -2,
     write: (w) => w.int32(-2),
     read: (r) => r.int32(),
   },
   {
     type: 'unsigned int',
-    octets: 'ff ff ff fe',
+    bytes: 'ff ff ff fe',
     value: 0xffff_fffe,
     write: (w) => w.uint32(0xffff_fffe),
     read: (r) => r.uint32(),
   },
   {
     type: 'bool',
-    octets: '00 00 00 01',
+    bytes: '00 00 00 01',
     value: true,
     write: (w) => w.bool(true),
     read: (r) => r.bool(),
   },
   {
     type: 'hyper',
-    octets: 'ff ff ff ff ff ff ff fd',
+    bytes: 'ff ff ff ff ff ff ff fd',
     value: -3n,
     write: (w) => w.int64(-3),
     read: (r) => r.int64(),
   },
   {
     type: 'unsigned hyper',
-    octets: '01 02 03 04 05 06 07 08',
+    bytes: '01 02 03 04 05 06 07 08',
     value: 0x0102_0304_0506_0708n,
     write: (w) => w.uint64(0x0102_0304_0506_0708n),
     read: (r) => r.uint64(),
   },
   {
     type: 'float',
-    octets: '3f c0 00 00',
+    bytes: '3f c0 00 00',
     value: 1.5,
     write: (w) => w.float32(1.5),
     read: (r) => r.float32(),
   },
   {
     type: 'double',
-    octets: 'c0 04 00 00 00 00 00 00',
+    bytes: 'c0 04 00 00 00 00 00 00',
     value: -2.5,
     write: (w) => w.float64(-2.5),
     read: (r) => r.float64(),
   },
   {
     type: 'opaque[5]',
-    octets: '01 02 03 04 05 00 00 00',
+    bytes: '01 02 03 04 05 00 00 00',
     value: Uint8Array.of(1, 2, 3, 4, 5),
     write: (w) => w.opaqueFixed(Uint8Array.of(1, 2, 3, 4, 5)),
     read: (r) => r.opaqueFixed(5),
   },
   {
     type: 'opaque<>',
-    octets: '00 00 00 03 0a 0b 0c 00',
+    bytes: '00 00 00 03 0a 0b 0c 00',
     value: Uint8Array.of(10, 11, 12),
     write: (w) => w.opaque(Uint8Array.of(10, 11, 12)),
     read: (r) => r.opaque(3),
   },
   {
     type: 'string<>',
-    octets: '00 00 00 03 61 c3 a9 00',
+    bytes: '00 00 00 03 61 c3 a9 00',
     value: 'aé',
     write: (w) => w.string('aé'),
     read: (r) => r.string(3),
   },
   {
     type: 'array<>',
-    octets: '00 00 00 02 00 00 00 07 00 00 00 08',
+    bytes: '00 00 00 02 00 00 00 07 00 00 00 08',
     value: [7, 8],
     write: (w) => w.array([7, 8], (each, element) => each.uint32(element)),
     read: (r) => r.array(2, (each) => each.uint32()),
   },
   {
     type: 'optional, present',
-    octets: '00 00 00 01 00 00 00 09',
+    bytes: '00 00 00 01 00 00 00 09',
     value: 9,
     write: (w) => w.optional(9, (each, element) => each.uint32(element)),
     read: (r) => r.optional((each) => each.uint32()),
   },
   {
     type: 'optional, absent',
-    octets: '00 00 00 00',
+    bytes: '00 00 00 00',
     value: undefined,
     write: (w) => w.optional<number>(undefined, (each, element) => each.uint32(element)),
     read: (r) => r.optional((each) => each.uint32()),
   },
   {
     type: 'linked list',
-    octets: '00 00 00 01 00 00 00 05 00 00 00 01 00 00 00 06 00 00 00 00',
+    bytes: '00 00 00 01 00 00 00 05 00 00 00 01 00 00 00 06 00 00 00 00',
     value: [5, 6],
     write: (w) => w.chain([5, 6], (each, element) => each.uint32(element)),
     read: (r) => r.chain(2, (each) => each.uint32()),
@@ -123,21 +123,21 @@ const VALUES: readonly {
 ];
 
 describe('XDR', () => {
-  it.each(VALUES)('writes and reads $type', ({ octets, value, write, read }) => {
-    expect(written(write)).toBe(octets.replaceAll(' ', ''));
-    const from = reader(octets);
+  it.each(VALUES)('writes and reads $type', ({ bytes, value, write, read }) => {
+    expect(written(write)).toBe(bytes.replaceAll(' ', ''));
+    const from = reader(bytes);
     expect(read(from)).toEqual(value);
     from.finish();
   });
 
-  it.each(VALUES)('says so when $type is cut at any octet', ({ octets, read }) => {
-    const whole = octetsOf(octets);
+  it.each(VALUES)('reports $type cut at any byte', ({ bytes, read }) => {
+    const whole = bytesOf(bytes);
     for (let length = 0; length < whole.length; length++) {
       expect(() => read(new XdrReader(whole.subarray(0, length)))).toThrow(XdrError);
     }
   });
 
-  it('takes neither 2 for a boolean, nor counts above the bound, nor broken UTF-8', () => {
+  it('accepts neither 2 for a boolean, nor counts above the limit, nor broken UTF-8', () => {
     expect(() => reader('00 00 00 02').bool()).toThrow(XdrError);
     expect(() => reader('00 00 00 04 00 00 00 00').opaque(3)).toThrow(XdrError);
     expect(() => reader('00 00 00 01 ff 00 00 00').string(9)).toThrow(XdrError);
@@ -145,7 +145,7 @@ describe('XDR', () => {
     expect(() => reader(endless).chain(2, () => 0)).toThrow(XdrError);
   });
 
-  it('does not look at roundup, but at what is left over', () => {
+  it('ignores the bytes of roundup, but not leftover bytes', () => {
     const from = reader('00 00 00 01 61 ff fe fd');
     expect(from.string(1)).toBe('a');
     from.finish();
@@ -153,13 +153,13 @@ describe('XDR', () => {
   });
 
   it('reads without a copy', () => {
-    const octets = octetsOf('00 00 00 02 01 02 00 00');
-    const view = new XdrReader(octets).opaque(2);
-    octets[4] = 9;
+    const bytes = bytesOf('00 00 00 02 01 02 00 00');
+    const view = new XdrReader(bytes).opaque(2);
+    bytes[4] = 9;
     expect([...view]).toEqual([9, 2]);
   });
 
-  it('starts anew in the same memory, whatever was there', () => {
+  it('restarts in the same memory, whatever it contained', () => {
     const writer = new XdrWriter();
     writer.opaqueFixed(new Uint8Array(2000).fill(0xff));
     writer.reset();
@@ -169,63 +169,63 @@ describe('XDR', () => {
 });
 
 describe('bulk items', () => {
-  const octets = Uint8Array.of(1, 2, 3, 4, 5);
+  const bytes = Uint8Array.of(1, 2, 3, 4, 5);
 
-  it('RPCR2-3.4.4.4-01: leave the stream with their roundup, and keep their count in it', () => {
+  it('leave the stream with their roundup, and keep their count in it [RPCR2-3.4.4.4-01]', () => {
     const writer = new XdrWriter();
     writer.uint32(0xaa);
-    writer.bulk(octets);
+    writer.bulk(bytes);
     writer.uint32(0xbb);
     const { stream, items, lengthBytes } = writer.payload();
     expect(hexOf(stream)).toBe('000000aa00000005000000bb');
-    expect(items).toEqual([{ at: 8, position: 8, octets }]);
+    expect(items).toEqual([{ at: 8, position: 8, bytes }]);
     expect(lengthBytes).toBe(20);
   });
 
-  it('RPCR2-3.4.5-01: have positions in the unreduced stream', () => {
+  it('have positions in the unreduced stream [RPCR2-3.4.5-01]', () => {
     const writer = new XdrWriter();
-    writer.bulk(octets);
-    writer.bulk(octets);
+    writer.bulk(bytes);
+    writer.bulk(bytes);
     // 4 of the count, 5 of the item, 3 of its roundup, 4 of the next count.
     expect(writer.payload().items.map(({ position }) => position)).toEqual([4, 16]);
     expect(writer.payload().items.map(({ at }) => at)).toEqual([4, 8]);
   });
 
-  it('RPCR2-3.4.4.1-01: of an array are the elements, whose own counts go with them', () => {
+  it('of an array are the elements, whose own counts go with them [RPCR2-3.4.4.1-01]', () => {
     const writer = new XdrWriter();
-    writer.bulkArray([octets, octets.subarray(0, 1)], (each, element) => each.opaque(element));
+    writer.bulkArray([bytes, bytes.subarray(0, 1)], (each, element) => each.opaque(element));
     const { stream, items } = writer.payload();
     expect(hexOf(stream)).toBe('00000002');
     const [item] = items;
-    expect(hexOf(item?.octets ?? octets)).toBe('000000050102030405000000' + '0000000101000000');
+    expect(hexOf(item?.bytes ?? bytes)).toBe('000000050102030405000000' + '0000000101000000');
     const taken = new XdrReader(stream, {
-      take: (position) => (position === 4 ? item?.octets : undefined),
+      take: (position) => (position === 4 ? item?.bytes : undefined),
       finish: () => undefined,
     });
     expect(taken.bulkArray(2, (each) => [...each.opaque(5)])).toEqual([[1, 2, 3, 4, 5], [1]]);
     expect(taken.position).toBe(24);
   });
 
-  it('RPCR2-3.4.4.2-01: that are optional leave the word that they are there', () => {
+  it('that are optional leave their presence word [RPCR2-3.4.4.2-01]', () => {
     const optional = (value: Uint8Array | undefined): string =>
       written((writer) => writer.optional(value, (each, item) => each.bulkFixed(item)));
-    expect(optional(octets)).toBe('00000001');
+    expect(optional(bytes)).toBe('00000001');
     expect(optional(undefined)).toBe('00000000');
   });
 
-  it('RPCR2-3.4.4.3-01: are octets or arrays, so that no union can be one, but an arm can', () => {
+  it('are bytes or arrays, so no union can be one, but an arm can [RPCR2-3.4.4.3-01]', () => {
     const writer = new XdrWriter();
-    const arm = { status: 0, octets };
+    const arm = { status: 0, bytes };
     writer.uint32(arm.status);
-    if (arm.status === 0) writer.bulk(arm.octets);
+    if (arm.status === 0) writer.bulk(arm.bytes);
     expect(hexOf(writer.payload().stream)).toBe('0000000000000005');
   });
 
-  it('RPCR-3.4-01: beyond those that the binding allows stay in the stream', () => {
+  it('beyond those that the binding allows stay in the stream [RPCR-3.4-01]', () => {
     const writer = new XdrWriter();
     writer.limitBulk(1);
-    writer.bulk(octets);
-    writer.bulk(octets);
+    writer.bulk(bytes);
+    writer.bulk(bytes);
     const { stream, items } = writer.payload();
     expect(hexOf(stream)).toBe('00000005' + '000000050102030405000000');
     expect(items).toHaveLength(1);
@@ -252,15 +252,15 @@ describe('bulk items', () => {
 });
 
 describe('padding of RDMA_MSGP', () => {
-  const octets = Uint8Array.from({ length: 8 }, (_, i) => i);
+  const bytes = Uint8Array.from({ length: 8 }, (_, i) => i);
 
-  it('RPCR-3.9-02, RPCR-3.9-03: stands before opaque items that exceed the threshold, and is skipped', () => {
+  it('precedes opaque items that exceed the threshold, and is skipped [RPCR-3.9-02, RPCR-3.9-03]', () => {
     const padding = { alignBytes: 16, thresholdBytes: 4 };
     const writer = new XdrWriter();
     writer.pad(padding);
-    writer.opaque(octets.subarray(0, 3));
-    writer.opaque(octets);
-    writer.opaque(octets.subarray(0, 4));
+    writer.opaque(bytes.subarray(0, 3));
+    writer.opaque(bytes);
+    writer.opaque(bytes.subarray(0, 4));
     const { stream } = writer.payload();
     // The count of the second item ends at 12; its content starts at 16.
     expect(hexOf(stream)).toBe(
@@ -269,18 +269,18 @@ describe('padding of RDMA_MSGP', () => {
     const from = new XdrReader(stream);
     from.expectPadding(padding);
     expect([...from.opaque(8)]).toEqual([0, 1, 2]);
-    expect([...from.opaque(8)]).toEqual([...octets]);
+    expect([...from.opaque(8)]).toEqual([...bytes]);
     expect([...from.opaque(8)]).toEqual([0, 1, 2, 3]);
     from.finish();
   });
 
-  it('is a fault when it passes the end', () => {
+  it('is an error when it passes the end', () => {
     const from = new XdrReader(Uint8Array.of(0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8));
     from.expectPadding({ alignBytes: 4096, thresholdBytes: 4 });
     expect(() => from.opaque(8)).toThrow(XdrError);
   });
 
-  it('RPCR-3.9-04: comes back for every alignment and position', () => {
+  it('comes back for every alignment and position [RPCR-3.9-04]', () => {
     fc.assert(
       fc.property(
         fc.nat(70),

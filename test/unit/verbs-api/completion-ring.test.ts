@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CompletionRing } from '../../../verbs-api/client/completion-ring.ts';
-import { WCFlag, WCOpcode, WCStatus } from '../../../verbs-api/contract/enums.ts';
+import { WCFlag, WCOpcode, WCStatus } from '../../../verbs-api/contract/verbs/enums.ts';
 
 const ELEMENT = 32;
 
@@ -84,7 +84,7 @@ describe('CompletionRing', () => {
     expect(ring.take()?.status).toBe(expected);
   });
 
-  it('tells Immediate Data and an invalidated STag by their flags only', () => {
+  it('reports Immediate Data and an invalidated STag by their flags only', () => {
     const { ring, complete } = makeRing(4);
     const immediate = 0xffff_0000_1234_5678n;
     complete({ opcode: 8, flags: 128, immediate });
@@ -105,7 +105,7 @@ describe('CompletionRing', () => {
     expect(ring.take()).toMatchObject({ wcFlags: 0, immData: 0n, invalidatedRkey: 0 });
   });
 
-  it('arms in the word behind the last element and never narrows a wider request', () => {
+  it('arms in the word after the last element and never narrows a wider request', () => {
     const { ring, view } = makeRing(4);
     const notify = 4 * ELEMENT;
     ring.arm(true);

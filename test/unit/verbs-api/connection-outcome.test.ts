@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { ConnectionOutcome } from '../../../verbs-api/client/connection-outcome.ts';
-import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
-import { CMEventType } from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { CMEvent } from '../../../verbs-api/contract/provider.ts';
+import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { CMEvent } from '../../../verbs-api/contract/verbs/provider.ts';
 
 function event(type: CMEventType, more: Partial<CMEvent> = {}): CMEvent {
   const id = {} as CMEvent['id'];
@@ -13,7 +13,7 @@ function event(type: CMEventType, more: Partial<CMEvent> = {}): CMEvent {
 }
 
 describe('the outcome of a call on a connection id', () => {
-  it('is the event that was waited for, and no other success', async () => {
+  it('is the expected event, and no other success', async () => {
     const outcome = new ConnectionOutcome();
     const established = outcome.begin(CMEventType.established);
     outcome.settle(event(CMEventType.addrResolved));
@@ -23,7 +23,7 @@ describe('the outcome of a call on a connection id', () => {
     outcome.settle(last);
     expect(await established).toBe(last);
     expect(outcome.pending).toBe(false);
-    // What comes when nothing is under way, is nobody's outcome.
+    // An event with no call outstanding is not an outcome.
     outcome.settle(event(CMEventType.disconnected));
   });
 
@@ -34,7 +34,7 @@ describe('the outcome of a call on a connection id', () => {
     CMEventType.unreachable,
     CMEventType.disconnected,
     CMEventType.deviceRemoval,
-  ])('is the error that event %i tells', async (type) => {
+  ])('is the error of event %i', async (type) => {
     const outcome = new ConnectionOutcome();
     const told = outcome.begin(CMEventType.established);
     outcome.settle(event(type, { error: 'ETIMEDOUT' }));
@@ -44,14 +44,14 @@ describe('the outcome of a call on a connection id', () => {
     await expect(untold).rejects.toMatchObject({ code: 'ECONNRESET' });
   });
 
-  it('is a rejection with what the peer said', async () => {
+  it('is a rejection with the peer’s data', async () => {
     const outcome = new ConnectionOutcome();
     const promise = outcome.begin(CMEventType.established);
     outcome.settle(event(CMEventType.rejected, { privateData: Uint8Array.of(7) }));
     await expect(promise).rejects.toBeInstanceOf(ConnectionRejectedError);
   });
 
-  it('is an error of the id, or none where nothing was started', async () => {
+  it('is an error of the id, or undefined if nothing was started', async () => {
     const outcome = new ConnectionOutcome();
     const lost = outcome.begin(CMEventType.addrResolved);
     outcome.fail(new VerbsError('EIO', 'gone'));

@@ -1,9 +1,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { DeviceProvider } from '../../../verbs-api/client/device-provider.ts';
-import { ConnectionRejectedError } from '../../../verbs-api/contract/connect-errors.ts';
-import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
+import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
+import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
 import { FakeLink } from './fake-link.ts';
 
 const SEND: SendWR = { opcode: WROpcode.send, flags: SendFlag.signaled };
@@ -24,7 +24,7 @@ const settle = () => new Promise((resolve) => setImmediate(resolve));
 const code = (value: string) => expect.objectContaining({ name: 'VerbsError', code: value });
 
 describe('DeviceProvider: lifetime', () => {
-  it('closes what a context made, dependants first, then the device', async () => {
+  it('closes the objects of a context, dependants first, then the device', async () => {
     const { link, context, pd } = await setUp();
     await pd.allocMR(64, 1);
     await pd.allocMW(2);
@@ -44,7 +44,7 @@ describe('DeviceProvider: lifetime', () => {
     ]);
   });
 
-  it('closes an object once, however often it is asked to', async () => {
+  it('closes an object once, however often close is called', async () => {
     const { link, qp } = await setUp();
     await Promise.all([qp.close(), qp.close()]);
     await qp[Symbol.asyncDispose]();
@@ -73,7 +73,7 @@ describe('DeviceProvider: lifetime', () => {
     await expect(provider.devices()).rejects.toEqual(code('EINVAL'));
   });
 
-  it('gives a shared buffer back with the last region in it', async () => {
+  it('releases a shared buffer with the last region in it', async () => {
     const { link, pd } = await setUp();
     const whole = await pd.allocMR(64, 1);
     const part = await pd.regMR(whole.buffer.subarray(16, 32), 1);
@@ -83,7 +83,7 @@ describe('DeviceProvider: lifetime', () => {
     expect(link.asked).toContain('freeBuffer');
   });
 
-  it('takes queues of another provider for invalid arguments', async () => {
+  it('refuses queues of another provider as invalid arguments', async () => {
     const here = await setUp();
     const there = await setUp();
     await expect(
@@ -93,7 +93,7 @@ describe('DeviceProvider: lifetime', () => {
 });
 
 describe('DeviceProvider: memory regions', () => {
-  it('counts SGEs from the address of the region, inside its bounds', async () => {
+  it('takes SGE offsets from the address of the region, inside its bounds', async () => {
     const { pd } = await setUp();
     const mr = await pd.regMR(new Uint8Array(100), 1);
     expect(mr.sge()).toEqual({ addr: 0x1000, length: 100, lkey: mr.lkey });
@@ -107,7 +107,7 @@ describe('DeviceProvider: memory regions', () => {
 });
 
 describe('DeviceProvider: posting', () => {
-  it('posts what precedes a refused request, rings, and tells the index', async () => {
+  it('posts the requests before a refused one, rings, and reports the index', async () => {
     const { link, qp } = await setUp();
     const list = [SEND, SEND, { ...SEND, flags: 64 }, SEND];
     expect(() => qp.postSend(list)).toThrow(
@@ -119,7 +119,7 @@ describe('DeviceProvider: posting', () => {
     );
   });
 
-  it('tells a flushing queue pair of new receives, which the device otherwise finds itself', async () => {
+  it('notifies a flushing queue pair of new receives, which the device otherwise finds itself', async () => {
     const { link, qp, cq, cqRing } = await setUp();
     qp.postRecv({ sgList: [] });
     expect(link.doorbells).toEqual([]);
@@ -141,7 +141,7 @@ describe('DeviceProvider: completion queues', () => {
     expect(await waiting).toMatchObject([{ wrId: 5n }]);
   });
 
-  it('sees a completion that comes between its look and the arming', async () => {
+  it('sees a completion that comes between polling and arming', async () => {
     const { link, cq, cqRing } = await setUp();
     const arm = Atomics.or;
     const early = vi.spyOn(Atomics, 'or').mockImplementationOnce((...parameters) => {
@@ -153,7 +153,7 @@ describe('DeviceProvider: completion queues', () => {
     early.mockRestore();
   });
 
-  it('waits on when the event was spurious, and stops when it is cancelled', async () => {
+  it('keeps waiting after a spurious event, and stops when cancelled', async () => {
     const { link, cq, cqRing } = await setUp();
     const cancel = new AbortController();
     const waiting = cq.wait({ signal: cancel.signal });
@@ -190,7 +190,7 @@ describe('DeviceProvider: completion queues', () => {
     await channel.close();
   });
 
-  it('iterates until the queue closes, and keeps what a left loop did not see', async () => {
+  it('iterates until the queue closes, and keeps what an abandoned loop did not see', async () => {
     const { link, cq, qp, cqRing } = await setUp();
     for (let index = 0; index < 4; index += 1) link.complete(cqRing, index, index);
     for await (const wc of cq) if (wc.wrId === 1n) break;
@@ -256,7 +256,7 @@ describe('DeviceProvider: connection ids', () => {
     expect(link.asked).toEqual(['cmDisconnect', 'destroyQP', 'cmDestroyId']);
   });
 
-  it('destroys the ids of requests that nobody took when the listener closes', async () => {
+  it('destroys the ids of unanswered requests when the listener closes', async () => {
     const { link, provider } = await setUp();
     const id = await provider.createId();
     const listenId = link.lastHandle;
@@ -274,7 +274,7 @@ describe('DeviceProvider: connection ids', () => {
     expect(link.asked.at(-1)).toBe('cmReject');
   });
 
-  it('tells ids apart when the device gives a handle out again', async () => {
+  it('distinguishes ids when the device reuses a handle', async () => {
     const { link, provider } = await setUp();
     const first = await provider.createId();
     const handle = link.lastHandle;
@@ -287,7 +287,7 @@ describe('DeviceProvider: connection ids', () => {
     expect(event.id).toBe(second);
   });
 
-  it('needs a queue pair of its own device and provider', async () => {
+  it('requires a queue pair of the same device and provider', async () => {
     const { provider, pd, cq } = await setUp();
     const id = await provider.createId();
     const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 };
@@ -299,7 +299,7 @@ describe('DeviceProvider: connection ids', () => {
 });
 
 describe('DeviceProvider: lost device', () => {
-  it('fails what waits with EIO, still polls what is there, and closes without complaint', async () => {
+  it('fails waits with EIO, still polls what is there, and closes silently', async () => {
     const { link, provider, context, cq, cqRing, qp } = await setUp();
     const channel = await context.createCompChannel();
     const id = await provider.createId();
@@ -320,14 +320,14 @@ describe('DeviceProvider: lost device', () => {
     await provider.close();
   });
 
-  it('closes an object whose command was on its way when the device went', async () => {
+  it('closes an object whose command was outstanding when the device was lost', async () => {
     const { link, qp } = await setUp();
     link.refusals.set('destroyQP', new VerbsError('EIO'));
     await qp.close();
     expect(() => qp.postSend(SEND)).toThrow(code('EINVAL'));
   });
 
-  it('leaves no rejection unhandled when nobody looks', async () => {
+  it('leaves no rejection unhandled when there is no waiter', async () => {
     const { link, provider, cq } = await setUp();
     const unhandled: unknown[] = [];
     const note = (reason: unknown) => unhandled.push(reason);

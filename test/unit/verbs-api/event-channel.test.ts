@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { EventChannel } from '../../../verbs-api/client/event-channel.ts';
 
 describe('EventChannel', () => {
-  it('delivers each event once, in order, to whoever waited first', async () => {
+  it('delivers each event once, in order, to the earliest waiter', async () => {
     const channel = new EventChannel<number>();
     channel.push(1);
     expect(await channel.next()).toBe(1);
@@ -12,7 +12,7 @@ describe('EventChannel', () => {
     expect(await Promise.all(waiting)).toEqual([2, 3]);
   });
 
-  it('takes a cancelled reader off, so that it swallows no event', async () => {
+  it('removes a cancelled reader, so it swallows no event', async () => {
     const channel = new EventChannel<number>();
     const cancel = new AbortController();
     const cancelled = channel.next(cancel.signal);
@@ -24,7 +24,7 @@ describe('EventChannel', () => {
     await expect(channel.next(AbortSignal.abort(new Error('before')))).rejects.toThrow('before');
   });
 
-  it('hands out what is queued before it ends', async () => {
+  it('delivers queued events before it ends', async () => {
     for (const end of ['close', 'fail'] as const) {
       const channel = new EventChannel<number>();
       channel.push(1);

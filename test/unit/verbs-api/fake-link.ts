@@ -7,10 +7,15 @@ import type {
   DeviceEvent,
   DeviceLink,
   MappingRef,
-} from '../../../verbs-api/contract/commands.ts';
-import type { CMEventType } from '../../../verbs-api/contract/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/errors.ts';
-import { CQE_BYTES, cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/queue-layout.ts';
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import {
+  CQE_BYTES,
+  cqBytes,
+  rqBytes,
+  sqBytes,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import type { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 
 const DEVICE = {
   name: 'fake0',
@@ -23,7 +28,7 @@ const UNBOUND = { device: undefined, localAddress: undefined, peerAddress: undef
 
 type Answers = { [N in CommandName]?: (request: CommandRequest<N>) => CommandReply<N> };
 
-/** A device of paper: hands out handles and rings, notes what it was asked, and does what a test says. */
+/** A fake device: hands out handles and rings, records its calls, and acts as a test directs. */
 export class FakeLink implements DeviceLink {
   readonly kind = 'embedded';
   /** Commands in the order they came. */

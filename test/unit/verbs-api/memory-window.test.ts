@@ -6,6 +6,6 @@ it.each([
   [0x123456fe, 0x123456ff],
   [0x123456ff, 0x12345600],
   [0xffffffff, 0xffffff00],
-])('incRkey counts the key of %i and keeps the index', (rkey, next) => {
+])('incRkey increments the key of %i and keeps the index', (rkey, next) => {
   expect(incRkey(rkey)).toBe(next);
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { SendRing } from '../../../verbs-api/client/send-ring.ts';
-import { Access, SendFlag, WROpcode } from '../../../verbs-api/contract/enums.ts';
-import type { SendWR } from '../../../verbs-api/contract/work-request.ts';
+import { Access, SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { SendFields } from '../../../verbs-api/contract/verbs/work-request.ts';
 
 const ELEMENT = 120;
 const VALID = 1;
@@ -25,7 +25,7 @@ function makeRing(count: number, limits: { maxSge?: number; maxInline?: number }
   };
 }
 
-const SEND: SendWR = { opcode: WROpcode.send };
+const SEND: SendFields = { opcode: WROpcode.send };
 
 describe('SendRing: elements', () => {
   it('writes a Send with flags and scatter/gather elements where siw expects them', () => {
@@ -117,9 +117,9 @@ describe('SendRing: elements', () => {
 describe('SendRing: refusals', () => {
   const sge = { addr: 0, length: 8, lkey: 1 };
   const remote = { remoteAddr: 0, rkey: 1 };
-  it.each<[string, SendWR]>([
+  it.each<[string, SendFields]>([
     ['an unknown opcode', { opcode: 3 as WROpcode }],
-    ['an unknown flag', { ...SEND, flags: 64 }],
+    ['an unknown flag', { ...SEND, flags: 64 as SendFlag }],
     ['a negative wrId', { ...SEND, wrId: -1 }],
     ['a fractional wrId', { ...SEND, wrId: 0.5 }],
     ['too many SGEs', { ...SEND, sgList: Array.from({ length: 5 }, () => sge) }],
@@ -135,7 +135,7 @@ describe('SendRing: refusals', () => {
     ],
     ['an atomic without operand', { opcode: WROpcode.atomicFetchAndAdd, ...remote, sgList: [sge] }],
     [
-      'an atomic of 4 octets',
+      'an atomic of 4 bytes',
       {
         opcode: WROpcode.atomicFetchAndAdd,
         ...remote,
@@ -165,9 +165,9 @@ describe('SendRing: refusals', () => {
     ['rdmaRead', {}],
     ['atomicFetchAndAdd', { sgList: [sge], compareAdd: 1 }],
     ['atomicCmpAndSwap', { sgList: [sge], compareAdd: 1, swap: 2 }],
-  ] as const)('DDP-5.2-07: refuses %s without STag or offset', (name, operands) => {
+  ] as const)('refuses %s without STag or offset [DDP-5.2-07]', (name, operands) => {
     const { ring } = makeRing(2);
-    const wr: SendWR = { opcode: WROpcode[name], ...operands };
+    const wr: SendFields = { opcode: WROpcode[name], ...operands };
     expect(ring.post({ ...wr, remoteAddr: 0 })).toBe('EINVAL');
     expect(ring.post({ ...wr, rkey: 1 })).toBe('EINVAL');
     expect(ring.post({ ...wr, ...remote })).toBeUndefined();
@@ -204,7 +204,7 @@ describe('SendRing: doorbell', () => {
     expect(ring.doorbellDue()).toBe(false);
   });
 
-  it('is not due while the element before the batch is still to be consumed', () => {
+  it('is not due while the element before the batch is not consumed', () => {
     const { ring, consume } = makeRing(8);
     ring.post(SEND);
     ring.doorbellDue();

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { IpcFormatError } from '../../../verbs-api/contract/ipc-value.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/queue-layout.ts';
+import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import {
   type CompletedWork,
   completionStatusName,
@@ -12,8 +12,8 @@ import {
   parsePostedWork,
   WorkQueue,
   workOpcodeName,
-} from '../../../verbs-api/contract/work-records.ts';
-import { octetsOf } from '../../support/hex.ts';
+} from '../../../verbs-api/contract/protocol/work-records.ts';
+import { bytesOf } from '../../support/hex.ts';
 
 const DEVICE = new TextEncoder().encode('iwarp0');
 const u32 = fc.integer({ min: 0, max: 0xffff_ffff });
@@ -46,7 +46,7 @@ const completed: fc.Arbitrary<CompletedWork> = fc.record({
 });
 
 describe('records of work', () => {
-  it('are laid out as the module says', () => {
+  it('have the layout that the module documents', () => {
     const work: PostedWork = {
       qpn: 0x010203,
       queue: WorkQueue.send,
@@ -60,7 +60,7 @@ describe('records of work', () => {
       addressLo: 0x25262728,
     };
     expect(emitPostedWork(work, DEVICE)).toEqual(
-      octetsOf(
+      bytesOf(
         '03020100 00 00 0401 1817161514131211 000000000000f03f 2827262524232221 0100feca 697761727030',
       ),
     );
@@ -76,11 +76,11 @@ describe('records of work', () => {
       immediateLo: 2,
     };
     expect(emitCompletedWork(done, DEVICE)).toEqual(
-      octetsOf('07000000 0800 08 20 9900000000000000 40000000 0200000001000000 697761727030'),
+      bytesOf('07000000 0800 08 20 9900000000000000 40000000 0200000001000000 697761727030'),
     );
   });
 
-  it('come back as they went', () => {
+  it('come back unchanged', () => {
     fc.assert(
       fc.property(posted, completed, (work, done) => {
         expect(parsePostedWork(emitPostedWork(work, DEVICE))).toEqual({ device: 'iwarp0', work });
@@ -92,7 +92,7 @@ describe('records of work', () => {
     );
   });
 
-  it('are refused by name, whatever octets come', () => {
+  it('are refused by name, whatever their bytes', () => {
     const parsed = (parse: (body: Uint8Array) => unknown, body: Uint8Array): void => {
       try {
         parse(body);
@@ -132,16 +132,16 @@ describe('records of work', () => {
       '03000000 00 00 0400 0000000000000000 0000000000000000 0000000000000000 00000000 ff',
     ],
     ['a name without end', `${'00'.repeat(36)} ${'61'.repeat(64)}`],
-  ])('of work that was posted are refused with %s', (_, hex) => {
-    expect(() => parsePostedWork(octetsOf(hex))).toThrow(IpcFormatError);
+  ])('of posted work are refused with %s', (_, hex) => {
+    expect(() => parsePostedWork(bytesOf(hex))).toThrow(IpcFormatError);
   });
 
-  it('of completions are refused with a status that there is not', () => {
-    const body = octetsOf('07000000 0b00 08 20 9900000000000000 40000000 0200000001000000 61');
+  it('of completions are refused with an unknown status', () => {
+    const body = bytesOf('07000000 0b00 08 20 9900000000000000 40000000 0200000001000000 61');
     expect(() => parseCompletedWork(body)).toThrow(IpcFormatError);
   });
 
-  it('have names of operations and statuses as rdma-core has them', () => {
+  it('have the names of operations and statuses of rdma-core', () => {
     for (const [name, opcode] of Object.entries(SQOpcode)) {
       if (name === 'readResponse') continue;
       expect(workOpcodeName(opcode)).toMatch(/^[A-Z]+(?:_[A-Z]+)*$/);

@@ -13,11 +13,11 @@
  * usage: verbs-probe listen|connect ADDRESS PORT [OPTION=VALUE | WORK]...
  *
  *   private=HEX    private data of the request, the accept or the reject; the default of an accept
- *                  is where the memory is: STag (4 octets), TO (8), length (4), big-endian
+ *                  is where the memory is: STag (4 bytes), TO (8), length (4), big-endian
  *   reject=1       refuse the connection
  *   ird=N ord=N    inbound and outbound reads (4)
- *   receives=N     receives to post (8), each of `room=N` octets (4096)
- *   memory=N       octets of registered memory (65536), octet i of it is i modulo 251
+ *   receives=N     receives to post (8), each of `room=N` bytes (4096)
+ *   memory=N       bytes of registered memory (65536), byte i of it is i modulo 251
  *   access=rw      what the peer may do with it, any of r and w, or -
  *   linger=MS      how long the connecting side stays after its last completion (300)
  *
@@ -50,7 +50,7 @@ struct memory_place {
 static bool reject;
 static int ird = 4, ord = 4, receives = 8, room = 4096, memory_length = 65536, linger_ms = 300;
 static int access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-static uint8_t private_octets[512];
+static uint8_t private_bytes[512];
 static int private_length = -1;
 static char *works[WORK_MAX];
 static int work_count;
@@ -108,8 +108,8 @@ static void parse_option(char *word)
 		reject = atoi(value);
 	} else if (!strcmp(word, "private")) {
 		for (private_length = 0; value[0] && value[1]; value += 2)
-			if (private_length == sizeof(private_octets) ||
-			    sscanf(value, "%2hhx", &private_octets[private_length++]) != 1)
+			if (private_length == sizeof(private_bytes) ||
+			    sscanf(value, "%2hhx", &private_bytes[private_length++]) != 1)
 				bad_usage(value);
 	} else if (!strcmp(word, "access")) {
 		access_flags = IBV_ACCESS_LOCAL_WRITE;
@@ -122,14 +122,14 @@ static void parse_option(char *word)
 
 static struct ibv_mr *new_memory(struct ibv_pd *pd, size_t length, int flags)
 {
-	uint8_t *octets;
+	uint8_t *bytes;
 	struct ibv_mr *mr;
 
-	if (posix_memalign((void **)&octets, 4096, length + 1))
+	if (posix_memalign((void **)&bytes, 4096, length + 1))
 		fail("memory");
 	for (size_t i = 0; i < length; i++)
-		octets[i] = i % 251;
-	mr = ibv_reg_mr(pd, octets, length, flags);
+		bytes[i] = i % 251;
+	mr = ibv_reg_mr(pd, bytes, length, flags);
 	if (!mr)
 		fail("ibv_reg_mr");
 	return mr;
@@ -173,7 +173,7 @@ static void create_queue_pair(struct rdma_cm_id *id)
 static struct rdma_conn_param connection_parameters(void)
 {
 	return (struct rdma_conn_param){
-		.private_data = private_octets,
+		.private_data = private_bytes,
 		.private_data_len = private_length < 0 ? 0 : private_length,
 		.responder_resources = ird,
 		.initiator_depth = ord,
@@ -186,7 +186,7 @@ static void answer(struct rdma_cm_id *id)
 	struct memory_place place;
 
 	if (reject) {
-		if (rdma_reject(id, private_octets, private_length < 0 ? 0 : private_length))
+		if (rdma_reject(id, private_bytes, private_length < 0 ? 0 : private_length))
 			fail("rdma_reject");
 		finished = true;
 		return;
@@ -195,7 +195,7 @@ static void answer(struct rdma_cm_id *id)
 	place = (struct memory_place){ htobe32(memory->rkey), htobe64((uintptr_t)memory->addr),
 				       htobe32(memory_length) };
 	if (private_length < 0) {
-		memcpy(private_octets, &place, sizeof(place));
+		memcpy(private_bytes, &place, sizeof(place));
 		private_length = sizeof(place);
 	}
 	parameters = connection_parameters();

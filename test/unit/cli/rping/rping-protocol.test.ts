@@ -14,23 +14,23 @@ import {
   textSizeBytes,
 } from '../../../../daemon/cli/rping/rping-protocol.ts';
 
-/** The first advert of a recorded conversation of two kernel peers, and what it says. */
+/** The first advert of a recorded conversation of two kernel peers, and its contents. */
 const RECORDED = {
-  octets: Uint8Array.from(Buffer.from('000055accfb41470' + '83cd2600' + '00000040', 'hex')),
+  bytes: Uint8Array.from(Buffer.from('000055accfb41470' + '83cd2600' + '00000040', 'hex')),
   advert: { address: 0x55accfb41470n, rkey: 0x83cd2600, size: 64 },
 };
 
-const hex = (octets: Uint8Array) => Buffer.from(octets).toString('hex');
+const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
 
 describe('an advert', () => {
   it('parses a recorded one', () => {
-    expect(parseAdvert(RECORDED.octets)).toEqual(RECORDED.advert);
+    expect(parseAdvert(RECORDED.bytes)).toEqual(RECORDED.advert);
   });
 
-  it('writes every octet of it', () => {
+  it('writes every byte of it', () => {
     const target = new Uint8Array(ADVERT_BYTES).fill(0xa5);
     emitAdvert(RECORDED.advert, target);
-    expect(hex(target)).toBe(hex(RECORDED.octets));
+    expect(hex(target)).toBe(hex(RECORDED.bytes));
   });
 
   it('keeps the widest values', () => {
@@ -40,7 +40,7 @@ describe('an advert', () => {
     expect(parseAdvert(target)?.address).toBe(2n ** 64n - 1n);
   });
 
-  it('is exactly 16 octets', () => {
+  it('is exactly 16 bytes', () => {
     expect(parseAdvert(new Uint8Array(15))).toBeUndefined();
     expect(parseAdvert(new Uint8Array(17))).toBeUndefined();
     expect(() => emitAdvert(RECORDED.advert, new Uint8Array(17))).toThrow(RangeError);
@@ -48,7 +48,7 @@ describe('an advert', () => {
 
   it('reads from the middle of a buffer', () => {
     const buffer = new Uint8Array(40).fill(0xee);
-    buffer.set(RECORDED.octets, 7);
+    buffer.set(RECORDED.bytes, 7);
     expect(parseAdvert(buffer.subarray(7, 23))).toEqual(RECORDED.advert);
   });
 });
@@ -110,7 +110,7 @@ describe('the ping text', () => {
 });
 
 describe('firstDifference', () => {
-  it('names the octet, or nothing', () => {
+  it('returns the index of the byte, or undefined', () => {
     expect(firstDifference(Uint8Array.of(1, 2, 3), Uint8Array.of(1, 2, 3))).toBeUndefined();
     expect(firstDifference(Uint8Array.of(1, 2, 3), Uint8Array.of(1, 9, 3))).toBe(1);
     expect(firstDifference(Uint8Array.of(1, 2), Uint8Array.of(1, 2, 3))).toBe(2);
@@ -122,13 +122,13 @@ describe('the server', () => {
     const server = new ServerSequence(64);
     for (let ping = 0; ping < 3; ping++) {
       expect(server.betweenPings).toBe(true);
-      expect(server.handleReceive(RECORDED.octets)).toEqual({
+      expect(server.handleReceive(RECORDED.bytes)).toEqual({
         type: 'read',
         source: RECORDED.advert,
       });
       expect(server.betweenPings).toBe(false);
       expect(server.handleReadDone()).toEqual({ type: 'go-ahead', after: 'read' });
-      expect(server.handleReceive(RECORDED.octets)).toEqual({
+      expect(server.handleReceive(RECORDED.bytes)).toEqual({
         type: 'write',
         sink: RECORDED.advert,
       });
@@ -137,19 +137,19 @@ describe('the server', () => {
     }
   });
 
-  it('refuses a size above its buffer, and takes one just as large', () => {
-    expect(new ServerSequence(63).handleReceive(RECORDED.octets)).toMatchObject({ type: 'fault' });
-    expect(new ServerSequence(64).handleReceive(RECORDED.octets)).toMatchObject({ type: 'read' });
+  it('refuses a size above its buffer, and accepts one that just fits', () => {
+    expect(new ServerSequence(63).handleReceive(RECORDED.bytes)).toMatchObject({ type: 'fault' });
+    expect(new ServerSequence(64).handleReceive(RECORDED.bytes)).toMatchObject({ type: 'read' });
   });
 
   it('refuses a message of another length, and an advert out of turn', () => {
     const server = new ServerSequence(64);
     expect(server.handleReceive(new Uint8Array(15))).toMatchObject({ type: 'fault' });
-    server.handleReceive(RECORDED.octets);
-    expect(server.handleReceive(RECORDED.octets)).toMatchObject({ type: 'fault' });
+    server.handleReceive(RECORDED.bytes);
+    expect(server.handleReceive(RECORDED.bytes)).toMatchObject({ type: 'fault' });
   });
 
-  it('calls a completion out of turn a fault', () => {
+  it('treats a completion out of turn as an error', () => {
     expect(new ServerSequence(64).handleReadDone()).toMatchObject({ type: 'fault' });
     expect(new ServerSequence(64).handleWriteDone()).toMatchObject({ type: 'fault' });
   });
@@ -176,7 +176,7 @@ describe('the client', () => {
     }
   });
 
-  it('refuses a go-ahead of another length, unasked for, and a start within a ping', () => {
+  it('refuses a go-ahead of another length, an unsolicited one, and a start within a ping', () => {
     const client = new ClientSequence(0);
     expect(client.handleReceive(16)).toMatchObject({ type: 'fault' });
     client.next();

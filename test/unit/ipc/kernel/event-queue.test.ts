@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { EventQueue } from '../../../../daemon/ipc/kernel/event-queue.ts';
 
-/** A descriptor that counts the octets in it. */
+/** A descriptor that counts the bytes in it. */
 class Path {
-  octets = 0;
+  bytes = 0;
   closed = 0;
 
-  write(octets: Uint8Array): void {
-    this.octets += octets.length;
+  write(bytes: Uint8Array): void {
+    this.bytes += bytes.length;
   }
 
   close(): void {
@@ -19,43 +19,43 @@ function queue(): { queue: EventQueue<string, string>; path: Path } {
   return { queue: new EventQueue<string, string>(new Uint8Array(16), 7), path: new Path() };
 }
 
-describe('the octets of a descriptor', () => {
+describe('the bytes on a descriptor', () => {
   it('one for each time that the queue becomes non-empty', () => {
     const { queue: events, path } = queue();
     events.attach(path);
     events.push('a', 'x');
     events.push('b', 'x');
-    expect(path.octets).toBe(1);
+    expect(path.bytes).toBe(1);
     expect(events.pop()).toEqual({ record: 'a', owner: 'x', emptied: false });
     expect(events.pop()).toEqual({ record: 'b', owner: 'x', emptied: true });
     expect(events.pop()).toBeUndefined();
     events.push('c', 'x');
-    expect(path.octets).toBe(2);
+    expect(path.bytes).toBe(2);
   });
 
-  it('what waited before the descriptor was there is told when it comes, once', () => {
+  it('records queued before the descriptor are signalled when it arrives, once', () => {
     const { queue: events, path } = queue();
     events.push('a', 'x');
     events.push('b', 'x');
     events.attach(path);
     events.push('c', 'x');
-    expect(path.octets).toBe(1);
+    expect(path.bytes).toBe(1);
     expect(events.attached).toBe(true);
   });
 
-  it('none is to be taken for records that went before the descriptor came', () => {
+  it('no byte is sent for records taken before the descriptor came', () => {
     const { queue: events, path } = queue();
     events.push('a', 'x');
     expect(events.pop()?.emptied).toBe(false);
     events.push('b', 'x');
     expect(events.purge('x')).toBe(false);
     events.attach(path);
-    expect(path.octets).toBe(0);
+    expect(path.bytes).toBe(0);
   });
 });
 
 describe('the records of an object', () => {
-  it('a purge takes them, and says when that emptied the queue', () => {
+  it('a purge removes them, and reports whether that emptied the queue', () => {
     const { queue: events, path } = queue();
     events.attach(path);
     for (const [record, owner] of ['ax', 'by', 'cx'].map((text) => [...text])) {
@@ -78,7 +78,7 @@ describe('the records of an object', () => {
 });
 
 describe('the end', () => {
-  it('is told once, closes the descriptor, and lets nothing wait any more', () => {
+  it('is reported once, closes the descriptor, and accepts no more waits', () => {
     const { queue: events, path } = queue();
     let ended = 0;
     events.onEnded = () => {
@@ -89,7 +89,7 @@ describe('the end', () => {
     events.end();
     events.end();
     events.push('b', 'x');
-    expect([ended, path.closed, path.octets, events.length]).toEqual([1, 1, 1, 0]);
+    expect([ended, path.closed, path.bytes, events.length]).toEqual([1, 1, 1, 0]);
     expect(events.ended).toBe(true);
     expect(events.pop()).toBeUndefined();
     const late = new Path();

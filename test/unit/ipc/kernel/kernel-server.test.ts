@@ -3,11 +3,11 @@ import { ReplyFlag, RequestFlag, ShimOp } from '../../../../daemon/ipc/kernel/sh
 import { addressOf } from '../../../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../../../native-bridge/libc/shared-memory.ts';
 import { connectDaemon } from '../../../../verbs-api/connect-daemon.ts';
-import { ERRNO } from '../../../../verbs-api/contract/errors.ts';
-import { Role } from '../../../../verbs-api/contract/ipc-frames.ts';
-import type { Provider } from '../../../../verbs-api/contract/provider.ts';
+import { Role } from '../../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { Provider } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../../../support/daemon-rig.ts';
-import { octetsOf } from '../../../support/hex.ts';
+import { bytesOf } from '../../../support/hex.ts';
 import { ShimClient } from '../../../support/shim-client.ts';
 import { commands, le } from '../../../support/uverbs-rig.ts';
 
@@ -74,8 +74,8 @@ describe('opening', () => {
     await until(() => programs().length === 0);
   });
 
-  it('a device that is not there: ENODEV', async () => {
-    const token = octetsOf(`${le(99)} 00*12`);
+  it('a missing device: ENODEV', async () => {
+    const token = bytesOf(`${le(99)} 00*12`);
     expect((await open(Role.uverbs, token)).welcome.errno).toBe(ERRNO.ENODEV.number);
   });
 
@@ -87,7 +87,7 @@ describe('opening', () => {
     ['an event queue without a token', Role.event, '00*16'],
     ['an agent of nobody', Role.agent, 'aa*16'],
   ])('%s: EACCES', async (_what, role, token) => {
-    const client = await open(role, octetsOf(token));
+    const client = await open(role, bytesOf(token));
     expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
     await client.closed();
   });
@@ -100,13 +100,13 @@ describe('opening', () => {
 });
 
 describe('connections of one file', () => {
-  it('share its objects, and it lives as long as one of them', async () => {
+  it('share its objects, which live as long as any of them', async () => {
     const { file } = await device();
     const child = await open(Role.uverbs, file.welcome.token);
     expect(child.welcome).toMatchObject({ errno: 0, text: String(file.number) });
-    const parent = octetsOf(le(process.pid));
+    const parent = bytesOf(le(process.pid));
     expect((await child.call(ShimOp.child, { payload: parent })).status).toBe(0);
-    expect((await write(file, commands.allocPD())).response).toEqual(octetsOf(le(0)));
+    expect((await write(file, commands.allocPD())).response).toEqual(bytesOf(le(0)));
     file.close();
     await new Promise((done) => setTimeout(done, 20));
     expect((await write(child, commands.deallocPD(0))).status).toBe(0);
@@ -115,7 +115,7 @@ describe('connections of one file', () => {
     await until(() => programs().length === 0);
   });
 
-  it('a killed program’s objects are gone with its connections', async () => {
+  it('a killed program’s objects are destroyed with its connections', async () => {
     const { file } = await device();
     await write(file, commands.allocPD());
     await write(file, commands.createCQ(1n, 16));
@@ -130,7 +130,7 @@ describe('connections of one file', () => {
 });
 
 describe('event descriptors', () => {
-  it('become readable with the first record, and are told when it is gone', async () => {
+  it('become readable with the first record, and are notified when it is taken', async () => {
     const { file } = await device();
     const { descriptors } = await write(file, commands.createCompChannel());
     const channel = await open(Role.event, descriptors[0]?.token);
@@ -148,9 +148,9 @@ describe('event descriptors', () => {
     expect(await channel.take(1)).toHaveLength(1);
     const event = await file.call(ShimOp.pop, { argument: channel.number });
     expect(event).toMatchObject({ status: 0, flags: ReplyFlag.emptied });
-    expect(event.response).toEqual(octetsOf(le(0xbeef, 8)));
+    expect(event.response).toEqual(bytesOf(le(0xbeef, 8)));
     await write(file, commands.destroyQP(2));
-    expect((await write(file, commands.destroyCQ(1))).response).toEqual(octetsOf(le(1) + le(0)));
+    expect((await write(file, commands.destroyCQ(1))).response).toEqual(bytesOf(le(1) + le(0)));
     channel.close();
     await until(() => programs()[0]?.usage.objects['channel'] === 0);
   });
@@ -161,10 +161,10 @@ describe('event descriptors', () => {
     expect((await open(Role.event, asyncToken)).welcome.errno).toBe(ERRNO.EBUSY.number);
   });
 
-  it('octets on one end it alone', async () => {
+  it('incoming bytes end only that descriptor', async () => {
     const { file, asyncToken } = await device();
     const descriptor = await open(Role.event, asyncToken);
-    descriptor.send(octetsOf('00'));
+    descriptor.send(bytesOf('00'));
     await descriptor.closed();
     expect((await write(file, commands.allocPD())).status).toBe(0);
   });
@@ -178,7 +178,7 @@ describe('event descriptors', () => {
 });
 
 async function map(file: ShimClient, key: number, lengthBytes: number): Promise<SharedMemory> {
-  const payload = octetsOf(le(lengthBytes, 8));
+  const payload = bytesOf(le(lengthBytes, 8));
   const reply = await file.call(ShimOp.mmap, { argument: key, payload });
   if (reply.descriptor === undefined) throw new Error(`no descriptor: ${reply.status}`);
   return SharedMemory.map(reply.descriptor, lengthBytes);
@@ -194,23 +194,23 @@ describe('doorbells', () => {
 });
 
 describe('the memory of a program', () => {
-  it('is that of the connection’s process, whatever pid a request claims', async () => {
+  it('belongs to the connection’s process, whatever pid a request claims', async () => {
     const { file } = await device();
     await write(file, commands.allocPD());
-    const octets = new Uint8Array(64);
-    const mr = { start: addressOf(octets), length: 64, pd: 0, access: 1 };
+    const bytes = new Uint8Array(64);
+    const mr = { start: addressOf(bytes), length: 64, pd: 0, access: 1 };
     expect((await write(file, commands.regMR(mr))).status).toBe(0);
     const payload = commands.regMR(mr);
     expect((await file.call(ShimOp.write, { payload, pid: 1 })).status).toBe(-1);
   });
 
-  it('asks for the agent where it cannot be reached', async () => {
+  it('needs the agent if it cannot be accessed directly', async () => {
     await rig.stop();
     rig = await DaemonRig.start({ memoryTiers: ['shared', 'agent'] });
     const { file } = await device();
     await write(file, commands.allocPD());
-    const octets = new Uint8Array(64);
-    const payload = commands.regMR({ start: addressOf(octets), length: 64, pd: 0, access: 1 });
+    const bytes = new Uint8Array(64);
+    const payload = commands.regMR({ start: addressOf(bytes), length: 64, pd: 0, access: 1 });
     expect(await write(file, payload)).toMatchObject({
       status: -ERRNO.EAGAIN.number,
       flags: ReplyFlag.startAgent,
@@ -227,19 +227,19 @@ describe('the memory of a program', () => {
   });
 });
 
-describe('hostile octets end the file that they came to, and nothing else', () => {
+describe('hostile bytes end only the file they arrive on', () => {
   it.each<[string, Uint8Array]>([
-    ['a frame shorter than its header', octetsOf('10000000 00*20')],
-    ['a frame that promises too much', octetsOf('ffffffff 00*20')],
+    ['a frame shorter than its header', bytesOf('10000000 00*20')],
+    ['a frame that promises too much', bytesOf('ffffffff 00*20')],
     ['text', new TextEncoder().encode('GET / HTTP/1.1\r\nHost: nobody\r\n\r\n')],
-    ['an operation that does not exist', octetsOf('18000000 6300 0000 00*16')],
-    ['an operation of another kind of file', octetsOf('18000000 0500 0000 00*16')],
-    ['an mmap without a length', octetsOf('18000000 0200 0000 00*16')],
-  ])('%s', async (_what, octets) => {
+    ['an operation that does not exist', bytesOf('18000000 6300 0000 00*16')],
+    ['an operation of another kind of file', bytesOf('18000000 0500 0000 00*16')],
+    ['an mmap without a length', bytesOf('18000000 0200 0000 00*16')],
+  ])('%s', async (_what, bytes) => {
     const { file } = await device();
     await write(file, commands.allocPD());
     const second = await open(Role.uverbs, file.welcome.token);
-    file.send(octets);
+    file.send(bytes);
     await file.closed();
     await second.closed();
     expect(programs()).toEqual([]);
@@ -249,7 +249,7 @@ describe('hostile octets end the file that they came to, and nothing else', () =
 
   it('half a frame, then the end', async () => {
     const { file } = await device();
-    file.send(octetsOf('30000000 0100 0000'));
+    file.send(bytesOf('30000000 0100 0000'));
     file.close();
     await until(() => programs().length === 0);
     await expectUnharmed();
@@ -259,7 +259,7 @@ describe('hostile octets end the file that they came to, and nothing else', () =
     await rig.stop();
     rig = await DaemonRig.start({ unreadMaxBytes: 64 * 1024 });
     const { file } = await device();
-    const request = octetsOf('18000000 0100 0000 00*16');
+    const request = bytesOf('18000000 0100 0000 00*16');
     const many = new Uint8Array(request.length * 400);
     for (let at = 0; at < many.length; at += request.length) many.set(request, at);
     for (let i = 0; i < 2000 && programs().length > 0; i++) {

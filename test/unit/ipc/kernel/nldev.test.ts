@@ -1,19 +1,22 @@
 import { describe, expect, it } from 'vitest';
-import { RnicHost } from '../../../../daemon/adapter/rnic-host.ts';
-import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
 import {
   encodedNumber,
   type KernelDevice,
   kernelDevices,
-} from '../../../../daemon/ipc/kernel/nldev-devices.ts';
-import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev-message.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/ipc-value.ts';
-import { hexOf, octetsOf } from '../../../support/hex.ts';
+} from '../../../../daemon/ipc/kernel/nldev/devices.ts';
+import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev/message.ts';
+import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev/nldev.ts';
+import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
+import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { bytesOf, hexOf } from '../../../support/hex.ts';
 import { le } from '../../../support/uverbs-rig.ts';
 
 const SIW0: KernelDevice = {
   index: 0,
   name: 'siw0',
+  persona: SIW,
   nodeName: 'uverbs0',
   number: { major: 231, minor: 192 },
   nodeGuid: '505400fffe123456',
@@ -23,19 +26,19 @@ const SIW0: KernelDevice = {
 
 /** A request as libnl sends it: sequence 7, port 9. */
 function message(type: number, flags: number, attributes = ''): Uint8Array {
-  const body = octetsOf(attributes);
+  const body = bytesOf(attributes);
   const head = le(16 + body.length) + le(type, 2) + le(flags, 2) + le(7) + le(9);
-  return Uint8Array.from([...octetsOf(head), ...body]);
+  return Uint8Array.from([...bytesOf(head), ...body]);
 }
 
-function answers(octets: Uint8Array, devices: readonly KernelDevice[] = [SIW0]): string[] {
-  return answerNetlink(octets, devices).map(hexOf);
+function answers(bytes: Uint8Array, devices: readonly KernelDevice[] = [SIW0]): string[] {
+  return answerNetlink(bytes, devices).map(hexOf);
 }
 
-const hex = (text: string): string => hexOf(octetsOf(text));
+const hex = (text: string): string => hexOf(bytesOf(text));
 
 describe('GET', () => {
-  it('dumps a device as the kernel does, octet for octet, and ends the dump', () => {
+  it('dumps a device as the kernel does, byte for byte, and ends the dump', () => {
     const record =
       `${le(104)} 0114 0200 ${le(7)} ${le(9)}` +
       `0800 0100 ${le(0)}` +
@@ -51,9 +54,9 @@ describe('GET', () => {
     expect(answers(message(0x1401, 0x301))).toEqual([hex(record + done)]);
   });
 
-  it('ends the dump of no device at once', () => {
+  it('ends an empty device dump at once', () => {
     const [answer = ''] = answers(message(0x1401, 0x301), []);
-    expect(parseNetlink(octetsOf(answer))?.header.type).toBe(3);
+    expect(parseNetlink(bytesOf(answer))?.header.type).toBe(3);
   });
 
   it('spreads many devices over datagrams that fit libnl, in order', () => {
@@ -77,9 +80,9 @@ describe('GET', () => {
     expect(indices).toEqual(devices.map(({ index }) => index));
   });
 
-  it('tells one device without the dump flag, and acknowledges where asked', () => {
+  it('reports one device without the dump flag, and acknowledges on request', () => {
     const [record = '', ack = ''] = answers(message(0x1401, 0x005, `0800 0100 ${le(0)}`));
-    expect(parseNetlink(octetsOf(record))?.header).toMatchObject({ flags: 0, sequence: 7 });
+    expect(parseNetlink(bytesOf(record))?.header).toMatchObject({ flags: 0, sequence: 7 });
     expect(ack.slice(0, 48)).toBe(hex(`${le(36)} 0200 0000 ${le(7)} ${le(9)} ${le(0)} ${le(24)}`));
   });
 });
@@ -87,7 +90,7 @@ describe('GET', () => {
 describe('GET_CHARDEV', () => {
   const TYPE = { uverbs: '0b00 4500 75766572627300 00', cm: '0c00 4500 72646d615f636d00' };
 
-  it('leads to the node of a device, with the provider siw', () => {
+  it('returns the node of a device, with the provider siw', () => {
     const record =
       `${le(60)} 0f14 0000 ${le(7)} ${le(9)}` +
       `0800 4900 ${le(18)}` +
@@ -98,9 +101,9 @@ describe('GET_CHARDEV', () => {
     expect(answers(message(0x140f, 1, index + TYPE.uverbs))).toEqual([hex(record)]);
   });
 
-  it('leads to rdma_cm, without a provider', () => {
+  it('returns rdma_cm, without a provider', () => {
     const [answer = ''] = answers(message(0x140f, 1, TYPE.cm));
-    const attributes = parseNetlink(octetsOf(answer))?.attributes;
+    const attributes = parseNetlink(bytesOf(answer))?.attributes;
     expect([...(attributes?.keys() ?? [])]).toEqual([72, 71, 70]);
     expect(hexOf(attributes?.get(71) ?? new Uint8Array(0))).toBe(le(4, 8));
   });
@@ -110,7 +113,7 @@ describe('GET_CHARDEV', () => {
     ['a type that is not there', `0800 4500 69626300`, -19],
     ['no device', TYPE.uverbs, -22],
     ['a device that is not there', `0800 0100 ${le(1)} ${TYPE.uverbs}`, -22],
-  ])('is refused with %s', (_, attributes, errno) => {
+  ])('fails with %s', (_, attributes, errno) => {
     const [answer = ''] = answers(message(0x140f, 1, attributes));
     expect(answer.slice(8, 16)).toBe('02000000');
     expect(answer.slice(32, 40)).toBe(le(errno));
@@ -121,10 +124,10 @@ describe('PORT_GET', () => {
   it.each([
     ['active', 4, 5],
     ['down', 1, 3],
-  ] as const)('tells a port that is %s', (portState, state, physState) => {
+  ] as const)('reports a port that is %s', (portState, state, physState) => {
     const request = message(0x1405, 1, `0800 0100 ${le(0)}`);
     const [answer = ''] = answers(request, [{ ...SIW0, portState }]);
-    const attributes = parseNetlink(octetsOf(answer))?.attributes;
+    const attributes = parseNetlink(bytesOf(answer))?.attributes;
     expect([attributes?.get(12), attributes?.get(13)]).toEqual([
       Uint8Array.of(state),
       Uint8Array.of(physState),
@@ -132,10 +135,10 @@ describe('PORT_GET', () => {
   });
 });
 
-describe('the rest', () => {
-  it('says that children may use what their parents registered', () => {
+describe('other messages', () => {
+  it('reports that children may use what their parents registered', () => {
     const [answer = ''] = answers(message(0x1406, 1));
-    const attributes = parseNetlink(octetsOf(answer))?.attributes;
+    const attributes = parseNetlink(bytesOf(answer))?.attributes;
     expect(attributes?.get(66)).toEqual(Uint8Array.of(1));
     expect(attributes?.get(93)).toEqual(Uint8Array.of(1));
   });
@@ -149,8 +152,8 @@ describe('the rest', () => {
     '10000000',
     `${le(15)} 0114 0103 ${le(7)} ${le(9)}`,
     `${le(17)} 0114 0103 ${le(7)} ${le(9)}`,
-  ])('throws for octets that are no message: %s', (text) => {
-    expect(() => answerNetlink(octetsOf(text), [SIW0])).toThrow(IpcFormatError);
+  ])('throws for malformed bytes: %s', (text) => {
+    expect(() => answerNetlink(bytesOf(text), [SIW0])).toThrow(IpcFormatError);
   });
 
   it.each(['0300 0100', '0900 0100 00000000', `0800 0100 ${le(0)} ffff`])(
@@ -162,7 +165,7 @@ describe('the rest', () => {
 });
 
 describe('devices of a host', () => {
-  it('are numbered in order, each with a node of its own', () => {
+  it('are numbered in order, each with its own node', () => {
     const info = { backend: 'emulated' as const, nodeGuid: '02', addresses: [] };
     const host = { devices: [{ info: { ...info, name: 'a' } }, { info: { ...info, name: 'b' } }] };
     const devices = kernelDevices(host as never);
@@ -172,8 +175,8 @@ describe('devices of a host', () => {
     ]);
   });
 
-  it('tell the state of their port at the moment of asking', () => {
-    const host = new RnicHost({ devices: [{ name: 'a', addresses: [] }] });
+  it('report the state of their port at the time of the request', () => {
+    const host = new RnicHost({ system: hostSystem(), devices: [{ name: 'a', addresses: [] }] });
     const [device] = kernelDevices(host);
     const [adapter] = host.devices;
     expect(device?.portState).toBe('active');

@@ -1,6 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { coversRange, isMapped } from '../../../../daemon/ipc/kernel/process-map.ts';
 import { addressOf } from '../../../../native-bridge/libc/libc.ts';
+import { visitMappingsIn } from '../../../../native-bridge/libc/process-maps.ts';
 
 const MAPS = `1000-3000 r--p 00000000 08:01 12 /bin/program
 3000-4000 rw-p 00000000 00:00 0
@@ -9,7 +13,24 @@ const MAPS = `1000-3000 r--p 00000000 08:01 12 /bin/program
 7f0000000000-7f0000001000 rw-s 00000000 00:01 99 /memfd:x (deleted)
 `;
 
+/** Many mappings below them. */
+const LOW = Array.from(
+  { length: 4_000 },
+  (_, index) => `0-${index % 2} rw-p 00000000 00:00 0\n`,
+).join('');
+
 describe('the range of a registration', () => {
+  let folder: string;
+  let fd: number;
+
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-maps-'));
+    // Longer than one read, and without the kernel's query ioctl: as before Linux 6.11.
+    writeFileSync(join(folder, 'maps'), `${LOW}${MAPS}`);
+  });
+
+  afterAll(() => rmSync(folder, { recursive: true }));
+
   it.each<[number, number, boolean, boolean]>([
     [0x1000, 0x2000, false, true],
     [0x1fff, 1, false, true],
@@ -26,18 +47,26 @@ describe('the range of a registration', () => {
     [0x7000, 1, false, false],
     [0x1000, 1, true, false],
     [0x2fff, 2, true, false],
-  ])('%i, %i octets, to be written %s: %s', (start, lengthBytes, writable, usable) => {
-    expect(coversRange(MAPS, start, lengthBytes, writable)).toBe(usable);
+  ])('%i, %i bytes, to be written %s: %s', (start, lengthBytes, writable, usable) => {
+    fd = openSync(join(folder, 'maps'), 'r');
+    const covers = coversRange(
+      (from, end, take) => visitMappingsIn(fd, from, end, take),
+      start,
+      lengthBytes,
+      writable,
+    );
+    closeSync(fd);
+    expect(covers).toBe(usable);
   });
 
-  it('is that of a real process', () => {
-    const octets = new Uint8Array(4096);
-    const start = Number(addressOf(octets));
-    expect(isMapped(process.pid, start, octets.length, true)).toBe(true);
+  it('is found for a real process', () => {
+    const bytes = new Uint8Array(4096);
+    const start = Number(addressOf(bytes));
+    expect(isMapped(process.pid, start, bytes.length, true)).toBe(true);
     expect(isMapped(process.pid, 4096, 1, false)).toBe(false);
   });
 
-  it('of a process that cannot be seen is not judged', () => {
+  it('is not checked for a process that cannot be inspected', () => {
     expect(isMapped(2 ** 22 + 5, 4096, 1, true)).toBe(true);
   });
 });

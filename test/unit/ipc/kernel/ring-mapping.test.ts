@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { HandleSpace } from '../../../../daemon/ipc/kernel/handle-space.ts';
 import { ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/ipc-value.ts';
-import { octetsOf } from '../../../support/hex.ts';
+import { HandleSpace } from '../../../../daemon/ipc/objects/handle-space.ts';
+import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { bytesOf } from '../../../support/hex.ts';
 import { commands, le, request, UverbsRig } from '../../../support/uverbs-rig.ts';
 
 const EINVAL = -22;
@@ -18,12 +18,12 @@ afterEach(async () => {
 });
 
 function mapStatus(key: number, lengthBytes: number | bigint): number {
-  const payload = octetsOf(le(lengthBytes, 8));
+  const payload = bytesOf(le(lengthBytes, 8));
   return rig.execute(request(ShimOp.mmap, { argument: key, payload })).status;
 }
 
 describe('numbers of objects', () => {
-  it('the lowest free one first', () => {
+  it('the lowest free number first', () => {
     const space = new HandleSpace<string>();
     for (const text of ['a', 'b', 'c']) space.add(() => text);
     space.remove(0);
@@ -36,7 +36,7 @@ describe('numbers of objects', () => {
     expect(space.values()).toEqual(['new 0', 'c']);
   });
 
-  it('none is used up when the object cannot be made', () => {
+  it('a number stays free if its object cannot be created', () => {
     const space = new HandleSpace<string>();
     const refuse = (): string => {
       throw new Error('no');
@@ -47,7 +47,7 @@ describe('numbers of objects', () => {
 });
 
 describe('keys', () => {
-  it('are pages from 0, and never the one that siw’s provider takes for an error', () => {
+  it('are pages from 0, never the one that siw’s provider treats as an error', () => {
     const keys = Array.from({ length: 0x92 }, () => {
       return rig.must(commands.createCQ(0n, 1)).getUint32(16, true);
     });
@@ -59,16 +59,16 @@ describe('keys', () => {
 });
 
 describe('mmap', () => {
-  it('gives the memory that the device uses', () => {
+  it('maps the memory that the device uses', () => {
     rig.must(commands.createCQ(0n, 5));
     const mapped = rig.map(0, 8 * 32 + 8);
-    const [cq] = rig.file.ofKind('cq');
+    const [cq] = rig.file.table.ofKind('cq');
     mapped.view[3] = 77;
     expect(cq?.cq.ring[3]).toBe(77);
     mapped.release();
   });
 
-  it('refuses keys that are none, other lengths, and a second time', () => {
+  it('refuses invalid keys, other lengths, and a second mapping', () => {
     rig.must(commands.createCQ(0n, 200));
     expect(mapStatus(0x1000, 4096)).toBe(EINVAL);
     expect(mapStatus(0x90000, 4096)).toBe(EINVAL);
@@ -89,7 +89,7 @@ describe('mmap', () => {
   });
 
   it.each([4, 512, 1024])(
-    'tells behind a send ring of %i entries whether the queue pair is connected',
+    'shows after a send ring of %i entries whether the queue pair is connected',
     (sendWr) => {
       rig.create(commands.allocPD());
       rig.create(commands.createCQ(0n, 4));
@@ -97,7 +97,7 @@ describe('mmap', () => {
       const ringBytes = sendWr * 120;
       const fileBytes = Math.ceil((ringBytes + 8) / 4096) * 4096;
       const key = Number(reply.getBigUint64(48, true));
-      const [element] = rig.file.ofKind('qp');
+      const [element] = rig.file.table.ofKind('qp');
       expect(element?.sendRing.memory.view).toHaveLength(fileBytes);
       expect(element?.sendRing.mappedBytes).toBe(ringBytes);
       const mapped = rig.map(key, ringBytes);

@@ -2,8 +2,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { RnicHost } from '../../../../daemon/adapter/rnic-host.ts';
-import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev-devices.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
 import {
   gidText,
   type HostAddress,
@@ -12,6 +13,8 @@ import {
   removeSysfs,
   sysfsFiles,
 } from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
+import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
+import { DeviceDirectory } from '../../../../daemon/ipc/objects/device-directory.ts';
 
 const HOST: readonly HostAddress[] = [
   { address: '127.0.0.1', interfaceName: 'lo' },
@@ -22,6 +25,7 @@ const HOST: readonly HostAddress[] = [
 const device = (addresses: readonly string[] = []): KernelDevice => ({
   index: 0,
   name: 'rnic0',
+  persona: SIW,
   nodeName: 'uverbs0',
   number: { major: 231, minor: 192 },
   nodeGuid: '02aabbccddeeff01',
@@ -30,7 +34,7 @@ const device = (addresses: readonly string[] = []): KernelDevice => ({
 });
 
 describe('the GID of a device', () => {
-  it('is its IPv4 address mapped, so that its last half is not zero', () => {
+  it('is its IPv4 address mapped, so its last half is not zero', () => {
     expect(gidText('10.0.2.15')).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');
     expect(gidText('10.0.2.15')).toHaveLength(39);
   });
@@ -40,13 +44,13 @@ describe('the GID of a device', () => {
   });
 });
 
-describe('the address that a device is known by', () => {
-  it('is the first of its own', () => {
+describe('the address shown for a device', () => {
+  it('is the first in its list', () => {
     expect(primaryAddress(device(['2001:db8::1', '10.0.2.15']), HOST)).toEqual(HOST[1]);
     expect(primaryAddress(device(['127.0.0.7']), HOST).interfaceName).toBe('lo');
   });
 
-  it('is one that others reach, IPv4 first, where it has all', () => {
+  it('is a reachable one, IPv4 first, for a device with all addresses', () => {
     expect(primaryAddress(device(), HOST)).toEqual(HOST[2]);
     expect(primaryAddress(device(), HOST.slice(0, 2))).toEqual(HOST[1]);
     expect(primaryAddress(device(), HOST.slice(0, 1)).address).toBe('127.0.0.1');
@@ -54,7 +58,7 @@ describe('the address that a device is known by', () => {
 });
 
 describe('the tree', () => {
-  it('holds what rdma-core reads', () => {
+  it('contains what rdma-core reads', () => {
     const files = sysfsFiles([device()], HOST);
     const port = 'class/infiniband/rnic0/ports/1';
     expect(files.get(`${port}/gids/0`)).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');
@@ -71,15 +75,18 @@ describe('the tree', () => {
     expect(files.get('class/infiniband/rnic0/ports/1/phys_state')).toBe('3: Disabled');
   });
 
-  it('is written in place of an older one, follows the port, and is removed', () => {
+  it('replaces an older one, follows the port, and is removed', () => {
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
     const path = join(folder, 'sysfs');
     const file = (name: string): string =>
       readFileSync(join(path, 'class/infiniband/rnic0', name), 'utf8');
     mkdirSync(path);
     writeFileSync(join(path, 'left-behind'), '');
-    const host = new RnicHost({ devices: [{ name: 'rnic0', addresses: [] }] });
-    publishSysfs(path, host);
+    const host = new RnicHost({
+      system: hostSystem(),
+      devices: [{ name: 'rnic0', addresses: [] }],
+    });
+    publishSysfs(path, new DeviceDirectory(host, undefined));
     expect(existsSync(join(path, 'left-behind'))).toBe(false);
     expect(file('fw_ver')).toBe('\n');
     expect(file('ports/1/state')).toBe('4: ACTIVE\n');

@@ -114,9 +114,9 @@ static void commands(void) {
   CHECK(ioctl(fd, FIONBIO, &on) == 0);
   /* A non-blocking descriptor changes nothing: commands are synchronous. */
   CHECK(tell(fd, TELL_SLOW, 50, 0, 0, 0) == 0);
-  char octet;
-  CHECK_FAILS(EINVAL, read(fd, &octet, 1));
-  /* An extended command: the response pointer lies at the same place, lengths are in 8 octets. */
+  char byte;
+  CHECK_FAILS(EINVAL, read(fd, &byte, 1));
+  /* An extended command: the response pointer lies at the same place, lengths are in 8 bytes. */
   uint32_t response[4] = {0, 0, 0, 0xa5a5a5a5};
   uint32_t extended[8] = {0x80000001u};
   void *pointer = response;
@@ -160,7 +160,7 @@ static void bad_addresses(void) {
   alloc_pd(fd);
 }
 
-/* Responses, and an event, to memory that takes none of them, or only the first octets. */
+/* Responses, and an event, to memory that takes none of them, or only the first bytes. */
 static void bad_responses(void) {
   int fd = open_device();
   char *pages = mmap(NULL, 3 * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -280,8 +280,9 @@ static void *map_queue(int fd, size_t bytes, uint64_t key) {
   return queue;
 }
 
-/* Work that is not completed when the daemon ends. */
-static void flushes(void) {
+/* Work that is not completed when the daemon ends; `last_flags` are those of the element that it took
+ * last: it may have ended before it cleared them. */
+static void flush_with(uint8_t last_flags) {
   int fd = open_device();
   uint32_t response[16];
   uint32_t wanted[6] = {0, 0, 8, 0, ~0u, 0};
@@ -293,7 +294,7 @@ static void flushes(void) {
   char *receives = map_queue(fd, 4 * 112, response[14]);
   /* A Write and a Read that the daemon has taken, a Send that it has not. */
   post(sends, 120, 3, 103, 0, 0);
-  post(sends, 120, 0, 100, 1, 0);
+  post(sends, 120, 0, 100, 1, last_flags);
   post(sends, 120, 1, 101, 3, 1);
   const uint32_t progress = 5 | 2 << 16;
   memcpy(sends + 4096 - 4, &progress, 4);
@@ -320,6 +321,14 @@ static void flushes(void) {
   }
   sleep_ms(50);
   CHECK(completions[4 * 32 + 8] == 0 && completions[5 * 32 + 8] == 0);
+}
+
+static void flushes(void) {
+  flush_with(0);
+}
+
+static void flushes_last(void) {
+  flush_with(1);
 }
 
 /* The thread that waits for the daemon's end goes with the file, in forked children, too. */
@@ -368,6 +377,7 @@ int main(int argc, char **argv) {
                                           {"queues", queues},
                                           {"doorbells", doorbells},
                                           {"flushes", flushes},
+                                          {"flushes-last", flushes_last},
                                           {"unwatched", unwatched},
                                           {"threads", threads},
                                           {NULL, NULL}});

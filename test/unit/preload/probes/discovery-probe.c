@@ -63,7 +63,7 @@ static void bad_netlink(void) {
   CHECK(pages != MAP_FAILED);
   CHECK(mprotect(pages + 4096, 4096, PROT_NONE) == 0);
   void *bad[] = {pages + 4096, pages + 4096 - 8, NULL, (void *)0x1000, (void *)0xfffffffffffffffcu};
-  char octets[64] = "0123456789abcdefghi";
+  char bytes[64] = "0123456789abcdefghi";
   for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++) {
     struct iovec vector = {.iov_base = bad[index], .iov_len = 20};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
@@ -73,7 +73,7 @@ static void bad_netlink(void) {
     CHECK_FAILS(EFAULT, bind(fd, bad[index], sizeof(struct sockaddr_nl)));
     socklen_t length = sizeof(struct sockaddr_nl);
     CHECK_FAILS(EFAULT, getsockname(fd, bad[index], &length));
-    CHECK(send(fd, octets, 20, 0) == 20);
+    CHECK(send(fd, bytes, 20, 0) == 20);
     CHECK_FAILS(EFAULT, recvmsg(fd, &message, 0));
     CHECK_FAILS(EFAULT, recvmsg(fd, bad[index], 0));
     CHECK_FAILS(EFAULT, read(fd, bad[index], 20));
@@ -81,8 +81,8 @@ static void bad_netlink(void) {
     CHECK_FAILS(EFAULT, sendmsg(fd, &message, 0));
     CHECK_FAILS(EFAULT, recvmsg(fd, &message, 0));
     /* What could not be written is there still. */
-    CHECK(recv(fd, octets, sizeof octets, 0) == 20 && memcmp(octets, "0123456789abcdefghi", 20) == 0);
-    CHECK(recv(fd, octets + 32, 32, 0) == 6);
+    CHECK(recv(fd, bytes, sizeof bytes, 0) == 20 && memcmp(bytes, "0123456789abcdefghi", 20) == 0);
+    CHECK(recv(fd, bytes + 32, 32, 0) == 6);
   }
   struct sockaddr_nl name;
   CHECK_FAILS(EFAULT, getsockname(fd, (struct sockaddr *)&name, (socklen_t *)(pages + 4096)));
@@ -175,7 +175,7 @@ static void dies(void) {
     _exit(0);
   }
   check_child(child);
-  /* Whoever asks anew finds no device. */
+  /* A new query finds no device. */
   absent();
   CHECK(close(dying) == 0 && close(channel) == 0 && close(events) == 0 && close(manager) == 0);
 }
@@ -195,46 +195,6 @@ static void lies(void) {
   }
   CHECK(count_descriptors() == initial_descriptors);
   alloc_pd(open_device());
-}
-
-/* The daemon copies through the agent what it may not reach itself. */
-static void agents(void) {
-  int fd = open_device();
-  char *memory = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(memory != MAP_FAILED);
-  CHECK(mprotect(memory + 8192, 4096, PROT_NONE) == 0);
-  memset(memory, 3, 8192);
-  CHECK(tell(fd, TELL_AGENT, 0, 0, 0, 0) == 0);
-  uint32_t response[2] = {~0u, ~0u};
-  uint64_t address = (uint64_t)(uintptr_t)memory + 1;
-  uint32_t copy[5] = {1, 8000, (uint32_t)address, (uint32_t)(address >> 32), 0};
-  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
-  CHECK(response[0] == 0 && response[1] == 3 * 8000);
-  copy[0] = 2;
-  copy[4] = 9;
-  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
-  CHECK(response[0] == 0);
-  CHECK(memory[0] == 3 && memory[1] == 9 && memory[8000] == 9 && memory[8001] == 3);
-  /* Beyond what may be touched, both ways; the agent lives on. */
-  copy[1] = 9000;
-  for (uint32_t operation = 1; operation <= 2; operation++) {
-    copy[0] = operation;
-    CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
-    CHECK(response[0] == EFAULT);
-  }
-  CHECK(mprotect(memory, 4096, PROT_READ) == 0);
-  copy[0] = 2;
-  copy[1] = 10;
-  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
-  CHECK(response[0] == EFAULT);
-  copy[0] = 1;
-  CHECK(command(fd, TELL_AGENT_COPY, response, sizeof response, copy, 5) == 0);
-  CHECK(response[0] == 0 && response[1] == 9 * 10);
-  CHECK(close(fd) == 0);
-  /* The agent goes with the last device. */
-  for (int round = 0; round < 100 && count_descriptors() > initial_descriptors; round++)
-    sleep_ms(10);
-  CHECK(count_descriptors() == initial_descriptors);
 }
 
 static void sysfs(void) {
@@ -266,14 +226,14 @@ static double nanoseconds_of(void (*call)(void)) {
 
 static int null_device;
 
-static void write_octet(void) { CHECK(write(null_device, "", 1) == 1); }
+static void write_byte(void) { CHECK(write(null_device, "", 1) == 1); }
 
 static void close_nothing(void) { CHECK(close(-1) == -1); }
 
 /* What calls on ordinary descriptors take, the best of several batches. */
 static void cost(void) {
   null_device = open("/dev/null", O_RDWR);
-  printf("%.1f %.1f\n", nanoseconds_of(write_octet), nanoseconds_of(close_nothing));
+  printf("%.1f %.1f\n", nanoseconds_of(write_byte), nanoseconds_of(close_nothing));
 }
 
 int main(int argc, char **argv) {
@@ -284,7 +244,6 @@ int main(int argc, char **argv) {
                                           {"absent", absent},
                                           {"dies", dies},
                                           {"lies", lies},
-                                          {"agents", agents},
                                           {"sysfs", sysfs},
                                           {"cost", cost},
                                           {NULL, NULL}});

@@ -128,7 +128,7 @@ static void signals(void) {
     _exit(0);
   }
   CHECK_FAILS(EINTR, read(channel, &value, sizeof value));
-  /* With SA_RESTART the same signals let it wait on. */
+  /* With SA_RESTART it keeps waiting despite the same signals. */
   action.sa_flags = SA_RESTART;
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
   push_later(device, 1, 9, 400);
@@ -251,13 +251,13 @@ static void cm_events(void) {
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(event[0] == 4711);
   CHECK(!is_readable(manager));
-  /* A purge takes the octet of rdma_cm's own descriptor. */
+  /* A purge takes the byte of rdma_cm's own descriptor. */
   CHECK(cm_command(TELL_PUSH, NULL, 0, (uint32_t[5]){0, 2, 1, 0, 0}, 5) == 36);
   CHECK(is_readable(manager));
   CHECK(cm_command(TELL_PURGE, NULL, 0, (uint32_t[5]){0}, 5) == 36);
   CHECK(!is_readable(manager));
-  char octet;
-  CHECK_FAILS(EINVAL, read(manager, &octet, 1));
+  char byte;
+  CHECK_FAILS(EINVAL, read(manager, &byte, 1));
   CHECK_FAILS(ENOTTY, ioctl(manager, TCGETS, event));
   CHECK_FAILS(EINVAL, write(manager, create, 7));
 }

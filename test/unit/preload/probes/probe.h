@@ -58,10 +58,10 @@ enum told {
   TELL_CONNECTED = 133,
   /* Answers after so many milliseconds: u32. */
   TELL_SLOW = 134,
-  /* Wants the agent started, then answers. */
+  /* Wants one more agent started where there are no more than so many, then answers: u32. */
   TELL_AGENT = 135,
   /* Answers once the agent has done: u32 operation, u32 length, u64 address, u32 fill. The response
-   * is u32 errno of the agent, u32 sum of the octets read. */
+   * is u32 errno of the agent, u32 sum of the bytes read. */
   TELL_AGENT_COPY = 136,
 };
 
@@ -175,7 +175,7 @@ struct scenario {
 
 static inline int run_scenario(int argc, char **argv, const struct scenario *scenarios) {
   initial_descriptors = argc > 2 ? atoi(argv[2]) : count_descriptors();
-  /* Nothing here may hang: whatever waits for ever is ended by this. */
+  /* Nothing here may hang: this ends any endless wait. */
   alarm(20);
   for (; scenarios->name != NULL; scenarios++) {
     if (argc < 2 || strcmp(argv[1], scenarios->name) != 0) continue;

@@ -181,10 +181,10 @@ static void hidden(void) {
   int found = find_hidden(limit.rlim_cur >= 2048 ? 1023 : (int)limit.rlim_cur / 2 - 1);
   CHECK(found > 0);
   /* The program does not own it. */
-  char octet = 0;
+  char byte = 0;
   CHECK_FAILS(EBADF, close(found));
-  CHECK_FAILS(EBADF, write(found, &octet, 1));
-  CHECK_FAILS(EBADF, read(found, &octet, 1));
+  CHECK_FAILS(EBADF, write(found, &byte, 1));
+  CHECK_FAILS(EBADF, read(found, &byte, 1));
   alloc_pd(fd);
   /* But it may have the number. */
   int pipes[2];
@@ -192,8 +192,8 @@ static void hidden(void) {
   for (int hidden_fd = found; hidden_fd != -1; hidden_fd = find_hidden(hidden_fd)) {
     if (hidden_fd > found + 2) break;
     CHECK(dup2(pipes[1], hidden_fd) == hidden_fd);
-    CHECK(write(hidden_fd, &octet, 1) == 1);
-    CHECK(read(pipes[0], &octet, 1) == 1);
+    CHECK(write(hidden_fd, &byte, 1) == 1);
+    CHECK(read(pipes[0], &byte, 1) == 1);
     CHECK(close(hidden_fd) == 0);
     alloc_pd(fd);
   }
@@ -286,6 +286,40 @@ static void churned(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
+/* Takes the numbers of the shim's own descriptors, as they come and go in another thread. */
+static void *take_numbers(void *argument) {
+  int pipes[2];
+  struct rlimit limit;
+  CHECK(pipe(pipes) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int first = limit.rlim_cur >= 2048 ? 1024 : (int)limit.rlim_cur / 2;
+  while (!stop) {
+    for (int number = first; number < first + 8; number++) {
+      if (syscall(SYS_fcntl, number, F_GETFD) < 0) continue;
+      CHECK(dup2(pipes[1], number) == number);
+      CHECK(close(number) == 0);
+    }
+  }
+  /* No command of another thread went into it. */
+  set_nonblocking(pipes[0], true);
+  char byte;
+  CHECK_FAILS(EAGAIN, (int)read(pipes[0], &byte, 1));
+  CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
+  return argument;
+}
+
+static void moved_while_closed(void) {
+  pthread_t taker;
+  CHECK(pthread_create(&taker, NULL, take_numbers, NULL) == 0);
+  for (int round = 0; round < 1000; round++) {
+    int fd = open_device();
+    alloc_pd(fd);
+    CHECK(close(fd) == 0);
+  }
+  stop = true;
+  CHECK(pthread_join(taker, NULL) == 0);
+  CHECK(count_descriptors() == initial_descriptors);
+}
+
 int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"forked", forked},
@@ -302,5 +336,6 @@ int main(int argc, char **argv) {
                                           {"ranges", ranges},
                                           {"reused", reused},
                                           {"churned", churned},
+                                          {"moved-while-closed", moved_while_closed},
                                           {NULL, NULL}});
 }

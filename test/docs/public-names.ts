@@ -1,0 +1,207 @@
+/**
+ * The names that the package exports, with their declarations and docstrings. The compiler's own
+ * interface reads them from the sources behind the `exports` of package.json.
+ */
+import { readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { type Node, SyntaxKind } from 'typescript/unstable/ast';
+import {
+  isBlock,
+  isClassDeclaration,
+  isConstructorDeclaration,
+  isFunctionDeclaration,
+  isGetAccessorDeclaration,
+  isInterfaceDeclaration,
+  isMethodDeclaration,
+  isMethodSignatureDeclaration,
+  isPropertyDeclaration,
+  isPropertySignatureDeclaration,
+  isSetAccessorDeclaration,
+} from 'typescript/unstable/ast/is';
+import { API, type Project } from 'typescript/unstable/sync';
+
+/** A name that programs can import. */
+export interface PublicName {
+  readonly name: string;
+  /** What the docstrings of its declarations say; empty when there are none. */
+  readonly doc: string;
+  /** Its declarations without bodies, with the docstrings of members as comments. */
+  readonly code: string;
+  /** File below the root, and line. */
+  readonly source: string;
+  /** Members without a docstring. */
+  readonly undocumented: readonly string[];
+}
+
+/** What one of the `exports` of package.json offers. */
+export interface EntryPoint {
+  /** What programs import from. */
+  readonly specifier: string;
+  /** The source file, below the root. */
+  readonly file: string;
+  /** What the comment at the head of the file says. */
+  readonly doc: string;
+  /** Sorted by name. */
+  readonly names: readonly PublicName[];
+}
+
+interface Manifest {
+  readonly name: string;
+  readonly exports: Readonly<Record<string, { readonly types: string }>>;
+}
+
+/** The entry points of the package at `root`. */
+export function entryPoints(root: string): EntryPoint[] {
+  const manifest: Manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const api = new API({ cwd: root });
+  try {
+    return Object.entries(manifest.exports).map(([path, { types }]) => {
+      const file = types.replace(/^\.\/dist\//, '').replace(/\.d\.ts$/, '.ts');
+      const names = namesOf(api, root, file);
+      return { specifier: join(manifest.name, path), file, doc: headOf(join(root, file)), names };
+    });
+  } finally {
+    api.close();
+  }
+}
+
+/** What a source file exports. `file` is below `root` and belongs to a project there. */
+function namesOf(api: API, root: string, file: string): PublicName[] {
+  const path = join(root, file);
+  const snapshot = api.updateSnapshot({ openFiles: [path] });
+  const project = snapshot.getDefaultProjectForFile(path);
+  const module = project?.program.getSourceFile(path);
+  const symbol = module && project?.checker.getSymbolAtLocation(module);
+  if (project === undefined || symbol === undefined) throw new Error(`${file} exports nothing`);
+  return project.checker
+    .getExportsOfModule(symbol)
+    .map((exported) => {
+      const nodes = declarationsOf(project, exported);
+      return nameOf(root, exported.name, nodes);
+    })
+    .sort((a, b) => a.name.localeCompare(b.name, 'en'));
+}
+
+type ExportedSymbol = ReturnType<Project['checker']['getExportsOfModule']>[number];
+
+/** Where a name is declared, behind all files that only pass it on. */
+function declarationsOf(project: Project, exported: ExportedSymbol): Node[] {
+  const direct = resolved(project, exported);
+  const passedOn = direct.every(({ kind }) => kind === SyntaxKind.ExportSpecifier);
+  return passedOn ? resolved(project, project.checker.getAliasedSymbol(exported)) : direct;
+}
+
+function resolved(project: Project, { declarations }: ExportedSymbol): Node[] {
+  return declarations.flatMap((handle) => {
+    const node = handle.resolve(project);
+    // The statement of a variable has its docstring and `export const`.
+    const isVariable = node?.kind === SyntaxKind.VariableDeclaration;
+    return node === undefined ? [] : [isVariable ? node.parent.parent : node];
+  });
+}
+
+function nameOf(root: string, name: string, nodes: readonly Node[]): PublicName {
+  const [first] = nodes;
+  if (first === undefined) throw new Error(`${name} is declared nowhere`);
+  const { fileName, text } = first.getSourceFile();
+  const line = text.slice(0, first.getStart()).split('\n').length;
+  return {
+    name,
+    doc: nodes.map(docOf).filter(Boolean).join('\n\n'),
+    code: nodes.map(codeOf).join('\n'),
+    source: `${relative(root, fileName)}:${line}`,
+    undocumented: nodes.flatMap((node) => undocumentedMembers(node, name)),
+  };
+}
+
+/** The text of a node's docstring. */
+function docOf(node: Node): string {
+  return (node.jsDoc ?? []).map((comment) => plain(comment.getText())).join('\n\n');
+}
+
+/** The comment at the head of a file. */
+function headOf(path: string): string {
+  const [comment = ''] = /^\/\*\*[\s\S]*?\*\//.exec(readFileSync(path, 'utf8')) ?? [];
+  return plain(comment);
+}
+
+/** A comment without its stars. */
+function plain(comment: string): string {
+  return comment
+    .replace(/^\/\*\*[ \t]*/, '')
+    .replace(/[ \t]*\*\/$/, '')
+    .replaceAll(/^[ \t]*\*[ \t]?/gm, '')
+    .trim();
+}
+
+/** A declaration as `go doc` and `.d.ts` files show it: nothing private, no bodies. */
+function codeOf(node: Node): string {
+  const { text } = node.getSourceFile();
+  if (!isClassDeclaration(node)) return text.slice(node.getStart(), bodyOf(node)).trimEnd();
+  const open = text.indexOf('{', node.heritageClauses?.end ?? node.name?.end ?? node.pos);
+  const members = node.members
+    .filter(isPublic)
+    .map((member) => `  ${text.slice(member.getStart(undefined, true), bodyOf(member)).trimEnd()};`)
+    .map((line) => line.replace(/;;$/, ';'));
+  return `${text.slice(node.getStart(), open)}{\n${members.join('\n')}\n}`;
+}
+
+/** Where the body of a function begins, or the node ends. */
+function bodyOf(node: Node): number {
+  const isFunction =
+    isFunctionDeclaration(node) ||
+    isMethodDeclaration(node) ||
+    isConstructorDeclaration(node) ||
+    isGetAccessorDeclaration(node) ||
+    isSetAccessorDeclaration(node);
+  if (isFunction && node.body !== undefined && isBlock(node.body)) {
+    return node.body.getStart();
+  }
+  if (isPropertyDeclaration(node) && node.initializer !== undefined) {
+    return node.type?.end ?? node.end;
+  }
+  return node.end;
+}
+
+function isPublic(member: Node): boolean {
+  const [words = ''] = /^[^(:={]*/.exec(member.getText()) ?? [];
+  return !/^(?:.*\s)?(?:#|private\b|protected\b)/.test(words);
+}
+
+/** The members that programs see and that have no docstring, in nested types too. */
+function undocumentedMembers(node: Node, owner: string): string[] {
+  if (isClassDeclaration(node)) {
+    return node.members.filter(isPublic).flatMap((member) => lacking(member, owner));
+  }
+  if (isInterfaceDeclaration(node)) {
+    return node.members.flatMap((member) => lacking(member, owner));
+  }
+  const found: string[] = [];
+  if (node.kind === SyntaxKind.TypeAliasDeclaration) {
+    const visit = (child: Node): void => {
+      if (isMember(child)) found.push(...lacking(child, owner));
+      else child.forEachChild(visit);
+    };
+    node.forEachChild(visit);
+  }
+  return found;
+}
+
+function isMember(node: Node): boolean {
+  return isPropertySignatureDeclaration(node) || isMethodSignatureDeclaration(node);
+}
+
+/** What every error class and every disposable has, and what tells the members of a union apart. */
+const EXPLAINED =
+  /^(?:override readonly name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: typeof \w+\.\w+;$)/;
+
+function lacking(member: Node, owner: string): string[] {
+  const named =
+    isMember(member) ||
+    isPropertyDeclaration(member) ||
+    isMethodDeclaration(member) ||
+    isGetAccessorDeclaration(member);
+  if (!named || docOf(member) !== '' || EXPLAINED.test(member.getText())) return [];
+  const [name = ''] = /(?:\[[^\]]+\]|[\w$]+)(?=[?!]?\s*[(<:=;]|$)/.exec(member.getText()) ?? [];
+  return [`${owner}.${name}`];
+}

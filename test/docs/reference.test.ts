@@ -1,0 +1,97 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, describe, expect, it } from 'vitest';
+import { entryPoints } from './public-names.ts';
+import { entryPage, indexPage, undocumented } from './reference.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** The compiler reads all projects of the checkout. */
+const SLOW_MS = 60_000;
+
+mkdirSync(join(ROOT, '.cache'), { recursive: true });
+const folder = mkdtempSync(join(ROOT, '.cache', 'reference-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Entry points of a package whose one source file is `source`. */
+function entriesOf(source: string) {
+  const manifest = { name: 'small', exports: { '.': { types: './dist/main.d.ts' } } };
+  writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
+  const options = { module: 'NodeNext', strict: true, allowImportingTsExtensions: true };
+  const project = { compilerOptions: { ...options, noEmit: true }, files: ['main.ts'] };
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
+  writeFileSync(join(folder, 'main.ts'), source);
+  return entryPoints(folder);
+}
+
+describe('the API reference', () => {
+  it(
+    'describes every name and every member that programs can import',
+    () => {
+      const entries = entryPoints(ROOT);
+      expect(entries.map(({ specifier }) => specifier)).toContain('iwarpd/testing');
+      const names = entries.flatMap((entry) => entry.names.map(({ name }) => name));
+      expect(names).toEqual(expect.arrayContaining(['connect', 'QP', 'createNative', 'listenRpc']));
+      expect(undocumented(entries)).toEqual([]);
+    },
+    SLOW_MS,
+  );
+
+  it(
+    'names what has no docstring',
+    () => {
+      const entries = entriesOf(`
+/** A shape. */
+export interface Shape {
+  readonly sides: number;
+  /** In metres. */
+  readonly length: number;
+}
+export const bare = 1;
+/** Options. */
+export type Options = { readonly deep: { inner(): void } };
+/** Fails. */
+export class ShapeError extends Error {
+  override readonly name = 'ShapeError';
+  #secret = 1;
+  private hidden = 2;
+  code = this.#secret + this.hidden;
+  /** Documented. */
+  twice(): number { return 2 * this.code; }
+}
+`);
+      expect(undocumented(entries)).toEqual([
+        'main.ts:10: Options.deep',
+        'main.ts:12: ShapeError.code',
+        'main.ts:3: Shape.sides',
+        'main.ts:8: bare',
+      ]);
+    },
+    SLOW_MS,
+  );
+
+  it(
+    'shows declarations without bodies and private members, where they are, and links between them',
+    () => {
+      const [entry] = entriesOf(`/** The head. */
+/** A square. */
+export class Square {
+  #side = 1;
+  /** Metres. */
+  get side(): number { return this.#side; }
+}
+/** Makes one. */
+export function makeSquare(): Square { return new Square(); }
+`);
+      if (entry === undefined) throw new Error('there is no entry point');
+      const page = entryPage(entry);
+      expect(page).toContain('# small\n\nThe head.');
+      expect(page).toContain('export class Square {\n  /** Metres. */\n  get side(): number;\n}');
+      expect(page).toContain('export function makeSquare(): Square\n');
+      expect(page).toContain('See [Square](#square). Declared at `main.ts:9`.');
+      expect(page).not.toContain('return');
+      expect(indexPage([entry])).toContain('## [small](small.md)');
+    },
+    SLOW_MS,
+  );
+});

@@ -1,0 +1,86 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { describeWith } from '../interop/prerequisites.ts';
+import { runCommand } from './cli-process.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'iwarpd-shell-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** What a command of ours prints, in a file. */
+async function printed(...words: string[]): Promise<string> {
+  const { status, stdout, stderr } = await runCommand(words);
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  const file = join(folder, words.join('-'));
+  writeFileSync(file, stdout);
+  return file;
+}
+
+function run(command: string, ...words: string[]): string {
+  const { stdout, stderr, status } = spawnSync(command, words, { encoding: 'utf8', input: '' });
+  expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
+  return stdout;
+}
+
+/** Words that bash offers in place of the last one of a line. */
+async function offeredByBash(line: string): Promise<string[]> {
+  const script = await printed('completion', 'bash');
+  const words = line.split(' ');
+  const state = `COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')})`;
+  const steps = `source ${script}; ${state}; COMP_CWORD=${words.length - 1}; _iwarpd`;
+  return run('bash', '-c', `${steps}; echo "\${COMPREPLY[@]}"`).split(/\s+/).filter(Boolean);
+}
+
+describe('completion in bash', () => {
+  it('offers commands, and those below them', async () => {
+    expect(await offeredByBash('iwarpd st')).toEqual(['start', 'status']);
+    expect(await offeredByBash('iwarpd fault ')).toEqual(expect.arrayContaining(['add', 'list']));
+    expect(await offeredByBash('iwarpd nfs se')).toEqual(['serve']);
+  });
+
+  it('offers the options of the command, wherever it stands', async () => {
+    expect(await offeredByBash('iwarpd status --js')).toEqual(['--json']);
+    expect(await offeredByBash('iwarpd fault add delay --ev')).toEqual(['--every']);
+  });
+
+  it('offers the values that an option takes, and none that it does not know', async () => {
+    expect(await offeredByBash('iwarpd start --log-level d')).toEqual(['debug']);
+    expect(await offeredByBash('iwarpd fault add delay --direction ')).toEqual(['in', 'out']);
+    expect(await offeredByBash('iwarpd start --device ')).toEqual([]);
+    expect(await offeredByBash('iwarpd start --config ')).toEqual([]);
+  });
+
+  it('leaves the words of a program alone', async () => {
+    expect(await offeredByBash('iwarpd run -- ib_write_bw --')).toEqual([]);
+  });
+});
+
+describeWith(['shells'], 'completion in other shells', () => {
+  it('is a script that zsh accepts, and that describes every command', async () => {
+    const script = await printed('completion', 'zsh');
+    const steps = `autoload -Uz compinit; compinit -D -u; source ${script}; whence -w _iwarpd_fault_add`;
+    expect(run('zsh', '-f', '-c', steps)).toBe('_iwarpd_fault_add: function\n');
+  });
+
+  it('offers commands and options in fish', async () => {
+    const script = await printed('completion', 'fish');
+    const offered = (line: string) =>
+      run('fish', '--no-config', '-c', `source ${script}; complete -C '${line}'`)
+        .split('\n')
+        .map((each) => each.split('\t')[0]);
+    expect(offered('iwarpd st')).toEqual(expect.arrayContaining(['start', 'status']));
+    expect(offered('iwarpd fault add --ev')).toContain('--every');
+    expect(offered('iwarpd start --log-level d')).toContain('debug');
+  });
+
+  it('generates a manual page without groff warnings', async () => {
+    const page = await printed('manual');
+    const text = run('groff', '-ww', '-man', '-Tascii', '-P-cbou', page);
+    expect(text).toMatch(/^NAME\n +iwarpd - /m);
+    expect(text).toMatch(/^ +fault add\n/m);
+    expect(text).toMatch(/--every <N>\n +Trigger on every/);
+    expect(text).toMatch(/^ENVIRONMENT\n +IWARPD_SOCKET/m);
+  });
+});

@@ -1,0 +1,48 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemdUnit } from '../../daemon/cli/shell/systemd-unit.ts';
+import { runCommand } from './cli-process.ts';
+
+let folder: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'iwarpd-systemd-'));
+});
+
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const analyze = spawnSync('systemd-analyze', ['--version']).status === 0;
+
+describe('iwarpd manual --systemd-unit', () => {
+  it('starts the command of this installation, which reports when it is ready', async () => {
+    const { status, stdout, stderr } = await runCommand(['manual', '--systemd-unit']);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    const [, node = '', script = ''] = /^ExecStart="(.+)" "(.+)" start$/m.exec(stdout) ?? [];
+    expect(node).toBe(process.execPath);
+    expect(existsSync(script)).toBe(true);
+    expect(stdout).toMatch(/^Type=notify$/m);
+    const sections = stdout.match(/^\[.+\]$/gm);
+    expect(sections).toEqual(['[Unit]', '[Service]', '[Install]']);
+    for (const line of stdout.trim().split('\n')) expect(line).toMatch(/^(\[\w+\]|\w+=.+|)$/);
+  });
+
+  it('quotes paths with characters that systemd would expand', () => {
+    expect(systemdUnit('/a b/node', '/c%d/$e/"f"/main.js')).toContain(
+      'ExecStart="/a b/node" "/c%%d/$$e/\\"f\\"/main.js" start\n',
+    );
+  });
+
+  it.skipIf(!analyze)('passes systemd-analyze verify', async () => {
+    const unit = join(folder, 'iwarpd.service');
+    writeFileSync(unit, (await runCommand(['manual', '--systemd-unit'])).stdout);
+    const words = ['--user', '--man=no', 'verify', unit];
+    const { status, stderr } = spawnSync('systemd-analyze', words, {
+      encoding: 'utf8',
+      env: { ...process.env, XDG_RUNTIME_DIR: folder },
+    });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  });
+});

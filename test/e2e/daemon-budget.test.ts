@@ -1,0 +1,135 @@
+/** Clients that together take all there is: what they may not have keeps the daemon within reach. */
+import { afterEach, describe, expect, it } from 'vitest';
+import type { DaemonOptions } from '../../daemon/main/config.ts';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { emitHello, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
+import type { PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { IpcClient } from '../support/ipc-client.ts';
+import { runCommand } from './cli-process.ts';
+import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
+
+let daemon: DaemonProcess;
+const providers: Provider[] = [];
+const clients: IpcClient[] = [];
+
+afterEach(async () => {
+  await Promise.all(providers.splice(0).map((provider) => provider.close()));
+  for (const client of clients.splice(0)) client.socket.destroy();
+  await daemon.clean();
+});
+
+async function newPD(): Promise<PD> {
+  const provider = await connectDaemon({ socketPath: daemon.socketPath });
+  providers.push(provider);
+  return await (await provider.open()).allocPD();
+}
+
+/** The error of the first refused call of `take`, over several clients. */
+async function exhausted(limits: DaemonOptions['limits'], take: (pd: PD) => Promise<unknown>) {
+  daemon = await DaemonProcess.start({ limits });
+  const pds = await Promise.all(Array.from({ length: 5 }, newPD));
+  for (let round = 0; round < 1_000; round += 1) {
+    const outcomes = await Promise.allSettled(pds.map(take));
+    const refused = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (refused !== undefined) return refused.reason;
+  }
+  return undefined;
+}
+
+describe('what all clients hold together', () => {
+  it('is bounded in objects', async () => {
+    const refusal = await exhausted({ objects: 100 }, (pd) => pd.context.allocPD());
+    expect(refusal).toMatchObject({
+      code: 'ENOMEM',
+      message: expect.stringContaining('raise limits.objects'),
+    });
+    const { health } = await daemon.status();
+    expect(health.limits['objects']).toEqual({ used: 100, limit: 100 });
+    await providers.pop()?.close();
+    await newPD();
+  });
+
+  it('is bounded in bytes of shared memory', async () => {
+    const limits = { sharedBytes: 2 ** 20 };
+    const refusal = await exhausted(limits, (pd) => pd.allocMR(65_536, 1));
+    expect(refusal).toMatchObject({
+      code: 'ENOMEM',
+      message: expect.stringContaining('raise limits.sharedBytes'),
+    });
+    const { health } = await daemon.status();
+    expect(health.limits['sharedBytes']).toEqual({ used: 2 ** 20, limit: 2 ** 20 });
+    await providers.pop()?.close();
+    await (await newPD()).allocMR(65_536, 1);
+  });
+
+  it('is bounded in mappings', async () => {
+    const refusal = await exhausted({ mappings: 64 }, (pd) => pd.allocMR(4096, 1));
+    expect(refusal).toMatchObject({
+      code: 'ENOMEM',
+      message: expect.stringContaining('raise limits.mappings'),
+    });
+    const { health } = await daemon.status();
+    expect(health.limits['mappings']).toEqual({ used: 64, limit: 64 });
+  });
+});
+
+it('shared memory is given back also where the process may have no more mappings', async () => {
+  daemon = await DaemonProcess.start();
+  expect(await printed(startProgram('mappings-full'), /^(.*)\n/)).toBe('released');
+});
+
+describe('with few descriptors', () => {
+  const FEW = ['prlimit', '--nofile=256:256'];
+  const TOO_FEW = ['prlimit', '--nofile=64:64'];
+
+  /** Shared memory that the client never maps: each holds a descriptor of the daemon's. */
+  async function takeDescriptors(): Promise<unknown> {
+    const client = await IpcClient.open(daemon.socketPath, Role.control);
+    clients.push(client);
+    for (let id = 1; ; id += 1) {
+      client.request(id, ['allocBuffer', { lengthBytes: 4096 }]);
+      const { value } = await client.frame();
+      if (Array.isArray(value)) return value;
+    }
+  }
+
+  it('status, HTTP and reset go on when clients have taken all others', async () => {
+    daemon = await DaemonProcess.start(
+      { http: { address: '127.0.0.1', port: 0, noToken: true } },
+      'pipe',
+      FEW,
+    );
+    const { http } = await daemon.status();
+    expect(await takeDescriptors()).toEqual(['ENOMEM', expect.stringContaining('ulimit -n')]);
+    // Further clients get the reason; silent ones do not keep others out.
+    const silent = Array.from({ length: 40 }, () => new IpcClient(daemon.socketPath));
+    clients.push(...silent);
+    const late = new IpcClient(daemon.socketPath);
+    clients.push(late);
+    late.send(emitHello(Role.control));
+    expect(await late.welcome()).toMatchObject({
+      errno: ERRNO.EMFILE.number,
+      text: expect.stringContaining('ulimit -n'),
+    });
+    const { health } = await daemon.status();
+    const { used = 0, limit } = health.limits['descriptors'] ?? {};
+    expect(limit).toBe(256);
+    expect(used).toBeGreaterThan(256 - 64);
+    for (const path of ['healthz', 'metrics']) {
+      expect((await fetch(`${http?.url}/${path}`)).status).toBe(200);
+    }
+    const control = new DaemonControl({ socketPath: daemon.socketPath });
+    expect(await control.reset()).toMatchObject({ clients: 1 });
+    await newPD();
+  }, 30_000);
+
+  it('the daemon reports in one line that it needs more', async () => {
+    const ended = await runCommand(['start', '--socket', '/nowhere/x.sock'], {}, TOO_FEW);
+    expect(ended.status).toBe(1);
+    expect(ended.stderr).toMatch(
+      /^iwarpd: cannot start: the limit of open files is 64, and the daemon needs 256; .*\n$/,
+    );
+  });
+});

@@ -1,0 +1,136 @@
+/** A log without a reader, or that cannot be written: the daemon serves and exits as usual. */
+import { execFileSync } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync } from 'node:fs';
+import { connect as connectTcp, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { listen } from '../../verbs-api/connect.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { IpcClient } from '../support/ipc-client.ts';
+import { DaemonProcess } from './daemon-process.ts';
+
+const SILENT_CONNECTIONS = 1_500;
+const BAD_GREETINGS = 1_000;
+/** A name that makes each line of the log long. */
+const DEVICE = { name: 'rnic0', addresses: ['127.0.0.1'], wire: { startupTimeoutMicros: 300_000 } };
+
+let folder: string;
+let daemon: DaemonProcess | undefined;
+let descriptors: number[];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'iwarpd-log-'));
+  descriptors = [];
+});
+
+afterEach(async () => {
+  await daemon?.clean();
+  daemon = undefined;
+  for (const fd of descriptors) closeSync(fd);
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A pipe; writing to it blocks when it is full. */
+function pipe(): { readonly readEnd: number; readonly writeEnd: number } {
+  const path = join(folder, 'log');
+  execFileSync('mkfifo', [path]);
+  const readEnd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  const writeEnd = openSync(path, constants.O_WRONLY);
+  descriptors.push(readEnd, writeEnd);
+  return { readEnd, writeEnd };
+}
+
+/** The contents of the pipe. */
+function drained(fd: number): string {
+  const buffer = Buffer.alloc(1 << 20);
+  let text = '';
+  for (;;) {
+    try {
+      text += buffer.toString('utf8', 0, readSync(fd, buffer));
+    } catch {
+      return text;
+    }
+  }
+}
+
+async function start(stderr: number): Promise<DaemonProcess> {
+  daemon = await DaemonProcess.start({ devices: [DEVICE] }, stderr);
+  return daemon;
+}
+
+/**
+ * Peers that connect and send nothing, until the daemon has ended all but those that the kernel keeps
+ * from it: its queue of connections overflows.
+ */
+async function silentPeers(provider: Provider): Promise<void> {
+  const listener = await listen(provider, { host: '127.0.0.1' });
+  const { port } = listener.address;
+  const sockets = new Set<Socket>();
+  for (let count = 0; count < SILENT_CONNECTIONS; count += 1) {
+    const socket = connectTcp(port, '127.0.0.1');
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('close', () => sockets.delete(socket));
+    socket.resume();
+  }
+  const rest = SILENT_CONNECTIONS / 10;
+  await expect.poll(() => sockets.size, { timeout: 40_000 }).toBeLessThan(rest);
+  for (const socket of sockets) socket.destroy();
+  await listener.close();
+}
+
+async function badGreetings(path: string): Promise<void> {
+  for (let count = 0; count < BAD_GREETINGS; count += 1) {
+    const client = new IpcClient(path);
+    client.send(new Uint8Array(64).fill(0x41));
+    await client.closed();
+  }
+}
+
+async function expectServing({ socketPath }: DaemonProcess): Promise<void> {
+  const provider = await connectDaemon({ socketPath });
+  const context = await provider.open();
+  const pd = await context.allocPD();
+  await pd.allocMR(4096, 1);
+  await provider.close();
+}
+
+describe('the log', () => {
+  it('without a reader delays nothing, stays bounded, and reports what was dropped', async () => {
+    const { readEnd, writeEnd } = pipe();
+    const running = await start(writeEnd);
+    const provider = await connectDaemon({ socketPath: running.socketPath });
+    await silentPeers(provider);
+    await badGreetings(running.socketPath);
+    await expectServing(running);
+    const text = drained(readEnd);
+    expect(text).toContain('refused a connection');
+    expect(text.length).toBeLessThan(256 * 1024);
+    // The summaries come once there is room.
+    await expect
+      .poll(() => drained(readEnd), { timeout: 15_000 })
+      .toMatch(/"similar":\d{3,},"msg":"\d{3,} similar messages dropped"/);
+    await provider.close();
+    expect(await running.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('on a full disk is lost, and the daemon ends in order', async () => {
+    const fd = openSync('/dev/full', 'w');
+    descriptors.push(fd);
+    const running = await start(fd);
+    await badGreetings(running.socketPath);
+    await expectServing(running);
+    expect(await running.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('whose reader is gone is lost, and the daemon ends in order', async () => {
+    const { writeEnd } = pipe();
+    const running = await start(writeEnd);
+    for (const fd of descriptors.splice(0)) closeSync(fd);
+    await badGreetings(running.socketPath);
+    await expectServing(running);
+    expect(await running.end('SIGTERM')).toBe(0);
+  }, 60_000);
+});

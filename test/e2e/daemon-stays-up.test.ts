@@ -1,0 +1,39 @@
+/** What clients and peers do must neither end the daemon nor keep it from answering others. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { DaemonProcess } from './daemon-process.ts';
+
+let daemon: DaemonProcess;
+const clients: Provider[] = [];
+
+afterEach(async () => {
+  await Promise.all(clients.splice(0).map((client) => client.close()));
+  await daemon.clean();
+});
+
+async function newClient(): Promise<Provider> {
+  const client = await connectDaemon({ socketPath: daemon.socketPath });
+  clients.push(client);
+  return client;
+}
+
+describe('sizes that no mapping can have', () => {
+  it('are refused with ENOMEM, and the client continues', async () => {
+    daemon = await DaemonProcess.start({ quotas: { sharedBytes: 2 ** 52 } });
+    const context = await (await newClient()).open();
+    const pd = await context.allocPD();
+    // V8 makes no view of 5 GiB, with which koffi ends the process.
+    for (const lengthBytes of [5 * 2 ** 30, 2 ** 32 + 1, 2 ** 47, 2 ** 52]) {
+      await expect(pd.allocMR(lengthBytes, 1)).rejects.toMatchObject({
+        code: 'ENOMEM',
+        // The size itself, or what all clients together may have.
+        message: expect.stringMatching(new RegExp(`not ${lengthBytes}|together may have at most`)),
+      });
+    }
+    for (const lengthBytes of [0, -1, Number.NaN, Number.POSITIVE_INFINITY, 1.5]) {
+      await expect(pd.allocMR(lengthBytes, 1)).rejects.toMatchObject({ code: 'EINVAL' });
+    }
+    expect((await pd.allocMR(4096, 1)).buffer.length).toBe(4096);
+  });
+});

@@ -1,0 +1,118 @@
+/** A client that does not read what its peers send delays only its own connections. */
+import type { ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { connect } from '../../verbs-api/connect.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import type { Connection } from '../../verbs-api/connection.ts';
+import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { completions, connectedPair, type Pair, pattern, send } from '../compliance/fixture.ts';
+import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
+import { parseRegion, REGION_BYTES } from './daemon-region.ts';
+
+const DEPTH = 32;
+const STOPPED_MS = 2_000;
+/** Memory that one stopped client may cost: data in flight, once as written and once as sent. */
+const COST_MAX_BYTES = 32 * 2 ** 20;
+
+let daemon: DaemonProcess;
+let provider: Provider;
+let pair: Pair;
+let sink: ChildProcess;
+
+beforeEach(async () => {
+  daemon = await DaemonProcess.start({
+    devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }],
+    memoryTiers: ['agent'],
+  });
+  provider = await connectDaemon({ socketPath: daemon.socketPath });
+  pair = await connectedPair({ server: provider, client: provider, stop: async () => undefined });
+  sink = startProgram('daemon-sink', daemon.socketPath);
+});
+
+afterEach(async () => {
+  sink.kill('SIGKILL');
+  await provider.close();
+  await daemon.clean();
+});
+
+function residentBytes(): number {
+  const status = readFileSync(`/proc/${daemon.pid}/status`, 'latin1');
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) * 1024;
+}
+
+/** Writes into the sink's memory for as long as they complete. */
+class Writer {
+  /** Bytes that left. */
+  bytes = 0;
+  readonly #connection: Connection;
+  readonly done: Promise<void>;
+
+  constructor(connection: Connection, source: MR) {
+    this.#connection = connection;
+    this.done = this.#run(source);
+  }
+
+  async #run(source: MR): Promise<void> {
+    const { qp, cq, established } = this.#connection;
+    const peer = parseRegion(established.privateData);
+    const wr: SendWR = {
+      opcode: WROpcode.rdmaWrite,
+      flags: SendFlag.signaled,
+      sgList: [source.sge()],
+      remoteAddr: peer.address,
+      rkey: peer.rkey,
+    };
+    for (let posted = 0; posted < DEPTH; posted += 1) qp.postSend(wr);
+    for (;;) {
+      for (const { status } of await cq.wait()) {
+        if (status !== 0) return;
+        this.bytes += source.buffer.length;
+        qp.postSend(wr);
+      }
+    }
+  }
+}
+
+async function roundTrip(): Promise<void> {
+  const { client, server } = pair;
+  server.connection.qp.postRecv({ sgList: [server.mr.sge()] });
+  client.mr.buffer.set(pattern(64));
+  client.connection.qp.postSend(send([client.mr.sge(0, 64)]));
+  await Promise.all([completions(server.connection.cq), completions(client.connection.cq)]);
+}
+
+it('costs no memory while stopped, and its peer resumes when it does', async () => {
+  const port = Number(await printed(sink, /listens on (\d+)/));
+  const context = await provider.open();
+  const pd = await context.allocPD();
+  const source = await pd.allocMR(REGION_BYTES, Access.localWrite);
+  const writers: Writer[] = [];
+  for (let count = 0; count < 4; count += 1) {
+    const connection = await connect(provider, { host: '127.0.0.1', port, pd });
+    writers.push(new Writer(connection, source));
+  }
+  const written = () => writers.reduce((sum, { bytes }) => sum + bytes, 0);
+  await expect.poll(written, { timeout: 10_000 }).toBeGreaterThan(64 * 2 ** 20);
+  const before = residentBytes();
+  sink.kill('SIGSTOP');
+  await sleep(STOPPED_MS);
+  await roundTrip();
+  const cost = residentBytes() - before;
+  const stalledAt = written();
+  await sleep(200);
+  // Its peers wait as well: TCP is full.
+  expect(written()).toBe(stalledAt);
+  expect(cost).toBeLessThan(COST_MAX_BYTES);
+  sink.kill('SIGCONT');
+  await expect.poll(written, { timeout: 10_000 }).toBeGreaterThan(stalledAt + 64 * 2 ** 20);
+  // Nor does one that never continues delay others.
+  sink.kill('SIGSTOP');
+  await sleep(100);
+  sink.kill('SIGKILL');
+  await Promise.all(writers.map(({ done }) => done));
+  await roundTrip();
+}, 60_000);

@@ -1,0 +1,431 @@
+/**
+ * Two users of one machine, each with processes: what neither can get from the other, by sockets in
+ * shared places, foreign daemons, HTTP, links in /tmp, memory, and reused pids.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { DoctorReport } from '../../daemon/cli/doctor.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
+import {
+  ALICE,
+  EVE,
+  TwoUsers,
+  twoUsersObstacle,
+  type UserProcess,
+} from './two-users/user-process.ts';
+
+const obstacle = twoUsersObstacle();
+const noCompiler = missingFor(NATIVE);
+/** Each test starts several programs, and other tests may run beside it. */
+const SLOW = { timeout: 180_000 };
+
+let users: TwoUsers;
+
+beforeEach(() => {
+  users = new TwoUsers();
+});
+
+afterEach(async () => {
+  await users.clean();
+});
+
+/** Commands that talk to a daemon, without the options that name one. */
+const CLIENTS: readonly (readonly string[])[] = [
+  ['status'],
+  ['devices'],
+  ['page'],
+  ['wait', '--timeout', '5'],
+  ['top', '--count', '1'],
+  ['reset'],
+  ['fault', 'list'],
+  ['trace', '--duration', '1'],
+  ['capture', '-w', '/dev/null', '--duration', '1'],
+  ['env'],
+  ['run', '--', 'true'],
+  ['rping', '-c', '-a', '127.0.0.2', '-C', '1'],
+  ['nfs', 'ls', '127.0.0.2:/'],
+];
+
+const REFUSAL = new RegExp(
+  `refusing the daemon at .*: it runs as uid ${EVE}, not as you \\(uid ${ALICE}\\)`,
+);
+
+/** `words` with options behind the command and before a program. */
+function withOptions(words: readonly string[], options: readonly string[]): string[] {
+  const at = words.indexOf('--');
+  return at < 0 ? [...words, ...options] : [...words.slice(0, at), ...options, ...words.slice(at)];
+}
+
+/** A directory of mode 0700 that a user has. */
+function directoryOf(uid: number, name: string): string {
+  const path = users.path(name);
+  mkdirSync(path, { mode: 0o700 });
+  chownSync(path, uid, uid);
+  return path;
+}
+
+/** Eve listens at `path`, where everyone may come by. */
+async function trapAt(path: string): Promise<UserProcess> {
+  const trap = users.program(EVE, ['trap', path]);
+  await trap.until(/listening/);
+  return trap;
+}
+
+/** A daemon that serves everyone, of a user who wants that. */
+async function openDaemon(uid: number, words: readonly string[] = []): Promise<string> {
+  const config = users.path(`config-${uid}.json`);
+  writeFileSync(config, '{"allowOtherUsers":true}');
+  const folder = directoryOf(uid, `of-${uid}`);
+  chmodSync(folder, 0o755);
+  const socket = `${folder}/s`;
+  await users.daemon(uid, ['--socket', socket, '--config', config, ...words]);
+  return socket;
+}
+
+describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () => {
+  describe('the default place of a socket, squatted by another user', () => {
+    let trap: UserProcess;
+
+    beforeEach(async () => {
+      const place = directoryOf(EVE, `iwarpd-${ALICE}`);
+      chmodSync(place, 0o777);
+      trap = await trapAt(`${place}/iwarpd.sock`);
+    });
+
+    it('makes every command refuse, before it sends a byte', async () => {
+      for (const words of CLIENTS) {
+        const { status, stderr } = await users.iwarpd(ALICE, words).end();
+        expect(status, words.join(' ')).not.toBe(0);
+        expect(stderr, words.join(' ')).toMatch(REFUSAL);
+      }
+      expect(trap.stdout).toContain('somebody came');
+      expect(trap.stdout).not.toContain('sent');
+    });
+
+    it('makes a TypeScript program refuse, before it sends a byte', async () => {
+      const { stdout } = await users.program(ALICE, ['connect', trapPath()]).end();
+      expect(stdout).toMatch(REFUSAL);
+      await trap.until(/somebody came/);
+      expect(trap.stdout).not.toContain('sent');
+    });
+
+    it('makes a program with the preload library step aside, before it sends a byte', async () => {
+      const shim = users.preload;
+      const script = `LD_PRELOAD=${shim} sh -c ': </dev/infiniband/rdma_cm' 2>&1 | cat`;
+      const { stdout } = await users.start(ALICE, ['sh', '-c', script]).end();
+      expect(stdout).toMatch(REFUSAL);
+      await trap.until(/somebody came/);
+      expect(trap.stdout).not.toContain('sent');
+    });
+
+    it('prevents a daemon from starting there, and doctor explains why', async () => {
+      const { status, stderr } = await users.iwarpd(ALICE, ['start', '--no-native']).end();
+      expect(status).toBe(1);
+      expect(stderr).toMatch(new RegExp(`belongs to user ${EVE}, not to ${ALICE}`));
+      const { stdout } = await users.iwarpd(ALICE, ['doctor', '--json']).end();
+      const { checks }: DoctorReport = JSON.parse(stdout);
+      expect(checks.find(({ name }) => name === 'socket')).toMatchObject({ state: 'broken' });
+      const daemon = checks.find(({ name }) => name === 'daemon');
+      expect(daemon).toMatchObject({ state: 'broken', text: expect.stringMatching(REFUSAL) });
+    });
+
+    function trapPath(): string {
+      return users.path(`iwarpd-${ALICE}/iwarpd.sock`);
+    }
+  });
+
+  describe('a daemon of another user', () => {
+    it('is refused by every command that is led to it, and used once it is allowed', async () => {
+      const socket = await openDaemon(EVE);
+      for (const words of [['status'], ['env'], ['run', '--', 'true']]) {
+        const named = users.iwarpd(ALICE, withOptions(words, ['--socket', socket]));
+        expect((await named.end()).stderr, words.join(' ')).toMatch(REFUSAL);
+        const led = users.iwarpd(ALICE, words, { IWARPD_SOCKET: socket });
+        expect((await led.end()).stderr, words.join(' ')).toMatch(REFUSAL);
+        const options = ['--socket', socket, '--allow-daemon-uid', String(EVE)];
+        const allowed = await users.iwarpd(ALICE, withOptions(words, options)).end();
+        expect(allowed, words.join(' ')).toMatchObject({ status: 0, stderr: '' });
+      }
+      const wrong = { IWARPD_SOCKET: socket, IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+      expect((await users.iwarpd(ALICE, ['status'], wrong).end()).stderr).toMatch(REFUSAL);
+      const nonsense = { IWARPD_SOCKET: socket, IWARPD_ALLOW_DAEMON_UID: 'eve' };
+      const { stderr } = await users.iwarpd(ALICE, ['status'], nonsense).end();
+      expect(stderr).toContain("IWARPD_ALLOW_DAEMON_UID: 'eve' is not a uid");
+      const right = { IWARPD_SOCKET: socket, IWARPD_ALLOW_DAEMON_UID: String(EVE) };
+      expect(await users.iwarpd(ALICE, ['status'], right).end()).toMatchObject({ status: 0 });
+      expect((await users.program(ALICE, ['connect', socket], right).end()).stdout).toBe('done\n');
+      const { stdout } = await users.iwarpd(ALICE, ['doctor', '--json'], right).end();
+      const { checks }: DoctorReport = JSON.parse(stdout);
+      expect(checks.find(({ name }) => name === 'trust')).toMatchObject({ state: 'warn' });
+    });
+
+    it('is refused by the preload library, and serves a program once it is allowed', async () => {
+      const socket = await openDaemon(EVE);
+      const shim = users.preload;
+      const variables = { IWARPD_SOCKET: socket };
+      const open = `LD_PRELOAD=${shim} sh -c ': </dev/infiniband/uverbs0 && echo opened' 2>&1 | cat`;
+      const refused = await users.start(ALICE, ['sh', '-c', open], variables).end();
+      expect(refused.stdout).toMatch(REFUSAL);
+      expect(refused.stdout).not.toContain('opened');
+      const right = { ...variables, IWARPD_ALLOW_DAEMON_UID: String(EVE) };
+      const allowed = await users.start(ALICE, ['sh', '-c', open], right).end();
+      expect(allowed.stdout).toBe('opened\n');
+      for (const value of [String(ALICE), `${EVE}x`, `0${EVE}0`, '', '-1', '4294967295']) {
+        const wrong = { ...variables, IWARPD_ALLOW_DAEMON_UID: value };
+        const { stdout } = await users.start(ALICE, ['sh', '-c', open], wrong).end();
+        expect(stdout, value).toMatch(REFUSAL);
+      }
+    });
+
+    it('that serves its own user only is out of reach, whatever is allowed', async () => {
+      const folder = directoryOf(EVE, 'eve');
+      const socket = `${folder}/s`;
+      await users.daemon(EVE, ['--socket', socket]);
+      const options = ['--socket', socket, '--allow-daemon-uid', String(EVE)];
+      const closed = await users.iwarpd(ALICE, ['status', ...options]).end();
+      expect(closed.stderr).toMatch(/its directory or socket is another user's/);
+      chmodSync(folder, 0o755);
+      chmodSync(socket, 0o666);
+      const opened = await users.iwarpd(ALICE, ['status', ...options]).end();
+      expect(opened.stderr).toContain(`user ${ALICE} may not use the daemon of user ${EVE}`);
+    });
+
+    it('of root is trusted, and root trusts no other', async () => {
+      const socket = await openDaemon(0);
+      const plain = await users.iwarpd(ALICE, ['status', '--socket', socket]).end();
+      expect(plain).toMatchObject({ status: 0, stderr: '' });
+      const other = await openDaemon(EVE, ['--device', 'b=127.0.0.3']);
+      const { stderr } = await users.iwarpd(0, ['status', '--socket', other]).end();
+      expect(stderr).toMatch(new RegExp(`it runs as uid ${EVE}, not as you \\(uid 0\\)`));
+    });
+  });
+
+  describe('a daemon that serves everyone', () => {
+    it('shows keys, addresses, traces and captures to its own user alone', async () => {
+      const socket = await openDaemon(ALICE);
+      const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+      const holder = users.program(ALICE, ['holder', socket]);
+      const [, key, address] = await holder.until(
+        /key (\d+) address (0x[0-9a-f]+) tier process_vm/,
+      );
+      const looked = await users.program(EVE, ['look-around', socket], trust).end();
+      const seen = JSON.parse(looked.stdout);
+      expect(seen).toMatchObject({ status: 'done', clients: 'done' });
+      expect(seen.regions).toHaveLength(2);
+      expect(looked.stdout).not.toContain(`"key":`);
+      expect(looked.stdout).not.toContain(address);
+      expect(looked.stdout).not.toContain(key);
+      for (const closed of ['trace', 'tap', 'reset', 'addFault', 'removeFaults']) {
+        expect(seen[closed], closed).toMatch(/^EACCES /);
+      }
+      const own = await users.program(ALICE, ['look-around', socket]).end();
+      const { regions, trace, tap } = JSON.parse(own.stdout);
+      expect(regions).toContainEqual(expect.objectContaining({ key: Number(key), address }));
+      expect({ trace, tap }).toEqual({ trace: 'done', tap: 'done' });
+    });
+
+    it("reaches a stranger's memory by its agent alone", async () => {
+      const socket = await openDaemon(ALICE);
+      const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+      const stranger = users.program(EVE, ['holder', socket], trust);
+      await stranger.until(/tier agent/);
+      const { stdout } = await users.iwarpd(ALICE, ['status', '--json', '--socket', socket]).end();
+      const { clients }: DaemonStatus = JSON.parse(stdout);
+      const [client] = clients.filter(({ uid }) => uid === EVE);
+      expect(client?.usage.tiers).toEqual({ shared: 1, agent: 1 });
+      expect(client?.usage.tierReasons['agent']).toContain('another user');
+    });
+  });
+
+  describe('HTTP of a daemon', () => {
+    it('answers its own user, who finds the token, and no other', async () => {
+      const socket = await openDaemon(ALICE, ['--http', '127.0.0.1:0']);
+      const file = `${socket}.http-token`;
+      expect(lstatSync(file)).toMatchObject({ uid: ALICE });
+      expect(lstatSync(file).mode & 0o777).toBe(0o600);
+      const token = readFileSync(file, 'utf8').trim();
+      const link = (await users.iwarpd(ALICE, ['page', '--socket', socket]).end()).stdout.trim();
+      const { origin, hash } = new URL(link);
+      expect(hash).toBe(`#token=${token}`);
+      const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+      const eves = await users.iwarpd(EVE, ['page', '--socket', socket], trust).end();
+      expect(eves).toMatchObject({ status: 1, stdout: '' });
+      expect(eves.stderr).toMatch(/cannot read the token.*EACCES/);
+      expect((await users.start(EVE, ['cat', file]).end()).status).not.toBe(0);
+      const eveSees = await users
+        .iwarpd(EVE, ['status', '--json', '--socket', socket], trust)
+        .end();
+      expect(eveSees.stdout).toContain(file);
+      expect(eveSees.stdout).not.toContain(token);
+      for (const [method, path] of [
+        ['GET', '/mrs'],
+        ['GET', '/trace'],
+        ['GET', '/metrics'],
+        ['POST', '/reset'],
+        ['DELETE', '/faults'],
+      ] as const) {
+        expect((await fetch(`${origin}${path}`, { method })).status, path).toBe(401);
+      }
+    });
+  });
+
+  describe('links and files of another user beside a socket in /tmp', () => {
+    it.each([
+      ['.run', 'file'],
+      ['.run.new', 'file'],
+      ['.http-token', 'file'],
+      ['.http-token.new', 'file'],
+      ['.sysfs', 'directory'],
+    ])('%s leads nowhere', async (suffix, kind) => {
+      const precious = directoryOf(ALICE, 'precious');
+      const victim = kind === 'file' ? `${precious}/victim` : precious;
+      writeFileSync(`${precious}/victim`, 'precious');
+      chownSync(`${precious}/victim`, ALICE, ALICE);
+      const socket = users.path('s');
+      const link = ['ln', '-s', victim, `${socket}${suffix}`];
+      expect((await users.start(EVE, link).end()).status).toBe(0);
+      const words = ['start', '--no-native', '--socket', socket, '--http', '127.0.0.1:0'];
+      const { status, stderr } = await users.iwarpd(ALICE, words).end();
+      expect(status).toBe(1);
+      const said = stderr.trimEnd().split('\n').at(-1);
+      expect(said).toMatch(/^iwarpd: cannot (?:write|make) .*another user may own what is there/);
+      expect(readFileSync(`${precious}/victim`, 'utf8')).toBe('precious');
+      expect(spawnSync('ls', ['-A', precious], { encoding: 'utf8' }).stdout).toBe('victim\n');
+      expect(existsSync(socket)).toBe(false);
+    });
+
+    it('a socket of another user is not removed, and the error names the owner', async () => {
+      const socket = users.path('s');
+      const trap = await trapAt(socket);
+      await trap.stop();
+      const words = ['start', '--no-native', '--socket', socket];
+      const { status, stderr } = await users.iwarpd(ALICE, words).end();
+      expect(status).toBe(1);
+      expect(stderr).toContain(`a socket of uid ${EVE}`);
+    });
+
+    it('a device tree of another user is not given to programs', async () => {
+      const folder = directoryOf(ALICE, 'alice');
+      const socket = `${folder}/s`;
+      await users.daemon(ALICE, ['--socket', socket]);
+      expect(await users.iwarpd(ALICE, ['env', '--socket', socket]).end()).toMatchObject({
+        status: 0,
+      });
+      spawnSync('chown', ['-R', String(EVE), `${socket}.sysfs`]);
+      const { status, stdout, stderr } = await users
+        .iwarpd(ALICE, ['env', '--socket', socket])
+        .end();
+      expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+      expect(stderr).toContain(`belongs to uid ${EVE}`);
+    });
+  });
+
+  it('a runtime directory of another user is named as the cause', async () => {
+    const runtime = directoryOf(EVE, 'run-eve');
+    const environment = { XDG_RUNTIME_DIR: runtime };
+    const { status, stderr } = await users
+      .iwarpd(ALICE, ['start', '--no-native'], environment)
+      .end();
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/cannot make .*from \$XDG_RUNTIME_DIR.*permission denied/);
+    const { stdout } = await users.iwarpd(ALICE, ['doctor', '--json'], environment).end();
+    const { checks }: DoctorReport = JSON.parse(stdout);
+    expect(checks.find(({ name }) => name === 'socket')).toMatchObject({
+      state: 'broken',
+      text: expect.stringContaining('from $XDG_RUNTIME_DIR'),
+      fix: expect.stringContaining('unset XDG_RUNTIME_DIR'),
+    });
+  });
+
+  it('a program is one client of a daemon in another PID namespace, which sees no pid of it', async () => {
+    const folder = directoryOf(ALICE, 'alice');
+    const socket = `${folder}/s`;
+    await users.isolatedDaemon(ALICE, ['--socket', socket, '--log-level', 'error']);
+    const open =
+      'exec 3<>/dev/infiniband/uverbs0 4<>/dev/infiniband/rdma_cm; echo opened; read end';
+    const variables = { LD_PRELOAD: users.preload, IWARPD_SOCKET: socket };
+    const program = users.start(ALICE, ['bash', '-c', open], variables);
+    await program.until(/opened/);
+    const { stdout } = await users.iwarpd(ALICE, ['status', '--json', '--socket', socket]).end();
+    const { clients }: DaemonStatus = JSON.parse(stdout);
+    expect(clients).toMatchObject([{ pid: 0, uid: ALICE }]);
+  });
+
+  it('a connection that outlives its process does not open the next process of that pid', async () => {
+    const folder = directoryOf(ALICE, 'alice');
+    const socket = `${folder}/s`;
+    await users.daemon(ALICE, ['--socket', socket]);
+    const parent = users.program(ALICE, ['parent', socket]);
+    await parent.until(/heir is ready/);
+    await expect.poll(() => parent.exited, { timeout: 20_000 }).toBe(true);
+    const victim = await processWithPid(parent.pid, ALICE);
+    try {
+      const maps = readFileSync(`/proc/${victim.pid}/maps`, 'latin1');
+      const [, start] = /^([0-9a-f]+)-[0-9a-f]+ rw/m.exec(maps) ?? [];
+      const address = String(Number.parseInt(start ?? '0', 16));
+      // Whole at once.
+      writeFileSync(`${socket}.new`, address);
+      chmodSync(`${socket}.new`, 0o644);
+      renameSync(`${socket}.new`, `${socket}.address`);
+      const [said] = await parent.until(/registration .*\n/);
+      expect(said).toMatch(/^registration refused: .*process_vm.*ESRCH/);
+    } finally {
+      victim.kill('SIGKILL');
+      await parent.end();
+    }
+  });
+});
+
+describe.runIf(obstacle === '' && noCompiler === '')(
+  `a hostile daemon of another user that a program trusts${obstacle}${noCompiler}`,
+  SLOW,
+  () => {
+    let rig: ShimRig;
+
+    beforeAll(() => {
+      rig = new ShimRig(NATIVE, 'agent-probe');
+      chmodSync(rig.directory, 0o755);
+    }, SLOW.timeout);
+
+    afterAll(() => rig.remove());
+
+    it.each(['confined', 'read-only', 'lying-handles', 'closed'])(
+      'gets registered memory and nothing else: %s',
+      async (scenario) => {
+        const daemon = users.program(EVE, ['hostile-daemon']);
+        const [, socket = ''] = await daemon.until(/listening at (.*)\n/);
+        const variables = {
+          LD_PRELOAD: rig.shim,
+          IWARPD_SOCKET: socket,
+          IWARPD_ALLOW_DAEMON_UID: String(EVE),
+        };
+        const probe = users.start(ALICE, [rig.probe('agent-probe'), scenario], variables);
+        expect(await probe.end()).toEqual({ status: 0, stdout: '', stderr: '' });
+      },
+    );
+  },
+);
+
+/** A process of a user with this very pid, once it is free. Another may take the number first: again. */
+async function processWithPid(pid: number, uid: number) {
+  const deadline = Date.now() + 60_000;
+  for (;;) {
+    writeFileSync('/proc/sys/kernel/ns_last_pid', String(pid - 1));
+    const child = spawn('sleep', ['600'], { uid, gid: uid, stdio: 'ignore', env: {}, cwd: '/' });
+    if (child.pid === pid) return { pid, kill: (signal: NodeJS.Signals) => child.kill(signal) };
+    child.kill('SIGKILL');
+    if (Date.now() > deadline) throw new Error(`pid ${pid} is not to be had`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}

@@ -1,0 +1,211 @@
+/** Programs of two users of this machine that have nothing to do with each other. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { repositoryRoot } from '../prerequisites.ts';
+
+/** Users of no password file. Alice uses RDMA; Eve would like to have her memory. */
+export const ALICE = 61_001;
+export const EVE = 61_002;
+
+const OUTPUT_TIMEOUT_MS = 30_000;
+const END_TIMEOUT_MS = 60_000;
+/** Where a private mount namespace shows what other users may not reach by its own path. */
+const MOUNTED_ROOT = '/mnt';
+const MOUNTED_NODE = '/media';
+
+/** How a program of another user comes by the checkout and by Node. */
+interface Reach {
+  readonly root: string;
+  readonly node: string;
+  /** Words in front of a command. */
+  readonly words: readonly string[];
+}
+
+function asUser(uid: number): string[] {
+  return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--'];
+}
+
+function reaches({ root, node, words }: Reach): boolean {
+  const file = join(root, 'dist/daemon/cli/main.js');
+  const [program = '', ...rest] = [...words, ...asUser(ALICE), node, file, '--version'];
+  return spawnSync(program, rest, { stdio: 'ignore', timeout: END_TIMEOUT_MS }).status === 0;
+}
+
+/** By its path, or in a mount namespace where the path is root's alone; undefined: not at all. */
+function findReach(): Reach | undefined {
+  const root = repositoryRoot();
+  const plain = { root, node: process.execPath, words: [] };
+  if (reaches(plain)) return plain;
+  const prefix = dirname(dirname(process.execPath));
+  const mount = `mount --bind "$1" ${MOUNTED_ROOT} && mount --bind "$2" ${MOUNTED_NODE} && shift 2 && exec "$@"`;
+  const words = ['unshare', '--mount', '--propagation', 'private', 'sh', '-c', mount, 'sh'];
+  const mounted = {
+    root: MOUNTED_ROOT,
+    node: `${MOUNTED_NODE}/bin/node`,
+    words: [...words, root, prefix],
+  };
+  return reaches(mounted) ? mounted : undefined;
+}
+
+let reach: Reach | undefined;
+
+/** Why two users are unavailable here, for the title of skipped tests; '' when available. */
+export function twoUsersObstacle(): string {
+  if (process.getuid?.() !== 0) return ' (needs root)';
+  reach = findReach();
+  return reach === undefined ? ' (needs setpriv, and a checkout that other users can reach)' : '';
+}
+
+/** What a finished program left. */
+interface Ended {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A program under way. */
+export class UserProcess {
+  readonly #child: ChildProcess;
+  readonly #ended: Promise<Ended>;
+  stdout = '';
+  stderr = '';
+
+  constructor(uid: number, words: readonly string[], environment: Record<string, string>) {
+    const [program = '', ...rest] = [...(reach?.words ?? []), ...asUser(uid), ...words];
+    this.#child = spawn(program, rest, {
+      // Nothing of this process's own: no runtime directory, no socket.
+      env: { PATH: process.env['PATH'] ?? '', ...environment },
+      cwd: '/',
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    this.#child.stdout?.on('data', (bytes) => {
+      this.stdout += bytes;
+    });
+    this.#child.stderr?.on('data', (bytes) => {
+      this.stderr += bytes;
+    });
+    this.#ended = once(this.#child, 'close').then(([status]) => {
+      return { status, stdout: this.stdout, stderr: this.stderr };
+    });
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** The process has ended, though others may still have its output open. */
+  get exited(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
+  }
+
+  /** Waits until its output matches; throws with the output when it ends or takes too long. */
+  async until(pattern: RegExp): Promise<RegExpExecArray> {
+    const deadline = Date.now() + OUTPUT_TIMEOUT_MS;
+    for (;;) {
+      const found = pattern.exec(this.stdout);
+      if (found !== null) return found;
+      if (Date.now() > deadline) throw new Error(`no ${pattern}: ${this.stdout}\n${this.stderr}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+
+  async end(): Promise<Ended> {
+    this.#child.stdin?.end();
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), END_TIMEOUT_MS);
+    const ended = await this.#ended;
+    clearTimeout(timer);
+    return ended;
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGKILL'): Promise<Ended> {
+    this.#child.kill(signal);
+    return await this.end();
+  }
+}
+
+/** A directory as /tmp is, and what runs with it. */
+export class TwoUsers {
+  /** Everyone's, sticky; programs here take it for the temporary directory. */
+  readonly tmp = mkdtempSync(join(tmpdir(), 'iwarpd-two-users-'));
+  readonly #running: UserProcess[] = [];
+
+  constructor() {
+    chmodSync(this.tmp, 0o1777);
+  }
+
+  /** A path in the directory. */
+  path(name: string): string {
+    return join(this.tmp, name);
+  }
+
+  /** The file of the checkout as the users reach it. */
+  file(path: string): string {
+    return join(reach?.root ?? '', path);
+  }
+
+  /** The preload library. */
+  get preload(): string {
+    return this.file(`dist/native-bridge/preload/linux-${process.arch}/libiwarpd-preload.so`);
+  }
+
+  start(
+    uid: number,
+    words: readonly string[],
+    environment: Record<string, string> = {},
+  ): UserProcess {
+    const started = new UserProcess(uid, words, { TMPDIR: this.tmp, ...environment });
+    this.#running.push(started);
+    return started;
+  }
+
+  /** Starts `iwarpd`. */
+  iwarpd(
+    uid: number,
+    words: readonly string[],
+    environment: Record<string, string> = {},
+  ): UserProcess {
+    const main = this.file('dist/daemon/cli/main.js');
+    return this.start(uid, [reach?.node ?? '', main, ...words], environment);
+  }
+
+  /** Starts a daemon in its own PID namespace, and waits until it is ready. */
+  async isolatedDaemon(uid: number, words: readonly string[]): Promise<void> {
+    const main = this.file('dist/daemon/cli/main.js');
+    // It ends with `unshare`, the one process of it that is seen here.
+    const [setpriv = '', ...user] = asUser(uid);
+    const alone = ['unshare', '--pid', '--fork', '--', setpriv, '--pdeathsig=KILL', ...user];
+    const start = [reach?.node ?? '', main, 'start', '--no-native', ...words];
+    await this.start(0, [...alone, ...start]).until(/ready/);
+  }
+
+  /** Starts a part of `user-programs.ts`. */
+  program(
+    uid: number,
+    words: readonly string[],
+    environment: Record<string, string> = {},
+  ): UserProcess {
+    const file = this.file('dist/test/interop/two-users/user-programs.js');
+    return this.start(uid, [reach?.node ?? '', file, ...words], environment);
+  }
+
+  /** Starts a daemon and waits until it is ready. */
+  async daemon(
+    uid: number,
+    words: readonly string[],
+    environment: Record<string, string> = {},
+  ): Promise<UserProcess> {
+    const options = ['--no-native', '--log-level', 'error', '--device', 'a=127.0.0.2'];
+    const started = this.iwarpd(uid, ['start', ...options, ...words], environment);
+    await started.until(/ready/);
+    return started;
+  }
+
+  /** Ends what still runs and removes the directory. */
+  async clean(): Promise<void> {
+    await Promise.all(this.#running.splice(0).map((each) => each.stop()));
+    rmSync(this.tmp, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,19 @@
+/** HTTP requests to a daemon of a test with the token that it made. */
+import { readFileSync } from 'node:fs';
+import { httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+
+/** The token of the daemon at a socket. */
+export function madeToken(socketPath: string): string {
+  return readFileSync(httpTokenPath(socketPath), 'utf8').trim();
+}
+
+/** As `fetch`, with the token. */
+export async function fetchWith(
+  token: string,
+  url: string,
+  init: RequestInit & { readonly duplex?: 'half' } = {},
+): Promise<Response> {
+  const headers = new Headers(init.headers);
+  headers.set('authorization', `Bearer ${token}`);
+  return await fetch(url, { ...init, headers });
+}

@@ -1,0 +1,96 @@
+/** An export is a promise to other files; one that no file takes up only hides what may change. */
+import { describe, expect, it } from 'vitest';
+import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts';
+
+/** The files behind package.json's "exports": what they export is for programs outside. */
+function publicEntries(): string[] {
+  const manifest: unknown = JSON.parse(readSource('package.json'));
+  const { exports } = manifest as { exports: Record<string, { default: string }> };
+  return Object.values(exports).map((entry) =>
+    entry.default.replace('./dist/', '').replace(/\.js$/, '.ts'),
+  );
+}
+
+/**
+ * Types that the compiler must be able to name in another file's declarations (TS4023): the
+ * arguments and results in the type of `NFS3`.
+ */
+const NAMED_BY_THE_COMPILER = [
+  'verbs-api/nfs/nfs3/directory-procedures.ts: FileSystemLimits',
+  'verbs-api/nfs/nfs3/directory-procedures.ts: FileSystemStatus',
+  'verbs-api/nfs/nfs3/directory-procedures.ts: PathLimits',
+  'verbs-api/nfs/nfs3/directory-procedures.ts: ReadDirectoryArgs',
+  'verbs-api/nfs/nfs3/directory-procedures.ts: ReadDirectoryPlusArgs',
+  'verbs-api/nfs/nfs3/file-procedures.ts: AccessArgs',
+  'verbs-api/nfs/nfs3/file-procedures.ts: AccessOk',
+  'verbs-api/nfs/nfs3/file-procedures.ts: LookupOk',
+  'verbs-api/nfs/nfs3/file-procedures.ts: ReadLinkOk',
+  'verbs-api/nfs/nfs3/name-procedures.ts: MakeNodeArgs',
+];
+
+/** Exports of `texts` that no other file imports, as `file: name`. */
+function deadExports(texts: ReadonlyMap<string, string>, entries: readonly string[]): string[] {
+  const used = new Set<string>();
+  for (const [file, text] of texts) {
+    for (const { target, names } of importsOf(file, text)) {
+      for (const name of names) used.add(`${target}: ${name}`);
+    }
+  }
+  return (
+    [...texts]
+      .filter(([file]) => !entries.includes(file) && !used.has(`${file}: *`))
+      // A suite exports nothing; it may quote sources that do.
+      .filter(([file]) => !file.endsWith('.test.ts'))
+      .flatMap(([file, text]) => exportsOf(text).map((name) => `${file}: ${name}`))
+      .filter((name) => !used.has(name))
+  );
+}
+
+/** Exports that only tests import and that their own file does not use: nothing that ships runs them. */
+function testedOnly(texts: ReadonlyMap<string, string>, entries: readonly string[]): string[] {
+  const shipped = new Map([...texts].filter(([file]) => !file.startsWith('test/')));
+  return deadExports(shipped, entries).filter((entry) => {
+    const [file = '', name = ''] = entry.split(': ');
+    const mentions = texts.get(file)?.match(new RegExp(`\\b${name}\\b`, 'g')) ?? [];
+    return mentions.length === 1;
+  });
+}
+
+describe('exports', () => {
+  const texts = readSources();
+  const entries = publicEntries();
+
+  it('finds the public entry points', () => {
+    expect(entries.length).toBeGreaterThan(3);
+    expect(entries.filter((file) => !texts.has(file))).toEqual([]);
+  });
+
+  it('are each imported by another file', () => {
+    expect(deadExports(texts, entries).sort()).toEqual(NAMED_BY_THE_COMPILER);
+  });
+
+  it('do not exist for their own tests alone', () => {
+    expect(testedOnly(texts, entries)).toEqual([]);
+  });
+
+  it('are found dead when no file imports them, and alive through a re-export or a namespace', () => {
+    const example = new Map([
+      ['a.ts', 'export const used = 1;\nexport function dead(): void {}\nexport { x as y };\n'],
+      ['b.ts', "import {\n  type used,\n} from './a.ts';\n"],
+      ['c.ts', 'export interface Whole {}\n'],
+      ['d.ts', "const c = await import('./c.ts');\n"],
+      ['e.ts', '/* export const gone = 1; */\nexport class Passed {}\n'],
+      ['entry.ts', "export { Passed } from './e.ts';\n"],
+    ]);
+    expect(deadExports(example, ['entry.ts'])).toEqual(['a.ts: dead', 'a.ts: y']);
+  });
+
+  it('are found to live in tests alone when their own file does not use them', () => {
+    const example = new Map([
+      ['a.ts', 'export const LIMIT = 1;\nexport const idle = 2;\nexport const run = LIMIT;\n'],
+      ['b.ts', "import { run } from './a.ts';\n"],
+      ['test/a.test.ts', "import { idle, LIMIT } from '../a.ts';\n"],
+    ]);
+    expect(testedOnly(example, [])).toEqual(['a.ts: idle']);
+  });
+});

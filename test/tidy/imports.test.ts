@@ -1,0 +1,95 @@
+/** Imports: which way they go, and that projects reference what they use and nothing more. */
+import { dirname, join, normalize } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { files, importCircles, importsOf, readSource, readSources } from './source-graph.ts';
+
+const texts = readSources();
+
+function graphOf(sources: ReadonlyMap<string, string>): Map<string, string[]> {
+  const targets = (file: string, text: string) =>
+    importsOf(file, text)
+      .map(({ target }) => target)
+      .filter((target) => sources.has(target));
+  return new Map([...sources].map(([file, text]) => [file, targets(file, text)]));
+}
+
+describe('imports', () => {
+  it('form no circle, types included: each file can be read before the files that use it', () => {
+    expect(importCircles(graphOf(texts))).toEqual([]);
+  });
+
+  it('are found to form circles across folders, through types, and of one file with itself', () => {
+    const example = new Map([
+      ['a/x.ts', "import { y } from '../b/y.ts';\n"],
+      ['b/y.ts', "import type { Z } from './z.ts';\nimport { free } from './free.ts';\n"],
+      ['b/z.ts', "export {\n  x,\n} from '../a/x.ts';\n"],
+      ['b/free.ts', "// import { y } from './y.ts';\nimport { own } from './free.ts';\n"],
+      ['c.ts', "import { x } from './a/x.ts';\n"],
+    ]);
+    expect(importCircles(graphOf(example))).toEqual([
+      ['b/free.ts'],
+      ['a/x.ts', 'b/y.ts', 'b/z.ts'],
+    ]);
+  });
+});
+
+/** Folders by the projects that own them: the nearest `tsconfig.json` upwards. */
+function projectsOf(paths: readonly string[]): string[] {
+  return (
+    paths
+      // Example programs are projects of their users.
+      .filter((file) => file.endsWith('/tsconfig.json') && !file.startsWith('test/examples/'))
+      .map((file) => dirname(file))
+      .sort((a, b) => b.length - a.length)
+  );
+}
+
+/** The projects that `project` references, and those that its files import. */
+function referencesOf(project: string, config: string): string[] {
+  const [, list = ''] = /"references": \[([\s\S]*?)\]/.exec(config) ?? [];
+  return [...list.matchAll(/"path": "([^"]+)"/g)]
+    .map(([, path = '']) => normalize(join(project, path)))
+    .sort();
+}
+
+function importedProjects(
+  project: string,
+  projects: readonly string[],
+  sources: ReadonlyMap<string, string>,
+): string[] {
+  const owner = (file: string) => projects.find((each) => file.startsWith(`${each}/`));
+  const imported = [...sources]
+    .filter(([file]) => owner(file) === project)
+    .flatMap(([file, text]) => importsOf(file, text).map(({ target }) => owner(target)))
+    .filter((each) => each !== undefined && each !== project);
+  return [...new Set(imported as string[])].sort();
+}
+
+describe('project references', () => {
+  const projects = projectsOf(files);
+
+  it('are all built by the solution', () => {
+    expect(projects.length).toBeGreaterThan(20);
+    expect(referencesOf('', readSource('tsconfig.json'))).toEqual([...projects].sort());
+  });
+
+  it('are those that imports need, none unused and none missing', () => {
+    const wrong = projects.flatMap((project) => {
+      const references = referencesOf(project, readSource(`${project}/tsconfig.json`));
+      const imported = importedProjects(project, projects, texts);
+      return [
+        ...references.filter((each) => !imported.includes(each)).map((each) => `unused ${each}`),
+        ...imported.filter((each) => !references.includes(each)).map((each) => `missing ${each}`),
+      ].map((fault) => `${project}: ${fault}`);
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  it('are read from the nearest project of both ends of an import', () => {
+    const example = new Map([['a/inner/x.ts', "import { y } from '../../b/y.ts';\n"]]);
+    const own = projectsOf(['a/tsconfig.json', 'a/inner/tsconfig.json', 'b/tsconfig.json']);
+    expect(importedProjects('a/inner', own, example)).toEqual(['b']);
+    expect(importedProjects('a', own, example)).toEqual([]);
+    expect(referencesOf('a/inner', '"references": [\n{ "path": "../../b" }\n]')).toEqual(['b']);
+  });
+});

@@ -1,0 +1,214 @@
+/** Faults around a link, over a simulated network whose time the test decides. */
+import { describe, expect, it } from 'vitest';
+import { FaultyLink } from '../../../../daemon/host/links/faulty-link.ts';
+import type { LinkUser } from '../../../../daemon/host/links/link.ts';
+import { Fault } from '../../../../daemon/iwarp/faults/fault.ts';
+import { OutputWalk } from '../../../../daemon/iwarp/faults/passage.ts';
+import { StreamFaults } from '../../../../daemon/iwarp/faults/stream-faults.ts';
+import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';
+import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
+import { Prng } from '../../../sim/prng.ts';
+import { SimLink, type Wire } from '../../../sim/sim-link.ts';
+import { VirtualClock, VirtualTime } from '../../../sim/virtual-time.ts';
+import { streamOf } from '../../../support/fpdu-stream.ts';
+import { bytesOf, concat } from '../../../support/hex.ts';
+import { mpaReply, sendUlpdu } from '../../../support/mpa-frames.ts';
+
+const FACTS = { device: 'a', qpNum: 7, remote: { address: '10.0.1.1', port: 5 } };
+const REPLY = Uint8Array.from(mpaReply());
+const FPDU = streamOf([sendUlpdu(1, bytesOf('a1a2a3a4'))], false);
+
+/** Records its reports, with their times. */
+class Recorder implements LinkUser {
+  readonly told: string[] = [];
+  readonly heard: Uint8Array[] = [];
+  flushedBytes = 0;
+  readonly #time: VirtualTime;
+
+  constructor(time: VirtualTime) {
+    this.#time = time;
+  }
+
+  handleBytes(bytes: Uint8Array): void {
+    this.heard.push(bytes.slice());
+    this.#tell('bytes');
+  }
+  handleFlushed(bytes: number): void {
+    this.flushedBytes += bytes;
+  }
+  handlePeerClosed(): void {
+    this.#tell('peer closed');
+  }
+  handleClosed(errorCode: string | undefined): void {
+    this.#tell(`closed ${errorCode ?? 'well'}`);
+  }
+
+  #tell(what: string): void {
+    const late = this.#time.now > START + 50_000 ? 'late' : 'soon';
+    if (this.told.at(-1) !== `${what} ${late}`) this.told.push(`${what} ${late}`);
+  }
+}
+
+const START = new VirtualTime().now;
+
+function wired(bufferBytes = 1_000_000) {
+  const time = new VirtualTime();
+  const clock = new VirtualClock(time, new Prng(1));
+  const traits = { delayMin: 1, delayMax: 9, bufferBytes, deliverMax: 4096, emssBytes: 1460 };
+  const wire: Wire = { time, prng: new Prng(7), traits, vanished: false };
+  const [us, them] = ['10.0.0.1', '10.0.1.1'].map((localAddress, index, all) => {
+    const remoteAddress = all[1 - index] ?? '';
+    const ends = { localAddress, localPort: 5, remoteAddress, remotePort: 5 };
+    return new SimLink(wire, ends, () => undefined);
+  });
+  if (us === undefined || them === undefined) throw new Error('two ends');
+  SimLink.join(us, them);
+  const user = new Recorder(time);
+  const peer = new Recorder(time);
+  let spent = 0;
+  const struck: number[] = [];
+  const link = new FaultyLink(us, {
+    faults: new StreamFaults(new OutputWalk(0, 0), () => FACTS, crc32c),
+    clock,
+    framing: () => ({ crcEnabled: true, markers: false }),
+    strike: (fault) => struck.push(fault.id),
+    spent: () => {
+      spent += 1;
+    },
+  });
+  link.user = user;
+  them.user = peer;
+  us.open();
+  them.open();
+  const run = (micros = 10_000_000): void => {
+    const end = time.now + micros;
+    while (time.busy || (time.nextDue ?? Number.POSITIVE_INFINITY) <= end) time.step();
+  };
+  const face = (...specs: FaultSpec[]): void =>
+    link.setFaults(specs.map((spec, index) => new Fault(index + 1, spec, undefined)));
+  return { link, us, them, user, peer, run, face, struck, clock, spent: () => spent };
+}
+
+describe('a link with faults', () => {
+  it('accepts every write at once, and sends the bytes when allowed, in order', () => {
+    const { link, user, peer, run, face, clock } = wired(100);
+    face({ kind: 'delay', ms: 60, direction: 'out' });
+    const stream = concat(REPLY, FPDU, FPDU, FPDU);
+    for (const bytes of [REPLY, FPDU, FPDU, FPDU]) {
+      expect(link.writable).toBe(true);
+      expect(link.write(bytes.slice())).toBe(0);
+    }
+    expect(link.congested).toBe(false);
+    run();
+    expect(peer.told).toEqual(['bytes late']);
+    expect(concat(...peer.heard)).toEqual(stream);
+    expect(user.flushedBytes).toBe(stream.length);
+    expect(clock.alarms).toBe(0);
+  });
+
+  it('sends its FIN after the bytes it holds back', () => {
+    const { link, peer, run, face } = wired();
+    face({ kind: 'delay', ms: 60, direction: 'out' });
+    link.write(REPLY.slice());
+    link.finish();
+    expect(link.writable).toBe(false);
+    run();
+    expect(peer.told).toEqual(['bytes late', 'peer closed late']);
+  });
+
+  it('closes after the bytes that leave in time', () => {
+    const { link, peer, run, face, user } = wired();
+    face({ kind: 'delay', ms: 60, direction: 'out' });
+    link.write(REPLY.slice());
+    link.close();
+    run();
+    expect(concat(...peer.heard)).toEqual(REPLY);
+    expect(peer.told).toEqual(['bytes late', 'peer closed late']);
+    expect(user.told).toEqual(['closed well late']);
+  });
+
+  it('resets if bytes would never leave', () => {
+    const { link, peer, run, face, clock } = wired();
+    face({ kind: 'stall', direction: 'out' });
+    link.write(REPLY.slice());
+    expect(link.congested).toBe(true);
+    link.close();
+    run();
+    expect(peer.told).toEqual(['closed ECONNRESET soon']);
+    expect(clock.alarms).toBe(0);
+  });
+
+  it('delivers the end of the input after the input it holds back', () => {
+    const { link, them, user, run, face } = wired();
+    face({ kind: 'delay', ms: 60, direction: 'in' });
+    them.write(FPDU);
+    them.finish();
+    link.finish();
+    run();
+    expect(concat(...user.heard)).toEqual(FPDU);
+    expect(user.told).toEqual(['bytes late', 'peer closed late', 'closed well late']);
+  });
+
+  it('drops held input when its user resets, and still reports the end', () => {
+    const { link, them, user, run, face } = wired();
+    face({ kind: 'stall', direction: 'in' });
+    them.write(FPDU);
+    them.finish();
+    link.finish();
+    run();
+    expect(user.told).toEqual([]);
+    link.reset();
+    run();
+    expect(user.told).toEqual(['closed well soon']);
+  });
+
+  it('delivers nothing to a user that does not read', () => {
+    const { link, them, user, run, face } = wired();
+    face({ kind: 'delay', ms: 1, direction: 'in' });
+    them.write(FPDU);
+    run(500);
+    link.pauseReading();
+    run(60_000);
+    expect(user.told).toEqual([]);
+    link.resumeReading();
+    run();
+    expect(concat(...user.heard)).toEqual(FPDU);
+  });
+
+  it('reports a fault on written bytes before the bytes leave', () => {
+    const { link, struck, run, face, peer, user } = wired();
+    face({ kind: 'qp-fatal', nth: 1 });
+    link.write(REPLY.slice());
+    expect(struck).toEqual([]);
+    link.write(FPDU.slice());
+    expect(struck).toEqual([1]);
+    run();
+    expect(concat(...peer.heard)).toEqual(concat(REPLY, FPDU));
+    expect(user.flushedBytes).toBe(0);
+  });
+
+  it('counts the bytes lost after the end that a fault causes', () => {
+    const { link, run, face, peer } = wired();
+    face({ kind: 'close', direction: 'out', afterBytes: REPLY.length });
+    let takenBytes = link.write(REPLY.slice());
+    takenBytes += link.write(FPDU.slice());
+    takenBytes += link.write(FPDU.slice());
+    expect(takenBytes).toBe(REPLY.length + 2 * FPDU.length);
+    run();
+    expect(concat(...peer.heard)).toEqual(REPLY);
+    expect(peer.told).toEqual(['bytes soon', 'peer closed soon']);
+  });
+
+  it('is spent, once, when its faults are removed and no effect of them remains', () => {
+    const { link, run, face, spent, peer } = wired();
+    face({ kind: 'stall', direction: 'out' });
+    link.write(REPLY.slice());
+    run();
+    expect([spent(), peer.heard]).toEqual([0, []]);
+    face();
+    expect(spent()).toBe(1);
+    run();
+    face();
+    expect([spent(), concat(...peer.heard)]).toEqual([1, REPLY]);
+  });
+});

@@ -1,0 +1,269 @@
+/** Links over real sockets of loopback, without any protocol. */
+import { afterEach, describe, expect, it } from 'vitest';
+import type { CaptureTap } from '../../../../daemon/capture/capture-tap.ts';
+import type { Link, LinkUser } from '../../../../daemon/host/links/link.ts';
+import { TappedLink } from '../../../../daemon/host/links/tapped-link.ts';
+import { READ_BUFFER_BYTES } from '../../../../daemon/host/links/tcp-link.ts';
+import { sourceAddress, TcpPort } from '../../../../daemon/host/links/tcp-port.ts';
+import { until } from '../../../support/rnic-node.ts';
+
+/** Records the reports of its link. */
+class Listener implements LinkUser {
+  readonly link: Link;
+  readonly heard: Uint8Array[] = [];
+  flushedBytes = 0;
+  peerClosed = false;
+  closed: string | undefined | null = null;
+
+  constructor(link: Link) {
+    this.link = link;
+    link.user = this;
+  }
+
+  handleBytes(bytes: Uint8Array): void {
+    this.heard.push(bytes.slice());
+  }
+  handleFlushed(bytes: number): void {
+    this.flushedBytes += bytes;
+  }
+  handlePeerClosed(): void {
+    this.peerClosed = true;
+  }
+  handleClosed(errorCode: string | undefined): void {
+    this.closed = errorCode;
+  }
+  get heardBytes(): number {
+    return this.heard.reduce((sum, { length }) => sum + length, 0);
+  }
+}
+
+const ports: TcpPort[] = [];
+const ends: Listener[] = [];
+
+afterEach(() => {
+  for (const { link } of ends.splice(0)) link.reset();
+  for (const port of ports.splice(0)) port.release();
+});
+
+function hold(address: string, port = 0): TcpPort {
+  const environment = { readBuffer: new Uint8Array(READ_BUFFER_BYTES) };
+  const held = new TcpPort(address, port, environment);
+  ports.push(held);
+  return held;
+}
+
+/** Two connected links: the one that dialed and the one that was accepted. */
+async function pair(address = '127.0.0.1', tap?: CaptureTap): Promise<[Listener, Listener]> {
+  const port = hold(address);
+  const dressed = (link: Link, dialed: boolean): Listener =>
+    new Listener(tap === undefined ? link : new TappedLink(link, tap, dialed));
+  let accepted: Listener | undefined;
+  let dialed: Listener | undefined;
+  const fail = (error: unknown): never => {
+    throw new Error(String(error));
+  };
+  port.listen((link) => (accepted = dressed(link, false)), fail);
+  hold(address).dial(port, (link) => (dialed = dressed(link, true)), fail);
+  await until(() => accepted !== undefined && dialed !== undefined, 'a connection');
+  if (accepted === undefined || dialed === undefined) throw new Error('no connection');
+  ends.push(accepted, dialed);
+  return [dialed, accepted];
+}
+
+describe('a link', () => {
+  it.each(['127.0.0.9', '::1'])(
+    'over %s carries bytes both ways and knows its ends',
+    async (address) => {
+      const [dialed, accepted] = await pair(address);
+      expect(dialed.link.localAddress).toBe(address);
+      expect(dialed.link.remotePort).toBe(accepted.link.localPort);
+      expect(dialed.link.localPort).toBe(accepted.link.remotePort);
+      expect(dialed.link.write(Uint8Array.of(1, 2, 3))).toBe(3);
+      expect(accepted.link.write(Uint8Array.of(9))).toBe(1);
+      await until(() => accepted.heardBytes === 3 && dialed.heardBytes === 1, 'the bytes');
+      expect([Buffer.concat(accepted.heard), Buffer.concat(dialed.heard)]).toEqual([
+        Buffer.of(1, 2, 3),
+        Buffer.of(9),
+      ]);
+    },
+  );
+
+  it('reports the segment size of its socket [MPA-5.1-01]', async () => {
+    const [dialed] = await pair();
+    expect(dialed.link.emssBytes()).toBeGreaterThan(500);
+    expect(dialed.link.emssBytes()).toBeLessThanOrEqual(65_535);
+  });
+
+  it.each([false, true])(
+    'reports what the kernel took and when it took the rest (aligned: %s)',
+    async (aligned) => {
+      const [dialed, accepted] = await pair();
+      dialed.link.segmentAligned = aligned;
+      const bytes = Uint8Array.from({ length: 16 << 20 }, (_, index) => (index * 31) & 0xff);
+      const taken = dialed.link.write(bytes);
+      expect(taken).toBeGreaterThan(0);
+      expect(taken).toBeLessThan(bytes.length);
+      expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
+      expect(() => dialed.link.write(bytes)).toThrow('not writable');
+      await until(() => dialed.flushedBytes > 0, 'room');
+      expect(dialed.flushedBytes).toBe(bytes.length - taken);
+      expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
+      await until(() => accepted.heardBytes === bytes.length, 'all bytes');
+      expect(Buffer.compare(Buffer.concat(accepted.heard), bytes)).toBe(0);
+      expect(Math.max(...accepted.heard.map(({ length }) => length))).toBeLessThanOrEqual(
+        READ_BUFFER_BYTES,
+      );
+    },
+  );
+
+  it('a FIN ends one direction only [DDP-6.2.1-04, DDP-6.2.1-06, MPA-7.2-01]', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.write(Uint8Array.of(1));
+    dialed.link.finish();
+    dialed.link.finish();
+    expect(dialed.link.writable).toBe(false);
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(accepted.heardBytes).toBe(1);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
+    accepted.link.write(Uint8Array.of(2, 3));
+    accepted.link.finish();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    expect(dialed.heardBytes).toBe(2);
+    expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
+  });
+
+  it('sends its FIN after bytes that had to wait', async () => {
+    const [dialed, accepted] = await pair();
+    const bytes = new Uint8Array(16 << 20);
+    dialed.link.write(bytes);
+    dialed.link.finish();
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(accepted.heardBytes).toBe(bytes.length);
+  });
+
+  it.each(['nothing', 'bytes'] as const)('resets at once, behind %s', async (before) => {
+    const [dialed, accepted] = await pair();
+    if (before === 'bytes') dialed.link.write(new Uint8Array(16 << 20));
+    dialed.link.reset();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
+    dialed.link.reset();
+    dialed.link.finish();
+  });
+
+  it('resets after its own FIN; the peer notices when it finishes', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.finish();
+    await until(() => accepted.peerClosed, 'the FIN');
+    dialed.link.reset();
+    await until(() => dialed.closed !== null, 'the end');
+    accepted.link.finish();
+    await until(() => accepted.closed !== null, 'the end');
+  });
+
+  it('closes with a FIN after the bytes that the kernel has taken', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.write(new Uint8Array(100_000));
+    dialed.link.close();
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(accepted.heardBytes).toBe(100_000);
+    expect(dialed.closed).toBeUndefined();
+  });
+
+  it('throws nothing when the peer disappears during a write', async () => {
+    const [dialed, accepted] = await pair();
+    accepted.link.reset();
+    await until(() => accepted.closed !== null, 'the reset');
+    while (dialed.link.writable) dialed.link.write(new Uint8Array(1000));
+    await until(() => dialed.closed !== null, 'the end');
+    expect(['ECONNRESET', 'EPIPE']).toContain(dialed.closed);
+  });
+
+  it('shows its tap every byte once, in order, and its ends', async () => {
+    const seen: string[] = [];
+    let outboundBytes = 0;
+    const tap: CaptureTap = {
+      opened: ({ dialed }) => {
+        const side = dialed ? 'dialed' : 'accepted';
+        return {
+          outbound: (bytes) => {
+            if (dialed) outboundBytes += bytes.length;
+            else seen.push(`${side} out ${bytes.length}`);
+          },
+          inbound: (bytes) => dialed && seen.push(`${side} in ${bytes.length}`),
+          finished: (by) => seen.push(`${side} finished by ${by}`),
+          closed: (reset) => seen.push(`${side} closed ${reset ? 'reset' : 'gracefully'}`),
+        };
+      },
+    };
+    const [dialed, accepted] = await pair('127.0.0.1', tap);
+    dialed.link.write(new Uint8Array(16 << 20));
+    await until(() => accepted.heardBytes === 16 << 20, 'all bytes');
+    expect(outboundBytes).toBe(16 << 20);
+    accepted.link.write(new Uint8Array(5));
+    await until(() => dialed.heardBytes === 5, 'the answer');
+    accepted.link.finish();
+    await until(() => dialed.peerClosed, 'the FIN');
+    dialed.link.finish();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    expect(seen.slice(0, 4)).toEqual([
+      'accepted out 5',
+      'dialed in 5',
+      'accepted finished by us',
+      'dialed finished by peer',
+    ]);
+    expect(seen.slice(4).sort()).toEqual([
+      'accepted closed gracefully',
+      'accepted finished by peer',
+      'dialed closed gracefully',
+      'dialed finished by us',
+    ]);
+  });
+});
+
+describe('a port', () => {
+  const ignore = (): void => {};
+
+  it('is held until it is released, and refuses connections while there is no listener', async () => {
+    const port = hold('127.0.0.1');
+    let failure: string | undefined;
+    hold('127.0.0.1').dial(port, ignore, (code) => (failure = code));
+    await until(() => failure !== undefined, 'the refusal');
+    expect(failure).toBe('ECONNREFUSED');
+    port.listen(ignore, ignore);
+    const taken = () => hold('127.0.0.1', port.port).listen(ignore, ignore);
+    expect(taken).toThrow(expect.objectContaining({ code: 'EADDRINUSE' }));
+    port.release();
+    hold('127.0.0.1', port.port);
+  });
+
+  it('serves one use', () => {
+    const port = hold('127.0.0.1');
+    port.listen(ignore, ignore);
+    const again = () => port.listen(ignore, ignore);
+    expect(again).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+  });
+
+  it('reports the errno when the host refuses', () => {
+    const fails = (code: string) => expect.objectContaining({ code });
+    expect(() => hold('192.0.2.1')).toThrow(fails('EADDRNOTAVAIL'));
+    expect(() => hold('nowhere')).toThrow(fails('EINVAL'));
+    expect(() => sourceAddress('127.0.0.1', '192.0.2.1')).toThrow(fails('EADDRNOTAVAIL'));
+    expect(sourceAddress('127.0.0.9', undefined)).toBe('127.0.0.1');
+    expect(sourceAddress('127.0.0.9', '127.0.0.8')).toBe('127.0.0.8');
+  });
+
+  it('reports nothing about a cancelled dial', async () => {
+    const port = hold('127.0.0.1');
+    let links = 0;
+    port.listen(() => links++, ignore);
+    let told = false;
+    const tell = (): void => {
+      told = true;
+    };
+    hold('127.0.0.1').dial(port, tell, tell).cancel();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(told).toBe(false);
+  });
+});

@@ -1,0 +1,110 @@
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../../daemon/iwarp/faults/fault.ts';
+import { Lane, type LaneOutput } from '../../../../daemon/iwarp/faults/lane.ts';
+import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
+import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
+
+const fault = (spec: FaultSpec): Fault => new Fault(1, spec, undefined);
+const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
+
+/** What comes out until `now`, bytes as numbers. */
+function drain(lane: Lane, now: number): unknown[] {
+  const found: LaneOutput[] = [];
+  for (;;) {
+    const output = lane.poll(now);
+    if (output === undefined) break;
+    found.push(output);
+  }
+  return found.map((output) => (output.type === 'bytes' ? [...output.bytes] : output));
+}
+
+describe('Lane', () => {
+  it('passes bytes in order, however long each is held', () => {
+    const lane = new Lane();
+    const delay = fault({ kind: 'delay', ms: 1 });
+    lane.push(bytes(1, 2), [{ fault: delay, due: 500 }], 9);
+    lane.push(bytes(3), [], 9);
+    expect({ held: lane.heldBytes, due: lane.nextDeadline() }).toEqual({ held: 3, due: 500 });
+    expect(drain(lane, 499)).toEqual([]);
+    expect(drain(lane, 500)).toEqual([[1, 2], [3]]);
+    expect({ held: lane.heldBytes, due: lane.nextDeadline(), empty: lane.empty }).toEqual({
+      held: 0,
+      due: NEVER,
+      empty: true,
+    });
+  });
+
+  it('waits for the longest of several holds', () => {
+    const lane = new Lane();
+    const both = [100, 300].map((due) => ({ fault: fault({ kind: 'delay', ms: 1 }), due }));
+    lane.push(bytes(1), both, 9);
+    expect(lane.nextDeadline()).toBe(300);
+  });
+
+  it('drops the holds of removed faults', () => {
+    const lane = new Lane();
+    const [gone, stays] = [fault({ kind: 'stall' }), fault({ kind: 'delay', ms: 1 })];
+    lane.push(bytes(1), [{ fault: gone, due: NEVER }], 9);
+    lane.push(
+      bytes(2),
+      [
+        { fault: gone, due: NEVER },
+        { fault: stays, due: 50 },
+      ],
+      9,
+    );
+    lane.keepHoldsOf([stays]);
+    expect(drain(lane, 0)).toEqual([[1]]);
+    expect(drain(lane, 50)).toEqual([[2]]);
+  });
+
+  it('reports what it holds, and drops it', () => {
+    const lane = new Lane();
+    expect(lane.heldBehind(bytes(9))).toEqual(bytes(9));
+    lane.push(bytes(1, 2, 3), [{ fault: fault({ kind: 'stall' }), due: NEVER }], 2);
+    expect(lane.heldBehind(bytes(9))).toEqual(bytes(9, 1, 2, 3));
+    lane.clear();
+    expect([lane.empty, lane.heldBytes]).toEqual([true, 0]);
+  });
+
+  it('cuts pieces', () => {
+    const lane = new Lane();
+    lane.push(bytes(1, 2, 3, 4, 5), [], 2);
+    expect(drain(lane, 0)).toEqual([[1, 2], [3, 4], [5]]);
+  });
+
+  it('ends after earlier bytes, and drops later ones', () => {
+    const lane = new Lane();
+    lane.push(bytes(1), [], 9);
+    lane.end('close');
+    lane.end('reset');
+    lane.push(bytes(2, 3), [], 9);
+    expect(lane.ended).toBe(true);
+    expect(drain(lane, 0)).toEqual([[1], { type: 'close' }, { type: 'lost', bytes: 2 }]);
+  });
+
+  it('paces bytes to a bandwidth, without saving up for later', () => {
+    const lane = new Lane();
+    const narrow = fault({ kind: 'bandwidth', bytesPerSecond: 1000 });
+    expect(lane.paced(narrow, 100, 1000, 0).due).toBe(100_000);
+    expect(lane.paced(narrow, 50, 1000, 0).due).toBe(150_000);
+    expect(lane.paced(narrow, 50, 1000, 1_000_000).due).toBe(1_050_000);
+  });
+
+  it('finds the byte after which a fault ends the connection, once', () => {
+    const lane = new Lane();
+    const reset = fault({ kind: 'reset', afterBytes: 10 });
+    expect(lane.cutBy(reset, 6, 10)).toBeUndefined();
+    expect(lane.cutBy(reset, 6, 10)).toBe(4);
+    expect(lane.cutBy(reset, 6, 10)).toBeUndefined();
+    expect(reset.status).toMatchObject({ matched: 1, fired: 1 });
+  });
+
+  it('ignores a fault until its nth connection', () => {
+    const reset = fault({ kind: 'reset', nth: 2 });
+    const [first, second] = [new Lane(), new Lane()];
+    expect(first.cutBy(reset, 6, 0)).toBeUndefined();
+    expect(first.cutBy(reset, 6, 0)).toBeUndefined();
+    expect(second.cutBy(reset, 6, 0)).toBe(0);
+  });
+});
