@@ -1,5 +1,7 @@
-// A vitest reporter that leaves the tally of a run, and what it skipped, in the file $IWARPD_TALLY.
+// A vitest reporter that leaves the tally of a run, and what it skipped, in the file $IWARPD_TALLY,
+// and every test's outcome in the file $IWARPD_RESULTS.
 import { writeFileSync } from 'node:fs';
+import { sourceFingerprint } from '../dist/test/spec/results.js';
 
 /** The outermost suite of a test, by which skipped tests are named together. */
 function outermostSuite(test) {
@@ -11,16 +13,22 @@ function outermostSuite(test) {
 /** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */
 // biome-ignore lint/style/noDefaultExport: vitest loads a reporter by its default export.
 export default class TallyReporter {
+  // Taken at the start: who edits sources during a run has results of neither.
+  fingerprint = sourceFingerprint('.');
+
   onTestRunEnd(testModules, unhandledErrors) {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
     const skippedBySuite = new Map();
+    const tests = [];
     for (const testModule of testModules) {
       count.failed += testModule.errors().length > 0 ? 1 : 0;
       for (const suite of testModule.children.allSuites())
         count.failed += suite.errors().length > 0 ? 1 : 0;
       for (const test of testModule.children.allTests()) {
         const { state } = test.result();
-        count[state === 'pending' ? 'failed' : state] += 1;
+        const outcome = state === 'pending' ? 'failed' : state;
+        count[outcome] += 1;
+        tests.push({ file: testModule.relativeModuleId, title: test.fullName, state: outcome });
         if (state !== 'skipped') continue;
         const name = `${testModule.relativeModuleId}: ${outermostSuite(test)}`;
         skippedBySuite.set(name, (skippedBySuite.get(name) ?? 0) + 1);
@@ -29,5 +37,8 @@ export default class TallyReporter {
     const lines = [...skippedBySuite].map(([name, tests]) => `skipped ${name}, tests: ${tests}`);
     lines.push(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
     writeFileSync(process.env.IWARPD_TALLY, `${lines.join('\n')}\n`);
+    const partial = process.env.IWARPD_PARTIAL === '1';
+    const results = { partial, fingerprint: this.fingerprint, tests };
+    writeFileSync(process.env.IWARPD_RESULTS, JSON.stringify(results));
   }
 }
