@@ -68,6 +68,7 @@ export interface ConnectionStatus {
 
 /** Asynchronous events that report no failure: requested, or the result of closing a connection. */
 const NORMAL_EVENTS: readonly AsyncEventType[] = [
+  AsyncEventType.commEst,
   AsyncEventType.sqDrained,
   AsyncEventType.srqLimitReached,
   AsyncEventType.qpLastWqeReached,

@@ -15,4 +15,7 @@ export const CQE_STATUSES: ReadonlyMap<number, CQEStatus> = new Map<number, CQES
   [WCStatus.locAccessErr, CQEStatus.locAccessErr],
   [WCStatus.remInvReqErr, CQEStatus.remInvReqErr],
   [WCStatus.remAccessErr, CQEStatus.remAccessErr],
+  [WCStatus.remOpErr, CQEStatus.remOpErr],
+  [WCStatus.retryExcErr, CQEStatus.retryExcErr],
+  [WCStatus.rnrRetryExcErr, CQEStatus.rnrRetryExcErr],
 ]);

@@ -56,6 +56,9 @@ const WC_STATUSES: readonly WCStatus[] = indexed(
     [CQEStatus.remInvReqErr, WCStatus.remInvReqErr],
     [CQEStatus.generalErr, WCStatus.generalErr],
     [CQEStatus.mwBindErr, WCStatus.mwBindErr],
+    [CQEStatus.remOpErr, WCStatus.remOpErr],
+    [CQEStatus.retryExcErr, WCStatus.retryExcErr],
+    [CQEStatus.rnrRetryExcErr, WCStatus.rnrRetryExcErr],
   ],
   WCStatus.generalErr,
 );

@@ -134,6 +134,7 @@ const EVENT_TEXTS: Readonly<Record<number, string>> = {
   [AsyncEventType.qpFatal]: 'the queue pair failed',
   [AsyncEventType.qpReqErr]: 'the peer sent what it must not',
   [AsyncEventType.qpAccessErr]: 'the peer reached for memory that it must not',
+  [AsyncEventType.commEst]: 'the first message of the peer arrived',
   [AsyncEventType.sqDrained]: 'the send queue is drained',
   [AsyncEventType.deviceFatal]: 'the device failed',
   [AsyncEventType.portActive]: 'the port is active',

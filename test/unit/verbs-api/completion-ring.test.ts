@@ -77,6 +77,9 @@ describe('CompletionRing', () => {
     [8, WCStatus.remInvReqErr],
     [9, WCStatus.generalErr],
     [10, WCStatus.mwBindErr],
+    [11, WCStatus.remOpErr],
+    [12, WCStatus.retryExcErr],
+    [13, WCStatus.rnrRetryExcErr],
     [999, WCStatus.generalErr],
   ])('translates status %i to %i', (status, expected) => {
     const { ring, complete } = makeRing(1);

@@ -125,6 +125,9 @@ export const CQEStatus = {
   remInvReqErr: 8,
   generalErr: 9,
   mwBindErr: 10,
+  remOpErr: 11,
+  retryExcErr: 12,
+  rnrRetryExcErr: 13,
 } as const;
 export type CQEStatus = (typeof CQEStatus)[keyof typeof CQEStatus];
 

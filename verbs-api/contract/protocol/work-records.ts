@@ -94,6 +94,9 @@ const STATUS_NAMES: Readonly<Record<CQEStatus, string>> = {
   [CQEStatus.remInvReqErr]: 'IBV_WC_REM_INV_REQ_ERR',
   [CQEStatus.generalErr]: 'IBV_WC_GENERAL_ERR',
   [CQEStatus.mwBindErr]: 'IBV_WC_MW_BIND_ERR',
+  [CQEStatus.remOpErr]: 'IBV_WC_REM_OP_ERR',
+  [CQEStatus.retryExcErr]: 'IBV_WC_RETRY_EXC_ERR',
+  [CQEStatus.rnrRetryExcErr]: 'IBV_WC_RNR_RETRY_EXC_ERR',
 };
 
 /**

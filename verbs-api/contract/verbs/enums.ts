@@ -151,6 +151,8 @@ declare enum WCStatusNumber {
   remInvReqErr = 9,
   remAccessErr = 10,
   remOpErr = 11,
+  retryExcErr = 12,
+  rnrRetryExcErr = 13,
   fatalErr = 19,
   generalErr = 21,
 }
@@ -167,6 +169,8 @@ export const WCStatus: Members<typeof WCStatusNumber> = {
   remInvReqErr: 9,
   remAccessErr: 10,
   remOpErr: 11,
+  retryExcErr: 12,
+  rnrRetryExcErr: 13,
   fatalErr: 19,
   generalErr: 21,
 };
@@ -185,6 +189,8 @@ export const WC_STATUS_TEXT: Readonly<Record<WCStatus, string>> = {
   9: 'remote invalid request error',
   10: 'remote access error',
   11: 'remote operation error',
+  12: 'transport retry counter exceeded',
+  13: 'RNR retry counter exceeded',
   19: 'fatal error',
   21: 'general error',
 };
@@ -204,6 +210,7 @@ declare enum AsyncEventTypeNumber {
   qpFatal = 1,
   qpReqErr = 2,
   qpAccessErr = 3,
+  commEst = 4,
   sqDrained = 5,
   deviceFatal = 8,
   portActive = 9,
@@ -217,6 +224,7 @@ export const AsyncEventType: Members<typeof AsyncEventTypeNumber> = {
   qpFatal: 1,
   qpReqErr: 2,
   qpAccessErr: 3,
+  commEst: 4,
   sqDrained: 5,
   deviceFatal: 8,
   portActive: 9,
