@@ -1,10 +1,25 @@
 import { defineConfig } from 'vitest/config';
 
+/** Suites that start processes, guests and containers, and so depend on the machine's load. */
+const PROCESSES = ['test/e2e/**/*.test.ts', 'test/interop/**/*.test.ts'];
+
+/**
+ * Attempts after a failed one, in CI only. The tally names each test that needed one. Everything
+ * else runs once: a failing seed, property or fuzz input must not get a second chance.
+ */
+const RETRIES = process.env['CI'] === 'true' ? 1 : 0;
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
     passWithNoTests: false,
     // Two cores are what a small CI machine has; a suite that starts daemons needs them too.
     maxWorkers: 2,
+    projects: [
+      { extends: true, test: { name: 'processes', include: PROCESSES, retry: RETRIES } },
+      {
+        extends: true,
+        test: { name: 'in-process', include: ['test/**/*.test.ts'], exclude: PROCESSES },
+      },
+    ],
   },
 });

@@ -1,5 +1,5 @@
-// A vitest reporter that leaves the tally of a run, and what it skipped, in the file $IWARPD_TALLY,
-// and every test's outcome in the file $IWARPD_RESULTS.
+// A vitest reporter that leaves the tally of a run, what it skipped, and what passed on a second
+// attempt only, in the file $IWARPD_TALLY, and every test's outcome in the file $IWARPD_RESULTS.
 import { writeFileSync } from 'node:fs';
 import { sourceFingerprint } from '../dist/test/spec/results.js';
 
@@ -19,6 +19,7 @@ export default class TallyReporter {
   onTestRunEnd(testModules, unhandledErrors) {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
     const skippedBySuite = new Map();
+    const lines = [];
     const tests = [];
     for (const testModule of testModules) {
       count.failed += testModule.errors().length > 0 ? 1 : 0;
@@ -29,12 +30,15 @@ export default class TallyReporter {
         const outcome = state === 'pending' ? 'failed' : state;
         count[outcome] += 1;
         tests.push({ file: testModule.relativeModuleId, title: test.fullName, state: outcome });
+        if (test.diagnostic()?.flaky) {
+          lines.push(`passed on a second attempt ${testModule.relativeModuleId}: ${test.fullName}`);
+        }
         if (state !== 'skipped') continue;
         const name = `${testModule.relativeModuleId}: ${outermostSuite(test)}`;
         skippedBySuite.set(name, (skippedBySuite.get(name) ?? 0) + 1);
       }
     }
-    const lines = [...skippedBySuite].map(([name, tests]) => `skipped ${name}, tests: ${tests}`);
+    for (const [name, tests] of skippedBySuite) lines.push(`skipped ${name}, tests: ${tests}`);
     lines.push(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
     writeFileSync(process.env.IWARPD_TALLY, `${lines.join('\n')}\n`);
     const partial = process.env.IWARPD_PARTIAL === '1';
