@@ -12,6 +12,7 @@ const pureFolders = [
   'daemon/rnic/',
   'daemon/iwarp/cm/',
   'daemon/iwarp/faults/',
+  'daemon/roce/',
 ];
 
 /** Everything that the simulation runs: what lies below the IPC's framing and above sockets. */
@@ -90,6 +91,17 @@ describe('the house', () => {
     const allowed = /'\.\.\/\.\.\/(?:invariants\/assert|rnic\/(?:wire-port|outbound-message))\.ts'/;
     expect(engine.length).toBeGreaterThan(5);
     expect(engine.filter((line) => !allowed.test(line))).toEqual([]);
+  });
+
+  it('has two wires that do not import each other, and a RoCE wire that imports nothing', () => {
+    const importing = (folder: string, others: string): string[] => {
+      const inside = sources.filter((file) => file.startsWith(folder));
+      expect(inside.length).toBeGreaterThan(5);
+      return matching(inside, new RegExp(`from '[./]*/(?:${others})/`));
+    };
+    expect(importing('daemon/iwarp/', 'roce')).toEqual([]);
+    expect(importing('daemon/roce/', 'iwarp')).toEqual([]);
+    expect(importing('daemon/roce/wire/', '[\\w-]+')).toEqual([]);
   });
 
   it('has no randomness or clock in pure code, since a seed must reproduce a run', () => {

@@ -1,0 +1,178 @@
+/**
+ * Opcodes of the base transport header: 3 bits of service, 5 bits of operation (IBTA 9.2.1, table
+ * 38), for the services RC, UC and UD. Everything else is refused.
+ *
+ * One table says which extended headers follow the base header and whether a payload follows them:
+ * `opcodeTraits`, `headerBytes`. `serviceOf` and `operationOf` split an opcode, `opcodeName` names it.
+ */
+
+/** Service of an opcode, in its upper three bits. */
+export const Service = { rc: 0x00, uc: 0x20, ud: 0x60 } as const;
+export type Service = (typeof Service)[keyof typeof Service];
+
+const SERVICE_MASK = 0xe0;
+
+/** Operations, without the service's bits. UC has those up to `writeOnlyImmediate`, UD the two "only" Sends. */
+export const Operation = {
+  sendFirst: 0x00,
+  sendMiddle: 0x01,
+  sendLast: 0x02,
+  sendLastImmediate: 0x03,
+  sendOnly: 0x04,
+  sendOnlyImmediate: 0x05,
+  writeFirst: 0x06,
+  writeMiddle: 0x07,
+  writeLast: 0x08,
+  writeLastImmediate: 0x09,
+  writeOnly: 0x0a,
+  writeOnlyImmediate: 0x0b,
+  readRequest: 0x0c,
+  readResponseFirst: 0x0d,
+  readResponseMiddle: 0x0e,
+  readResponseLast: 0x0f,
+  readResponseOnly: 0x10,
+  acknowledge: 0x11,
+  atomicAcknowledge: 0x12,
+  compareSwap: 0x13,
+  fetchAdd: 0x14,
+  sendLastInvalidate: 0x16,
+  sendOnlyInvalidate: 0x17,
+} as const;
+export type Operation = (typeof Operation)[keyof typeof Operation];
+
+/** Bits of `opcodeTraits`. */
+export const Trait = {
+  /** The packet starts a message: "first" or "only". */
+  starts: 1 << 0,
+  /** The packet ends a message: "last" or "only". */
+  ends: 1 << 1,
+  /** A packet of a requester; the others answer. */
+  request: 1 << 2,
+  /** May carry payload. */
+  payload: 1 << 3,
+  reth: 1 << 4,
+  aeth: 1 << 5,
+  atomicEth: 1 << 6,
+  atomicAckEth: 1 << 7,
+  immediate: 1 << 8,
+  ieth: 1 << 9,
+  deth: 1 << 10,
+  /** Packets of a Send, of a Write, of a Read Response. */
+  send: 1 << 11,
+  write: 1 << 12,
+  readResponse: 1 << 13,
+} as const;
+
+const ONLY = Trait.starts | Trait.ends;
+const SEND = Trait.request | Trait.payload | Trait.send;
+const WRITE = Trait.request | Trait.payload | Trait.write;
+const RESPONSE = Trait.payload | Trait.readResponse;
+
+/** Name of an operation on the wire, and its traits, without those of a service. */
+const OPERATIONS: readonly (readonly [Operation, string, number])[] = [
+  [Operation.sendFirst, 'SEND First', SEND | Trait.starts],
+  [Operation.sendMiddle, 'SEND Middle', SEND],
+  [Operation.sendLast, 'SEND Last', SEND | Trait.ends],
+  [Operation.sendLastImmediate, 'SEND Last with Immediate', SEND | Trait.ends | Trait.immediate],
+  [Operation.sendOnly, 'SEND Only', SEND | ONLY],
+  [Operation.sendOnlyImmediate, 'SEND Only with Immediate', SEND | ONLY | Trait.immediate],
+  [Operation.writeFirst, 'RDMA WRITE First', WRITE | Trait.starts | Trait.reth],
+  [Operation.writeMiddle, 'RDMA WRITE Middle', WRITE],
+  [Operation.writeLast, 'RDMA WRITE Last', WRITE | Trait.ends],
+  [
+    Operation.writeLastImmediate,
+    'RDMA WRITE Last with Immediate',
+    WRITE | Trait.ends | Trait.immediate,
+  ],
+  [Operation.writeOnly, 'RDMA WRITE Only', WRITE | ONLY | Trait.reth],
+  [
+    Operation.writeOnlyImmediate,
+    'RDMA WRITE Only with Immediate',
+    WRITE | ONLY | Trait.reth | Trait.immediate,
+  ],
+  [Operation.readRequest, 'RDMA READ Request', ONLY | Trait.request | Trait.reth],
+  [Operation.readResponseFirst, 'RDMA READ response First', RESPONSE | Trait.starts | Trait.aeth],
+  [Operation.readResponseMiddle, 'RDMA READ response Middle', RESPONSE],
+  [Operation.readResponseLast, 'RDMA READ response Last', RESPONSE | Trait.ends | Trait.aeth],
+  [Operation.readResponseOnly, 'RDMA READ response Only', RESPONSE | ONLY | Trait.aeth],
+  [Operation.acknowledge, 'Acknowledge', ONLY | Trait.aeth],
+  [Operation.atomicAcknowledge, 'ATOMIC Acknowledge', ONLY | Trait.aeth | Trait.atomicAckEth],
+  [Operation.compareSwap, 'CmpSwap', ONLY | Trait.request | Trait.atomicEth],
+  [Operation.fetchAdd, 'FetchAdd', ONLY | Trait.request | Trait.atomicEth],
+  [Operation.sendLastInvalidate, 'SEND Last with Invalidate', SEND | Trait.ends | Trait.ieth],
+  [Operation.sendOnlyInvalidate, 'SEND Only with Invalidate', SEND | ONLY | Trait.ieth],
+];
+
+const DATAGRAM_OPERATIONS: readonly Operation[] = [Operation.sendOnly, Operation.sendOnlyImmediate];
+
+/** Traits by opcode; 0 for one that is not defined here. */
+const TRAITS = new Uint16Array(256);
+/** Bytes of base header and extended headers by opcode. */
+const HEADER_BYTES = new Uint8Array(256);
+const NAMES: (string | undefined)[] = new Array(256).fill(undefined);
+
+/** Bytes of the base transport header. */
+export const BTH_BYTES = 12;
+/** Bytes of each extended header (IBTA 9.3). */
+export const HeaderBytes = {
+  reth: 16,
+  aeth: 4,
+  atomicEth: 28,
+  atomicAckEth: 8,
+  immediate: 4,
+  ieth: 4,
+  deth: 8,
+} as const;
+
+function sizeOf(traits: number): number {
+  let bytes = BTH_BYTES;
+  if ((traits & Trait.reth) !== 0) bytes += HeaderBytes.reth;
+  if ((traits & Trait.aeth) !== 0) bytes += HeaderBytes.aeth;
+  if ((traits & Trait.atomicEth) !== 0) bytes += HeaderBytes.atomicEth;
+  if ((traits & Trait.atomicAckEth) !== 0) bytes += HeaderBytes.atomicAckEth;
+  if ((traits & Trait.immediate) !== 0) bytes += HeaderBytes.immediate;
+  if ((traits & Trait.ieth) !== 0) bytes += HeaderBytes.ieth;
+  if ((traits & Trait.deth) !== 0) bytes += HeaderBytes.deth;
+  return bytes;
+}
+
+function define(service: string, opcode: number, name: string, traits: number): void {
+  TRAITS[opcode] = traits;
+  HEADER_BYTES[opcode] = sizeOf(traits);
+  NAMES[opcode] = `${service} ${name}`;
+}
+
+for (const [operation, name, traits] of OPERATIONS) {
+  define('RC', Service.rc | operation, name, traits);
+  if (operation <= Operation.writeOnlyImmediate) {
+    define('UC', Service.uc | operation, name, traits);
+  }
+  if (DATAGRAM_OPERATIONS.includes(operation)) {
+    define('UD', Service.ud | operation, name, traits | Trait.deth);
+  }
+}
+
+/** `Trait` bits of an opcode; 0 when this wire has no such opcode. */
+export function opcodeTraits(opcode: number): number {
+  return TRAITS[opcode] ?? 0;
+}
+
+/** Bytes of base and extended headers of an opcode; 0 when this wire has no such opcode. */
+export function headerBytes(opcode: number): number {
+  return HEADER_BYTES[opcode] ?? 0;
+}
+
+/** `Service` bits of an opcode. */
+export function serviceOf(opcode: number): number {
+  return opcode & SERVICE_MASK;
+}
+
+/** `Operation` bits of an opcode. */
+export function operationOf(opcode: number): number {
+  return opcode & ~SERVICE_MASK;
+}
+
+/** Such as `RC SEND Only`, for people; the number in hexadecimal for an unknown opcode. */
+export function opcodeName(opcode: number): string {
+  return NAMES[opcode] ?? `opcode 0x${opcode.toString(16).padStart(2, '0')}`;
+}

@@ -1,0 +1,316 @@
+/**
+ * A packet of RC, UC or UD: base transport header, extended headers, payload (IBTA 9.2, 9.3).
+ *
+ * ```
+ *  BTH, 12 bytes                              RETH, 16             AtomicETH, 28
+ *   0  opcode                                  0  VA (64)           0  VA (64)
+ *   1  SE M PadCnt(2) TVer(4)                  8  R_Key             8  R_Key
+ *   2  P_Key                                   12 DMA length        12 swap or add data (64)
+ *   4  FECN BECN reserved (6)                                       20 compare data (64)
+ *   5  destination QP (24)                    AETH, 4
+ *   8  A reserved (7)                          0  syndrome         DETH, 8
+ *   9  PSN (24)                                1  MSN (24)          0  Q_Key
+ *                                                                   4  reserved
+ *  AtomicAckETH, 8: original value            ImmDt, IETH: 4        5  source QP (24)
+ * ```
+ *
+ * In this order: BTH, DETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH, payload, padding
+ * to a multiple of 4. The ICRC follows on a network only and is not part of a packet here.
+ *
+ * `parsePacket` fills a record from `makePacket` that its caller uses again for each packet, and
+ * refuses what no sender may send. It does not know queue pairs: path MTU, PSN, keys and order are
+ * the transport's. `writeHeaders` writes everything in front of the payload.
+ */
+import {
+  readUint16,
+  readUint24,
+  readUint32,
+  writeUint16,
+  writeUint24,
+  writeUint32,
+} from './bytes.ts';
+import { BTH_BYTES, HeaderBytes, headerBytes, opcodeTraits, Trait } from './opcode.ts';
+import { isPathMtu, PATH_MTU_MAX_BYTES } from './path-mtu.ts';
+import { isSyndrome } from './syndrome.ts';
+
+/**
+ * One packet. Mutable, so that one record serves all packets of a sender or receiver. Which fields
+ * count follows from the opcode; the others keep what they were. 64-bit values are unsigned halves.
+ */
+export interface Packet {
+  opcode: number;
+  /** SE: the receive completes with a solicited event. */
+  solicited: boolean;
+  /** M: the state of path migration. rxe sends 0, adapters 1; no receiver here looks at it. */
+  migrated: boolean;
+  pkey: number;
+  /** Congestion notifications, as a switch (FECN) or the peer (BECN) set them. */
+  fecn: boolean;
+  becn: boolean;
+  destQpn: number;
+  /** A: the responder acknowledges this packet. */
+  ackRequest: boolean;
+  psn: number;
+  /** RETH and AtomicETH. */
+  vaHi: number;
+  vaLo: number;
+  rkey: number;
+  /** RETH: bytes of the whole message; more than 2^31 are the responder's to refuse. */
+  dmaLength: number;
+  /** AtomicETH: what is added, or stored after a successful comparison. */
+  swapAddHi: number;
+  swapAddLo: number;
+  compareHi: number;
+  compareLo: number;
+  /** AETH. See `syndrome.ts`. */
+  syndrome: number;
+  msn: number;
+  /** AtomicAckETH: the value before the atomic. */
+  originalHi: number;
+  originalLo: number;
+  immediate: number;
+  /** IETH: the key to invalidate. */
+  invalidateRkey: number;
+  /** DETH. */
+  qkey: number;
+  sourceQpn: number;
+  /** Where the payload starts in the bytes that were parsed. */
+  payloadStart: number;
+  /** Bytes of payload, without padding. */
+  payloadLength: number;
+}
+
+/** A record to reuse. */
+export function makePacket(): Packet {
+  return {
+    opcode: 0,
+    solicited: false,
+    migrated: false,
+    pkey: 0xffff,
+    fecn: false,
+    becn: false,
+    destQpn: 0,
+    ackRequest: false,
+    psn: 0,
+    vaHi: 0,
+    vaLo: 0,
+    rkey: 0,
+    dmaLength: 0,
+    swapAddHi: 0,
+    swapAddLo: 0,
+    compareHi: 0,
+    compareLo: 0,
+    syndrome: 0,
+    msn: 0,
+    originalHi: 0,
+    originalLo: 0,
+    immediate: 0,
+    invalidateRkey: 0,
+    qkey: 0,
+    sourceQpn: 0,
+    payloadStart: 0,
+    payloadLength: 0,
+  };
+}
+
+/** Why `parsePacket` refused a packet. The receiver drops it and counts. */
+export const PacketRefusal = {
+  none: 0,
+  /** Shorter than the base header, or than the extended headers of its opcode. */
+  truncated: 1,
+  /** Transport header version is not 0. */
+  version: 2,
+  /** No opcode of RC, UC or UD. */
+  opcode: 3,
+  /** The length is no multiple of 4, or there is more padding than payload. */
+  padding: 4,
+  /** Payload behind headers that take none. */
+  payloadForbidden: 5,
+  /** The last packet of a longer message has no payload. */
+  payloadMissing: 6,
+  /** A packet that others of its message follow is not exactly one path MTU long. */
+  payloadNotPathMtu: 7,
+  /** More payload than the largest path MTU. */
+  payloadTooLong: 8,
+  /** A reserved AETH syndrome. */
+  syndrome: 9,
+} as const;
+export type PacketRefusal = (typeof PacketRefusal)[keyof typeof PacketRefusal];
+
+/** Bits of the second byte of the base header. */
+const BthFlag = { solicited: 0x80, migrated: 0x40, padShift: 4, padMask: 0x30, version: 0x0f };
+/** Bits of byte 4, which the ICRC leaves out. */
+const Congestion = { fecn: 0x80, becn: 0x40 };
+const ACK_REQUEST = 0x80;
+
+/**
+ * Parses the packet of `length` bytes at `start`, from the base header to the end of the padding,
+ * into `packet`. What is refused leaves `packet` undefined. Reserved bits are ignored.
+ */
+export function parsePacket(
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  packet: Packet,
+): PacketRefusal {
+  if (length < BTH_BYTES || start < 0 || start + length > bytes.length) {
+    return PacketRefusal.truncated;
+  }
+  const opcode = bytes[start] as number;
+  const flags = bytes[start + 1] as number;
+  if ((flags & BthFlag.version) !== 0) return PacketRefusal.version;
+  const traits = opcodeTraits(opcode);
+  if (traits === 0) return PacketRefusal.opcode;
+  const headers = headerBytes(opcode);
+  if (length < headers) return PacketRefusal.truncated;
+  const padBytes = (flags & BthFlag.padMask) >> BthFlag.padShift;
+  const payloadLength = length - headers - padBytes;
+  if ((length & 3) !== 0 || payloadLength < 0) return PacketRefusal.padding;
+  const refusal = checkPayload(traits, payloadLength, padBytes);
+  if (refusal !== PacketRefusal.none) return refusal;
+  readBase(bytes, start, packet);
+  readExtended(bytes, start + BTH_BYTES, traits, packet);
+  packet.payloadStart = start + headers;
+  packet.payloadLength = payloadLength;
+  if ((traits & Trait.aeth) !== 0 && !isSyndrome(packet.syndrome)) return PacketRefusal.syndrome;
+  return PacketRefusal.none;
+}
+
+/** The lengths that a packet of these traits may have on any path (IBTA 9.6.1.5, 9.8.2.2.5). */
+function checkPayload(traits: number, payloadLength: number, padBytes: number): PacketRefusal {
+  if ((traits & Trait.payload) === 0) {
+    return payloadLength + padBytes === 0 ? PacketRefusal.none : PacketRefusal.payloadForbidden;
+  }
+  if (payloadLength > PATH_MTU_MAX_BYTES) return PacketRefusal.payloadTooLong;
+  if ((traits & Trait.ends) === 0) {
+    return isPathMtu(payloadLength) ? PacketRefusal.none : PacketRefusal.payloadNotPathMtu;
+  }
+  if (payloadLength === 0 && (traits & Trait.starts) === 0) return PacketRefusal.payloadMissing;
+  return PacketRefusal.none;
+}
+
+function readBase(bytes: Uint8Array, at: number, packet: Packet): void {
+  const flags = bytes[at + 1] as number;
+  const congestion = bytes[at + 4] as number;
+  packet.opcode = bytes[at] as number;
+  packet.solicited = (flags & BthFlag.solicited) !== 0;
+  packet.migrated = (flags & BthFlag.migrated) !== 0;
+  packet.pkey = readUint16(bytes, at + 2);
+  packet.fecn = (congestion & Congestion.fecn) !== 0;
+  packet.becn = (congestion & Congestion.becn) !== 0;
+  packet.destQpn = readUint24(bytes, at + 5);
+  packet.ackRequest = ((bytes[at + 8] as number) & ACK_REQUEST) !== 0;
+  packet.psn = readUint24(bytes, at + 9);
+}
+
+/** Reads the extended headers at `start`; the caller has checked that they are there. */
+function readExtended(bytes: Uint8Array, start: number, traits: number, packet: Packet): void {
+  let at = start;
+  if ((traits & Trait.deth) !== 0) {
+    packet.qkey = readUint32(bytes, at);
+    packet.sourceQpn = readUint24(bytes, at + 5);
+    at += HeaderBytes.deth;
+  }
+  if ((traits & (Trait.reth | Trait.atomicEth)) !== 0) {
+    packet.vaHi = readUint32(bytes, at);
+    packet.vaLo = readUint32(bytes, at + 4);
+    packet.rkey = readUint32(bytes, at + 8);
+    if ((traits & Trait.reth) !== 0) {
+      packet.dmaLength = readUint32(bytes, at + 12);
+      at += HeaderBytes.reth;
+    } else {
+      packet.swapAddHi = readUint32(bytes, at + 12);
+      packet.swapAddLo = readUint32(bytes, at + 16);
+      packet.compareHi = readUint32(bytes, at + 20);
+      packet.compareLo = readUint32(bytes, at + 24);
+    }
+  }
+  if ((traits & Trait.aeth) !== 0) {
+    packet.syndrome = bytes[at] as number;
+    packet.msn = readUint24(bytes, at + 1);
+    at += HeaderBytes.aeth;
+  }
+  if ((traits & Trait.atomicAckEth) !== 0) {
+    packet.originalHi = readUint32(bytes, at);
+    packet.originalLo = readUint32(bytes, at + 4);
+  }
+  if ((traits & Trait.immediate) !== 0) packet.immediate = readUint32(bytes, at);
+  if ((traits & Trait.ieth) !== 0) packet.invalidateRkey = readUint32(bytes, at);
+}
+
+/** Bytes of padding behind a payload of `payloadLength` bytes: 0 to 3. */
+export function paddingBytes(payloadLength: number): number {
+  return -payloadLength & 3;
+}
+
+/** Bytes of the whole packet with padding: of its headers and its `payloadLength`. */
+export function packetBytes(packet: Readonly<Packet>): number {
+  const { payloadLength } = packet;
+  return headerBytes(packet.opcode) + payloadLength + paddingBytes(payloadLength);
+}
+
+/**
+ * Writes base and extended headers of `packet` at `at`; reserved bits are zero. Returns where the
+ * payload starts, which its caller puts there, followed by `paddingBytes` zeros. `target` must have
+ * room for `packetBytes`; `payloadStart` is not used.
+ */
+export function writeHeaders(target: Uint8Array, at: number, packet: Readonly<Packet>): number {
+  const traits = opcodeTraits(packet.opcode);
+  target[at] = packet.opcode;
+  target[at + 1] =
+    (packet.solicited ? BthFlag.solicited : 0) |
+    (packet.migrated ? BthFlag.migrated : 0) |
+    (paddingBytes(packet.payloadLength) << BthFlag.padShift);
+  writeUint16(target, at + 2, packet.pkey);
+  target[at + 4] = (packet.fecn ? Congestion.fecn : 0) | (packet.becn ? Congestion.becn : 0);
+  writeUint24(target, at + 5, packet.destQpn);
+  target[at + 8] = packet.ackRequest ? ACK_REQUEST : 0;
+  writeUint24(target, at + 9, packet.psn);
+  return writeExtended(target, at + BTH_BYTES, traits, packet);
+}
+
+function writeExtended(
+  target: Uint8Array,
+  start: number,
+  traits: number,
+  packet: Readonly<Packet>,
+): number {
+  let at = start;
+  if ((traits & Trait.deth) !== 0) {
+    writeUint32(target, at, packet.qkey);
+    target[at + 4] = 0;
+    writeUint24(target, at + 5, packet.sourceQpn);
+    at += HeaderBytes.deth;
+  }
+  if ((traits & (Trait.reth | Trait.atomicEth)) !== 0) {
+    writeUint32(target, at, packet.vaHi);
+    writeUint32(target, at + 4, packet.vaLo);
+    writeUint32(target, at + 8, packet.rkey);
+    if ((traits & Trait.reth) !== 0) {
+      writeUint32(target, at + 12, packet.dmaLength);
+      at += HeaderBytes.reth;
+    } else {
+      writeUint32(target, at + 12, packet.swapAddHi);
+      writeUint32(target, at + 16, packet.swapAddLo);
+      writeUint32(target, at + 20, packet.compareHi);
+      writeUint32(target, at + 24, packet.compareLo);
+      at += HeaderBytes.atomicEth;
+    }
+  }
+  if ((traits & Trait.aeth) !== 0) {
+    target[at] = packet.syndrome;
+    writeUint24(target, at + 1, packet.msn);
+    at += HeaderBytes.aeth;
+  }
+  if ((traits & Trait.atomicAckEth) !== 0) {
+    writeUint32(target, at, packet.originalHi);
+    writeUint32(target, at + 4, packet.originalLo);
+    at += HeaderBytes.atomicAckEth;
+  }
+  if ((traits & (Trait.immediate | Trait.ieth)) !== 0) {
+    const word = (traits & Trait.immediate) !== 0 ? packet.immediate : packet.invalidateRkey;
+    writeUint32(target, at, word);
+    at += HeaderBytes.immediate;
+  }
+  return at;
+}
