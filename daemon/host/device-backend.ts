@@ -160,7 +160,7 @@ export type ServedCmEvent = CmEvent<ServedId>;
 
 /**
  * Connection ids of one host. Errors are `VerbsError`s with rdma_cm's errno codes; outcomes arrive
- * as events. If a call returns a promise, it settles after the event.
+ * as events, perhaps before the call returns.
  */
 export interface ConnectionService {
   createId(tag: unknown): ServedId;
@@ -170,8 +170,8 @@ export interface ConnectionService {
     destination: SocketAddress,
     source: SocketAddress | undefined,
     timeoutMs: number,
-  ): void | Promise<void>;
-  resolveRoute(id: ServedId): void | Promise<void>;
+  ): void;
+  resolveRoute(id: ServedId): void;
   listen(id: ServedId, backlog: number): void;
   connect(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;
   accept(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;

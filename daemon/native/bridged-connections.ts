@@ -81,22 +81,17 @@ export class BridgedConnections implements ConnectionService {
     destination: SocketAddress,
     source: SocketAddress | undefined,
     timeoutMs: number,
-  ): Promise<void> {
+  ): void {
     expect(id, 'idle', 'bound');
-    const before = id.state;
     id.lower.resolveAddr(destination, source, timeoutOf(timeoutMs));
+    id.stateBefore = id.state === 'bound' ? 'bound' : 'idle';
     id.state = 'resolving';
-    return outcomeOf(id).catch((error: unknown) => {
-      if (id.state === 'resolving') id.state = before;
-      throw error;
-    });
   }
 
-  resolveRoute(id: BridgedId): Promise<void> {
+  resolveRoute(id: BridgedId): void {
     expect(id, 'resolved');
-    if (id.waiter !== undefined) throw new VerbsError('EINVAL', 'the route is being resolved');
     id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
-    return outcomeOf(id);
+    id.state = 'routing';
   }
 
   listen(id: BridgedId, backlog: number): void {
@@ -148,8 +143,6 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'destroyed';
     answered(id);
     this.#ids.delete(id.lower);
-    id.waiter?.reject(new VerbsError('ECONNABORTED', 'the id was closed'));
-    id.waiter = undefined;
     const leaving = id.lower.disposeAsync().catch((error: unknown) => {
       this.#host.note(error instanceof Error ? error.message : String(error));
     });
@@ -197,8 +190,7 @@ export class BridgedConnections implements ConnectionService {
         }
         const code = errorOf(event) ?? 'EHOSTUNREACH';
         const text = `${type === CMEventType.addrError ? 'address' : 'route'} not resolved`;
-        this.#tell(id, type, code, event, text);
-        settle(id, new VerbsError(code, text));
+        this.#unresolved(id, type, code, event, text);
         return;
       }
       case CMEventType.established:
@@ -283,13 +275,24 @@ export class BridgedConnections implements ConnectionService {
     this.#learn(id);
     if (id.served === undefined) {
       const text = 'rdma_cm chose a device that is not served';
-      this.#tell(id, CMEventType.addrError, 'ENODEV', event, text);
-      settle(id, new VerbsError('ENODEV', text));
+      this.#unresolved(id, CMEventType.addrError, 'ENODEV', event, text);
       return;
     }
     id.state = 'resolved';
     this.#tell(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
-    settle(id, undefined);
+  }
+
+  /** The program may try again. */
+  #unresolved(
+    id: BridgedId,
+    type: CMEventType,
+    code: ErrnoCode,
+    event: EventParameters,
+    text: string,
+  ): void {
+    if (id.state === 'resolving') id.state = id.stateBefore;
+    else if (id.state === 'routing') id.state = 'resolved';
+    this.#tell(id, type, code, event, text);
   }
 
   #routeResolved(id: BridgedId, event: LowerCmEvent): void {
@@ -298,7 +301,6 @@ export class BridgedConnections implements ConnectionService {
     if (connect === undefined) {
       id.state = 'routed';
       this.#tell(id, CMEventType.routeResolved, undefined, event, 'route resolved');
-      settle(id, undefined);
       return;
     }
     try {
@@ -333,7 +335,6 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'ended';
     if (wasConnected) id.qp?.connectionEnded();
     else id.qp?.connectionFailed();
-    settle(id, new VerbsError(error ?? 'ECONNRESET', text));
     this.#tell(id, type, error, event, text);
   }
 
@@ -376,19 +377,6 @@ function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: num
     ord: ord === 0 ? event.initiatorDepth : ord,
     ird: ird === 0 ? event.responderResources : ird,
   };
-}
-
-function outcomeOf(id: BridgedId): Promise<void> {
-  return new Promise((resolve, reject) => {
-    id.waiter = { resolve, reject };
-  });
-}
-
-function settle(id: BridgedId, error: VerbsError | undefined): void {
-  const { waiter } = id;
-  id.waiter = undefined;
-  if (error === undefined) waiter?.resolve();
-  else waiter?.reject(error);
 }
 
 /** Throws EINVAL unless a request waits; ECONNRESET when its peer has left. */

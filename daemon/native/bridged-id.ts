@@ -11,6 +11,7 @@ export type BridgedIdState =
   | 'bound'
   | 'resolving'
   | 'resolved'
+  | 'routing'
   | 'routed'
   | 'listening'
   /** A connect request without an answer. */
@@ -36,8 +37,8 @@ export class BridgedId implements ServedId {
   readonly unanswered = new Set<BridgedId>();
   /** Connects once the route is resolved, when the program did not request that step. */
   connectWhenRouted: (() => void) | undefined;
-  /** Settles the resolution in progress. */
-  waiter: { resolve(): void; reject(error: Error): void } | undefined;
+  /** While it resolves an address: its state if that fails. */
+  stateBefore: 'idle' | 'bound' = 'idle';
 
   constructor(lower: LowerId, tag: unknown) {
     this.lower = lower;

@@ -129,7 +129,7 @@ export class Operations {
       source: from,
       timeoutMs: 1000,
     });
-    if (typeof resolved === 'string' || resolved.device !== client.deviceName) {
+    if (typeof resolved === 'string' || id.device !== client.deviceName) {
       client.destroyId(id);
       return undefined;
     }

@@ -262,11 +262,18 @@ export class SimClient implements QpClient {
     must(this.alive, 'events', 'an event for a program that is gone');
     // The peer may see the failure before this program handles the event.
     if (event.type === 'cm') this.#excuseStartup(event.event);
+    if (event.type === 'cm') this.#noteResolved(event.event);
     this.inbox.push(event);
   }
 
   #excuseStartup({ type, id, text }: CMEventRecord): void {
     if (FAILED_STARTUPS.has(type)) this.ids.get(id)?.flow?.excuse(`startup: ${text}`);
+  }
+
+  /** Emulated devices resolve within the command, whose outcome this is. */
+  #noteResolved({ type, id, state }: CMEventRecord): void {
+    const resolved = type === CMEventType.addrResolved ? this.ids.get(id) : undefined;
+    if (resolved !== undefined) resolved.device = state.device;
   }
 
   #cqFired(handle: number): void {

@@ -11,6 +11,8 @@ export class SimId<Client> {
   port = 0;
   flow: Flow | undefined;
   party: Party | undefined;
+  /** Device of its resolved address. */
+  device: string | undefined;
   /** Outcome of its connect; and whether the connection has ended. */
   outcome: 'established' | 'failed' | undefined;
   ended = false;

@@ -1,5 +1,11 @@
 /** Connection ids: resolve, listen, connect, accept, reject, disconnect, and the events of each. */
-import type { CMEventRecord, CMIdState, CMParameters } from '../contract/protocol/commands.ts';
+import type {
+  CMEventRecord,
+  CMIdState,
+  CMParameters,
+  CommandName,
+  CommandRequest,
+} from '../contract/protocol/commands.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
@@ -41,8 +47,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   readonly #forgetLoss: () => void;
   #state: CMIdState;
   #qp: ClientQP | undefined;
-  /** The connect or accept in progress. */
-  readonly #establishing = new ConnectionOutcome();
+  /** The resolve, connect or accept in progress. */
+  readonly #pending = new ConnectionOutcome();
   #connected = false;
   /** Called once the connection has ended, while `close` waits for that. */
   #onDisconnected: (() => void) | undefined;
@@ -81,8 +87,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     destination: SocketAddress,
     options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
   ): Promise<void> {
-    this.assertUsable();
-    this.#state = await this.session.request('cmResolveAddr', {
+    this.#assertIdle();
+    await this.#outcome(CMEventType.addrResolved, 'cmResolveAddr', {
       id: this.handle,
       destination,
       source: options.source,
@@ -91,8 +97,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async resolveRoute(_timeoutMs?: number): Promise<void> {
-    this.assertUsable();
-    await this.session.request('cmResolveRoute', { id: this.handle });
+    this.#assertIdle();
+    await this.#outcome(CMEventType.routeResolved, 'cmResolveRoute', { id: this.handle });
   }
 
   async createQP(pd: PD, init: QPInit): Promise<QP> {
@@ -161,7 +167,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   protected override async destroy(): Promise<void> {
     // First; otherwise the caller's error would be that its queue pair is gone.
-    this.#establishing.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
+    this.#pending.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     if (this.#connected) await this.#hangUp();
     await this.#qp?.close();
     await this.session.request('cmDestroyId', { id: this.handle });
@@ -187,19 +193,31 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
       throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
     }
     qp.assertUsable();
-    if (this.#establishing.pending) {
-      throw new VerbsError('EINVAL', 'the id is being connected already');
-    }
-    // Enlisted first, since the outcome may arrive before the command's reply.
-    const outcome = this.#establishing.begin(CMEventType.established);
+    this.#assertIdle();
+    return await this.#outcome(CMEventType.established, command, {
+      id: this.handle,
+      qp: qp.handle,
+      ...deviceParameters(parameters),
+    });
+  }
+
+  #assertIdle(): void {
+    this.assertUsable();
+    if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
+  }
+
+  /** The event that reports the outcome of a command. */
+  async #outcome<N extends CommandName>(
+    success: CMEventType,
+    command: N,
+    request: CommandRequest<N>,
+  ): Promise<CMEvent> {
+    // Begun first, since the outcome may arrive before the command's reply.
+    const outcome = this.#pending.begin(success);
     try {
-      await this.session.request(command, {
-        id: this.handle,
-        qp: qp.handle,
-        ...deviceParameters(parameters),
-      });
+      await this.session.request(command, request);
     } catch (error) {
-      this.#establishing.withdraw(outcome);
+      this.#pending.withdraw(outcome);
       throw error;
     }
     return await outcome;
@@ -219,7 +237,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
         break;
       default:
     }
-    this.#establishing.settle(event);
+    this.#pending.settle(event);
   }
 
   #ended(): void {
@@ -244,7 +262,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   #lost(error: VerbsError): void {
     this.#ended();
-    this.#establishing.fail(error);
+    this.#pending.fail(error);
     this.#events.fail(error);
   }
 }

@@ -224,8 +224,6 @@ export class IdObject extends ClientObject {
   /** From here on it stays with its host. */
   listening = false;
   second: { readonly host: DeviceHost; readonly id: ServedId } | undefined = undefined;
-  /** The address error that ended the latest attempt to resolve an address. */
-  failure: ServedCmEvent | undefined = undefined;
 
   constructor(client: ClientEvents, handle: Handle, host: DeviceHost, id: ServedId) {
     super(client, handle);

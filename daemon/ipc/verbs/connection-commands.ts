@@ -6,7 +6,7 @@ import type {
   CommandName,
 } from '../../../verbs-api/contract/protocol/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { DeviceHost, ServedCmEvent, ServedId } from '../../host/device-backend.ts';
 import { isWildcard } from '../../iwarp/cm/address.ts';
@@ -50,15 +50,13 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     cmResolveAddr({ id, destination, source, timeoutMs }) {
       const object = idOf(id);
       const from = chooseHost(directory, object, destination, source);
-      const { cm } = object.host;
-      object.failure = undefined;
-      const resolving = cm.resolveAddr(object.id, destination, from, timeoutMs);
-      return afterwards(resolving, () => resolvedState(object));
+      object.host.cm.resolveAddr(object.id, destination, from, timeoutMs);
+      return {};
     },
     cmResolveRoute({ id }) {
       const object = idOf(id);
-      const resolving = object.host.cm.resolveRoute(object.id);
-      return afterwards(resolving, () => ({}));
+      object.host.cm.resolveRoute(object.id);
+      return {};
     },
     cmListen({ id, backlog }) {
       const object = idOf(id);
@@ -105,7 +103,6 @@ export function deliverCmEvent(
   if (event.type !== CMEventType.connectRequest) {
     // Events of the second listener do not matter to the client: the first one is still listening.
     if (event.id !== owner.id) return;
-    if (event.type === CMEventType.addrError) owner.failure = event;
     state.sendEvent({ type: 'cm', event: eventRecord(event, handle, undefined) });
     return;
   }
@@ -167,17 +164,6 @@ function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: n
     native.cm.destroy(id);
     if (!isVerbsError(error)) throw error;
   }
-}
-
-/** The reply to a command, now or once its outcome is known. */
-function afterwards<T>(outcome: void | Promise<void>, reply: () => T): T | Promise<T> {
-  return outcome instanceof Promise ? outcome.then(reply) : reply();
-}
-
-/** The outcome of resolving an address, which arrived as an event. */
-function resolvedState({ id, failure }: IdObject): CMIdState {
-  if (failure?.error !== undefined) throw new VerbsError(failure.error, failure.text);
-  return idState(id);
 }
 
 function eventRecord(

@@ -192,6 +192,36 @@ describe('connecting over a native device', () => {
   });
 });
 
+describe('resolving over a native device', () => {
+  it('reports each outcome by one event, and allows another attempt after a failure', async () => {
+    const id = await bound();
+    const asked = [
+      { start: () => id.resolveAddr({ address: NATIVE, port: 9 }), type: CMEventType.addrError },
+      { start: () => id.resolveAddr({ address: NATIVE, port: 9 }), type: CMEventType.addrResolved },
+      { start: () => id.resolveRoute(), type: CMEventType.routeError },
+      { start: () => id.resolveRoute(), type: CMEventType.routeResolved },
+    ];
+    const failures: readonly CMEventType[] = [CMEventType.addrError, CMEventType.routeError];
+    for (const { start, type } of asked) {
+      const outcome = start().catch((error: unknown) => error);
+      await expect(id.resolveRoute()).rejects.toMatchObject({ code: 'EINVAL' });
+      const failed = failures.includes(type);
+      await rig.cmEvent(native(), type, { status: failed ? -113 : 0 });
+      if (failed) expect(await outcome).toMatchObject({ code: 'EHOSTUNREACH' });
+      else expect(await outcome).toBeUndefined();
+      expect((await id.nextEvent()).type).toBe(type);
+    }
+  });
+
+  it('rejects the resolution in progress when the id closes', async () => {
+    const id = await bound();
+    const resolving = id.resolveAddr({ address: NATIVE, port: 9 });
+    const failing = expect(resolving).rejects.toMatchObject({ code: 'ECONNABORTED' });
+    await id.close();
+    await failing;
+  });
+});
+
 describe('listening on a native device', () => {
   it('delivers requests with their data, depths and addresses', async () => {
     const { id, lower } = await requested();

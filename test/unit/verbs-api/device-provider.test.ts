@@ -224,6 +224,7 @@ describe('DeviceProvider: connection ids', () => {
     link.tell(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
     const event = await outcome;
     expect(event.privateData).toEqual(Uint8Array.of(1));
+    expect((await id.nextEvent()).type).toBe(CMEventType.addrResolved);
     expect(await id.nextEvent()).toBe(event);
     expect(id.qp).toBe(qp);
   });

@@ -14,7 +14,7 @@ import {
   rqBytes,
   sqBytes,
 } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import type { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 
 const DEVICE = {
@@ -86,11 +86,15 @@ export class FakeLink implements DeviceLink {
     }),
     cmCreateId: () => ({ id: this.#handle() }),
     cmBindAddr: ({ address }) => ({ ...UNBOUND, device: 'fake0', localAddress: address }),
-    cmResolveAddr: ({ destination }) => ({
-      ...UNBOUND,
-      device: 'fake0',
-      peerAddress: destination,
-    }),
+    cmResolveAddr: ({ id, destination }) => {
+      const state = { ...UNBOUND, device: 'fake0', peerAddress: destination };
+      this.tell(CMEventType.addrResolved, id, { state });
+      return {};
+    },
+    cmResolveRoute: ({ id }) => {
+      this.tell(CMEventType.routeResolved, id);
+      return {};
+    },
     cmListen: () => ({ ...UNBOUND, device: 'fake0' }),
   };
 

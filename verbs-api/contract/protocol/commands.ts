@@ -159,6 +159,7 @@ export interface Commands {
     request: { readonly id: Handle; readonly address: SocketAddress };
     reply: CMIdState;
   };
+  /** Starts to resolve; the outcome is an event, which may come before the reply. */
   cmResolveAddr: {
     request: {
       readonly id: Handle;
@@ -166,8 +167,9 @@ export interface Commands {
       readonly source: SocketAddress | undefined;
       readonly timeoutMs: number;
     };
-    reply: CMIdState;
+    reply: Record<never, never>;
   };
+  /** As cmResolveAddr. */
   cmResolveRoute: { request: { readonly id: Handle }; reply: Record<never, never> };
   cmListen: {
     request: { readonly id: Handle; readonly backlog: number };
