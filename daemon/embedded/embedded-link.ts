@@ -45,7 +45,7 @@ export class EmbeddedLink implements DeviceLink {
   ): Promise<CommandReply<N>> {
     this.#assertOpen();
     try {
-      return await this.#client.execute(name, request);
+      return this.#client.execute(name, request);
     } finally {
       if (name === 'regMR') this.#forget(request as CommandRequest<'regMR'>);
     }

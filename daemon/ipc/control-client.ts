@@ -44,9 +44,6 @@ import type { DeviceDirectory } from './objects/device-directory.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
 
-/** Unfinished commands that one client may have at a time. */
-const PENDING_COMMANDS_MAX = 256;
-
 /** Options of a client. */
 interface ControlClientOptions {
   /** Number of the client, see `ClientStatus`. */
@@ -75,7 +72,6 @@ export class ControlClient {
   readonly #identity: ClientIdentity;
   readonly #secondary = new Map<SecondaryRole, Connection>();
   readonly #channels = new Map<Handle, ChannelPath>();
-  #pendingCommands = 0;
 
   constructor(connection: Connection, options: ControlClientOptions) {
     this.#connection = connection;
@@ -229,32 +225,10 @@ export class ControlClient {
     try {
       // The schema of the command has checked the request.
       const reply: unknown = this.context.execute(name, request as never);
-      if (!(reply instanceof Promise)) {
-        this.#reply(id, reply as IpcValue);
-        return;
-      }
-      this.#pendingCommands += 1;
-      if (this.#pendingCommands > PENDING_COMMANDS_MAX) {
-        throw new IpcFormatError(`more than ${PENDING_COMMANDS_MAX} commands at once`);
-      }
-      void this.#settle(id, reply);
+      this.#connection.gather(emitValueFrame(FrameType.reply, id, reply as IpcValue));
     } catch (error) {
       this.#refuse(id, error);
     }
-  }
-
-  async #settle(id: number, pending: Promise<unknown>): Promise<void> {
-    try {
-      this.#reply(id, (await pending) as IpcValue);
-    } catch (error) {
-      this.#refuse(id, error);
-    } finally {
-      this.#pendingCommands -= 1;
-    }
-  }
-
-  #reply(id: number, reply: IpcValue): void {
-    this.#connection.gather(emitValueFrame(FrameType.reply, id, reply));
   }
 
   /**

@@ -132,8 +132,7 @@ export class SimClient implements QpClient {
   /** Executes a command. Returns its reply, or the error code of a refusal. */
   attempt<N extends CommandName>(name: N, request: CommandRequest<N>): CommandReply<N> | ErrnoCode {
     try {
-      // Without native devices every command is answered at once.
-      return this.context.execute(name, request) as CommandReply<N>;
+      return this.context.execute(name, request);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       return error.code;
@@ -261,8 +260,10 @@ export class SimClient implements QpClient {
   #received(event: DeviceEvent): void {
     must(this.alive, 'events', 'an event for a program that is gone');
     // The peer may see the failure before this program handles the event.
-    if (event.type === 'cm') this.#excuseStartup(event.event);
-    if (event.type === 'cm') this.#noteResolved(event.event);
+    if (event.type === 'cm') {
+      this.#excuseStartup(event.event);
+      this.#noteResolved(event.event);
+    }
     this.inbox.push(event);
   }
 

@@ -106,14 +106,8 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     options.directory.events.add(this);
   }
 
-  /**
-   * Executes a command. Throws `VerbsError`, or rejects with it where the reply takes time; nothing
-   * is left half done.
-   */
-  execute<N extends CommandName>(
-    name: N,
-    request: CommandRequest<N>,
-  ): CommandReply<N> | Promise<CommandReply<N>> {
+  /** Executes a command. Throws `VerbsError`; nothing is left half done. */
+  execute<N extends CommandName>(name: N, request: CommandRequest<N>): CommandReply<N> {
     if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
     failFaultyVerb(this.#options.directory.emulated, name, () => {
       return { device: deviceOf(this.#state, request), pid: this.#options.pid };

@@ -18,7 +18,7 @@ import { type AnyObject, BufferObject, type ClientEvents } from './client-object
 
 /** The functions behind the commands. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
-  readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N> | Promise<CommandReply<N>>;
+  readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N>;
 };
 
 /** Handle 0 names nothing. */
