@@ -80,10 +80,10 @@ export interface KernelServices {
   /** Another file of the same user, by number. */
   findFile(number: number, client: KernelClient): KernelFile | undefined;
   /**
-   * The queue pair that a program of the same user created on a device, as rdma_cm's CONNECT and
-   * ACCEPT name it. Undefined if there is none.
+   * The queue pair that a program of the same user created on this device of the host, as rdma_cm's
+   * CONNECT and ACCEPT name it. Undefined if there is none.
    */
-  findQP(deviceName: string, qpn: number, client: KernelClient): QP | undefined;
+  findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined;
 }
 
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */

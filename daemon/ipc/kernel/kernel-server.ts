@@ -229,9 +229,8 @@ export class KernelServer implements KernelServices {
     return file?.client.credentials.uid === client.credentials.uid ? file : undefined;
   }
 
-  findQP(deviceName: string, qpn: number, client: KernelClient): QP | undefined {
-    const device = this.host.devices.find(({ name }) => name === deviceName);
-    const qp = device?.nic.findQP(qpn);
+  findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined {
+    const qp = this.host.devices[deviceIndex]?.nic.findQP(qpn);
     if (!(qp?.tag instanceof QpElement)) return undefined;
     return qp.tag.file.client.credentials.uid === client.credentials.uid ? qp : undefined;
   }

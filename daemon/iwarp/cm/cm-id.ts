@@ -1,5 +1,6 @@
 /** A connection id, as created by `rdma_create_id`. README.md has a diagram of its states. */
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { CmDevice } from './cm-types.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { HalfOpenPool } from './half-open.ts';
 
@@ -48,8 +49,8 @@ export class CmId {
    * tag.
    */
   tag: unknown;
-  /** Name of the device, once an address has determined it. */
-  device: string | undefined;
+  /** The device, once an address has determined it. */
+  cmDevice: CmDevice | undefined;
   localAddress: SocketAddress | undefined;
   /** How long to retry a refused TCP connection before it fails, in milliseconds. */
   refusalPatienceMs = 0;
@@ -69,6 +70,11 @@ export class CmId {
   constructor(number: number, tag: unknown) {
     this.number = number;
     this.tag = tag;
+  }
+
+  /** Name of the device, once an address has determined it. */
+  get device(): string | undefined {
+    return this.cmDevice?.name;
   }
 
   get state(): CmIdState {

@@ -133,7 +133,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     } else {
       id.localAddress = { address: route.address, port: bound.port };
     }
-    id.device = route.device.name;
+    id.cmDevice = route.device;
     id.peerAddress = { address: wildcardAsLoopback(remote.address), port: remote.port };
     id.transition({ kind: 'resolved' });
     this.#tell(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
@@ -176,9 +176,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    */
   connect(id: CmId, qp: ConnectableQP, parameters: CMParameters, now: Micros): void {
     this.#expect(id, 'resolved', 'routed');
-    const device = this.#deviceOf(id);
-    const { localAddress: local, peerAddress: remote } = id;
-    if (local === undefined || remote === undefined) throw new VerbsError('EINVAL');
+    const { cmDevice: device, localAddress: local, peerAddress: remote } = id;
+    if (device === undefined || local === undefined || remote === undefined) {
+      throw new VerbsError('EINVAL');
+    }
     if (remote.port === 0) {
       throw new VerbsError('EINVAL', `cannot connect to port 0 of ${remote.address}`);
     }
@@ -428,7 +429,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       return false;
     }
     const id = this.createId(listener.tag);
-    id.device = endpoint.device.name;
+    id.cmDevice = endpoint.device;
     id.localAddress = endpoint.local;
     id.peerAddress = endpoint.remote;
     id.transition({ kind: 'connection', endpoint });
@@ -509,15 +510,9 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       this.#options.network.release(id);
       throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
     }
-    id.device = device?.name;
+    id.cmDevice = device;
     id.localAddress = { address: address.address, port: reserved.port };
     id.transition({ kind: 'bound' });
-  }
-
-  #deviceOf(id: CmId): CmDevice {
-    const device = this.#routes.deviceNamed(id.device);
-    if (device === undefined) throw new VerbsError('ENODEV');
-    return device;
   }
 
   #endpointOf(id: CmId): CmEndpoint | undefined {

@@ -29,11 +29,6 @@ export class DeviceRoutes {
     );
   }
 
-  /** The device with this name. */
-  deviceNamed(name: string | undefined): CmDevice | undefined {
-    return this.#devices().find((device) => device.name === name);
-  }
-
   /**
    * True for an address that determines no device. The kernel treats loopback like a wildcard
    * (cma_any_addr), and libfabric binds it if it was given none. A loopback address determines a

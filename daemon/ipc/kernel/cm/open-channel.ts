@@ -127,7 +127,7 @@ export class OpenChannel {
    * The queue pair that CONNECT and ACCEPT name. EINVAL if the id's device has no such queue pair.
    */
   expectQP(device: KernelDevice, qpn: number): QP {
-    const qp = this.#services.findQP(device.name, qpn, this.client);
+    const qp = this.#services.findQP(device.index, qpn, this.client);
     if (qp === undefined) throw new VerbsError('EINVAL', `no queue pair ${qpn} on ${device.name}`);
     return qp;
   }

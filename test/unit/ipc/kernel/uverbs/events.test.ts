@@ -11,6 +11,8 @@ import { commands, le, request, UverbsRig } from '../../../../support/uverbs-rig
 
 const EAGAIN = -11;
 const EBADF = -9;
+/** Device of the rig's file. */
+const DEVICE_INDEX = 0;
 /** VALID, INLINE, SIGNALLED */
 const INLINE_SEND = 1 | 2 | 4;
 const parameters = {
@@ -84,7 +86,7 @@ function watch(number: number): { bytes: number } & EventPath {
 async function connect(active: End, passive: End): Promise<void> {
   const { cm } = rig.host;
   const qpOf = (end: End) => {
-    const qp = rig.server.findQP(rig.file.device.name, end.qpn, rig.client);
+    const qp = rig.server.findQP(DEVICE_INDEX, end.qpn, rig.client);
     if (qp === undefined) throw new Error('no such QP');
     return qp;
   };
@@ -314,12 +316,11 @@ describe('POP', () => {
 describe('looking for a queue pair by its number', () => {
   it('finds those of programs of the same user only', () => {
     const { qpn } = makeEnd(0x100n);
-    const { name } = rig.file.device;
-    expect(rig.server.findQP(name, qpn, rig.client)?.qpn).toBe(qpn);
-    expect(rig.server.findQP(name, qpn + 1, rig.client)).toBeUndefined();
-    expect(rig.server.findQP('other', qpn, rig.client)).toBeUndefined();
+    expect(rig.server.findQP(DEVICE_INDEX, qpn, rig.client)?.qpn).toBe(qpn);
+    expect(rig.server.findQP(DEVICE_INDEX, qpn + 1, rig.client)).toBeUndefined();
+    expect(rig.server.findQP(DEVICE_INDEX + 1, qpn, rig.client)).toBeUndefined();
     const { credentials } = rig.client;
     const stranger = { ...rig.client, credentials: { ...credentials, uid: credentials.uid + 1 } };
-    expect(rig.server.findQP(name, qpn, stranger as typeof rig.client)).toBeUndefined();
+    expect(rig.server.findQP(DEVICE_INDEX, qpn, stranger as typeof rig.client)).toBeUndefined();
   });
 });
