@@ -4,17 +4,11 @@
  * inspection tools.
  */
 import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { networkInterfaces } from 'node:os';
 import { dirname, join } from 'node:path';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import {
-  addressBytes,
-  addressFamily,
-  canonicalAddress,
-  isLoopback,
-} from '../../iwarp/cm/address.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
+import { gidText, type HostAddress, hostAddresses, primaryAddress } from './host-addresses.ts';
 import {
   type DeviceNumber,
   type KernelDevice,
@@ -26,47 +20,9 @@ import {
 /** Programs of other users may read the tree, if the daemon serves them. */
 const DIRECTORY_MODE = 0o755;
 
-/** An address of the host and the interface that has it. */
-export interface HostAddress {
-  readonly address: string;
-  readonly interfaceName: string;
-}
-
 /** The directory of the tree for the daemon at `socketPath`. */
 export function sysfsPath(socketPath: string): string {
   return `${socketPath}.sysfs`;
-}
-
-/** The canonical addresses of this host, in the system's order. */
-function hostAddresses(): HostAddress[] {
-  const found: HostAddress[] = [];
-  for (const [interfaceName, addresses] of Object.entries(networkInterfaces())) {
-    for (const { address } of addresses ?? []) {
-      const canonical = canonicalAddress(address);
-      if (canonical !== undefined) found.push({ address: canonical, interfaceName });
-    }
-  }
-  return found;
-}
-
-/**
- * The primary address of a device, and its interface: the device's first address, or the host's
- * first one that other hosts can reach, IPv4 before IPv6.
- */
-export function primaryAddress(
-  device: Pick<KernelDevice, 'addresses'>,
-  host: readonly HostAddress[],
-): HostAddress {
-  const [own] = device.addresses;
-  if (own !== undefined) {
-    const found = host.find(({ address }) => address === own);
-    return found ?? { address: own, interfaceName: 'lo' };
-  }
-  const outward = host.filter(({ address }) => !isLoopback(address));
-  return (
-    outward.find(({ address }) => addressFamily(address) === 4) ??
-    outward[0] ?? { address: '127.0.0.1', interfaceName: 'lo' }
-  );
 }
 
 /** The files of the tree by path, each without its final newline. */
@@ -122,26 +78,6 @@ function portStateFiles(device: KernelDevice): [path: string, content: string][]
     [`${port}/state`, name],
     [`${port}/phys_state`, physName],
   ];
-}
-
-/**
- * The GID of a device with this address: eight groups of four hex digits. IPv4 is mapped, which
- * keeps the last half non-zero: tools read zero as "no GID".
- */
-export function gidText(address: string): string {
-  const bytes = gidBytes(address);
-  const digits = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-  return digits.replace(/(.{4})(?!$)/g, '$1:');
-}
-
-/** The same as 16 bytes. */
-export function gidBytes(address: string): Uint8Array {
-  const bytes = addressBytes(address);
-  if (bytes.length === 16) return bytes;
-  const mapped = new Uint8Array(16);
-  mapped.fill(0xff, 10, 12);
-  mapped.set(bytes, 12);
-  return mapped;
 }
 
 /**

@@ -1,9 +1,9 @@
 /** rdma_cm queries about an id: its addresses, its device, its (empty) path. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
+import { gidBytes } from '../host-addresses.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { KernelDevice } from '../nldev/devices.ts';
-import { gidBytes } from '../sysfs-tree.ts';
 import { type CmRequest, expectRoom, fitted } from './abi.ts';
 import { type CmContext, PortSpace } from './context.ts';
 import type { OpenChannel } from './open-channel.ts';

@@ -4,15 +4,13 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { hostSystem } from '../../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
 import {
   gidText,
   type HostAddress,
   primaryAddress,
-  publishSysfs,
-  removeSysfs,
-  sysfsFiles,
-} from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
+} from '../../../../daemon/ipc/kernel/host-addresses.ts';
+import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
+import { publishSysfs, removeSysfs, sysfsFiles } from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
 import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
 import { DeviceDirectory } from '../../../../daemon/ipc/objects/device-directory.ts';
 

@@ -1,0 +1,66 @@
+/** Addresses of this host and of its devices, and the GIDs that stand for them. */
+import { networkInterfaces } from 'node:os';
+import {
+  addressBytes,
+  addressFamily,
+  canonicalAddress,
+  isLoopback,
+} from '../../iwarp/cm/address.ts';
+
+/** An address of the host and the interface that has it. */
+export interface HostAddress {
+  readonly address: string;
+  readonly interfaceName: string;
+}
+
+/** The canonical addresses of this host, in the system's order. */
+export function hostAddresses(): HostAddress[] {
+  const found: HostAddress[] = [];
+  for (const [interfaceName, addresses] of Object.entries(networkInterfaces())) {
+    for (const { address } of addresses ?? []) {
+      const canonical = canonicalAddress(address);
+      if (canonical !== undefined) found.push({ address: canonical, interfaceName });
+    }
+  }
+  return found;
+}
+
+/**
+ * The primary address of a device, and its interface: the device's first address, or the host's
+ * first one that other hosts can reach, IPv4 before IPv6.
+ */
+export function primaryAddress(
+  device: { readonly addresses: readonly string[] },
+  host: readonly HostAddress[],
+): HostAddress {
+  const [own] = device.addresses;
+  if (own !== undefined) {
+    const found = host.find(({ address }) => address === own);
+    return found ?? { address: own, interfaceName: 'lo' };
+  }
+  const outward = host.filter(({ address }) => !isLoopback(address));
+  return (
+    outward.find(({ address }) => addressFamily(address) === 4) ??
+    outward[0] ?? { address: '127.0.0.1', interfaceName: 'lo' }
+  );
+}
+
+/**
+ * The GID of a device with this address: eight groups of four hex digits. IPv4 is mapped, which
+ * keeps the last half non-zero: tools read zero as "no GID".
+ */
+export function gidText(address: string): string {
+  const bytes = gidBytes(address);
+  const digits = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  return digits.replace(/(.{4})(?!$)/g, '$1:');
+}
+
+/** The same as 16 bytes. */
+export function gidBytes(address: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (bytes.length === 16) return bytes;
+  const mapped = new Uint8Array(16);
+  mapped.fill(0xff, 10, 12);
+  mapped.set(bytes, 12);
+  return mapped;
+}
