@@ -12,7 +12,7 @@ import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
-import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
+import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device-config.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -26,6 +26,7 @@ const MESSAGE_MAX_BYTES = 0x7fffffff;
 /** See the module's comment. */
 export class Adapter implements DeviceBackend {
   readonly name: string;
+  readonly transport: DeviceTransport = 'iwarp';
   readonly info: DeviceInfo;
   readonly nic: Nic;
   readonly unsupported: readonly WROpcode[] = [];

@@ -4,6 +4,9 @@ import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
+/** The protocol that a device speaks. */
+export type DeviceTransport = 'iwarp';
+
 /** One emulated RNIC of a host. */
 export interface DeviceConfig {
   /** As `ibv_get_device_name` shows it: letters, digits, `_`, `-`, `.`; at most 63. */

@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
-import { gidText, type HostAddress, hostAddresses, primaryAddress } from './host-addresses.ts';
+import { type HostAddress, hostAddresses, primaryAddress } from './host-addresses.ts';
 import {
   type DeviceNumber,
   type KernelDevice,
@@ -35,11 +35,16 @@ export function sysfsFiles(
     ['class/misc/rdma_cm/abi_version', '4'],
     ['class/misc/rdma_cm/dev', numberText(RDMA_CM_NUMBER)],
   ]);
-  for (const device of devices) addDevice(files, device, primaryAddress(device, host));
+  for (const device of devices) addDevice(files, device, host);
   return files;
 }
 
-function addDevice(files: Map<string, string>, device: KernelDevice, primary: HostAddress): void {
+function addDevice(
+  files: Map<string, string>,
+  device: KernelDevice,
+  host: readonly HostAddress[],
+): void {
+  const { interfaceName } = primaryAddress(device, host);
   const node = `class/infiniband_verbs/${device.nodeName}`;
   files.set(`${node}/abi_version`, String(device.persona.abiVersion));
   files.set(`${node}/dev`, numberText(device.number));
@@ -51,11 +56,15 @@ function addDevice(files: Map<string, string>, device: KernelDevice, primary: Ho
   files.set(`${root}/node_guid`, guid);
   files.set(`${root}/sys_image_guid`, guid);
   files.set(`${root}/fw_ver`, '');
-  files.set(`${root}/device/net/${primary.interfaceName}/operstate`, 'up');
+  files.set(`${root}/device/net/${interfaceName}/operstate`, 'up');
   const port = portPath(device);
-  files.set(`${port}/gids/0`, gidText(primary.address));
-  files.set(`${port}/gid_attrs/types/0`, 'IB/RoCE v1');
-  files.set(`${port}/gid_attrs/ndevs/0`, primary.interfaceName);
+  device.persona.gids(device, host).forEach((entry, index) => {
+    files.set(`${port}/gids/${index}`, entry.gid);
+    files.set(`${port}/gid_attrs/types/${index}`, entry.type);
+    if (entry.interfaceName !== undefined) {
+      files.set(`${port}/gid_attrs/ndevs/${index}`, entry.interfaceName);
+    }
+  });
   files.set(`${port}/link_layer`, 'Ethernet');
   files.set(`${port}/rate`, '2.5 Gb/sec (1X SDR)');
   files.set(`${port}/cap_mask`, `0x${device.persona.portCapFlags.toString(16).padStart(8, '0')}`);
@@ -64,6 +73,9 @@ function addDevice(files: Map<string, string>, device: KernelDevice, primary: Ho
   files.set(`${port}/sm_sl`, '0');
   files.set(`${port}/lid_mask_count`, '0');
   for (const [path, content] of portStateFiles(device)) files.set(path, content);
+  for (const [path, content] of Object.entries(device.persona.sysfsFiles(interfaceName))) {
+    files.set(`${root}/${path}`, content);
+  }
 }
 
 function portPath(device: KernelDevice): string {

@@ -2,7 +2,7 @@
 import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import type { Persona } from '../uverbs/persona.ts';
-import { SIW } from '../uverbs/siw/persona.ts';
+import { PERSONAS } from '../uverbs/personas.ts';
 
 /** Number of a character device. */
 export interface DeviceNumber {
@@ -50,7 +50,7 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
   return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
     index,
     name: device.info.name,
-    persona: SIW,
+    persona: PERSONAS[device.transport],
     nodeName: `uverbs${index}`,
     number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },
     nodeGuid: device.info.nodeGuid,

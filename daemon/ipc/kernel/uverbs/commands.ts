@@ -6,106 +6,18 @@ import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { failFaultyVerb } from '../../objects/verb-faults.ts';
 import type { KernelCaller, KernelReply } from '../kernel-file.ts';
 import { UVERBS_VERBS } from '../kernel-verbs.ts';
-import {
-  AllocPD,
-  CommandBit,
-  CommandHeader,
-  CountedDestroy,
-  CreateCompChannel,
-  CreateCQ,
-  CreateQP,
-  CreateSRQ,
-  DestroyCQ,
-  EventsReported,
-  ExtendedCommandNumber,
-  ExtendedHeader,
-  ExtendedQueryDevice,
-  GetContext,
-  ModifyQP,
-  ModifySRQ,
-  PlainDestroy,
-  PostSend,
-  QueryDevice,
-  QueryPort,
-  QueryQP,
-  RegMR,
-  UverbsCommandNumber,
-} from './layouts.ts';
-import { allocPD, deallocPD, deregMR, regMR } from './memory.ts';
-import type { CommandCall, OpenDevice } from './open-device.ts';
+import type { CommandSet, UverbsCommand } from './command-set.ts';
+import { CommandBit, CommandHeader, ExtendedHeader } from './layouts.ts';
+import type { OpenDevice } from './open-device.ts';
 import type { PrivateBytes } from './persona.ts';
-import { extendedQueryDevice, getContext, queryDevice, queryPort } from './queries.ts';
-import { createQP, destroyQPCommand, modifyQP, postSend, queryQP } from './queue-pairs.ts';
-import {
-  createCompChannel,
-  createCQ,
-  createSRQ,
-  destroyCQCommand,
-  destroySRQCommand,
-  modifySRQ,
-} from './queues.ts';
+import { getContext } from './queries.ts';
 
-/** A command: sizes in bytes, with headers and without private parts, and its handler. */
-interface UverbsCommand {
-  /** A shorter request fails with ENOSPC. */
-  readonly requestBytes: number;
-  /** A smaller response buffer fails with ENOSPC. */
-  readonly responseBytes: number;
-  readonly execute: (call: CommandCall) => KernelReply;
-}
-
-interface Size {
-  readonly bytes: number;
-}
-
-const NO_FIELDS: Size = { bytes: 16 };
 const NO_PRIVATE_BYTES: PrivateBytes = { request: 0, response: 0 };
-/** Size of response that every caller has room for; the rest is optional. */
-const EXTENDED_ROOM: Size = { bytes: ExtendedQueryDevice.response.coreBytes };
-const NO_RESPONSE: Size = { bytes: 0 };
-
-function command(
-  request: Size,
-  response: Size,
-  execute: (call: CommandCall) => KernelReply,
-): UverbsCommand {
-  return { requestBytes: request.bytes, responseBytes: response.bytes, execute };
-}
-
-const N = UverbsCommandNumber;
-
-/** The supported commands; every other number fails with EOPNOTSUPP. */
-const COMMANDS: ReadonlyMap<number, UverbsCommand> = new Map([
-  [N.getContext, command(NO_FIELDS, GetContext.response, getContext)],
-  [N.queryDevice, command(NO_FIELDS, QueryDevice.response, queryDevice)],
-  [N.queryPort, command(QueryPort.request, QueryPort.response, queryPort)],
-  [N.allocPD, command(NO_FIELDS, AllocPD.response, allocPD)],
-  [N.deallocPD, command(PlainDestroy.request, NO_RESPONSE, deallocPD)],
-  [N.regMR, command(RegMR.request, RegMR.response, regMR)],
-  [N.deregMR, command(PlainDestroy.request, NO_RESPONSE, deregMR)],
-  [N.createCompChannel, command(NO_FIELDS, CreateCompChannel.response, createCompChannel)],
-  [N.createCQ, command(CreateCQ.request, CreateCQ.response, createCQ)],
-  [N.destroyCQ, command(CountedDestroy.request, DestroyCQ.response, destroyCQCommand)],
-  [N.createQP, command(CreateQP.request, CreateQP.response, createQP)],
-  [N.queryQP, command(QueryQP.request, QueryQP.response, queryQP)],
-  [N.modifyQP, command(ModifyQP.request, NO_RESPONSE, modifyQP)],
-  [N.destroyQP, command(CountedDestroy.request, EventsReported.response, destroyQPCommand)],
-  [N.postSend, command(PostSend.request, PostSend.response, postSend)],
-  [N.createSRQ, command(CreateSRQ.request, CreateSRQ.response, createSRQ)],
-  [N.modifySRQ, command(ModifySRQ.request, NO_RESPONSE, modifySRQ)],
-  [N.destroySRQ, command(CountedDestroy.request, EventsReported.response, destroySRQCommand)],
-]);
-
-const EXTENDED_COMMANDS: ReadonlyMap<number, UverbsCommand> = new Map([
-  [
-    ExtendedCommandNumber.queryDevice,
-    command(ExtendedQueryDevice.request, EXTENDED_ROOM, extendedQueryDevice),
-  ],
-]);
 
 /** Executes what the program wrote. Throws `VerbsError` with the kernel's errno. */
 export function executeWrite(
   file: OpenDevice,
+  commands: CommandSet,
   bytes: Uint8Array,
   caller: KernelCaller,
 ): KernelReply {
@@ -117,7 +29,7 @@ export function executeWrite(
   if ((word & ~(CommandBit.extended | CommandBit.number)) !== 0) {
     throw invalid('unknown bits in the command');
   }
-  const found = (extended ? EXTENDED_COMMANDS : COMMANDS).get(number);
+  const found = (extended ? commands.extended : commands.plain).get(number);
   if (found === undefined) {
     throw new VerbsError('EOPNOTSUPP', `no command ${number}${extended ? ' (extended)' : ''}`);
   }

@@ -1,12 +1,18 @@
 /** One open of a uverbs device: executes requests, and destroys its objects at the last close. */
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import type { DeviceTransport } from '../../../host/device-config.ts';
 import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
+import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
 import { destroyMR, destroyPD } from './memory.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
+import { SIW_COMMANDS } from './siw/commands.ts';
+
+/** The commands by the protocol of the device that was opened. */
+const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = { iwarp: SIW_COMMANDS };
 
 /** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {
@@ -20,7 +26,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
         return ringDoorbell(this, request.argument);
       case ShimOp.write:
         try {
-          return executeWrite(this, request.payload, caller);
+          return executeWrite(this, COMMANDS[this.device.transport], request.payload, caller);
         } finally {
           this.services.host.drain();
         }

@@ -17,6 +17,7 @@ import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
 import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
+import { hostAddresses } from '../host-addresses.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
 import { type Ring, RingMappings } from '../ring-mapping.ts';
@@ -24,7 +25,8 @@ import { ReplyFlag, type ShimRequest } from '../shim-protocol.ts';
 import { newReply } from '../struct-fields.ts';
 import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
 import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
-import { SIW } from './siw/persona.ts';
+import type { GidEntry, Persona } from './persona.ts';
+import { PERSONAS } from './personas.ts';
 
 /** Bytes of the payload of an mmap request. */
 const MMAP_PAYLOAD_BYTES = 8;
@@ -40,7 +42,7 @@ export class OpenDevice implements DeviceEventSink {
   readonly services: KernelServices;
   readonly device: Adapter;
   /** The rdma-core provider that the device presents itself to. */
-  readonly persona = SIW;
+  readonly persona: Persona;
   readonly table: ObjectRegistry<UverbsObject>;
   readonly mappings: RingMappings;
   readonly rings: QueueRings<Ring>;
@@ -63,6 +65,7 @@ export class OpenDevice implements DeviceEventSink {
     this.client = client;
     this.services = services;
     this.device = device;
+    this.persona = PERSONAS[device.transport];
     this.#ringMemory = new DaemonMemory(client.credentials, ['shared'], () => 0);
     this.table = new ObjectRegistry(client.ledger, 0);
     this.mappings = new RingMappings(this.#ringMemory, client.ledger, this.persona.reservedRingKey);
@@ -136,6 +139,11 @@ export class OpenDevice implements DeviceEventSink {
   purgeAsync(object: EventElement): number[] {
     object.asyncUnread = 0;
     return this.asyncQueue.purge(object) ? [this.asyncQueue.number] : [];
+  }
+
+  /** The GID table of the device's port. Its length does not depend on the host's addresses. */
+  gids(): readonly GidEntry[] {
+    return this.persona.gids(this.device.info, hostAddresses());
   }
 
   /** A response to a command: `coreBytes` and the persona's private part. */

@@ -1,8 +1,11 @@
 /**
- * The differences between providers of rdma-core: the attributes of a device, and the private parts
- * of commands, which follow the parts that all providers share. Everything else about uverbs is the
- * same for every persona.
+ * The differences between providers of rdma-core: how a device presents itself in netlink, sysfs and
+ * queries, and the private parts of commands, which follow the parts that all providers share. The
+ * commands themselves are a `CommandSet`.
  */
+import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { HostAddress } from '../host-addresses.ts';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {
@@ -10,25 +13,25 @@ export interface PrivateBytes {
   readonly response: number;
 }
 
-/** A new queue, for the private part of the reply. */
-interface NewQueue {
-  readonly handle: number;
-  readonly entries: number;
-  /** Offset at which the program maps the ring. */
-  readonly key: number;
+/** An entry of a port's GID table. */
+export interface GidEntry {
+  /** Eight groups of four hex digits; all zero in an empty entry. */
+  readonly gid: string;
+  /** As sysfs spells it. */
+  readonly type: string;
+  /** Undefined in an empty entry. */
+  readonly interfaceName: string | undefined;
 }
 
-/** A new queue pair, for the private part of the reply. */
-interface NewQueuePair {
-  readonly qpn: number;
-  readonly sendEntries: number;
-  readonly receiveEntries: number;
-  readonly sendKey: number;
-  /** 0 with a shared receive queue. */
-  readonly receiveKey: number;
+/** What a GID table is made from. */
+interface GidSource {
+  /** Addresses of the device; empty: all of the host's. */
+  readonly addresses: readonly string[];
+  /** 16 hex digits. */
+  readonly nodeGuid: string;
 }
 
-/** See the module's comment. Functions get only the private part, at offset 0. */
+/** See the module's comment. Functions with a DataView write to it at the offsets of `layouts.ts`. */
 export interface Persona {
   /** `enum rdma_driver_id`: rdma-core selects the provider by it. */
   readonly driverId: number;
@@ -43,15 +46,24 @@ export interface Persona {
   readonly deviceCapFlags: number;
   /** `enum ib_port_capability_mask_bits`. */
   readonly portCapFlags: number;
+  /** The GID table of a device on a host with these addresses. */
+  readonly gids: (device: GidSource, host: readonly HostAddress[]) => readonly GidEntry[];
+  /** Further files of sysfs, by path below the device's folder; `interfaceName` is the device's. */
+  readonly sysfsFiles: (interfaceName: string) => Readonly<Record<string, string>>;
+  /** The fields of QUERY_DEVICE in which personas differ, written over the shared ones. */
+  readonly putDevice: (reply: DataView, attributes: DeviceAttributes) => void;
+  /** The fields of QUERY_PORT in which personas differ, written over the shared ones. */
+  readonly putPort: (reply: DataView) => void;
+  /** Errno of a doorbell below RTS. */
+  readonly idleDoorbell: ErrnoCode;
   /** Ring key that must not be used; undefined if any will do. */
   readonly reservedRingKey: number | undefined;
   /** Private bytes by command number; a missing command has none. */
   readonly privateBytes: Readonly<Partial<Record<number, PrivateBytes>>>;
-  /** The key of a registration: the low 8 bits of its STag. */
-  readonly regionKey: (request: DataView) => number;
-  readonly putContext: (reply: DataView, deviceIndex: number) => void;
-  readonly putRegion: (reply: DataView, stag: number) => void;
-  readonly putCQ: (reply: DataView, queue: NewQueue) => void;
-  readonly putSRQ: (reply: DataView, queue: NewQueue) => void;
-  readonly putQP: (reply: DataView, pair: NewQueuePair) => void;
+  /** The private part of GET_CONTEXT's reply. */
+  readonly putContext: (own: DataView, deviceIndex: number) => void;
+  /** The key of a registration, the low 8 bits of its STag; undefined lets the device choose. */
+  readonly regionKey: (own: DataView) => number | undefined;
+  /** The private part of REG_MR's reply. */
+  readonly putRegion: (own: DataView, stag: number) => void;
 }

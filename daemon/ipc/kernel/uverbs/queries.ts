@@ -15,8 +15,6 @@ import type { CommandCall, OpenDevice } from './open-device.ts';
 /** Completion vectors of the device: one event loop serves them all. */
 export const COMP_VECTORS = 1;
 
-/** Page sizes of registrations, as a mask. */
-const PAGE_SIZE_CAP = 4096;
 const LINK_LAYER_ETHERNET = 2;
 /** One lane of 2.5 Gb/s: the link has no rate of its own. */
 const WIDTH_1X = 1;
@@ -67,7 +65,7 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
   const reply = newStruct(response.bytes);
   reply.fields.setUint32(response.portCapFlags, file.persona.portCapFlags, true);
   reply.fields.setUint32(response.maxMsgSize, port.maxMessageBytes, true);
-  reply.fields.setUint32(response.gidTableLength, 1, true);
+  reply.fields.setUint32(response.gidTableLength, file.gids().length, true);
   reply.fields.setUint8(response.state, PORT_STATES[port.state].state);
   reply.fields.setUint8(response.maxMtu, mtuEnum(port.maxMtuBytes));
   reply.fields.setUint8(response.activeMtu, mtuEnum(port.activeMtuBytes));
@@ -75,6 +73,7 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
   reply.fields.setUint8(response.activeSpeed, SPEED_SDR);
   reply.fields.setUint8(response.physState, PORT_STATES[port.state].physState);
   reply.fields.setUint8(response.linkLayer, LINK_LAYER_ETHERNET);
+  file.persona.putPort(reply.fields);
   return { status: 0, response: reply.bytes };
 }
 
@@ -82,11 +81,9 @@ function describeDevice(file: OpenDevice, bytes: Uint8Array, fields: DataView): 
   const at = QueryDevice.response;
   const attributes = file.device.attributes();
   const guid = guidBytes(attributes.nodeGuid);
-  setUint64(fields, at.fwVer, firmwareNumber(attributes.fwVer));
   bytes.set(guid, at.nodeGuid);
   bytes.set(guid, at.sysImageGuid);
   setUint64(fields, at.maxMrSize, attributes.maxMrSize);
-  setUint64(fields, at.pageSizeCap, PAGE_SIZE_CAP);
   const words: readonly (readonly [number, number])[] = [
     [at.vendorId, attributes.vendorId],
     [at.vendorPartId, attributes.vendorPartId],
@@ -109,6 +106,7 @@ function describeDevice(file: OpenDevice, bytes: Uint8Array, fields: DataView): 
   ];
   for (const [offset, value] of words) fields.setUint32(offset, value, true);
   fields.setUint8(at.physPortCnt, attributes.physPortCnt);
+  file.persona.putDevice(fields, attributes);
 }
 
 /** The bytes of a GUID in memory: big endian. */
@@ -116,12 +114,6 @@ function guidBytes(guid: string): Uint8Array {
   const bytes = new Uint8Array(8);
   for (let i = 0; i < 8; i++) bytes[i] = Number.parseInt(guid.slice(2 * i, 2 * i + 2), 16);
   return bytes;
-}
-
-/** The version `major.minor.patch` in the encoding of siw's provider. */
-function firmwareNumber(version: string): number {
-  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number);
-  return major * 2 ** 32 + minor * 2 ** 16 + patch;
 }
 
 /** `enum ibv_mtu`: 1 to 5 for 256 to 4096 bytes. */

@@ -1,115 +1,11 @@
-/** Commands for queue pairs, and their doorbell. */
-
-import { INLINE_MAX } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import type { QPCapabilities } from '../../../../verbs-api/contract/verbs/attributes.ts';
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+/** What personas share of queue pairs: their doorbell and their end. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { isIdle } from '../../../rnic/qp-state.ts';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
-import { newStruct } from '../struct-fields.ts';
-import {
-  CountedDestroy,
-  CreateQP,
-  ModifyQP,
-  UverbsCommandNumber as N,
-  PostSend,
-  QPAttrBit,
-  QueryQP,
-} from './layouts.ts';
-import { QpElement } from './objects.ts';
+import { CountedDestroy, PostSend } from './layouts.ts';
+import type { QpElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
-import { requestState } from './qp-state.ts';
 import { eventsReported } from './queues.ts';
-
-/** IBV_QPT_RC */
-const TYPE_RC = 2;
-/** `enum ibv_mtu`: 4096. */
-const PATH_MTU = 5;
-/**
- * Words after the send queue's memory, the last ones of its last page. While "connected" is 1, the
- * preload library need not wait for the answer to a doorbell; "progress" shows it what to flush if
- * the daemon dies.
- */
-const CONNECTED_WORD = 0;
-const PROGRESS_WORD = 1;
-const WORDS_BYTES = 8;
-
-/** CREATE_QP: EOPNOTSUPP for any type but RC; EINVAL for sizes beyond the device's. */
-export function createQP(call: CommandCall): KernelReply {
-  const { file, fields } = call;
-  const { request, response } = CreateQP;
-  if (fields.getUint8(request.qpType) !== TYPE_RC) {
-    throw new VerbsError('EOPNOTSUPP', 'iWARP supports reliable connections only');
-  }
-  const element = file.table.add('qp', (handle) => makeQP(call, handle));
-  const { qp, sendRing, receiveRing } = element;
-  qp.tag = element;
-  // An RNIC has no state before "idle", which verbs call INIT: programs that check the state expect
-  // that.
-  qp.modify(QPState.INIT, file.services.host.now());
-  const { capabilities } = qp;
-  const reply = file.newReply(N.createQP, response.bytes);
-  const words: readonly (readonly [number, number])[] = [
-    [response.handle, element.handle],
-    [response.qpn, qp.qpn],
-    [response.maxSendWr, capabilities.maxSendWr],
-    [response.maxRecvWr, capabilities.maxRecvWr],
-    [response.maxSendSge, capabilities.maxSendSge],
-    [response.maxRecvSge, capabilities.maxRecvSge],
-    [response.maxInlineData, INLINE_MAX],
-  ];
-  for (const [offset, value] of words) reply.fields.setUint32(offset, value, true);
-  file.persona.putQP(reply.own, {
-    qpn: qp.qpn,
-    sendEntries: qp.sqCount,
-    receiveEntries: qp.rqCount,
-    sendKey: sendRing.key,
-    receiveKey: receiveRing?.key ?? 0,
-  });
-  return { status: 0, response: reply.bytes };
-}
-
-/** QUERY_QP: the true state, unlike siw. */
-export function queryQP({ file, fields }: CommandCall): KernelReply {
-  const { request, response } = QueryQP;
-  const element = file.table.expect('qp', fields.getUint32(request.handle, true));
-  const { state, capabilities, maxRdAtomic, maxDestRdAtomic, sqSigAll } = element.qp.query();
-  const { bytes, fields: reply } = newStruct(response.bytes);
-  reply.setUint32(response.maxSendWr, capabilities.maxSendWr, true);
-  reply.setUint32(response.maxRecvWr, capabilities.maxRecvWr, true);
-  reply.setUint32(response.maxSendSge, capabilities.maxSendSge, true);
-  reply.setUint32(response.maxRecvSge, capabilities.maxRecvSge, true);
-  reply.setUint32(response.maxInlineData, INLINE_MAX, true);
-  reply.setUint32(response.accessFlags, element.accessFlags, true);
-  reply.setUint8(response.qpState, state);
-  reply.setUint8(response.curQpState, state);
-  reply.setUint8(response.pathMtu, PATH_MTU);
-  reply.setUint8(response.maxRdAtomic, maxRdAtomic);
-  reply.setUint8(response.maxDestRdAtomic, maxDestRdAtomic);
-  reply.setUint8(response.portNum, 1);
-  reply.setUint8(response.sqSigAll, sqSigAll ? 1 : 0);
-  return { status: 0, response: bytes };
-}
-
-/** MODIFY_QP: only the state and the access flags have an effect. */
-export function modifyQP({ file, fields }: CommandCall): KernelReply {
-  const { request } = ModifyQP;
-  const element = file.table.expect('qp', fields.getUint32(request.handle, true));
-  const mask = fields.getUint32(request.attrMask, true);
-  if ((mask & ~QPAttrBit.all) !== 0) throw new VerbsError('EOPNOTSUPP', 'unknown attributes');
-  checkPort(mask, QPAttrBit.port, fields.getUint8(request.portNum));
-  checkPort(mask, QPAttrBit.addressVector, fields.getUint8(request.destPortNum));
-  const state = stateOf(mask, QPAttrBit.state, fields.getUint8(request.qpState));
-  stateOf(mask, QPAttrBit.curState, fields.getUint8(request.curQpState));
-  if (state !== undefined) {
-    file.epoch.noteCommand();
-    requestState(element.qp, state, file.services.host.now());
-  }
-  if ((mask & QPAttrBit.accessFlags) !== 0) {
-    element.accessFlags = fields.getUint32(request.accessFlags, true);
-  }
-  return DONE;
-}
 
 /** DESTROY_QP: implies the error state; the connection is dropped. */
 export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
@@ -117,7 +13,7 @@ export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
   return { ...eventsReported(object.asyncDelivered), purged: destroyQP(file, object) };
 }
 
-/** POST_SEND: the doorbell; the work requests are in the ring. ENOTCONN before the connection. */
+/** POST_SEND: the doorbell; the work requests are in the ring. See `ringDoorbell`. */
 export function postSend({ file, fields }: CommandCall): KernelReply {
   const { request, wqeMinBytes } = PostSend;
   const requests = fields.getUint32(request.wrCount, true);
@@ -128,10 +24,13 @@ export function postSend({ file, fields }: CommandCall): KernelReply {
   return rung.status < 0 ? rung : { ...rung, response: new Uint8Array(PostSend.response.bytes) };
 }
 
-/** The send queue of a queue pair has new elements. ENOTCONN before the connection; ENOENT, EINVAL. */
+/**
+ * The send queue of a queue pair has new elements. ENOENT, EINVAL; below RTS the errno that the
+ * persona has for it.
+ */
 export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
   const { qp } = file.table.expect('qp', handle);
-  if (isIdle(qp.state)) return refusal('ENOTCONN');
+  if (isIdle(qp.state)) return refusal(file.persona.idleDoorbell);
   file.services.host.doorbell(qp);
   return DONE;
 }
@@ -147,68 +46,4 @@ export function destroyQP(file: OpenDevice, object: QpElement): number[] {
   file.rings.release(object.sendRing, object.qp.sqCount);
   if (object.receiveRing !== undefined) file.rings.release(object.receiveRing, object.qp.rqCount);
   return file.purgeAsync(object);
-}
-
-function makeQP({ file, fields, bytes }: CommandCall, handle: number): QpElement {
-  const { request } = CreateQP;
-  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
-  const sendCQ = file.table.expect('cq', fields.getUint32(request.sendCQ, true));
-  const recvCQ = file.table.expect('cq', fields.getUint32(request.recvCQ, true));
-  const srq =
-    fields.getUint8(request.isSrq) === 0
-      ? undefined
-      : file.table.expect('srq', fields.getUint32(request.srqHandle, true));
-  const capabilities = capabilitiesOf(fields);
-  return file.rings.make((rings) => {
-    let words: Int32Array | undefined;
-    const qp = file.device.nic.createQP(pd.pd, {
-      sendCQ: sendCQ.cq,
-      recvCQ: recvCQ.cq,
-      srq: srq?.srq,
-      capabilities,
-      sqSigAll: fields.getUint8(request.sqSigAll) !== 0,
-      ring: (bytes) => {
-        const memory = rings.take(bytes, bytes + WORDS_BYTES);
-        const wordsAt = memory.byteOffset + memory.length - WORDS_BYTES;
-        words = new Int32Array(memory.buffer, wordsAt, WORDS_BYTES / 4);
-        return memory;
-      },
-      receiveRing: (bytes) => rings.take(bytes),
-      progress: () => words?.subarray(PROGRESS_WORD),
-      onState: (state) => {
-        if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
-      },
-      tag: undefined,
-    });
-    const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-    rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
-    const receiveRing = qp.rqCount === 0 ? undefined : rings.at(1);
-    return new QpElement(file, handle, { userHandle, qp, sendRing: rings.at(0), receiveRing });
-  });
-}
-
-function capabilitiesOf(fields: DataView): QPCapabilities {
-  const { request } = CreateQP;
-  const maxSendWr = fields.getUint32(request.maxSendWr, true);
-  const maxRecvWr = fields.getUint32(request.maxRecvWr, true);
-  return {
-    // An empty ring cannot be mapped: a program that only receives gets one element.
-    maxSendWr: maxSendWr === 0 && maxRecvWr > 0 ? 1 : maxSendWr,
-    maxRecvWr,
-    maxSendSge: fields.getUint32(request.maxSendSge, true),
-    maxRecvSge: fields.getUint32(request.maxRecvSge, true),
-    maxInlineData: fields.getUint32(request.maxInlineData, true),
-  };
-}
-
-function checkPort(mask: number, bit: number, port: number): void {
-  if ((mask & bit) !== 0 && port !== 1)
-    throw new VerbsError('EINVAL', 'the device has port 1 only');
-}
-
-function stateOf(mask: number, bit: number, value: number): QPState | undefined {
-  if ((mask & bit) === 0) return undefined;
-  const state = Object.values(QPState).find((known) => known === value);
-  if (state === undefined) throw new VerbsError('EINVAL', `no state ${value}`);
-  return state;
 }

@@ -1,7 +1,11 @@
 /** The persona of siw, the kernel's software iWARP device. */
+import { gidText, primaryAddress } from '../../host-addresses.ts';
 import { setUint64 } from '../../struct-fields.ts';
-import { UverbsCommandNumber as N } from '../layouts.ts';
+import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
+
+/** Page sizes of registrations, as a mask. */
+const PAGE_SIZE_CAP = 4096;
 
 /** See the module's comment. */
 export const SIW: Persona = {
@@ -16,6 +20,17 @@ export const SIW: Persona = {
   deviceCapFlags: 0x20_0000,
   // IB_PORT_CM_SUP and IB_PORT_DEVICE_MGMT_SUP
   portCapFlags: 0x0009_0000,
+  gids(device, host) {
+    const { address, interfaceName } = primaryAddress(device, host);
+    return [{ gid: gidText(address), type: 'IB/RoCE v1', interfaceName }];
+  },
+  sysfsFiles: () => ({}),
+  putDevice(reply, { fwVer }) {
+    setUint64(reply, QueryDevice.response.fwVer, firmwareNumber(fwVer));
+    setUint64(reply, QueryDevice.response.pageSizeCap, PAGE_SIZE_CAP);
+  },
+  putPort: () => undefined,
+  idleDoorbell: 'ENOTCONN',
   // The provider treats this key as an error value.
   reservedRingKey: 0x9_0000,
   privateBytes: {
@@ -25,23 +40,13 @@ export const SIW: Persona = {
     [N.createQP]: { request: 0, response: 32 },
     [N.createSRQ]: { request: 0, response: 16 },
   },
-  regionKey: (request) => request.getUint8(0),
-  putContext: (reply, deviceIndex) => reply.setUint32(0, deviceIndex, true),
-  putRegion: (reply, stag) => reply.setUint32(0, stag, true),
-  putCQ(reply, { handle, entries, key }) {
-    reply.setUint32(0, handle, true);
-    reply.setUint32(4, entries, true);
-    setUint64(reply, 8, key);
-  },
-  putSRQ(reply, { entries, key }) {
-    reply.setUint32(0, entries, true);
-    setUint64(reply, 8, key);
-  },
-  putQP(reply, { qpn, sendEntries, receiveEntries, sendKey, receiveKey }) {
-    reply.setUint32(0, qpn, true);
-    reply.setUint32(4, sendEntries, true);
-    reply.setUint32(8, receiveEntries, true);
-    setUint64(reply, 16, sendKey);
-    setUint64(reply, 24, receiveKey);
-  },
+  putContext: (own, deviceIndex) => own.setUint32(0, deviceIndex, true),
+  regionKey: (own) => own.getUint8(0),
+  putRegion: (own, stag) => own.setUint32(0, stag, true),
 };
+
+/** The version `major.minor.patch` in the encoding of siw's provider. */
+function firmwareNumber(version: string): number {
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number);
+  return major * 2 ** 32 + minor * 2 ** 16 + patch;
+}

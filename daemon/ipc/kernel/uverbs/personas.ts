@@ -1,0 +1,7 @@
+/** Which persona a device has. */
+import type { DeviceTransport } from '../../../host/device-config.ts';
+import type { Persona } from './persona.ts';
+import { SIW } from './siw/persona.ts';
+
+/** The persona by the protocol that a device speaks. */
+export const PERSONAS: Readonly<Record<DeviceTransport, Persona>> = { iwarp: SIW };
