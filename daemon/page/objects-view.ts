@@ -321,14 +321,14 @@ const CLIENT_COLUMNS: readonly Column<ClientStatus>[] = [
     value: ({ connectedSeconds }) => duration(connectedSeconds),
     numeric: true,
   },
-  { title: 'Holds', value: heldText, long: true },
+  { title: 'Holds', value: ({ usage }) => heldText(usage.objects), long: true },
   { title: 'Shared', value: ({ usage }) => size(usage.sharedBytes), numeric: true },
   { title: 'Registered', value: ({ usage }) => size(usage.pinnedBytes), numeric: true },
 ];
 
 /** `1 context, 2 pd, 3 mr`, or that it holds nothing. */
-export function heldText({ usage }: ClientStatus): string {
-  const held = Object.entries(usage.objects).filter(([, count]) => count > 0);
+export function heldText(objects: Readonly<Record<string, number>>): string {
+  const held = Object.entries(objects).filter(([, count]) => count > 0);
   if (held.length === 0) return 'nothing';
   return held.map(([kind, count]) => `${count} ${kind}`).join(', ');
 }

@@ -1,5 +1,5 @@
 /** The reset button: asks for confirmation, then reports what was still open. */
-import type { ResetReport } from '../../verbs-api/contract/protocol/control.ts';
+import type { EndedHolding, ResetReport } from '../../verbs-api/contract/protocol/control.ts';
 import { type ApiClient, ApiError } from './api-client.ts';
 import { byId, el } from './dom.ts';
 import { clientsText, heldText, programText } from './objects-view.ts';
@@ -54,30 +54,40 @@ export function showReset(store: PageStore, api: ApiClient, done: () => void): v
   });
 }
 
-/** What was still open, by client. */
+/** What was still open, and what programs left behind, by client. */
 function reportBody(report: ResetReport): (Node | string)[] {
-  const { leaks, clients, connections, faults } = report;
+  const { leaks, endedHolding, clients, connections, faults } = report;
   const ended = `Ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}`;
   const removed = faults === 0 ? '' : `, removed ${counted(faults, 'fault')}`;
   const summary = el('p', { text: `${ended}${removed}.` });
-  if (leaks.length === 0) {
+  if (leaks.length + endedHolding.length === 0) {
     return [el('p', { class: 'good', text: 'No client held anything: no leaks.' }), summary];
   }
-  const held = leaks.length === 1 ? 'client still held' : 'clients still held';
-  const table = new TableView<(typeof leaks)[number]>(
-    'Leaks by client',
+  const still = leaks.map(({ usage, ...client }) => ({ ...client, objects: usage.objects }));
+  return [
+    ...holders(still, 'still held objects', 'Leaks by client'),
+    ...holders(endedHolding, 'had ended without releasing objects', 'Left by client'),
+    summary,
+  ];
+}
+
+/** What `reset` reports of a client that held objects. */
+type Holder = Pick<EndedHolding, 'id' | 'pid' | 'program' | 'objects'>;
+
+/** A line and a table of clients that held objects; nothing if there are none. */
+function holders(clients: readonly Holder[], text: string, caption: string): Node[] {
+  if (clients.length === 0) return [];
+  const table = new TableView<Holder>(
+    caption,
     [
       { title: 'Program (PID)', value: programText },
-      { title: 'Held', value: heldText, long: true },
+      { title: 'Held', value: ({ objects }) => heldText(objects), long: true },
     ],
     ({ id }) => String(id),
   );
-  table.update(leaks);
-  return [
-    el('p', { class: 'bad', text: `${leaks.length} ${held} objects:` }),
-    table.element,
-    summary,
-  ];
+  table.update(clients);
+  const line = `${counted(clients.length, 'client')} ${text}:`;
+  return [el('p', { class: 'bad', text: line }), table.element];
 }
 
 function plainButton(text: string, style: string, onClick: () => void): HTMLButtonElement {

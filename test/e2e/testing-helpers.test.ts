@@ -353,6 +353,34 @@ describe('reset between tests', () => {
   );
 
   it(
+    'names a program that was killed while it held objects, once',
+    async () => {
+      await using daemon = await startPrivateDaemon();
+      const kill = async (): Promise<number | undefined> => {
+        const program = startProgram('testing-leaker', daemon.socketPath);
+        await printed(program, 'holding');
+        const ended = once(program, 'exit');
+        program.kill('SIGKILL');
+        await ended;
+        return program.pid;
+      };
+      const pid = await kill();
+      const error = await errorOf(daemon.reset());
+      expect(error.name).toBe('LeakError');
+      expect(error.message).toMatch(
+        new RegExp(
+          `^programs ended without releasing objects:\n {2}node \\(pid ${pid}\\): 1 context, `,
+        ),
+      );
+      expect(await daemon.reset()).toMatchObject({ endedHolding: [] });
+      const other = await kill();
+      const report = await daemon.reset({ allowLeaks: true });
+      expect(report).toMatchObject({ leaks: [], endedHolding: [{ pid: other }] });
+    },
+    LONG_MS,
+  );
+
+  it(
     'is clean after a fault that went with its function',
     async () => {
       await using daemon = await startPrivateDaemon();

@@ -219,6 +219,25 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
+  it('shows after a reset what killed programs had left', async () => {
+    const shown = await open();
+    const { server, ends } = await startServer();
+    const client = folder.start(['rping', '-c', '-C', '100000000', '-S', '4096', ...ends]);
+    await shown.shows('#object-panel tbody .badge', /^RTS$/);
+    await client.kill();
+    await server.kill();
+    await shown.shows('#object-panel .empty', /No queue pair yet/);
+    await shown.press('Reset…');
+    await shown.press('Reset');
+    const left = /2 clients had ended without releasing objects:[\s\S]*node \(\d+\)[\s\S]*1 qp/;
+    await shown.shows('dialog', left);
+    await shown.press('Close');
+    await shown.press('Reset…');
+    await shown.press('Reset');
+    await shown.shows('dialog', /No client held anything: no leaks\./);
+    expectNoComplaint(shown);
+  });
+
   it('asks for the token if one is needed and keeps it in its tab', async () => {
     const shown = await open([], { IWARPD_HTTP_TOKEN: TOKEN });
     const field = shown.page.getByLabel('Token');

@@ -21,19 +21,18 @@ export async function openObjects(control: DaemonControl): Promise<OpenObjects> 
   return { qps: await control.queuePairs(), mrs: await control.memoryRegions() };
 }
 
-/** Programs still held objects when the daemon was reset. The message names them. */
+/**
+ * Programs still held objects when the daemon was reset, or had ended without releasing theirs. The
+ * message names them.
+ */
 export class LeakError extends Error {
   override readonly name = 'LeakError';
-  /** What was still held, and what the reset ended. */
+  /** What was still held, what had been left, and what the reset ended. */
   readonly report: ResetReport;
 
   /** `open` describes the objects in the report. */
   constructor(report: ResetReport, open: OpenObjects = { qps: [], mrs: [] }) {
-    const lines = report.leaks.map(({ id, pid, program, usage }) => {
-      const who = pid === process.pid ? 'this process' : `pid ${pid}`;
-      const named = program === '' ? who : `${program} (${who})`;
-      const objects = Object.entries(usage.objects).filter(([, count]) => count > 0);
-      const counts = objects.map(([kind, count]) => `${count} ${kind}`).join(', ');
+    const held = report.leaks.map(({ id, pid, program, usage }) => {
       const details = [
         ...told(open.qps, id, ({ qpNum, state, device }) => `QP ${qpNum} of ${device} in ${state}`),
         ...told(
@@ -42,11 +41,30 @@ export class LeakError extends Error {
           ({ key, lengthBytes, device }) => `MR ${hex(key)} of ${device}, ${lengthBytes} bytes`,
         ),
       ];
-      return `  ${named}: ${[counts, ...details].join('; ')}`;
+      return `  ${named(program, pid)}: ${[counted(usage.objects), ...details].join('; ')}`;
     });
-    super(['objects were not given back:', ...lines].join('\n'));
+    const left = report.endedHolding.map(({ pid, program, objects }) => {
+      return `  ${named(program, pid)}: ${counted(objects)}`;
+    });
+    const lines = [
+      ...(held.length === 0 ? [] : ['objects were not given back:', ...held]),
+      ...(left.length === 0 ? [] : ['programs ended without releasing objects:', ...left]),
+    ];
+    super(lines.join('\n'));
     this.report = report;
   }
+}
+
+/** `rping (pid 7)`. */
+function named(program: string, pid: number): string {
+  const who = pid === process.pid ? 'this process' : `pid ${pid}`;
+  return program === '' ? who : `${program} (${who})`;
+}
+
+/** `1 context, 2 pd`. */
+function counted(objects: Readonly<Record<string, number>>): string {
+  const held = Object.entries(objects).filter(([, count]) => count > 0);
+  return held.map(([kind, count]) => `${count} ${kind}`).join(', ');
 }
 
 /** The first objects of a client as text, and the number of the rest. */

@@ -185,13 +185,15 @@ export class PrivateDaemon implements AsyncDisposable {
   /**
    * Prepares the daemon for the next test: ends all clients and connections, this program's too,
    * removes faults, and zeroes counters. After that, rejects with `LeakError` if a program still
-   * held objects, and names program and objects. Connect again afterwards.
+   * held objects, or ended without releasing them since the last reset: killed, crashed or
+   * careless. The error names program and objects. Connect again afterwards.
    */
   async reset(options: CleanResetOptions = {}): Promise<ResetReport> {
     const { allowLeaks = false, graceMs = LEAK_GRACE_MS } = options;
     const open = allowLeaks ? undefined : await this.#openAfter(graceMs);
     const report = await this.#answer(() => this.control.reset());
-    if (!allowLeaks && report.leaks.length > 0) throw new LeakError(report, open);
+    const { leaks, endedHolding } = report;
+    if (!allowLeaks && leaks.length + endedHolding.length > 0) throw new LeakError(report, open);
     return report;
   }
 
