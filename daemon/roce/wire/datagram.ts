@@ -1,0 +1,260 @@
+/**
+ * The datagram around a RoCEv2 packet: IPv4 or IPv6, and UDP to port 4791 (IBTA annex A17).
+ *
+ * Addresses are GIDs, 16 bytes: an IPv6 address, or an IPv4 address behind ::ffff. The GRH area in
+ * front of a received UD message holds the same headers: an IPv6 header in the place of the global
+ * route header, or 20 zero bytes and an IPv4 header.
+ *
+ * `parseDatagram` reads what a network delivered and refuses all that is no RoCEv2;
+ * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a record of
+ * `makeDatagram`.
+ */
+import { readUint16, writeUint16, writeUint32 } from './bytes.ts';
+import { ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES } from './icrc.ts';
+import { BTH_BYTES } from './opcode.ts';
+
+/** The UDP port of RoCEv2. */
+const ROCE_PORT = 4791;
+/** Bytes of a GID. */
+const GID_BYTES = 16;
+/** Bytes in front of a received UD message, whatever the addresses. */
+export const GRH_AREA_BYTES = 40;
+
+const UDP_PROTOCOL = 17;
+const DONT_FRAGMENT = 0x4000;
+/** More fragments, and the fragment's offset. */
+const FRAGMENT_MASK = 0x3fff;
+const FLOW_LABEL_MASK = 0xf_ffff;
+
+/** Headers of one datagram. Mutable, so that one record serves all. */
+interface Datagram {
+  /** Owned by the record. */
+  readonly sourceGid: Uint8Array;
+  /** Owned by the record. */
+  readonly destGid: Uint8Array;
+  /** IPv4: type of service. */
+  trafficClass: number;
+  /** IPv6 only. */
+  flowLabel: number;
+  /** IPv4: time to live. */
+  hopLimit: number;
+  /** IPv4 only. Linux's UDP sockets send 0 with "don't fragment"; rxe sends any number. */
+  identification: number;
+  sourcePort: number;
+  /** Where the base transport header starts in the bytes that were parsed. */
+  packetStart: number;
+  /** Bytes of the packet from the base header to the end of the padding, without ICRC. */
+  packetLength: number;
+}
+
+/** A record to reuse. */
+export function makeDatagram(): Datagram {
+  return {
+    sourceGid: new Uint8Array(GID_BYTES),
+    destGid: new Uint8Array(GID_BYTES),
+    trafficClass: 0,
+    flowLabel: 0,
+    hopLimit: 64,
+    identification: 0,
+    sourcePort: 0xc000,
+    packetStart: 0,
+    packetLength: 0,
+  };
+}
+
+/** Why `parseDatagram` refused a datagram. */
+export const DatagramRefusal = {
+  none: 0,
+  /** Shorter than its headers, a base transport header and an ICRC, or than its own lengths say. */
+  truncated: 1,
+  /** Neither IPv4 nor IPv6. */
+  version: 2,
+  /** IPv4 options or IPv6 extension headers, which RoCEv2 does not have. */
+  options: 3,
+  /** A part of a datagram. */
+  fragment: 4,
+  /** No UDP, or another port. */
+  notRoce: 5,
+  /** The lengths of IP and UDP contradict each other. */
+  length: 6,
+} as const;
+export type DatagramRefusal = (typeof DatagramRefusal)[keyof typeof DatagramRefusal];
+
+/** True for a GID that stands for an IPv4 address. */
+export function isIpv4Gid(gid: Uint8Array): boolean {
+  for (let i = 0; i < 10; i += 1) if (gid[i] !== 0) return false;
+  return gid[10] === 0xff && gid[11] === 0xff;
+}
+
+/**
+ * Parses the datagram at `start`, of which `length` bytes are there (more than its own length are
+ * ignored: Ethernet pads). Checks no checksum.
+ */
+export function parseDatagram(
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  datagram: Datagram,
+): DatagramRefusal {
+  if (length < IPV4_BYTES || start < 0 || start + length > bytes.length) {
+    return DatagramRefusal.truncated;
+  }
+  const version = (bytes[start] as number) >> 4;
+  if (version === 4) return parseIpv4(bytes, start, length, datagram);
+  if (version === 6) return parseIpv6(bytes, start, length, datagram);
+  return DatagramRefusal.version;
+}
+
+function parseIpv4(
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  datagram: Datagram,
+): DatagramRefusal {
+  if (((bytes[start] as number) & 0x0f) !== 5) return DatagramRefusal.options;
+  const total = readUint16(bytes, start + 2);
+  if (total > length) return DatagramRefusal.truncated;
+  if ((readUint16(bytes, start + 6) & FRAGMENT_MASK) !== 0) return DatagramRefusal.fragment;
+  if (bytes[start + 9] !== UDP_PROTOCOL) return DatagramRefusal.notRoce;
+  datagram.trafficClass = bytes[start + 1] as number;
+  datagram.flowLabel = 0;
+  datagram.identification = readUint16(bytes, start + 4);
+  datagram.hopLimit = bytes[start + 8] as number;
+  readIpv4Gid(bytes, start + 12, datagram.sourceGid);
+  readIpv4Gid(bytes, start + 16, datagram.destGid);
+  return parseUdp(bytes, start + IPV4_BYTES, total - IPV4_BYTES, datagram);
+}
+
+function parseIpv6(
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  datagram: Datagram,
+): DatagramRefusal {
+  if (length < IPV6_BYTES) return DatagramRefusal.truncated;
+  const payload = readUint16(bytes, start + 4);
+  if (payload > length - IPV6_BYTES) return DatagramRefusal.truncated;
+  const next = bytes[start + 6] as number;
+  // Hop-by-hop, routing, fragment, authentication and destination options.
+  if (next === 0 || next === 43 || next === 51 || next === 60) return DatagramRefusal.options;
+  if (next === 44) return DatagramRefusal.fragment;
+  if (next !== UDP_PROTOCOL) return DatagramRefusal.notRoce;
+  const word = readUint16(bytes, start);
+  datagram.trafficClass = (word >> 4) & 0xff;
+  datagram.flowLabel = ((word & 0x0f) << 16) | readUint16(bytes, start + 2);
+  datagram.identification = 0;
+  datagram.hopLimit = bytes[start + 7] as number;
+  for (let i = 0; i < GID_BYTES; i += 1) {
+    datagram.sourceGid[i] = bytes[start + 8 + i] as number;
+    datagram.destGid[i] = bytes[start + 24 + i] as number;
+  }
+  return parseUdp(bytes, start + IPV6_BYTES, payload, datagram);
+}
+
+/** `length`: bytes behind the IP header, all of them there. */
+function parseUdp(
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  datagram: Datagram,
+): DatagramRefusal {
+  if (length < UDP_BYTES) return DatagramRefusal.truncated;
+  if (readUint16(bytes, start + 2) !== ROCE_PORT) return DatagramRefusal.notRoce;
+  if (readUint16(bytes, start + 4) !== length) return DatagramRefusal.length;
+  if (length < UDP_BYTES + BTH_BYTES + ICRC_BYTES) return DatagramRefusal.truncated;
+  datagram.sourcePort = readUint16(bytes, start);
+  datagram.packetStart = start + UDP_BYTES;
+  datagram.packetLength = length - UDP_BYTES - ICRC_BYTES;
+  return DatagramRefusal.none;
+}
+
+function readIpv4Gid(bytes: Uint8Array, at: number, gid: Uint8Array): void {
+  gid.fill(0, 0, 10);
+  gid[10] = 0xff;
+  gid[11] = 0xff;
+  for (let i = 0; i < 4; i += 1) gid[12 + i] = bytes[at + i] as number;
+}
+
+/** Bytes of IP and UDP headers between these addresses. */
+export function datagramHeaderBytes(datagram: Readonly<Datagram>): number {
+  return (isIpv4Gid(datagram.destGid) ? IPV4_BYTES : IPV6_BYTES) + UDP_BYTES;
+}
+
+/**
+ * Writes IP and UDP headers for `packetLength` bytes of packet and the ICRC behind them. Returns
+ * where the packet starts. The UDP checksum is 0, as rxe sends it: the ICRC protects the datagram.
+ */
+export function writeDatagramHeaders(
+  target: Uint8Array,
+  at: number,
+  datagram: Readonly<Datagram>,
+): number {
+  const udpBytes = UDP_BYTES + datagram.packetLength + ICRC_BYTES;
+  const udp = isIpv4Gid(datagram.destGid)
+    ? writeIpv4Header(target, at, datagram, udpBytes)
+    : writeIpv6Header(target, at, datagram, udpBytes);
+  writeUint16(target, udp, datagram.sourcePort);
+  writeUint16(target, udp + 2, ROCE_PORT);
+  writeUint16(target, udp + 4, udpBytes);
+  writeUint16(target, udp + 6, 0);
+  return udp + UDP_BYTES;
+}
+
+/** Writes the `GRH_AREA_BYTES` in front of a received UD message at `at`. */
+export function writeGrhArea(target: Uint8Array, at: number, datagram: Readonly<Datagram>): void {
+  const udpBytes = UDP_BYTES + datagram.packetLength + ICRC_BYTES;
+  if (isIpv4Gid(datagram.destGid)) {
+    target.fill(0, at, at + GRH_AREA_BYTES - IPV4_BYTES);
+    writeIpv4Header(target, at + GRH_AREA_BYTES - IPV4_BYTES, datagram, udpBytes);
+  } else {
+    writeIpv6Header(target, at, datagram, udpBytes);
+  }
+}
+
+function writeIpv4Header(
+  target: Uint8Array,
+  at: number,
+  datagram: Readonly<Datagram>,
+  udpBytes: number,
+): number {
+  target[at] = 0x45;
+  target[at + 1] = datagram.trafficClass;
+  writeUint16(target, at + 2, IPV4_BYTES + udpBytes);
+  writeUint16(target, at + 4, datagram.identification);
+  writeUint16(target, at + 6, DONT_FRAGMENT);
+  target[at + 8] = datagram.hopLimit;
+  target[at + 9] = UDP_PROTOCOL;
+  writeUint16(target, at + 10, 0);
+  for (let i = 0; i < 4; i += 1) {
+    target[at + 12 + i] = datagram.sourceGid[12 + i] as number;
+    target[at + 16 + i] = datagram.destGid[12 + i] as number;
+  }
+  writeUint16(target, at + 10, headerChecksum(target, at));
+  return at + IPV4_BYTES;
+}
+
+/** The checksum of an IPv4 header whose checksum field is 0 (RFC 1071). */
+function headerChecksum(bytes: Uint8Array, start: number): number {
+  let sum = 0;
+  for (let at = start; at < start + IPV4_BYTES; at += 2) sum += readUint16(bytes, at);
+  sum = (sum & 0xffff) + (sum >>> 16);
+  return ~(sum + (sum >>> 16)) & 0xffff;
+}
+
+function writeIpv6Header(
+  target: Uint8Array,
+  at: number,
+  datagram: Readonly<Datagram>,
+  udpBytes: number,
+): number {
+  const { trafficClass, flowLabel } = datagram;
+  writeUint32(target, at, (6 << 28) | (trafficClass << 20) | (flowLabel & FLOW_LABEL_MASK));
+  writeUint16(target, at + 4, udpBytes);
+  target[at + 6] = UDP_PROTOCOL;
+  target[at + 7] = datagram.hopLimit;
+  for (let i = 0; i < GID_BYTES; i += 1) {
+    target[at + 8 + i] = datagram.sourceGid[i] as number;
+    target[at + 24 + i] = datagram.destGid[i] as number;
+  }
+  return at + IPV6_BYTES;
+}

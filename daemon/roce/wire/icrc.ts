@@ -1,0 +1,100 @@
+/**
+ * The invariant CRC of a RoCEv2 packet (IBTA annex A17, 17.9; IBTA volume 1, 7.8.1).
+ *
+ * It covers, in this order: 8 bytes of ones in the place of a local route header, the IP header, the
+ * UDP header, and the packet from the base transport header to the end of the padding. What routers
+ * may change counts as ones:
+ *
+ * - IPv4: type of service, time to live, header checksum;
+ * - IPv6: traffic class, flow label, hop limit;
+ * - UDP: checksum;
+ * - BTH: the byte with FECN and BECN.
+ *
+ * The four bytes of the CRC follow the padding, least significant byte first.
+ *
+ * `icrcOfHeaders` covers everything up to the base header. The result goes on over the rest, in as
+ * many pieces as it has, by `rangeCrc32`; `icrcOf` does both for a packet in one piece. `writeIcrc`
+ * and `readIcrc` put it on the wire and take it from there.
+ */
+import { type Crc32, rangeCrc32, tableCrc32 } from './crc32.ts';
+import { BTH_BYTES } from './opcode.ts';
+
+/** Bytes of the CRC behind the padding. */
+export const ICRC_BYTES = 4;
+/** Bytes of IPv4 and IPv6 headers without options, and of a UDP header. */
+export const IPV4_BYTES = 20;
+export const IPV6_BYTES = 40;
+export const UDP_BYTES = 8;
+
+/** CRC of the 8 bytes in the place of a local route header. */
+const ROUTE_CRC = tableCrc32(new Uint8Array(8).fill(0xff), 0, 8);
+/** Room for the masked headers; used within one call. */
+const MASKED = new Uint8Array(IPV6_BYTES + UDP_BYTES + BTH_BYTES);
+
+/**
+ * CRC over IP, UDP and base transport header. `datagram` has an IP header without options at
+ * `ipStart` and the UDP header behind it; `packet` has the base header at `bthStart`. They may be
+ * one buffer.
+ */
+export function icrcOfHeaders(
+  datagram: Uint8Array,
+  ipStart: number,
+  packet: Uint8Array,
+  bthStart: number,
+): number {
+  const masked = MASKED;
+  const ipBytes = (datagram[ipStart] as number) >> 4 === 4 ? IPV4_BYTES : IPV6_BYTES;
+  const udp = ipBytes + UDP_BYTES;
+  for (let i = 0; i < udp; i += 1) masked[i] = datagram[ipStart + i] as number;
+  if (ipBytes === IPV4_BYTES) {
+    masked[1] = 0xff;
+    masked[8] = 0xff;
+    masked[10] = 0xff;
+    masked[11] = 0xff;
+  } else {
+    masked[0] = (masked[0] as number) | 0x0f;
+    masked[1] = 0xff;
+    masked[2] = 0xff;
+    masked[3] = 0xff;
+    masked[7] = 0xff;
+  }
+  masked[ipBytes + 6] = 0xff;
+  masked[ipBytes + 7] = 0xff;
+  for (let i = 0; i < BTH_BYTES; i += 1) masked[udp + i] = packet[bthStart + i] as number;
+  masked[udp + 4] = 0xff;
+  return tableCrc32(masked, 0, udp + BTH_BYTES, ROUTE_CRC);
+}
+
+/**
+ * ICRC of the datagram with its IP header at `ipStart`: its packet is `datagram[bthStart, end)`,
+ * padding included.
+ */
+export function icrcOf(
+  large: Crc32,
+  datagram: Uint8Array,
+  ipStart: number,
+  bthStart: number,
+  end: number,
+): number {
+  const headers = icrcOfHeaders(datagram, ipStart, datagram, bthStart);
+  return rangeCrc32(large, datagram, bthStart + BTH_BYTES, end, headers);
+}
+
+/** The ICRC that a sender wrote at `at`. */
+export function readIcrc(bytes: Uint8Array, at: number): number {
+  return (
+    ((bytes[at] as number) |
+      ((bytes[at + 1] as number) << 8) |
+      ((bytes[at + 2] as number) << 16) |
+      ((bytes[at + 3] as number) << 24)) >>>
+    0
+  );
+}
+
+/** Writes an ICRC at `at`. */
+export function writeIcrc(target: Uint8Array, at: number, icrc: number): void {
+  target[at] = icrc;
+  target[at + 1] = icrc >>> 8;
+  target[at + 2] = icrc >>> 16;
+  target[at + 3] = icrc >>> 24;
+}

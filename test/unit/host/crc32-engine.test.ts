@@ -1,0 +1,12 @@
+import { crc32 as zlibCrc32 } from 'node:zlib';
+import { expect, it } from 'vitest';
+import { chooseCrc32 } from '../../../daemon/host/crc32-engine.ts';
+import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
+
+it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
+  expect(chooseCrc32()).toBe(zlibCrc32);
+  expect(chooseCrc32({})).toBe(crc32);
+  const bytes = new TextEncoder().encode('123456789');
+  expect(chooseCrc32()(bytes)).toBe(0xcbf43926);
+  expect(chooseCrc32({})(bytes.subarray(4), crc32(bytes.subarray(0, 4)))).toBe(0xcbf43926);
+});
