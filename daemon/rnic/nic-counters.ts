@@ -1,4 +1,5 @@
 /** A device's counters: plain numbers, of which readers take differences. */
+import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { OutboundKind } from './wire-port.ts';
 
 /** Counters of a device since its creation. */
@@ -7,7 +8,7 @@ export interface NicCounters {
   sendsTaken: number;
   /** Receives taken from receive queues and shared ones. */
   receivesTaken: number;
-  /** Completions of all kinds, and those of work that was flushed or failed. */
+  /** Completions of all kinds, those of work that was flushed, and those with another error. */
   completions: number;
   flushes: number;
   failures: number;
@@ -84,4 +85,14 @@ export function countOutbound(counters: NicCounters, kind: OutboundKind): void {
     default:
       kind satisfies never;
   }
+}
+
+/** Counts a completion of this status. */
+export function countCompletion(
+  counters: Pick<NicCounters, 'completions' | 'flushes' | 'failures'>,
+  status: CQEStatus,
+): void {
+  counters.completions += 1;
+  if (status === CQEStatus.wrFlushErr) counters.flushes += 1;
+  else if (status !== CQEStatus.success) counters.failures += 1;
 }

@@ -14,7 +14,7 @@ import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { WindowUser } from './memory-window.ts';
-import type { NicCounters } from './nic-counters.ts';
+import { countCompletion, type NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ReceiveQueue } from './receive-queue.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
@@ -160,7 +160,7 @@ export class Receiver {
   ): void {
     const queue = this.#queue;
     queue.active = false;
-    this.#count(status);
+    countCompletion(this.#host.counters, status);
     const { completion } = this.#gate;
     completion.wrIdLo = queue.wrIdLo;
     completion.wrIdHi = queue.wrIdHi;
@@ -172,12 +172,5 @@ export class Receiver {
     completion.immediateLo = lo;
     completion.solicited = solicited;
     this.#gate.tell(this.#cq);
-  }
-
-  #count(status: CQEStatus): void {
-    const { counters } = this.#host;
-    counters.completions += 1;
-    if (status === CQEStatus.wrFlushErr) counters.flushes += 1;
-    else if (status !== CQEStatus.success) counters.failures += 1;
   }
 }

@@ -20,7 +20,7 @@ import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { WindowUser } from './memory-window.ts';
-import type { NicCounters } from './nic-counters.ts';
+import { countCompletion, type NicCounters } from './nic-counters.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
 import { ElementRing } from './ring.ts';
@@ -386,10 +386,7 @@ export class SendQueue {
     status: CQEStatus,
     bytes: number,
   ): void {
-    const { counters } = this.#host;
-    counters.completions += 1;
-    if (status === CQEStatus.wrFlushErr) counters.flushes += 1;
-    else if (status !== CQEStatus.success) counters.failures += 1;
+    countCompletion(this.#host.counters, status);
     const { completion } = this.#gate;
     completion.wrIdLo = wrIdLo;
     completion.wrIdHi = wrIdHi;
