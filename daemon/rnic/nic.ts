@@ -14,7 +14,7 @@ import type {
   DeviceAttributes,
   QPCapabilities,
 } from '../../verbs-api/contract/verbs/attributes.ts';
-import { MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { MWType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
@@ -23,6 +23,7 @@ import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
+import type { IBPort } from './ib-port.ts';
 import { checkMRInit, MR, type MRInit } from './memory-region.ts';
 import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
@@ -44,6 +45,8 @@ interface NicOptions {
   readonly seed: number;
   /** A better source for STags than the seed, for a device on a network (RFC 5040 §8.1.1). */
   readonly random?: Random32;
+  /** Set for a device whose programs connect queue pairs; without it, the device is iWARP's. */
+  readonly ib?: IBPort<QP>;
 }
 
 /** The limits that a device reports; the host adds identity (GUID, firmware). */
@@ -88,6 +91,7 @@ export class Nic {
       unsettled: new Set<QP>(),
       waiting: new Set<QP>(),
       now: 0,
+      ib: options.ib,
       word,
       wordView: new DataView(word.buffer),
     };
@@ -182,7 +186,10 @@ export class Nic {
   /** EINVAL for sizes beyond the profile or a closed CQ, SRQ or PD; ENOMEM. */
   createQP(pd: PD, init: QPInit): QP {
     pd.assertOpen();
-    const { capabilities } = init;
+    const { capabilities, type = QPType.rc } = init;
+    if (type !== QPType.rc && this.#host.ib === undefined) {
+      throw new VerbsError('EOPNOTSUPP', 'iWARP has reliable queue pairs only');
+    }
     this.#checkCapabilities(capabilities);
     if (init.sendCQ.closed || init.recvCQ.closed) {
       throw new VerbsError('EINVAL', 'the completion queue is closed');

@@ -5,14 +5,23 @@
  * told waits until `settle`.
  */
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, QPState, type QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { failureText, faultEvent, lossText, refusedRequestStatus } from './failure-event.ts';
+import type { IBPort, PathAttributes, ProgramWire } from './ib-port.ts';
+import { checkTransition } from './ib-transitions.ts';
 import type { WindowUser } from './memory-window.ts';
+import {
+  changedPath,
+  QPAttribute,
+  type QPModification,
+  type QPPath,
+  RESET_PATH,
+} from './qp-attributes.ts';
 import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-state.ts';
 import type { Receiver } from './receiver.ts';
 import type { SendQueue } from './send-queue.ts';
@@ -39,6 +48,8 @@ export interface LifecycleHost<Q> {
   readonly unsettled: Set<Q>;
   /** The latest time that the device was told. */
   now: Micros;
+  /** Set for a device whose programs connect queue pairs; undefined for iWARP. */
+  readonly ib: IBPort<Q> | undefined;
 }
 
 /** The queue pair of a lifecycle. */
@@ -46,6 +57,7 @@ interface LifecycleUser extends WindowUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
+  readonly type: QPType;
 }
 
 /** What a lifecycle opens, drains and flushes, and whom it tells. */
@@ -59,6 +71,9 @@ interface LifecycleParts {
   readonly onClose: () => void;
 }
 
+/** Every bit of `Access`. */
+const ALL_RIGHTS = -1;
+
 /** What the QP must tell its wire once that has returned. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
@@ -66,8 +81,15 @@ type Unsettled = 'nothing' | 'fail' | 'disconnect';
 export class QPLifecycle<Q extends LifecycleUser> {
   /** Data of the peer may be placed: a stream is attached and work is not being flushed. */
   receiving = false;
+  /** What the QP lets its peer do, bits of `Access`. iWARP leaves it to the memory. */
+  granted: number;
+  /** In RTR, until the peer's first message: it raises COMM_EST. Never true for iWARP. */
+  unheard = false;
   #state: QPState = QPState.RESET;
   #wire: Wire | undefined = undefined;
+  /** The same wire, of a QP that its program connects. */
+  #programWire: ProgramWire | undefined = undefined;
+  #path: QPPath = RESET_PATH;
   #ird = 0;
   #ord = 0;
   #unsettled: Unsettled = 'nothing';
@@ -94,6 +116,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#receiver = parts.receiver;
     this.#onState = parts.onState;
     this.#onClose = parts.onClose;
+    this.granted = host.ib === undefined ? ALL_RIGHTS : RESET_PATH.accessFlags;
     qp.pd.members += 1;
     qp.sendCQ.users += 1;
     qp.recvCQ.users += 1;
@@ -143,6 +166,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
    * established stream among them.
    */
   modify(state: QPState, now: Micros): void {
+    if (this.#host.ib !== undefined) {
+      this.modifyPath({ mask: QPAttribute.state, state }, now);
+      return;
+    }
     this.#host.now = now;
     const action = qpAction(this.#state, state);
     if (this.#closed || action === undefined) {
@@ -151,6 +178,95 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
     this.#carryOut(action, state, now);
     this.assertInvariants();
+  }
+
+  /**
+   * Modifies a QP that its program connects: see ib-transitions.ts and `changedPath`. EINVAL for a QP
+   * of iWARP. When it throws, nothing has changed.
+   */
+  modifyPath(change: QPModification, now: Micros): void {
+    const { ib } = this.#host;
+    this.#host.now = now;
+    if (this.#closed || ib === undefined) {
+      throw new VerbsError('EINVAL', 'the QP is connected by a connection manager');
+    }
+    const { type } = this.#qp;
+    const next = checkTransition({ type, state: this.#state, draining: this.#draining }, change);
+    const path = changedPath(this.#path, change, ib.addresses);
+    const enters = next === QPState.RTR && this.#state === QPState.INIT;
+    if (enters) this.#attachProgramWire(ib.makeWire(this.#qp));
+    this.#path = path;
+    this.granted = path.accessFlags;
+    this.#move(next, now);
+    this.#programWire?.modified(path, next, now);
+    if (this.#state === QPState.RTS) this.#wire?.pump(now);
+    this.settle(now);
+    this.assertInvariants();
+  }
+
+  /** The attributes of a QP that its program connects, with the PSNs of its wire. */
+  queryPath(): PathAttributes {
+    const wire = this.#programWire;
+    const path = this.#path;
+    const started = this.#state === QPState.RTS || this.#state === QPState.SQD;
+    return {
+      ...path,
+      rqPsn: wire?.rqPsn ?? path.rqPsn,
+      sqPsn: started && wire !== undefined ? wire.sqPsn : path.sqPsn,
+      type: this.#qp.type,
+      state: this.#state,
+      draining: this.#draining,
+    };
+  }
+
+  get #draining(): boolean {
+    return this.#state === QPState.SQD && !this.#drainTold;
+  }
+
+  #attachProgramWire(wire: ProgramWire): void {
+    this.#wire = wire;
+    this.#programWire = wire;
+    this.#qp.pd.streams += 1;
+  }
+
+  #move(next: QPState, now: Micros): void {
+    const state = this.#state;
+    switch (next) {
+      case QPState.RESET:
+        this.#reset(now);
+        this.#path = RESET_PATH;
+        this.granted = RESET_PATH.accessFlags;
+        return;
+      case QPState.ERR:
+        this.#dropWire(now);
+        this.#enterError();
+        return;
+      case QPState.RTR:
+        this.unheard = true;
+        this.#transition(next);
+        return;
+      case QPState.RTS:
+        // The send queue is idle: it never ran, or is drained.
+        if (state !== next) this.#sendQueue.open(this.#path.maxRdAtomic);
+        this.#drainTold = false;
+        this.#transition(next);
+        return;
+      case QPState.SQD:
+        if (state === next) return;
+        this.#sendQueue.pause();
+        this.#transition(next);
+        this.checkDrained();
+        return;
+      default:
+        this.#transition(next);
+    }
+  }
+
+  /** The peer's first message came to a QP in RTR: the program may go on to RTS. */
+  heard(): void {
+    this.unheard = false;
+    if (this.#state !== QPState.RTR) return;
+    this.#announce(AsyncEventType.commEst, 'the first message of the peer arrived');
   }
 
   #carryOut(action: QPAction, state: QPState, now: Micros): void {
@@ -184,9 +300,16 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.now = now;
     this.#closing = true;
     this.#dropWire(now);
-    // Also what was posted since the last look at a queue pair in error.
-    if (this.#state === QPState.ERR) this.flush();
-    else this.#enterError();
+    if (this.#host.ib !== undefined) {
+      // Programs do not expect completions of a QP that is gone.
+      this.#discard();
+      this.#transition(QPState.ERR);
+    } else if (this.#state === QPState.ERR) {
+      // Also what was posted since the last look at a queue pair in error.
+      this.flush();
+    } else {
+      this.#enterError();
+    }
     // No completion follows the destruction, whenever the memory behind it answers.
     this.#gate.end(true);
     this.#closed = true;
@@ -199,11 +322,15 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.assertInvariants();
   }
 
-  #reset(now: Micros): void {
-    this.#dropWire(now);
+  #discard(): void {
     this.#gate.end(false);
     this.#sendQueue.reset();
     this.#receiver.reset();
+  }
+
+  #reset(now: Micros): void {
+    this.#dropWire(now);
+    this.#discard();
     this.#ird = 0;
     this.#ord = 0;
     this.#forgetUnsettled();
@@ -282,6 +409,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void {
     this.#host.now = now;
     if (this.#wire === undefined || isFlushing(this.#state)) return;
+    if (this.#host.ib !== undefined) {
+      this.wireEnded(failure, now);
+      return;
+    }
     if (by === 'peer') this.#sendQueue.blameOldestRequest(refusedRequestStatus(failure));
     this.#enterFlushing(QPState.SQE);
     // RDMAP-7.1-01, DDP-8.3-03: the consumer gets the event, whatever went over the wire.
@@ -297,10 +428,19 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const connected = !isIdle(this.#state);
     this.#letGo();
     this.#enterError();
-    if (connected && failure !== undefined) {
+    if (this.#host.ib !== undefined) {
+      this.#reportRefusal(failure);
+    } else if (connected && failure !== undefined) {
       this.#report(AsyncEventType.qpFatal, lossText(failure));
     }
     this.assertInvariants();
+  }
+
+  /** A refused access or request of the peer; other failures of a program's wire have completions. */
+  #reportRefusal(failure: WireFailure | undefined): void {
+    if (failure === undefined) return;
+    const event = faultEvent(failure);
+    if (event !== AsyncEventType.qpFatal) this.#report(event, failure.text);
   }
 
   // Calls of the device
@@ -312,6 +452,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
     if (unsettled === 'nothing') return;
     this.#forgetUnsettled();
     if (wire === undefined) return;
+    if (this.#host.ib !== undefined) {
+      // The peer gets no answer from a QP in error, and finds out by itself.
+      this.#dropWire(now);
+      return;
+    }
     if (unsettled === 'fail') wire.fail({ kind: 'local', text: this.#failureReason }, now);
     else wire.disconnect(now);
     this.#host.effects.push({ type: 'disconnect', qp: this.#qp });
@@ -340,16 +485,31 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** Reports a drained send queue once, and flushes what was posted behind it. */
   checkDrained(): void {
     if (this.#state !== QPState.SQD || !this.#sendQueue.drained) return;
+    if (this.#host.ib !== undefined) {
+      this.#tellDrained();
+      return;
+    }
     if (this.#sendQueue.flushLate()) this.#host.effects.push({ type: 'resume', qp: this.#qp });
-    if (this.#drainTold) return;
-    this.#drainTold = true;
-    this.#announce(AsyncEventType.sqDrained, 'all that was posted has been sent');
+    if (!this.#tellDrained()) return;
     this.#unsettled = 'disconnect';
     this.#host.unsettled.add(this.#qp);
   }
 
+  /** False when it was told before. */
+  #tellDrained(): boolean {
+    if (this.#drainTold) return false;
+    this.#drainTold = true;
+    this.#announce(AsyncEventType.sqDrained, 'all that was posted has been sent');
+    return true;
+  }
+
   /** A work request failed with this status. */
   failSend(status: CQEStatus): void {
+    if (this.#host.ib !== undefined) {
+      // The completion says all.
+      this.#failWire('a work request could not be carried out');
+      return;
+    }
     const protection = status === CQEStatus.locProtErr;
     const { failedText } = this.#sendQueue;
     const text = protection
@@ -361,6 +521,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** A fault of our own consumer: everything completes in error, the peer gets a Terminate. */
   failLocally(event: AsyncEventType, text: string): void {
     this.#report(event, text);
+    this.#failWire(text);
+  }
+
+  #failWire(text: string): void {
     this.#enterError();
     this.#failureReason = text;
     this.#unsettled = 'fail';
@@ -383,9 +547,13 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** Completes everything in error: sends, then receives, each oldest first. */
   flush(): void {
-    const more = this.#sendQueue.flush(this.#wire?.midSend ?? false);
+    const more = this.#sendQueue.flush(this.#programWire === undefined && this.#midSend);
     const moreReceives = this.#receiver.flush();
     if (more || moreReceives) this.#host.effects.push({ type: 'resume', qp: this.#qp });
+  }
+
+  get #midSend(): boolean {
+    return this.#wire?.midSend ?? false;
   }
 
   #dropWire(now: Micros): void {
@@ -398,6 +566,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   #letGo(): void {
     this.#wire = undefined;
+    this.#programWire = undefined;
     this.#qp.pd.streams -= 1;
     this.#updateReceiving();
   }

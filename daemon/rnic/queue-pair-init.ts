@@ -1,11 +1,13 @@
 /** What a queue pair is made with. */
 import type { QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CQ } from './completion-queue.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 
 /** Options of a queue pair. */
 export interface QPInit {
+  /** Reliable unless given. iWARP has no other. */
+  readonly type?: QPType;
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;

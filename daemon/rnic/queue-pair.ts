@@ -11,14 +11,16 @@
 
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import { Access, AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { EffectSink } from './effect-sink.ts';
+import type { PathAttributes } from './ib-port.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
 import type { PD } from './protection-domain.ts';
+import type { QPModification } from './qp-attributes.ts';
 import { type LifecycleEffect, type LifecycleHost, QPLifecycle } from './qp-lifecycle.ts';
 import { isFlushing } from './qp-state.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
@@ -53,10 +55,11 @@ export type QPEffect =
   /** Memory that the QP waited for has come: its stream may have bytes to transmit. */
   | { readonly type: 'transmit'; readonly qp: QP };
 
-/** A reliable-connected queue pair. */
+/** A queue pair. */
 export class QP implements WireUser, WindowUser, GateUser {
   readonly qpn: number;
   readonly pd: PD;
+  readonly type: QPType;
   readonly ring: Uint8Array;
   readonly sqCount: number;
   readonly rqOffset: number;
@@ -87,6 +90,7 @@ export class QP implements WireUser, WindowUser, GateUser {
   ) {
     this.qpn = qpn;
     this.pd = pd;
+    this.type = init.type ?? QPType.rc;
     this.ring = layout.ring;
     this.sqCount = layout.sqCount;
     this.rqOffset = layout.rqOffset;
@@ -167,6 +171,16 @@ export class QP implements WireUser, WindowUser, GateUser {
     this.#life.modify(state, now);
   }
 
+  /** See `QPLifecycle.modifyPath`. */
+  modifyPath(change: QPModification, now: Micros): void {
+    this.#life.modifyPath(change, now);
+  }
+
+  /** See `QPLifecycle.queryPath`. */
+  queryPath(): PathAttributes {
+    return this.#life.queryPath();
+  }
+
   /** Destroys the QP: flushes and resets the stream. The second call does nothing. */
   close(now: Micros): void {
     this.#life.close(now);
@@ -233,10 +247,12 @@ export class QP implements WireUser, WindowUser, GateUser {
     length: number,
   ): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    if ((this.#life.granted & Access.remoteWrite) === 0) return Fault.notPermitted;
     return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
   writeCompleted(): void {
+    if (this.#life.unheard) this.#life.heard();
     this.#host.counters.inWrites += 1;
   }
 
@@ -278,6 +294,7 @@ export class QP implements WireUser, WindowUser, GateUser {
   // WireUser: untagged data that come in
 
   beginReceive(): Fault {
+    if (this.#life.unheard) this.#life.heard();
     return this.#life.receiving ? this.#receiver.begin() : this.#life.refusal(Fault.noBuffer);
   }
 
@@ -299,6 +316,8 @@ export class QP implements WireUser, WindowUser, GateUser {
 
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    if (this.#life.unheard) this.#life.heard();
+    if ((this.#life.granted & Access.remoteRead) === 0) return Fault.notPermitted;
     const fault = this.#memory.check(stag, toHi, toLo, length, Access.remoteRead);
     if (fault === Fault.none) this.#host.counters.inReads += 1;
     return fault;
@@ -323,6 +342,8 @@ export class QP implements WireUser, WindowUser, GateUser {
 
   executeAtomic(access: AtomicAccess): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    if (this.#life.unheard) this.#life.heard();
+    if ((this.#life.granted & Access.remoteAtomic) === 0) return Fault.notPermitted;
     return this.#memory.executeAtomic(access);
   }
 

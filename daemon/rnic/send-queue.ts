@@ -74,6 +74,8 @@ export class SendQueue {
   #immediateSent = true;
   /** Index at which a draining queue stops. */
   #limit: number | undefined = undefined;
+  /** Work waits in the ring (SQD of a queue pair that its program connects). */
+  #paused = false;
   readonly #host: SendQueueHost;
   readonly #user: WindowUser;
   readonly #cq: CQ;
@@ -103,8 +105,14 @@ export class SendQueue {
 
   /** Sets how many reads and atomics may be outstanding (ORD). The queue is idle. */
   open(ord: number): void {
+    this.#paused = false;
     this.#ord = ord;
     this.#outstanding = new OutstandingQueue(ord);
+  }
+
+  /** From here on no work is started, until `open`. */
+  pause(): void {
+    this.#paused = true;
   }
 
   /** From here on, only work posted so far is started. */
@@ -114,6 +122,7 @@ export class SendQueue {
 
   /** True when all work to be drained is complete. */
   get drained(): boolean {
+    if (this.#paused) return this.#started.empty;
     return this.#limit === this.#elements.index && !this.#held && this.#started.empty;
   }
 
@@ -124,6 +133,7 @@ export class SendQueue {
    */
   next(message: OutboundMessage): boolean {
     if (this.#immediateDue) return this.#startImmediate(message);
+    if (this.#paused) return false;
     for (let budget = this.#elements.count; budget > 0; budget -= 1) {
       if (!this.#held && !this.#take()) return false;
       const wqe = this.#wqe;
@@ -481,5 +491,6 @@ export class SendQueue {
     this.#current = NONE;
     this.#immediateDue = false;
     this.#limit = undefined;
+    this.#paused = false;
   }
 }

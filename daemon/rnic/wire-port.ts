@@ -83,6 +83,8 @@ export const Fault = {
   ownerGone: 11,
   /** The posted receive is malformed, or names memory that its queue pair may not use. */
   receiveInvalid: 12,
+  /** The queue pair itself does not permit this kind of request, whatever the memory grants. */
+  notPermitted: 13,
 } as const;
 export type Fault = (typeof Fault)[keyof typeof Fault];
 

@@ -47,6 +47,7 @@ const TAGGED_FAULTS: FaultCodes = {
   [Fault.misaligned]: 'ddpLocalCatastrophic',
   [Fault.ownerGone]: 'ddpLocalCatastrophic',
   [Fault.receiveInvalid]: 'ddpLocalCatastrophic',
+  [Fault.notPermitted]: 'ddpLocalCatastrophic',
 };
 
 /** Placement of an untagged segment: an error in our own receive is local. */
@@ -64,6 +65,7 @@ const UNTAGGED_FAULTS: FaultCodes = {
   [Fault.misaligned]: 'ddpLocalCatastrophic',
   [Fault.ownerGone]: 'ddpLocalCatastrophic',
   [Fault.receiveInvalid]: 'ddpLocalCatastrophic',
+  [Fault.notPermitted]: 'ddpLocalCatastrophic',
 };
 
 /** Source of a Read Request, and target of an Atomic Request. */
@@ -82,6 +84,7 @@ const REMOTE_FAULTS: FaultCodes = {
   // The request is valid: the peer flushes it, as when a connection ends otherwise.
   [Fault.ownerGone]: 'rdmapLocalCatastrophic',
   [Fault.receiveInvalid]: 'rdmapLocalCatastrophic',
+  [Fault.notPermitted]: 'rdmapLocalCatastrophic',
 };
 
 /** Delivery of a Send: the STag to invalidate, else a local error. */
@@ -99,6 +102,7 @@ const INVALIDATE_FAULTS: FaultCodes = {
   [Fault.misaligned]: 'rdmapLocalCatastrophic',
   [Fault.ownerGone]: 'rdmapLocalCatastrophic',
   [Fault.receiveInvalid]: 'rdmapLocalCatastrophic',
+  [Fault.notPermitted]: 'rdmapLocalCatastrophic',
 };
 
 /** Which check of the RNIC failed; selects the code that the RFCs assign to a fault there. */
@@ -124,6 +128,7 @@ const FAULT_TEXTS: Readonly<Record<Exclude<Fault, 0>, string>> = {
   [Fault.misaligned]: 'the target is not aligned to 8 bytes',
   [Fault.ownerGone]: 'the process of the memory ended',
   [Fault.receiveInvalid]: 'the receive names memory that its queue pair may not use',
+  [Fault.notPermitted]: 'the queue pair does not permit this request',
 };
 
 /** The error that the RFCs assign to `fault` at `place`. */

@@ -59,6 +59,16 @@ export const QPState: Members<typeof QPStateNumber> = {
 };
 export type QPState = QPStateNumber;
 
+/** Type of the members of `QPType`. */
+declare enum QPTypeNumber {
+  rc = 2,
+  uc = 3,
+  ud = 4,
+}
+/** Type of a queue pair (`enum ibv_qp_type`): reliable, unreliable, datagrams. */
+export const QPType: Members<typeof QPTypeNumber> = { rc: 2, uc: 3, ud: 4 };
+export type QPType = QPTypeNumber;
+
 /** Type of the members of `WROpcode`. */
 declare enum WROpcodeNumber {
   rdmaWrite = 0,

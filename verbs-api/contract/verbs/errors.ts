@@ -22,6 +22,7 @@ export const ERRNO = {
   EMFILE: { number: 24, text: 'too many open files' },
   ENOSPC: { number: 28, text: 'no space left' },
   ENOSYS: { number: 38, text: 'not implemented' },
+  ENODATA: { number: 61, text: 'no data available' },
   EPROTO: { number: 71, text: 'protocol error' },
   EMSGSIZE: { number: 90, text: 'message too long' },
   EOPNOTSUPP: { number: 95, text: 'not supported by this device' },

@@ -19,24 +19,24 @@ function codes(place: Parameters<typeof faultError>[1]): string[] {
 
 describe('fault codes', () => {
   // In the order of `Fault`: STag invalid, not associated, bounds, access, TO wrap, no buffer, too
-  // long, cannot invalidate, memory lost, misaligned, owner gone, no such receive.
+  // long, cannot invalidate, memory lost, misaligned, owner gone, no such receive, not permitted.
   it('of a tagged segment [DDP-7.1-09, DDP-7.1-10, DDP-7.1-11, DDP-7.1-12]', () => {
-    const expected = '1100 1102 1101 1100 1103 1000 1101 1000 1000 1000 1000 1000';
+    const expected = '1100 1102 1101 1100 1103 1000 1101 1000 1000 1000 1000 1000 1000';
     expect(codes('tagged').join(' ')).toBe(expected);
   });
 
   it('of an untagged segment [DDP-7.1-02, DDP-7.1-03, DDP-7.1-04]', () => {
-    const expected = '1000 1000 1204 1000 1000 1202 1205 1000 1000 1000 1000 1000';
+    const expected = '1000 1000 1204 1000 1000 1202 1205 1000 1000 1000 1000 1000 1000';
     expect(codes('untagged').join(' ')).toBe(expected);
   });
 
   it('of a Read source or an atomic [RDMAP-7.2-05, RDMAPX-8.2-03, SEC-6.1.1-02, SEC-6.1.1-03]', () => {
-    const expected = '0100 0103 0101 0102 0104 01ff 0101 01ff 01ff 0207 0000 0000';
+    const expected = '0100 0103 0101 0102 0104 01ff 0101 01ff 01ff 0207 0000 0000 0000';
     expect(codes('remote').join(' ')).toBe(expected);
   });
 
   it('of an invalidation [RDMAP-5.3-10, RDMAP-7.2-04, RDMAP-8.1.1-01]', () => {
-    const expected = '0100 0109 0000 0109 0000 0000 0000 0109 0000 0000 0000 0000';
+    const expected = '0100 0109 0000 0109 0000 0000 0000 0109 0000 0000 0000 0000 0000';
     expect(codes('invalidate').join(' ')).toBe(expected);
   });
 });

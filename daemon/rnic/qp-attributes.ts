@@ -1,0 +1,247 @@
+/**
+ * The attributes of a queue pair whose program connects it by `ibv_modify_qp`: what a modification
+ * carries, what the queue pair keeps, and which values it takes. ib-transitions.ts says when each
+ * may be given.
+ *
+ * Values that no wire needs are kept for `ibv_query_qp`. The rounding is that of Linux's rxe, and so
+ * are the checks, looser ones included: programs rely on both.
+ */
+import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+/** Names of attributes in a modification (`enum ibv_qp_attr_mask`). */
+export const QPAttribute = {
+  state: 1 << 0,
+  curState: 1 << 1,
+  enSqdAsyncNotify: 1 << 2,
+  accessFlags: 1 << 3,
+  pkeyIndex: 1 << 4,
+  port: 1 << 5,
+  qkey: 1 << 6,
+  addressVector: 1 << 7,
+  pathMtu: 1 << 8,
+  timeout: 1 << 9,
+  retryCount: 1 << 10,
+  rnrRetry: 1 << 11,
+  rqPsn: 1 << 12,
+  maxRdAtomic: 1 << 13,
+  alternatePath: 1 << 14,
+  minRnrTimer: 1 << 15,
+  sqPsn: 1 << 16,
+  maxDestRdAtomic: 1 << 17,
+  pathMigState: 1 << 18,
+  capabilities: 1 << 19,
+  destQpn: 1 << 20,
+} as const;
+
+/** Where packets go (`struct ibv_ah_attr`). */
+export interface AddressVector {
+  /** The peer's GID, 16 bytes: an IPv6 address, or an IPv4 one mapped into it. */
+  readonly dgid: Uint8Array;
+  /** Index of the own GID. */
+  readonly sgidIndex: number;
+  readonly flowLabel: number;
+  readonly hopLimit: number;
+  readonly trafficClass: number;
+  readonly dlid: number;
+  readonly sl: number;
+  readonly srcPathBits: number;
+  readonly staticRate: number;
+  readonly isGlobal: boolean;
+  readonly port: number;
+}
+
+/** The attributes that a wire reads, and those that only a query shows. */
+export interface QPPath {
+  /** The rights that the queue pair gives its peer, bits of `Access`. */
+  readonly accessFlags: number;
+  readonly pkeyIndex: number;
+  readonly port: number;
+  readonly qkey: number;
+  readonly addressVector: AddressVector;
+  /** `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096. */
+  readonly pathMtu: number;
+  /** Exponent: 4.096 microseconds times a power of two; 0 waits for ever. */
+  readonly timeout: number;
+  readonly retryCount: number;
+  /** 7 tries for ever. */
+  readonly rnrRetry: number;
+  /** The first PSN of the peer's requests, 24 bits. */
+  readonly rqPsn: number;
+  /** The first PSN of our requests, 24 bits. */
+  readonly sqPsn: number;
+  /** Reads and atomics in progress that we start, and that we serve. */
+  readonly maxRdAtomic: number;
+  readonly maxDestRdAtomic: number;
+  /** Code of the delay that we ask of a peer for which no receive is posted. */
+  readonly minRnrTimer: number;
+  readonly pathMigState: number;
+  readonly destQpn: number;
+}
+
+/** A modification. Attributes that `mask` does not name are not read. */
+export interface QPModification extends Partial<QPPath> {
+  /** Bits of `QPAttribute`. */
+  readonly mask: number;
+  readonly state?: QPState;
+  readonly curState?: QPState;
+}
+
+/** What a port knows of addresses. Pure: the host answers from a table. */
+export interface PortAddresses {
+  /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
+  gid(index: number): Uint8Array | undefined;
+  /** True when packets to this GID can leave: there is a route and a neighbour. */
+  reachable(dgid: Uint8Array): boolean;
+}
+
+/** The only port. */
+const PORT = 1;
+const TIMEOUT_MAX = 31;
+const PATH_MTU_MAX = 5;
+/** Reads and atomics in progress for each direction, as rxe reports it. */
+const RD_ATOMIC_MAX = 128;
+const PSN_MASK = 0xff_ffff;
+const QPN_MASK = 0xff_ffff;
+const GID_BYTES = 16;
+/** The first byte of a multicast GID. */
+const MULTICAST = 0xff;
+/** What precedes an IPv4 address in a GID: ten zeros, two bytes of ones. */
+const MAPPED_AT = 10;
+const IPV4_AT = 12;
+
+/** No address. A query shows it before there is one. */
+const NO_ADDRESS: AddressVector = {
+  dgid: new Uint8Array(GID_BYTES),
+  sgidIndex: 0,
+  flowLabel: 0,
+  hopLimit: 0,
+  trafficClass: 0,
+  dlid: 0,
+  sl: 0,
+  srcPathBits: 0,
+  staticRate: 0,
+  isGlobal: true,
+  port: 0,
+};
+
+/** The attributes of a queue pair in RESET. */
+export const RESET_PATH: QPPath = {
+  accessFlags: 0,
+  pkeyIndex: 0,
+  port: 0,
+  qkey: 0,
+  addressVector: NO_ADDRESS,
+  pathMtu: 1,
+  timeout: 0,
+  retryCount: 0,
+  rnrRetry: 0,
+  rqPsn: 0,
+  sqPsn: 0,
+  maxRdAtomic: 0,
+  maxDestRdAtomic: 0,
+  minRnrTimer: 0,
+  pathMigState: 0,
+  destQpn: 0,
+};
+
+/**
+ * The attributes after `change`, whose mask has been checked. EINVAL for a value out of range;
+ * ENODATA and ETIMEDOUT as for `checkAddressVector`.
+ */
+export function changedPath(path: QPPath, change: QPModification, port: PortAddresses): QPPath {
+  const { mask } = change;
+  const next = { ...path };
+  for (const name of CHANGEABLE) {
+    const value = change[name];
+    if ((mask & QPAttribute[name]) === 0) continue;
+    if (value === undefined) refuse(`the modification names ${name} and does not have it`);
+    Object.assign(next, { [name]: value });
+  }
+  if ((mask & QPAttribute.port) !== 0) checkPort(next.port);
+  if ((mask & QPAttribute.addressVector) !== 0) checkAddressVector(next.addressVector, port);
+  if (next.pathMtu > PATH_MTU_MAX) refuse(`path MTU ${next.pathMtu} is not 1 to ${PATH_MTU_MAX}`);
+  if (next.timeout > TIMEOUT_MAX) refuse(`timeout ${next.timeout} is more than ${TIMEOUT_MAX}`);
+  if (next.maxRdAtomic > RD_ATOMIC_MAX) {
+    refuse(`${next.maxRdAtomic} Reads and atomics at once are more than ${RD_ATOMIC_MAX}`);
+  }
+  next.maxRdAtomic = roundedDepth(next.maxRdAtomic);
+  // Not refused by rxe, but no more are ever served at once.
+  next.maxDestRdAtomic = Math.min(roundedDepth(next.maxDestRdAtomic), RD_ATOMIC_MAX);
+  next.rqPsn &= PSN_MASK;
+  next.sqPsn &= PSN_MASK;
+  next.destQpn &= QPN_MASK;
+  return next;
+}
+
+/** Attributes whose values a queue pair keeps. */
+const CHANGEABLE = [
+  'accessFlags',
+  'pkeyIndex',
+  'port',
+  'qkey',
+  'addressVector',
+  'pathMtu',
+  'timeout',
+  'retryCount',
+  'rnrRetry',
+  'rqPsn',
+  'sqPsn',
+  'maxRdAtomic',
+  'maxDestRdAtomic',
+  'minRnrTimer',
+  'pathMigState',
+  'destQpn',
+] as const satisfies readonly (keyof QPPath)[];
+
+/**
+ * Throws EINVAL for an address that is not global, not for this port, or of another family than our
+ * own GID; ENODATA for an empty entry of the GID table; ETIMEDOUT for a GID that cannot be reached.
+ */
+function checkAddressVector(vector: AddressVector, port: PortAddresses): void {
+  const { dgid, isGlobal, sgidIndex } = vector;
+  // What a program without a GID index sends.
+  if (!isGlobal) refuse('a RoCE address needs a GID: give the program a GID index');
+  checkPort(vector.port);
+  const sgid = port.gid(sgidIndex);
+  if (sgid === undefined) {
+    throw new VerbsError('ENODATA', `the GID table has no entry ${sgidIndex}`);
+  }
+  if (dgid.length !== GID_BYTES) refuse(`a GID has ${GID_BYTES} bytes, not ${dgid.length}`);
+  if (dgid.every((byte) => byte === 0)) refuse('the destination GID is zero');
+  if (isMappedIPv4(sgid) !== isMappedIPv4(dgid)) {
+    refuse('the two GIDs are of different families: choose another GID index');
+  }
+  if (!isMulticast(dgid) && !port.reachable(dgid)) {
+    throw new VerbsError('ETIMEDOUT', 'no route or neighbour for the destination GID');
+  }
+}
+
+/** True for a GID that holds an IPv4 address. */
+function isMappedIPv4(gid: Uint8Array): boolean {
+  return (
+    gid.subarray(0, MAPPED_AT).every((byte) => byte === 0) &&
+    gid[MAPPED_AT] === 0xff &&
+    gid[MAPPED_AT + 1] === 0xff
+  );
+}
+
+/** True for a GID of a multicast group. */
+function isMulticast(gid: Uint8Array): boolean {
+  return isMappedIPv4(gid) ? ((gid[IPV4_AT] ?? 0) & 0xf0) === 0xe0 : gid[0] === MULTICAST;
+}
+
+function checkPort(port: number): void {
+  if (port !== PORT) refuse(`the device has port ${PORT}, not ${port}`);
+}
+
+/** A depth as rxe keeps it: the next power of two. */
+function roundedDepth(depth: number): number {
+  let rounded = depth === 0 ? 0 : 1;
+  while (rounded < depth) rounded *= 2;
+  return rounded;
+}
+
+function refuse(text: string): never {
+  throw new VerbsError('EINVAL', text);
+}

@@ -1,0 +1,225 @@
+import { describe, expect, it } from 'vitest';
+import type { QP } from '../../../daemon/rnic/queue-pair.ts';
+import { Fault } from '../../../daemon/rnic/wire-port.ts';
+import {
+  CQE,
+  CQE_BYTES,
+  CQEStatus,
+  QueueFlag,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import {
+  Access,
+  AsyncEventType,
+  QPState,
+  QPType,
+} from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  atomicAccess,
+  MEMORY_ADDRESS,
+  NicRig,
+  NO_MESSAGE,
+  ReceiveProducer,
+  SendProducer,
+} from '../../support/nic-rig.ts';
+import { bringTo, MASKS, modify, ProgramRig } from '../../support/program-rig.ts';
+
+const { RESET, INIT, RTR, RTS, SQD, ERR } = QPState;
+
+/** Work request ids and statuses in a CQ's ring. */
+function outcome({ ring, written }: QP['sendCQ']): [number, number][] {
+  const view = new DataView(ring.buffer, ring.byteOffset);
+  return Array.from({ length: written }, (_, index) => {
+    const at = index * CQE_BYTES;
+    return [view.getUint32(at + CQE.wrId, true), view.getUint16(at + CQE.status, true)];
+  });
+}
+
+function post(qp: QP, rig: ProgramRig, ids: readonly number[]): void {
+  const producer = producers.get(qp) ?? new SendProducer(qp);
+  producers.set(qp, producer);
+  const sges = [{ addr: MEMORY_ADDRESS, length: 4, lkey: rig.mr.lkey }];
+  for (const wrId of ids) producer.post({ opcode: SQOpcode.send, wrId, sges });
+  qp.doorbell(0);
+}
+const producers = new WeakMap<QP, SendProducer>();
+
+function postReceive(qp: QP, wrId: number, rig: ProgramRig): void {
+  const producer = receivers.get(qp) ?? new ReceiveProducer(qp.ring, qp.rqOffset, qp.rqCount);
+  receivers.set(qp, producer);
+  producer.post(wrId, [{ addr: MEMORY_ADDRESS, length: 64, lkey: rig.mr.lkey }]);
+}
+const receivers = new WeakMap<QP, ReceiveProducer>();
+
+describe('a queue pair that its program connects', () => {
+  it('has a wire from RTR on, configured by each step', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), INIT);
+    expect(qp.wire).toBeUndefined();
+    modify(qp, RTR, MASKS[QPType.rc][1]);
+    expect(qp.wire).toBe(rig.wire);
+    expect(rig.wire.path).toMatchObject({ destQpn: 0x2a1, rqPsn: 0xffffff, maxDestRdAtomic: 8 });
+    modify(qp, RTS, MASKS[QPType.rc][2]);
+    expect(rig.wire.states).toEqual([RTR, RTS]);
+    expect(rig.wire.path).toMatchObject({ sqPsn: 0xabcdef, timeout: 12, retryCount: 3 });
+  });
+
+  it('starts at RTS what was posted before', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTR);
+    post(qp, rig, [1, 2]);
+    expect(rig.wire.sent).toEqual([]);
+    modify(qp, RTS, MASKS[QPType.rc][2]);
+    expect(rig.wire.sent).toHaveLength(2);
+  });
+
+  it('in SQD starts no more, tells once what was started is done, and goes on in RTS', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTS);
+    rig.wire.budget = 0;
+    post(qp, rig, [1]);
+    modify(qp, SQD);
+    post(qp, rig, [2]);
+    expect(qp.queryPath().draining).toBe(true);
+    expect(rig.asyncEvents()).toEqual([]);
+    expect(() => modify(qp, RTS)).toThrow('draining');
+    rig.wire.budget = 9;
+    rig.wire.pump();
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
+    expect(rig.wire.sent).toHaveLength(1);
+    expect(qp.queryPath().draining).toBe(false);
+    modify(qp, RTS);
+    expect(rig.wire.sent).toHaveLength(2);
+    expect(outcome(qp.sendCQ)).toEqual([
+      [1, CQEStatus.success],
+      [2, CQEStatus.success],
+    ]);
+  });
+
+  it('with nothing in progress is drained at once', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), SQD);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
+    modify(qp, RTS);
+    modify(qp, SQD);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
+  });
+
+  it('in ERR flushes sends, then receives, and what is posted later; it has no wire', () => {
+    const rig = new ProgramRig();
+    const cq = rig.nic.createCQ({ cqe: 64, ring: (n) => new Uint8Array(n), tag: 0 });
+    const qp = bringTo(rig.createQP(QPType.rc, { sendCQ: cq, recvCQ: cq }), RTS);
+    rig.wire.budget = 0;
+    postReceive(qp, 7, rig);
+    post(qp, rig, [1, 2]);
+    modify(qp, ERR);
+    const flushed = CQEStatus.wrFlushErr;
+    expect(outcome(cq)).toEqual([
+      [1, flushed],
+      [2, flushed],
+      [7, flushed],
+    ]);
+    expect(qp.wire).toBeUndefined();
+    expect(rig.wire.calls).toEqual(['abort']);
+    post(qp, rig, [3]);
+    postReceive(qp, 8, rig);
+    expect(rig.nic.flushErrored(0)).toBe(1);
+    expect(outcome(cq).slice(3)).toEqual([
+      [3, flushed],
+      [8, flushed],
+    ]);
+    expect(rig.asyncEvents()).toEqual([]);
+  });
+
+  it('in RESET forgets its work without completions and can be brought up again', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTS);
+    rig.wire.budget = 0;
+    postReceive(qp, 7, rig);
+    post(qp, rig, [1, 2]);
+    modify(qp, RESET);
+    expect([...outcome(qp.sendCQ), ...outcome(qp.recvCQ)]).toEqual([]);
+    expect(qp.queryPath()).toMatchObject({ state: RESET, accessFlags: 0, port: 0 });
+    bringTo(qp, RTS);
+    expect(rig.wires).toHaveLength(2);
+    post(qp, rig, [3]);
+    expect(rig.wire.sent).toHaveLength(1);
+    expect(outcome(qp.sendCQ)).toEqual([[3, CQEStatus.success]]);
+  });
+
+  it('is destroyed without completions', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTS);
+    rig.wire.budget = 0;
+    postReceive(qp, 7, rig);
+    post(qp, rig, [1]);
+    qp.close(0);
+    expect([...outcome(qp.sendCQ), ...outcome(qp.recvCQ)]).toEqual([]);
+    rig.nic.assertDeepInvariants();
+  });
+
+  it('raises COMM_EST for the first message in RTR, and not in RTS', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTR);
+    postReceive(qp, 1, rig);
+    postReceive(qp, 2, rig);
+    for (let message = 0; message < 2; message += 1) {
+      expect(qp.beginReceive()).toBe(Fault.none);
+      expect(qp.completeReceive(NO_MESSAGE)).toBe(Fault.none);
+    }
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.commEst]);
+    const other = bringTo(rig.createQP(QPType.rc), RTS);
+    postReceive(other, 1, rig);
+    expect(other.beginReceive()).toBe(Fault.none);
+    expect(rig.asyncEvents()).toEqual([]);
+  });
+
+  it('permits its peer what its access flags say, whatever the memory grants', () => {
+    const rig = new ProgramRig();
+    const { rkey } = rig.mr;
+    const requests = (qp: QP): Fault[] => [
+      qp.placeWrite(rkey, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8),
+      qp.checkReadSource(rkey, 0, MEMORY_ADDRESS, 8),
+      qp.executeAtomic(atomicAccess({ stag: rkey, toLo: MEMORY_ADDRESS })),
+    ];
+    const { none, notPermitted } = Fault;
+    const cases = [
+      [Access.remoteWrite, [none, notPermitted, notPermitted]],
+      [Access.remoteRead, [notPermitted, none, notPermitted]],
+      [Access.remoteAtomic, [notPermitted, notPermitted, none]],
+      [Access.localWrite, [notPermitted, notPermitted, notPermitted]],
+    ] as const;
+    for (const [accessFlags, expected] of cases) {
+      const qp = rig.createQP(QPType.rc);
+      modify(qp, INIT, MASKS[QPType.rc][0], { accessFlags });
+      modify(qp, RTR, MASKS[QPType.rc][1]);
+      expect(requests(qp)).toEqual(expected);
+    }
+  });
+
+  it('fails without an event for a bad work request: its completion says why', () => {
+    const rig = new ProgramRig();
+    const qp = bringTo(rig.createQP(QPType.rc), RTS);
+    new SendProducer(qp).post({
+      opcode: SQOpcode.send,
+      wrId: 4,
+      flags: QueueFlag.signalled,
+      sges: [{ addr: MEMORY_ADDRESS, length: 4, lkey: 0x999 }],
+    });
+    qp.doorbell(0);
+    expect(outcome(qp.sendCQ)).toEqual([[4, CQEStatus.locProtErr]]);
+    expect(rig.asyncEvents()).toEqual([]);
+    expect(qp.state).toBe(ERR);
+    expect(rig.wire.calls).toEqual(['abort']);
+  });
+
+  it('has a type, which iWARP refuses', () => {
+    expect(new ProgramRig().createQP(QPType.ud).type).toBe(QPType.ud);
+    const { nic, pd, sendCQ, recvCQ, qp } = new NicRig();
+    const { capabilities } = qp;
+    const rings = { srq: undefined, sqSigAll: false, ring: (n: number) => new Uint8Array(n) };
+    const init = { ...rings, sendCQ, recvCQ, capabilities, tag: undefined };
+    expect(() => nic.createQP(pd, { ...init, type: QPType.uc })).toThrow('reliable');
+    expect(() => modify(qp, INIT)).toThrow('connection manager');
+  });
+});
