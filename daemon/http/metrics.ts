@@ -28,7 +28,7 @@ const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: str
   sendsTaken: ['send_wqes', 'Work requests consumed from send queues'],
   receivesTaken: ['recv_wqes', 'Work requests consumed from receive queues'],
   completions: ['cqes', 'Completions, successful or not'],
-  failures: ['cqes_failed', 'Completions with an error; emulated devices count flushes apart'],
+  failures: ['cqes_failed', 'Completions with an error other than a flush'],
   flushes: ['cqes_flushed', 'Completions with a flush error'],
   faults: ['resp_remote_access_errors', 'Remote accesses refused'],
   asyncEvents: ['async_events', 'Asynchronous events raised'],

@@ -23,7 +23,7 @@ import { requestRing } from '../rnic/ring.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import { BridgedCQ } from './bridged-completion-queue.ts';
 import { type BridgedMR, BridgedPD, registerShared } from './bridged-memory.ts';
-import { BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
+import { type BridgedCounters, BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
 import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
@@ -34,19 +34,6 @@ const RQ_ALIGNMENT_BYTES = 4096;
 const EXTRA_ENTRIES = 1024;
 /** Most turns of completions moved at once when a queue pair closes; more is an error. */
 const LAST_TURNS_MAX = 1024;
-
-/** Counters of a native device. */
-interface BridgedCounters {
-  /** Work requests posted to the device. */
-  sendsTaken: number;
-  receivesTaken: number;
-  /** Completions of the device, and those that failed. */
-  completions: number;
-  failures: number;
-  /** Requests flushed here, without the device. */
-  flushes: number;
-  asyncEvents: number;
-}
 
 /** Options of a queue pair, with objects of this device. */
 interface BridgedQPInit {
@@ -116,7 +103,7 @@ export class BridgedNic implements DeviceObjects {
     this.#channel = channel;
     this.#limits = limits;
     this.#host = host;
-    this.#route = (wc) => this.#completed(wc);
+    this.#route = (wc) => this.#qps.get(wc.qpNum)?.handleCompletion(wc);
     this.#qpHost = {
       deviceName: name,
       flushesLatePosts: lower.traits.flushesLatePosts,
@@ -277,12 +264,6 @@ export class BridgedNic implements DeviceObjects {
     if (!(cq instanceof BridgedCQ) || cq.writer.closed) return;
     if (effect.type === 'completion') this.#host.completed(cq);
     else this.#host.raise(cq, effect.event, effect.text);
-  }
-
-  #completed(wc: WC): void {
-    this.counters.completions += 1;
-    if (wc.status !== 0) this.counters.failures += 1;
-    this.#qps.get(wc.qpNum)?.handleCompletion(wc);
   }
 
   #makeQP(qp: BridgedQP): LowerQP {

@@ -26,6 +26,7 @@ import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contr
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceQP } from '../host/device-backend.ts';
 import { Completion } from '../rnic/completion-queue.ts';
+import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
 import { ElementRing } from '../rnic/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
@@ -41,12 +42,21 @@ import { SendRequest } from './request-reader.ts';
 /** Most elements that one doorbell moves, in one turn of the event loop. */
 const TURN_BUDGET = 1024;
 
+/** Counters of a native device, which mean what those of emulated ones do. */
+export interface BridgedCounters
+  extends Pick<
+    NicCounters,
+    'sendsTaken' | 'receivesTaken' | 'completions' | 'flushes' | 'failures'
+  > {
+  asyncEvents: number;
+}
+
 /** What a queue pair needs from its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
   /** The device flushes work posted to a native queue pair in ERR. */
   readonly flushesLatePosts: boolean;
-  readonly counters: { sendsTaken: number; receivesTaken: number; flushes: number };
+  readonly counters: BridgedCounters;
   /** Makes the native queue pair, in INIT, and routes its completions to `qp`. */
   make(qp: BridgedQP): LowerQP;
   /** Releases the native queue pair, after moving its last completions. */
@@ -377,7 +387,7 @@ export class BridgedQP implements DeviceQP {
     completion.immediateLo = wc.invalidatedRkey;
     // A completion does not say whether the peer solicited an event; one too many is harmless.
     completion.solicited = true;
-    this.recvCQ.writer.push(completion);
+    this.#push(this.recvCQ);
     if (poster?.waiting === true) this.#host.later(this);
   }
 
@@ -398,7 +408,13 @@ export class BridgedQP implements DeviceQP {
     completion.flags = 0;
     completion.immediateLo = 0;
     completion.solicited = false;
-    cq.writer.push(completion);
+    this.#push(cq);
+  }
+
+  /** Writes the completion into the client's ring. */
+  #push(cq: BridgedCQ): void {
+    countCompletion(this.#host.counters, this.#completion.status);
+    cq.writer.push(this.#completion);
   }
 
   /** A request failed: the device flushes, and the end of the connection follows. */
@@ -563,7 +579,6 @@ export class BridgedQP implements DeviceQP {
   }
 
   #flushed(cq: BridgedCQ, wrIdLo: number, wrIdHi: number, opcode: number): void {
-    this.#host.counters.flushes += 1;
     this.#complete(cq, wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
   }
 

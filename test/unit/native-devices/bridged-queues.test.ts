@@ -326,6 +326,28 @@ describe('the end of a native queue pair', () => {
     expect(lower.sends).toEqual([]);
   });
 
+  it('counts completions, flushes and other failures as emulated devices do', async () => {
+    const { qp, lower } = await connected();
+    const mr = await pd.allocMR(64, Access.localWrite);
+    qp.postSend([send(mr, 1), send(mr, 2, 0), send(mr, 3), send(mr, 4)]);
+    lower.completeSend();
+    lower.completeSend();
+    lower.completeSend(WCStatus.remAccessErr);
+    lower.completeSend(WCStatus.wrFlushErr);
+    await rig.turn();
+    qp.postSend(send(mr, 5));
+    await qp.modify({ state: QPState.ERR });
+    await rig.turn();
+    expect(cq.poll()).toMatchObject([
+      { ...SUCCESS, wrId: 1n },
+      { status: WCStatus.remAccessErr, wrId: 3n },
+      { ...FLUSHED, wrId: 4n },
+      { ...FLUSHED, wrId: 5n },
+    ]);
+    const counters = rig.native.devices[0]?.nic.counters;
+    expect(counters).toMatchObject({ completions: 4, failures: 1, flushes: 2 });
+  });
+
   it('flushes late work that the device drops', async () => {
     const { qp, lower } = await connected();
     const mr = await pd.allocMR(64, Access.localWrite);
