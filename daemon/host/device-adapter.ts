@@ -26,7 +26,7 @@ const MESSAGE_MAX_BYTES = 0x7fffffff;
 /** See the module's comment. */
 export class Adapter implements DeviceBackend {
   readonly name: string;
-  readonly transport: DeviceTransport = 'iwarp';
+  readonly transport: DeviceTransport;
   readonly info: DeviceInfo;
   readonly nic: Nic;
   readonly unsupported: readonly WROpcode[] = [];
@@ -40,6 +40,7 @@ export class Adapter implements DeviceBackend {
   /** `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). */
   constructor(config: DeviceConfig, random: Random32) {
     this.name = config.name;
+    this.transport = config.transport ?? 'iwarp';
     const { profile } = config;
     const options = { name: config.name, seed: random(), random };
     this.nic = new Nic(profile === undefined ? options : { ...options, profile });

@@ -5,7 +5,7 @@ import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
 /** The protocol that a device speaks. */
-export type DeviceTransport = 'iwarp';
+export type DeviceTransport = 'iwarp' | 'roce';
 
 /** One emulated RNIC of a host. */
 export interface DeviceConfig {
@@ -13,6 +13,8 @@ export interface DeviceConfig {
   readonly name: string;
   /** Addresses of the device; empty: every address of the host that no other device has. */
   readonly addresses: readonly string[];
+  /** Default: iWARP. */
+  readonly transport?: DeviceTransport;
   readonly profile?: Partial<DeviceProfile>;
   readonly wire?: Partial<WireDefaults>;
 }
@@ -59,7 +61,8 @@ export const DEVICES_MAX = 256;
 
 /**
  * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or duplicate
- * name, a bad, wildcard or duplicate address, or more than one device for all addresses.
+ * name, a bad or wildcard address, or, within one transport, a duplicate address or more than one
+ * device for all addresses.
  */
 export function checkedDevices(configs: readonly DeviceConfig[]): readonly DeviceConfig[] {
   if (configs.length === 0 || configs.length > DEVICES_MAX) {
@@ -78,8 +81,10 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
     names.add(name);
     const addresses = config.addresses.map((text) => deviceAddress(name, text));
     for (const address of addresses.length === 0 ? ['every address'] : addresses) {
-      if (taken.has(address)) throw new VerbsError('EINVAL', `two devices answer for ${address}`);
-      taken.add(address);
+      // Devices of different transports share addresses: their ports are of different protocols.
+      const key = `${config.transport ?? 'iwarp'} ${address}`;
+      if (taken.has(key)) throw new VerbsError('EINVAL', `two devices answer for ${address}`);
+      taken.add(key);
     }
     return { ...config, addresses };
   });

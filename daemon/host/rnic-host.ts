@@ -118,7 +118,9 @@ export class RnicHost
     this.#observer = options.observer ?? {};
     this.#network = new IdNetwork(network, this);
     this.#loop = new EventLoop(this, clock);
-    const cmDevices = this.devices.map(({ cmDevice }) => cmDevice);
+    const cmDevices = this.devices
+      .filter(({ transport }) => transport === 'iwarp')
+      .map(({ cmDevice }) => cmDevice);
     this.#manager = new ConnectionManager({
       devices: () => cmDevices,
       network: this.#network,

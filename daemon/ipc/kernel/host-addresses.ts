@@ -1,4 +1,5 @@
 /** Addresses of this host and of its devices, and the GIDs that stand for them. */
+import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import {
   addressBytes,
@@ -63,4 +64,13 @@ export function gidBytes(address: string): Uint8Array {
   mapped.fill(0xff, 10, 12);
   mapped.set(bytes, 12);
   return mapped;
+}
+
+/** The kernel's index of a network interface; undefined if there is none of this name. */
+export function interfaceIndex(name: string): number | undefined {
+  try {
+    return Number(readFileSync(`/sys/class/net/${name}/ifindex`, 'utf8'));
+  } catch {
+    return undefined;
+  }
 }

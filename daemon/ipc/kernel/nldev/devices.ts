@@ -1,6 +1,7 @@
 /** A host's devices as kernel devices: indices, character devices, GUIDs. */
 import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
+import { hostAddresses, interfaceIndex, primaryAddress } from '../host-addresses.ts';
 import type { Persona } from '../uverbs/persona.ts';
 import { PERSONAS } from '../uverbs/personas.ts';
 
@@ -41,6 +42,8 @@ export interface KernelDevice {
   readonly nodeGuid: string;
   /** Addresses of the device; empty: all of the host's. */
   readonly addresses: readonly string[];
+  /** The network interface of its port, if netlink names it. */
+  readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   /** Current state of its port. */
   readonly portState: PortAttributes['state'];
 }
@@ -55,10 +58,19 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },
     nodeGuid: device.info.nodeGuid,
     addresses: device.info.addresses,
+    get netdev() {
+      return PERSONAS[device.transport].namesInterface ? netdevOf(device.info) : undefined;
+    },
     get portState() {
       return device.port().state;
     },
   }));
+}
+
+function netdevOf(device: { readonly addresses: readonly string[] }): KernelDevice['netdev'] {
+  const { interfaceName } = primaryAddress(device, hostAddresses());
+  const index = interfaceIndex(interfaceName);
+  return index === undefined ? undefined : { index, name: interfaceName };
 }
 
 /** A device number as netlink carries it (the kernel's `huge_encode_dev`). */

@@ -52,6 +52,8 @@ const Attr = {
   portState: 12,
   portPhysState: 13,
   nodeType: 14,
+  netdevIndex: 50,
+  netdevName: 51,
   netnsMode: 66,
   protocol: 67,
   chardevType: 69,
@@ -138,12 +140,16 @@ function deviceRecord(device: KernelDevice): Attribute[] {
 
 function portRecord(device: KernelDevice): Attribute[] {
   const { state, physState } = PORT_STATES[device.portState];
+  const { netdev } = device;
   return [
     u32(Attr.deviceIndex, device.index),
     text(Attr.deviceName, device.name),
     u32(Attr.portIndex, PORTS),
     u8(Attr.portState, state),
     u8(Attr.portPhysState, physState),
+    ...(netdev === undefined
+      ? []
+      : [u32(Attr.netdevIndex, netdev.index), text(Attr.netdevName, netdev.name)]),
   ];
 }
 

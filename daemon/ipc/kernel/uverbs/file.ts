@@ -9,10 +9,14 @@ import { destroyMR, destroyPD } from './memory.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
+import { RXE_COMMANDS } from './rxe/commands.ts';
 import { SIW_COMMANDS } from './siw/commands.ts';
 
 /** The commands by the protocol of the device that was opened. */
-const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = { iwarp: SIW_COMMANDS };
+const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
+  iwarp: SIW_COMMANDS,
+  roce: RXE_COMMANDS,
+};
 
 /** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {

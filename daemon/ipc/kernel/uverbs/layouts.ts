@@ -87,10 +87,19 @@ export const QueryDevice = {
     maxQpRdAtom: 88,
     maxResRdAtom: 96,
     maxQpInitRdAtom: 100,
+    atomicCap: 108,
+    maxMw: 120,
+    maxMcastGrp: 132,
+    maxMcastQpAttach: 136,
+    maxTotalMcastQpAttach: 140,
+    maxAh: 144,
     maxSrq: 156,
     maxSrqWr: 160,
     maxSrqSge: 164,
+    /** u16 */
+    maxPkeys: 168,
     /** u8 */
+    localCaAckDelay: 170,
     physPortCnt: 171,
     bytes: 176,
   },
@@ -115,14 +124,18 @@ export const QueryPort = {
     portCapFlags: 0,
     maxMsgSize: 4,
     gidTableLength: 16,
+    /** u16 */
+    pkeyTableLength: 20,
     /** From here on u8. */
     state: 26,
     maxMtu: 27,
     activeMtu: 28,
+    maxVl: 30,
     activeWidth: 34,
     activeSpeed: 35,
     physState: 36,
     linkLayer: 37,
+    flags: 38,
     bytes: 40,
   },
 } as const;

@@ -24,7 +24,7 @@ export interface GidEntry {
 }
 
 /** What a GID table is made from. */
-interface GidSource {
+export interface GidSource {
   /** Addresses of the device; empty: all of the host's. */
   readonly addresses: readonly string[];
   /** 16 hex digits. */
@@ -46,6 +46,8 @@ export interface Persona {
   readonly deviceCapFlags: number;
   /** `enum ib_port_capability_mask_bits`. */
   readonly portCapFlags: number;
+  /** Netlink names the network interface of a port. */
+  readonly namesInterface: boolean;
   /** The GID table of a device on a host with these addresses. */
   readonly gids: (device: GidSource, host: readonly HostAddress[]) => readonly GidEntry[];
   /** Further files of sysfs, by path below the device's folder; `interfaceName` is the device's. */

@@ -1,7 +1,11 @@
 /** Which persona a device has. */
 import type { DeviceTransport } from '../../../host/device-config.ts';
 import type { Persona } from './persona.ts';
+import { RXE } from './rxe/persona.ts';
 import { SIW } from './siw/persona.ts';
 
 /** The persona by the protocol that a device speaks. */
-export const PERSONAS: Readonly<Record<DeviceTransport, Persona>> = { iwarp: SIW };
+export const PERSONAS: Readonly<Record<DeviceTransport, Persona>> = {
+  iwarp: SIW,
+  roce: RXE,
+};

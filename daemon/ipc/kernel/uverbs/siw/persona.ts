@@ -20,6 +20,7 @@ export const SIW: Persona = {
   deviceCapFlags: 0x20_0000,
   // IB_PORT_CM_SUP and IB_PORT_DEVICE_MGMT_SUP
   portCapFlags: 0x0009_0000,
+  namesInterface: false,
   gids(device, host) {
     const { address, interfaceName } = primaryAddress(device, host);
     return [{ gid: gidText(address), type: 'IB/RoCE v1', interfaceName }];

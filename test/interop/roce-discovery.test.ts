@@ -1,0 +1,50 @@
+/** Unmodified tools of rdma-core and iproute2 on a RoCE device: they see what Linux's rxe shows. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+let rig: RoceRig;
+
+async function run(...words: readonly string[]): Promise<string> {
+  const { status, output } = await new ShimProgram(words, rig.environment).end();
+  expect(status, output).toBe(0);
+  return output;
+}
+
+beforeAll(async () => {
+  const addresses = ['127.0.72.1'];
+  rig = await RoceRig.start(
+    { name: 'roce0', addresses, transport: 'roce' },
+    { name: 'iwarp0', addresses },
+  );
+});
+
+afterAll(() => rig.stop());
+
+describeWith(['rdma-programs'], 'a RoCE device', () => {
+  it('is listed by ibv_devices in the order of the devices, with a GUID of its own', async () => {
+    const guids = [...(await run('ibv_devices')).matchAll(/^ +(\w+) +\t(02[0-9a-f]{14})$/gm)];
+    expect(guids.map(([, name]) => name)).toEqual(['roce0', 'iwarp0']);
+    expect(guids[0]?.[2]).not.toBe(guids[1]?.[2]);
+  });
+
+  it('is described by ibv_devinfo like rxe, but for a short GID table', async () => {
+    const output = await run('ibv_devinfo', '-v', '-d', 'roce0');
+    expect(output).toMatch(/transport:\s+InfiniBand \(0\)/);
+    expect(output).toMatch(/device_cap_flags:\s+0x01223c76/);
+    expect(output).toMatch(/atomic_cap:\s+ATOMIC_HCA \(1\)/);
+    expect(output).toMatch(/state:\s+PORT_ACTIVE \(4\)/);
+    expect(output).toMatch(/link_layer:\s+Ethernet/);
+    expect(output).toMatch(/gid_tbl_len:\s+8\n/);
+    expect(output.match(/GID\[.*RoCE v2$/gm)).toHaveLength(2);
+    expect(output).toMatch(/GID\[ +0\]:\s+fe80::/);
+    expect(output).toMatch(/GID\[ +1\]:\s+::ffff:127\.0\.72\.1, RoCE v2/);
+  });
+
+  it('is a link with its interface to the rdma tool', async () => {
+    const output = await run('rdma', 'link');
+    expect(output).toMatch(/^link roce0\/1 state ACTIVE physical_state LINK_UP netdev lo $/m);
+    expect(output).toMatch(/^link iwarp0\/1 state ACTIVE physical_state LINK_UP $/m);
+  });
+});

@@ -1,0 +1,64 @@
+/**
+ * Devices of a host in this process, served as a daemon serves them to unmodified programs. It makes
+ * the parts by itself, so its devices may be of any transport.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { TapHub } from '../../daemon/capture/tap-hub.ts';
+import { WorkHub } from '../../daemon/capture/work-hub.ts';
+import { shimVariables } from '../../daemon/console/shim-environment.ts';
+import type { DeviceConfig } from '../../daemon/host/device-config.ts';
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { IpcServer } from '../../daemon/ipc/ipc-server.ts';
+import { publishSysfs, sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
+import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
+import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
+
+/** See the module's comment. */
+export class RoceRig {
+  readonly #folder = mkdtempSync(join(tmpdir(), 'iwarpd-roce-'));
+  readonly socketPath = join(this.#folder, 'iwarpd.sock');
+  readonly host: RnicHost;
+  #server: IpcServer | undefined;
+
+  private constructor(devices: readonly DeviceConfig[]) {
+    this.host = new RnicHost({ system: hostSystem(), devices });
+  }
+
+  static async start(...devices: readonly DeviceConfig[]): Promise<RoceRig> {
+    const rig = new RoceRig(devices);
+    const { host, socketPath } = rig;
+    const directory = new DeviceDirectory(host, undefined);
+    rig.#server = await IpcServer.listen({
+      socketPath,
+      directory,
+      quotas: DEFAULT_QUOTAS,
+      memoryTiers: ['shared', 'process_vm', 'agent'],
+      allowOtherUsers: false,
+      unreadMaxBytes: 2 ** 22,
+      connectionsMax: 1024,
+      greetingTimeoutMs: 5000,
+      log: { note: () => undefined },
+      taps: new TapHub(),
+      work: new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch }))),
+      operate: () => Promise.reject(new Error('no operations')),
+    });
+    publishSysfs(sysfsPath(socketPath), directory);
+    return rig;
+  }
+
+  /** The variables that direct a program to the devices. */
+  get environment(): Readonly<Record<string, string>> {
+    return shimVariables(this.socketPath, {});
+  }
+
+  async stop(): Promise<void> {
+    this.host.assertDeepInvariants();
+    this.#server?.assertDeepInvariants();
+    await this.#server?.close();
+    await this.host.close();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}

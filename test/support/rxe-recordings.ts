@@ -1,0 +1,18 @@
+/** Commands of programs on the kernel's rxe, as recorded: see the file's source. */
+import { readVectors } from './vectors.ts';
+
+/** What a program wrote and what the kernel stored, as hexadecimal text. */
+interface Recording {
+  readonly command: string;
+  readonly request: string;
+  readonly response: string;
+}
+
+const RECORDINGS = readVectors<{ readonly recordings: readonly Recording[] }>('rxe-uverbs.json');
+
+/** The first recording of a command. */
+export function recordedCommand(name: string): Recording {
+  const found = RECORDINGS.recordings.find(({ command }) => command === name);
+  if (found === undefined) throw new Error(`no recording of ${name}`);
+  return found;
+}
