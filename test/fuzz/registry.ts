@@ -9,6 +9,7 @@ import { kernelFrame, kernelNetlink } from './targets/kernel-messages.ts';
 import { kernelVerbs } from './targets/kernel-verbs.ts';
 import { nfsExport } from './targets/nfs.ts';
 import { pcapFile, pcapPacket } from './targets/pcap.ts';
+import { rocePacket } from './targets/roce-packet.ts';
 import { rpcCodec, rpcMachine } from './targets/rpc.ts';
 import { ipcSocket, wireSocket } from './targets/sockets.ts';
 import { wireFpdu, wireHeader, wireStartup } from './targets/wire-codecs.ts';
@@ -20,6 +21,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   wireStartup,
   wireFpdu,
   wireStream,
+  rocePacket,
   ipcValue,
   ipcFrame,
   ipcCommand,

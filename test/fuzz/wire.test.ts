@@ -18,6 +18,8 @@ describe('fuzzing what peers send', () => {
   it('places nothing outside registered memory and reports nothing after the end [RDMAP-7.2-01, DDP-7.1-16, SEC-6.2.1-01]', () =>
     smoke('wire-stream'));
 
+  it('reads RoCEv2 packets whole or refuses them', () => smoke('wire-roce'));
+
   it('survives hostile TCP peers of a real host', () => smoke('wire-socket'));
 
   it('starts from valid frames', () => {
@@ -31,5 +33,8 @@ describe('fuzzing what peers send', () => {
 });
 
 describe('canaries: a planted defect is found', () => {
-  it.each(['wire-header', 'wire-startup', 'wire-fpdu', 'wire-stream', 'wire-socket'])('%s', bites);
+  it.each(['wire-header', 'wire-startup', 'wire-fpdu', 'wire-stream', 'wire-roce', 'wire-socket'])(
+    '%s',
+    bites,
+  );
 });

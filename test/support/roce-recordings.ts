@@ -1,12 +1,14 @@
 /** The recordings of rxe in `test/vectors/roce`, as datagrams. */
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { CaptureFileParser } from '../../daemon/capture/capture-file.ts';
+import { repositoryRoot } from '../interop/prerequisites.ts';
 
 const ETHERNET_BYTES = 14;
 
 /** Path of a recording. */
 export function roceRecordingPath(family: 'ipv4' | 'ipv6'): string {
-  return new URL(`../vectors/roce/rxe-${family}.pcap`, import.meta.url).pathname;
+  return join(repositoryRoot(), `test/vectors/roce/rxe-${family}.pcap`);
 }
 
 /** The datagrams of a capture file, each from its IP header on, in a buffer of its own. */

@@ -77,6 +77,8 @@ export const DatagramRefusal = {
   notRoce: 5,
   /** The lengths of IP and UDP contradict each other. */
   length: 6,
+  /** An IPv6 header with an IPv4 address (::ffff:0:0/96), which stands for an IPv4 header here. */
+  address: 7,
 } as const;
 export type DatagramRefusal = (typeof DatagramRefusal)[keyof typeof DatagramRefusal];
 
@@ -148,6 +150,7 @@ function parseIpv6(
     datagram.sourceGid[i] = bytes[start + 8 + i] as number;
     datagram.destGid[i] = bytes[start + 24 + i] as number;
   }
+  if (isIpv4Gid(datagram.sourceGid) || isIpv4Gid(datagram.destGid)) return DatagramRefusal.address;
   return parseUdp(bytes, start + IPV6_BYTES, payload, datagram);
 }
 
@@ -183,6 +186,7 @@ export function datagramHeaderBytes(datagram: Readonly<Datagram>): number {
 /**
  * Writes IP and UDP headers for `packetLength` bytes of packet and the ICRC behind them. Returns
  * where the packet starts. The UDP checksum is 0, as rxe sends it: the ICRC protects the datagram.
+ * Over IPv6, whoever is not sure that the receiver takes that calls `writeUdpChecksum` at the end.
  */
 export function writeDatagramHeaders(
   target: Uint8Array,
@@ -198,6 +202,22 @@ export function writeDatagramHeaders(
   writeUint16(target, udp + 4, udpBytes);
   writeUint16(target, udp + 6, 0);
   return udp + UDP_BYTES;
+}
+
+/**
+ * Writes the UDP checksum of a whole datagram over IPv6, which ends with its ICRC at `end`. The ICRC
+ * does not depend on it.
+ */
+export function writeUdpChecksum(datagram: Uint8Array, ipStart: number, end: number): void {
+  const udp = ipStart + IPV6_BYTES;
+  writeUint16(datagram, udp + 6, 0);
+  // The pseudo header: both addresses, length and protocol (RFC 8200 §8.1).
+  let sum = end - udp + UDP_PROTOCOL;
+  // Lengths are multiples of 4: a packet is padded, and so are its headers.
+  for (let at = ipStart + 8; at < end; at += 2) sum += readUint16(datagram, at);
+  while (sum > 0xffff) sum = (sum & 0xffff) + Math.floor(sum / 0x1_0000);
+  // 0 would mean that there is no checksum.
+  writeUint16(datagram, udp + 6, sum === 0xffff ? 0xffff : ~sum & 0xffff);
 }
 
 /** Writes the `GRH_AREA_BYTES` in front of a received UD message at `at`. */

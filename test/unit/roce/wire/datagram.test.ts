@@ -134,6 +134,17 @@ describe('datagrams', () => {
     expect(next(58)).toBe(DatagramRefusal.notRoce);
   });
 
+  it('over IPv6 are refused with an IPv4 address, whose GID would look like one over IPv4', () => {
+    const mapped = '00*10 ffff 0a010001';
+    for (const addresses of [`${mapped} 00*15 02`, `00*15 01 ${mapped}`]) {
+      const bytes = bytesOf(
+        `60000000 0018 11 40 ${addresses} c121 12b7 0018 0000 04 00 ffff 00 000011 80 fffff0 00*4`,
+      );
+      const refusal = parseDatagram(bytes, 0, bytes.length, makeDatagram());
+      expect(refusal).toBe(DatagramRefusal.address);
+    }
+  });
+
   it('become the 40 bytes in front of a received UD message', () => {
     const datagram = makeDatagram();
     datagram.packetLength = 24;
