@@ -1,54 +1,46 @@
-/** The asynchronous event and the completion status for a failed stream. */
+/** The asynchronous event and the completion status for a failed connection. */
 
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import type { WireFailure } from './wire-port.ts';
+import { MessageFailure, type WireFailure } from './wire-port.ts';
 
-/** Layers and error types of a Terminate (RFC 5040 §4.8). */
-const Layer = { rdmap: 0, ddp: 1 } as const;
-const RDMAPType = { protection: 1, operation: 2 } as const;
-const DDPType = { tagged: 1 } as const;
+const STATUSES: Readonly<Record<MessageFailure, CQEStatus>> = {
+  [MessageFailure.remoteAccess]: CQEStatus.remAccessErr,
+  [MessageFailure.remoteInvalidRequest]: CQEStatus.remInvReqErr,
+  [MessageFailure.remoteOperation]: CQEStatus.remOpErr,
+  [MessageFailure.retriesExceeded]: CQEStatus.retryExcErr,
+  [MessageFailure.rnrRetriesExceeded]: CQEStatus.rnrRetryExcErr,
+  [MessageFailure.badResponse]: CQEStatus.badRespErr,
+};
 
-/**
- * The event for a fault that we found in the peer's messages. As in siw: a bad access to tagged
- * memory is an access error, a bad request (Read, atomic, unknown operation) a request error,
- * anything else fatal.
- */
-export function faultEvent(failure: WireFailure): AsyncEventType {
-  if (failure.layer === Layer.ddp && failure.etype === DDPType.tagged) {
-    return AsyncEventType.qpAccessErr;
-  }
-  if (failure.layer === Layer.rdmap) {
-    if (failure.etype === RDMAPType.protection || failure.etype === RDMAPType.operation) {
-      return AsyncEventType.qpReqErr;
-    }
-  }
-  return AsyncEventType.qpFatal;
+/** The event for a fault that we found in the peer's messages. */
+export function faultEvent({ event }: WireFailure): AsyncEventType {
+  if (event === 'access') return AsyncEventType.qpAccessErr;
+  return event === 'request' ? AsyncEventType.qpReqErr : AsyncEventType.qpFatal;
 }
 
 /**
- * The status of our oldest outstanding read or atomic after the peer's Terminate. Requests are
+ * The status of our oldest outstanding read or atomic after the peer's refusal. Requests are
  * answered in order, so the failed one is the oldest. Others are flushed.
  */
-export function refusedRequestStatus(failure: WireFailure): CQEStatus {
-  if (failure.layer !== Layer.rdmap) return CQEStatus.wrFlushErr;
-  if (failure.etype === RDMAPType.protection) return CQEStatus.remAccessErr;
-  if (failure.etype === RDMAPType.operation) return CQEStatus.remInvReqErr;
-  return CQEStatus.wrFlushErr;
+export function refusedRequestStatus({ refusal }: WireFailure): CQEStatus {
+  return refusal === undefined ? CQEStatus.wrFlushErr : STATUSES[refusal];
+}
+
+/** The status of a message that the wire gives up. */
+export function failedMessageStatus(failure: MessageFailure): CQEStatus {
+  return STATUSES[failure];
 }
 
 /** One line for the event's text: the failure, with the peer's quirk if known. */
 export function failureText(by: 'us' | 'peer', failure: WireFailure): string {
-  const triple =
-    failure.layer === undefined
-      ? ''
-      : ` (layer ${failure.layer}, type ${failure.etype ?? 0}, code ${failure.code ?? 0})`;
-  // The text of a peer's Terminate names the peer.
-  const who = by === 'us' ? 'sent a Terminate: ' : '';
-  return `${who}${failure.text}${triple}${quirkText(failure)}`;
+  const { told, text, detail } = failure;
+  // The text of what a peer told us names the peer.
+  const who = by === 'us' && told !== undefined ? `sent ${told}: ` : '';
+  return `${who}${text}${detail === undefined ? '' : ` (${detail})`}${quirkText(failure)}`;
 }
 
-/** The same for a stream that ended without a Terminate. */
+/** The same for a connection that ended without telling why. */
 export function lossText(failure: WireFailure): string {
   return failure.text + quirkText(failure);
 }

@@ -68,9 +68,11 @@ export function countOutbound(counters: NicCounters, kind: OutboundKind): void {
       return;
     case OutboundKind.send:
     case OutboundKind.sendWithInvalidate:
+    case OutboundKind.sendWithImmediate:
       counters.outSends += 1;
       return;
     case OutboundKind.write:
+    case OutboundKind.writeWithImmediate:
       counters.outWrites += 1;
       return;
     case OutboundKind.readRequest:

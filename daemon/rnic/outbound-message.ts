@@ -5,6 +5,7 @@ import { OutboundKind, type OutboundMessage } from './wire-port.ts';
 export function makeOutboundMessage(): OutboundMessage {
   return {
     kind: OutboundKind.none,
+    slot: 0,
     lengthBytes: 0,
     solicited: false,
     remoteStag: 0,
@@ -16,6 +17,9 @@ export function makeOutboundMessage(): OutboundMessage {
     invalidateStag: 0,
     immediateHi: 0,
     immediateLo: 0,
+    address: undefined,
+    remoteQpn: 0,
+    qkey: 0,
     atomicOperation: 0,
     atomicOperandHi: 0,
     atomicOperandLo: 0,

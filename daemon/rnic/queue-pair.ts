@@ -15,6 +15,7 @@ import { Access, AsyncEventType, QPState, QPType } from '../../verbs-api/contrac
 import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { EffectSink } from './effect-sink.ts';
+import { failedMessageStatus } from './failure-event.ts';
 import type { PathAttributes } from './ib-port.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import { countOutbound } from './nic-counters.ts';
@@ -32,6 +33,7 @@ import {
   type AtomicAccess,
   Fault,
   type InboundMessage,
+  type MessageFailure,
   type Micros,
   type OutboundMessage,
   type Wire,
@@ -251,6 +253,11 @@ export class QP implements WireUser, WindowUser, GateUser {
     return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
+  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
+    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
+  }
+
   writeCompleted(): void {
     if (this.#life.unheard) this.#life.heard();
     this.#host.counters.inWrites += 1;
@@ -270,6 +277,11 @@ export class QP implements WireUser, WindowUser, GateUser {
   ): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     return this.#responses.placeRead(stag, toHi, toLo, bytes, start, length);
+  }
+
+  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
+    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    return this.#responses.placePart(offset, bytes, start, length);
   }
 
   readCompleted(): void {
@@ -367,25 +379,35 @@ export class QP implements WireUser, WindowUser, GateUser {
     return false;
   }
 
-  prepareGather(offset: number, length: number): boolean {
-    return this.#sendQueue.prepareGather(offset, length) || this.#waitForMemory();
+  prepareGather(slot: number, offset: number, length: number): boolean {
+    return this.#sendQueue.prepareGather(slot, offset, length) || this.#waitForMemory();
   }
 
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+  gather(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
     this.#host.counters.gatheredBytes += length;
-    const fault = this.#sendQueue.gather(offset, length, target, targetStart);
+    const fault = this.#sendQueue.gather(slot, offset, length, target, targetStart);
     if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
     return fault;
   }
 
-  messageSent(): void {
+  messageDone(): void {
     // The message was on the wire in part when the QP failed.
     if (isFlushing(this.#life.state)) {
       this.#life.flush();
       return;
     }
-    this.#sendQueue.messageSent();
+    this.#sendQueue.messageDone();
     if (this.#life.state === QPState.SQD) this.#life.checkDrained();
+  }
+
+  messageFailed(failure: MessageFailure): void {
+    this.#sendQueue.blameOldestMessage(failedMessageStatus(failure));
   }
 
   // GateUser: memory that takes its time, or goes away

@@ -45,12 +45,30 @@ export class ResponseSink {
     // long as its owner keeps it registered.
     const { sink } = request;
     if (stag !== request.sinkStag) return Fault.stagInvalid;
+    if (sink.alive && toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
+    const offset = distance(toHi, toLo, request.sinkToHi, request.sinkToLo);
+    return this.#place(request, offset, bytes, start, length);
+  }
+
+  /** See `WireUser.placeReadPart`. */
+  placePart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
+    const request = this.#sendQueue.oldestRequest;
+    if (request === undefined || request.atomic) return Fault.stagInvalid;
+    return this.#place(request, offset, bytes, start, length);
+  }
+
+  #place(
+    request: OutstandingRequest,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): Fault {
+    const { sink } = request;
     if (!sink.alive) {
       this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
       return Fault.stagInvalid;
     }
-    if (toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
-    const offset = distance(toHi, toLo, request.sinkToHi, request.sinkToLo);
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
     const position = request.sinkOffset + offset;
     const fault = this.#memory.place(sink.backing, position, bytes, start, length);

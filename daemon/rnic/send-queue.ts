@@ -3,8 +3,9 @@
  * in order.
  *
  * An element is copied and handed back to the client when it is taken. It may then wait here: for
- * its fence, or for a read slot (ORD). Started work completes when its message is framed or its
- * response has arrived; completions are written in posting order.
+ * its fence, or for a read slot (ORD). Started work completes when its message is done (iWARP:
+ * framed; a wire that retransmits: acknowledged) or its response has arrived; completions are
+ * written in posting order.
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
@@ -21,16 +22,14 @@ import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { WindowUser } from './memory-window.ts';
 import { countCompletion, type NicCounters } from './nic-counters.ts';
+import { COMPLETED, OpenMessages } from './open-messages.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
 import { ElementRing } from './ring.ts';
-import { completionOpcode, SendWqe, WorkKind } from './send-wqe.ts';
+import { completionOpcode, type SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
 import { type Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
-
-/** No message is being framed. */
-const NONE = -1;
 
 /** What a send queue needs of its queue pair and device. */
 export interface SendQueueHost extends StagHost {
@@ -56,19 +55,17 @@ export class SendQueue {
   failedStatus: CQEStatus = CQEStatus.success;
   /** The reason, where the status says too little. */
   get failedText(): string {
-    return this.#wqe.refusal;
+    return this.#messages.latest.refusal;
   }
   /** Set when local operations used up their budget and more were waiting. */
   overBudget = false;
   readonly #elements: ElementRing;
-  readonly #wqe: SendWqe;
+  readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
   /** A WQE is taken and not yet started. */
   #held = false;
-  /** Index of the work request whose message is being framed. */
-  #current = NONE;
   /** A Write is framed and its Immediate Data must follow at once. */
   #immediateDue = false;
   #immediateSent = true;
@@ -87,7 +84,7 @@ export class SendQueue {
     const { ring, count } = options;
     this.#elements = new ElementRing(ring, 0, count, SQE_BYTES, SQE.flags);
     this.#started = new StartedQueue(count);
-    this.#wqe = new SendWqe(host.stags);
+    this.#messages = new OpenMessages(host.stags);
     this.#host = host;
     this.#user = user;
     this.#cq = options.cq;
@@ -136,7 +133,7 @@ export class SendQueue {
     if (this.#paused) return false;
     for (let budget = this.#elements.count; budget > 0; budget -= 1) {
       if (!this.#held && !this.#take()) return false;
-      const wqe = this.#wqe;
+      const wqe = this.#messages.latest;
       // The fence waits for responses: RDMAP alone would let this overtake them (RFC 5040 §5.5).
       if ((wqe.flags & QueueFlag.readFence) !== 0 && this.#outstanding.count > 0) return false;
       switch (wqe.kind) {
@@ -165,8 +162,8 @@ export class SendQueue {
   /** Takes the ring's next element into the WQE. */
   #take(): boolean {
     const elements = this.#elements;
-    const wqe = this.#wqe;
     if (this.#started.full || elements.index === this.#limit || !elements.ready()) return false;
+    const wqe = this.#messages.vacant();
     const status = wqe.read(elements, this.#user.pd);
     if (this.#host.watch.observer !== undefined) this.#tellTaken();
     this.#held = true;
@@ -193,7 +190,7 @@ export class SendQueue {
 
   /** Adds the WQE to the started ones. */
   #start(): number {
-    const wqe = this.#wqe;
+    const wqe = this.#messages.latest;
     this.#held = false;
     const signalled = this.#sqSigAll || (wqe.flags & QueueFlag.signalled) !== 0;
     return this.#started.push(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, signalled, wqe.lengthBytes);
@@ -209,7 +206,7 @@ export class SendQueue {
       this.#fail(CQEStatus.mwBindErr);
       return false;
     }
-    this.#wqe.lengthBytes = 0;
+    this.#messages.latest.lengthBytes = 0;
     this.#started.finish(this.#start(), CQEStatus.success);
     this.retire();
     return true;
@@ -217,10 +214,11 @@ export class SendQueue {
 
   // RDMAP-5.1-05, RDMAP-5.2.1-06: one remote buffer per message.
   #startMessage(message: OutboundMessage): true {
-    const wqe = this.#wqe;
-    this.#current = this.#start();
+    const wqe = this.#messages.latest;
+    this.#messages.open(this.#start());
     this.#immediateSent = wqe.opcode !== SQOpcode.writeWithImm;
     message.kind = wqe.outbound;
+    message.slot = wqe.slot;
     message.lengthBytes = wqe.lengthBytes;
     message.solicited = (wqe.flags & QueueFlag.solicited) !== 0;
     message.remoteStag = wqe.rkey;
@@ -234,10 +232,11 @@ export class SendQueue {
 
   // RDMAPX-6-01: a Write with immediate is a Write directly followed by an Immediate Data message.
   #startImmediate(message: OutboundMessage): true {
-    const wqe = this.#wqe;
+    const wqe = this.#messages.latest;
     this.#immediateDue = false;
     this.#immediateSent = true;
     message.kind = OutboundKind.immediate;
+    message.slot = wqe.slot;
     message.lengthBytes = 8;
     message.solicited = (wqe.flags & QueueFlag.solicited) !== 0;
     message.immediateHi = wqe.immediateHi;
@@ -246,7 +245,7 @@ export class SendQueue {
   }
 
   #startRequest(message: OutboundMessage): boolean {
-    const wqe = this.#wqe;
+    const wqe = this.#messages.latest;
     const outstanding = this.#outstanding;
     if (this.#ord === 0) {
       // It could wait forever: the peer serves no reads on this stream.
@@ -256,11 +255,11 @@ export class SendQueue {
     }
     // RDMAP-6.1-03, RDMAPX-5.2-01: reads and atomics beyond ORD wait, and everything behind them.
     if (outstanding.full) return false;
-    this.#current = this.#start();
+    this.#messages.open(this.#start());
     this.#immediateSent = true;
     const request = outstanding.push();
     const sink = wqe.sges.firstEntry;
-    request.index = this.#current;
+    request.index = wqe.started;
     request.atomic = wqe.kind === WorkKind.atomic;
     request.lengthBytes = wqe.lengthBytes;
     request.sink = sink;
@@ -271,6 +270,7 @@ export class SendQueue {
     request.sinkToHi = wqe.lengthBytes === 0 ? 0 : advanceHi(sink.toHi, sink.toLo, distance);
     request.sinkToLo = wqe.lengthBytes === 0 ? 0 : advanceLo(sink.toLo, distance);
     message.kind = wqe.outbound;
+    message.slot = wqe.slot;
     message.lengthBytes = wqe.lengthBytes;
     message.solicited = false;
     message.remoteStag = wqe.rkey;
@@ -285,7 +285,7 @@ export class SendQueue {
 
   // RDMAPX-5.2.1-06, RDMAPX-5.1.2-02: the masks of the plain operations of the verbs.
   #describeAtomic(message: OutboundMessage): void {
-    const wqe = this.#wqe;
+    const wqe = this.#messages.latest;
     const add = wqe.opcode === SQOpcode.fetchAndAdd;
     const swapMask = add ? 0 : 0xffffffff;
     message.atomicOperation = add ? AtomicOpcode.fetchAdd : AtomicOpcode.compareSwap;
@@ -299,37 +299,54 @@ export class SendQueue {
     message.atomicCompareMaskLo = 0xffffffff;
   }
 
-  // The current message
+  // Open messages
 
-  /** True when payload of the current message can be gathered now. */
-  prepareGather(offset: number, length: number): boolean {
-    return this.#wqe.prepare(offset, length);
+  /** True when payload of the message can be gathered now. */
+  prepareGather(slot: number, offset: number, length: number): boolean {
+    return this.#messages.at(slot).prepare(offset, length);
   }
 
-  /** Copies payload of the current message; a fault is reported when the queue is flushed. */
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
-    const fault = this.#wqe.gather(offset, length, target, targetStart);
-    if (fault !== 0 && this.#current !== NONE) {
-      this.#started.blame(this.#current, CQEStatus.locProtErr);
-      this.#current = NONE;
-    }
+  /** Copies payload of the message; a fault is reported when the queue is flushed. */
+  gather(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    const wqe = this.#messages.at(slot);
+    const fault = wqe.gather(offset, length, target, targetStart);
+    if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
     return fault;
   }
 
-  // RDMAP-5.5-10: only now have the payload's bytes left the client's buffers.
-  /** The current message is framed. */
-  messageSent(): void {
+  #blame(wqe: SendWqe, status: CQEStatus): void {
+    if (!wqe.open || wqe.started === COMPLETED) return;
+    this.#started.blame(wqe.started, status);
+    wqe.started = COMPLETED;
+  }
+
+  // RDMAP-5.5-10: only now does the wire not read the client's buffers any more.
+  /** The wire does not need the oldest open message any more. */
+  messageDone(): void {
+    const wqe = this.#messages.oldest;
     // A flush in between has completed it already.
-    if (this.#current === NONE) return;
+    if (wqe === undefined) return;
     if (!this.#immediateSent) {
       this.#immediateDue = true;
       return;
     }
-    if (this.#wqe.kind === WorkKind.message) {
-      this.#started.finish(this.#current, CQEStatus.success);
+    this.#messages.shift();
+    if (wqe.kind === WorkKind.message && wqe.started !== COMPLETED) {
+      this.#started.finish(wqe.started, CQEStatus.success);
       this.retire();
     }
-    this.#current = NONE;
+  }
+
+  /** The oldest open message failed: it completes with `status` when flushed. */
+  blameOldestMessage(status: CQEStatus): void {
+    const wqe = this.#messages.oldest;
+    if (wqe !== undefined) this.#blame(wqe, status);
   }
 
   // Responses
@@ -419,7 +436,8 @@ export class SendQueue {
   flush(midMessage = false): boolean {
     const started = this.#started;
     const elements = this.#elements;
-    const kept = midMessage && this.#current !== NONE ? 1 : 0;
+    const { oldest } = this.#messages;
+    const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
     // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.
     while (started.count > kept) {
       const { status } = started;
@@ -434,7 +452,7 @@ export class SendQueue {
     }
     this.#forget();
     if (this.#held) {
-      const wqe = this.#wqe;
+      const wqe = this.#messages.latest;
       this.#held = false;
       this.#complete(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, CQEStatus.wrFlushErr, 0);
     }
@@ -482,13 +500,19 @@ export class SendQueue {
     started.assertInvariants();
     outstanding.assertInvariants();
     assert(outstanding.count <= started.count, 'a request that is out is started');
-    assert(this.#current === NONE || !started.empty, 'a message that is being framed is started');
+    const { oldest, size } = this.#messages;
+    assert(
+      oldest === undefined || oldest.started === COMPLETED || !started.empty,
+      'a message that is open is started',
+    );
+    // One more is held, and a response completes its request before its message is done.
+    assert(size <= this.#elements.count + 2, 'no more messages are open than the queue is deep');
   }
 
   #forget(): void {
     this.#outstanding = new OutstandingQueue(0);
     this.#ord = 0;
-    this.#current = NONE;
+    this.#messages.clear();
     this.#immediateDue = false;
     this.#limit = undefined;
     this.#paused = false;

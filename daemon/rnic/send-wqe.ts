@@ -40,7 +40,7 @@ export const WorkKind = {
 } as const;
 export type WorkKind = (typeof WorkKind)[keyof typeof WorkKind];
 
-/** The element that a send queue executes. One object per queue, refilled for each element. */
+/** An element that a send queue executes. The object is refilled for further ones. */
 export class SendWqe implements BindRequest {
   wrIdLo = 0;
   wrIdHi = 0;
@@ -75,9 +75,15 @@ export class SendWqe implements BindRequest {
     return this.remoteLo;
   }
   readonly sges: ScatterList;
+  /** Names the WQE among those of its queue. The rest is of `OpenMessages`. */
+  readonly slot: number;
+  open = false;
+  started = 0;
+  next: SendWqe | undefined = undefined;
   readonly #inline = new Uint8Array(INLINE_MAX);
 
-  constructor(table: StagTable) {
+  constructor(table: StagTable, slot: number) {
+    this.slot = slot;
     this.sges = new ScatterList(table);
   }
 

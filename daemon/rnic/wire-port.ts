@@ -18,15 +18,36 @@ export type Micros = number;
 /** No deadline is set. */
 export const NEVER: Micros = Number.POSITIVE_INFINITY;
 
+/** Why a message that the wire waited for was not acknowledged. */
+export const MessageFailure = {
+  /** The peer refused the access, the request as a whole, or could not carry it out. */
+  remoteAccess: 1,
+  remoteInvalidRequest: 2,
+  remoteOperation: 3,
+  /** No answer, however often it was sent; or always the answer that no receive is posted. */
+  retriesExceeded: 4,
+  rnrRetriesExceeded: 5,
+  /** The peer's answer is impossible. */
+  badResponse: 6,
+} as const;
+export type MessageFailure = (typeof MessageFailure)[keyof typeof MessageFailure];
+
 /** Why a connection failed, as data for events, logs and diagnostics. */
 export interface WireFailure {
   /** Stable word: 'timeout', 'invalid-frame', 'refused-markers', 'lost', 'protocol', 'local' ... */
   readonly kind: string;
   readonly text: string;
-  /** iWARP: the fields of the Terminate, if the failure has one. */
-  readonly layer?: number;
-  readonly etype?: number;
-  readonly code?: number;
+  /** The event at the side that found the fault in the peer's messages; without it, a fatal one. */
+  readonly event?: 'access' | 'request';
+  /**
+   * The peer's refusal is about our oldest outstanding Read or atomic, which completes with this
+   * status; without it, that is flushed like all others. For wires whose messages are done before
+   * they are acknowledged; others say `messageFailed`.
+   */
+  readonly refusal?: MessageFailure;
+  /** What the wire sent the peer about it, for the event's text, and its numbers of the fault. */
+  readonly told?: string;
+  readonly detail?: string;
   /** Set when a known peculiarity of a known peer explains the failure (such as siw's bit order). */
   readonly quirk?: string;
 }
@@ -97,8 +118,17 @@ export const OutboundKind = {
   readRequest: 4,
   immediate: 5,
   atomic: 6,
+  /** The immediate data travel with the message (RoCE). */
+  sendWithImmediate: 7,
+  writeWithImmediate: 8,
 } as const;
 export type OutboundKind = (typeof OutboundKind)[keyof typeof OutboundKind];
+
+/** A destination of datagrams. The wire passes it on and does not look inside. */
+interface WireAddress {
+  /** The GID of the destination: an IPv6 address, or an IPv4 one mapped into it. */
+  readonly dgid: Uint8Array;
+}
 
 /**
  * The next message of a send queue, filled in by `WireUser.nextMessage`. A wire reuses one object
@@ -106,6 +136,8 @@ export type OutboundKind = (typeof OutboundKind)[keyof typeof OutboundKind];
  */
 export interface OutboundMessage {
   kind: OutboundKind;
+  /** Names the message until it is done: a small number, used again afterwards. */
+  slot: number;
   /** Payload bytes for Send and Write; bytes to fetch for a Read Request; 8 for Immediate. */
   lengthBytes: number;
   solicited: boolean;
@@ -119,9 +151,13 @@ export interface OutboundMessage {
   sinkToLo: number;
   /** For Send with Invalidate. */
   invalidateStag: number;
-  /** Immediate Data (RFC 7306 §6): 8 bytes as two big-endian halves. */
+  /** Immediate Data (RFC 7306 §6): 8 bytes as two big-endian halves. RoCE: 32 bits, in `Lo`. */
   immediateHi: number;
   immediateLo: number;
+  /** Datagrams: where to, in words of the wire (`undefined` otherwise), and to which queue pair. */
+  address: WireAddress | undefined;
+  remoteQpn: number;
+  qkey: number;
   /** Atomic (RFC 7306 §5): operation code, operands and masks. */
   atomicOperation: number;
   /** Add or Swap data. */
@@ -137,12 +173,19 @@ export interface OutboundMessage {
 
 /** A delivered Send or Immediate Data message. A wire reuses one object. */
 export interface InboundMessage {
+  /**
+   * True for an RDMA Write with immediate: its `lengthBytes` are in the memory that it named, none
+   * in the receive.
+   */
+  written: boolean;
+  /** Datagrams: the sender, else 0. The receive's first 40 bytes are its GRH, counted here. */
+  sourceQpn: number;
   lengthBytes: number;
   solicited: boolean;
   /** True for Send with (Solicited Event and) Invalidate. */
   invalidates: boolean;
   invalidateStag: number;
-  /** True for Immediate Data (RFC 7306 §6). */
+  /** Immediate data came: 8 bytes (RFC 7306 §6), or 32 bits in `Lo` (RoCE). */
   hasImmediate: boolean;
   immediateHi: number;
   immediateLo: number;
@@ -182,6 +225,11 @@ export interface WireUser {
     start: number,
     length: number,
   ): Fault;
+  /**
+   * Checks the target of a whole RDMA Write before any of it is placed, for a wire that knows its
+   * length. Not called for a `length` of 0.
+   */
+  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault;
   /** All payload of an RDMA Write is placed. For counters: its target gets no completion. */
   writeCompleted(): void;
   /** Everything placed so far must be in its memory now. Returns the fault of what failed since. */
@@ -195,6 +243,8 @@ export interface WireUser {
     start: number,
     length: number,
   ): Fault;
+  /** The same for a wire whose responses name no sink: at `offset` of the Read's own. */
+  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault;
   /** The oldest outstanding read is complete. */
   readCompleted(): void;
   /** The oldest outstanding atomic is complete; the halves are the original value at the target. */
@@ -240,17 +290,32 @@ export interface WireUser {
   /**
    * Fills in the next message that the send queue may start now, and returns true. Returns false
    * when there is none (empty, fenced, or data must be fetched first). Local SGEs are checked. The
-   * message stays current until `messageSent`. It may be a Read or atomic beyond ORD: the wire keeps
-   * it, and everything behind it, until a slot is free.
+   * message stays open until `messageDone`: a wire that retransmits may have several open. It may be
+   * a Read or atomic beyond ORD: the wire keeps it, and everything behind it, until one is answered.
    */
   nextMessage(message: OutboundMessage): boolean;
-  /** True when payload bytes of the current message can be gathered now (see prepareReadSource). */
-  prepareGather(offset: number, length: number): boolean;
-  /** Copies payload bytes of the current message into `target` (a snapshot: RFC 5040 §5.5). */
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault;
+  /** True when payload bytes of an open message can be gathered now (see prepareReadSource). */
+  prepareGather(slot: number, offset: number, length: number): boolean;
   /**
-   * The wire no longer needs the payload of the current message. iWARP says so when the last byte
-   * is framed; a wire that retransmits says so when the peer has acknowledged it.
+   * Copies payload bytes of an open message into `target` (a snapshot: RFC 5040 §5.5), any of them,
+   * as often as the wire sends them.
    */
-  messageSent(): void;
+  gather(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault;
+  /**
+   * The wire no longer needs the oldest open message. iWARP says so when the last byte is framed; a
+   * wire that retransmits says so when the peer has acknowledged it (of a Read or atomic: right
+   * after `readCompleted` or `atomicCompleted`).
+   */
+  messageDone(): void;
+  /**
+   * The oldest open message failed: it completes with this status when the queue is flushed, which
+   * follows once the wire reports that it ended.
+   */
+  messageFailed(failure: MessageFailure): void;
 }

@@ -95,8 +95,8 @@ describe('hostile rings', () => {
           else if (which === 6) {
             qp.completeReceive({ ...NO_MESSAGE, invalidates: to % 2 === 1, invalidateStag: stag });
           } else if (which === 7) qp.executeAtomic(atomicAccess({ stag, toLo: to * 8 }));
-          else if (which === 8) qp.messageSent();
-          else if (which === 9) qp.gather(length, size, new Uint8Array(128), 0);
+          else if (which === 8) qp.messageDone();
+          else if (which === 9) qp.gather(to % 3, length, size, new Uint8Array(128), 0);
           else if (which === 10) rig.receives.post(to, [rig.piece(0, size)]);
           else if (which === 11 && !rig.sends.full) {
             wrId += 1;

@@ -218,6 +218,18 @@ export class NaiveUser implements WireUser {
     return this.#place(stag, join(toHi, toLo), bytes.subarray(start, start + length));
   }
 
+  checkWriteTarget(): Fault {
+    throw new Error('iWARP checks a Write segment by segment');
+  }
+
+  placeReadPart(): Fault {
+    throw new Error('a Read Response of iWARP names its sink');
+  }
+
+  messageFailed(): void {
+    throw new Error('iWARP completes messages before they can fail');
+  }
+
   readCompleted(): void {
     this.#outstanding--;
     this.log.push('read');
@@ -329,7 +341,13 @@ export class NaiveUser implements WireUser {
     return this.stallGather-- <= 0;
   }
 
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+  gather(
+    _slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
     if (this.gatherFault !== Fault.none) return this.gatherFault;
     const payload = this.#jobs[0]?.payload;
     if (payload === undefined) throw new Error('the current message has no payload');
@@ -337,7 +355,7 @@ export class NaiveUser implements WireUser {
     return Fault.none;
   }
 
-  messageSent(): void {
+  messageDone(): void {
     const kind = this.#jobs.shift()?.message.kind;
     if (kind === OutboundKind.readRequest || kind === OutboundKind.atomic) this.#outstanding++;
     this.log.push('sent');
@@ -363,6 +381,10 @@ export class NaiveUser implements WireUser {
 }
 
 const EMPTY_MESSAGE: Omit<OutboundMessage, 'kind' | 'lengthBytes'> = {
+  slot: 0,
+  address: undefined,
+  remoteQpn: 0,
+  qkey: 0,
   solicited: false,
   remoteStag: 0,
   remoteToHi: 0,

@@ -261,12 +261,12 @@ export class ScriptedStream implements StreamPort {
     const bytes = new Uint8Array(length);
     let fault: Fault = Fault.none;
     if (length > 0) {
-      if (!this.#qp.prepareGather(0, length)) return false;
-      fault = this.#qp.gather(0, length, bytes, 0);
+      if (!this.#qp.prepareGather(message.slot, 0, length)) return false;
+      fault = this.#qp.gather(message.slot, 0, length, bytes, 0);
     }
     this.sent.push({ ...message, payload: [...bytes], fault });
     this.current = undefined;
-    if (fault === Fault.none) this.#qp.messageSent();
+    if (fault === Fault.none) this.#qp.messageDone();
     return fault === Fault.none;
   }
 
@@ -474,6 +474,8 @@ export class NicRig {
 
 /** A plain message of no bytes. */
 export const NO_MESSAGE: InboundMessage = {
+  written: false,
+  sourceQpn: 0,
   lengthBytes: 0,
   solicited: false,
   invalidates: false,

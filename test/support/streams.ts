@@ -4,8 +4,8 @@ import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
 import { FpduSender } from '../../daemon/iwarp/engine/fpdu-sender.ts';
 import { Stream, type StreamEnvironment } from '../../daemon/iwarp/engine/stream.ts';
 import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
+import type { StreamFailure } from '../../daemon/iwarp/engine/stream-failure.ts';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
-import type { WireFailure } from '../../daemon/rnic/wire-port.ts';
 import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
 import { bytesOf } from './hex.ts';
 import { NaiveUser } from './naive-user.ts';
@@ -66,7 +66,7 @@ class End {
   }
 
   /** The failure of the `closed` event; undefined before, or after a graceful end. */
-  get failure(): WireFailure | undefined {
+  get failure(): StreamFailure | undefined {
     const closed = this.events.find((event) => event.type === 'closed');
     return closed?.type === 'closed' ? closed.failure : undefined;
   }
@@ -269,7 +269,7 @@ export class LiteralPeer {
   }
 
   /** The failure reported by the last event that has one. */
-  get failure(): WireFailure | undefined {
+  get failure(): StreamFailure | undefined {
     for (const event of this.events.toReversed()) {
       if ((event.type === 'closed' || event.type === 'terminated') && event.failure) {
         return event.failure;

@@ -80,6 +80,8 @@ export class RDMAPReceiver implements DDPReceiverUser {
   /** Bytes of a message on QN 1 to 3 that came in several segments; allocated when first needed. */
   #assembly: Uint8Array | undefined = undefined;
   readonly #message: InboundMessage = {
+    written: false,
+    sourceQpn: 0,
     lengthBytes: 0,
     solicited: false,
     invalidates: false,

@@ -311,13 +311,14 @@ export class RDMAPSender {
     const user = this.#user;
     const offset = this.#offset;
     if (size > 0) {
-      if (!user.prepareGather(offset, size)) {
+      const { slot } = this.#message;
+      if (!user.prepareGather(slot, offset, size)) {
         this.#queueWaits = true;
         // The message has not begun on the wire yet, so Responses may go first.
         if (offset === 0) this.#source = Source.none;
         return Step.waiting;
       }
-      const fault = user.gather(offset, size, this.#ddp.bytes, at);
+      const fault = user.gather(slot, offset, size, this.#ddp.bytes, at);
       if (fault !== Fault.none) return this.#failGather(fault);
     }
     this.#ddp.commit();
@@ -339,7 +340,7 @@ export class RDMAPSender {
   #endMessage(): void {
     this.#source = Source.none;
     this.#messageTaken = false;
-    this.#user.messageSent();
+    this.#user.messageDone();
   }
 
   #frameReadRequest(): Step {

@@ -14,7 +14,7 @@
  * Read before changing: RFC 5044 §7.1; RFC 6581 §5 to §10.
  */
 import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER, type WireFailure } from '../../rnic/wire-port.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { copyBytes } from '../wire/bytes.ts';
 import { MPA_ERRORS } from '../wire/mpa-error.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
@@ -40,6 +40,7 @@ import {
   requestParameters,
 } from './negotiation.ts';
 import type { StreamOptions } from './stream-api.ts';
+import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
 /** What both ends have agreed on, and what the peer sent. */
 export interface Agreement extends Depths {
@@ -93,7 +94,7 @@ export type StartupEffect =
   /** Over. Nothing more is sent; TCP is closed with a FIN or a reset. */
   | {
       readonly type: 'failed';
-      readonly failure: WireFailure;
+      readonly failure: StreamFailure;
       readonly close: 'finish' | 'abort';
     };
 
@@ -501,7 +502,7 @@ export class Startup {
     this.#fail(failureOf(kind, text, MPA_ERRORS.connectionLost, this.lossQuirk), 'abort');
   }
 
-  #fail(failure: WireFailure, close: 'finish' | 'abort'): void {
+  #fail(failure: StreamFailure, close: 'finish' | 'abort'): void {
     this.#transition({ name: 'failed' });
     this.#inbound = undefined;
     this.#inboundBytes = 0;
@@ -526,8 +527,7 @@ function failureOf(
   text: string,
   error: ProtocolError,
   quirk: string | undefined,
-): WireFailure {
+): StreamFailure {
   const { layer, etype, code } = error;
-  const failure = { kind, text: `${error.text}: ${text}`, layer, etype, code };
-  return quirk === undefined ? failure : { ...failure, quirk };
+  return streamFailure(kind, `${error.text}: ${text}`, { layer, etype, code, quirk });
 }

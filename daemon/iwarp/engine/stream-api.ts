@@ -2,7 +2,8 @@
  * The interface between a stream and its users: the connection manager (startup), the queue pair
  * (Full Operation) and the socket (bytes).
  */
-import type { Micros, Wire, WireFailure, WireUser } from '../../rnic/wire-port.ts';
+import type { Micros, Wire, WireUser } from '../../rnic/wire-port.ts';
+import type { StreamFailure } from './stream-failure.ts';
 
 /** RTR kinds of RFC 6581 §9 as a set. */
 export interface RtrKinds {
@@ -95,7 +96,7 @@ export type StreamEvent =
   /** The silent peer of `nudgeDelayMicros` was sent an RDMA Write without payload. */
   | { readonly type: 'nudged'; readonly quirk: string; readonly text: string }
   /** A Terminate arrived, or is about to be sent. The stream then closes by itself. */
-  | { readonly type: 'terminated'; readonly by: 'us' | 'peer'; readonly failure: WireFailure }
+  | { readonly type: 'terminated'; readonly by: 'us' | 'peer'; readonly failure: StreamFailure }
   /** The peer sent its FIN after its last whole FPDU. */
   | { readonly type: 'peer-closed' }
   /**
@@ -103,7 +104,7 @@ export type StreamEvent =
    * side. Without an 'abort' before it, the socket sends FIN after writing everything that
    * `pollTransmit` still returns.
    */
-  | { readonly type: 'closed'; readonly failure: WireFailure | undefined }
+  | { readonly type: 'closed'; readonly failure: StreamFailure | undefined }
   /** To the socket: send FIN after writing everything polled. */
   | { readonly type: 'finish' }
   /** To the socket: reset the connection. */

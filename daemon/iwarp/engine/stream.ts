@@ -24,6 +24,7 @@ import { mulpduBytes } from './mulpdu.ts';
 import { Step } from './rdmap-sender.ts';
 import { type Agreement, Startup, type StartupEffect } from './startup.ts';
 import type { StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
+import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -100,7 +101,7 @@ export class Stream implements StreamPort {
   #sendMarkers = false;
   #peerClosed = false;
   /** Why the stream ends, if not gracefully. The first reason stays. */
-  #failure: WireFailure | undefined = undefined;
+  #failure: StreamFailure | undefined = undefined;
   #faultNoted = false;
   /** Framed bytes are no longer sent: the connection is reset, or gone. */
   #muted = false;
@@ -467,10 +468,8 @@ export class Stream implements StreamPort {
     if (terminate === undefined || this.#failure !== undefined) return;
     // RDMAP-5.4-04 no Terminate answers it.
     this.#faultNoted = true;
-    const { layer, etype, code, text, quirk } = terminate;
-    const said = { kind: 'terminated', text: `the peer sent a Terminate: ${text}` };
-    const failure = { ...said, layer, etype, code };
-    this.#failure = quirk === undefined ? failure : { ...failure, quirk };
+    const text = `the peer sent a Terminate: ${terminate.text}`;
+    this.#failure = streamFailure('terminated', text, terminate);
     this.#events.push({ type: 'terminated', by: 'peer', failure: this.#failure });
     if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
   }
@@ -497,13 +496,8 @@ export class Stream implements StreamPort {
   #announceTerminate(operation: FullOperation): void {
     const { error } = operation.policy;
     assert(error !== undefined, 'a Terminate has its fault');
-    const failure = this.#failure ?? failureOf(error);
-    const { layer, etype, code } = error;
-    this.#events.push({
-      type: 'terminated',
-      by: 'us',
-      failure: { layer, etype, code, ...failure },
-    });
+    const failure = { ...failureOf(error), ...this.#failure, told: 'a Terminate' };
+    this.#events.push({ type: 'terminated', by: 'us', failure });
   }
 
   // Endings
@@ -573,11 +567,9 @@ export class Stream implements StreamPort {
   }
 }
 
-function failureOf(error: ProtocolError): WireFailure {
+function failureOf(error: ProtocolError): StreamFailure {
   const lost = error.name === 'mpaConnectionLost';
   const local = error.name === 'rdmapLocalCatastrophic';
-  const { layer, etype, code, text, quirk } = error;
   const kind = lost ? 'lost' : local ? 'local' : 'protocol';
-  const failure = { kind, text, layer, etype, code };
-  return quirk === undefined ? failure : { ...failure, quirk };
+  return streamFailure(kind, error.text, error);
 }

@@ -85,6 +85,8 @@ class Script implements WireUser {
   placeWrite = (): Fault => Fault.none;
   inputEnded = (): Fault => Fault.none;
   placeReadResponse = (): Fault => Fault.none;
+  checkWriteTarget = (): Fault => Fault.none;
+  placeReadPart = (): Fault => Fault.none;
   writeCompleted = (): void => undefined;
   readCompleted = (): void => undefined;
   atomicCompleted = (): void => undefined;
@@ -93,7 +95,8 @@ class Script implements WireUser {
   completeReceive = (): Fault => Fault.none;
   checkReadSource = (): Fault => Fault.none;
   executeAtomic = (): Fault => Fault.none;
-  messageSent = (): void => undefined;
+  messageDone = (): void => undefined;
+  messageFailed = (): void => undefined;
   #gathered: CutFpdu | undefined = undefined;
   /** Bytes that the messages have in all, by their first segment. */
   readonly #lengths: ReadonlyMap<CutFpdu, number>;
@@ -123,7 +126,13 @@ class Script implements WireUser {
     return this.#take((opcode) => opcode === RDMAPOpcode.readResponse);
   }
 
-  gather(_offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+  gather(
+    _slot: number,
+    _offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
     return this.#copy(length, target, targetStart);
   }
 

@@ -173,6 +173,8 @@ const TAKES_ALL: WireUser = {
   placeWrite: () => Fault.none,
   inputEnded: () => Fault.none,
   placeReadResponse: () => Fault.none,
+  checkWriteTarget: () => Fault.none,
+  placeReadPart: () => Fault.none,
   writeCompleted: () => undefined,
   readCompleted: () => undefined,
   atomicCompleted: () => undefined,
@@ -186,7 +188,8 @@ const TAKES_ALL: WireUser = {
   nextMessage: () => false,
   prepareGather: () => true,
   gather: () => Fault.none,
-  messageSent: () => undefined,
+  messageDone: () => undefined,
+  messageFailed: () => undefined,
 };
 
 /** The reads that a side has outstanding when it gets the Responses: those it was seen to ask for. */

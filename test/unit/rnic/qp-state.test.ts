@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { isFlushing, QP_TRANSITIONS, qpAction } from '../../../daemon/rnic/qp-state.ts';
+import { MessageFailure } from '../../../daemon/rnic/wire-port.ts';
 import {
   CQEStatus,
   QueueFlag,
@@ -192,7 +193,7 @@ describe('errors and the flush', () => {
   it('does the same when a Terminate was sent or received [RDMAP-6.2.1-02]', () => {
     for (const by of ['us', 'peer'] as const) {
       const rig = busy();
-      rig.qp.terminated(by, { kind: 'protocol', text: 'x', layer: 1, etype: 2, code: 2 }, 0);
+      rig.qp.terminated(by, { kind: 'protocol', text: 'x' }, 0);
       expect(rig.qp.state).toBe(QPState.SQE);
       expect(rig.sendCompletions.outcome()).toEqual(sends);
       expect(rig.recvCompletions.outcome()).toEqual(receives);
@@ -229,21 +230,18 @@ describe('errors and the flush', () => {
   });
 
   it('reports which fault of the peer ended the stream [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
-    const events: [number, number, AsyncEventType][] = [
-      [1, 1, AsyncEventType.qpAccessErr],
-      [1, 2, AsyncEventType.qpFatal],
-      [0, 1, AsyncEventType.qpReqErr],
-      [0, 2, AsyncEventType.qpReqErr],
-      [2, 0, AsyncEventType.qpFatal],
+    const events: [{ event?: 'access' | 'request' }, AsyncEventType][] = [
+      [{ event: 'access' }, AsyncEventType.qpAccessErr],
+      [{ event: 'request' }, AsyncEventType.qpReqErr],
+      [{}, AsyncEventType.qpFatal],
     ];
-    for (const [layer, etype, event] of events) {
+    for (const [word, event] of events) {
       const rig = new NicRig();
-      rig.qp.terminated('us', { kind: 'protocol', text: 'why', layer, etype, code: 3 }, 0);
+      const said = { kind: 'protocol', text: 'why', told: 'a Terminate', detail: 'code 3' };
+      rig.qp.terminated('us', { ...said, ...word }, 0);
       const [effect] = rig.effects();
       expect(effect).toMatchObject({ type: 'async', event, element: rig.qp });
-      expect(effect?.type === 'async' && effect.text).toBe(
-        `sent a Terminate: why (layer ${layer}, type ${etype}, code 3)`,
-      );
+      expect(effect?.type === 'async' && effect.text).toBe('sent a Terminate: why (code 3)');
     }
   });
 
@@ -256,15 +254,15 @@ describe('errors and the flush', () => {
   });
 
   it('distinguishes a refused Read from those flushed with it', () => {
-    for (const [etype, status] of [
-      [1, CQEStatus.remAccessErr],
-      [2, CQEStatus.remInvReqErr],
+    for (const [refusal, status] of [
+      [MessageFailure.remoteAccess, CQEStatus.remAccessErr],
+      [MessageFailure.remoteInvalidRequest, CQEStatus.remInvReqErr],
     ] as const) {
       const rig = new NicRig();
       rig.send({ opcode: SQOpcode.send, wrId: 1 });
       rig.send({ opcode: SQOpcode.read, wrId: 2, sges: [rig.piece(0, 8)] });
       rig.send({ opcode: SQOpcode.read, wrId: 3, sges: [rig.piece(0, 8)] });
-      rig.qp.terminated('peer', { kind: 'protocol', text: 'x', layer: 0, etype, code: 0 }, 0);
+      rig.qp.terminated('peer', { kind: 'protocol', text: 'x', refusal }, 0);
       expect(rig.sendCompletions.outcome()).toEqual([
         [1, 0],
         [2, status],
@@ -284,7 +282,7 @@ describe('errors and the flush', () => {
     expect(rig.qp.placeReceive(0, Uint8Array.of(1), 0, 1)).not.toBe(0);
     rig.qp.readCompleted();
     rig.qp.atomicCompleted(1, 1);
-    rig.qp.messageSent();
+    rig.qp.messageDone();
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     rig.sendCompletions.poll();
     rig.qp.doorbell(0);
@@ -378,8 +376,8 @@ describe('SQE', () => {
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 1)] });
     rig.qp.modify(QPState.SQE, 0);
     const bytes = new Uint8Array(1);
-    expect(rig.qp.gather(0, 1, bytes, 0)).toBe(0);
-    rig.qp.messageSent();
+    expect(rig.qp.gather(0, 0, 1, bytes, 0)).toBe(0);
+    rig.qp.messageDone();
     expect(bytes[0]).toBe(7);
     expect(rig.sendCompletions.outcome()).toEqual([[1, FLUSHED]]);
   });
@@ -394,7 +392,7 @@ describe('a message partly on the wire when its QP fails', () => {
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
     rig.receives.post(3, [rig.piece(8, 8)]);
     rig.stream.midSend = true;
-    rig.qp.terminated('us', { kind: 'protocol', text: 'why', layer: 1, etype: 1, code: 3 }, 0);
+    rig.qp.terminated('us', { kind: 'protocol', text: 'why', event: 'access' }, 0);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.qpAccessErr]);
     expect(rig.recvCompletions.outcome()).toEqual([[3, FLUSHED]]);
     // Its buffer is still being read, so it is not returned to the consumer.
@@ -406,11 +404,11 @@ describe('a message partly on the wire when its QP fails', () => {
     const rig = cutOff();
     rig.send({ opcode: SQOpcode.send, wrId: 4 });
     const bytes = new Uint8Array(1);
-    expect(rig.qp.gather(0, 1, bytes, 0)).toBe(0);
+    expect(rig.qp.gather(0, 0, 1, bytes, 0)).toBe(0);
     expect(bytes[0]).toBe(7);
     expect(rig.sendCompletions.outcome()).toEqual([]);
     rig.stream.midSend = false;
-    rig.qp.messageSent();
+    rig.qp.messageDone();
     expect(rig.sendCompletions.outcome()).toEqual([
       [1, FLUSHED],
       [2, FLUSHED],
@@ -426,13 +424,13 @@ describe('a message partly on the wire when its QP fails', () => {
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 3, sges: [rig.piece(8, 1)] });
     rig.stream.midSend = true;
-    rig.qp.terminated('peer', { kind: 'protocol', text: 'why', layer: 1, etype: 1, code: 3 }, 0);
+    rig.qp.terminated('peer', { kind: 'protocol', text: 'why' }, 0);
     expect(rig.sendCompletions.outcome()).toEqual([
       [1, FLUSHED],
       [2, FLUSHED],
     ]);
     rig.stream.midSend = false;
-    rig.qp.messageSent();
+    rig.qp.messageDone();
     expect(rig.sendCompletions.outcome()).toEqual([[3, FLUSHED]]);
   });
 
@@ -440,7 +438,7 @@ describe('a message partly on the wire when its QP fails', () => {
     const ends: ((rig: NicRig) => void)[] = [
       (rig) => {
         rig.mr.close();
-        expect(rig.qp.gather(0, 1, new Uint8Array(1), 0)).not.toBe(0);
+        expect(rig.qp.gather(0, 0, 1, new Uint8Array(1), 0)).not.toBe(0);
       },
       (rig) => rig.qp.wireEnded({ kind: 'timeout', text: 'x' }, 0),
       (rig) => rig.qp.modify(QPState.ERR, 0),
