@@ -57,6 +57,8 @@ export class FaultyLink extends LinkAround {
   #heldEnd: 'peer-closed' | 'closed' | undefined;
   #peerClosed = false;
   #spent = false;
+  /** A fault reset the connection. */
+  #broken = false;
 
   constructor(inner: Link, options: FaultyLinkOptions) {
     super(inner);
@@ -165,7 +167,7 @@ export class FaultyLink extends LinkAround {
     }
     inbound.clear();
     this.#disarm();
-    this.user.handleClosed(errorCode);
+    this.user.handleClosed(errorCode ?? (this.#broken ? 'ECONNRESET' : undefined));
   }
 
   override get heldInput(): Uint8Array {
@@ -185,6 +187,12 @@ export class FaultyLink extends LinkAround {
     this.#endWhenSpent();
   }
 
+  /** An injected reset, which the user sees as one, like the peer. */
+  #break(): void {
+    this.#broken = true;
+    this.reset();
+  }
+
   /** Bytes of the user's output that were sent, or lost. */
   #flush(now: Micros): number {
     let flushed = 0;
@@ -195,7 +203,7 @@ export class FaultyLink extends LinkAround {
         if (this.inner.writable) flushed += this.inner.write(output.bytes);
       } else if (output.type === 'lost') flushed += output.bytes;
       else if (output.type === 'close') this.inner.finish();
-      else this.reset();
+      else this.#break();
     }
     this.#endOutput();
     return flushed;
@@ -220,7 +228,7 @@ export class FaultyLink extends LinkAround {
       if (output === undefined) break;
       if (output.type === 'bytes') this.user.handleBytes(output.bytes);
       else if (output.type === 'close') this.#passPeerClosed();
-      else if (output.type === 'reset') this.reset();
+      else if (output.type === 'reset') this.#break();
     }
     this.#pace();
     if (!inbound.empty || this.#heldEnd === undefined) return;

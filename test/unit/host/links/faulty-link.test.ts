@@ -149,6 +149,21 @@ describe('a link with faults', () => {
     expect(user.told).toEqual(['bytes late', 'peer closed late', 'closed well late']);
   });
 
+  it.each(['in', 'out'] as const)(
+    'reports an injected reset (%s) as one, though both ends have sent their last byte',
+    (direction) => {
+      const { link, them, user, peer, run, face } = wired();
+      face({ kind: 'reset', afterBytes: 4, direction });
+      link.write(REPLY.slice());
+      link.finish();
+      if (direction === 'in') them.write(FPDU);
+      them.finish();
+      run();
+      expect(user.told.at(-1)).toBe('closed ECONNRESET soon');
+      expect(peer.told.at(-1)).toBe('closed ECONNRESET soon');
+    },
+  );
+
   it('drops held input when its user resets, and still reports the end', () => {
     const { link, them, user, run, face } = wired();
     face({ kind: 'stall', direction: 'in' });
