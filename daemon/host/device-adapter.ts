@@ -13,6 +13,7 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device-config.ts';
+import { RocePort } from './roce-port.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -37,19 +38,35 @@ export class Adapter implements DeviceBackend {
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
 
-  /** `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). */
-  constructor(config: DeviceConfig, random: Random32) {
+  /** Undefined for a device whose queue pairs the connection manager connects. */
+  readonly rocePort: RocePort | undefined;
+
+  /**
+   * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1); `ports` are the ports of
+   * all devices of the host.
+   */
+  constructor(
+    config: DeviceConfig,
+    random: Random32,
+    ports: () => readonly (RocePort | undefined)[] = () => [],
+  ) {
     this.name = config.name;
     this.transport = config.transport ?? 'iwarp';
     const { profile } = config;
-    const options = { name: config.name, seed: random(), random };
-    this.nic = new Nic(profile === undefined ? options : { ...options, profile });
     this.info = {
       name: config.name,
       backend: 'emulated',
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
+    this.rocePort = this.transport === 'roce' ? new RocePort(this.info, ports) : undefined;
+    this.nic = new Nic({
+      name: config.name,
+      seed: random(),
+      random,
+      ...(profile === undefined ? {} : { profile }),
+      ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
+    });
     this.cmDevice = {
       name: config.name,
       addresses: config.addresses,

@@ -112,7 +112,8 @@ export class RnicHost
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
     this.clock = clock;
-    this.devices = configs.map((config) => new Adapter(config, clock.random32));
+    const ports = () => this.devices.map(({ rocePort }) => rocePort);
+    this.devices = configs.map((config) => new Adapter(config, clock.random32, ports));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
     this.#observer = options.observer ?? {};

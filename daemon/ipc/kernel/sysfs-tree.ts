@@ -6,9 +6,9 @@
 import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { type HostAddress, hostAddresses, primaryAddress } from '../../host/host-addresses.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
-import { type HostAddress, hostAddresses, primaryAddress } from './host-addresses.ts';
 import {
   type DeviceNumber,
   type KernelDevice,

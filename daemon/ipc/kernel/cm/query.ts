@@ -1,7 +1,7 @@
 /** rdma_cm queries about an id: its addresses, its device, its (empty) path. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { gidBytes } from '../host-addresses.ts';
+import { gidBytes } from '../../../host/host-addresses.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { KernelDevice } from '../nldev/devices.ts';
 import { type CmRequest, expectRoom, fitted } from './abi.ts';

@@ -1,7 +1,7 @@
 /** A host's devices as kernel devices: indices, character devices, GUIDs. */
 import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import { hostAddresses, interfaceIndex, primaryAddress } from '../../../host/host-addresses.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
-import { hostAddresses, interfaceIndex, primaryAddress } from '../host-addresses.ts';
 import type { Persona } from '../uverbs/persona.ts';
 import { PERSONAS } from '../uverbs/personas.ts';
 

@@ -9,6 +9,8 @@ import type {
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Adapter } from '../../../host/device-adapter.ts';
+import type { GidEntry } from '../../../host/gid-table.ts';
+import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import { assert } from '../../../invariants/assert.ts';
 import { DaemonMemory } from '../../objects/daemon-memory.ts';
@@ -17,7 +19,6 @@ import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
 import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
-import { hostAddresses } from '../host-addresses.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
 import { type Ring, RingMappings } from '../ring-mapping.ts';
@@ -25,7 +26,7 @@ import { ReplyFlag, type ShimRequest } from '../shim-protocol.ts';
 import { newReply } from '../struct-fields.ts';
 import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
 import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
-import type { GidEntry, Persona } from './persona.ts';
+import type { Persona } from './persona.ts';
 import { PERSONAS } from './personas.ts';
 
 /** Bytes of the payload of an mmap request. */

@@ -5,30 +5,13 @@
  */
 import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostAddress } from '../host-addresses.ts';
+import type { GidEntry, GidSource } from '../../../host/gid-table.ts';
+import type { HostAddress } from '../../../host/host-addresses.ts';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {
   readonly request: number;
   readonly response: number;
-}
-
-/** An entry of a port's GID table. */
-export interface GidEntry {
-  /** Eight groups of four hex digits; all zero in an empty entry. */
-  readonly gid: string;
-  /** As sysfs spells it. */
-  readonly type: string;
-  /** Undefined in an empty entry. */
-  readonly interfaceName: string | undefined;
-}
-
-/** What a GID table is made from. */
-export interface GidSource {
-  /** Addresses of the device; empty: all of the host's. */
-  readonly addresses: readonly string[];
-  /** 16 hex digits. */
-  readonly nodeGuid: string;
 }
 
 /** See the module's comment. Functions with a DataView write to it at the offsets of `layouts.ts`. */

@@ -2,13 +2,13 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
 import {
   gidText,
   type HostAddress,
   primaryAddress,
-} from '../../../../daemon/ipc/kernel/host-addresses.ts';
+} from '../../../../daemon/host/host-addresses.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
 import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
 import { publishSysfs, removeSysfs, sysfsFiles } from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
 import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';

@@ -1,8 +1,9 @@
 /** The persona of rxe, the kernel's software RoCE device. */
+
+import { gidTable } from '../../../../host/gid-table.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
-import { gidTable } from './gid-table.ts';
 import { RxeLimit } from './limits.ts';
 
 /** Page sizes of registrations, as a mask: every one from 4 KiB. */

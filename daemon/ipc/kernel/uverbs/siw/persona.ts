@@ -1,5 +1,5 @@
 /** The persona of siw, the kernel's software iWARP device. */
-import { gidText, primaryAddress } from '../../host-addresses.ts';
+import { gidText, primaryAddress } from '../../../../host/host-addresses.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
 import type { Persona } from '../persona.ts';

@@ -6,9 +6,26 @@
  * is short. Its length is fixed, so files of sysfs and QUERY_PORT agree whatever addresses the host
  * gets, and at least one entry is empty, as programs and their tests expect.
  */
-import { addressFamily, isLoopback } from '../../../../iwarp/cm/address.ts';
-import { gidText, type HostAddress, primaryAddress } from '../../host-addresses.ts';
-import type { GidEntry, GidSource } from '../persona.ts';
+import { addressFamily, isLoopback } from '../iwarp/cm/address.ts';
+import { gidText, type HostAddress, primaryAddress } from './host-addresses.ts';
+
+/** An entry of a port's GID table. */
+export interface GidEntry {
+  /** Eight groups of four hex digits; all zero in an empty entry. */
+  readonly gid: string;
+  /** As sysfs spells it. */
+  readonly type: string;
+  /** Undefined in an empty entry. */
+  readonly interfaceName: string | undefined;
+}
+
+/** What a GID table is made from. */
+export interface GidSource {
+  /** Addresses of the device; empty: all of the host's. */
+  readonly addresses: readonly string[];
+  /** 16 hex digits. */
+  readonly nodeGuid: string;
+}
 
 /** Entries of the table. */
 const GID_TABLE_LENGTH = 8;
