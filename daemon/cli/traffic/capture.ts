@@ -10,6 +10,7 @@ import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.t
 import { CommandFailure, failureCode } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import {
+  assertTraffic,
   filterOf,
   linksOf,
   type TrafficOptions,
@@ -36,11 +37,13 @@ export async function runCapture(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
+  // Before the file: a command that cannot start must not truncate an earlier capture.
+  await assertTraffic(given);
+  const links = given.qp === undefined ? {} : { links: await linksOf(given) };
   const file = new CaptureFile(given.write);
   try {
     const recorder = new Recorder(file, () => output.note(`capturing to ${file.name}`));
     try {
-      const links = given.qp === undefined ? {} : { links: await linksOf(given) };
       await watchUntilDone(given, { ...filterOf(given), ...links }, signal, recorder);
       recorder.finish();
     } finally {
@@ -81,7 +84,7 @@ class CaptureFile {
 
   #failure(error: unknown): CommandFailure {
     const code = failureCode(error) ?? 'EIO';
-    const why = code === 'ENOSPC' ? 'the disk is full' : 'it cannot be written';
+    const why = code === 'ENOSPC' ? 'the disk is full' : 'cannot be written';
     return new CommandFailure(`${this.name}: ${why} (${code})`, { cause: error });
   }
 }
@@ -149,10 +152,8 @@ class Recorder implements TrafficUser {
     const connections = `${this.#connections} connection${this.#connections === 1 ? '' : 's'}`;
     return [
       `${this.#file.name}: ${connections}, ${size}`,
-      ...(this.#lostBytes > 0
-        ? [`${this.#lostBytes} bytes lost: processor or disk were too slow`]
-        : []),
-      ...(this.#skipped > 0 ? [`${this.#skipped} left out: open before, with markers`] : []),
+      ...(this.#lostBytes > 0 ? [`${this.#lostBytes} bytes lost: processor or disk too slow`] : []),
+      ...(this.#skipped > 0 ? [`${this.#skipped} left out: already open, with markers`] : []),
     ].join('; ');
   }
 }

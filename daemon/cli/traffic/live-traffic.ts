@@ -45,7 +45,7 @@ export async function watchUntilDone(
 ): Promise<void> {
   giveWay();
   const socketPath = options.socket;
-  await assertDevice(options);
+  await assertTraffic(options);
   const watch = await watchTraffic({
     socketPath,
     filter,
@@ -63,18 +63,17 @@ export async function watchUntilDone(
   if (failure !== undefined) throw failure;
 }
 
-/** CommandFailure for a device that has no traffic to watch. */
-async function assertDevice({ device, socket: socketPath }: TrafficOptions): Promise<void> {
-  if (device === undefined) return;
+/** CommandFailure for a device that has no traffic to watch. VerbsError if no daemon is running. */
+export async function assertTraffic({ device, socket: socketPath }: TrafficOptions): Promise<void> {
   const found = await queryDaemon('listDevices', {}, { socketPath });
   const emulated = found.filter((each) => each.device.backend === 'emulated');
   const names = emulated.map((each) => each.device.name);
-  if (names.includes(device)) return;
+  if (device === undefined || names.includes(device)) return;
   const native = found.some((each) => each.device.name === device);
   const what = native
-    ? `${device} is a real device, which shows no traffic`
+    ? `${device} is a real device, whose traffic cannot be seen`
     : `no device ${device}`;
-  throw new CommandFailure(`${what}; the daemon has ${names.join(', ')} (see \`iwarpd devices\`)`);
+  throw new CommandFailure(`${what}; the daemon has ${names.join(', ')}; see \`iwarpd devices\``);
 }
 
 /** Lowers this process's priority: it runs when the watched processes do not need the processor. */
