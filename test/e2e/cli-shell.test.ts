@@ -57,6 +57,25 @@ describe('completion in bash', () => {
   });
 });
 
+describe('the manual page', () => {
+  it('has examples that the command accepts', async () => {
+    const page = (await runCommand(['manual'])).stdout.replaceAll('\\-', '-');
+    const examples = [...page.matchAll(/^\.EX\niwarpd (.+)\n\.EE$/gm)].map(
+      ([, line]) => line ?? '',
+    );
+    expect(examples.length).toBeGreaterThanOrEqual(4);
+    // Those that would run: without a daemon they fail, but not for their command line.
+    const nowhere = { IWARPD_SOCKET: join(folder, 'no-daemon.sock') };
+    for (const line of examples.filter((each) => !/^(?:start|run) /.test(each))) {
+      const { status, stderr } = await runCommand(line.split(' '), nowhere);
+      expect({ line, status, stderr }).toMatchObject({
+        status: 1,
+        stderr: expect.stringContaining('no daemon at'),
+      });
+    }
+  });
+});
+
 describeWith(['shells'], 'completion in other shells', () => {
   it('is a script that zsh accepts, and that describes every command', async () => {
     const script = await printed('completion', 'zsh');

@@ -13,7 +13,7 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
   ['IWARPD_SOCKET', 'The socket of the daemon, where neither --socket nor --instance is given.'],
   [
     'IWARPD_ALLOW_DAEMON_UID',
-    'The numeric id of another user whose daemon may be used. Whoever owns the daemon can read and write the memory of its clients.',
+    'The numeric id of another user whose daemon may be used. That user can then read and write the memory of its clients.',
   ],
   [
     'IWARPD_MEMORY_TIERS',
@@ -34,7 +34,7 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
 const EXIT_STATUS: readonly (readonly [string, string])[] = [
   ['0', 'Success.'],
   ['1', 'The command failed. One line on standard error gives the cause and the fix.'],
-  ['2', 'The command line makes no sense.'],
+  ['2', 'The command line is invalid.'],
   ['130', 'Interrupted by Ctrl-C.'],
   ['N', 'run exits with the status of its program, or by the signal that ended it.'],
 ];
@@ -42,10 +42,10 @@ const EXIT_STATUS: readonly (readonly [string, string])[] = [
 const EXAMPLES: readonly (readonly [string, string])[] = [
   ['List the devices that an unmodified program sees', 'iwarpd run --fresh -- ibv_devices'],
   ['Run a daemon with two devices', 'iwarpd start --device a=127.0.0.2 --device b=127.0.0.3'],
-  ['Write what passes to a file for Wireshark', 'iwarpd capture -w traffic.pcapng'],
+  ['Record all traffic for Wireshark', 'iwarpd capture -w traffic.pcapng'],
   [
-    'Fail every third registration of memory',
-    'iwarpd fault add verb-error --verb regMR --errno ENOMEM --every 3',
+    'Fail every third memory registration',
+    'iwarpd fault add errno --verb regMR --errno ENOMEM --every 3',
   ],
 ];
 
