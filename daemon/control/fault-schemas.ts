@@ -74,15 +74,15 @@ function wrongField(spec: FaultSpec): { field: string; reason: string } | undefi
   const scopes: readonly string[] = FAULT_PLACES[place];
   for (const field of FAULT_SCOPES) {
     if (spec[field] === undefined || scopes.includes(field)) continue;
-    return { field, reason: `a fault of kind ${kind} is narrowed by ${scopes.join(', ')} only` };
+    return { field, reason: `does not apply to ${kind}, which takes ${scopes.join(', ')}` };
   }
   for (const field of FAULT_PARAMETERS) {
     const needed = needs.includes(field);
     if (needed && spec[field] === undefined) {
-      return { field, reason: `a fault of kind ${kind} needs it` };
+      return { field, reason: `required by ${kind}` };
     }
     if (spec[field] !== undefined && !needed && !takes.includes(field)) {
-      return { field, reason: `a fault of kind ${kind} has no such field` };
+      return { field, reason: `does not apply to ${kind}` };
     }
   }
   return wrongOfKind(spec) ?? wrongTrigger(spec);
@@ -91,28 +91,31 @@ function wrongField(spec: FaultSpec): { field: string; reason: string } | undefi
 function wrongOfKind(spec: FaultSpec): { field: string; reason: string } | undefined {
   const { kind, opcode, direction } = spec;
   if (kind === 'mpa-depths' && spec.ird === undefined && spec.ord === undefined) {
-    return { field: 'ird', reason: 'a fault of kind mpa-depths needs ird, ord or both' };
+    return { field: 'ird', reason: 'mpa-depths requires ird, ord or both' };
   }
   if (opcode !== undefined && direction === 'in') {
-    return { field: 'opcode', reason: 'messages are told apart only where they leave' };
+    return { field: 'opcode', reason: 'opcodes are known for sent bytes only: use direction out' };
   }
   const startup = opcode === 'mpa-request' || opcode === 'mpa-reply';
   const { place } = faultKind(kind);
   if (startup && (place === 'fpdu' || place === 'event')) {
-    return { field: 'opcode', reason: `a fault of kind ${kind} is about FPDUs` };
+    return { field: 'opcode', reason: `${kind} takes opcodes of FPDUs only` };
   }
   if (opcode !== undefined && !startup && place === 'depths') {
-    return { field: 'opcode', reason: 'depths are in mpa-request and mpa-reply' };
+    return {
+      field: 'opcode',
+      reason: 'must be mpa-request or mpa-reply: only these contain depths',
+    };
   }
   return undefined;
 }
 
 function wrongTrigger(spec: FaultSpec): { field: string; reason: string } | undefined {
   if (spec.nth !== undefined && spec.every !== undefined) {
-    return { field: 'every', reason: 'give nth or every' };
+    return { field: 'every', reason: 'give nth or every, not both' };
   }
   if (spec.seed !== undefined && spec.probability === undefined) {
-    return { field: 'seed', reason: 'only probability takes one' };
+    return { field: 'seed', reason: 'requires probability' };
   }
   return undefined;
 }

@@ -120,7 +120,8 @@ export class DaemonTarget implements ControlTarget {
 
   removeFault(id: number): FaultStatus {
     const fault = this.#parts().host.faults.remove(id);
-    if (fault === undefined) throw new VerbsError('ENOENT', `there is no fault ${id}`);
+    if (fault === undefined)
+      throw new VerbsError('ENOENT', `no fault ${id}; see \`iwarpd fault list\``);
     return fault.status;
   }
 
@@ -133,10 +134,14 @@ export class DaemonTarget implements ControlTarget {
   #checkDevice({ device, kind }: FaultSpec, { host, native }: DaemonParts): void {
     if (device === undefined || host.devices.some(({ name }) => name === device)) return;
     if (native?.devices.some(({ name }) => name === device) !== true) {
-      throw new ControlError('EINVAL', 'device', `no such device: ${device}`);
+      throw new ControlError('EINVAL', 'device', `no device ${device}; see \`iwarpd devices\``);
     }
     if (faultKind(kind).place !== 'verb') {
-      throw new ControlError('EINVAL', 'device', `${device} is native: only its verbs can fail`);
+      throw new ControlError(
+        'EINVAL',
+        'device',
+        `${device} is a native device, which supports faults of verbs only`,
+      );
     }
   }
 
@@ -146,8 +151,8 @@ export class DaemonTarget implements ControlTarget {
     if (device !== undefined && !host.devices.some(({ name }) => name === device)) {
       const found = native?.devices.some(({ name }) => name === device) === true;
       const reason = found
-        ? `${device} is native: it does not show its work`
-        : `there is no device ${device}`;
+        ? `${device} is a native device, which cannot be traced`
+        : `no device ${device}; see \`iwarpd devices\``;
       throw new ControlError('EINVAL', 'device', reason);
     }
     return await samples.record(request);

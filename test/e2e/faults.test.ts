@@ -569,7 +569,7 @@ describe('withFault', SLOW, () => {
       const wrong = withFault({ kind: 'delay' }, body, place);
       await expect(wrong).rejects.toMatchObject({
         code: 'EINVAL',
-        message: expect.stringContaining('ms: a fault of kind delay needs it'),
+        message: expect.stringContaining('ms: required by delay'),
       });
     }
   });

@@ -42,7 +42,7 @@ function addWait(program: Command, { output, signal, socketOption }: ControlComm
     .option('--ready', 'wait until the daemon is ready to serve (default)')
     .option(
       '--timeout <SECONDS>',
-      'give up after this time',
+      'fail after this many seconds',
       wholeNumber(0, TIMEOUT_MAX_SECONDS),
       TIMEOUT_DEFAULT_SECONDS,
     )

@@ -62,7 +62,7 @@ export async function runFaultRemove(
   output: Output,
 ): Promise<void> {
   if ((id === undefined) === (given.all !== true)) {
-    throw usageFailure('name one fault or give --all; `iwarpd fault list` shows their numbers');
+    throw usageFailure('missing fault number or --all; `iwarpd fault list` prints the numbers');
   }
   const place = { socketPath: given.socket };
   const removed =

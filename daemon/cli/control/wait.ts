@@ -45,7 +45,7 @@ export async function runWait(
 async function look(socketPath: string): Promise<DaemonStatus | string> {
   try {
     const status = await queryDaemon('status', {}, { socketPath });
-    return status.ready ? status : `the daemon at ${socketPath} starts or stops`;
+    return status.ready ? status : `the daemon at ${socketPath} is starting or stopping`;
   } catch (error) {
     if (!NOT_YET.has(failureCode(error) ?? '')) throw error;
     return failureText(error);

@@ -176,36 +176,37 @@ interface KindEntry {
 
 /** Kinds of faults. */
 export const FAULT_KINDS = {
-  delay: { place: 'bytes', needs: ['ms'], summary: 'Bytes pass, later' },
+  delay: { place: 'bytes', needs: ['ms'], summary: 'Deliver bytes late' },
   bandwidth: {
     place: 'bytes',
     needs: ['bytesPerSecond'],
-    summary: 'Bytes pass slowly, each connection and direction by itself',
+    summary: 'Limit the bandwidth of each connection and direction',
   },
-  slice: { place: 'bytes', needs: ['bytes'], summary: 'Bytes pass in small pieces' },
+  slice: { place: 'bytes', needs: ['bytes'], summary: 'Deliver bytes in small pieces' },
   stall: {
     place: 'bytes',
     takes: ['ms'],
-    summary: 'Nothing passes, for a time or until the fault is removed',
+    summary: 'Deliver nothing, for a time or until the fault is removed',
   },
   reset: {
     place: 'direction',
     takes: ['afterBytes'],
-    summary: 'TCP is reset (RST) after so many bytes',
+    summary: 'Reset TCP (RST) after N bytes',
   },
   close: {
     place: 'direction',
     takes: ['afterBytes'],
     summary: 'Close TCP (FIN) after N bytes, even in the middle of an FPDU',
   },
-  'corrupt-crc': { place: 'fpdu', summary: 'An FPDU leaves with a wrong CRC' },
+  'corrupt-crc': { place: 'fpdu', summary: 'Send an FPDU with a wrong CRC' },
   'corrupt-marker': {
     place: 'fpdu',
-    summary: 'A marker within an FPDU points elsewhere; the CRC is right',
+    summary: 'Send a marker that points to the wrong byte; the CRC stays correct',
   },
   'corrupt-length': {
     place: 'fpdu',
-    summary: 'ULPDU_Length is 4 too small, so that the peer looks for the CRC where it is not',
+    summary:
+      'Send a ULPDU_Length that is 4 too small: the peer looks for the CRC in the wrong place',
   },
   'corrupt-stag': {
     place: 'fpdu',
@@ -214,27 +215,30 @@ export const FAULT_KINDS = {
   },
   'corrupt-msn': {
     place: 'fpdu',
-    summary: 'An untagged segment has an MSN far out of range; the CRC is right',
+    summary: 'Send an untagged segment with an MSN far out of range; the CRC stays correct',
   },
   'corrupt-mo': {
     place: 'fpdu',
-    summary: 'An untagged segment has an MO beyond its buffer; the CRC is right',
+    summary: 'Send an untagged segment with an MO beyond its buffer; the CRC stays correct',
   },
   terminate: {
     place: 'fpdu',
-    summary: 'Behind an FPDU the device sends a Terminate, as for an error of its own',
+    summary: 'Send a Terminate after an FPDU, as for a local error',
   },
-  'mpa-silent': { place: 'reply', summary: 'The MPA Reply does not leave' },
-  'mpa-late': { place: 'reply', needs: ['ms'], summary: 'The MPA Reply leaves late' },
-  'mpa-reject': { place: 'request', summary: 'The MPA Reply rejects, and no program is asked' },
+  'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply' },
+  'mpa-late': { place: 'reply', needs: ['ms'], summary: 'Delay the MPA Reply' },
+  'mpa-reject': {
+    place: 'request',
+    summary: 'Reject the connection in the MPA Reply, without asking the program',
+  },
   'mpa-depths': {
     place: 'depths',
     takes: ['ird', 'ord'],
-    summary: 'A startup frame tells a smaller IRD or ORD than there is',
+    summary: 'Advertise a smaller IRD or ORD in a startup frame',
   },
   'cq-overrun': {
     place: 'completion',
-    summary: 'A completion is lost as if its queue were full, with its asynchronous event',
+    summary: 'Lose a completion as if its queue were full, and raise the asynchronous event',
   },
   'completion-event-lost': {
     place: 'notification',
@@ -247,22 +251,22 @@ export const FAULT_KINDS = {
   },
   'srq-limit': {
     place: 'receive',
-    summary: 'The limit event of a shared receive queue, whatever its limit is',
+    summary: 'Raise the limit event of a shared receive queue, whatever its limit is',
   },
   'port-down': {
     place: 'event',
-    summary: 'The port goes down, and up again when the fault is removed',
+    summary: 'Take the port down until the fault is removed',
   },
-  'port-up': { place: 'event', summary: 'The event that the port is active, unasked' },
+  'port-up': { place: 'event', summary: 'Raise the event that the port is active' },
   'qp-fatal': {
     place: 'event',
-    summary: 'Queue pairs fail: their state is ERR, their connections are reset',
+    summary: 'Move queue pairs to ERR and reset their connections',
   },
   'device-fatal': {
     place: 'event',
-    summary: 'The device fails, and all of its queue pairs with it',
+    summary: 'Fail the device and all of its queue pairs',
   },
-  errno: { place: 'verb', needs: ['errno'], summary: 'A verb fails' },
+  errno: { place: 'verb', needs: ['errno'], summary: 'Fail a verb with an errno' },
 } as const satisfies Readonly<Record<string, KindEntry>>;
 /** A kind of fault; `iwarpd fault add --help` describes each. */
 export type FaultKind = keyof typeof FAULT_KINDS;
