@@ -75,7 +75,7 @@ export function selectMeasurements(only: readonly string[]): readonly Measuremen
   const unknown = only.find((name) => !MEASUREMENTS.some((each) => each.name === name));
   if (unknown !== undefined) {
     const names = MEASUREMENTS.map((each) => each.name).join(', ');
-    throw usageFailure(`there is no measurement "${unknown}"; there are ${names}`);
+    throw usageFailure(`unknown measurement '${unknown}'; choose from ${names}`);
   }
   return only.length === 0 ? MEASUREMENTS : MEASUREMENTS.filter((each) => only.includes(each.name));
 }

@@ -131,7 +131,7 @@ async function showWindow(right: End): Promise<number> {
 }
 
 async function showWriteAndRead(left: End, right: End, rkey: number): Promise<void> {
-  step('RDMA Write: the payload goes straight into the window, the peer is not asked');
+  step('RDMA Write: the payload goes straight into the window; the peer does nothing');
   left.region.buffer.fill(0x5a, 0, 100);
   const remote = { remoteAddr: right.region.address, rkey };
   left.post(`RDMA Write of 100 bytes to STag ${hex(rkey)}`, {
@@ -161,7 +161,7 @@ async function showWriteAndRead(left: End, right: End, rkey: number): Promise<vo
 }
 
 async function showInvalidate(left: End, right: End, rkey: number): Promise<void> {
-  step('Send with Invalidate: a message that also closes the window');
+  step('Send with Invalidate: a message that also invalidates the window');
   left.post(`Send with Invalidate of STag ${hex(rkey)}`, {
     opcode: WROpcode.sendWithInv,
     flags: SendFlag.inline,
@@ -174,7 +174,7 @@ async function showInvalidate(left: End, right: End, rkey: number): Promise<void
 }
 
 async function showTerminate(left: End, right: End, rkey: number): Promise<void> {
-  step('Terminate: a write to the closed window, which the peer refuses');
+  step('Terminate: the peer refuses a write to the invalidated window');
   const before = Buffer.from(right.region.buffer);
   left.region.buffer.fill(0xee, 0, 100);
   left.post(`RDMA Write of 100 bytes to STag ${hex(rkey)}`, {
@@ -184,7 +184,7 @@ async function showTerminate(left: End, right: End, rkey: number): Promise<void>
     rkey,
   });
   const wc = await right.complete();
-  expect('receives that wait are flushed', wc.status === WCStatus.wrFlushErr);
+  expect('posted receives are flushed', wc.status === WCStatus.wrFlushErr);
   expect('no byte was placed', before.equals(right.region.buffer));
 }
 
@@ -254,7 +254,7 @@ async function main(): Promise<void> {
     failures.push(failureText(error));
   }
   if (failures.length === 0) {
-    STANDARD_OUTPUT.line('\nAll of it happened. Next: `npm start`, then `iwarpd rping`.');
+    STANDARD_OUTPUT.line('\nDone. Next: `npm start`, then `npx iwarpd rping`.');
     return;
   }
   STANDARD_OUTPUT.note(`demo: ${failures.join('; ')}`);

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
 import { failureCode, failureText } from '../console/failure.ts';
-import { directoryFault, originOf } from '../ipc/socket-place.ts';
+import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
 import type { Finding, Place } from './doctor-finding.ts';
 
 /** The longest path of a Unix socket, including its NUL. */
@@ -46,7 +46,7 @@ function examineMissing(folder: string): Finding {
 }
 
 function closed(folder: string, why: string): Finding {
-  const derived = originOf(folder).includes('XDG_RUNTIME_DIR');
+  const derived = isFromRuntimeDirectory(folder);
   return {
     state: 'broken',
     text: `${folder}${derived ? ', from $XDG_RUNTIME_DIR,' : ''} ${why}`,
@@ -74,7 +74,7 @@ export function judgeSocketFolder(
 ): Finding | undefined {
   const fault = directoryFault(folder, stats, uid);
   if (fault === undefined) return undefined;
-  const derived = originOf(folder).includes('XDG_RUNTIME_DIR');
+  const derived = isFromRuntimeDirectory(folder);
   return {
     state: 'broken',
     text: fault,

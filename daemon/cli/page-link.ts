@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs
 import { queryDaemon } from '../../verbs-api/client/daemon-link.ts';
 import { isTrustedUser } from '../../verbs-api/client/daemon-trust.ts';
 import { type HttpReady, httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { CommandFailure, failureCode, failureText } from '../console/failure.ts';
+import { CommandFailure, failureCode, fileFailureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 
 /** The options as commander hands them over. */
@@ -26,14 +26,13 @@ export async function printPage(
   const { http } = await queryDaemon('status', {}, { socketPath: socket });
   if (http === undefined) {
     throw new CommandFailure(
-      'the daemon does not answer over HTTP; start it with --http 127.0.0.1:7470',
+      'the daemon does not serve HTTP; restart it with `iwarpd start --http 127.0.0.1:7470`',
     );
   }
   const token = http.tokenNeeded ? tokenOf(http, socket) : undefined;
   if (tokenOnly !== true) output.line(pageLink(http, token));
   else if (token !== undefined) output.line(token);
-  else
-    throw new CommandFailure('the daemon asks for no token: it was started with --http-no-token');
+  else throw new CommandFailure('the daemon uses no token: it was started with --http-no-token');
 }
 
 /**
@@ -57,7 +56,7 @@ function tokenOf({ tokenFile }: HttpReady, socket: string): string {
   const found = given ?? process.env['IWARPD_HTTP_TOKEN'];
   if (found !== undefined && found !== '') return found;
   throw new CommandFailure(
-    'the daemon was given its token by its environment or configuration: set IWARPD_HTTP_TOKEN to it',
+    'the daemon got its token from its environment or configuration; set IWARPD_HTTP_TOKEN to the same token',
   );
 }
 
@@ -69,14 +68,14 @@ function readToken(path: string): string | undefined {
   } catch (error) {
     if (failureCode(error) === 'ENOENT') return undefined;
     throw new CommandFailure(
-      `cannot read the token: ${failureText(error)}; run this as the daemon's user`,
+      `cannot read the token ${path}: ${fileFailureText(error)}; run this as the daemon's user`,
       { cause: error },
     );
   }
   try {
     const { uid, size } = fstatSync(fd);
     if (!isTrustedUser(uid))
-      throw new CommandFailure(`the token file ${path} belongs to uid ${uid}`);
+      throw new CommandFailure(`refusing the token file ${path}: it belongs to uid ${uid}`);
     return size > TOKEN_FILE_MAX_BYTES ? undefined : readFileSync(fd, 'utf8').trim();
   } finally {
     closeSync(fd);

@@ -142,7 +142,7 @@ function loaderObstacle(file: number): string | undefined {
     return 'is of another architecture than the preload library';
   }
   const loader = loaderPath(file, header);
-  if (loader === undefined) return 'is statically linked, so that no library can be preloaded';
+  if (loader === undefined) return 'is statically linked, so no library can be preloaded';
   if (!/^ld-linux/.test(basename(loader))) {
     return `is linked to another C library than glibc (its loader is ${loader})`;
   }

@@ -120,7 +120,7 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .addOption(
       new Option(
         '--log-format <FORMAT>',
-        'how the log looks (default: text on a terminal, JSON elsewhere)',
+        'format of the log (default: text on a terminal, JSON elsewhere)',
       ).choices(LOG_FORMATS),
     )
     .addOption(
@@ -397,7 +397,7 @@ function addWireOptions(command: Command, whose: string): void {
     .option('--no-peer-to-peer', 'offer no ready-to-receive message; the client must send first')
     .option(
       '--fpdu-size <SIZE>',
-      'FPDU size: "emss" (fit one TCP segment), "large" (faster between software peers) or a byte count (default: emss)',
+      'FPDU size: emss (each fits one TCP segment), large (faster between software peers) or a number of bytes (default: emss)',
       parseFpduSize,
     );
 }

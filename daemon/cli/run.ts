@@ -82,7 +82,7 @@ export async function runProgram(
   const runner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   const obstacle = preloadObstacle(found.path, runner);
   if (obstacle !== undefined) {
-    output.note(`iwarpd: ${found.path} ${obstacle}: it will not see the emulated devices`);
+    output.note(`iwarpd: ${found.path} ${obstacle}; it will not see the emulated devices`);
   }
   // Report a missing library before starting a daemon.
   shimVariables(given.socket, process.env);
@@ -115,9 +115,9 @@ export async function printEnvironment(socketPath: string, output: Output): Prom
 
 function notRunnable(name: string, code: string): CommandFailure {
   if (code === 'ENOENT') {
-    return new CommandFailure(`there is no program ${name}`, { exitStatus: STATUS_NOT_FOUND });
+    return new CommandFailure(`no such program: ${name}`, { exitStatus: STATUS_NOT_FOUND });
   }
-  const message = `${name} cannot be executed (${code})`;
+  const message = `cannot execute ${name}: ${code === 'EACCES' ? 'permission denied (EACCES)' : code}`;
   return new CommandFailure(message, { exitStatus: STATUS_NOT_EXECUTABLE });
 }
 
@@ -183,7 +183,7 @@ function checkSysfs(directory: string): void {
   const stats = lstatSync(directory, { throwIfNoEntry: false });
   if (stats === undefined || (stats.isDirectory() && isTrustedUser(stats.uid))) return;
   const what = stats.isDirectory()
-    ? `it belongs to uid ${stats.uid}, who is not the daemon's user`
+    ? `it belongs to uid ${stats.uid}, which is not the daemon's user`
     : 'it is not a directory';
   throw new CommandFailure(`refusing the device tree ${directory}: ${what}`);
 }

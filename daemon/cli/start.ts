@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import type { DestinationStream, Logger } from 'pino';
 import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
-import { CommandFailure, failureText, usageFailure } from '../console/failure.ts';
+import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
 import { PRELOAD_NAME, type Variables } from '../console/preload-library.ts';
 import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
@@ -157,7 +157,7 @@ function httpOptions(given: StartArguments, file: DaemonOptions['http']): HttpOp
   const named = [http, httpTokenFile, httpNoToken, httpHostName];
   if (named.every((option) => option === undefined)) return file;
   if (http === undefined && file === undefined) {
-    throw usageFailure('options of HTTP need --http HOST:PORT; see `iwarpd start --help`');
+    throw usageFailure('HTTP options require --http HOST:PORT; see `iwarpd start --help`');
   }
   return {
     ...file,
@@ -184,11 +184,11 @@ function readConfigFile(path: string): DaemonOptions {
   try {
     const value: unknown = JSON.parse(readFileSync(path, 'utf8'));
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw new TypeError('it has to hold a JSON object');
+      throw new TypeError('it must contain a JSON object');
     }
     return value;
   } catch (error) {
-    throw new CommandFailure(`cannot use the configuration ${path}: ${failureText(error)}`, {
+    throw new CommandFailure(`cannot read the configuration ${path}: ${fileFailureText(error)}`, {
       cause: error,
     });
   }

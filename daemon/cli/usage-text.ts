@@ -17,7 +17,10 @@ export function usageText(
     const names = command.commands.map((each) => each.name());
     return `missing subcommand: ${LIST.format(names)}; ${help}`;
   }
-  const text = oneLine(error.message).replace(/^error: /, '');
+  const text = oneLine(error.message)
+    .replace(/^error: /, '')
+    .replace(/\.$/, '')
+    .replace(/\. Expected (\d+) arguments? but got (\d+)$/, ': expected $1, got $2');
   return `${invalidValue(text) ?? text}; ${help}`;
 }
 
@@ -44,7 +47,7 @@ function invalidValue(text: string): string | undefined {
     /^command-argument value '(?<value>.*)' is invalid for argument '(?<name>[^']+)'\. (?<rule>.+)$/s;
   const { flags, name, value, rule } = (option.exec(text) ?? argument.exec(text))?.groups ?? {};
   if (rule === undefined) return undefined;
-  const choices = /^Allowed choices are (.+)\.$/.exec(rule)?.[1]?.split(', ');
+  const choices = /^Allowed choices are (.+)$/.exec(rule)?.[1]?.split(', ');
   const reason = choices === undefined ? rule : `must be ${LIST.format(choices)}`;
   return `invalid value '${value}' for ${name ?? optionName(flags ?? '')}: ${reason}`;
 }

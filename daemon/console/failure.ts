@@ -39,6 +39,16 @@ export function failureText(error: unknown): string {
   return oneLine(String(error));
 }
 
+/**
+ * The reason of a failed file operation: `no such file or directory (ENOENT)`. For messages that
+ * name the file themselves, which Node's own text would do a second time.
+ */
+export function fileFailureText(error: unknown): string {
+  const text = failureText(error);
+  const [, code, reason] = /^(E[A-Z0-9]+): ([^,]+), \w+(?: .*)?$/.exec(text) ?? [];
+  return reason === undefined ? text : `${reason} (${code})`;
+}
+
 /** The code of a failed system call or verb, if `error` has one. */
 export function failureCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !('code' in error)) return undefined;

@@ -36,11 +36,11 @@ export function shimVariables(
 /** CommandFailure for a missing library, or one whose path LD_PRELOAD cannot contain. */
 export function checkShim(path: string, exists: boolean): void {
   if (!exists) {
-    throw new CommandFailure(`no preload library for this machine (${path}): ${PRELOAD_FIX}`);
+    throw new CommandFailure(`no preload library for this machine (${path}); ${PRELOAD_FIX}`);
   }
   if (/[\s:]/.test(path)) {
     throw new CommandFailure(
-      `LD_PRELOAD cannot carry a path with a space or colon (${path}): install iwarpd elsewhere`,
+      `LD_PRELOAD cannot contain a path with a space or colon (${path}); install iwarpd elsewhere`,
     );
   }
 }

@@ -250,7 +250,7 @@ export class Conduit implements LinkUser {
       this.#watchPeer();
       this.stream.setEmss(this.#link.emssBytes());
     } else if (event.type === 'nudged') {
-      this.#host.handleNudged(this, `${event.text}; known peculiarity: ${event.quirk}`);
+      this.#host.handleNudged(this, `${event.text}; known quirk: ${event.quirk}`);
     } else if (event.type === 'finish') this.#link.finish();
     else if (event.type === 'abort') this.#aborting = true;
     else if (event.type === 'closed' && !this.#linkClosed) {

@@ -83,7 +83,7 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
     for (const address of addresses.length === 0 ? ['every address'] : addresses) {
       // Devices of different transports share addresses: their ports are of different protocols.
       const key = `${config.transport ?? 'iwarp'} ${address}`;
-      if (taken.has(key)) throw new VerbsError('EINVAL', `two devices answer for ${address}`);
+      if (taken.has(key)) throw new VerbsError('EINVAL', `two devices have the address ${address}`);
       taken.add(key);
     }
     return { ...config, addresses };

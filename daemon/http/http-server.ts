@@ -272,11 +272,20 @@ function parseQuery(text: string): Record<string, string> {
 function listenError(error: NodeJS.ErrnoException, where: string): VerbsError {
   switch (error.code) {
     case 'EADDRINUSE':
-      return new VerbsError('EADDRINUSE', `cannot serve HTTP: ${where} is taken`);
+      return new VerbsError(
+        'EADDRINUSE',
+        `cannot serve HTTP: ${where} is in use; choose another port with --http`,
+      );
     case 'EADDRNOTAVAIL':
-      return new VerbsError('EADDRNOTAVAIL', `cannot serve HTTP: no interface has ${where}`);
+      return new VerbsError(
+        'EADDRNOTAVAIL',
+        `cannot serve HTTP: no interface has the address of ${where}`,
+      );
     case 'EACCES':
-      return new VerbsError('EACCES', `cannot serve HTTP: ${where} is not allowed`);
+      return new VerbsError(
+        'EACCES',
+        `cannot serve HTTP: permission denied for ${where}; ports below 1024 need root`,
+      );
     default:
       return new VerbsError('EIO', `cannot serve HTTP at ${where}: ${error.message}`);
   }

@@ -52,7 +52,10 @@ interface PlaceOptions {
 export async function listenAtPlace(server: Server, options: PlaceOptions): Promise<void> {
   const { path } = options;
   if (Buffer.byteLength(path) > SOCKET_PATH_MAX_BYTES) {
-    throw new VerbsError('EINVAL', `the socket path is longer than a Unix socket allows: ${path}`);
+    throw new VerbsError(
+      'EINVAL',
+      `${path} is too long for a Unix socket; choose a shorter path with --socket`,
+    );
   }
   const directory = dirname(path);
   makeDirectory(directory);
@@ -92,18 +95,16 @@ function makeDirectory(directory: string): void {
   try {
     mkdirSync(directory, { recursive: true, mode: PRIVATE_DIRECTORY_MODE });
   } catch (error) {
-    throw new VerbsError(
-      'EACCES',
-      `cannot make ${directory}${originOf(directory)}: ${reasonOf(error)}`,
-    );
+    const choose = 'choose another socket with --socket';
+    const fix = isFromRuntimeDirectory(directory) ? `unset $XDG_RUNTIME_DIR, or ${choose}` : choose;
+    throw new VerbsError('EACCES', `cannot create ${directory}: ${reasonOf(error)}; ${fix}`);
   }
 }
 
-/** Where a directory that the user did not name comes from, and how to change it. */
-export function originOf(directory: string): string {
+/** True for a directory that the user did not name: it is in $XDG_RUNTIME_DIR. */
+export function isFromRuntimeDirectory(directory: string): boolean {
   const runtime = process.env['XDG_RUNTIME_DIR'];
-  const isDerived = runtime !== undefined && runtime !== '' && directory.startsWith(`${runtime}/`);
-  return isDerived ? ' (from $XDG_RUNTIME_DIR; unset it, or use --socket)' : ' (use --socket)';
+  return runtime !== undefined && runtime !== '' && directory.startsWith(`${runtime}/`);
 }
 
 function reasonOf(error: unknown): string {
@@ -114,7 +115,10 @@ function reasonOf(error: unknown): string {
 function checkDirectory(directory: string): void {
   const fault = directoryFault(directory, lstatSync(directory), process.getuid?.());
   if (fault === undefined) return;
-  throw new VerbsError('EACCES', `${fault}: name a path of your own for the socket`);
+  throw new VerbsError(
+    'EACCES',
+    `${fault}; choose a socket in a directory of your own with --socket`,
+  );
 }
 
 /** Serialises daemons that start at the same time. The caller closes the descriptor. */
@@ -136,16 +140,23 @@ async function lockDirectory(directory: string): Promise<number> {
 function removeStale(path: string): void {
   const stats = statsOf(path);
   if (stats === undefined) return;
-  if (!stats.isSocket()) throw new VerbsError('EINVAL', `${path} exists and is not a socket`);
+  if (!stats.isSocket())
+    throw new VerbsError(
+      'EINVAL',
+      `${path} exists and is not a socket; choose another path with --socket`,
+    );
   if (stats.uid !== process.geteuid?.() && process.geteuid?.() !== 0) {
     throw new VerbsError(
       'EACCES',
-      `${path} is a socket of uid ${stats.uid}: name a path of your own`,
+      `${path} is a socket of uid ${stats.uid}; choose another with --socket`,
     );
   }
   const owner = liveOwner(path);
   if (owner !== undefined) {
-    throw new VerbsError('EADDRINUSE', `a daemon already runs at ${path} (${owner})`);
+    throw new VerbsError(
+      'EADDRINUSE',
+      `a daemon already runs at ${path} (${owner}); use it, stop it, or start another with --instance NAME`,
+    );
   }
   unlinkSync(path);
 }

@@ -72,7 +72,7 @@ export class BridgedConnections implements ConnectionService {
     this.#learn(id);
     id.state = 'bound';
     if (id.served === undefined && !isWildcard(canonicalAddress(address.address) ?? '')) {
-      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
+      throw new VerbsError('ENODEV', `no device has the address ${address.address}`);
     }
   }
 
@@ -220,7 +220,7 @@ export class BridgedConnections implements ConnectionService {
       throw new VerbsError('EINVAL', `the queue pair is not of device ${id.device}`);
     }
     if (parameters.wire !== undefined && Object.keys(parameters.wire).length > 0) {
-      throw new VerbsError('EOPNOTSUPP', `${served.name} lets nobody choose wire options`);
+      throw new VerbsError('EOPNOTSUPP', `${served.name} does not support wire options`);
     }
     checkPrivateData(id, parameters.privateData);
     const { maxQpInitRdAtom, maxQpRdAtom } = served.attributes();

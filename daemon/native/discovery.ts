@@ -41,7 +41,7 @@ export async function openNativeDevices(
     return await open(options);
   } catch (error) {
     if (!isVerbsError(error)) throw error;
-    if (demanded) throw new VerbsError(error.code, `${error.message}; iwarpd doctor says more`);
+    if (demanded) throw new VerbsError(error.code, `${error.message}; run \`iwarpd doctor\``);
     options.note('debug', undefined, `no native devices: ${error.message}`);
     return undefined;
   }
@@ -66,7 +66,7 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
       const own = given.length > 0 ? given : (addresses.get(native) ?? []);
       const behind = own.filter((address) => !options.takenAddresses.includes(address));
       devices.push({ name, addresses: behind, lower });
-      note('debug', name, `native device ${native} answers for ${behind.join(', ') || 'nothing'}`);
+      note('debug', name, `native device ${native} serves ${behind.join(', ') || 'no address'}`);
     }
     if (devices.length > 0)
       return new BridgedHost({ devices, channel, watch: watchDescriptor, note });
@@ -94,7 +94,7 @@ function selectedDevices(
       );
     }
     if (device.transport !== 'iwarp') {
-      throw new VerbsError('EOPNOTSUPP', `device ${name}: ${native} is no iWARP device`);
+      throw new VerbsError('EOPNOTSUPP', `device ${name}: ${native} is not an iWARP device`);
     }
   }
   return selected;
@@ -109,7 +109,7 @@ function listed(
   const devices: NativeDeviceConfig[] = [];
   for (const { name: native, transport } of found) {
     if (transport !== 'iwarp') {
-      note('debug', undefined, `${native} is not served: it is no iWARP device`);
+      note('debug', undefined, `${native} is not served: it is not an iWARP device`);
       continue;
     }
     const name = freeName(native, taken);

@@ -42,9 +42,10 @@ export function checkedNativeDevices(
     if (!isDeviceName(name)) throw new VerbsError('EINVAL', `bad device name '${name}'`);
     if (!isDeviceName(native)) throw new VerbsError('EINVAL', `bad native device name '${native}'`);
     claim(names, name, `two devices are called ${name}`);
-    claim(natives, native, `the native device ${native} is asked for twice`);
+    claim(natives, native, `the native device ${native} is named twice`);
     const canonical = addresses.map((text) => hostAddress(name, text));
-    for (const address of canonical) claim(taken, address, `two devices answer for ${address}`);
+    for (const address of canonical)
+      claim(taken, address, `two devices have the address ${address}`);
     return { name, native, addresses: canonical };
   });
 }
@@ -71,7 +72,7 @@ function claim(taken: Set<string>, what: string, refusal: string): void {
 function hostAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
   if (address === undefined || isWildcard(address)) {
-    throw new VerbsError('EINVAL', `device ${name}: '${text}' is no address of a host`);
+    throw new VerbsError('EINVAL', `device ${name}: '${text}' is not an IP address`);
   }
   return address;
 }

@@ -46,5 +46,5 @@ export function lossText(failure: WireFailure): string {
 }
 
 function quirkText({ quirk }: WireFailure): string {
-  return quirk === undefined ? '' : `; known peculiarity: ${quirk}`;
+  return quirk === undefined ? '' : `; known quirk: ${quirk}`;
 }

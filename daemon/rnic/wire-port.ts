@@ -48,7 +48,7 @@ export interface WireFailure {
   /** What the wire sent the peer about it, for the event's text, and its numbers of the fault. */
   readonly told?: string;
   readonly detail?: string;
-  /** Set when a known peculiarity of a known peer explains the failure (such as siw's bit order). */
+  /** Set when a known quirk of the peer explains the failure (such as siw's bit order). */
   readonly quirk?: string;
 }
 

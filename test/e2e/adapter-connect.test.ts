@@ -456,7 +456,7 @@ describe('addresses', () => {
     });
     expect(await from.event(id)).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
     expect(to.notices).toMatchObject([
-      { kind: 'refused', text: 'no device answers for 127.0.0.52' },
+      { kind: 'refused', text: 'no device has the address 127.0.0.52' },
     ]);
   });
 });

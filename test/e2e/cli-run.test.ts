@@ -131,7 +131,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
   it('exits with a shell’s status if the program is missing or not executable', async () => {
     const missing = await run('--', 'no-such-program-anywhere');
     expect(missing).toMatchObject({ status: 127, stdout: '' });
-    expect(missing.stderr).toMatch(/^iwarpd: there is no program no-such-program-anywhere\n$/);
+    expect(missing.stderr).toMatch(/^iwarpd: no such program: no-such-program-anywhere\n$/);
     writeFileSync(folder.file('text'), 'text');
     expect((await run('--', folder.file('text'))).status).toBe(126);
   });

@@ -2,29 +2,32 @@ import { describe, expect, it } from 'vitest';
 import { runCommand } from './cli-process.ts';
 
 /** Invalid command lines, and a word that the one-line error must contain. */
-const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
+const INVALID: readonly (readonly [line: string, named: RegExp])[] = [
   ['', /missing command; see `iwarpd --help`/],
   ['frobnicate', /unknown command 'frobnicate'/],
   ['statsu', /Did you mean status/],
   ['--frobnicate', /unknown option '--frobnicate'/],
   ['status --frobnicate', /'--frobnicate'.*iwarpd status --help/],
-  ['status extra', /too many arguments/],
+  [
+    'status extra',
+    /too many arguments for 'status': expected 0, got 1; see `iwarpd status --help`/,
+  ],
   ['start --device', /argument missing/],
   ['start --device =127.0.0.1', /bad device name ''/],
   ['start --device a=nowhere', /--device: device a: 'nowhere' is not an IP address/],
   ['start --device a=127.0.0.300', /'127.0.0.300'/],
   ['start --device a=127.0.0.2 --device a=127.0.0.3', /two devices are called a/],
-  ['start --device a=127.0.0.2 --device b=127.0.0.2', /two devices answer for 127.0.0.2/],
+  ['start --device a=127.0.0.2 --device b=127.0.0.2', /two devices have the address 127.0.0.2/],
   ['start --log-level loud', /--log-level: must be .*info/],
   ['start --mpa-revision 3', /1 or 2/],
   ['start --fpdu-size huge', /emss, large or/],
   ['start --fpdu-size 12', /from 128 to/],
   ['start --memory-tier magic', /must be shared, process_vm or agent/],
   ['start --config /nonexistent/iwarpd.json', /\/nonexistent\/iwarpd.json/],
-  ['rping', /-s for the server or -c for the client/],
-  ['rping -s -c -a 127.0.0.1', /-s for the server or -c for the client/],
+  ['rping', /missing role: -s \(server\) or -c \(client\)/],
+  ['rping -s -c -a 127.0.0.1', /missing role: -s \(server\) or -c \(client\)/],
   ['rping -c', /-a ADDRESS/],
-  ['rping -c -a 127.0.0.1 -p 0', /port 0 lets a server choose/],
+  ['rping -c -a 127.0.0.1 -p 0', /-p 0 is for the server/],
   ['rping -c -a 127.0.0.1 -p 65536', /from 0 to 65535/],
   ['rping -c -a 127.0.0.1 -p http', /from 0 to 65535/],
   ['rping -c -a 127.0.0.1 -S 22', /from 23 to 65536/],
@@ -50,17 +53,18 @@ const NONSENSE: readonly (readonly [line: string, named: RegExp])[] = [
   ['nfs ls nowhere', /nowhere is not HOST:PATH/],
   ['nfs cat 127.0.0.1:/x --embedded --socket x', /--socket/],
   ['nfs put x', /missing required argument 'HOST:PATH'/],
-  ['bench --only nothing', /there is no measurement "nothing"; there are write-64k/],
+  ['bench --only nothing', /unknown measurement 'nothing'; choose from write-64k/],
   ['bench --rounds 0', /from 1 to 1000/],
   ['capture', /required option '-w, --write <FILE>' not specified/],
   ['capture -w x --qp 0', /from 1 to 16777215/],
   ['trace --address nowhere', /IPv4 or IPv6 address/],
+  ['trace --only foo', /must be a comma-separated list of wqe, cqe, mpa, fpdu, end; see/],
   ['decode', /missing required argument 'FILE'/],
   ['doctor --jsn', /Did you mean --json/],
 ];
 
-describe('a command line that makes no sense', () => {
-  it.each(NONSENSE)('iwarpd %s', async (line, named) => {
+describe('an invalid command line', () => {
+  it.each(INVALID)('iwarpd %s', async (line, named) => {
     const finished = await runCommand(line === '' ? [] : line.split(' '));
     expect(finished.stderr).toMatch(named);
     expect(finished.stderr).toMatch(/^iwarpd: [^\n]+\n$/);

@@ -172,7 +172,7 @@ describe('rping over two daemons', () => {
     const server = await startServer(ways, ['-S', '64']);
     const client = await startClient(ways, ['-C', '1', '-S', '65']).end();
     expect(client.status).toBe(1);
-    expect(client.stderr).toMatch(/^iwarpd: the server went away during ping 0.*$/m);
+    expect(client.stderr).toMatch(/^iwarpd: the server disconnected during ping 0.*$/m);
     const finished = await server.end();
     expect(finished.status).toBe(1);
     expect(finished.stderr).toMatch(/offers 65 bytes, more than the 64/);

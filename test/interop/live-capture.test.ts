@@ -112,7 +112,7 @@ describeWith(['tshark'], 'live captures', () => {
     daemon.signal('SIGTERM');
     const { status, stderr } = await capturing.end();
     expect(status).toBe(1);
-    expect(stderr).toMatch(/iwarpd: the daemon is gone \(EIO\)/);
+    expect(stderr).toMatch(/iwarpd: the daemon ended or closed the connection \(EIO\)/);
     expect((await dissect(file)).fpdus).toEqual([]);
   });
 

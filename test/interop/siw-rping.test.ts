@@ -237,7 +237,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       const client = await ourClient(['-S', '65536', '-C', '1', '--embedded', '--no-crc']);
       expect(client.status).toBe(1);
       expect(client.output).toMatch(/server went away during ping 0 .*base or bounds violation/);
-      expect(client.output).toContain('known peculiarity: siw-terminate-bit-order');
+      expect(client.output).toContain('known quirk: siw-terminate-bit-order');
       expect((await endOf(server)).output).toContain('cq completion failed status 4');
     });
 
@@ -274,7 +274,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       const client = ourRpingInGuest(`-c -a ${GUEST_ADDRESS} -p 9 -C 1 --embedded`);
       const { status, output } = await guest.runToEnd(client);
       expect(status).toBe(1);
-      expect(output).toContain('ECONNREFUSED; start the server first (rping -s)');
+      expect(output).toContain('connection refused; start the server first');
     });
 
     it('our client reports it in one line', async () => {
@@ -283,7 +283,9 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       const client = folder.start(['rping', '-c', ...place, '-C', '1', '--embedded']);
       const { status, output } = await endOfCommand(client);
       expect(status).toBe(1);
-      expect(output).toMatch(/^iwarpd: cannot connect to .*ECONNREFUSED; start the server first/);
+      expect(output).toMatch(
+        /^iwarpd: cannot connect to .*: connection refused; start the server first: `iwarpd rping -s`/,
+      );
     });
 
     it("the kernel's client is refused by our host, and then waits for ever", async () => {

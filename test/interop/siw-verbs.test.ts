@@ -249,7 +249,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   });
 
   describe("siw's Terminate, decoded with its bit order", () => {
-    const quirk = 'known peculiarity: siw-terminate-bit-order';
+    const quirk = 'known quirk: siw-terminate-bit-order';
 
     beforeEach(async () => {
       await guest.setSiw({ mpaVersion: 2 });
@@ -325,7 +325,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       const { id } = await connectToProbe({ markers: true });
       const event = await nextEvent(id);
       expect(event.type).toBe(CMEventType.rejected);
-      expect(event.text).toContain('known peculiarity: siw-refuses-markers');
+      expect(event.text).toContain('known quirk: siw-refuses-markers');
       probe.kill();
     });
 
@@ -335,7 +335,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       const { channel, id, probe } = await probeConnects('');
       node.host.cm.accept(id, channel.qp, NO_WISHES);
       expect((await nextEvent(id)).type).toBe(CMEventType.established);
-      expect(await endOf(id)).toContain('known peculiarity: siw-refuses-markers');
+      expect(await endOf(id)).toContain('known quirk: siw-refuses-markers');
       expect(await probe.exit).toBe(1);
     });
   });

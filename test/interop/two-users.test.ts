@@ -338,7 +338,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
       .iwarpd(ALICE, ['start', '--no-native'], environment)
       .end();
     expect(status).toBe(1);
-    expect(stderr).toMatch(/cannot make .*from \$XDG_RUNTIME_DIR.*permission denied/);
+    expect(stderr).toMatch(/cannot create .*permission denied; unset \$XDG_RUNTIME_DIR/);
     const { stdout } = await users.iwarpd(ALICE, ['doctor', '--json'], environment).end();
     const { checks }: DoctorReport = JSON.parse(stdout);
     expect(checks.find(({ name }) => name === 'socket')).toMatchObject({

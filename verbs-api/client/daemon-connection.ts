@@ -167,7 +167,7 @@ function connectError(error: Error, path: string): VerbsError {
   if (code === 'EACCES' || code === 'EPERM') {
     return new VerbsError(
       'EACCES',
-      `cannot reach the daemon at ${path}: its directory or socket is another user's`,
+      `cannot connect to ${path}: permission denied; the socket or its directory belongs to another user`,
     );
   }
   return new VerbsError('EIO', `${path}: ${error.message}`);

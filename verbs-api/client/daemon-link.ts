@@ -318,7 +318,7 @@ class CallChannel {
   }
 
   #goneError(): VerbsError {
-    return new VerbsError('EIO', this.#farewell ?? 'the daemon is gone');
+    return new VerbsError('EIO', this.#farewell ?? 'the daemon ended or closed the connection');
   }
 }
 

@@ -16,6 +16,9 @@ import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
 
+/** At the index of each state, its name. */
+const STATE_NAMES = Object.keys(QPState);
+
 /**
  * States that a consumer may request; only a connection leads to RTS. Checked here, since drivers
  * accept more (siw any) and then are in states that no connection leads to.
@@ -109,13 +112,16 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     const { state } = attributes;
     const current = this.#currentState();
     if (REQUESTS[current]?.includes(state) !== true) {
-      throw new VerbsError('EINVAL', `no way from state ${current} to ${state}`);
+      throw new VerbsError(
+        'EINVAL',
+        `a QP cannot go from ${STATE_NAMES[current]} to ${STATE_NAMES[state]}`,
+      );
     }
     const { info, traits } = this.native.pd.device;
     if (state === QPState.RESET && !isIdle(current) && !traits.resets) {
       throw unsupported(
         info.name,
-        'way back to RESET for a queue pair that was connected or failed',
+        'transition to RESET for a queue pair that was connected or failed',
       );
     }
     this.native.modify(state);

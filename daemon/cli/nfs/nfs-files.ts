@@ -12,7 +12,13 @@ import {
 } from '../../../verbs-api/nfs/client/nfs-client.ts';
 import type { Attributes3 } from '../../../verbs-api/nfs/nfs3/attributes.ts';
 import { FileType, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
+import {
+  CommandFailure,
+  failureCode,
+  failureText,
+  fileFailureText,
+  untilAborted,
+} from '../../console/failure.ts';
 import { type Output, printJson, tableLines } from '../../console/output.ts';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
@@ -127,14 +133,14 @@ async function openLocal(path: string): Promise<LocalSource> {
     const file = await open(path, 'r');
     if ((await file.stat()).isDirectory()) {
       await file.close();
-      throw new CommandFailure('it is a directory; name a file');
+      throw new CommandFailure('is a directory; name a file');
     }
     return {
       read: async (target) => (await file.read(target, 0, target.length)).bytesRead,
       [Symbol.asyncDispose]: () => file.close(),
     };
   } catch (error) {
-    throw new CommandFailure(`cannot read ${path}: ${failureText(error)}`, { cause: error });
+    throw new CommandFailure(`cannot read ${path}: ${fileFailureText(error)}`, { cause: error });
   }
 }
 
@@ -210,16 +216,17 @@ function failureOf(error: unknown, remote: RemotePath, given: NfsFileArguments):
     return new CommandFailure(`${remote.host}:${failureText(error)}`, options);
   }
   if (error instanceof MountError) {
-    const fix = 'see the exports of the server; some take clients of low ports only (insecure)';
+    const fix =
+      "check the server's exports; a Linux server accepts this client only with the export option `insecure`";
     return new CommandFailure(`${remote.host}: ${error.message}; ${fix}`, options);
   }
   const code = failureCode(error);
   if (isVerbsError(error) && code === 'ECONNREFUSED') {
-    const text = `nobody serves NFS over RDMA on ${remote.host} port ${given.port} (--port)`;
+    const text = `no NFS over RDMA server at ${remote.host} port ${given.port} (--port)`;
     return new CommandFailure(`${text}: ${failureText(error)}`, options);
   }
   if (code === 'ECONNREFUSED' || code === 'ETIMEDOUT') {
-    const text = `nobody serves MOUNT on ${remote.host} (--mount-port)`;
+    const text = `no MOUNT server at ${remote.host} (--mount-port)`;
     return new CommandFailure(`${text}: ${failureText(error)}`, options);
   }
   return new CommandFailure(`${remotePathText(remote)}: ${failureText(error)}`, options);

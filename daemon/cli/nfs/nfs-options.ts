@@ -19,7 +19,7 @@ interface NfsCommandContext {
 export function addNfs(program: Command, context: NfsCommandContext): void {
   const nfs = program
     .command('nfs')
-    .description('serve a directory over NFS version 3 on RDMA, or use one that is served');
+    .description('serve a directory over NFS version 3 on RDMA, or access one on a server');
   addServe(nfs, context);
   addFileCommands(nfs, context);
 }
@@ -32,16 +32,26 @@ function addServe(nfs: Command, context: NfsCommandContext): void {
     .option('--writable', 'let clients change files (default: every change is refused)')
     .option(
       '--no-root-squash',
-      'give user 0 of clients the rights of the user that this runs as (default: those of nobody)',
+      "treat clients' user 0 as the user who runs this (default: as nobody, uid 65534)",
     )
     .option(
       '--host <ADDRESS>',
       'address to listen on, 0.0.0.0 for every IPv4 address (default: 127.0.0.1)',
     )
-    .option('--port <PORT>', 'port of NFS over RDMA, 0 for any', parseAnyPort, NFS_RDMA_PORT)
-    .option('--mount-port <PORT>', 'TCP port of MOUNT, 0 for any', parseAnyPort, MOUNT_PORT)
-    .option('--rpcbind', "tell this host's rpcbind where NFS and MOUNT listen")
-    .option('-v, --verbose', 'tell of clients that come and go')
+    .option(
+      '--port <PORT>',
+      'port of NFS over RDMA; 0 means any free port',
+      parseAnyPort,
+      NFS_RDMA_PORT,
+    )
+    .option(
+      '--mount-port <PORT>',
+      'TCP port of MOUNT; 0 means any free port',
+      parseAnyPort,
+      MOUNT_PORT,
+    )
+    .option('--rpcbind', "register the ports of NFS and MOUNT with this host's rpcbind")
+    .option('-v, --verbose', 'print when clients connect and disconnect')
     .option('--json', 'print JSON when ready');
   addProviderOptions(serve, context);
   serve.action(async (directory: string, given: NfsServeArguments) => {
@@ -56,8 +66,11 @@ function addFileCommands(nfs: Command, context: NfsCommandContext): void {
     .command('ls')
     .description('list a directory of a server')
     .argument('<HOST:PATH>', 'the path, from the root of the server')
-    .option('-l, --long', 'mode, links, owner, group, size and time of each file')
-    .option('-a, --all', 'names that start with a dot, too')
+    .option(
+      '-l, --long',
+      'also print mode, links, owner, group, size in bytes and time of each file',
+    )
+    .option('-a, --all', 'include names that start with a dot')
     .option('--json', 'print JSON');
   list.action(async (path: string, given: NfsFileArguments) => {
     const { runNfsList } = await import('./nfs-files.ts');
@@ -86,7 +99,7 @@ function addFileCommands(nfs: Command, context: NfsCommandContext): void {
       .option('--port <PORT>', 'port of NFS over RDMA', parsePort, NFS_RDMA_PORT)
       .option(
         '--mount-port <PORT>',
-        `TCP port of MOUNT (default: what the host's port mapper says, else ${MOUNT_PORT})`,
+        `TCP port of MOUNT (default: the one that the host's rpcbind has, else ${MOUNT_PORT})`,
         parsePort,
       );
     addProviderOptions(command, context);

@@ -2,7 +2,13 @@
 import { once } from 'node:events';
 import { NfsServer } from '../../../verbs-api/nfs/server/nfs-server.ts';
 import { RPCBIND_SOCKET } from '../../../verbs-api/nfs/tcp/rpcbind.ts';
-import { CommandFailure, failureCode, failureText, usageFailure } from '../../console/failure.ts';
+import {
+  CommandFailure,
+  failureCode,
+  failureText,
+  fileFailureText,
+  usageFailure,
+} from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
@@ -66,16 +72,19 @@ async function listen(
       },
     });
   } catch (error) {
-    throw new CommandFailure(`cannot serve ${directory}: ${failureText(error)}${fixOf(error)}`, {
-      cause: error,
-    });
+    throw new CommandFailure(
+      `cannot serve ${directory}: ${fileFailureText(error)}${fixOf(error)}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
 function fixOf(error: unknown): string {
   switch (failureCode(error)) {
     case 'EADDRINUSE':
-      return '; choose other ports (--port, --mount-port) or end what listens there';
+      return '; choose other ports (--port, --mount-port) or stop what listens there';
     case 'EADDRNOTAVAIL':
       return '; `iwarpd devices` shows which addresses the devices have';
     case 'ENOTDIR':
@@ -101,6 +110,6 @@ function announce(server: NfsServer, kind: string, given: NfsServeArguments, out
     `mount it with: mount -t nfs -o rdma,port=${address.port},vers=3,nolock,mountport=${mountPort},mountproto=tcp HOST:${path} DIRECTORY`,
   );
   output.note(
-    'not served: MKNOD, locks, ACLs, Kerberos, NFS version 4; all is done as the user that this runs as',
+    'not supported: MKNOD, locks, ACLs, Kerberos, NFS version 4; all files are accessed as the user who runs this',
   );
 }

@@ -20,7 +20,7 @@ const RESOLVE_TIMEOUT_MS = 2000;
  * A kernel peer of revision 1 reports an ORD of 0 to its program, and rdma-core's rping uses it.
  */
 const REVISION_1_HINT =
-  "; rdma-core's rping cannot serve MPA revision 1, which tells it of no reads: try revision 2";
+  "; rdma-core's rping cannot serve MPA revision 1, which negotiates no read depth; use revision 2";
 
 /**
  * Pings the server `settings.count` times and disconnects. CommandFailure if the server cannot be
@@ -68,7 +68,7 @@ async function resolve(id: ConnectionId, settings: RpingSettings): Promise<void>
   } catch (error) {
     const from = sourceAddress === undefined ? '' : ` from ${sourceAddress}`;
     throw new CommandFailure(
-      `cannot find a way to ${address}${from}: ${failureText(error)}; \`iwarpd devices\` shows which addresses the devices have`,
+      `no route to ${address}${from}: ${failureText(error)}; \`iwarpd devices\` shows the addresses of the devices`,
       { cause: error },
     );
   }
@@ -101,11 +101,11 @@ function connectFix(error: unknown): string {
   const text = rejected ? error.event.text : failureText(error);
   switch (rejected ? error.event.error : error.code) {
     case 'ECONNREFUSED':
-      return `${text}; start the server first (rping -s)`;
+      return `${text}; start the server first: \`iwarpd rping -s\``;
     case 'ECONNRESET':
-      return `${text}; its wire options (revision, CRC, markers) may not allow these`;
+      return `${text}; the server's wire options (revision, CRC, markers) may not match`;
     case 'ETIMEDOUT':
-      return `${text}; is it an iWARP server that listens there?`;
+      return `${text}; check that an iWARP server listens there`;
     default:
       return text;
   }
@@ -153,7 +153,7 @@ async function nextStep(
   const event = await endpoint.nextEvent(signal);
   if (event.type === 'receive') return sequence.handleReceive(event.bytes.length);
   throw new CommandFailure(
-    `the server went away during ping ${sequence.pings}${endpoint.endReason()}${hint}`,
+    `the server disconnected during ping ${sequence.pings}${endpoint.endReason()}${hint}`,
   );
 }
 

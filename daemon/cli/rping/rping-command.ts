@@ -56,16 +56,18 @@ export async function runRping(
 /** Throws a usage failure for contradictory options. */
 export function checkRpingArguments(given: RpingArguments): void {
   if ((given.s === true) === (given.c === true)) {
-    throw usageFailure('say which side to be: -s for the server or -c for the client');
+    throw usageFailure('missing role: -s (server) or -c (client)');
   }
   if (given.c === true && given.a === undefined) {
-    throw usageFailure('the client needs the address of its server: -a ADDRESS');
+    throw usageFailure('missing -a ADDRESS: the address of the server');
   }
   if (given.c === true && given.p === 0) {
-    throw usageFailure('port 0 lets a server choose (-s); the client needs the one it chose');
+    throw usageFailure(
+      '-p 0 is for the server (-s), which prints the port it chose; give the client that port',
+    );
   }
   if (given.c === true && given.P === true) {
-    throw usageFailure('-P is for the server (-s); a client has one connection');
+    throw usageFailure('-P is for the server (-s)');
   }
   if (given.s === true && given.I !== undefined) {
     throw usageFailure('-I is for the client (-c); the address of a server is -a');
@@ -115,7 +117,7 @@ async function addressOf(host: string): Promise<string> {
   try {
     return (await lookup(host)).address;
   } catch (error) {
-    throw new CommandFailure(`${host} is neither an address nor a name that can be looked up`, {
+    throw new CommandFailure(`cannot resolve ${host}: not an address, and no such host name`, {
       cause: error,
     });
   }

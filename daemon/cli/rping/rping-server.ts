@@ -44,7 +44,7 @@ async function listen(listener: ConnectionId, settings: RpingSettings): Promise<
     const code = isVerbsError(error) ? error.code : undefined;
     const fix =
       code === 'EADDRINUSE'
-        ? '; choose another port (-p) or end what listens there'
+        ? '; choose another port (-p) or stop what listens there'
         : code === 'EADDRNOTAVAIL' || code === 'ENODEV'
           ? '; `iwarpd devices` shows which addresses the devices have'
           : '';
@@ -142,7 +142,7 @@ async function answer(
       case 'disconnected':
         if (sequence.betweenPings) return;
         throw new CommandFailure(
-          `the client went away during ping ${sequence.pings}${endpoint.endReason()}`,
+          `the client disconnected during ping ${sequence.pings}${endpoint.endReason()}`,
         );
     }
     switch (step.type) {

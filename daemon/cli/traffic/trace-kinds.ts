@@ -13,7 +13,7 @@ export function parseTraceKinds(text: string): ChosenKind[] {
   return text.split(',').map((word) => {
     const kind = TRACE_KINDS.find((each) => each === word);
     if (kind !== undefined) return kind;
-    throw new InvalidArgumentError(`Kinds are ${TRACE_KINDS.join(', ')}, with commas between.`);
+    throw new InvalidArgumentError(`must be a comma-separated list of ${TRACE_KINDS.join(', ')}`);
   });
 }
 

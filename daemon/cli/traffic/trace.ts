@@ -102,13 +102,13 @@ class Tracer implements TrafficUser {
 
   #noteLost(count: number): void {
     const what = 'work requests and completions';
-    this.#output.note(`left out: ${count} ${what}, since the reader was too slow`);
+    this.#output.note(`left out: ${count} ${what}: the reader was too slow`);
   }
 
   #noteSkipped(body: Uint8Array): void {
     const { localAddress, localPort, remoteAddress, remotePort } = linkAddresses(body);
     const ends = `${localAddress}:${localPort} and ${remoteAddress}:${remotePort}`;
-    this.#output.note(`left out: ${ends}, open before and with markers`);
+    this.#output.note(`left out: ${ends}: already open, with markers`);
   }
 
   #print(record: TraceRecord, { source, destination }: TracePlace): void {

@@ -141,7 +141,7 @@ function makeDirectory(directory: string): void {
     const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
     throw new VerbsError(
       'EACCES',
-      `cannot make ${directory} (${String(code)}): another user may own what is there; choose a socket in a directory of your own with --socket`,
+      `cannot create ${directory} (${String(code)}): another user may own what is there; choose a socket in a directory of your own with --socket`,
     );
   }
 }

@@ -156,7 +156,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     if (id.state.kind === 'idle') this.#bind(id, { address: IPV4_ANY, port: 0 });
     const address = id.localAddress?.address ?? IPV4_ANY;
     if (!isWildcard(address) && this.#routes.deviceFor(address) === undefined) {
-      throw new VerbsError('ENODEV', `no device answers for ${address}`);
+      throw new VerbsError('ENODEV', `no device has the address ${address}`);
     }
     const error = this.#options.network.listen(id);
     if (error !== undefined) throw new VerbsError(error, 'cannot listen at this address');
@@ -283,7 +283,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     if (listener.state.kind !== 'listening') return 'the listener is gone';
     const { starting } = listener.state.listener;
     const device = this.#routes.deviceFor(facts.local.address);
-    if (device === undefined) return `no device answers for ${facts.local.address}`;
+    if (device === undefined) return `no device has the address ${facts.local.address}`;
     const { address } = facts.remote;
     if (!makeRoom(starting, address, now)) return 'listener has too many startups';
     if (!makeRoom(this.#counted, address, now)) return 'host has too many startups';
@@ -508,7 +508,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
     if (deviceless) {
       this.#options.network.release(id);
-      throw new VerbsError('ENODEV', `no device answers for ${address.address}`);
+      throw new VerbsError('ENODEV', `no device has the address ${address.address}`);
     }
     id.cmDevice = device;
     id.localAddress = { address: address.address, port: reserved.port };

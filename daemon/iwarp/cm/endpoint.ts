@@ -7,7 +7,7 @@
 
 import type { CMOutcome, CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import { type Micros, NEVER, type WireFailure } from '../../rnic/wire-port.ts';
 import type { StreamEvent } from '../engine/stream-api.ts';
@@ -207,13 +207,13 @@ export class Endpoint<Id> {
       return;
     }
     const { type, error } = dialFailure(code);
-    this.#tell(type, error, `TCP connection failed: ${code}`);
+    this.#tell(type, error, error === code ? ERRNO[error].text : `TCP connection failed: ${code}`);
     this.#end(now, undefined);
   }
 
   /** TCP is connected, but the QP changed its state or was destroyed in the meantime. */
   handleQPRefused(now: Micros): void {
-    const text = 'the queue pair changed its state while TCP connected';
+    const text = 'the queue pair changed its state while TCP was connecting';
     this.#tell(CMEventType.connectError, 'EINVAL', text);
     this.#end(now, undefined);
   }
@@ -404,9 +404,9 @@ export class Endpoint<Id> {
   }
 }
 
-/** `text`, with the known peculiarity of a known peer that explains it. */
+/** `text`, with the known quirk of the peer that explains it. */
 function withQuirk(text: string, quirk: string | undefined): string {
-  return quirk === undefined ? text : `${text}; known peculiarity: ${quirk}`;
+  return quirk === undefined ? text : `${text}; known quirk: ${quirk}`;
 }
 
 /** The event for a failed TCP connect: as iWARP hardware reports it. */

@@ -93,7 +93,7 @@ describe('a measurement', () => {
   it('is chosen by name', () => {
     expect(selectMeasurements([])).toBe(MEASUREMENTS);
     expect(selectMeasurements(['messages']).map((each) => each.name)).toEqual(['messages']);
-    expect(() => selectMeasurements(['nothing'])).toThrow('there is no measurement "nothing"');
+    expect(() => selectMeasurements(['nothing'])).toThrow("unknown measurement 'nothing'");
   });
 });
 

@@ -54,7 +54,7 @@ function locatePath(served: ServedExport, path: string): Located {
   for (const part of inExport(tree.path, path).split('/')) {
     if (part === '' || part === '.') continue;
     const name = checkedName(Buffer.from(part, 'latin1'));
-    if (name === '..') throw new NfsFailure(MountStatus.acces, 'a way up');
+    if (name === '..') throw new NfsFailure(MountStatus.acces, 'the path contains ..');
     const stats = tree.entryStats(located, name);
     if (stats === undefined) throw new NfsFailure(MountStatus.noent, 'no such directory');
     if (!stats.isDirectory()) throw new NfsFailure(MountStatus.notdir, 'not a directory');
