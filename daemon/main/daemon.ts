@@ -20,6 +20,7 @@ import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './conf
 import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
 import { dropToken, type TokenInUse, takeToken } from './http-token.ts';
+import { inlineWholePaths } from './inlining.ts';
 import { assertLocalAddresses } from './local-addresses.ts';
 import { createLog, hostObserver, standardErrorLog, ThrottledLog } from './log.ts';
 import { removeOwnFile, writeOwnFile } from './own-file.ts';
@@ -136,6 +137,7 @@ export class Daemon {
   ): Promise<Daemon> {
     // If denied, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
+    inlineWholePaths();
     const taps = new TapHub();
     const host = new RnicHost({
       system: hostSystem(),
