@@ -10,11 +10,23 @@ import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-lay
 import { assert } from '../invariants/assert.ts';
 import { Completion, type CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
+import { countCompletion, type NicCounters } from './nic-counters.ts';
+
+/** Operations whose completion promises that data is in the program's memory. */
+const DATA_OPCODES: ReadonlySet<number> = new Set([
+  SQOpcode.receive,
+  SQOpcode.read,
+  SQOpcode.readLocalInv,
+  SQOpcode.fetchAndAdd,
+  SQOpcode.compAndSwap,
+]);
 
 /** A waiting completion. */
 interface HeldCompletion {
   readonly cq: CQ;
   readonly completion: Completion;
+  /** False for one that the program gets only if it fails: its work request is unsignalled. */
+  readonly reported: boolean;
 }
 
 /** The queue pair of a gate. */
@@ -42,15 +54,22 @@ export class CompletionGate {
   #keepsResponse = false;
   readonly #held: HeldCompletion[] = [];
   readonly #user: GateUser;
+  readonly #counters: NicCounters;
 
-  constructor(user: GateUser) {
+  constructor(user: GateUser, counters: NicCounters) {
     this.#user = user;
+    this.#counters = counters;
     this.completion.qpn = user.qpn;
   }
 
   /** True while segments are unwritten: nothing succeeds before they are written. */
   get keeps(): boolean {
     return this.#keeper !== undefined;
+  }
+
+  /** True while memory that was written to has not confirmed it. */
+  get waits(): boolean {
+    return this.#writing.size > 0;
   }
 
   // RDMAP-7.1-02: the loss of a Write with nothing behind it is detected, too.
@@ -96,12 +115,29 @@ export class CompletionGate {
       this.#keeper === undefined || completion.status !== CQEStatus.success,
       'nothing succeeds while segments are kept',
     );
-    if (this.#writing.size === 0) {
-      cq.push(completion);
-      return;
-    }
-    this.#held.push({ cq, completion: Object.assign(new Completion(), completion) });
+    if (this.#writing.size === 0) this.#push(cq, completion);
+    else this.#hold(cq, true);
+  }
+
+  /**
+   * The same for unsignalled work, whose completion is written only if its data turns out to be
+   * lost. Only the first one that promises data can be blamed, so at most one such is held.
+   */
+  tellLoss(cq: CQ): void {
+    if (this.#writing.size === 0 || !promisesData(this.completion)) return;
+    if (this.#held.some(({ completion }) => promisesData(completion))) return;
+    this.#hold(cq, false);
+  }
+
+  #hold(cq: CQ, reported: boolean): void {
+    const completion = Object.assign(new Completion(), this.completion);
+    this.#held.push({ cq, completion, reported });
     if (!this.release()) this.#user.awaitWrites();
+  }
+
+  #push(cq: CQ, completion: Completion): void {
+    countCompletion(this.#counters, completion.status);
+    cq.push(completion);
   }
 
   /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */
@@ -134,7 +170,9 @@ export class CompletionGate {
     const lost = this.#writeLost;
     this.#writeLost = false;
     if (lost) this.#failHeld();
-    for (const { cq, completion } of this.#held) cq.push(completion);
+    for (const { cq, completion, reported } of this.#held) {
+      if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
+    }
     this.#held.length = 0;
     if (lost) this.#user.handleLoss(false);
     return true;
@@ -149,8 +187,8 @@ export class CompletionGate {
     this.#writing.clear();
     this.#writeLost = false;
     if (told) {
-      for (const { completion: one } of this.#held) {
-        if (one.status !== CQEStatus.success) continue;
+      for (const { completion: one, reported } of this.#held) {
+        if (one.status !== CQEStatus.success || !reported) continue;
         one.status = CQEStatus.wrFlushErr;
         one.lengthBytes = 0;
       }
@@ -167,11 +205,15 @@ export class CompletionGate {
     let blamed = false;
     for (const { completion: one } of this.#held) {
       if (one.status !== CQEStatus.success) continue;
-      const promises =
-        one.lengthBytes > 0 && (one.opcode === SQOpcode.receive || one.opcode === SQOpcode.read);
+      const promises = promisesData(one);
       one.status = promises && !blamed ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
       one.lengthBytes = 0;
       blamed ||= promises;
     }
   }
+}
+
+/** True for work that brings data into the program's memory. */
+function promisesData({ status, opcode, lengthBytes }: Completion): boolean {
+  return status === CQEStatus.success && lengthBytes > 0 && DATA_OPCODES.has(opcode);
 }

@@ -104,7 +104,7 @@ export class QP implements WireUser, WindowUser, GateUser {
     this.#sqSigAll = init.sqSigAll;
     this.tag = init.tag;
     this.#host = host;
-    this.#gate = new CompletionGate(this);
+    this.#gate = new CompletionGate(this, host.counters);
     this.#memory = new PeerAccess(host, this, this.#gate);
     const { ring, sqCount: count } = layout;
     const { sqSigAll, sendCQ: cq } = init;

@@ -14,7 +14,7 @@ import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { WindowUser } from './memory-window.ts';
-import { countCompletion, type NicCounters } from './nic-counters.ts';
+import type { NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ReceiveQueue } from './receive-queue.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
@@ -160,7 +160,6 @@ export class Receiver {
   ): void {
     const queue = this.#queue;
     queue.active = false;
-    countCompletion(this.#host.counters, status);
     const { completion } = this.#gate;
     completion.wrIdLo = queue.wrIdLo;
     completion.wrIdHi = queue.wrIdHi;

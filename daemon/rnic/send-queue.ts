@@ -21,7 +21,7 @@ import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { WindowUser } from './memory-window.ts';
-import { countCompletion, type NicCounters } from './nic-counters.ts';
+import type { NicCounters } from './nic-counters.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
@@ -390,6 +390,7 @@ export class SendQueue {
     const started = this.#started;
     while (started.oldestDone) {
       if (started.signalled) this.#tell(CQEStatus.success, started.bytes);
+      else if (this.#gate.waits) this.#tellLoss();
       started.shift();
     }
     this.#publish();
@@ -406,6 +407,13 @@ export class SendQueue {
     this.#complete(started.wrIdLo, started.wrIdHi, started.opcode, status, bytes);
   }
 
+  /** The oldest one is unsignalled: it completes only if its data is lost. */
+  #tellLoss(): void {
+    const { wrIdLo, wrIdHi, opcode, bytes } = this.#started;
+    this.#fillIn(wrIdLo, wrIdHi, opcode, CQEStatus.success, bytes);
+    this.#gate.tellLoss(this.#cq);
+  }
+
   #complete(
     wrIdLo: number,
     wrIdHi: number,
@@ -413,7 +421,11 @@ export class SendQueue {
     status: CQEStatus,
     bytes: number,
   ): void {
-    countCompletion(this.#host.counters, status);
+    this.#fillIn(wrIdLo, wrIdHi, opcode, status, bytes);
+    this.#gate.tell(this.#cq);
+  }
+
+  #fillIn(wrIdLo: number, wrIdHi: number, opcode: number, status: CQEStatus, bytes: number): void {
     const { completion } = this.#gate;
     completion.wrIdLo = wrIdLo;
     completion.wrIdHi = wrIdHi;
@@ -424,7 +436,6 @@ export class SendQueue {
     completion.immediateHi = 0;
     completion.immediateLo = 0;
     completion.solicited = false;
-    this.#gate.tell(this.#cq);
   }
 
   /**

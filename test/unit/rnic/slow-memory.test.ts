@@ -119,6 +119,70 @@ describe('completions after slow writes', () => {
   });
 });
 
+describe('data that did not reach its memory', () => {
+  /** Reads into the slow memory, whose response has come. */
+  function readInto(rig: NicRig, wrId: number, flags?: number): void {
+    rig.send({
+      opcode: SQOpcode.read,
+      wrId,
+      rkey: 7,
+      sges: [rig.piece(0, 4)],
+      ...(flags === undefined ? {} : { flags }),
+    });
+    rig.qp.placeReadResponse(rig.mr.lkey, 0, MEMORY_ADDRESS, Uint8Array.of(1, 2, 3, 4), 0, 4);
+    rig.qp.readCompleted();
+  }
+
+  it('fails the first work that brought data, and flushes what waited behind it', () => {
+    const { rig, slow } = slowRig();
+    readInto(rig, 1);
+    readInto(rig, 2);
+    rig.send({ opcode: SQOpcode.send, wrId: 3 });
+    slow.lose();
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, CQEStatus.locProtErr],
+      [2, CQEStatus.wrFlushErr],
+      [3, CQEStatus.wrFlushErr],
+    ]);
+    expect(rig.nic.counters).toMatchObject({ completions: 3, failures: 1, flushes: 2 });
+  });
+
+  it('fails an unsignalled Read that brought it, not what waited behind the Read', () => {
+    const { rig, slow } = slowRig();
+    readInto(rig, 1, 0);
+    rig.send({ opcode: SQOpcode.send, wrId: 2 });
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+    slow.lose();
+    expect(rig.sendCompletions.outcome()).toEqual([
+      [1, CQEStatus.locProtErr],
+      [2, CQEStatus.wrFlushErr],
+    ]);
+    expect(rig.qp.state).toBe(QPState.ERR);
+  });
+
+  it('fails an atomic that brought it', () => {
+    const { rig, slow } = slowRig();
+    rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 1, rkey: 7, sges: [rig.piece(0, 8)] });
+    rig.qp.atomicCompleted(0, 5);
+    slow.lose();
+    expect(rig.sendCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+  });
+
+  it('completes no unsignalled work whose data arrived, or whose QP is destroyed', () => {
+    const { rig, slow } = slowRig();
+    readInto(rig, 1, 0);
+    readInto(rig, 2, 0);
+    rig.send({ opcode: SQOpcode.send, wrId: 3 });
+    slow.settle();
+    expect(rig.sendCompletions.outcome()).toEqual([[3, 0]]);
+    readInto(rig, 4, 0);
+    rig.qp.close(0);
+    slow.lose();
+    expect(rig.sendCompletions.outcome()).toEqual([]);
+    expect(rig.nic.counters.completions).toBe(1);
+  });
+});
+
 describe('a QP in error', () => {
   it('completes on destruction the work posted since its last flush', () => {
     const { rig } = slowRig();
