@@ -72,7 +72,7 @@ function claim(taken: Set<string>, what: string, refusal: string): void {
 function hostAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
   if (address === undefined || isWildcard(address)) {
-    throw new VerbsError('EINVAL', `device ${name}: '${text}' is not an IP address`);
+    throw new VerbsError('EINVAL', `device ${name}: '${text}' is not the address of an interface`);
   }
   return address;
 }

@@ -54,7 +54,7 @@ export interface Replayed {
   readonly segments: { readonly header: string; readonly ulpduLength: number }[];
   /** What ended the input, if something did. */
   readonly error: ProtocolError | undefined;
-  /** Our names of the peculiarities met. */
+  /** Our names of the quirks met. */
   readonly quirks: ReadonlySet<string>;
   /** The peer's Terminate, if one came. */
   readonly terminate: RDMAPReceiver['terminate'];

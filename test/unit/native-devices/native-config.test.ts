@@ -24,8 +24,8 @@ describe('NAME=native:DEVICE', () => {
     ['=native:siw0', /bad device name/],
     ['a=native:', /bad native device name/],
     ['a=native:si w', /bad native device name/],
-    ['a=native:b,', /no address/],
-    ['a=native:b,0.0.0.0', /no address/],
+    ['a=native:b,', /is not the address of an interface/],
+    ['a=native:b,0.0.0.0', /is not the address of an interface/],
   ])('refuses %s', (text, message) => {
     expect(() => parseNativeDevice(text)).toThrow(refusal(message));
   });
@@ -37,7 +37,7 @@ describe('native devices together', () => {
   it.each([
     ['a name twice', [one, { ...one, native: 'siw1' }], [], /two devices are called a/],
     ['the name of an emulated one', [one], ['a'], /two devices are called a/],
-    ['a device twice', [one, { ...one, name: 'b' }], [], /siw0 is asked for twice/],
+    ['a device twice', [one, { ...one, name: 'b' }], [], /siw0 is named twice/],
     [
       'an address twice',
       [
@@ -45,7 +45,7 @@ describe('native devices together', () => {
         { name: 'b', native: 'c', addresses: ['0:0::1'] },
       ],
       [],
-      /two devices answer for ::1/,
+      /two devices have the address ::1/,
     ],
   ])('fail with EINVAL for %s', (_name, configs, others, message) => {
     expect(() => checkedNativeDevices(configs, others)).toThrow(refusal(message));

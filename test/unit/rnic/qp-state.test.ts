@@ -245,11 +245,11 @@ describe('errors and the flush', () => {
     }
   });
 
-  it('names a known peculiarity of the peer', () => {
+  it('names a known quirk of the peer', () => {
     const rig = new NicRig();
     rig.qp.terminated('peer', { kind: 'protocol', text: 'why', quirk: 'siw-bits' }, 0);
     expect(rig.effects()[0]).toMatchObject({
-      text: 'why; known peculiarity: siw-bits',
+      text: 'why; known quirk: siw-bits',
     });
   });
 

@@ -32,7 +32,7 @@ export interface AsyncEvent {
   readonly element: number;
   /** QP number for QP events, else undefined. */
   readonly qpNum: number | undefined;
-  /** One readable line: what happened, and the peer's known peculiarity if one explains it. */
+  /** One readable line: what happened, and the peer's known quirk if one explains it. */
   readonly text: string;
 }
 
