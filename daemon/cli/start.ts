@@ -1,6 +1,6 @@
 /** `iwarpd start`: the daemon in the foreground, until it is stopped. */
 import { readFileSync } from 'node:fs';
-import { basename, resolve } from 'node:path';
+import { basename, dirname, resolve } from 'node:path';
 import type { DestinationStream, Logger } from 'pino';
 import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
@@ -197,9 +197,7 @@ function readConfigFile(path: string): DaemonOptions {
 /** The line that reports what is running and what to do next. */
 function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
-  const script = process.argv[1] ?? 'iwarpd';
-  // An installed command is linked in the PATH; in a clone, npx uses such a link.
-  const command = basename(script) === 'iwarpd' ? 'iwarpd' : 'npx iwarpd';
+  const command = commandOf(process.argv[1] ?? 'iwarpd');
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
   const page =
@@ -209,6 +207,15 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
     `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, in two other terminals, ` +
     `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\`; Ctrl-C ends it`
   );
+}
+
+/**
+ * How a user calls the command whose script this process runs: `iwarpd` after a global install, by a
+ * link in the PATH; `npx iwarpd` in a clone and in a project, by a link in `node_modules/.bin`.
+ */
+export function commandOf(script: string): string {
+  const isGlobal = basename(script) === 'iwarpd' && basename(dirname(script)) !== '.bin';
+  return isGlobal ? 'iwarpd' : 'npx iwarpd';
 }
 
 function deviceText({ backend, addresses }: DeviceInfo): string {
