@@ -1,18 +1,13 @@
-/**
- * The rings of one open device and the keys by which the program maps them: page offsets of the
- * device file, the lowest free one first.
- */
+/** The rings of one open device, by the keys with which the program maps them. */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 import { giveShared, takeShared } from '../objects/charged-memory.ts';
 import type { SharedAllocation } from '../objects/client-memory.ts';
 import type { DaemonMemory } from '../objects/daemon-memory.ts';
-import { HandleSpace } from '../objects/handle-space.ts';
 import type { RingSource } from '../objects/queue-rings.ts';
 import type { QuotaLedger } from '../objects/quotas.ts';
 import type { KernelReply } from './kernel-file.ts';
-
-const PAGE_BYTES = 4096;
+import { PAGE_BYTES, type RingKeys } from './ring-keys.ts';
 
 /** One mapped queue. */
 export interface Ring {
@@ -29,34 +24,39 @@ export interface Ring {
 export class RingMappings implements RingSource<Ring> {
   readonly #memory: DaemonMemory;
   readonly #ledger: QuotaLedger;
-  readonly #reservedKey: number | undefined;
-  readonly #rings = new HandleSpace<Ring | 'reserved'>();
+  readonly #keys: RingKeys;
+  readonly #rings = new Map<number, Ring>();
   readonly #mapped = new Set<Ring>();
 
-  /** `memory` allocates; `ledger` is charged; no ring gets `reservedKey`, if given. */
-  constructor(memory: DaemonMemory, ledger: QuotaLedger, reservedKey: number | undefined) {
+  /** `memory` allocates; `ledger` is charged. */
+  constructor(memory: DaemonMemory, ledger: QuotaLedger, keys: RingKeys) {
     this.#memory = memory;
     this.#ledger = ledger;
-    this.#reservedKey = reservedKey;
+    this.#keys = keys;
   }
 
   /** A ring of `mappedBytes` zero bytes, in memory of `memoryBytes` at least. ENOMEM. */
   create(mappedBytes: number, memoryBytes: number): Ring {
     const lengthBytes = pagesOf(Math.max(mappedBytes, memoryBytes)) * PAGE_BYTES;
-    return this.#add(mappedBytes, takeShared(this.#ledger, this.#memory, lengthBytes));
+    const memory = takeShared(this.#ledger, this.#memory, lengthBytes);
+    const key = this.#keys.take(lengthBytes);
+    const ring: Ring = { key, mappedBytes, memory, view: memory.view };
+    this.#rings.set(key, ring);
+    return ring;
   }
 
   /** Releases a ring; the program keeps the part that it has mapped. */
   release(ring: Ring): void {
-    this.#rings.remove(ring.key / PAGE_BYTES);
+    this.#rings.delete(ring.key);
+    this.#keys.give(ring.key);
     this.#mapped.delete(ring);
     giveShared(this.#ledger, ring.memory);
   }
 
   /** The answer to mmap(): the ring's memory as a descriptor, once. EINVAL for anything else. */
   map(key: number, lengthBytes: number): KernelReply {
-    const ring = key % PAGE_BYTES === 0 ? this.#rings.find(key / PAGE_BYTES) : undefined;
-    if (ring === undefined || ring === 'reserved') {
+    const ring = this.#rings.get(key);
+    if (ring === undefined) {
       throw new VerbsError('EINVAL', `no queue is mapped at offset ${key}`);
     }
     if (pagesOf(lengthBytes) !== pagesOf(ring.mappedBytes) || this.#mapped.has(ring)) {
@@ -73,34 +73,21 @@ export class RingMappings implements RingSource<Ring> {
 
   /** Bytes of shared memory behind all rings. */
   get heldBytes(): number {
-    return this.#all().reduce((sum, { memory }) => sum + memory.mapping.lengthBytes, 0);
+    let held = 0;
+    for (const { memory } of this.#rings.values()) held += memory.mapping.lengthBytes;
+    return held;
   }
 
   /** Checks every ring, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
-    this.#rings.assertDeepInvariants();
-    for (const ring of this.#all()) {
-      assert(this.#rings.find(ring.key / PAGE_BYTES) === ring, 'a ring is found by its key');
+    for (const [key, ring] of this.#rings) {
+      assert(ring.key === key, 'a ring is found by its key');
+      assert(key % PAGE_BYTES === 0, 'keys are multiples of a page');
       assert(ring.mappedBytes <= ring.view.length, 'a ring has the bytes that are mapped');
     }
     for (const { key } of this.#mapped) {
-      assert(this.#rings.find(key / PAGE_BYTES) !== undefined, 'what is mapped is a ring');
+      assert(this.#rings.has(key), 'what is mapped is a ring');
     }
-  }
-
-  #all(): Ring[] {
-    return this.#rings.select((ring): ring is Ring => ring !== 'reserved');
-  }
-
-  #add(mappedBytes: number, memory: SharedAllocation): Ring {
-    const make = (page: number) => {
-      return { key: page * PAGE_BYTES, mappedBytes, memory, view: memory.view };
-    };
-    const ring = this.#rings.add(make);
-    if (ring.key !== this.#reservedKey) return ring;
-    this.#rings.remove(ring.key / PAGE_BYTES);
-    this.#rings.add(() => 'reserved' as const);
-    return this.#rings.add(make);
   }
 }
 

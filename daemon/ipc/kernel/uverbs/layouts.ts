@@ -37,23 +37,33 @@ export const UverbsCommandNumber = {
   queryPort: 2,
   allocPD: 3,
   deallocPD: 4,
+  createAH: 5,
+  destroyAH: 8,
   regMR: 9,
   deregMR: 13,
+  allocMW: 14,
+  deallocMW: 16,
   createCompChannel: 17,
   createCQ: 18,
+  resizeCQ: 19,
   destroyCQ: 20,
+  requestNotify: 23,
   createQP: 24,
   queryQP: 25,
   modifyQP: 26,
   destroyQP: 27,
   postSend: 28,
+  attachMulticast: 30,
+  detachMulticast: 31,
   createSRQ: 32,
   modifySRQ: 33,
+  querySRQ: 34,
   destroySRQ: 35,
+  createXSRQ: 39,
 } as const;
 
-/** Number of the extended command that the provider issues. */
-export const ExtendedCommandNumber = { queryDevice: 1 } as const;
+/** Numbers of the extended commands that the providers issue. */
+export const ExtendedCommandNumber = { queryDevice: 1, createCQ: 18, createQP: 24 } as const;
 
 /** Offset of the first field after the u64 response pointer. */
 const AFTER_RESPONSE = 16;
@@ -144,6 +154,34 @@ export const AllocPD = { response: { handle: 0, bytes: 4 } } as const;
 /** Commands whose only field is a handle, without a response. */
 export const PlainDestroy = { request: { handle: 8, bytes: 12 } } as const;
 
+export const CreateAH = {
+  request: { userHandle: 16, pdHandle: 24, attributes: 32, bytes: 64 },
+  /** Offsets in the attributes. */
+  attributes: {
+    /** 16 bytes */
+    dgid: 0,
+    flowLabel: 16,
+    /** From here on u8, but for `dlid`. */
+    sgidIndex: 20,
+    hopLimit: 21,
+    trafficClass: 22,
+    /** u16 */
+    dlid: 24,
+    sl: 26,
+    srcPathBits: 27,
+    staticRate: 28,
+    isGlobal: 29,
+    portNum: 30,
+  },
+  response: { handle: 0, bytes: 4 },
+} as const;
+
+export const AllocMW = {
+  /** `type`: u8 */
+  request: { pdHandle: 16, type: 20, bytes: 24 },
+  response: { handle: 0, rkey: 4, bytes: 8 },
+} as const;
+
 export const RegMR = {
   request: {
     /** u64 */
@@ -163,6 +201,15 @@ export const CreateCQ = {
   /** `compChannel`: s32, -1 for none. */
   request: { userHandle: 16, cqe: 24, compVector: 28, compChannel: 32, bytes: 40 },
   response: { handle: 0, cqe: 4, bytes: 8 },
+} as const;
+
+export const ResizeCQ = {
+  request: { handle: 16, cqe: 20, bytes: 24 },
+  response: { cqe: 0, bytes: 8 },
+} as const;
+
+export const RequestNotify = {
+  request: { handle: 8, solicitedOnly: 12, bytes: 16 },
 } as const;
 
 /** Commands that destroy an object and return how many of its events were delivered. */
@@ -202,6 +249,50 @@ export const CreateQP = {
   },
 } as const;
 
+/** The request of EX_CREATE_QP; the fields are those of `CreateQP`, behind another header. */
+export const ExtendedCreateQP = {
+  request: {
+    userHandle: 24,
+    pdHandle: 32,
+    sendCQ: 36,
+    recvCQ: 40,
+    srqHandle: 44,
+    maxSendWr: 48,
+    maxRecvWr: 52,
+    maxSendSge: 56,
+    maxRecvSge: 60,
+    maxInlineData: 64,
+    /** From here on u8. */
+    sqSigAll: 68,
+    qpType: 69,
+    isSrq: 70,
+    /** u32 */
+    compMask: 72,
+    createFlags: 76,
+    bytes: 88,
+  },
+  response: { responseLength: 36, bytes: 40 },
+} as const;
+
+/** Offsets in an address of QUERY_QP and MODIFY_QP. */
+export const QPDestination = {
+  /** 16 bytes */
+  dgid: 0,
+  /** u32 */
+  flowLabel: 16,
+  /** u16 */
+  dlid: 20,
+  /** From here on u8. */
+  sgidIndex: 24,
+  hopLimit: 25,
+  trafficClass: 26,
+  sl: 27,
+  srcPathBits: 28,
+  staticRate: 29,
+  isGlobal: 30,
+  portNum: 31,
+} as const;
+
 export const QueryQP = {
   request: { handle: AFTER_RESPONSE, attrMask: 20, bytes: 24 },
   response: {
@@ -210,14 +301,26 @@ export const QueryQP = {
     maxSendSge: 72,
     maxRecvSge: 76,
     maxInlineData: 80,
+    qkey: 84,
+    rqPsn: 88,
+    sqPsn: 92,
+    destQpn: 96,
     accessFlags: 100,
+    /** u16 */
+    pkeyIndex: 104,
     /** From here on u8. */
     qpState: 108,
     curQpState: 109,
     pathMtu: 110,
+    pathMigState: 111,
+    sqDraining: 112,
     maxRdAtomic: 113,
     maxDestRdAtomic: 114,
+    minRnrTimer: 115,
     portNum: 116,
+    timeout: 117,
+    retryCount: 118,
+    rnrRetry: 119,
     sqSigAll: 122,
     bytes: 128,
   },
@@ -225,15 +328,31 @@ export const QueryQP = {
 
 export const ModifyQP = {
   request: {
+    /** A `QPDestination`. */
+    destination: 8,
     /** u8: port of the address vector. */
     destPortNum: 39,
     handle: 72,
     attrMask: 76,
+    qkey: 80,
+    rqPsn: 84,
+    sqPsn: 88,
+    destQpn: 92,
     accessFlags: 96,
+    /** u16 */
+    pkeyIndex: 100,
     /** From here on u8. */
     qpState: 104,
     curQpState: 105,
+    pathMtu: 106,
+    pathMigState: 107,
+    maxRdAtomic: 109,
+    maxDestRdAtomic: 110,
+    minRnrTimer: 111,
     portNum: 112,
+    timeout: 113,
+    retryCount: 114,
+    rnrRetry: 115,
     bytes: 120,
   },
 } as const;
@@ -256,6 +375,11 @@ export const PostSend = {
   wqeMinBytes: 128,
 } as const;
 
+export const Multicast = {
+  /** `gid`: 16 bytes; `mlid`: u16 */
+  request: { gid: 8, handle: 24, mlid: 28, bytes: 32 },
+} as const;
+
 export const CreateSRQ = {
   request: { userHandle: 16, pdHandle: 24, maxWr: 28, maxSge: 32, srqLimit: 36, bytes: 40 },
   response: {
@@ -269,6 +393,11 @@ export const CreateSRQ = {
 
 export const ModifySRQ = {
   request: { handle: 8, attrMask: 12, maxWr: 16, srqLimit: 20, bytes: 24 },
+} as const;
+
+export const QuerySRQ = {
+  request: { handle: 16, bytes: 24 },
+  response: { maxWr: 0, maxSge: 4, srqLimit: 8, bytes: 16 },
 } as const;
 
 /** Bits of a shared receive queue's attribute mask. */

@@ -21,6 +21,7 @@ import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
+import { ringKeys } from '../ring-keys.ts';
 import { type Ring, RingMappings } from '../ring-mapping.ts';
 import { ReplyFlag, type ShimRequest } from '../shim-protocol.ts';
 import { newReply } from '../struct-fields.ts';
@@ -69,7 +70,11 @@ export class OpenDevice implements DeviceEventSink {
     this.persona = PERSONAS[device.transport];
     this.#ringMemory = new DaemonMemory(client.credentials, ['shared'], () => 0);
     this.table = new ObjectRegistry(client.ledger, 0);
-    this.mappings = new RingMappings(this.#ringMemory, client.ledger, this.persona.reservedRingKey);
+    this.mappings = new RingMappings(
+      this.#ringMemory,
+      client.ledger,
+      ringKeys(this.persona.ringKeys),
+    );
     this.rings = new QueueRings(this.mappings, client.ledger);
     this.asyncQueue = services.createQueue(client);
     services.events.add(this);

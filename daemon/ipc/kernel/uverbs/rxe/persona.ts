@@ -106,7 +106,7 @@ export const RXE: Persona = {
     reply.setUint8(at.flags, PORT_FLAGS);
   },
   idleDoorbell: 'EINVAL',
-  reservedRingKey: undefined,
+  ringKeys: { kind: 'rising' },
   privateBytes: {},
   putContext: () => undefined,
   regionKey: () => undefined,
