@@ -48,6 +48,8 @@ struct device_file {
   uint8_t *reply;
 
   struct doorbells doorbells;
+  /* The provider's rings are rxe's: they are not flushed. Set before any queue exists. */
+  bool index_rings;
   /* Queues to flush when the daemon dies, under `command_lock`. */
   struct mapped_queue *queues;
   /* Wakes the thread that waits for the daemon's end: a hidden descriptor, or -1. */

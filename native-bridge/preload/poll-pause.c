@@ -42,8 +42,9 @@
 #define POLL_RATE_MIN_NS (100 * MICROSECOND)
 #define POLL_RATE_MAX_NS (20000 * MICROSECOND)
 
-/* Every open device has the same provider, and so the same poll. */
-static _Atomic(poll_function) provider_poll;
+/* The polls of the providers, in the order of their first open device. */
+#define PROVIDERS 2
+static _Atomic(poll_function) provider_polls[PROVIDERS];
 
 /* What a thread knows of the completion queue that it found empty first. */
 static _Thread_local struct {
@@ -119,8 +120,9 @@ static void sleep_for(int64_t duration) {
   errno = saved;
 }
 
-static int poll_with_pauses(void *cq, int count, void *completions) {
-  int found = atomic_load_explicit(&provider_poll, memory_order_relaxed)(cq, count, completions);
+static inline int poll_with_pauses(unsigned provider, void *cq, int count, void *completions) {
+  poll_function poll = atomic_load_explicit(&provider_polls[provider], memory_order_relaxed);
+  int found = poll(cq, count, completions);
   if (found != 0) {
     idle.since = 0;
     return found;
@@ -148,6 +150,14 @@ static int poll_with_pauses(void *cq, int count, void *completions) {
   return 0;
 }
 
+static int poll_first(void *cq, int count, void *completions) {
+  return poll_with_pauses(0, cq, count, completions);
+}
+
+static int poll_second(void *cq, int count, void *completions) {
+  return poll_with_pauses(1, cq, count, completions);
+}
+
 void poll_pause_install(void *context) {
   char *bytes = context;
   const char *wish = getenv("IWARPD_POLL");
@@ -161,8 +171,12 @@ void poll_pause_install(void *context) {
   if (!ours) return;
   poll_function found;
   memcpy(&found, bytes + CONTEXT_POLL_OFFSET, sizeof found);
-  poll_function known = NULL;
-  if (!atomic_compare_exchange_strong(&provider_poll, &known, found) && known != found) return;
-  found = poll_with_pauses;
-  memcpy(bytes + CONTEXT_POLL_OFFSET, &found, sizeof found);
+  static const poll_function paused[PROVIDERS] = {poll_first, poll_second};
+  for (unsigned provider = 0; provider < PROVIDERS; provider++) {
+    poll_function known = NULL;
+    bool first = atomic_compare_exchange_strong(&provider_polls[provider], &known, found);
+    if (!first && known != found) continue;
+    memcpy(bytes + CONTEXT_POLL_OFFSET, &paused[provider], sizeof paused[provider]);
+    return;
+  }
 }

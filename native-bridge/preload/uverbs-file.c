@@ -1,5 +1,5 @@
 /* See uverbs-file.h. The offsets are those of `struct ib_uverbs_*` in rdma/ib_user_verbs.h and of
- * rdma/siw-abi.h; only fields that name descriptors or mappings of this process are used. */
+ * of the providers' private parts, rdma/siw-abi.h and rdma/rdma_user_rxe.h; only fields that name descriptors or mappings of this process are used. */
 #include "uverbs-file.h"
 
 #include <errno.h>
@@ -22,6 +22,8 @@
 #define COMMAND_CREATE_QP 24u
 #define COMMAND_DESTROY_QP 27u
 #define COMMAND_POST_SEND 28u
+#define COMMAND_MODIFY_SRQ 33u
+#define COMMAND_EX_CREATE_QP (EXTENDED_COMMAND | 24u)
 
 #define HEADER_BYTES 8u
 #define RESPONSE_OFFSET 8u
@@ -41,6 +43,15 @@
 #define CREATE_QP_SEND_CQ_OFFSET 28u
 #define CREATE_QP_RECEIVE_CQ_OFFSET 32u
 #define CREATE_QP_BYTES 64u
+/* Where rxe's provider gets the offset of a send queue. */
+#define RXE_QP_SEND_KEY_OFFSET 48u
+#define RXE_EX_QP_SEND_KEY_OFFSET 56u
+/* MODIFY_SRQ of rxe's provider: a pointer to where a resized queue's mapping is stored. */
+#define RXE_MODIFY_SRQ_BYTES 32u
+#define RXE_MODIFY_SRQ_POINTER_OFFSET 24u
+#define RXE_MAPPING_BYTES 16u
+/* The response of GET_CONTEXT: siw's provider has a part of its own, rxe's has none. */
+#define GET_CONTEXT_BYTES 8u
 
 /* The responses, with what siw's provider asks for behind them. */
 struct created_cq {
@@ -103,6 +114,13 @@ static void locate_response(struct command *command) {
     if (command->length < EXTENDED_HEADER_BYTES) return;
     room = ((size_t)command_u16(command, 6) + command_u16(command, 18)) * 8;
   }
+  if (command_u32(command, 0) == COMMAND_MODIFY_SRQ) {
+    if (command->length < RXE_MODIFY_SRQ_BYTES) return;
+    uint64_t pointer = command_u64(command, RXE_MODIFY_SRQ_POINTER_OFFSET);
+    command->response = (uint8_t *)(uintptr_t)pointer;
+    command->response_room = RXE_MAPPING_BYTES;
+    return;
+  }
   command->response = (uint8_t *)(uintptr_t)command_u64(command, RESPONSE_OFFSET);
   command->response_room = room;
 }
@@ -119,10 +137,15 @@ static int translate_channel(struct command *command) {
   return known ? 0 : -EBADF;
 }
 
+static void context_opened(const struct command *command, const uint8_t *response, size_t length) {
+  (void)response;
+  command->endpoint->file->index_rings = length <= GET_CONTEXT_BYTES;
+}
+
 static void completion_queue_created(const struct command *command, const uint8_t *response,
                                      size_t length) {
   struct created_cq created;
-  if (length < sizeof created) return;
+  if (length < sizeof created || command->endpoint->file->index_rings) return;
   memcpy(&created, response, sizeof created);
   struct mapped_queue queue = {.kind = QUEUE_COMPLETION,
                                .handle = created.handle,
@@ -131,10 +154,27 @@ static void completion_queue_created(const struct command *command, const uint8_
   queue_expect(&command->endpoint->file->queues, &queue);
 }
 
+/* A queue pair of rxe's provider, whose rings have indices. */
+static void indexed_pair_created(const struct command *command, const uint8_t *response,
+                                 size_t length) {
+  bool extended = command_u32(command, 0) == COMMAND_EX_CREATE_QP;
+  size_t offset = extended ? RXE_EX_QP_SEND_KEY_OFFSET : RXE_QP_SEND_KEY_OFFSET;
+  uint32_t handle;
+  uint64_t send_key;
+  if (length < offset + sizeof send_key) return;
+  memcpy(&handle, response, sizeof handle);
+  memcpy(&send_key, response + offset, sizeof send_key);
+  doorbell_expect(&command->endpoint->file->doorbells, handle, send_key);
+}
+
 static void queue_pair_created(const struct command *command, const uint8_t *response,
                                size_t length) {
   struct device_file *file = command->endpoint->file;
   struct created_qp created;
+  if (file->index_rings) {
+    indexed_pair_created(command, response, length);
+    return;
+  }
   if (length < sizeof created || command->length < CREATE_QP_BYTES) return;
   memcpy(&created, response, sizeof created);
   doorbell_expect(&file->doorbells, created.handle, created.send_key);
@@ -238,6 +278,7 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
     switch (command_u32(&command, 0)) {
       case COMMAND_GET_CONTEXT:
         command.event_kind = ENDPOINT_ASYNC;
+        command.completed = context_opened;
         break;
       case COMMAND_CREATE_CQ:
         if (length >= CQ_CHANNEL_OFFSET + sizeof(uint32_t)) error = translate_channel(&command);
@@ -245,6 +286,9 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         break;
       case COMMAND_CREATE_QP:
         command.completed = queue_pair_created;
+        break;
+      case COMMAND_EX_CREATE_QP:
+        command.completed = indexed_pair_created;
         break;
       case COMMAND_DEREG_MR:
         command.completed = memory_deregistered;
