@@ -10,6 +10,7 @@ export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
   [N.queryPort]: 'queryPort',
   [N.allocPD]: 'allocPD',
   [N.regMR]: 'regMR',
+  [N.allocMW]: 'allocMW',
   [N.createCompChannel]: 'createCompChannel',
   [N.createCQ]: 'createCQ',
   [N.createQP]: 'createQP',

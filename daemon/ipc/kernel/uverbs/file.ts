@@ -5,7 +5,7 @@ import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../k
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
-import { destroyMR, destroyPD } from './memory.ts';
+import { destroyMR, destroyMW, destroyPD } from './memory.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
@@ -51,6 +51,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     for (const object of this.table.ofKind('qp')) destroyQP(this, object);
     for (const object of this.table.ofKind('srq')) destroySRQ(this, object);
     for (const object of this.table.ofKind('cq')) destroyCQ(this, object);
+    for (const object of this.table.ofKind('mw')) destroyMW(this, object);
     for (const object of this.table.ofKind('mr')) destroyMR(this, object);
     for (const object of this.table.ofKind('pd')) destroyPD(this, object);
     this.release();

@@ -9,12 +9,10 @@ import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { getUint64, newStruct } from '../struct-fields.ts';
 import { AllocPD, UverbsCommandNumber as N, PlainDestroy, RegMR } from './layouts.ts';
-import { MrElement, PdElement } from './objects.ts';
+import { MrElement, type MwElement, PdElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 
 const PAGE_MASK = 4095;
-/** Rights that the provider can use. */
-const KEPT_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 /** All bits of `enum ibv_access_flags` that a registration may ask for: those kept, windows, zero
  * based, huge pages, and the optional ones (bits 20 to 29), which may be ignored. */
 const KNOWN_ACCESS = 0x3f | 0x80 | 0x3ff0_0000;
@@ -70,7 +68,7 @@ export function regMR(call: CommandCall): KernelReply {
       // The provider's SGEs and the peer both count from the address that the caller chose.
       address,
       iova: address,
-      access: access & KEPT_ACCESS,
+      access: access & file.persona.keptAccess,
       key: file.persona.regionKey(own),
     });
     return new MrElement(handle, mr, region);
@@ -101,6 +99,12 @@ export function destroyMR(file: OpenDevice, object: MrElement): void {
   file.table.remove(object);
   giveProcess(file.client.ledger, object.holder, object.mr.lengthBytes);
   file.client.ledger.noteRegion(object.holder.backing.tier, object.holder.reason, -1);
+}
+
+/** Frees a memory window, bound or not. */
+export function destroyMW(file: OpenDevice, object: MwElement): void {
+  object.mw.close();
+  file.table.remove(object);
 }
 
 /** EINVAL for a range outside the address space. */

@@ -2,6 +2,7 @@
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import type { CQ } from '../../../rnic/completion-queue.ts';
 import type { MR } from '../../../rnic/memory-region.ts';
+import type { MW } from '../../../rnic/memory-window.ts';
 import type { PD } from '../../../rnic/protection-domain.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
 import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
@@ -58,6 +59,18 @@ export class MrElement {
   }
 }
 
+/** A memory window. */
+export class MwElement {
+  readonly kind = 'mw';
+  readonly handle: number;
+  readonly mw: MW;
+
+  constructor(handle: number, mw: MW) {
+    this.handle = handle;
+    this.mw = mw;
+  }
+}
+
 /** The open device that an object belongs to. */
 interface ElementFile {
   readonly client: KernelClient;
@@ -93,7 +106,8 @@ export abstract class EventElement extends EventSink {
 export class CqElement extends EventElement {
   readonly kind = 'cq';
   readonly cq: CQ;
-  readonly ring: Ring;
+  /** Another one after a resize. */
+  ring: Ring;
   readonly channel: ChannelQueue | undefined;
   /** Completion events that the program has read. */
   completionsDelivered = 0;
@@ -122,7 +136,8 @@ export class CqElement extends EventElement {
 export class SrqElement extends EventElement {
   readonly kind = 'srq';
   readonly srq: SRQ;
-  readonly ring: Ring;
+  /** Another one after a resize. */
+  ring: Ring;
 
   constructor(
     file: ElementFile,
@@ -158,4 +173,4 @@ export class QpElement extends EventElement {
 }
 
 /** Any object with a handle. */
-export type UverbsObject = PdElement | MrElement | CqElement | SrqElement | QpElement;
+export type UverbsObject = PdElement | MrElement | MwElement | CqElement | SrqElement | QpElement;

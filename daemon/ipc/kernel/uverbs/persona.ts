@@ -47,6 +47,8 @@ export interface Persona {
   readonly privateBytes: Readonly<Partial<Record<number, PrivateBytes>>>;
   /** The private part of GET_CONTEXT's reply. */
   readonly putContext: (own: DataView, deviceIndex: number) => void;
+  /** Rights of a registration that the provider can use, bits of `Access`. */
+  readonly keptAccess: number;
   /** The key of a registration, the low 8 bits of its STag; undefined lets the device choose. */
   readonly regionKey: (own: DataView) => number | undefined;
   /** The private part of REG_MR's reply. */

@@ -1,6 +1,7 @@
 /** The commands that rxe's provider issues. */
 import { type CommandSet, command, NO_FIELDS, NO_RESPONSE } from '../command-set.ts';
 import {
+  AllocMW,
   AllocPD,
   CreateCompChannel,
   ExtendedCommandNumber,
@@ -15,6 +16,7 @@ import {
 import { allocPD, deallocPD, deregMR, regMR } from '../memory.ts';
 import { extendedQueryDevice, getContext, queryDevice, queryPort } from '../queries.ts';
 import { createCompChannel } from '../queues.ts';
+import { allocMW, deallocMW } from './windows.ts';
 
 const PLAIN: CommandSet['plain'] = new Map([
   [N.getContext, command(NO_FIELDS, GetContext.response, getContext)],
@@ -24,6 +26,8 @@ const PLAIN: CommandSet['plain'] = new Map([
   [N.deallocPD, command(PlainDestroy.request, NO_RESPONSE, deallocPD)],
   [N.regMR, command(RegMR.request, RegMR.response, regMR)],
   [N.deregMR, command(PlainDestroy.request, NO_RESPONSE, deregMR)],
+  [N.allocMW, command(AllocMW.request, AllocMW.response, allocMW)],
+  [N.deallocMW, command(PlainDestroy.request, NO_RESPONSE, deallocMW)],
   [N.createCompChannel, command(NO_FIELDS, CreateCompChannel.response, createCompChannel)],
 ]);
 

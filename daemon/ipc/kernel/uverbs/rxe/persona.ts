@@ -1,5 +1,6 @@
 /** The persona of rxe, the kernel's software RoCE device. */
 
+import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { gidTable } from '../../../../host/gid-table.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { QueryDevice, QueryPort } from '../layouts.ts';
@@ -109,6 +110,12 @@ export const RXE: Persona = {
   ringKeys: { kind: 'rising' },
   privateBytes: {},
   putContext: () => undefined,
+  keptAccess:
+    Access.localWrite |
+    Access.remoteWrite |
+    Access.remoteRead |
+    Access.remoteAtomic |
+    Access.mwBind,
   regionKey: () => undefined,
   putRegion: () => undefined,
 };

@@ -1,4 +1,6 @@
 /** The persona of siw, the kernel's software iWARP device. */
+
+import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { gidText, primaryAddress } from '../../../../host/host-addresses.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
@@ -42,6 +44,7 @@ export const SIW: Persona = {
     [N.createSRQ]: { request: 0, response: 16 },
   },
   putContext: (own, deviceIndex) => own.setUint32(0, deviceIndex, true),
+  keptAccess: Access.localWrite | Access.remoteWrite | Access.remoteRead,
   regionKey: (own) => own.getUint8(0),
   putRegion: (own, stag) => own.setUint32(0, stag, true),
 };

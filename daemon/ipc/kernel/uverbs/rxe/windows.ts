@@ -1,0 +1,32 @@
+/** Memory windows: their binding is work in a ring; here they are made and freed. */
+
+import { MWType } from '../../../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
+import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { newStruct } from '../../struct-fields.ts';
+import { AllocMW, PlainDestroy } from '../layouts.ts';
+import { destroyMW } from '../memory.ts';
+import { MwElement } from '../objects.ts';
+import type { CommandCall } from '../open-device.ts';
+
+/** ALLOC_MW: EINVAL for an unknown type. */
+export function allocMW({ file, fields }: CommandCall): KernelReply {
+  const { request, response } = AllocMW;
+  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
+  const asked = fields.getUint8(request.type);
+  const type = Object.values(MWType).find((known) => known === asked);
+  if (type === undefined) throw new VerbsError('EINVAL', `no memory window of type ${asked}`);
+  const { handle, mw } = file.table.add('mw', (next) => {
+    return new MwElement(next, file.device.nic.allocMW(pd.pd, type));
+  });
+  const { bytes, fields: reply } = newStruct(response.bytes);
+  reply.setUint32(response.handle, handle, true);
+  reply.setUint32(response.rkey, mw.rkey, true);
+  return { status: 0, response: bytes };
+}
+
+/** DEALLOC_MW: bound or not. */
+export function deallocMW({ file, fields }: CommandCall): KernelReply {
+  destroyMW(file, file.table.expect('mw', fields.getUint32(PlainDestroy.request.handle, true)));
+  return DONE;
+}
