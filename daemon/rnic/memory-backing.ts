@@ -46,10 +46,29 @@ export interface MemoryBacking {
   onReady: (() => void) | undefined;
 }
 
-/** Below this many bytes a loop beats `set`, which needs a view of its source (measured). */
-const LOOP_COPY_MAX = 16;
+/** Up to this many bytes, words beat `set`, whose view of its source costs time and garbage. */
+const WORD_COPY_MAX_BYTES = 192;
 
-/** Copies `length` bytes; both ranges lie inside their arrays. */
+/** Copies `length` bytes, four at a time; for few bytes. Both ranges lie inside their views. */
+function copyWords(
+  source: DataView,
+  sourceStart: number,
+  length: number,
+  target: DataView,
+  targetStart: number,
+): void {
+  const paired = length - (length & 7);
+  let at = 0;
+  for (; at < paired; at += 8) {
+    target.setInt32(targetStart + at, source.getInt32(sourceStart + at, true), true);
+    target.setInt32(targetStart + at + 4, source.getInt32(sourceStart + at + 4, true), true);
+  }
+  for (; at < length; at += 1) {
+    target.setUint8(targetStart + at, source.getUint8(sourceStart + at));
+  }
+}
+
+/** Copies `length` bytes with one view of the source; both ranges lie inside their arrays. */
 export function copyBytes(
   source: Uint8Array,
   sourceStart: number,
@@ -57,14 +76,27 @@ export function copyBytes(
   target: Uint8Array,
   targetStart: number,
 ): void {
-  if (length > LOOP_COPY_MAX) {
-    target.set(source.subarray(sourceStart, sourceStart + length), targetStart);
-    return;
-  }
-  for (let index = 0; index < length; index += 1) {
-    target[targetStart + index] = source[sourceStart + index] ?? 0;
+  target.set(source.subarray(sourceStart, sourceStart + length), targetStart);
+}
+
+/** The view of one array: many messages in turn come from one input, or go to one output. */
+class RecentView {
+  #bytes: Uint8Array = new Uint8Array(0);
+  #view: DataView = new DataView(this.#bytes.buffer);
+
+  /** A view of all of `bytes`. */
+  of(bytes: Uint8Array): DataView {
+    if (bytes !== this.#bytes) {
+      this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      this.#bytes = bytes;
+    }
+    return this.#view;
   }
 }
+
+/** Of the wires' buffers: these live on, so it does no harm that the latest is held here. */
+const INPUT = new RecentView();
+const OUTPUT = new RecentView();
 
 /** A backing mapped into this process: ordinary or shared memory. */
 export class ViewBacking implements MemoryBacking {
@@ -72,11 +104,13 @@ export class ViewBacking implements MemoryBacking {
   readonly view: Uint8Array;
   readonly pendingWrites = 0;
   onReady: (() => void) | undefined = undefined;
+  readonly #words: DataView;
 
   /** The backing keeps `bytes` alive. */
   constructor(bytes: Uint8Array, tier: MemoryTier = 'local') {
     this.view = bytes;
     this.tier = tier;
+    this.#words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
   prepareRead(): boolean {
@@ -86,13 +120,20 @@ export class ViewBacking implements MemoryBacking {
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
     // A detached or shrunk buffer is memory that is gone, not a reason to throw.
     if (offset + length > this.view.length) return false;
-    copyBytes(this.view, offset, length, target, targetStart);
+    if (length > WORD_COPY_MAX_BYTES) copyBytes(this.view, offset, length, target, targetStart);
+    else copyWords(this.#words, offset, length, OUTPUT.of(target), targetStart);
     return true;
   }
 
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
     if (offset + length > this.view.length) return false;
-    copyBytes(bytes, start, length, this.view, offset);
+    if (length > WORD_COPY_MAX_BYTES) copyBytes(bytes, start, length, this.view, offset);
+    else copyWords(INPUT.of(bytes), start, length, this.#words, offset);
     return true;
+  }
+
+  /** Takes the backing's first `length` bytes, few and no more than it has, from `source`. */
+  take(source: DataView, sourceStart: number, length: number): void {
+    copyWords(source, sourceStart, length, this.#words, 0);
   }
 }

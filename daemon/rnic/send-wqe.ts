@@ -12,7 +12,7 @@ import {
   SQE,
   SQOpcode,
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { copyBytes } from './memory-backing.ts';
+import { ViewBacking } from './memory-backing.ts';
 import type { BindRequest } from './memory-window.ts';
 import type { PD } from './protection-domain.ts';
 import type { ElementRing } from './ring.ts';
@@ -80,7 +80,7 @@ export class SendWqe implements BindRequest {
   open = false;
   started = 0;
   next: SendWqe | undefined = undefined;
-  readonly #inline = new Uint8Array(INLINE_MAX);
+  readonly #inline = new ViewBacking(new Uint8Array(INLINE_MAX));
 
   constructor(table: StagTable, slot: number) {
     this.slot = slot;
@@ -152,13 +152,13 @@ export class SendWqe implements BindRequest {
   }
 
   #readInline(ring: ElementRing, immediate: boolean): CQEStatus {
-    const { view, position, bytes } = ring;
+    const { view, position } = ring;
     // The first SGE holds the length; num_sge means nothing here.
     const length = view.getUint32(position + SQE.sge + 8, true);
     if (length > (immediate ? INLINE_MAX_WITH_IMMEDIATE : INLINE_MAX)) {
       return CQEStatus.locLenErr;
     }
-    copyBytes(bytes, position + SQE.inline, length, this.#inline, 0);
+    this.#inline.take(view, position + SQE.inline, length);
     this.lengthBytes = length;
     return CQEStatus.success;
   }
@@ -222,8 +222,7 @@ export class SendWqe implements BindRequest {
     if ((this.flags & QueueFlag.inline) === 0) {
       return this.sges.gather(offset, length, target, targetStart);
     }
-    copyBytes(this.#inline, offset, length, target, targetStart);
-    return Fault.none;
+    return this.#inline.read(offset, length, target, targetStart) ? Fault.none : Fault.bounds;
   }
 }
 
