@@ -7,6 +7,7 @@ import type { Attributes3 } from '../../verbs-api/nfs/nfs3/attributes.ts';
 import { MountStatus, Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
 import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
 import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import type { DirectoryFiles } from '../../verbs-api/nfs/server/directory-reader.ts';
 import { nfsServices } from '../../verbs-api/nfs/server/nfs-service.ts';
 import { type ExportOptions, ServedExport } from '../../verbs-api/nfs/server/served-export.ts';
 import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
@@ -53,11 +54,11 @@ export class NfsRig {
   readonly service: RpcService;
   #xid = 1;
 
-  constructor(options: ExportOptions = {}) {
+  constructor(options: ExportOptions = {}, files?: DirectoryFiles) {
     mkdirSync(this.path);
     mkdirSync(this.outside);
     writeFileSync(join(this.outside, 'canary'), 'canary');
-    this.served = new ServedExport(this.path, { squashRoot: false, ...options });
+    this.served = new ServedExport(this.path, { squashRoot: false, ...options }, files);
     this.service = nfsServices(this.served, {
       handlerFailed: (_program, _procedure, error) => void this.failures.push(error),
     }).rdma;

@@ -33,22 +33,21 @@ const COOKIE_VERIFIER = new Uint8Array(VERIFIER_BYTES);
 export function directoryHandlers(served: ServedExport): Handlers<typeof NFS3> {
   return {
     readdir: (args, call) =>
-      served.query(args.directory, (located) => {
+      served.queryLater(args.directory, (located) => {
         const room = Math.min(args.count, LISTING_MAX_BYTES) - LISTING_FRAME_MAX_BYTES;
-        const entries = new EntryBudget<ListedEntry>(room, Number.POSITIVE_INFINITY, (entry) =>
-          entrySizeBytes(entry.name.length),
-        );
+        const budget = new EntryBudget(room, Number.POSITIVE_INFINITY, entrySizeBytes);
         const caller = served.caller(call.credential);
-        return list(served, located, args.cookie, caller, entries, (entry) => entry);
+        return list(served, located, { cookie: args.cookie, caller, budget }, (entry) => entry);
       }),
     readdirplus: (args, call) =>
-      served.query(args.directory, (located) => {
+      served.queryLater(args.directory, (located) => {
         const room = Math.min(args.maxCount, LISTING_MAX_BYTES) - LISTING_FRAME_MAX_BYTES;
-        const entries = new EntryBudget<ListedEntryPlus>(room, args.dirCount, (entry) =>
-          entryPlusSizeBytes(entry.name.length, true, HANDLE_BYTES),
+        const budget = new EntryBudget(room, args.dirCount, (nameBytes) =>
+          entryPlusSizeBytes(nameBytes, true, HANDLE_BYTES),
         );
         const caller = served.caller(call.credential);
-        return list(served, located, args.cookie, caller, entries, (entry, found) => ({
+        const asked = { cookie: args.cookie, caller, budget };
+        return list<ListedEntryPlus>(served, located, asked, (entry, found) => ({
           ...entry,
           attributes: served.attributes(found.stats),
           handle: served.tree.handleOf(found.node()),
@@ -83,86 +82,109 @@ export function directoryHandlers(served: ServedExport): Handlers<typeof NFS3> {
   };
 }
 
-/** Collects entries up to a size limit. */
-class EntryBudget<E extends ListedEntry> {
-  readonly entries: E[] = [];
-  readonly #sizeOf: (entry: E) => number;
+/** Counts entries up to a size limit. */
+class EntryBudget {
+  readonly #sizeOf: (nameBytes: number) => number;
   #roomBytes: number;
   #nameRoomBytes: number;
+  #entries = 0;
 
   /** `nameRoomBytes` limits READDIRPLUS's directory information: id, name and cookie. */
-  constructor(roomBytes: number, nameRoomBytes: number, sizeOf: (entry: E) => number) {
+  constructor(roomBytes: number, nameRoomBytes: number, sizeOf: (nameBytes: number) => number) {
     this.#roomBytes = roomBytes;
     this.#nameRoomBytes = nameRoomBytes;
     this.#sizeOf = sizeOf;
   }
 
-  /** Returns false if the entry does not fit. */
-  add(entry: E): boolean {
-    const sizeBytes = this.#sizeOf(entry);
+  /** True if an entry with a name of so many bytes fits, too. */
+  take(nameBytes: number): boolean {
+    const sizeBytes = this.#sizeOf(nameBytes);
     if (sizeBytes > this.#roomBytes) return false;
-    // Always returns the first entry, or a client with a small limit would make no progress.
-    if (this.entries.length > 0 && this.#nameRoomBytes <= 0) return false;
+    // Always takes the first entry, or a client with a small limit would make no progress.
+    if (this.#entries > 0 && this.#nameRoomBytes <= 0) return false;
     this.#roomBytes -= sizeBytes;
-    this.#nameRoomBytes -= 8 + 4 + roundup(entry.name.length) + 8;
-    this.entries.push(entry);
+    this.#nameRoomBytes -= 8 + 4 + roundup(nameBytes) + 8;
+    this.#entries += 1;
     return true;
   }
 }
 
+/** What a caller wants of a directory. */
+interface Asked {
+  readonly cookie: bigint;
+  readonly caller: Identity;
+  readonly budget: EntryBudget;
+}
+
+/** An entry, one character per byte. */
 interface Found {
+  readonly name: string;
+  readonly cookie: number;
   readonly stats: BigIntStats;
   readonly node: () => Located['node'];
 }
 
-function list<E extends ListedEntry>(
+async function list<E extends ListedEntry>(
   served: ServedExport,
   directory: Located,
-  cookie: bigint,
-  caller: Identity,
-  budget: EntryBudget<E>,
+  asked: Asked,
   complete: (entry: ListedEntry, found: Found) => E,
-): Listing<E> {
-  const { tree, fsid } = served;
+): Promise<Listing<E>> {
+  const { tree, lister, fsid } = served;
   const { node, stats } = directory;
   if (!stats.isDirectory()) throw new NfsFailure(Nfs3Status.notdir, 'not a directory');
-  demand(caller, stats, READ);
-  const add = (name: string, at: number, found: Found): boolean =>
-    budget.add(
-      complete(
-        {
-          fileid: fileIdOf(found.stats, fsid),
-          name: Buffer.from(name, 'latin1'),
-          cookie: BigInt(at),
-        },
-        found,
-      ),
-    );
-  const answer = (eof: boolean): Listing<E> => {
-    if (!eof && budget.entries.length === 0) {
-      throw new NfsFailure(Nfs3Status.toosmall, 'no room for a single entry');
-    }
-    const attributes = served.attributes(stats);
-    return { attributes, cookieVerifier: COOKIE_VERIFIER, entries: budget.entries, eof };
-  };
-  if (cookie < SELF_COOKIE && !add('.', SELF_COOKIE, { stats, node: () => node })) {
-    return answer(false);
+  demand(asked.caller, stats, READ);
+  const found: Found[] = [];
+  const done = tree.usePath(node);
+  let eof: boolean;
+  try {
+    eof = await lister.inTurn(() => find(served, directory, asked, found));
+  } finally {
+    done();
+  }
+  // It may have been removed, or moved out of the export, while it was read.
+  tree.locateNode(node);
+  if (!eof && found.length === 0) {
+    throw new NfsFailure(Nfs3Status.toosmall, 'no room for a single entry');
+  }
+  const entries = found.map((each) => {
+    const fileid = fileIdOf(each.stats, fsid);
+    const name = Buffer.from(each.name, 'latin1');
+    return complete({ fileid, name, cookie: BigInt(each.cookie) }, each);
+  });
+  return { attributes: served.attributes(stats), cookieVerifier: COOKIE_VERIFIER, entries, eof };
+}
+
+/** Adds the entries behind the cookie, as far as they fit. True if the last one is among them. */
+async function find(
+  served: ServedExport,
+  directory: Located,
+  { cookie, budget }: Asked,
+  found: Found[],
+): Promise<boolean> {
+  const { tree, lister } = served;
+  const { node, stats } = directory;
+  if (cookie < SELF_COOKIE) {
+    if (!budget.take(1)) return false;
+    found.push({ name: '.', cookie: SELF_COOKIE, stats, node: () => node });
   }
   if (cookie < PARENT_COOKIE) {
+    if (!budget.take(2)) return false;
     const parent = tree.parentOf(node);
-    const found = { stats: parent.stats, node: () => parent.node };
-    if (!add('..', PARENT_COOKIE, found)) return answer(false);
+    const { node: above } = parent;
+    found.push({ name: '..', cookie: PARENT_COOKIE, stats: parent.stats, node: () => above });
   }
-  const listing = served.lister.list(directory);
-  for (let index = indexBehind(listing, cookie); index < listing.names.length; index++) {
-    const name = listing.names[index] ?? '';
-    const entry = tree.entryStats(directory, name);
+  const { names, cookies } = await lister.list(directory);
+  for (let index = indexBehind({ names, cookies }, cookie); index < names.length; index++) {
+    const name = names[index] ?? '';
+    const entry = await lister.entryStats(directory, name);
     // Removed since the names were read.
     if (entry === undefined) continue;
-    const found = { stats: entry, node: () => tree.adopt(directory, name, entry) };
-    if (!add(name, listing.cookies[index] ?? 0, found)) return answer(false);
+    if (!budget.take(name.length)) return false;
+    const node = (): Located['node'] => tree.adopt(directory, name, entry);
+    found.push({ name, cookie: cookies[index] ?? 0, stats: entry, node });
   }
-  return answer(true);
+  return true;
 }
 
 function fsstat(served: ServedExport, fd: number, stats: BigIntStats) {

@@ -6,8 +6,9 @@
  * hash order: other names keep their place when one is added or removed, and the server keeps no
  * state between calls. ext4 does the same.
  */
-import { readdirSync } from 'node:fs';
-import { descriptorPath, type Located } from './exported-tree.ts';
+import type { BigIntStats } from 'node:fs';
+import { type DirectoryFiles, LISTINGS_AT_ONCE, Turns } from './directory-reader.ts';
+import { descriptorPath, entryPath, type Located } from './exported-tree.ts';
 
 /** Cookies of `.` and `..`, before all others; 0 is the start (RFC 1813 §3.3.16). */
 export const SELF_COOKIE = 1;
@@ -34,10 +35,26 @@ interface KeptListing extends DirectoryListing {
 /** Lists directories; caches recent lists while the directories do not change. */
 export class DirectoryLister {
   readonly #kept = new Map<number, KeptListing>();
+  readonly #turns = new Turns(LISTINGS_AT_ONCE);
+  readonly #files: DirectoryFiles;
   #namesKept = 0;
 
-  /** The names in a directory except `.` and `..`. Throws the failed system call. */
-  list(directory: Located): DirectoryListing {
+  constructor(files: DirectoryFiles) {
+    this.#files = files;
+  }
+
+  /** Runs the steps of one listing, when few others are under way. */
+  inTurn<T>(steps: () => Promise<T>): Promise<T> {
+    return this.#turns.take(steps);
+  }
+
+  /** The file under `name`, not followed if it is a link; undefined if none exists. */
+  async entryStats(directory: Located, name: string): Promise<BigIntStats | undefined> {
+    return await this.#files.stats(entryPath(directory.fd, name));
+  }
+
+  /** The names in a directory except `.` and `..`. Rejects with the failed system call. */
+  async list(directory: Located): Promise<DirectoryListing> {
     const { node, stats } = directory;
     const { mtimeNs, ctimeNs } = stats;
     const kept = this.#kept.get(node.id);
@@ -47,13 +64,15 @@ export class DirectoryLister {
       this.#keep(node.id, kept);
       return kept;
     }
-    const listing = listNames(directory.fd);
+    const found = await this.#files.names(`${descriptorPath(directory.fd)}/.`);
+    const listing = inOrder(found);
     // A list read before a change became visible would pass for the state after it.
     if (settled) this.#keep(node.id, { ...listing, mtimeNs, ctimeNs });
     return listing;
   }
 
   #keep(nodeId: number, listing: KeptListing): void {
+    this.#drop(nodeId);
     this.#kept.set(nodeId, listing);
     this.#namesKept += listing.names.length;
     for (const id of this.#kept.keys()) {
@@ -83,11 +102,10 @@ export function indexBehind(listing: DirectoryListing, cookie: bigint): number {
 }
 
 /**
- * Names by cookie. A directory of 200,000 names is read again after every change, which blocks the
- * server. So this decodes all names at once and sorts numbers, not names.
+ * Names by cookie. A directory of 200,000 names is read again after every change, and sorting blocks
+ * the server. So this sorts numbers, not names.
  */
-function listNames(fd: number): DirectoryListing {
-  const found = readdirSync(`${descriptorPath(fd)}/.`, { encoding: 'latin1' });
+function inOrder(found: readonly string[]): DirectoryListing {
   const hashes = new Float64Array(found.length);
   const byHash = new Map<number, string | string[]>();
   found.forEach((name, at) => {

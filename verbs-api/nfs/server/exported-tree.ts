@@ -36,7 +36,7 @@ export interface TreeLimits {
 /** A file found by handle. */
 export interface Located {
   readonly node: FileNode;
-  /** A descriptor that names the file without opening it (O_PATH); valid until the next call. */
+  /** A descriptor that names the file without opening it (O_PATH); valid until the next call, or see `usePath`. */
   readonly fd: number;
   readonly stats: BigIntStats;
 }
@@ -191,6 +191,11 @@ export class ExportedTree {
   useData(node: FileNode, purpose: 'read' | 'write'): () => void {
     const both = this.#descriptors.find(node.id, 'both') !== undefined;
     return this.#descriptors.use(node.id, both ? 'both' : purpose);
+  }
+
+  /** Keeps the descriptor of a located file open until the returned function is called. */
+  usePath(node: FileNode): () => void {
+    return node === this.root ? () => undefined : this.#descriptors.use(node.id, 'path');
   }
 
   /** Closes every descriptor. */

@@ -2,11 +2,13 @@
 import { randomBytes } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import type { Credential } from '../../rpcrdma/core/credential.ts';
+import { isKeptInMemory } from '../file-bytes.ts';
 import type { Attributes3, FileName3, WccData3 } from '../nfs3/attributes.ts';
 import { Nfs3Status, VERIFIER_BYTES } from '../nfs3/constants.ts';
 import type { Outcome3 } from '../nfs3/outcome.ts';
 import { attributesOf, wccAttributesOf } from './attributes-of.ts';
 import { DirectoryLister } from './directory-listing.ts';
+import { type DirectoryFiles, MEMORY_FILES, WAITING_FILES } from './directory-reader.ts';
 import { DuplicateCache } from './duplicate-cache.ts';
 import { ExportedTree, type Located, type TreeLimits } from './exported-tree.ts';
 import { NfsFailure, statusOfError } from './nfs-failure.ts';
@@ -30,15 +32,20 @@ export class ServedExport {
   readonly tree: ExportedTree;
   readonly readOnly: boolean;
   readonly #squashRoot: boolean;
-  readonly lister = new DirectoryLister();
+  readonly lister: DirectoryLister;
   readonly duplicates = new DuplicateCache();
   /** The identity of the server's process. */
   readonly server: Identity = ownIdentity();
   #writeVerifier = randomBytes(VERIFIER_BYTES);
 
-  /** Throws the failed system call if it is not a directory or cannot be entered. */
-  constructor(directory: string, options: ExportOptions = {}) {
+  /**
+   * Throws the failed system call if it is not a directory or cannot be entered. `files` reads
+   * directories; default: as the file system of the directory needs it.
+   */
+  constructor(directory: string, options: ExportOptions = {}, files?: DirectoryFiles) {
     this.tree = new ExportedTree(directory, options);
+    const inMemory = isKeptInMemory(this.tree.path);
+    this.lister = new DirectoryLister(files ?? (inMemory ? MEMORY_FILES : WAITING_FILES));
     this.readOnly = options.readOnly === true;
     this.#squashRoot = options.squashRoot !== false;
   }
@@ -116,6 +123,20 @@ export class ServedExport {
     } catch (error) {
       const status = statusOfError(error);
       return { status, fail: { attributes: this.attributesNow(handle) } };
+    }
+  }
+
+  /** The same for a query that takes time. The call's `handle` is borrowed. */
+  async queryLater<O>(
+    handle: Uint8Array,
+    run: (located: Located) => Promise<O>,
+  ): Promise<Outcome3<O, { readonly attributes: Attributes3 | undefined }>> {
+    const own = Uint8Array.from(handle);
+    try {
+      return { status: Nfs3Status.ok, ok: await run(this.tree.locate(own)) };
+    } catch (error) {
+      const status = statusOfError(error);
+      return { status, fail: { attributes: this.attributesNow(own) } };
     }
   }
 

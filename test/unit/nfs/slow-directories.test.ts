@@ -1,0 +1,144 @@
+/** Directories of a file system that takes its time, on an export whose other files are quick. */
+import { mkdirSync, readlinkSync, renameSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import {
+  type DirectoryFiles,
+  LISTINGS_AT_ONCE,
+  MEMORY_FILES,
+  WAITING_FILES,
+} from '../../../verbs-api/nfs/server/directory-reader.ts';
+import { NfsRig, name } from '../../support/nfs-rig.ts';
+
+const VERIFIER = new Uint8Array(8);
+
+/** Directories whose name starts with `slow`, and files named `slow`, wait until the test says so. */
+class SlowFiles implements DirectoryFiles {
+  readonly waiting: (() => void)[] = [];
+
+  async names(path: string): Promise<string[]> {
+    if (/\/slow[^/]*$/.test(readlinkSync(path.slice(0, -2)))) await this.#wait();
+    return await WAITING_FILES.names(path);
+  }
+
+  async stats(path: Buffer) {
+    if (path.toString('latin1').endsWith('/slow')) await this.#wait();
+    return await WAITING_FILES.stats(path);
+  }
+
+  /** Lets everything go on that waits. */
+  goOn(): void {
+    for (const resolve of this.waiting.splice(0)) resolve();
+  }
+
+  #wait(): Promise<void> {
+    return new Promise((resolve) => this.waiting.push(resolve));
+  }
+}
+
+let files: SlowFiles;
+let rig: NfsRig;
+
+function setUp(descriptorsMax: number): void {
+  files = new SlowFiles();
+  rig = new NfsRig({ descriptorsMax }, files);
+}
+
+beforeEach(() => setUp(64));
+afterEach(() => {
+  expect(rig.failures).toEqual([]);
+  rig.clean();
+});
+
+/** A directory of the export, with files in it. */
+async function directory(text: string, ...names: readonly string[]): Promise<Uint8Array> {
+  mkdirSync(rig.file(text));
+  for (const each of names) writeFileSync(rig.file(`${text}/${each}`), each);
+  return await rig.handle(text);
+}
+
+async function list(handle: Uint8Array): Promise<readonly string[] | number> {
+  const args = { directory: handle, cookie: 0n, cookieVerifier: VERIFIER };
+  const listed = await rig.call('readdirplus', { ...args, dirCount: 4096, maxCount: 8192 });
+  if (listed.status !== Nfs3Status.ok) return listed.status;
+  return listed.ok.entries.map((entry) => Buffer.from(entry.name).toString('latin1')).sort();
+}
+
+/** Resolves once `count` reads of slow directories have begun. */
+async function begun(count: number): Promise<void> {
+  await expect.poll(() => files.waiting.length).toBe(count);
+}
+
+describe('a directory that is slow to read', () => {
+  it('delays its own call only', async () => {
+    const slow = await directory('slow', 'f');
+    const quick = await directory('quick', 'g');
+    const file = await rig.handle('quick', 'g');
+    const listing = list(slow);
+    await begun(1);
+    expect(await list(quick)).toEqual(['.', '..', 'g']);
+    expect((await rig.call('read', { file, offset: 0n, count: 9 })).status).toBe(Nfs3Status.ok);
+    expect((await rig.call('lookup', { directory: slow, name: name('f') })).status).toBe(0);
+    files.goOn();
+    expect(await listing).toEqual(['.', '..', 'f']);
+  });
+
+  it('delays its own call only, if a single file of it is slow', async () => {
+    const half = await directory('half', 'a', 'slow', 'z');
+    const listing = list(half);
+    await begun(1);
+    expect(await rig.attributes('half', 'a')).toMatchObject({ size: 1n });
+    files.goOn();
+    expect(await listing).toEqual(['.', '..', 'a', 'slow', 'z']);
+  });
+
+  it('takes a bounded number of threads, however many calls list it', async () => {
+    const slow = await directory('slow', 'f');
+    const listings = Array.from({ length: LISTINGS_AT_ONCE + 3 }, () => list(slow));
+    await begun(LISTINGS_AT_ONCE);
+    let left = listings.length;
+    while (left > 0) {
+      await begun(Math.min(left, LISTINGS_AT_ONCE));
+      left -= files.waiting.length;
+      files.goOn();
+    }
+    for (const listing of listings) expect(await listing).toEqual(['.', '..', 'f']);
+  });
+
+  it('is listed under its own descriptor, though the server closes others meanwhile', async () => {
+    rig.clean();
+    setUp(2);
+    const slow = await directory('slow', 'f');
+    const listing = list(slow);
+    await begun(1);
+    for (let index = 0; index < 20; index++) await directory(`other-${index}`);
+    files.goOn();
+    expect(await listing).toEqual(['.', '..', 'f']);
+  });
+
+  it('is stale when it is moved out of the export meanwhile: nothing of it is shown', async () => {
+    const slow = await directory('slow', 'f');
+    const listing = list(slow);
+    await begun(1);
+    renameSync(rig.file('slow'), `${rig.outside}/slow`);
+    files.goOn();
+    expect(await listing).toBe(Nfs3Status.stale);
+  });
+});
+
+describe('what reads directories', () => {
+  it('finds the same in memory as elsewhere, and leaves out what is gone', async () => {
+    await directory('d', 'x', 'y', '\u00e9');
+    const path = rig.file('d');
+    const names = await WAITING_FILES.names(path);
+    expect([...names].sort()).toEqual([...(await MEMORY_FILES.names(path))].sort());
+    expect(names).toContain('\u00c3\u00a9');
+    for (const reader of [MEMORY_FILES, WAITING_FILES]) {
+      expect(await reader.stats(Buffer.from(`${path}/x`))).toMatchObject({ size: 1n });
+      expect(await reader.stats(Buffer.from(`${path}/gone`))).toBeUndefined();
+      await expect((async () => reader.stats(Buffer.from(`${path}/x/y`)))()).rejects.toThrow(
+        /ENOTDIR/,
+      );
+    }
+  });
+});

@@ -1,0 +1,67 @@
+/**
+ * Reads directories without blocking the server: a slow file system delays only the calls that list
+ * its directories. On a file system in memory the system is called directly, since a thread would
+ * only add time.
+ */
+import { type BigIntStats, lstat, lstatSync, readdir, readdirSync } from 'node:fs';
+import { promisify } from 'node:util';
+
+const readdirLater = promisify(readdir);
+const lstatLater = promisify(lstat);
+
+/** The system's calls, each of which may take its time. Paths lead through descriptors. */
+export interface DirectoryFiles {
+  /** The names in a directory, one character per byte. */
+  names(path: string): string[] | Promise<string[]>;
+  /** A file, which is not followed if it is a link; undefined if it does not exist. */
+  stats(path: Buffer): BigIntStats | undefined | Promise<BigIntStats | undefined>;
+}
+
+/** File systems in memory. */
+export const MEMORY_FILES: DirectoryFiles = {
+  names: (path) => readdirSync(path, { encoding: 'latin1' }),
+  stats: (path) => lstatSync(path, { bigint: true, throwIfNoEntry: false }),
+};
+
+/**
+ * File systems that may wait for a disk or a server. Not opendir(3): Node looks at each file of a
+ * directory that does not name types, and blocks meanwhile.
+ */
+export const WAITING_FILES: DirectoryFiles = {
+  names: (path) => readdirLater(path, { encoding: 'latin1' }),
+  async stats(path) {
+    try {
+      return await lstatLater(path, { bigint: true });
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? error.code : undefined;
+      if (code === 'ENOENT') return undefined;
+      throw error;
+    }
+  },
+};
+
+/** Listings at a time: each holds at most one of libuv's threads, of which reads need some. */
+export const LISTINGS_AT_ONCE = 2;
+
+/** Lets a bounded number of callers go on at a time, in the order in which they came. */
+export class Turns {
+  readonly #waiting: (() => void)[] = [];
+  #free: number;
+
+  constructor(atOnce: number) {
+    this.#free = atOnce;
+  }
+
+  /** Runs `work` when it is its turn. */
+  async take<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free += 1;
+      else next();
+    }
+  }
+}
