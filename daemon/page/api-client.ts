@@ -55,7 +55,7 @@ export class ApiClient {
     const reply: unknown = await response.json().catch(() => undefined);
     if (!response.ok) throw refusalOf(response.status, reply);
     // The daemon exited, or the request timed out.
-    if (reply === undefined) throw new ApiError('lost', 'the answer broke off');
+    if (reply === undefined) throw new ApiError('lost', 'the response was cut off');
     // The daemon serves its own page, so both have the same version of the types.
     return reply as ControlReply<N>;
   }

@@ -20,12 +20,12 @@ const COUNTERS: readonly (readonly [counter: string, name: string, help: string]
   ['outImmediates', 'Immediates out', 'Immediate Data messages sent'],
   ['inSends', 'Sends in', 'RDMAP Send messages delivered'],
   ['inWrites', 'RDMA Writes in', 'RDMA Write messages placed'],
-  ['inReads', 'RDMA Reads in', 'RDMA Read Requests that came and were allowed'],
-  ['atomics', 'Atomics in', 'Atomic operations done for peers'],
+  ['inReads', 'RDMA Reads in', 'RDMA Read Requests received and allowed'],
+  ['atomics', 'Atomics in', 'Atomic operations performed for peers'],
   ['inImmediates', 'Immediates in', 'Immediate Data messages delivered'],
   ['gatheredBytes', 'Bytes out', 'Payload bytes gathered for peers'],
   ['placedBytes', 'Bytes in', 'Payload bytes placed for peers'],
-  ['faults', 'Access errors', 'Accesses of peers that were refused'],
+  ['faults', 'Access errors', 'Remote accesses refused'],
   ['binds', 'MW binds', 'Memory windows bound'],
   ['invalidations', 'Invalidations', 'STags invalidated'],
   ['asyncEvents', 'Async events', 'Asynchronous events'],
@@ -40,9 +40,9 @@ export function showDevices(store: PageStore, rates: RateHistory): void {
   const list = byId('device-list');
   const cards = new Map<string, DeviceCard>();
   const empty = el('p', { class: 'empty' }, [
-    'No device. ',
+    'No devices. Start the daemon with one: ',
     el('code', { text: 'iwarpd start --device NAME=ADDRESS' }),
-    ' gives the daemon one.',
+    '.',
   ]);
   store.watch(
     ({ status }) => status,

@@ -30,9 +30,9 @@ export const KIND_GROUPS: readonly (readonly [string, readonly FaultKind[]])[] =
 
 function groupKinds() {
   const headings: readonly (readonly [string, readonly FaultPlace[]])[] = [
-    ['How bytes pass', ['bytes', 'direction']],
-    ['An FPDU that leaves', ['fpdu']],
-    ['The MPA startup', ['reply', 'request', 'depths']],
+    ['Byte stream', ['bytes', 'direction']],
+    ['Sent FPDUs', ['fpdu']],
+    ['MPA startup', ['reply', 'request', 'depths']],
     ['Completions', ['completion', 'notification', 'receive']],
     ['Devices and queue pairs', ['event']],
     ['Verbs', ['verb']],
@@ -53,11 +53,11 @@ const LABELS: Readonly<Record<string, string>> = {
   verb: 'Verb',
   ms: 'Milliseconds',
   bytesPerSecond: 'Bytes per second',
-  bytes: 'Bytes of a piece',
+  bytes: 'Slice size in bytes',
   afterBytes: 'After bytes',
   errno: 'errno',
-  ird: 'IRD at most',
-  ord: 'ORD at most',
+  ird: 'IRD cap',
+  ord: 'ORD cap',
 };
 
 const HINTS: Readonly<Record<string, string>> = {

@@ -41,7 +41,7 @@ export function showFaults(store: PageStore, api: ApiClient, changed: () => void
   const form = new FaultForm(store, api, changed);
   const hint = el('p', {
     class: 'hint',
-    text: 'Programs see these as if a device or a network had them.',
+    text: 'Programs see them as failures of a device or a network.',
   });
   byId('faults').append(
     el('div', { class: 'title' }, [
@@ -72,7 +72,7 @@ class FaultList {
   readonly element = el('ul', { class: 'faults', attributes: { 'aria-label': 'Faults' } });
   readonly #remove: (id: number) => Promise<void>;
   readonly #items = new Map<number, { item: HTMLElement; tally: HTMLElement }>();
-  readonly #empty = el('li', { class: 'empty', text: 'No fault: everything goes as it should.' });
+  readonly #empty = el('li', { class: 'empty', text: 'No faults.' });
 
   constructor(remove: (id: number) => Promise<void>) {
     this.#remove = remove;
@@ -119,7 +119,7 @@ class FaultList {
 /** How often it fired, out of how many matches. */
 function tallyText({ matched, fired }: FaultStatus): string {
   if (matched === 0) return 'no occasion yet';
-  const times = fired === 0 ? 'never happened' : `happened ${timesText(fired)}`;
+  const times = fired === 0 ? 'never triggered' : `happened ${timesText(fired)}`;
   return `${times} on ${counted(matched, 'occasion')}`;
 }
 

@@ -67,12 +67,13 @@ function noticeOf(
 ): string {
   if (link.phase === 'lost') {
     const since = new Date(link.since).toLocaleTimeString();
-    const shown = status === undefined ? '' : ' What you see is from before.';
-    return `The daemon is lost since ${since}: ${link.reason}. Trying again every second.${shown}`;
+    const shown = status === undefined ? '' : ' The page shows the last known state.';
+    return `No connection to the daemon since ${since}: ${link.reason}. Retrying every second.${shown}`;
   }
   if (first !== undefined && status !== undefined && first.version !== status.version) {
-    return `The daemon is version ${status.version} now, this page ${first.version}: load it anew.`;
+    return `The daemon is now version ${status.version}, this page ${first.version}: reload the page.`;
   }
-  if (link.phase === 'live' && status?.ready === false) return 'The daemon starts or stops.';
+  if (link.phase === 'live' && status?.ready === false)
+    return 'The daemon is starting or stopping.';
   return '';
 }

@@ -81,7 +81,7 @@ export function showObjects(store: PageStore): void {
       tab.element.hidden = shown === 0;
       empty.hidden = shown > 0;
       more.hidden = shown < LIST_ROWS_MAX;
-      setText(more, `The first ${LIST_ROWS_MAX}; the API has all of them.`);
+      setText(more, `The first ${LIST_ROWS_MAX}; the API lists all.`);
       for (const [index, each] of tabs.entries()) {
         const count = each.count(state.status);
         const badge = buttons[index]?.lastElementChild;
@@ -208,7 +208,7 @@ class QPTable {
         { title: 'Peer', value: peerOf, mono: true },
         {
           title: 'Send WQEs',
-          help: 'Work requests taken from the send queue since the QP was made or reset',
+          help: 'Work requests taken from the send queue since the QP was created or reset',
           value: ({ sendsTaken }) => whole(sendsTaken),
           numeric: true,
         },
@@ -290,7 +290,7 @@ const CONNECTION_COLUMNS: readonly Column<ConnectionSummary>[] = [
 const CQ_COLUMNS: readonly Column<CQSummary>[] = [
   {
     title: 'CQ',
-    help: 'What its program calls it',
+    help: 'Its number in the program',
     value: ({ handle }) => String(handle),
     numeric: true,
   },
@@ -308,7 +308,7 @@ const MR_COLUMNS: readonly Column<MRSummary>[] = [
   ...ownerColumns<MRSummary>(),
   { title: 'Address', value: ({ address }) => address ?? '–', mono: true, numeric: true },
   { title: 'Length', value: ({ lengthBytes }) => size(lengthBytes), numeric: true },
-  { title: 'Tier', help: 'How the daemon reaches the memory', value: ({ tier }) => tier },
+  { title: 'Tier', help: 'How the daemon accesses the memory', value: ({ tier }) => tier },
 ];
 
 const CLIENT_COLUMNS: readonly Column<ClientStatus>[] = [

@@ -129,7 +129,7 @@ class TimelineView {
     this.#board.hidden = samples.length === 0;
     this.#detail.hidden = samples.length === 0;
     this.#empty.hidden = samples.length > 0;
-    const waiting = 'Recording: half of every second. Nothing has passed yet.';
+    const waiting = 'Recording half of every second. No traffic yet.';
     const off = 'Switch “Record” on to see work requests, their FPDUs and completions.';
     setText(this.#empty, recording ? waiting : off);
   }
@@ -328,7 +328,7 @@ function drawTick(x: number, text: string, height: number): SVGGElement {
 function drawFold({ x, width, micros, unseen }: Fold, height: number): SVGGElement {
   const middle = x + width / 2;
   return svg('g', { class: unseen ? 'fold unseen' : 'fold' }, [
-    svg('title', {}, [unseen ? 'Nobody looked meanwhile' : 'Nothing passed meanwhile']),
+    svg('title', {}, [unseen ? 'Not recorded' : 'No traffic']),
     svg('rect', { x, y: AXIS_HEIGHT, width, height: height - AXIS_HEIGHT }),
     svg('text', { x: middle, y: AXIS_HEIGHT + 15 }, [interval(micros)]),
   ]);

@@ -37,7 +37,7 @@ export function showTokenForm(store: PageStore, api: ApiClient, tried: () => voi
       if (!denied) return;
       const wrong = api.token !== undefined;
       api.token = undefined;
-      setText(error, wrong ? `Not this one: ${link.reason}` : '');
+      setText(error, wrong ? `Token rejected: ${link.reason}` : '');
       input.focus();
     },
   );

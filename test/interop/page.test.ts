@@ -264,7 +264,7 @@ describeWith(['chromium'], 'the page', () => {
     rig = await PageRig.open(browser, `http://127.0.0.1:${port}/#token=${TOKEN}`);
     await rig.shows('#link', /^live$/);
     await daemon.kill();
-    await rig.shows('#notice', /The daemon is lost since .*Trying again/);
+    await rig.shows('#notice', /No connection to the daemon since .*Trying again/);
     await rig.shows('#link', /^lost$/);
     expect(await rig.page.getByRole('button', { name: 'Reset…' }).isDisabled()).toBe(true);
     const again = await start(words, environment);

@@ -86,7 +86,7 @@ describe('the client of the control plane', () => {
     answer = () => Promise.reject(new DOMException('', 'TimeoutError'));
     await lost('the daemon does not answer');
     answer = () => new Response('{"version":');
-    await lost('the answer broke off');
+    await lost('the response was cut off');
   });
 });
 
