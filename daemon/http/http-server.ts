@@ -186,9 +186,11 @@ export class HttpServer {
 
   #notFound(path: string): HttpRefusal {
     const allowed = METHODS.filter((method) => this.#router.find(method, path) !== null);
-    if (allowed.length === 0) return new HttpRefusal(404, 'path', 'there is nothing');
+    if (allowed.length === 0) return new HttpRefusal(404, 'path', 'not found');
     const allow = allowed.join(', ');
-    return new HttpRefusal(405, 'method', `the path takes ${allow}`, { headers: { allow } });
+    return new HttpRefusal(405, 'method', `not allowed for this path; use ${allow}`, {
+      headers: { allow },
+    });
   }
 
   async #send(response: ServerResponse, reply: RouteReply): Promise<void> {
@@ -211,7 +213,7 @@ export class HttpServer {
     const { method, url } = request;
     const about = { method, url: url?.slice(0, 256), remote: request.socket.remoteAddress };
     if (refusal === undefined) {
-      this.#options.note('error', 'a request broke', { ...about, error: String(error) });
+      this.#options.note('error', 'request failed', { ...about, error: String(error) });
     } else {
       const { status, field, message: reason } = refusal;
       const { level, heldBack } = this.#refusals.judge(refusal, performance.now());
@@ -242,12 +244,12 @@ function sendWhole(response: ServerResponse, { status, type, body, headers }: Wh
   response.end(bytes);
 }
 
-const BROKEN = new HttpRefusal(500, '', 'the daemon could not answer; its log says why');
+const BROKEN = new HttpRefusal(500, '', 'internal error; see the log of the daemon');
 
 /** The path, still encoded, and the query string. */
 function splitTarget(target: string): { path: string; query: string } {
   if (target.length > TARGET_MAX_CHARACTERS) {
-    throw new HttpRefusal(414, 'path', `a target has at most ${TARGET_MAX_CHARACTERS} characters`);
+    throw new HttpRefusal(414, 'path', `must be at most ${TARGET_MAX_CHARACTERS} characters`);
   }
   if (!target.startsWith('/')) throw new HttpRefusal(400, 'path', 'must begin with /');
   const end = target.indexOf('?');
@@ -263,7 +265,7 @@ function splitTarget(target: string): { path: string; query: string } {
 function parseQuery(text: string): Record<string, string> {
   const fields: Record<string, string> = Object.create(null);
   for (const [name, value] of new URLSearchParams(text)) {
-    if (name in fields) throw new HttpRefusal(400, `query ${name}`, 'it is given twice');
+    if (name in fields) throw new HttpRefusal(400, `query ${name}`, 'given twice');
     fields[name] = value;
   }
   return fields;

@@ -53,8 +53,11 @@ const ERROR_SCHEMA: Json = {
       properties: {
         status: { type: 'integer' },
         code: { type: 'string', description: 'Name of an errno, stable.' },
-        field: { type: 'string', description: 'What of the request is wrong: `query pid`.' },
-        message: { type: 'string', description: 'One line for people.' },
+        field: {
+          type: 'string',
+          description: 'The part of the request that is wrong, for example `query pid`.',
+        },
+        message: { type: 'string', description: 'One readable line.' },
       },
       required: ['status', 'code', 'field', 'message'],
     },

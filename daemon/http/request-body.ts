@@ -25,7 +25,7 @@ function parseJson(bytes: Uint8Array): unknown {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new HttpRefusal(400, 'body', `no JSON: ${reason}`);
+    throw new HttpRefusal(400, 'body', `invalid JSON: ${reason}`);
   }
 }
 
@@ -47,13 +47,13 @@ function readBody(request: IncomingMessage): Promise<Uint8Array> {
       reject(tooLong());
     });
     request.on('end', () => resolve(Buffer.concat(pieces, length)));
-    request.on('close', () => reject(new HttpRefusal(400, 'body', 'it ended early')));
+    request.on('close', () => reject(new HttpRefusal(400, 'body', 'ended early')));
     request.on('error', (error) => reject(new HttpRefusal(400, 'body', error.message)));
   });
 }
 
 function tooLong(): HttpRefusal {
-  return new HttpRefusal(413, 'body', `a body has at most ${BODY_MAX_BYTES} bytes`, {
+  return new HttpRefusal(413, 'body', `must be at most ${BODY_MAX_BYTES} bytes`, {
     headers: { connection: 'close' },
   });
 }
