@@ -117,7 +117,7 @@ export class ConnectionTraffic {
     if (!this.#parts.ownsCQ) {
       throw new VerbsError(
         'EINVAL',
-        'this connection completes into a cq of the program: leave out `cq` to await operations',
+        'this connection uses a `cq` of yours; to await operations, leave out `cq`',
       );
     }
     if (this.#pumping) return;

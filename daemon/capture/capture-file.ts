@@ -138,7 +138,7 @@ export class CaptureFileParser {
       const packet = this.#takeBlock(type, start + 8, start + blockBytes - 4);
       this.#at = start + blockBytes;
       // Blocks are padded to 4 bytes.
-      if (blockBytes % 4 !== 0) throw this.#error('a block that is no multiple of 4 bytes long');
+      if (blockBytes % 4 !== 0) throw this.#error('a block that is not a multiple of 4 bytes long');
       if (packet !== undefined) return packet;
     }
     return undefined;

@@ -34,7 +34,7 @@ export class EmbeddedFaults implements FaultControl {
     }
     const { device, peer } = parsed.data;
     if (device !== undefined && !this.#host.devices.some(({ name }) => name === device)) {
-      throw new VerbsError('EINVAL', `device: there is no device ${device}`);
+      throw new VerbsError('EINVAL', `device: no device ${device}`);
     }
     const end = peer === undefined ? undefined : parseFaultPeer(peer);
     if (typeof end === 'string') throw new VerbsError('EINVAL', `peer: ${end}`);
@@ -49,7 +49,7 @@ export class EmbeddedFaults implements FaultControl {
   async removeFault(id: number): Promise<FaultStatus> {
     this.#assertOpen();
     const fault = this.#host.faults.remove(id);
-    if (fault === undefined) throw new VerbsError('ENOENT', `there is no fault ${id}`);
+    if (fault === undefined) throw new VerbsError('ENOENT', `no fault ${id}`);
     return fault.status;
   }
 

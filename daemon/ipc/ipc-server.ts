@@ -311,7 +311,7 @@ export class IpcServer {
         return new Uint8Array(TOKEN_BYTES);
       case Role.tap:
         if (!isTrusted(connection.credentials.uid)) {
-          throw new VerbsError('EACCES', "connections are watched by the daemon's user alone");
+          throw new VerbsError('EACCES', "only the daemon's user may watch connections");
         }
         this.#serveTap(connection);
         return new Uint8Array(TOKEN_BYTES);

@@ -200,7 +200,7 @@ function devicesOf(
     else emulated.push(deviceConfig(config));
   }
   if (native.length > 0 && !data.native) {
-    throw new VerbsError('EINVAL', 'option devices: a native device, and native is false');
+    throw new VerbsError('EINVAL', 'option devices: names a native device, but native is false');
   }
   const devices = checkedDevices(emulated.length === 0 ? [DEFAULT_DEVICE] : emulated);
   const names = devices.map(({ name }) => name);

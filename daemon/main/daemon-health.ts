@@ -60,7 +60,7 @@ export class HealthWatch {
     const program = programName(pid);
     this.#ended.push({ pid, program, at: new Date().toISOString() });
     if (this.#ended.length > ENDED_MAX) this.#ended.shift();
-    const text = `ended pid ${pid}: its memory did not answer for ${STALL_LIMIT_MS} ms, and everyone waited`;
+    const text = `ended pid ${pid}: its memory did not respond for ${STALL_LIMIT_MS} ms and blocked the daemon`;
     this.#note('error', 'memory', { kind: 'memory', pid, program }, text);
   };
 }

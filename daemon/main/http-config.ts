@@ -48,7 +48,7 @@ export function httpConfig(
   const { port, hostNames } = option;
   const address = option.address === 'localhost' ? '127.0.0.1' : canonicalAddress(option.address);
   if (address === undefined || isIP(address) === 0) {
-    throw new VerbsError('EINVAL', `option http.address: '${option.address}' is no IP address`);
+    throw new VerbsError('EINVAL', `option http.address: '${option.address}' is not an IP address`);
   }
   const token = tokenOf(option, address, environment);
   const names = ['localhost', hostname(), ...hostNames].map((name) => name.toLowerCase());
@@ -63,7 +63,7 @@ function tokenOf(
   const { token, tokenFile, noToken } = option;
   if (noToken) {
     if (token !== undefined || tokenFile !== undefined) {
-      throw new VerbsError('EINVAL', 'option http.noToken: a token is given, too');
+      throw new VerbsError('EINVAL', 'option http.noToken: conflicts with the token');
     }
     if (isLoopback(address)) return { kind: 'none' };
     throw new VerbsError(

@@ -126,7 +126,7 @@ export class LogStream implements DestinationStream {
   /** Reports dropped lines in their place. */
   #tellDropped(): void {
     if (this.#untold === 0) return;
-    const msg = `${this.#untold} lines of the log dropped: standard error did not take them`;
+    const msg = `${this.#untold} log lines dropped: standard error was not read`;
     const line = { level: WARN, time: Date.now(), kind: 'log', dropped: this.#untold, msg };
     this.#untold = 0;
     this.#enqueue(Buffer.from(this.#format(`${JSON.stringify(line)}\n`)));

@@ -9,7 +9,7 @@ import { errnoName } from '../libc/libc.ts';
  * - `noDevice`: rdma-core finds no device, none of that name, or no connection manager.
  * - `noPermission`: a device node may not be opened.
  * - `lockedMemory`: registering takes more locked memory than the process may have.
- * - `deviceGone`: the device was taken away while it was in use.
+ * - `deviceGone`: the device was removed while it was in use.
  * - `unsupported`: this device, or rdma-core itself, has no such thing.
  * - `closed`: the object was disposed of; nothing was called.
  * - `inUse`: other objects depend on this one; nothing was called.

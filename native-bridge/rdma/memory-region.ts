@@ -34,7 +34,7 @@ const pageMemory = new WeakMap<ArrayBufferLike, { memory: SharedMemory; regions:
 /** New zeroed, page-aligned memory; freed with the last region in it, or by `releasePages`. */
 export function allocatePages(lengthBytes: number): Uint8Array {
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-    throw new NativeError('refused', 'EINVAL', 'a region has at least one byte');
+    throw new NativeError('refused', 'EINVAL', 'region length must be at least 1 byte');
   }
   try {
     const memory = SharedMemory.create('iwarpd-native', lengthBytes);
@@ -127,11 +127,11 @@ function assertRegistrable(
   const { name } = pd.device.info;
   const { traits } = pd.device;
   // A detached buffer has no bytes left, either.
-  if (buffer.length === 0) refuse('a region has at least one byte');
+  if (buffer.length === 0) refuse('region length must be at least 1 byte');
   if (isResizable(buffer.buffer)) refuse('a buffer that may be resized cannot be registered');
   if ((access & ~ACCESS_MASK) !== 0) refuse('unknown access bits');
   if ((access & REMOTE_CHANGES) !== 0 && (access & Access.localWrite) === 0) {
-    refuse('what peers may change needs local write access');
+    refuse('remote write and remote atomic need local write');
   }
   if (iova !== undefined && (iova < 0n || iova + BigInt(buffer.length) > ADDRESS_END)) {
     refuse(`no ${buffer.length} addresses of 64 bits begin at ${iova}`);

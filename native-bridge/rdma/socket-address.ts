@@ -28,7 +28,7 @@ const [IPV6_OFFSET] = fieldOf('sockaddr_in6', 'sin6_addr');
 export function toSockaddr({ address, port }: SocketAddress): Block {
   const block = new Block(sizeOf('sockaddr_in6'));
   if (!Number.isInteger(port) || port < 0 || port > PORT_MAX) {
-    throw new NativeError('refused', 'EINVAL', `${port} is no port`);
+    throw new NativeError('refused', 'EINVAL', `${port} is not a port`);
   }
   block.view.setUint16(PORT_OFFSET, port);
   for (const [family, offset] of [
@@ -40,7 +40,7 @@ export function toSockaddr({ address, port }: SocketAddress): Block {
       return block;
     }
   }
-  throw new NativeError('refused', 'EINVAL', `${address} is no address`);
+  throw new NativeError('refused', 'EINVAL', `${address} is not an IP address`);
 }
 
 /** The address in a sockaddr of the library; undefined when it is unset. */

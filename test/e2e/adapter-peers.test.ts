@@ -178,7 +178,9 @@ describe('startup of a responder', () => {
     await until(() => to.host.connections().length === 2, 'two startups');
     const third = await dial(listener.at.port);
     await third.overs();
-    expect(to.notices).toMatchObject([{ kind: 'refused', text: 'listener has too many startups' }]);
+    expect(to.notices).toMatchObject([
+      { kind: 'refused', text: 'too many connections are starting at this listener' },
+    ]);
     // The first two are not disturbed, and room they give back is used.
     crowd[0]?.say(mpaRequest());
     await to.event(listener.id);

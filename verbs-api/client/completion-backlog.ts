@@ -45,6 +45,7 @@ export class CompletionBacklog {
 
 /** The batch size to wait for. EINVAL unless it is a whole number above 0. */
 export function batchSize(max: number = DEFAULT_BATCH): number {
-  if (!Number.isSafeInteger(max) || max < 1) throw new VerbsError('EINVAL', 'max is at least 1');
+  if (!Number.isSafeInteger(max) || max < 1)
+    throw new VerbsError('EINVAL', 'max must be at least 1');
   return max;
 }

@@ -107,7 +107,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
       throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
     }
-    if (!(pd instanceof ClientPD)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    if (!(pd instanceof ClientPD))
+      throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');
     this.#qp = await pd.createInitialisedQP(init);
     return this.#qp;
   }

@@ -177,11 +177,11 @@ async function fetched(url: string, init: RequestInit): Promise<Response> {
     return await fetch(url, { ...init, signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
   } catch (error) {
     if (error instanceof Error && error.name === 'TimeoutError') {
-      throw new VerbsError('ETIMEDOUT', `nothing answers at ${url}`);
+      throw new VerbsError('ETIMEDOUT', `cannot connect to ${url}`);
     }
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const text = cause instanceof Error ? cause.message : String(cause);
-    throw new VerbsError('ECONNREFUSED', `no daemon answers at ${url}: ${text}`);
+    throw new VerbsError('ECONNREFUSED', `no daemon at ${url}: ${text}`);
   }
 }
 
@@ -192,7 +192,7 @@ function refusal(status: number, value: unknown): VerbsError {
   const field = fieldOf(error, 'field');
   const code = fieldOf(error, 'code');
   if (typeof message !== 'string') {
-    return new VerbsError('EPROTO', `no iwarpd answers there: HTTP status ${status}`);
+    return new VerbsError('EPROTO', `not an iwarpd daemon: HTTP status ${status}`);
   }
   const text = typeof field === 'string' && field !== '' ? `${field}: ${message}` : message;
   return new VerbsError(errnoOf(code), text);

@@ -263,7 +263,7 @@ class CallChannel {
       try {
         reader.push(bytes);
       } catch (error) {
-        this.#farewell = `the daemon sent what cannot be read: ${messageOf(error)}`;
+        this.#farewell = `the daemon sent an invalid message: ${messageOf(error)}`;
         connection.destroy();
       }
     };

@@ -138,7 +138,7 @@ export class ClientMR extends ClientObject implements MR {
   ): Promise<ClientMR> {
     const { session } = scope;
     if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-      throw new VerbsError('EINVAL', 'the length is a whole number of at least 1');
+      throw new VerbsError('EINVAL', 'length must be a whole number, 1 or more');
     }
     const reply = await session.request('allocBuffer', { lengthBytes });
     let bytes: Uint8Array;
@@ -154,7 +154,7 @@ export class ClientMR extends ClientObject implements MR {
 
   sge(offset = 0, length: number = this.length - offset): SGE {
     if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length)) {
-      throw new RangeError('offset and length are whole numbers');
+      throw new RangeError('offset and length must be whole numbers');
     }
     if (offset < 0 || length < 0 || offset + length > this.length) {
       throw new RangeError(

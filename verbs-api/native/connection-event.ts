@@ -15,11 +15,11 @@ export const CM_EVENT_NAMES: ReadonlyMap<CMEventType, string> = new Map<CMEventT
   [CMEventType.connectResponse, 'the peer answered'],
   [CMEventType.connectError, 'connecting failed'],
   [CMEventType.unreachable, 'the peer cannot be reached'],
-  [CMEventType.rejected, 'the peer rejected the connection, or nobody listens'],
+  [CMEventType.rejected, 'the peer rejected the connection, or nothing listens there'],
   [CMEventType.established, 'the connection is established'],
   [CMEventType.disconnected, 'the connection has ended'],
-  [CMEventType.deviceRemoval, 'the device was taken away'],
-  [CMEventType.timewaitExit, 'the connection may be forgotten'],
+  [CMEventType.deviceRemoval, 'the device was removed'],
+  [CMEventType.timewaitExit, 'the connection left TIMEWAIT'],
 ]);
 
 /** undefined on success, otherwise the reason. */

@@ -147,7 +147,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
       throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
     }
-    if (!(pd instanceof RdmaPD)) throw new VerbsError('EINVAL', 'a foreign protection domain');
+    if (!(pd instanceof RdmaPD))
+      throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');
     pd.assertUsable();
     const qp = pd.makeQP(init);
     try {
@@ -163,7 +164,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
     this.#assertStage('idle', 'bound');
     if (!Number.isInteger(backlog) || backlog < 0) {
-      throw new VerbsError('EINVAL', 'the backlog is a count');
+      throw new VerbsError('EINVAL', 'the backlog must be a whole number, 0 or more');
     }
     this.native.listen(backlog);
     this.#backlog = backlog;
@@ -367,7 +368,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
       const left = this.#onAnswered !== undefined && this.#stage === 'ended';
       throw left
         ? new VerbsError('ECONNRESET', 'the peer went away')
-        : new VerbsError('EINVAL', `out of turn: the id is ${this.#stage}`);
+        : new VerbsError('EINVAL', `not possible while the id is ${this.#stage}`);
     }
   }
 

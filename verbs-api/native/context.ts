@@ -132,15 +132,15 @@ export class RdmaContext extends OwnedObject implements Context {
 const EVENT_TEXTS: Readonly<Record<number, string>> = {
   [AsyncEventType.cqErr]: 'completion queue overflow: completions are lost',
   [AsyncEventType.qpFatal]: 'the queue pair failed',
-  [AsyncEventType.qpReqErr]: 'the peer sent what it must not',
-  [AsyncEventType.qpAccessErr]: 'the peer reached for memory that it must not',
+  [AsyncEventType.qpReqErr]: 'the peer sent an invalid message',
+  [AsyncEventType.qpAccessErr]: 'the peer accessed memory without the right to do so',
   [AsyncEventType.commEst]: 'the first message of the peer arrived',
   [AsyncEventType.sqDrained]: 'the send queue is drained',
   [AsyncEventType.deviceFatal]: 'the device failed',
   [AsyncEventType.portActive]: 'the port is active',
   [AsyncEventType.portErr]: 'the port is down',
   [AsyncEventType.srqLimitReached]: 'few receives are left on the shared receive queue',
-  [AsyncEventType.qpLastWqeReached]: 'the last receive of the queue pair was taken',
+  [AsyncEventType.qpLastWqeReached]: 'the last receive of the queue pair was consumed',
 };
 
 function textOf(event: NativeAsyncEvent, qpNum: number | undefined): string {

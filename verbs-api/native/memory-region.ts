@@ -46,7 +46,7 @@ export class RdmaMR extends OwnedObject implements MR {
 
   sge(offset = 0, length: number = this.length - offset): SGE {
     if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length)) {
-      throw new RangeError('offset and length are whole numbers');
+      throw new RangeError('offset and length must be whole numbers');
     }
     if (offset < 0 || length < 0 || offset + length > this.length) {
       throw new RangeError(

@@ -89,7 +89,7 @@ export class RdmaPD extends OwnedObject implements PD {
   #refuseKey({ key }: MROptions): void {
     if (key === undefined) return;
     if (!Number.isInteger(key) || key < 0 || key > KEY_MAX) {
-      throw new VerbsError('EINVAL', 'a key is a byte');
+      throw new VerbsError('EINVAL', 'a key must be from 0 to 255');
     }
     throw unsupported(this.#name, 'keys of choice: rdma-core leaves them to the device');
   }

@@ -238,13 +238,15 @@ function isIdle(state: QPState): boolean {
 }
 
 function ownCQ(cq: CQ): RdmaCQ {
-  if (!(cq instanceof RdmaCQ)) throw new VerbsError('EINVAL', 'a foreign completion queue');
+  if (!(cq instanceof RdmaCQ))
+    throw new VerbsError('EINVAL', 'the completion queue belongs to another provider');
   cq.assertUsable();
   return cq;
 }
 
 function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
-  if (!(srq instanceof RdmaSRQ)) throw new VerbsError('EINVAL', 'a foreign receive queue');
+  if (!(srq instanceof RdmaSRQ))
+    throw new VerbsError('EINVAL', 'the shared receive queue belongs to another provider');
   srq.assertUsable();
   return srq.native;
 }

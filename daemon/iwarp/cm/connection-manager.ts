@@ -285,8 +285,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const device = this.#routes.deviceFor(facts.local.address);
     if (device === undefined) return `no device has the address ${facts.local.address}`;
     const { address } = facts.remote;
-    if (!makeRoom(starting, address, now)) return 'listener has too many startups';
-    if (!makeRoom(this.#counted, address, now)) return 'host has too many startups';
+    if (!makeRoom(starting, address, now))
+      return 'too many connections are starting at this listener';
+    if (!makeRoom(this.#counted, address, now))
+      return 'too many connections are starting at this host';
     const endpoint = new Endpoint<CmId>('responder', device, facts, this);
     endpoint.listener = listener;
     starting.add(endpoint);

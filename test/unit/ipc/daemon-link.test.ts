@@ -143,13 +143,13 @@ describe('a link to the daemon', () => {
     expect(await lost).toMatchObject({ code: 'EIO', message: 'you were too slow' });
   });
 
-  it('is lost when the daemon sends unreadable bytes', async () => {
+  it('is lost when the daemon sends an invalid message', async () => {
     const link = await linked();
     const lost = new Promise<Error>((resolve) => {
       link.onLost = resolve;
     });
     daemon.sockets.get(Role.control)?.write(new Uint8Array(64).fill(0xff));
-    expect((await lost).message).toContain('cannot be read');
+    expect((await lost).message).toContain('sent an invalid message');
   });
 
   it('does not report a loss that it requested', async () => {

@@ -105,7 +105,7 @@ describe('a description', () => {
   });
 
   it.each([
-    ['a number that is no value', enumeration([3, 7], 'kind'), '00000004', '4 is no kind'],
+    ['a number that is no value', enumeration([3, 7], 'kind'), '00000004', '4 is not a kind'],
     ['more bytes than it takes', opaque(3), '00000004 61626364', 'above 3'],
     ['more elements than it takes', array(1, uint32), '00000002 00*8', 'above 1'],
     ['a longer list than it takes', chain(1, uint32), '00000001 00*4 00000001 00*4 00*4', 'than 1'],

@@ -182,7 +182,7 @@ describe('a message that is not a call', () => {
       ),
     ],
     [
-      'a position that is no multiple of 4',
+      'a position that is not a multiple of 4',
       callWith(7, {
         readList: [{ position: 98, handle: 1, lengthBytes: 4, offset: 0n }],
       }),

@@ -333,7 +333,11 @@ export class NfsClient implements AsyncDisposable {
     const committed = await this.call('commit', { file: file.handle, offset: 0n, count: 0 }, path);
     verifiers.add(Buffer.from(committed.verifier).toString('hex'));
     if (verifiers.size > 1) {
-      throw new NfsError(Nfs3Status.io, path, 'the server restarted and lost bytes; put it again');
+      throw new NfsError(
+        Nfs3Status.io,
+        path,
+        'the server restarted and lost data; repeat the command',
+      );
     }
     return offset;
   }
@@ -426,17 +430,17 @@ const STATUS_TEXTS: Partial<Record<Nfs3Error, string>> = {
   [Nfs3Status.noent]: 'no such file or directory',
   [Nfs3Status.io]: 'the server has an input/output error',
   [Nfs3Status.acces]: 'permission denied',
-  [Nfs3Status.exist]: 'it exists and is no regular file',
+  [Nfs3Status.exist]: 'exists and is not a regular file',
   [Nfs3Status.notdir]: 'not a directory',
   [Nfs3Status.isdir]: 'is a directory',
   [Nfs3Status.inval]: 'not a regular file, or a name that the server does not take',
-  [Nfs3Status.fbig]: 'the file gets too large for the server',
+  [Nfs3Status.fbig]: 'file too large for the server',
   [Nfs3Status.nospc]: 'no space is left on the server',
   [Nfs3Status.rofs]: 'the server is read-only',
-  [Nfs3Status.nametoolong]: 'a name is too long',
+  [Nfs3Status.nametoolong]: 'name too long',
   [Nfs3Status.dquot]: 'the quota on the server is exceeded',
-  [Nfs3Status.stale]: 'it was removed meanwhile',
-  [Nfs3Status.notsupp]: 'the server does not support it',
+  [Nfs3Status.stale]: 'removed in the meantime',
+  [Nfs3Status.notsupp]: 'not supported by the server',
   [Nfs3Status.jukebox]: 'the server is busy, try again later',
 };
 

@@ -97,7 +97,7 @@ const SET_TO_SERVER_TIME = 1;
 const SET_TO_CLIENT_TIME = 2;
 
 /** ftype3. */
-export const fileType: XdrCodec<FileType> = enumeration(Object.values(FileType), 'type of file');
+export const fileType: XdrCodec<FileType> = enumeration(Object.values(FileType), 'ftype3');
 
 /** nfstime3, hand-coded like fattr3. */
 export const time3: XdrCodec<Time3> = {
@@ -197,7 +197,7 @@ const setTime: XdrCodec<SetTime3 | undefined> = {
       case SET_TO_CLIENT_TIME:
         return time3.decode(reader);
       default:
-        throw new XdrError(`${how} is no way to set a time`);
+        throw new XdrError(`${how} is not a time_how`);
     }
   },
 };

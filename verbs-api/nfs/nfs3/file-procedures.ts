@@ -120,7 +120,7 @@ export interface CommitOk {
 }
 
 const nothing: XdrCodec<undefined> = { encode: () => undefined, decode: () => undefined };
-const stableHow = enumeration(Object.values(StableHow), 'way to be stable');
+const stableHow = enumeration(Object.values(StableHow), 'stable_how');
 const verifier3 = opaqueFixed(VERIFIER_BYTES);
 const changed = outcome(changeFailure, changeFailure);
 

@@ -41,7 +41,7 @@ const FLAVORS_MAX = 64;
 
 const directoryPath = opaque(MOUNT_PATH_MAX_BYTES);
 const hostName = opaque(MOUNT_NAME_MAX_BYTES);
-const mountStatus = enumeration(Object.values(MountStatus), 'status of MOUNT');
+const mountStatus = enumeration(Object.values(MountStatus), 'mountstat3');
 const flavorList = array(FLAVORS_MAX, uint32);
 
 /** MNT (RFC 1813 §5.2.1). */

@@ -102,7 +102,7 @@ const created: XdrCodec<Outcome3<CreatedOk, ChangeFailure>> = outcome(
 const changed = outcome(changeFailure, changeFailure);
 const renameWcc = struct<RenameWcc>({ fromWcc: wccData, toWcc: wccData });
 const linkWcc = struct<LinkWcc>({ attributes: postOpAttributes, wcc: wccData });
-const createMode = enumeration(Object.values(CreateMode), 'way to create a file');
+const createMode = enumeration(Object.values(CreateMode), 'createmode3');
 const exclusiveVerifier = opaqueFixed(VERIFIER_BYTES);
 
 /** createhow3. */

@@ -26,7 +26,7 @@ export interface ChangeFailure {
 }
 
 /** nfsstat3: the values listed in RFC 1813. */
-const status3 = enumeration(Object.values(Nfs3Status), 'status of NFS');
+const status3 = enumeration(Object.values(Nfs3Status), 'nfsstat3');
 
 /** The codec of an outcome, from those of its two arms. */
 export function outcome<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outcome3<O, F>> {

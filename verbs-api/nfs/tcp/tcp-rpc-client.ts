@@ -112,7 +112,8 @@ export class TcpRpcClient implements AsyncDisposable {
   async #nextReply(): Promise<Buffer> {
     if (this.#replies.length === 0 && !this.#socket.destroyed) await this.#change();
     const reply = this.#replies.shift();
-    if (reply === undefined) throw new RpcError('connectionLost', 'the server hung up');
+    if (reply === undefined)
+      throw new RpcError('connectionLost', 'the server closed the connection');
     return reply;
   }
 

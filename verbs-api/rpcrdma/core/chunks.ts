@@ -32,7 +32,7 @@ export function readChunksOf(
   let totalBytes = 0;
   for (const { position, ...segment } of list) {
     // RPCR2-3.4.5-01 XDR items start at multiples of 4 bytes.
-    if (position % 4 !== 0) return `position ${position} is no multiple of 4`;
+    if (position % 4 !== 0) return `position ${position} is not a multiple of 4`;
     totalBytes += segment.lengthBytes;
     if (totalBytes > limits.readBytesMax) return `read chunks of more than ${limits.readBytesMax}`;
     const last = chunks.at(-1);

@@ -28,7 +28,7 @@ export function enumeration<V extends number>(values: readonly V[], what: string
     encode: (writer, value) => writer.uint32(value),
     decode(reader) {
       const value = reader.uint32();
-      if (!isKnown(value)) throw new XdrError(`${value} is no ${what}`);
+      if (!isKnown(value)) throw new XdrError(`${value} is not a ${what}`);
       return value;
     },
   };

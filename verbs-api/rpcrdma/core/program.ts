@@ -91,7 +91,8 @@ export function defineProgram<P extends Readonly<Record<string, AnyProcedure>>>(
     throw new RangeError(`two procedures of ${program.name} have one number`);
   }
   for (const number of [program.number, program.version, ...numbers]) {
-    if (number !== number >>> 0) throw new RangeError(`${number} is no unsigned 32-bit integer`);
+    if (number !== number >>> 0)
+      throw new RangeError(`${number} is not an unsigned 32-bit integer`);
   }
   return program;
 }

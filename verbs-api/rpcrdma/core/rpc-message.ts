@@ -160,7 +160,7 @@ export function readReplyHeader(reader: XdrReader): ReplyHeader {
   if (status === ReplyStatus.denied) {
     return { xid, verifier: NO_AUTH, outcome: readRejection(reader) };
   }
-  if (status !== ReplyStatus.accepted) throw new XdrError(`${status} is no reply_stat`);
+  if (status !== ReplyStatus.accepted) throw new XdrError(`${status} is not a reply_stat`);
   const verifier = readAuth(reader);
   return { xid, verifier, outcome: readAcceptance(reader) };
 }
@@ -173,7 +173,7 @@ function readRejection(reader: XdrReader): ReplyOutcome {
     case RejectStatus.authError:
       return { status: 'authError', authStatus: reader.uint32() };
     default:
-      throw new XdrError(`${status} is no reject_stat`);
+      throw new XdrError(`${status} is not a reject_stat`);
   }
 }
 
@@ -193,7 +193,7 @@ function readAcceptance(reader: XdrReader): ReplyOutcome {
     case AcceptStatus.systemErr:
       return { status: 'systemErr' };
     default:
-      throw new XdrError(`${status} is no accept_stat`);
+      throw new XdrError(`${status} is not an accept_stat`);
   }
 }
 

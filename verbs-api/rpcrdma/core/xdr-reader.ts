@@ -112,7 +112,7 @@ export class XdrReader {
   /** A boolean; only 0 and 1 are valid (RFC 4506 §4.4). */
   bool(): boolean {
     const value = this.uint32();
-    if (value > 1) throw new XdrError(`${value} is no boolean`);
+    if (value > 1) throw new XdrError(`${value} is not a boolean`);
     return value === 1;
   }
 

@@ -357,9 +357,9 @@ describe('limits', () => {
     const come = (listener: CmId): unknown =>
       rig.manager.handleIncoming(listener, rig.facts(), rig.now);
     const first = rig.incoming(one);
-    expect(come(one)).toBe('listener has too many startups');
+    expect(come(one)).toBe('too many connections are starting at this listener');
     rig.incoming(two);
-    expect(come(three)).toBe('host has too many startups');
+    expect(come(three)).toBe('too many connections are starting at this host');
     rig.tell(first, { type: 'closed', failure: { kind: 'timeout', text: 'silent' } });
     rig.incoming(three);
     expect(rig.drain()).toEqual([]);
@@ -377,7 +377,7 @@ describe('limits', () => {
     const phases = (all: (CmEndpoint | string)[]): string[] =>
       all.map((each) => (typeof each === 'string' ? each : each.phase));
     const crowd = [come(one, '10.0.0.7'), come(one, '10.0.0.7'), come(one, '10.0.0.7')];
-    expect(come(one, '10.0.0.7')).toBe('listener has too many startups');
+    expect(come(one, '10.0.0.7')).toBe('too many connections are starting at this listener');
     const newcomer = come(one, '10.0.0.8');
     expect(phases([...crowd, newcomer])).toEqual([
       'over',
@@ -386,7 +386,7 @@ describe('limits', () => {
       'awaiting-request',
     ]);
     // With two against one, another would only turn the tables.
-    expect(come(one, '10.0.0.8')).toBe('listener has too many startups');
+    expect(come(one, '10.0.0.8')).toBe('too many connections are starting at this listener');
     // The host's bound, over another listener.
     const others = [come(two, '10.0.0.9'), come(two, '10.0.0.10')];
     expect(phases([...crowd, newcomer, ...others])).toEqual([
@@ -397,7 +397,7 @@ describe('limits', () => {
       'awaiting-request',
       'awaiting-request',
     ]);
-    expect(come(two, '10.0.0.11')).toBe('host has too many startups');
+    expect(come(two, '10.0.0.11')).toBe('too many connections are starting at this host');
     rig.manager.destroy(one, rig.now);
     expect(phases([come(two, '10.0.0.11')])).toEqual(['awaiting-request']);
   });
@@ -413,7 +413,7 @@ describe('limits', () => {
       );
     const first = come('2001:db8::1');
     come('2001:db8::2');
-    expect(come('2001:db8::3')).toBe('listener has too many startups');
+    expect(come('2001:db8::3')).toBe('too many connections are starting at this listener');
     expect(typeof come('2001:db8:0:1::3')).toBe('object');
     expect(typeof first !== 'string' && first.phase).toBe('over');
   });
