@@ -1,0 +1,13 @@
+/** Remote addresses: pairs of unsigned 32-bit halves, advanced by an offset below 2^32. */
+
+const WORD = 2 ** 32;
+
+/** High half of the address `offset` bytes behind `hi`:`lo`, modulo 2^64. */
+export function addressAddHi(hi: number, lo: number, offset: number): number {
+  return (hi + (lo + offset >= WORD ? 1 : 0)) >>> 0;
+}
+
+/** Low half of the same. */
+export function addressAddLo(lo: number, offset: number): number {
+  return (lo + offset) >>> 0;
+}

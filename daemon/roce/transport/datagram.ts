@@ -1,0 +1,194 @@
+/**
+ * The wire of datagrams (UD, IBTA 9.8.3): one packet a message, each with its own destination. What
+ * does not fit or is not meant for the queue pair is dropped without a word.
+ */
+
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
+import type { QPPath } from '../../rnic/qp-attributes.ts';
+import {
+  Fault,
+  type Micros,
+  NEVER,
+  OutboundKind,
+  type OutboundMessage,
+  type WireFailure,
+  type WireUser,
+} from '../../rnic/wire-port.ts';
+import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
+import { makePacket, type Packet } from '../wire/packet.ts';
+import { addPsn } from '../wire/psn.ts';
+import { makeInboundMessage } from './inbound-records.ts';
+import { Outcome } from './outcome.ts';
+import { OutgoingMessage } from './outgoing-messages.ts';
+import type { PacketWire, TransportFailure } from './packet-wire.ts';
+import { describeSegment, writeSegment } from './segment.ts';
+
+/** What the receive of a datagram begins with: its global route header, or what stands for it. */
+const GRH_BYTES = 40;
+/**
+ * Datagrams without a packet, such as ones that are too long, that one poll disposes of: a queue of
+ * nothing else must not hold up the host.
+ */
+const DROPS_MAX = 64;
+/** A Q_Key with this bit means the queue pair's own (IBTA 10.2.5). */
+const OWN_QKEY = 0x8000_0000;
+
+/** See the module's comment. */
+export class DatagramWire implements PacketWire {
+  readonly midSend = false;
+  destination: OutboundMessage['address'] = undefined;
+  readonly #user: WireUser;
+  readonly #outcome = new Outcome();
+  readonly #mtuBytes: number;
+  readonly #message = makeOutboundMessage();
+  readonly #outgoing = new OutgoingMessage();
+  readonly #packet = makePacket();
+  readonly #inbound = makeInboundMessage();
+  #ready = false;
+  #sendable = false;
+  #sqPsn = 0;
+  #qkey = 0;
+  /** `#message` waits for its payload. */
+  #taken = false;
+  #waits = false;
+  #overBudget = false;
+
+  /** `mtuBytes`: payload that the port takes. `qpn`: the sender that receivers see. */
+  constructor(user: WireUser, qpn: number, mtuBytes: number) {
+    this.#user = user;
+    this.#mtuBytes = mtuBytes;
+    this.#packet.sourceQpn = qpn;
+  }
+
+  // Getters
+
+  get sendable(): boolean {
+    return this.#sendable && !this.#outcome.stopped;
+  }
+  get sqPsn(): number {
+    return this.#sqPsn;
+  }
+  get rqPsn(): number {
+    return 0;
+  }
+  /** At once when there was more to dispose of than one poll may. */
+  nextDeadline(): Micros {
+    return this.#overBudget && this.sendable ? 0 : NEVER;
+  }
+
+  // Commands
+
+  modified(path: QPPath, state: QPState): void {
+    const sends = state === QPState.RTS || state === QPState.SQD;
+    if (!this.#sendable) this.#sqPsn = path.sqPsn;
+    this.#qkey = path.qkey >>> 0;
+    this.#ready = true;
+    this.#sendable ||= sends;
+  }
+
+  pump(): void {
+    this.#waits = false;
+  }
+
+  disconnect(): void {}
+
+  abort(): void {
+    this.#outcome.stopped = true;
+  }
+
+  fail(_failure: WireFailure): void {
+    this.abort();
+  }
+
+  handleDeadline(): void {
+    this.#overBudget = false;
+  }
+
+  // What goes out
+
+  pollPacket(target: Uint8Array, start: number): number {
+    for (let drops = 0; drops < DROPS_MAX; drops += 1) {
+      if (!this.sendable || this.#waits) return 0;
+      if (!this.#taken && !this.#user.nextMessage(this.#message)) return 0;
+      this.#taken = true;
+      const { kind, lengthBytes, address } = this.#message;
+      if (kind !== OutboundKind.send && kind !== OutboundKind.sendWithImmediate) {
+        this.#fail('a work request of no kind that UD has');
+        return 0;
+      }
+      if (lengthBytes <= this.#mtuBytes && address !== undefined) {
+        return this.#send(target, start);
+      }
+      this.#end();
+    }
+    this.#overBudget = true;
+    return 0;
+  }
+
+  #send(target: Uint8Array, start: number): number {
+    const message = this.#message;
+    const { slot, lengthBytes, qkey } = message;
+    if (lengthBytes > 0 && !this.#user.prepareGather(slot, 0, lengthBytes)) {
+      this.#waits = true;
+      return 0;
+    }
+    const packet = this.#packet;
+    const outgoing = this.#outgoing;
+    outgoing.describe(message, this.#sqPsn, this.#mtuBytes);
+    describeSegment(packet, outgoing, 0, this.#mtuBytes, Service.ud);
+    packet.destQpn = message.remoteQpn;
+    packet.psn = this.#sqPsn;
+    packet.qkey = (qkey & OWN_QKEY) === 0 ? qkey : this.#qkey;
+    const bytes = writeSegment(this.#user, packet, slot, 0, target, start);
+    if (bytes < 0) {
+      this.#fail('local memory of a work request is gone');
+      return 0;
+    }
+    this.destination = message.address;
+    this.#sqPsn = addPsn(this.#sqPsn, 1);
+    this.#end();
+    return bytes;
+  }
+
+  #end(): void {
+    this.#taken = false;
+    this.#user.messageDone();
+  }
+
+  pollFailure(): TransportFailure | undefined {
+    return this.#outcome.poll();
+  }
+
+  // What comes in
+
+  handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {
+    const { opcode, qkey, payloadStart, payloadLength } = packet;
+    if (!this.#ready || this.#outcome.stopped || serviceOf(opcode) !== Service.ud) return;
+    if (qkey !== this.#qkey || payloadLength > this.#mtuBytes) return;
+    const user = this.#user;
+    let fault = user.beginReceive();
+    if (fault === Fault.noBuffer) return;
+    if (fault === Fault.none) fault = user.placeReceive(0, grh, 0, GRH_BYTES);
+    if (fault === Fault.none && payloadLength > 0) {
+      fault = user.placeReceive(GRH_BYTES, bytes, payloadStart, payloadLength);
+    }
+    if (fault === Fault.none) fault = user.inputEnded();
+    if (fault === Fault.none) fault = this.#deliver(packet);
+    if (fault !== Fault.none) this.#fail('a datagram does not fit its receive');
+  }
+
+  #deliver(packet: Readonly<Packet>): Fault {
+    const inbound = this.#inbound;
+    inbound.lengthBytes = GRH_BYTES + packet.payloadLength;
+    inbound.sourceQpn = packet.sourceQpn;
+    inbound.solicited = packet.solicited;
+    inbound.hasImmediate = (opcodeTraits(packet.opcode) & Trait.immediate) !== 0;
+    inbound.immediateLo = inbound.hasImmediate ? packet.immediate : 0;
+    return this.#user.completeReceive(inbound);
+  }
+
+  #fail(text: string): void {
+    this.#outcome.fail('us', { kind: 'local', text });
+  }
+}

@@ -1,0 +1,37 @@
+/** Records that a responder uses again and again. */
+import type { AtomicAccess, InboundMessage } from '../../rnic/wire-port.ts';
+
+/** An empty message, which a responder fills in again and again. */
+export function makeInboundMessage(): InboundMessage {
+  return {
+    written: false,
+    sourceQpn: 0,
+    lengthBytes: 0,
+    solicited: false,
+    invalidates: false,
+    invalidateStag: 0,
+    hasImmediate: false,
+    immediateHi: 0,
+    immediateLo: 0,
+  };
+}
+
+/** An empty atomic, which a responder fills in again and again. */
+export function makeAtomicAccess(): AtomicAccess {
+  return {
+    operation: 0,
+    stag: 0,
+    toHi: 0,
+    toLo: 0,
+    operandHi: 0,
+    operandLo: 0,
+    operandMaskHi: 0,
+    operandMaskLo: 0,
+    compareHi: 0,
+    compareLo: 0,
+    compareMaskHi: 0,
+    compareMaskLo: 0,
+    originalHi: 0,
+    originalLo: 0,
+  };
+}

@@ -1,0 +1,40 @@
+/**
+ * The interface between the wire of one queue pair and its host: packets come in, packets and the
+ * failure of the queue pair go out.
+ *
+ * The host parses and routes packets: what comes here names this queue pair and is undamaged. It
+ * polls packets whenever it has room for one, which is how it paces a sender, and polls the rest
+ * after a failure or an abort: the last answer is among them.
+ */
+import type { ProgramWire } from '../../rnic/ib-port.ts';
+import type { Micros, OutboundMessage, WireFailure } from '../../rnic/wire-port.ts';
+import type { Packet } from '../wire/packet.ts';
+
+/** Why a wire failed; `by` says who found the fault. For `QP.terminated`. */
+export interface TransportFailure {
+  readonly by: 'us' | 'peer';
+  readonly failure: WireFailure;
+}
+
+/** The wire of one queue pair. */
+export interface PacketWire extends ProgramWire {
+  // Inputs
+  /**
+   * A packet for this queue pair; its payload is in `bytes`, which may change afterwards. `grh` is
+   * the 40 bytes that the receive of a datagram begins with.
+   */
+  handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros, grh: Uint8Array): void;
+  // Outputs
+  /**
+   * Writes the next packet, from its base header to its padding, at `start`, where there must be
+   * room for `PACKET_BYTES_MAX`. Returns its length, or 0 when there is none now.
+   */
+  pollPacket(target: Uint8Array, start: number, now: Micros): number;
+  /** The failure of the wire, once. */
+  pollFailure(): TransportFailure | undefined;
+  /** Where the datagram polled last goes; undefined where the queue pair's own path says it. */
+  readonly destination: OutboundMessage['address'];
+}
+
+/** Room for the longest packet: 4096 bytes of payload, 60 of headers. */
+export const PACKET_BYTES_MAX = 4096 + 64;

@@ -1,0 +1,109 @@
+/** The wire of a reliable connection (RC): a requester and a responder that share the output. */
+
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { QPPath } from '../../rnic/qp-attributes.ts';
+import type { Micros, WireFailure, WireUser } from '../../rnic/wire-port.ts';
+import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
+import type { Packet } from '../wire/packet.ts';
+import { Outcome } from './outcome.ts';
+import type { PacketWire, TransportFailure } from './packet-wire.ts';
+import { Requester } from './requester.ts';
+import { Responder } from './responder.ts';
+
+/** Packets that may be unacknowledged unless the host says otherwise: 256 KiB at the largest MTU. */
+const WINDOW_PACKETS = 64;
+
+/** See the module's comment. */
+export class ReliableWire implements PacketWire {
+  /** Only datagrams have one each. */
+  readonly destination = undefined;
+  readonly midSend = false;
+  readonly #outcome = new Outcome();
+  readonly #requester: Requester;
+  readonly #responder: Responder;
+  #sendable = false;
+  /** The responder is asked first for the next packet. */
+  #answersFirst = false;
+
+  constructor(user: WireUser, windowPackets = WINDOW_PACKETS) {
+    this.#requester = new Requester(user, this.#outcome, windowPackets);
+    this.#responder = new Responder(user, this.#outcome);
+  }
+
+  // Getters
+
+  get sendable(): boolean {
+    return this.#sendable && !this.#outcome.stopped;
+  }
+  get sqPsn(): number {
+    return this.#requester.sqPsn;
+  }
+  get rqPsn(): number {
+    return this.#responder.rqPsn;
+  }
+
+  // Commands
+
+  modified(path: QPPath, state: QPState): void {
+    this.#sendable = state === QPState.RTS || state === QPState.SQD;
+    this.#responder.configure(path);
+    this.#requester.configure(path, this.#sendable);
+  }
+
+  pump(): void {
+    this.#requester.resume();
+    this.#responder.resume();
+  }
+
+  /** There is nothing to close: the peer hears nothing of it. */
+  disconnect(): void {}
+
+  abort(): void {
+    this.#outcome.stopped = true;
+    this.#requester.stop();
+    this.#responder.stop();
+  }
+
+  /** The peer gets no answer any more, and finds out by itself. */
+  fail(_failure: WireFailure): void {
+    this.abort();
+  }
+
+  // Inputs
+
+  handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
+    const { opcode } = packet;
+    if (this.#outcome.stopped || serviceOf(opcode) !== Service.rc) return;
+    if ((opcodeTraits(opcode) & Trait.request) !== 0) {
+      this.#responder.handleRequest(packet, bytes);
+    } else if (operationOf(opcode) === Operation.acknowledge) {
+      this.#requester.handleAcknowledge(packet, now);
+    } else {
+      this.#requester.handleResponse(packet, bytes, now);
+    }
+  }
+
+  nextDeadline(): Micros {
+    return this.#requester.nextDeadline();
+  }
+
+  handleDeadline(now: Micros): void {
+    if (!this.#outcome.stopped) this.#requester.handleDeadline(now);
+  }
+
+  // Outputs
+
+  /** Requests and answers alternate, so that neither direction starves. */
+  pollPacket(target: Uint8Array, start: number, now: Micros): number {
+    const answersFirst = this.#answersFirst;
+    this.#answersFirst = !answersFirst;
+    if (answersFirst) {
+      return this.#responder.poll(target, start) || this.#requester.poll(target, start, now);
+    }
+    return this.#requester.poll(target, start, now) || this.#responder.poll(target, start);
+  }
+
+  pollFailure(): TransportFailure | undefined {
+    return this.#outcome.poll();
+  }
+}

@@ -1,0 +1,460 @@
+/**
+ * The requester of a reliable connection (IBTA 9.7.3, 9.7.5, 9.7.7): sends the messages of its queue
+ * pair, and sends them again until they are acknowledged.
+ *
+ * Every packet of a message has a PSN; a Read has those of its response. What is not acknowledged
+ * lies between `#unackedPsn` and `#sendPsn`, and is at most a window. After a NAK, or when no answer
+ * comes in time, sending goes back to `#unackedPsn` (go-back-N). Reads longer than a window are
+ * asked for in parts, so that the answers cannot outrun the receiver either.
+ */
+import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
+import type { QPPath } from '../../rnic/qp-attributes.ts';
+import {
+  Fault,
+  MessageFailure,
+  type Micros,
+  NEVER,
+  OutboundKind,
+  type WireUser,
+} from '../../rnic/wire-port.ts';
+import { Operation, operationOf, Service } from '../wire/opcode.ts';
+import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
+import { pathMtuBytes } from '../wire/path-mtu.ts';
+import { addPsn, psnDistance } from '../wire/psn.ts';
+import {
+  ackTimeoutMicros,
+  NakCode,
+  rnrTimerMicros,
+  SyndromeKind,
+  syndromeKind,
+  syndromeValue,
+} from '../wire/syndrome.ts';
+import { addressAddHi, addressAddLo } from './address.ts';
+import type { Outcome } from './outcome.ts';
+import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
+import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+
+/** Messages that may await acknowledgement; a power of two. More only fill memory with WQEs. */
+const MESSAGES_MAX = 128;
+/** Reads and atomics that may await their response, whatever the queue pair asks for. */
+const REQUESTS_MAX = 128;
+/** The longest message, 2^31 bytes (IBTA 9.7.1: its PSNs are half of all at the smallest MTU). */
+const MESSAGE_BYTES_MAX = 2 ** 31;
+/** `rnrRetry` and meaning "for ever". */
+const RNR_RETRY_FOREVER = 7;
+const ATOMIC_FETCH_ADD = 0;
+const NONE = -1;
+
+/** The fault of a NAK that ends the connection; `undefined` for others. */
+const NAK_FAILURES: readonly (MessageFailure | undefined)[] = (() => {
+  const table: (MessageFailure | undefined)[] = [];
+  table[NakCode.invalidRequest] = MessageFailure.remoteInvalidRequest;
+  table[NakCode.remoteAccess] = MessageFailure.remoteAccess;
+  table[NakCode.remoteOperation] = MessageFailure.remoteOperation;
+  return table;
+})();
+const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
+  [MessageFailure.remoteAccess]: 'the peer refused the access to its memory',
+  [MessageFailure.remoteInvalidRequest]: 'the peer refused the request as invalid',
+  [MessageFailure.remoteOperation]: 'the peer could not carry out the request',
+  [MessageFailure.retriesExceeded]: 'the peer did not answer, however often it was asked',
+  [MessageFailure.rnrRetriesExceeded]: 'the peer had no receive posted, however often it was asked',
+  [MessageFailure.badResponse]: 'the peer gave an impossible answer',
+};
+
+/** See the module's comment. */
+export class Requester {
+  readonly #user: WireUser;
+  readonly #outcome: Outcome;
+  readonly #window: number;
+  readonly #messages = new OutgoingMessages(MESSAGES_MAX);
+  readonly #message = makeOutboundMessage();
+  readonly #packet = makePacket();
+  #open = false;
+  #mtu = 256;
+  #timeoutMicros: Micros = NEVER;
+  #retryCount = 0;
+  #rnrRetry = 0;
+  #requestsMax = 1;
+  /** The PSN of the next message that is taken. */
+  #nextPsn = 0;
+  /** The PSN of the next packet, and the index of its message. */
+  #sendPsn = 0;
+  #cursor = 0;
+  /** All PSNs before this one are acknowledged. */
+  #unackedPsn = 0;
+  /** All PSNs before this one were sent at least once. */
+  #highPsn = 0;
+  /** Last PSN of each request in flight, as a ring. */
+  readonly #requestEnds = new Uint32Array(REQUESTS_MAX);
+  #requestsFirst = 0;
+  #requests = 0;
+  #retriesLeft = 0;
+  #rnrLeft = 0;
+  /** `#unackedPsn` when sending went back to it without a timeout, or `NONE`. */
+  #rewoundPsn = NONE;
+  #ackDeadline: Micros = NEVER;
+  #rnrUntil: Micros = NEVER;
+  /** Payload must be fetched before more is sent. */
+  #waits = false;
+
+  /** `windowPackets`: how many may be unacknowledged. */
+  constructor(user: WireUser, outcome: Outcome, windowPackets: number) {
+    this.#user = user;
+    this.#outcome = outcome;
+    this.#window = windowPackets;
+  }
+
+  // Getters
+
+  get sqPsn(): number {
+    return this.#open ? this.#sendPsn : this.#nextPsn;
+  }
+
+  nextDeadline(): Micros {
+    return Math.min(this.#ackDeadline, this.#rnrUntil);
+  }
+
+  // Commands
+
+  /** Takes the attributes; `sends`: the queue pair is in RTS or SQD. */
+  configure(attributes: QPPath, sends: boolean): void {
+    const { sqPsn, maxRdAtomic, retryCount, rnrRetry } = attributes;
+    const packet = this.#packet;
+    packet.pkey = 0xffff;
+    packet.destQpn = attributes.destQpn;
+    this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
+    this.#timeoutMicros = ackTimeoutMicros(attributes.timeout);
+    this.#retryCount = retryCount;
+    this.#rnrRetry = rnrRetry;
+    this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
+    if (this.#open) return;
+    this.#nextPsn = sqPsn;
+    if (!sends) return;
+    this.#open = true;
+    this.#sendPsn = sqPsn;
+    this.#unackedPsn = sqPsn;
+    this.#highPsn = sqPsn;
+    this.#retriesLeft = retryCount;
+    this.#rnrLeft = rnrRetry;
+  }
+
+  /** Memory may have become ready. */
+  resume(): void {
+    this.#waits = false;
+  }
+
+  /** Sends nothing more. */
+  stop(): void {
+    this.#messages.clear();
+    this.#ackDeadline = NEVER;
+    this.#rnrUntil = NEVER;
+  }
+
+  // Time
+
+  handleDeadline(now: Micros): void {
+    if (now >= this.#rnrUntil) this.#rnrUntil = NEVER;
+    if (now < this.#ackDeadline) return;
+    if (this.#retriesLeft === 0) {
+      this.#fail(MessageFailure.retriesExceeded);
+      return;
+    }
+    this.#retriesLeft -= 1;
+    this.#rewind();
+  }
+
+  // Packets that go out
+
+  /** Writes the next request packet at `start`; its length, or 0 when there is none now. */
+  poll(target: Uint8Array, start: number, now: Micros): number {
+    if (!this.#open || this.#outcome.stopped || this.#waits || this.#rnrUntil !== NEVER) return 0;
+    if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
+    const message = this.#messages.at(this.#cursor);
+    if (isSegmented(message.kind)) return this.#sendSegment(message, target, start, now);
+    return message.kind === OutboundKind.readRequest
+      ? this.#sendRead(message, target, start, now)
+      : this.#sendAtomic(message, target, start, now);
+  }
+
+  #take(): boolean {
+    if (this.#messages.full || this.#ahead >= this.#window) return false;
+    const message = this.#message;
+    if (!this.#user.nextMessage(message)) return false;
+    const { kind, lengthBytes } = message;
+    const known =
+      isSegmented(kind) || kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
+    if (!known || lengthBytes > MESSAGE_BYTES_MAX) {
+      this.#failLocally('a work request is longer than 2^31 bytes, or of no kind that RC has');
+      return false;
+    }
+    const entry = this.#messages.push();
+    entry.describe(message, this.#nextPsn, this.#mtu);
+    this.#nextPsn = addPsn(this.#nextPsn, entry.packets);
+    return true;
+  }
+
+  /** Packets sent and not acknowledged. */
+  get #ahead(): number {
+    return psnDistance(this.#sendPsn, this.#unackedPsn);
+  }
+
+  #sendSegment(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
+    if (this.#ahead >= this.#window) return 0;
+    const packet = this.#packet;
+    const index = psnDistance(this.#sendPsn, message.firstPsn);
+    const offset = index * this.#mtu;
+    describeSegment(packet, message, offset, this.#mtu, Service.rc);
+    const size = packet.payloadLength;
+    if (size > 0 && !this.#user.prepareGather(message.slot, offset, size)) {
+      this.#waits = true;
+      return 0;
+    }
+    packet.psn = this.#sendPsn;
+    // Often enough that a full window is always being acknowledged.
+    const interval = Math.max(this.#window >> 2, 1);
+    packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
+    const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
+    if (bytes < 0) {
+      this.#failLocally('local memory of a work request is gone');
+      return 0;
+    }
+    this.#sent(1, message, now);
+    return bytes;
+  }
+
+  // Parts begin at fixed places: one asked for again must not end beyond what was asked for before.
+  #sendRead(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
+    const done = psnDistance(this.#sendPsn, message.firstPsn);
+    const part = this.#window;
+    const end = Math.min(message.packets, (Math.floor(done / part) + 1) * part);
+    if (!this.#mayRequest(end - done)) return 0;
+    const offset = done * this.#mtu;
+    const packet = this.#packet;
+    packet.opcode = Service.rc | Operation.readRequest;
+    packet.vaHi = addressAddHi(message.remoteToHi, message.remoteToLo, offset);
+    packet.vaLo = addressAddLo(message.remoteToLo, offset);
+    packet.rkey = message.remoteStag;
+    packet.dmaLength = Math.min(message.lengthBytes, end * this.#mtu) - offset;
+    return this.#request(end - done, message, target, start, now);
+  }
+
+  #sendAtomic(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
+    if (!this.#mayRequest(1)) return 0;
+    const add = message.atomicOperation === ATOMIC_FETCH_ADD;
+    const packet = this.#packet;
+    packet.opcode = Service.rc | (add ? Operation.fetchAdd : Operation.compareSwap);
+    packet.vaHi = message.remoteToHi;
+    packet.vaLo = message.remoteToLo;
+    packet.rkey = message.remoteStag;
+    packet.swapAddHi = message.operandHi;
+    packet.swapAddLo = message.operandLo;
+    packet.compareHi = message.compareHi;
+    packet.compareLo = message.compareLo;
+    return this.#request(1, message, target, start, now);
+  }
+
+  #mayRequest(count: number): boolean {
+    const ahead = this.#ahead;
+    return this.#requests < this.#requestsMax && (ahead === 0 || ahead + count <= this.#window);
+  }
+
+  /** Sends `#packet`, whose response has `count` packets. */
+  #request(
+    count: number,
+    message: OutgoingMessage,
+    target: Uint8Array,
+    start: number,
+    now: Micros,
+  ): number {
+    const packet = this.#packet;
+    packet.solicited = false;
+    packet.payloadLength = 0;
+    packet.psn = this.#sendPsn;
+    packet.ackRequest = true;
+    writeHeaders(target, start, packet);
+    const at = (this.#requestsFirst + this.#requests) % REQUESTS_MAX;
+    this.#requestEnds[at] = addPsn(this.#sendPsn, count - 1);
+    this.#requests += 1;
+    this.#sent(count, message, now);
+    return packetBytes(packet);
+  }
+
+  #sent(count: number, message: OutgoingMessage, now: Micros): void {
+    this.#sendPsn = addPsn(this.#sendPsn, count);
+    if (this.#sendPsn === addPsn(message.firstPsn, message.packets)) this.#cursor += 1;
+    if (psnDistance(this.#sendPsn, this.#highPsn) > 0) this.#highPsn = this.#sendPsn;
+    if (this.#ackDeadline === NEVER) this.#ackDeadline = now + this.#timeoutMicros;
+  }
+
+  // Answers
+
+  /** An ACK or NAK without data. */
+  handleAcknowledge(packet: Readonly<Packet>, now: Micros): void {
+    const { psn, syndrome } = packet;
+    const value = syndromeValue(syndrome);
+    switch (syndromeKind(syndrome)) {
+      case SyndromeKind.ack:
+        if (this.#isUnacked(psn)) this.#acknowledge(psn, now);
+        return;
+      case SyndromeKind.rnrNak:
+        if (this.#acknowledgeBefore(psn, now)) this.#backOff(value, now);
+        return;
+      default:
+        if (this.#acknowledgeBefore(psn, now)) this.#refused(value);
+    }
+  }
+
+  /** A packet of a response to a Read, or to an atomic. */
+  handleResponse(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
+    // What comes behind a response implies that all before it was executed (IBTA 9.7.5.1.2).
+    if (!this.#acknowledgeBefore(packet.psn, now)) return;
+    const message = this.#messages.at(0);
+    if (operationOf(packet.opcode) === Operation.atomicAcknowledge) {
+      if (message.kind !== OutboundKind.atomic) {
+        this.#fail(MessageFailure.badResponse);
+        return;
+      }
+      this.#user.atomicCompleted(packet.originalHi, packet.originalLo);
+      this.#completeRequest(message, now);
+      return;
+    }
+    this.#place(message, packet, bytes, now);
+  }
+
+  #place(message: OutgoingMessage, packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
+    const user = this.#user;
+    const { psn, payloadStart, payloadLength } = packet;
+    const offset = psnDistance(psn, message.firstPsn) * this.#mtu;
+    const expected = Math.min(this.#mtu, message.lengthBytes - offset);
+    if (message.kind !== OutboundKind.readRequest || payloadLength !== expected) {
+      this.#fail(MessageFailure.badResponse);
+      return;
+    }
+    if (payloadLength > 0) {
+      const fault = user.placeReadPart(offset, bytes, payloadStart, payloadLength);
+      if (fault !== Fault.none || user.inputEnded() !== Fault.none) {
+        this.#failLocally('local memory of a Read is gone');
+        return;
+      }
+    }
+    if (psn !== message.lastPsn) {
+      this.#advance(addPsn(psn, 1), now);
+      return;
+    }
+    user.readCompleted();
+    this.#completeRequest(message, now);
+  }
+
+  #completeRequest(message: OutgoingMessage, now: Micros): void {
+    this.#advance(addPsn(message.lastPsn, 1), now);
+    this.#endOldest();
+  }
+
+  /** True for the PSN of a packet that was sent and is not acknowledged. */
+  #isUnacked(psn: number): boolean {
+    const ahead = psnDistance(psn, this.#unackedPsn);
+    return ahead >= 0 && ahead < psnDistance(this.#highPsn, this.#unackedPsn);
+  }
+
+  /** Everything up to `psn` is executed. False when the response to one of it got lost. */
+  #acknowledge(psn: number, now: Micros): boolean {
+    while (psnDistance(psn, this.#unackedPsn) >= 0 && this.#messages.count > 0) {
+      const message = this.#messages.at(0);
+      if (message.awaitsResponse) {
+        // IBTA 9.7.5.1.2: an implied NAK.
+        this.#repeat();
+        return false;
+      }
+      if (psnDistance(psn, message.lastPsn) < 0) {
+        this.#advance(addPsn(psn, 1), now);
+        return true;
+      }
+      this.#advance(addPsn(message.lastPsn, 1), now);
+      this.#endOldest();
+    }
+    return true;
+  }
+
+  /** The same for everything before `psn`. True when `psn` is now the oldest unacknowledged one. */
+  #acknowledgeBefore(psn: number, now: Micros): boolean {
+    if (!this.#isUnacked(psn)) return false;
+    return psn === this.#unackedPsn || this.#acknowledge(addPsn(psn, -1), now);
+  }
+
+  /** The oldest message is acknowledged, or answered. */
+  #endOldest(): void {
+    this.#messages.shift();
+    if (this.#cursor > 0) this.#cursor -= 1;
+    this.#user.messageDone();
+  }
+
+  #advance(psn: number, now: Micros): void {
+    this.#unackedPsn = psn;
+    this.#retriesLeft = this.#retryCount;
+    this.#rnrLeft = this.#rnrRetry;
+    this.#rewoundPsn = NONE;
+    this.#rnrUntil = NEVER;
+    // The answer to what was about to be sent again.
+    if (psnDistance(this.#sendPsn, psn) < 0) {
+      this.#sendPsn = psn;
+      this.#cursor = 0;
+    }
+    while (this.#requests > 0) {
+      const end = this.#requestEnds[this.#requestsFirst] ?? 0;
+      if (psnDistance(psn, end) <= 0) break;
+      this.#requestsFirst = (this.#requestsFirst + 1) % REQUESTS_MAX;
+      this.#requests -= 1;
+    }
+    this.#ackDeadline = this.#sendPsn === psn ? NEVER : now + this.#timeoutMicros;
+  }
+
+  // Going back
+
+  #rewind(): void {
+    this.#sendPsn = this.#unackedPsn;
+    this.#cursor = 0;
+    this.#requests = 0;
+    this.#waits = false;
+    this.#ackDeadline = NEVER;
+  }
+
+  /** Sends again at once; only once for each place, since a loss makes many packets say so. */
+  #repeat(): void {
+    if (this.#rewoundPsn === this.#unackedPsn) return;
+    this.#rewoundPsn = this.#unackedPsn;
+    this.#rewind();
+  }
+
+  // IBTA 9.7.5.2.8: nothing is sent until the receiver had time to post.
+  #backOff(timer: number, now: Micros): void {
+    if (this.#rnrUntil !== NEVER) return;
+    if (this.#rnrRetry < RNR_RETRY_FOREVER) {
+      if (this.#rnrLeft === 0) {
+        this.#fail(MessageFailure.rnrRetriesExceeded);
+        return;
+      }
+      this.#rnrLeft -= 1;
+    }
+    this.#rewind();
+    this.#rnrUntil = now + rnrTimerMicros(timer);
+  }
+
+  #refused(code: number): void {
+    if (code === NakCode.psnSequence) this.#repeat();
+    else this.#fail(NAK_FAILURES[code] ?? MessageFailure.badResponse);
+  }
+
+  // Failures
+
+  #fail(failure: MessageFailure): void {
+    this.#user.messageFailed(failure);
+    this.#outcome.fail('peer', { kind: 'protocol', text: FAILURE_TEXTS[failure] });
+    this.stop();
+  }
+
+  #failLocally(text: string): void {
+    this.#outcome.fail('us', { kind: 'local', text });
+    this.stop();
+  }
+}

@@ -1,0 +1,509 @@
+/**
+ * The responder of a reliable connection (IBTA 9.7.4, 9.7.5.1): carries out the peer's requests in
+ * the order of their PSNs, each once, and answers them.
+ *
+ * Answers leave in the order of the requests: data of Reads and results of atomics first, then one
+ * acknowledgement for all that came before. A request of which a part is missing is answered by one
+ * NAK; everything behind it is dropped until it comes again.
+ */
+import type { QPPath } from '../../rnic/qp-attributes.ts';
+import {
+  type AtomicAccess,
+  Fault,
+  type InboundMessage,
+  type WireUser,
+} from '../../rnic/wire-port.ts';
+import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/opcode.ts';
+import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
+import { pathMtuBytes } from '../wire/path-mtu.ts';
+import { addPsn, psnDistance } from '../wire/psn.ts';
+import { ACK_WITHOUT_CREDITS, NakCode, nakSyndrome, rnrSyndrome } from '../wire/syndrome.ts';
+import { addressAddHi, addressAddLo } from './address.ts';
+import { makeAtomicAccess, makeInboundMessage } from './inbound-records.ts';
+import type { Outcome } from './outcome.ts';
+import { packetsOf } from './outgoing-messages.ts';
+import { Replies, type Reply } from './replies.ts';
+import { padPayload } from './segment.ts';
+
+/** The longest message (IBTA 9.7.1). */
+const MESSAGE_BYTES_MAX = 2 ** 31;
+/** Requests in flight that are served, whatever the queue pair promised. */
+const DEPTH_MAX = 128;
+const ATOMIC_BYTES = 8;
+const NO_NAK = -1;
+/** Codes of RFC 7306, which the port uses. */
+const AtomicCode = { fetchAdd: 0, compareSwap: 2 } as const;
+const ALL_ONES = 0xffff_ffff;
+
+/** The message whose packets are coming. */
+const Open = { none: 0, send: 1, write: 2 } as const;
+type Open = (typeof Open)[keyof typeof Open];
+
+/** The NAK for a refused access. */
+function accessNak(fault: Fault): NakCode {
+  if (fault === Fault.notPermitted || fault === Fault.misaligned) return NakCode.invalidRequest;
+  return fault === Fault.memoryLost || fault === Fault.ownerGone
+    ? NakCode.remoteOperation
+    : NakCode.remoteAccess;
+}
+
+const NAK_TEXTS: readonly string[] = (() => {
+  const texts: string[] = [];
+  texts[NakCode.invalidRequest] = 'the peer sent an invalid request';
+  texts[NakCode.remoteAccess] = 'the peer asked for memory that it may not access';
+  texts[NakCode.remoteOperation] = 'a request of the peer could not be carried out';
+  return texts;
+})();
+
+/** See the module's comment. */
+export class Responder {
+  readonly #user: WireUser;
+  readonly #outcome: Outcome;
+  readonly #packet = makePacket();
+  readonly #inbound: InboundMessage = makeInboundMessage();
+  readonly #atomic: AtomicAccess = makeAtomicAccess();
+  #replies = new Replies(1);
+  #depth = 0;
+  #ready = false;
+  #mtu = 256;
+  #rnrTimer = 0;
+  /** The PSN of the next request. */
+  #expectedPsn = 0;
+  /** Requests carried out, modulo 2^24. */
+  #msn = 0;
+  #open: Open = Open.none;
+  /** Bytes of the open message that came; for a Write also how many there will be, and where. */
+  #received = 0;
+  #length = 0;
+  #stag = 0;
+  #toHi = 0;
+  #toLo = 0;
+  #ackDue = false;
+  /** Syndrome of the NAK that is due for the expected PSN. */
+  #nak = NO_NAK;
+  /** A NAK went out, or is due, and the expected packet has not come since. */
+  #refusing = false;
+  /** Source memory of a Read must be fetched before more is sent. */
+  #waits = false;
+
+  constructor(user: WireUser, outcome: Outcome) {
+    this.#user = user;
+    this.#outcome = outcome;
+  }
+
+  get rqPsn(): number {
+    return this.#expectedPsn;
+  }
+
+  // Commands
+
+  configure(attributes: QPPath): void {
+    const { rqPsn, maxDestRdAtomic } = attributes;
+    this.#packet.destQpn = attributes.destQpn;
+    this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
+    this.#rnrTimer = attributes.minRnrTimer;
+    if (this.#ready) return;
+    this.#ready = true;
+    this.#expectedPsn = rqPsn;
+    this.#depth = Math.min(maxDestRdAtomic, DEPTH_MAX);
+    this.#replies = new Replies(Math.max(this.#depth, 1));
+  }
+
+  resume(): void {
+    this.#waits = false;
+  }
+
+  /** Sends no data any more; what is acknowledged already is still said. */
+  stop(): void {
+    this.#replies.clear();
+    this.#waits = false;
+  }
+
+  // Packets that come in
+
+  handleRequest(packet: Readonly<Packet>, bytes: Uint8Array): void {
+    if (!this.#ready) return;
+    const ahead = psnDistance(packet.psn, this.#expectedPsn);
+    if (ahead > 0) this.#handleGap();
+    else if (ahead < 0) this.#handleRepeated(packet, -ahead);
+    else this.#handleExpected(packet, bytes);
+  }
+
+  // IBTA 9.7.5.1.1: one NAK for one gap.
+  #handleGap(): void {
+    if (this.#refusing) return;
+    this.#refusing = true;
+    this.#nak = nakSyndrome(NakCode.psnSequence);
+  }
+
+  #handleExpected(packet: Readonly<Packet>, bytes: Uint8Array): void {
+    // It came after all: the NAK for its lack need not go out.
+    this.#nak = NO_NAK;
+    const traits = opcodeTraits(packet.opcode);
+    const starts = (traits & Trait.starts) !== 0;
+    if (starts !== (this.#open === Open.none)) {
+      this.#refuse(NakCode.invalidRequest);
+    } else if ((traits & Trait.send) !== 0) {
+      this.#handleSend(packet, bytes, traits);
+    } else if ((traits & Trait.write) !== 0) {
+      this.#handleWrite(packet, bytes, traits);
+    } else if (operationOf(packet.opcode) === Operation.readRequest) {
+      this.#handleRead(packet);
+    } else {
+      this.#handleAtomic(packet);
+    }
+  }
+
+  /** The payload fits its place in the message (IBTA 9.7.4.1.5). */
+  #fits(packet: Readonly<Packet>, ends: boolean): boolean {
+    const { payloadLength } = packet;
+    return ends ? payloadLength <= this.#mtu : payloadLength === this.#mtu;
+  }
+
+  #handleSend(packet: Readonly<Packet>, bytes: Uint8Array, traits: number): void {
+    const user = this.#user;
+    const ends = (traits & Trait.ends) !== 0;
+    const { payloadLength } = packet;
+    if (this.#open === Open.write || !this.#fits(packet, ends)) {
+      this.#refuse(NakCode.invalidRequest);
+      return;
+    }
+    if (this.#open === Open.none) {
+      if (!this.#beginReceive()) return;
+      this.#open = Open.send;
+      this.#received = 0;
+    }
+    if (payloadLength > 0) {
+      const { payloadStart } = packet;
+      const fault = user.placeReceive(this.#received, bytes, payloadStart, payloadLength);
+      if (fault !== Fault.none || user.inputEnded() !== Fault.none) {
+        this.#refuse(NakCode.remoteOperation);
+        return;
+      }
+      this.#received += payloadLength;
+    }
+    if (!ends) {
+      this.#accept(packet, 1);
+      return;
+    }
+    const inbound = this.#inbound;
+    inbound.written = false;
+    inbound.lengthBytes = this.#received;
+    inbound.invalidates = (traits & Trait.ieth) !== 0;
+    inbound.invalidateStag = packet.invalidateRkey;
+    this.#deliver(packet, traits);
+  }
+
+  #handleWrite(packet: Readonly<Packet>, bytes: Uint8Array, traits: number): void {
+    const user = this.#user;
+    const ends = (traits & Trait.ends) !== 0;
+    const { payloadLength } = packet;
+    const first = this.#open === Open.none;
+    const left = first ? packet.dmaLength : this.#length - this.#received;
+    const whole = ends ? payloadLength === left : payloadLength < left;
+    if (this.#open === Open.send || !this.#fits(packet, ends) || !whole) {
+      this.#refuse(NakCode.invalidRequest);
+      return;
+    }
+    if (first && !this.#checkTarget(packet)) return;
+    // Before anything of this packet counts: it comes again when no receive is posted.
+    const immediate = (traits & Trait.immediate) !== 0;
+    if (immediate && !this.#beginReceive()) return;
+    if (first) this.#openWrite(packet);
+    if (payloadLength > 0 && !this.#placeWrite(packet, bytes)) return;
+    if (!ends) {
+      this.#accept(packet, 1);
+      return;
+    }
+    if (this.#length > 0) user.writeCompleted();
+    if (!immediate) {
+      this.#finish(packet);
+      return;
+    }
+    const inbound = this.#inbound;
+    inbound.written = true;
+    inbound.lengthBytes = this.#length;
+    inbound.invalidates = false;
+    this.#deliver(packet, traits);
+  }
+
+  #checkTarget({ rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
+    // IBTA 9.7.4.1.3: the key of a Write without data means nothing.
+    if (dmaLength === 0) return true;
+    if (dmaLength > MESSAGE_BYTES_MAX) {
+      this.#refuse(NakCode.invalidRequest);
+      return false;
+    }
+    const fault = this.#user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength);
+    if (fault !== Fault.none) this.#refuse(accessNak(fault));
+    return fault === Fault.none;
+  }
+
+  #openWrite(packet: Readonly<Packet>): void {
+    this.#open = Open.write;
+    this.#received = 0;
+    this.#length = packet.dmaLength;
+    this.#stag = packet.rkey;
+    this.#toHi = packet.vaHi;
+    this.#toLo = packet.vaLo;
+  }
+
+  #placeWrite({ payloadStart, payloadLength }: Readonly<Packet>, bytes: Uint8Array): boolean {
+    const user = this.#user;
+    const hi = addressAddHi(this.#toHi, this.#toLo, this.#received);
+    const lo = addressAddLo(this.#toLo, this.#received);
+    let fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
+    if (fault === Fault.none) fault = user.inputEnded();
+    this.#received += payloadLength;
+    if (fault !== Fault.none) this.#refuse(accessNak(fault));
+    return fault === Fault.none;
+  }
+
+  /** Takes a receive. False, and the packet is refused, when there is none. */
+  #beginReceive(): boolean {
+    const fault = this.#user.beginReceive();
+    if (fault === Fault.none) return true;
+    if (fault === Fault.noBuffer) {
+      this.#refusing = true;
+      this.#nak = rnrSyndrome(this.#rnrTimer);
+    } else {
+      this.#refuse(NakCode.remoteOperation);
+    }
+    return false;
+  }
+
+  /** Completes the receive of a message whose last packet came. */
+  #deliver(packet: Readonly<Packet>, traits: number): void {
+    const inbound = this.#inbound;
+    inbound.solicited = packet.solicited;
+    inbound.hasImmediate = (traits & Trait.immediate) !== 0;
+    inbound.immediateLo = inbound.hasImmediate ? packet.immediate : 0;
+    const fault = this.#user.completeReceive(inbound);
+    if (fault === Fault.none || inbound.invalidates) {
+      this.#finish(packet);
+      // The message itself arrived, and rxe acknowledges it.
+      if (fault === Fault.none) return;
+      const text = 'the peer asked to invalidate a key that it may not';
+      this.#outcome.fail('us', { kind: 'protocol', text, event: 'request' });
+      return;
+    }
+    this.#refuse(NakCode.remoteOperation);
+  }
+
+  #handleRead(packet: Readonly<Packet>): void {
+    const { rkey, vaHi, vaLo, dmaLength } = packet;
+    if (this.#depth === 0 || this.#replies.full || dmaLength > MESSAGE_BYTES_MAX) {
+      this.#refuse(NakCode.invalidRequest);
+      return;
+    }
+    if (dmaLength > 0) {
+      const fault = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
+      if (fault !== Fault.none) {
+        this.#refuse(accessNak(fault));
+        return;
+      }
+    }
+    const reply = this.#reply(packet, false);
+    this.#msn = addPsn(this.#msn, 1);
+    reply.msn = this.#msn;
+    this.#replies.add(reply);
+    this.#accept(packet, reply.packets);
+    // The response says that all before it was carried out.
+    this.#ackDue = false;
+  }
+
+  #handleAtomic(packet: Readonly<Packet>): void {
+    if (this.#depth === 0 || this.#replies.full) {
+      this.#refuse(NakCode.invalidRequest);
+      return;
+    }
+    const fault = this.#execute(packet);
+    if (fault !== Fault.none) {
+      this.#refuse(accessNak(fault));
+      return;
+    }
+    const reply = this.#reply(packet, false);
+    this.#msn = addPsn(this.#msn, 1);
+    reply.msn = this.#msn;
+    reply.originalHi = this.#atomic.originalHi;
+    reply.originalLo = this.#atomic.originalLo;
+    this.#replies.remember(reply);
+    this.#replies.add(reply);
+    this.#accept(packet, 1);
+    this.#ackDue = false;
+  }
+
+  #execute(packet: Readonly<Packet>): Fault {
+    const atomic = this.#atomic;
+    const add = operationOf(packet.opcode) === Operation.fetchAdd;
+    const swapMask = add ? 0 : ALL_ONES;
+    atomic.operation = add ? AtomicCode.fetchAdd : AtomicCode.compareSwap;
+    atomic.stag = packet.rkey;
+    atomic.toHi = packet.vaHi;
+    atomic.toLo = packet.vaLo;
+    atomic.operandHi = packet.swapAddHi;
+    atomic.operandLo = packet.swapAddLo;
+    atomic.operandMaskHi = swapMask;
+    atomic.operandMaskLo = swapMask;
+    atomic.compareHi = add ? 0 : packet.compareHi;
+    atomic.compareLo = add ? 0 : packet.compareLo;
+    atomic.compareMaskHi = ALL_ONES;
+    atomic.compareMaskLo = ALL_ONES;
+    if (packet.vaLo % ATOMIC_BYTES !== 0) return Fault.misaligned;
+    return this.#user.executeAtomic(atomic);
+  }
+
+  #reply(packet: Readonly<Packet>, repeated: boolean): Reply {
+    const reply = this.#replies.spare();
+    reply.atomic = operationOf(packet.opcode) !== Operation.readRequest;
+    reply.repeated = repeated;
+    reply.firstPsn = packet.psn;
+    reply.lengthBytes = reply.atomic ? 0 : packet.dmaLength;
+    reply.packets = packetsOf(reply.lengthBytes, this.#mtu);
+    reply.sent = 0;
+    reply.msn = this.#msn;
+    reply.stag = packet.rkey;
+    reply.toHi = packet.vaHi;
+    reply.toLo = packet.vaLo;
+    return reply;
+  }
+
+  // IBTA 9.7.4.1.2: acknowledged again, carried out again, or answered with the same result.
+  #handleRepeated(packet: Readonly<Packet>, behind: number): void {
+    const traits = opcodeTraits(packet.opcode);
+    if ((traits & (Trait.send | Trait.write)) !== 0) {
+      this.#ackDue = true;
+      return;
+    }
+    const reply = this.#reply(packet, true);
+    // No part of it may be new.
+    if (reply.packets <= behind && this.#mayRepeat(packet, reply)) this.#replies.add(reply);
+    else this.#replies.discard(reply);
+  }
+
+  /** False for a result that is not kept any more, and for memory that may not be read any more. */
+  #mayRepeat(packet: Readonly<Packet>, reply: Reply): boolean {
+    const { rkey, vaHi, vaLo, dmaLength } = packet;
+    if (reply.atomic) return this.#replies.recall(packet.psn, reply);
+    if (dmaLength > MESSAGE_BYTES_MAX) return false;
+    if (dmaLength === 0) return true;
+    return this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength) === Fault.none;
+  }
+
+  /** The packet is carried out. */
+  #accept(packet: Readonly<Packet>, count: number): void {
+    this.#expectedPsn = addPsn(this.#expectedPsn, count);
+    this.#refusing = false;
+    if (packet.ackRequest) this.#ackDue = true;
+  }
+
+  /** The message is carried out. */
+  #finish(packet: Readonly<Packet>): void {
+    this.#open = Open.none;
+    this.#msn = addPsn(this.#msn, 1);
+    this.#accept(packet, 1);
+  }
+
+  /** A NAK that ends the connection. */
+  #refuse(code: NakCode): void {
+    this.#refusing = true;
+    this.#nak = nakSyndrome(code);
+    const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', told: 'a NAK' };
+    if (code === NakCode.remoteOperation) this.#outcome.fail('us', failure);
+    else {
+      const event = code === NakCode.remoteAccess ? 'access' : 'request';
+      this.#outcome.fail('us', { ...failure, event });
+    }
+  }
+
+  // Packets that go out
+
+  /** Writes the next answer at `start`; its length, or 0 when there is none now. */
+  poll(target: Uint8Array, start: number): number {
+    const reply = this.#replies.head;
+    if (reply !== undefined) {
+      if (this.#waits) return 0;
+      if (reply.atomic) return this.#sendResult(reply, target, start);
+      const bytes = this.#sendData(reply, target, start);
+      if (bytes >= 0) return bytes;
+    }
+    if (this.#nak !== NO_NAK) {
+      const syndrome = this.#nak;
+      this.#nak = NO_NAK;
+      this.#ackDue = false;
+      return this.#acknowledge(syndrome, this.#expectedPsn, target, start);
+    }
+    if (!this.#ackDue) return 0;
+    this.#ackDue = false;
+    return this.#acknowledge(ACK_WITHOUT_CREDITS, addPsn(this.#expectedPsn, -1), target, start);
+  }
+
+  #acknowledge(syndrome: number, psn: number, target: Uint8Array, start: number): number {
+    const packet = this.#packet;
+    packet.opcode = Service.rc | Operation.acknowledge;
+    packet.psn = psn;
+    packet.syndrome = syndrome;
+    packet.msn = this.#msn;
+    packet.payloadLength = 0;
+    writeHeaders(target, start, packet);
+    return packetBytes(packet);
+  }
+
+  #sendResult(reply: Reply, target: Uint8Array, start: number): number {
+    const packet = this.#packet;
+    packet.opcode = Service.rc | Operation.atomicAcknowledge;
+    packet.psn = reply.firstPsn;
+    packet.syndrome = ACK_WITHOUT_CREDITS;
+    packet.msn = reply.msn;
+    packet.originalHi = reply.originalHi;
+    packet.originalLo = reply.originalLo;
+    packet.payloadLength = 0;
+    writeHeaders(target, start, packet);
+    this.#replies.shift();
+    return packetBytes(packet);
+  }
+
+  /** The next packet of a Read's data. -1 when its memory is gone, and the request refused. */
+  #sendData(reply: Reply, target: Uint8Array, start: number): number {
+    const user = this.#user;
+    const { stag, packets, sent } = reply;
+    const offset = sent * this.#mtu;
+    const size = Math.min(this.#mtu, reply.lengthBytes - offset);
+    const hi = addressAddHi(reply.toHi, reply.toLo, offset);
+    const lo = addressAddLo(reply.toLo, offset);
+    if (size > 0 && !user.prepareReadSource(stag, hi, lo, size)) {
+      this.#waits = true;
+      return 0;
+    }
+    const packet = this.#packet;
+    packet.opcode = Service.rc | responseOperation(sent, packets);
+    packet.psn = addPsn(reply.firstPsn, sent);
+    packet.syndrome = ACK_WITHOUT_CREDITS;
+    packet.msn = reply.msn;
+    packet.payloadLength = size;
+    const at = writeHeaders(target, start, packet);
+    if (size > 0) {
+      const fault = user.gatherReadSource(stag, hi, lo, size, target, at);
+      if (fault !== Fault.none) return this.#refuseReply(packet.psn, fault, target, start);
+    }
+    padPayload(target, at + size, size);
+    reply.sent += 1;
+    if (reply.sent === packets) this.#replies.shift();
+    return packetBytes(packet);
+  }
+
+  /** The memory of a Read went away after its check: the NAK takes the place of its data. */
+  #refuseReply(psn: number, fault: Fault, target: Uint8Array, start: number): number {
+    const code = accessNak(fault);
+    this.#replies.clear();
+    this.#refuse(code);
+    this.#nak = NO_NAK;
+    return this.#acknowledge(nakSyndrome(code), psn, target, start);
+  }
+}
+
+function responseOperation(index: number, packets: number): Operation {
+  if (packets === 1) return Operation.readResponseOnly;
+  if (index === 0) return Operation.readResponseFirst;
+  return index === packets - 1 ? Operation.readResponseLast : Operation.readResponseMiddle;
+}

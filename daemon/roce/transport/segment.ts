@@ -1,0 +1,105 @@
+/** Packets of Sends and Writes: which opcode and headers each one has, and their payload. */
+import { Fault, OutboundKind, type WireUser } from '../../rnic/wire-port.ts';
+import { Operation, type Service } from '../wire/opcode.ts';
+import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
+import type { OutgoingMessage } from './outgoing-messages.ts';
+
+/** Operations of the first, a middle, the last and the only packet of a kind of message. */
+type Operations = readonly [number, number, number, number];
+
+const SEND: Operations = [
+  Operation.sendFirst,
+  Operation.sendMiddle,
+  Operation.sendLast,
+  Operation.sendOnly,
+];
+const SEND_IMMEDIATE: Operations = [
+  Operation.sendFirst,
+  Operation.sendMiddle,
+  Operation.sendLastImmediate,
+  Operation.sendOnlyImmediate,
+];
+const SEND_INVALIDATE: Operations = [
+  Operation.sendFirst,
+  Operation.sendMiddle,
+  Operation.sendLastInvalidate,
+  Operation.sendOnlyInvalidate,
+];
+const WRITE: Operations = [
+  Operation.writeFirst,
+  Operation.writeMiddle,
+  Operation.writeLast,
+  Operation.writeOnly,
+];
+const WRITE_IMMEDIATE: Operations = [
+  Operation.writeFirst,
+  Operation.writeMiddle,
+  Operation.writeLastImmediate,
+  Operation.writeOnlyImmediate,
+];
+
+/** By `OutboundKind`; undefined for what is no Send or Write. */
+const OPERATIONS: readonly (Operations | undefined)[] = (() => {
+  const table: (Operations | undefined)[] = [];
+  table[OutboundKind.send] = SEND;
+  table[OutboundKind.sendWithImmediate] = SEND_IMMEDIATE;
+  table[OutboundKind.sendWithInvalidate] = SEND_INVALIDATE;
+  table[OutboundKind.write] = WRITE;
+  table[OutboundKind.writeWithImmediate] = WRITE_IMMEDIATE;
+  return table;
+})();
+
+/** True for a Send or Write. */
+export function isSegmented(kind: OutboundKind): boolean {
+  return OPERATIONS[kind] !== undefined;
+}
+
+/**
+ * Fills in `packet` for the payload at `offset` of a Send or Write: everything but destination, PSN
+ * and the request for an ACK. A message without payload is one packet.
+ */
+export function describeSegment(
+  packet: Packet,
+  message: OutgoingMessage,
+  offset: number,
+  mtu: number,
+  service: Service,
+): void {
+  const left = message.lengthBytes - offset;
+  const last = left <= mtu;
+  const position = offset === 0 ? (last ? 3 : 0) : last ? 2 : 1;
+  const operations = OPERATIONS[message.kind];
+  packet.opcode = service | (operations === undefined ? 0 : operations[position]);
+  packet.solicited = last && message.solicited;
+  packet.payloadLength = last ? left : mtu;
+  packet.vaHi = message.remoteToHi;
+  packet.vaLo = message.remoteToLo;
+  packet.rkey = message.remoteStag;
+  packet.dmaLength = message.lengthBytes;
+  packet.immediate = message.immediate;
+  packet.invalidateRkey = message.invalidateStag;
+}
+
+/**
+ * Writes the packet with its payload at `start`. Returns its length, or -1 when the payload could
+ * not be gathered: the queue pair knows why.
+ */
+export function writeSegment(
+  user: WireUser,
+  packet: Packet,
+  slot: number,
+  offset: number,
+  target: Uint8Array,
+  start: number,
+): number {
+  const at = writeHeaders(target, start, packet);
+  const size = packet.payloadLength;
+  if (size > 0 && user.gather(slot, offset, size, target, at) !== Fault.none) return -1;
+  padPayload(target, at + size, size);
+  return packetBytes(packet);
+}
+
+/** Zeros behind a payload. */
+export function padPayload(target: Uint8Array, end: number, size: number): void {
+  for (let index = 0; index < paddingBytes(size); index += 1) target[end + index] = 0;
+}

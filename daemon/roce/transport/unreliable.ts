@@ -1,0 +1,244 @@
+/**
+ * The wire of an unreliable connection (UC, IBTA 9.8.2): messages leave once, and one of which a
+ * packet is missing is dropped as a whole. The next message that starts is taken again.
+ */
+
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
+import type { QPPath } from '../../rnic/qp-attributes.ts';
+import {
+  Fault,
+  type Micros,
+  NEVER,
+  type WireFailure,
+  type WireUser,
+} from '../../rnic/wire-port.ts';
+import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
+import { makePacket, type Packet } from '../wire/packet.ts';
+import { pathMtuBytes } from '../wire/path-mtu.ts';
+import { addPsn } from '../wire/psn.ts';
+import { addressAddHi, addressAddLo } from './address.ts';
+import { makeInboundMessage } from './inbound-records.ts';
+import { Outcome } from './outcome.ts';
+import { OutgoingMessage } from './outgoing-messages.ts';
+import type { PacketWire, TransportFailure } from './packet-wire.ts';
+import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+
+/** The message whose packets are coming. */
+const Open = { none: 0, send: 1, write: 2 } as const;
+type Open = (typeof Open)[keyof typeof Open];
+
+/** See the module's comment. */
+export class UnreliableWire implements PacketWire {
+  readonly destination = undefined;
+  /** A message that is partly sent and then flushed is one that the peer drops. */
+  readonly midSend = false;
+  readonly #user: WireUser;
+  readonly #outcome = new Outcome();
+  #mtu = 256;
+  // What goes out
+  readonly #message = makeOutboundMessage();
+  readonly #outgoing = new OutgoingMessage();
+  readonly #packet = makePacket();
+  #sendable = false;
+  #sqPsn = 0;
+  #sending = false;
+  #offset = 0;
+  #waits = false;
+  // What comes in
+  readonly #inbound = makeInboundMessage();
+  #ready = false;
+  #rqPsn = 0;
+  #open: Open = Open.none;
+  /** A receive is taken. That of a message that was dropped serves the next one. */
+  #receive = false;
+  #received = 0;
+  #length = 0;
+  #stag = 0;
+  #toHi = 0;
+  #toLo = 0;
+
+  constructor(user: WireUser) {
+    this.#user = user;
+  }
+
+  // Getters
+
+  get sendable(): boolean {
+    return this.#sendable && !this.#outcome.stopped;
+  }
+  get sqPsn(): number {
+    return this.#sqPsn;
+  }
+  get rqPsn(): number {
+    return this.#rqPsn;
+  }
+  nextDeadline(): Micros {
+    return NEVER;
+  }
+
+  // Commands
+
+  modified(path: QPPath, state: QPState): void {
+    const sends = state === QPState.RTS || state === QPState.SQD;
+    this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
+    this.#packet.destQpn = path.destQpn;
+    if (!this.#ready) this.#rqPsn = path.rqPsn;
+    if (!this.#sendable) this.#sqPsn = path.sqPsn;
+    this.#ready = true;
+    this.#sendable ||= sends;
+  }
+
+  pump(): void {
+    this.#waits = false;
+  }
+
+  disconnect(): void {}
+
+  abort(): void {
+    this.#outcome.stopped = true;
+  }
+
+  fail(_failure: WireFailure): void {
+    this.abort();
+  }
+
+  handleDeadline(): void {}
+
+  // What goes out
+
+  pollPacket(target: Uint8Array, start: number): number {
+    if (!this.sendable || this.#waits || (!this.#sending && !this.#take())) return 0;
+    const outgoing = this.#outgoing;
+    const packet = this.#packet;
+    const offset = this.#offset;
+    describeSegment(packet, outgoing, offset, this.#mtu, Service.uc);
+    const size = packet.payloadLength;
+    if (size > 0 && !this.#user.prepareGather(outgoing.slot, offset, size)) {
+      this.#waits = true;
+      return 0;
+    }
+    packet.psn = this.#sqPsn;
+    const bytes = writeSegment(this.#user, packet, outgoing.slot, offset, target, start);
+    if (bytes < 0) {
+      this.#fail('local memory of a work request is gone');
+      return 0;
+    }
+    this.#sqPsn = addPsn(this.#sqPsn, 1);
+    this.#offset = offset + size;
+    if (this.#offset === outgoing.lengthBytes) {
+      this.#sending = false;
+      this.#user.messageDone();
+    }
+    return bytes;
+  }
+
+  #take(): boolean {
+    const message = this.#message;
+    if (!this.#user.nextMessage(message)) return false;
+    if (!isSegmented(message.kind)) {
+      this.#fail('a work request of no kind that UC has');
+      return false;
+    }
+    this.#outgoing.describe(message, this.#sqPsn, this.#mtu);
+    this.#sending = true;
+    this.#offset = 0;
+    return true;
+  }
+
+  pollFailure(): TransportFailure | undefined {
+    return this.#outcome.poll();
+  }
+
+  // What comes in
+
+  handlePacket(packet: Readonly<Packet>, bytes: Uint8Array): void {
+    const { opcode, psn } = packet;
+    if (!this.#ready || this.#outcome.stopped || serviceOf(opcode) !== Service.uc) return;
+    const traits = opcodeTraits(opcode);
+    const kind = (traits & Trait.send) !== 0 ? Open.send : Open.write;
+    if ((traits & Trait.starts) !== 0) {
+      this.#open = Open.none;
+      this.#rqPsn = addPsn(psn, 1);
+      if (!this.#begin(kind, packet)) return;
+    } else {
+      // IBTA 9.8.2.2.3: with a gap, the message is lost, and all of it until the next one starts.
+      if (psn !== this.#rqPsn || kind !== this.#open) this.#open = Open.none;
+      if (this.#open === Open.none) return;
+      this.#rqPsn = addPsn(psn, 1);
+    }
+    if (!this.#place(packet, bytes, (traits & Trait.ends) !== 0)) this.#open = Open.none;
+    else if ((traits & Trait.ends) !== 0) this.#end(packet, traits);
+  }
+
+  #begin(kind: Open, { rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
+    if (kind === Open.send) {
+      if (!this.#beginReceive()) return false;
+    } else {
+      const user = this.#user;
+      if (dmaLength > 0 && user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== Fault.none) {
+        return false;
+      }
+      this.#length = dmaLength;
+      this.#stag = rkey;
+      this.#toHi = vaHi;
+      this.#toLo = vaLo;
+    }
+    this.#open = kind;
+    this.#received = 0;
+    return true;
+  }
+
+  #beginReceive(): boolean {
+    if (this.#receive) return true;
+    const fault = this.#user.beginReceive();
+    if (fault === Fault.none) this.#receive = true;
+    else if (fault !== Fault.noBuffer) this.#fail('a posted receive is malformed');
+    return fault === Fault.none;
+  }
+
+  /** False when the message is dropped. */
+  #place(packet: Readonly<Packet>, bytes: Uint8Array, ends: boolean): boolean {
+    const { payloadStart, payloadLength } = packet;
+    if (ends ? payloadLength > this.#mtu : payloadLength !== this.#mtu) return false;
+    const user = this.#user;
+    const received = this.#received;
+    this.#received = received + payloadLength;
+    if (this.#open === Open.send) {
+      if (payloadLength === 0) return true;
+      let fault = user.placeReceive(received, bytes, payloadStart, payloadLength);
+      if (fault === Fault.none) fault = user.inputEnded();
+      if (fault !== Fault.none) this.#fail('a message does not fit its receive');
+      return fault === Fault.none;
+    }
+    const fits = ends ? this.#received === this.#length : this.#received < this.#length;
+    if (!fits) return false;
+    if (payloadLength === 0) return true;
+    const hi = addressAddHi(this.#toHi, this.#toLo, received);
+    const lo = addressAddLo(this.#toLo, received);
+    const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
+    return fault === Fault.none && user.inputEnded() === Fault.none;
+  }
+
+  #end(packet: Readonly<Packet>, traits: number): void {
+    const inbound = this.#inbound;
+    const user = this.#user;
+    const written = this.#open === Open.write;
+    const immediate = (traits & Trait.immediate) !== 0;
+    this.#open = Open.none;
+    if (written && this.#length > 0) user.writeCompleted();
+    // Without a receive the immediate data are lost, and the Write stays.
+    if (written && (!immediate || !this.#beginReceive())) return;
+    inbound.written = written;
+    inbound.lengthBytes = written ? this.#length : this.#received;
+    inbound.solicited = packet.solicited;
+    inbound.hasImmediate = immediate;
+    inbound.immediateLo = immediate ? packet.immediate : 0;
+    this.#receive = false;
+    if (user.completeReceive(inbound) !== Fault.none) this.#fail('memory of a receive is gone');
+  }
+
+  #fail(text: string): void {
+    this.#outcome.fail('us', { kind: 'local', text });
+  }
+}

@@ -1,0 +1,391 @@
+/** The requester of RC, against a real responder and against single packets. */
+import { describe, expect, it } from 'vitest';
+import { MessageFailure, NEVER, OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
+import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
+import {
+  makePacket,
+  type Packet,
+  packetBytes,
+  writeHeaders,
+} from '../../../../daemon/roce/wire/packet.ts';
+import { NakCode, nakSyndrome, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
+import { parsed, TransportPair, type TransportSide } from '../../../support/transport-pair.ts';
+import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+
+const { send, write, readRequest, atomic } = OutboundKind;
+/** 4.096 microseconds times 2^10. */
+const TIMEOUT = 4194.304;
+const ACK = 31;
+
+function payloadOf(length: number): Uint8Array {
+  return Uint8Array.from({ length }, (_, index) => index * 7);
+}
+
+function post(side: TransportSide, id: number, kind: OutboundKind, length: number): void {
+  const message = { kind, remoteStag: REMOTE_KEY, ...addressAt(64) };
+  if (kind === readRequest) side.user.work.push({ id, message, sink: new Uint8Array(length) });
+  else if (kind === atomic) side.user.work.push({ id, message });
+  else side.user.work.push({ id, message, payload: payloadOf(length) });
+}
+
+function ids(side: TransportSide): number[] {
+  return side.user.done.map(({ id }) => id);
+}
+
+/** Gives `side` a packet that no peer of ours sends. */
+function inject(pair: TransportPair, side: TransportSide, fields: Partial<Packet>): void {
+  const packet = { ...makePacket(), ...fields };
+  const bytes = new Uint8Array(packetBytes(packet));
+  writeHeaders(bytes, 0, packet);
+  side.receive(bytes, pair.now);
+}
+
+function acknowledge(pair: TransportPair, psn: number, syndrome = ACK): void {
+  inject(pair, pair.a, { opcode: Operation.acknowledge, psn, syndrome });
+}
+
+function psns(packets: readonly Uint8Array[]): number[] {
+  return packets.map((bytes) => parsed(bytes).psn);
+}
+
+describe('segmentation', () => {
+  it('cuts a message into packets of the path MTU, and asks for an ACK at its end', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, write, 600);
+    const packets = pair.a.pollAll(0).map(parsed);
+    expect(packets.map(({ opcode }) => opcode)).toEqual([
+      Operation.writeFirst,
+      Operation.writeMiddle,
+      Operation.writeLast,
+    ]);
+    expect(packets.map(({ payloadLength }) => payloadLength)).toEqual([256, 256, 88]);
+    expect(packets.map(({ psn }) => psn)).toEqual([100, 101, 102]);
+    expect(packets.map(({ ackRequest }) => ackRequest)).toEqual([false, false, true]);
+    expect(packets[0]).toMatchObject({ dmaLength: 600, rkey: REMOTE_KEY, destQpn: 0x55 });
+  });
+
+  it('sends a message without payload, or of exactly one MTU, as one packet', () => {
+    for (const length of [0, 1, 256]) {
+      const pair = new TransportPair();
+      post(pair.a, 0, send, length);
+      const packets = pair.a.pollAll(0);
+      expect(packets.map((bytes) => parsed(bytes).opcode)).toEqual([Operation.sendOnly]);
+      expect(packets[0]?.length).toBe(12 + Math.ceil(length / 4) * 4);
+    }
+  });
+
+  it('carries immediate data and the key to invalidate in the last packet only', () => {
+    const pair = new TransportPair();
+    pair.b.user.receives.push(1000, 1000, 1000);
+    const payload = payloadOf(300);
+    const work = [
+      { kind: OutboundKind.sendWithImmediate, immediateLo: 0xfedc_ba98, solicited: true },
+      { kind: OutboundKind.sendWithInvalidate, invalidateStag: 0xcafe_0001 },
+      {
+        kind: OutboundKind.writeWithImmediate,
+        immediateLo: 7,
+        remoteStag: REMOTE_KEY,
+        ...addressAt(0),
+      },
+    ];
+    pair.a.user.work.push(...work.map((message, id) => ({ id, message, payload })));
+    pair.run();
+    const [first, second, third] = pair.b.user.arrivals;
+    expect(first?.bytes).toEqual(payload);
+    expect(first?.message).toMatchObject({
+      hasImmediate: true,
+      immediateLo: 0xfedc_ba98,
+      solicited: true,
+      invalidates: false,
+    });
+    expect(second?.message).toMatchObject({
+      invalidates: true,
+      invalidateStag: 0xcafe_0001,
+      hasImmediate: false,
+      solicited: false,
+    });
+    expect(third?.message).toMatchObject({ written: true, lengthBytes: 300, immediateLo: 7 });
+    expect(pair.b.user.memory.subarray(0, 300)).toEqual(payload);
+    expect(ids(pair.a)).toEqual([0, 1, 2]);
+  });
+});
+
+describe('acknowledgement', () => {
+  it('completes nothing before it, and everything up to it after', () => {
+    const pair = new TransportPair();
+    for (let id = 0; id < 3; id += 1) post(pair.a, id, send, 300);
+    pair.a.pollAll(0);
+    expect(ids(pair.a)).toEqual([]);
+    acknowledge(pair, 102);
+    expect(ids(pair.a)).toEqual([0]);
+    acknowledge(pair, 105);
+    expect(ids(pair.a)).toEqual([0, 1, 2]);
+    expect(pair.a.wire.nextDeadline()).toBe(NEVER);
+  });
+
+  it('ignores those of packets that were not sent, and old ones', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, send, 1);
+    pair.a.pollAll(0);
+    for (const psn of [99, 101, 0, 100 + 2 ** 23]) acknowledge(pair, psn);
+    expect(ids(pair.a)).toEqual([]);
+    acknowledge(pair, 100);
+    acknowledge(pair, 100);
+    expect(ids(pair.a)).toEqual([0]);
+  });
+
+  it('lets no more than a window of packets be without one', () => {
+    const pair = new TransportPair({}, { windowPackets: 8 });
+    post(pair.a, 0, write, 256 * 30);
+    const packets = pair.a.pollAll(0);
+    expect(packets).toHaveLength(8);
+    expect(packets.some((bytes) => parsed(bytes).ackRequest)).toBe(true);
+    acknowledge(pair, 103);
+    expect(pair.a.pollAll(0)).toHaveLength(4);
+  });
+
+  it('is implied by the response to a Read behind it', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, write, 10);
+    post(pair.a, 1, readRequest, 500);
+    pair.pass(pair.a);
+    const responses = pair.b.pollAll(0);
+    expect(responses).toHaveLength(2);
+    for (const bytes of responses) pair.a.receive(bytes, 0);
+    expect(ids(pair.a)).toEqual([0, 1]);
+  });
+
+  it('works across the end of the PSNs', () => {
+    const pair = new TransportPair({ sqPsn: 0xff_fffe, rqPsn: 0xff_fffe });
+    for (let id = 0; id < 4; id += 1) post(pair.a, id, id % 2 === 0 ? write : readRequest, 700);
+    pair.run();
+    expect(ids(pair.a)).toEqual([0, 1, 2, 3]);
+    expect(pair.a.wire.sqPsn).toBe(10);
+    expect(pair.b.wire.rqPsn).toBe(10);
+  });
+});
+
+describe('timeout', () => {
+  it('sends again what is not acknowledged, as often as retry_cnt says, then fails', () => {
+    const pair = new TransportPair({ retryCount: 2 });
+    post(pair.a, 0, send, 300);
+    post(pair.a, 1, send, 1);
+    expect(pair.lose(pair.a)).toBe(3);
+    for (let retry = 0; retry < 2; retry += 1) {
+      expect(pair.a.wire.nextDeadline() - pair.now).toBeCloseTo(TIMEOUT);
+      pair.expire(pair.a);
+      expect(pair.a.failure).toBeUndefined();
+      expect(psns(pair.a.pollAll(pair.now))).toEqual([100, 101, 102]);
+    }
+    pair.expire(pair.a);
+    expect(pair.a.user.failures).toEqual([MessageFailure.retriesExceeded]);
+    expect(pair.a.failure?.by).toBe('peer');
+    expect(pair.a.pollAll(pair.now)).toEqual([]);
+    expect(pair.a.wire.nextDeadline()).toBe(NEVER);
+    expect(ids(pair.a)).toEqual([]);
+  });
+
+  it('counts from the last progress', () => {
+    const pair = new TransportPair({ retryCount: 1 });
+    post(pair.a, 0, send, 600);
+    pair.a.pollAll(0);
+    for (const psn of [100, 101]) {
+      pair.expire(pair.a);
+      pair.a.pollAll(pair.now);
+      acknowledge(pair, psn);
+      expect(pair.a.wire.nextDeadline() - pair.now).toBeCloseTo(TIMEOUT);
+    }
+    pair.expire(pair.a);
+    expect(psns(pair.a.pollAll(pair.now))).toEqual([102]);
+    expect(pair.a.failure).toBeUndefined();
+  });
+
+  it('never comes when the code is 0', () => {
+    const pair = new TransportPair({ timeout: 0 });
+    post(pair.a, 0, send, 1);
+    pair.a.pollAll(0);
+    expect(pair.a.wire.nextDeadline()).toBe(NEVER);
+  });
+});
+
+describe('NAK', () => {
+  it('of a sequence error goes back at once, and only once for a place', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, write, 256 * 4);
+    expect(pair.a.pollAll(0)).toHaveLength(4);
+    for (let copies = 0; copies < 3; copies += 1) {
+      acknowledge(pair, 102, nakSyndrome(NakCode.psnSequence));
+      expect(psns(pair.a.pollAll(0))).toEqual(copies === 0 ? [102, 103] : []);
+    }
+    acknowledge(pair, 103);
+    expect(ids(pair.a)).toEqual([0]);
+  });
+
+  it('of another kind fails its message, and completes those before', () => {
+    for (const [code, failure] of [
+      [NakCode.invalidRequest, MessageFailure.remoteInvalidRequest],
+      [NakCode.remoteAccess, MessageFailure.remoteAccess],
+      [NakCode.remoteOperation, MessageFailure.remoteOperation],
+      [NakCode.invalidRdRequest, MessageFailure.badResponse],
+    ] as const) {
+      const pair = new TransportPair();
+      for (let id = 0; id < 3; id += 1) post(pair.a, id, send, 1);
+      pair.a.pollAll(0);
+      acknowledge(pair, 101, nakSyndrome(code));
+      expect(ids(pair.a)).toEqual([0]);
+      expect(pair.a.user.failures).toEqual([failure]);
+      expect(pair.a.failure?.by).toBe('peer');
+      post(pair.a, 3, send, 1);
+      expect(pair.a.pollAll(0)).toEqual([]);
+    }
+  });
+
+  it('for a missing receive waits as long as it says, and again without limit for 7', () => {
+    const pair = new TransportPair({ rnrRetry: 7 });
+    post(pair.a, 0, send, 1);
+    post(pair.a, 1, send, 1);
+    pair.a.pollAll(0);
+    for (let tries = 0; tries < 20; tries += 1) {
+      // Code 12: 640 microseconds.
+      acknowledge(pair, 100, rnrSyndrome(12));
+      expect(pair.a.wire.nextDeadline()).toBe(pair.now + 640);
+      expect(pair.a.pollAll(pair.now)).toEqual([]);
+      pair.expire(pair.a);
+      expect(psns(pair.a.pollAll(pair.now))).toEqual([100, 101]);
+    }
+    acknowledge(pair, 101);
+    expect(ids(pair.a)).toEqual([0, 1]);
+  });
+
+  it('for a missing receive fails the message after rnr_retry more tries', () => {
+    const pair = new TransportPair({ rnrRetry: 2 });
+    post(pair.a, 0, send, 1);
+    pair.a.pollAll(0);
+    for (let tries = 0; tries < 2; tries += 1) {
+      acknowledge(pair, 100, rnrSyndrome(1));
+      expect(pair.a.failure).toBeUndefined();
+      pair.expire(pair.a);
+      expect(pair.a.pollAll(pair.now)).toHaveLength(1);
+    }
+    acknowledge(pair, 100, rnrSyndrome(1));
+    expect(pair.a.user.failures).toEqual([MessageFailure.rnrRetriesExceeded]);
+  });
+});
+
+describe('Reads and atomics', () => {
+  it('gives a Read the PSNs of its response, and the data to the queue pair', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, readRequest, 600);
+    post(pair.a, 1, send, 0);
+    const [request, next] = pair.a.pollAll(0).map(parsed);
+    expect(request).toMatchObject({ opcode: Operation.readRequest, psn: 100, dmaLength: 600 });
+    expect(next?.psn).toBe(103);
+    const other = new TransportPair();
+    other.b.user.memory.set(payloadOf(600), 64);
+    const sink = new Uint8Array(600);
+    const message = { kind: readRequest, remoteStag: REMOTE_KEY, ...addressAt(64) };
+    other.a.user.work.push({ id: 0, message, sink });
+    other.run();
+    expect(sink).toEqual(payloadOf(600));
+    expect(ids(other.a)).toEqual([0]);
+  });
+
+  it('has no more of them in flight than max_rd_atomic, and asks for a long Read in parts', () => {
+    const pair = new TransportPair({ maxRdAtomic: 2 }, { windowPackets: 8 });
+    pair.a.user.ord = 100;
+    post(pair.a, 0, readRequest, 256 * 20 + 5);
+    expect(pair.a.pollAll(0).map((bytes) => parsed(bytes).dmaLength)).toEqual([256 * 8]);
+    post(pair.a, 1, readRequest, 1);
+    pair.run();
+    expect(ids(pair.a)).toEqual([]);
+    pair.expire(pair.a);
+    pair.run();
+    expect(ids(pair.a)).toEqual([0, 1]);
+
+    const small = new TransportPair({ maxRdAtomic: 2 });
+    small.a.user.ord = 100;
+    for (let id = 0; id < 3; id += 1) post(small.a, id, readRequest, 1);
+    expect(small.a.pollAll(0)).toHaveLength(2);
+  });
+
+  it('asks again from the first byte that is missing', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, readRequest, 256 * 4);
+    pair.pass(pair.a);
+    const [first, , third] = pair.b.pollAll(0);
+    if (first === undefined || third === undefined) throw new Error('four responses are due');
+    pair.a.receive(first, 0);
+    pair.a.receive(third, 0);
+    const [again] = pair.a.pollAll(0).map(parsed);
+    expect(again).toMatchObject({ psn: 101, dmaLength: 256 * 3 });
+    expect(again?.vaLo).toBe(addressAt(64 + 256).remoteToLo);
+    pair.expire(pair.a);
+    pair.run();
+    expect(ids(pair.a)).toEqual([0]);
+  });
+
+  it('does not let an acknowledgement behind it stand for a response', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, atomic, 0);
+    post(pair.a, 1, send, 0);
+    pair.a.pollAll(0);
+    acknowledge(pair, 101);
+    expect(ids(pair.a)).toEqual([]);
+    expect(psns(pair.a.pollAll(0))).toEqual([100, 101]);
+  });
+
+  it('fails a response of the wrong kind or length', () => {
+    for (const fields of [
+      { opcode: Operation.atomicAcknowledge, psn: 100 },
+      { opcode: Operation.readResponseOnly, psn: 100 },
+    ]) {
+      const pair = new TransportPair();
+      post(pair.a, 0, readRequest, 100);
+      pair.a.pollAll(0);
+      inject(pair, pair.a, { ...fields, syndrome: ACK });
+      expect(pair.a.user.failures).toEqual([MessageFailure.badResponse]);
+    }
+  });
+
+  it('fails locally when memory of its own is gone', () => {
+    const pair = new TransportPair();
+    pair.a.user.faults = { placeReadPart: 9 };
+    post(pair.a, 0, readRequest, 100);
+    pair.run();
+    expect(pair.a.failure?.by).toBe('us');
+    const other = new TransportPair();
+    other.a.user.faults = { gather: 9 };
+    post(other.a, 0, send, 100);
+    expect(other.a.pollAll(0)).toEqual([]);
+    expect(other.a.failure?.by).toBe('us');
+  });
+});
+
+describe('payload that must be fetched', () => {
+  it('is waited for until the next pump', () => {
+    const pair = new TransportPair();
+    let ready = false;
+    pair.a.user.ready = () => ready;
+    post(pair.a, 0, send, 10);
+    expect(pair.a.pollAll(0)).toEqual([]);
+    ready = true;
+    expect(pair.a.pollAll(0)).toEqual([]);
+    pair.a.wire.pump(0);
+    expect(pair.a.pollAll(0)).toHaveLength(1);
+  });
+});
+
+describe('a wire that is aborted', () => {
+  it('sends and takes nothing more', () => {
+    const pair = new TransportPair();
+    post(pair.a, 0, send, 600);
+    pair.a.poll(0);
+    pair.a.wire.abort(0);
+    expect(pair.a.pollAll(0)).toEqual([]);
+    acknowledge(pair, 100);
+    expect(pair.a.wire.sendable).toBe(false);
+    expect(pair.a.wire.nextDeadline()).toBe(NEVER);
+    expect(ids(pair.a)).toEqual([]);
+    expect(pair.a.failure).toBeUndefined();
+  });
+});

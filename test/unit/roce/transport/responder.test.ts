@@ -1,0 +1,394 @@
+/** The responder of RC, one request packet at a time. */
+import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../../daemon/rnic/wire-port.ts';
+import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
+import {
+  makePacket,
+  type Packet,
+  packetBytes,
+  writeHeaders,
+} from '../../../../daemon/roce/wire/packet.ts';
+import { NakCode, nakSyndrome, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
+import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { parsed, pathOf, TransportPair, TransportSide } from '../../../support/transport-pair.ts';
+import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+
+const ACK = 31;
+const MTU = 256;
+
+/** A responder and what it answers. */
+class Rig {
+  readonly side: TransportSide;
+
+  constructor(change: Parameters<typeof pathOf>[0] = {}) {
+    this.side = new TransportSide(65536, {});
+    this.side.wire.modified(pathOf(change), QPState.RTR, 0);
+  }
+
+  /** A request for `offset` of its memory; asks for an ACK. Payload is counted up from `seed`. */
+  ask(psn: number, opcode: number, length = 0, fields: Partial<Packet> = {}, seed = 1): void {
+    const { remoteToHi: vaHi, remoteToLo: vaLo } = addressAt(0);
+    const base = { opcode, psn, ackRequest: true, rkey: REMOTE_KEY, vaHi, vaLo };
+    const packet = { ...makePacket(), ...base, payloadLength: length, ...fields };
+    const bytes = new Uint8Array(packetBytes(packet));
+    const at = writeHeaders(bytes, 0, packet);
+    for (let index = 0; index < length; index += 1) bytes[at + index] = index + seed;
+    this.side.receive(bytes, 0);
+  }
+
+  /** Answers: operation, PSN, syndrome. */
+  answers(): [number, number, number][] {
+    return this.side
+      .pollAll(0)
+      .map(parsed)
+      .map(({ opcode, psn, syndrome }) => [opcode, psn, syndrome]);
+  }
+
+  get by(): string | undefined {
+    return this.side.failure?.by;
+  }
+}
+
+function ack(psn: number): [number, number, number] {
+  return [Operation.acknowledge, psn, ACK];
+}
+function nak(psn: number, code: NakCode): [number, number, number] {
+  return [Operation.acknowledge, psn, nakSyndrome(code)];
+}
+
+describe('ACK', () => {
+  it('is one for all packets since the last poll', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10, 10, 10);
+    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([ack(102)]);
+    expect(rig.answers()).toEqual([]);
+  });
+
+  it('is sent only where a packet asks for it', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10, 10);
+    rig.ask(100, Operation.sendOnly, 4, { ackRequest: false });
+    expect(rig.answers()).toEqual([]);
+    rig.ask(101, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([ack(101)]);
+  });
+
+  it('counts messages in its MSN, not packets', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(1000);
+    rig.ask(100, Operation.sendFirst, MTU);
+    rig.ask(101, Operation.sendLast, 1);
+    rig.ask(102, Operation.writeOnly, 4, { dmaLength: 4 });
+    expect(rig.side.pollAll(0).map((bytes) => parsed(bytes).msn)).toEqual([2]);
+  });
+
+  it('comes after the receive is complete', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(1000);
+    rig.ask(100, Operation.sendFirst, MTU);
+    expect(rig.answers()).toEqual([ack(100)]);
+    expect(rig.side.user.arrivals).toHaveLength(0);
+    rig.ask(101, Operation.sendLast, 5);
+    expect(rig.side.user.arrivals).toHaveLength(1);
+    expect(rig.answers()).toEqual([ack(101)]);
+  });
+});
+
+describe('a gap', () => {
+  it('is answered by one NAK, and what follows is dropped until the lost packet comes', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10, 10, 10);
+    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(102, Operation.sendOnly, 3);
+    expect(rig.answers()).toEqual([nak(101, NakCode.psnSequence)]);
+    rig.ask(103, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([]);
+    rig.ask(101, Operation.sendOnly, 2);
+    rig.ask(103, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([nak(102, NakCode.psnSequence)]);
+    expect(rig.side.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([1, 2]);
+    expect(rig.by).toBeUndefined();
+  });
+
+  it('that closes before the NAK leaves needs none', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10);
+    rig.ask(101, Operation.sendOnly, 1);
+    rig.ask(100, Operation.sendOnly, 1);
+    expect(rig.answers()).toEqual([ack(100)]);
+  });
+});
+
+describe('a repeated request', () => {
+  it('is acknowledged again, up to the last one, and not carried out', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10, 10, 10);
+    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(101, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.answers();
+    rig.side.user.memory.fill(0);
+    rig.ask(101, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(100, Operation.sendOnly, 1);
+    expect(rig.answers()).toEqual([ack(101)]);
+    expect(rig.side.user.arrivals).toHaveLength(1);
+    expect(rig.side.user.memory.every((byte) => byte === 0)).toBe(true);
+  });
+
+  it('reads again what a Read asks for again, also in part', () => {
+    const rig = new Rig();
+    rig.side.user.memory.fill(1);
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
+    expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
+    rig.side.user.memory.fill(2);
+    const { remoteToHi: vaHi, remoteToLo: vaLo } = addressAt(MTU);
+    rig.ask(101, Operation.readRequest, 0, { dmaLength: 600 - MTU, vaHi, vaLo });
+    const packets = rig.side.pollAll(0);
+    expect(packets.map((bytes) => parsed(bytes).psn)).toEqual([101, 102]);
+    expect(packets[0]?.subarray(16, 20)).toEqual(Uint8Array.of(2, 2, 2, 2));
+    // One that goes beyond what was asked for before is no repetition.
+    rig.ask(102, Operation.readRequest, 0, { dmaLength: 600 });
+    expect(rig.answers()).toEqual([]);
+  });
+
+  it('takes its place among the Reads that are owed', () => {
+    const rig = new Rig();
+    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+    rig.side.poll(0);
+    rig.ask(102, Operation.readRequest, 0, { dmaLength: 1 });
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
+    expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
+  });
+
+  it('gives an atomic the same result again, for as many as max_dest_rd_atomic', () => {
+    const rig = new Rig({ maxDestRdAtomic: 2 });
+    const add = (psn: number) => rig.ask(psn, Operation.fetchAdd, 0, { swapAddLo: 5 });
+    const results = () => rig.side.pollAll(0).map((bytes) => parsed(bytes).originalLo);
+    for (const psn of [100, 101, 102]) {
+      add(psn);
+      expect(results()).toEqual([5 * (psn - 100)]);
+    }
+    add(101);
+    add(102);
+    expect(results()).toEqual([5, 10]);
+    add(100);
+    expect(results()).toEqual([]);
+    expect(rig.side.user.atomics).toBe(3);
+  });
+
+  it('costs bounded memory, however often it comes', () => {
+    const rig = new Rig({ maxDestRdAtomic: 4 });
+    for (let psn = 100; psn < 120; psn += 1) {
+      rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+      rig.side.pollAll(0);
+    }
+    for (let round = 0; round < 50; round += 1) {
+      for (let psn = 100; psn < 120; psn += 1) {
+        rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+      }
+    }
+    expect(rig.answers()).toHaveLength(8);
+  });
+});
+
+describe('RNR', () => {
+  it('is said with the timer code when no receive is posted, and nothing is carried out', () => {
+    const rig = new Rig({ minRnrTimer: 9 });
+    rig.ask(100, Operation.sendOnly, 4);
+    rig.ask(101, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([[Operation.acknowledge, 100, rnrSyndrome(9)]]);
+    rig.side.user.receives.push(10, 10);
+    rig.ask(100, Operation.sendOnly, 4);
+    rig.ask(101, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([ack(101)]);
+    expect(rig.side.user.arrivals).toHaveLength(2);
+  });
+
+  it('holds up the last packet of a Write with immediate only', () => {
+    const rig = new Rig();
+    rig.ask(100, Operation.writeFirst, MTU, { dmaLength: MTU + 4 });
+    rig.ask(101, Operation.writeLastImmediate, 4, { immediate: 77 });
+    expect(rig.answers()).toEqual([[Operation.acknowledge, 101, rnrSyndrome(12)]]);
+    rig.side.user.receives.push(0);
+    rig.ask(101, Operation.writeLastImmediate, 4, { immediate: 77 });
+    expect(rig.answers()).toEqual([ack(101)]);
+    expect(rig.side.user.arrivals[0]?.message).toMatchObject({
+      written: true,
+      lengthBytes: MTU + 4,
+      immediateLo: 77,
+    });
+  });
+});
+
+describe('a request that is refused', () => {
+  it('as invalid: out of order within a message, or of a wrong length', () => {
+    const cases: ((rig: Rig) => void)[] = [
+      (rig) => rig.ask(101, Operation.sendMiddle, MTU),
+      (rig) => rig.ask(101, Operation.writeLast, 4),
+      (rig) => {
+        rig.ask(101, Operation.sendFirst, MTU);
+        rig.ask(102, Operation.sendOnly, 4);
+      },
+      (rig) => {
+        rig.ask(101, Operation.sendFirst, MTU);
+        rig.ask(102, Operation.writeLast, 4);
+      },
+      (rig) => {
+        rig.ask(101, Operation.sendFirst, MTU);
+        rig.ask(102, Operation.readRequest, 0, { dmaLength: 4 });
+      },
+      (rig) => rig.ask(101, Operation.sendFirst, 2 * MTU),
+      (rig) => rig.ask(101, Operation.sendOnly, MTU + 1),
+      (rig) => rig.ask(101, Operation.writeOnly, 4, { dmaLength: 5 }),
+      (rig) => rig.ask(101, Operation.writeOnly, 5, { dmaLength: 4 }),
+      (rig) => rig.ask(101, Operation.writeFirst, MTU, { dmaLength: MTU }),
+      (rig) => rig.ask(101, Operation.writeFirst, MTU, { dmaLength: 2 ** 31 + 1 }),
+      (rig) => rig.ask(101, Operation.readRequest, 0, { dmaLength: 2 ** 31 + 1 }),
+      (rig) => rig.ask(101, Operation.fetchAdd, 0, { vaLo: addressAt(4).remoteToLo }),
+    ];
+    for (const act of cases) {
+      const rig = new Rig();
+      rig.side.user.receives.push(1000, 1000);
+      rig.ask(100, Operation.sendOnly, 1);
+      act(rig);
+      expect(rig.answers()).toMatchObject([[Operation.acknowledge, expect.any(Number), 0x61]]);
+      expect(rig.side.failure).toMatchObject({ by: 'us', failure: { event: 'request' } });
+      rig.ask(101, Operation.sendOnly, 1);
+      expect(rig.answers()).toEqual([]);
+    }
+  });
+
+  it('for its key, range or right, before anything of a Write is placed', () => {
+    const end = addressAt(65536 - MTU);
+    const cases: [number, number, Partial<Packet>][] = [
+      [Operation.writeOnly, 4, { dmaLength: 4, rkey: 1 }],
+      [
+        Operation.writeFirst,
+        MTU,
+        { dmaLength: MTU + 1, vaHi: end.remoteToHi, vaLo: end.remoteToLo },
+      ],
+      [Operation.readRequest, 0, { dmaLength: 4, rkey: 1 }],
+      [Operation.compareSwap, 0, { rkey: 1 }],
+    ];
+    for (const [opcode, length, fields] of cases) {
+      const rig = new Rig();
+      rig.ask(100, opcode, length, fields);
+      expect(rig.answers()).toEqual([nak(100, NakCode.remoteAccess)]);
+      expect(rig.side.failure).toMatchObject({ by: 'us', failure: { event: 'access' } });
+      expect(rig.side.user.memory.every((byte) => byte === 0)).toBe(true);
+    }
+  });
+
+  it('as invalid where the queue pair itself does not permit it', () => {
+    const rig = new Rig();
+    rig.side.user.faults = { checkWriteTarget: Fault.notPermitted };
+    rig.ask(100, Operation.writeOnly, 4, { dmaLength: 4 });
+    expect(rig.answers()).toEqual([nak(100, NakCode.invalidRequest)]);
+  });
+
+  it('takes any key for no bytes', () => {
+    const rig = new Rig();
+    rig.ask(100, Operation.writeOnly, 0, { dmaLength: 0, rkey: 1 });
+    rig.ask(101, Operation.readRequest, 0, { dmaLength: 0, rkey: 1 });
+    expect(rig.answers()).toEqual([[Operation.readResponseOnly, 101, ACK]]);
+    expect(rig.by).toBeUndefined();
+  });
+
+  it('by more Reads in flight than max_dest_rd_atomic, or any with 0', () => {
+    const rig = new Rig({ maxDestRdAtomic: 2 });
+    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+    expect(rig.answers().at(-1)).toEqual(nak(102, NakCode.invalidRequest));
+    for (const opcode of [Operation.readRequest, Operation.fetchAdd]) {
+      const none = new Rig({ maxDestRdAtomic: 0 });
+      none.ask(100, opcode, 0, { dmaLength: 1 });
+      expect(none.answers()).toEqual([nak(100, NakCode.invalidRequest)]);
+    }
+  });
+
+  it('for a Send longer than its receive: a remote operational error, as from rxe', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(3);
+    rig.ask(100, Operation.sendOnly, 4);
+    expect(rig.answers()).toEqual([nak(100, NakCode.remoteOperation)]);
+    expect(rig.by).toBe('us');
+  });
+
+  it('not for a key that it cannot invalidate: that fails the responder alone, as in rxe', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10);
+    rig.side.user.faults = { completeReceive: Fault.cannotInvalidate };
+    rig.ask(100, Operation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
+    expect(rig.answers()).toEqual([ack(100)]);
+    expect(rig.by).toBe('us');
+  });
+
+  it('for memory of a Read that went away, in place of the rest of its data', () => {
+    const rig = new Rig();
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
+    rig.side.poll(0);
+    rig.side.user.faults = { gatherReadSource: Fault.stagInvalid };
+    expect(rig.answers()).toEqual([nak(101, NakCode.remoteAccess)]);
+    expect(rig.by).toBe('us');
+  });
+});
+
+describe('answers', () => {
+  it('leave in the order of the requests', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10, 10);
+    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(101, Operation.readRequest, 0, { dmaLength: MTU + 1 });
+    rig.ask(103, Operation.fetchAdd, 0, { swapAddLo: 1 });
+    rig.ask(104, Operation.sendOnly, 1);
+    expect(rig.answers()).toEqual([
+      [Operation.readResponseFirst, 101, ACK],
+      [Operation.readResponseLast, 102, ACK],
+      [Operation.atomicAcknowledge, 103, ACK],
+      ack(104),
+    ]);
+  });
+
+  it('wait for data that must be fetched first', () => {
+    const rig = new Rig();
+    let ready = false;
+    rig.side.user.ready = () => ready;
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
+    expect(rig.answers()).toEqual([]);
+    ready = true;
+    expect(rig.answers()).toEqual([]);
+    rig.side.wire.pump(0);
+    expect(rig.answers()).toHaveLength(1);
+  });
+
+  it('are still given when the queue pair ends, as far as they acknowledge', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(10);
+    rig.ask(100, Operation.sendOnly, 1);
+    rig.side.wire.abort(0);
+    expect(rig.answers()).toEqual([ack(100)]);
+    rig.ask(101, Operation.sendOnly, 1);
+    expect(rig.answers()).toEqual([]);
+  });
+
+  it('are none before RTR', () => {
+    const side = new TransportSide(64, {});
+    const packet = { ...makePacket(), opcode: Operation.writeOnly };
+    const bytes = new Uint8Array(packetBytes(packet));
+    writeHeaders(bytes, 0, packet);
+    side.receive(bytes, 0);
+    expect(side.pollAll(0)).toEqual([]);
+  });
+});
+
+describe('both directions', () => {
+  it('share the output, so that neither starves', () => {
+    const pair = new TransportPair();
+    const message = { kind: 3, remoteStag: REMOTE_KEY, ...addressAt(0) } as const;
+    const read = { kind: 4, remoteStag: REMOTE_KEY, ...addressAt(0) } as const;
+    pair.a.user.work.push({ id: 0, message: read, sink: new Uint8Array(20 * MTU) });
+    pair.pass(pair.a);
+    pair.b.user.work.push({ id: 0, message, payload: new Uint8Array(20 * MTU) });
+    const kinds = pair.b.pollAll(0).map((bytes) => parsed(bytes).opcode >= 0x0d);
+    expect(kinds.slice(0, 10).filter(Boolean)).toHaveLength(5);
+  });
+});
