@@ -1,0 +1,25 @@
+/** Reliable transports over bad networks keep every rule. */
+import { describe, expect, it } from 'vitest';
+import { runTransports } from './transport-run.ts';
+
+const SEEDS = 400;
+const TIMEOUT_MS = 120_000;
+
+describe('two reliable transports on a network that loses, repeats, reorders and delays', () => {
+  it(`keep every rule for ${SEEDS} seeds`, { timeout: TIMEOUT_MS }, () => {
+    let completions = 0;
+    let timeouts = 0;
+    for (let seed = 1; seed <= SEEDS; seed += 1) {
+      try {
+        const result = runTransports(seed);
+        completions += result.completions;
+        timeouts += result.timeouts;
+      } catch (error) {
+        throw new Error(`seed ${seed}`, { cause: error });
+      }
+    }
+    // An idle simulation, or one of a good network, would also keep every rule.
+    expect(completions).toBeGreaterThan(10 * SEEDS);
+    expect(timeouts).toBeGreaterThan(SEEDS);
+  });
+});
