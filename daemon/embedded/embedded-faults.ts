@@ -8,6 +8,7 @@ import type {
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
+import { noDevice } from '../ipc/objects/device-directory.ts';
 
 /** See the module's comment. */
 export class EmbeddedFaults implements FaultControl {
@@ -33,8 +34,9 @@ export class EmbeddedFaults implements FaultControl {
       throw new VerbsError('EINVAL', field === '' ? reason : `${field}: ${reason}`);
     }
     const { device, peer } = parsed.data;
-    if (device !== undefined && !this.#host.devices.some(({ name }) => name === device)) {
-      throw new VerbsError('EINVAL', `device: no device ${device}`);
+    const { devices } = this.#host;
+    if (device !== undefined && !devices.some(({ name }) => name === device)) {
+      throw new VerbsError('EINVAL', `device: ${noDevice(device, devices)}`);
     }
     const end = peer === undefined ? undefined : parseFaultPeer(peer);
     if (typeof end === 'string') throw new VerbsError('EINVAL', `peer: ${end}`);

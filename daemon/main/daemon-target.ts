@@ -26,6 +26,7 @@ import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { ConnectionStatus, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
+import { noDevice } from '../ipc/objects/device-directory.ts';
 import type { DaemonConfig } from './config.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
@@ -134,7 +135,8 @@ export class DaemonTarget implements ControlTarget {
   #checkDevice({ device, kind }: FaultSpec, { host, native }: DaemonParts): void {
     if (device === undefined || host.devices.some(({ name }) => name === device)) return;
     if (native?.devices.some(({ name }) => name === device) !== true) {
-      throw new ControlError('EINVAL', 'device', `no device ${device}; see \`iwarpd devices\``);
+      const all = [...host.devices, ...(native?.devices ?? [])];
+      throw new ControlError('EINVAL', 'device', noDevice(device, all));
     }
     if (faultKind(kind).place !== 'verb') {
       throw new ControlError(
@@ -152,7 +154,7 @@ export class DaemonTarget implements ControlTarget {
       const found = native?.devices.some(({ name }) => name === device) === true;
       const reason = found
         ? `${device} is a native device, which cannot be traced`
-        : `no device ${device}; see \`iwarpd devices\``;
+        : noDevice(device, host.devices);
       throw new ControlError('EINVAL', 'device', reason);
     }
     return await samples.record(request);

@@ -46,7 +46,7 @@ export class DeviceDirectory {
       const device = host.devices.find((one) => name === undefined || one.name === name);
       if (device !== undefined) return { host, device };
     }
-    throw new VerbsError('ENODEV', name === undefined ? 'no device' : `no device named ${name}`);
+    throw new VerbsError('ENODEV', noDevice(name, this.devices()));
   }
 
   /** The host for a local address; the emulated host for the wildcard address. */
@@ -75,4 +75,14 @@ export class DeviceDirectory {
 
 function names({ devices }: DeviceHost, address: string): boolean {
   return devices.some(({ info }) => info.addresses.includes(address));
+}
+
+/** Why there is no such device among these, and which there are. */
+export function noDevice(
+  name: string | undefined,
+  devices: readonly Pick<DeviceBackend, 'name'>[],
+): string {
+  const wanted = name === undefined ? 'no device' : `no device ${name}`;
+  const names = devices.map((device) => device.name);
+  return names.length === 0 ? wanted : `${wanted}; choose ${names.join(' or ')}`;
 }
