@@ -13,7 +13,8 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device-config.ts';
-import { RocePort } from './roce-port.ts';
+import { hwCounters } from './roce-counters.ts';
+import { type PortHost, RocePort } from './roce-port.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -42,14 +43,10 @@ export class Adapter implements DeviceBackend {
   readonly rocePort: RocePort | undefined;
 
   /**
-   * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1); `ports` are the ports of
-   * all devices of the host.
+   * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs
+   * `portHost`.
    */
-  constructor(
-    config: DeviceConfig,
-    random: Random32,
-    ports: () => readonly (RocePort | undefined)[] = () => [],
-  ) {
+  constructor(config: DeviceConfig, random: Random32, portHost?: PortHost) {
     this.name = config.name;
     this.transport = config.transport ?? 'iwarp';
     const { profile } = config;
@@ -59,7 +56,8 @@ export class Adapter implements DeviceBackend {
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
-    this.rocePort = this.transport === 'roce' ? new RocePort(this.info, ports) : undefined;
+    const isRoce = this.transport === 'roce' && portHost !== undefined;
+    this.rocePort = isRoce ? new RocePort(this.info, portHost) : undefined;
     this.nic = new Nic({
       name: config.name,
       seed: random(),
@@ -92,6 +90,11 @@ export class Adapter implements DeviceBackend {
   /** See `DeviceBackend`. */
   bufferAddress(_bytes: Uint8Array, proposed: number): number {
     return proposed;
+  }
+
+  /** Counters of a RoCE device by rxe's names; undefined for others. */
+  get hwCounters(): Readonly<Record<string, number>> | undefined {
+    return this.rocePort && hwCounters(this.rocePort.counters, this.nic.counters);
   }
 
   /** The one port (`ibv_query_port`). */

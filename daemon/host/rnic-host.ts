@@ -16,9 +16,12 @@ import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
+import type { ProgramWire } from '../rnic/ib-port.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { SRQ } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
+import { makeWire } from '../roce/transport/transport.ts';
+import { PATH_MTU_MAX_BYTES } from '../roce/wire/path-mtu.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
@@ -31,7 +34,10 @@ import { type FaultHost, HostFaults } from './host-faults.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
 import type { Link } from './links/link.ts';
 import type { Alarm, HostClock, HostSystem } from './links/network.ts';
+import type { MulticastGroups } from './multicast-groups.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
+import { PacketNetwork, type PacketNetworkHost } from './packet-network.ts';
+import type { PortHost, RocePort } from './roce-port.ts';
 
 /** Options of a host. */
 export interface RnicHostOptions {
@@ -86,7 +92,15 @@ const RESET_TURNS_MAX = 100;
 
 /** See the module's comment. */
 export class RnicHost
-  implements ConduitsHost, DeviceHost, FaultHost, HostCmUser, LoopUser, NetworkUser
+  implements
+    ConduitsHost,
+    DeviceHost,
+    FaultHost,
+    HostCmUser,
+    LoopUser,
+    NetworkUser,
+    PacketNetworkHost,
+    PortHost
 {
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
@@ -104,6 +118,7 @@ export class RnicHost
   readonly #loop: EventLoop;
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
+  readonly #packets: PacketNetwork;
   #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
@@ -112,8 +127,8 @@ export class RnicHost
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
     this.clock = clock;
-    const ports = () => this.devices.map(({ rocePort }) => rocePort);
-    this.devices = configs.map((config) => new Adapter(config, clock.random32, ports));
+    this.#packets = new PacketNetwork(this);
+    this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
     this.#observer = options.observer ?? {};
@@ -233,6 +248,7 @@ export class RnicHost
     this.#network.assertDeepInvariants((id) => this.#manager.mayHoldPort(id));
     this.#loop.assertDeepInvariants();
     this.#conduits.assertDeepInvariants();
+    this.#packets.assertDeepInvariants();
   }
 
   // From conduits, the network and the loop
@@ -334,7 +350,7 @@ export class RnicHost
 
   /** See `LoopUser`. */
   drainEffects(now: Micros): boolean {
-    let any = false;
+    let any = this.#packets.carry(now);
     for (const device of this.devices) {
       for (;;) {
         const effect = device.nic.pollEffect();
@@ -354,11 +370,29 @@ export class RnicHost
   /** See `LoopUser`. */
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
+    this.#packets.handleDeadline(now);
   }
 
   /** See `LoopUser`. */
   nextDeadline(): Micros {
-    return this.#manager.nextDeadline();
+    return Math.min(this.#manager.nextDeadline(), this.#packets.nextDeadline());
+  }
+
+  /** See `PortHost`. */
+  rocePorts(): readonly (RocePort | undefined)[] {
+    return this.devices.map(({ rocePort }) => rocePort);
+  }
+
+  /** See `PortHost`. */
+  makeWire(qp: QP, port: RocePort): ProgramWire {
+    const { type, qpn } = qp;
+    const wire = makeWire(qp, { type, qpn, portMtuBytes: PATH_MTU_MAX_BYTES });
+    return this.#packets.connect(qp, port, wire);
+  }
+
+  /** Which queue pairs of RoCE devices receive the datagrams to a group. */
+  get multicastGroups(): MulticastGroups {
+    return this.#packets.groups;
   }
 
   // Steps
@@ -378,9 +412,12 @@ export class RnicHost
       case 'async':
         this.raise(device, effect.event, effect.element, effect.text);
         return;
+      case 'transmit':
+        this.#packets.memoryReady(effect.qp);
+        this.#conduits.enqueue(effect.qp);
+        return;
       case 'disconnect':
       case 'abort':
-      case 'transmit':
         this.#conduits.enqueue(effect.qp);
         return;
       case 'resume': {

@@ -1,23 +1,32 @@
 /** The port of a RoCE device: its GIDs, and who it reaches. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { IBPort, ProgramWire } from '../rnic/ib-port.ts';
 import type { PortAddresses } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import { type GidSource, gidTable } from './gid-table.ts';
 import { hostAddresses } from './host-addresses.ts';
+import type { PacketPort } from './packet-port.ts';
+import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
 
 const GID_BYTES = 16;
 
-/** See the module's comment. */
-export class RocePort implements IBPort<QP>, PortAddresses {
-  readonly addresses: PortAddresses = this;
-  readonly #device: GidSource;
-  readonly #peers: () => readonly (RocePort | undefined)[];
+/** What a port needs of its host. */
+export interface PortHost {
+  /** The ports that this one reaches, itself among them; undefined for devices that have none. */
+  rocePorts(): readonly (RocePort | undefined)[];
+  /** Makes the wire of a queue pair of `port`. */
+  makeWire(qp: QP, port: RocePort): ProgramWire;
+}
 
-  /** `peers` are the ports of the devices that this one reaches, itself among them. */
-  constructor(device: GidSource, peers: () => readonly (RocePort | undefined)[]) {
+/** See the module's comment. */
+export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
+  readonly addresses: PortAddresses = this;
+  readonly counters: RoceCounters = makeRoceCounters();
+  readonly #device: GidSource;
+  readonly #host: PortHost;
+
+  constructor(device: GidSource, host: PortHost) {
     this.#device = device;
-    this.#peers = peers;
+    this.#host = host;
   }
 
   /** See `PortAddresses`. */
@@ -32,12 +41,12 @@ export class RocePort implements IBPort<QP>, PortAddresses {
 
   /** The port that has this GID, among those reached. */
   peer(dgid: Uint8Array): RocePort | undefined {
-    return this.#peers().find((port) => port?.has(dgid) === true);
+    return this.#host.rocePorts().find((port) => port?.has(dgid) === true);
   }
 
   /** See `IBPort`. */
-  makeWire(): ProgramWire {
-    throw new VerbsError('EOPNOTSUPP', 'the device has no wire');
+  makeWire(qp: QP): ProgramWire {
+    return this.#host.makeWire(qp, this);
   }
 
   /** True for a GID of this port. */

@@ -168,7 +168,7 @@ interface Completion {
 }
 
 /** Takes completions out of a ring. */
-class CompletionConsumer {
+export class CompletionConsumer {
   readonly #cq: CQ;
   readonly #view: DataView;
   #get = 0;

@@ -1,0 +1,107 @@
+/**
+ * A queue pair's wire as its host has it: tells the network when there may be packets to send, and
+ * knows where they go.
+ *
+ * The queue pair and its program call the wire through it. The network alone polls packets and
+ * failures, when nothing is inside the wire.
+ */
+import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import type { ProgramWire } from '../rnic/ib-port.ts';
+import type { QPPath } from '../rnic/qp-attributes.ts';
+import type { QP } from '../rnic/queue-pair.ts';
+import type { Micros, WireFailure } from '../rnic/wire-port.ts';
+import type { PacketWire } from '../roce/transport/packet-wire.ts';
+import type { PacketPort } from './packet-port.ts';
+
+/** What a connection tells its network. */
+export interface ConnectionUser {
+  /** There may be packets to send, or a failure. */
+  handleReady(connection: PacketConnection): void;
+  /** The wire was ended by its queue pair. */
+  handleEnded(connection: PacketConnection, now: Micros): void;
+}
+
+/** See the module's comment. */
+export class PacketConnection implements ProgramWire {
+  readonly qp: QP;
+  readonly port: PacketPort;
+  readonly wire: PacketWire;
+  /** Its destination, and the port that has it; undefined without a route and before RTR. */
+  peer: PacketPort | undefined = undefined;
+  destQpn = 0;
+  /** Set by the network while the connection waits for its turn. */
+  queued = false;
+  /** False once the wire has ended. */
+  alive = true;
+  /** Connections that wait until the memory behind this one has caught up. */
+  readonly held: PacketConnection[] = [];
+  readonly #user: ConnectionUser;
+
+  constructor(qp: QP, port: PacketPort, wire: PacketWire, user: ConnectionUser) {
+    this.qp = qp;
+    this.port = port;
+    this.wire = wire;
+    this.#user = user;
+  }
+
+  // Of `ProgramWire`
+
+  get sqPsn(): number {
+    return this.wire.sqPsn;
+  }
+
+  get rqPsn(): number {
+    return this.wire.rqPsn;
+  }
+
+  get sendable(): boolean {
+    return this.wire.sendable;
+  }
+
+  get midSend(): boolean {
+    return this.wire.midSend;
+  }
+
+  modified(path: QPPath, state: QPState, now: Micros): void {
+    this.destQpn = path.destQpn;
+    this.peer = this.port.peer(path.addressVector.dgid);
+    this.wire.modified(path, state, now);
+    this.#user.handleReady(this);
+  }
+
+  pump(now: Micros): void {
+    this.wire.pump(now);
+    this.#user.handleReady(this);
+  }
+
+  disconnect(now: Micros): void {
+    this.wire.disconnect(now);
+    this.#user.handleReady(this);
+  }
+
+  abort(now: Micros): void {
+    this.wire.abort(now);
+    this.end(now);
+  }
+
+  fail(failure: WireFailure, now: Micros): void {
+    this.wire.fail(failure, now);
+    this.end(now);
+  }
+
+  nextDeadline(): Micros {
+    return this.wire.nextDeadline();
+  }
+
+  handleDeadline(now: Micros): void {
+    this.wire.handleDeadline(now);
+    this.#user.handleReady(this);
+  }
+
+  /** The wire has ended. The second call does nothing. */
+  end(now: Micros): void {
+    if (!this.alive) return;
+    this.alive = false;
+    this.#user.handleEnded(this, now);
+  }
+}

@@ -1,0 +1,339 @@
+/**
+ * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue.
+ *
+ * A connection that may have packets waits for its turn. In its turn, each packet is written into one
+ * buffer and handed to its receiver at once; the receiver's answers wait for the receiver's turn. A
+ * turn is bounded, and so is what all connections move before sockets and clients get theirs.
+ *
+ * A packet without a receiver is dropped and counted, as a network would lose it. A connection whose
+ * peer's memory is behind waits for it, so slow memory slows its senders down and loses nothing.
+ */
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../invariants/assert.ts';
+import type { AddressVector } from '../rnic/qp-attributes.ts';
+import type { QP } from '../rnic/queue-pair.ts';
+import { type Micros, NEVER } from '../rnic/wire-port.ts';
+import { PACKET_BYTES_MAX, type PacketWire } from '../roce/transport/packet-wire.ts';
+import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../roce/wire/datagram.ts';
+import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
+import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
+import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
+import type { PacketPort } from './packet-port.ts';
+import { countPacket, countRequest } from './roce-counters.ts';
+
+/** What one connection sends before the next gets its turn. */
+const SHARE_BYTES = 131_072;
+/** What all connections send before sockets and clients get their turn: about a millisecond. */
+const TURN_BYTES = 4_194_304;
+/** Cost of a packet in addition to its payload, expressed in bytes. */
+const PACKET_COST_BYTES = 1024;
+/** Places in the queue of turns that are kept although they are done with. */
+const DONE_MAX = 1024;
+
+/** What the network needs of its host. */
+export interface PacketNetworkHost {
+  /** Calls back in the next turn of the event loop. */
+  soon(run: () => void): void;
+  /** Carries packets, with all consequences. */
+  drain(): void;
+}
+
+/** Where the datagrams of an address vector go. */
+interface Route {
+  readonly vector: AddressVector;
+  readonly peer: PacketPort;
+  readonly sgid: Uint8Array;
+  /** To the queue pairs of a group instead of one of `peer`. */
+  readonly multicast: boolean;
+}
+
+/** See the module's comment. */
+export class PacketNetwork implements ConnectionUser {
+  readonly #host: PacketNetworkHost;
+  readonly #connections = new Map<PacketPort, Map<number, PacketConnection>>();
+  /** Connections in the order of their turns, from `#head` on. */
+  readonly #turns: PacketConnection[] = [];
+  #head = 0;
+  /** Connections with a deadline, and when the first of them may be due. */
+  readonly #timed = new Set<PacketConnection>();
+  #due: Micros = NEVER;
+  /** By the address vectors of datagrams, which programs make once and use often. */
+  readonly #routes = new WeakMap<AddressVector, Route>();
+  readonly groups = new MulticastGroups();
+  /** Sent since the host's other work had its turn. */
+  #spentBytes = 0;
+  #givingWay = false;
+  /** The packet on its way. */
+  readonly #bytes = new Uint8Array(PACKET_BYTES_MAX);
+  readonly #packet = makePacket();
+  readonly #grh = new Uint8Array(GRH_AREA_BYTES);
+  readonly #datagram = makeDatagram();
+
+  constructor(host: PacketNetworkHost) {
+    this.#host = host;
+  }
+
+  /** The wire of a queue pair of `port` that enters RTR. */
+  connect(qp: QP, port: PacketPort, wire: PacketWire): PacketConnection {
+    const connection = new PacketConnection(qp, port, wire, this);
+    let ofPort = this.#connections.get(port);
+    if (ofPort === undefined) {
+      ofPort = new Map();
+      this.#connections.set(port, ofPort);
+    }
+    assert(!ofPort.has(qp.qpn), 'a queue pair has one wire');
+    ofPort.set(qp.qpn, connection);
+    return connection;
+  }
+
+  /** See `ConnectionUser`. */
+  handleReady(connection: PacketConnection): void {
+    if (connection.queued || !connection.alive) return;
+    connection.queued = true;
+    this.#turns.push(connection);
+  }
+
+  /** See `ConnectionUser`. */
+  handleEnded(connection: PacketConnection, now: Micros): void {
+    // What it has acknowledged is still said: the peer must not find out by a timeout.
+    this.#sendRest(connection, now);
+    this.#connections.get(connection.port)?.delete(connection.qp.qpn);
+    this.#timed.delete(connection);
+    this.#release(connection);
+  }
+
+  /** The queue pair's memory has caught up: whoever waits for it goes on. */
+  memoryReady(qp: QP): void {
+    if (qp.wire instanceof PacketConnection) this.#release(qp.wire);
+  }
+
+  /** True when nothing waits for a turn. */
+  get idle(): boolean {
+    return this.#head === this.#turns.length;
+  }
+
+  /**
+   * Gives everybody who waits a turn. False when there was nobody, or when the host's other work
+   * comes first; the network then has itself called again.
+   */
+  carry(now: Micros): boolean {
+    if (this.#givingWay || this.idle) return false;
+    const end = this.#turns.length;
+    while (this.#head < end) {
+      if (this.#spentBytes >= TURN_BYTES) {
+        this.#giveWay();
+        return true;
+      }
+      const connection = this.#turns[this.#head] as PacketConnection;
+      this.#head += 1;
+      connection.queued = false;
+      if (connection.alive) this.#serve(connection, now);
+    }
+    this.#dropDone();
+    return true;
+  }
+
+  /** When `handleDeadline` may be due, or `NEVER`. */
+  nextDeadline(): Micros {
+    return this.#due;
+  }
+
+  handleDeadline(now: Micros): void {
+    if (now < this.#due) return;
+    this.#due = NEVER;
+    for (const connection of this.#timed) {
+      if (connection.nextDeadline() <= now) connection.handleDeadline(now);
+      this.#due = Math.min(this.#due, connection.nextDeadline());
+    }
+  }
+
+  /** For the ends of turns. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    for (const [port, connections] of this.#connections) {
+      for (const [qpn, connection] of connections) {
+        const { qp, alive } = connection;
+        assert(alive && qp.qpn === qpn && connection.port === port, 'a wire is found by its QP');
+        assert(qp.wire === connection, 'a queue pair knows its wire');
+      }
+    }
+    for (const connection of this.#timed) assert(connection.alive, 'what has a deadline is alive');
+    for (let at = this.#head; at < this.#turns.length; at += 1) {
+      assert(this.#turns[at]?.queued === true, 'what waits for a turn knows it');
+    }
+  }
+
+  // Steps
+
+  #serve(connection: PacketConnection, now: Micros): void {
+    const { wire } = connection;
+    let sentBytes = 0;
+    while (sentBytes < SHARE_BYTES && !this.#holdBack(connection)) {
+      const bytes = wire.pollPacket(this.#bytes, 0, now);
+      if (bytes === 0) {
+        this.#settle(connection, now);
+        this.#spentBytes += sentBytes;
+        return;
+      }
+      sentBytes += bytes + PACKET_COST_BYTES;
+      this.#deliver(connection, bytes, now);
+    }
+    this.#spentBytes += sentBytes;
+    this.#settle(connection, now);
+    if (sentBytes >= SHARE_BYTES) this.handleReady(connection);
+  }
+
+  /** Sends what a wire that has ended still owes its peer: a NAK, acknowledgments. */
+  #sendRest(connection: PacketConnection, now: Micros): void {
+    for (;;) {
+      const bytes = connection.wire.pollPacket(this.#bytes, 0, now);
+      if (bytes === 0) return;
+      this.#deliver(connection, bytes, now);
+    }
+  }
+
+  /** True when the receiver's memory is behind; the sender goes on once it has caught up. */
+  #holdBack(connection: PacketConnection): boolean {
+    const receiver = this.#peerOf(connection);
+    if (receiver === undefined || !receiver.qp.congested) return false;
+    if (!receiver.held.includes(connection)) receiver.held.push(connection);
+    return true;
+  }
+
+  #release(connection: PacketConnection): void {
+    const { held } = connection;
+    for (const sender of held) this.handleReady(sender);
+    held.length = 0;
+  }
+
+  /** The other end of a connection; undefined for datagrams. */
+  #peerOf({ peer, destQpn, qp }: PacketConnection): PacketConnection | undefined {
+    if (peer === undefined || qp.type === QPType.ud) return undefined;
+    return this.#connections.get(peer)?.get(destQpn);
+  }
+
+  /** Hands the packet in the buffer to its receiver. */
+  #deliver(sender: PacketConnection, bytes: number, now: Micros): void {
+    const refusal = parsePacket(this.#bytes, 0, bytes, this.#packet);
+    assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
+    sender.port.counters.sentPackets += 1;
+    if (sender.qp.type === QPType.ud) {
+      this.#deliverDatagram(sender, bytes, now);
+      return;
+    }
+    const receiver = this.#peerOf(sender);
+    if (receiver !== undefined && isPeer(receiver, sender)) this.#handOver(sender, receiver, now);
+    else sender.port.counters.undeliverable += 1;
+  }
+
+  #deliverDatagram(sender: PacketConnection, bytes: number, now: Micros): void {
+    const vector = sender.wire.destination as AddressVector | undefined;
+    const route = vector && this.#routeOf(sender.port, vector);
+    if (route === undefined) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    this.#writeGrh(route, bytes);
+    if (route.multicast) {
+      for (const { wire } of this.groups.members(route.vector.dgid)) {
+        if (wire instanceof PacketConnection) this.#handOverDatagram(sender, wire, now);
+      }
+      return;
+    }
+    const receiver = this.#connections.get(route.peer)?.get(this.#packet.destQpn);
+    this.#handOverDatagram(sender, receiver, now);
+  }
+
+  #handOverDatagram(
+    sender: PacketConnection,
+    receiver: PacketConnection | undefined,
+    now: Micros,
+  ): void {
+    // Nothing tells a sender of datagrams to wait for slow memory: they are lost instead.
+    const takes = receiver?.qp.type === QPType.ud && !receiver.qp.congested;
+    if (takes) this.#handOver(sender, receiver, now);
+    else sender.port.counters.undeliverable += 1;
+  }
+
+  #handOver(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
+    const { counters } = receiver.port;
+    countPacket(this.#packet, sender.port.counters, counters);
+    if (receiver.qp.type === QPType.rc) countRequest(this.#packet, receiver.rqPsn, counters);
+    receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#grh);
+    this.handleReady(receiver);
+  }
+
+  /** Looked up once, as an address handle of a kernel is when it is made. */
+  #routeOf(port: PacketPort, vector: AddressVector): Route | undefined {
+    const known = this.#routes.get(vector);
+    if (known !== undefined) return known;
+    const multicast = isMulticastGid(vector.dgid);
+    const peer = multicast ? port : port.peer(vector.dgid);
+    const sgid = port.gid(vector.sgidIndex);
+    if (peer === undefined || sgid === undefined) return undefined;
+    const route = { vector, peer, sgid, multicast };
+    this.#routes.set(vector, route);
+    return route;
+  }
+
+  #writeGrh({ vector, sgid }: Route, bytes: number): void {
+    const datagram = this.#datagram;
+    datagram.sourceGid.set(sgid);
+    datagram.destGid.set(vector.dgid);
+    datagram.trafficClass = vector.trafficClass;
+    datagram.flowLabel = vector.flowLabel;
+    datagram.hopLimit = vector.hopLimit;
+    datagram.packetLength = bytes;
+    writeGrhArea(this.#grh, 0, datagram);
+  }
+
+  /** Tells the queue pair of a failure, and notes when the wire wants to be called. */
+  #settle(connection: PacketConnection, now: Micros): void {
+    const { qp, wire } = connection;
+    const failed = wire.pollFailure();
+    if (failed !== undefined) {
+      this.#sendRest(connection, now);
+      qp.terminated(failed.by, failed.failure, now);
+      connection.end(now);
+    }
+    if (!connection.alive) return;
+    const due = wire.nextDeadline();
+    if (due === NEVER) {
+      if (this.#timed.size > 0) this.#timed.delete(connection);
+    } else {
+      this.#timed.add(connection);
+      this.#due = Math.min(this.#due, due);
+    }
+  }
+
+  #giveWay(): void {
+    this.#givingWay = true;
+    this.#dropDone();
+    this.#host.soon(this.#goOn);
+  }
+
+  readonly #goOn = (): void => {
+    this.#givingWay = false;
+    this.#spentBytes = 0;
+    this.#host.drain();
+  };
+
+  #dropDone(): void {
+    if (this.idle) {
+      this.#turns.length = 0;
+      this.#head = 0;
+      this.#spentBytes = 0;
+    } else if (this.#head >= DONE_MAX) {
+      this.#turns.splice(0, this.#head);
+      this.#head = 0;
+    }
+  }
+}
+
+/**
+ * A connected queue pair takes packets of the one that it named itself and of no other: programs of
+ * one host cannot write into each other's connections.
+ */
+function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
+  const { qp, peer, destQpn } = receiver;
+  return peer === sender.port && destQpn === sender.qp.qpn && qp.type === sender.qp.type;
+}

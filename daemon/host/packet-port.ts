@@ -1,0 +1,10 @@
+/** A RoCE port as the packet network sees it. */
+import type { RoceCounters } from './roce-counters.ts';
+
+export interface PacketPort {
+  /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
+  gid(index: number): Uint8Array | undefined;
+  /** The port of this host that has the GID; undefined if none has. */
+  peer(dgid: Uint8Array): PacketPort | undefined;
+  readonly counters: RoceCounters;
+}

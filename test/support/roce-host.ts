@@ -1,0 +1,174 @@
+/** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
+import type { Adapter } from '../../daemon/host/device-adapter.ts';
+import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
+import type { MR } from '../../daemon/rnic/memory-region.ts';
+import type { QPModification } from '../../daemon/rnic/qp-attributes.ts';
+import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { Prng } from '../sim/prng.ts';
+import { VirtualClock, VirtualTime } from '../sim/virtual-time.ts';
+import {
+  ALL_ACCESS,
+  CompletionConsumer,
+  MEMORY_ADDRESS,
+  ReceiveProducer,
+  SendProducer,
+} from './nic-rig.ts';
+import { MASKS, mappedGid, PEER, VALUES } from './program-rig.ts';
+
+/** Local write, and remote write, read and atomic. */
+const ALL_RIGHTS = 15;
+const MEMORY_BYTES = 1 << 20;
+const DEPTH = 64;
+/** More than any of the suite's conversations takes. */
+const STEPS_MAX = 100_000;
+
+const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+
+/** GID of the device with this number, at index 1 of its table. */
+function gidOf(device: number): Uint8Array {
+  return mappedGid(127, 0, 0, 2 + device);
+}
+
+/** A queue pair with memory and queues of its own. */
+export class RoceEnd {
+  readonly qp: QP;
+  readonly mr: MR;
+  readonly memory = new Uint8Array(MEMORY_BYTES);
+  readonly sends: SendProducer;
+  readonly receives: ReceiveProducer;
+  readonly completions: CompletionConsumer;
+  readonly device: number;
+  readonly #world: RoceWorld;
+
+  constructor(
+    world: RoceWorld,
+    device: number,
+    type: QPType,
+    backing: (bytes: Uint8Array) => MemoryBacking,
+  ) {
+    this.#world = world;
+    this.device = device;
+    const { nic } = world.adapter(device);
+    const pd = nic.allocPD();
+    this.mr = nic.regMR(pd, {
+      backing: backing(this.memory),
+      backingOffset: 0,
+      lengthBytes: MEMORY_BYTES,
+      address: MEMORY_ADDRESS,
+      iova: MEMORY_ADDRESS,
+      access: ALL_ACCESS,
+      key: undefined,
+    });
+    const cq = nic.createCQ({ cqe: 4 * DEPTH, ring, tag: undefined });
+    const capabilities = {
+      maxSendWr: DEPTH,
+      maxRecvWr: DEPTH,
+      maxSendSge: 2,
+      maxRecvSge: 2,
+      maxInlineData: 32,
+    };
+    const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, ring, tag: undefined };
+    this.qp = nic.createQP(pd, { type, ...queues, capabilities, sqSigAll: false });
+    this.sends = new SendProducer(this.qp);
+    this.receives = new ReceiveProducer(this.qp.ring, this.qp.rqOffset, this.qp.rqCount);
+    this.completions = new CompletionConsumer(cq);
+  }
+
+  /** A piece of the end's memory. */
+  piece(offset: number, length: number): { addr: number; length: number; lkey: number } {
+    return { addr: MEMORY_ADDRESS + offset, length, lkey: this.mr.lkey };
+  }
+
+  /** Address of a byte of this end's memory, as the peer names it. */
+  address(offset: number): bigint {
+    return BigInt(MEMORY_ADDRESS + offset);
+  }
+
+  modify(state: QPState, mask: number, values: Partial<QPModification> = {}): void {
+    const change = { ...VALUES, state, curState: this.qp.state, ...values, mask };
+    this.qp.modifyPath(change, this.#world.host.now());
+    this.#world.host.drain();
+  }
+
+  /** Goes to RTS towards `peer`. */
+  connect(peer: RoceEnd, values: Partial<QPModification> = {}): void {
+    const [init, rtr, rts] = MASKS[this.qp.type];
+    const path = {
+      addressVector: { ...PEER, dgid: gidOf(peer.device) },
+      destQpn: peer.qp.qpn,
+      rqPsn: 0xfffffe,
+      sqPsn: 0xfffffe,
+      pathMtu: 5,
+      accessFlags: ALL_RIGHTS,
+      ...values,
+    };
+    this.modify(QPState.INIT, init, path);
+    this.modify(QPState.RTR, rtr, path);
+    this.modify(QPState.RTS, rts, path);
+  }
+
+  ring(): void {
+    this.#world.host.doorbell(this.qp);
+  }
+}
+
+/** See the module's comment. */
+export class RoceWorld {
+  readonly time = new VirtualTime();
+  readonly host: RnicHost;
+
+  constructor(devices = 2) {
+    const network = {
+      hold: () => {
+        throw new Error('no TCP here');
+      },
+      sourceAddress: () => '127.0.0.1',
+    };
+    this.host = new RnicHost({
+      system: { clock: new VirtualClock(this.time, new Prng(1)), network },
+      devices: Array.from({ length: devices }, (_, index) => ({
+        name: `roce${index}`,
+        addresses: [`127.0.0.${2 + index}`],
+        transport: 'roce' as const,
+      })),
+    });
+  }
+
+  adapter(device: number): Adapter {
+    const adapter = this.host.devices[device];
+    if (adapter === undefined) throw new Error(`no device ${device}`);
+    return adapter;
+  }
+
+  end(
+    device: number,
+    type: QPType = QPType.rc,
+    backing: (bytes: Uint8Array) => MemoryBacking = (bytes) => new ViewBacking(bytes),
+  ): RoceEnd {
+    return new RoceEnd(this, device, type, backing);
+  }
+
+  /** Two ends that are connected with each other. */
+  pair(type: QPType = QPType.rc, values: Partial<QPModification> = {}): [RoceEnd, RoceEnd] {
+    const ends: [RoceEnd, RoceEnd] = [this.end(0, type), this.end(1, type)];
+    ends[0].connect(ends[1], values);
+    ends[1].connect(ends[0], values);
+    return ends;
+  }
+
+  /** Lets everything happen that is due within `micros`. */
+  run(micros = 0): void {
+    const end = this.time.now + micros;
+    for (let step = 0; step < STEPS_MAX; step += 1) {
+      if (!this.time.busy && (this.time.nextDue ?? Number.POSITIVE_INFINITY) > end) {
+        this.time.now = Math.max(this.time.now, end);
+        this.host.assertDeepInvariants();
+        return;
+      }
+      this.time.step();
+    }
+    throw new Error('the host does not come to rest');
+  }
+}

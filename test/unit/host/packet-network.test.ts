@@ -1,0 +1,301 @@
+/** Packets between the RoCE devices of a host: real queue pairs, real transports, simulated time. */
+import { describe, expect, it } from 'vitest';
+import { type MemoryBacking, ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
+import {
+  CQEStatus,
+  QueueFlag,
+  SQOpcode,
+} from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+
+const { success } = CQEStatus;
+
+/** Memory that takes its time: what is written counts as pending until `catchUp`. */
+class SlowBacking implements MemoryBacking {
+  readonly tier = 'shared';
+  readonly view = undefined;
+  pendingWrites = 0;
+  onReady: (() => void) | undefined = undefined;
+  readonly #memory: ViewBacking;
+
+  constructor(bytes: Uint8Array) {
+    this.#memory = new ViewBacking(bytes);
+  }
+  get congested(): boolean {
+    return this.pendingWrites >= 8;
+  }
+  prepareRead(): boolean {
+    return true;
+  }
+  read(offset: number, length: number, target: Uint8Array, start: number): boolean {
+    return this.#memory.read(offset, length, target, start);
+  }
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    this.pendingWrites += 1;
+    return this.#memory.write(offset, bytes, start, length);
+  }
+  catchUp(): void {
+    this.pendingWrites = 0;
+    this.onReady?.();
+  }
+}
+
+function fill(end: RoceEnd, length: number, seed = 1): Uint8Array {
+  for (let at = 0; at < length; at += 1) end.memory[at] = at * 31 + (at >> 8) * seed + seed;
+  return end.memory.slice(0, length);
+}
+
+describe('packets between two devices of a host', () => {
+  it('carry Sends of any length, across the wrap of PSNs', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair();
+    const lengths = [1, 4095, 4096, 4097, 65_537, 524_288];
+    lengths.forEach((length, index) => {
+      const expected = fill(a, length, index);
+      b.receives.post(index, [b.piece(0, length)]);
+      a.sends.post({ opcode: SQOpcode.send, wrId: index, sges: [a.piece(0, length)] });
+      a.ring();
+      world.run();
+      expect(a.completions.outcome()).toEqual([[index, success]]);
+      const [completion] = b.completions.poll();
+      expect(completion).toMatchObject({ wrId: index, status: success, bytes: length });
+      expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
+      b.memory.fill(0);
+    });
+    // 6 messages, 147 packets, and the acknowledgments of the other side.
+    const packets = lengths.reduce((sum, length) => sum + Math.ceil(length / 4096), 0);
+    const [from, to] = [world.adapter(0), world.adapter(1)].map((one) => one.rocePort?.counters);
+    expect(from).toMatchObject({ sentPackets: packets, undeliverable: 0, receivedRnr: 0 });
+    expect(to).toMatchObject({ receivedPackets: packets, undeliverable: 0 });
+    expect(to?.sentPackets).toBe(from?.receivedPackets);
+    expect(to?.sentPackets).toBeGreaterThanOrEqual(lengths.length);
+  });
+
+  it('carry Writes, Reads and atomics both ways at once', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair();
+    const length = 300_000;
+    const own = fill(a, length, 3);
+    const theirs = fill(b, length, 5);
+    for (const [end, peer] of [
+      [a, b],
+      [b, a],
+    ] as const) {
+      const remote = { rkey: peer.mr.rkey };
+      end.sends.post({
+        opcode: SQOpcode.write,
+        wrId: 1,
+        sges: [end.piece(0, length)],
+        raddr: peer.address(400_000),
+        ...remote,
+      });
+      end.sends.post({
+        opcode: SQOpcode.read,
+        wrId: 2,
+        sges: [end.piece(704_000, length)],
+        raddr: peer.address(0),
+        ...remote,
+      });
+      end.sends.post({
+        opcode: SQOpcode.fetchAndAdd,
+        wrId: 3,
+        sges: [end.piece(1_040_000, 8)],
+        raddr: peer.address(1_048_000),
+        operand: 7n,
+        ...remote,
+      });
+    }
+    a.ring();
+    b.ring();
+    world.run();
+    for (const [end, data] of [
+      [a, theirs],
+      [b, own],
+    ] as const) {
+      expect(end.completions.outcome()).toEqual([
+        [1, success],
+        [2, success],
+        [3, success],
+      ]);
+      for (const at of [400_000, 704_000]) {
+        expect(Buffer.compare(end.memory.subarray(at, at + length), data)).toBe(0);
+      }
+      expect([...end.memory.subarray(1_048_000, 1_048_008)]).toEqual([7, 0, 0, 0, 0, 0, 0, 0]);
+    }
+  });
+
+  it('connect queue pairs of one device', () => {
+    const world = new RoceWorld(1);
+    const [a, b] = [world.end(0), world.end(0)];
+    a.connect(b);
+    b.connect(a);
+    const expected = fill(a, 100);
+    b.receives.post(9, [b.piece(0, 100)]);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 8, sges: [a.piece(0, 100)] });
+    a.ring();
+    world.run();
+    expect(a.completions.outcome()).toEqual([[8, success]]);
+    expect(b.completions.outcome()).toEqual([[9, success]]);
+    expect(Buffer.compare(b.memory.subarray(0, 100), expected)).toBe(0);
+  });
+
+  it('wait for a receive by RNR NAK, and arrive once it is posted', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { rnrRetry: 7, minRnrTimer: 12 });
+    fill(a, 10);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(50_000);
+    expect(a.completions.poll()).toEqual([]);
+    const naks = world.adapter(1).rocePort?.counters.sentRnr ?? 0;
+    expect(naks).toBeGreaterThan(1);
+    expect(world.adapter(0).hwCounters).toMatchObject({ rcvd_rnr_err: naks, send_err: 0 });
+    expect(world.adapter(1).hwCounters).toMatchObject({ send_rnr_err: naks, rcvd_rnr_err: 0 });
+    b.receives.post(2, [b.piece(0, 10)]);
+    world.run(50_000);
+    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expect(b.completions.outcome()).toEqual([[2, success]]);
+  });
+
+  it('are lost on the way to a queue pair that is not there, and the sender gives up', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
+    b.qp.close(world.host.now());
+    world.host.drain();
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([
+      [1, CQEStatus.retryExcErr],
+      [2, CQEStatus.wrFlushErr],
+    ]);
+    expect(a.qp.state).toBe(QPState.ERR);
+    expect(world.adapter(0).rocePort?.counters.undeliverable).toBeGreaterThanOrEqual(4);
+  });
+
+  it('tell the sender of a refused access before the refusing queue pair is gone', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair();
+    const sges = [a.piece(0, 10)];
+    a.sends.post({ opcode: SQOpcode.write, wrId: 1, sges, raddr: 5n, rkey: 0xdead00 });
+    a.ring();
+    // No timeout has passed: the NAK came.
+    world.run();
+    expect(a.completions.outcome()).toEqual([[1, CQEStatus.remAccessErr]]);
+    expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+  });
+
+  it('acknowledge what was received even if the receiver is destroyed at once', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair();
+    world.host.onCompletion = () => {
+      world.host.onCompletion = () => {};
+      b.qp.close(world.host.now());
+    };
+    b.completions.arm(1);
+    b.receives.post(2, [b.piece(0, 10)]);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run();
+    expect(a.completions.outcome()).toEqual([[1, success]]);
+  });
+
+  it('come only from the queue pair that their receiver has named', () => {
+    const world = new RoceWorld(3);
+    const [a, b] = world.pair(QPType.uc);
+    const stranger = world.end(2, QPType.uc);
+    stranger.connect(b);
+    const sges = [stranger.piece(0, 10)];
+    stranger.memory.fill(0xee, 0, 10);
+    stranger.sends.post({
+      opcode: SQOpcode.write,
+      wrId: 1,
+      sges,
+      raddr: b.address(0),
+      rkey: b.mr.rkey,
+    });
+    stranger.ring();
+    world.run();
+    expect(stranger.completions.outcome()).toEqual([[1, success]]);
+    expect(b.memory[0]).toBe(0);
+    expect(world.adapter(2).rocePort?.counters.undeliverable).toBe(1);
+    a.sends.post({
+      opcode: SQOpcode.write,
+      wrId: 2,
+      flags: QueueFlag.signalled,
+      sges: [a.piece(0, 10)],
+      raddr: b.address(0),
+      rkey: b.mr.rkey,
+    });
+    a.memory.fill(0x77, 0, 10);
+    a.ring();
+    world.run();
+    expect(b.memory[0]).toBe(0x77);
+  });
+
+  it('are held back, not lost, while the memory of their receiver is behind', () => {
+    const world = new RoceWorld();
+    let memory: SlowBacking | undefined;
+    const a = world.end(0);
+    const b = world.end(1, QPType.rc, (bytes) => {
+      memory = new SlowBacking(bytes);
+      return memory;
+    });
+    a.connect(b);
+    b.connect(a);
+    const length = 40 * 4096;
+    const expected = fill(a, length);
+    a.sends.post({
+      opcode: SQOpcode.write,
+      wrId: 1,
+      sges: [a.piece(0, length)],
+      raddr: b.address(0),
+      rkey: b.mr.rkey,
+    });
+    a.ring();
+    world.run();
+    const counters = world.adapter(0).rocePort?.counters;
+    expect(counters?.sentPackets).toBe(8);
+    for (let turn = 1; turn < 5; turn += 1) {
+      memory?.catchUp();
+      world.host.drain();
+      world.run();
+      expect(counters?.sentPackets).toBe(8 + 8 * turn);
+    }
+    memory?.catchUp();
+    world.host.drain();
+    world.run();
+    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
+    expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 40 });
+  });
+
+  it('share turns: a small message does not wait for a large one to end', () => {
+    const world = new RoceWorld();
+    const [bulk, sink] = world.pair();
+    const [quick, target] = world.pair();
+    for (let index = 0; index < 32; index += 1) {
+      bulk.sends.post({
+        opcode: SQOpcode.write,
+        wrId: index,
+        sges: [bulk.piece(0, 1_000_000)],
+        raddr: sink.address(0),
+        rkey: sink.mr.rkey,
+      });
+    }
+    bulk.ring();
+    // The host has given way before all of it was sent.
+    expect(bulk.completions.poll().length).toBeLessThan(32);
+    expect(world.time.busy).toBe(true);
+    target.receives.post(1, [target.piece(0, 10)]);
+    quick.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [quick.piece(0, 10)] });
+    quick.ring();
+    world.time.step();
+    expect(quick.completions.outcome()).toEqual([[1, success]]);
+    expect(bulk.completions.poll().length).toBeLessThan(32);
+    world.run();
+    expect(world.adapter(0).rocePort?.counters.undeliverable).toBe(0);
+  });
+});
