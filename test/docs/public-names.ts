@@ -73,16 +73,37 @@ function namesOf(api: API, root: string, file: string): PublicName[] {
   const module = project?.program.getSourceFile(path);
   const symbol = module && project?.checker.getSymbolAtLocation(module);
   if (project === undefined || symbol === undefined) throw new Error(`${file} exports nothing`);
-  return project.checker
-    .getExportsOfModule(symbol)
+  const exports = project.checker.getExportsOfModule(symbol);
+  const isPublicName = new Set(exports.map(({ name }) => name));
+  return exports
     .map((exported) => {
       const nodes = declarationsOf(project, exported);
-      return nameOf(root, exported.name, nodes);
+      const bases = nodes.flatMap((node) => basesOf(project, node));
+      const hidden = bases.filter(({ name }) => !isPublicName.has(name));
+      return nameOf(root, exported.name, [...nodes, ...hidden.flatMap((base) => base.nodes)]);
     })
     .sort((a, b) => a.name.localeCompare(b.name, 'en'));
 }
 
 type ExportedSymbol = ReturnType<Project['checker']['getExportsOfModule']>[number];
+
+/** What an interface extends, directly or not: programs see its members, exported or not. */
+function basesOf(project: Project, node: Node): { name: string; nodes: readonly Node[] }[] {
+  if (!isInterfaceDeclaration(node)) return [];
+  const clauses = node.heritageClauses ?? [];
+  return clauses.flatMap(({ types }) =>
+    types.flatMap(({ expression }) => {
+      const symbol = project.checker.getSymbolAtLocation(expression);
+      if (symbol === undefined) return [];
+      const nodes = declarationsOf(project, symbol).filter(isInterfaceDeclaration);
+      const ours = nodes.filter(
+        (each) => !each.getSourceFile().fileName.includes('/node_modules/'),
+      );
+      const name = expression.getText();
+      return [{ name, nodes: ours }, ...ours.flatMap((base) => basesOf(project, base))];
+    }),
+  );
+}
 
 /** Where a name is declared, behind all files that only pass it on. */
 function declarationsOf(project: Project, exported: ExportedSymbol): Node[] {
@@ -107,7 +128,11 @@ function nameOf(root: string, name: string, nodes: readonly Node[]): PublicName 
   const line = text.slice(0, first.getStart()).split('\n').length;
   return {
     name,
-    doc: nodes.map(docOf).filter(Boolean).join('\n\n'),
+    doc: nodes
+      .filter((node) => !isInterfaceDeclaration(node) || node.name.text === name)
+      .map(docOf)
+      .filter(Boolean)
+      .join('\n\n'),
     code: nodes.map(codeOf).join('\n'),
     source: `${relative(root, fileName)}:${line}`,
     undocumented: nodes.flatMap((node) => undocumentedMembers(node, name)),

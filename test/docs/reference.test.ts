@@ -38,6 +38,29 @@ describe('the API reference', () => {
   );
 
   it(
+    'shows and checks the members of a base that is not exported',
+    () => {
+      const [entry] = entriesOf(`
+interface Named {
+  /** What it is called. */
+  readonly title: string;
+  readonly bare: number;
+}
+/** A shape. */
+export interface Shape extends Named {
+  /** Number of sides. */
+  readonly sides: number;
+}`);
+      expect(entry?.names.map(({ name }) => name)).toEqual(['Shape']);
+      const [shape] = entry?.names ?? [];
+      expect(shape?.doc).toBe('A shape.');
+      expect(shape?.code).toContain('What it is called.');
+      expect(shape?.undocumented).toEqual(['Shape.bare']);
+    },
+    SLOW_MS,
+  );
+
+  it(
     'names what has no docstring',
     () => {
       const entries = entriesOf(`

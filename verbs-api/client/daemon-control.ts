@@ -23,7 +23,10 @@ import type { DaemonTrust } from './daemon-trust.ts';
 
 /** Location of the daemon. */
 export interface DaemonControlOptions extends DaemonTrust {
-  /** Path of its socket. Default: see `defaultSocketPath`. */
+  /**
+   * Path of its socket. Default: `$IWARPD_SOCKET`, else `iwarpd/iwarpd.sock` under
+   * `$XDG_RUNTIME_DIR`, else in a directory of this user under the temporary directory.
+   */
   readonly socketPath?: string | undefined;
   /** `http://HOST:PORT` from its ready line. Uses HTTP instead of the socket. */
   readonly url?: string | undefined;
@@ -31,7 +34,10 @@ export interface DaemonControlOptions extends DaemonTrust {
   readonly token?: string | undefined;
 }
 
-/** See the module's comment. Each call is independent: there is nothing to close. */
+/**
+ * Operates a running daemon: status, objects, faults, traces and reset, over its socket, or over
+ * HTTP if `url` is given. Each call is independent: there is nothing to close.
+ */
 export class DaemonControl implements FaultControl {
   readonly #options: DaemonControlOptions;
 

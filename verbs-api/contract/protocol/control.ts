@@ -94,9 +94,11 @@ export interface ObjectFilter extends ListWindow {
 export interface ObjectOwner {
   /** Number of the client, see `ClientStatus`. */
   readonly client: number;
+  /** Process id of the program that created it. */
   readonly pid: number;
   /** Name of the program; '' when the daemon cannot see it. */
   readonly program: string;
+  /** Name of the device. */
   readonly device: string;
   /** The client's handle of it. */
   readonly handle: number;
@@ -189,7 +191,7 @@ export interface ResetReport {
   readonly leaks: readonly ClientStatus[];
   /**
    * Clients that ended on their own while they held objects, since the daemon started or was last
-   * reset: killed, crashed, or careless. At most the latest `ENDED_HOLDING_MAX`.
+   * reset: killed, crashed, or careless. At most the latest 256.
    */
   readonly endedHolding: readonly EndedHolding[];
   /** Clients that were disconnected, including those that held nothing. */

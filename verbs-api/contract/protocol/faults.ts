@@ -56,7 +56,7 @@ export interface FaultParameters {
   readonly ord?: number;
 }
 
-/** A fault as requested. */
+/** A fault: what fails, where, and on which occasions. */
 export interface FaultSpec extends FaultScope, FaultTrigger, FaultParameters {
   /** The kind of failure. */
   readonly kind: FaultKind;

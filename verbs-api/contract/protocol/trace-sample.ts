@@ -17,9 +17,9 @@ export const TRACE_TEXT_MAX = 148;
 
 /** Selects and limits a sample: it ends when `limit` records have arrived or `ms` have passed. */
 export interface TraceRequest {
-  /** 1 to `TRACE_LIMIT_MAX`. Default: `TRACE_LIMIT_DEFAULT`. */
+  /** Records, 1 to 10,000. Default 1,000. */
   readonly limit?: number;
-  /** 1 to `TRACE_MS_MAX`. Default: `TRACE_MS_DEFAULT`. */
+  /** Milliseconds, 1 to 10,000. Default 1,000. */
   readonly ms?: number;
   /** Only this device. */
   readonly device?: string;

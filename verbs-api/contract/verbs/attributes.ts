@@ -16,7 +16,10 @@ export interface DeviceInfo {
   readonly addresses: readonly string[];
 }
 
-/** Limits and identity of a device (`struct ibv_device_attr`). */
+/**
+ * Limits and identity of a device (`struct ibv_device_attr`). Each `max…` field is the largest number
+ * or size that the device supports.
+ */
 export interface DeviceAttributes {
   /** Firmware version; for an emulated device the version of iwarpd. */
   readonly fwVer: string;
@@ -94,7 +97,7 @@ export interface QPCapabilities {
   readonly maxSendSge: number;
   /** Scatter/gather elements of a receive. */
   readonly maxRecvSge: number;
-  /** Bytes. */
+  /** Bytes that a send work request may carry inline. */
   readonly maxInlineData: number;
 }
 
@@ -106,7 +109,7 @@ export interface QPAttributes {
   readonly capabilities: QPCapabilities;
   /** Bits of `Access`: what the peer may do through this queue pair. */
   readonly accessFlags: number;
-  /** Negotiated outbound (ORD) and inbound (IRD) read depths; 0 until connected. */
+  /** Negotiated outbound read depth (ORD); 0 until connected. */
   readonly maxRdAtomic: number;
   /** Negotiated inbound read depth (IRD); 0 until connected. */
   readonly maxDestRdAtomic: number;

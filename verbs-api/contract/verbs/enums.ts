@@ -25,11 +25,17 @@ declare enum AccessBit {
 /** Access rights of a memory region or window, and of a queue pair (`enum ibv_access_flags`). */
 export const Access: Members<typeof AccessBit> = {
   none: 0,
+  /** The device may write, as receives and Read Responses do (`IBV_ACCESS_LOCAL_WRITE`). */
   localWrite: 1,
+  /** Peers may write; needs `localWrite`. */
   remoteWrite: 2,
+  /** Peers may read. */
   remoteRead: 4,
+  /** Peers may execute atomics; needs `localWrite`. */
   remoteAtomic: 8,
+  /** Memory windows may be bound to the region. */
   mwBind: 16,
+  /** Peers address the first byte as 0. */
   zeroBased: 32,
 };
 export type Access = AccessBit;

@@ -156,7 +156,11 @@ export interface MROptions {
   readonly key?: number | undefined;
 }
 
-/** How the device reaches a memory region. */
+/**
+ * How the device accesses a memory region: `local`, in the same process (embedded); `shared`, by
+ * mapping it (`allocMR`); `process_vm`, by `process_vm_readv` and `process_vm_writev`; `agent`, by a
+ * thread of the client that copies; `pinned`, by DMA (native devices).
+ */
 export type MemoryTier = 'local' | 'shared' | 'process_vm' | 'agent' | 'pinned';
 
 /** A memory region. */
@@ -173,7 +177,7 @@ export interface MR extends VerbsObject {
   readonly lkey: number;
   /** Remote key (the STag), for peers. */
   readonly rkey: number;
-  /** Memory-access tier in use and, in a few words, why. */
+  /** How the device accesses the bytes. */
   readonly tier: MemoryTier;
   /** Why this tier, in a few words. */
   readonly tierReason: string;
@@ -426,7 +430,7 @@ export interface WireOptions {
   readonly fpduSize?: 'emss' | 'large' | number | undefined;
 }
 
-/** A host and port. IPv4 or IPv6 address in text form. */
+/** An address and a port. */
 export interface SocketAddress {
   /** IPv4 or IPv6 address as text. */
   readonly address: string;
@@ -446,12 +450,9 @@ export interface CMEvent {
   readonly error: ErrnoCode | undefined;
   /** Private data of the peer's request or reply; may be empty. */
   readonly privateData: Uint8Array;
-  /** The peer's depth from this side's point of view; undefined if the peer did not send one. */
+  /** Reads and atomics that this side may have outstanding (ORD); undefined if the peer did not say. */
   readonly initiatorDepth: number | undefined;
-  /**
-   * The peer's inbound reads, from this side's point of view; undefined if the peer did not send
-   * them.
-   */
+  /** Reads and atomics that the peer may have outstanding here (IRD); undefined if the peer did not say. */
   readonly responderResources: number | undefined;
   /** One readable line. */
   readonly text: string;
