@@ -158,7 +158,7 @@ static NOINLINE void *mmap_special(mmap_call real, void *address, size_t length,
 MMAP(mmap)
 MMAP(mmap64)
 
-/* True, with the status, for a device file; event descriptors tell what they are. */
+/* True, with the status, for a device file; event descriptors report what they are. */
 static NOINLINE bool fstat_special(int fd, struct stat *status) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return false;

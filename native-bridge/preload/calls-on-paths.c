@@ -259,7 +259,7 @@ EXPORT ssize_t readlinkat(int directory, const char *restrict path, char *restri
   return special_readlinkat(directory, path, target, room);
 }
 
-/* True where the daemon plays the connection manager. */
+/* True if the daemon acts as the connection manager. */
 static bool daemon_serves(void) {
   struct device_node node;
   return device_node_parse("/dev/infiniband/rdma_cm", &node) && device_node_exists(&node) == 0;
@@ -267,7 +267,7 @@ static bool daemon_serves(void) {
 
 /* Milliseconds after which an rpoll() that sleeps looks at its sockets again. A thread of librdmacm
  * takes the event of a new connection and does not wake those that wait for it, so the program
- * learns of the connection that much later: after 5 seconds, when nobody sets anything. */
+ * notices the connection only after this time; by default 5 seconds. */
 static char wake_up_interval[] = "20\n";
 
 /* An administrator's setting takes precedence. */

@@ -1,5 +1,4 @@
-/* The libc calls that act on sockets: NETLINK_RDMA is played here, by which programs
- * find devices. */
+/* The libc calls that act on sockets: emulates NETLINK_RDMA, by which programs find devices. */
 #include <errno.h>
 #include <linux/netlink.h>
 

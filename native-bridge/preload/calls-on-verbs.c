@@ -8,7 +8,7 @@
 
 #define LIBRARY "libibverbs.so.1"
 #define FUNCTION "ibv_open_device"
-/* Since 2006; programs that are older get what they are not made for, as with other preloads. */
+/* The version since 2006; older programs get it, too, as with other preloads. */
 #define VERSION "IBVERBS_1.1"
 
 typedef void *(*open_function)(void *device);
@@ -22,7 +22,7 @@ static open_function real_open(void) {
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
   if (library == NULL) return NULL;
   found = dlvsym(library, FUNCTION, VERSION);
-  /* It stays loaded: whoever called this has a reference of its own. */
+  /* It stays loaded: the caller has a reference of its own. */
   dlclose(library);
   return (open_function)found;
 }

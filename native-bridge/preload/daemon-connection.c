@@ -199,8 +199,7 @@ static uint32_t parse_number(const char *text, size_t length) {
   return number;
 }
 
-/* Errors that mean "not for you" rather than "not so": the program continues as without the shim.
- * */
+/* Errors after which the program continues as without the shim. */
 static int refusal(uint32_t error) {
   if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095)
     return -ECONNREFUSED;

@@ -289,7 +289,7 @@ int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
 void endpoints_recount(void) {
   for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;
        endpoint = endpoint->next_made) {
-    /* One for this loop, if it is in use, so that the last step below frees what nobody holds. */
+    /* A reference for this loop, if it is in use: the last step below frees what is unreferenced. */
     uint32_t references = atomic_load(&endpoint->references);
     atomic_store(&endpoint->references, references == 0 ? 0 : 1);
   }

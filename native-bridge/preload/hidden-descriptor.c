@@ -94,7 +94,7 @@ static void move_hidden(int fd) {
   struct endpoint *endpoint = descriptor_hidden_endpoint(fd);
   if (endpoint != NULL) {
     endpoint_ref(endpoint);
-    /* As long as the number stands for the endpoint, its owner is there. A file without references
+    /* While the number stands for the endpoint, its owner exists. A file without references
      * is being closed, and has no other user. */
     bool used = endpoint->file != NULL && device_file_try_ref(endpoint->file);
     if (used) file = endpoint->file;

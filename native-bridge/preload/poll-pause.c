@@ -73,7 +73,7 @@ static int fd_of(const char *context) {
   return fd;
 }
 
-/* The sends that complete to `cq`. False where that cannot be told without waiting. */
+/* The sends that complete to `cq`. False if finding out would have to wait. */
 static bool look_at_sends(const char *cq, struct sends *sends) {
   const char *context;
   uint32_t handle;

@@ -58,8 +58,8 @@ static inline int raw_setsockopt(int fd, int level, int option, const void *valu
 }
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer must see memory come and go: otherwise an address in use again looks like one that
- * two threads use at once. It must not see the descriptors, whose ends it does not see either. */
+/* ThreadSanitizer must see allocations and frees: otherwise a reused address looks like one that two
+ * threads use at once. It must not see the descriptors, because it does not see them close either. */
 static inline void *raw_mmap(void *address, size_t length, int protection, int flags, int fd,
                              off_t offset) {
   int anonymous = (flags & MAP_FIXED) | MAP_PRIVATE | MAP_ANONYMOUS;

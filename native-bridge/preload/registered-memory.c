@@ -101,7 +101,7 @@ void registrations_free(struct registrations *registrations) {
 }
 
 void registrations_forget(void) {
-  /* Whoever held it in the parent is not here. */
+  /* The thread that held it exists in the parent only. */
   pthread_mutex_init(&lock, NULL);
   starting_all = NULL;
   while (all != NULL) registrations_free(all);
