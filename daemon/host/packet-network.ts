@@ -38,6 +38,12 @@ export interface PacketNetworkHost {
   drain(): void;
 }
 
+/** What the queue pairs of these devices pass through their wire as a datagram's destination. */
+interface AddressHandle {
+  /** The same object for every datagram of the handle. */
+  readonly vector: AddressVector;
+}
+
 /** Where the datagrams of an address vector go. */
 interface Route {
   readonly vector: AddressVector;
@@ -57,7 +63,7 @@ export class PacketNetwork implements ConnectionUser {
   /** Connections with a deadline, and when the first of them may be due. */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
-  /** By the address vectors of datagrams, which programs make once and use often. */
+  /** By the vectors of address handles, which programs make once and use often. */
   readonly #routes = new WeakMap<AddressVector, Route>();
   readonly groups = new MulticastGroups();
   /** Sent since the host's other work had its turn. */
@@ -226,8 +232,8 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   #deliverDatagram(sender: PacketConnection, bytes: number, now: Micros): void {
-    const vector = sender.wire.destination as AddressVector | undefined;
-    const route = vector && this.#routeOf(sender.port, vector);
+    const handle = sender.wire.destination as AddressHandle | undefined;
+    const route = handle && this.#routeOf(sender.port, handle.vector);
     if (route === undefined) {
       sender.port.counters.undeliverable += 1;
       return;

@@ -19,7 +19,9 @@ const GROUP_QPN = 0xffffff;
 class ScriptedDatagrams implements PacketWire {
   readonly destQueue: { readonly vector: AddressVector; readonly qpn: number }[] = [];
   readonly received: { readonly packet: Packet; readonly grh: string }[] = [];
-  destination: AddressVector | undefined = undefined;
+  /** As an address handle. */
+  destination: { readonly vector: AddressVector; readonly dgid: Uint8Array } | undefined =
+    undefined;
   readonly sendable = true;
   readonly midSend = false;
   readonly sqPsn = 0;
@@ -32,7 +34,7 @@ class ScriptedDatagrams implements PacketWire {
   pollPacket(target: Uint8Array, start: number): number {
     const next = this.destQueue.shift();
     if (next === undefined) return 0;
-    this.destination = next.vector;
+    this.destination = { vector: next.vector, dgid: next.vector.dgid };
     const packet = makePacket();
     Object.assign(packet, { opcode: 0x64, destQpn: next.qpn, qkey: 1, sourceQpn: 7 });
     return writeHeaders(target, start, packet) - start;
