@@ -39,47 +39,15 @@ import {
   rejectParameters,
   requestParameters,
 } from './negotiation.ts';
-import type { StreamOptions } from './stream-api.ts';
+import type { Agreement, StartupEvent, StreamOptions } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
-
-/** What both ends have agreed on, and what the peer sent. */
-export interface Agreement extends Depths {
-  readonly crcEnabled: boolean;
-  /** We insert markers: the peer asked for them. */
-  readonly sendMarkers: boolean;
-  /** We expect markers: we asked for them. */
-  readonly receiveMarkers: boolean;
-  /** Revision of the peer's frame. */
-  readonly revision: number;
-  /** The peer's raw values; undefined when its frame was not enhanced. */
-  readonly peerIrd: number | undefined;
-  readonly peerOrd: number | undefined;
-  /** The consumer's Private Data in the peer's frame. */
-  readonly privateData: Uint8Array;
-}
 
 /** What the stream must do, in order. */
 export type StartupEffect =
   /** Queue our startup frame. */
   | { readonly type: 'transmit'; readonly frame: Uint8Array }
-  /** Responder: pass the Request to the consumer, who answers with `accept` or `reject`. */
-  | {
-      readonly type: 'request';
-      readonly revision: number;
-      readonly enhanced: boolean;
-      readonly privateData: Uint8Array;
-      readonly peerIrd: number | undefined;
-      readonly peerOrd: number | undefined;
-      readonly peerToPeer: boolean;
-    }
-  /** Initiator: the peer rejected. TCP stays open for the consumer (MPA-7.1.2-09). */
-  | {
-      readonly type: 'rejected';
-      readonly privateData: Uint8Array;
-      readonly peerIrd: number | undefined;
-      readonly peerOrd: number | undefined;
-      readonly quirk: string | undefined;
-    }
+  /** Report it. After a rejection TCP stays open for the consumer (MPA-7.1.2-09). */
+  | StartupEvent
   /**
    * Full Operation. Bytes that `handleBytes` did not consume, and all later ones, are FPDUs. With
    * `error`, our first and only FPDU is a Terminate with it; otherwise, with `rtr`, our first FPDU

@@ -57,8 +57,27 @@ export interface StreamOptions {
   readonly nudgeDelayMicros?: Micros;
 }
 
-/** What the stream reports to the layers above, in order. */
-export type StreamEvent =
+/** What both ends have agreed on, and what the peer sent. */
+export interface Agreement {
+  /** Negotiated depths: inbound reads we serve, outbound reads we may have. */
+  readonly ird: number;
+  readonly ord: number;
+  readonly crcEnabled: boolean;
+  /** We insert markers: the peer asked for them. */
+  readonly sendMarkers: boolean;
+  /** We expect markers: we asked for them. */
+  readonly receiveMarkers: boolean;
+  /** Revision of the peer's frame. */
+  readonly revision: number;
+  /** The peer's raw values; undefined when its frame was not enhanced. */
+  readonly peerIrd: number | undefined;
+  readonly peerOrd: number | undefined;
+  /** The consumer's Private Data in the peer's frame. */
+  readonly privateData: Uint8Array;
+}
+
+/** What a peer's startup frame leaves to the connection manager. */
+export type StartupEvent =
   /** Responder: an MPA Request arrived. Answer with `accept` or `reject`. */
   | {
       readonly type: 'request';
@@ -78,21 +97,13 @@ export type StreamEvent =
       readonly peerOrd: number | undefined;
       /** Set when a known peer's quirk may explain it. */
       readonly quirk?: string | undefined;
-    }
+    };
+
+/** What the stream reports to the layers above, in order. */
+export type StreamEvent =
+  | StartupEvent
   /** Full Operation. A responder's Reply is sent; it may send more once `sendable` is true. */
-  | {
-      readonly type: 'established';
-      readonly privateData: Uint8Array;
-      readonly peerIrd: number | undefined;
-      readonly peerOrd: number | undefined;
-      /** Negotiated depths: inbound reads we serve, outbound reads we may have. */
-      readonly ird: number;
-      readonly ord: number;
-      readonly crcEnabled: boolean;
-      readonly sendMarkers: boolean;
-      readonly receiveMarkers: boolean;
-      readonly revision: number;
-    }
+  | ({ readonly type: 'established' } & Agreement)
   /** The silent peer of `nudgeDelayMicros` was sent an RDMA Write without payload. */
   | { readonly type: 'nudged'; readonly quirk: string; readonly text: string }
   /** A Terminate arrived, or is about to be sent. The stream then closes by itself. */

@@ -22,8 +22,8 @@ import { FpduSender } from './fpdu-sender.ts';
 import { FullOperation } from './full-operation.ts';
 import { mulpduBytes } from './mulpdu.ts';
 import { Step } from './rdmap-sender.ts';
-import { type Agreement, Startup, type StartupEffect } from './startup.ts';
-import type { StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
+import { Startup, type StartupEffect } from './startup.ts';
+import type { Agreement, StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
 const NO_BYTES = new Uint8Array(0);
@@ -345,12 +345,10 @@ export class Stream implements StreamPort {
       case 'request':
         this.#events.push(effect);
         break;
-      case 'rejected': {
-        const { privateData, peerIrd, peerOrd, quirk } = effect;
+      case 'rejected':
         this.#transition('rejected');
-        this.#events.push({ type: 'rejected', privateData, peerIrd, peerOrd, quirk });
+        this.#events.push(effect);
         break;
-      }
       case 'full-operation':
         this.#enterFullOperation(effect.agreement);
         if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);

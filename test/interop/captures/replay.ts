@@ -12,8 +12,8 @@ import {
   OutboundRequestQueue,
   RequestKind,
 } from '../../../daemon/iwarp/engine/read-queues.ts';
-import { type Agreement, Startup } from '../../../daemon/iwarp/engine/startup.ts';
-import type { StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
+import { Startup } from '../../../daemon/iwarp/engine/startup.ts';
+import type { Agreement, StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
 import { readUint32LE } from '../../../daemon/iwarp/wire/bytes.ts';
 import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
 import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-header.ts';
