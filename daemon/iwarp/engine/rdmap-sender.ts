@@ -25,10 +25,10 @@ import {
 } from '../wire/atomic-header.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import {
+  makeReadRequest,
   QueueNumber,
   RDMAPOpcode,
   READ_REQUEST_BYTES,
-  type ReadRequest,
   rdmapControl,
   writeReadRequest,
 } from '../wire/rdmap-header.ts';
@@ -84,15 +84,7 @@ export class RDMAPSender {
   readonly #orrq: OutboundRequestQueue;
   readonly #policy: TerminatePolicy;
   readonly #message = makeOutboundMessage();
-  readonly #readRequest: ReadRequest = {
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    size: 0,
-    sourceStag: 0,
-    sourceToHi: 0,
-    sourceToLo: 0,
-  };
+  readonly #readRequest = makeReadRequest();
   #rtr: RtrKind | undefined = undefined;
   #nudge = false;
   /** The source of the message in progress. */

@@ -9,8 +9,9 @@
  */
 
 import type { AtomicAccess } from '../../rnic/wire-port.ts';
+import { makeAtomicRequest } from '../wire/atomic-header.ts';
 import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
-import type { ReadRequest } from '../wire/rdmap-header.ts';
+import { makeReadRequest, type ReadRequest } from '../wire/rdmap-header.ts';
 
 /** Kinds of requests. */
 export const RequestKind = { read: 0, atomic: 1 } as const;
@@ -106,33 +107,9 @@ function makeInboundRequest(): InboundRequest {
     kind: RequestKind.read,
     ddpHeader: new Uint8Array(UNTAGGED_HEADER_BYTES),
     segmentLength: 0,
-    read: {
-      sinkStag: 0,
-      sinkToHi: 0,
-      sinkToLo: 0,
-      size: 0,
-      sourceStag: 0,
-      sourceToHi: 0,
-      sourceToLo: 0,
-    },
+    read: makeReadRequest(),
     sentBytes: 0,
-    atomic: {
-      operation: 0,
-      identifier: 0,
-      stag: 0,
-      toHi: 0,
-      toLo: 0,
-      operandHi: 0,
-      operandLo: 0,
-      operandMaskHi: 0,
-      operandMaskLo: 0,
-      compareHi: 0,
-      compareLo: 0,
-      compareMaskHi: 0,
-      compareMaskLo: 0,
-      originalHi: 0,
-      originalLo: 0,
-    },
+    atomic: { ...makeAtomicRequest(), originalHi: 0, originalLo: 0 },
   };
 }
 

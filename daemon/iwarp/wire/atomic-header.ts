@@ -51,6 +51,25 @@ export interface AtomicRequest {
   compareMaskLo: number;
 }
 
+/** An Atomic Request to fill in. */
+export function makeAtomicRequest(): AtomicRequest {
+  return {
+    operation: 0,
+    identifier: 0,
+    stag: 0,
+    toHi: 0,
+    toLo: 0,
+    operandHi: 0,
+    operandLo: 0,
+    operandMaskHi: 0,
+    operandMaskLo: 0,
+    compareHi: 0,
+    compareLo: 0,
+    compareMaskHi: 0,
+    compareMaskLo: 0,
+  };
+}
+
 /** Reads the 52 bytes at `at` into `request`. Throws `RangeError` if there are fewer. */
 export function readAtomicRequest(bytes: Uint8Array, at: number, request: AtomicRequest): void {
   // RDMAPX-5.2.1-03 the 28 reserved bits are ignored.

@@ -8,6 +8,7 @@ import {
   AtomicOpcode,
   AtomicResponseField,
   IMMEDIATE_BYTES,
+  makeAtomicRequest,
   readAtomicRequest,
 } from './atomic-header.ts';
 import { readUint32 } from './bytes.ts';
@@ -19,6 +20,7 @@ import {
   UNTAGGED_HEADER_BYTES,
 } from './ddp-header.ts';
 import {
+  makeReadRequest,
   OPCODES,
   RDMAP_VERSION,
   RDMAP_VERSION_SHIFT,
@@ -106,15 +108,7 @@ function dumpContent(header: DDPHeader, bytes: Uint8Array, at: number, length: n
 }
 
 function dumpReadRequest(bytes: Uint8Array, at: number): string {
-  const read = {
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    size: 0,
-    sourceStag: 0,
-    sourceToHi: 0,
-    sourceToLo: 0,
-  };
+  const read = makeReadRequest();
   readReadRequest(bytes, at, read);
   const source = `STag ${hex32(read.sourceStag)} TO ${hex64(read.sourceToHi, read.sourceToLo)}`;
   const sink = `STag ${hex32(read.sinkStag)} TO ${hex64(read.sinkToHi, read.sinkToLo)}`;
@@ -122,21 +116,7 @@ function dumpReadRequest(bytes: Uint8Array, at: number): string {
 }
 
 function dumpAtomicRequest(bytes: Uint8Array, at: number): string {
-  const request = {
-    operation: 0,
-    identifier: 0,
-    stag: 0,
-    toHi: 0,
-    toLo: 0,
-    operandHi: 0,
-    operandLo: 0,
-    operandMaskHi: 0,
-    operandMaskLo: 0,
-    compareHi: 0,
-    compareLo: 0,
-    compareMaskHi: 0,
-    compareMaskLo: 0,
-  };
+  const request = makeAtomicRequest();
   readAtomicRequest(bytes, at, request);
   const target = `STag ${hex32(request.stag)} TO ${hex64(request.toHi, request.toLo)}`;
   const operand = hex64(request.operandHi, request.operandLo);

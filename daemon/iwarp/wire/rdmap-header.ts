@@ -116,6 +116,19 @@ export interface ReadRequest {
   sourceToLo: number;
 }
 
+/** A Read Request to fill in. */
+export function makeReadRequest(): ReadRequest {
+  return {
+    sinkStag: 0,
+    sinkToHi: 0,
+    sinkToLo: 0,
+    size: 0,
+    sourceStag: 0,
+    sourceToHi: 0,
+    sourceToLo: 0,
+  };
+}
+
 /** Reads the 28 bytes at `at` into `request`. Throws `RangeError` if there are fewer. */
 export function readReadRequest(bytes: Uint8Array, at: number, request: ReadRequest): void {
   request.sinkStag = readUint32(bytes, at + ReadRequestField.sinkStag);

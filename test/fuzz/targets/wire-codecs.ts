@@ -14,6 +14,7 @@ import {
 import { dumpStartupFrame, dumpULPDU } from '../../../daemon/iwarp/wire/dump.ts';
 import { fpduSizeBytes } from '../../../daemon/iwarp/wire/fpdu.ts';
 import {
+  makeReadRequest,
   READ_REQUEST_BYTES,
   readReadRequest,
   writeReadRequest,
@@ -59,15 +60,7 @@ export const wireHeader: FuzzTarget = {
     const corpus = [...SEGMENTS, ...ANSWERS].map((bytes) => bytes.slice(0, 100));
     const bytes = new Uint8Array(128);
     const written = new Uint8Array(64);
-    const request = {
-      sinkStag: 0,
-      sinkToHi: 0,
-      sinkToLo: 0,
-      size: 0,
-      sourceStag: 0,
-      sourceToHi: 0,
-      sourceToLo: 0,
-    };
+    const request = makeReadRequest();
     return {
       run(draws) {
         const source = corpus[draws.below(corpus.length)] ?? bytes;

@@ -14,6 +14,7 @@ import {
 } from '../../../daemon/iwarp/wire/ddp-header.ts';
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
 import {
+  makeReadRequest,
   RDMAPControl,
   RDMAPOpcode,
   readReadRequest,
@@ -183,15 +184,7 @@ function messageLengths(fpdus: readonly CutFpdu[]): Map<CutFpdu, number> {
 }
 
 function readRequestOf(fpdu: CutFpdu) {
-  const request = {
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    size: 0,
-    sourceStag: 0,
-    sourceToHi: 0,
-    sourceToLo: 0,
-  };
+  const request = makeReadRequest();
   readReadRequest(payloadOf(fpdu), 0, request);
   return request;
 }

@@ -20,6 +20,7 @@ import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-he
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
 import type { ProtocolError } from '../../../daemon/iwarp/wire/protocol-error.ts';
 import {
+  makeReadRequest,
   QUEUE_COUNT,
   RDMAPControl,
   RDMAPOpcode,
@@ -128,15 +129,7 @@ function describeSegment(bytes: Uint8Array, start: number, length: number): stri
 }
 
 function describeReadRequest(payload: Uint8Array): string[] {
-  const read: ReadRequest = {
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    size: 0,
-    sourceStag: 0,
-    sourceToHi: 0,
-    sourceToLo: 0,
-  };
+  const read: ReadRequest = makeReadRequest();
   readReadRequest(payload, 0, read);
   return [
     `sink=${hex(read.sinkStag)}:${hex(read.sinkToHi)}${hex(read.sinkToLo)}`,
