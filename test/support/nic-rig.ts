@@ -44,7 +44,7 @@ interface Piece {
 }
 
 /** Fields of a send-queue element; omitted ones are zero. */
-interface SqeFields {
+export interface SqeFields {
   readonly wrId?: number;
   readonly opcode: number;
   /** Bits beside VALID; signalled unless given. */

@@ -91,7 +91,8 @@ export class ProgramRig {
   readonly memory = new Uint8Array(4096);
   readonly mr: MR;
 
-  constructor() {
+  /** `makeWire`: a real wire in place of the scripted ones. */
+  constructor(makeWire?: (qp: QP) => ProgramWire) {
     this.nic = new Nic({
       name: 'roce0',
       seed: 1,
@@ -101,6 +102,7 @@ export class ProgramRig {
           reachable: (dgid) => dgid[12] !== 192,
         },
         makeWire: (qp) => {
+          if (makeWire !== undefined) return makeWire(qp);
           const wire = new ScriptedWire(qp);
           this.wires.push(wire);
           return wire;

@@ -11,6 +11,7 @@ import {
   type AtomicAccess,
   Fault,
   type InboundMessage,
+  type WireFailure,
   type WireUser,
 } from '../../rnic/wire-port.ts';
 import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/opcode.ts';
@@ -83,6 +84,11 @@ export class Responder {
   #nak = NO_NAK;
   /** A NAK went out, or is due, and the expected packet has not come since. */
   #refusing = false;
+  /**
+   * A request was refused for good: none is taken any more, and the queue pair fails once all that
+   * is owed to earlier ones has left.
+   */
+  #failure: WireFailure | undefined = undefined;
   /** Source memory of a Read must be fetched before more is sent. */
   #waits = false;
 
@@ -122,7 +128,7 @@ export class Responder {
   // Packets that come in
 
   handleRequest(packet: Readonly<Packet>, bytes: Uint8Array): void {
-    if (!this.#ready) return;
+    if (!this.#ready || this.#failure !== undefined) return;
     const ahead = psnDistance(packet.psn, this.#expectedPsn);
     if (ahead > 0) this.#handleGap();
     else if (ahead < 0) this.#handleRepeated(packet, -ahead);
@@ -284,7 +290,7 @@ export class Responder {
       // The message itself arrived, and rxe acknowledges it.
       if (fault === Fault.none) return;
       const text = 'the peer asked to invalidate a key that it may not';
-      this.#outcome.fail('us', { kind: 'protocol', text, event: 'request' });
+      this.#failure = { kind: 'protocol', text, event: 'request' };
       return;
     }
     this.#refuse(NakCode.remoteOperation);
@@ -409,10 +415,10 @@ export class Responder {
     this.#refusing = true;
     this.#nak = nakSyndrome(code);
     const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', told: 'a NAK' };
-    if (code === NakCode.remoteOperation) this.#outcome.fail('us', failure);
+    if (code === NakCode.remoteOperation) this.#failure = failure;
     else {
       const event = code === NakCode.remoteAccess ? 'access' : 'request';
-      this.#outcome.fail('us', { ...failure, event });
+      this.#failure = { ...failure, event };
     }
   }
 
@@ -427,6 +433,12 @@ export class Responder {
       const bytes = this.#sendData(reply, target, start);
       if (bytes >= 0) return bytes;
     }
+    const bytes = this.#sendAcknowledgement(target, start);
+    if (this.#failure !== undefined) this.#outcome.fail('us', this.#failure);
+    return bytes;
+  }
+
+  #sendAcknowledgement(target: Uint8Array, start: number): number {
     if (this.#nak !== NO_NAK) {
       const syndrome = this.#nak;
       this.#nak = NO_NAK;
@@ -498,6 +510,7 @@ export class Responder {
     this.#replies.clear();
     this.#refuse(code);
     this.#nak = NO_NAK;
+    if (this.#failure !== undefined) this.#outcome.fail('us', this.#failure);
     return this.#acknowledge(nakSyndrome(code), psn, target, start);
   }
 }

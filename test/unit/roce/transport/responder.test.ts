@@ -322,6 +322,21 @@ describe('a request that is refused', () => {
     expect(rig.by).toBe('us');
   });
 
+  it('only after everything that is owed to earlier ones', () => {
+    const rig = new Rig();
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 2 * MTU });
+    rig.ask(102, Operation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
+    rig.ask(103, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.side.poll(0);
+    expect(rig.by).toBeUndefined();
+    expect(rig.answers()).toEqual([
+      [Operation.readResponseLast, 101, ACK],
+      nak(102, NakCode.remoteAccess),
+    ]);
+    expect(rig.by).toBe('us');
+    expect(rig.side.user.writes).toBe(0);
+  });
+
   it('for memory of a Read that went away, in place of the rest of its data', () => {
     const rig = new Rig();
     rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
