@@ -17,6 +17,7 @@ import { type AsyncEventType, type MWType, QPState } from '../../verbs-api/contr
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceMW, DeviceObjects } from '../host/device-backend.ts';
 import { CQ, type CQInit } from '../rnic/completion-queue.ts';
+import { SlotCompletionWriter } from '../rnic/completion-writer.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
 import { requestRing } from '../rnic/ring.ts';
@@ -144,7 +145,8 @@ export class BridgedNic implements DeviceObjects {
     const lower = this.#lower.createCQ(entries, this.#channel);
     return orDispose(lower, () => {
       const ring = requestRing(init.ring, cqBytes(count));
-      const writer = new CQ({ ring, count, tag: undefined }, this.#effects, () => undefined);
+      const slots = new SlotCompletionWriter(ring, count);
+      const writer = new CQ({ writer: slots, tag: undefined }, this.#effects, () => undefined);
       const cq: BridgedCQ = new BridgedCQ({
         lower,
         writer,

@@ -25,7 +25,7 @@ import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceQP } from '../host/device-backend.ts';
-import { Completion } from '../rnic/completion-queue.ts';
+import { Completion } from '../rnic/completion-writer.ts';
 import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
 import { ElementRing } from '../rnic/ring.ts';

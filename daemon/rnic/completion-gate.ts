@@ -8,7 +8,8 @@
  */
 import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { assert } from '../invariants/assert.ts';
-import { Completion, type CQ } from './completion-queue.ts';
+import type { CQ } from './completion-queue.ts';
+import { Completion } from './completion-writer.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { countCompletion, type NicCounters } from './nic-counters.ts';
 

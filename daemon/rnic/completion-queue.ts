@@ -1,31 +1,26 @@
 /**
- * The completion queue: writes CQEs into the shared ring and fires the notification.
+ * The completion queue: has CQEs written into the shared ring and fires the notification.
  *
- * An entry is free when its flags byte is 0. The body is written first, the flags with VALID last.
- * The client arms the queue through the notify word behind the ring; the device stores 0 there
- * before it fires, so each arming fires once. The next word counts the CQEs written, so the preload
- * library can complete outstanding work if the daemon dies.
+ * The writer of its ring knows the layout, and what the client waits for. The queue disarms it
+ * before it fires, so each arming fires once.
  */
 
-import {
-  CQE,
-  CQE_BYTES,
-  CQEStatus,
-  Notify,
-  QueueFlag,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { CompletedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+import { Notify } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
+import type { Completion, CompletionWriter } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
+import type { RingKind } from './ring.ts';
 import { WorkWatch } from './work-watch.ts';
 
 /** Options of a completion queue. */
 export interface CQInit {
-  /** Requested entries; rounded up to a power of two. */
+  /** Requested entries; rounded up. */
   readonly cqe: number;
+  /** Flags unless given. */
+  readonly kind?: RingKind;
   /** Supplies the ring's memory: zeroed, aligned to 8, shared with the client. */
   readonly ring: (bytes: number) => Uint8Array;
   /** Belongs to the host; the NIC does not look at it. */
@@ -39,35 +34,14 @@ export type CQEffect =
 
 /** Options of the constructor. */
 interface CQOptions {
-  /** `cqBytes(count)` bytes, shared with the client. */
-  readonly ring: Uint8Array;
-  readonly count: number;
+  readonly writer: CompletionWriter;
   readonly tag: unknown;
   readonly faults?: NicFaults;
   readonly watch?: WorkWatch;
 }
 
-/** A completion to write. Callers reuse one. */
-export class Completion implements CompletedWork {
-  qpn = 0;
-  opcode = 0;
-  status: CQEStatus = CQEStatus.success;
-  /** Bits of `QueueFlag` beside VALID. */
-  flags = 0;
-  wrIdHi = 0;
-  wrIdLo = 0;
-  lengthBytes = 0;
-  immediateHi = 0;
-  immediateLo = 0;
-  /** True: a queue armed for solicited events fires. */
-  solicited = false;
-}
-
 /** A completion queue. */
 export class CQ {
-  /** Number of entries, a power of two. */
-  readonly count: number;
-  readonly ring: Uint8Array;
   tag: unknown;
   /** Queue pairs that complete to it. */
   users = 0;
@@ -75,31 +49,34 @@ export class CQ {
   /** CQEs written, and CQEs lost because the client was too slow. */
   written = 0;
   lost = 0;
-  readonly #view: DataView;
-  readonly #notify: Int32Array;
-  readonly #mask: number;
+  readonly #writer: CompletionWriter;
   readonly #effects: EffectSink<CQEffect>;
   readonly #fired: CQEffect;
   readonly #onClose: () => void;
   readonly #faults: NicFaults;
   readonly #watch: WorkWatch;
-  #tail = 0;
   #overflowing = false;
 
   /** `onClose` releases the device's slot. */
   constructor(options: CQOptions, effects: EffectSink<CQEffect>, onClose: () => void) {
-    const { ring, count, faults = noNicFaults(), watch = new WorkWatch() } = options;
-    this.ring = ring;
-    this.count = count;
+    const { writer, faults = noNicFaults(), watch = new WorkWatch() } = options;
+    this.#writer = writer;
     this.tag = options.tag;
     this.#effects = effects;
     this.#onClose = onClose;
     this.#faults = faults;
     this.#watch = watch;
-    this.#mask = count - 1;
-    this.#view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
-    this.#notify = new Int32Array(ring.buffer, ring.byteOffset + count * CQE_BYTES, 2);
     this.#fired = { type: 'completion', cq: this };
+  }
+
+  /** Entries that fit, at least as many as the client asked for. */
+  get count(): number {
+    return this.#writer.count;
+  }
+
+  /** The memory shared with the client. */
+  get ring(): Uint8Array {
+    return this.#writer.bytes;
   }
 
   /**
@@ -112,41 +89,45 @@ export class CQ {
       this.#overflow('injected fault');
       return;
     }
-    const position = (this.#tail & this.#mask) * CQE_BYTES;
-    if (Atomics.load(this.ring, position + CQE.flags) !== 0) {
+    const writer = this.#writer;
+    if (!writer.write(completion)) {
       this.#overflow(`all ${this.count} entries are taken`);
       return;
     }
     this.#overflowing = false;
-    const view = this.#view;
-    const { wrIdLo, wrIdHi, opcode, status, lengthBytes } = completion;
-    const { qpn, flags, immediateHi, immediateLo, solicited } = completion;
-    view.setUint32(position + CQE.wrId, wrIdLo, true);
-    view.setUint32(position + CQE.wrId + 4, wrIdHi, true);
-    view.setUint8(position + CQE.opcode, opcode);
-    view.setUint16(position + CQE.status, status, true);
-    view.setUint32(position + CQE.bytes, lengthBytes, true);
-    view.setUint32(position + CQE.immediate, immediateLo, true);
-    view.setUint32(position + CQE.immediate + 4, immediateHi, true);
-    view.setUint32(position + CQE.qpn, qpn, true);
-    view.setUint32(position + CQE.qpn + 4, 0, true);
-    Atomics.store(this.ring, position + CQE.flags, flags | QueueFlag.valid);
-    this.#tail = (this.#tail + 1) >>> 0;
-    this.#notify[1] = this.#tail;
     this.written += 1;
     const watch = this.#watch;
     if (watch.observer !== undefined) {
       watch.tellCompletion(completion);
     }
-    const armed = Atomics.load(this.#notify, 0);
-    if (armed !== Notify.none) this.#fire(armed, solicited || status !== 0);
+    const armed = writer.armed();
+    if (armed !== Notify.none) this.#fire(armed, completion.solicited || completion.status !== 0);
+  }
+
+  /** Asks for one notification, where the client cannot write a notify word. EOPNOTSUPP elsewhere. */
+  arm(solicitedOnly: boolean): void {
+    const writer = this.#writer;
+    if (writer.arm === undefined) throw new VerbsError('EOPNOTSUPP', 'the client arms the queue');
+    writer.arm(solicitedOnly);
+  }
+
+  /**
+   * Goes on in another ring, where the kind of ring can: EOPNOTSUPP for others. The completions that
+   * the client has not taken come first. EINVAL when there are more than `cqe`; then nothing changes.
+   */
+  resize(cqe: number, memory: (bytes: number) => Uint8Array): void {
+    const writer = this.#writer;
+    if (writer.resize === undefined) {
+      throw new VerbsError('EOPNOTSUPP', 'rings with flags keep their size');
+    }
+    writer.resize(cqe, memory);
   }
 
   #fire(armed: number, solicited: boolean): void {
     // RDMAP-5.3-06: a queue armed for solicited events ignores plain Sends.
     const wanted = (armed & Notify.any) !== 0 || ((armed & Notify.solicited) !== 0 && solicited);
     if (!wanted) return;
-    Atomics.store(this.#notify, 0, Notify.none);
+    this.#writer.disarm();
     this.#effects.push(this.#fired);
   }
 

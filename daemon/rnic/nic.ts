@@ -19,11 +19,13 @@ import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CQ, type CQInit } from './completion-queue.ts';
+import { type CompletionWriter, SlotCompletionWriter } from './completion-writer.ts';
 import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
+import { IndexedCompletionWriter } from './indexed-completion-writer.ts';
 import { checkMRInit, MR, type MRInit } from './memory-region.ts';
 import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
@@ -161,10 +163,9 @@ export class Nic {
     checkCount('cqe', init.cqe, 1, this.profile.maxCqe);
     const release = this.#registry.take('cq');
     return this.#orRelease(release, () => {
-      const count = ringCount(init.cqe);
-      const ring = requestRing(init.ring, cqBytes(count));
+      const writer = completionWriter(init);
       const { faults, watch } = this;
-      return new CQ({ ring, count, tag: init.tag, faults, watch }, this.#effects, release);
+      return new CQ({ writer, tag: init.tag, faults, watch }, this.#effects, release);
     });
   }
 
@@ -318,6 +319,12 @@ export class Nic {
       return effect;
     }
   }
+}
+
+function completionWriter({ cqe, kind, ring }: CQInit): CompletionWriter {
+  if (kind === 'indices') return new IndexedCompletionWriter(cqe, ring);
+  const count = ringCount(cqe);
+  return new SlotCompletionWriter(requestRing(ring, cqBytes(count)), count);
 }
 
 /** Memory for SQ and RQ: one block each, or one block with the RQ on a separate page. */

@@ -8,8 +8,36 @@
 import { QueueFlag } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
-/** Takes elements of `elementBytes` bytes in order. Numbers in the ring are little endian. */
-export class ElementRing {
+/** How a queue and its client hand elements over: a flag in each, or an index for all. */
+export type RingKind = 'flags' | 'indices';
+
+/**
+ * A ring of work requests as the queues take them: `ElementRing` has a flag in each element,
+ * `IndexRing` (index-ring.ts) one index. Numbers in the ring are little endian.
+ */
+export interface WorkRing {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+  /** Slots, a power of two. */
+  readonly count: number;
+  /** Free-running index of the next element, modulo 2^32. */
+  readonly index: number;
+  /** Byte position of the next element. */
+  readonly position: number;
+  /** True when the next element is posted. Its body may be read until `release`. */
+  ready(): boolean;
+  /** True when the element `distance` places behind the next one is posted. */
+  readyAt(distance: number): boolean;
+  /** Number of consecutive posted elements. */
+  readyCount(): number;
+  /** Advances to the next element. Rings with flags hand this one back to the client. */
+  release(): void;
+  /** Hands back the oldest element that was released and not given back, in rings with an index. */
+  giveBack(): void;
+}
+
+/** Takes elements of `elementBytes` bytes in order. */
+export class ElementRing implements WorkRing {
   readonly bytes: Uint8Array;
   readonly view: DataView;
   readonly count: number;
@@ -60,6 +88,9 @@ export class ElementRing {
     this.#head = (this.#head + 1) >>> 0;
     this.position = (this.#head & this.#mask) * this.#elementBytes;
   }
+
+  /** `release` did so. */
+  giveBack(): void {}
 
   /** Number of consecutive VALID elements, at most `count`. */
   readyCount(): number {

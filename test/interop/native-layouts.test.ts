@@ -68,6 +68,7 @@ const CONTRACT_NUMBERS: Readonly<Record<string, number>> = {
   IBV_WC_RNR_RETRY_EXC_ERR: WCStatus.rnrRetryExcErr,
   IBV_WC_FATAL_ERR: WCStatus.fatalErr,
   IBV_WC_GENERAL_ERR: WCStatus.generalErr,
+  IBV_WC_GRH: WCFlag.grh,
   IBV_WC_WITH_IMM: WCFlag.withImm,
   IBV_WC_WITH_INV: WCFlag.withInv,
   IBV_EVENT_CQ_ERR: AsyncEventType.cqErr,

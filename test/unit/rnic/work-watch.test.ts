@@ -58,6 +58,9 @@ describe('a watcher of a NIC’s work', () => {
         immediateHi: 0,
         immediateLo: 0,
         solicited: false,
+        written: false,
+        sourceQpn: 0,
+        sl: 0,
       },
     ]);
   });

@@ -213,11 +213,12 @@ export const WC_STATUS_TEXT: Readonly<Record<WCStatus, string>> = {
 
 /** Type of the members of `WCFlag`. */
 declare enum WCFlagBit {
+  grh = 1,
   withImm = 2,
   withInv = 8,
 }
 /** Flags of a work completion (`enum ibv_wc_flags`). */
-export const WCFlag: Members<typeof WCFlagBit> = { withImm: 2, withInv: 8 };
+export const WCFlag: Members<typeof WCFlagBit> = { grh: 1, withImm: 2, withInv: 8 };
 export type WCFlag = WCFlagBit;
 
 /** Type of the members of `AsyncEventType`. */

@@ -1,0 +1,94 @@
+/** How completions get into the memory that a completion queue shares with its client. */
+import {
+  CQE,
+  CQE_BYTES,
+  CQEStatus,
+  Notify,
+  QueueFlag,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { CompletedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+
+/** A completion to write. Callers reuse one. */
+export class Completion implements CompletedWork {
+  qpn = 0;
+  opcode = 0;
+  status: CQEStatus = CQEStatus.success;
+  /** Bits of `QueueFlag` beside VALID. */
+  flags = 0;
+  wrIdHi = 0;
+  wrIdLo = 0;
+  lengthBytes = 0;
+  immediateHi = 0;
+  immediateLo = 0;
+  /** True: a queue armed for solicited events fires. */
+  solicited = false;
+  /** A receive: taken by an RDMA Write with immediate, whose bytes are not in it. */
+  written = false;
+  /** A datagram's sender and service level. */
+  sourceQpn = 0;
+  sl = 0;
+}
+
+/** Writes completions, and knows whether the client wants to be told. */
+export interface CompletionWriter {
+  /** Entries that the client asked for at least; in a ring with flags, a power of two. */
+  readonly count: number;
+  readonly bytes: Uint8Array;
+  /** False when there is no room. */
+  write(completion: Completion): boolean;
+  /** Bits of `Notify`: what the client waits for. */
+  armed(): number;
+  disarm(): void;
+  /** For rings whose client arms them by a command: asks for one notification. */
+  arm?(solicitedOnly: boolean): void;
+  /** Goes on in another ring for so many entries. EINVAL when the entries inside do not fit. */
+  resize?(entries: number, memory: (bytes: number) => Uint8Array): void;
+}
+
+/** A ring whose elements carry a flag, with a notify word behind them that the client writes. */
+export class SlotCompletionWriter implements CompletionWriter {
+  readonly count: number;
+  readonly bytes: Uint8Array;
+  readonly #view: DataView;
+  readonly #notify: Int32Array;
+  readonly #mask: number;
+  #tail = 0;
+
+  /** `bytes` has the length `cqBytes(count)`. */
+  constructor(bytes: Uint8Array, count: number) {
+    this.bytes = bytes;
+    this.count = count;
+    this.#mask = count - 1;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.#notify = new Int32Array(bytes.buffer, bytes.byteOffset + count * CQE_BYTES, 2);
+  }
+
+  write(completion: Completion): boolean {
+    const position = (this.#tail & this.#mask) * CQE_BYTES;
+    if (Atomics.load(this.bytes, position + CQE.flags) !== 0) return false;
+    const view = this.#view;
+    const { wrIdLo, wrIdHi, opcode, status, lengthBytes } = completion;
+    const { qpn, flags, immediateHi, immediateLo } = completion;
+    view.setUint32(position + CQE.wrId, wrIdLo, true);
+    view.setUint32(position + CQE.wrId + 4, wrIdHi, true);
+    view.setUint8(position + CQE.opcode, opcode);
+    view.setUint16(position + CQE.status, status, true);
+    view.setUint32(position + CQE.bytes, lengthBytes, true);
+    view.setUint32(position + CQE.immediate, immediateLo, true);
+    view.setUint32(position + CQE.immediate + 4, immediateHi, true);
+    view.setUint32(position + CQE.qpn, qpn, true);
+    view.setUint32(position + CQE.qpn + 4, 0, true);
+    Atomics.store(this.bytes, position + CQE.flags, flags | QueueFlag.valid);
+    this.#tail = (this.#tail + 1) >>> 0;
+    this.#notify[1] = this.#tail;
+    return true;
+  }
+
+  armed(): number {
+    return Atomics.load(this.#notify, 0);
+  }
+
+  disarm(): void {
+    Atomics.store(this.#notify, 0, Notify.none);
+  }
+}

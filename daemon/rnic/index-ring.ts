@@ -1,0 +1,188 @@
+/**
+ * Rings with a producer and a consumer index, as Linux's rxe shares them with its provider: a header
+ * of 384 bytes, then slots. The index is the only signal, so one slot stays empty.
+ *
+ *     0 u32 log2 of the slot's bytes    4 u32 mask    128 u32 producer    256 u32 consumer    384 slots
+ *
+ * Both indices stay below the number of slots. The one that the client writes is hostile: it is
+ * masked, and nothing but it is believed. The device's own is kept here and only stored there.
+ */
+import type { WorkRing } from './ring.ts';
+
+/** Bytes before the first slot. */
+export const HEADER_BYTES = 384;
+const LOG2_AT = 0;
+const MASK_AT = 4;
+/** Words. */
+const PRODUCER = 128 / 4;
+const CONSUMER = 256 / 4;
+/** The smallest slot. */
+const SLOT_MIN_BYTES = 64;
+
+/** Shape of a ring. */
+export interface RingGeometry {
+  /** Slots, a power of two; one more than the entries that fit. */
+  readonly slots: number;
+  /** Bytes of a slot, a power of two. */
+  readonly slotBytes: number;
+}
+
+/** The shape of a ring for `entries` entries of `elementBytes` bytes. */
+export function ringGeometry(entries: number, elementBytes: number): RingGeometry {
+  return {
+    slots: powerOfTwo(entries + 1),
+    slotBytes: Math.max(SLOT_MIN_BYTES, powerOfTwo(elementBytes)),
+  };
+}
+
+/** Bytes of a ring with its header. */
+export function ringBytes({ slots, slotBytes }: RingGeometry): number {
+  return HEADER_BYTES + slots * slotBytes;
+}
+
+function powerOfTwo(least: number): number {
+  return 2 ** Math.ceil(Math.log2(Math.max(1, least)));
+}
+
+/** Writes the header of an empty ring; its client reads it as soon as it has mapped it. */
+function initialise(words: Int32Array, view: DataView, { slots, slotBytes }: RingGeometry): void {
+  view.setUint32(LOG2_AT, Math.log2(slotBytes), true);
+  view.setUint32(MASK_AT, slots - 1, true);
+  Atomics.store(words, PRODUCER, 0);
+  Atomics.store(words, CONSUMER, 0);
+}
+
+/** A ring of work requests, which the client fills. A slot is its own until it is given back. */
+export class IndexRing implements WorkRing {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+  readonly count: number;
+  readonly slotBytes: number;
+  readonly #words: Int32Array;
+  readonly #mask: number;
+  /** Elements taken and given back; both count freely, modulo 2^32. */
+  #head = 0;
+  #returned = 0;
+  position = HEADER_BYTES;
+
+  /** The ring starts at `start` in `bytes`, aligned to 8. */
+  constructor(bytes: Uint8Array, start: number, geometry: RingGeometry) {
+    const length = ringBytes(geometry);
+    this.bytes = bytes.subarray(start, start + length);
+    this.view = new DataView(bytes.buffer, bytes.byteOffset + start, length);
+    this.#words = new Int32Array(bytes.buffer, bytes.byteOffset + start, HEADER_BYTES / 4);
+    this.count = geometry.slots;
+    this.slotBytes = geometry.slotBytes;
+    this.#mask = geometry.slots - 1;
+    initialise(this.#words, this.view, geometry);
+  }
+
+  get index(): number {
+    return this.#head;
+  }
+
+  ready(): boolean {
+    return ((Atomics.load(this.#words, PRODUCER) - this.#head) & this.#mask) !== 0;
+  }
+
+  readyAt(distance: number): boolean {
+    return this.readyCount() > distance;
+  }
+
+  readyCount(): number {
+    return (Atomics.load(this.#words, PRODUCER) - this.#head) & this.#mask;
+  }
+
+  release(): void {
+    this.#head = (this.#head + 1) >>> 0;
+    this.position = HEADER_BYTES + (this.#head & this.#mask) * this.slotBytes;
+  }
+
+  giveBack(): void {
+    this.#returned = (this.#returned + 1) >>> 0;
+    Atomics.store(this.#words, CONSUMER, this.#returned & this.#mask);
+  }
+
+  /**
+   * Moves the elements that are not taken to a new ring, from its first slot on, as a resize does.
+   * They fit, and nothing that was taken is still to be given back.
+   */
+  moveTo(target: IndexRing): void {
+    const size = Math.min(this.slotBytes, target.slotBytes);
+    let moved = 0;
+    for (let left = this.readyCount(); left > 0; left -= 1) {
+      const to = HEADER_BYTES + moved * target.slotBytes;
+      target.bytes.set(this.bytes.subarray(this.position, this.position + size), to);
+      this.release();
+      moved += 1;
+    }
+    Atomics.store(target.#words, PRODUCER, moved);
+  }
+}
+
+/** The device's end of a ring that it fills and the client empties. */
+export class IndexProducer {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+  readonly slots: number;
+  readonly #words: Int32Array;
+  readonly #mask: number;
+  readonly #slotBytes: number;
+  #tail = 0;
+  /** The consumer index when it was last believed. */
+  #seen = 0;
+
+  constructor(bytes: Uint8Array, geometry: RingGeometry) {
+    this.bytes = bytes.subarray(0, ringBytes(geometry));
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, this.bytes.length);
+    this.#words = new Int32Array(bytes.buffer, bytes.byteOffset, HEADER_BYTES / 4);
+    this.slots = geometry.slots;
+    this.#mask = geometry.slots - 1;
+    this.#slotBytes = geometry.slotBytes;
+    initialise(this.#words, this.view, geometry);
+  }
+
+  /** Entries that the client has not taken yet. */
+  get used(): number {
+    this.#follow();
+    return (this.#tail - this.#seen) & this.#mask;
+  }
+
+  /** Position of the next slot, or -1 when there is none. */
+  get free(): number {
+    if (this.used === this.#mask) return -1;
+    return HEADER_BYTES + this.#tail * this.#slotBytes;
+  }
+
+  /** Shows the client the slot that was filled at `free`. */
+  publish(): void {
+    this.#tail = (this.#tail + 1) & this.#mask;
+    Atomics.store(this.#words, PRODUCER, this.#tail);
+  }
+
+  /** Copies the entries that the client has not taken to a new ring, from its first slot on. */
+  moveTo(target: IndexProducer): void {
+    const size = Math.min(this.#slotBytes, target.#slotBytes);
+    for (let left = this.used, from = this.#seen; left > 0; left -= 1) {
+      const position = HEADER_BYTES + from * this.#slotBytes;
+      target.bytes.set(this.bytes.subarray(position, position + size), target.free);
+      target.publish();
+      from = (from + 1) & this.#mask;
+    }
+  }
+
+  /**
+   * Believes the consumer index. librxe before rdma-core 55 advances it once too often behind
+   * `ibv_next_poll`, so that it passes the producer and the ring looks full for good. Then the
+   * client reads on at its own index: the ring goes on there, with nothing in it.
+   */
+  #follow(): void {
+    const consumer = Atomics.load(this.#words, CONSUMER) & this.#mask;
+    const taken = (consumer - this.#seen) & this.#mask;
+    const there = (this.#tail - this.#seen) & this.#mask;
+    this.#seen = consumer;
+    if (taken <= there) return;
+    this.#tail = consumer;
+    Atomics.store(this.#words, PRODUCER, consumer);
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * Completions in a ring with indices: the bytes of `struct ibv_wc`, as rxe writes them and
+ * rdma-core's provider copies them. A completion in error has its status and names its work request
+ * and queue pair; all else is 0.
+ */
+import {
+  CQEStatus,
+  Notify,
+  QueueFlag,
+  SQOpcode,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { WCFlag, WCOpcode, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Completion, CompletionWriter } from './completion-writer.ts';
+import { IndexProducer, ringBytes, ringGeometry } from './index-ring.ts';
+import { CompletionElement as At } from './indexed-layout.ts';
+import { requestRing } from './ring.ts';
+
+/** `CQEStatus` to `WCStatus`, by index. */
+const STATUSES = new Uint8Array(Object.keys(CQEStatus).length);
+for (const name of Object.keys(CQEStatus) as (keyof typeof CQEStatus)[]) {
+  STATUSES[CQEStatus[name]] = WCStatus[name];
+}
+
+/** `SQOpcode` to `WCOpcode`, by index; receives are decided by their flags. */
+const OPCODES = new Uint8Array(32);
+for (const [opcode, shown] of [
+  [SQOpcode.write, WCOpcode.rdmaWrite],
+  [SQOpcode.writeWithImm, WCOpcode.rdmaWrite],
+  [SQOpcode.read, WCOpcode.rdmaRead],
+  [SQOpcode.compAndSwap, WCOpcode.compSwap],
+  [SQOpcode.fetchAndAdd, WCOpcode.fetchAdd],
+  [SQOpcode.bindMW, WCOpcode.bindMW],
+  [SQOpcode.localInv, WCOpcode.localInv],
+] as const) {
+  OPCODES[opcode] = shown;
+}
+
+/** What Linux writes for an invalidated key; rdma-core's programs know it as another flag. */
+const KERNEL_WITH_INVALIDATE = 4;
+const PORT = 1;
+
+function makeRing(entries: number, memory: (bytes: number) => Uint8Array): IndexProducer {
+  const geometry = ringGeometry(entries, At.end);
+  return new IndexProducer(requestRing(memory, ringBytes(geometry)), geometry);
+}
+
+/** See the module's comment. The client arms it by a command. */
+export class IndexedCompletionWriter implements CompletionWriter {
+  #ring: IndexProducer;
+  #armed: number = Notify.none;
+
+  constructor(entries: number, memory: (bytes: number) => Uint8Array) {
+    this.#ring = makeRing(entries, memory);
+  }
+
+  /** Entries that fit: one slot stays empty. */
+  get count(): number {
+    return this.#ring.slots - 1;
+  }
+
+  get bytes(): Uint8Array {
+    return this.#ring.bytes;
+  }
+
+  /** The entries that the client has not taken move to the first slots. */
+  resize(entries: number, memory: (bytes: number) => Uint8Array): void {
+    const { used } = this.#ring;
+    if (entries < used) throw new VerbsError('EINVAL', `the queue holds ${used} completions`);
+    const ring = makeRing(entries, memory);
+    this.#ring.moveTo(ring);
+    this.#ring = ring;
+  }
+
+  write(completion: Completion): boolean {
+    const ring = this.#ring;
+    const position = ring.free;
+    if (position < 0) return false;
+    const { view } = ring;
+    const { status, opcode } = completion;
+    view.setUint32(position + At.wrId, completion.wrIdLo, true);
+    view.setUint32(position + At.wrId + 4, completion.wrIdHi, true);
+    view.setUint32(position + At.status, STATUSES[status] ?? WCStatus.generalErr, true);
+    for (let at: number = At.opcode; at < At.end; at += 4) view.setUint32(position + at, 0, true);
+    view.setUint32(position + At.qpn, completion.qpn, true);
+    if (status === CQEStatus.success) {
+      view.setUint32(position + At.byteLen, completion.lengthBytes, true);
+      if (opcode === SQOpcode.receive) this.#writeReceive(view, position, completion);
+      else {
+        view.setUint32(position + At.opcode, OPCODES[opcode] ?? WCOpcode.send, true);
+        const immediate = opcode === SQOpcode.sendWithImm || opcode === SQOpcode.writeWithImm;
+        view.setUint32(position + At.flags, immediate ? WCFlag.withImm : 0, true);
+      }
+    }
+    ring.publish();
+    return true;
+  }
+
+  #writeReceive(view: DataView, position: number, completion: Completion): void {
+    const { flags, written } = completion;
+    // Every packet of RoCE has the fields of a GRH.
+    let shown: number = WCFlag.grh;
+    if ((flags & QueueFlag.immediate) !== 0) {
+      shown |= WCFlag.withImm;
+      view.setUint32(position + At.immediate, completion.immediateLo, false);
+    } else if ((flags & QueueFlag.remoteInvalidate) !== 0) {
+      shown |= WCFlag.withInv | KERNEL_WITH_INVALIDATE;
+      view.setUint32(position + At.immediate, completion.immediateLo, true);
+    }
+    view.setUint32(position + At.opcode, written ? WCOpcode.recvImmediate : WCOpcode.recv, true);
+    view.setUint32(position + At.flags, shown, true);
+    view.setUint32(position + At.sourceQpn, completion.sourceQpn, true);
+    view.setUint8(position + At.sl, completion.sl);
+    view.setUint8(position + At.port, PORT);
+  }
+
+  armed(): number {
+    return this.#armed;
+  }
+
+  disarm(): void {
+    this.#armed = Notify.none;
+  }
+
+  /** Asks for one notification. A wider request that is still armed stays. */
+  arm(solicitedOnly: boolean): void {
+    this.#armed |= solicitedOnly ? Notify.solicited : Notify.any;
+  }
+}

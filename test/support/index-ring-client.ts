@@ -1,0 +1,150 @@
+/** A client of rings with indices, as rdma-core's provider for rxe is one. Reads the header. */
+
+import {
+  CompletionElement,
+  ReceiveElement,
+  SendElement,
+} from '../../daemon/rnic/indexed-layout.ts';
+
+/** A piece of memory as an SGE names it. */
+interface Piece {
+  readonly addr: number;
+  readonly length: number;
+  readonly lkey: number;
+}
+
+/** What a program polls. */
+export interface PolledCompletion {
+  readonly wrId: number;
+  readonly status: number;
+  readonly opcode: number;
+  readonly vendorError: number;
+  readonly byteLen: number;
+  /** As the bytes are: little endian. */
+  readonly immediate: number;
+  readonly qpn: number;
+  readonly sourceQpn: number;
+  readonly flags: number;
+  readonly sl: number;
+  readonly port: number;
+}
+
+/** The client's end of one ring. */
+export class IndexRingClient {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+
+  constructor(bytes: Uint8Array, start = 0) {
+    this.bytes = bytes.subarray(start);
+    this.view = new DataView(bytes.buffer, bytes.byteOffset + start);
+  }
+
+  get slotBytes(): number {
+    return 2 ** this.view.getUint32(0, true);
+  }
+  get mask(): number {
+    return this.view.getUint32(4, true);
+  }
+  get producer(): number {
+    return this.view.getUint32(128, true);
+  }
+  set producer(value: number) {
+    this.view.setUint32(128, value, true);
+  }
+  get consumer(): number {
+    return this.view.getUint32(256, true);
+  }
+  set consumer(value: number) {
+    this.view.setUint32(256, value, true);
+  }
+  get full(): boolean {
+    return ((this.producer + 1) & this.mask) === this.consumer;
+  }
+
+  slot(index: number): number {
+    return 384 + (index & this.mask) * this.slotBytes;
+  }
+
+  /** Posts a receive. */
+  receive(wrId: number, pieces: readonly Piece[], numSge = pieces.length): void {
+    const position = this.#claim();
+    this.view.setBigUint64(position + ReceiveElement.wrId, BigInt(wrId), true);
+    this.view.setUint32(position + ReceiveElement.numSge, numSge, true);
+    this.#put(position + ReceiveElement.sge, pieces);
+    this.#publish();
+  }
+
+  /** Posts a send; `fields` are u32 by position, after the SGEs and the common fields. */
+  send(
+    wrId: number,
+    opcode: number,
+    flags: number,
+    pieces: readonly Piece[],
+    fields: Readonly<Record<number, number>> = {},
+  ): void {
+    const position = this.#claim();
+    // What was in the slot stays where the provider writes nothing.
+    this.bytes.fill(0xa5, position + 144, position + 184);
+    this.bytes.fill(0, position, position + 144);
+    this.view.setBigUint64(position + SendElement.wrId, BigInt(wrId), true);
+    this.view.setUint32(position + SendElement.opcode, opcode, true);
+    this.view.setUint32(position + SendElement.flags, flags, true);
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    this.view.setUint32(position + SendElement.length, length, true);
+    this.view.setUint32(position + SendElement.numSge, pieces.length, true);
+    this.#put(position + SendElement.sge, pieces);
+    for (const [at, value] of Object.entries(fields)) {
+      this.view.setUint32(position + Number(at), value, true);
+    }
+    this.#publish();
+  }
+
+  /** Takes the oldest completion. */
+  poll(): PolledCompletion | undefined {
+    if (this.producer === this.consumer) return undefined;
+    const position = this.slot(this.consumer);
+    const { view } = this;
+    const at = CompletionElement;
+    const completion = {
+      wrId: Number(view.getBigUint64(position + at.wrId, true)),
+      status: view.getUint32(position + at.status, true),
+      opcode: view.getUint32(position + at.opcode, true),
+      vendorError: view.getUint32(position + at.vendorError, true),
+      byteLen: view.getUint32(position + at.byteLen, true),
+      immediate: view.getUint32(position + at.immediate, true),
+      qpn: view.getUint32(position + at.qpn, true),
+      sourceQpn: view.getUint32(position + at.sourceQpn, true),
+      flags: view.getUint32(position + at.flags, true),
+      sl: view.getUint8(position + at.sl),
+      port: view.getUint8(position + at.port),
+    };
+    this.consumer = (this.consumer + 1) & this.mask;
+    return completion;
+  }
+
+  /** Takes all completions; their work request ids and statuses. */
+  outcome(): [number, number][] {
+    const outcome: [number, number][] = [];
+    for (let wc = this.poll(); wc !== undefined; wc = this.poll())
+      outcome.push([wc.wrId, wc.status]);
+    return outcome;
+  }
+
+  #claim(): number {
+    if (this.full) throw new Error('the ring is full');
+    return this.slot(this.producer);
+  }
+
+  #put(position: number, pieces: readonly Piece[]): void {
+    pieces.forEach((piece, index) => {
+      const at = position + index * 16;
+      this.view.setBigUint64(at, BigInt(piece.addr), true);
+      this.view.setUint32(at + 8, piece.length, true);
+      this.view.setUint32(at + 12, piece.lkey, true);
+    });
+  }
+
+  #publish(): void {
+    this.producer = (this.producer + 1) & this.mask;
+  }
+}
