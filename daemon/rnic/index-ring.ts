@@ -7,10 +7,11 @@
  * Both indices stay below the number of slots. The one that the client writes is hostile: it is
  * masked, and nothing but it is believed. The device's own is kept here and only stored there.
  */
+import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { WorkRing } from './ring.ts';
 
 /** Bytes before the first slot. */
-export const HEADER_BYTES = 384;
+const HEADER_BYTES = 384;
 const LOG2_AT = 0;
 const MASK_AT = 4;
 /** Words. */
@@ -101,6 +102,17 @@ export class IndexRing implements WorkRing {
   giveBack(): void {
     this.#returned = (this.#returned + 1) >>> 0;
     Atomics.store(this.#words, CONSUMER, this.#returned & this.#mask);
+  }
+
+  clear(): void {
+    this.#head = Atomics.load(this.#words, PRODUCER) & this.#mask;
+    this.#returned = this.#head;
+    this.position = HEADER_BYTES + this.#head * this.slotBytes;
+    Atomics.store(this.#words, CONSUMER, this.#head);
+  }
+
+  sgeRoom(offset: number): number {
+    return Math.floor((this.slotBytes - offset) / SGE_BYTES);
   }
 
   /**

@@ -3,6 +3,7 @@
  * (`rdma/rdma_user_rxe.h`). All numbers are little endian, but immediate data, which is big endian.
  * Fields that the provider leaves as they were in the slot's last use are not listed.
  */
+import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 
 /** Byte positions in a send queue element. */
 export const SendElement = {
@@ -68,9 +69,6 @@ export const INDEXED_SGE_MAX = 32;
 export const INDEXED_SRQ_SGE_MAX = 27;
 /** Most bytes of inline payload. */
 export const INDEXED_INLINE_MAX = 512;
-/** Bytes of an SGE: u64 address, u32 length, u32 lkey. */
-const SGE_BYTES = 16;
-
 /** Bytes of a send queue element with room for so many SGEs or inline bytes. */
 export function sendElementBytes(sges: number, inlineBytes: number): number {
   return SendElement.sge + Math.max(sges * SGE_BYTES, inlineBytes);

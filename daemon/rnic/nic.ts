@@ -4,12 +4,7 @@
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
 
-import {
-  cqBytes,
-  ringCount,
-  rqBytes,
-  sqBytes,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { cqBytes, ringCount } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type {
   DeviceAttributes,
   QPCapabilities,
@@ -26,6 +21,7 @@ import { DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
 import { IndexedCompletionWriter } from './indexed-completion-writer.ts';
+import { INDEXED_INLINE_MAX, INDEXED_SGE_MAX, INDEXED_SRQ_SGE_MAX } from './indexed-layout.ts';
 import { checkMRInit, MR, type MRInit } from './memory-region.ts';
 import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
@@ -33,7 +29,8 @@ import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import { PD } from './protection-domain.ts';
 import { QP, type QPHost } from './queue-pair.ts';
 import type { QPInit } from './queue-pair-init.ts';
-import { requestRing } from './ring.ts';
+import { makeRings } from './queue-pair-rings.ts';
+import { type RingKind, requestRing } from './ring.ts';
 import { SRQ, type SRQInit } from './shared-receive-queue.ts';
 import { type Random32, StagTable, seededRandom } from './stag-table.ts';
 import type { Micros } from './wire-port.ts';
@@ -56,9 +53,6 @@ type DeviceLimits = Omit<
   DeviceAttributes,
   'fwVer' | 'nodeGuid' | 'vendorId' | 'vendorPartId' | 'hwVer' | 'physPortCnt'
 >;
-
-/** The RQ starts on a new page, so a host can map SQ and RQ separately. */
-const RQ_ALIGNMENT_BYTES = 4096;
 
 /** One emulated RNIC. */
 export class Nic {
@@ -173,14 +167,13 @@ export class Nic {
   createSRQ(pd: PD, init: SRQInit): SRQ {
     pd.assertOpen();
     checkCount('maxWr', init.maxWr, 1, this.profile.maxSrqWr);
-    checkCount('maxSge', init.maxSge, 0, this.profile.maxSge);
-    checkCount('srqLimit', init.srqLimit, 0, init.maxWr);
+    const indexed = init.kind === 'indices';
+    checkCount('maxSge', init.maxSge, 0, indexed ? INDEXED_SRQ_SGE_MAX : this.profile.maxSge);
+    // rxe takes any limit when it makes the queue.
+    if (!indexed) checkCount('srqLimit', init.srqLimit, 0, init.maxWr);
     const release = this.#registry.take('srq');
     return this.#orRelease(release, () => {
-      const count = ringCount(init.maxWr);
-      const ring = requestRing(init.ring, rqBytes(count));
-      const { faults } = this;
-      return new SRQ(pd, init, { ring, count, faults }, this.#effects, release);
+      return new SRQ(pd, init, this.faults, this.#effects, release);
     });
   }
 
@@ -191,7 +184,10 @@ export class Nic {
     if (type !== QPType.rc && this.#host.ib === undefined) {
       throw new VerbsError('EOPNOTSUPP', 'iWARP has reliable queue pairs only');
     }
-    this.#checkCapabilities(capabilities);
+    this.#checkCapabilities(capabilities, init.kind ?? 'flags');
+    if (init.srq !== undefined && init.srq.kind !== (init.kind ?? 'flags')) {
+      throw new VerbsError('EINVAL', 'the shared receive queue has rings of another kind');
+    }
     if (init.sendCQ.closed || init.recvCQ.closed) {
       throw new VerbsError('EINVAL', 'the completion queue is closed');
     }
@@ -200,11 +196,8 @@ export class Nic {
     }
     const release = this.#registry.take('qp');
     const qp: QP = this.#orRelease(release, () => {
-      const sqCount = ringCount(capabilities.maxSendWr);
-      const rqCount = init.srq === undefined ? ringCount(capabilities.maxRecvWr) : 0;
-      const rings = requestRings(init, sqCount, rqCount);
+      const layout = makeRings(init);
       const qpn = this.#registry.nextQpn((candidate) => this.#qps.has(candidate));
-      const layout = { ...rings, sqCount, rqCount };
       return new QP(qpn, pd, init, layout, this.#host, () => {
         this.#qps.delete(qpn);
         release();
@@ -214,8 +207,16 @@ export class Nic {
     return qp;
   }
 
-  #checkCapabilities(capabilities: QPCapabilities): void {
+  #checkCapabilities(capabilities: QPCapabilities, kind: RingKind): void {
     const { profile } = this;
+    if (kind === 'indices') {
+      checkCount('maxSendWr', capabilities.maxSendWr, 0, profile.maxQpWr);
+      checkCount('maxRecvWr', capabilities.maxRecvWr, 0, profile.maxQpWr);
+      checkCount('maxSendSge', capabilities.maxSendSge, 0, INDEXED_SGE_MAX);
+      checkCount('maxRecvSge', capabilities.maxRecvSge, 0, INDEXED_SGE_MAX);
+      checkCount('maxInlineData', capabilities.maxInlineData, 0, INDEXED_INLINE_MAX);
+      return;
+    }
     checkCount('maxSendWr', capabilities.maxSendWr, 1, profile.maxQpWr);
     checkCount('maxRecvWr', capabilities.maxRecvWr, 0, profile.maxQpWr);
     checkCount('maxSendSge', capabilities.maxSendSge, 0, profile.maxSge);
@@ -325,22 +326,6 @@ function completionWriter({ cqe, kind, ring }: CQInit): CompletionWriter {
   if (kind === 'indices') return new IndexedCompletionWriter(cqe, ring);
   const count = ringCount(cqe);
   return new SlotCompletionWriter(requestRing(ring, cqBytes(count)), count);
-}
-
-/** Memory for SQ and RQ: one block each, or one block with the RQ on a separate page. */
-function requestRings(
-  init: QPInit,
-  sqCount: number,
-  rqCount: number,
-): { ring: Uint8Array; receiveRing: Uint8Array; rqOffset: number } {
-  if (init.receiveRing !== undefined) {
-    const ring = requestRing(init.ring, sqBytes(sqCount));
-    const receiveRing = rqCount === 0 ? ring : requestRing(init.receiveRing, rqBytes(rqCount));
-    return { ring, receiveRing, rqOffset: 0 };
-  }
-  const rqOffset = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
-  const ring = requestRing(init.ring, rqOffset + rqBytes(rqCount));
-  return { ring, receiveRing: ring, rqOffset };
 }
 
 function checkCount(what: string, value: number, least: number, most: number): void {

@@ -5,7 +5,7 @@
  * A wire without retransmission has one message open at a time, so one WQE is used again and again.
  * Others keep more of them; the depth of the queue bounds how many.
  */
-import { SendWqe } from './send-wqe.ts';
+import { SendWqe, type WqeLimits } from './send-wqe.ts';
 import type { StagTable } from './stag-table.ts';
 
 /** `SendWqe.started` of a WQE whose work request has completed. */
@@ -18,13 +18,15 @@ export class OpenMessages {
   /** The oldest one that is open. */
   oldest: SendWqe | undefined = undefined;
   readonly #table: StagTable;
+  readonly #limits: WqeLimits;
   /** By slot. */
   readonly #wqes: SendWqe[] = [];
   #newest: SendWqe | undefined = undefined;
   #spare: SendWqe | undefined = undefined;
 
-  constructor(table: StagTable) {
+  constructor(table: StagTable, limits: WqeLimits) {
     this.#table = table;
+    this.#limits = limits;
     this.latest = this.#make();
   }
 
@@ -83,7 +85,7 @@ export class OpenMessages {
   }
 
   #make(): SendWqe {
-    const wqe = new SendWqe(this.#table, this.#wqes.length);
+    const wqe = new SendWqe(this.#table, this.#wqes.length, this.#limits);
     this.#wqes.push(wqe);
     return wqe;
   }

@@ -2,6 +2,7 @@
 import type { QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CQ } from './completion-queue.ts';
+import type { RingKind, WorkRing } from './ring.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 
 /** Options of a queue pair. */
@@ -12,6 +13,8 @@ export interface QPInit {
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
   readonly capabilities: QPCapabilities;
+  /** Flags unless given. With an SRQ, its kind is that of the SRQ. */
+  readonly kind?: RingKind;
   /** Every work request completes, flagged or not. */
   readonly sqSigAll: boolean;
   /** Supplies the memory of SQ and RQ: zeroed, aligned to 8, shared with the client. */
@@ -32,10 +35,12 @@ export interface QPInit {
 
 /** Where the queues are in the ring memory. */
 export interface QPLayout {
+  readonly kind: RingKind;
   readonly ring: Uint8Array;
   readonly sqCount: number;
-  /** Holds the RQ at `rqOffset`; it may be `ring`. */
-  readonly receiveRing: Uint8Array;
+  readonly sends: WorkRing;
+  /** Its own, without a shared receive queue. */
+  readonly receives: WorkRing;
   readonly rqOffset: number;
   /** 0 with a shared receive queue. */
   readonly rqCount: number;

@@ -106,11 +106,11 @@ export class QP implements WireUser, WindowUser, GateUser {
     this.#host = host;
     this.#gate = new CompletionGate(this, host.counters);
     this.#memory = new PeerAccess(host, this, this.#gate);
-    const { ring, sqCount: count } = layout;
+    const { sends: elements, kind } = layout;
     const { sqSigAll, sendCQ: cq } = init;
     const gate = this.#gate;
     const progress = init.progress?.();
-    const queue = { ring, count, cq, gate, sqSigAll, progress };
+    const queue = { elements, kind, cq, gate, sqSigAll, progress };
     this.#sendQueue = new SendQueue(host, this, queue);
     this.#responses = new ResponseSink(host, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);

@@ -2,15 +2,19 @@
  * The receive side of a queue pair: takes the next receive from its own ring or from the shared
  * one, and scatters the message into it.
  */
-import { RQE, RQE_BYTES, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
-import { ElementRing } from './ring.ts';
+import { type ReceiveFormat, receiveFormat } from './queue-format.ts';
+import type { QPLayout } from './queue-pair-init.ts';
+import type { WorkRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import type { StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
+
+/** Both kinds of rings have the id first. */
+const WR_ID = 0;
 
 /** The receives of one queue pair. */
 export class ReceiveQueue {
@@ -19,25 +23,19 @@ export class ReceiveQueue {
   /** The active receive's work request id. */
   wrIdLo = 0;
   wrIdHi = 0;
-  readonly #elements: ElementRing;
+  readonly #own: WorkRing;
+  readonly #format: ReceiveFormat;
   readonly #srq: SRQ | undefined;
   readonly #pd: PD;
   readonly #sges: ScatterList;
 
-  /** With `srq` undefined, `count` elements are at `start` in `ring`. */
-  constructor(
-    ring: Uint8Array,
-    start: number,
-    count: number,
-    srq: SRQ | undefined,
-    pd: PD,
-    table: StagTable,
-  ) {
+  constructor(layout: QPLayout, srq: SRQ | undefined, pd: PD, table: StagTable) {
     this.#srq = srq;
-    this.#elements = srq?.elements ?? new ElementRing(ring, start, count, RQE_BYTES, RQE.flags);
+    this.#own = layout.receives;
+    this.#format = receiveFormat(layout.kind);
     // The SGEs of a shared queue belong to that queue's protection domain.
     this.#pd = srq?.pd ?? pd;
-    this.#sges = new ScatterList(table);
+    this.#sges = new ScatterList(table, this.#format.sgeMax);
   }
 
   /**
@@ -49,17 +47,41 @@ export class ReceiveQueue {
     const elements = this.#elements;
     if (!elements.ready()) return Fault.noBuffer;
     const { view, position } = elements;
-    this.wrIdLo = view.getUint32(position + RQE.wrId, true);
-    this.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
-    const numSge = view.getUint8(position + RQE.numSge);
-    const usable = numSge <= SGE_MAX;
+    const format = this.#format;
+    this.wrIdLo = view.getUint32(position + WR_ID, true);
+    this.wrIdHi = view.getUint32(position + WR_ID + 4, true);
+    const at = position + format.numSge;
+    const numSge = format.wide ? view.getUint32(at, true) : view.getUint8(at);
+    const usable = numSge <= Math.min(format.sgeMax, elements.sgeRoom(format.sge));
     if (usable) {
-      this.#sges.resolve(this.#pd, view, position + RQE.sge, numSge, true, true);
+      this.#sges.resolve(this.#pd, view, position + format.sge, numSge, true, true);
     }
     elements.release();
+    // Others post and take in a shared queue meanwhile.
+    if (this.#srq !== undefined) elements.giveBack();
     this.active = true;
     this.#srq?.checkLimit();
     return usable ? Fault.none : Fault.receiveInvalid;
+  }
+
+  /** Reads the id of the next receive, which is posted, and takes it without its memory. */
+  takeFlushed(): void {
+    const elements = this.#elements;
+    const { view, position } = elements;
+    this.wrIdLo = view.getUint32(position + WR_ID, true);
+    this.wrIdHi = view.getUint32(position + WR_ID + 4, true);
+    elements.release();
+    this.active = true;
+  }
+
+  /** The active receive is about to complete: its place is the client's again. */
+  end(): void {
+    this.active = false;
+    if (this.#srq === undefined) this.#own.giveBack();
+  }
+
+  get #elements(): WorkRing {
+    return this.#srq === undefined ? this.#own : this.#srq.elements;
   }
 
   /** Capacity of the active receive. */
@@ -81,23 +103,19 @@ export class ReceiveQueue {
   /** Reports the next receive, if any, which `qpn` is about to take. */
   tellNext(watch: WorkWatch, qpn: number): void {
     if (!this.#elements.ready()) return;
-    watch.tellReceive(qpn, this.#elements, this.#srq !== undefined);
+    watch.tellReceive(qpn, this.#elements, this.#format, this.#srq !== undefined);
   }
 
   /**
    * The QP's own ring, to be flushed; undefined with a shared queue, whose receives others may use.
    */
-  get ownElements(): ElementRing | undefined {
-    return this.#srq === undefined ? this.#elements : undefined;
+  get ownElements(): WorkRing | undefined {
+    return this.#srq === undefined ? this.#own : undefined;
   }
 
   /** Drops the active receive and, in an own ring, the posted ones, without completions (RESET). */
   reset(): void {
-    this.active = false;
-    const elements = this.ownElements;
-    if (elements === undefined) return;
-    for (let budget = elements.count; budget > 0 && elements.ready(); budget -= 1) {
-      elements.release();
-    }
+    if (this.active) this.end();
+    this.ownElements?.clear();
   }
 }

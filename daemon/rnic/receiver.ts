@@ -4,12 +4,7 @@
  *
  * The queue pair checks that its stream may place data before it calls.
  */
-import {
-  CQEStatus,
-  QueueFlag,
-  RQE,
-  SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
@@ -45,10 +40,9 @@ export class Receiver {
     layout: QPLayout,
     gate: CompletionGate,
   ) {
-    const { receiveRing, rqOffset, rqCount } = layout;
     this.#host = host;
     this.#user = user;
-    this.#queue = new ReceiveQueue(receiveRing, rqOffset, rqCount, init.srq, user.pd, host.stags);
+    this.#queue = new ReceiveQueue(layout, init.srq, user.pd, host.stags);
     this.#cq = init.recvCQ;
     this.#gate = gate;
     this.#wrote = (backing): void => gate.wrote(backing);
@@ -132,10 +126,8 @@ export class Receiver {
     const { watch } = this.#host;
     for (let budget = elements.count; budget > 0; budget -= 1) {
       if (!elements.ready()) return false;
-      queue.wrIdLo = elements.view.getUint32(elements.position + RQE.wrId, true);
-      queue.wrIdHi = elements.view.getUint32(elements.position + RQE.wrId + 4, true);
       if (watch.observer !== undefined) queue.tellNext(watch, this.#user.qpn);
-      elements.release();
+      queue.takeFlushed();
       this.#end(CQEStatus.wrFlushErr);
     }
     return elements.ready();
@@ -159,7 +151,7 @@ export class Receiver {
     solicited: boolean,
   ): void {
     const queue = this.#queue;
-    queue.active = false;
+    queue.end();
     const { completion } = this.#gate;
     completion.wrIdLo = queue.wrIdLo;
     completion.wrIdHi = queue.wrIdHi;

@@ -5,7 +5,7 @@
  * flags byte is accessed with Atomics, since it hands an element over.
  */
 
-import { QueueFlag } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
 /** How a queue and its client hand elements over: a flag in each, or an index for all. */
@@ -32,6 +32,10 @@ export interface WorkRing {
   readyCount(): number;
   /** Advances to the next element. Rings with flags hand this one back to the client. */
   release(): void;
+  /** Forgets what is posted, without completions. */
+  clear(): void;
+  /** SGEs that an element holds, when they start at `offset` in it. */
+  sgeRoom(offset: number): number;
   /** Hands back the oldest element that was released and not given back, in rings with an index. */
   giveBack(): void;
 }
@@ -91,6 +95,14 @@ export class ElementRing implements WorkRing {
 
   /** `release` did so. */
   giveBack(): void {}
+
+  clear(): void {
+    for (let budget = this.count; budget > 0 && this.ready(); budget -= 1) this.release();
+  }
+
+  sgeRoom(offset: number): number {
+    return Math.floor((this.#elementBytes - offset) / SGE_BYTES);
+  }
 
   /** Number of consecutive VALID elements, at most `count`. */
   readyCount(): number {

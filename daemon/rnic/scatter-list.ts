@@ -6,7 +6,7 @@
  * its queue must not touch, as long as no message reaches it; each copy then checks its own part.
  */
 
-import { SGE_BYTES, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget } from './memory-check.ts';
 import type { PD } from './protection-domain.ts';
@@ -14,22 +14,31 @@ import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
 
-/** Up to six pieces of registered memory. */
+/** Pieces of registered memory, as many as a ring element holds. */
 export class ScatterList {
   /** Bytes of all pieces together; may pass 2^32. */
   lengthBytes = 0;
   #pieces = 0;
-  readonly #lengths = new Float64Array(SGE_MAX);
-  readonly #offsets = new Float64Array(SGE_MAX);
+  /** Most pieces. */
+  readonly max: number;
+  readonly #lengths: Float64Array;
+  readonly #offsets: Float64Array;
   /** `NO_ENTRY` for a piece of a receive that its queue may not use as a whole. */
-  readonly #entries: StagEntry[] = new Array<StagEntry>(SGE_MAX).fill(NO_ENTRY);
+  readonly #entries: StagEntry[];
   readonly #target: MemoryTarget;
   /** The SGE's fields of such a piece. */
-  readonly #lkeys = new Uint32Array(SGE_MAX);
-  readonly #addressesHi = new Uint32Array(SGE_MAX);
-  readonly #addressesLo = new Uint32Array(SGE_MAX);
+  readonly #lkeys: Uint32Array;
+  readonly #addressesHi: Uint32Array;
+  readonly #addressesLo: Uint32Array;
 
-  constructor(table: StagTable) {
+  constructor(table: StagTable, max: number) {
+    this.max = max;
+    this.#lengths = new Float64Array(max);
+    this.#offsets = new Float64Array(max);
+    this.#entries = new Array<StagEntry>(max).fill(NO_ENTRY);
+    this.#lkeys = new Uint32Array(max);
+    this.#addressesHi = new Uint32Array(max);
+    this.#addressesLo = new Uint32Array(max);
     this.#target = new MemoryTarget(table);
   }
 
@@ -39,7 +48,7 @@ export class ScatterList {
   }
 
   /**
-   * Reads `count` SGEs (at most `SGE_MAX`) at `position` and checks them; `write` requires
+   * Reads `count` SGEs (at most `max`) at `position` and checks them; `write` requires
    * LOCAL_WRITE. Empty pieces are skipped unchecked. Each field is read once. Stops at the first
    * fault, unless `lenient`: then `scatter` finds it.
    */
@@ -80,6 +89,11 @@ export class ScatterList {
   /** The first piece's entry, for work requests with one piece. */
   get firstEntry(): StagEntry {
     return this.#entries[0] ?? NO_ENTRY;
+  }
+
+  /** True when the bytes are in more than one place. */
+  get scattered(): boolean {
+    return this.#pieces > 1;
   }
 
   /** The first piece's offset in its backing. */

@@ -9,13 +9,7 @@
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
-import {
-  CQEStatus,
-  QueueFlag,
-  SQE,
-  SQE_BYTES,
-  SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { assert } from '../invariants/assert.ts';
 import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
@@ -24,12 +18,16 @@ import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
+import { type SendFormat, sendFormat } from './queue-format.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
-import { ElementRing } from './ring.ts';
-import { completionOpcode, type SendWqe, WorkKind } from './send-wqe.ts';
+import type { RingKind, WorkRing } from './ring.ts';
+import { type SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
 import { type Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
+
+/** Both kinds of rings have the id first. */
+const WR_ID = 0;
 
 /** What a send queue needs of its queue pair and device. */
 export interface SendQueueHost extends StagHost {
@@ -39,9 +37,8 @@ export interface SendQueueHost extends StagHost {
 
 /** Options of a send queue. */
 interface SendQueueOptions {
-  /** Starts with the ring of `count` elements. */
-  readonly ring: Uint8Array;
-  readonly count: number;
+  readonly elements: WorkRing;
+  readonly kind: RingKind;
   readonly cq: CQ;
   readonly gate: CompletionGate;
   readonly sqSigAll: boolean;
@@ -59,7 +56,8 @@ export class SendQueue {
   }
   /** Set when local operations used up their budget and more were waiting. */
   overBudget = false;
-  readonly #elements: ElementRing;
+  readonly #elements: WorkRing;
+  readonly #format: SendFormat;
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
   #outstanding = new OutstandingQueue(0);
@@ -81,10 +79,11 @@ export class SendQueue {
   readonly #progress: Int32Array | undefined;
 
   constructor(host: SendQueueHost, user: WindowUser, options: SendQueueOptions) {
-    const { ring, count } = options;
-    this.#elements = new ElementRing(ring, 0, count, SQE_BYTES, SQE.flags);
-    this.#started = new StartedQueue(count);
-    this.#messages = new OpenMessages(host.stags);
+    const { elements, kind } = options;
+    this.#elements = elements;
+    this.#format = sendFormat(kind);
+    this.#started = new StartedQueue(elements.count);
+    this.#messages = new OpenMessages(host.stags, this.#format);
     this.#host = host;
     this.#user = user;
     this.#cq = options.cq;
@@ -164,7 +163,7 @@ export class SendQueue {
     const elements = this.#elements;
     if (this.#started.full || elements.index === this.#limit || !elements.ready()) return false;
     const wqe = this.#messages.vacant();
-    const status = wqe.read(elements, this.#user.pd);
+    const status = this.#format.read(wqe, elements, this.#user.pd);
     if (this.#host.watch.observer !== undefined) this.#tellTaken();
     this.#held = true;
     this.#releaseHeld();
@@ -185,7 +184,7 @@ export class SendQueue {
   }
 
   #tellTaken(): void {
-    this.#host.watch.tellSend(this.#user.qpn, this.#elements, this.#sqSigAll);
+    this.#format.tell(this.#host.watch, this.#user.qpn, this.#elements, this.#sqSigAll);
   }
 
   /** Adds the WQE to the started ones. */
@@ -216,7 +215,8 @@ export class SendQueue {
   #startMessage(message: OutboundMessage): true {
     const wqe = this.#messages.latest;
     this.#messages.open(this.#start());
-    this.#immediateSent = wqe.opcode !== SQOpcode.writeWithImm;
+    this.#immediateSent =
+      wqe.outbound !== OutboundKind.write || wqe.opcode !== SQOpcode.writeWithImm;
     message.kind = wqe.outbound;
     message.slot = wqe.slot;
     message.lengthBytes = wqe.lengthBytes;
@@ -389,6 +389,7 @@ export class SendQueue {
     if (this.#gate.keeps) return;
     const started = this.#started;
     while (started.oldestDone) {
+      this.#elements.giveBack();
       if (started.signalled) this.#tell(CQEStatus.success, started.bytes);
       else if (this.#gate.waits) this.#tellLoss();
       started.shift();
@@ -452,6 +453,7 @@ export class SendQueue {
     // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.
     while (started.count > kept) {
       const { status } = started;
+      elements.giveBack();
       this.#tell(status === CQEStatus.success ? CQEStatus.wrFlushErr : status, 0);
       started.shift();
     }
@@ -465,19 +467,21 @@ export class SendQueue {
     if (this.#held) {
       const wqe = this.#messages.latest;
       this.#held = false;
+      elements.giveBack();
       this.#complete(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, CQEStatus.wrFlushErr, 0);
     }
     this.#publish();
     for (let budget = elements.count; budget > 0; budget -= 1) {
       if (!elements.ready()) return false;
       const { view, position } = elements;
-      const wrIdLo = view.getUint32(position + SQE.wrId, true);
-      const wrIdHi = view.getUint32(position + SQE.wrId + 4, true);
-      const opcode = completionOpcode(view.getUint8(position + SQE.opcode));
+      const wrIdLo = view.getUint32(position + WR_ID, true);
+      const wrIdHi = view.getUint32(position + WR_ID + 4, true);
+      const opcode = this.#format.opcodeAt(elements);
       if (this.#host.watch.observer !== undefined) this.#tellTaken();
       this.#held = true;
       this.#releaseHeld();
       this.#held = false;
+      elements.giveBack();
       this.#complete(wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
       this.#publish();
     }
@@ -497,10 +501,7 @@ export class SendQueue {
     this.#held = false;
     this.failedStatus = CQEStatus.success;
     this.#forget();
-    const elements = this.#elements;
-    for (let budget = elements.count; budget > 0 && elements.ready(); budget -= 1) {
-      elements.release();
-    }
+    this.#elements.clear();
     this.#publish();
   }
 

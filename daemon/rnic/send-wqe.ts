@@ -15,7 +15,7 @@ import {
 import { ViewBacking } from './memory-backing.ts';
 import type { BindRequest } from './memory-window.ts';
 import type { PD } from './protection-domain.ts';
-import type { ElementRing } from './ring.ts';
+import type { WorkRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 import type { StagTable } from './stag-table.ts';
 import { Fault, OutboundKind } from './wire-port.ts';
@@ -25,7 +25,8 @@ const MESSAGE_BYTES_MAX = 0xffff_ffff;
 /** Immediate Data of a Write is at the end of the element; this much remains before it. */
 const INLINE_MAX_WITH_IMMEDIATE = SQE.immediate - SQE.inline;
 const SGE_MAX_WITH_IMMEDIATE = SGE_MAX - 1;
-const ATOMIC_BYTES = 8;
+/** Bytes that an atomic works on. */
+export const ATOMIC_BYTES = 8;
 
 /** How an element is executed. */
 export const WorkKind = {
@@ -39,6 +40,12 @@ export const WorkKind = {
   invalidate: 4,
 } as const;
 export type WorkKind = (typeof WorkKind)[keyof typeof WorkKind];
+
+/** How much an element of the ring holds. */
+export interface WqeLimits {
+  readonly sgeMax: number;
+  readonly inlineMax: number;
+}
 
 /** An element that a send queue executes. The object is refilled for further ones. */
 export class SendWqe implements BindRequest {
@@ -80,18 +87,34 @@ export class SendWqe implements BindRequest {
   open = false;
   started = 0;
   next: SendWqe | undefined = undefined;
-  readonly #inline = new ViewBacking(new Uint8Array(INLINE_MAX));
+  /** Datagrams: the number of the address handle, the destination's QP number and key. */
+  addressHandle = 0;
+  remoteQpn = 0;
+  qkey = 0;
+  readonly #inline: ViewBacking;
 
-  constructor(table: StagTable, slot: number) {
+  constructor(table: StagTable, slot: number, limits: WqeLimits) {
     this.slot = slot;
-    this.sges = new ScatterList(table);
+    this.sges = new ScatterList(table, limits.sgeMax);
+    this.#inline = new ViewBacking(new Uint8Array(limits.inlineMax));
+  }
+
+  /** Most bytes of inline payload. */
+  get inlineMax(): number {
+    return this.#inline.view.length;
+  }
+
+  /** Copies inline payload, at most `inlineMax` bytes; it is the payload from here on. */
+  takeInline(view: DataView, start: number, length: number): void {
+    this.#inline.take(view, start, length);
+    this.lengthBytes = length;
   }
 
   /**
    * Reads the ring's next element, which is VALID, and checks it against `pd`. Returns the status
    * to complete it with: success when it may be executed.
    */
-  read(ring: ElementRing, pd: PD): CQEStatus {
+  read(ring: WorkRing, pd: PD): CQEStatus {
     const { view, position } = ring;
     this.wrIdLo = view.getUint32(position + SQE.wrId, true);
     this.wrIdHi = view.getUint32(position + SQE.wrId + 4, true);
@@ -133,7 +156,7 @@ export class SendWqe implements BindRequest {
 
   #readMessage(
     outbound: OutboundKind,
-    ring: ElementRing,
+    ring: WorkRing,
     pd: PD,
     numSge: number,
     immediate: boolean,
@@ -151,19 +174,18 @@ export class SendWqe implements BindRequest {
     return CQEStatus.success;
   }
 
-  #readInline(ring: ElementRing, immediate: boolean): CQEStatus {
+  #readInline(ring: WorkRing, immediate: boolean): CQEStatus {
     const { view, position } = ring;
     // The first SGE holds the length; num_sge means nothing here.
     const length = view.getUint32(position + SQE.sge + 8, true);
     if (length > (immediate ? INLINE_MAX_WITH_IMMEDIATE : INLINE_MAX)) {
       return CQEStatus.locLenErr;
     }
-    this.#inline.take(view, position + SQE.inline, length);
-    this.lengthBytes = length;
+    this.takeInline(view, position + SQE.inline, length);
     return CQEStatus.success;
   }
 
-  #readImmediate(ring: ElementRing): CQEStatus {
+  #readImmediate(ring: WorkRing): CQEStatus {
     this.kind = WorkKind.message;
     this.outbound = OutboundKind.immediate;
     // RDMAPX-6.3-04: always 8 bytes.
@@ -172,12 +194,12 @@ export class SendWqe implements BindRequest {
     return CQEStatus.success;
   }
 
-  #takeImmediate(ring: ElementRing): void {
+  #takeImmediate(ring: WorkRing): void {
     this.immediateLo = ring.view.getUint32(ring.position + SQE.immediate, true);
     this.immediateHi = ring.view.getUint32(ring.position + SQE.immediate + 4, true);
   }
 
-  #readSink(kind: WorkKind, ring: ElementRing, pd: PD, numSge: number): CQEStatus {
+  #readSink(kind: WorkKind, ring: WorkRing, pd: PD, numSge: number): CQEStatus {
     const { view, position } = ring;
     const atomic = kind === WorkKind.atomic;
     this.kind = kind;
@@ -200,7 +222,7 @@ export class SendWqe implements BindRequest {
     return this.lengthBytes === ATOMIC_BYTES ? CQEStatus.success : CQEStatus.locLenErr;
   }
 
-  #readBind(ring: ElementRing): CQEStatus {
+  #readBind(ring: WorkRing): CQEStatus {
     const { view, position } = ring;
     this.kind = WorkKind.bind;
     this.key = view.getUint8(position + SQE.bindKey);

@@ -1,17 +1,26 @@
 /** The shared receive queue: one ring of receives for many queue pairs, with a limit event. */
 
-import { RQE, RQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import {
+  RQE,
+  RQE_BYTES,
+  ringCount,
+  rqBytes,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
 import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
+import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';
+import { receiveElementBytes } from './indexed-layout.ts';
 import type { NicFaults } from './nic-faults.ts';
 import type { PD } from './protection-domain.ts';
-import { ElementRing } from './ring.ts';
+import { ElementRing, type RingKind, requestRing, type WorkRing } from './ring.ts';
 
 /** Options of a shared receive queue. */
 export interface SRQInit {
+  /** Flags unless given. */
+  readonly kind?: RingKind;
   readonly maxWr: number;
   readonly maxSge: number;
   /** The limit event fires when fewer entries are left; 0 is disarmed. */
@@ -21,28 +30,18 @@ export interface SRQInit {
   readonly tag: unknown;
 }
 
-/** Options that the device adds. */
-interface SRQOptions {
-  /** `rqBytes(count)` bytes, shared with the client. */
-  readonly ring: Uint8Array;
-  readonly count: number;
-  readonly faults: NicFaults;
-}
-
 /** Effects of an SRQ. */
 export type SRQEffect = AsyncEffect<SRQ>;
 
 /** A shared receive queue. Its SGEs are checked against its own protection domain. */
 export class SRQ {
   readonly pd: PD;
-  readonly count: number;
-  readonly ring: Uint8Array;
-  /** The ring from which queue pairs take receives. */
-  readonly elements: ElementRing;
+  readonly kind: RingKind;
   tag: unknown;
   /** Queue pairs that receive from it. */
   users = 0;
-  readonly #maxWr: number;
+  #maxWr: number;
+  #elements: WorkRing;
   readonly #maxSge: number;
   #limit: number;
   readonly #effects: EffectSink<SRQEffect>;
@@ -54,23 +53,58 @@ export class SRQ {
   constructor(
     pd: PD,
     init: SRQInit,
-    options: SRQOptions,
+    faults: NicFaults,
     effects: EffectSink<SRQEffect>,
     onClose: () => void,
   ) {
-    const { ring, count, faults } = options;
     this.pd = pd;
+    this.kind = init.kind ?? 'flags';
+    this.#elements = this.kind === 'flags' ? elementRing(init) : indexRing(init);
     this.#maxWr = init.maxWr;
     this.#maxSge = init.maxSge;
     this.#limit = init.srqLimit;
     this.tag = init.tag;
-    this.ring = ring;
-    this.count = count;
     this.#effects = effects;
     this.#onClose = onClose;
     this.#faults = faults;
-    this.elements = new ElementRing(ring, 0, count, RQE_BYTES, RQE.flags);
     pd.members += 1;
+  }
+
+  /** The ring from which queue pairs take receives; another one after `resize`. */
+  get elements(): WorkRing {
+    return this.#elements;
+  }
+
+  /** Slots of the ring, a power of two. */
+  get count(): number {
+    return this.#elements.count;
+  }
+
+  /** Receives that it holds. */
+  get capacity(): number {
+    return this.kind === 'flags' ? this.count : this.count - 1;
+  }
+
+  /** The memory shared with the client. */
+  get ring(): Uint8Array {
+    return this.#elements.bytes;
+  }
+
+  /**
+   * Goes on in another ring for `maxWr` receives, with those posted in its first slots. EOPNOTSUPP
+   * for rings with flags; EINVAL when what is posted does not fit. `maxWr` has been checked.
+   */
+  resize(maxWr: number, memory: (bytes: number) => Uint8Array): void {
+    const elements = this.#elements;
+    if (!(elements instanceof IndexRing)) {
+      throw new VerbsError('EOPNOTSUPP', 'rings with flags keep their size');
+    }
+    const posted = elements.readyCount();
+    if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
+    const next = indexRing({ maxWr, maxSge: this.#maxSge, ring: memory });
+    elements.moveTo(next);
+    this.#elements = next;
+    this.#maxWr = maxWr;
   }
 
   /** Call after each element taken: raises the limit event, once per arming. */
@@ -98,8 +132,8 @@ export class SRQ {
   /** Arms the limit event; 0 disarms it. EINVAL for more than the queue holds. */
   modify(attributes: { readonly srqLimit: number }): void {
     const { srqLimit } = attributes;
-    if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.count) {
-      throw new VerbsError('EINVAL', `the limit is 0 to ${this.count}, not ${srqLimit}`);
+    if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.capacity) {
+      throw new VerbsError('EINVAL', `the limit is 0 to ${this.capacity}, not ${srqLimit}`);
     }
     this.#limit = srqLimit;
   }
@@ -112,7 +146,8 @@ export class SRQ {
   assertInvariants(): void {
     assert(this.users >= 0, 'the users of an SRQ are not negative');
     assert(!this.closed || this.users === 0, 'a closed SRQ has no users');
-    assert(this.#limit >= 0 && this.#limit <= this.count, 'the limit of an SRQ is within its size');
+    const bounded = this.kind === 'indices' || this.#limit <= this.count;
+    assert(this.#limit >= 0 && bounded, 'the limit of an SRQ is within its size');
     this.pd.assertInvariants();
   }
 
@@ -127,4 +162,16 @@ export class SRQ {
     this.#onClose();
     this.assertInvariants();
   }
+}
+
+type RingInit = Pick<SRQInit, 'maxWr' | 'maxSge' | 'ring'>;
+
+function elementRing({ maxWr, ring }: RingInit): ElementRing {
+  const count = ringCount(maxWr);
+  return new ElementRing(requestRing(ring, rqBytes(count)), 0, count, RQE_BYTES, RQE.flags);
+}
+
+function indexRing({ maxWr, maxSge, ring }: RingInit): IndexRing {
+  const geometry = ringGeometry(maxWr, receiveElementBytes(Math.max(1, maxSge)));
+  return new IndexRing(requestRing(ring, ringBytes(geometry)), 0, geometry);
 }

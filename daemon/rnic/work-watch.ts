@@ -8,7 +8,6 @@
  */
 import {
   QueueFlag,
-  RQE,
   SGE_BYTES,
   SGE_MAX,
   SQE,
@@ -20,9 +19,21 @@ import {
   type WorkObserver,
   WorkQueue,
 } from '../../verbs-api/contract/protocol/work-records.ts';
-import type { ElementRing } from './ring.ts';
+import { indexedFlagsAt, indexedKeyOf, indexedOpcodeAt } from './indexed-fields.ts';
+import { SendElement } from './indexed-layout.ts';
+import type { WorkRing } from './ring.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** Both kinds of rings have the id first. */
+const WR_ID = 0;
+
+/** Where a receive has its SGEs: `ReceiveFormat` of queue-format.ts. */
+interface ReceiveLayout {
+  readonly numSge: number;
+  readonly wide: boolean;
+  readonly sge: number;
+}
 
 /** RFC 7306 §6.3: Immediate Data has a fixed length. */
 const IMMEDIATE_BYTES = 8;
@@ -44,7 +55,7 @@ export class WorkWatch {
     addressLo: 0,
   };
   /** Reports the next element of a send queue, which is VALID. */
-  tellSend(qpn: number, elements: ElementRing, signalsAll: boolean): void {
+  tellSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
     const opcode = view.getUint8(position + SQE.opcode);
@@ -64,17 +75,48 @@ export class WorkWatch {
     this.observer?.posted(work);
   }
 
+  /** The same for a ring with indices. */
+  tellIndexedSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
+    const work = this.#work;
+    const { view, position } = elements;
+    const opcode = indexedOpcodeAt(elements);
+    const flags = indexedFlagsAt(elements);
+    const numSge = Math.min(
+      view.getUint32(position + SendElement.numSge, true),
+      elements.sgeRoom(SendElement.sge),
+    );
+    const names = namesMemory(opcode);
+    const places = names && opcode !== SQOpcode.sendRemoteInv && opcode !== SQOpcode.localInv;
+    work.qpn = qpn;
+    work.queue = WorkQueue.send;
+    work.opcode = opcode;
+    work.flags = signalsAll ? flags | QueueFlag.signalled : flags;
+    work.wrIdLo = view.getUint32(position + SendElement.wrId, true);
+    work.wrIdHi = view.getUint32(position + SendElement.wrId + 4, true);
+    work.lengthBytes =
+      numSge === 0
+        ? view.getUint32(position + SendElement.length, true)
+        : listedBytes(view, position + SendElement.sge, numSge);
+    work.stag = names ? view.getUint32(position + indexedKeyOf(opcode), true) : 0;
+    work.addressLo = places ? view.getUint32(position + SendElement.remoteAddress, true) : 0;
+    work.addressHi = places ? view.getUint32(position + SendElement.remoteAddress + 4, true) : 0;
+    this.observer?.posted(work);
+  }
+
   /** Reports the next element of a receive queue, which is VALID; `qpn` takes it. */
-  tellReceive(qpn: number, elements: ElementRing, shared: boolean): void {
+  tellReceive(qpn: number, elements: WorkRing, format: ReceiveLayout, shared: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
     work.qpn = qpn;
     work.queue = shared ? WorkQueue.sharedReceive : WorkQueue.receive;
     work.opcode = SQOpcode.receive;
     work.flags = 0;
-    work.wrIdLo = view.getUint32(position + RQE.wrId, true);
-    work.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
-    work.lengthBytes = listedBytes(view, position + RQE.sge, view.getUint8(position + RQE.numSge));
+    work.wrIdLo = view.getUint32(position + WR_ID, true);
+    work.wrIdHi = view.getUint32(position + WR_ID + 4, true);
+    const at = position + format.numSge;
+    const numSge = format.wide ? view.getUint32(at, true) : view.getUint8(at);
+    const count = Math.min(numSge, elements.sgeRoom(format.sge));
+    work.lengthBytes = listedBytes(view, position + format.sge, count);
     work.stag = 0;
     work.addressLo = 0;
     work.addressHi = 0;
@@ -119,13 +161,17 @@ function sendBytes(view: DataView, position: number, opcode: number, flags: numb
     default:
       // The first SGE holds the length of inline payload.
       if ((flags & QueueFlag.inline) !== 0) return view.getUint32(position + SQE.sge + 8, true);
-      return listedBytes(view, position + SQE.sge, view.getUint8(position + SQE.numSge));
+      return listedBytes(
+        view,
+        position + SQE.sge,
+        Math.min(view.getUint8(position + SQE.numSge), SGE_MAX),
+      );
   }
 }
 
 function listedBytes(view: DataView, position: number, count: number): number {
   let bytes = 0;
-  for (let index = 0; index < count && index < SGE_MAX; index += 1) {
+  for (let index = 0; index < count; index += 1) {
     bytes += view.getUint32(position + index * SGE_BYTES + 8, true);
   }
   return bytes;

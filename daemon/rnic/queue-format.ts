@@ -1,0 +1,77 @@
+/** The two layouts of work requests in a ring, chosen when a queue is made. */
+import {
+  type CQEStatus,
+  INLINE_MAX,
+  RQE,
+  SGE_MAX,
+  SQE,
+} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { indexedOpcodeAt } from './indexed-fields.ts';
+import { INDEXED_INLINE_MAX, INDEXED_SGE_MAX, ReceiveElement } from './indexed-layout.ts';
+import { readIndexedSend } from './indexed-send.ts';
+import type { PD } from './protection-domain.ts';
+import type { RingKind, WorkRing } from './ring.ts';
+import { completionOpcode, type SendWqe } from './send-wqe.ts';
+import type { WorkWatch } from './work-watch.ts';
+
+/** How a receive is laid out. */
+export interface ReceiveFormat {
+  /** Byte position of the number of SGEs: a byte, or 32 bits if `wide`. */
+  readonly numSge: number;
+  readonly wide: boolean;
+  /** Byte position of the first SGE. */
+  readonly sge: number;
+  readonly sgeMax: number;
+}
+
+/** How a send work request is laid out. */
+export interface SendFormat {
+  readonly sgeMax: number;
+  readonly inlineMax: number;
+  /** Reads the ring's next element into `wqe`, checks it, and returns its status. */
+  read(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus;
+  /** Operation of the ring's next element, an `SQOpcode`. */
+  opcodeAt(ring: WorkRing): number;
+  /** Reports the ring's next element. */
+  tell(watch: WorkWatch, qpn: number, ring: WorkRing, signalsAll: boolean): void;
+}
+
+const SLOT_RECEIVE: ReceiveFormat = {
+  numSge: RQE.numSge,
+  wide: false,
+  sge: RQE.sge,
+  sgeMax: SGE_MAX,
+};
+
+const INDEXED_RECEIVE: ReceiveFormat = {
+  numSge: ReceiveElement.numSge,
+  wide: true,
+  sge: ReceiveElement.sge,
+  sgeMax: INDEXED_SGE_MAX,
+};
+
+const SLOT_SEND: SendFormat = {
+  sgeMax: SGE_MAX,
+  inlineMax: INLINE_MAX,
+  read: (wqe, ring, pd) => wqe.read(ring, pd),
+  opcodeAt: ({ view, position }) => completionOpcode(view.getUint8(position + SQE.opcode)),
+  tell: (watch, qpn, ring, signalsAll) => watch.tellSend(qpn, ring, signalsAll),
+};
+
+const INDEXED_SEND: SendFormat = {
+  sgeMax: INDEXED_SGE_MAX,
+  inlineMax: INDEXED_INLINE_MAX,
+  read: readIndexedSend,
+  opcodeAt: indexedOpcodeAt,
+  tell: (watch, qpn, ring, signalsAll) => watch.tellIndexedSend(qpn, ring, signalsAll),
+};
+
+/** The layout of receives in rings of this kind. */
+export function receiveFormat(kind: RingKind): ReceiveFormat {
+  return kind === 'flags' ? SLOT_RECEIVE : INDEXED_RECEIVE;
+}
+
+/** The layout of sends in rings of this kind. */
+export function sendFormat(kind: RingKind): SendFormat {
+  return kind === 'flags' ? SLOT_SEND : INDEXED_SEND;
+}
