@@ -21,7 +21,7 @@ const CONSUMER = 256 / 4;
 const SLOT_MIN_BYTES = 64;
 
 /** Shape of a ring. */
-export interface RingGeometry {
+interface RingGeometry {
   /** Slots, a power of two; one more than the entries that fit. */
   readonly slots: number;
   /** Bytes of a slot, a power of two. */

@@ -12,6 +12,7 @@ import type {
 import { MWType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
+import { AddressHandles, type AH } from './address-handle.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CQ, type CQInit } from './completion-queue.ts';
 import { type CompletionWriter, SlotCompletionWriter } from './completion-writer.ts';
@@ -27,6 +28,7 @@ import { MW } from './memory-window.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import { PD } from './protection-domain.ts';
+import type { AddressVector } from './qp-attributes.ts';
 import { QP, type QPHost } from './queue-pair.ts';
 import type { QPInit } from './queue-pair-init.ts';
 import { makeRings } from './queue-pair-rings.ts';
@@ -88,6 +90,7 @@ export class Nic {
       waiting: new Set<QP>(),
       now: 0,
       ib: options.ib,
+      addressHandles: new AddressHandles(),
       word,
       wordView: new DataView(word.buffer),
     };
@@ -150,6 +153,17 @@ export class Nic {
     });
     this.#windows.set(mw.rkey >>> 8, mw);
     return mw;
+  }
+
+  /**
+   * Makes an address handle. EINVAL, ENODATA and ETIMEDOUT for a bad address, see
+   * `checkAddressVector`; EOPNOTSUPP on an iWARP device; ENOMEM.
+   */
+  createAH(pd: PD, vector: AddressVector): AH {
+    pd.assertOpen();
+    const { ib, addressHandles } = this.#host;
+    if (ib === undefined) throw new VerbsError('EOPNOTSUPP', 'iWARP has no datagrams');
+    return addressHandles.create(pd, vector, ib.addresses);
   }
 
   /** EINVAL for a bad size; ENOMEM. */

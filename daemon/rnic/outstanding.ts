@@ -7,6 +7,7 @@
  */
 import type { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { assert } from '../invariants/assert.ts';
+import type { ScatterList } from './scatter-list.ts';
 import { NO_ENTRY, type StagEntry } from './stag-table.ts';
 
 const ROW_WORDS = 4;
@@ -125,6 +126,8 @@ export class OutstandingRequest {
   /** Where the response goes: entry, offset in its backing, and the address used on the wire. */
   sink: StagEntry = NO_ENTRY;
   sinkOffset = 0;
+  /** Set when the sink has several pieces, which a wire without sinks in its responses permits. */
+  pieces: ScatterList | undefined = undefined;
   sinkStag = 0;
   sinkToHi = 0;
   sinkToLo = 0;

@@ -198,7 +198,7 @@ const CHANGEABLE = [
  * Throws EINVAL for an address that is not global, not for this port, or of another family than our
  * own GID; ENODATA for an empty entry of the GID table; ETIMEDOUT for a GID that cannot be reached.
  */
-function checkAddressVector(vector: AddressVector, port: PortAddresses): void {
+export function checkAddressVector(vector: AddressVector, port: PortAddresses): void {
   const { dgid, isGlobal, sgidIndex } = vector;
   // What a program without a GID index sends.
   if (!isGlobal) refuse('a RoCE address needs a GID: give the program a GID index');

@@ -16,7 +16,7 @@ import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { EffectSink } from './effect-sink.ts';
 import { failedMessageStatus } from './failure-event.ts';
-import type { PathAttributes } from './ib-port.ts';
+import type { IBPort, PathAttributes } from './ib-port.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
@@ -46,6 +46,7 @@ export interface QPHost extends SendQueueHost, PeerAccessHost, LifecycleHost<QP>
   readonly effects: EffectSink<QPEffect>;
   /** QPs that wait for memory to be fetched or written. */
   readonly waiting: Set<QP>;
+  readonly ib: IBPort<QP> | undefined;
 }
 
 /** The rights of a QP are those of the memory that it touches; none are withheld here. */
@@ -110,9 +111,10 @@ export class QP implements WireUser, WindowUser, GateUser {
     const { sqSigAll, sendCQ: cq } = init;
     const gate = this.#gate;
     const progress = init.progress?.();
-    const queue = { elements, kind, cq, gate, sqSigAll, progress };
+    const { type } = this;
+    const queue = { elements, kind, type, cq, gate, sqSigAll, progress };
     this.#sendQueue = new SendQueue(host, this, queue);
-    this.#responses = new ResponseSink(host, this.#sendQueue, this.#memory, gate);
+    this.#responses = new ResponseSink(host, pd, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);
     const { onState } = init;
     const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState, onClose };

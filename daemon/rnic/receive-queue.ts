@@ -28,6 +28,8 @@ export class ReceiveQueue {
   readonly #srq: SRQ | undefined;
   readonly #pd: PD;
   readonly #sges: ScatterList;
+  /** As many as a slot holds. A shared queue that is resized keeps it. */
+  readonly #sgeMax: number;
 
   constructor(layout: QPLayout, srq: SRQ | undefined, pd: PD, table: StagTable) {
     this.#srq = srq;
@@ -35,7 +37,9 @@ export class ReceiveQueue {
     this.#format = receiveFormat(layout.kind);
     // The SGEs of a shared queue belong to that queue's protection domain.
     this.#pd = srq?.pd ?? pd;
-    this.#sges = new ScatterList(table, this.#format.sgeMax);
+    const { sge, sgeMax } = this.#format;
+    this.#sgeMax = Math.min(sgeMax, layout.receives.sgeRoom(sge));
+    this.#sges = new ScatterList(table, this.#sgeMax);
   }
 
   /**
@@ -52,7 +56,7 @@ export class ReceiveQueue {
     this.wrIdHi = view.getUint32(position + WR_ID + 4, true);
     const at = position + format.numSge;
     const numSge = format.wide ? view.getUint32(at, true) : view.getUint8(at);
-    const usable = numSge <= Math.min(format.sgeMax, elements.sgeRoom(format.sge));
+    const usable = numSge <= this.#sgeMax;
     if (usable) {
       this.#sges.resolve(this.#pd, view, position + format.sge, numSge, true, true);
     }

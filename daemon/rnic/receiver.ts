@@ -5,6 +5,7 @@
  * The queue pair checks that its stream may place data before it calls.
  */
 import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { MemoryBacking } from './memory-backing.ts';
@@ -15,6 +16,9 @@ import { ReceiveQueue } from './receive-queue.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
+
+const SL_IPV6 = 1;
+const SL_IPV4 = 2;
 
 /** What is needed of the device. */
 interface ReceiverHost extends StagHost {
@@ -31,6 +35,9 @@ export class Receiver {
   readonly #queue: ReceiveQueue;
   readonly #cq: CQ;
   readonly #gate: CompletionGate;
+  readonly #datagrams: boolean;
+  /** Of the datagram in the active receive. */
+  #sl = 0;
   readonly #wrote: (backing: MemoryBacking) => void;
 
   constructor(
@@ -45,6 +52,7 @@ export class Receiver {
     this.#queue = new ReceiveQueue(layout, init.srq, user.pd, host.stags);
     this.#cq = init.recvCQ;
     this.#gate = gate;
+    this.#datagrams = init.type === QPType.ud;
     this.#wrote = (backing): void => gate.wrote(backing);
   }
 
@@ -79,6 +87,7 @@ export class Receiver {
       this.#end(CQEStatus.locLenErr);
       return Fault.messageTooLong;
     }
+    if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
     const fault = queue.place(mo, bytes, start, length, this.#wrote);
     if (fault === Fault.none) this.#host.counters.placedBytes += length;
     else this.#end(CQEStatus.locProtErr);
@@ -108,6 +117,10 @@ export class Receiver {
       lo = message.immediateLo;
     }
     const { lengthBytes, solicited, hasImmediate } = message;
+    const { completion } = this.#gate;
+    completion.written = message.written;
+    completion.sourceQpn = message.sourceQpn;
+    completion.sl = this.#datagrams ? this.#sl : 0;
     if (hasImmediate) counters.inImmediates += 1;
     else counters.inSends += 1;
     this.#tell(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
@@ -164,4 +177,12 @@ export class Receiver {
     completion.solicited = solicited;
     this.#gate.tell(this.#cq);
   }
+}
+
+/**
+ * The service level of a datagram's completion, by the first byte of its GRH: UCX takes it for the
+ * packet type, as mlx5 has it, and drops what is neither IPv4 nor IPv6.
+ */
+function packetType(first: number): number {
+  return first >>> 4 === 6 ? SL_IPV6 : SL_IPV4;
 }

@@ -5,9 +5,12 @@
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
+import type { MemoryBacking } from './memory-backing.ts';
 import type { OutstandingRequest } from './outstanding.ts';
 import type { PeerAccess, PeerAccessHost } from './peer-access.ts';
+import type { PD } from './protection-domain.ts';
 import { distance } from './region-address.ts';
+import type { ScatterList } from './scatter-list.ts';
 import type { SendQueue } from './send-queue.ts';
 import { Fault } from './wire-port.ts';
 
@@ -17,9 +20,12 @@ export class ResponseSink {
   readonly #sendQueue: SendQueue;
   readonly #memory: PeerAccess;
   readonly #gate: CompletionGate;
+  readonly #pd: PD;
+  readonly #wrote: (backing: MemoryBacking) => void;
 
   constructor(
     host: PeerAccessHost,
+    pd: PD,
     sendQueue: SendQueue,
     memory: PeerAccess,
     gate: CompletionGate,
@@ -28,6 +34,8 @@ export class ResponseSink {
     this.#sendQueue = sendQueue;
     this.#memory = memory;
     this.#gate = gate;
+    this.#pd = pd;
+    this.#wrote = (backing): void => gate.wrote(backing);
   }
 
   /** See `WireUser.placeReadResponse`. */
@@ -64,7 +72,8 @@ export class ResponseSink {
     start: number,
     length: number,
   ): Fault {
-    const { sink } = request;
+    const { sink, pieces } = request;
+    if (pieces !== undefined) return this.#scatter(request, pieces, offset, bytes, start, length);
     if (!sink.alive) {
       this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
       return Fault.stagInvalid;
@@ -74,6 +83,20 @@ export class ResponseSink {
     const fault = this.#memory.place(sink.backing, position, bytes, start, length);
     if (fault === Fault.none) this.#gate.placedResponse();
     else this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    return fault;
+  }
+
+  #scatter(
+    request: OutstandingRequest,
+    pieces: ScatterList,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): Fault {
+    if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
+    const fault = pieces.scatter(this.#pd, offset, bytes, start, length, this.#wrote);
+    if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
     return fault;
   }
 

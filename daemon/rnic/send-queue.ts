@@ -10,7 +10,9 @@
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
 import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { assert } from '../invariants/assert.ts';
+import type { AddressHandles } from './address-handle.ts';
 import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
@@ -29,16 +31,20 @@ import type { WorkWatch } from './work-watch.ts';
 /** Both kinds of rings have the id first. */
 const WR_ID = 0;
 
+const QPN_MASK = 0xff_ffff;
+
 /** What a send queue needs of its queue pair and device. */
 export interface SendQueueHost extends StagHost {
   readonly counters: NicCounters;
   readonly watch: WorkWatch;
+  readonly addressHandles: AddressHandles;
 }
 
 /** Options of a send queue. */
 interface SendQueueOptions {
   readonly elements: WorkRing;
   readonly kind: RingKind;
+  readonly type: QPType;
   readonly cq: CQ;
   readonly gate: CompletionGate;
   readonly sqSigAll: boolean;
@@ -58,6 +64,7 @@ export class SendQueue {
   overBudget = false;
   readonly #elements: WorkRing;
   readonly #format: SendFormat;
+  readonly #type: QPType;
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
   #outstanding = new OutstandingQueue(0);
@@ -82,6 +89,7 @@ export class SendQueue {
     const { elements, kind } = options;
     this.#elements = elements;
     this.#format = sendFormat(kind);
+    this.#type = options.type;
     this.#started = new StartedQueue(elements.count);
     this.#messages = new OpenMessages(host.stags, this.#format);
     this.#host = host;
@@ -137,16 +145,19 @@ export class SendQueue {
       if ((wqe.flags & QueueFlag.readFence) !== 0 && this.#outstanding.count > 0) return false;
       switch (wqe.kind) {
         case WorkKind.message:
+          if (this.#type === QPType.ud && !this.#address(message)) return false;
           return this.#startMessage(message);
         case WorkKind.read:
         case WorkKind.atomic:
           return this.#startRequest(message);
         case WorkKind.bind:
-          if (!this.#finishLocal(bindWindow(this.#host, this.#user, wqe))) return false;
+          if (!this.#finishLocal(bindWindow(this.#host, this.#user, wqe), CQEStatus.mwBindErr)) {
+            return false;
+          }
           this.#host.counters.binds += 1;
           break;
         case WorkKind.invalidate:
-          if (!this.#finishLocal(invalidateLocally(this.#host, this.#user, wqe.rkey))) return false;
+          if (!this.#invalidate(wqe)) return false;
           this.#host.counters.invalidations += 1;
           break;
         default:
@@ -168,8 +179,13 @@ export class SendQueue {
     this.#held = true;
     this.#releaseHeld();
     this.#host.counters.sendsTaken += 1;
-    if (status === CQEStatus.success) return true;
-    this.#fail(status);
+    if (status !== CQEStatus.success) {
+      this.#fail(status);
+      return false;
+    }
+    if (this.#type === QPType.rc || permits(this.#type, wqe)) return true;
+    wqe.refusal = 'queue pairs of this type have no such operation';
+    this.#fail(CQEStatus.locQpOpErr);
     return false;
   }
 
@@ -200,9 +216,30 @@ export class SendQueue {
     this.#started.blame(this.#start(), status);
   }
 
-  #finishLocal(done: boolean): boolean {
+  /** Names the destination of a datagram. False when there is no such address handle. */
+  #address(message: OutboundMessage): boolean {
+    const wqe = this.#messages.latest;
+    const handle = this.#host.addressHandles.find(wqe.addressHandle, this.#user.pd);
+    message.address = handle;
+    message.remoteQpn = wqe.remoteQpn & QPN_MASK;
+    message.qkey = wqe.qkey;
+    if (handle !== undefined) return true;
+    wqe.refusal = `no address handle ${wqe.addressHandle}`;
+    this.#fail(CQEStatus.locQpOpErr);
+    return false;
+  }
+
+  #invalidate(wqe: SendWqe): boolean {
+    const { ib } = this.#host;
+    // InfiniBand: it waits for everything before it.
+    if (ib !== undefined && !this.#started.empty) return false;
+    const failure = ib === undefined ? CQEStatus.mwBindErr : CQEStatus.locQpOpErr;
+    return this.#finishLocal(invalidateLocally(this.#host, this.#user, wqe.rkey), failure);
+  }
+
+  #finishLocal(done: boolean, failure: CQEStatus): boolean {
     if (!done) {
-      this.#fail(CQEStatus.mwBindErr);
+      this.#fail(failure);
       return false;
     }
     this.#messages.latest.lengthBytes = 0;
@@ -263,6 +300,7 @@ export class SendQueue {
     request.atomic = wqe.kind === WorkKind.atomic;
     request.lengthBytes = wqe.lengthBytes;
     request.sink = sink;
+    request.pieces = wqe.sges.scattered ? wqe.sges : undefined;
     request.sinkOffset = wqe.sges.firstOffset;
     // RDMAP-5.2.1-08: the sink of an empty read means nothing; zeros reveal the least to the peer.
     request.sinkStag = wqe.lengthBytes === 0 ? 0 : sink.stag;
@@ -529,4 +567,12 @@ export class SendQueue {
     this.#limit = undefined;
     this.#paused = false;
   }
+}
+
+/** The operations of unreliable queue pairs. */
+function permits(type: QPType, { kind, outbound }: SendWqe): boolean {
+  if (kind !== WorkKind.message)
+    return type === QPType.uc && kind !== WorkKind.read && kind !== WorkKind.atomic;
+  const sends = outbound === OutboundKind.send || outbound === OutboundKind.sendWithImmediate;
+  return type === QPType.ud ? sends : outbound !== OutboundKind.sendWithInvalidate;
 }

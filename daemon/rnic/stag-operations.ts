@@ -12,6 +12,11 @@ export interface StagHost {
   readonly stags: StagTable;
   /** Windows by STag index. */
   readonly windows: Map<number, MW>;
+  /**
+   * Set where windows follow InfiniBand: a bind names the window's current key, and only bound
+   * windows of type 2 are invalidated.
+   */
+  readonly ib: object | undefined;
 }
 
 /** Executes a bindMW work request; false when it fails. */
@@ -19,6 +24,7 @@ export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): bool
   const mw = host.windows.get(wqe.rkey >>> 8);
   // A window of another protection domain counts as none.
   if (mw === undefined || mw.pd !== user.pd) return false;
+  if (host.ib !== undefined && mw.rkey !== wqe.rkey) return false;
   return mw.bind(wqe, user);
 }
 
@@ -31,6 +37,7 @@ export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): bool
 export function invalidateLocally(host: StagHost, user: WindowUser, stag: number): boolean {
   const entry = host.stags.find(stag);
   if (entry === undefined || entry.pd !== user.pd) return false;
+  if (host.ib !== undefined && !entry.isWindow) return false;
   if (entry.isWindow) {
     const mw = host.windows.get(stag >>> 8);
     if (mw === undefined || mw.type !== MWType.type2) return false;
@@ -45,6 +52,8 @@ export function invalidateLocally(host: StagHost, user: WindowUser, stag: number
 /** Invalidates for the peer (RFC 5040 §5.3). Nothing changes unless the result is `none`. */
 export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): Fault {
   const fault = checkRemoteInvalidation(host.stags, user, stag);
+  // What no queue pair owns is a region or a window of type 1.
+  if (host.ib !== undefined && host.stags.find(stag)?.qpn === 0) return Fault.cannotInvalidate;
   // RDMAP-5.3-10: an STag that may not be invalidated stays unchanged.
   if (fault !== Fault.none) return fault;
   const entry = host.stags.find(stag);

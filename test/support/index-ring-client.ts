@@ -14,7 +14,7 @@ interface Piece {
 }
 
 /** What a program polls. */
-export interface PolledCompletion {
+interface PolledCompletion {
   readonly wrId: number;
   readonly status: number;
   readonly opcode: number;

@@ -256,6 +256,8 @@ export class ScriptedStream implements StreamPort {
     const carries =
       message.kind === OutboundKind.send ||
       message.kind === OutboundKind.sendWithInvalidate ||
+      message.kind === OutboundKind.sendWithImmediate ||
+      message.kind === OutboundKind.writeWithImmediate ||
       message.kind === OutboundKind.write;
     const length = carries ? message.lengthBytes : 0;
     const bytes = new Uint8Array(length);

@@ -1,0 +1,538 @@
+import { describe, expect, it } from 'vitest';
+import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
+import { SendElement as At } from '../../../daemon/rnic/indexed-layout.ts';
+import type { QP } from '../../../daemon/rnic/queue-pair.ts';
+import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
+import { Fault, OutboundKind } from '../../../daemon/rnic/wire-port.ts';
+import type { QPCapabilities } from '../../../verbs-api/contract/verbs/attributes.ts';
+import {
+  Access,
+  AsyncEventType,
+  MWType,
+  QPState,
+  QPType,
+  WCStatus,
+} from '../../../verbs-api/contract/verbs/enums.ts';
+import { IndexRingClient } from '../../support/index-ring-client.ts';
+import { MEMORY_ADDRESS, NO_MESSAGE } from '../../support/nic-rig.ts';
+import { bringTo, mappedGid, modify, PEER, ProgramRig } from '../../support/program-rig.ts';
+
+const { RESET, INIT, RTS, SQD, ERR } = QPState;
+/** `enum ibv_wr_opcode`. */
+const Op = {
+  write: 0,
+  writeImm: 1,
+  send: 2,
+  sendImm: 3,
+  read: 4,
+  cas: 5,
+  fadd: 6,
+  localInv: 7,
+  bind: 8,
+  sendInv: 9,
+  atomicWrite: 15,
+} as const;
+/** `enum ibv_send_flags`. */
+const SIGNALED = 2;
+const INLINE = 8;
+
+const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+
+/** A queue pair with rings as rxe's provider has them. */
+class IndexedRig extends ProgramRig {
+  readonly sendCQ: CQ;
+  readonly recvCQ: CQ;
+  readonly qp: QP;
+  readonly sends: IndexRingClient;
+  readonly receives: IndexRingClient;
+  readonly sent: IndexRingClient;
+  readonly received: IndexRingClient;
+
+  constructor(
+    type: QPType = QPType.rc,
+    state: QPState = RTS,
+    capabilities: Partial<QPCapabilities> = {},
+    srq?: (rig: ProgramRig) => SRQ,
+  ) {
+    super();
+    const cq = (): CQ => this.nic.createCQ({ cqe: 31, kind: 'indices', ring, tag: undefined });
+    this.sendCQ = cq();
+    this.recvCQ = cq();
+    const rings: Uint8Array[] = [];
+    const shared = srq?.(this);
+    this.qp = this.createQP(type, {
+      kind: 'indices',
+      sendCQ: this.sendCQ,
+      recvCQ: this.recvCQ,
+      srq: shared,
+      capabilities: {
+        maxSendWr: 7,
+        maxRecvWr: 7,
+        maxSendSge: 2,
+        maxRecvSge: 2,
+        maxInlineData: 32,
+        ...capabilities,
+      },
+      ring: (bytes) => {
+        rings.push(new Uint8Array(bytes));
+        return rings.at(-1) ?? new Uint8Array();
+      },
+    });
+    this.sends = new IndexRingClient(rings[0] ?? new Uint8Array());
+    this.receives = new IndexRingClient(shared?.ring ?? rings[1] ?? new Uint8Array());
+    this.sent = new IndexRingClient(this.sendCQ.ring);
+    this.received = new IndexRingClient(this.recvCQ.ring);
+    bringTo(this.qp, state);
+  }
+
+  piece(offset: number, length: number): { addr: number; length: number; lkey: number } {
+    return { addr: MEMORY_ADDRESS + offset, length, lkey: this.mr.lkey };
+  }
+
+  /** Posts one work request and rings the doorbell. */
+  post(opcode: number, fields: Readonly<Record<number, number>> = {}, wrId = 1): void {
+    this.sends.send(wrId, opcode, SIGNALED, [this.piece(0, 8)], fields);
+    this.qp.doorbell(0);
+  }
+
+  deliver(bytes: Uint8Array, message: Partial<typeof NO_MESSAGE> = {}): Fault {
+    const begun = this.qp.beginReceive();
+    if (begun !== Fault.none) return begun;
+    const placed = this.qp.placeReceive(0, bytes, 0, bytes.length);
+    if (placed !== Fault.none) return placed;
+    return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: bytes.length, ...message });
+  }
+}
+
+describe('a send queue with indices', () => {
+  it.each([
+    [1, 1, 0, 1, 256],
+    [16, 1, 0, 31, 256],
+    [15, 4, 100, 15, 512],
+    [0, 0, 0, 0, 256],
+    [7, 32, 512, 7, 1024],
+  ])('for %i requests of %i SGEs, %i bytes inline', (maxSendWr, sges, inline, mask, slot) => {
+    const rig = new IndexedRig(QPType.rc, INIT, {
+      maxSendWr,
+      maxSendSge: sges,
+      maxInlineData: inline,
+    });
+    expect([rig.sends.mask, rig.sends.slotBytes]).toEqual([mask, slot]);
+  });
+
+  it.each([[{ maxSendSge: 33 }], [{ maxRecvSge: 33 }], [{ maxInlineData: 513 }]])(
+    'refuses %o',
+    (capabilities) => {
+      expect(() => new IndexedRig(QPType.rc, RESET, capabilities)).toThrow('is 0 to');
+    },
+  );
+
+  it('gives a slot back at completion, in order, unsignaled ones included', () => {
+    const rig = new IndexedRig();
+    rig.wire.budget = 0;
+    for (let wrId = 0; wrId < 7; wrId += 1) {
+      rig.sends.send(wrId, Op.send, wrId === 6 ? SIGNALED : 0, [rig.piece(wrId, 1)]);
+    }
+    expect(rig.sends.full).toBe(true);
+    rig.qp.doorbell(0);
+    expect([rig.qp.sendsTaken, rig.sends.consumer]).toEqual([1, 0]);
+    rig.wire.budget = 3;
+    rig.qp.doorbell(0);
+    expect(rig.sends.consumer).toBe(3);
+    expect(rig.sent.outcome()).toEqual([]);
+    rig.wire.budget = Number.POSITIVE_INFINITY;
+    rig.qp.doorbell(0);
+    expect([rig.sends.consumer, rig.sends.producer]).toEqual([7, 7]);
+    expect(rig.sent.outcome()).toEqual([[6, WCStatus.success]]);
+    for (let wrId = 10; wrId < 40; wrId += 1) {
+      rig.post(Op.send, {}, wrId);
+      expect(rig.sent.outcome()).toEqual([[wrId, WCStatus.success]]);
+    }
+  });
+
+  it('frees the slot before the completion shows', () => {
+    const rig = new IndexedRig();
+    const seen: number[] = [];
+    const completed = (): void => void seen.push(rig.sends.consumer);
+    rig.nic.watch.observer = { posted: () => undefined, completed };
+    rig.post(Op.send);
+    expect(seen).toEqual([1]);
+  });
+
+  it('survives any producer index, and takes no more than a ring at a time', () => {
+    const rig = new IndexedRig();
+    for (const index of [0xffffffff, 8, 0x80000001, 7]) {
+      rig.sends.producer = index;
+      rig.qp.doorbell(0);
+      rig.nic.assertDeepInvariants();
+    }
+    expect(rig.sends.consumer).toBeLessThanOrEqual(7);
+  });
+
+  it('in ERR flushes what is posted, in RESET forgets it', () => {
+    const rig = new IndexedRig();
+    rig.wire.budget = 0;
+    rig.post(Op.send, {}, 1);
+    rig.post(Op.read, {}, 2);
+    rig.receives.receive(7, [rig.piece(0, 8)]);
+    modify(rig.qp, ERR);
+    const flushed = WCStatus.wrFlushErr;
+    expect(rig.sent.outcome()).toEqual([
+      [1, flushed],
+      [2, flushed],
+    ]);
+    expect(rig.received.outcome()).toEqual([[7, flushed]]);
+    rig.post(Op.send, {}, 3);
+    expect(rig.sent.outcome()).toEqual([[3, flushed]]);
+    expect([rig.sends.consumer, rig.receives.consumer]).toEqual([3, 1]);
+    modify(rig.qp, RESET);
+    rig.sends.send(4, Op.send, SIGNALED, []);
+    rig.receives.receive(8, []);
+    bringTo(rig.qp, RTS);
+    expect(rig.sent.outcome()).toEqual([[4, WCStatus.success]]);
+    modify(rig.qp, RESET);
+    expect([rig.sends.consumer, rig.receives.consumer]).toEqual([4, 2]);
+    expect(rig.received.outcome()).toEqual([]);
+  });
+});
+
+describe('a work request', () => {
+  const KEY = 0x80001de;
+
+  it.each([
+    ['Write', Op.write, { 24: 0x1000, 28: 2, 32: KEY }, OutboundKind.write, { remoteStag: KEY }],
+    [
+      'Write with immediate',
+      Op.writeImm,
+      { 20: 0x44332211, 24: 0x1000, 28: 2, 32: KEY },
+      OutboundKind.writeWithImmediate,
+      { immediateLo: 0x11223344, remoteToHi: 2, remoteToLo: 0x1000 },
+    ],
+    ['Send', Op.send, {}, OutboundKind.send, {}],
+    [
+      'Send with immediate',
+      Op.sendImm,
+      { 20: 0x01000000 },
+      OutboundKind.sendWithImmediate,
+      { immediateLo: 1 },
+    ],
+    [
+      'Send with invalidate',
+      Op.sendInv,
+      { 20: KEY },
+      OutboundKind.sendWithInvalidate,
+      { invalidateStag: KEY },
+    ],
+    ['Read', Op.read, { 24: 0x1000, 32: KEY }, OutboundKind.readRequest, { remoteStag: KEY }],
+    [
+      'compare and swap',
+      Op.cas,
+      { 24: 0x1000, 32: 5, 40: 77, 48: KEY },
+      OutboundKind.atomic,
+      { atomicOperation: 2, atomicCompareLo: 5, atomicOperandLo: 77, remoteStag: KEY },
+    ],
+    [
+      'fetch and add',
+      Op.fadd,
+      { 24: 0x1000, 32: 5, 36: 1, 40: 77, 48: KEY },
+      OutboundKind.atomic,
+      { atomicOperation: 0, atomicOperandLo: 5, atomicOperandHi: 1, remoteStag: KEY },
+    ],
+  ] as const)('of a %s becomes a message', (_, opcode, fields, kind, expected) => {
+    const rig = new IndexedRig();
+    rig.post(opcode, fields);
+    expect(rig.wire.sent).toMatchObject([{ kind, lengthBytes: 8, ...expected }]);
+  });
+
+  it('of an atomic write is a Write of 8 bytes from the element', () => {
+    const rig = new IndexedRig();
+    rig.post(Op.atomicWrite, { 24: 0x1000, 32: KEY, 208: 0x04030201, 212: 0x08070605 });
+    const payload = [1, 2, 3, 4, 5, 6, 7, 8];
+    expect(rig.wire.sent).toMatchObject([{ kind: OutboundKind.write, remoteStag: KEY, payload }]);
+    expect(rig.sent.poll()).toMatchObject({ status: 0, opcode: 1, byteLen: 8 });
+  });
+
+  it('has the length of its SGEs, whatever librxe wrote', () => {
+    const rig = new IndexedRig();
+    rig.memory.set([1, 2, 3, 4, 5, 6], 0);
+    rig.sends.send(1, Op.send, SIGNALED, [rig.piece(0, 2), rig.piece(3, 3)], { [At.length]: 4 });
+    rig.qp.doorbell(0);
+    expect(rig.wire.sent).toMatchObject([{ lengthBytes: 5, payload: [1, 2, 4, 5, 6] }]);
+    expect(rig.sent.poll()).toMatchObject({ byteLen: 5 });
+  });
+
+  it.each([
+    ['with the flag', INLINE | SIGNALED],
+    ['without it, as ibv_wr_set_inline_data posts', SIGNALED],
+  ])('has inline payload %s', (_, flags) => {
+    const rig = new IndexedRig();
+    const fields = { [At.length]: 6, 208: 0x41414141, 212: 0x4242 };
+    rig.sends.send(1, Op.send, flags, [], fields);
+    rig.qp.doorbell(0);
+    const payload = [0x41, 0x41, 0x41, 0x41, 0x42, 0x42];
+    expect(rig.wire.sent).toMatchObject([{ lengthBytes: 6, payload }]);
+  });
+
+  it.each([
+    ['an unknown operation', 99, {}, WCStatus.locQpOpErr],
+    ['more SGEs than its slot holds', Op.send, { [At.numSge]: 4 }, WCStatus.locQpOpErr],
+    ['any number of SGEs', Op.send, { [At.numSge]: 0xffffffff }, WCStatus.locQpOpErr],
+    ['an unknown lkey', Op.send, { 220: 0x777 }, WCStatus.locProtErr],
+    ['a range beyond its region', Op.write, { 216: 5000 }, WCStatus.locProtErr],
+    [
+      'more inline payload than its slot holds',
+      Op.send,
+      { [At.flags]: INLINE, [At.length]: 49 },
+      WCStatus.locLenErr,
+    ],
+    ['an atomic of 4 bytes', Op.fadd, { 216: 4 }, WCStatus.locLenErr],
+    ['a key that may not be invalidated', Op.localInv, { 20: 0x7777 }, WCStatus.locQpOpErr],
+    ['a window that is none', Op.bind, { 44: 0x7777 }, WCStatus.mwBindErr],
+  ] as const)(
+    'with %s fails alone, as an error that says nothing else',
+    (_, op, fields, status) => {
+      const rig = new IndexedRig();
+      rig.post(op, fields);
+      expect(rig.sent.poll()).toMatchObject({ wrId: 1, status, opcode: 0, byteLen: 0 });
+      expect(rig.qp.state).toBe(ERR);
+      expect(rig.asyncEvents()).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['UC', QPType.uc, [Op.read, Op.cas, Op.fadd, Op.sendInv]],
+    ['UD', QPType.ud, [Op.write, Op.writeImm, Op.read, Op.cas, Op.sendInv, Op.bind, Op.localInv]],
+  ] as const)('on %s has no such operation', (_, type, opcodes) => {
+    for (const opcode of opcodes) {
+      const rig = new IndexedRig(type);
+      rig.post(opcode);
+      expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+      expect(rig.wire.sent).toEqual([]);
+    }
+  });
+
+  it('of a Read scatters the response over its SGEs', () => {
+    const rig = new IndexedRig();
+    rig.sends.send(1, Op.read, SIGNALED, [rig.piece(0, 3), rig.piece(100, 5)], { 32: KEY });
+    rig.qp.doorbell(0);
+    const bytes = Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(rig.qp.placeReadPart(0, bytes, 0, 5)).toBe(Fault.none);
+    expect(rig.qp.placeReadPart(5, bytes, 5, 3)).toBe(Fault.none);
+    rig.qp.readCompleted();
+    expect([...rig.memory.subarray(0, 4)]).toEqual([1, 2, 3, 0]);
+    expect([...rig.memory.subarray(99, 106)]).toEqual([0, 4, 5, 6, 7, 8, 0]);
+    expect(rig.sent.poll()).toMatchObject({ status: 0, opcode: 2, byteLen: 8 });
+    expect(rig.qp.placeReadPart(0, bytes, 0, 1)).toBe(Fault.stagInvalid);
+  });
+
+  it('waits in SQD and starts in RTS', () => {
+    const rig = new IndexedRig();
+    modify(rig.qp, SQD);
+    rig.post(Op.send);
+    expect([rig.wire.sent.length, rig.sends.consumer]).toEqual([0, 0]);
+    modify(rig.qp, RTS);
+    expect([rig.wire.sent.length, rig.sends.consumer]).toEqual([1, 1]);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
+  });
+});
+
+describe('a datagram', () => {
+  it('goes to the address of its handle', () => {
+    const rig = new IndexedRig(QPType.ud);
+    const ah = rig.nic.createAH(rig.pd, PEER);
+    expect(ah.number).toBe(1);
+    rig.post(Op.send, { 24: 0x12, 28: 0x11111111, 36: ah.number });
+    expect(rig.wire.sent).toMatchObject([
+      { address: ah, remoteQpn: 0x12, qkey: 0x11111111, payload: new Array(8).fill(0) },
+    ]);
+  });
+
+  it('fails without a handle, with that of another domain, or with a closed one', () => {
+    for (const number of [0, 2, 3, 0xffffffff]) {
+      const rig = new IndexedRig(QPType.ud);
+      rig.nic.createAH(rig.pd, PEER);
+      rig.nic.createAH(rig.pd, PEER).close();
+      rig.nic.createAH(rig.nic.allocPD(), PEER);
+      rig.post(Op.send, { 24: 0x12, 36: number });
+      expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+      expect(rig.qp.state).toBe(ERR);
+    }
+  });
+
+  it('needs a handle with a good address, and its domain stays until it is closed', () => {
+    const rig = new ProgramRig();
+    const create = (fields: object): unknown => rig.nic.createAH(rig.pd, { ...PEER, ...fields });
+    expect(() => create({ isGlobal: false })).toThrow('GID');
+    expect(() => create({ sgidIndex: 5 })).toThrow('no entry 5');
+    expect(() => create({ port: 2 })).toThrow('port');
+    expect(() => create({ dgid: mappedGid(192, 0, 2, 1) })).toThrow('no route');
+    expect(create({ dgid: mappedGid(239, 0, 0, 1) })).toMatchObject({ number: 1 });
+    const pd = rig.nic.allocPD();
+    const ah = rig.nic.createAH(pd, PEER);
+    expect(() => pd.close()).toThrow('use the protection domain');
+    ah.close();
+    ah.close();
+    pd.close();
+  });
+
+  it('arrives behind 40 bytes of GRH, with its sender and the packet type that UCX looks for', () => {
+    for (const [first, sl] of [
+      [0x00, 2],
+      [0x60, 1],
+    ] as const) {
+      const rig = new IndexedRig(QPType.ud);
+      rig.receives.receive(9, [rig.piece(0, 64)]);
+      const bytes = new Uint8Array(56);
+      bytes[0] = first;
+      expect(rig.deliver(bytes, { sourceQpn: 0x11 })).toBe(Fault.none);
+      expect(rig.received.poll()).toMatchObject({ byteLen: 56, flags: 1, sourceQpn: 0x11, sl });
+    }
+  });
+});
+
+describe('receives with indices', () => {
+  it('give their slot back when they complete', () => {
+    const rig = new IndexedRig();
+    rig.receives.receive(5, [rig.piece(0, 4), rig.piece(8, 4)]);
+    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.receives.consumer).toBe(0);
+    rig.qp.placeReceive(0, Uint8Array.from([1, 2, 3, 4, 5, 6]), 0, 6);
+    rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 6 });
+    expect(rig.receives.consumer).toBe(1);
+    expect([...rig.memory.subarray(0, 10)]).toEqual([1, 2, 3, 4, 0, 0, 0, 0, 5, 6]);
+    expect(rig.received.poll()).toMatchObject({ wrId: 5, byteLen: 6, opcode: 128, flags: 1 });
+  });
+
+  it('take a Write with immediate without touching their memory', () => {
+    const rig = new IndexedRig();
+    rig.receives.receive(5, []);
+    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    const written = { written: true, hasImmediate: true, immediateLo: 0x11223344 };
+    rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 4096, ...written });
+    const wc = { wrId: 5, byteLen: 4096, opcode: 129, flags: 3, immediate: 0x44332211 };
+    expect(rig.received.poll()).toMatchObject(wc);
+  });
+
+  it('with more SGEs than a slot holds fail', () => {
+    const rig = new IndexedRig();
+    rig.receives.receive(5, [], 100);
+    expect(rig.qp.beginReceive()).toBe(Fault.receiveInvalid);
+    expect(rig.received.outcome()).toEqual([[5, WCStatus.locQpOpErr]]);
+  });
+
+  it('of a shared queue give it back at once, raise the limit event, and can be resized', () => {
+    let srq: SRQ | undefined;
+    const rig = new IndexedRig(QPType.rc, RTS, {}, ({ nic, pd }) => {
+      const init = { maxWr: 7, maxSge: 0, srqLimit: 100, ring, tag: undefined };
+      srq = nic.createSRQ(pd, { ...init, kind: 'indices' });
+      return srq;
+    });
+    if (srq === undefined) throw new Error('no shared queue');
+    expect([srq.capacity, srq.count, rig.receives.slotBytes]).toEqual([7, 8, 64]);
+    expect(() => srq?.modify({ srqLimit: 8 })).toThrow('0 to 7');
+    srq.modify({ srqLimit: 2 });
+    for (const wrId of [1, 2, 3]) rig.receives.receive(wrId, [rig.piece(0, 8)]);
+    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.receives.consumer).toBe(1);
+    expect(rig.asyncEvents()).toEqual([]);
+    rig.qp.completeReceive(NO_MESSAGE);
+    expect(() => srq?.resize(1, ring)).toThrow('holds 2 receives');
+    srq.resize(20, ring);
+    const resized = new IndexRingClient(srq.ring);
+    expect([resized.mask, resized.producer, resized.consumer]).toEqual([31, 2, 0]);
+    expect(rig.deliver(new Uint8Array(1))).toBe(Fault.none);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.srqLimitReached]);
+    expect(rig.received.outcome()).toEqual([
+      [1, WCStatus.success],
+      [2, WCStatus.success],
+    ]);
+    modify(rig.qp, ERR);
+    expect(rig.received.outcome()).toEqual([]);
+    expect(rig.asyncEvents()).toEqual([AsyncEventType.qpLastWqeReached]);
+  });
+});
+
+describe('memory windows of a program’s queue pair', () => {
+  const bind = (rig: IndexedRig, rkey: number, key: number, length = 64): void => {
+    rig.post(Op.bind, {
+      24: MEMORY_ADDRESS,
+      32: length,
+      40: rig.mr.lkey,
+      44: rkey,
+      48: key,
+      52: Access.remoteWrite,
+    });
+  };
+  const write = (rig: IndexedRig, key: number): Fault =>
+    rig.qp.placeWrite(key, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8);
+
+  it('of type 1 are bound, opened to peers and unbound in the send queue', () => {
+    const rig = new IndexedRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    const first = mw.rkey;
+    const second = (first & ~0xff) | ((first + 1) & 0xff);
+    bind(rig, first, second);
+    expect(rig.sent.poll()).toMatchObject({ status: 0, opcode: 5, byteLen: 0 });
+    expect([mw.rkey, write(rig, second >>> 0), write(rig, first)]).toEqual([
+      second >>> 0,
+      Fault.none,
+      Fault.stagInvalid,
+    ]);
+    bind(rig, mw.rkey, first, 0);
+    expect(rig.sent.outcome()).toEqual([[1, WCStatus.success]]);
+    expect(write(rig, first)).toBe(Fault.stagInvalid);
+  });
+
+  it('named by an old key are not bound', () => {
+    const rig = new IndexedRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
+    bind(rig, mw.rkey ^ 1, 5);
+    expect(rig.sent.outcome()).toEqual([[1, WCStatus.mwBindErr]]);
+  });
+
+  it('of type 2 are bound once, until they are invalidated', () => {
+    const rig = new IndexedRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type2);
+    bind(rig, mw.rkey, 7);
+    expect(write(rig, mw.rkey)).toBe(Fault.none);
+    rig.post(Op.localInv, { 20: mw.rkey });
+    expect(rig.sent.outcome()).toEqual([
+      [1, WCStatus.success],
+      [1, WCStatus.success],
+    ]);
+    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    bind(rig, mw.rkey, 8);
+    rig.receives.receive(1, [rig.piece(0, 8)]);
+    const message = { invalidates: true, invalidateStag: mw.rkey };
+    expect(rig.deliver(new Uint8Array(8), message)).toBe(Fault.none);
+    expect(rig.received.poll()).toMatchObject({ status: 0, flags: 13, immediate: mw.rkey });
+    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    bind(rig, mw.rkey, 9);
+    bind(rig, mw.rkey, 10);
+    expect(rig.sent.outcome().at(-1)).toEqual([1, WCStatus.mwBindErr]);
+  });
+
+  it('are invalidated only once everything before is done', () => {
+    const rig = new IndexedRig();
+    const mw = rig.nic.allocMW(rig.pd, MWType.type2);
+    bind(rig, mw.rkey, 7);
+    rig.wire.budget = 0;
+    rig.post(Op.send, {}, 2);
+    rig.post(Op.localInv, { 20: mw.rkey }, 3);
+    expect(write(rig, mw.rkey)).toBe(Fault.none);
+    rig.wire.budget = 9;
+    rig.qp.doorbell(0);
+    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    expect(rig.sent.outcome().map(([wrId]) => wrId)).toEqual([1, 2, 3]);
+  });
+
+  it('and nothing else: a region is not invalidated, by either side', () => {
+    const rig = new IndexedRig();
+    rig.receives.receive(1, [rig.piece(0, 8)]);
+    const message = { invalidates: true, invalidateStag: rig.mr.rkey };
+    expect(rig.deliver(new Uint8Array(8), message)).toBe(Fault.cannotInvalidate);
+    expect(rig.received.outcome()).toEqual([[1, WCStatus.remInvReqErr]]);
+    rig.post(Op.localInv, { 20: rig.mr.rkey });
+    expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+  });
+});
