@@ -34,8 +34,7 @@ export class Adapter implements DeviceBackend {
   readonly unsupported: readonly WROpcode[] = [];
   readonly processObstacle = undefined;
   readonly receivesNeedDoorbell = false;
-  /** The port has no carrier (injected fault). */
-  portDown = false;
+  #portDown = false;
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
 
@@ -72,6 +71,16 @@ export class Adapter implements DeviceBackend {
       ordMax: this.nic.profile.ordMax,
       wire: { ...WIRE_DEFAULTS, ...config.wire },
     };
+  }
+
+  /** The port has no carrier (injected fault). */
+  get portDown(): boolean {
+    return this.#portDown;
+  }
+
+  set portDown(down: boolean) {
+    this.#portDown = down;
+    if (this.rocePort !== undefined) this.rocePort.down = down;
   }
 
   /** Identity and limits (`ibv_query_device`). */

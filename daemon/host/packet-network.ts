@@ -19,7 +19,7 @@ import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
 import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
-import { countPacket, countRequest } from './roce-counters.ts';
+import { countFailure, countPacket, countRequest } from './roce-counters.ts';
 
 /** What one connection sends before the next gets its turn. */
 const SHARE_BYTES = 131_072;
@@ -148,7 +148,7 @@ export class PacketNetwork implements ConnectionUser {
     if (now < this.#due) return;
     this.#due = NEVER;
     for (const connection of this.#timed) {
-      if (connection.nextDeadline() <= now) connection.handleDeadline(now);
+      if (connection.nextDeadline() <= now) this.#handleDeadline(connection, now);
       this.#due = Math.min(this.#due, connection.nextDeadline());
     }
   }
@@ -169,6 +169,13 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   // Steps
+
+  #handleDeadline(connection: PacketConnection, now: Micros): void {
+    const { wire, port } = connection;
+    const before = wire.timeouts;
+    connection.handleDeadline(now);
+    port.counters.timeouts += wire.timeouts - before;
+  }
 
   #serve(connection: PacketConnection, now: Micros): void {
     const { wire } = connection;
@@ -222,6 +229,10 @@ export class PacketNetwork implements ConnectionUser {
     const refusal = parsePacket(this.#bytes, 0, bytes, this.#packet);
     assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
     sender.port.counters.sentPackets += 1;
+    if (sender.port.down) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
     if (sender.qp.type === QPType.ud) {
       this.#deliverDatagram(sender, bytes, now);
       return;
@@ -261,7 +272,11 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   #handOver(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
-    const { counters } = receiver.port;
+    const { counters, down } = receiver.port;
+    if (down) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
     countPacket(this.#packet, sender.port.counters, counters);
     if (receiver.qp.type === QPType.rc) countRequest(this.#packet, receiver.rqPsn, counters);
     receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#grh);
@@ -297,6 +312,7 @@ export class PacketNetwork implements ConnectionUser {
     const { qp, wire } = connection;
     const failed = wire.pollFailure();
     if (failed !== undefined) {
+      countFailure(failed.failure, connection.port.counters);
       this.#sendRest(connection, now);
       qp.terminated(failed.by, failed.failure, now);
       connection.end(now);

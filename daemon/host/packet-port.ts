@@ -6,5 +6,7 @@ export interface PacketPort {
   gid(index: number): Uint8Array | undefined;
   /** The port of this host that has the GID; undefined if none has. */
   peer(dgid: Uint8Array): PacketPort | undefined;
+  /** Without carrier, nothing goes out or comes in. */
+  readonly down: boolean;
   readonly counters: RoceCounters;
 }

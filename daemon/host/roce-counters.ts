@@ -3,6 +3,7 @@
  * it sees pass.
  */
 import type { NicCounters } from '../rnic/nic-counters.ts';
+import type { WireFailure } from '../rnic/wire-port.ts';
 import { opcodeTraits, Trait } from '../roce/wire/opcode.ts';
 import type { Packet } from '../roce/wire/packet.ts';
 import { psnDistance } from '../roce/wire/psn.ts';
@@ -17,6 +18,12 @@ export interface RoceCounters {
   /** Requests that came again, and those that came too early. */
   duplicateRequests: number;
   earlyRequests: number;
+  /** Times that a requester sent again since no answer came, and queue pairs that gave up. */
+  timeouts: number;
+  retriesExceeded: number;
+  rnrRetriesExceeded: number;
+  /** Times that the port lost its carrier. */
+  linkDowned: number;
   /** NAKs that no receive was posted: sent, and received. */
   sentRnr: number;
   receivedRnr: number;
@@ -33,6 +40,10 @@ export function makeRoceCounters(): RoceCounters {
     undeliverable: 0,
     duplicateRequests: 0,
     earlyRequests: 0,
+    timeouts: 0,
+    retriesExceeded: 0,
+    rnrRetriesExceeded: 0,
+    linkDowned: 0,
     sentRnr: 0,
     receivedRnr: 0,
     sentSequenceNaks: 0,
@@ -46,6 +57,12 @@ export function countRequest(packet: Readonly<Packet>, rqPsn: number, to: RoceCo
   const ahead = psnDistance(packet.psn, rqPsn);
   if (ahead < 0) to.duplicateRequests += 1;
   else if (ahead > 0) to.earlyRequests += 1;
+}
+
+/** A queue pair of the port failed. */
+export function countFailure({ kind }: WireFailure, counters: RoceCounters): void {
+  if (kind === 'timeout') counters.retriesExceeded += 1;
+  else if (kind === 'receiver-not-ready') counters.rnrRetriesExceeded += 1;
 }
 
 /** A packet went from one port to another. */
@@ -72,13 +89,17 @@ export function hwCounters(
 ): Readonly<Record<string, number>> {
   return {
     ack_deferred: 0,
+    completer_retry_err: counters.timeouts,
     duplicate_request: counters.duplicateRequests,
+    link_downed: counters.linkDowned,
     out_of_seq_request: counters.earlyRequests,
     rcvd_pkts: counters.receivedPackets,
     rcvd_rnr_err: counters.receivedRnr,
     rcvd_seq_err: counters.receivedSequenceNaks,
     rdma_recvs: nic.inSends,
     rdma_sends: nic.outSends,
+    retry_exceeded_err: counters.retriesExceeded,
+    retry_rnr_exceeded_err: counters.rnrRetriesExceeded,
     send_err: counters.undeliverable,
     send_rnr_err: counters.sentRnr,
     sent_pkts: counters.sentPackets,

@@ -21,12 +21,24 @@ export interface PortHost {
 export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
   readonly addresses: PortAddresses = this;
   readonly counters: RoceCounters = makeRoceCounters();
+  #down = false;
   readonly #device: GidSource;
   readonly #host: PortHost;
 
   constructor(device: GidSource, host: PortHost) {
     this.#device = device;
     this.#host = host;
+  }
+
+  /** See `PacketPort`. */
+  get down(): boolean {
+    return this.#down;
+  }
+
+  /** The port lost its carrier, or has it back. */
+  set down(down: boolean) {
+    if (down && !this.#down) this.counters.linkDowned += 1;
+    this.#down = down;
   }
 
   /** See `PortAddresses`. */

@@ -37,6 +37,7 @@ const OWN_QKEY = 0x8000_0000;
 /** See the module's comment. */
 export class DatagramWire implements PacketWire {
   readonly midSend = false;
+  readonly timeouts = 0;
   destination: OutboundMessage['address'] = undefined;
   readonly #user: WireUser;
   readonly #outcome = new Outcome();

@@ -34,6 +34,8 @@ export interface PacketWire extends ProgramWire {
   pollFailure(): TransportFailure | undefined;
   /** Where the datagram polled last goes; undefined where the queue pair's own path says it. */
   readonly destination: OutboundMessage['address'];
+  /** How often packets were sent again because no answer came in time. */
+  readonly timeouts: number;
 }
 
 /** Room for the longest packet: 4096 bytes of payload, 60 of headers. */

@@ -41,6 +41,9 @@ export class ReliableWire implements PacketWire {
   get rqPsn(): number {
     return this.#responder.rqPsn;
   }
+  get timeouts(): number {
+    return this.#requester.timeouts;
+  }
 
   // Commands
 

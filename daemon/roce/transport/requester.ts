@@ -53,6 +53,11 @@ const NAK_FAILURES: readonly (MessageFailure | undefined)[] = (() => {
   table[NakCode.remoteOperation] = MessageFailure.remoteOperation;
   return table;
 })();
+/** Failures that a host counts by their kind; the others are of kind 'protocol'. */
+const FAILURE_KINDS: Readonly<Partial<Record<MessageFailure, string>>> = {
+  [MessageFailure.retriesExceeded]: 'timeout',
+  [MessageFailure.rnrRetriesExceeded]: 'receiver-not-ready',
+};
 const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
   [MessageFailure.remoteAccess]: 'the peer refused the access to its memory',
   [MessageFailure.remoteInvalidRequest]: 'the peer refused the request as invalid',
@@ -64,6 +69,8 @@ const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
 
 /** See the module's comment. */
 export class Requester {
+  /** How often packets were sent again because no answer came in time. */
+  timeouts = 0;
   readonly #user: WireUser;
   readonly #outcome: Outcome;
   readonly #window: number;
@@ -161,6 +168,7 @@ export class Requester {
       return;
     }
     this.#retriesLeft -= 1;
+    this.timeouts += 1;
     this.#rewind();
   }
 
@@ -449,7 +457,8 @@ export class Requester {
 
   #fail(failure: MessageFailure): void {
     this.#user.messageFailed(failure);
-    this.#outcome.fail('peer', { kind: 'protocol', text: FAILURE_TEXTS[failure] });
+    const kind = FAILURE_KINDS[failure] ?? 'protocol';
+    this.#outcome.fail('peer', { kind, text: FAILURE_TEXTS[failure] });
     this.stop();
   }
 

@@ -33,6 +33,7 @@ export class UnreliableWire implements PacketWire {
   readonly destination = undefined;
   /** A message that is partly sent and then flushed is one that the peer drops. */
   readonly midSend = false;
+  readonly timeouts = 0;
   readonly #user: WireUser;
   readonly #outcome = new Outcome();
   #mtu = 256;

@@ -24,6 +24,7 @@ class ScriptedDatagrams implements PacketWire {
     undefined;
   readonly sendable = true;
   readonly midSend = false;
+  readonly timeouts = 0;
   readonly sqPsn = 0;
   readonly rqPsn = 0;
 
@@ -57,6 +58,7 @@ function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
   const port: PacketPort = {
     gid: (index) => (index === 1 ? address : undefined),
     peer: (dgid) => ports.find((other) => hexOf(other.gid(1) ?? dgid.slice(1)) === hexOf(dgid)),
+    down: false,
     counters: makeRoceCounters(),
   };
   ports.push(port);

@@ -172,7 +172,39 @@ describe('packets between two devices of a host', () => {
       [2, CQEStatus.wrFlushErr],
     ]);
     expect(a.qp.state).toBe(QPState.ERR);
-    expect(world.adapter(0).rocePort?.counters.undeliverable).toBeGreaterThanOrEqual(4);
+    const counters = { completer_retry_err: 3, retry_exceeded_err: 1, send_err: 8, sent_pkts: 8 };
+    expect(world.adapter(0).hwCounters).toMatchObject(counters);
+  });
+
+  it('are counted when no receive was ever posted', () => {
+    const world = new RoceWorld();
+    const [a] = world.pair(QPType.rc, { rnrRetry: 2 });
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([[1, CQEStatus.rnrRetryExcErr]]);
+    expect(world.adapter(0).hwCounters).toMatchObject({
+      rcvd_rnr_err: 3,
+      retry_rnr_exceeded_err: 1,
+      retry_exceeded_err: 0,
+    });
+  });
+
+  it('do not pass a port without carrier, and pass again once it is back', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCount: 7 });
+    world.adapter(1).portDown = true;
+    b.receives.post(2, [b.piece(0, 10)]);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(100_000);
+    expect(a.completions.poll()).toEqual([]);
+    expect(world.adapter(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 0 });
+    world.adapter(1).portDown = false;
+    world.run(100_000);
+    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expect(b.completions.outcome()).toEqual([[2, success]]);
+    expect(world.adapter(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 1 });
   });
 
   it('tell the sender of a refused access before the refusing queue pair is gone', () => {
