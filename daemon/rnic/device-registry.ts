@@ -2,6 +2,7 @@
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import type { DeviceProfile } from './device-profile.ts';
+import type { Random32 } from './stag-table.ts';
 
 const KINDS = ['pd', 'mr', 'mw', 'cq', 'srq', 'qp'] as const;
 /** Kinds of counted objects. */
@@ -9,6 +10,9 @@ type ObjectKind = (typeof KINDS)[number];
 
 /** QP numbers have 24 bits, as everywhere in verbs. */
 const QPN_COUNT = 2 ** 24;
+/** 0 and 1 are those of management; Linux keeps all up to 16 for itself. */
+const LAST_RESERVED_QPN = 16;
+const MULTICAST_QPN = QPN_COUNT - 1;
 
 /** Counts objects against the profile. */
 export class DeviceRegistry {
@@ -52,6 +56,18 @@ export class DeviceRegistry {
     for (const kind of KINDS) {
       assert(counts[kind] >= 0 && counts[kind] <= limits[kind], `the number of ${kind}s can be`);
     }
+  }
+
+  /**
+   * A QP number drawn at random, for a wire on which a number is all that a stranger needs to send a
+   * packet to it. Those of InfiniBand's own queue pairs and of multicast are left out.
+   */
+  randomQpn(random: Random32, inUse: (qpn: number) => boolean): number {
+    let qpn = 0;
+    // Few of the numbers are in use, so a few draws find a free one.
+    do qpn = random() >>> 8;
+    while (qpn <= LAST_RESERVED_QPN || qpn === MULTICAST_QPN || inUse(qpn));
+    return qpn;
   }
 
   /** The next QP number: counts up from 1, wraps at 24 bits, and skips numbers in use. */

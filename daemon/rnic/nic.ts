@@ -65,6 +65,7 @@ export class Nic {
   readonly faults: NicFaults = noNicFaults();
   /** Set by the host to watch the NIC's work. */
   readonly watch = new WorkWatch();
+  readonly #random: Random32;
   readonly #stags: StagTable;
   readonly #effects = new EffectQueue();
   readonly #registry: DeviceRegistry;
@@ -77,7 +78,8 @@ export class Nic {
   constructor(options: NicOptions) {
     this.name = options.name;
     this.profile = deviceProfile(options.profile);
-    this.#stags = new StagTable(options.random ?? seededRandom(options.seed));
+    this.#random = options.random ?? seededRandom(options.seed);
+    this.#stags = new StagTable(this.#random);
     this.#registry = new DeviceRegistry(this.profile);
     const word = new Uint8Array(ATOMIC_WORD_BYTES);
     this.#host = {
@@ -211,7 +213,7 @@ export class Nic {
     const release = this.#registry.take('qp');
     const qp: QP = this.#orRelease(release, () => {
       const layout = makeRings(init);
-      const qpn = this.#registry.nextQpn((candidate) => this.#qps.has(candidate));
+      const qpn = this.#nextQpn();
       return new QP(qpn, pd, init, layout, this.#host, () => {
         this.#qps.delete(qpn);
         release();
@@ -219,6 +221,13 @@ export class Nic {
     });
     this.#qps.set(qp.qpn, qp);
     return qp;
+  }
+
+  #nextQpn(): number {
+    const registry = this.#registry;
+    const inUse = (qpn: number): boolean => this.#qps.has(qpn);
+    if (this.#host.ib === undefined) return registry.nextQpn(inUse);
+    return registry.randomQpn(this.#random, inUse);
   }
 
   #checkCapabilities(capabilities: QPCapabilities, kind: RingKind): void {

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { DEFAULT_PROFILE } from '../../../daemon/rnic/device-profile.ts';
+import { DeviceRegistry } from '../../../daemon/rnic/device-registry.ts';
 import type { QP } from '../../../daemon/rnic/queue-pair.ts';
 import { Fault } from '../../../daemon/rnic/wire-port.ts';
 import {
@@ -211,6 +213,21 @@ describe('a queue pair that its program connects', () => {
     expect(rig.asyncEvents()).toEqual([]);
     expect(qp.state).toBe(ERR);
     expect(rig.wire.calls).toEqual(['abort']);
+  });
+
+  it('has a number that is hard to guess, and none that InfiniBand reserves', () => {
+    const rig = new ProgramRig();
+    const numbers = Array.from({ length: 50 }, () => rig.createQP(QPType.rc).qpn);
+    expect(new Set(numbers).size).toBe(50);
+    expect(Math.min(...numbers)).toBeGreaterThan(16);
+    expect(Math.max(...numbers)).toBeLessThan(0xffffff);
+    const steps = numbers.slice(1).map((qpn, index) => Math.abs(qpn - (numbers[index] ?? 0)));
+    expect(Math.min(...steps)).toBeGreaterThan(1);
+    // Reserved numbers are skipped, and so is one in use.
+    const draws = [0, 1, 16, 0xffffff, 17, 17, 18].map((qpn) => qpn << 8);
+    const registry = new DeviceRegistry(DEFAULT_PROFILE);
+    const draw = (): number => draws.shift() ?? 0;
+    expect(registry.randomQpn(draw, (qpn) => qpn === 17)).toBe(18);
   });
 
   it('has a type, which iWARP refuses', () => {
