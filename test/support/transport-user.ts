@@ -218,6 +218,8 @@ export class TransportUser implements WireUser {
 
   completeReceive(message: InboundMessage): Fault {
     rule(this.#receive !== undefined, 'a message has its receive');
+    // Without payload, nothing was placed over what a dropped message left in the receive.
+    if (message.written || message.lengthBytes === 0) this.#received = 0;
     rule(message.written || message.lengthBytes === this.#received, 'lengths agree');
     const bytes = this.#receive.slice(0, this.#received);
     this.#receive = undefined;

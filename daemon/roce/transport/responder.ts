@@ -108,11 +108,12 @@ export class Responder {
     this.#packet.destQpn = attributes.destQpn;
     this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#rnrTimer = attributes.minRnrTimer;
-    if (this.#ready) return;
+    if (!this.#ready) this.#expectedPsn = rqPsn;
+    const depth = Math.min(maxDestRdAtomic, DEPTH_MAX);
+    // In SQD the depth may change. What was owed is asked for again.
+    if (depth !== this.#depth) this.#replies = new Replies(Math.max(depth, 1));
+    this.#depth = depth;
     this.#ready = true;
-    this.#expectedPsn = rqPsn;
-    this.#depth = Math.min(maxDestRdAtomic, DEPTH_MAX);
-    this.#replies = new Replies(Math.max(this.#depth, 1));
   }
 
   resume(): void {

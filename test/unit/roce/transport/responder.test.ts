@@ -305,6 +305,13 @@ describe('a request that is refused', () => {
     }
   });
 
+  it('no more once the queue pair was modified to serve more', () => {
+    const rig = new Rig({ maxDestRdAtomic: 0 });
+    rig.side.wire.modified(pathOf({ maxDestRdAtomic: 1 }), QPState.SQD, 0);
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
+    expect(rig.answers()).toEqual([[Operation.readResponseOnly, 100, ACK]]);
+  });
+
   it('for a Send longer than its receive: a remote operational error, as from rxe', () => {
     const rig = new Rig();
     rig.side.user.receives.push(3);
