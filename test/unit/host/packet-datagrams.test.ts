@@ -3,14 +3,18 @@ import { describe, expect, it } from 'vitest';
 import { PacketNetwork } from '../../../daemon/host/packet-network.ts';
 import type { PacketPort } from '../../../daemon/host/packet-port.ts';
 import { makeRoceCounters } from '../../../daemon/host/roce-counters.ts';
+import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
 import type { AddressVector } from '../../../daemon/rnic/qp-attributes.ts';
 import type { QP } from '../../../daemon/rnic/queue-pair.ts';
 import { NEVER } from '../../../daemon/rnic/wire-port.ts';
 import type { PacketWire } from '../../../daemon/roce/transport/packet-wire.ts';
 import { makePacket, type Packet, writeHeaders } from '../../../daemon/roce/wire/packet.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { Access, QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
+import { IndexRingClient } from '../../support/index-ring-client.ts';
+import { MEMORY_ADDRESS } from '../../support/nic-rig.ts';
 import { bringTo, mappedGid, PEER, ProgramRig } from '../../support/program-rig.ts';
+import { RoceWorld } from '../../support/roce-host.ts';
 
 const GROUP = mappedGid(239, 1, 1, 1);
 const GROUP_QPN = 0xffffff;
@@ -144,5 +148,99 @@ describe('datagrams', () => {
     world.send(sender, vector, GROUP_QPN);
     expect([sender, one, two].map(({ wire }) => wire.received.length)).toEqual([2, 1, 1]);
     expect(world.here.counters.undeliverable).toBe(0);
+  });
+});
+
+/** A UD queue pair in RTS with rings as rxe's provider has them. */
+function datagramEnd(world: RoceWorld, device: number) {
+  const { nic } = world.adapter(device);
+  const pd = nic.allocPD();
+  const memory = new Uint8Array(4096);
+  const mr = nic.regMR(pd, {
+    backing: new ViewBacking(memory),
+    backingOffset: 0,
+    lengthBytes: memory.length,
+    address: MEMORY_ADDRESS,
+    iova: MEMORY_ADDRESS,
+    access: Access.localWrite,
+    key: undefined,
+  });
+  const rings: Uint8Array[] = [];
+  const ring = (bytes: number): Uint8Array => {
+    const made = new Uint8Array(bytes);
+    rings.push(made);
+    return made;
+  };
+  const cq = nic.createCQ({ cqe: 31, kind: 'indices', ring, tag: undefined });
+  const qp = nic.createQP(pd, {
+    type: QPType.ud,
+    kind: 'indices',
+    sendCQ: cq,
+    recvCQ: cq,
+    srq: undefined,
+    capabilities: { maxSendWr: 7, maxRecvWr: 7, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 },
+    sqSigAll: false,
+    ring,
+    tag: undefined,
+  });
+  bringTo(qp, QPState.RTS);
+  world.host.drain();
+  const completions = new IndexRingClient(rings[0] ?? memory);
+  const sends = new IndexRingClient(qp.ring);
+  const receives = new IndexRingClient(rings.at(-1) ?? memory, qp.rqOffset);
+  const piece = (length: number) => ({ addr: MEMORY_ADDRESS, length, lkey: mr.lkey });
+  return { nic, pd, qp, memory, completions, sends, receives, piece };
+}
+
+describe('datagrams of real queue pairs', () => {
+  const QKEY = 0x11111111;
+  const SEND = 2;
+  const SIGNALED = 2;
+
+  it('arrive with the GRH of their way, or not at all', () => {
+    const world = new RoceWorld();
+    const [a, b] = [datagramEnd(world, 0), datagramEnd(world, 1)];
+    const handle = a.nic.createAH(a.pd, { ...PEER, dgid: mappedGid(127, 0, 0, 3), hopLimit: 7 });
+    a.memory.fill(0x5a, 0, 11);
+    b.receives.receive(9, [b.piece(100)]);
+    for (const [wrId, qkey] of [
+      [1, QKEY],
+      [2, QKEY + 1],
+      [3, QKEY],
+    ] as const) {
+      const fields = { 24: b.qp.qpn, 28: qkey, 36: handle.number };
+      a.sends.send(wrId, SEND, SIGNALED, [a.piece(11)], fields);
+    }
+    world.host.doorbell(a.qp);
+    world.run();
+    // The second has a wrong key, the third finds no receive: both are lost, none is reported.
+    expect(a.completions.outcome()).toEqual([
+      [1, 0],
+      [2, 0],
+      [3, 0],
+    ]);
+    expect(b.completions.poll()).toMatchObject({ wrId: 9, byteLen: 51, sourceQpn: a.qp.qpn });
+    expect(b.completions.poll()).toBeUndefined();
+    const header = '45 00 0040 0000 4000 07 11';
+    const received = hexOf(b.memory.subarray(0, 52));
+    expect(received.slice(0, 60)).toBe(hexOf(bytesOf(`00*20 ${header}`)));
+    expect(received.slice(64)).toBe(hexOf(bytesOf('7f000002 7f000003 5a*11 00')));
+  });
+
+  it('reach a group on both devices', () => {
+    const world = new RoceWorld();
+    const [a, b, c] = [datagramEnd(world, 0), datagramEnd(world, 1), datagramEnd(world, 0)];
+    const handle = a.nic.createAH(a.pd, { ...PEER, dgid: GROUP });
+    for (const { qp, receives, piece } of [b, c]) {
+      world.host.multicastGroups.attach(qp, GROUP);
+      receives.receive(4, [piece(60)]);
+    }
+    const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
+    a.sends.send(1, SEND, SIGNALED, [a.piece(20)], fields);
+    world.host.doorbell(a.qp);
+    world.run();
+    for (const { completions } of [b, c]) {
+      expect(completions.poll()).toMatchObject({ wrId: 4, byteLen: 60, sourceQpn: a.qp.qpn });
+    }
   });
 });
