@@ -6,13 +6,17 @@ interface Recording {
   readonly command: string;
   readonly request: string;
   readonly response: string;
+  /** Set where the kernel refused. */
+  readonly error?: string;
 }
 
 const RECORDINGS = readVectors<{ readonly recordings: readonly Recording[] }>('rxe-uverbs.json');
 
-/** The first recording of a command. */
-export function recordedCommand(name: string): Recording {
-  const found = RECORDINGS.recordings.find(({ command }) => command === name);
+/** The first recording of a command, or the first that was refused with `refusal`. */
+export function recordedCommand(name: string, refusal?: string): Recording {
+  const found = RECORDINGS.recordings.find(({ command, error }) => {
+    return command === name && (refusal === undefined || error === refusal);
+  });
   if (found === undefined) throw new Error(`no recording of ${name}`);
   return found;
 }

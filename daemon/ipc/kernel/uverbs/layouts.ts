@@ -154,6 +154,28 @@ export const AllocPD = { response: { handle: 0, bytes: 4 } } as const;
 /** Commands whose only field is a handle, without a response. */
 export const PlainDestroy = { request: { handle: 8, bytes: 12 } } as const;
 
+export const CreateAH = {
+  request: { userHandle: 16, pdHandle: 24, attributes: 32, bytes: 64 },
+  /** Offsets in the attributes. */
+  attributes: {
+    /** 16 bytes */
+    dgid: 0,
+    flowLabel: 16,
+    /** From here on u8, but for `dlid`. */
+    sgidIndex: 20,
+    hopLimit: 21,
+    trafficClass: 22,
+    /** u16 */
+    dlid: 24,
+    sl: 26,
+    srcPathBits: 27,
+    staticRate: 28,
+    isGlobal: 29,
+    portNum: 30,
+  },
+  response: { handle: 0, bytes: 4 },
+} as const;
+
 export const AllocMW = {
   /** `type`: u8 */
   request: { pdHandle: 16, type: 20, bytes: 24 },
@@ -179,6 +201,15 @@ export const CreateCQ = {
   /** `compChannel`: s32, -1 for none. */
   request: { userHandle: 16, cqe: 24, compVector: 28, compChannel: 32, bytes: 40 },
   response: { handle: 0, cqe: 4, bytes: 8 },
+} as const;
+
+export const ResizeCQ = {
+  request: { handle: 16, cqe: 20, bytes: 24 },
+  response: { cqe: 0, bytes: 8 },
+} as const;
+
+export const RequestNotify = {
+  request: { handle: 8, solicitedOnly: 12, bytes: 16 },
 } as const;
 
 /** Commands that destroy an object and return how many of its events were delivered. */
@@ -218,9 +249,55 @@ export const CreateQP = {
   },
 } as const;
 
+/** The request of EX_CREATE_QP; the fields are those of `CreateQP`, behind another header. */
+export const ExtendedCreateQP = {
+  request: {
+    userHandle: 24,
+    pdHandle: 32,
+    sendCQ: 36,
+    recvCQ: 40,
+    srqHandle: 44,
+    maxSendWr: 48,
+    maxRecvWr: 52,
+    maxSendSge: 56,
+    maxRecvSge: 60,
+    maxInlineData: 64,
+    /** From here on u8. */
+    sqSigAll: 68,
+    qpType: 69,
+    isSrq: 70,
+    /** u32 */
+    compMask: 72,
+    createFlags: 76,
+    bytes: 88,
+  },
+  response: { responseLength: 36, bytes: 40 },
+} as const;
+
+/** Offsets in an address of QUERY_QP and MODIFY_QP. */
+export const QPDestination = {
+  /** 16 bytes */
+  dgid: 0,
+  /** u32 */
+  flowLabel: 16,
+  /** u16 */
+  dlid: 20,
+  /** From here on u8. */
+  sgidIndex: 24,
+  hopLimit: 25,
+  trafficClass: 26,
+  sl: 27,
+  srcPathBits: 28,
+  staticRate: 29,
+  isGlobal: 30,
+  portNum: 31,
+} as const;
+
 export const QueryQP = {
   request: { handle: AFTER_RESPONSE, attrMask: 20, bytes: 24 },
   response: {
+    /** A `QPDestination`, and another one. */
+    altDestination: 32,
     maxSendWr: 64,
     maxRecvWr: 68,
     maxSendSge: 72,
@@ -300,6 +377,11 @@ export const PostSend = {
   wqeMinBytes: 128,
 } as const;
 
+export const Multicast = {
+  /** `gid`: 16 bytes; `mlid`: u16 */
+  request: { gid: 8, handle: 24, mlid: 28, bytes: 32 },
+} as const;
+
 export const CreateSRQ = {
   request: { userHandle: 16, pdHandle: 24, maxWr: 28, maxSge: 32, srqLimit: 36, bytes: 40 },
   response: {
@@ -313,6 +395,11 @@ export const CreateSRQ = {
 
 export const ModifySRQ = {
   request: { handle: 8, attrMask: 12, maxWr: 16, srqLimit: 20, bytes: 24 },
+} as const;
+
+export const QuerySRQ = {
+  request: { handle: 16, bytes: 24 },
+  response: { maxWr: 0, maxSge: 4, srqLimit: 8, bytes: 16 },
 } as const;
 
 /** Bits of a shared receive queue's attribute mask. */

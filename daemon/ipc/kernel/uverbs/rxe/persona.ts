@@ -3,9 +3,10 @@
 import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { gidTable } from '../../../../host/gid-table.ts';
 import { setUint64 } from '../../struct-fields.ts';
-import { QueryDevice, QueryPort } from '../layouts.ts';
+import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 import { RxeLimit } from './limits.ts';
+import { MMINFO_BYTES } from './mminfo.ts';
 
 /** Page sizes of registrations, as a mask: every one from 4 KiB. */
 const PAGE_SIZE_CAP = 0xffff_f000;
@@ -108,7 +109,15 @@ export const RXE: Persona = {
   },
   idleDoorbell: 'EINVAL',
   ringKeys: { kind: 'rising' },
-  privateBytes: {},
+  privateBytes: {
+    [N.createCQ]: { request: 0, response: MMINFO_BYTES },
+    [N.resizeCQ]: { request: 0, response: MMINFO_BYTES },
+    [N.createQP]: { request: 0, response: 2 * MMINFO_BYTES },
+    // The number of the queue, and four bytes that the kernel does not write.
+    [N.createSRQ]: { request: 0, response: MMINFO_BYTES + 8 },
+    // The address at which the preload library stores a new ring's mapping.
+    [N.modifySRQ]: { request: 8, response: 0 },
+  },
   putContext: () => undefined,
   keptAccess:
     Access.localWrite |

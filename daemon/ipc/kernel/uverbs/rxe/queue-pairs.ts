@@ -1,0 +1,261 @@
+/** Creating, changing and querying queue pairs, with rxe's answers. */
+import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/attributes.ts';
+import { QPState, QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
+import type { AddressVector, QPModification } from '../../../../rnic/qp-attributes.ts';
+import { isIdle } from '../../../../rnic/qp-state.ts';
+import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { newStruct } from '../../struct-fields.ts';
+import {
+  CreateQP,
+  ExtendedCreateQP,
+  ModifyQP,
+  UverbsCommandNumber as N,
+  QPAttrBit,
+  QPDestination,
+  QueryQP,
+} from '../layouts.ts';
+import { QpElement } from '../objects.ts';
+import type { CommandCall } from '../open-device.ts';
+import { RxeLimit } from './limits.ts';
+import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
+
+/** Offsets of the request's fields, in either command. */
+type CreateFields = Omit<typeof CreateQP.request, 'bytes'>;
+type CreateOffsets = { readonly [Field in keyof CreateFields]: number };
+
+const SGE_BYTES = 16;
+const GID_BYTES = 16;
+/** Words behind the send queue's memory: see siw's. */
+const CONNECTED_WORD = 0;
+const WORDS_BYTES = 8;
+/** IBV_QP_CREATE flags; librxe refuses all but 0 by itself. */
+const CREATE_FLAGS_BIT = 1;
+
+/** CREATE_QP: EOPNOTSUPP for an unknown type; EINVAL for sizes beyond rxe's. */
+export function createQP(call: CommandCall): KernelReply {
+  const element = addQP(call, CreateQP.request);
+  const reply = call.file.newReply(N.createQP, CreateQP.response.bytes);
+  describeQP(element, reply.fields);
+  putRings(element, reply.own);
+  return { status: 0, response: reply.bytes };
+}
+
+/** EX_CREATE_QP: comes when the program names creation flags, even none. EINVAL for any flag. */
+export function extendedCreateQP(call: CommandCall): KernelReply {
+  const { request, response } = ExtendedCreateQP;
+  const { fields } = call;
+  const compMask = fields.getUint32(request.compMask, true);
+  if ((compMask & ~CREATE_FLAGS_BIT) !== 0 || fields.getUint32(request.createFlags, true) !== 0) {
+    throw new VerbsError('EINVAL', 'the device has no creation flags');
+  }
+  const element = addQP(call, request);
+  const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
+  describeQP(element, reply);
+  reply.setUint32(response.responseLength, response.bytes, true);
+  putRings(element, new DataView(bytes.buffer, response.bytes));
+  return { status: 0, response: bytes };
+}
+
+/** QUERY_QP: the true state; sizes as the rings have them. */
+export function queryQP({ file, fields }: CommandCall): KernelReply {
+  const { request, response: at } = QueryQP;
+  const { qp } = file.table.expect('qp', fields.getUint32(request.handle, true));
+  const path = qp.queryPath();
+  const { capabilities } = qp;
+  const { sqSigAll } = qp.query();
+  const { bytes, fields: reply } = newStruct(at.bytes);
+  putDestination(bytes, path.addressVector);
+  // Of the alternate path, which the device does not have, the kernel says so much.
+  bytes[at.altDestination + QPDestination.isGlobal] = 1;
+  const words: readonly (readonly [number, number])[] = [
+    [at.maxSendWr, ringEntries(capabilities.maxSendWr)],
+    [at.maxRecvWr, ringEntries(capabilities.maxRecvWr)],
+    [at.maxSendSge, capabilities.maxSendSge],
+    [at.maxRecvSge, capabilities.maxRecvSge],
+    [at.maxInlineData, capabilities.maxInlineData],
+    [at.qkey, path.qkey],
+    [at.rqPsn, path.rqPsn],
+    [at.sqPsn, path.sqPsn],
+    [at.destQpn, path.destQpn],
+    [at.accessFlags, path.accessFlags],
+  ];
+  for (const [offset, value] of words) reply.setUint32(offset, value, true);
+  reply.setUint16(at.pkeyIndex, path.pkeyIndex, true);
+  const small: readonly (readonly [number, number])[] = [
+    [at.qpState, path.state],
+    [at.pathMtu, path.pathMtu],
+    [at.pathMigState, path.pathMigState],
+    [at.sqDraining, path.draining ? 1 : 0],
+    [at.maxRdAtomic, path.maxRdAtomic],
+    [at.maxDestRdAtomic, path.maxDestRdAtomic],
+    [at.minRnrTimer, path.minRnrTimer],
+    [at.portNum, path.port],
+    [at.timeout, path.timeout],
+    [at.retryCount, path.retryCount],
+    [at.rnrRetry, path.rnrRetry],
+    [at.sqSigAll, sqSigAll ? 1 : 0],
+  ];
+  for (const [offset, value] of small) reply.setUint8(offset, value);
+  return { status: 0, response: bytes };
+}
+
+/** MODIFY_QP: see `QPLifecycle.modifyPath`. */
+export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
+  const { request: at } = ModifyQP;
+  const { qp } = file.table.expect('qp', fields.getUint32(at.handle, true));
+  const mask = fields.getUint32(at.attrMask, true);
+  if ((mask & ~QPAttrBit.all) !== 0) throw new VerbsError('EOPNOTSUPP', 'unknown attributes');
+  const states: { state?: QPState; curState?: QPState } = {};
+  if ((mask & QPAttrBit.state) !== 0) states.state = stateOf(fields.getUint8(at.qpState));
+  if ((mask & QPAttrBit.curState) !== 0) states.curState = stateOf(fields.getUint8(at.curQpState));
+  const change: QPModification = {
+    mask,
+    ...states,
+    accessFlags: fields.getUint32(at.accessFlags, true),
+    pkeyIndex: fields.getUint16(at.pkeyIndex, true),
+    port: fields.getUint8(at.portNum),
+    qkey: fields.getUint32(at.qkey, true),
+    addressVector: destinationOf(fields, bytes),
+    pathMtu: fields.getUint8(at.pathMtu),
+    timeout: fields.getUint8(at.timeout),
+    retryCount: fields.getUint8(at.retryCount),
+    rnrRetry: fields.getUint8(at.rnrRetry),
+    rqPsn: fields.getUint32(at.rqPsn, true),
+    sqPsn: fields.getUint32(at.sqPsn, true),
+    maxRdAtomic: fields.getUint8(at.maxRdAtomic),
+    maxDestRdAtomic: fields.getUint8(at.maxDestRdAtomic),
+    minRnrTimer: fields.getUint8(at.minRnrTimer),
+    pathMigState: fields.getUint8(at.pathMigState),
+    destQpn: fields.getUint32(at.destQpn, true),
+  };
+  file.epoch.noteCommand();
+  qp.modifyPath(change, file.services.host.now());
+  return DONE;
+}
+
+function addQP(call: CommandCall, at: CreateOffsets): QpElement {
+  const { file, fields, bytes } = call;
+  const asked = fields.getUint8(at.qpType);
+  const type = Object.values(QPType).find((known) => known === asked);
+  if (type === undefined) throw new VerbsError('EOPNOTSUPP', 'the device has RC, UC and UD only');
+  const pd = file.table.expect('pd', fields.getUint32(at.pdHandle, true));
+  const sendCQ = file.table.expect('cq', fields.getUint32(at.sendCQ, true));
+  const recvCQ = file.table.expect('cq', fields.getUint32(at.recvCQ, true));
+  const srq =
+    fields.getUint8(at.isSrq) === 0
+      ? undefined
+      : file.table.expect('srq', fields.getUint32(at.srqHandle, true));
+  const capabilities = capabilitiesOf(fields, at);
+  const element = file.table.add('qp', (handle) =>
+    file.rings.make((rings) => {
+      let words: Int32Array | undefined;
+      const qp = file.device.nic.createQP(pd.pd, {
+        type,
+        kind: 'indices',
+        sendCQ: sendCQ.cq,
+        recvCQ: recvCQ.cq,
+        srq: srq?.srq,
+        capabilities,
+        sqSigAll: fields.getUint8(at.sqSigAll) !== 0,
+        ring: (ringBytes) => {
+          const memory = rings.take(ringBytes, ringBytes + WORDS_BYTES);
+          const wordsAt = memory.byteOffset + memory.length - WORDS_BYTES;
+          words = new Int32Array(memory.buffer, wordsAt, WORDS_BYTES / 4);
+          return memory;
+        },
+        receiveRing: (ringBytes) => rings.take(ringBytes),
+        onState: (state) => {
+          if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
+        },
+        tag: undefined,
+      });
+      const userHandle = bytes.slice(at.userHandle, at.userHandle + 8);
+      rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
+      const receiveRing = srq === undefined ? rings.at(1) : undefined;
+      return new QpElement(file, handle, { userHandle, qp, sendRing: rings.at(0), receiveRing });
+    }),
+  );
+  element.qp.tag = element;
+  return element;
+}
+
+/** Sizes as rxe grants them: room for inline data becomes room for SGEs, and the other way round. */
+function capabilitiesOf(fields: DataView, at: CreateOffsets): QPCapabilities {
+  const sendSge = fields.getUint32(at.maxSendSge, true);
+  const inline = fields.getUint32(at.maxInlineData, true);
+  const asked = {
+    maxSendWr: fields.getUint32(at.maxSendWr, true),
+    maxRecvWr: fields.getUint32(at.maxRecvWr, true),
+    maxSendSge: Math.max(sendSge, Math.floor(inline / SGE_BYTES)),
+    maxRecvSge: fields.getUint32(at.maxRecvSge, true),
+    maxInlineData: Math.max(inline, sendSge * SGE_BYTES),
+  };
+  const tooMany =
+    Math.max(asked.maxSendWr, asked.maxRecvWr) > RxeLimit.workRequests ||
+    Math.max(sendSge, asked.maxRecvSge) > RxeLimit.elements ||
+    inline > RxeLimit.inlineBytes;
+  if (tooMany) throw new VerbsError('EINVAL', 'sizes exceed those of the device');
+  return asked;
+}
+
+function describeQP({ handle, qp }: QpElement, reply: DataView): void {
+  const { response } = CreateQP;
+  const { capabilities } = qp;
+  const words: readonly (readonly [number, number])[] = [
+    [response.handle, handle],
+    [response.qpn, qp.qpn],
+    [response.maxSendWr, capabilities.maxSendWr],
+    [response.maxRecvWr, capabilities.maxRecvWr],
+    [response.maxSendSge, capabilities.maxSendSge],
+    [response.maxRecvSge, capabilities.maxRecvSge],
+    [response.maxInlineData, capabilities.maxInlineData],
+  ];
+  for (const [offset, value] of words) reply.setUint32(offset, value, true);
+}
+
+/** The receive queue's ring first; the program maps none with a shared receive queue. */
+function putRings({ sendRing, receiveRing }: QpElement, own: DataView): void {
+  if (receiveRing !== undefined) putMmInfo(own, 0, receiveRing);
+  putMmInfo(own, MMINFO_BYTES, sendRing);
+}
+
+function stateOf(value: number): QPState {
+  const state = Object.values(QPState).find((known) => known === value);
+  if (state === undefined) throw new VerbsError('EINVAL', `no state ${value}`);
+  return state;
+}
+
+function destinationOf(fields: DataView, bytes: Uint8Array): AddressVector {
+  const start = ModifyQP.request.destination;
+  const at = QPDestination;
+  return {
+    dgid: bytes.slice(start, start + GID_BYTES),
+    sgidIndex: fields.getUint8(start + at.sgidIndex),
+    flowLabel: fields.getUint32(start + at.flowLabel, true),
+    hopLimit: fields.getUint8(start + at.hopLimit),
+    trafficClass: fields.getUint8(start + at.trafficClass),
+    dlid: fields.getUint16(start + at.dlid, true),
+    sl: fields.getUint8(start + at.sl),
+    srcPathBits: fields.getUint8(start + at.srcPathBits),
+    staticRate: fields.getUint8(start + at.staticRate),
+    isGlobal: fields.getUint8(start + at.isGlobal) !== 0,
+    port: fields.getUint8(start + at.portNum),
+  };
+}
+
+function putDestination(reply: Uint8Array, vector: AddressVector): void {
+  const at = QPDestination;
+  const fields = new DataView(reply.buffer, reply.byteOffset);
+  reply.set(vector.dgid, at.dgid);
+  fields.setUint32(at.flowLabel, vector.flowLabel, true);
+  fields.setUint16(at.dlid, vector.dlid, true);
+  reply[at.sgidIndex] = vector.sgidIndex;
+  reply[at.hopLimit] = vector.hopLimit;
+  reply[at.trafficClass] = vector.trafficClass;
+  reply[at.sl] = vector.sl;
+  reply[at.srcPathBits] = vector.srcPathBits;
+  reply[at.staticRate] = vector.staticRate;
+  reply[at.isGlobal] = vector.isGlobal ? 1 : 0;
+  reply[at.portNum] = vector.port;
+}

@@ -1,0 +1,176 @@
+/** Completion and shared receive queues, with the rings that rxe's provider maps. */
+import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
+import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { newStruct } from '../../struct-fields.ts';
+import {
+  CreateCQ,
+  CreateSRQ,
+  ModifySRQ,
+  UverbsCommandNumber as N,
+  QuerySRQ,
+  RequestNotify,
+  ResizeCQ,
+  SRQAttrBit,
+} from '../layouts.ts';
+import { CqElement, SrqElement } from '../objects.ts';
+import type { CommandCall } from '../open-device.ts';
+import { COMP_VECTORS } from '../queries.ts';
+import { channelOf } from '../queues.ts';
+import { RxeLimit } from './limits.ts';
+import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
+
+/** The kernel counts the numbers of shared receive queues from here. */
+const FIRST_SRQ_NUMBER = 0x2_0001;
+const SRQ_NUMBER_AT = MMINFO_BYTES;
+
+/** CREATE_CQ: EINVAL for a bad size or vector, EBADF for an invalid channel. */
+export function createCQ({ file, fields, bytes }: CommandCall): KernelReply {
+  const { request, response } = CreateCQ;
+  if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
+    throw new VerbsError('EINVAL', `the device has ${COMP_VECTORS} completion vector`);
+  }
+  const channel = channelOf(file, fields.getInt32(request.compChannel, true));
+  const cqe = checkedCompletions(fields.getUint32(request.cqe, true));
+  const element = file.table.add('cq', (handle) => {
+    return file.rings.make((rings) => {
+      const ring = (ringBytes: number) => rings.take(ringBytes);
+      const cq = file.device.nic.createCQ({ cqe, kind: 'indices', ring, tag: undefined });
+      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
+      rings.charge(cq.count, () => cq.close());
+      return new CqElement(file, handle, { userHandle, cq, ring: rings.at(0), channel });
+    });
+  });
+  const { cq, handle, ring } = element;
+  cq.tag = element;
+  const reply = file.newReply(N.createCQ, response.bytes);
+  reply.fields.setUint32(response.handle, handle, true);
+  reply.fields.setUint32(response.cqe, cq.count, true);
+  putMmInfo(reply.own, 0, ring);
+  return { status: 0, response: reply.bytes };
+}
+
+/**
+ * RESIZE_CQ: a new ring, in which the completions that wait come first. EINVAL for a bad size, or one
+ * below their number; the old ring stays then.
+ */
+export function resizeCQ({ file, fields }: CommandCall): KernelReply {
+  const { request, response } = ResizeCQ;
+  const element = file.table.expect('cq', fields.getUint32(request.handle, true));
+  const cqe = checkedCompletions(fields.getUint32(request.cqe, true));
+  const { cq, ring: before } = element;
+  const entriesBefore = cq.count;
+  element.ring = file.rings.make((rings) => {
+    rings.charge(ringEntries(cqe), () => undefined);
+    cq.resize(cqe, (ringBytes) => rings.take(ringBytes));
+    return rings.at(0);
+  });
+  file.rings.release(before, entriesBefore);
+  const reply = file.newReply(N.resizeCQ, response.bytes);
+  reply.fields.setUint32(response.cqe, cq.count, true);
+  putMmInfo(reply.own, 0, element.ring);
+  return { status: 0, response: reply.bytes };
+}
+
+/** REQ_NOTIFY_CQ: arms the queue for one event. */
+export function requestNotify({ file, fields }: CommandCall): KernelReply {
+  const { request } = RequestNotify;
+  const { cq } = file.table.expect('cq', fields.getUint32(request.handle, true));
+  cq.arm(fields.getUint32(request.solicitedOnly, true) !== 0);
+  return DONE;
+}
+
+/** CREATE_SRQ: EINVAL for a bad size. */
+export function createSRQ({ file, fields, bytes }: CommandCall): KernelReply {
+  const { request, response } = CreateSRQ;
+  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
+  const maxWr = checkedReceives(fields.getUint32(request.maxWr, true));
+  const maxSge = Math.max(1, fields.getUint32(request.maxSge, true));
+  if (maxSge > RxeLimit.sharedElements) {
+    throw new VerbsError('EINVAL', `a shared receive has 1 to ${RxeLimit.sharedElements} elements`);
+  }
+  // Any limit is accepted here, also one that is met at once.
+  const srqLimit = Math.min(fields.getUint32(request.srqLimit, true), maxWr);
+  const element = file.table.add('srq', (handle) => {
+    return file.rings.make((rings) => {
+      const ring = (ringBytes: number) => rings.take(ringBytes);
+      const init = { maxWr, maxSge, srqLimit, kind: 'indices', ring, tag: undefined } as const;
+      const srq = file.device.nic.createSRQ(pd.pd, init);
+      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
+      rings.charge(srq.count, () => srq.close());
+      return new SrqElement(file, handle, { userHandle, srq, ring: rings.at(0) });
+    });
+  });
+  const { srq, handle, ring } = element;
+  srq.tag = element;
+  const reply = file.newReply(N.createSRQ, response.bytes);
+  reply.fields.setUint32(response.handle, handle, true);
+  reply.fields.setUint32(response.maxWr, maxWr, true);
+  reply.fields.setUint32(response.maxSge, maxSge, true);
+  putMmInfo(reply.own, 0, ring);
+  reply.own.setUint32(SRQ_NUMBER_AT, FIRST_SRQ_NUMBER + handle, true);
+  return { status: 0, response: reply.bytes };
+}
+
+/** QUERY_SRQ: sizes as the ring has them. */
+export function querySRQ({ file, fields }: CommandCall): KernelReply {
+  const { request, response } = QuerySRQ;
+  const { srq } = file.table.expect('srq', fields.getUint32(request.handle, true));
+  const { maxSge, srqLimit } = srq.query();
+  const reply = newStruct(response.bytes);
+  reply.fields.setUint32(response.maxWr, srq.capacity, true);
+  reply.fields.setUint32(response.maxSge, maxSge, true);
+  reply.fields.setUint32(response.srqLimit, srqLimit, true);
+  return { status: 0, response: reply.bytes };
+}
+
+/**
+ * MODIFY_SRQ: EINVAL for a bad size or limit. The mapping of a new ring is the response, which the
+ * preload library stores behind the pointer in the request.
+ */
+export function modifySRQ({ file, fields }: CommandCall): KernelReply {
+  const { request } = ModifySRQ;
+  const element = file.table.expect('srq', fields.getUint32(request.handle, true));
+  const { srq } = element;
+  const mask = fields.getUint32(request.attrMask, true);
+  if ((mask & ~(SRQAttrBit.maxWr | SRQAttrBit.limit)) !== 0) {
+    throw new VerbsError('EINVAL', 'a shared receive queue has a size and a limit only');
+  }
+  const resizes = (mask & SRQAttrBit.maxWr) !== 0;
+  const maxWr = resizes ? checkedReceives(fields.getUint32(request.maxWr, true)) : 0;
+  const limit = fields.getUint32(request.srqLimit, true);
+  const entries = resizes ? ringEntries(maxWr) : srq.capacity;
+  if ((mask & SRQAttrBit.limit) !== 0 && limit > entries) {
+    throw new VerbsError('EINVAL', `the limit is 0 to ${entries}, not ${limit}`);
+  }
+  if (!resizes) {
+    if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
+    return DONE;
+  }
+  const { ring: before } = element;
+  const slotsBefore = srq.count;
+  element.ring = file.rings.make((rings) => {
+    rings.charge(entries + 1, () => undefined);
+    srq.resize(maxWr, (ringBytes) => rings.take(ringBytes));
+    return rings.at(0);
+  });
+  file.rings.release(before, slotsBefore);
+  if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
+  const reply = newStruct(MMINFO_BYTES);
+  putMmInfo(reply.fields, 0, element.ring);
+  return { status: 0, response: reply.bytes };
+}
+
+/** EX_CREATE_CQ and CREATE_XSRQ: the provider sends them for what rxe does not have. */
+export function refuseExtended(): KernelReply {
+  throw new VerbsError('EOPNOTSUPP', 'the device has plain completion and receive queues only');
+}
+
+function checkedCompletions(cqe: number): number {
+  if (cqe >= 1 && cqe <= RxeLimit.completions) return cqe;
+  throw new VerbsError('EINVAL', `a completion queue has 1 to ${RxeLimit.completions} entries`);
+}
+
+function checkedReceives(maxWr: number): number {
+  if (maxWr >= 1 && maxWr <= RxeLimit.workRequests) return maxWr;
+  throw new VerbsError('EINVAL', `a receive queue has 1 to ${RxeLimit.workRequests} entries`);
+}
