@@ -9,6 +9,7 @@ import type { DaemonBudget } from './daemon-budget.ts';
 export const OBJECT_KINDS = [
   'context',
   'pd',
+  'ah',
   'buffer',
   'mr',
   'mw',
@@ -43,6 +44,7 @@ export const DEFAULT_QUOTAS: ClientQuotas = {
   objects: {
     context: 64,
     pd: 4096,
+    ah: 32_768,
     buffer: 16_384,
     mr: 65_536,
     mw: 65_536,

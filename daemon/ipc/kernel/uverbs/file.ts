@@ -9,6 +9,7 @@ import { destroyMR, destroyMW, destroyPD } from './memory.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
+import { destroyAH } from './rxe/address-handles.ts';
 import { RXE_COMMANDS } from './rxe/commands.ts';
 import { SIW_COMMANDS } from './siw/commands.ts';
 
@@ -51,6 +52,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     for (const object of this.table.ofKind('qp')) destroyQP(this, object);
     for (const object of this.table.ofKind('srq')) destroySRQ(this, object);
     for (const object of this.table.ofKind('cq')) destroyCQ(this, object);
+    for (const object of this.table.ofKind('ah')) destroyAH(this, object);
     for (const object of this.table.ofKind('mw')) destroyMW(this, object);
     for (const object of this.table.ofKind('mr')) destroyMR(this, object);
     for (const object of this.table.ofKind('pd')) destroyPD(this, object);

@@ -1,5 +1,6 @@
 /** The objects of one open uverbs device. Those with events are the tags of their NIC objects. */
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
+import type { AH } from '../../../rnic/address-handle.ts';
 import type { CQ } from '../../../rnic/completion-queue.ts';
 import type { MR } from '../../../rnic/memory-region.ts';
 import type { MW } from '../../../rnic/memory-window.ts';
@@ -68,6 +69,18 @@ export class MwElement {
   constructor(handle: number, mw: MW) {
     this.handle = handle;
     this.mw = mw;
+  }
+}
+
+/** An address handle. */
+export class AhElement {
+  readonly kind = 'ah';
+  readonly handle: number;
+  readonly ah: AH;
+
+  constructor(handle: number, ah: AH) {
+    this.handle = handle;
+    this.ah = ah;
   }
 }
 
@@ -173,4 +186,11 @@ export class QpElement extends EventElement {
 }
 
 /** Any object with a handle. */
-export type UverbsObject = PdElement | MrElement | MwElement | CqElement | SrqElement | QpElement;
+export type UverbsObject =
+  | AhElement
+  | PdElement
+  | MrElement
+  | MwElement
+  | CqElement
+  | SrqElement
+  | QpElement;

@@ -4,6 +4,7 @@ import {
   AllocMW,
   AllocPD,
   CountedDestroy,
+  CreateAH,
   CreateCompChannel,
   CreateCQ,
   CreateQP,
@@ -32,6 +33,7 @@ import { allocPD, deallocPD, deregMR, regMR } from '../memory.ts';
 import { extendedQueryDevice, getContext, queryDevice, queryPort } from '../queries.ts';
 import { destroyQPCommand, postSend } from '../queue-pairs.ts';
 import { createCompChannel, destroyCQCommand, destroySRQCommand } from '../queues.ts';
+import { createAH, destroyAHCommand } from './address-handles.ts';
 import { createQP, extendedCreateQP, modifyQP, queryQP } from './queue-pairs.ts';
 import {
   createCQ,
@@ -50,6 +52,8 @@ const PLAIN: CommandSet['plain'] = new Map([
   [N.queryPort, command(QueryPort.request, QueryPort.response, queryPort)],
   [N.allocPD, command(NO_FIELDS, AllocPD.response, allocPD)],
   [N.deallocPD, command(PlainDestroy.request, NO_RESPONSE, deallocPD)],
+  [N.createAH, command(CreateAH.request, CreateAH.response, createAH)],
+  [N.destroyAH, command(PlainDestroy.request, NO_RESPONSE, destroyAHCommand)],
   [N.regMR, command(RegMR.request, RegMR.response, regMR)],
   [N.deregMR, command(PlainDestroy.request, NO_RESPONSE, deregMR)],
   [N.allocMW, command(AllocMW.request, AllocMW.response, allocMW)],

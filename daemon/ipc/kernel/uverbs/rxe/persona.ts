@@ -110,6 +110,8 @@ export const RXE: Persona = {
   idleDoorbell: 'EINVAL',
   ringKeys: { kind: 'rising' },
   privateBytes: {
+    // The number of the handle, which is never 0, and four zeros.
+    [N.createAH]: { request: 0, response: 8 },
     [N.createCQ]: { request: 0, response: MMINFO_BYTES },
     [N.resizeCQ]: { request: 0, response: MMINFO_BYTES },
     [N.createQP]: { request: 0, response: 2 * MMINFO_BYTES },

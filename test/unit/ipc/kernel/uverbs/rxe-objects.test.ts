@@ -61,3 +61,46 @@ describe('a memory region', () => {
     expect(rig.file.table.expect('mr', 1).mr.access).toBe(0x1f);
   });
 });
+
+describe('an address handle', () => {
+  const SELF_GID = '00*10 ffff 7f000001';
+  const EMPTY_GID = '00*16';
+  const ENODATA = -61;
+  const ETIMEDOUT = -110;
+
+  /** CREATE_AH with the recorded request's shape; the fields that differ are given. */
+  function createAH(wish: { dgid?: string; index?: number; global?: number; port?: number } = {}) {
+    const { dgid = SELF_GID, index = 1, global = 1, port = 1 } = wish;
+    const bytes = bytesOf(recordedCommand('CREATE_AH').request);
+    bytes.set(bytesOf(le(0)), 24);
+    bytes.set(bytesOf(dgid), 32);
+    bytes[52] = index;
+    bytes[61] = global;
+    bytes[62] = port;
+    return bytes;
+  }
+
+  it('has a number of the device beside its handle, and holds its domain', () => {
+    rig.create(commands.allocPD());
+    const reply = rig.must(createAH());
+    expect(reply.byteLength).toBe(bytesOf(recordedCommand('CREATE_AH').response).length);
+    expect([0, 4, 8].map((at) => reply.getUint32(at, true))).toEqual([1, 1, 0]);
+    expect(rig.must(createAH()).getUint32(4, true)).toBe(2);
+    expect(rig.write(commands.deallocPD(0)).status).toBe(EBUSY);
+    for (const handle of [1, 2]) rig.must(plain(8, 0, le(handle)));
+    expect(rig.write(commands.deallocPD(0)).status).toBe(0);
+  });
+
+  it.each([
+    ['no GID', { global: 0 }, EINVAL],
+    ['another port', { port: 2 }, EINVAL],
+    ['a destination of zero', { dgid: EMPTY_GID }, EINVAL],
+    ['an empty entry of the GID table', { index: 7 }, ENODATA],
+    ['an entry behind the GID table', { index: 255 }, ENODATA],
+    ['a destination without a route', { dgid: '00*10 ffff 0a090909' }, ETIMEDOUT],
+    ['a multicast group', { dgid: '00*10 ffff ef010101' }, 0],
+  ])('answers %s as rxe does', (_, wish, status) => {
+    rig.create(commands.allocPD());
+    expect(rig.write(createAH(wish)).status).toBe(status);
+  });
+});

@@ -1,0 +1,50 @@
+/** Address handles: destinations that the work requests of datagrams name by number. */
+import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
+import { AhElement } from '../objects.ts';
+import type { CommandCall, OpenDevice } from '../open-device.ts';
+
+const GID_BYTES = 16;
+
+/**
+ * CREATE_AH: EINVAL for an address without a GID or of another port, ENODATA for an empty entry of
+ * the GID table, ETIMEDOUT for a destination that cannot be reached. It answers at once, where the
+ * kernel waits a second for a neighbour.
+ */
+export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
+  const { request, attributes: at, response } = CreateAH;
+  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
+  const start = request.attributes;
+  const vector = {
+    dgid: bytes.slice(start + at.dgid, start + at.dgid + GID_BYTES),
+    sgidIndex: fields.getUint8(start + at.sgidIndex),
+    flowLabel: fields.getUint32(start + at.flowLabel, true),
+    hopLimit: fields.getUint8(start + at.hopLimit),
+    trafficClass: fields.getUint8(start + at.trafficClass),
+    dlid: fields.getUint16(start + at.dlid, true),
+    sl: fields.getUint8(start + at.sl),
+    srcPathBits: fields.getUint8(start + at.srcPathBits),
+    staticRate: fields.getUint8(start + at.staticRate),
+    isGlobal: fields.getUint8(start + at.isGlobal) !== 0,
+    port: fields.getUint8(start + at.portNum),
+  };
+  const { handle, ah } = file.table.add('ah', (next) => {
+    return new AhElement(next, file.device.nic.createAH(pd.pd, vector));
+  });
+  const reply = file.newReply(N.createAH, response.bytes);
+  reply.fields.setUint32(response.handle, handle, true);
+  reply.own.setUint32(0, ah.number, true);
+  return { status: 0, response: reply.bytes };
+}
+
+/** DESTROY_AH. */
+export function destroyAHCommand({ file, fields }: CommandCall): KernelReply {
+  destroyAH(file, file.table.expect('ah', fields.getUint32(PlainDestroy.request.handle, true)));
+  return DONE;
+}
+
+/** From here on, datagrams that name it fail. */
+export function destroyAH(file: OpenDevice, object: AhElement): void {
+  object.ah.close();
+  file.table.remove(object);
+}
