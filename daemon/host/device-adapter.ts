@@ -15,6 +15,7 @@ import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device-config.ts';
 import { hwCounters } from './roce-counters.ts';
 import { type PortHost, RocePort } from './roce-port.ts';
+import { ROCE_PROFILE } from './roce-profile.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -61,7 +62,7 @@ export class Adapter implements DeviceBackend {
       name: config.name,
       seed: random(),
       random,
-      ...(profile === undefined ? {} : { profile }),
+      profile: this.transport === 'roce' ? { ...ROCE_PROFILE, ...profile } : { ...profile },
       ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
     });
     this.cmDevice = {
