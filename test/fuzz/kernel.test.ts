@@ -8,6 +8,8 @@ describe('fuzzing what programs write to device files', () => {
   it('survives hostile uverbs commands, mappings, rings and doorbells, and frees everything', () =>
     smoke('kernel-verbs'));
 
+  it('survives the same on a RoCE device, and frees everything', () => smoke('kernel-roce'));
+
   it('survives hostile rdma_cm commands and frees everything', () => smoke('kernel-cm'));
 
   it('answers or refuses netlink messages', () => smoke('kernel-netlink'));
@@ -17,5 +19,8 @@ describe('fuzzing what programs write to device files', () => {
 });
 
 describe('canaries: a planted defect is found', () => {
-  it.each(['kernel-verbs', 'kernel-cm', 'kernel-netlink', 'kernel-frame'])('%s', bites);
+  it.each(['kernel-verbs', 'kernel-roce', 'kernel-cm', 'kernel-netlink', 'kernel-frame'])(
+    '%s',
+    bites,
+  );
 });

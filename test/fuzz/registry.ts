@@ -6,6 +6,7 @@ import { ipcCommand } from './targets/ipc-commands.ts';
 import { ipcFrame, ipcValue } from './targets/ipc-values.ts';
 import { kernelCm } from './targets/kernel-cm.ts';
 import { kernelFrame, kernelNetlink } from './targets/kernel-messages.ts';
+import { kernelRoce } from './targets/kernel-roce.ts';
 import { kernelVerbs } from './targets/kernel-verbs.ts';
 import { nfsExport } from './targets/nfs.ts';
 import { pcapFile, pcapPacket } from './targets/pcap.ts';
@@ -26,6 +27,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   ipcFrame,
   ipcCommand,
   kernelVerbs,
+  kernelRoce,
   kernelCm,
   kernelNetlink,
   kernelFrame,

@@ -12,6 +12,11 @@ interface Recording {
 
 const RECORDINGS = readVectors<{ readonly recordings: readonly Recording[] }>('rxe-uverbs.json');
 
+/** The requests of all recordings, as hexadecimal text. */
+export function recordedCommands(): string[] {
+  return RECORDINGS.recordings.map(({ request }) => request);
+}
+
 /** The first recording of a command, or the first that was refused with `refusal`. */
 export function recordedCommand(name: string, refusal?: string): Recording {
   const found = RECORDINGS.recordings.find(({ command, error }) => {

@@ -2,6 +2,7 @@
  * uverbs commands, mmap keys, doorbells and ring contents of a hostile program, through the daemon's
  * own files over a real host.
  */
+import type { DeviceTransport } from '../../../daemon/host/device-config.ts';
 import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
 import { emitReply, ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
@@ -132,12 +133,39 @@ export const VERBS_CORPUS: readonly Uint8Array[] = [
 /** Commands that create one object of each kind. */
 const VERBS_START = VERBS_CORPUS.slice(0, 7);
 
-class VerbsState implements FuzzState {
-  readonly #rig = new UverbsRig({ devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }] });
+/** What differs between the providers whose programs are played. */
+export interface VerbsWorld {
+  readonly transport: DeviceTransport;
+  /** Creates one object of each kind. */
+  readonly start: readonly Uint8Array[];
+  /** Commands to mutate. */
+  readonly corpus: readonly Uint8Array[];
+  /** A well-formed command with arbitrary arguments. */
+  command(draws: Draws): Uint8Array;
+  /** The offset and the length of a ring, true or false. */
+  ringAt(draws: Draws): readonly [key: number, lengthBytes: bigint];
+  /** Writes work into a ring. */
+  scribbleRing(ring: Uint8Array, draws: Draws): void;
+  /** Sees the response of each command. */
+  learn?(response: Uint8Array): void;
+}
+
+/** A uverbs file and a program that abuses it. */
+export class VerbsState implements FuzzState {
+  readonly #world: VerbsWorld;
+  readonly #rig: UverbsRig;
   #file: UverbsFile | undefined;
   readonly #rings: SharedMemory[] = [];
   #numbers = 100;
   #inputs = 0;
+
+  constructor(world: VerbsWorld) {
+    this.#world = world;
+    const { transport } = world;
+    this.#rig = new UverbsRig({
+      devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'], transport }],
+    });
+  }
 
   run(draws: Draws): Outcome | Promise<Outcome> {
     const outcome = this.#act(draws);
@@ -158,7 +186,7 @@ class VerbsState implements FuzzState {
   #open(): UverbsFile {
     const file = this.#rig.openFile(this.#numbers++);
     this.#rig.server.memories.hold(SELF, file);
-    for (const payload of VERBS_START) this.#execute(file, ShimOp.write, payload, 0);
+    for (const payload of this.#world.start) this.#execute(file, ShimOp.write, payload, 0);
     return file;
   }
 
@@ -180,9 +208,10 @@ class VerbsState implements FuzzState {
     this.#file ??= this.#open();
     const file = this.#file;
     const kind = draws.below(16);
-    if (kind < 8) return this.#write(file, verbsCommand(draws), draws);
+    const { corpus } = this.#world;
+    if (kind < 8) return this.#write(file, this.#world.command(draws), draws);
     if (kind < 10) {
-      const payload = mutated(draws.pick(VERBS_CORPUS), VERBS_CORPUS, draws, draws.between(1, 3));
+      const payload = mutated(draws.pick(corpus), corpus, draws, draws.between(1, 3));
       return this.#write(file, payload, draws);
     }
     if (kind < 12) return this.#map(file, draws);
@@ -204,6 +233,7 @@ class VerbsState implements FuzzState {
       const asked = request(op, { payload, argument });
       const reply = file.execute(asked, { credentials: SELF, ownPid: true });
       emitReply(1, reply);
+      if (reply.response !== undefined) this.#world.learn?.(reply.response);
       reply.attach?.((descriptor) => this.#keep(descriptor, payload));
       return reply.status < 0 ? 'refused' : 'done';
     } catch (error) {
@@ -217,8 +247,7 @@ class VerbsState implements FuzzState {
 
   /** Maps a queue as the provider does. */
   #map(file: UverbsFile, draws: Draws): Outcome {
-    const bytes = draws.oneIn(4) ? draws.wide() : BigInt(draws.pick(RING_BYTES));
-    const key = draws.oneIn(8) ? Number(draws.wide() >> 11n) : 4096 * draws.below(16);
+    const [key, bytes] = this.#world.ringAt(draws);
     if (draws.recording) draws.show(`mmap ${key} ${bytes}`);
     return this.#execute(file, ShimOp.mmap, bytesOf(le(bytes, 8)), key);
   }
@@ -233,7 +262,7 @@ class VerbsState implements FuzzState {
   #ring(file: UverbsFile, draws: Draws): Outcome {
     const ring = this.#rings[draws.below(Math.max(1, this.#rings.length))];
     if (ring !== undefined) {
-      for (let count = draws.between(1, 3); count > 0; count--) element(ring.view, draws);
+      this.#world.scribbleRing(ring.view, draws);
       if (draws.recording) draws.show(`ring ${hexOf(ring.view.subarray(0, 2 * SQE_BYTES))}`);
     }
     return this.#execute(file, ShimOp.doorbell, NOTHING, handle(draws));
@@ -264,6 +293,20 @@ function element(ring: Uint8Array, draws: Draws): void {
   view.setUint16(SQE.flags, draws.oneIn(4) ? draws.next() : 1 | (draws.next() & 0x1c), true);
 }
 
+const SIW_WORLD: VerbsWorld = {
+  transport: 'iwarp',
+  start: VERBS_START,
+  corpus: VERBS_CORPUS,
+  command: verbsCommand,
+  ringAt(draws) {
+    const bytes = draws.oneIn(4) ? draws.wide() : BigInt(draws.pick(RING_BYTES));
+    return [draws.oneIn(8) ? Number(draws.wide() >> 11n) : 4096 * draws.below(16), bytes];
+  },
+  scribbleRing(ring, draws) {
+    for (let count = draws.between(1, 3); count > 0; count--) element(ring, draws);
+  },
+};
+
 /** Commands, mappings, rings and doorbells of a uverbs file. */
 export const kernelVerbs: FuzzTarget = {
   name: 'kernel-verbs',
@@ -284,5 +327,5 @@ export const kernelVerbs: FuzzTarget = {
       ),
     inputs: 2_000,
   },
-  open: () => new VerbsState(),
+  open: () => new VerbsState(SIW_WORLD),
 };
