@@ -6,7 +6,7 @@
  * inline payload, since `ibv_wr_set_inline_data` does not set the flag.
  */
 import { CQEStatus, QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { ATOMIC_WRITE, indexedFlagsAt, SEND_WITH_IMM, shownOpcode } from './indexed-fields.ts';
 import { SendElement as At } from './indexed-layout.ts';
 import type { PD } from './protection-domain.ts';
@@ -154,6 +154,7 @@ function readBind(wqe: SendWqe, { view, position }: WorkRing): CQEStatus {
   wqe.lkey = view.getUint32(position + At.regionKey, true);
   wqe.rkey = view.getUint32(position + At.windowKey, true);
   wqe.key = view.getUint32(position + At.newKey, true) & 0xff;
-  wqe.access = view.getUint32(position + At.access, true);
+  // Programs name this right as well, for which a window has no use.
+  wqe.access = view.getUint32(position + At.access, true) & ~Access.localWrite;
   return CQEStatus.success;
 }
