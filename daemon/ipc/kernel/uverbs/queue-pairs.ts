@@ -7,9 +7,15 @@ import type { QpElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 import { eventsReported } from './queues.ts';
 
-/** DESTROY_QP: implies the error state; the connection is dropped. */
+/**
+ * DESTROY_QP: implies the error state; the connection is dropped. EBUSY while it is attached to a
+ * multicast group.
+ */
 export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
   const object = file.table.expect('qp', fields.getUint32(CountedDestroy.request.handle, true));
+  if (file.services.host.multicastGroups.groupsOf(object.qp) > 0) {
+    throw new VerbsError('EBUSY', 'the queue pair is attached to a multicast group');
+  }
   return { ...eventsReported(object.asyncDelivered), purged: destroyQP(file, object) };
 }
 
@@ -38,6 +44,7 @@ export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
 /** Destroys a queue pair and its undelivered events. Returns the event queues that this emptied. */
 export function destroyQP(file: OpenDevice, object: QpElement): number[] {
   file.epoch.noteCommand();
+  file.services.host.multicastGroups.forget(object.qp);
   object.qp.close(file.services.host.now());
   // Events that its destruction raised for other objects stay; its own undelivered ones are
   // removed.

@@ -18,6 +18,7 @@ import {
   GetContext,
   ModifyQP,
   ModifySRQ,
+  Multicast,
   UverbsCommandNumber as N,
   PlainDestroy,
   PostSend,
@@ -34,6 +35,7 @@ import { extendedQueryDevice, getContext, queryDevice, queryPort } from '../quer
 import { destroyQPCommand, postSend } from '../queue-pairs.ts';
 import { createCompChannel, destroyCQCommand, destroySRQCommand } from '../queues.ts';
 import { createAH, destroyAHCommand } from './address-handles.ts';
+import { attachMulticast, detachMulticast } from './multicast.ts';
 import { createQP, extendedCreateQP, modifyQP, queryQP } from './queue-pairs.ts';
 import {
   createCQ,
@@ -68,6 +70,8 @@ const PLAIN: CommandSet['plain'] = new Map([
   [N.modifyQP, command(ModifyQP.request, NO_RESPONSE, modifyQP)],
   [N.destroyQP, command(CountedDestroy.request, EventsReported.response, destroyQPCommand)],
   [N.postSend, command(PostSend.request, PostSend.response, postSend)],
+  [N.attachMulticast, command(Multicast.request, NO_RESPONSE, attachMulticast)],
+  [N.detachMulticast, command(Multicast.request, NO_RESPONSE, detachMulticast)],
   [N.createSRQ, command(CreateSRQ.request, CreateSRQ.response, createSRQ)],
   [N.modifySRQ, command(ModifySRQ.request, NO_RESPONSE, modifySRQ)],
   [N.querySRQ, command(QuerySRQ.request, QuerySRQ.response, querySRQ)],

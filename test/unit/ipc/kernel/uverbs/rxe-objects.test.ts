@@ -104,3 +104,36 @@ describe('an address handle', () => {
     expect(rig.write(createAH(wish)).status).toBe(status);
   });
 });
+
+describe('a multicast group', () => {
+  const GROUP = '00*10 ffff ef010101';
+  const attach = (qp: number, gid = GROUP) => plain(30, 0, `${gid} ${le(qp)} 00*4`);
+  const detach = (qp: number, gid = GROUP) => plain(31, 0, `${gid} ${le(qp)} 00*4`);
+
+  /** A queue pair of this type. */
+  function pair(type: number): number {
+    rig.create(commands.allocPD());
+    rig.create(commands.createCQ(1n, 4));
+    return rig.create(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1, type }));
+  }
+
+  it('has datagram queue pairs, which cannot be destroyed before they left it', () => {
+    const qp = pair(4);
+    expect([attach(qp), attach(qp)].map((each) => rig.write(each).status)).toEqual([0, 0]);
+    expect(rig.write(commands.destroyQP(qp)).status).toBe(EBUSY);
+    expect(rig.write(attach(qp, '00*10 ffff 0a00020f')).status).toBe(EINVAL);
+    expect(rig.write(detach(qp)).status).toBe(0);
+    expect(rig.write(detach(qp)).status).toBe(EINVAL);
+    expect(rig.write(commands.destroyQP(qp)).status).toBe(0);
+  });
+
+  it('has no connected ones, and a bounded number', () => {
+    const ENOMEM = -12;
+    expect(rig.write(attach(pair(2))).status).toBe(EINVAL);
+    const statuses = Array.from({ length: 57 }, () => {
+      const qp = rig.create(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1, type: 4 }));
+      return rig.write(attach(qp)).status;
+    });
+    expect(statuses.indexOf(ENOMEM)).toBe(56);
+  });
+});
