@@ -88,6 +88,8 @@ export function seededRandom(seed: number): Random32 {
 /** All STags of a device. */
 export class StagTable {
   readonly #entries = new Map<number, StagEntry>();
+  /** The entry that was found last: message after message names the same memory. */
+  #found: StagEntry = NO_ENTRY;
   readonly #random: Random32;
   readonly #resting = new Set<number>();
   readonly #restingOrder = new Uint32Array(QUARANTINE_COUNT);
@@ -124,8 +126,13 @@ export class StagTable {
 
   /** The entry of exactly this STag, key included. */
   find(stag: number): StagEntry | undefined {
+    const found = this.#found;
+    // An entry has its present STag for as long as it lives.
+    if (found.stag === stag && found.alive) return found;
     const entry = this.#entries.get(stag >>> 8);
-    return entry !== undefined && entry.stag === stag ? entry : undefined;
+    if (entry === undefined || entry.stag !== stag) return undefined;
+    this.#found = entry;
+    return entry;
   }
 
   /** The entry of this STag's index, whatever its key: for binds, which change the key. */
@@ -154,6 +161,7 @@ export class StagTable {
     // SEC-6.1.1-05: a released index is not reused soon.
     const index = entry.stag >>> 8;
     this.#entries.delete(index);
+    if (this.#found === entry) this.#found = NO_ENTRY;
     entry.alive = false;
     entry.remoteValid = false;
     const slot = this.#restingNext % QUARANTINE_COUNT;
