@@ -303,7 +303,7 @@ describe('a name that is not there', () => {
     await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
     const finished = await runCommand([...words, '--socket', socket]);
     expect(finished.status).toBe(1);
-    expect(finished.stderr).toContain('iwarpd: no device nodev; the daemon has a (see');
+    expect(finished.stderr).toContain('iwarpd: no device nodev; the daemon has a; see');
   });
 
   it.each(['status', 'devices', 'reset', 'top'])('as instance of %s', async (command) => {

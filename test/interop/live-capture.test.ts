@@ -1,5 +1,5 @@
 /** `iwarpd capture` and `trace` on traffic under way, with Wireshark and our own decoder as judges. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
@@ -120,10 +120,12 @@ describeWith(['tshark'], 'live captures', () => {
     const nowhere = ['--socket', folder.file('nobody')];
     const absent = await runCommand(['capture', '-w', folder.file('x'), ...nowhere]);
     expect(absent.stderr).toMatch(/^iwarpd: no daemon at /m);
+    // A capture that cannot start leaves an earlier file as it was.
+    expect(existsSync(folder.file('x'))).toBe(false);
     const queuePair = await capture(folder.file('x'), ['--qp', '12345']).end();
     expect(queuePair.stderr).toContain('iwarpd: queue pair 12345 has no connection');
     const folderPath = await capture(folder.path).end();
-    expect(folderPath.stderr).toMatch(/it cannot be written \(EISDIR\)/);
+    expect(folderPath.stderr).toMatch(/cannot be written \(EISDIR\)/);
     expect([absent.status, queuePair.status, folderPath.status]).toEqual([1, 1, 1]);
   });
 });

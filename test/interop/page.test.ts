@@ -245,7 +245,7 @@ describeWith(['chromium'], 'the page', () => {
     expect(await shown.page.locator('#main').isVisible()).toBe(false);
     await field.fill('not-the-token-of-it');
     await field.press('Enter');
-    await shown.shows('#token-error', /Not this one: wrong token/);
+    await shown.shows('#token-error', /Token rejected: wrong token/);
     await field.fill(TOKEN);
     await field.press('Enter');
     await shown.shows('#device-list h3', /iwarp0/);
@@ -264,7 +264,7 @@ describeWith(['chromium'], 'the page', () => {
     rig = await PageRig.open(browser, `http://127.0.0.1:${port}/#token=${TOKEN}`);
     await rig.shows('#link', /^live$/);
     await daemon.kill();
-    await rig.shows('#notice', /No connection to the daemon since .*Trying again/);
+    await rig.shows('#notice', /No connection to the daemon since .*Retrying/);
     await rig.shows('#link', /^lost$/);
     expect(await rig.page.getByRole('button', { name: 'Reset…' }).isDisabled()).toBe(true);
     const again = await start(words, environment);

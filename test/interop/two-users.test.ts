@@ -194,7 +194,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
       await users.daemon(EVE, ['--socket', socket]);
       const options = ['--socket', socket, '--allow-daemon-uid', String(EVE)];
       const closed = await users.iwarpd(ALICE, ['status', ...options]).end();
-      expect(closed.stderr).toMatch(/its directory or socket is another user's/);
+      expect(closed.stderr).toMatch(/the socket or its directory belongs to another user/);
       chmodSync(folder, 0o755);
       chmodSync(socket, 0o666);
       const opened = await users.iwarpd(ALICE, ['status', ...options]).end();

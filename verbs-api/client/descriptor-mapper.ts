@@ -106,7 +106,7 @@ export class DescriptorMapper {
   async #receive(fd: number): Promise<void> {
     const reply = new Uint8Array(MAP_REPLY_BYTES);
     const { length, descriptor } = await receiveDescriptor(fd, reply, REPLY_TIMEOUT_MS);
-    if (length === 0) throw new VerbsError('EIO', 'the daemon is gone');
+    if (length === 0) throw new VerbsError('EIO', 'the daemon ended or closed the connection');
     const request = this.#sent.shift();
     if (descriptor === undefined || request === undefined) {
       request?.reject(new VerbsError('ENOENT', 'the daemon has no such memory'));

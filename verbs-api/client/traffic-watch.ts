@@ -67,7 +67,12 @@ export async function watchTraffic(options: TrafficWatchOptions): Promise<Traffi
   const ended = new Promise<Error | undefined>((resolve) => {
     connection.onClosed = () => {
       begun();
-      resolve(failure ?? (stopped ? undefined : new VerbsError('EIO', 'the daemon is gone')));
+      resolve(
+        failure ??
+          (stopped
+            ? undefined
+            : new VerbsError('EIO', 'the daemon ended or closed the connection')),
+      );
     };
   });
   const filter = options.filter as unknown as IpcValue;
