@@ -3,6 +3,7 @@ import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
 import { SendElement as At } from '../../../daemon/rnic/indexed-layout.ts';
 import type { QP } from '../../../daemon/rnic/queue-pair.ts';
 import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
+import { seededRandom } from '../../../daemon/rnic/stag-table.ts';
 import { Fault, OutboundKind } from '../../../daemon/rnic/wire-port.ts';
 import type { QPCapabilities } from '../../../verbs-api/contract/verbs/attributes.ts';
 import {
@@ -333,6 +334,48 @@ describe('a work request', () => {
     modify(rig.qp, RTS);
     expect([rig.wire.sent.length, rig.sends.consumer]).toEqual([1, 1]);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
+  });
+});
+
+describe('hostile elements', () => {
+  it.each([QPType.rc, QPType.uc, QPType.ud])('never disturb the device (type %i)', (type) => {
+    const random = seededRandom(type);
+    const statuses = new Set<number>();
+    const rig = new IndexedRig(type);
+    const handle = rig.nic.createAH(rig.pd, PEER).number;
+    for (let element = 0; element < 2_000; element += 1) {
+      if (rig.qp.state === ERR) {
+        modify(rig.qp, RESET);
+        bringTo(rig.qp, RTS);
+      }
+      const position = rig.sends.slot(rig.sends.producer);
+      for (let at = 0; at < rig.sends.slotBytes; at += 4) {
+        rig.sends.view.setUint32(position + at, random(), true);
+      }
+      // Mostly elements that get further than their operation and number of SGEs.
+      if (element % 4 !== 0) {
+        rig.sends.view.setUint32(position + At.opcode, random() % 16, true);
+        rig.sends.view.setUint32(position + At.numSge, random() % 4, true);
+        rig.sends.view.setUint32(position + At.addressHandle, handle, true);
+        rig.sends.view.setUint32(position + 216, random() % 100, true);
+        rig.sends.view.setUint32(position + 220, rig.mr.lkey, true);
+        rig.sends.view.setBigUint64(position + 208, BigInt(MEMORY_ADDRESS + 64), true);
+      }
+      rig.sends.producer = (rig.sends.producer + 1 + (random() % 2)) & rig.sends.mask;
+      rig.receives.view.setUint32(128, random(), true);
+      rig.qp.doorbell(0);
+      if (rig.qp.beginReceive() === Fault.none) rig.qp.completeReceive(NO_MESSAGE);
+      for (const [, status] of [...rig.sent.outcome(), ...rig.received.outcome()]) {
+        statuses.add(status);
+      }
+      rig.asyncEvents();
+      rig.nic.assertDeepInvariants();
+    }
+    expect(
+      [...statuses].filter((status) => !Object.values<number>(WCStatus).includes(status)),
+    ).toEqual([]);
+    expect(statuses).toContain(WCStatus.success);
+    expect(statuses).toContain(WCStatus.locQpOpErr);
   });
 });
 
