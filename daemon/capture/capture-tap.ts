@@ -7,9 +7,13 @@ import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-record
 
 /** The two ends of a link, seen from this side. */
 export interface LinkAddresses {
+  /** Address of this end, as text. */
   readonly localAddress: string;
+  /** TCP port of this end. */
   readonly localPort: number;
+  /** Address of the peer, as text. */
   readonly remoteAddress: string;
+  /** TCP port of the peer. */
   readonly remotePort: number;
   /** True when this side sent the SYN. */
   readonly dialed: boolean;
@@ -19,7 +23,9 @@ export interface LinkAddresses {
 
 /** Watches one link. Bytes are borrowed for the call. */
 export interface LinkTap {
+  /** Bytes that are about to leave. */
   outbound(bytes: Uint8Array): void;
+  /** Bytes that arrived. */
   inbound(bytes: Uint8Array): void;
   /** A FIN was sent ('us') or received ('peer'). */
   finished(by: 'us' | 'peer'): void;
@@ -39,5 +45,6 @@ export interface LinkPosition {
 
 /** Watches the links of a host: one tap per link. */
 export interface CaptureTap {
+  /** A link was opened: the tap that sees its bytes. */
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap;
 }

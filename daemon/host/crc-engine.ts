@@ -18,6 +18,7 @@ export interface CrcEngine {
   readonly name: string;
   /** False for the table: CRCs then take several times as long. */
   readonly accelerated: boolean;
+  /** Computes CRC32C. */
   readonly crc32c: Crc32c;
 }
 

@@ -15,7 +15,9 @@ export interface DeviceConfig {
   readonly addresses: readonly string[];
   /** Default: iWARP. */
   readonly transport?: DeviceTransport;
+  /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
+  /** Wire options that differ from the defaults. */
   readonly wire?: Partial<WireDefaults>;
 }
 

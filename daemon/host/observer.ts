@@ -4,12 +4,15 @@ import type { CaptureTap } from '../capture/capture-tap.ts';
 
 /** A notice. `debug` for every step of a connection, `warn` for mistakes of peers or programs. */
 export interface HostNotice {
+  /** Severity. */
   readonly level: 'debug' | 'info' | 'warn';
   /** Stable word: 'listening', 'connection', 'refused', 'stream-ended', 'socket', 'device', 'fault'. */
   readonly kind: string;
+  /** Name of the device, if it is about one. */
   readonly device: string | undefined;
   /** The queue pair that it concerns. */
   readonly qpn?: number | undefined;
+  /** The peer, if it is about a connection. */
   readonly remote: SocketAddress | undefined;
   /** One readable line. */
   readonly text: string;
@@ -17,6 +20,7 @@ export interface HostNotice {
 
 /** Watches a host. Must not throw, and must not call the host. */
 export interface HostObserver {
+  /** Something happened. */
   notice?(notice: HostNotice): void;
   /** Sees the bytes of every connection. */
   readonly tap?: CaptureTap;

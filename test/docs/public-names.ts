@@ -9,6 +9,7 @@ import {
   isBlock,
   isClassDeclaration,
   isConstructorDeclaration,
+  isExpressionWithTypeArguments,
   isFunctionDeclaration,
   isGetAccessorDeclaration,
   isInterfaceDeclaration,
@@ -17,10 +18,11 @@ import {
   isPropertyDeclaration,
   isPropertySignatureDeclaration,
   isSetAccessorDeclaration,
+  isTypeReferenceNode,
 } from 'typescript/unstable/ast/is';
 import { API, type Project } from 'typescript/unstable/sync';
 
-/** A name that programs can import. */
+/** A name that programs can import, or that signatures of such names show. */
 export interface PublicName {
   readonly name: string;
   /** What the docstrings of its declarations say; empty when there are none. */
@@ -31,6 +33,8 @@ export interface PublicName {
   readonly source: string;
   /** Members without a docstring. */
   readonly undocumented: readonly string[];
+  /** False for a type that only signatures of others name. */
+  readonly exported: boolean;
 }
 
 /** What one of the `exports` of package.json offers. */
@@ -55,10 +59,15 @@ export function entryPoints(root: string): EntryPoint[] {
   const manifest: Manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const api = new API({ cwd: root });
   try {
-    return Object.entries(manifest.exports).map(([path, { types }]) => {
+    const found = Object.entries(manifest.exports).map(([path, { types }]) => {
       const file = types.replace(/^\.\/dist\//, '').replace(/\.d\.ts$/, '.ts');
-      const names = namesOf(api, root, file);
-      return { specifier: join(manifest.name, path), file, doc: headOf(join(root, file)), names };
+      return { specifier: join(manifest.name, path), file, names: namesOf(api, root, file) };
+    });
+    const exported = new Set(found.flatMap(({ names }) => names.map(({ name }) => name)));
+    return found.map(({ specifier, file, names }) => {
+      const named = namedBy(api, root, file, exported);
+      const all = [...names, ...named].sort((a, b) => a.name.localeCompare(b.name, 'en'));
+      return { specifier, file, doc: headOf(join(root, file)), names: all };
     });
   } finally {
     api.close();
@@ -80,9 +89,80 @@ function namesOf(api: API, root: string, file: string): PublicName[] {
       const nodes = declarationsOf(project, exported);
       const bases = nodes.flatMap((node) => basesOf(project, node));
       const hidden = bases.filter(({ name }) => !isPublicName.has(name));
-      return nameOf(root, exported.name, [...nodes, ...hidden.flatMap((base) => base.nodes)]);
+      const all = [...nodes, ...hidden.flatMap((base) => base.nodes)];
+      return nameOf(root, exported.name, all, true);
     })
     .sort((a, b) => a.name.localeCompare(b.name, 'en'));
+}
+
+/** Types of the sources that what `file` exports names, directly or not, but `exported` lacks. */
+function namedBy(
+  api: API,
+  root: string,
+  file: string,
+  exported: ReadonlySet<string>,
+): PublicName[] {
+  const path = join(root, file);
+  const project = api.updateSnapshot({ openFiles: [path] }).getDefaultProjectForFile(path);
+  const module = project?.program.getSourceFile(path);
+  const symbol = module && project?.checker.getSymbolAtLocation(module);
+  if (project === undefined || symbol === undefined) return [];
+  const found = new Map<string, PublicName>();
+  const due = project.checker
+    .getExportsOfModule(symbol)
+    .flatMap((each) => declarationsOf(project, each));
+  for (let node = due.pop(); node !== undefined; node = due.pop()) {
+    // The members of a base are shown as those of what extends it.
+    due.push(...basesOf(project, node).flatMap(({ nodes }) => nodes));
+    for (const type of typesIn(node)) {
+      const name = type.getText();
+      if (exported.has(name) || found.has(name)) continue;
+      const nodes = typeDeclarations(project, type);
+      if (nodes.length === 0) continue;
+      const bases = nodes.flatMap((each) => basesOf(project, each));
+      const hidden = bases.filter((base) => !exported.has(base.name));
+      const all = [...nodes, ...hidden.flatMap((base) => base.nodes)];
+      found.set(name, nameOf(root, name, all, false));
+      due.push(...nodes);
+    }
+  }
+  return [...found.values()];
+}
+
+/** The names of types in a declaration, as far as programs see it. */
+function typesIn(node: Node): Node[] {
+  if (isClassDeclaration(node)) {
+    const seen = [...(node.heritageClauses ?? []), ...node.members.filter(isPublic)];
+    return seen.flatMap(typesIn);
+  }
+  const names: Node[] = [];
+  const visit = (child: Node): void => {
+    if (isBlock(child) || (isPropertyDeclaration(node) && child === node.initializer)) return;
+    if (isTypeReferenceNode(child)) names.push(child.typeName);
+    const isBase = isInterfaceDeclaration(node) && isExpressionWithTypeArguments(child);
+    if (isExpressionWithTypeArguments(child) && !isBase) names.push(child.expression);
+    child.forEachChild(visit);
+  };
+  visit(node);
+  return names;
+}
+
+/** Where the sources declare a type; empty for those of libraries, and for type parameters. */
+function typeDeclarations(project: Project, name: Node): Node[] {
+  const symbol = project.checker.getSymbolAtLocation(name);
+  if (symbol === undefined) return [];
+  const direct = resolved(project, symbol);
+  const isImported = direct.some(({ kind }) => kind === SyntaxKind.ImportSpecifier);
+  const nodes = isImported ? resolved(project, project.checker.getAliasedSymbol(symbol)) : direct;
+  return nodes.filter((each) => {
+    const ours = !each.getSourceFile().fileName.includes('/node_modules/');
+    const { kind } = each;
+    const isType =
+      isInterfaceDeclaration(each) ||
+      isClassDeclaration(each) ||
+      kind === SyntaxKind.TypeAliasDeclaration;
+    return ours && isType && !each.getSourceFile().isDeclarationFile;
+  });
 }
 
 type ExportedSymbol = ReturnType<Project['checker']['getExportsOfModule']>[number];
@@ -121,7 +201,7 @@ function resolved(project: Project, { declarations }: ExportedSymbol): Node[] {
   });
 }
 
-function nameOf(root: string, name: string, nodes: readonly Node[]): PublicName {
+function nameOf(root: string, name: string, nodes: readonly Node[], exported: boolean): PublicName {
   const [first] = nodes;
   if (first === undefined) throw new Error(`${name} is declared nowhere`);
   const { fileName, text } = first.getSourceFile();
@@ -136,6 +216,7 @@ function nameOf(root: string, name: string, nodes: readonly Node[]): PublicName 
     code: nodes.map(codeOf).join('\n'),
     source: `${relative(root, fileName)}:${line}`,
     undocumented: nodes.flatMap((node) => undocumentedMembers(node, name)),
+    exported,
   };
 }
 
@@ -218,7 +299,7 @@ function isMember(node: Node): boolean {
 
 /** What every error class and every disposable has, and what tells the members of a union apart. */
 const EXPLAINED =
-  /^(?:override readonly name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: typeof \w+\.\w+;$)/;
+  /^(?:override readonly name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
 
 function lacking(member: Node, owner: string): string[] {
   const named =

@@ -61,6 +61,49 @@ export interface Shape extends Named {
   );
 
   it(
+    'documents types that signatures name though programs cannot import them',
+    () => {
+      const [entry] = entriesOf(`
+/** Metres. */
+interface Length<T> {
+  readonly metres: T;
+}
+type Corner = {
+  /** Degrees. */
+  readonly angle: number;
+};
+/** Options. */
+interface HiddenOptions {
+  /** Corners. */
+  readonly corners?: readonly Corner[];
+}
+interface Unseen {
+  readonly secret: number;
+}
+/** A shape. */
+export class Shape {
+  #unseen: Unseen = { secret: 1 };
+  /** Its sides. */
+  sides(_options: HiddenOptions = {}): Map<string, Length<number>> {
+    const inner: Unseen = this.#unseen;
+    return new Map([['a', { metres: inner.secret }]]);
+  }
+}`);
+      if (entry === undefined) throw new Error('there is no entry point');
+      const names = entry.names.map(({ name, exported }) => [name, exported]);
+      expect(names).toEqual([
+        ['Corner', false],
+        ['HiddenOptions', false],
+        ['Length', false],
+        ['Shape', true],
+      ]);
+      expect(undocumented([entry])).toEqual(['main.ts:3: Length.metres', 'main.ts:6: Corner']);
+      expect(entryPage(entry)).toContain('Programs cannot import the name. Declared at');
+    },
+    SLOW_MS,
+  );
+
+  it(
     'names what has no docstring',
     () => {
       const entries = entriesOf(`

@@ -38,8 +38,9 @@ function section(each: PublicName, known: ReadonlySet<string>): string {
   used.delete(each.name);
   const links = [...used].sort().map((name) => `[${name}](#${anchor(name)})`);
   const see = links.length === 0 ? '' : `See ${links.join(', ')}. `;
+  const imported = each.exported ? '' : 'Programs cannot import the name. ';
   const code = `\`\`\`ts\n${each.code}\n\`\`\``;
-  return `## ${each.name}\n\n${each.doc}\n\n${code}\n\n${see}Declared at \`${each.source}\`.\n`;
+  return `## ${each.name}\n\n${each.doc}\n\n${code}\n\n${see}${imported}Declared at \`${each.source}\`.\n`;
 }
 
 /** The anchor of a heading, as GitHub makes it. */

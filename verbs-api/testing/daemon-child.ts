@@ -38,14 +38,19 @@ export class DaemonEndedError extends Error {
 
 /** The fields of a ready line that are used here. */
 export interface ReadyLine {
+  /** Process id. */
   readonly pid: number;
+  /** Devices of the daemon. */
   readonly devices: readonly DeviceInfo[];
+  /** Where HTTP is served, if it is. */
   readonly http?: HttpReady | undefined;
 }
 
 /** See the module's comment. */
 export class DaemonChild {
+  /** Its private directory, which goes with it. */
   readonly directory: string;
+  /** Path of its socket. */
   readonly socketPath: string;
   readonly #child: ChildProcess;
   readonly #gone = new AbortController();

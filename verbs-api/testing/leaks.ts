@@ -12,7 +12,9 @@ const TOLD_OBJECTS = 4;
 
 /** Queue pairs and memory regions: they identify the part of a program that leaks. */
 export interface OpenObjects {
+  /** Queue pairs. */
   readonly qps: readonly QPSummary[];
+  /** Memory regions. */
   readonly mrs: readonly MRSummary[];
 }
 

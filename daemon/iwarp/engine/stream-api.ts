@@ -7,8 +7,11 @@ import type { StreamFailure } from './stream-failure.ts';
 
 /** RTR kinds of RFC 6581 §9 as a set. */
 export interface RtrKinds {
+  /** A Send of no bytes. */
   readonly send: boolean;
+  /** An RDMA Write of no bytes. */
   readonly write: boolean;
+  /** An RDMA Read of no bytes. */
   readonly read: boolean;
 }
 
@@ -16,7 +19,11 @@ export interface RtrKinds {
 export type FpduSizePolicy =
   | { readonly kind: 'emss' }
   | { readonly kind: 'large' }
-  | { readonly kind: 'fixed'; readonly mulpduBytes: number };
+  | {
+      readonly kind: 'fixed';
+      /** Bytes of the largest ULPDU. */
+      readonly mulpduBytes: number;
+    };
 
 /** Options of one side of a connection: a device profile plus the connection's own choices. */
 export interface StreamOptions {

@@ -11,18 +11,31 @@ import type { TraceRequest, TraceSample } from './trace-sample.ts';
 
 /** Operations by name, with request and reply. */
 interface ControlOperations {
+  /** State of the daemon. */
   status: { request: NoFields; reply: DaemonStatus };
+  /** Lists devices. */
   listDevices: { request: NoFields; reply: readonly DeviceStatus[] };
+  /** Lists clients. */
   listClients: { request: NoFields; reply: readonly ClientStatus[] };
+  /** Lists queue pairs. */
   listQPs: { request: ObjectFilter; reply: readonly QPSummary[] };
+  /** Lists memory regions. */
   listMRs: { request: ObjectFilter; reply: readonly MRSummary[] };
+  /** Lists completion queues. */
   listCQs: { request: ObjectFilter; reply: readonly CQSummary[] };
+  /** Lists connections of emulated devices. */
   listConnections: { request: ConnectionFilter; reply: readonly ConnectionSummary[] };
+  /** Ends all clients and connections. */
   reset: { request: NoFields; reply: ResetReport };
+  /** Adds a fault. */
   addFault: { request: FaultSpec; reply: FaultStatus };
+  /** Lists faults. */
   listFaults: { request: NoFields; reply: readonly FaultStatus[] };
+  /** Removes one fault. */
   removeFault: { request: { readonly id: number }; reply: FaultStatus };
+  /** Removes all faults. */
   removeFaults: { request: NoFields; reply: readonly FaultStatus[] };
+  /** Records a sample of the trace. */
   recordTrace: { request: TraceRequest; reply: TraceSample };
 }
 
@@ -175,7 +188,9 @@ export const ENDED_HOLDING_MAX = 256;
 export interface EndedHolding {
   /** Number of the client, see `ClientStatus`. */
   readonly id: number;
+  /** Process id. */
   readonly pid: number;
+  /** User id. */
   readonly uid: number;
   /** Name of the program; '' when the daemon could not see it. */
   readonly program: string;

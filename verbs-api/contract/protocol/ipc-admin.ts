@@ -45,6 +45,7 @@ export interface DaemonHealth {
 
 /** A process that the daemon killed. */
 export interface EndedProcess {
+  /** Process id. */
   readonly pid: number;
   /** Name of the program; '' when the daemon could not see it. */
   readonly program: string;

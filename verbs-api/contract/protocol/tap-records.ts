@@ -85,7 +85,9 @@ export interface TapLinkEnds {
 
 /** A queue pair of the daemon. */
 export interface QueuePairName {
+  /** Name of the device. */
   readonly device: string;
+  /** Number of the queue pair. */
   readonly qpn: number;
 }
 

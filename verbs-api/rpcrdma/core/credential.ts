@@ -11,10 +11,13 @@ interface NoneCredential {
 /** A user of a host, as that host claims; not authenticated (RFC 5531 appendix A). */
 interface SysCredential {
   readonly flavor: 'sys';
+  /** A number of the caller, without meaning (RFC 5531 §8.2). */
   readonly stamp: number;
   /** At most 255 bytes. */
   readonly machineName: string;
+  /** User id. */
   readonly uid: number;
+  /** Group id. */
   readonly gid: number;
   /** At most 16. */
   readonly gids: readonly number[];
