@@ -257,6 +257,7 @@ export class QP implements WireUser, WindowUser, GateUser {
 
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+    if ((this.#life.granted & Access.remoteWrite) === 0) return Fault.notPermitted;
     return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
   }
 

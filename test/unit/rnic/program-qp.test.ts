@@ -180,16 +180,17 @@ describe('a queue pair that its program connects', () => {
     const rig = new ProgramRig();
     const { rkey } = rig.mr;
     const requests = (qp: QP): Fault[] => [
+      qp.checkWriteTarget(rkey, 0, MEMORY_ADDRESS, 8),
       qp.placeWrite(rkey, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8),
       qp.checkReadSource(rkey, 0, MEMORY_ADDRESS, 8),
       qp.executeAtomic(atomicAccess({ stag: rkey, toLo: MEMORY_ADDRESS })),
     ];
     const { none, notPermitted } = Fault;
     const cases = [
-      [Access.remoteWrite, [none, notPermitted, notPermitted]],
-      [Access.remoteRead, [notPermitted, none, notPermitted]],
-      [Access.remoteAtomic, [notPermitted, notPermitted, none]],
-      [Access.localWrite, [notPermitted, notPermitted, notPermitted]],
+      [Access.remoteWrite, [none, none, notPermitted, notPermitted]],
+      [Access.remoteRead, [notPermitted, notPermitted, none, notPermitted]],
+      [Access.remoteAtomic, [notPermitted, notPermitted, notPermitted, none]],
+      [Access.localWrite, [notPermitted, notPermitted, notPermitted, notPermitted]],
     ] as const;
     for (const [accessFlags, expected] of cases) {
       const qp = rig.createQP(QPType.rc);
