@@ -2,49 +2,17 @@
  * rdma-core's own tests, of the release that Debian ships, on the emulated RNIC: pyverbs opens it as
  * any program does. The package carries the tests as documentation, in part compressed.
  */
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { missingPackages, repositoryRoot } from './prerequisites.ts';
-import { type EndedProgram, ShimProgram } from './shim-programs.ts';
+import { type Outcomes, outcomes, PACKAGED_TESTS, PYTHON, unpackTests } from './pyverbs-runner.ts';
+import { ShimProgram } from './shim-programs.ts';
 
-const PACKAGED_TESTS = '/usr/share/doc/rdma-core/tests';
-/** The interpreter that the package's extension modules are built for. */
-const PYTHON = '/usr/bin/python3';
 const COMMAND = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 
-/** Outcomes of a module's tests, by what the runner prints. */
-interface Outcomes {
-  readonly ok: readonly string[];
-  readonly broken: readonly string[];
-  readonly skipped: readonly string[];
-  readonly output: string;
-}
-
 let folder: string;
-
-/** Lays the tests out as a package that Python can import. */
-function unpackTests(target: string): void {
-  cpSync(PACKAGED_TESTS, target, { recursive: true, dereference: true });
-  for (const name of readdirSync(target)) {
-    if (!name.endsWith('.gz')) continue;
-    const path = join(target, name);
-    writeFileSync(path.slice(0, -3), gunzipSync(readFileSync(path)));
-    rmSync(path);
-  }
-}
 
 /**
  * The tests ask iproute2 for the address of the device's interface. Each daemon here has a loopback
@@ -77,23 +45,6 @@ async function runTests(...names: readonly string[]): Promise<Outcomes> {
   };
   const program = new ShimProgram([...run, ...runner, ...tests], environment, { limitMs: 50_000 });
   return outcomes(await program.end());
-}
-
-/** What the runner printed: a name, perhaps its description and what the test prints, the outcome. */
-function outcomes({ output, late }: EndedProgram): Outcomes {
-  if (late || !/^Ran \d+ tests? in /m.test(output)) throw new Error(`did not finish: ${output}`);
-  const list = output.slice(0, output.search(/^(=====|-----)/m));
-  const found = { ok: [] as string[], broken: [] as string[], skipped: [] as string[] };
-  for (const part of list.split(/^(?=test_\w+ \()/m)) {
-    const name = /^test_\w+/.exec(part)?.[0];
-    const outcome = /(?:^|\.\.\. )(ok|FAIL|ERROR|skipped '.*')$/m.exec(part)?.[1];
-    if (name === undefined || outcome === undefined) continue;
-    if (outcome === 'ok') found.ok.push(name);
-    else (outcome.startsWith('skipped') ? found.skipped : found.broken).push(name);
-  }
-  const total = Number(/^Ran (\d+) tests? in /m.exec(output)?.[1]);
-  expect(found.ok.length + found.broken.length + found.skipped.length).toBe(total);
-  return { ...found, output };
 }
 
 /** The expected result of a module; its other tests are skipped, since the device lacks the feature. */
