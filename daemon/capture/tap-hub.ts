@@ -200,7 +200,7 @@ class HubLink implements LinkTap {
   }
 
   /** Reports new queue pairs of the link, and asks undecided watchers again. */
-  #tellPairs(): void {
+  #announcePairs(): void {
     if (this.#following.length === 0 && this.#undecided.length === 0) return;
     if (!this.#lookForPairs()) return;
     for (const { watcher } of this.#following) watcher.joined(this.#id, this.#pairs);
@@ -210,7 +210,7 @@ class HubLink implements LinkTap {
   }
 
   outbound(bytes: Uint8Array): void {
-    if (!this.#joined) this.#tellPairs();
+    if (!this.#joined) this.#announcePairs();
     const { us } = this.#startup;
     if (!us.whole) us.take(bytes);
     for (const following of this.#following) {
@@ -220,7 +220,7 @@ class HubLink implements LinkTap {
   }
 
   inbound(bytes: Uint8Array): void {
-    if (!this.#joined) this.#tellPairs();
+    if (!this.#joined) this.#announcePairs();
     const { peer } = this.#startup;
     if (!peer.whole) peer.take(bytes);
     for (const { watcher } of this.#following) watcher.bytes(this.#id, 'peer', bytes);

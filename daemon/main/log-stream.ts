@@ -34,7 +34,7 @@ export class LogStream implements DestinationStream {
   readonly #queue: Uint8Array[] = [];
   #queuedBytes = 0;
   /** Dropped lines not yet reported in the log. */
-  #untold = 0;
+  #unreported = 0;
   #dropped = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -55,7 +55,7 @@ export class LogStream implements DestinationStream {
   /** Accepts a line. Never waits or throws. */
   write(line: string): void {
     const bytes = Buffer.from(this.#format(line));
-    if (this.#queue.length === 0) this.#tellDropped();
+    if (this.#queue.length === 0) this.#reportDropped();
     if (this.#queuedBytes + bytes.length > LOG_QUEUE_MAX_BYTES) {
       this.#drop(1);
       return;
@@ -85,13 +85,13 @@ export class LogStream implements DestinationStream {
 
   #drop(lines: number): void {
     this.#dropped += lines;
-    this.#untold += lines;
+    this.#unreported += lines;
   }
 
   #drain(): void {
     this.#writeQueued();
     if (this.#queue.length === 0) {
-      this.#tellDropped();
+      this.#reportDropped();
       this.#writeQueued();
     }
     if (this.#queue.length === 0 || this.#timer !== undefined) return;
@@ -124,11 +124,11 @@ export class LogStream implements DestinationStream {
   }
 
   /** Reports dropped lines in their place. */
-  #tellDropped(): void {
-    if (this.#untold === 0) return;
-    const msg = `${this.#untold} log lines dropped: standard error was not read`;
-    const line = { level: WARN, time: Date.now(), kind: 'log', dropped: this.#untold, msg };
-    this.#untold = 0;
+  #reportDropped(): void {
+    if (this.#unreported === 0) return;
+    const msg = `${this.#unreported} log lines dropped: standard error was not read`;
+    const line = { level: WARN, time: Date.now(), kind: 'log', dropped: this.#unreported, msg };
+    this.#unreported = 0;
     this.#enqueue(Buffer.from(this.#format(`${JSON.stringify(line)}\n`)));
   }
 }

@@ -279,7 +279,7 @@ export class BridgedConnections implements ConnectionService {
       return;
     }
     id.state = 'resolved';
-    this.#tell(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
+    this.#report(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
   }
 
   /** The program may try again. */
@@ -292,7 +292,7 @@ export class BridgedConnections implements ConnectionService {
   ): void {
     if (id.state === 'resolving') id.state = id.stateBefore;
     else if (id.state === 'routing') id.state = 'resolved';
-    this.#tell(id, type, code, event, text);
+    this.#report(id, type, code, event, text);
   }
 
   #routeResolved(id: BridgedId, event: LowerCmEvent): void {
@@ -300,7 +300,7 @@ export class BridgedConnections implements ConnectionService {
     id.connectWhenRouted = undefined;
     if (connect === undefined) {
       id.state = 'routed';
-      this.#tell(id, CMEventType.routeResolved, undefined, event, 'route resolved');
+      this.#report(id, CMEventType.routeResolved, undefined, event, 'route resolved');
       return;
     }
     try {
@@ -321,7 +321,7 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'connected';
     const { ird, ord } = negotiated(id, event);
     id.qp?.established({ ird, ord });
-    this.#tell(id, CMEventType.established, undefined, event, 'established');
+    this.#report(id, CMEventType.established, undefined, event, 'established');
   }
 
   #ended(
@@ -335,10 +335,10 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'ended';
     if (wasConnected) id.qp?.connectionEnded();
     else id.qp?.connectionFailed();
-    this.#tell(id, type, error, event, text);
+    this.#report(id, type, error, event, text);
   }
 
-  #tell(
+  #report(
     id: BridgedId,
     type: CMEventType,
     error: ErrnoCode | undefined,

@@ -17,9 +17,9 @@ import type { Credential } from './core/credential.ts';
 import {
   type ConnectionTerms,
   emitPrivateData,
+  encodableSizeBytes,
   inlineThresholds,
   parsePrivateData,
-  tellableSizeBytes,
 } from './core/private-data.ts';
 import type { AnyProcedure, AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
 import { Requester } from './core/requester.ts';
@@ -202,7 +202,7 @@ class RdmaRpcClient implements RpcClient {
   constructor(provider: Provider, options: RpcClientOptions) {
     this.#provider = provider;
     this.#options = options;
-    const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
+    const inlineBytes = encodableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
     // CMPD-4.1-02 A peer must not invalidate: its reply to an aborted call, whose memory is closed
     // already, would end the connection.
     this.#terms = {

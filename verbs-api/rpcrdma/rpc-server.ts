@@ -4,9 +4,9 @@ import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract
 import {
   type ConnectionTerms,
   emitPrivateData,
+  encodableSizeBytes,
   inlineThresholds,
   parsePrivateData,
-  tellableSizeBytes,
 } from './core/private-data.ts';
 import type { ResponderOptions } from './core/responder-types.ts';
 import { addressOf, textOf } from './host-address.ts';
@@ -100,7 +100,7 @@ class RdmaRpcServer implements RpcServer {
     this.address = address;
     this.#service = service;
     this.#options = options;
-    const inlineBytes = tellableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
+    const inlineBytes = encodableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
     // CMPD-4.1-02 Replies are plain Sends, so offer nothing.
     this.#terms = {
       remoteInvalidation: false,
@@ -137,7 +137,7 @@ class RdmaRpcServer implements RpcServer {
         this.#accepting.add(accepting);
       }
     } catch (error) {
-      this.#tell('', 'closed', textOf(error));
+      this.#report('', 'closed', textOf(error));
     }
   }
 
@@ -161,7 +161,7 @@ class RdmaRpcServer implements RpcServer {
       });
       await this.#establish(channel, event, address);
     } catch (error) {
-      this.#tell(address, 'closed', textOf(error));
+      this.#report(address, 'closed', textOf(error));
     }
   }
 
@@ -185,14 +185,14 @@ class RdmaRpcServer implements RpcServer {
       address,
       onEnd: (text) => {
         this.#connections.delete(connection);
-        this.#tell(address, 'closed', text);
+        this.#report(address, 'closed', text);
       },
     });
     this.#connections.add(connection);
-    this.#tell(address, 'open', '');
+    this.#report(address, 'open', '');
   }
 
-  #tell(address: string, state: 'open' | 'closed', text: string): void {
+  #report(address: string, state: 'open' | 'closed', text: string): void {
     this.#options.onConnection?.(address, state, text);
   }
 }

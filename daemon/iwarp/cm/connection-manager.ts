@@ -120,13 +120,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const bound = id.localAddress;
     const route = this.#routes.find(wildcardAsLoopback(remote.address), bound?.address);
     if ('error' in route) {
-      this.#tell(id, CMEventType.addrError, route.error, `no device reaches ${remote.address}`);
+      this.#report(id, CMEventType.addrError, route.error, `no device reaches ${remote.address}`);
       return;
     }
     if (bound === undefined) {
       const reserved = this.#ports.reserve(id, { address: route.address, port: 0 });
       if ('error' in reserved) {
-        this.#tell(id, CMEventType.addrError, reserved.error, 'no free source port');
+        this.#report(id, CMEventType.addrError, reserved.error, 'no free source port');
         return;
       }
       id.localAddress = { address: route.address, port: reserved.port };
@@ -136,14 +136,14 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.cmDevice = route.device;
     id.peerAddress = { address: wildcardAsLoopback(remote.address), port: remote.port };
     id.transition({ kind: 'resolved' });
-    this.#tell(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
+    this.#report(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
   }
 
   /** A formality on iWARP: the event follows at once. EINVAL before resolveAddr. */
   resolveRoute(id: CmId): void {
     this.#expect(id, 'resolved');
     id.transition({ kind: 'routed' });
-    this.#tell(id, CMEventType.routeResolved, undefined, 'iWARP has no routes to resolve');
+    this.#report(id, CMEventType.routeResolved, undefined, 'iWARP has no routes to resolve');
   }
 
   /**
@@ -543,7 +543,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     endpoint.listener = undefined;
   }
 
-  #tell(id: CmId, type: CMEventType, error: ErrnoCode | undefined, text: string): void {
+  #report(id: CmId, type: CMEventType, error: ErrnoCode | undefined, text: string): void {
     this.#push({
       type,
       id,

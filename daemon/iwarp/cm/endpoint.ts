@@ -207,14 +207,18 @@ export class Endpoint<Id> {
       return;
     }
     const { type, error } = dialFailure(code);
-    this.#tell(type, error, error === code ? ERRNO[error].text : `TCP connection failed: ${code}`);
+    this.#report(
+      type,
+      error,
+      error === code ? ERRNO[error].text : `TCP connection failed: ${code}`,
+    );
     this.#end(now, undefined);
   }
 
   /** TCP is connected, but the QP changed its state or was destroyed in the meantime. */
   handleQPRefused(now: Micros): void {
     const text = 'the queue pair changed its state while TCP was connecting';
-    this.#tell(CMEventType.connectError, 'EINVAL', text);
+    this.#report(CMEventType.connectError, 'EINVAL', text);
     this.#end(now, undefined);
   }
 
@@ -232,7 +236,7 @@ export class Endpoint<Id> {
       this.#owner.redial(this, now);
       return;
     }
-    this.#tell(CMEventType.unreachable, 'ETIMEDOUT', 'TCP did not connect in time');
+    this.#report(CMEventType.unreachable, 'ETIMEDOUT', 'TCP did not connect in time');
     this.#end(now, 'reset');
   }
 
@@ -321,7 +325,7 @@ export class Endpoint<Id> {
       case 'established':
       case 'closing':
         this.qp?.wireEnded(why, now);
-        this.#tell(
+        this.#report(
           CMEventType.disconnected,
           why === undefined ? undefined : 'ECONNRESET',
           whyText ?? 'disconnected',
@@ -329,11 +333,11 @@ export class Endpoint<Id> {
         break;
       case 'initiating': {
         const { type, error } = startupFailure(why);
-        this.#tell(type, error, whyText ?? 'the peer closed before its Reply');
+        this.#report(type, error, whyText ?? 'the peer closed before its Reply');
         break;
       }
       case 'accepting':
-        this.#tell(CMEventType.connectError, 'ECONNRESET', whyText ?? 'the peer went away');
+        this.#report(CMEventType.connectError, 'ECONNRESET', whyText ?? 'the peer went away');
         break;
       case 'requested':
         // Reports nothing before the consumer answers; accept then fails with ECONNRESET.
@@ -352,7 +356,7 @@ export class Endpoint<Id> {
 
   // Steps
 
-  #tell(type: CMEventType, error: ErrnoCode | undefined, text: string): void {
+  #report(type: CMEventType, error: ErrnoCode | undefined, text: string): void {
     this.#owner.deliver(this, {
       type,
       error,

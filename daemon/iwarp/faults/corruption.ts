@@ -157,7 +157,7 @@ const DEPTH_MASK = 0x3fff;
 const IRD_SHIFT = 16;
 
 /** True if a startup frame has depths (RFC 6581 §9). */
-export function tellsDepths(frame: Uint8Array): boolean {
+export function advertisesDepths(frame: Uint8Array): boolean {
   if (frame.length < STARTUP_HEADER_BYTES + ENHANCED_BYTES) return false;
   return readUint8(frame, REVISION_AT) >= 2 && (readUint8(frame, FLAGS_AT) & FLAG_S) !== 0;
 }

@@ -5,7 +5,7 @@
 import type { FaultOpcode, FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Crc32c } from '../wire/crc32c.ts';
-import { canCorrupt, corrupt, lowerDepths, tellsDepths } from './corruption.ts';
+import { advertisesDepths, canCorrupt, corrupt, lowerDepths } from './corruption.ts';
 import type { ConnectionFacts, Fault } from './fault.ts';
 import { type Hold, Lane } from './lane.ts';
 import type { Framing, OutputWalk, Passage } from './passage.ts';
@@ -95,7 +95,7 @@ export class StreamFaults {
       if (place !== 'fpdu' && place !== 'event' && place !== 'depths') continue;
       if (!fault.coversPassage(facts, 'out', passage.opcode)) continue;
       if (place === 'depths') {
-        if (passage.startup && tellsDepths(piece) && fault.strikes()) {
+        if (passage.startup && advertisesDepths(piece) && fault.strikes()) {
           lowerDepths(piece, spec.ird, spec.ord);
         }
       } else if (passage.startup || !canCorrupt(spec.kind, piece, passage, framing)) continue;

@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest';
 import {
   DEFAULT_TERMS,
   emitPrivateData,
+  encodableSizeBytes,
   inlineThresholds,
   parsePrivateData,
-  tellableSizeBytes,
 } from '../../../verbs-api/rpcrdma/core/private-data.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
 
@@ -26,7 +26,7 @@ describe('private data', () => {
   });
 
   it('encodes sizes in KiB, rounded down and within the range [CMPD-4.2-01]', () => {
-    const told = [0, 1024, 5000, 262_144, 1 << 30].map(tellableSizeBytes);
+    const told = [0, 1024, 5000, 262_144, 1 << 30].map(encodableSizeBytes);
     expect(told).toEqual([1024, 1024, 4096, 262_144, 262_144]);
     const bytes = emitPrivateData({ ...TERMS, sendBytes: 5000, receiveBytes: 1 << 30 });
     expect([bytes[6], bytes[7]]).toEqual([3, 255]);

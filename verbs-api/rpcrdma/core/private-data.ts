@@ -48,7 +48,7 @@ export interface InlineThresholds {
 }
 
 /** `sizeBytes` as the format can express it: rounded down, clamped to its range. CMPD-4.2-01 */
-export function tellableSizeBytes(sizeBytes: number): number {
+export function encodableSizeBytes(sizeBytes: number): number {
   const units = Math.floor(sizeBytes / SIZE_UNIT_BYTES);
   return Math.min(Math.max(units, 1) * SIZE_UNIT_BYTES, INLINE_MAX_BYTES);
 }
@@ -59,8 +59,8 @@ export function emitPrivateData(terms: ConnectionTerms): Uint8Array {
   new DataView(bytes.buffer).setUint32(0, PRIVATE_DATA_FORMAT);
   bytes[4] = VERSION;
   bytes[5] = terms.remoteInvalidation ? FLAG_REMOTE_INVALIDATION : 0;
-  bytes[6] = tellableSizeBytes(terms.sendBytes) / SIZE_UNIT_BYTES - 1;
-  bytes[7] = tellableSizeBytes(terms.receiveBytes) / SIZE_UNIT_BYTES - 1;
+  bytes[6] = encodableSizeBytes(terms.sendBytes) / SIZE_UNIT_BYTES - 1;
+  bytes[7] = encodableSizeBytes(terms.receiveBytes) / SIZE_UNIT_BYTES - 1;
   return bytes;
 }
 
