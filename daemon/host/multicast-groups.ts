@@ -1,5 +1,10 @@
 /** Which queue pairs of a host receive the datagrams to a multicast GID. */
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { QP } from '../rnic/queue-pair.ts';
+
+/** Groups of a host, and queue pairs of one group: what rxe reports of a device. */
+const GROUPS_MAX = 8192;
+const MEMBERS_MAX = 56;
 
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
@@ -8,10 +13,17 @@ const IPV4_AT = 12;
 export class MulticastGroups {
   readonly #members = new Map<string, Set<QP>>();
 
-  /** Attaches a queue pair. Again does nothing. */
+  /** Attaches a queue pair. Again does nothing. ENOMEM when the group or the host has no room. */
   attach(qp: QP, gid: Uint8Array): void {
     const key = textOf(gid);
     const members = this.#members.get(key) ?? new Set<QP>();
+    if (members.has(qp)) return;
+    if (members.size >= MEMBERS_MAX) {
+      throw new VerbsError('ENOMEM', `a multicast group has at most ${MEMBERS_MAX} queue pairs`);
+    }
+    if (members.size === 0 && this.#members.size >= GROUPS_MAX) {
+      throw new VerbsError('ENOMEM', `a host has at most ${GROUPS_MAX} multicast groups`);
+    }
     this.#members.set(key, members.add(qp));
   }
 

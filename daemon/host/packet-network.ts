@@ -27,6 +27,8 @@ const SHARE_BYTES = 131_072;
 const TURN_BYTES = 4_194_304;
 /** Cost of a packet in addition to its payload, expressed in bytes. */
 const PACKET_COST_BYTES = 1024;
+/** Last packets of a wire that has ended: answers that were due, of which the rest is lost. */
+const REST_PACKETS_MAX = 256;
 /** Places in the queue of turns that are kept although they are done with. */
 const DONE_MAX = 1024;
 
@@ -197,7 +199,7 @@ export class PacketNetwork implements ConnectionUser {
 
   /** Sends what a wire that has ended still owes its peer: a NAK, acknowledgments. */
   #sendRest(connection: PacketConnection, now: Micros): void {
-    for (;;) {
+    for (let packets = 0; packets < REST_PACKETS_MAX; packets += 1) {
       const bytes = connection.wire.pollPacket(this.#bytes, 0, now);
       if (bytes === 0) return;
       this.#deliver(connection, bytes, now);
@@ -207,7 +209,8 @@ export class PacketNetwork implements ConnectionUser {
   /** True when the receiver's memory is behind; the sender goes on once it has caught up. */
   #holdBack(connection: PacketConnection): boolean {
     const receiver = this.#peerOf(connection);
-    if (receiver === undefined || !receiver.qp.congested) return false;
+    if (receiver === undefined || !isPeer(receiver, connection)) return false;
+    if (!receiver.qp.congested) return false;
     if (!receiver.held.includes(connection)) receiver.held.push(connection);
     return true;
   }

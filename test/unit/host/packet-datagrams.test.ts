@@ -151,6 +151,25 @@ describe('datagrams', () => {
   });
 });
 
+describe('multicast groups', () => {
+  it('take 56 queue pairs each, and a host has 8192 of them', () => {
+    const { groups } = new PacketNetwork({ soon: () => undefined, drain: () => undefined });
+    const rig = new ProgramRig();
+    const qps = Array.from({ length: 57 }, () => rig.createQP(QPType.ud));
+    const [first, last] = [qps[0], qps[56]] as [QP, QP];
+    for (const qp of qps.slice(0, 56)) groups.attach(qp, GROUP);
+    groups.attach(first, GROUP);
+    expect(() => groups.attach(last, GROUP)).toThrow('at most 56 queue pairs');
+    for (let group = 1; group < 8192; group += 1) {
+      groups.attach(last, mappedGid(239, 2, group >> 8, group & 0xff));
+    }
+    expect(() => groups.attach(last, mappedGid(239, 3, 0, 0))).toThrow('at most 8192');
+    groups.forget(last);
+    groups.attach(last, mappedGid(239, 3, 0, 0));
+    expect(groups.groupsOf(last)).toBe(1);
+  });
+});
+
 /** A UD queue pair in RTS with rings as rxe's provider has them. */
 function datagramEnd(world: RoceWorld, device: number) {
   const { nic } = world.adapter(device);
