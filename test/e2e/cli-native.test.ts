@@ -45,7 +45,7 @@ describe('native devices on the command line', () => {
 
   it.each([
     [['--device', 'a=native:nowhere0'], /device a: no native device nowhere0 \(found: .*siw0.*\)/],
-    [['--device', 'a=native:siw0', '--no-native'], /a native device, and native is false/],
+    [['--device', 'a=native:siw0', '--no-native'], /names a native device, but native is false/],
     [['--device', 'a=native:siw0', '--device', 'a=127.0.0.1'], /two devices are called a/],
   ])('fail in one line: %j', async (words, message) => {
     const socket = `${rig.directory}/other.sock`;
