@@ -60,7 +60,7 @@ export class TraceReader {
       pool: this.#pool,
       crc32c: this.#options.crc32c,
       line: (sender, kind, text, fpdu) => {
-        this.#tellLink(link, sender === senders.us ? 'us' : 'peer', kind, text, fpdu);
+        this.#reportLink(link, sender === senders.us ? 'us' : 'peer', kind, text, fpdu);
       },
     });
     const places = {
@@ -134,7 +134,7 @@ export class TraceReader {
     );
   }
 
-  #tellLink(
+  #reportLink(
     link: number,
     by: TapSide,
     kind: TraceKind,

@@ -110,7 +110,7 @@ export class CompletionGate {
   }
 
   /** Writes `completion` to `cq`, now or once the data before it is in place. */
-  tell(cq: CQ): void {
+  report(cq: CQ): void {
     const { completion } = this;
     assert(
       this.#keeper === undefined || completion.status !== CQEStatus.success,
@@ -124,7 +124,7 @@ export class CompletionGate {
    * The same for unsignalled work, whose completion is written only if its data turns out to be
    * lost. Only the first one that promises data can be blamed, so at most one such is held.
    */
-  tellLoss(cq: CQ): void {
+  reportLoss(cq: CQ): void {
     if (this.#writing.size === 0 || !promisesData(this.completion)) return;
     if (this.#held.some(({ completion }) => promisesData(completion))) return;
     this.#hold(cq, false);

@@ -98,7 +98,7 @@ export class CQ {
     this.written += 1;
     const watch = this.#watch;
     if (watch.observer !== undefined) {
-      watch.tellCompletion(completion);
+      watch.reportCompletion(completion);
     }
     const armed = writer.armed();
     if (armed !== Notify.none) this.#fire(armed, completion.solicited || completion.status !== 0);

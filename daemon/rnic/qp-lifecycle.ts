@@ -486,17 +486,17 @@ export class QPLifecycle<Q extends LifecycleUser> {
   checkDrained(): void {
     if (this.#state !== QPState.SQD || !this.#sendQueue.drained) return;
     if (this.#host.ib !== undefined) {
-      this.#tellDrained();
+      this.#reportDrained();
       return;
     }
     if (this.#sendQueue.flushLate()) this.#host.effects.push({ type: 'resume', qp: this.#qp });
-    if (!this.#tellDrained()) return;
+    if (!this.#reportDrained()) return;
     this.#unsettled = 'disconnect';
     this.#host.unsettled.add(this.#qp);
   }
 
   /** False when it was told before. */
-  #tellDrained(): boolean {
+  #reportDrained(): boolean {
     if (this.#drainTold) return false;
     this.#drainTold = true;
     this.#announce(AsyncEventType.sqDrained, 'all that was posted has been sent');

@@ -33,7 +33,7 @@ export interface SendFormat {
   /** Operation of the ring's next element, an `SQOpcode`. */
   opcodeAt(ring: WorkRing): number;
   /** Reports the ring's next element. */
-  tell(watch: WorkWatch, qpn: number, ring: WorkRing, signalsAll: boolean): void;
+  report(watch: WorkWatch, qpn: number, ring: WorkRing, signalsAll: boolean): void;
 }
 
 const SLOT_RECEIVE: ReceiveFormat = {
@@ -55,7 +55,7 @@ const SLOT_SEND: SendFormat = {
   inlineMax: INLINE_MAX,
   read: (wqe, ring, pd) => wqe.read(ring, pd),
   opcodeAt: ({ view, position }) => completionOpcode(view.getUint8(position + SQE.opcode)),
-  tell: (watch, qpn, ring, signalsAll) => watch.tellSend(qpn, ring, signalsAll),
+  report: (watch, qpn, ring, signalsAll) => watch.reportSend(qpn, ring, signalsAll),
 };
 
 const INDEXED_SEND: SendFormat = {
@@ -63,7 +63,7 @@ const INDEXED_SEND: SendFormat = {
   inlineMax: INDEXED_INLINE_MAX,
   read: readIndexedSend,
   opcodeAt: indexedOpcodeAt,
-  tell: (watch, qpn, ring, signalsAll) => watch.tellIndexedSend(qpn, ring, signalsAll),
+  report: (watch, qpn, ring, signalsAll) => watch.reportIndexedSend(qpn, ring, signalsAll),
 };
 
 /** The layout of receives in rings of this kind. */

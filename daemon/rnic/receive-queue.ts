@@ -105,9 +105,9 @@ export class ReceiveQueue {
   }
 
   /** Reports the next receive, if any, which `qpn` is about to take. */
-  tellNext(watch: WorkWatch, qpn: number): void {
+  reportNext(watch: WorkWatch, qpn: number): void {
     if (!this.#elements.ready()) return;
-    watch.tellReceive(qpn, this.#elements, this.#format, this.#srq !== undefined);
+    watch.reportReceive(qpn, this.#elements, this.#format, this.#srq !== undefined);
   }
 
   /**

@@ -65,7 +65,7 @@ export class Receiver {
   begin(): Fault {
     const queue = this.#queue;
     const { watch, counters } = this.#host;
-    if (watch.observer !== undefined) queue.tellNext(watch, this.#user.qpn);
+    if (watch.observer !== undefined) queue.reportNext(watch, this.#user.qpn);
     const fault = queue.take();
     if (fault === Fault.noBuffer) {
       counters.faults += 1;
@@ -123,7 +123,7 @@ export class Receiver {
     completion.sl = this.#datagrams ? this.#sl : 0;
     if (hasImmediate) counters.inImmediates += 1;
     else counters.inSends += 1;
-    this.#tell(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
+    this.#report(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
     return Fault.none;
   }
 
@@ -139,7 +139,7 @@ export class Receiver {
     const { watch } = this.#host;
     for (let budget = elements.count; budget > 0; budget -= 1) {
       if (!elements.ready()) return false;
-      if (watch.observer !== undefined) queue.tellNext(watch, this.#user.qpn);
+      if (watch.observer !== undefined) queue.reportNext(watch, this.#user.qpn);
       queue.takeFlushed();
       this.#end(CQEStatus.wrFlushErr);
     }
@@ -152,10 +152,10 @@ export class Receiver {
   }
 
   #end(status: CQEStatus): void {
-    this.#tell(status, 0, 0, 0, 0, false);
+    this.#report(status, 0, 0, 0, 0, false);
   }
 
-  #tell(
+  #report(
     status: CQEStatus,
     bytes: number,
     flags: number,
@@ -175,7 +175,7 @@ export class Receiver {
     completion.immediateHi = hi;
     completion.immediateLo = lo;
     completion.solicited = solicited;
-    this.#gate.tell(this.#cq);
+    this.#gate.report(this.#cq);
   }
 }
 

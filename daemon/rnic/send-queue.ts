@@ -175,7 +175,7 @@ export class SendQueue {
     if (this.#started.full || elements.index === this.#limit || !elements.ready()) return false;
     const wqe = this.#messages.vacant();
     const status = this.#format.read(wqe, elements, this.#user.pd);
-    if (this.#host.watch.observer !== undefined) this.#tellTaken();
+    if (this.#host.watch.observer !== undefined) this.#reportTaken();
     this.#held = true;
     this.#releaseHeld();
     this.#host.counters.sendsTaken += 1;
@@ -199,8 +199,8 @@ export class SendQueue {
     this.#elements.release();
   }
 
-  #tellTaken(): void {
-    this.#format.tell(this.#host.watch, this.#user.qpn, this.#elements, this.#sqSigAll);
+  #reportTaken(): void {
+    this.#format.report(this.#host.watch, this.#user.qpn, this.#elements, this.#sqSigAll);
   }
 
   /** Adds the WQE to the started ones. */
@@ -428,8 +428,8 @@ export class SendQueue {
     const started = this.#started;
     while (started.oldestDone) {
       this.#elements.giveBack();
-      if (started.signalled) this.#tell(CQEStatus.success, started.bytes);
-      else if (this.#gate.waits) this.#tellLoss();
+      if (started.signalled) this.#report(CQEStatus.success, started.bytes);
+      else if (this.#gate.waits) this.#reportLoss();
       started.shift();
     }
     this.#publish();
@@ -441,16 +441,16 @@ export class SendQueue {
     this.#progress[0] = (index & 0xffff) | (unfinished << 16);
   }
 
-  #tell(status: CQEStatus, bytes: number): void {
+  #report(status: CQEStatus, bytes: number): void {
     const started = this.#started;
     this.#complete(started.wrIdLo, started.wrIdHi, started.opcode, status, bytes);
   }
 
   /** The oldest one is unsignalled: it completes only if its data is lost. */
-  #tellLoss(): void {
+  #reportLoss(): void {
     const { wrIdLo, wrIdHi, opcode, bytes } = this.#started;
     this.#fillIn(wrIdLo, wrIdHi, opcode, CQEStatus.success, bytes);
-    this.#gate.tellLoss(this.#cq);
+    this.#gate.reportLoss(this.#cq);
   }
 
   #complete(
@@ -461,7 +461,7 @@ export class SendQueue {
     bytes: number,
   ): void {
     this.#fillIn(wrIdLo, wrIdHi, opcode, status, bytes);
-    this.#gate.tell(this.#cq);
+    this.#gate.report(this.#cq);
   }
 
   #fillIn(wrIdLo: number, wrIdHi: number, opcode: number, status: CQEStatus, bytes: number): void {
@@ -492,7 +492,7 @@ export class SendQueue {
     while (started.count > kept) {
       const { status } = started;
       elements.giveBack();
-      this.#tell(status === CQEStatus.success ? CQEStatus.wrFlushErr : status, 0);
+      this.#report(status === CQEStatus.success ? CQEStatus.wrFlushErr : status, 0);
       started.shift();
     }
     if (kept > 0) {
@@ -515,7 +515,7 @@ export class SendQueue {
       const wrIdLo = view.getUint32(position + WR_ID, true);
       const wrIdHi = view.getUint32(position + WR_ID + 4, true);
       const opcode = this.#format.opcodeAt(elements);
-      if (this.#host.watch.observer !== undefined) this.#tellTaken();
+      if (this.#host.watch.observer !== undefined) this.#reportTaken();
       this.#held = true;
       this.#releaseHeld();
       this.#held = false;

@@ -55,7 +55,7 @@ export class WorkWatch {
     addressLo: 0,
   };
   /** Reports the next element of a send queue, which is VALID. */
-  tellSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
+  reportSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
     const opcode = view.getUint8(position + SQE.opcode);
@@ -76,7 +76,7 @@ export class WorkWatch {
   }
 
   /** The same for a ring with indices. */
-  tellIndexedSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
+  reportIndexedSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
     const opcode = indexedOpcodeAt(elements);
@@ -104,7 +104,7 @@ export class WorkWatch {
   }
 
   /** Reports the next element of a receive queue, which is VALID; `qpn` takes it. */
-  tellReceive(qpn: number, elements: WorkRing, format: ReceiveLayout, shared: boolean): void {
+  reportReceive(qpn: number, elements: WorkRing, format: ReceiveLayout, shared: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
     work.qpn = qpn;
@@ -124,7 +124,7 @@ export class WorkWatch {
   }
 
   /** Reports a completion that was written. */
-  tellCompletion(completion: CompletedWork): void {
+  reportCompletion(completion: CompletedWork): void {
     this.observer?.completed(completion);
   }
 }
