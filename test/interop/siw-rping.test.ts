@@ -236,7 +236,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       const server = await kernelServer('-S 65535');
       const client = await ourClient(['-S', '65536', '-C', '1', '--embedded', '--no-crc']);
       expect(client.status).toBe(1);
-      expect(client.output).toMatch(/server went away during ping 0 .*base or bounds violation/);
+      expect(client.output).toMatch(/server disconnected during ping 0 .*base or bounds violation/);
       expect(client.output).toContain('known quirk: siw-terminate-bit-order');
       expect((await endOf(server)).output).toContain('cq completion failed status 4');
     });
@@ -249,7 +249,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       expect((await endOf(server)).output).toContain('post send error');
       expect(client.status).toBe(1);
       expect(client.output).toContain(establishedLine(1, false));
-      expect(client.output).toMatch(/server went away during ping 0; .* try revision 2/);
+      expect(client.output).toMatch(/server disconnected during ping 0; .* use revision 2/);
 
       // Nor does it serve its like.
       const words2 = `-a ${GUEST_ADDRESS} -p ${PORT} -C 1`;

@@ -106,8 +106,9 @@ export function readCoverage(root: string): Coverage {
     const text = readFileSync(file, 'utf8');
     citeAll(tests, relative(root, file), text, [TITLE, TABLE_TITLE, TABLE_TITLE_BRACKETS]);
   }
-  for (const file of readdirSync(join(root, 'test/vectors'))) {
-    const path = join('test/vectors', file);
+  for (const entry of readdirSync(join(root, 'test/vectors'), { withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join('test/vectors', entry.name);
     citeAll(tests, path, readFileSync(join(root, path), 'utf8'), [VECTOR_ID]);
   }
   for (const folder of ['daemon', 'verbs-api', 'native-bridge']) {

@@ -217,7 +217,7 @@ export function imageSuite(given: () => Podman): void {
       const other = ['--user=20002:20002', '--passwd=false'];
       const refused = await run(['start'], other);
       expect(refused.status).not.toBe(0);
-      expect(refused.stderr).toMatch(/belongs to user 10001, not to 20002: name a path/);
+      expect(refused.stderr).toMatch(/belongs to user 10001, not to 20002; choose a socket/);
       const place = '--env=IWARPD_SOCKET=/tmp/iwarpd/iwarpd.sock';
       await start('another', [...ISOLATED, ...STRICT, ...other, place]);
       await becomesReady(given(), 'another');
