@@ -155,7 +155,7 @@ export class SimMemory implements ClientMemory {
 
   /** Bytes fetched from the program and not yet used. */
   get stagedBytes(): number {
-    return this.#channel.stagedBytes;
+    return this.#channel.staged.bytes;
   }
 
   #find(address: number, lengthBytes: number): Area | undefined {

@@ -5,15 +5,14 @@
  */
 import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 import { copyBytes, type MemoryBacking } from '../../rnic/memory-backing.ts';
-import { type AgentChannel, STAGED_MAX_BYTES } from './agent-channel.ts';
+import type { AgentChannel } from './agent-channel.ts';
+import type { StagedRange } from './staged-memory.ts';
 
 /** A range that was fetched or is being fetched. */
-interface Staged {
+interface Staged extends StagedRange {
   readonly offset: number;
-  readonly bytes: Uint8Array;
   /** Work epoch of the client when the range was requested. */
   readonly epoch: number;
-  /** Pieces that have not arrived yet. */
   missing: number;
   /** Must not be used: the range was written in the meantime, or the fetch failed. */
   stale: boolean;
@@ -109,7 +108,7 @@ export class AgentBacking implements MemoryBacking {
   release(): void {
     this.#lost = true;
     this.#released = true;
-    for (const staged of this.#staged) this.#channel.stagedBytes -= staged.bytes.length;
+    for (const staged of this.#staged) this.#channel.staged.remove(staged);
     this.#staged = [];
     this.#used = [];
   }
@@ -136,7 +135,8 @@ export class AgentBacking implements MemoryBacking {
   }
 
   #fetch(offset: number, length: number): void {
-    this.#makeRoom(length);
+    this.#dropStale();
+    this.#channel.staged.makeRoom(length);
     const pieces = Math.ceil(length / AGENT_TRANSFER_MAX_BYTES);
     const staged: Staged = {
       offset,
@@ -144,9 +144,10 @@ export class AgentBacking implements MemoryBacking {
       epoch: this.#epoch(),
       missing: pieces,
       stale: false,
+      drop: () => this.#drop(staged),
     };
     this.#staged.push(staged);
-    this.#channel.stagedBytes += length;
+    this.#channel.staged.add(staged);
     for (let piece = 0; piece < pieces; piece++) {
       const start = piece * AGENT_TRANSFER_MAX_BYTES;
       const pieceBytes = Math.min(length - start, AGENT_TRANSFER_MAX_BYTES);
@@ -159,11 +160,9 @@ export class AgentBacking implements MemoryBacking {
     }
   }
 
-  /** Drops the oldest unused bytes; they are fetched again if needed. */
-  #makeRoom(length: number): void {
+  #dropStale(): void {
     for (const staged of [...this.#staged]) {
-      const full = this.#channel.stagedBytes + length > STAGED_MAX_BYTES;
-      if (staged.missing === 0 && (staged.stale || full)) this.#drop(staged);
+      if (staged.missing === 0 && staged.stale) this.#drop(staged);
     }
   }
 
@@ -181,6 +180,6 @@ export class AgentBacking implements MemoryBacking {
     const index = this.#staged.indexOf(staged);
     if (index < 0) return;
     this.#staged.splice(index, 1);
-    this.#channel.stagedBytes -= staged.bytes.length;
+    this.#channel.staged.remove(staged);
   }
 }

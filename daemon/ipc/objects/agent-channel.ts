@@ -12,6 +12,7 @@ import {
 } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { assert } from '../../invariants/assert.ts';
+import { StagedMemory } from './staged-memory.ts';
 
 /**
  * Unread bytes at which a client whose agent does not read is disconnected. Its connections stop
@@ -25,8 +26,6 @@ const AGENT_UNREAD_MAX_BYTES = 64 * 2 ** 20;
 export const WRITING_MAX_BYTES = 4 * 2 ** 20;
 /** Reading resumes at this many: well below, or it would stop again at the next segment. */
 const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
-/** Bytes fetched from one client and not used yet. */
-export const STAGED_MAX_BYTES = 16 * 2 ** 20;
 
 /** The parts of a connection that the channel uses. */
 export interface AgentConnection {
@@ -53,8 +52,7 @@ export class AgentChannel {
   readonly #requests: Request[] = [];
   readonly #reader: RecordReader;
   #nextId = 0;
-  /** Bytes fetched and not used yet, over all regions of the client. */
-  stagedBytes = 0;
+  readonly staged = new StagedMemory();
   #writingBytes = 0;
   #congested = false;
 
@@ -107,7 +105,7 @@ export class AgentChannel {
   assertInvariants(): void {
     const writing = this.#requests.reduce((sum, { writeBytes }) => sum + writeBytes, 0);
     assert(writing === this.#writingBytes, 'the bytes of unacknowledged writes are counted');
-    assert(this.stagedBytes >= 0, 'no more fetched bytes are dropped than were fetched');
+    this.staged.assertInvariants();
     if (this.#congested) assert(writing > WRITING_LOW_BYTES, 'congestion ends at the low mark');
     else assert(writing <= WRITING_MAX_BYTES, 'congestion starts at the high mark');
   }

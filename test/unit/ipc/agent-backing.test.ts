@@ -1,10 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { AgentBacking } from '../../../daemon/ipc/objects/agent-backing.ts';
-import {
-  AgentChannel,
-  STAGED_MAX_BYTES,
-  WRITING_MAX_BYTES,
-} from '../../../daemon/ipc/objects/agent-channel.ts';
+import { AgentChannel, WRITING_MAX_BYTES } from '../../../daemon/ipc/objects/agent-channel.ts';
+import { STAGED_MAX_BYTES } from '../../../daemon/ipc/objects/staged-memory.ts';
 import { MemoryAgent } from '../../../verbs-api/client/memory-agent.ts';
 import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 
@@ -98,15 +95,16 @@ describe('reads through an agent', () => {
     await Promise.resolve();
     rig.memory[3] = 99;
     expect(rig.fetch(0, 16)[3]).toBe(99);
-    expect(rig.channel.stagedBytes).toBe(16);
+    expect(rig.channel.staged.bytes).toBe(16);
     await Promise.resolve();
-    expect(rig.channel.stagedBytes).toBe(0);
+    expect(rig.channel.staged.bytes).toBe(0);
   });
 
   it('longer than a transfer are split', () => {
     rig = new Rig(AGENT_TRANSFER_MAX_BYTES * 2 + 100);
     const length = AGENT_TRANSFER_MAX_BYTES * 2 + 50;
-    expect(rig.fetch(10, length)).toEqual(rig.memory.subarray(10, 10 + length));
+    const fetched = rig.fetch(10, length);
+    expect(Buffer.compare(fetched, rig.memory.subarray(10, 10 + length))).toBe(0);
     expect(rig.ready).toBe(1);
   });
 
@@ -123,10 +121,34 @@ describe('reads through an agent', () => {
     rig = new Rig(STAGED_MAX_BYTES + 4096);
     expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
     rig.exchange();
-    expect(rig.channel.stagedBytes).toBe(STAGED_MAX_BYTES);
+    expect(rig.channel.staged.bytes).toBe(STAGED_MAX_BYTES);
     rig.fetch(STAGED_MAX_BYTES, 4096);
-    expect(rig.channel.stagedBytes).toBe(4096);
+    expect(rig.channel.staged.bytes).toBe(4096);
     expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
+  });
+});
+
+describe('many regions of one client', () => {
+  it('share its staging area, so bytes that were never used do not add up', () => {
+    const regionBytes = STAGED_MAX_BYTES / 8;
+    rig = new Rig(regionBytes);
+    const region = () => new AgentBacking(rig.channel, ADDRESS, regionBytes, () => rig.epoch);
+    const regions = Array.from({ length: 20 }, region);
+    for (const backing of regions) {
+      expect(backing.prepareRead(0, regionBytes)).toBe(false);
+      rig.exchange();
+    }
+    expect(rig.channel.staged.bytes).toBe(STAGED_MAX_BYTES);
+    rig.channel.assertInvariants();
+    // The oldest is fetched again, and whole.
+    const [oldest] = regions;
+    const target = new Uint8Array(regionBytes);
+    expect(oldest?.prepareRead(0, regionBytes)).toBe(false);
+    rig.exchange();
+    expect(oldest?.read(0, regionBytes, target, 0)).toBe(true);
+    expect(Buffer.compare(target, rig.memory)).toBe(0);
+    for (const backing of regions) backing.release();
+    expect(rig.channel.staged.bytes).toBe(0);
   });
 });
 
@@ -238,7 +260,7 @@ describe('memory that disappears', () => {
     rig.exchange();
     // The waiter looks again, and finds the memory lost.
     expect(rig.ready).toBe(1);
-    expect(rig.channel.stagedBytes).toBe(0);
+    expect(rig.channel.staged.bytes).toBe(0);
     expectLost();
   });
 

@@ -1,0 +1,53 @@
+/** What was fetched from one client's memory and is not used yet, over all its regions. */
+import { assert } from '../../invariants/assert.ts';
+
+/**
+ * Fetched bytes at which the oldest are dropped: enough for a few messages of each busy queue pair.
+ * Ranges that are still being fetched stay, at most one for each queue pair that waits.
+ */
+export const STAGED_MAX_BYTES = 16 * 2 ** 20;
+
+/** A range of a region. */
+export interface StagedRange {
+  readonly bytes: Uint8Array;
+  /** Pieces that have not arrived yet. */
+  readonly missing: number;
+  /** Forgets the range in its region and here. It is fetched again if needed. */
+  drop(): void;
+}
+
+/** See the module's comment. */
+export class StagedMemory {
+  /** The oldest first. */
+  readonly #ranges = new Set<StagedRange>();
+  #bytes = 0;
+
+  /** Bytes of all ranges. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  add(range: StagedRange): void {
+    this.#ranges.add(range);
+    this.#bytes += range.bytes.length;
+  }
+
+  remove(range: StagedRange): void {
+    if (this.#ranges.delete(range)) this.#bytes -= range.bytes.length;
+  }
+
+  /** Drops the oldest ranges that have arrived, of any region, until `lengthBytes` more fit. */
+  makeRoom(lengthBytes: number): void {
+    for (const range of this.#ranges) {
+      if (this.#bytes + lengthBytes <= STAGED_MAX_BYTES) return;
+      if (range.missing === 0) range.drop();
+    }
+  }
+
+  /** Compares the count with the ranges, for tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    let bytes = 0;
+    for (const range of this.#ranges) bytes += range.bytes.length;
+    assert(bytes === this.#bytes, 'the bytes of staged ranges are counted');
+  }
+}
