@@ -6,7 +6,7 @@ import type { CaptureTap } from '../capture/capture-tap.ts';
 export interface HostNotice {
   /** Severity. */
   readonly level: 'debug' | 'info' | 'warn';
-  /** Stable word: 'listening', 'connection', 'refused', 'stream-ended', 'socket', 'device', 'fault'. */
+  /** Stable word: 'listening', 'connection', 'refused', 'socket', 'device', 'fault'. */
   readonly kind: string;
   /** Name of the device, if it is about one. */
   readonly device: string | undefined;
