@@ -26,6 +26,7 @@ export type Need =
   | 'rdma-programs'
   | 'rdma-tools'
   | 'rsocket-programs'
+  | 'ucx'
   | 'sanitizers'
   | 'shells';
 

@@ -1,0 +1,40 @@
+/** Programs with UCX in their process. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+
+const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/ucx-neighbour.c');
+const HOOK = 'UCX_MEM_MMAP_HOOK_MODE';
+
+describeWith(['ucx'], 'a program that links UCX', () => {
+  let directory: string;
+
+  beforeAll(() => {
+    directory = mkdtempSync(join(tmpdir(), 'iwarpd-ucx-'));
+    const words = [SOURCE, '-o', join(directory, 'program'), '-lucp', '-lucs', '-libverbs'];
+    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+  });
+  afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+  function run(variables: Readonly<Record<string, string>>) {
+    const { [HOOK]: _own, ...environment } = process.env;
+    const words = [MAIN, 'run', '--fresh', '--', join(directory, 'program')];
+    const env = { ...environment, ...variables };
+    return spawnSync('node', words, { encoding: 'utf8', env, timeout: 20_000 });
+  }
+
+  it('creates a completion queue, since run turns the hook of mmap off', () => {
+    expect(run({})).toMatchObject({ status: 0, stdout: 'iwarp0: created\n' });
+  });
+
+  it('has the hook that it asks for, and then sees no rings', () => {
+    const { status, stdout } = run({ [HOOK]: 'bistro' });
+    expect(status).toBe(1);
+    expect(stdout).toContain('iwarp0: No such device\n');
+  });
+});
