@@ -20,7 +20,7 @@ interface RunResult {
 const SLEEP_MICROS = 10_000;
 const LONG_SLEEP_MICROS = 15_000_000;
 const LONG_SLEEP_ONE_IN = 300;
-/** Virtual time in which work on healthy connections must complete. */
+/** Virtual time in which some of the work on healthy connections must complete. */
 const SETTLE_MICROS = 30_000_000;
 const SHORT_MICROS = 100_000;
 const LONG_MICROS = 1_000_000;
@@ -75,7 +75,13 @@ class Run {
       return;
     }
     const healthy = [...world.parties].filter((party) => isHealthy(party));
-    await this.#until(world.time.now + SETTLE_MICROS, () => !healthy.some(hasWork));
+    // As long as work completes, it may take its time: an agent may be a thousand requests behind.
+    for (let before = -1; before !== world.completions && healthy.some(hasWork); ) {
+      before = world.completions;
+      const moved = (): boolean => world.completions !== before;
+      const over = (): boolean => !healthy.some(hasWork);
+      await this.#until(world.time.now + SETTLE_MICROS, () => moved() || over());
+    }
     for (const party of healthy) this.#checkProgress(party);
   }
 
