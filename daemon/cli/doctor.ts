@@ -14,7 +14,7 @@ export interface NamedFinding extends Finding {
 
 /** What `--json` prints. */
 export interface DoctorReport {
-  /** 2: `fix` instead of `mend`. */
+  /** 2: `fix` replaced `mend`. */
   readonly format: 2;
   /** True when nothing is broken; warnings do not count. */
   readonly healthy: boolean;

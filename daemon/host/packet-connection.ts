@@ -1,5 +1,5 @@
 /**
- * A queue pair's wire as its host has it: tells the network when there may be packets to send, and
+ * A queue pair's wire as its host has it: notifies the network when there may be packets to send, and
  * knows where they go.
  *
  * The queue pair and its program call the wire through it. The network alone polls packets and

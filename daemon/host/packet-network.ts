@@ -121,7 +121,7 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   /**
-   * Gives everybody who waits a turn. False when there was nobody, or when the host's other work
+   * Gives each waiting wire a turn. False when none waited, or when the host's other work
    * comes first; the network then has itself called again.
    */
   carry(now: Micros): boolean {
@@ -310,7 +310,7 @@ export class PacketNetwork implements ConnectionUser {
     writeGrhArea(this.#grh, 0, datagram);
   }
 
-  /** Tells the queue pair of a failure, and notes when the wire wants to be called. */
+  /** Reports a failure to the queue pair, and notes when the wire wants to be called. */
   #settle(connection: PacketConnection, now: Micros): void {
     const { qp, wire } = connection;
     const failed = wire.pollFailure();
