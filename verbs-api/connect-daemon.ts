@@ -1,5 +1,5 @@
 /** The provider of a running daemon. */
-import { DaemonLink } from './client/daemon-link.ts';
+import { DaemonChannel } from './client/daemon-channel.ts';
 import type { DaemonTrust } from './client/daemon-trust.ts';
 import { DeviceProvider } from './client/device-provider.ts';
 import type { Provider } from './contract/verbs/provider.ts';
@@ -25,5 +25,5 @@ export interface ConnectDaemonOptions extends DaemonTrust {
  * process, releases everything created through it.
  */
 export async function connectDaemon(options: ConnectDaemonOptions = {}): Promise<Provider> {
-  return new DeviceProvider(await DaemonLink.connect(options));
+  return new DeviceProvider(await DaemonChannel.connect(options));
 }

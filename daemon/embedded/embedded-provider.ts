@@ -12,8 +12,8 @@ import { hostSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import type { CmLimits, WireDefaults } from '../iwarp/cm/cm-types.ts';
+import { EmbeddedChannel } from './embedded-channel.ts';
 import { EmbeddedFaults } from './embedded-faults.ts';
-import { EmbeddedLink } from './embedded-link.ts';
 
 export type { FaultControl, FaultSpec, FaultStatus };
 
@@ -42,7 +42,7 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
   readonly #faults: EmbeddedFaults;
 
   constructor(host: RnicHost) {
-    super(new EmbeddedLink(host));
+    super(new EmbeddedChannel(host));
     this.#host = host;
     this.#faults = new EmbeddedFaults(host, () => this.assertUsable());
   }

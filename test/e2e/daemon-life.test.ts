@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { startDaemon } from '../../daemon/main/daemon.ts';
 import { createLog } from '../../daemon/main/log.ts';
-import { DaemonLink, queryDaemon } from '../../verbs-api/client/daemon-link.ts';
+import { DaemonChannel, queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { emitHello, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
@@ -163,7 +163,7 @@ describe('a daemon as a process', () => {
   });
 
   it('lost: pending requests reject with EIO, and the link reports the loss once', async () => {
-    const link = await DaemonLink.connect({ socketPath: daemon.socketPath });
+    const link = await DaemonChannel.connect({ socketPath: daemon.socketPath });
     const losses: Error[] = [];
     link.onLost = (error) => losses.push(error);
     daemon.signal('SIGSTOP');
@@ -180,7 +180,7 @@ describe('a daemon as a process', () => {
   });
 
   it('stopped: its clients learn why', async () => {
-    const link = await DaemonLink.connect({ socketPath: daemon.socketPath });
+    const link = await DaemonChannel.connect({ socketPath: daemon.socketPath });
     const lost = new Promise<Error>((resolve) => {
       link.onLost = resolve;
     });

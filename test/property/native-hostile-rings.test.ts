@@ -57,7 +57,7 @@ describe('rings of a native queue pair', () => {
         ringBytes(8, RQE_BYTES, RQE.flags),
         async (sends, receives) => {
           const rig = new NativeRig();
-          const { client, memory } = rig.link;
+          const { client, memory } = rig.commandChannel;
           const { context } = await client.execute('openDevice', { name: 'nat0' });
           const { pd } = await client.execute('allocPD', { context });
           const { cq } = await client.execute('createCQ', {

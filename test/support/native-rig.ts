@@ -26,11 +26,11 @@ import type {
 } from '../../daemon/native/lower.ts';
 import { DeviceProvider } from '../../verbs-api/client/device-provider.ts';
 import type {
+  CommandChannel,
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceEvent,
-  DeviceLink,
   Handle,
   MappingRef,
 } from '../../verbs-api/contract/protocol/commands.ts';
@@ -430,7 +430,7 @@ class FakeEventChannel extends Given implements LowerEventChannel {
 }
 
 /** A program's access to the devices, without a daemon between. */
-class RigLink implements DeviceLink {
+class RigChannel implements CommandChannel {
   readonly kind = 'daemon';
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
@@ -467,7 +467,7 @@ class RigLink implements DeviceLink {
     return this.memory.announce(buffer);
   }
 
-  async openChannel(channel: Handle, _token: string, onEvent: (cq: Handle) => void) {
+  async openEventPath(channel: Handle, _token: string, onEvent: (cq: Handle) => void) {
     this.#channels.set(channel, onEvent);
     return { fd: undefined, close: () => void this.#channels.delete(channel) };
   }
@@ -485,7 +485,7 @@ export class NativeRig {
   readonly notes: string[] = [];
   readonly host: RnicHost;
   readonly native: BridgedHost;
-  readonly link: RigLink;
+  readonly commandChannel: RigChannel;
   readonly provider: DeviceProvider;
   readonly #readable = new Map<number, () => void>();
 
@@ -504,8 +504,8 @@ export class NativeRig {
       note: (_level, _device, text) => this.notes.push(text),
     });
     this.channel.onReadable = () => this.#readable.get(this.channel.descriptor)?.();
-    this.link = new RigLink(this.host, this.native);
-    this.provider = new DeviceProvider(this.link);
+    this.commandChannel = new RigChannel(this.host, this.native);
+    this.provider = new DeviceProvider(this.commandChannel);
   }
 
   /** Makes the host read from the device: completions, events, and connection events. */

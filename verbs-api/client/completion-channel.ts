@@ -11,7 +11,7 @@ export interface Notifiable {
   notified(): boolean;
 }
 
-/** `CompChannel` over a link. */
+/** `CompChannel` over a command channel. */
 export class ClientCompChannel extends ClientObject implements CompChannel {
   readonly handle: number;
   readonly #scope: DeviceScope;
@@ -34,7 +34,7 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
     const reply = await session.request('createCompChannel', { context: scope.handle });
     const channel = new ClientCompChannel(scope, reply.channel);
     try {
-      channel.#path = await session.link.openChannel(reply.channel, reply.token, (cq) =>
+      channel.#path = await session.commandChannel.openEventPath(reply.channel, reply.token, (cq) =>
         channel.#deliver(cq),
       );
     } catch (error) {

@@ -10,7 +10,7 @@ import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
-/** `CQ` over a link. */
+/** `CQ` over a command channel. */
 export class ClientCQ extends ClientObject implements CQ, Notifiable {
   readonly context: Context;
   readonly handle: number;
@@ -62,7 +62,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       channel: channel.handle,
     });
     try {
-      const mapping = await session.link.map(reply.ring);
+      const mapping = await session.commandChannel.map(reply.ring);
       return new ClientCQ(context, scope, channel, reply, mapping);
     } catch (error) {
       await session.request('destroyCQ', { cq: reply.cq });

@@ -38,7 +38,7 @@ export interface ConnectionIdOwner {
   forget(id: ClientConnectionId): void;
 }
 
-/** `ConnectionId` over a link. */
+/** `ConnectionId` over a command channel. */
 export class ClientConnectionId extends ClientObject implements ConnectionId {
   readonly provider: Provider;
   readonly handle: number;

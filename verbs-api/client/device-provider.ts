@@ -1,10 +1,10 @@
-/** The provider over any link to a device: the daemon's socket, or the embedded device. */
+/** The provider over any command channel: the daemon's socket, or the embedded device. */
 
 import type {
   CMEventRecord,
   CMIdState,
+  CommandChannel,
   DeviceEvent,
-  DeviceLink,
 } from '../contract/protocol/commands.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
@@ -16,27 +16,27 @@ import { ClientObject, Session } from './session.ts';
 const UNBOUND: CMIdState = { device: undefined, localAddress: undefined, peerAddress: undefined };
 
 /**
- * `Provider` over a `DeviceLink`. It owns the link: closing the provider closes every object
- * created through it, connections gracefully, and then the link.
+ * `Provider` over a `CommandChannel`. It owns the channel: closing the provider closes every object
+ * created through it, connections gracefully, and then the channel.
  */
 export class DeviceProvider extends ClientObject implements Provider {
   readonly kind: 'daemon' | 'embedded';
-  readonly #link: DeviceLink;
+  readonly #channel: CommandChannel;
   readonly #contexts = new Map<number, ClientDeviceContext>();
   readonly #ids = new Map<number, ClientConnectionId>();
   readonly #idOwner: ConnectionIdOwner;
 
-  constructor(link: DeviceLink) {
-    super(new Session(link), 'provider');
-    this.#link = link;
-    this.kind = link.kind;
+  constructor(channel: CommandChannel) {
+    super(new Session(channel), 'provider');
+    this.#channel = channel;
+    this.kind = channel.kind;
     this.#idOwner = {
       provider: this,
       session: this.session,
       forget: (id) => forgetOf(this.#ids, id),
     };
-    link.onEvent = (event) => this.#dispatch(event);
-    link.onLost = (error) => this.session.lose(error.message);
+    channel.onEvent = (event) => this.#dispatch(event);
+    channel.onLost = (error) => this.session.lose(error.message);
   }
 
   async devices(): Promise<readonly DeviceInfo[]> {
@@ -67,7 +67,7 @@ export class DeviceProvider extends ClientObject implements Provider {
     await Promise.all([...this.#contexts.values()].map((context) => context.close()));
     // First, so waiting calls get this reason, and objects that close in the meantime succeed.
     this.session.lose('the provider is closed');
-    await this.#link.close();
+    await this.#channel.close();
   }
 
   protected override release(): void {

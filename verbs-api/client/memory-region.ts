@@ -42,7 +42,7 @@ class SharedBuffer {
 /** Shared buffers by the memory of a view. */
 const sharedBuffers = new WeakMap<ArrayBufferLike, SharedBuffer>();
 
-/** `MR` over a link. */
+/** `MR` over a command channel. */
 export class ClientMR extends ClientObject implements MR {
   readonly pd: PD;
   readonly buffer: Uint8Array;
@@ -101,7 +101,7 @@ export class ClientMR extends ClientObject implements MR {
     const shared = found?.sharedBy(session) === true ? found : undefined;
     const source: MemorySource =
       shared === undefined
-        ? { kind: 'process', address: session.link.addressOf(buffer) }
+        ? { kind: 'process', address: session.commandChannel.addressOf(buffer) }
         : {
             kind: 'buffer',
             buffer: shared.handle,
@@ -143,7 +143,7 @@ export class ClientMR extends ClientObject implements MR {
     const reply = await session.request('allocBuffer', { lengthBytes });
     let bytes: Uint8Array;
     try {
-      bytes = (await session.link.map(reply.mapping)).subarray(0, lengthBytes);
+      bytes = (await session.commandChannel.map(reply.mapping)).subarray(0, lengthBytes);
     } catch (error) {
       await session.request('freeBuffer', { buffer: reply.buffer });
       throw error;

@@ -14,7 +14,7 @@ export function incRkey(rkey: number): number {
   return ((rkey & ~KEY_MASK) | ((rkey + 1) & KEY_MASK)) >>> 0;
 }
 
-/** `MW` over a link. */
+/** `MW` over a command channel. */
 export class ClientMW extends ClientObject implements MW {
   readonly pd: PD;
   readonly type: MWType;

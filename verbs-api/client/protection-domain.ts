@@ -17,7 +17,7 @@ import { ClientQP } from './queue-pair.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
 
-/** `PD` over a link. */
+/** `PD` over a command channel. */
 export class ClientPD extends ClientObject implements PD {
   readonly context: Context;
   readonly #scope: DeviceScope;

@@ -13,7 +13,7 @@ import { SendRing } from './send-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
 
-/** `QP` over a link. */
+/** `QP` over a command channel. */
 export class ClientQP extends ClientObject implements QP {
   readonly pd: PD;
   readonly handle: number;
@@ -99,7 +99,7 @@ export class ClientQP extends ClientObject implements QP {
       initialised,
     });
     try {
-      const mapping = await session.link.map(reply.ring);
+      const mapping = await session.commandChannel.map(reply.ring);
       return new ClientQP(pd, scope, init, reply, mapping);
     } catch (error) {
       await session.request('destroyQP', { qp: reply.qp });
@@ -113,7 +113,7 @@ export class ClientQP extends ClientObject implements QP {
       postAll<SendFields>(wr, this.#sendQueue);
     } finally {
       // Also after a refusal: the requests before the refused one were posted.
-      if (this.#send.doorbellDue()) this.session.link.doorbell(this.handle);
+      if (this.#send.doorbellDue()) this.session.commandChannel.doorbell(this.handle);
     }
   }
 
@@ -133,7 +133,7 @@ export class ClientQP extends ClientObject implements QP {
       postAll(wr, receive);
     } finally {
       const due = this.scope.receivesNeedDoorbell ? receive.doorbellDue() : this.#flushing;
-      if (due) this.session.link.doorbell(this.handle);
+      if (due) this.session.commandChannel.doorbell(this.handle);
     }
   }
 

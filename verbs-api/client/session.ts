@@ -1,22 +1,22 @@
-/** Shared by all objects of one provider: the link to the device, its loss, and object lifetime. */
+/** Shared by all objects of one provider: the command channel, its loss, and object lifetime. */
 import type {
+  CommandChannel,
   CommandName,
   CommandReply,
   CommandRequest,
-  DeviceLink,
 } from '../contract/protocol/commands.ts';
 import type { WROpcode } from '../contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
 import type { PD, VerbsObject } from '../contract/verbs/provider.ts';
 
-/** One link to a device; notifies the objects that use it when it is lost. */
+/** The command channel of a provider; notifies the objects that use it when it is lost. */
 export class Session {
-  readonly link: DeviceLink;
+  readonly commandChannel: CommandChannel;
   #lostReason: string | undefined;
   readonly #lossListeners = new Set<(error: VerbsError) => void>();
 
-  constructor(link: DeviceLink) {
-    this.link = link;
+  constructor(channel: CommandChannel) {
+    this.commandChannel = channel;
   }
 
   /** True once the device or its daemon is gone, or the provider closed. */
@@ -32,7 +32,7 @@ export class Session {
   /** Sends a command. Rejects with `VerbsError` if the device refuses; after a loss with EIO. */
   request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>> {
     if (this.#lostReason !== undefined) return Promise.reject(this.#lossError());
-    return this.link.request(name, request);
+    return this.commandChannel.request(name, request);
   }
 
   /** Registers a callback for the loss of the device; call the result to unregister it. */
@@ -119,7 +119,7 @@ export abstract class ClientObject implements VerbsObject {
     try {
       await this.destroy();
     } catch (error) {
-      // If the device is gone, so is the object. A command in flight reports EIO before the link
+      // If the device is gone, so is the object. A command in flight reports EIO before the channel
       // reports the loss.
       const gone = this.session.lost || (isVerbsError(error) && error.code === 'EIO');
       if (!gone) {

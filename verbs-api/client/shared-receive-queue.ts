@@ -8,7 +8,7 @@ import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
-/** `SRQ` over a link. */
+/** `SRQ` over a command channel. */
 export class ClientSRQ extends ClientObject implements SRQ {
   readonly pd: PD;
   readonly handle: number;
@@ -46,7 +46,7 @@ export class ClientSRQ extends ClientObject implements SRQ {
       srqLimit: init.srqLimit ?? 0,
     });
     try {
-      const mapping = await session.link.map(reply.ring);
+      const mapping = await session.commandChannel.map(reply.ring);
       return new ClientSRQ(pd, scope, reply, mapping, maxSge);
     } catch (error) {
       await session.request('destroySRQ', { srq: reply.srq });
@@ -60,7 +60,7 @@ export class ClientSRQ extends ClientObject implements SRQ {
       postAll(wr, this.#ring);
     } finally {
       if (this.scope.receivesNeedDoorbell && this.#ring.doorbellDue()) {
-        this.session.link.doorbell(this.handle);
+        this.session.commandChannel.doorbell(this.handle);
       }
     }
   }

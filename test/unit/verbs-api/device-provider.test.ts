@@ -4,19 +4,19 @@ import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/conne
 import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
-import { FakeLink } from './fake-link.ts';
+import { FakeChannel } from './fake-channel.ts';
 
 const SEND: SendWR = { opcode: WROpcode.send, flags: SendFlag.signaled };
 
 async function setUp() {
-  const link = new FakeLink();
-  const provider = new DeviceProvider(link);
+  const device = new FakeChannel();
+  const provider = new DeviceProvider(device);
   const context = await provider.open();
   const pd = await context.allocPD();
   const cq = await context.createCQ({ cqe: 8 });
-  const cqRing = link.rings.get('ring 0') ?? new Uint8Array(0);
+  const cqRing = device.rings.get('ring 0') ?? new Uint8Array(0);
   const qp = await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
-  return { link, provider, context, pd, cq, cqRing, qp };
+  return { device, provider, context, pd, cq, cqRing, qp };
 }
 
 /** Lets everything run that is due. */
@@ -25,13 +25,13 @@ const code = (value: string) => expect.objectContaining({ name: 'VerbsError', co
 
 describe('DeviceProvider: lifetime', () => {
   it('closes the objects of a context, dependants first, then the device', async () => {
-    const { link, context, pd } = await setUp();
+    const { device, context, pd } = await setUp();
     await pd.allocMR(64, 1);
     await pd.allocMW(2);
     await pd.createSRQ({ maxWr: 4 });
-    link.asked.length = 0;
+    device.asked.length = 0;
     await context.close();
-    expect(link.asked).toEqual([
+    expect(device.asked).toEqual([
       'destroyQP',
       'destroySRQ',
       'destroyCQ',
@@ -45,18 +45,18 @@ describe('DeviceProvider: lifetime', () => {
   });
 
   it('closes an object once, however often close is called', async () => {
-    const { link, qp } = await setUp();
+    const { device, qp } = await setUp();
     await Promise.all([qp.close(), qp.close()]);
     await qp[Symbol.asyncDispose]();
-    expect(link.asked.filter((name) => name === 'destroyQP')).toHaveLength(1);
+    expect(device.asked.filter((name) => name === 'destroyQP')).toHaveLength(1);
   });
 
   it('keeps an object that the device refuses to destroy', async () => {
-    const { link, cq } = await setUp();
-    link.refusals.set('destroyCQ', new VerbsError('EBUSY'));
+    const { device, cq } = await setUp();
+    device.refusals.set('destroyCQ', new VerbsError('EBUSY'));
     await expect(cq.close()).rejects.toEqual(code('EBUSY'));
     cq.requestNotify();
-    link.refusals.clear();
+    device.refusals.clear();
     await cq.close();
     expect(() => cq.requestNotify()).toThrow(code('EINVAL'));
   });
@@ -74,13 +74,13 @@ describe('DeviceProvider: lifetime', () => {
   });
 
   it('releases a shared buffer with the last region in it', async () => {
-    const { link, pd } = await setUp();
+    const { device, pd } = await setUp();
     const whole = await pd.allocMR(64, 1);
     const part = await pd.regMR(whole.buffer.subarray(16, 32), 1);
     await whole.close();
-    expect(link.asked).not.toContain('freeBuffer');
+    expect(device.asked).not.toContain('freeBuffer');
     await part.close();
-    expect(link.asked).toContain('freeBuffer');
+    expect(device.asked).toContain('freeBuffer');
   });
 
   it('refuses queues of another provider as invalid arguments', async () => {
@@ -108,45 +108,45 @@ describe('DeviceProvider: memory regions', () => {
 
 describe('DeviceProvider: posting', () => {
   it('posts the requests before a refused one, rings, and reports the index', async () => {
-    const { link, qp } = await setUp();
+    const { device, qp } = await setUp();
     const list = [SEND, SEND, { ...SEND, flags: 64 }, SEND];
     expect(() => qp.postSend(list)).toThrow(
       expect.objectContaining({ code: 'EINVAL', badIndex: 2 }),
     );
-    expect(link.doorbells).toEqual([qp.handle]);
+    expect(device.doorbells).toEqual([qp.handle]);
     expect(() => qp.postSend([SEND, SEND, SEND])).toThrow(
       expect.objectContaining({ code: 'ENOMEM', badIndex: 2 }),
     );
   });
 
   it('notifies a flushing queue pair of new receives, which the device otherwise finds itself', async () => {
-    const { link, qp, cq, cqRing } = await setUp();
+    const { device, qp, cq, cqRing } = await setUp();
     qp.postRecv({ sgList: [] });
-    expect(link.doorbells).toEqual([]);
-    link.complete(cqRing, 0, 1, 4);
+    expect(device.doorbells).toEqual([]);
+    device.complete(cqRing, 0, 1, 4);
     cq.poll();
     qp.postRecv({ sgList: [] });
-    expect(link.doorbells).toEqual([qp.handle]);
+    expect(device.doorbells).toEqual([qp.handle]);
   });
 });
 
 describe('DeviceProvider: completion queues', () => {
   it('wakes a wait by the event of the armed queue', async () => {
-    const { link, cq, cqRing } = await setUp();
+    const { device, cq, cqRing } = await setUp();
     const waiting = cq.wait();
     await settle();
     expect(new DataView(cqRing.buffer).getUint32(8 * 32, true)).toBe(3);
-    link.complete(cqRing, 0, 5);
-    link.fire(cq.handle);
+    device.complete(cqRing, 0, 5);
+    device.fire(cq.handle);
     expect(await waiting).toMatchObject([{ wrId: 5n }]);
   });
 
   it('sees a completion that comes between polling and arming', async () => {
-    const { link, cq, cqRing } = await setUp();
+    const { device, cq, cqRing } = await setUp();
     const arm = Atomics.or;
     const early = vi.spyOn(Atomics, 'or').mockImplementationOnce((...parameters) => {
       // The device does not fire: the queue is not armed yet when it completes.
-      link.complete(cqRing, 0, 5);
+      device.complete(cqRing, 0, 5);
       return arm(...parameters);
     });
     expect(await cq.wait({ signal: AbortSignal.timeout(1000) })).toMatchObject([{ wrId: 5n }]);
@@ -154,26 +154,26 @@ describe('DeviceProvider: completion queues', () => {
   });
 
   it('keeps waiting after a spurious event, and stops when cancelled', async () => {
-    const { link, cq, cqRing } = await setUp();
+    const { device, cq, cqRing } = await setUp();
     const cancel = new AbortController();
     const waiting = cq.wait({ signal: cancel.signal });
-    link.fire(cq.handle);
+    device.fire(cq.handle);
     await settle();
     cancel.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
     await expect(cq.wait({ signal: cancel.signal })).rejects.toThrow('enough');
-    link.complete(cqRing, 0, 6);
+    device.complete(cqRing, 0, 6);
     expect(await cq.wait()).toHaveLength(1);
   });
 
   it('reports to its channel only what the consumer armed', async () => {
-    const { link, context } = await setUp();
+    const { device, context } = await setUp();
     const channel = await context.createCompChannel();
     const cq = await context.createCQ({ cqe: 4, channel });
-    const ring = [...link.rings.values()].at(-1) ?? new Uint8Array(0);
+    const ring = [...device.rings.values()].at(-1) ?? new Uint8Array(0);
     const waiting = cq.wait();
-    link.complete(ring, 0, 1);
-    link.fire(cq.handle);
+    device.complete(ring, 0, 1);
+    device.fire(cq.handle);
     await waiting;
     const next = channel.nextEvent();
     let told = false;
@@ -183,7 +183,7 @@ describe('DeviceProvider: completion queues', () => {
     await settle();
     expect(told).toBe(false);
     cq.requestNotify();
-    link.fire(cq.handle);
+    device.fire(cq.handle);
     expect(await next).toBe(cq);
     await expect(channel.close()).rejects.toEqual(code('EBUSY'));
     await cq.close();
@@ -191,8 +191,8 @@ describe('DeviceProvider: completion queues', () => {
   });
 
   it('iterates until the queue closes, and keeps what an abandoned loop did not see', async () => {
-    const { link, cq, qp, cqRing } = await setUp();
-    for (let index = 0; index < 4; index += 1) link.complete(cqRing, index, index);
+    const { device, cq, qp, cqRing } = await setUp();
+    for (let index = 0; index < 4; index += 1) device.complete(cqRing, index, index);
     for await (const wc of cq) if (wc.wrId === 1n) break;
     expect(cq.poll(1)).toMatchObject([{ wrId: 2n }]);
     const seen: bigint[] = [];
@@ -210,18 +210,18 @@ describe('DeviceProvider: completion queues', () => {
 describe('DeviceProvider: connection ids', () => {
   async function connecting() {
     const parts = await setUp();
-    const { link, provider, pd, cq } = parts;
+    const { device, provider, pd, cq } = parts;
     const id = await provider.createId();
-    const handle = link.lastHandle;
+    const handle = device.lastHandle;
     await id.resolveAddr({ address: '127.0.0.1', port: 1 });
     const qp = await id.createQP(pd, { sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 });
     return { ...parts, id, handle, qp };
   }
 
   it('resolves connect with the established event, which also comes as an event', async () => {
-    const { link, id, handle, qp } = await connecting();
+    const { device, id, handle, qp } = await connecting();
     const outcome = id.connect();
-    link.tell(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
+    device.tell(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
     const event = await outcome;
     expect(event.privateData).toEqual(Uint8Array.of(1));
     expect((await id.nextEvent()).type).toBe(CMEventType.addrResolved);
@@ -230,60 +230,63 @@ describe('DeviceProvider: connection ids', () => {
   });
 
   it('rejects connect with the event of a rejection and the errno of a failure', async () => {
-    const { link, id, handle } = await connecting();
+    const { device, id, handle } = await connecting();
     const rejected = id.connect();
-    link.tell(CMEventType.rejected, handle, { privateData: Uint8Array.of(7), error: 'ECONNRESET' });
+    device.tell(CMEventType.rejected, handle, {
+      privateData: Uint8Array.of(7),
+      error: 'ECONNRESET',
+    });
     const error = await rejected.catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(ConnectionRejectedError);
     expect(error).toMatchObject({ code: 'ECONNREFUSED', event: { privateData: Uint8Array.of(7) } });
     const unreachable = id.connect();
-    link.tell(CMEventType.unreachable, handle, { error: 'ETIMEDOUT' });
+    device.tell(CMEventType.unreachable, handle, { error: 'ETIMEDOUT' });
     await expect(unreachable).rejects.toEqual(code('ETIMEDOUT'));
-    link.refusals.set('cmConnect', new VerbsError('EINVAL'));
+    device.refusals.set('cmConnect', new VerbsError('EINVAL'));
     await expect(id.connect()).rejects.toEqual(code('EINVAL'));
   });
 
   it('hangs up before it destroys, and waits until the connection has ended', async () => {
-    const { link, id, handle } = await connecting();
+    const { device, id, handle } = await connecting();
     const outcome = id.connect();
-    link.tell(CMEventType.established, handle);
+    device.tell(CMEventType.established, handle);
     await outcome;
-    link.asked.length = 0;
+    device.asked.length = 0;
     const closing = id.close();
     await settle();
-    expect(link.asked).toEqual(['cmDisconnect']);
-    link.tell(CMEventType.disconnected, handle);
+    expect(device.asked).toEqual(['cmDisconnect']);
+    device.tell(CMEventType.disconnected, handle);
     await closing;
-    expect(link.asked).toEqual(['cmDisconnect', 'destroyQP', 'cmDestroyId']);
+    expect(device.asked).toEqual(['cmDisconnect', 'destroyQP', 'cmDestroyId']);
   });
 
   it('destroys the ids of unanswered requests when the listener closes', async () => {
-    const { link, provider } = await setUp();
+    const { device, provider } = await setUp();
     const id = await provider.createId();
-    const listenId = link.lastHandle;
+    const listenId = device.lastHandle;
     await id.listen();
-    link.tell(CMEventType.connectRequest, 500, { listenId });
-    link.tell(CMEventType.connectRequest, 501, { listenId });
+    device.tell(CMEventType.connectRequest, 500, { listenId });
+    device.tell(CMEventType.connectRequest, 501, { listenId });
     const event = await id.nextEvent();
     expect(event.listenId).toBe(id);
-    link.asked.length = 0;
+    device.asked.length = 0;
     await id.close();
-    link.tell(CMEventType.connectRequest, 502, { listenId });
+    device.tell(CMEventType.connectRequest, 502, { listenId });
     await settle();
-    expect(link.asked).toEqual(['cmDestroyId', 'cmDestroyId', 'cmDestroyId']);
+    expect(device.asked).toEqual(['cmDestroyId', 'cmDestroyId', 'cmDestroyId']);
     await event.id.reject();
-    expect(link.asked.at(-1)).toBe('cmReject');
+    expect(device.asked.at(-1)).toBe('cmReject');
   });
 
   it('distinguishes ids when the device reuses a handle', async () => {
-    const { link, provider } = await setUp();
+    const { device, provider } = await setUp();
     const first = await provider.createId();
-    const handle = link.lastHandle;
+    const handle = device.lastHandle;
     const closing = first.close();
-    link.lastHandle = handle - 1;
+    device.lastHandle = handle - 1;
     const second = await provider.createId();
     await closing;
-    link.tell(CMEventType.addrResolved, handle);
+    device.tell(CMEventType.addrResolved, handle);
     const event = await second.nextEvent({ signal: AbortSignal.timeout(1000) });
     expect(event.id).toBe(second);
   });
@@ -301,18 +304,18 @@ describe('DeviceProvider: connection ids', () => {
 
 describe('DeviceProvider: lost device', () => {
   it('fails waits with EIO, still polls what is there, and closes silently', async () => {
-    const { link, provider, context, cq, cqRing, qp } = await setUp();
+    const { device, provider, context, cq, cqRing, qp } = await setUp();
     const channel = await context.createCompChannel();
     const id = await provider.createId();
     const waiting = cq.wait();
     const next = channel.nextEvent();
     const event = id.nextEvent();
     const async = context.asyncEvents()[Symbol.asyncIterator]().next();
-    link.lose();
+    device.lose();
     for (const pending of [waiting, next, event, async]) {
       await expect(pending).rejects.toEqual(code('EIO'));
     }
-    link.complete(cqRing, 0, 9);
+    device.complete(cqRing, 0, 9);
     expect(cq.poll()).toMatchObject([{ wrId: 9n }]);
     expect(() => qp.postSend(SEND)).toThrow(code('EIO'));
     await expect(cq.wait()).rejects.toEqual(code('EIO'));
@@ -322,20 +325,20 @@ describe('DeviceProvider: lost device', () => {
   });
 
   it('closes an object whose command was outstanding when the device was lost', async () => {
-    const { link, qp } = await setUp();
-    link.refusals.set('destroyQP', new VerbsError('EIO'));
+    const { device, qp } = await setUp();
+    device.refusals.set('destroyQP', new VerbsError('EIO'));
     await qp.close();
     expect(() => qp.postSend(SEND)).toThrow(code('EINVAL'));
   });
 
   it('leaves no rejection unhandled when there is no waiter', async () => {
-    const { link, provider, cq } = await setUp();
+    const { device, provider, cq } = await setUp();
     const unhandled: unknown[] = [];
     const note = (reason: unknown) => unhandled.push(reason);
     process.on('unhandledRejection', note);
     const id = await provider.createId();
     const forgotten = [cq.wait(), id.nextEvent()];
-    link.lose();
+    device.lose();
     await settle();
     process.off('unhandledRejection', note);
     expect(unhandled).toEqual([]);

@@ -229,10 +229,10 @@ export type DeviceEvent =
   | { readonly type: 'async'; readonly context: Handle; readonly event: AsyncEvent };
 
 /**
- * How a client reaches a device. The embedded provider calls the device; the daemon's client
- * sends frames. `Memory` is how the client sees shared memory.
+ * How a program reaches its devices: commands, doorbells, shared memory and events. The embedded
+ * provider calls the device; the daemon's client sends frames.
  */
-export interface DeviceLink {
+export interface CommandChannel {
   readonly kind: 'daemon' | 'embedded';
   /** Rejects with `VerbsError` if the device refuses; with EIO if the daemon is gone. */
   request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>>;
@@ -247,9 +247,9 @@ export interface DeviceLink {
   addressOf(buffer: Uint8Array): bigint;
   /**
    * Opens the event path of a completion channel. `onEvent` gets the handle of each CQ that
-   * fires. `fd` polls readable while events wait, where the link has descriptors.
+   * fires. `fd` polls readable while events wait, where the channel has descriptors.
    */
-  openChannel(
+  openEventPath(
     channel: Handle,
     token: string,
     onEvent: (cq: Handle) => void,

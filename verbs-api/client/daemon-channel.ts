@@ -1,16 +1,16 @@
 /**
- * The link to a device in the daemon: commands and events on a control connection, doorbells and
+ * The command channel of a device in the daemon: commands and events on a control connection, doorbells and
  * completion events on separate connections, shared memory by descriptor.
  */
 import { tmpdir } from 'node:os';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
 import type {
+  CommandChannel,
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceEvent,
-  DeviceLink,
   Handle,
   MappingRef,
 } from '../contract/protocol/commands.ts';
@@ -47,8 +47,8 @@ import { MemoryAgent } from './memory-agent.ts';
 /** How long `close` waits for the daemon to clean up. */
 const CLOSE_TIMEOUT_MS = 2_000;
 
-/** Options of `DaemonLink.connect`. */
-interface DaemonLinkOptions extends DaemonTrust {
+/** Options of `DaemonChannel.connect`. */
+interface DaemonChannelOptions extends DaemonTrust {
   /** Path of the daemon's socket. Default: see `defaultSocketPath`. */
   readonly socketPath?: string | undefined;
 }
@@ -63,12 +63,12 @@ export function socketPathOfThisProcess(): string {
   });
 }
 
-function placeOf({ socketPath, allowDaemonUid }: DaemonLinkOptions): DaemonPlace {
+function placeOf({ socketPath, allowDaemonUid }: DaemonChannelOptions): DaemonPlace {
   return { path: socketPath ?? socketPathOfThisProcess(), allowDaemonUid };
 }
 
-/** A link to the daemon. */
-export class DaemonLink implements DeviceLink {
+/** The command channel over a daemon's socket. */
+export class DaemonChannel implements CommandChannel {
   readonly kind = 'daemon';
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
@@ -98,14 +98,14 @@ export class DaemonLink implements DeviceLink {
    * with a text that says how to start one; EACCES for a daemon of another user, or if the daemon
    * refuses this one; EPROTO, ETIMEDOUT.
    */
-  static async connect(options: DaemonLinkOptions = {}): Promise<DaemonLink> {
+  static async connect(options: DaemonChannelOptions = {}): Promise<DaemonChannel> {
     const place = placeOf(options);
     const control = await DaemonConnection.open(place, Role.control);
     try {
       allowTracer(control.daemonPid);
       const { token } = control.welcome;
       const doorbell = await DaemonConnection.open(place, Role.doorbell, token);
-      return new DaemonLink(place, control, doorbell);
+      return new DaemonChannel(place, control, doorbell);
     } catch (error) {
       control.destroy();
       throw error;
@@ -136,7 +136,7 @@ export class DaemonLink implements DeviceLink {
     return address;
   }
 
-  async openChannel(
+  async openEventPath(
     _channel: Handle,
     token: string,
     onEvent: (cq: Handle) => void,
@@ -223,13 +223,13 @@ export class DaemonLink implements DeviceLink {
 }
 
 /**
- * Has a running daemon execute an operation of its control plane. Rejects as `DaemonLink.connect`,
+ * Has a running daemon execute an operation of its control plane. Rejects as `DaemonChannel.connect`,
  * and with the operation's error.
  */
 export async function queryDaemon<N extends ControlOperationName>(
   name: N,
   request: ControlRequest<N>,
-  options: DaemonLinkOptions = {},
+  options: DaemonChannelOptions = {},
 ): Promise<ControlReply<N>> {
   const calls = new CallChannel(await DaemonConnection.open(placeOf(options), Role.admin));
   try {

@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DaemonLink } from '../../../verbs-api/client/daemon-link.ts';
+import { DaemonChannel } from '../../../verbs-api/client/daemon-channel.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -88,23 +88,23 @@ afterEach(() => {
   daemon.stop();
 });
 
-async function linked(): Promise<DaemonLink> {
-  return await DaemonLink.connect({ socketPath: daemon.path });
+async function connected(): Promise<DaemonChannel> {
+  return await DaemonChannel.connect({ socketPath: daemon.path });
 }
 
-describe('a link to the daemon', () => {
+describe('the command channel over a socket', () => {
   it('rejects with the reason of the daemon’s refusal', async () => {
     daemon.welcome = { errno: 13, text: 'not you' };
-    await expect(linked()).rejects.toMatchObject({
+    await expect(connected()).rejects.toMatchObject({
       code: 'EACCES',
       message: 'the daemon refused: not you',
     });
   });
 
   it('matches each reply to its request, in any order', async () => {
-    const link = await linked();
-    const first = link.request('allocPD', { context: 1 });
-    const second = link.request('queryDevice', { context: 2 });
+    const channel = await connected();
+    const first = channel.request('allocPD', { context: 1 });
+    const second = channel.request('queryDevice', { context: 2 });
     await expect.poll(() => daemon.requests.length).toBe(2);
     const [one, two] = daemon.requests;
     expect(one?.value).toEqual(['allocPD', { context: 1 }]);
@@ -112,13 +112,13 @@ describe('a link to the daemon', () => {
     daemon.answer(FrameType.reply, one?.id ?? 0, { pd: 5 });
     expect(await first).toEqual({ pd: 5 });
     await expect(second).rejects.toMatchObject({ code: 'ENODEV', message: 'gone' });
-    await link.close();
+    await channel.close();
   });
 
   it('passes events on in order, between replies', async () => {
-    const link = await linked();
+    const channel = await connected();
     const seen: unknown[] = [];
-    link.onEvent = (event) => seen.push(event);
+    channel.onEvent = (event) => seen.push(event);
     daemon.answer(FrameType.event, 0, { type: 'cm', n: 1 });
     daemon.answer(FrameType.event, 0, { type: 'cm', n: 2 });
     await expect
@@ -127,16 +127,16 @@ describe('a link to the daemon', () => {
         { type: 'cm', n: 1 },
         { type: 'cm', n: 2 },
       ]);
-    await link.close();
+    await channel.close();
   });
 
   it('is lost, with the reason, when the daemon cuts it off', async () => {
-    const link = await linked();
+    const channel = await connected();
     const lost = new Promise<Error>((resolve) => {
-      link.onLost = resolve;
+      channel.onLost = resolve;
     });
     const reason = { code: 'EIO', message: 'you were too slow' };
-    const refused = expect(link.request('listDevices', {})).rejects.toMatchObject(reason);
+    const refused = expect(channel.request('listDevices', {})).rejects.toMatchObject(reason);
     daemon.answer(FrameType.error, 0, ['EIO', 'you were too slow']);
     daemon.sockets.get(Role.control)?.end();
     await refused;
@@ -144,39 +144,39 @@ describe('a link to the daemon', () => {
   });
 
   it('is lost when the daemon sends an invalid message', async () => {
-    const link = await linked();
+    const channel = await connected();
     const lost = new Promise<Error>((resolve) => {
-      link.onLost = resolve;
+      channel.onLost = resolve;
     });
     daemon.sockets.get(Role.control)?.write(new Uint8Array(64).fill(0xff));
     expect((await lost).message).toContain('sent an invalid message');
   });
 
   it('does not report a loss that it requested', async () => {
-    const link = await linked();
+    const channel = await connected();
     const losses: Error[] = [];
-    link.onLost = (error) => losses.push(error);
-    await link.close();
-    await link.close();
+    channel.onLost = (error) => losses.push(error);
+    await channel.close();
+    await channel.close();
     expect(losses).toEqual([]);
-    await expect(link.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
+    await expect(channel.request('listDevices', {})).rejects.toMatchObject({ code: 'EIO' });
   });
 
   it('never blocks on a doorbell and never loses one, however long the daemon does not read', async () => {
-    const link = await linked();
+    const channel = await connected();
     const socket = daemon.sockets.get(Role.doorbell);
     socket?.pause();
     const rings = 200_000;
-    for (let ring = 0; ring < rings; ring++) link.doorbell(1 + (ring % 3));
-    link.doorbell(77);
+    for (let ring = 0; ring < rings; ring++) channel.doorbell(1 + (ring % 3));
+    channel.doorbell(77);
     socket?.resume();
     // Waiting doorbells were delivered once for each queue pair; each came after its last ring.
     await expect.poll(() => daemon.doorbells.includes(77), { timeout: 5_000 }).toBe(true);
     await expect.poll(() => daemon.doorbells.slice(-8)).toEqual(expect.arrayContaining([1, 2, 3]));
     expect(daemon.doorbells.length).toBeLessThan(rings);
     const before = daemon.doorbells.length;
-    link.doorbell(5);
+    channel.doorbell(5);
     await expect.poll(() => daemon.doorbells.slice(before)).toEqual([5]);
-    await link.close();
+    await channel.close();
   });
 });

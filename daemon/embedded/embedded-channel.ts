@@ -1,10 +1,10 @@
-/** The link of a program to a device in its own process: commands are calls. */
+/** The command channel of a device in the program's own process: commands are calls. */
 import type {
+  CommandChannel,
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceEvent,
-  DeviceLink,
   Handle,
   MappingRef,
 } from '../../verbs-api/contract/protocol/commands.ts';
@@ -14,8 +14,8 @@ import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';
 import { EmbeddedMemory } from './embedded-memory.ts';
 
-/** See the module's comment. The link owns the host: both close together. */
-export class EmbeddedLink implements DeviceLink {
+/** See the module's comment. The channel owns the host: both close together. */
+export class EmbeddedChannel implements CommandChannel {
   readonly kind = 'embedded';
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
@@ -63,7 +63,7 @@ export class EmbeddedLink implements DeviceLink {
     return this.#memory.announce(buffer);
   }
 
-  async openChannel(
+  async openEventPath(
     channel: Handle,
     _token: string,
     onEvent: (cq: Handle) => void,

@@ -1,11 +1,11 @@
 import type {
   CMEventRecord,
+  CommandChannel,
   CommandName,
   CommandReply,
   CommandRequest,
   Commands,
   DeviceEvent,
-  DeviceLink,
   MappingRef,
 } from '../../../verbs-api/contract/protocol/commands.ts';
 import {
@@ -29,7 +29,7 @@ const UNBOUND = { device: undefined, localAddress: undefined, peerAddress: undef
 type Answers = { [N in CommandName]?: (request: CommandRequest<N>) => CommandReply<N> };
 
 /** A fake device: hands out handles and rings, records its calls, and acts as a test directs. */
-export class FakeLink implements DeviceLink {
+export class FakeChannel implements CommandChannel {
   readonly kind = 'embedded';
   /** Commands in the order they came. */
   readonly asked: CommandName[] = [];
@@ -122,7 +122,7 @@ export class FakeLink implements DeviceLink {
     return 0x1000n;
   }
 
-  openChannel(channel: number, _token: string, onEvent: (cq: number) => void) {
+  openEventPath(channel: number, _token: string, onEvent: (cq: number) => void) {
     this.#channels.set(channel, onEvent);
     return Promise.resolve({ fd: undefined, close: () => void this.#channels.delete(channel) });
   }
