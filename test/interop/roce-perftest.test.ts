@@ -1,0 +1,68 @@
+/**
+ * perftest, unmodified, both ends on a RoCE device of one daemon: command lines of which we know the
+ * outcome on the kernel's rxe. Each ends as it does there. Lines with -R need rdma_cm on the
+ * device, which the kernel's has and ours has not.
+ */
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freePort } from '../support/free-port.ts';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith } from './prerequisites.ts';
+import { type EndedProgram, listens, ShimProgram } from './shim-programs.ts';
+
+const RECORDED = new URL('../vectors/roce/perftest-rxe.tsv', import.meta.url);
+/** How soon a pair of programs that do not end is killed. */
+const LIMIT_MS = 40_000;
+
+interface Line {
+  readonly command: string;
+  /** Exit statuses of both ends. */
+  readonly client: number;
+  readonly server: number;
+}
+
+const LINES: readonly Line[] = readFileSync(RECORDED, 'utf8')
+  .split('\n')
+  .filter((text) => text !== '' && !text.startsWith('#') && !text.startsWith('command\t'))
+  .map((text) => {
+    const [command = '', client, server] = text.split('\t');
+    return { command, client: Number(client), server: Number(server) };
+  });
+const OUT_OF_BAND = LINES.filter(({ command }) => !command.split(' ').includes('-R'));
+const CASES = OUT_OF_BAND.map((line) => [line.command, line] as const);
+
+let rig: RoceRig;
+
+/** Runs both ends. */
+async function run(
+  command: string,
+): Promise<readonly [client: EndedProgram, server: EndedProgram]> {
+  const port = await freePort();
+  const words = [...command.split(' '), '-p', String(port)];
+  const options = { limitMs: LIMIT_MS };
+  const server = new ShimProgram(words, rig.environment, options);
+  // One that refuses its options does not listen, and neither does its client look for it.
+  await listens(port, server).catch(() => undefined);
+  const client = new ShimProgram([...words, '127.0.0.1'], rig.environment, options);
+  return Promise.all([client.end(), server.end()]);
+}
+
+describeWith(['perftest'], 'perftest over RoCE ends as on rxe', () => {
+  beforeAll(async () => {
+    rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.4'], transport: 'roce' });
+  });
+
+  afterAll(() => rig.stop());
+
+  it('has all lines that need no rdma_cm', () => {
+    expect(LINES).toHaveLength(83);
+    expect(OUT_OF_BAND).toHaveLength(72);
+  });
+
+  it.each(CASES)('%s', async (command, line) => {
+    const [client, server] = await run(command);
+    const output = `client:\n${client.output}\nserver:\n${server.output}`;
+    expect(client.status, output).toBe(line.client);
+    expect(server.status, output).toBe(line.server);
+  });
+});
