@@ -7,6 +7,7 @@ const pureFolders = [
   'verbs-api/rpcrdma/core/',
   'verbs-api/nfs/nfs3/',
   'daemon/invariants/',
+  'daemon/crc/',
   'daemon/iwarp/wire/',
   'daemon/iwarp/engine/',
   'daemon/rnic/',
@@ -93,7 +94,7 @@ describe('the house', () => {
     expect(engine.filter((line) => !allowed.test(line))).toEqual([]);
   });
 
-  it('has two wires that do not import each other, and a RoCE wire that imports nothing', () => {
+  it('has two wires that do not import each other, and a RoCE wire that imports the CRC alone', () => {
     const importing = (folder: string, others: string): string[] => {
       const inside = sources.filter((file) => file.startsWith(folder));
       expect(inside.length).toBeGreaterThan(5);
@@ -101,7 +102,7 @@ describe('the house', () => {
     };
     expect(importing('daemon/iwarp/', 'roce')).toEqual([]);
     expect(importing('daemon/roce/', 'iwarp')).toEqual([]);
-    expect(importing('daemon/roce/wire/', '[\\w-]+')).toEqual([]);
+    expect(importing('daemon/roce/wire/', '(?!crc/)[\\w-]+')).toEqual([]);
   });
 
   it('has no randomness or clock in pure code, since a seed must reproduce a run', () => {
