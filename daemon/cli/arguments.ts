@@ -65,8 +65,8 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
 }
 
 /**
- * Collects the values of a repeatable `--device NAME=ADDR[,ADDR]`. `NAME` alone answers for every
- * address. Rejects a name or an address given twice, and native devices.
+ * Collects the values of a repeatable `--device NAME=[KIND:]ADDR[,ADDR]`. `NAME` and `NAME=KIND`
+ * answer for every address. Rejects a name or an address given twice, and native devices.
  */
 export function collectDevice(
   text: string,

@@ -102,7 +102,7 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .addHelpText('after', '\nExample:\n  iwarpd start --device a=127.0.0.2 --device b=127.0.0.3')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'emulated device and its IP addresses; repeatable (default: iwarp0 on every address). NAME=native:DEVICE serves a real device of rdma-core as NAME',
+      'emulated iWARP device and its IP addresses; repeatable (default: iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=native:DEVICE serves a real device of rdma-core as NAME',
       collectAnyDevice,
     )
     .option('--no-native', 'serve no real devices (default: those given with --device, else all)')
@@ -210,7 +210,7 @@ function addRun(program: Command, { output }: CommandContext): void {
     .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'start a private daemon with this device; repeatable',
+      'start a private daemon with this device, of RoCE as NAME=roce:ADDR[,ADDR]; repeatable',
       collectDevice,
     )
     .addOption(socketOption())

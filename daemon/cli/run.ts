@@ -139,7 +139,9 @@ async function usedDaemon(given: RunArguments): Promise<UsedDaemon> {
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
   const socketPath = join(folder, 'iwarpd.sock');
   try {
-    const devices = device?.map(({ name, addresses }) => ({ name, addresses: [...addresses] }));
+    const devices = device?.map(({ name, addresses, transport }) => {
+      return { name, addresses: [...addresses], transport };
+    });
     const daemon = await startDaemon({
       socketPath,
       // Standard error belongs to the program.

@@ -128,7 +128,7 @@ function daemonOptions(given: StartArguments): DaemonOptions {
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
-    ...(device === undefined ? {} : { devices: device.map(copyOf) }),
+    ...(device === undefined ? {} : { devices: device.map(deviceOptions) }),
     // True unless negated: the file then decides.
     ...(native === false ? { native } : {}),
     ...(socket === undefined ? {} : { socketPath: socket }),
@@ -141,13 +141,16 @@ function daemonOptions(given: StartArguments): DaemonOptions {
   if (Object.keys(wire).length === 0) return options;
   const devices = options.devices ?? [];
   const emulated = devices.some((each) => !('native' in each));
-  const all = emulated ? devices : [...parseDaemonConfig({}).devices.map(copyOf), ...devices];
+  const all = emulated
+    ? devices
+    : [...parseDaemonConfig({}).devices.map(deviceOptions), ...devices];
   return {
     ...options,
     // A native device sets its own wire options.
-    devices: all.map((each) =>
-      'native' in each ? each : { ...each, wire: { ...each.wire, ...wire } },
-    ),
+    devices: all.map((each) => {
+      if ('native' in each || each.transport === 'roce') return each;
+      return { ...each, wire: { ...each.wire, ...wire } };
+    }),
   };
 }
 
@@ -173,10 +176,12 @@ function tokenOptions(tokenFile: string): Pick<HttpOptions, 'token' | 'tokenFile
   return { token: readTokenFile(tokenFile), tokenFile };
 }
 
-function copyOf(device: GivenDevice): DeviceOptions {
+function deviceOptions(device: GivenDevice): DeviceOptions {
   const { name } = device;
   const addresses = [...device.addresses];
-  return isNative(device) ? { name, native: device.native, addresses } : { name, addresses };
+  if (isNative(device)) return { name, native: device.native, addresses };
+  const { transport = 'iwarp' } = device;
+  return { name, addresses, transport };
 }
 
 /** The object in a JSON file; its fields are checked later, together with the options. */

@@ -21,7 +21,7 @@ export type { FaultControl, FaultSpec, FaultStatus };
 export interface EmbeddedOptions {
   /** Default: one device, `iwarp0`, that answers for every address of the host. */
   readonly devices?: readonly DeviceConfig[];
-  /** Wire options of every device that does not set its own. */
+  /** Wire options of every iWARP device that does not set its own. */
   readonly wire?: Partial<WireDefaults>;
   /** Sees notices and, with a tap, the bytes of every connection. */
   readonly observer?: HostObserver;
@@ -83,7 +83,11 @@ export async function createEmbedded(options: EmbeddedOptions = {}): Promise<Emb
   const host = new RnicHost({
     ...hostOptions,
     system: hostSystem(),
-    devices: devices.map((device) => ({ ...device, wire: { ...wire, ...device.wire } })),
+    devices: devices.map((device) => {
+      return device.transport === 'roce'
+        ? device
+        : { ...device, wire: { ...wire, ...device.wire } };
+    }),
   });
   return new EmbeddedDeviceProvider(host);
 }

@@ -4,8 +4,14 @@ import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
+/** Protocols that a device may speak. */
+export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const;
+
 /** The protocol that a device speaks. */
-export type DeviceTransport = 'iwarp' | 'roce';
+export type DeviceTransport = (typeof DEVICE_TRANSPORTS)[number];
+
+/** How people write them. */
+const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
 
 /** One emulated RNIC of a host. */
 export interface DeviceConfig {
@@ -17,7 +23,7 @@ export interface DeviceConfig {
   readonly transport?: DeviceTransport;
   /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
-  /** Wire options that differ from the defaults. */
+  /** Wire options of an iWARP device that differ from the defaults. */
   readonly wire?: Partial<WireDefaults>;
 }
 
@@ -63,8 +69,8 @@ export const DEVICES_MAX = 256;
 
 /**
  * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or duplicate
- * name, a bad or wildcard address, or, within one transport, a duplicate address or more than one
- * device for all addresses.
+ * name, a bad or wildcard address, wire options of a RoCE device, or, within one transport, a
+ * duplicate address or more than one device for all addresses.
  */
 export function checkedDevices(configs: readonly DeviceConfig[]): readonly DeviceConfig[] {
   if (configs.length === 0 || configs.length > DEVICES_MAX) {
@@ -81,18 +87,37 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
       );
     if (names.has(name)) throw new VerbsError('EINVAL', `two devices are called ${name}`);
     names.add(name);
+    if (config.transport === 'roce' && Object.keys(config.wire ?? {}).length > 0) {
+      const advice = 'only iWARP devices have them';
+      throw new VerbsError('EINVAL', `device ${name}: RoCE has no such wire options; ${advice}`);
+    }
     const addresses = config.addresses.map((text) => deviceAddress(name, text));
-    for (const address of addresses.length === 0 ? ['every address'] : addresses) {
+    for (const address of addresses.length === 0 ? [undefined] : addresses) {
       // Devices of different transports share addresses: their ports are of different protocols.
-      const key = `${config.transport ?? 'iwarp'} ${address}`;
-      if (taken.has(key)) throw new VerbsError('EINVAL', `two devices have the address ${address}`);
+      const transport = config.transport ?? 'iwarp';
+      const key = `${transport} ${address ?? '*'}`;
+      if (taken.has(key)) {
+        throw new VerbsError(
+          'EINVAL',
+          `two ${TRANSPORT_NAMES[transport]} devices ${claim(address)}`,
+        );
+      }
       taken.add(key);
     }
     return { ...config, addresses };
   });
 }
 
-/** Parses `NAME` or `NAME=ADDRESS[,ADDRESS]`. Throws `VerbsError` EINVAL. */
+function claim(address: string | undefined): string {
+  return address === undefined
+    ? 'serve every address; give one of them addresses'
+    : `have the address ${address}`;
+}
+
+/**
+ * Parses `NAME` or `NAME=[KIND:]ADDRESS[,ADDRESS]`, where the kind is `iwarp`, the default, or
+ * `roce`; a kind without addresses serves all of them. Throws `VerbsError` EINVAL.
+ */
 export function parseDevice(text: string): DeviceConfig {
   const at = text.indexOf('=');
   const config = at < 0 ? { name: text, addresses: [] } : withAddresses(text, at);
@@ -100,14 +125,38 @@ export function parseDevice(text: string): DeviceConfig {
   return checked ?? config;
 }
 
+/** What comes before the colon of a kind. No IPv6 address has its letters and digits there. */
+const KIND = /^(?=[\w.-]*[g-zG-Z_.-])([A-Za-z][\w.-]*)(:.*)?$/;
+
 function withAddresses(text: string, at: number): DeviceConfig {
-  return { name: text.slice(0, at), addresses: text.slice(at + 1).split(',') };
+  const name = text.slice(0, at);
+  const value = text.slice(at + 1);
+  const [, kind, rest] = KIND.exec(value) ?? [];
+  if (kind === undefined) return { name, addresses: value.split(',') };
+  const transport = DEVICE_TRANSPORTS.find((known) => known === kind);
+  if (transport === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
+  if (rest === undefined) return { name, addresses: [], transport };
+  if (rest === ':') {
+    const advice = `write ${name}=${kind} to serve all addresses`;
+    throw new VerbsError('EINVAL', `device ${name}: no address behind '${kind}:'; ${advice}`);
+  }
+  return { name, addresses: rest.slice(1).split(','), transport };
+}
+
+function unknownKind(name: string, kind: string, rest: string | undefined): string {
+  if (rest === undefined) return notAnAddress(name, kind);
+  const kinds = [...DEVICE_TRANSPORTS, 'native'].map((known) => `${known}:`).join(', ');
+  return `device ${name}: no kind of device is called '${kind}:'; there are ${kinds}`;
+}
+
+function notAnAddress(name: string, text: string): string {
+  return `device ${name}: '${text}' is not an IP address`;
 }
 
 function deviceAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
   if (address === undefined) {
-    throw new VerbsError('EINVAL', `device ${name}: '${text}' is not an IP address`);
+    throw new VerbsError('EINVAL', notAnAddress(name, text));
   }
   if (isWildcard(address)) {
     const advice = 'name the device without addresses to serve all of them';

@@ -6,7 +6,12 @@ import { defaultSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.t
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { inputFault } from '../control/input-fault.ts';
-import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
+import {
+  checkedDevices,
+  DEFAULT_DEVICE,
+  DEVICE_TRANSPORTS,
+  type DeviceConfig,
+} from '../host/device-config.ts';
 import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
 import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
@@ -58,6 +63,7 @@ const wire = z
 const emulatedDevice = z.strictObject({
   name: z.string(),
   addresses: z.array(z.string()).readonly().default([]),
+  transport: z.enum(DEVICE_TRANSPORTS).default('iwarp'),
   profile: overrides(profileNames).default({}),
   wire: wire.default({}),
 });
@@ -208,10 +214,11 @@ function devicesOf(
 }
 
 function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {
-  const { name, addresses, profile } = config;
+  const { name, addresses, transport, profile } = config;
   return {
     name,
     addresses,
+    transport,
     profile: given(profile),
     wire: given(config.wire) as Partial<WireDefaults>,
   };

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -177,15 +177,28 @@ describe('start', () => {
     const config = folder.file('iwarpd.json');
     writeFileSync(
       config,
-      JSON.stringify({ devices: [{ name: 'filed', addresses: ['127.0.0.2'] }], logLevel: 'warn' }),
+      JSON.stringify({
+        devices: [
+          { name: 'filed', addresses: ['127.0.0.2'] },
+          { name: 'roce', addresses: ['127.0.0.2'], transport: 'roce' },
+        ],
+        logLevel: 'warn',
+      }),
     );
     const daemon = folder.start(['start', '--config', config, '--socket', socket]);
     await daemon.until(/ready: [^\n]*filed/);
     const devices = await runCommand(['devices', '--json', '--socket', socket]);
     expect(JSON.parse(devices.stdout)).toMatchObject({
       format: 1,
-      devices: [{ name: 'filed', addresses: ['127.0.0.2'] }],
+      devices: [
+        { name: 'filed', addresses: ['127.0.0.2'] },
+        { name: 'roce', addresses: ['127.0.0.2'] },
+      ],
     });
+    const types = ['filed', 'roce'].map((name) =>
+      readFileSync(`${socket}.sysfs/class/infiniband/${name}/node_type`, 'utf8'),
+    );
+    expect(types).toEqual(['4: RNIC\n', '1: CA\n']);
   });
 
   it.each([
@@ -195,6 +208,11 @@ describe('start', () => {
     ['{"devices": [{"name": "a", "addresses": ["nowhere"]}]}', /devices.*addresses|nowhere/],
     ['{"logLevel": "loud"}', /logLevel/],
     ['{"devices": [{"name": "a", "wire": {"mpaRevision": 3}}]}', /mpaRevision/],
+    ['{"devices": [{"name": "a", "transport": "foo"}]}', /transport.*iwarp.*roce/],
+    [
+      '{"devices": [{"name": "a", "transport": "roce", "wire": {"mpaRevision": 1}}]}',
+      /device a: RoCE has no such wire options/,
+    ],
   ])('names the fault of the file %s', async (text, named) => {
     const config = folder.file('iwarpd.json');
     writeFileSync(config, text);

@@ -96,6 +96,34 @@ describe('devices', () => {
   });
 
   it.each([
+    ['a=roce:127.0.0.2,fe80::1', 'roce', ['127.0.0.2', 'fe80::1']],
+    ['a=roce:fd00::1', 'roce', ['fd00::1']],
+    ['a=roce', 'roce', []],
+    ['a=iwarp:127.0.0.2', 'iwarp', ['127.0.0.2']],
+    ['a=iwarp', 'iwarp', []],
+    // An IPv6 address that begins with letters is not a kind.
+    ['a=face::1', undefined, ['face::1']],
+  ])('reads the kind of "%s"', (text, transport, addresses) => {
+    const [device] = collectDevice(text, undefined);
+    expect(device?.transport).toBe(transport);
+    expect(device?.addresses).toEqual(addresses);
+  });
+
+  it('accepts one address on an iWARP and a RoCE device, and refuses it on two of either', () => {
+    const both = collectDevice('b=roce:127.0.0.2', collectDevice('a=127.0.0.2', undefined));
+    expect(both.map(({ transport }) => transport)).toEqual([undefined, 'roce']);
+    expect(() => collectDevice('c=roce:127.0.0.2', both)).toThrow(
+      'two RoCE devices have the address 127.0.0.2',
+    );
+    expect(() => collectDevice('c=iwarp:127.0.0.2', both)).toThrow(
+      'two iWARP devices have the address 127.0.0.2',
+    );
+    expect(() => collectDevice('b=roce', collectDevice('a=roce', undefined))).toThrow(
+      'two RoCE devices serve every address; give one of them addresses',
+    );
+  });
+
+  it.each([
     ['', 'bad device name'],
     ['=127.0.0.1', 'bad device name'],
     ['a b=127.0.0.1', "bad device name 'a b'"],
@@ -104,6 +132,12 @@ describe('devices', () => {
     ['rnic0=host', "'host' is not an IP address"],
     ['rnic0=127.0.0.300', "'127.0.0.300' is not an IP address"],
     ['rnic0=0.0.0.0', "'0.0.0.0' is a wildcard"],
+    ['rnic0=roce:', "no address behind 'roce:'; write rnic0=roce to serve all addresses"],
+    ['rnic0=roce:host', "'host' is not an IP address"],
+    ['rnic0=roce:127.0.0.2,', "'' is not an IP address"],
+    ['rnic0=roce:127.0.0.2,127.0.0.2', 'two RoCE devices have the address 127.0.0.2'],
+    ['rnic0=foo:127.0.0.2', "no kind of device is called 'foo:'; there are iwarp:, roce:, native:"],
+    ['rnic0=ROCE:127.0.0.2', "no kind of device is called 'ROCE:'"],
   ])('refuses "%s"', (text, reason) => {
     expect(() => collectDevice(text, undefined)).toThrow(reason);
   });
