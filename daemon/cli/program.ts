@@ -18,6 +18,7 @@ import {
   parsePort,
   wholeNumber,
 } from './arguments.ts';
+import { addExamples } from './command-examples.ts';
 import { addControl } from './control/control-options.ts';
 import { addDaemonTrustOption } from './daemon-trust-option.ts';
 import { addInstanceOption } from './instance.ts';
@@ -92,6 +93,7 @@ function buildProgram(context: CommandContext): Command {
   addShell(program, context.output, packageVersion());
   addInstanceOption(program);
   addDaemonTrustOption(program);
+  addExamples(program);
   return program;
 }
 
@@ -99,7 +101,6 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('start')
     .description('run the daemon in the foreground until Ctrl-C')
-    .addHelpText('after', '\nExample:\n  iwarpd start --device a=127.0.0.2 --device b=127.0.0.3')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
       'emulated iWARP device and its IP addresses; repeatable (default: iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=native:DEVICE serves a real device of rdma-core as NAME',
@@ -205,7 +206,6 @@ function addRun(program: Command, { output }: CommandContext): void {
   program
     .command('run')
     .description('run an unmodified rdma-core program on emulated devices')
-    .addHelpText('after', '\nExample:\n  iwarpd run --fresh -- ibv_devices')
     .argument('<PROGRAM...>', 'program and arguments; put -- before them')
     .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
     .option(

@@ -58,21 +58,48 @@ describe('completion in bash', () => {
 });
 
 describe('the manual page', () => {
-  it('has examples that the command accepts', async () => {
-    const page = (await runCommand(['manual'])).stdout.replaceAll('\\-', '-');
-    const examples = [...page.matchAll(/^\.EX\niwarpd (.+)\n\.EE$/gm)].map(
-      ([, line]) => line ?? '',
-    );
-    expect(examples.length).toBeGreaterThanOrEqual(4);
-    // Those that would run: without a daemon they fail, but not for their command line.
-    const nowhere = { IWARPD_SOCKET: join(folder, 'no-daemon.sock') };
-    for (const line of examples.filter((each) => !/^(?:start|run) /.test(each))) {
-      const { status, stderr } = await runCommand(line.split(' '), nowhere);
-      expect({ line, status, stderr }).toMatchObject({
-        status: 1,
-        stderr: expect.stringContaining('no daemon at'),
-      });
+  it('has examples of every command, which the command accepts', async () => {
+    const page = (await runCommand(['manual'])).stdout
+      .replaceAll('\\-', '-')
+      .replaceAll('\\e', '\\');
+    const sections = page.split(/^\.SS /m).slice(1);
+    expect(sections.length).toBeGreaterThan(20);
+    const lines: string[] = [];
+    for (const section of sections) {
+      const [name = ''] = section.split('\n');
+      const examples = [...section.matchAll(/^\.EX\n(.+)\n\.EE$/gm)].map(([, line]) => line ?? '');
+      expect({ name, examples: examples.length }).not.toMatchObject({ examples: 0 });
+      for (const line of examples) expect(line).toContain(`iwarpd ${name}`);
+      lines.push(...examples);
     }
+    // Nothing is there that they need, so those that would go on end at once: with a failure of
+    // their own, not of their command line (status 2).
+    writeFileSync(join(folder, 'missing'), 'a file, so no directory is made below it');
+    const nowhere = {
+      IWARPD_SOCKET: join(folder, 'missing', 'no-daemon.sock'),
+      XDG_RUNTIME_DIR: join(folder, 'missing'),
+      XDG_DATA_HOME: folder,
+      HOME: folder,
+      PATH: join(folder, 'missing'),
+    };
+    const tried = lines.filter((each) => !each.startsWith('iwarpd bench '));
+    const ends = tried.map(async (line) => {
+      const [, text = ''] = /iwarpd (.+?)(?: \| .*| > .*|\)"?)?$/.exec(line) ?? [];
+      const words = text.replace('--timeout 30', '--timeout 0').split(' ');
+      const { status, stderr } = await runCommand(words, nowhere);
+      expect({ line, stderr, fails: status === 2 || status === undefined }).toEqual({
+        line,
+        stderr,
+        fails: false,
+      });
+    });
+    await Promise.all(ends);
+  }, 60_000);
+
+  it('has the examples of --help', async () => {
+    const { stdout } = await runCommand(['fault', 'add', '--help']);
+    expect(stdout).toMatch(/^Examples:\n {2}\S.*:\n {4}iwarpd fault add errno .*--every 3$/m);
+    expect(stdout.indexOf('Kinds:')).toBeLessThan(stdout.indexOf('Examples:'));
   });
 });
 

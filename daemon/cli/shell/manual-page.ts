@@ -6,6 +6,7 @@ import {
   type FaultKind,
   faultKind,
 } from '../../../verbs-api/contract/protocol/faults.ts';
+import { type CommandExample, examplesOf } from '../command-examples.ts';
 import { type CommandFacts, everyCommand, type OptionFacts } from './command-facts.ts';
 
 /** Environment variables that the command and its clients read. */
@@ -43,16 +44,6 @@ const EXIT_STATUS: readonly (readonly [string, string])[] = [
   ['N', 'run exits with the status of its program, or by the signal that ended it.'],
 ];
 
-const EXAMPLES: readonly (readonly [string, string])[] = [
-  ['List the devices that an unmodified program sees', 'iwarpd run --fresh -- ibv_devices'],
-  ['Run a daemon with two devices', 'iwarpd start --device a=127.0.0.2 --device b=127.0.0.3'],
-  ['Record all traffic for Wireshark', 'iwarpd capture -w traffic.pcapng'],
-  [
-    'Fail every third memory registration',
-    'iwarpd fault add errno --verb regMR --errno ENOMEM --every 3',
-  ],
-];
-
 /** The page; `version` appears in its footer. */
 export function manualPage(program: CommandFacts, version: string): string {
   const commands = everyCommand(program).slice(1);
@@ -73,15 +64,6 @@ export function manualPage(program: CommandFacts, version: string): string {
     ...ENVIRONMENT.flatMap(([name, text]) => tagged(`.B ${roff(name)}`, text)),
     '.SH EXIT STATUS',
     ...EXIT_STATUS.flatMap(([status, text]) => tagged(`.B ${status}`, text)),
-    '.SH EXAMPLES',
-    ...EXAMPLES.flatMap(([title, command]) => [
-      `.PP\n${roff(title)}:`,
-      '.RS 4',
-      '.EX',
-      roff(command),
-      '.EE',
-      '.RE',
-    ]),
     '.SH SEE ALSO',
     '.BR ibv_devices (1),',
     '.BR rping (1),',
@@ -106,7 +88,12 @@ function commandLines(command: CommandFacts): string[] {
     `.PP\n${synopsis(command)}`,
     ...command.arguments.flatMap(({ term, text }) => tagged(`.I ${roff(term)}`, text)),
     ...command.options.filter(({ names }) => !names.includes('--help')).flatMap(optionLines),
+    ...examplesOf(command.words).flatMap(exampleLines),
   ];
+}
+
+function exampleLines({ title, line }: CommandExample): string[] {
+  return [`.PP\n${roff(title)}:`, '.RS 4', '.EX', roff(line), '.EE', '.RE'];
 }
 
 function optionLines({ flags, text }: OptionFacts): string[] {
