@@ -11,6 +11,7 @@ import type { ConnectionFacts } from '../iwarp/faults/fault.ts';
 import { type Framing, startupFrameBytes } from '../iwarp/faults/passage.ts';
 import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Link, LinkUser } from './links/link.ts';
+import type { ShareMember, TurnShare } from './turn-share.ts';
 
 /**
  * Bytes that one conduit sends per turn of the event loop. A socket on loopback accepts bytes as
@@ -24,14 +25,6 @@ const SEND_BUDGET_BYTES = 1_048_576;
  */
 const EMSS_INTERVAL_BYTES = 1_048_576;
 
-/**
- * Input of one conduit before it yields to others: more than libuv reads from a socket in one turn
- * while FPDUs are large, and some milliseconds of work while they are almost empty.
- */
-const INPUT_SHARE_BYTES = 16_777_216;
-/** Cost of an FPDU in addition to its bytes, expressed in bytes. */
-const FPDU_COST_BYTES = 1024;
-
 const MICROS_PER_SECOND = 1_000_000;
 
 /** How long a host that shuts down waits for peers to take what was sent before. */
@@ -40,8 +33,6 @@ const LEAVE_PATIENCE_MICROS = 500_000;
 /** What a conduit uses of its host. */
 export interface ConduitHost {
   now(): Micros;
-  /** Calls back in the next turn of the event loop. */
-  soon(run: () => void): void;
   /** An MPA Request arrived: true if a fault rejects it. */
   rejectsRequest(conduit: Conduit): boolean;
   /** The conduit's stream had an input: settle it, with all consequences. */
@@ -55,7 +46,7 @@ export interface ConduitHost {
 }
 
 /** See the module's comment. */
-export class Conduit implements LinkUser {
+export class Conduit implements LinkUser, ShareMember {
   readonly endpoint: CmEndpoint;
   readonly stream: CmStream;
   #link: Link;
@@ -67,26 +58,38 @@ export class Conduit implements LinkUser {
   #unmeasuredBytes = 0;
   /** The stream requested an abort; the following event has the reason. */
   #aborting = false;
-  /** Set by the host while the conduit waits in its queue. */
+  /** Set by the loop while the conduit waits in its queue. */
   queued = false;
+  /** Set by the loop while the conduit may not send until a later turn. */
+  deferred = false;
+  /** See `ShareMember`. */
+  inputRound = -1;
   /** Bytes that the stream produced, and how many of them belong to its startup frame. */
   #sentBytes = 0;
   #startupBytes = 0;
   #framing: Framing = { crcEnabled: false, markers: false };
   #closesBehindOutput = false;
   #readingPaused = false;
-  /** Input handled since the conduit last yielded, its FPDUs, and whether it is yielding now. */
-  #inputBytes = 0;
+  /** What the connections of the peer's address may take of a turn. */
+  readonly #share: TurnShare;
+  /** FPDUs that the share has counted. */
   #inputFpdus = 0;
-  #givingWay = false;
   /** The connection is being ended, whatever else arrives. */
   #leaving = false;
 
-  constructor(endpoint: CmEndpoint, stream: CmStream, link: Link, host: ConduitHost) {
+  constructor(
+    endpoint: CmEndpoint,
+    stream: CmStream,
+    link: Link,
+    share: TurnShare,
+    host: ConduitHost,
+  ) {
     this.endpoint = endpoint;
     this.stream = stream;
     this.#link = link;
+    this.#share = share;
     this.#host = host;
+    share.join(this);
     link.user = this;
   }
 
@@ -96,7 +99,7 @@ export class Conduit implements LinkUser {
     const now = this.#host.now();
     this.stream.handleBytes(bytes, now);
     this.#countInput(bytes.length);
-    this.#paceReading();
+    this.paceReading();
     this.#host.handleInput(this, now);
   }
 
@@ -135,25 +138,28 @@ export class Conduit implements LinkUser {
   // From the event loop
 
   /**
-   * Moves events and bytes until none are left or the link is full. True if more follows in a later
-   * turn.
+   * Moves events and bytes until none are left or the link is full. `more` follows in a later turn;
+   * `held` means that the peer's address has had its share of this one.
    */
-  settle(now: Micros): boolean {
-    if (this.#readingPaused) this.#paceReading();
+  settle(now: Micros): 'done' | 'more' | 'held' {
+    if (this.#readingPaused) this.paceReading();
     let sentBytes = 0;
     for (;;) {
       this.#deliverEvents(now);
+      if (this.deferred) return 'done';
+      if (this.#share.spent) return 'held';
       const bytes = this.#link.writable ? this.stream.pollTransmit() : undefined;
       if (bytes === undefined) {
         if (!this.#link.congested) this.#endOutput();
-        return false;
+        return 'done';
       }
       this.#noteSent(bytes);
       const takenBytes = this.#link.write(bytes);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
+      this.#share.countOutput(takenBytes);
       this.#followEmss(bytes.length);
-      if (sentBytes >= SEND_BUDGET_BYTES) return true;
+      if (sentBytes >= SEND_BUDGET_BYTES) return 'more';
     }
   }
 
@@ -201,11 +207,8 @@ export class Conduit implements LinkUser {
     assert(this.#startupBytes <= this.#sentBytes, 'the startup frame is part of what was sent');
     assert(this.#unmeasuredBytes < EMSS_INTERVAL_BYTES, 'the segment size is looked at in time');
     assert(this.#inputFpdus <= this.stream.receivedFpdus, 'no more FPDUs count than have come');
-    assert(
-      this.#inputBytes >= 0 && this.#inputBytes < INPUT_SHARE_BYTES,
-      'a peer gets its share of input, and then waits',
-    );
-    assert(this.#readingPaused || !this.#givingWay, 'a conduit that gives way does not read');
+    const waits = !this.#linkClosed && this.#share.waits(this);
+    assert(this.#readingPaused || !waits, 'a conduit that gives way does not read');
     assert(
       !this.#linkClosed || this.#lingerDeadline === NEVER,
       'a link that is gone is not awaited',
@@ -324,28 +327,22 @@ export class Conduit implements LinkUser {
     this.#sentBytes += bytes.length;
   }
 
-  /** Leaves input in the network, which slows down the peer, while slow memory is behind. */
-  #paceReading(): void {
-    const pause = this.#givingWay || this.endpoint.qp?.congested === true;
-    if (pause === this.#readingPaused) return;
+  /**
+   * Leaves input in the network, which slows down the peer, while slow memory is behind or the peer's
+   * address has had its share of the turn.
+   */
+  paceReading(): void {
+    const pause = this.#share.waits(this) || this.endpoint.qp?.congested === true;
+    if (pause === this.#readingPaused || this.#linkClosed) return;
     this.#readingPaused = pause;
     if (pause) this.#link.pauseReading();
     else this.#link.resumeReading();
   }
 
-  /** Yields to other connections for a turn once the peer has used its share of this one. */
   #countInput(bytes: number): void {
-    this.#inputBytes += bytes;
-    const fpdus = this.stream.receivedFpdus - this.#inputFpdus;
-    if (this.#inputBytes + fpdus * FPDU_COST_BYTES < INPUT_SHARE_BYTES) return;
-    this.#inputBytes = 0;
-    this.#inputFpdus += fpdus;
-    this.#givingWay = true;
-    this.#host.soon(this.#goOn);
+    const { receivedFpdus } = this.stream;
+    const fpdus = receivedFpdus - this.#inputFpdus;
+    this.#inputFpdus = receivedFpdus;
+    this.#share.countInput(this, bytes, fpdus);
   }
-
-  readonly #goOn = (): void => {
-    this.#givingWay = false;
-    if (!this.#linkClosed) this.#paceReading();
-  };
 }

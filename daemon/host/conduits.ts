@@ -16,6 +16,7 @@ import type { IdNetwork } from './host-network.ts';
 import type { Dial, Link } from './links/link.ts';
 import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
+import type { TurnShares } from './turn-share.ts';
 
 /** What is needed of the host. */
 export interface ConduitsHost extends ConduitHost {
@@ -32,6 +33,7 @@ export class Conduits {
   readonly #network: IdNetwork;
   readonly #loop: EventLoop;
   readonly #observer: HostObserver;
+  readonly #shares: TurnShares;
   readonly #byStream = new Map<StreamPort, Conduit>();
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
@@ -44,12 +46,14 @@ export class Conduits {
     network: IdNetwork,
     loop: EventLoop,
     observer: HostObserver,
+    shares: TurnShares,
   ) {
     this.#host = host;
     this.#manager = manager;
     this.#network = network;
     this.#loop = loop;
     this.#observer = observer;
+    this.#shares = shares;
   }
 
   // Getters
@@ -83,6 +87,7 @@ export class Conduits {
       assert(conduit.stream === stream, 'a conduit is found by its stream');
       conduit.assertInvariants();
     }
+    this.#shares.assertInvariants();
     for (const { stream, phase, lost } of endpoints) {
       // A request whose peer went away waits for its answer all the same.
       const joined = stream === undefined || lost || this.#byStream.has(stream);
@@ -139,7 +144,8 @@ export class Conduits {
   #join(endpoint: CmEndpoint, link: Link): void {
     const stream = endpoint.stream;
     if (stream === undefined) return;
-    const conduit = new Conduit(endpoint, stream, link, this.#host);
+    const share = this.#shares.of(endpoint.remote.address);
+    const conduit = new Conduit(endpoint, stream, link, share, this.#host);
     this.#byStream.set(stream, conduit);
     this.#host.handleJoined(conduit);
     if (endpoint.qp !== undefined) this.#byQP.set(endpoint.qp, conduit);
@@ -172,6 +178,7 @@ export class Conduits {
   /** The conduit's link is gone. */
   forget(conduit: Conduit): void {
     this.#byStream.delete(conduit.stream);
+    this.#shares.leave(conduit.endpoint.remote.address, conduit);
   }
 }
 

@@ -33,6 +33,9 @@ export class EventLoop {
   #settling: Conduit[] = [];
   /** Conduits with a deadline. */
   readonly #timed = new Set<Conduit>();
+  /** Conduits that go on in a later turn: those that had no part of this one come first. */
+  #held: Conduit[] = [];
+  #unfinished: Conduit[] = [];
   #draining = false;
   #laterScheduled = false;
   #closed = false;
@@ -79,6 +82,9 @@ export class EventLoop {
     assert(!this.#draining, 'a turn has ended');
     assert(this.#settling.length === 0, 'nothing is left of what was settled');
     for (const conduit of this.#queue) assert(conduit.queued, 'a conduit in the queue knows it');
+    const deferred = [...this.#held, ...this.#unfinished];
+    assert(deferred.length === 0 || this.#laterScheduled, 'who waits for a turn gets one');
+    for (const conduit of deferred) assert(conduit.deferred, 'a conduit that waits knows it');
   }
 
   close(): void {
@@ -101,7 +107,7 @@ export class EventLoop {
     this.#queue = this.#settling;
     for (const conduit of conduits) {
       conduit.queued = false;
-      if (conduit.settle(now)) this.#settleLater(conduit);
+      this.#defer(conduit, conduit.settle(now));
       this.#time(conduit);
     }
     conduits.length = 0;
@@ -116,21 +122,31 @@ export class EventLoop {
     this.#arm(due);
   }
 
-  #settleLater(conduit: Conduit): void {
-    this.#clock.soon(() => {
-      this.enqueue(conduit);
-      this.drain();
-    });
+  #defer(conduit: Conduit, rest: ReturnType<Conduit['settle']>): void {
+    if (rest === 'done') return;
+    conduit.deferred = true;
+    if (rest === 'held') this.#held.push(conduit);
+    else this.#unfinished.push(conduit);
+    this.#drainLater();
   }
 
   #drainLater(): void {
     if (this.#laterScheduled) return;
     this.#laterScheduled = true;
-    this.#clock.soon(() => {
-      this.#laterScheduled = false;
-      this.drain();
-    });
+    this.#clock.soon(this.#goOn);
   }
+
+  readonly #goOn = (): void => {
+    this.#laterScheduled = false;
+    const deferred = [...this.#held, ...this.#unfinished];
+    this.#held = [];
+    this.#unfinished = [];
+    for (const conduit of deferred) {
+      conduit.deferred = false;
+      this.enqueue(conduit);
+    }
+    this.drain();
+  };
 
   /** Sets the timer for `due`, unless it already fires earlier. */
   #arm(due: Micros): void {

@@ -38,6 +38,7 @@ import type { MulticastGroups } from './multicast-groups.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
 import { PacketNetwork, type PacketNetworkHost } from './packet-network.ts';
 import type { PortHost, RocePort } from './roce-port.ts';
+import { TurnShares } from './turn-share.ts';
 
 /** Options of a host. */
 export interface RnicHostOptions {
@@ -52,6 +53,8 @@ export interface RnicHostOptions {
   readonly crcEngine?: CrcEngine;
   /** Buffers of its connections. Default: its own pool. */
   readonly pool?: ChunkPool;
+  /** What one peer address may take of a turn; see `TURN_SHARE_BYTES`. */
+  readonly turnShareBytes?: number;
 }
 
 /** An asynchronous event of a device. */
@@ -143,7 +146,15 @@ export class RnicHost
       createStream: (device, streamOptions) => this.#createStream(device, streamOptions),
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     });
-    this.#conduits = new Conduits(this, this.#manager, this.#network, this.#loop, this.#observer);
+    const shares = new TurnShares((run) => clock.soon(run), options.turnShareBytes);
+    this.#conduits = new Conduits(
+      this,
+      this.#manager,
+      this.#network,
+      this.#loop,
+      this.#observer,
+      shares,
+    );
     this.cm = new HostCm(this.#manager, this);
   }
 
@@ -264,7 +275,7 @@ export class RnicHost
     return this.crcEngine.crc32c;
   }
 
-  /** See `ConduitHost`. */
+  /** See `PacketNetworkHost`. */
   soon(run: () => void): void {
     this.clock.soon(run);
   }

@@ -86,6 +86,14 @@ async function connectedPeer(): Promise<{
   return { from, peer, channel, id };
 }
 
+/** An FPDU that writes nothing into the buffer of `channel`. */
+function emptyWriteTo(channel: Channel): Uint8Array {
+  const header = bytesOf('c1 40 00*4 00*8 00');
+  Buffer.from(header.buffer).writeUInt32BE(channel.mr.rkey, 2);
+  Buffer.from(header.buffer).writeUInt32BE(channel.address(), 10);
+  return emitFpdu(header);
+}
+
 describe('startup of a responder', () => {
   it('drops a peer that sends no Request within the timeout [MPA-7.1.2-16, MPA-7.1.2-18]', async () => {
     const to = node();
@@ -423,11 +431,8 @@ describe('back-pressure', () => {
   it('leaves a turn to others though a peer streams segments that hold next to nothing', async () => {
     const { to, peer, channel } = await acceptedPeer();
     const { counters } = to.adapter().nic;
-    const header = bytesOf('c1 40 00*4 00*8 00');
-    Buffer.from(header.buffer).writeUInt32BE(channel.mr.rkey, 2);
-    Buffer.from(header.buffer).writeUInt32BE(channel.address(), 10);
     const writes = 400_000;
-    const one = emitFpdu(header);
+    const one = emptyWriteTo(channel);
     const all = Buffer.alloc(one.length * writes, Buffer.from(one));
     peer.say(all);
     let most = 0;
@@ -439,6 +444,43 @@ describe('back-pressure', () => {
     }, 'all Writes');
     // 32 reads of 256 KiB would be some 349,000.
     expect(most).toBeLessThan(40_000);
+  });
+
+  it('leaves a turn to other addresses though one has many such peers, and serves all of them', async () => {
+    const connections = 12;
+    const writes = 20_000;
+    const to = node();
+    const listener = to.listen();
+    const greedy: RawPeer[] = [];
+    for (let count = 0; count < connections; count++) {
+      const peer = await dial(listener.at.port);
+      greedy.push(peer);
+      peer.say(mpaRequest());
+      const { id } = await to.event(listener.id);
+      to.host.cm.accept(id, to.channel().qp, NO_WISHES);
+      await peer.hears(24);
+    }
+    const one = emitFpdu(bytesOf('c1 40 00*12'));
+    const all = Buffer.alloc(one.length * writes, Buffer.from(one));
+    const received = (): number[] => {
+      return [...to.host.conduits()].map(({ stream }) => stream.receivedFpdus);
+    };
+    for (const peer of greedy) peer.say(all);
+    let most = 0;
+    let before = 0;
+    let least: number | undefined;
+    await until(() => {
+      const counts = received();
+      const sum = counts.reduce((left, right) => left + right, 0);
+      most = Math.max(most, sum - before);
+      before = sum;
+      if (Math.max(...counts) === writes) least ??= Math.min(...counts);
+      return sum === connections * writes;
+    }, 'all Writes');
+    // As many as one connection may have in a turn, and what was read when that was reached.
+    expect(most).toBeLessThan(40_000);
+    // When the first has been served, none is far behind.
+    expect(least).toBeGreaterThan(writes / 8);
   });
 
   it('holds Sends back while the peer does not read, and resumes when it does', async () => {

@@ -70,6 +70,8 @@ export interface Plan {
   readonly wire: Partial<WireDefaults>;
   readonly traits: (prng: Prng) => WireTraits;
   readonly tapped: boolean;
+  /** What an address may take of a turn; undefined for the product's own, which no run reaches. */
+  readonly turnShareBytes: number | undefined;
 }
 
 /** In one run of this many, messages exceed what one turn of the event loop sends. */
@@ -183,6 +185,8 @@ export function drawPlan(prng: Prng): Plan {
       emssBytes,
     }),
     tapped: prng.oneIn(8),
+    // Not drawn by itself, so that seeds keep their meaning.
+    turnShareBytes: latency === 20 ? messageBytes + 4096 : undefined,
   };
 }
 

@@ -114,6 +114,7 @@ export class SimHost {
       })),
       crcEngine: CRC_ENGINE,
       pool: this.pool,
+      ...(plan.turnShareBytes === undefined ? {} : { turnShareBytes: plan.turnShareBytes }),
       observer: {
         ...(tap === undefined ? {} : { tap }),
         notice: ({ kind, text }) => world.log?.(`  ${this.name} ${kind}: ${text}`),

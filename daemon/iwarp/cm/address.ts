@@ -5,6 +5,8 @@ import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.t
 /** The wildcard addresses in canonical form. */
 export const IPV4_ANY = '0.0.0.0';
 const IPV6_ANY = '::';
+/** Bytes of an IPv6 address that its owner does not choose: an owner has 2^64 addresses. */
+const IPV6_PREFIX_BYTES = 8;
 
 /** 4 or 6 for a canonical address. */
 export function addressFamily(address: string): 4 | 6 {
@@ -45,6 +47,15 @@ export function addressBytes(address: string): Uint8Array {
   const [text = ''] = address.split('%', 1);
   const groups = parseIPv6(text) ?? [];
   return Uint8Array.from(groups.flatMap((group) => [group >>> 8, group & 0xff]));
+}
+
+/**
+ * Whose a canonical address is, for limits on what one owner may take: an IPv4 address, or the /64
+ * prefix of an IPv6 address.
+ */
+export function addressOwner(address: string): string {
+  if (addressFamily(address) === 4) return address;
+  return addressBytes(address).subarray(0, IPV6_PREFIX_BYTES).join('.');
 }
 
 /** An address in canonical form with its port. Throws `VerbsError` EINVAL. */

@@ -4,10 +4,7 @@
  */
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../../invariants/assert.ts';
-import { addressBytes, addressFamily } from './address.ts';
-
-/** Bytes of an IPv6 address that its owner does not choose: an owner has 2^64 addresses. */
-const IPV6_PREFIX_BYTES = 8;
+import { addressOwner } from './address.ts';
 
 /** A connection, by where it comes from. */
 interface HalfOpen {
@@ -29,14 +26,14 @@ export class HalfOpenPool<Connection extends HalfOpen> {
   }
 
   add(connection: Connection): void {
-    const key = shareOf(connection.remote.address);
+    const key = addressOwner(connection.remote.address);
     const share = this.#shares.get(key) ?? new Set();
     this.#shares.set(key, share.add(connection));
     this.#size += 1;
   }
 
   delete(connection: Connection): void {
-    const key = shareOf(connection.remote.address);
+    const key = addressOwner(connection.remote.address);
     const share = this.#shares.get(key);
     if (share?.delete(connection) !== true) return;
     this.#size -= 1;
@@ -54,7 +51,7 @@ export class HalfOpenPool<Connection extends HalfOpen> {
     for (const [key, share] of this.#shares) {
       assert(share.size > 0, 'an address without connections has no share');
       for (const { remote } of share) {
-        assert(shareOf(remote.address) === key, 'a connection counts to its own address');
+        assert(addressOwner(remote.address) === key, 'a connection counts to its own address');
       }
       size += share.size;
     }
@@ -67,7 +64,7 @@ export class HalfOpenPool<Connection extends HalfOpen> {
    */
   placeFor(address: string): Connection | 'none' | undefined {
     if (this.#size < this.#max) return 'none';
-    let largest = this.#shares.get(shareOf(address));
+    let largest = this.#shares.get(addressOwner(address));
     const own = largest?.size ?? 0;
     for (const share of this.#shares.values()) {
       if (share.size > (largest?.size ?? 0)) largest = share;
@@ -76,10 +73,4 @@ export class HalfOpenPool<Connection extends HalfOpen> {
     const [oldest] = largest;
     return oldest;
   }
-}
-
-/** The share that an address counts towards. */
-function shareOf(address: string): string {
-  if (addressFamily(address) === 4) return address;
-  return addressBytes(address).subarray(0, IPV6_PREFIX_BYTES).join('.');
 }

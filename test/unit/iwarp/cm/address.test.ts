@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   addressFamily,
+  addressOwner,
   canonicalAddress,
   isLoopback,
   isWildcard,
@@ -61,5 +62,18 @@ describe('canonical addresses', () => {
       false,
       false,
     ]);
+  });
+});
+
+describe('the owner of an address', () => {
+  it('is an IPv4 address itself, loopback too', () => {
+    expect(addressOwner('127.0.0.1')).not.toBe(addressOwner('127.0.0.2'));
+    expect(addressOwner('192.0.2.1')).toBe('192.0.2.1');
+  });
+
+  it('has a whole /64 of IPv6', () => {
+    expect(addressOwner('2001:db8:0:1::1')).toBe(addressOwner('2001:db8:0:1:ffff::2'));
+    expect(addressOwner('2001:db8:0:1::1')).not.toBe(addressOwner('2001:db8:0:2::1'));
+    expect(addressOwner('fe80::1%eth0')).toBe(addressOwner('fe80::2'));
   });
 });
