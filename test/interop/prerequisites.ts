@@ -27,6 +27,9 @@ export type Need =
   | 'rdma-tools'
   | 'rsocket-programs'
   | 'ucx'
+  | 'ucx-perftest'
+  | 'openmpi'
+  | 'mpich'
   | 'sanitizers'
   | 'shells';
 

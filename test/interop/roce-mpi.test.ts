@@ -1,0 +1,94 @@
+/**
+ * Open MPI and MPICH, unmodified, with UCX over a RoCE device: a program that checks the data of
+ * every kind of transfer, and NetPIPE's check.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/mpi-check.c');
+const LIMIT_MS = 55_000;
+
+let rig: RoceRig;
+let folder: string;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'iwarpd-mpi-'));
+  rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.6'], transport: 'roce' });
+});
+
+afterAll(async () => {
+  await rig.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function run(...words: readonly string[]): Promise<string> {
+  const environment = {
+    ...rig.environment,
+    // Nothing but the device: no shared memory, no TCP.
+    UCX_TLS: 'rc_verbs,ud_verbs,self',
+    UCX_NET_DEVICES: 'roce0:1',
+    UCX_WARN_UNUSED_ENV_VARS: 'n',
+    OMPI_ALLOW_RUN_AS_ROOT: '1',
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1',
+  };
+  const before = placed();
+  const { status, output } = await new ShimProgram(words, environment, { limitMs: LIMIT_MS }).end();
+  expect(status, output).toBe(0);
+  expect(placed() - before, 'the device moved the data').toBeGreaterThan(1_000_000);
+  return output;
+}
+
+function placed(): number {
+  return rig.host.devices[0]?.nic.counters.placedBytes ?? 0;
+}
+
+function build(compiler: string): string {
+  const program = join(folder, 'check');
+  const { status, stderr } = spawnSync(compiler, ['-O1', SOURCE, '-o', program], {
+    encoding: 'utf8',
+  });
+  expect(status, stderr).toBe(0);
+  return program;
+}
+
+const OPEN_MPI = [
+  'mpirun.openmpi',
+  '--oversubscribe',
+  '--mca',
+  'pml',
+  'ucx',
+  '--mca',
+  'osc',
+  'ucx',
+];
+const NETPIPE = ['-i', '-n', '3', '-u', '1000000', '-o', '/dev/null'];
+
+describeWith(['openmpi'], 'Open MPI over RoCE', () => {
+  it('sends, reduces, exchanges and puts among four processes', async () => {
+    const output = await run(...OPEN_MPI, '-np', '4', build('mpicc.openmpi'));
+    expect(output).toContain('4 ranks, all data right\n');
+  });
+
+  it('passes the integrity check of NetPIPE', async () => {
+    const output = await run(...OPEN_MPI, '-np', '2', 'NPopenmpi', ...NETPIPE);
+    expect(output).toMatch(/ 786433 bytes +3 times --> +Integrity check passed/);
+  });
+});
+
+describeWith(['mpich'], 'MPICH over RoCE', () => {
+  it('sends, reduces, exchanges and puts among four processes', async () => {
+    const output = await run('mpirun.mpich', '-np', '4', build('mpicc.mpich'));
+    expect(output).toContain('4 ranks, all data right\n');
+  });
+
+  it('passes the integrity check of NetPIPE', async () => {
+    const output = await run('mpirun.mpich', '-np', '2', 'NPmpich2', ...NETPIPE);
+    expect(output).toMatch(/ 786433 bytes +3 times --> +Integrity check passed/);
+  });
+});
