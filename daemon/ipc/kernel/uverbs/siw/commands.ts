@@ -1,65 +1,28 @@
 /** The commands that siw's provider issues. */
-import { type CommandSet, command, NO_FIELDS, NO_RESPONSE } from '../command-set.ts';
+import { type CommandSet, command, NO_RESPONSE } from '../command-set.ts';
 import {
-  AllocPD,
-  CountedDestroy,
-  CreateCompChannel,
   CreateCQ,
   CreateQP,
   CreateSRQ,
-  DestroyCQ,
-  EventsReported,
-  ExtendedCommandNumber,
-  ExtendedQueryDevice,
-  GetContext,
   ModifyQP,
   ModifySRQ,
   UverbsCommandNumber as N,
-  PlainDestroy,
-  PostSend,
-  QueryDevice,
-  QueryPort,
   QueryQP,
-  RegMR,
 } from '../layouts.ts';
-import { allocPD, deallocPD, deregMR, regMR } from '../memory.ts';
-import { extendedQueryDevice, getContext, queryDevice, queryPort } from '../queries.ts';
-import { destroyQPCommand, postSend } from '../queue-pairs.ts';
-import { createCompChannel, destroyCQCommand, destroySRQCommand } from '../queues.ts';
+import { SHARED_COMMANDS } from '../shared-commands.ts';
 import { createQP, modifyQP, queryQP } from './queue-pairs.ts';
 import { createCQ, createSRQ, modifySRQ } from './queues.ts';
 
-/** Size of response that every caller has room for; the rest is optional. */
-const EXTENDED_ROOM = { bytes: ExtendedQueryDevice.response.coreBytes };
-
-const PLAIN: CommandSet['plain'] = new Map([
-  [N.getContext, command(NO_FIELDS, GetContext.response, getContext)],
-  [N.queryDevice, command(NO_FIELDS, QueryDevice.response, queryDevice)],
-  [N.queryPort, command(QueryPort.request, QueryPort.response, queryPort)],
-  [N.allocPD, command(NO_FIELDS, AllocPD.response, allocPD)],
-  [N.deallocPD, command(PlainDestroy.request, NO_RESPONSE, deallocPD)],
-  [N.regMR, command(RegMR.request, RegMR.response, regMR)],
-  [N.deregMR, command(PlainDestroy.request, NO_RESPONSE, deregMR)],
-  [N.createCompChannel, command(NO_FIELDS, CreateCompChannel.response, createCompChannel)],
-  [N.createCQ, command(CreateCQ.request, CreateCQ.response, createCQ)],
-  [N.destroyCQ, command(CountedDestroy.request, DestroyCQ.response, destroyCQCommand)],
-  [N.createQP, command(CreateQP.request, CreateQP.response, createQP)],
-  [N.queryQP, command(QueryQP.request, QueryQP.response, queryQP)],
-  [N.modifyQP, command(ModifyQP.request, NO_RESPONSE, modifyQP)],
-  [N.destroyQP, command(CountedDestroy.request, EventsReported.response, destroyQPCommand)],
-  [N.postSend, command(PostSend.request, PostSend.response, postSend)],
-  [N.createSRQ, command(CreateSRQ.request, CreateSRQ.response, createSRQ)],
-  [N.modifySRQ, command(ModifySRQ.request, NO_RESPONSE, modifySRQ)],
-  [N.destroySRQ, command(CountedDestroy.request, EventsReported.response, destroySRQCommand)],
-]);
-
 /** See the module's comment. */
 export const SIW_COMMANDS: CommandSet = {
-  plain: PLAIN,
-  extended: new Map([
-    [
-      ExtendedCommandNumber.queryDevice,
-      command(ExtendedQueryDevice.request, EXTENDED_ROOM, extendedQueryDevice),
-    ],
+  plain: new Map([
+    ...SHARED_COMMANDS.plain,
+    [N.createCQ, command(CreateCQ.request, CreateCQ.response, createCQ)],
+    [N.createQP, command(CreateQP.request, CreateQP.response, createQP)],
+    [N.queryQP, command(QueryQP.request, QueryQP.response, queryQP)],
+    [N.modifyQP, command(ModifyQP.request, NO_RESPONSE, modifyQP)],
+    [N.createSRQ, command(CreateSRQ.request, CreateSRQ.response, createSRQ)],
+    [N.modifySRQ, command(ModifySRQ.request, NO_RESPONSE, modifySRQ)],
   ]),
+  extended: SHARED_COMMANDS.extended,
 };
