@@ -40,7 +40,7 @@ export class QueueRings<R extends { readonly view: Uint8Array }> {
 }
 
 /** The rings of a queue that is being made. */
-class NewRings<R extends { readonly view: Uint8Array }> {
+export class NewRings<R extends { readonly view: Uint8Array }> {
   readonly #source: RingSource<R>;
   readonly #ledger: QuotaLedger;
   readonly #rings: R[] = [];

@@ -1,10 +1,22 @@
 /** Commands for completion channels, and what personas share of completion and receive queues. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { CQ } from '../../../rnic/completion-queue.ts';
+import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
+import type { NewRings } from '../../objects/queue-rings.ts';
 import type { KernelReply } from '../kernel-file.ts';
+import type { Ring } from '../ring-mapping.ts';
 import { newStruct } from '../struct-fields.ts';
-import { CountedDestroy, CreateCompChannel, DestroyCQ, EventsReported } from './layouts.ts';
-import type { ChannelQueue, CqElement, SrqElement } from './objects.ts';
+import {
+  CountedDestroy,
+  CreateCompChannel,
+  CreateCQ,
+  CreateSRQ,
+  DestroyCQ,
+  EventsReported,
+} from './layouts.ts';
+import { type ChannelQueue, CqElement, SrqElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
+import { COMP_VECTORS } from './queries.ts';
 
 /** CREATE_COMP_CHANNEL. */
 export function createCompChannel({ file }: CommandCall): KernelReply {
@@ -12,6 +24,52 @@ export function createCompChannel({ file }: CommandCall): KernelReply {
   const { bytes } = newStruct(CreateCompChannel.response.bytes);
   const descriptors = [{ offset: CreateCompChannel.response.fd, token }];
   return { status: 0, response: bytes, descriptors };
+}
+
+/** The channel that CREATE_CQ names. EINVAL for a bad vector, EBADF for an invalid channel. */
+export function requestedChannel({ file, fields }: CommandCall): ChannelQueue | undefined {
+  const { request } = CreateCQ;
+  if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
+    throw new VerbsError('EINVAL', `the device has ${COMP_VECTORS} completion vector`);
+  }
+  return channelOf(file, fields.getInt32(request.compChannel, true));
+}
+
+/** Enters the completion queue of a CREATE_CQ, which `make` makes with one ring. */
+export function addCQ(
+  { file, bytes }: CommandCall,
+  channel: ChannelQueue | undefined,
+  make: (rings: NewRings<Ring>) => CQ,
+): CqElement {
+  const { request } = CreateCQ;
+  const element = file.table.add('cq', (handle) =>
+    file.rings.make((rings) => {
+      const cq = make(rings);
+      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
+      rings.charge(cq.count, () => cq.close());
+      return new CqElement(file, handle, { userHandle, cq, ring: rings.at(0), channel });
+    }),
+  );
+  element.cq.tag = element;
+  return element;
+}
+
+/** Enters the shared receive queue of a CREATE_SRQ, which `make` makes with one ring. */
+export function addSRQ(
+  { file, bytes }: CommandCall,
+  make: (rings: NewRings<Ring>) => SRQ,
+): SrqElement {
+  const { request } = CreateSRQ;
+  const element = file.table.add('srq', (handle) =>
+    file.rings.make((rings) => {
+      const srq = make(rings);
+      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
+      rings.charge(srq.count, () => srq.close());
+      return new SrqElement(file, handle, { userHandle, srq, ring: rings.at(0) });
+    }),
+  );
+  element.srq.tag = element;
+  return element;
 }
 
 /** DESTROY_CQ: EBUSY while a queue pair completes to it. */
@@ -64,7 +122,7 @@ export function destroySRQ(file: OpenDevice, object: SrqElement): number[] {
  * The channel with the number that the preload library put in place of a descriptor; -1 means none.
  * EBADF.
  */
-export function channelOf(file: OpenDevice, number: number): ChannelQueue | undefined {
+function channelOf(file: OpenDevice, number: number): ChannelQueue | undefined {
   if (number < 0) return undefined;
   const channel = file.channels.get(number);
   if (channel === undefined) throw new VerbsError('EBADF', 'no completion channel of this file');

@@ -12,10 +12,8 @@ import {
   ResizeCQ,
   SRQAttrBit,
 } from '../layouts.ts';
-import { CqElement, SrqElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
-import { COMP_VECTORS } from '../queries.ts';
-import { channelOf } from '../queues.ts';
+import { addCQ, addSRQ, requestedChannel } from '../queues.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
 
@@ -24,24 +22,15 @@ const FIRST_SRQ_NUMBER = 0x2_0001;
 const SRQ_NUMBER_AT = MMINFO_BYTES;
 
 /** CREATE_CQ: EINVAL for a bad size or vector, EBADF for an invalid channel. */
-export function createCQ({ file, fields, bytes }: CommandCall): KernelReply {
+export function createCQ(call: CommandCall): KernelReply {
   const { request, response } = CreateCQ;
-  if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
-    throw new VerbsError('EINVAL', `the device has ${COMP_VECTORS} completion vector`);
-  }
-  const channel = channelOf(file, fields.getInt32(request.compChannel, true));
+  const { file, fields } = call;
+  const channel = requestedChannel(call);
   const cqe = checkedCompletions(fields.getUint32(request.cqe, true));
-  const element = file.table.add('cq', (handle) => {
-    return file.rings.make((rings) => {
-      const ring = (ringBytes: number) => rings.take(ringBytes);
-      const cq = file.device.nic.createCQ({ cqe, kind: 'indices', ring, tag: undefined });
-      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-      rings.charge(cq.count, () => cq.close());
-      return new CqElement(file, handle, { userHandle, cq, ring: rings.at(0), channel });
-    });
+  const { cq, handle, ring } = addCQ(call, channel, (rings) => {
+    const ring = (ringBytes: number) => rings.take(ringBytes);
+    return file.device.nic.createCQ({ cqe, kind: 'indices', ring, tag: undefined });
   });
-  const { cq, handle, ring } = element;
-  cq.tag = element;
   const reply = file.newReply(N.createCQ, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.fields.setUint32(response.cqe, cq.count, true);
@@ -80,8 +69,9 @@ export function requestNotify({ file, fields }: CommandCall): KernelReply {
 }
 
 /** CREATE_SRQ: EINVAL for a bad size. */
-export function createSRQ({ file, fields, bytes }: CommandCall): KernelReply {
+export function createSRQ(call: CommandCall): KernelReply {
   const { request, response } = CreateSRQ;
+  const { file, fields } = call;
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const maxWr = checkedReceives(fields.getUint32(request.maxWr, true));
   const maxSge = Math.max(1, fields.getUint32(request.maxSge, true));
@@ -90,18 +80,17 @@ export function createSRQ({ file, fields, bytes }: CommandCall): KernelReply {
   }
   // Any limit is accepted here, also one that is met at once.
   const srqLimit = Math.min(fields.getUint32(request.srqLimit, true), maxWr);
-  const element = file.table.add('srq', (handle) => {
-    return file.rings.make((rings) => {
-      const ring = (ringBytes: number) => rings.take(ringBytes);
-      const init = { maxWr, maxSge, srqLimit, kind: 'indices', ring, tag: undefined } as const;
-      const srq = file.device.nic.createSRQ(pd.pd, init);
-      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-      rings.charge(srq.count, () => srq.close());
-      return new SrqElement(file, handle, { userHandle, srq, ring: rings.at(0) });
+  const { handle, ring } = addSRQ(call, (rings) => {
+    const ring = (ringBytes: number) => rings.take(ringBytes);
+    return file.device.nic.createSRQ(pd.pd, {
+      maxWr,
+      maxSge,
+      srqLimit,
+      kind: 'indices',
+      ring,
+      tag: undefined,
     });
   });
-  const { srq, handle, ring } = element;
-  srq.tag = element;
   const reply = file.newReply(N.createSRQ, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.fields.setUint32(response.maxWr, maxWr, true);

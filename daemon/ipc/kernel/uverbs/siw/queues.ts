@@ -14,30 +14,19 @@ import {
   UverbsCommandNumber as N,
   SRQAttrBit,
 } from '../layouts.ts';
-import { CqElement, SrqElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
-import { COMP_VECTORS } from '../queries.ts';
-import { channelOf } from '../queues.ts';
+import { addCQ, addSRQ, requestedChannel } from '../queues.ts';
 
 /** CREATE_CQ: EINVAL for a bad size or vector, EBADF for an invalid channel. */
-export function createCQ({ file, fields, bytes }: CommandCall): KernelReply {
+export function createCQ(call: CommandCall): KernelReply {
   const { request, response } = CreateCQ;
-  if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
-    throw new VerbsError('EINVAL', `the device has ${COMP_VECTORS} completion vector`);
-  }
-  const channel = channelOf(file, fields.getInt32(request.compChannel, true));
+  const { file, fields } = call;
+  const channel = requestedChannel(call);
   const cqe = fields.getUint32(request.cqe, true);
-  const element = file.table.add('cq', (handle) => {
-    return file.rings.make((rings) => {
-      const ring = () => rings.take(cqBytes(ringCount(cqe)));
-      const cq = file.device.nic.createCQ({ cqe, ring, tag: undefined });
-      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-      rings.charge(cq.count, () => cq.close());
-      return new CqElement(file, handle, { userHandle, cq, ring: rings.at(0), channel });
-    });
+  const { cq, handle, ring } = addCQ(call, channel, (rings) => {
+    const ring = () => rings.take(cqBytes(ringCount(cqe)));
+    return file.device.nic.createCQ({ cqe, ring, tag: undefined });
   });
-  const { cq, handle, ring } = element;
-  cq.tag = element;
   const reply = file.newReply(N.createCQ, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.fields.setUint32(response.cqe, cq.count, true);
@@ -48,24 +37,17 @@ export function createCQ({ file, fields, bytes }: CommandCall): KernelReply {
 }
 
 /** CREATE_SRQ: EINVAL for a bad size or limit. */
-export function createSRQ({ file, fields, bytes }: CommandCall): KernelReply {
+export function createSRQ(call: CommandCall): KernelReply {
   const { request, response } = CreateSRQ;
+  const { file, fields } = call;
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const maxWr = fields.getUint32(request.maxWr, true);
   const maxSge = fields.getUint32(request.maxSge, true);
   const srqLimit = fields.getUint32(request.srqLimit, true);
-  const element = file.table.add('srq', (handle) => {
-    return file.rings.make((rings) => {
-      const ring = () => rings.take(rqBytes(ringCount(maxWr)));
-      const init = { maxWr, maxSge, srqLimit, ring, tag: undefined };
-      const srq = file.device.nic.createSRQ(pd.pd, init);
-      const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-      rings.charge(srq.count, () => srq.close());
-      return new SrqElement(file, handle, { userHandle, srq, ring: rings.at(0) });
-    });
+  const { srq, handle, ring } = addSRQ(call, (rings) => {
+    const ring = () => rings.take(rqBytes(ringCount(maxWr)));
+    return file.device.nic.createSRQ(pd.pd, { maxWr, maxSge, srqLimit, ring, tag: undefined });
   });
-  const { srq, handle, ring } = element;
-  srq.tag = element;
   const reply = file.newReply(N.createSRQ, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.fields.setUint32(response.maxWr, maxWr, true);
