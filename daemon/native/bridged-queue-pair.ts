@@ -1,10 +1,9 @@
 /**
  * A queue pair of a native device, driven by its client's rings.
  *
- * Sends are taken from the ring while the connection is up and the device has room. Receives are
- * taken from the beginning, since a native device takes them ahead. Every send is posted signalled,
- * because only then is the device's free room known; successes that the client did not request are
- * dropped here.
+ * Sends are taken from the ring while the connection is up (send-poster.ts). Receives are taken from
+ * the beginning, since a native device takes them ahead (receive-poster.ts). Successes that the
+ * client did not request are dropped here.
  *
  * The client sees a state that follows the transitions of emulated queue pairs (rnic/qp-state.ts).
  * The native queue pair is in INIT from the start, so it takes receives. It follows when the device
@@ -33,11 +32,10 @@ import type { BridgedCQ } from './bridged-completion-queue.ts';
 import type { BridgedPD } from './bridged-memory.ts';
 import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { CQE_STATUSES } from './completion-status.ts';
-import { InFlight } from './in-flight.ts';
 import type { LowerQP } from './lower.ts';
 import { ReceivePoster } from './receive-poster.ts';
 import { BATCH, requestNumber } from './request-number.ts';
-import { SendRequest } from './request-reader.ts';
+import { SendPoster } from './send-poster.ts';
 
 /** Most elements that one doorbell moves, in one turn of the event loop. */
 const TURN_BUDGET = 1024;
@@ -104,15 +102,7 @@ export class BridgedQP implements DeviceQP {
   /** Reused for all completions. */
   readonly #completion = new Completion();
   readonly #host: BridgedQPHost;
-  readonly #sends: ElementRing;
-  readonly #inFlight = new InFlight();
-  readonly #pool = Array.from({ length: BATCH }, () => new SendRequest());
-  /** Taken from the ring, not posted yet: the device had no room. */
-  #pending: SendRequest[] = [];
-  /** A send that the device rejected: it completes after all earlier ones. */
-  #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
-  /** Taken from the ring behind a rejected one: they are flushed. */
-  #stranded: SendRequest[] = [];
+  readonly #sends: SendPoster;
   readonly #receives: ReceivePoster | undefined;
   #lower: LowerQP;
   #state: QPState = QPState.RESET;
@@ -133,7 +123,18 @@ export class BridgedQP implements DeviceQP {
     this.rqCount = parts.rqCount;
     this.#host = parts.host;
     const { ring, sqCount, rqOffset, rqCount } = parts;
-    this.#sends = new ElementRing(ring, 0, sqCount, SQE_BYTES, SQE.flags);
+    this.#sends = new SendPoster({
+      ring: new ElementRing(ring, 0, sqCount, SQE_BYTES, SQE.flags),
+      maxSge: parts.capabilities.maxSendSge,
+      maxInline: parts.capabilities.maxInlineData,
+      reportAll: parts.sqSigAll,
+      cq: parts.sendCQ,
+      post: (requests) => this.#lower.postSend(requests),
+      onRefused: (low, high, opcode, status) => {
+        this.#complete(this.sendCQ, low, high, opcode, status, 0);
+        this.#fail();
+      },
+    });
     this.#receives =
       parts.srq === undefined
         ? new ReceivePoster({
@@ -160,12 +161,12 @@ export class BridgedQP implements DeviceQP {
 
   /** See `DeviceQP`. */
   get sendsTaken(): number {
-    return this.#sends.index;
+    return this.#sends.taken;
   }
 
   /** See `DeviceQP`; for a shared receive queue only the device knows. */
   get receivesTaken(): number {
-    return this.#receives?.ring.index ?? 0;
+    return this.#receives?.taken ?? 0;
   }
 
   get state(): QPState {
@@ -263,7 +264,7 @@ export class BridgedQP implements DeviceQP {
     this.#host.unmake(this);
     this.#closed = true;
     this.pd.members -= 1;
-    this.sendCQ.unreported -= this.#inFlight.unreported;
+    this.#sends.forgetInFlight();
     this.sendCQ.writer.users -= 1;
     this.recvCQ.writer.users -= 1;
     if (this.srq !== undefined) this.srq.users -= 1;
@@ -334,15 +335,8 @@ export class BridgedQP implements DeviceQP {
   }
 
   #flushInFlight(): void {
-    const requests = this.#inFlight;
-    this.#pending = [];
-    requests.takeAll(() => {
-      if (!requests.reported) this.sendCQ.unreported -= 1;
-      this.#flushed(this.sendCQ, requests.wrIdLo, requests.wrIdHi, requests.opcode);
-    });
-    this.#receives?.takeAll((low, high) => {
-      this.#flushed(this.recvCQ, low, high, SQOpcode.receive);
-    });
+    this.#sends.takeAll(this.#flushSend);
+    this.#receives?.takeAll(this.#flushReceive);
   }
 
   // From the completion queues
@@ -355,19 +349,16 @@ export class BridgedQP implements DeviceQP {
   }
 
   #sent(wc: WC, number: number): void {
-    const requests = this.#inFlight;
-    if (!requests.take(number)) return;
-    const { wrIdLo, wrIdHi, opcode, reported } = requests;
-    if (!reported) this.sendCQ.unreported -= 1;
+    const request = this.#sends.complete(number);
+    if (request === undefined) return;
+    const { wrIdLo, wrIdHi, opcode, reported } = request;
     const failed = wc.status !== WCStatus.success;
     if (failed) this.#noteFailure();
     if (reported || failed) {
       this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, CQE_STATUSES.get(wc.status), wc.byteLen);
     }
     // Room for more, or the last before a rejected one, or before those to be flushed.
-    if (this.#pending.length > 0 || this.#sends.ready() || this.#refused !== undefined) {
-      this.#host.later(this);
-    }
+    if (this.#sends.waiting) this.#host.later(this);
   }
 
   #received(wc: WC, number: number): void {
@@ -440,24 +431,8 @@ export class BridgedQP implements DeviceQP {
   }
 
   #postSends(): boolean {
-    if (this.#pending.length === 0) this.#takeSends();
-    const pending = this.#pending;
-    if (pending.length === 0) {
-      this.#finishRefused();
-      return false;
-    }
-    let posted = pending.length;
-    let refusal: CQEStatus | undefined;
-    try {
-      this.#lower.postSend(pending);
-    } catch (error) {
-      if (!isVerbsError(error) || error.badIndex === undefined) throw error;
-      posted = error.badIndex;
-      if (error.code !== 'ENOMEM') refusal = CQEStatus.locQpOpErr;
-    }
+    const posted = this.#sends.pump();
     this.#host.counters.sendsTaken += posted;
-    this.#pending = pending.slice(posted);
-    if (refusal !== undefined) this.#refuse(refusal);
     return posted === BATCH;
   }
 
@@ -473,110 +448,27 @@ export class BridgedQP implements DeviceQP {
     this.enterError();
   }
 
-  #takeSends(): void {
-    if (this.#refused !== undefined) return;
-    const { maxSendSge: maxSge, maxInlineData: maxInline } = this.capabilities;
-    for (const request of this.#pool) {
-      const { unreported, unreportedMax } = this.sendCQ;
-      const room = this.#inFlight.count < this.sqCount && unreported < unreportedMax;
-      if (!room || !this.#sends.ready()) return;
-      const status = request.read(this.#sends, { maxSge, maxInline });
-      this.#sends.release();
-      const { wrIdLo, wrIdHi, sqOpcode } = request;
-      if (status !== CQEStatus.success) {
-        this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
-        return;
-      }
-      const reported = this.sqSigAll || request.signalled;
-      if (!reported) this.sendCQ.unreported += 1;
-      request.wrId = this.#inFlight.add(wrIdLo, wrIdHi, sqOpcode, reported) * 2;
-      this.#pending.push(request);
-    }
-  }
-
-  /** The device rejects the first pending request: it fails, later ones are flushed. */
-  #refuse(status: CQEStatus): void {
-    const [first, ...others] = this.#pending;
-    if (first === undefined) return;
-    for (const request of this.#pending) this.#forgetPending(request);
-    this.#pending = [];
-    this.#stranded = others;
-    const { wrIdLo, wrIdHi, sqOpcode } = first;
-    this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
-    this.#finishRefused();
-  }
-
-  /** Completes the rejected request after all earlier ones, and fails the queue pair. */
-  #finishRefused(): void {
-    const refused = this.#refused;
-    if (refused === undefined || this.#inFlight.count > this.#pending.length) return;
-    this.#refused = undefined;
-    const { wrIdLo, wrIdHi, opcode, status } = refused;
-    this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, status, 0);
-    this.#fail();
-  }
-
-  /** Removes a request that was entered and not posted. */
-  #forgetPending(request: SendRequest): void {
-    this.#inFlight.take(request.wrId / 2);
-    if (!this.#inFlight.reported) this.sendCQ.unreported -= 1;
-  }
-
   // Flushing
 
   /** Flushes a batch of work that the device never got. True when there may be more. */
   #flush(): boolean {
-    const sends = this.#flushSends();
+    const sends = this.#sends.flush(this.#flushSend);
     return this.#flushReceives() || sends;
   }
 
-  #flushSends(): boolean {
-    // In order: first the work that the device still has.
-    if (this.#inFlight.count > this.#pending.length) return false;
-    if (this.#refused !== undefined) {
-      const { wrIdLo, wrIdHi, opcode } = this.#refused;
-      this.#refused = undefined;
-      this.#flushed(this.sendCQ, wrIdLo, wrIdHi, opcode);
-    }
-    for (const request of this.#pending) this.#forgetPending(request);
-    for (const request of [...this.#stranded, ...this.#pending]) {
-      this.#flushed(this.sendCQ, request.wrIdLo, request.wrIdHi, request.sqOpcode);
-    }
-    this.#stranded = [];
-    this.#pending = [];
-    const ring = this.#sends;
-    const { view } = ring;
-    for (let count = 0; count < BATCH; count += 1) {
-      if (!ring.ready()) return false;
-      const { position } = ring;
-      const opcode = view.getUint8(position + SQE.opcode);
-      this.#flushed(
-        this.sendCQ,
-        view.getUint32(position + SQE.wrId, true),
-        view.getUint32(position + SQE.wrId + 4, true),
-        opcode <= SQOpcode.localInv ? opcode : SQOpcode.send,
-      );
-      ring.release();
-    }
-    return true;
+  #flushReceives(): boolean {
+    // While the connection ends, its last message may still take a posted receive.
+    if (this.#receives === undefined || this.#state !== QPState.ERR) return false;
+    return this.#receives.flush(this.#flushReceive);
   }
 
-  #flushReceives(): boolean {
-    const poster = this.#receives;
-    // While the connection ends, its last message may still take a posted receive.
-    if (poster === undefined || this.#state !== QPState.ERR || poster.outstanding > 0) return false;
-    const { ring } = poster;
-    const { view } = ring;
-    for (let count = 0; count < BATCH; count += 1) {
-      if (!ring.ready()) return false;
-      const { position } = ring;
-      const low = view.getUint32(position + RQE.wrId, true);
-      const high = view.getUint32(position + RQE.wrId + 4, true);
-      this.#flushed(this.recvCQ, low, high, SQOpcode.receive);
-      ring.release();
-    }
-    return true;
-  }
+  readonly #flushSend = (wrIdLo: number, wrIdHi: number, opcode: number): void => {
+    this.#flushed(this.sendCQ, wrIdLo, wrIdHi, opcode);
+  };
+
+  readonly #flushReceive = (wrIdLo: number, wrIdHi: number): void => {
+    this.#flushed(this.recvCQ, wrIdLo, wrIdHi, SQOpcode.receive);
+  };
 
   #flushed(cq: BridgedCQ, wrIdLo: number, wrIdHi: number, opcode: number): void {
     this.#complete(cq, wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
@@ -585,22 +477,11 @@ export class BridgedQP implements DeviceQP {
   /** Drops all work and takes another native queue pair. */
   #reset(): void {
     this.#host.unmake(this);
-    this.sendCQ.unreported -= this.#inFlight.unreported;
-    this.#inFlight.clear();
-    this.#pending = [];
-    this.#refused = undefined;
-    this.#stranded = [];
+    this.#sends.clear();
     this.#receives?.clear();
     this.#connecting = false;
     this.#depths = { ird: 0, ord: 0 };
-    discard(this.#sends);
-    if (this.#receives !== undefined) discard(this.#receives.ring);
     this.#state = QPState.RESET;
     this.#lower = this.#host.make(this);
   }
-}
-
-/** Releases the elements of a ring without completions. */
-function discard(ring: ElementRing): void {
-  for (let budget = ring.count; budget > 0 && ring.ready(); budget -= 1) ring.release();
 }

@@ -3,7 +3,7 @@
  * devices cannot look for them when a message arrives.
  */
 
-import { SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { RQE, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import type { ElementRing } from '../rnic/ring.ts';
@@ -35,19 +35,14 @@ export class ReceivePoster {
     this.#options = options;
   }
 
-  /** The client's ring, to be flushed. */
-  get ring(): ElementRing {
-    return this.#options.ring;
+  /** Elements taken from the ring so far. */
+  get taken(): number {
+    return this.#options.ring.index;
   }
 
   /** True when the device lacks some receives. */
   get waiting(): boolean {
     return this.#pending.length > 0 || this.#options.ring.ready();
-  }
-
-  /** Receives at the device, or about to be. */
-  get outstanding(): number {
-    return this.inFlight.count;
   }
 
   /**
@@ -74,10 +69,31 @@ export class ReceivePoster {
     inFlight.takeAll(() => each(inFlight.wrIdLo, inFlight.wrIdHi));
   }
 
-  /** Forgets the receives taken and those at the device. */
+  /**
+   * Flushes a batch of receives that the device never got, once it has completed the rest; `each`
+   * gets the client's `wr_id`. True when there may be more.
+   */
+  flush(each: (wrIdLo: number, wrIdHi: number) => void): boolean {
+    if (this.inFlight.count > 0) return false;
+    const { ring } = this.#options;
+    const { view } = ring;
+    for (let count = 0; count < BATCH; count += 1) {
+      if (!ring.ready()) return false;
+      const { position } = ring;
+      each(
+        view.getUint32(position + RQE.wrId, true),
+        view.getUint32(position + RQE.wrId + 4, true),
+      );
+      ring.release();
+    }
+    return true;
+  }
+
+  /** Forgets every receive, at the device or in the ring. */
   clear(): void {
     this.inFlight.clear();
     this.#pending = [];
+    this.#options.ring.clear();
   }
 
   #take(): void {

@@ -1,0 +1,201 @@
+/**
+ * Moves sends from the client's ring of a queue pair to the device, as far as it has room.
+ *
+ * Every send is posted signalled, because only then is the device's free room known; the client's
+ * completion queue counts those whose success the client did not request. A send that cannot be
+ * carried out waits until all earlier ones have completed, since completions are in order.
+ */
+
+import { CQEStatus, SQE, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import type { ElementRing } from '../rnic/ring.ts';
+import type { BridgedCQ } from './bridged-completion-queue.ts';
+import { InFlight } from './in-flight.ts';
+import { BATCH } from './request-number.ts';
+import { SendRequest } from './request-reader.ts';
+
+/** Options of a poster. */
+interface SendPosterOptions {
+  readonly ring: ElementRing;
+  readonly maxSge: number;
+  readonly maxInline: number;
+  /** Every success is reported to the client, requested or not. */
+  readonly reportAll: boolean;
+  /** Limits and counts the sends whose success is not reported. */
+  readonly cq: BridgedCQ;
+  /** Posts to the device; throws as `LowerQP.postSend`. */
+  readonly post: (requests: readonly SendFields[]) => void;
+  /** A send cannot be carried out; all earlier ones have completed. */
+  readonly onRefused: (wrIdLo: number, wrIdHi: number, opcode: number, status: CQEStatus) => void;
+}
+
+/** Gets the client's `wr_id` of a send and the `SQOpcode` to complete it with. */
+type EachSend = (wrIdLo: number, wrIdHi: number, opcode: number) => void;
+
+/** See the module's comment. */
+export class SendPoster {
+  /** At the device or about to be; `take` removes one. */
+  readonly #inFlight = new InFlight();
+  readonly #options: SendPosterOptions;
+  readonly #pool = Array.from({ length: BATCH }, () => new SendRequest());
+  /** Taken from the ring, not posted yet: the device had no room. */
+  #pending: SendRequest[] = [];
+  /** A send that cannot be carried out: it completes after all earlier ones. */
+  #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
+  /** Taken from the ring behind a rejected one: they are flushed. */
+  #stranded: SendRequest[] = [];
+
+  constructor(options: SendPosterOptions) {
+    this.#options = options;
+  }
+
+  /** Elements taken from the ring so far. */
+  get taken(): number {
+    return this.#options.ring.index;
+  }
+
+  /** True while something waits for the completion of an earlier send. */
+  get waiting(): boolean {
+    return this.#pending.length > 0 || this.#options.ring.ready() || this.#refused !== undefined;
+  }
+
+  /**
+   * Posts a batch of the ring's sends, as far as the device takes them. Returns how many were
+   * posted; after a full batch there may be more. Throws when the device fails.
+   */
+  pump(): number {
+    if (this.#pending.length === 0) this.#take();
+    const pending = this.#pending;
+    if (pending.length === 0) {
+      this.#finishRefused();
+      return 0;
+    }
+    let posted = pending.length;
+    let refusal: CQEStatus | undefined;
+    try {
+      this.#options.post(pending);
+    } catch (error) {
+      if (!isVerbsError(error) || error.badIndex === undefined) throw error;
+      posted = error.badIndex;
+      if (error.code !== 'ENOMEM') refusal = CQEStatus.locQpOpErr;
+    }
+    this.#pending = pending.slice(posted);
+    if (refusal !== undefined) this.#refuse(refusal);
+    return posted;
+  }
+
+  /** Removes the send with this number. Its fields are valid until the next call; or undefined. */
+  complete(number: number): Readonly<InFlight> | undefined {
+    const requests = this.#inFlight;
+    if (!requests.take(number)) return undefined;
+    if (!requests.reported) this.#options.cq.unreported -= 1;
+    return requests;
+  }
+
+  /**
+   * Flushes a batch of work that the device never got, once it has completed the rest. True when
+   * there may be more.
+   */
+  flush(each: EachSend): boolean {
+    // In order: first the work that the device still has.
+    if (this.#inFlight.count > this.#pending.length) return false;
+    if (this.#refused !== undefined) {
+      const { wrIdLo, wrIdHi, opcode } = this.#refused;
+      this.#refused = undefined;
+      each(wrIdLo, wrIdHi, opcode);
+    }
+    for (const request of this.#pending) this.#forgetPending(request);
+    for (const request of [...this.#stranded, ...this.#pending]) {
+      each(request.wrIdLo, request.wrIdHi, request.sqOpcode);
+    }
+    this.#stranded = [];
+    this.#pending = [];
+    const { ring } = this.#options;
+    const { view } = ring;
+    for (let count = 0; count < BATCH; count += 1) {
+      if (!ring.ready()) return false;
+      const { position } = ring;
+      const opcode = view.getUint8(position + SQE.opcode);
+      each(
+        view.getUint32(position + SQE.wrId, true),
+        view.getUint32(position + SQE.wrId + 4, true),
+        opcode <= SQOpcode.localInv ? opcode : SQOpcode.send,
+      );
+      ring.release();
+    }
+    return true;
+  }
+
+  /** Removes all sends at the device, or about to be, oldest first. */
+  takeAll(each: EachSend): void {
+    const requests = this.#inFlight;
+    this.#pending = [];
+    requests.takeAll(() => {
+      if (!requests.reported) this.#options.cq.unreported -= 1;
+      each(requests.wrIdLo, requests.wrIdHi, requests.opcode);
+    });
+  }
+
+  /** Forgets the sends at the device: their completions no longer count. */
+  forgetInFlight(): void {
+    this.#options.cq.unreported -= this.#inFlight.unreported;
+    this.#inFlight.clear();
+  }
+
+  /** Forgets every send, at the device or in the ring. */
+  clear(): void {
+    this.forgetInFlight();
+    this.#pending = [];
+    this.#refused = undefined;
+    this.#stranded = [];
+    this.#options.ring.clear();
+  }
+
+  #take(): void {
+    if (this.#refused !== undefined) return;
+    const { ring, maxSge, maxInline, reportAll, cq } = this.#options;
+    for (const request of this.#pool) {
+      const room = this.#inFlight.count < ring.count && cq.unreported < cq.unreportedMax;
+      if (!room || !ring.ready()) return;
+      const status = request.read(ring, { maxSge, maxInline });
+      ring.release();
+      const { wrIdLo, wrIdHi, sqOpcode } = request;
+      if (status !== CQEStatus.success) {
+        this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
+        return;
+      }
+      const reported = reportAll || request.signalled;
+      if (!reported) cq.unreported += 1;
+      request.wrId = this.#inFlight.add(wrIdLo, wrIdHi, sqOpcode, reported) * 2;
+      this.#pending.push(request);
+    }
+  }
+
+  /** The device rejects the first pending request: it fails, later ones are flushed. */
+  #refuse(status: CQEStatus): void {
+    const [first, ...others] = this.#pending;
+    if (first === undefined) return;
+    for (const request of this.#pending) this.#forgetPending(request);
+    this.#pending = [];
+    this.#stranded = others;
+    const { wrIdLo, wrIdHi, sqOpcode } = first;
+    this.#refused = { wrIdLo, wrIdHi, opcode: sqOpcode, status };
+    this.#finishRefused();
+  }
+
+  /** Reports the rejected request after all earlier ones. */
+  #finishRefused(): void {
+    const refused = this.#refused;
+    if (refused === undefined || this.#inFlight.count > this.#pending.length) return;
+    this.#refused = undefined;
+    const { wrIdLo, wrIdHi, opcode, status } = refused;
+    this.#options.onRefused(wrIdLo, wrIdHi, opcode, status);
+  }
+
+  /** Removes a request that was entered and not posted. */
+  #forgetPending(request: SendRequest): void {
+    this.#inFlight.take(request.wrId / 2);
+    if (!this.#inFlight.reported) this.#options.cq.unreported -= 1;
+  }
+}
