@@ -15,7 +15,7 @@ import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
-import { openNativeDevices } from '../native/discovery.ts';
+import { kernelHasVerbs } from '../native/kernel-rdma.ts';
 import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
 import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
@@ -319,6 +319,12 @@ const EX_SOFTWARE = 70;
 /** Looks for native devices, if enabled. */
 async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {
   if (!config.native) return undefined;
+  if (config.nativeDevices.length === 0 && !kernelHasVerbs(process.env)) {
+    log.debug({ kind: 'native' }, 'no native devices: the kernel has no RDMA');
+    return undefined;
+  }
+  // Loaded only if there may be devices: keeps daemon startup fast.
+  const { openNativeDevices } = await import('../native/discovery.ts');
   return await openNativeDevices({
     selected: config.nativeDevices,
     takenNames: config.devices.map(({ name }) => name),

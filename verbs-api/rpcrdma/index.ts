@@ -1,5 +1,6 @@
 /** The public surface of RPC over RDMA: see `README.md` beside this file. */
 export { AuthFlavor, type Credential } from './core/credential.ts';
+export { NFS_RDMA_PORT } from './core/nfs-port.ts';
 export {
   type AnyProcedure,
   type AnyProgram,
@@ -25,7 +26,6 @@ export { type BulkItem, emitPayload, type Payload, XdrWriter } from './core/xdr-
 export {
   type CallOptions,
   connectRpc,
-  NFS_RDMA_PORT,
   type RpcClient,
   type RpcClientOptions,
 } from './rpc-client.ts';

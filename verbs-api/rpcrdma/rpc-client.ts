@@ -14,6 +14,7 @@ import type {
 import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
 import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { Credential } from './core/credential.ts';
+import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import {
   type ConnectionTerms,
   emitPrivateData,
@@ -48,9 +49,6 @@ import { MemoryExposer, WINDOWED_ACCESS } from './memory-exposer.ts';
 import { MemoryPool } from './memory-pool.ts';
 import { RdmaChannel } from './rdma-channel.ts';
 import { errorOfOutcome, RpcError } from './rpc-error.ts';
-
-/** The port of NFS over RDMA (RFC 8166 §9, RPCR-10-01). */
-export const NFS_RDMA_PORT = 20049;
 
 /** Options of `connectRpc`. */
 export interface RpcClientOptions {

@@ -8,10 +8,11 @@ import {
   inlineThresholds,
   parsePrivateData,
 } from './core/private-data.ts';
+import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import type { ResponderOptions } from './core/responder-types.ts';
 import { addressOf, textOf } from './host-address.ts';
 import { RdmaChannel } from './rdma-channel.ts';
-import { NFS_RDMA_PORT } from './rpc-client.ts';
+
 import type { RpcService } from './rpc-service.ts';
 import { ServerConnection } from './server-connection.ts';
 

@@ -1,7 +1,7 @@
 /** The options of `iwarpd nfs`. */
 import type { Command, Option } from 'commander';
 import { MOUNT_PORT } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/rpc-client.ts';
+import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/core/nfs-port.ts';
 import type { Output } from '../../console/output.ts';
 import { parseAnyPort, parsePort } from '../arguments.ts';
 import type { NfsFileArguments } from './nfs-files.ts';

@@ -1,9 +1,6 @@
 /** Completion scripts for bash, zsh and fish, generated from the same data as `--help`. */
 import { type CommandFacts, everyCommand, type OptionFacts } from './command-facts.ts';
-
-/** Supported shells. */
-export const SHELLS = ['bash', 'zsh', 'fish'] as const;
-export type Shell = (typeof SHELLS)[number];
+import type { Shell } from './shells.ts';
 
 /** Value names that denote a file or a directory. */
 const PATHS = ['FILE', 'PATH', 'DIR'];

@@ -2,10 +2,7 @@
 import { resolve } from 'node:path';
 import { Argument, type Command } from 'commander';
 import type { Output } from '../../console/output.ts';
-import { commandFacts } from './command-facts.ts';
-import { completionScript, SHELLS, type Shell } from './completion.ts';
-import { manualPage } from './manual-page.ts';
-import { systemdUnit } from './systemd-unit.ts';
+import { SHELLS, type Shell } from './shells.ts';
 
 /** Adds both; `version` is the version of the package. */
 export function addShell(program: Command, output: Output, version: string): void {
@@ -13,18 +10,23 @@ export function addShell(program: Command, output: Output, version: string): voi
     .command('completion')
     .description('print a completion script: source <(iwarpd completion bash)')
     .addArgument(new Argument('<SHELL>', 'the shell that reads it').choices(SHELLS))
-    .action((shell: Shell) => {
+    .action(async (shell: Shell) => {
+      const { commandFacts } = await import('./command-facts.ts');
+      const { completionScript } = await import('./completion.ts');
       output.line(completionScript(shell, commandFacts(program)).trimEnd());
     });
   program
     .command('manual')
     .description('print the manual page: iwarpd manual | man -l -')
     .option('--systemd-unit', 'print a systemd user unit for this installation instead')
-    .action((given: { systemdUnit?: boolean }) => {
+    .action(async (given: { systemdUnit?: boolean }) => {
       if (given.systemdUnit === true) {
+        const { systemdUnit } = await import('./systemd-unit.ts');
         output.line(systemdUnit(process.execPath, resolve(process.argv[1] ?? '')).trimEnd());
         return;
       }
+      const { commandFacts } = await import('./command-facts.ts');
+      const { manualPage } = await import('./manual-page.ts');
       output.line(manualPage(commandFacts(program), version).trimEnd());
     });
 }
