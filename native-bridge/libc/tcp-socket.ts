@@ -226,16 +226,21 @@ export function keepAlive(
   const idle = bounded(idleSeconds, KEEPALIVE_SECONDS_MAX);
   const interval = bounded(intervalSeconds, KEEPALIVE_SECONDS_MAX);
   const count = bounded(probes, KEEPALIVE_PROBES_MAX);
-  const set = (level: number, option: number, value: number): void => {
-    const bytes = new Uint8Array(4);
-    new DataView(bytes.buffer).setUint32(0, value, true);
-    checked('setsockopt', setsockopt(fd, level, option, bytes, 4), `keepalive option ${option}`);
-  };
-  set(IPPROTO_TCP, TCP_KEEPIDLE, idle);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  set(IPPROTO_TCP, TCP_KEEPCNT, count);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + interval * count) * 1000);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
+  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + interval * count) * 1000);
+  setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+/** Value of an option, for `setOption`: one for all calls, none of which outlasts it. */
+const optionBytes = new Uint8Array(4);
+const optionValue = new DataView(optionBytes.buffer);
+
+function setOption(fd: number, level: number, option: number, value: number): void {
+  optionValue.setUint32(0, value, true);
+  if (setsockopt(fd, level, option, optionBytes, optionBytes.length) === 0) return;
+  throw new SystemCallError('setsockopt', lastErrno(), `option ${option} of level ${level}`);
 }
 
 function bounded(value: number, max: number): number {
