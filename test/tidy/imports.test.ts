@@ -1,7 +1,14 @@
 /** Imports: which way they go, and that projects reference what they use and nothing more. */
 import { dirname, join, normalize } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { files, importCircles, importsOf, readSource, readSources } from './source-graph.ts';
+import {
+  files,
+  importCircles,
+  importsOf,
+  loadedWith,
+  readSource,
+  readSources,
+} from './source-graph.ts';
 
 const texts = readSources();
 
@@ -29,6 +36,50 @@ describe('imports', () => {
     expect(importCircles(graphOf(example))).toEqual([
       ['b/free.ts'],
       ['a/x.ts', 'b/y.ts', 'b/z.ts'],
+    ]);
+  });
+});
+
+describe('what loads at once, for the time to the ready line', () => {
+  const foldersWith = (file: string) =>
+    new Set([...loadedWith(file, texts)].map((loaded) => dirname(loaded)));
+
+  it('is little for the command line: each command loads its own code', () => {
+    const folders = foldersWith('daemon/cli/program.ts');
+    expect(folders).toContain('daemon/cli');
+    for (const later of [
+      'daemon/rnic',
+      'daemon/http',
+      'verbs-api/rpcrdma',
+      'verbs-api/nfs/client',
+    ]) {
+      expect(folders).not.toContain(later);
+    }
+  });
+
+  it('is for the daemon neither HTTP nor what real devices need', () => {
+    const folders = foldersWith('daemon/main/daemon.ts');
+    expect(folders).toContain('daemon/rnic');
+    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma']) {
+      expect(folders).not.toContain(later);
+    }
+  });
+
+  it('is found through files, but not through types, comments and imports when needed', () => {
+    const example = new Map([
+      ['a/x.ts', "import { y } from '../b/y.ts';\nimport type { T } from './t.ts';\n"],
+      [
+        'b/y.ts',
+        "import {\n  z,\n} from './z.ts';\nexport { v } from './v.ts';\n// import './n.ts';\n",
+      ],
+      ['b/z.ts', "import './side.ts';\nconst later = await import('./later.ts');\n"],
+    ]);
+    expect([...loadedWith('a/x.ts', example)].sort()).toEqual([
+      'a/x.ts',
+      'b/side.ts',
+      'b/v.ts',
+      'b/y.ts',
+      'b/z.ts',
     ]);
   });
 });

@@ -58,6 +58,19 @@ export function importsOf(file: string, text: string): Import[] {
   ];
 }
 
+const LOADED_FROM = /^(?:import|export)\s+(?!type\b)[^'";]*?(?:\s*from\s+)?'(\.[^']+)'/gm;
+
+/** The sources that load when `file` does: no types, and nothing that is imported when needed. */
+export function loadedWith(file: string, texts: ReadonlyMap<string, string>): Set<string> {
+  const loaded = new Set([file]);
+  for (const each of loaded) {
+    for (const [, specifier = ''] of withoutComments(texts.get(each) ?? '').matchAll(LOADED_FROM)) {
+      loaded.add(normalize(join(dirname(each), specifier)));
+    }
+  }
+  return loaded;
+}
+
 const DECLARATION =
   /^export (?:declare )?(?:abstract )?(?:async )?(?:const|let|function\*?|class|interface|type|enum) (\w+)/gm;
 const EXPORT_LIST = /^export (?:type )?(\{[^}]*\})/gm;

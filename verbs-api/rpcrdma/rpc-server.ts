@@ -1,6 +1,7 @@
 /** Serves an `RpcService` over RDMA. */
 import { CMEventType } from '../contract/verbs/enums.ts';
 import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
+import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import {
   type ConnectionTerms,
   emitPrivateData,
@@ -8,7 +9,6 @@ import {
   inlineThresholds,
   parsePrivateData,
 } from './core/private-data.ts';
-import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import type { ResponderOptions } from './core/responder-types.ts';
 import { addressOf, textOf } from './host-address.ts';
 import { RdmaChannel } from './rdma-channel.ts';
