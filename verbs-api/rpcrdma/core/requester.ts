@@ -11,12 +11,13 @@
  * only after that (RFC 8166 §4.4.1).
  */
 
+import { callMessage, type Exposed } from './call-message.ts';
 import { type CallPlan, planCall } from './call-plan.ts';
-import { readChunksOf, returnedLengthBytes, segmentsOf, WriteChunkSource } from './chunks.ts';
+import { readChunksOf } from './chunks.ts';
 import { CreditWindow } from './credits.ts';
 import type { InlineThresholds } from './private-data.ts';
+import { failure, isReply, replyContents } from './reply-contents.ts';
 import type {
-  CallFailure,
   CallOutcome,
   CallRequest,
   ExposedRegion,
@@ -24,16 +25,12 @@ import type {
   RequesterEffect,
   RequesterOptions,
 } from './requester-types.ts';
-import { MessageType } from './rpc-message.ts';
 import {
   type ErrorHeader,
   type MessageHeader,
   type PaddedHeader,
   parseTransportHeader,
-  type ReadSegment,
-  type Segment,
   type TransportHeader,
-  type WriteChunk,
 } from './transport-header.ts';
 import type { Payload } from './xdr-writer.ts';
 
@@ -46,15 +43,6 @@ type CallState =
   | { readonly type: 'pulling'; readonly exposed: Exposed; readonly header: MessageHeader }
   /** The peer's access is ending; then the call completes or is queued again. */
   | { readonly type: 'withdrawing'; readonly next: CallOutcome | 'queued' };
-
-/** Memory opened to the peer. */
-interface Exposed {
-  readonly writeList: readonly WriteChunk[];
-  readonly replyChunk: WriteChunk | undefined;
-  /** Memory of each write chunk and of the reply chunk. */
-  readonly results: readonly (Uint8Array | undefined)[];
-  readonly reply: Uint8Array | undefined;
-}
 
 interface Call {
   readonly xid: number;
@@ -69,7 +57,8 @@ interface Call {
   hasRegions: boolean;
 }
 
-type Link =
+/** The connection, as far as calls depend on it. */
+type Connection =
   | { readonly type: 'idle' }
   | { readonly type: 'connecting' }
   | { readonly type: 'waiting'; readonly untilMs: number }
@@ -81,12 +70,6 @@ type Link =
   | { readonly type: 'disconnecting' }
   | { readonly type: 'closed' };
 
-const NOTHING_EXPOSED: Exposed = {
-  writeList: [],
-  replyChunk: undefined,
-  results: [],
-  reply: undefined,
-};
 const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 /** Limits of a reply's read list, which only RFC 5666 has. */
 const REPLY_LIMITS = { segmentsMax: 64, readBytesMax: 1 << 22 };
@@ -101,7 +84,7 @@ export class Requester {
   /** Calls that were given up but whose reply may still arrive: each holds its credit. */
   readonly #abandoned = new Set<number>();
   readonly #effects: RequesterEffect[] = [];
-  #link: Link = { type: 'idle' };
+  #connection: Connection = { type: 'idle' };
   #failedConnects = 0;
   #nextDeadlineMs = Number.POSITIVE_INFINITY;
   /** Number of messages sent. */
@@ -136,7 +119,7 @@ export class Requester {
 
   /** Connects before the first call. */
   open(): void {
-    if (this.#link.type === 'idle') this.#connect();
+    if (this.#connection.type === 'idle') this.#connect();
   }
 
   /**
@@ -154,13 +137,13 @@ export class Requester {
       hasRegions: false,
     };
     this.#calls.set(xid, call);
-    if (this.#link.type === 'closed') {
+    if (this.#connection.type === 'closed') {
       this.#finish(call, failure('closed', 'the client is closed', false));
       return;
     }
     this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, request.deadlineMs);
     this.#queue.push(call);
-    if (this.#link.type === 'idle') this.#connect();
+    if (this.#connection.type === 'idle') this.#connect();
     this.#advance();
   }
 
@@ -185,9 +168,9 @@ export class Requester {
 
   /** Ends the connection and all calls. */
   close(): void {
-    const before = this.#link.type;
+    const before = this.#connection.type;
     if (before === 'closed') return;
-    this.#link = { type: 'closed' };
+    this.#connection = { type: 'closed' };
     for (const call of [...this.#calls.values()]) {
       this.#conclude(call, failure('closed', 'the client was closed', call.sends > 0));
     }
@@ -204,10 +187,10 @@ export class Requester {
    * our memory; false when no inbound reads were negotiated.
    */
   connected(thresholds: InlineThresholds, readsServed = true): void {
-    if (this.#link.type !== 'connecting') return;
+    if (this.#connection.type !== 'connecting') return;
     this.#failedConnects = 0;
     this.counters.connections += 1;
-    this.#link = { type: 'ready', thresholds, readsServed };
+    this.#connection = { type: 'ready', thresholds, readsServed };
     this.#credits.reset();
     this.#dones.clear();
     this.#abandoned.clear();
@@ -216,9 +199,9 @@ export class Requester {
 
   /** The connection ended or failed to establish. Its memory must still be withdrawn. */
   disconnected(nowMs: number, text: string): void {
-    if (this.#link.type === 'closed') return;
-    const connecting = this.#link.type === 'connecting';
-    this.#link = { type: 'idle' };
+    if (this.#connection.type === 'closed') return;
+    const connecting = this.#connection.type === 'connecting';
+    this.#connection = { type: 'idle' };
     this.#abandoned.clear();
     // Last one first, since each goes to the head of the queue.
     for (const call of [...this.#calls.values()].reverse()) {
@@ -240,7 +223,7 @@ export class Requester {
     }
     if (this.#failedConnects > 0) {
       const waitMs = this.#options.reconnectDelayMs * 2 ** (this.#failedConnects - 1);
-      this.#link = { type: 'waiting', untilMs: nowMs + waitMs };
+      this.#connection = { type: 'waiting', untilMs: nowMs + waitMs };
       this.#nextDeadlineMs = Math.min(this.#nextDeadlineMs, nowMs + waitMs);
       return;
     }
@@ -273,7 +256,7 @@ export class Requester {
     call.hasRegions = false;
     if (next === 'queued') {
       this.#requeue(call);
-      if (this.#link.type === 'idle') this.#connect();
+      if (this.#connection.type === 'idle') this.#connect();
     } else {
       this.#finish(call, next);
     }
@@ -322,7 +305,7 @@ export class Requester {
     if (reply === undefined) {
       this.#conclude(call, failure('badReply', 'a read list that holds no reply', true));
     } else {
-      this.#settle(call, header, exposed, reply);
+      this.#conclude(call, replyContents(header, exposed, reply));
     }
     this.#advance();
   }
@@ -334,10 +317,10 @@ export class Requester {
       if (call.state.type === 'withdrawing' || call.request.deadlineMs > nowMs) continue;
       this.#giveUp(call, 'timeout', 'no reply in time');
     }
-    const link = this.#link;
-    if (link.type === 'waiting' && link.untilMs <= nowMs) {
+    const connection = this.#connection;
+    if (connection.type === 'waiting' && connection.untilMs <= nowMs) {
       if (this.#calls.size > 0) this.#connect();
-      else this.#link = { type: 'idle' };
+      else this.#connection = { type: 'idle' };
     }
     this.#nextDeadlineMs = this.#earliest();
     this.#advance();
@@ -368,25 +351,29 @@ export class Requester {
   // Sending
 
   #connect(): void {
-    this.#link = { type: 'connecting' };
+    this.#connection = { type: 'connecting' };
     this.#effects.push({ type: 'connect' });
   }
 
   #disconnect(text: string): void {
-    if (this.#link.type !== 'ready') return;
-    this.#link = { type: 'disconnecting' };
+    if (this.#connection.type !== 'ready') return;
+    this.#connection = { type: 'disconnecting' };
     this.#effects.push({ type: 'disconnect', text });
   }
 
   /** RPCR-3.3-05 Sends waiting calls while credits last. */
   #advance(): void {
-    while (this.#link.type === 'ready' && this.#creditFree()) {
+    while (this.#connection.type === 'ready' && this.#creditFree()) {
       const call = this.#queue.shift();
       if (call === undefined) return;
-      const plan = planCall(call.request, this.#link.thresholds, this.#options.segmentBytesMax);
+      const plan = planCall(
+        call.request,
+        this.#connection.thresholds,
+        this.#options.segmentBytesMax,
+      );
       const reads = plan.regions.some((region) => region.kind === 'source');
       // RPCR-6.2-08 No read chunks for a peer that cannot read.
-      if (reads && !this.#link.readsServed) {
+      if (reads && !this.#connection.readsServed) {
         this.#finish(call, failure('unfit', 'the call needs RDMA Reads, which are off', false));
         continue;
       }
@@ -411,59 +398,20 @@ export class Requester {
   }
 
   #transmit(call: Call, plan: CallPlan, memory: readonly ExposedRegion[]): void {
-    const readList: ReadSegment[] = [];
-    const writeList: WriteChunk[] = [];
-    const results: (Uint8Array | undefined)[] = [];
-    let replyChunk: WriteChunk | undefined;
-    let reply: Uint8Array | undefined;
-    // RPCR2-3.5.3-02 Segments of the call itself have position 0.
-    const positions = plan.moved.map((item) => item.position);
-    if (plan.type === 'nomsg') positions.unshift(0);
-    for (const [i, region] of plan.regions.entries()) {
-      const place = memory[i];
-      if (place === undefined) throw new RangeError('memory for fewer regions than asked for');
-      const segments = this.#segments(place);
-      if (region.kind === 'source') {
-        const position = positions.shift() ?? 0;
-        for (const segment of segments) readList.push({ position, ...segment });
-      } else if (region.kind === 'result') {
-        writeList.push(segments);
-        results.push(segments.length === 0 ? undefined : place.bytes);
-      } else {
-        replyChunk = segments;
-        reply = place.bytes;
-      }
-    }
     const { xid } = call;
-    const lists = { readList, writeList, replyChunk };
-    const words = { xid, credits: this.#credits.requested };
-    const header: MessageHeader | PaddedHeader =
-      plan.padding !== undefined
-        ? { type: 'msgp', ...words, ...plan.padding, ...lists }
-        : { type: plan.type === 'nomsg' ? 'nomsg' : 'msg', ...words, ...lists };
+    const credits = this.#credits.requested;
+    const { segmentBytesMax } = this.#options;
+    const { header, exposed } = callMessage({ xid, credits, plan, memory, segmentBytesMax });
     call.sends += 1;
     this.#sequence += 1;
     call.sentAt = this.#sequence;
     this.counters.sent += 1;
-    call.state = {
-      type: 'sent',
-      exposed:
-        plan.regions.length === 0 ? NOTHING_EXPOSED : { writeList, replyChunk, results, reply },
-    };
+    call.state = { type: 'sent', exposed };
     this.#effects.push({ type: 'transmit', xid, header, payload: plan.payload });
   }
 
   get #creditsTotal(): number {
     return Math.min(this.#credits.granted, this.#credits.requested);
-  }
-
-  #segments(place: ExposedRegion): readonly Segment[] {
-    const memory = {
-      handle: place.handle,
-      lengthBytes: place.bytes.length,
-      offset: place.offset,
-    };
-    return segmentsOf(memory, this.#options.segmentBytesMax);
   }
 
   // Replies
@@ -488,7 +436,7 @@ export class Requester {
     if (call?.state.type !== 'sent') return false;
     const { exposed } = call.state;
     if (header.readList.length > 0) return this.#pullReply(call, exposed, header);
-    this.#settle(call, header, exposed, payload);
+    this.#conclude(call, replyContents(header, exposed, payload));
     return true;
   }
 
@@ -547,55 +495,6 @@ export class Requester {
     return true;
   }
 
-  /** Finds the reply and its bulk results, and ends the peer's access. */
-  #settle(
-    call: Call,
-    header: MessageHeader | PaddedHeader,
-    exposed: Exposed,
-    payload: Uint8Array,
-  ): void {
-    const results: (Uint8Array | undefined)[] = [];
-    for (const [i, returned] of header.writeList.entries()) {
-      const offered = exposed.writeList[i];
-      const lengthBytes = offered && returnedLengthBytes(offered, returned);
-      if (lengthBytes === undefined) {
-        this.#conclude(call, failure('badReply', 'a write chunk that was not offered', true));
-        return;
-      }
-      results.push(exposed.results[i]?.subarray(0, lengthBytes));
-    }
-    if (header.writeList.length !== exposed.writeList.length) {
-      this.#conclude(call, failure('badReply', 'write chunks are missing', true));
-      return;
-    }
-    const bytes = this.#replyBytes(header, exposed, payload);
-    if (bytes === undefined || !isReply(bytes)) {
-      this.#conclude(call, failure('badReply', 'no reply where the header says', true));
-      return;
-    }
-    this.#conclude(call, {
-      type: 'reply',
-      bytes,
-      bulk: new WriteChunkSource(results),
-      padding:
-        header.type === 'msgp'
-          ? { alignBytes: header.alignBytes, thresholdBytes: header.thresholdBytes }
-          : undefined,
-    });
-  }
-
-  #replyBytes(
-    header: MessageHeader | PaddedHeader,
-    exposed: Exposed,
-    payload: Uint8Array,
-  ): Uint8Array | undefined {
-    if (header.type !== 'nomsg' || header.readList.length > 0) return payload;
-    if (header.replyChunk === undefined || exposed.replyChunk === undefined) return undefined;
-    const lengthBytes = returnedLengthBytes(exposed.replyChunk, header.replyChunk);
-    if (lengthBytes === undefined) return undefined;
-    return exposed.reply?.subarray(0, lengthBytes);
-  }
-
   // Ends
 
   #giveUp(call: Call, reason: 'timeout' | 'aborted', text: string): void {
@@ -648,24 +547,14 @@ export class Requester {
   }
 
   #earliest(): number {
-    let earliest = this.#link.type === 'waiting' ? this.#link.untilMs : Number.POSITIVE_INFINITY;
+    let earliest =
+      this.#connection.type === 'waiting' ? this.#connection.untilMs : Number.POSITIVE_INFINITY;
     for (const call of this.#calls.values()) {
       if (call.state.type === 'withdrawing') continue;
       earliest = Math.min(earliest, call.request.deadlineMs);
     }
     return earliest;
   }
-}
-
-function failure(reason: CallFailure, text: string, outcomeUnknown: boolean): CallOutcome {
-  return { type: 'failure', failure: reason, text, outcomeUnknown };
-}
-
-/** True for bytes that start with an XID and the message type of a reply. */
-function isReply(bytes: Uint8Array): boolean {
-  if (bytes.length < 8) return false;
-  const fields = new DataView(bytes.buffer, bytes.byteOffset, 8);
-  return fields.getUint32(4) === MessageType.reply;
 }
 
 function range(versions: { readonly low: number; readonly high: number }): string {
