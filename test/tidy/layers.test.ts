@@ -1,0 +1,91 @@
+/** Which folders may import which, as daemon/ARCHITECTURE.md draws them. */
+import { describe, expect, it } from 'vitest';
+import { importsOf, readSources } from './source-graph.ts';
+
+/** No I/O, clock or randomness of their own: they import each other and nothing else. */
+const PURE = [
+  'verbs-api/contract/',
+  'verbs-api/rpcrdma/core/',
+  'verbs-api/nfs/nfs3/',
+  'daemon/invariants/',
+  'daemon/crc/',
+  'daemon/iwarp/',
+  'daemon/rnic/',
+  'daemon/roce/',
+];
+
+interface Layer {
+  /** Folders that the rule is for. */
+  readonly of: readonly string[];
+  /** All that they may import. */
+  readonly may: readonly string[];
+}
+
+const LAYERS: readonly Layer[] = [
+  { of: PURE, may: PURE },
+  { of: ['verbs-api/contract/verbs/'], may: ['verbs-api/contract/verbs/'] },
+  { of: ['daemon/rnic/'], may: ['daemon/rnic/', 'daemon/invariants/', 'verbs-api/contract/'] },
+  { of: ['native-bridge/'], may: ['native-bridge/', 'verbs-api/contract/verbs/'] },
+  { of: ['verbs-api/'], may: ['verbs-api/', 'native-bridge/'] },
+];
+
+/** Folders that only these import: nothing of the product lies above them. */
+const TOP: Readonly<Record<string, readonly string[]>> = {
+  'daemon/cli/': ['daemon/cli/'],
+  'daemon/bench/': ['daemon/bench/', 'daemon/cli/'],
+  'daemon/main/': ['daemon/main/', 'daemon/cli/'],
+};
+
+const shipped = new Map([...readSources()].filter(([file]) => !file.startsWith('test/')));
+const isIn = (file: string, folders: readonly string[]): boolean =>
+  folders.some((folder) => file.startsWith(folder));
+
+/** Imports of `texts` that break a rule, as `file: target`. */
+function trespasses(texts: ReadonlyMap<string, string>): string[] {
+  const edges = [...texts].flatMap(([file, text]) =>
+    importsOf(file, text).map(({ target }) => ({ file, target })),
+  );
+  return edges
+    .filter(({ file, target }) => {
+      const climbs = Object.entries(TOP).some(
+        ([top, users]) => target.startsWith(top) && !isIn(file, users),
+      );
+      return climbs || LAYERS.some(({ of, may }) => isIn(file, of) && !isIn(target, may));
+    })
+    .map(({ file, target }) => `${file}: ${target}`);
+}
+
+describe('layers', () => {
+  it('are of folders that exist', () => {
+    const named = [...LAYERS.flatMap(({ of, may }) => [...of, ...may]), ...Object.keys(TOP)];
+    const missing = named.filter(
+      (folder) => ![...shipped.keys()].some((file) => isIn(file, [folder])),
+    );
+    expect(missing).toEqual([]);
+  });
+
+  it('import what lies below them alone', () => {
+    expect(trespasses(shipped)).toEqual([]);
+  });
+
+  it('of pure code import no module of Node', () => {
+    const outside = [...shipped].filter(
+      ([file, text]) => isIn(file, PURE) && /from 'node:/.test(text),
+    );
+    expect(outside.map(([file]) => file)).toEqual([]);
+  });
+
+  it('are seen to be broken upwards, sideways and through types', () => {
+    const example = new Map([
+      ['daemon/rnic/x.ts', "import type { Stream } from '../iwarp/engine/stream.ts';\n"],
+      ['native-bridge/rdma/y.ts', "import { z } from '../../verbs-api/client/z.ts';\n"],
+      ['daemon/console/a.ts', "import { b } from '../cli/b.ts';\n"],
+      ['daemon/cli/c.ts', "import { d } from '../main/d.ts';\n"],
+    ]);
+    expect(trespasses(example)).toEqual([
+      'daemon/rnic/x.ts: daemon/iwarp/engine/stream.ts',
+      'native-bridge/rdma/y.ts: verbs-api/client/z.ts',
+      'daemon/console/a.ts: daemon/cli/b.ts',
+    ]);
+  });
+});
