@@ -6,8 +6,9 @@ import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { throwIfAborted } from './client/cancellation.ts';
 import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
+import { ConnectionRejectedError } from './contract/verbs/connect-errors.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
+import { type ErrnoCode, isVerbsError, VerbsError } from './contract/verbs/errors.ts';
 import type {
   CancelSignal,
   CMEvent,
@@ -38,6 +39,14 @@ const DEFAULT_SGES = 4;
 const SENDS_MIN = GRANTS + 1;
 const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
+/** Codes of a connection that the network or the peer prevents. */
+const PEER_FAILURES: ReadonlySet<ErrnoCode> = new Set<ErrnoCode>([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ETIMEDOUT',
+]);
 
 /** Options of both ends of a connection. */
 export interface EndpointOptions extends WaitLimit {
@@ -165,10 +174,25 @@ export async function connect(provider: Provider, options: ConnectOptions): Prom
         options,
         signal,
         requested: undefined,
-        start: (parameters) => id.connect({ ...parameters, wire }),
+        start: async (parameters) => {
+          try {
+            return await id.connect({ ...parameters, wire });
+          } catch (error) {
+            throw connectFailure(error, `cannot connect to ${host} port ${port}`);
+          }
+        },
       });
     });
   });
+}
+
+/** The error with the peer's name, if the network or the peer is its cause. */
+function connectFailure(error: unknown, what: string): unknown {
+  if (error instanceof ConnectionRejectedError) {
+    return new ConnectionRejectedError(error.event, what);
+  }
+  if (!isVerbsError(error) || !PEER_FAILURES.has(error.code)) return error;
+  return new VerbsError(error.code, `${what}: ${error.message}`);
 }
 
 /**
@@ -400,6 +424,9 @@ async function addressOf(host: string): Promise<string> {
   try {
     return (await lookup(host)).address;
   } catch {
-    throw new VerbsError('EADDRNOTAVAIL', `the name ${host} has no address`);
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `cannot resolve ${host}: not an address, and no such host name`,
+    );
   }
 }

@@ -117,7 +117,7 @@ export class ConnectionTraffic {
     if (!this.#parts.ownsCQ) {
       throw new VerbsError(
         'EINVAL',
-        'this connection uses a `cq` of yours; to await operations, leave out `cq`',
+        'cannot await operations with a `cq` of your own: leave out `cq`',
       );
     }
     if (this.#pumping) return;

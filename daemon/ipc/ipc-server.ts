@@ -217,7 +217,10 @@ export class IpcServer {
     const { uid } = connection.credentials;
     if (!this.#options.allowOtherUsers && !isTrusted(uid)) {
       const own = process.getuid?.();
-      return new VerbsError('EACCES', `user ${uid} may not use the daemon of user ${own}`);
+      return new VerbsError(
+        'EACCES',
+        `user ${uid} may not use the daemon of user ${own}; "allowOtherUsers": true in its configuration permits it`,
+      );
     }
     const { connectionsMax } = this.#options;
     if (this.#connections.size > connectionsMax) {

@@ -234,7 +234,7 @@ function memoryTiers(
   for (const name of names) {
     if (!ALL_TIERS.some((tier) => tier === name)) {
       const known = ALL_TIERS.join(', ');
-      throw new VerbsError('EINVAL', `no memory tier is called '${name}'; there are ${known}`);
+      throw new VerbsError('EINVAL', `unknown memory tier '${name}'; choose from ${known}`);
     }
   }
   return ALL_TIERS.filter((tier) => tier === 'shared' || names.includes(tier));

@@ -136,7 +136,10 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   if (missing !== 0) throw new VerbsError('EINVAL', `${step} needs ${attributeNames(missing)}`);
   if (surplus !== 0) throw new VerbsError('EINVAL', `${step} takes no ${attributeNames(surplus)}`);
   if ((mask & A.curState) !== 0 && change.curState !== state) {
-    throw new VerbsError('EINVAL', `the QP is in ${qpStateName(state)}, not as the request says`);
+    throw new VerbsError(
+      'EINVAL',
+      `the QP is in state ${qpStateName(state)}, not in the one that the request expects`,
+    );
   }
   if (moves && draining && next === QPState.RTS) {
     throw new VerbsError('EINVAL', 'the send queue is still draining: wait for SQ_DRAINED');

@@ -231,9 +231,11 @@ export function connectionSuite(fixture: ProviderFixture): void {
       await using unused = await started.server.createId();
       await unused.bindAddr({ address: ADDRESS, port: 0 });
       const { port } = boundTo(unused.localAddress);
-      await expect(connect(started.client, { host: ADDRESS, port })).rejects.toEqual(
-        verbsError('ECONNREFUSED'),
+      const failure = await connect(started.client, { host: ADDRESS, port }).catch(
+        (error: unknown) => error,
       );
+      expect(failure).toEqual(verbsError('ECONNREFUSED'));
+      expect(String(failure)).toContain(`cannot connect to ${ADDRESS} port ${port}: `);
     });
 
     it('ETIMEDOUT when the peer accepts TCP and stays silent', async () => {

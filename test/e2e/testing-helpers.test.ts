@@ -303,7 +303,7 @@ describe('reset between tests', () => {
       await daemon.control.addFault(spec);
       const error = await errorOf(daemon.reset({ graceMs: 20 }));
       expect(error.name).toBe('LeakError');
-      expect(error.message).toMatch(/^objects were not given back:\n {2}\S+ \(this process\): /);
+      expect(error.message).toMatch(/^objects were not released:\n {2}\S+ \(this process\): /);
       expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
       expect(error.message).toContain(
         `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 bytes`,

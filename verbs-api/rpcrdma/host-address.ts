@@ -11,7 +11,10 @@ export async function addressOf(host: string): Promise<string> {
   try {
     return (await lookup(host)).address;
   } catch {
-    throw new VerbsError('EADDRNOTAVAIL', `the name ${host} has no address`);
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `cannot resolve ${host}: not an address, and no such host name`,
+    );
   }
 }
 

@@ -49,7 +49,7 @@ export class LeakError extends Error {
       return `  ${named(program, pid)}: ${counted(objects)}`;
     });
     const lines = [
-      ...(held.length === 0 ? [] : ['objects were not given back:', ...held]),
+      ...(held.length === 0 ? [] : ['objects were not released:', ...held]),
       ...(left.length === 0 ? [] : ['programs ended without releasing objects:', ...left]),
     ];
     super(lines.join('\n'));

@@ -21,7 +21,7 @@ export async function openNfsProvider(
   output: Output,
 ): Promise<Provider> {
   if (given.embedded === true && given.socket !== undefined) {
-    throw usageFailure('--embedded uses no daemon, so --socket makes no sense with it');
+    throw usageFailure('--socket conflicts with --embedded, which uses no daemon');
   }
   if (given.native === true) return await openNative(given);
   const warning = crcWarning(wireOptions(given));
@@ -39,7 +39,7 @@ export async function openNfsProvider(
 async function openNative(given: NfsProviderArguments): Promise<Provider> {
   if (given.embedded === true || given.socket !== undefined || wireOptions(given) !== undefined) {
     throw usageFailure(
-      '--native uses a real device and its driver, so --embedded, --socket and wire options make no sense with it',
+      '--native uses a real device and its driver: leave out --embedded, --socket and wire options',
     );
   }
   const { createNative } = await import('../../../verbs-api/native/native-provider.ts');

@@ -79,15 +79,13 @@ export function checkRpingArguments(given: RpingArguments): void {
     );
   }
   if (given.embedded === true && given.socket !== undefined) {
-    throw usageFailure('--embedded uses no daemon, so --socket makes no sense with it');
+    throw usageFailure('--socket conflicts with --embedded, which uses no daemon');
   }
 }
 
 function checkNativeArguments(given: RpingArguments): void {
   if (given.embedded === true || given.socket !== undefined) {
-    throw usageFailure(
-      '--native uses a real device, so --embedded and --socket make no sense with it',
-    );
+    throw usageFailure('--native uses a real device: leave out --embedded and --socket');
   }
   if (wireOptions(given) !== undefined) {
     throw usageFailure(

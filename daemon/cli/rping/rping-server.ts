@@ -1,6 +1,6 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { ERRNO, isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { ConnectionId, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { CommandFailure, failureText, untilAborted } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
@@ -49,7 +49,7 @@ async function listen(listener: ConnectionId, settings: RpingSettings): Promise<
           ? '; `iwarpd devices` shows which addresses the devices have'
           : '';
     throw new CommandFailure(
-      `cannot listen on ${address} port ${port}: ${failureText(error)}${fix}`,
+      `cannot listen on ${address} port ${port}: ${code === undefined ? failureText(error) : ERRNO[code].text}${fix}`,
       { cause: error },
     );
   }

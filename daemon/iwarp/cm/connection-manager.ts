@@ -8,6 +8,7 @@
 import type { CMOutcome, CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
 import {
+  ERRNO,
   type ErrnoCode,
   isVerbsError,
   VerbsError,
@@ -104,7 +105,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const reserved = this.#ports.reserve(id, bound);
     if (!('error' in reserved)) return;
     id.afOnly = before;
-    throw new VerbsError(reserved.error, `cannot bind ${bound.address} port ${bound.port} again`);
+    throw new VerbsError(reserved.error, bindFailure(reserved.error, bound));
   }
 
   /**
@@ -159,7 +160,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       throw new VerbsError('ENODEV', `no device has the address ${address}`);
     }
     const error = this.#options.network.listen(id);
-    if (error !== undefined) throw new VerbsError(error, 'cannot listen at this address');
+    if (error !== undefined)
+      throw new VerbsError(error, `cannot listen at ${address}: ${ERRNO[error].text}`);
     const max = this.#limits.backlogMax;
     const listener: Listener = {
       backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
@@ -506,7 +508,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const port = deviceless ? 0 : address.port;
     const reserved = this.#ports.reserve(id, { address: address.address, port });
     if ('error' in reserved) {
-      throw new VerbsError(reserved.error, `cannot bind ${address.address} port ${address.port}`);
+      throw new VerbsError(reserved.error, bindFailure(reserved.error, address));
     }
     if (deviceless) {
       this.#options.network.release(id);
@@ -566,6 +568,11 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       throw new VerbsError('EINVAL', `not possible in state ${id.state.kind}`);
     }
   }
+}
+
+/** What failed and why, for an address that could not be reserved. */
+function bindFailure(error: ErrnoCode, { address, port }: SocketAddress): string {
+  return `cannot bind ${address} port ${port}: ${ERRNO[error].text}`;
 }
 
 /** Makes room in a pool for one more from `address`; false if the address already has its share. */

@@ -41,7 +41,7 @@ describe('options of a daemon', () => {
     expect(tiers({ memoryTiers: ['agent'] }, 'process_vm')).toEqual(['shared', 'agent']);
     expect(tiers({}, 'agent,process_vm')).toEqual(['shared', 'process_vm', 'agent']);
     expect(tiers({}, '')).toHaveLength(3);
-    expect(() => tiers({}, 'agent,magic')).toThrow("no memory tier is called 'magic'");
+    expect(() => tiers({}, 'agent,magic')).toThrow("unknown memory tier 'magic'");
   });
 
   it('some quotas or limits leave the others at their defaults', () => {

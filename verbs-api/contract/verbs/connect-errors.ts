@@ -13,8 +13,9 @@ export class ConnectionRejectedError extends VerbsError {
   /** The rejection: the peer's private data, its depths and the device's errno. */
   readonly event: CMEvent;
 
-  constructor(event: CMEvent) {
-    super('ECONNREFUSED', event.text);
+  /** `what` failed, if the caller knows; the event has the reason. */
+  constructor(event: CMEvent, what?: string) {
+    super('ECONNREFUSED', what === undefined ? event.text : `${what}: ${event.text}`);
     this.event = event;
   }
 }
