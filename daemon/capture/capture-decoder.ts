@@ -1,10 +1,14 @@
 /**
- * Decodes the iWARP connections in a capture: takes packets, emits one line per event of a
- * connection. A connection is iWARP if its first bytes are an MPA Request.
+ * Decodes the iWARP connections and RoCEv2 packets in a capture: takes packets, emits one line per
+ * event of a connection and one per RoCEv2 packet. A connection is iWARP if its first bytes are an
+ * MPA Request.
  */
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
-import { CaptureFileParser } from './capture-file.ts';
+import type { Crc32 } from '../roce/wire/crc32.ts';
+import { type CapturedPacket, CaptureFileParser } from './capture-file.ts';
+import { DatagramTrace } from './datagram-trace.ts';
+import { ipStart } from './ip-header.ts';
 import { type Sender, StreamTrace, type TraceKind } from './stream-trace.ts';
 import { TcpReassembly } from './tcp-reassembly.ts';
 import { findTcpSegment, type TcpSegment } from './tcp-segment.ts';
@@ -16,7 +20,7 @@ export interface DecodedLine {
   /** `address:port` of the sender; `destination` is its peer's. */
   readonly source: string;
   readonly destination: string;
-  readonly kind: TraceKind;
+  readonly kind: TraceKind | 'packet';
   /** One line of text. */
   readonly text: string;
 }
@@ -26,11 +30,13 @@ export interface CaptureSummary {
   packets: number;
   connections: number;
   fpdus: number;
-  /** Places where decoding had to stop. */
+  /** RoCEv2 packets, those in error included. */
+  rocePackets: number;
+  /** Places where decoding had to stop, and packets that a receiver drops. */
   errors: number;
   /** TCP connections that are not iWARP or lack their beginning. */
   otherConnections: number;
-  /** Packets without a complete TCP segment. */
+  /** Packets without a complete TCP segment or a RoCEv2 packet. */
   otherPackets: number;
 }
 
@@ -38,6 +44,7 @@ export interface CaptureSummary {
 interface CaptureDecoderOptions {
   readonly line: (line: DecodedLine) => void;
   readonly crc32c?: Crc32c;
+  readonly crc32?: Crc32;
 }
 
 /** Maximum connections tracked at a time; another one replaces the one idle longest. */
@@ -62,6 +69,7 @@ export class CaptureDecoder {
     packets: 0,
     connections: 0,
     fpdus: 0,
+    rocePackets: 0,
     errors: 0,
     otherConnections: 0,
     otherPackets: 0,
@@ -69,6 +77,7 @@ export class CaptureDecoder {
   readonly #parser = new CaptureFileParser();
   readonly #options: CaptureDecoderOptions;
   readonly #pool = new ChunkPool();
+  readonly #datagrams: DatagramTrace;
   /** By both ends, least recently active first. */
   readonly #connections = new Map<string, Connection>();
   #firstNanos: bigint | undefined;
@@ -76,6 +85,7 @@ export class CaptureDecoder {
 
   constructor(options: CaptureDecoderOptions) {
     this.#options = options;
+    this.#datagrams = new DatagramTrace(options.crc32);
   }
 
   /** Takes the next bytes of the file and owns them from then on. Throws `CaptureError`. */
@@ -88,8 +98,8 @@ export class CaptureDecoder {
       this.#firstNanos ??= packet.timeNanos;
       this.#nowNanos = packet.timeNanos - this.#firstNanos;
       const segment = findTcpSegment(packet.linkType, packet.bytes, packet.originalBytes);
-      if (segment === undefined) this.summary.otherPackets += 1;
-      else this.#takeSegment(segment);
+      if (segment !== undefined) this.#takeSegment(segment);
+      else if (!this.#takeDatagram(packet)) this.summary.otherPackets += 1;
     }
   }
 
@@ -98,6 +108,19 @@ export class CaptureDecoder {
     for (const connection of this.#connections.values()) this.#forget(connection);
     this.#connections.clear();
     this.#parser.finish();
+  }
+
+  /** False if the packet is no RoCEv2. */
+  #takeDatagram({ linkType, bytes }: CapturedPacket): boolean {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const at = ipStart(linkType, view);
+    const traced = at === undefined ? undefined : this.#datagrams.take(bytes, at);
+    if (traced === undefined) return false;
+    const { source, destination, kind, text } = traced;
+    this.summary.rocePackets += 1;
+    if (kind === 'error') this.summary.errors += 1;
+    this.#options.line({ timeNanos: this.#nowNanos, source, destination, kind, text });
+    return true;
   }
 
   #takeSegment(segment: TcpSegment): void {

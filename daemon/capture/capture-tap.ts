@@ -3,6 +3,7 @@
  * order, and never changes them; `pcapng-capture.ts` records them.
  */
 
+import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
 import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-records.ts';
 
 /** The two ends of a link, seen from this side. */
@@ -43,8 +44,19 @@ export interface LinkPosition {
   queuePair(): QueuePairName | undefined;
 }
 
-/** Watches the links of a host: one tap per link. */
+/** Watches packets between queue pairs, which have no link. */
+export interface PacketTap {
+  /** False while nobody watches: packets need not be reported. */
+  readonly watched: boolean;
+  /** A packet that reaches its receiver, or would. Borrowed for the call. */
+  packet(packet: TappedPacket): void;
+}
+
+/** Watches the traffic of a host. */
 export interface CaptureTap {
-  /** A link was opened: the tap that sees its bytes. */
+  /** Packets; without it, they are not watched. */
+  readonly packets?: PacketTap;
+
+  /** A link was opened: the tap that sees its bytes. There is one per link. */
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap;
 }

@@ -7,6 +7,8 @@
  *  Ethernet 14   IPv4 20 or IPv6 40   TCP 20 (SYN: 28, with MSS and window scale)   bytes
  * ```
  *
+ * Packets between queue pairs are whole datagrams already; only Ethernet is synthesized.
+ *
  * TCP checksums are 0, as in a recording on a host whose network card fills them in.
  */
 import type { CaptureTap, LinkAddresses, LinkTap } from './capture-tap.ts';
@@ -48,6 +50,15 @@ export class PcapngCapture implements CaptureTap {
   opened(addresses: LinkAddresses): CapturedLink {
     return new CapturedLink(addresses, (bytes, put) => {
       this.#writer.packet(this.#nowMicros(), bytes, put);
+    });
+  }
+
+  /** A datagram, from its IP header on. */
+  packet(datagram: Uint8Array): void {
+    const ipv6 = (datagram[0] ?? 0) >>> 4 === 6;
+    this.#writer.packet(this.#nowMicros(), ETHERNET_BYTES + datagram.length, (frame) => {
+      putEthernet(frame, 1, 2, ipv6);
+      frame.set(datagram, ETHERNET_BYTES);
     });
   }
 
@@ -126,7 +137,7 @@ export class CapturedLink implements LinkTap {
     const ipBytes = from.address.length === 4 ? 20 : 40;
     this.#record(ETHERNET_BYTES + ipBytes + tcpBytes, (packet) => {
       packet.fill(0, 0, packet.length - payload.length);
-      putEthernet(packet, from, to);
+      putEthernet(packet, from.byte, to.byte, from.address.length === 16);
       putIp(packet, from, to, tcpBytes);
       this.#putTcp(viewFrom(packet, ETHERNET_BYTES + ipBytes), from, to, flags);
       packet.set(payload, packet.length - payload.length);
@@ -162,9 +173,9 @@ function half(address: string, port: number, byte: number, dialer: boolean): Hal
 }
 
 /** Locally administered MAC addresses, ending in 1 for this side and in 2 for the peer. */
-function putEthernet(packet: Uint8Array, from: Half, to: Half): void {
-  packet.set([2, 0, 0, 0, 0, to.byte, 2, 0, 0, 0, 0, from.byte]);
-  packet.set(from.address.length === 4 ? [0x08, 0x00] : [0x86, 0xdd], 12);
+function putEthernet(packet: Uint8Array, from: number, to: number, ipv6: boolean): void {
+  packet.set([2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from]);
+  packet.set(ipv6 ? [0x86, 0xdd] : [0x08, 0x00], 12);
 }
 
 function putIp(packet: Uint8Array, from: Half, to: Half, tcpBytes: number): void {

@@ -1,5 +1,5 @@
 /**
- * Passes the bytes of links to watchers, including links opened before the watcher came. Without a
+ * Passes the bytes of links, and packets, to watchers, including links opened before the watcher came. Without a
  * watcher, a link costs the memory of two small frames and a flag check per write.
  */
 import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
@@ -9,6 +9,7 @@ import {
   startupFrameBytesNeeded,
 } from '../iwarp/wire/startup-frame.ts';
 import type { CaptureTap, LinkAddresses, LinkPosition, LinkTap } from './capture-tap.ts';
+import { PacketHub } from './packet-hub.ts';
 
 /** Receives link events. Bytes are borrowed for the call; must not call the host. */
 export interface TapWatcher {
@@ -36,6 +37,7 @@ interface Following {
 
 /** See the module's comment. */
 export class TapHub implements CaptureTap {
+  readonly packets = new PacketHub();
   /**
    * Links by their ends, near end first. A connection between two of the host's devices has one
    * entry.

@@ -1,4 +1,5 @@
 /** The links and the work that a filter selects. */
+import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
 import type {
   LinkQueuePairs,
   QueuePairName,
@@ -6,6 +7,7 @@ import type {
   TapLinkEnds,
 } from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
+import { udpEnds } from './datagram-trace.ts';
 
 /**
  * Maximum queue pairs remembered when work is selected by links. One forgotten after this many
@@ -44,6 +46,22 @@ export class TapSelection {
     return found ? true : undefined;
   }
 
+  /** Packets match by either end, as links do. */
+  wantsPacket({ sender, receiver, bytes }: TappedPacket): boolean {
+    if (this.#ends !== undefined) return false;
+    const found = this.#hasPair(sender) || (receiver !== undefined && this.#hasPair(receiver));
+    if (!found || !this.byEnds) return found;
+    const ends = udpEnds(bytes, 0);
+    if (ends === undefined) return false;
+    const { sourceAddress, destinationAddress, sourcePort, destinationPort } = ends;
+    return this.#hasEnds({
+      localAddress: sourceAddress,
+      localPort: sourcePort,
+      remoteAddress: destinationAddress,
+      remotePort: destinationPort,
+    });
+  }
+
   /** Records the queue pairs of a selected link, which selects their work too. */
   noteLink({ us, peer }: LinkQueuePairs): void {
     if (!this.byEnds) return;
@@ -59,7 +77,7 @@ export class TapSelection {
     return this.#hasPair(pair) && (!this.byEnds || this.#linked.has(nameOf(pair)));
   }
 
-  #hasEnds({ localAddress, localPort, remoteAddress, remotePort }: LinkAddresses): boolean {
+  #hasEnds({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): boolean {
     const { address, port } = this.#filter;
     const ends = { localAddress: plain(localAddress), remoteAddress: plain(remoteAddress) };
     if (address !== undefined && !Object.values(ends).includes(plain(address))) return false;

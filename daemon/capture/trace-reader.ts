@@ -1,7 +1,8 @@
 /**
- * Converts a watcher's events to readable records: MPA frames, FPDUs and ends of links, work
+ * Converts a watcher's events to readable records: MPA frames, FPDUs and ends of links, packets, work
  * requests and completions of devices, in the order received.
  */
+import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
 import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import {
@@ -12,7 +13,9 @@ import {
 } from '../../verbs-api/contract/protocol/work-records.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
+import type { Crc32 } from '../roce/wire/crc32.ts';
 import type { LinkAddresses } from './capture-tap.ts';
+import { DatagramTrace } from './datagram-trace.ts';
 import { type Sender, StreamTrace, type TracedFpdu, type TraceKind } from './stream-trace.ts';
 import { completedText, postedText, wrIdText } from './work-text.ts';
 
@@ -28,6 +31,7 @@ interface TraceReaderOptions {
   /** Takes each record. */
   readonly record: (record: TraceRecord, place: TracePlace) => void;
   readonly crc32c: Crc32c;
+  readonly crc32: Crc32;
 }
 
 interface TracedLink {
@@ -44,9 +48,11 @@ export class TraceReader {
   readonly #options: TraceReaderOptions;
   readonly #pool = new ChunkPool();
   readonly #links = new Map<number, TracedLink>();
+  readonly #datagrams: DatagramTrace;
 
   constructor(options: TraceReaderOptions) {
     this.#options = options;
+    this.#datagrams = new DatagramTrace(options.crc32);
   }
 
   opened(link: number, addresses: LinkAddresses): void {
@@ -97,6 +103,26 @@ export class TraceReader {
     const found = this.#links.get(link);
     if (reset) found?.trace.reset(found.senders.us);
     this.#links.delete(link);
+  }
+
+  /** A packet between queue pairs; borrowed for the call. */
+  packet({ sender, receiver, bytes }: TappedPacket): void {
+    const traced = this.#datagrams.take(bytes, 0);
+    if (traced === undefined) return;
+    const { source, destination, kind, opcode, payloadBytes, text } = traced;
+    this.#options.record(
+      {
+        micros: this.micros,
+        kind,
+        device: sender.device,
+        qpn: sender.qpn,
+        ...(receiver === undefined ? {} : { peerDevice: receiver.device, peerQpn: receiver.qpn }),
+        by: 'us',
+        ...(opcode === '' ? {} : { opcode, bytes: payloadBytes }),
+        text,
+      },
+      { source, destination },
+    );
   }
 
   posted(device: string, work: PostedWork): void {

@@ -2,6 +2,7 @@
  * Takes one sample of traffic: records until it has enough. The owner attaches it to both hubs, and
  * ends it when its time is up.
  */
+import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
 import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
 import {
   TRACE_LIMIT_DEFAULT,
@@ -12,7 +13,9 @@ import {
 } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import type { CompletedWork, PostedWork } from '../../verbs-api/contract/protocol/work-records.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
+import type { Crc32 } from '../roce/wire/crc32.ts';
 import type { LinkAddresses } from './capture-tap.ts';
+import type { PacketWatcher } from './packet-hub.ts';
 import type { TapHub, TapWatcher } from './tap-hub.ts';
 import { TapSelection } from './tap-selection.ts';
 import { TraceReader } from './trace-reader.ts';
@@ -22,6 +25,7 @@ import type { WorkHub, WorkWatcher } from './work-hub.ts';
 interface TraceSamplerOptions {
   readonly request: TraceRequest;
   readonly crc32c: Crc32c;
+  readonly crc32: Crc32;
   /** Microseconds since 1970. */
   readonly nowMicros: () => number;
   /** Called when the requested number of records is reached. */
@@ -29,7 +33,7 @@ interface TraceSamplerOptions {
 }
 
 /** See the module's comment. */
-export class TraceSampler implements TapWatcher, WorkWatcher {
+export class TraceSampler implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #options: TraceSamplerOptions;
   readonly #limit: number;
   readonly #selection: TapSelection;
@@ -50,13 +54,14 @@ export class TraceSampler implements TapWatcher, WorkWatcher {
     });
     this.#reader = new TraceReader({
       crc32c: options.crc32c,
+      crc32: options.crc32,
       record: (record) => this.#take(record),
     });
   }
 
   /** Watches until `end`. */
   begin(links: TapHub, work: WorkHub): void {
-    this.#stops = [links.watch(this), work.watch(this)];
+    this.#stops = [links.watch(this), links.packets.watch(this), work.watch(this)];
     this.#begun = true;
   }
 
@@ -94,6 +99,10 @@ export class TraceSampler implements TapWatcher, WorkWatcher {
   skipped(link: number): void {
     const text = 'left out: open before, and with markers';
     this.#keep({ micros: this.#options.nowMicros(), kind: 'error', link, by: 'us', text });
+  }
+
+  packet(packet: TappedPacket): void {
+    if (this.#selection.wantsPacket(packet)) this.#timed().packet(packet);
   }
 
   posted(device: string, work: PostedWork): void {

@@ -70,7 +70,10 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
     example('Record all traffic', 'iwarpd capture -w traffic.pcapng'),
     example('Print the traffic of one device', 'iwarpd capture --device a -w - | iwarpd decode -'),
   ],
-  trace: [example('Watch work requests and completions', 'iwarpd trace --only wqe,cqe')],
+  trace: [
+    example('Watch work requests and completions', 'iwarpd trace --only wqe,cqe'),
+    example('Watch the packets of a RoCE device', 'iwarpd trace --only packet --device roce0'),
+  ],
   decode: [example('Print a recording', 'iwarpd decode traffic.pcapng')],
   doctor: [example('Check everything, and a daemon by name', 'iwarpd doctor --instance job7')],
   completion: [example('Load completion for this shell', 'source <(iwarpd completion bash)')],

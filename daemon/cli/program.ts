@@ -340,10 +340,18 @@ function addTrace(program: Command, { output, signal }: CommandContext): void {
 /** What `capture` and `trace` record, and for how long. */
 function addTrafficOptions(command: Command): Command {
   return command
-    .option('--qp <NUMBER>', 'only this queue pair and its connection; repeatable', collectQpNumber)
+    .option(
+      '--qp <NUMBER>',
+      'only this queue pair with its connection or packets; repeatable',
+      collectQpNumber,
+    )
     .option('--device <NAME>', 'only this device')
-    .option('--address <ADDRESS>', 'only connections from or to this address', parseAddress)
-    .option('--port <PORT>', 'only connections from or to this port', parsePort)
+    .option(
+      '--address <ADDRESS>',
+      'only connections and packets from or to this address',
+      parseAddress,
+    )
+    .option('--port <PORT>', 'only connections and packets from or to this port', parsePort)
     .option(
       '--duration <SECONDS>',
       'stop after this many seconds (default: at Ctrl-C)',
@@ -355,7 +363,7 @@ function addTrafficOptions(command: Command): Command {
 function addDecode(program: Command, { output, signal }: CommandContext): void {
   program
     .command('decode')
-    .description('decode the iWARP traffic in a pcap or pcapng file')
+    .description('decode the iWARP and RoCEv2 traffic in a pcap or pcapng file')
     .argument('<FILE>', 'capture file; - means standard input')
     .option('--json', 'print one JSON object per line')
     .action(async (file: string, given: DecodeArguments) => {

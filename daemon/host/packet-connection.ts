@@ -7,7 +7,7 @@
  */
 import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';
-import type { QPPath } from '../rnic/qp-attributes.ts';
+import type { AddressVector, QPPath } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import type { Micros, WireFailure } from '../rnic/wire-port.ts';
 import type { PacketWire } from '../roce/transport/packet-wire.ts';
@@ -29,6 +29,10 @@ export class PacketConnection implements ProgramWire {
   /** Its destination, and the port that has it; undefined without a route and before RTR. */
   peer: PacketPort | undefined = undefined;
   destQpn = 0;
+  /** Where its packets go; of no meaning for datagrams. */
+  vector: AddressVector | undefined = undefined;
+  /** Code of the delay that it asks of a peer for which no receive is posted. */
+  minRnrTimer = 0;
   /** Set by the network while the connection waits for its turn. */
   queued = false;
   /** False once the wire has ended. */
@@ -64,6 +68,8 @@ export class PacketConnection implements ProgramWire {
 
   modified(path: QPPath, state: QPState, now: Micros): void {
     this.destQpn = path.destQpn;
+    this.vector = path.addressVector;
+    this.minRnrTimer = path.minRnrTimer;
     this.peer = this.port.peer(path.addressVector.dgid);
     this.wire.modified(path, state, now);
     this.#user.handleReady(this);

@@ -9,6 +9,7 @@
  * peer's memory is behind waits for it, so slow memory slows its senders down and loses nothing.
  */
 import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { PacketTap } from '../capture/capture-tap.ts';
 import { assert } from '../invariants/assert.ts';
 import type { AddressVector } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
@@ -19,6 +20,7 @@ import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
 import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
+import { PacketRecorder } from './packet-recorder.ts';
 import { countFailure, countPacket, countRequest } from './roce-counters.ts';
 
 /** What one connection sends before the next gets its turn. */
@@ -58,6 +60,7 @@ interface Route {
 /** See the module's comment. */
 export class PacketNetwork implements ConnectionUser {
   readonly #host: PacketNetworkHost;
+  readonly #recorder: PacketRecorder;
   readonly #connections = new Map<PacketPort, Map<number, PacketConnection>>();
   /** Connections in the order of their turns, from `#head` on. */
   readonly #turns: PacketConnection[] = [];
@@ -77,8 +80,10 @@ export class PacketNetwork implements ConnectionUser {
   readonly #grh = new Uint8Array(GRH_AREA_BYTES);
   readonly #datagram = makeDatagram();
 
-  constructor(host: PacketNetworkHost) {
+  /** `tap` sees every packet that reaches its receiver, or would. */
+  constructor(host: PacketNetworkHost, tap?: PacketTap) {
     this.#host = host;
+    this.#recorder = new PacketRecorder(tap);
   }
 
   /** The wire of a queue pair of `port` that enters RTR. */
@@ -236,6 +241,7 @@ export class PacketNetwork implements ConnectionUser {
       sender.port.counters.undeliverable += 1;
       return;
     }
+    if (this.#recorder.watched) this.#record(sender, bytes);
     if (sender.qp.type === QPType.ud) {
       this.#deliverDatagram(sender, bytes, now);
       return;
@@ -245,9 +251,29 @@ export class PacketNetwork implements ConnectionUser {
     else sender.port.counters.undeliverable += 1;
   }
 
+  /** Shows the packet in the buffer to who watches. */
+  #record(sender: PacketConnection, bytes: number): void {
+    const { port, qp } = sender;
+    const vector = this.#vectorOf(sender);
+    const route = vector && this.#routeOf(port, vector);
+    if (route === undefined) return;
+    const receiver = { device: route.peer.name, qpn: this.#packet.destQpn };
+    const ends = {
+      sender: { device: port.name, qpn: qp.qpn },
+      receiver: route.multicast ? undefined : receiver,
+    };
+    this.#recorder.show(this.#bytes, bytes, route, ends, false);
+  }
+
+  /** Where the packet polled last goes. */
+  #vectorOf({ qp, wire, vector }: PacketConnection): AddressVector | undefined {
+    if (qp.type !== QPType.ud) return vector;
+    return (wire.destination as AddressHandle | undefined)?.vector;
+  }
+
   #deliverDatagram(sender: PacketConnection, bytes: number, now: Micros): void {
-    const handle = sender.wire.destination as AddressHandle | undefined;
-    const route = handle && this.#routeOf(sender.port, handle.vector);
+    const vector = this.#vectorOf(sender);
+    const route = vector && this.#routeOf(sender.port, vector);
     if (route === undefined) {
       sender.port.counters.undeliverable += 1;
       return;

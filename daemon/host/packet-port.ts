@@ -2,6 +2,8 @@
 import type { RoceCounters } from './roce-counters.ts';
 
 export interface PacketPort {
+  /** Name of its device. */
+  readonly name: string;
   /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
   gid(index: number): Uint8Array | undefined;
   /** The port of this host that has the GID; undefined if none has. */

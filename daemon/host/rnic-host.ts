@@ -130,7 +130,7 @@ export class RnicHost
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
     this.clock = clock;
-    this.#packets = new PacketNetwork(this);
+    this.#packets = new PacketNetwork(this, options.observer?.tap?.packets);
     this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();

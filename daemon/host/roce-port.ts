@@ -22,10 +22,12 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
   readonly addresses: PortAddresses = this;
   readonly counters: RoceCounters = makeRoceCounters();
   #down = false;
+  readonly name: string;
   readonly #device: GidSource;
   readonly #host: PortHost;
 
-  constructor(device: GidSource, host: PortHost) {
+  constructor(device: GidSource & { readonly name: string }, host: PortHost) {
+    this.name = device.name;
     this.#device = device;
     this.#host = host;
   }

@@ -6,6 +6,10 @@ import { z } from 'zod';
 import type { IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import { encodeText, encodeValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import {
+  emitTappedPacket,
+  type TappedPacket,
+} from '../../verbs-api/contract/protocol/packet-records.ts';
+import {
   emitLostBytes,
   emitTapRecord,
   type LinkQueuePairs,
@@ -26,6 +30,7 @@ import {
 } from '../../verbs-api/contract/protocol/work-records.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
+import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
 import { TapSelection } from '../capture/tap-selection.ts';
 import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
@@ -49,7 +54,7 @@ const FILTERED_LINKS_MAX = 1024;
 const FILTERED_QPS_MAX = 1024;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 const DEVICE_NAME_MAX = 63;
-/** Work records belong to no link. */
+/** Packets and work records belong to no link. */
 const NO_LINK = 0;
 const NO_BYTES = new Uint8Array(0);
 
@@ -78,7 +83,7 @@ export function parseTapFilter(value: unknown): TapFilter {
 }
 
 /** See the module's comment. */
-export class TapStream implements TapWatcher, WorkWatcher {
+export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #connection: TapConnection;
   readonly #topics: ReadonlySet<TapTopic>;
   readonly #selection: TapSelection;
@@ -88,8 +93,8 @@ export class TapStream implements TapWatcher, WorkWatcher {
   readonly #lost = new Map<string, number>();
   /** Buffers for long records, each as large as the longest record; at most a backlog of them. */
   readonly #room: Uint8Array[] = [];
-  /** Work requests and completions dropped since the last `lost` record. */
-  #lostWork = 0;
+  /** Packets, work requests and completions dropped since the last `lost` record. */
+  #lostRecords = 0;
 
   constructor(connection: TapConnection, filter: TapFilter) {
     this.#connection = connection;
@@ -104,7 +109,9 @@ export class TapStream implements TapWatcher, WorkWatcher {
     const topics = this.#topics;
     const works = topics.has('posted') || topics.has('completed');
     // Work that is selected by a link can only be matched while links are watched.
-    if (topics.has('links') || (works && this.#selection.byEnds)) stops.push(links.watch(this));
+    const linked = works && this.#selection.byEnds;
+    if (topics.has('links') || linked) stops.push(links.watch(this));
+    if (topics.has('packets') || linked) stops.push(links.packets.watch(this));
     if (works) stops.push(work.watch(this));
     return () => {
       for (const stop of stops) stop();
@@ -151,6 +158,16 @@ export class TapStream implements TapWatcher, WorkWatcher {
     this.#sendOfLink(TapKind.skipped, 'us', link, encodeValue(addresses as unknown as IpcValue));
   }
 
+  packet(packet: TappedPacket): void {
+    if (!this.#selection.wantsPacket(packet)) return;
+    const { sender, receiver } = packet;
+    this.#selection.noteLink({ us: sender, ...(receiver === undefined ? {} : { peer: receiver }) });
+    if (!this.#topics.has('packets') || !this.#hasRoom()) return;
+    const peerName = receiver === undefined ? NO_BYTES : this.#nameOf(receiver.device);
+    const body = emitTappedPacket(packet, this.#nameOf(sender.device), peerName);
+    this.#send(TapKind.packet, 'us', NO_LINK, body);
+  }
+
   posted(device: string, work: PostedWork): void {
     if (!this.#topics.has('posted') || !this.#takesWork(device, work.qpn)) return;
     const body = emitPostedWork(work, this.#nameOf(device));
@@ -165,14 +182,18 @@ export class TapStream implements TapWatcher, WorkWatcher {
 
   /** True for work that the watcher asked for and has room for. */
   #takesWork(device: string, qpn: number): boolean {
-    if (!this.#selection.wantsWork(device, qpn)) return false;
+    return this.#selection.wantsWork(device, qpn) && this.#hasRoom();
+  }
+
+  /** False, and counted, if the watcher is behind. */
+  #hasRoom(): boolean {
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
-      this.#lostWork += 1;
+      this.#lostRecords += 1;
       return false;
     }
-    if (this.#lostWork > 0) {
-      this.#send(TapKind.lost, 'us', NO_LINK, emitLostBytes(this.#lostWork));
-      this.#lostWork = 0;
+    if (this.#lostRecords > 0) {
+      this.#send(TapKind.lost, 'us', NO_LINK, emitLostBytes(this.#lostRecords));
+      this.#lostRecords = 0;
     }
     return true;
   }

@@ -8,6 +8,7 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { executeNamed } from '../control/operations.ts';
+import { chooseCrc32 } from '../host/crc32-engine.ts';
 import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import type { HttpServer } from '../http/http-server.ts';
@@ -145,7 +146,7 @@ export class Daemon {
       observer: hostObserver(notes.note, taps),
     });
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
-    const samples = new TraceSamples(taps, work, host.crcEngine.crc32c);
+    const samples = new TraceSamples(taps, work, host.crcEngine.crc32c, chooseCrc32());
     let daemon: Daemon | undefined;
     let native: BridgedHost | undefined;
     try {

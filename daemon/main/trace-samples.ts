@@ -11,19 +11,22 @@ import type { TapHub } from '../capture/tap-hub.ts';
 import { TraceSampler } from '../capture/trace-sampler.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
+import type { Crc32 } from '../roce/wire/crc32.ts';
 
 /** See the module's comment. */
 export class TraceSamples {
   readonly #links: TapHub;
   readonly #work: WorkHub;
   readonly #crc32c: Crc32c;
+  readonly #crc32: Crc32;
   /** Each function ends a running sample. */
   readonly #running = new Set<() => void>();
 
-  constructor(links: TapHub, work: WorkHub, crc32c: Crc32c) {
+  constructor(links: TapHub, work: WorkHub, crc32c: Crc32c, crc32: Crc32) {
     this.#links = links;
     this.#work = work;
     this.#crc32c = crc32c;
+    this.#crc32 = crc32;
   }
 
   /** Takes a sample. Rejects with EBUSY if `TRACE_SAMPLES_MAX` are already running. */
@@ -39,6 +42,7 @@ export class TraceSamples {
     const sampler = new TraceSampler({
       request,
       crc32c: this.#crc32c,
+      crc32: this.#crc32,
       nowMicros: () => Math.round((performance.timeOrigin + performance.now()) * 1000),
       onFull: finish,
     });

@@ -29,7 +29,7 @@ export interface Mark {
   readonly direction: 'in' | 'out' | undefined;
   readonly x: number;
   readonly width: number;
-  /** The label; '' for the FPDUs of a message after its first. */
+  /** The label; '' for the FPDUs or packets of a message after its first. */
   readonly label: string;
   /** Reports an error. */
   readonly bad: boolean;
@@ -214,13 +214,15 @@ class Placer {
   #label(sighting: Sighting): string {
     const { record, lane, direction } = sighting;
     const text = labelOf(record);
-    if (record.kind !== 'fpdu') return text;
+    if (record.kind !== 'fpdu' && record.kind !== 'packet') return text;
     const arrow = direction === 'out' ? '→' : '←';
     const stream = `${lane} ${arrow}`;
     const before = this.#passing.get(stream);
     this.#passing.set(stream, sighting);
     const goesOn =
-      before !== undefined && before.record.opcode === record.opcode && !isLast(before);
+      before !== undefined &&
+      messageOf(before.record.opcode) === messageOf(record.opcode) &&
+      !isLast(before);
     return goesOn ? '' : `${arrow}${text}`;
   }
 }
@@ -229,7 +231,7 @@ function rowOf({ kind }: TraceRecord): Row {
   return kind === 'wqe' || kind === 'cqe' ? kind : 'wire';
 }
 
-/** Short names of RDMAP messages. */
+/** Short names of messages. */
 const MESSAGE_LABELS = {
   send: 'Send',
   write: 'Write',
@@ -238,6 +240,7 @@ const MESSAGE_LABELS = {
   atomicRequest: 'AReq',
   atomicResponse: 'AResp',
   immediate: 'Imm',
+  acknowledge: 'ACK',
   terminate: 'Term',
   other: '?',
 } as const;
@@ -247,6 +250,8 @@ function labelOf({ kind, opcode = '', status, text }: TraceRecord): string {
   switch (kind) {
     case 'fpdu':
       return MESSAGE_LABELS[messageOf(opcode)];
+    case 'packet':
+      return isNak(text) ? 'NAK' : MESSAGE_LABELS[messageOf(opcode)];
     case 'mpa':
       return /reply/i.test(opcode + text) ? 'MPA Rep' : 'MPA Req';
     case 'error':
@@ -283,8 +288,14 @@ function isSuccess(status: string | undefined): boolean {
   return status === undefined || status === 'IBV_WC_SUCCESS';
 }
 
+/** A packet that refuses a request, as trace lines call it. */
+function isNak(text: string): boolean {
+  return / NAK /.test(text);
+}
+
 function isBad({ kind, opcode, status, text }: TraceRecord): boolean {
   if (kind === 'cqe') return !isSuccess(status);
   if (kind === 'fpdu') return messageOf(opcode) === 'terminate';
+  if (kind === 'packet') return isNak(text);
   return kind === 'error' || (kind === 'end' && /RST|inside/.test(text));
 }

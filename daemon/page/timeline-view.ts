@@ -14,14 +14,14 @@ const LANE_HEIGHT = 92;
 const MARK_HEIGHT = 18;
 /** Top of a row within its lane. */
 const ROWS: Readonly<Record<Row, number>> = { wqe: 8, wire: 36, cqe: 64 };
-const ROW_NAMES: Readonly<Record<Row, string>> = { wqe: 'WQE', wire: 'FPDU', cqe: 'CQE' };
+const ROW_NAMES: Readonly<Record<Row, string>> = { wqe: 'WQE', wire: 'Wire', cqe: 'CQE' };
 
 const SCALE_DEFAULT = 0.4;
 const SCALE_MIN = 0.01;
 const SCALE_MAX = 25;
 
 const HELP =
-  'Lanes are QPs: work requests (WQE), the wire (FPDU), completions (CQE). ' +
+  'Lanes are QPs: work requests (WQE), the wire (FPDUs, packets), completions (CQE). ' +
   'In order; pauses are folded.';
 
 /** Shows the time line and keeps it up to date. */
@@ -130,7 +130,7 @@ class TimelineView {
     this.#detail.hidden = samples.length === 0;
     this.#empty.hidden = samples.length > 0;
     const waiting = 'Recording half of every second. No traffic yet.';
-    const off = 'Switch “Record” on to see work requests, their FPDUs and completions.';
+    const off = 'Switch “Record” on to see work requests, their FPDUs or packets, and completions.';
     setText(this.#empty, recording ? waiting : off);
   }
 
@@ -270,7 +270,8 @@ function programsOf({ qps }: PageState): ReadonlyMap<string, string> {
 
 function tagOf({ row, direction, record }: Mark): string {
   if (row !== 'wire') return ROW_NAMES[row];
-  const what = record.kind === 'fpdu' ? 'FPDU' : record.kind === 'mpa' ? 'MPA' : record.kind;
+  const what =
+    record.kind === 'fpdu' || record.kind === 'mpa' ? record.kind.toUpperCase() : record.kind;
   return `${direction === 'out' ? '→' : '←'} ${what}`;
 }
 

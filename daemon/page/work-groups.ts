@@ -1,5 +1,5 @@
 /**
- * Matches FPDUs and completions of a trace sample to work requests, by the same rules as the two
+ * Matches FPDUs, packets and completions of a trace sample to work requests, by the same rules as the two
  * ends: a queue pair sends the messages of its send queue in order, one receive takes one Send, and
  * Read Responses answer Read Requests in order.
  *
@@ -33,7 +33,7 @@ interface OpenGroup {
 /** The wire operation of a work request. */
 type Work = 'send' | 'write' | 'read' | 'atomic' | 'receive' | 'local';
 
-/** What an FPDU carries. */
+/** What an FPDU or a packet carries. */
 type Message =
   | 'send'
   | 'write'
@@ -42,6 +42,7 @@ type Message =
   | 'atomicRequest'
   | 'atomicResponse'
   | 'immediate'
+  | 'acknowledge'
   | 'terminate'
   | 'other';
 
@@ -99,6 +100,7 @@ export function groupWork(sightings: readonly Sighting[]): WorkGroup[] {
         groups.push(takeWqe(state, sighting));
         break;
       case 'fpdu':
+      case 'packet':
         takeFpdu(state, sighting);
         break;
       case 'cqe':
@@ -197,12 +199,13 @@ function workOf(opcode = ''): Work {
   return 'local';
 }
 
-/** The content of an FPDU, by its RDMAP opcode name. */
+/** The content of an FPDU or a packet, by the name of its opcode. */
 export function messageOf(opcode = ''): Message {
   if (/^terminate/i.test(opcode)) return 'terminate';
   if (/^immediate/i.test(opcode)) return 'immediate';
-  if (/atomic re(?:quest|q)/i.test(opcode)) return 'atomicRequest';
+  if (/atomic re(?:quest|q)|cmpswap|fetchadd/i.test(opcode)) return 'atomicRequest';
   if (/atomic/i.test(opcode)) return 'atomicResponse';
+  if (/acknowledge/i.test(opcode)) return 'acknowledge';
   if (/read request/i.test(opcode)) return 'readRequest';
   if (/read response/i.test(opcode)) return 'readResponse';
   if (/write/i.test(opcode)) return 'write';
@@ -225,8 +228,12 @@ function becomes(work: Work, message: Message): boolean {
   }
 }
 
-/** The DDP segment with the Last flag ends its message (RFC 5041 §5.2). */
+/**
+ * The DDP segment with the Last flag ends its message (RFC 5041 §5.2), and so does a packet whose
+ * opcode says Last or Only.
+ */
 export function isLast({ record }: Sighting): boolean {
+  if (record.kind === 'packet') return /\b(?:Last|Only|Acknowledge)\b/.test(record.opcode ?? '');
   return record.text.endsWith(', last');
 }
 

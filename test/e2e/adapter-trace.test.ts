@@ -3,6 +3,7 @@ import { afterEach, expect, it } from 'vitest';
 import { TapHub } from '../../daemon/capture/tap-hub.ts';
 import { TraceSampler } from '../../daemon/capture/trace-sampler.ts';
 import { WorkHub } from '../../daemon/capture/work-hub.ts';
+import { crc32 } from '../../daemon/roce/wire/crc32.ts';
 import type { TraceRecord, TraceRequest } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import { AsyncEventType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
@@ -23,6 +24,7 @@ function watchedNodes(request: TraceRequest = {}) {
   const sampler = new TraceSampler({
     request,
     crc32c: from.host.crcEngine.crc32c,
+    crc32,
     nowMicros: () => Math.round(performance.now() * 1000),
     onFull: () => undefined,
   });

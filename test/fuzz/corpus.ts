@@ -11,14 +11,19 @@ export function repositoryRoot(): string {
   return folder;
 }
 
+/** Folders of recordings: siw's TCP connections, rxe's packets. */
+const RECORDINGS = ['test/interop/captures', 'test/vectors/roce'];
+
 /** Recordings of at most `mostBytes`, by name. */
 export function recordings(mostBytes: number): ReadonlyMap<string, Uint8Array> {
-  const folder = join(repositoryRoot(), 'test/interop/captures');
   const found = new Map<string, Uint8Array>();
-  for (const file of readdirSync(folder).sort()) {
-    if (!file.endsWith('.pcap')) continue;
-    const bytes = Uint8Array.from(readFileSync(join(folder, file)));
-    if (bytes.length <= mostBytes) found.set(file.slice(0, -'.pcap'.length), bytes);
+  for (const name of RECORDINGS) {
+    const folder = join(repositoryRoot(), name);
+    for (const file of readdirSync(folder).sort()) {
+      if (!file.endsWith('.pcap')) continue;
+      const bytes = Uint8Array.from(readFileSync(join(folder, file)));
+      if (bytes.length <= mostBytes) found.set(file.slice(0, -'.pcap'.length), bytes);
+    }
   }
   return found;
 }

@@ -1,5 +1,6 @@
 /** `iwarpd capture`: the traffic of a running daemon's connections as a pcapng file. */
 import { closeSync, openSync, writeSync } from 'node:fs';
+import { parseTappedPacket } from '../../../verbs-api/contract/protocol/packet-records.ts';
 import {
   parseLostBytes,
   TapKind,
@@ -12,7 +13,7 @@ import type { Output } from '../../console/output.ts';
 import {
   assertTraffic,
   filterOf,
-  linksOf,
+  selectedQueuePairs,
   type TrafficOptions,
   type TrafficUser,
   watchUntilDone,
@@ -39,12 +40,17 @@ export async function runCapture(
 ): Promise<void> {
   // Before the file: a command that cannot start must not truncate an earlier capture.
   await assertTraffic(given);
-  const links = given.qp === undefined ? {} : { links: await linksOf(given) };
+  const selected = await selectedQueuePairs(given);
   const file = new CaptureFile(given.write);
   try {
     const recorder = new Recorder(file, () => output.note(`capturing to ${file.name}`));
     try {
-      await watchUntilDone(given, { ...filterOf(given), ...links }, signal, recorder);
+      await watchUntilDone(
+        given,
+        { ...filterOf(given), ...selected, topics: ['links', 'packets'] },
+        signal,
+        recorder,
+      );
       recorder.finish();
     } finally {
       output.note(recorder.summary);
@@ -96,6 +102,8 @@ class Recorder implements TrafficUser {
   readonly #links = new Map<number, CapturedLink>();
   #micros = Date.now() * 1000;
   #connections = 0;
+  #packets = 0;
+  #lostPackets = 0;
   #lostBytes = 0;
   #losses = 0;
   #skipped = 0;
@@ -121,6 +129,10 @@ class Recorder implements TrafficUser {
         if (by === 'us') captured?.outbound(body);
         else captured?.inbound(body);
         return;
+      case TapKind.packet:
+        this.#packets += 1;
+        this.#capture.packet(parseTappedPacket(body).bytes);
+        return;
       case TapKind.finished:
         captured?.finished(by);
         return;
@@ -130,6 +142,10 @@ class Recorder implements TrafficUser {
         this.#links.delete(link);
         return;
       case TapKind.lost:
+        if (link === 0) {
+          this.#lostPackets += parseLostBytes(body);
+          return;
+        }
         this.#losses += 1;
         this.#lostBytes += parseLostBytes(body);
         captured?.lost(by, parseLostBytes(body));
@@ -144,15 +160,19 @@ class Recorder implements TrafficUser {
 
   /** Writes the end of the file. */
   finish(): void {
-    this.#capture.finish(this.#losses);
+    this.#capture.finish(this.#losses + this.#lostPackets);
   }
 
   get summary(): string {
     const size = `${(this.#file.bytes / MEBIBYTE).toFixed(1)} MiB`;
     const connections = `${this.#connections} connection${this.#connections === 1 ? '' : 's'}`;
+    const packets = this.#packets === 0 ? '' : `${this.#packets} RoCEv2 packets, `;
     return [
-      `${this.#file.name}: ${connections}, ${size}`,
+      `${this.#file.name}: ${connections}, ${packets}${size}`,
       ...(this.#lostBytes > 0 ? [`${this.#lostBytes} bytes lost: processor or disk too slow`] : []),
+      ...(this.#lostPackets > 0
+        ? [`${this.#lostPackets} packets lost: processor or disk too slow`]
+        : []),
       ...(this.#skipped > 0 ? [`${this.#skipped} left out: already open, with markers`] : []),
     ].join('; ');
   }

@@ -1,4 +1,4 @@
-/** `iwarpd decode`: the iWARP traffic in a capture file as text. */
+/** `iwarpd decode`: the iWARP and RoCEv2 traffic in a capture file as text. */
 import { createReadStream } from 'node:fs';
 import {
   CaptureDecoder,
@@ -9,6 +9,7 @@ import { CaptureError } from '../../capture/capture-error.ts';
 import { CommandFailure, failureCode } from '../../console/failure.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
+import { chooseCrc32 } from '../../host/crc32-engine.ts';
 
 /** Bytes read at a time. */
 const PIECE_BYTES = 1024 * 1024;
@@ -20,7 +21,7 @@ export interface DecodeArguments {
 }
 
 /**
- * Prints a line for each MPA frame, FPDU and end in the file, or in standard input for `-`, and a
+ * Prints a line for each MPA frame, FPDU, end and RoCEv2 packet in the file, or in standard input for `-`, and a
  * summary to standard error. CommandFailure if the file cannot be read or is not a capture.
  */
 export async function runDecode(
@@ -32,6 +33,7 @@ export async function runDecode(
   const show = given.json === true ? lineAsJson : textLine;
   const decoder = new CaptureDecoder({
     crc32c: chooseCrcEngine().crc32c,
+    crc32: chooseCrc32(),
     line: (line) => output.line(show(line)),
   });
   const name = file === '-' ? 'standard input' : file;
@@ -69,10 +71,12 @@ function lineAsJson({ timeNanos, source, destination, kind, text }: DecodedLine)
 }
 
 function summaryLine(summary: CaptureSummary): string {
-  const { packets, connections, fpdus, errors, otherConnections, otherPackets } = summary;
+  const { packets, connections, fpdus, errors, rocePackets } = summary;
+  const { otherConnections, otherPackets } = summary;
   const found = [
     counted(connections, 'iWARP connection'),
     counted(fpdus, 'FPDU'),
+    ...(rocePackets > 0 ? [counted(rocePackets, 'RoCEv2 packet')] : []),
     counted(errors, 'error'),
   ];
   return [

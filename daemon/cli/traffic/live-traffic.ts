@@ -94,19 +94,34 @@ export function filterOf({ address, port, device }: TrafficOptions): TapFilter {
   };
 }
 
-/** The present links of the queue pairs. CommandFailure for a queue pair without a link. */
-export async function linksOf(options: TrafficOptions): Promise<TapLinkEnds[]> {
-  const { qp = [], device, socket: socketPath } = options;
+/** States in which packets of a queue pair pass without a connection of the connection manager. */
+const CARRYING: readonly string[] = ['RTR', 'RTS', 'SQD', 'SQE'];
+
+/**
+ * Selects queue pairs: by their present links, or by their numbers where there are RoCE ones, which
+ * have none. CommandFailure for a queue pair without traffic.
+ */
+export async function selectedQueuePairs(options: TrafficOptions): Promise<TapFilter> {
+  const { qp: numbers, device, socket: socketPath } = options;
+  if (numbers === undefined) return {};
   const filter = device === undefined ? {} : { device };
-  const connections = await queryDaemon('listConnections', filter, { socketPath });
-  return qp.flatMap((qpNum) => {
-    const found = connections.filter((each) => each.qpNum === qpNum);
-    if (found.length === 0) throw new CommandFailure(`queue pair ${qpNum} has no connection`);
-    return found.map(({ local, remote }) => ({
-      localAddress: local.address,
-      localPort: local.port,
-      remoteAddress: remote.address,
-      remotePort: remote.port,
-    }));
-  });
+  const [connections, pairs] = await Promise.all([
+    queryDaemon('listConnections', filter, { socketPath }),
+    queryDaemon('listQPs', filter, { socketPath }),
+  ]);
+  const linksOf = (number: number): TapLinkEnds[] =>
+    connections
+      .filter(({ qpNum }) => qpNum === number)
+      .map(({ local, remote }) => ({
+        localAddress: local.address,
+        localPort: local.port,
+        remoteAddress: remote.address,
+        remotePort: remote.port,
+      }));
+  const unlinked = numbers.filter((number) => linksOf(number).length === 0);
+  for (const number of unlinked) {
+    const carries = pairs.some(({ qpNum, state }) => qpNum === number && CARRYING.includes(state));
+    if (!carries) throw new CommandFailure(`queue pair ${number} has no connection`);
+  }
+  return unlinked.length === 0 ? { links: numbers.flatMap(linksOf) } : { qps: numbers };
 }

@@ -2,6 +2,7 @@
  * `iwarpd trace`: the work of a running daemon's devices and the traffic of their connections, one
  * line each.
  */
+import { parseTappedPacket } from '../../../verbs-api/contract/protocol/packet-records.ts';
 import {
   parseLostBytes,
   TapKind,
@@ -16,6 +17,7 @@ import { linkAddresses, linkQueuePairs } from '../../capture/link-addresses.ts';
 import { type TracePlace, TraceReader } from '../../capture/trace-reader.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
+import { chooseCrc32 } from '../../host/crc32-engine.ts';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
@@ -50,6 +52,7 @@ class Tracer implements TrafficUser {
     this.#json = json;
     this.#reader = new TraceReader({
       crc32c: chooseCrcEngine().crc32c,
+      crc32: chooseCrc32(),
       record: (record, place) => this.#print(record, place),
     });
   }
@@ -72,6 +75,9 @@ class Tracer implements TrafficUser {
         reader.completed(device, work);
         return;
       }
+      case TapKind.packet:
+        reader.packet(parseTappedPacket(body));
+        return;
       case TapKind.opened:
         reader.opened(link, linkAddresses(body));
         return;
@@ -101,7 +107,7 @@ class Tracer implements TrafficUser {
   }
 
   #noteLost(count: number): void {
-    const what = 'work requests and completions';
+    const what = 'packets, work requests and completions';
     this.#output.note(`left out: ${count} ${what}: the reader was too slow`);
   }
 

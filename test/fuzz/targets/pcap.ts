@@ -1,6 +1,8 @@
 /** Damaged capture files: decoded up to the damage, or refused with one line. */
 import { CaptureDecoder } from '../../../daemon/capture/capture-decoder.ts';
 import { CaptureError } from '../../../daemon/capture/capture-error.ts';
+import { DatagramTrace } from '../../../daemon/capture/datagram-trace.ts';
+import { ipStart } from '../../../daemon/capture/ip-header.ts';
 import { findTcpSegment } from '../../../daemon/capture/tcp-segment.ts';
 import { hexOf } from '../../support/hex.ts';
 import { recordings } from '../corpus.ts';
@@ -10,7 +12,9 @@ import { readPcapFrames } from '../pcap-corpus.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
 /** Longest recording to use: longer ones take more time and find no more. */
-const RECORDING_MAX_BYTES = 12_000;
+const RECORDING_MAX_BYTES = 20_000;
+/** Longer than the line of any packet. */
+const LINE_MAX = 400;
 
 /** Decodes in pieces. Returns the lines, or why the file was refused. */
 function decode(bytes: Uint8Array, draws: Draws | undefined): string {
@@ -67,7 +71,7 @@ export const pcapFile: FuzzTarget = {
 /** Single packets, which make up most of a capture. */
 export const pcapPacket: FuzzTarget = {
   name: 'pcap-packet',
-  about: 'packets of captures: Ethernet, IPv4, IPv6 and TCP headers',
+  about: 'packets of captures: Ethernet, IPv4, IPv6, TCP and RoCEv2 headers',
   batchInputs: 50_000,
   weight: 300_000,
   smokeInputs: 60_000,
@@ -89,6 +93,7 @@ export const pcapPacket: FuzzTarget = {
     const files = [...recordings(RECORDING_MAX_BYTES).values()];
     const corpus = files.flatMap((file) => readPcapFrames(file)).map((each) => each.slice(0, 160));
     const bytes = new Uint8Array(256);
+    const datagrams = new DatagramTrace();
     return {
       run(draws) {
         const source = draws.pick(corpus);
@@ -103,7 +108,14 @@ export const pcapPacket: FuzzTarget = {
         const packet = bytes.subarray(0, length);
         if (draws.recording) draws.show(`link type ${linkType} ${original} ${hexOf(packet)}`);
         const segment = findTcpSegment(linkType, packet, original);
-        if (segment === undefined) return 'other';
+        if (segment === undefined) {
+          const at = ipStart(linkType, new DataView(bytes.buffer, 0, length));
+          const traced = at === undefined ? undefined : datagrams.take(packet, at);
+          if (traced === undefined) return 'other';
+          claim(traced.text.length <= LINE_MAX, 'a line without end');
+          claim(traced.payloadBytes <= 4096, 'more payload than any path MTU');
+          return traced.kind;
+        }
         const { payload, payloadBytes, sequence } = segment;
         claim(payload.length <= length, 'more payload than packet');
         claim(payloadBytes >= payload.length, 'less was sent than was recorded');

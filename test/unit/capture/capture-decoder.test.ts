@@ -69,6 +69,7 @@ describe('the decoder of captures', () => {
       packets: 12,
       connections: 1,
       fpdus: 1,
+      rocePackets: 0,
       errors: 0,
       otherConnections: 1,
       otherPackets: 0,

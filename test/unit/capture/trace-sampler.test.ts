@@ -4,6 +4,7 @@ import { TapHub } from '../../../daemon/capture/tap-hub.ts';
 import { TraceSampler } from '../../../daemon/capture/trace-sampler.ts';
 import { WorkHub } from '../../../daemon/capture/work-hub.ts';
 import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
+import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
 import { SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import type { TraceRequest } from '../../../verbs-api/contract/protocol/trace-sample.ts';
@@ -45,6 +46,7 @@ class World {
     const sampler = new TraceSampler({
       request,
       crc32c,
+      crc32,
       nowMicros: () => {
         this.now += 1;
         return this.now;

@@ -60,6 +60,7 @@ class ScriptedDatagrams implements PacketWire {
 /** A port whose one GID is an address, and that reaches all of `ports`. */
 function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
   const port: PacketPort = {
+    name: 'roce',
     gid: (index) => (index === 1 ? address : undefined),
     peer: (dgid) => ports.find((other) => hexOf(other.gid(1) ?? dgid.slice(1)) === hexOf(dgid)),
     down: false,

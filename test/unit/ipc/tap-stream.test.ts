@@ -148,7 +148,7 @@ describe('a watcher’s stream', () => {
   it.each([
     [undefined, ''],
     [{ topics: ['everything'] }, 'topics.0'],
-    [{ topics: ['links', 'links', 'links', 'links'] }, 'topics'],
+    [{ topics: ['links', 'links', 'links', 'links', 'links'] }, 'topics'],
     [{ device: '' }, 'device'],
     [{ qps: [0] }, 'qps.0'],
     [{ qps: new Array(1025).fill(1) }, 'qps'],

@@ -16,8 +16,9 @@
  * Bytes are in order for each link and direction. A link that was already open begins with its
  * startup frames, as if the FPDUs in between had not been sent; one with markers is `skipped`.
  *
- * `posted` and `completed` report the work of emulated devices; they use link 0, with the bodies in
- * `work-records.ts`. A `lost` of link 0 counts such records. All records are in the order of the
+ * `packet` reports a packet between queue pairs of emulated devices that have no links, with the body
+ * in `packet-records.ts`. `posted` and `completed` report the work of emulated devices; with the bodies in
+ * `work-records.ts`. All three use link 0. A `lost` of link 0 counts such records. All records are in the order of the
  * events.
  */
 import { FRAME_HEADER_BYTES, type Frame, FrameType, writeFrameHeader } from './ipc-frames.ts';
@@ -46,6 +47,8 @@ export const TapKind = {
   completed: 9,
   /** A link was assigned its queue pair. */
   joined: 10,
+  /** A packet between two queue pairs. */
+  packet: 11,
 } as const;
 export type TapKind = (typeof TapKind)[keyof typeof TapKind];
 
@@ -53,7 +56,7 @@ export type TapKind = (typeof TapKind)[keyof typeof TapKind];
 export type TapSide = 'us' | 'peer';
 
 /** Topics that can be watched. */
-export const TAP_TOPICS = ['links', 'posted', 'completed'] as const;
+export const TAP_TOPICS = ['links', 'packets', 'posted', 'completed'] as const;
 export type TapTopic = (typeof TAP_TOPICS)[number];
 
 /**

@@ -36,7 +36,9 @@ export type TraceRecordKind =
   /** An MPA Request or Reply. */
   | 'mpa'
   | 'fpdu'
-  /** Bytes of a link that cannot be decoded. */
+  /** A RoCEv2 packet. */
+  | 'packet'
+  /** Bytes of a link, or a packet, that cannot be decoded. */
   | 'error'
   /** One direction of a link has ended: a FIN or a reset. */
   | 'end';
@@ -57,15 +59,15 @@ export interface TraceRecord {
   readonly peerDevice?: string;
   /** Number of that queue pair. */
   readonly peerQpn?: number;
-  /** Number of the link; wire records only. */
+  /** Number of the link; records of links only. */
   readonly link?: number;
-  /** Sender: the watched end or the other one. */
+  /** Sender: the watched end or the other one. The watched end of a packet is its sender. */
   readonly by?: 'us' | 'peer';
-  /** wqe and cqe: 'SEND', 'RDMA_WRITE', 'RECV' …; fpdu: the RDMAP message, 'Send', 'Write' …. */
+  /** wqe and cqe: 'SEND', 'RDMA_WRITE', 'RECV' …; fpdu: the RDMAP message, 'Send', 'Write' …; packet: 'RC SEND Only' …. */
   readonly opcode?: string;
   /** wqe and cqe: '0x…', 64 bits in hexadecimal. */
   readonly wrId?: string;
-  /** wqe: bytes of the request; cqe: byte_len; fpdu: bytes of payload. */
+  /** wqe: bytes of the request; cqe: byte_len; fpdu and packet: bytes of payload. */
   readonly bytes?: number;
   /** cqe: rdma-core's name, 'IBV_WC_SUCCESS', 'IBV_WC_REM_ACCESS_ERR' …. */
   readonly status?: string;

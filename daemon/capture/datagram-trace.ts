@@ -1,0 +1,172 @@
+/** Decodes RoCEv2 datagrams as their receiver would: one line for each packet. */
+import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
+import { DatagramRefusal, makeDatagram, parseDatagram } from '../roce/wire/datagram.ts';
+import { dumpPacket } from '../roce/wire/dump.ts';
+import { ICRC_BYTES, icrcOf, readIcrc } from '../roce/wire/icrc.ts';
+import { headerBytes, opcodeName } from '../roce/wire/opcode.ts';
+import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
+import { colons, dotted } from './ip-header.ts';
+
+/** A datagram to or from the port of RoCEv2, as text. */
+export interface TracedPacket {
+  /** `address:port`, IPv6 addresses in brackets. */
+  readonly source: string;
+  readonly destination: string;
+  /** 'error': its receiver drops it, or the recorder cut off its headers. */
+  readonly kind: 'packet' | 'error';
+  /** Such as 'RC SEND Only'; '' if unknown. */
+  readonly opcode: string;
+  readonly payloadBytes: number;
+  readonly text: string;
+}
+
+/** IP and UDP headers, and what an IP datagram holds at most. */
+const UDP_BYTES = 8;
+const IPV6_BYTES = 40;
+const DATAGRAM_MAX_BYTES = 65_535 + IPV6_BYTES;
+const UDP_PROTOCOL = 17;
+const ROCE_PORT = 4791;
+
+const REFUSALS: ReadonlyMap<number, string> = new Map<number, string>([
+  [DatagramRefusal.truncated, 'too short for its headers'],
+  [DatagramRefusal.options, 'IP options'],
+  [DatagramRefusal.fragment, 'a fragment'],
+  [DatagramRefusal.length, 'the lengths of IP and UDP contradict each other'],
+  [DatagramRefusal.address, 'an IPv4 address in an IPv6 header'],
+]);
+const PACKET_REFUSALS: Readonly<Record<PacketRefusal, string>> = {
+  [PacketRefusal.none]: '',
+  [PacketRefusal.truncated]: 'too short for its headers',
+  [PacketRefusal.version]: 'unknown transport header version',
+  [PacketRefusal.opcode]: 'unknown opcode',
+  [PacketRefusal.padding]: 'bad padding',
+  [PacketRefusal.payloadForbidden]: 'payload where there is none',
+  [PacketRefusal.payloadMissing]: 'no payload',
+  [PacketRefusal.payloadNotPathMtu]: 'payload is not one path MTU long',
+  [PacketRefusal.payloadTooLong]: 'payload is longer than any path MTU',
+  [PacketRefusal.syndrome]: 'reserved syndrome',
+};
+
+/** See the module's comment. */
+export class DatagramTrace {
+  readonly #crc32: Crc32;
+  readonly #datagram = makeDatagram();
+  readonly #packet = makePacket();
+
+  constructor(large: Crc32 = crc32) {
+    this.#crc32 = large;
+  }
+
+  /**
+   * The datagram with its IP header at `at`, as far as it was recorded; undefined if it is no UDP
+   * to the port of RoCEv2.
+   */
+  take(bytes: Uint8Array, at: number): TracedPacket | undefined {
+    const ends = udpEnds(bytes, at);
+    if (ends === undefined || ends.destinationPort !== ROCE_PORT) return undefined;
+    const { source, destination } = ends;
+    const place = { source, destination };
+    const recordedBytes = bytes.length - at;
+    if (recordedBytes >= ends.datagramBytes) return { ...place, ...this.#read(bytes, at, true) };
+    // Headers that are there can be read, whatever follows.
+    const whole = new Uint8Array(Math.min(ends.datagramBytes, DATAGRAM_MAX_BYTES));
+    whole.set(bytes.subarray(at));
+    const read = this.#read(whole, 0, false);
+    const { packetStart } = this.#datagram;
+    const needed = packetStart + headerBytes(this.#packet.opcode);
+    if (read.kind === 'error' || needed > recordedBytes) {
+      return { ...place, ...error('cut off by the recorder') };
+    }
+    return { ...place, ...read, text: `${read.text}, cut off by the recorder` };
+  }
+
+  #read(bytes: Uint8Array, at: number, whole: boolean) {
+    const datagram = this.#datagram;
+    const packet = this.#packet;
+    const refused = parseDatagram(bytes, at, bytes.length - at, datagram);
+    if (refused !== DatagramRefusal.none) return error(REFUSALS.get(refused) ?? 'not RoCEv2');
+    const { packetStart, packetLength } = datagram;
+    const end = packetStart + packetLength;
+    if (whole && icrcOf(this.#crc32, bytes, at, packetStart, end) !== readIcrc(bytes, end)) {
+      return error(`wrong ICRC: ${this.#nameOf(bytes)}`);
+    }
+    const reason = PACKET_REFUSALS[parsePacket(bytes, packetStart, packetLength, packet)];
+    if (reason !== '') return error(`${reason}: ${opcodeName(bytes[packetStart] ?? 0)}`);
+    const kind = 'packet' as const;
+    const { payloadLength } = packet;
+    const opcode = opcodeName(packet.opcode);
+    return { kind, opcode, payloadBytes: payloadLength, text: dumpPacket(packet) };
+  }
+
+  /** What a damaged packet says it is. */
+  #nameOf(bytes: Uint8Array): string {
+    const { packetStart, packetLength } = this.#datagram;
+    const refused = parsePacket(bytes, packetStart, packetLength, this.#packet);
+    if (refused === PacketRefusal.none) return dumpPacket(this.#packet);
+    return `${packetLength + ICRC_BYTES} bytes`;
+  }
+}
+
+/** The ends of a UDP datagram. */
+interface UdpEnds {
+  readonly source: string;
+  readonly destination: string;
+  readonly sourceAddress: string;
+  readonly destinationAddress: string;
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+  /** Bytes of the datagram with its IP header. */
+  readonly datagramBytes: number;
+}
+
+/** Reads the ends of the UDP datagram with its IP header at `at`; undefined for anything else. */
+export function udpEnds(bytes: Uint8Array, at: number): UdpEnds | undefined {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (at >= bytes.length) return undefined;
+  switch (view.getUint8(at) >>> 4) {
+    case 4: {
+      const udp = at + (view.getUint8(at) & 0x0f) * 4;
+      if (udp < at + 20 || udp + UDP_BYTES > bytes.length) return undefined;
+      if (view.getUint8(at + 9) !== UDP_PROTOCOL || (view.getUint16(at + 6) & 0x1fff) !== 0) {
+        return undefined;
+      }
+      const [from, to] = [dotted(view, at + 12), dotted(view, at + 16)];
+      return endsOf(view, udp, view.getUint16(at + 2), [from, to], [from, to]);
+    }
+    case 6: {
+      const udp = at + IPV6_BYTES;
+      if (udp + UDP_BYTES > bytes.length || view.getUint8(at + 6) !== UDP_PROTOCOL) {
+        return undefined;
+      }
+      const [from, to] = [colons(view, at + 8), colons(view, at + 24)];
+      const datagramBytes = IPV6_BYTES + view.getUint16(at + 4);
+      return endsOf(view, udp, datagramBytes, [from, to], [`[${from}]`, `[${to}]`]);
+    }
+    default:
+      return undefined;
+  }
+}
+
+function endsOf(
+  view: DataView,
+  udp: number,
+  datagramBytes: number,
+  [sourceAddress, destinationAddress]: readonly [string, string],
+  [from, to]: readonly [string, string],
+): UdpEnds {
+  const sourcePort = view.getUint16(udp);
+  const destinationPort = view.getUint16(udp + 2);
+  return {
+    source: `${from}:${sourcePort}`,
+    destination: `${to}:${destinationPort}`,
+    sourceAddress,
+    destinationAddress,
+    sourcePort,
+    destinationPort,
+    datagramBytes,
+  };
+}
+
+function error(text: string) {
+  return { kind: 'error' as const, opcode: '', payloadBytes: 0, text: `bad packet: ${text}` };
+}

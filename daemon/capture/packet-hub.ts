@@ -1,0 +1,32 @@
+/**
+ * Passes the packets between queue pairs to watchers. Without one, a packet costs the check of
+ * `watched`.
+ */
+import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
+import type { PacketTap } from './capture-tap.ts';
+
+/** Receives packets. They are borrowed for the call, which must not call the host. */
+export interface PacketWatcher {
+  packet(packet: TappedPacket): void;
+}
+
+/** See the module's comment. */
+export class PacketHub implements PacketTap {
+  /** Replaced, never mutated: a watcher may leave while packets are reported. */
+  #watchers: readonly PacketWatcher[] = [];
+  watched = false;
+
+  packet(packet: TappedPacket): void {
+    for (const watcher of this.#watchers) watcher.packet(packet);
+  }
+
+  /** Reports every packet until the returned function is called. */
+  watch(watcher: PacketWatcher): () => void {
+    this.#watchers = [...this.#watchers, watcher];
+    this.watched = true;
+    return () => {
+      this.#watchers = this.#watchers.filter((each) => each !== watcher);
+      this.watched = this.#watchers.length > 0;
+    };
+  }
+}

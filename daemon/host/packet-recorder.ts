@@ -1,0 +1,77 @@
+/**
+ * Shows packets to a tap as a network would carry them: with IP and UDP headers and an ICRC, which
+ * packets between devices of one host do without.
+ */
+import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-records.ts';
+import type { PacketTap } from '../capture/capture-tap.ts';
+import type { AddressVector } from '../rnic/qp-attributes.ts';
+import { PACKET_BYTES_MAX } from '../roce/transport/packet-wire.ts';
+import type { Crc32 } from '../roce/wire/crc32.ts';
+import {
+  isIpv4Gid,
+  makeDatagram,
+  writeDatagramHeaders,
+  writeUdpChecksum,
+} from '../roce/wire/datagram.ts';
+import { ICRC_BYTES, IPV6_BYTES, icrcOf, UDP_BYTES, writeIcrc } from '../roce/wire/icrc.ts';
+import { chooseCrc32 } from './crc32-engine.ts';
+
+/** Where a packet comes from, and where it goes. */
+interface RecordedRoute {
+  readonly vector: AddressVector;
+  readonly sgid: Uint8Array;
+}
+
+/** UDP source ports of RoCEv2 are taken from the dynamic range (IBTA annex A17). */
+const SOURCE_PORT_BASE = 0xc000;
+const SOURCE_PORT_MASK = 0x3fff;
+/** Programs may leave the hop limit at 0, with which nothing passes a network. */
+const HOP_LIMIT = 64;
+/** What makes an ICRC a wrong one. */
+const WRONG = 0xffff_ffff;
+
+/** See the module's comment. */
+export class PacketRecorder {
+  readonly #tap: PacketTap | undefined;
+  readonly #bytes = new Uint8Array(IPV6_BYTES + UDP_BYTES + PACKET_BYTES_MAX + ICRC_BYTES);
+  readonly #datagram = makeDatagram();
+  #crc32: Crc32 | undefined;
+
+  constructor(tap: PacketTap | undefined) {
+    this.#tap = tap;
+  }
+
+  /** True if `show` has a reader. */
+  get watched(): boolean {
+    return this.#tap?.watched === true;
+  }
+
+  /** The first `length` bytes of `packet`, from the base header to the padding. */
+  show(
+    packet: Uint8Array,
+    length: number,
+    { vector, sgid }: RecordedRoute,
+    ends: { readonly sender: QueuePairName; readonly receiver: QueuePairName | undefined },
+    damaged: boolean,
+  ): void {
+    const datagram = this.#datagram;
+    const target = this.#bytes;
+    const receiverQpn = ends.receiver?.qpn ?? 0;
+    datagram.sourceGid.set(sgid);
+    datagram.destGid.set(vector.dgid);
+    datagram.trafficClass = vector.trafficClass;
+    datagram.flowLabel = vector.flowLabel;
+    datagram.hopLimit = vector.hopLimit === 0 ? HOP_LIMIT : vector.hopLimit;
+    datagram.sourcePort =
+      SOURCE_PORT_BASE | ((ends.sender.qpn ^ (receiverQpn << 3)) & SOURCE_PORT_MASK);
+    datagram.packetLength = length;
+    const start = writeDatagramHeaders(target, 0, datagram);
+    const end = start + length;
+    target.set(packet.subarray(0, length), start);
+    this.#crc32 ??= chooseCrc32();
+    const icrc = icrcOf(this.#crc32, target, 0, start, end);
+    writeIcrc(target, end, damaged ? icrc ^ WRONG : icrc);
+    if (!isIpv4Gid(vector.dgid)) writeUdpChecksum(target, 0, end + ICRC_BYTES);
+    this.#tap?.packet({ ...ends, bytes: target.subarray(0, end + ICRC_BYTES) });
+  }
+}
