@@ -11,13 +11,13 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { placeFailure } from '../ipc/own-place.ts';
 
 const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 
 /**
  * Writes a file atomically, replacing an earlier one of this user. Throws `VerbsError` EACCES if
- * another user's file has its name.
+ * another user's file has its name, ENOSPC if the file system is full.
  */
 export function writeOwnFile(path: string, text: string, mode: number): void {
   const fresh = `${path}.new`;
@@ -34,7 +34,8 @@ export function writeOwnFile(path: string, text: string, mode: number): void {
     // Replaces a link rather than following it.
     renameSync(fresh, path);
   } catch (error) {
-    throw notReplaced(path, error);
+    removeOwnFile(fresh);
+    throw placeFailure('write', path, error);
   }
 }
 
@@ -45,12 +46,4 @@ export function removeOwnFile(path: string): void {
   } catch {
     // Not ours, so we did not write it.
   }
-}
-
-function notReplaced(path: string, error: unknown): VerbsError {
-  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-  return new VerbsError(
-    'EACCES',
-    `cannot write ${path} (${String(code)}): another user may own what is there; choose a socket in a directory of your own with --socket`,
-  );
 }

@@ -5,10 +5,10 @@
  */
 import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { type HostAddress, hostAddresses, primaryAddress } from '../../host/host-addresses.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
+import { placeFailure } from '../own-place.ts';
 import {
   type DeviceNumber,
   type KernelDevice,
@@ -94,15 +94,20 @@ function portStateFiles(device: KernelDevice): [path: string, content: string][]
 
 /**
  * Writes the tree of the emulated devices to `directory`, replacing its content. Its files follow
- * the state of the ports. Throws `VerbsError` EACCES if another user owns something at that path.
+ * the state of the ports. Throws `VerbsError` EACCES if another user owns something at that path, ENOSPC if the
+ * file system is full.
  */
 export function publishSysfs(directory: string, { emulated, events }: DeviceDirectory): void {
   const devices = kernelDevices(emulated);
   makeDirectory(directory);
   for (const [path, content] of sysfsFiles(devices, hostAddresses())) {
     const file = join(directory, path);
-    mkdirSync(dirname(file), { recursive: true });
-    writeFileSync(file, `${content}\n`);
+    try {
+      mkdirSync(dirname(file), { recursive: true });
+      writeFileSync(file, `${content}\n`);
+    } catch (error) {
+      throw placeFailure('write', file, error);
+    }
   }
   events.add(new PortFiles(directory, devices));
 }
@@ -138,11 +143,7 @@ function makeDirectory(directory: string): void {
     // is an error.
     mkdirSync(directory, { mode: DIRECTORY_MODE });
   } catch (error) {
-    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-    throw new VerbsError(
-      'EACCES',
-      `cannot create ${directory} (${String(code)}): another user may own what is there; choose a socket in a directory of your own with --socket`,
-    );
+    throw placeFailure('create', directory, error);
   }
 }
 
