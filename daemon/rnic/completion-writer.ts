@@ -5,8 +5,12 @@ import {
   CQEStatus,
   Notify,
   QueueFlag,
+  SOURCE_QPN_MASK,
+  SQOpcode,
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { CompletedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+
+const SOURCE_KIND_SHIFT = 24;
 
 /** A completion to write. Callers reuse one. */
 export class Completion implements CompletedWork {
@@ -24,7 +28,7 @@ export class Completion implements CompletedWork {
   solicited = false;
   /** A receive: taken by an RDMA Write with immediate, whose bytes are not in it. */
   written = false;
-  /** A datagram's sender and service level. */
+  /** A datagram's sender and service level; the level of other messages is 0. */
   sourceQpn = 0;
   sl = 0;
 }
@@ -52,12 +56,14 @@ export class SlotCompletionWriter implements CompletionWriter {
   readonly #view: DataView;
   readonly #notify: Int32Array;
   readonly #mask: number;
+  readonly #infiniband: boolean;
   #tail = 0;
 
-  /** `bytes` has the length `cqBytes(count)`. */
-  constructor(bytes: Uint8Array, count: number) {
+  /** `bytes` has the length `cqBytes(count)`. See `WqeLimits` for `infiniband`. */
+  constructor(bytes: Uint8Array, count: number, infiniband = false) {
     this.bytes = bytes;
     this.count = count;
+    this.#infiniband = infiniband;
     this.#mask = count - 1;
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#notify = new Int32Array(bytes.buffer, bytes.byteOffset + count * CQE_BYTES, 2);
@@ -67,8 +73,17 @@ export class SlotCompletionWriter implements CompletionWriter {
     const position = (this.#tail & this.#mask) * CQE_BYTES;
     if (Atomics.load(this.bytes, position + CQE.flags) !== 0) return false;
     const view = this.#view;
-    const { wrIdLo, wrIdHi, opcode, status, lengthBytes } = completion;
+    const { wrIdLo, wrIdHi, status, lengthBytes } = completion;
     const { qpn, flags, immediateHi, immediateLo } = completion;
+    let { opcode } = completion;
+    let source = 0;
+    if (this.#infiniband && opcode === SQOpcode.receive && status === CQEStatus.success) {
+      const sent = (flags & QueueFlag.immediate) !== 0 && !completion.written;
+      if (sent) opcode = SQOpcode.receiveWithImm;
+      if (completion.sl !== 0) {
+        source = (completion.sourceQpn & SOURCE_QPN_MASK) | (completion.sl << SOURCE_KIND_SHIFT);
+      }
+    }
     view.setUint32(position + CQE.wrId, wrIdLo, true);
     view.setUint32(position + CQE.wrId + 4, wrIdHi, true);
     view.setUint8(position + CQE.opcode, opcode);
@@ -77,7 +92,7 @@ export class SlotCompletionWriter implements CompletionWriter {
     view.setUint32(position + CQE.immediate, immediateLo, true);
     view.setUint32(position + CQE.immediate + 4, immediateHi, true);
     view.setUint32(position + CQE.qpn, qpn, true);
-    view.setUint32(position + CQE.qpn + 4, 0, true);
+    view.setUint32(position + CQE.source, source >>> 0, true);
     Atomics.store(this.bytes, position + CQE.flags, flags | QueueFlag.valid);
     this.#tail = (this.#tail + 1) >>> 0;
     this.#notify[1] = this.#tail;

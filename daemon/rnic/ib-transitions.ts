@@ -147,10 +147,18 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   return next;
 }
 
+/** Names of attributes as programs know them, where ours differ. */
+const PUBLIC_NAMES: Readonly<Record<string, string>> = {
+  port: 'portNum',
+  addressVector: 'ahAttr',
+  retryCount: 'retryCnt',
+  destQpn: 'destQpNum',
+};
+
 function attributeNames(mask: number): string {
   const names = Object.entries(QPAttribute).filter(([, bit]) => (mask & bit) !== 0);
   const unknown = (mask & ~ALL_ATTRIBUTES) >>> 0;
-  const words = names.map(([name]) => name);
+  const words = names.map(([name]) => PUBLIC_NAMES[name] ?? name);
   if (unknown !== 0) words.push(`attribute 0x${unknown.toString(16)}`);
   return words.join(', ');
 }

@@ -153,6 +153,7 @@ function readBind(wqe: SendWqe, { view, position }: WorkRing): CQEStatus {
   wqe.lengthBytes = lengthHi * 2 ** 32 + lengthLo;
   wqe.lkey = view.getUint32(position + At.regionKey, true);
   wqe.rkey = view.getUint32(position + At.windowKey, true);
+  wqe.namesPresentKey = true;
   wqe.key = view.getUint32(position + At.newKey, true) & 0xff;
   // Programs name this right as well, for which a window has no use.
   wqe.access = view.getUint32(position + At.access, true) & ~Access.localWrite;

@@ -173,7 +173,7 @@ export class Nic {
     checkCount('cqe', init.cqe, 1, this.profile.maxCqe);
     const release = this.#registry.take('cq');
     return this.#orRelease(release, () => {
-      const writer = completionWriter(init);
+      const writer = completionWriter(init, this.#host.ib !== undefined);
       const { faults, watch } = this;
       return new CQ({ writer, tag: init.tag, faults, watch }, this.#effects, release);
     });
@@ -345,10 +345,10 @@ export class Nic {
   }
 }
 
-function completionWriter({ cqe, kind, ring }: CQInit): CompletionWriter {
+function completionWriter({ cqe, kind, ring }: CQInit, infiniband: boolean): CompletionWriter {
   if (kind === 'indices') return new IndexedCompletionWriter(cqe, ring);
   const count = ringCount(cqe);
-  return new SlotCompletionWriter(requestRing(ring, cqBytes(count)), count);
+  return new SlotCompletionWriter(requestRing(ring, cqBytes(count)), count, infiniband);
 }
 
 function checkCount(what: string, value: number, least: number, most: number): void {

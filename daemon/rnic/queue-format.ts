@@ -28,6 +28,8 @@ export interface ReceiveFormat {
 export interface SendFormat {
   readonly sgeMax: number;
   readonly inlineMax: number;
+  /** See `WqeLimits`. */
+  readonly infiniband: boolean;
   /** Reads the ring's next element into `wqe`, checks it, and returns its status. */
   read(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus;
   /** Operation of the ring's next element, an `SQOpcode`. */
@@ -53,14 +55,18 @@ const INDEXED_RECEIVE: ReceiveFormat = {
 const SLOT_SEND: SendFormat = {
   sgeMax: SGE_MAX,
   inlineMax: INLINE_MAX,
+  infiniband: false,
   read: (wqe, ring, pd) => wqe.read(ring, pd),
   opcodeAt: ({ view, position }) => completionOpcode(view.getUint8(position + SQE.opcode)),
   report: (watch, qpn, ring, signalsAll) => watch.reportSend(qpn, ring, signalsAll),
 };
 
+const INFINIBAND_SLOT_SEND: SendFormat = { ...SLOT_SEND, infiniband: true };
+
 const INDEXED_SEND: SendFormat = {
   sgeMax: INDEXED_SGE_MAX,
   inlineMax: INDEXED_INLINE_MAX,
+  infiniband: true,
   read: readIndexedSend,
   opcodeAt: indexedOpcodeAt,
   report: (watch, qpn, ring, signalsAll) => watch.reportIndexedSend(qpn, ring, signalsAll),
@@ -71,7 +77,8 @@ export function receiveFormat(kind: RingKind): ReceiveFormat {
   return kind === 'flags' ? SLOT_RECEIVE : INDEXED_RECEIVE;
 }
 
-/** The layout of sends in rings of this kind. */
-export function sendFormat(kind: RingKind): SendFormat {
-  return kind === 'flags' ? SLOT_SEND : INDEXED_SEND;
+/** The layout of sends in rings of this kind, of a device with InfiniBand's operations or iWARP's. */
+export function sendFormat(kind: RingKind, infiniband: boolean): SendFormat {
+  if (kind === 'indices') return INDEXED_SEND;
+  return infiniband ? INFINIBAND_SLOT_SEND : SLOT_SEND;
 }

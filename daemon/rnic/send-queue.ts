@@ -88,7 +88,7 @@ export class SendQueue {
   constructor(host: SendQueueHost, user: WindowUser, options: SendQueueOptions) {
     const { elements, kind } = options;
     this.#elements = elements;
-    this.#format = sendFormat(kind);
+    this.#format = sendFormat(kind, host.ib !== undefined);
     this.#type = options.type;
     this.#started = new StartedQueue(elements.count);
     this.#messages = new OpenMessages(host.stags, this.#format);

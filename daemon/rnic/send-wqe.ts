@@ -45,6 +45,8 @@ export type WorkKind = (typeof WorkKind)[keyof typeof WorkKind];
 export interface WqeLimits {
   readonly sgeMax: number;
   readonly inlineMax: number;
+  /** The operations are InfiniBand's, of a device whose programs connect queue pairs. */
+  readonly infiniband: boolean;
 }
 
 /** An element that a send queue executes. The object is refilled for further ones. */
@@ -74,6 +76,8 @@ export class SendWqe implements BindRequest {
   key = 0;
   access = 0;
   lkey = 0;
+  /** Bind: `rkey` has the window's present key, and it must be right. */
+  namesPresentKey = false;
   /** Bind: the window's start. */
   get addressHi(): number {
     return this.remoteHi;
@@ -92,9 +96,11 @@ export class SendWqe implements BindRequest {
   remoteQpn = 0;
   qkey = 0;
   readonly #inline: ViewBacking;
+  readonly #infiniband: boolean;
 
   constructor(table: StagTable, slot: number, limits: WqeLimits) {
     this.slot = slot;
+    this.#infiniband = limits.infiniband;
     this.sges = new ScatterList(table, limits.sgeMax);
     this.#inline = new ViewBacking(new Uint8Array(limits.inlineMax));
   }
@@ -135,10 +141,17 @@ export class SendWqe implements BindRequest {
         return this.#readMessage(OutboundKind.sendWithInvalidate, ring, pd, numSge, false);
       case SQOpcode.write:
         return this.#readMessage(OutboundKind.write, ring, pd, numSge, false);
-      case SQOpcode.writeWithImm:
-        return this.#readMessage(OutboundKind.write, ring, pd, numSge, true);
+      case SQOpcode.writeWithImm: {
+        // RDMAPX-6-01: iWARP sends the Immediate Data in a message of its own.
+        const { write, writeWithImmediate } = OutboundKind;
+        const kind = this.#infiniband ? writeWithImmediate : write;
+        return this.#readMessage(kind, ring, pd, numSge, true);
+      }
+      case SQOpcode.sendWithImm:
+        if (!this.#infiniband) return CQEStatus.locQpOpErr;
+        return this.#readMessage(OutboundKind.sendWithImmediate, ring, pd, numSge, true);
       case SQOpcode.immediate:
-        return this.#readImmediate(ring);
+        return this.#infiniband ? CQEStatus.locQpOpErr : this.#readImmediate(ring);
       case SQOpcode.read:
         return this.#readSink(WorkKind.read, ring, pd, numSge);
       case SQOpcode.fetchAndAdd:
@@ -163,6 +176,10 @@ export class SendWqe implements BindRequest {
   ): CQEStatus {
     this.kind = WorkKind.message;
     this.outbound = outbound;
+    // Meant for datagrams: other messages have an address there, which no one takes for these.
+    this.qkey = this.rkey;
+    this.remoteQpn = this.remoteLo;
+    this.addressHandle = this.remoteHi;
     if (immediate) this.#takeImmediate(ring);
     if ((this.flags & QueueFlag.inline) !== 0) return this.#readInline(ring, immediate);
     if (numSge > (immediate ? SGE_MAX_WITH_IMMEDIATE : SGE_MAX)) return CQEStatus.locQpOpErr;
@@ -206,7 +223,7 @@ export class SendWqe implements BindRequest {
     this.outbound = atomic ? OutboundKind.atomic : OutboundKind.readRequest;
     // One Read Response has one sink STag (RFC 5040 §4.4), and an atomic one result.
     if (numSge > 1) {
-      const what = atomic ? 'an atomic' : 'an RDMA Read over iWARP';
+      const what = atomic ? 'an atomic' : `an RDMA Read${this.#infiniband ? '' : ' over iWARP'}`;
       this.refusal = `${what} takes one SGE, not ${numSge}`;
     }
     if (numSge > 1 || (this.flags & QueueFlag.inline) !== 0) return CQEStatus.locQpOpErr;

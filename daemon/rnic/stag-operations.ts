@@ -13,8 +13,7 @@ export interface StagHost {
   /** Windows by STag index. */
   readonly windows: Map<number, MW>;
   /**
-   * Set where windows follow InfiniBand: a bind names the window's current key, and only bound
-   * windows of type 2 are invalidated.
+   * Set where windows follow InfiniBand: only bound windows of type 2 are invalidated.
    */
   readonly ib: object | undefined;
 }
@@ -24,7 +23,7 @@ export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): bool
   const mw = host.windows.get(wqe.rkey >>> 8);
   // A window of another protection domain counts as none.
   if (mw === undefined || mw.pd !== user.pd) return false;
-  if (host.ib !== undefined && mw.rkey !== wqe.rkey) return false;
+  if (wqe.namesPresentKey && mw.rkey !== wqe.rkey) return false;
   return mw.bind(wqe, user);
 }
 

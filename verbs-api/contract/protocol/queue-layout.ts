@@ -37,15 +37,21 @@ export const SQE = {
   numSge: 10,
   /** u8 of `SQOpcode` */
   opcode: 11,
-  /** u32: remote key; for sendRemoteInv, localInv and bindMW the STag concerned. */
+  /**
+   * u32: remote key; for sendRemoteInv, localInv and bindMW the STag concerned; for a datagram
+   * (extension) the destination's Q_Key.
+   */
   rkey: 12,
-  /** u64: remote address (Tagged Offset). */
+  /**
+   * u64: remote address (Tagged Offset). For a datagram (extension) u32 number of the destination's
+   * queue pair, u32 number of the address handle.
+   */
   raddr: 16,
   /** First SGE. With INLINE its length field is the payload's length. */
   sge: 24,
   /** Inline payload. */
   inline: 40,
-  /** u64: Immediate Data for `immediate` and `writeWithImm` (RFC 7306 extension). */
+  /** u64: for `immediate` and `writeWithImm` (RFC 7306 extension), and for `sendWithImm` (RoCE). */
   immediate: 104,
   /** Atomics (extension): the result goes to sge[0]; operands follow it. u64 each. */
   atomicOperand: 40,
@@ -75,9 +81,17 @@ export const CQE = {
   bytes: 12,
   /** u64: Immediate Data, or the invalidated STag. */
   immediate: 16,
-  /** u64: QP number. */
+  /** u32: QP number. */
   qpn: 24,
+  /**
+   * u32 (siw has zero there): of a datagram the sender's QP number in the lower 24 bits, and above
+   * them the kind of its GRH, which is not zero.
+   */
+  source: 28,
 } as const;
+
+/** Bits of `CQE.source` that hold the sender's QP number. */
+export const SOURCE_QPN_MASK = 0xff_ffff;
 
 /** Bits of the flags field. */
 export const QueueFlag = {
@@ -109,6 +123,8 @@ export const SQOpcode = {
   writeWithImm: 17,
   bindMW: 18,
   localInv: 19,
+  /** CQE: a receive that a Send with immediate data took (RoCE). */
+  receiveWithImm: 20,
 } as const;
 export type SQOpcode = (typeof SQOpcode)[keyof typeof SQOpcode];
 

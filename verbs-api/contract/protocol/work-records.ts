@@ -80,6 +80,7 @@ const OPCODE_NAMES: ReadonlyMap<number, string> = new Map<number, string>([
   [SQOpcode.writeWithImm, 'RDMA_WRITE_WITH_IMM'],
   [SQOpcode.bindMW, 'BIND_MW'],
   [SQOpcode.localInv, 'LOCAL_INV'],
+  [SQOpcode.receiveWithImm, 'RECV'],
 ]);
 
 const STATUS_NAMES: Readonly<Record<CQEStatus, string>> = {
