@@ -45,12 +45,19 @@ export type {
   TraceSample,
 } from './contract/protocol/trace-sample.ts';
 export type {
+  AHAttributes,
   DeviceAttributes,
   DeviceBackend,
   DeviceInfo,
+  DeviceTransport,
+  GidEntry,
+  GlobalRoute,
   PortAttributes,
   QPAttributes,
   QPCapabilities,
+  QPModification,
+  QPPathAttributes,
+  SomePathAttributes,
   SRQAttributes,
 } from './contract/verbs/attributes.ts';
 export type { AsyncEvent, WC } from './contract/verbs/completion.ts';
@@ -62,10 +69,14 @@ export {
   type AsyncEventTypeNumber,
   CMEventType,
   type CMEventTypeNumber,
+  MTU,
+  type MTUNumber,
   MWType,
   type MWTypeNumber,
   QPState,
   type QPStateNumber,
+  QPType,
+  type QPTypeNumber,
   SendFlag,
   type SendFlagBit,
   WC_STATUS_TEXT,
@@ -86,7 +97,9 @@ export {
   VerbsError,
   type VerbsErrorFields,
 } from './contract/verbs/errors.ts';
+export { GRH_BYTES, type Grh, parseGrh } from './contract/verbs/gid.ts';
 export type {
+  AH,
   CancelSignal,
   CMEvent,
   CompChannel,
@@ -111,15 +124,18 @@ export type {
 } from './contract/verbs/provider.ts';
 export { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
 export type {
+  AddressHandleRef,
   BindInfo,
   BindMWWR,
   CompareSwapWR,
+  DatagramDestination,
   FetchAddWR,
   ImmediateWR,
   LocalInvWR,
   PlainSendWR,
   ReadWR,
   RecvWR,
+  SendWithImmWR,
   SendWithInvWR,
   SendWR,
   SGE,

@@ -16,6 +16,7 @@ import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device
 import { hwCounters } from './roce-counters.ts';
 import { type PortHost, RocePort } from './roce-port.ts';
 import { ROCE_PROFILE } from './roce-profile.ts';
+import { RoceVerbs } from './roce-verbs.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -41,6 +42,7 @@ export class Adapter implements DeviceBackend {
 
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
+  readonly roce: RoceVerbs | undefined;
 
   /**
    * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs
@@ -53,6 +55,7 @@ export class Adapter implements DeviceBackend {
     this.info = {
       name: config.name,
       backend: 'emulated',
+      transport: this.transport,
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
@@ -65,6 +68,10 @@ export class Adapter implements DeviceBackend {
       profile: this.transport === 'roce' ? { ...ROCE_PROFILE, ...profile } : { ...profile },
       ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
     });
+    this.roce =
+      this.rocePort === undefined || portHost === undefined
+        ? undefined
+        : new RoceVerbs(this.info, this.nic, () => portHost.multicastGroups);
     this.cmDevice = {
       name: config.name,
       addresses: config.addresses,

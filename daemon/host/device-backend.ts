@@ -10,6 +10,7 @@ import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts
 import type {
   DeviceAttributes,
   DeviceInfo,
+  GidEntry,
   PortAttributes,
   QPAttributes,
   QPCapabilities,
@@ -19,13 +20,16 @@ import type {
   AsyncEventType,
   MWType,
   QPState,
+  QPType,
   WROpcode,
 } from '../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CQInit } from '../rnic/completion-queue.ts';
+import type { PathAttributes } from '../rnic/ib-port.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
+import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
 
@@ -54,6 +58,13 @@ export interface DeviceMR {
 /** A memory window. */
 export interface DeviceMW {
   readonly rkey: number;
+  close(): void;
+}
+
+/** An address handle. */
+export interface DeviceAH {
+  /** What work requests carry. */
+  readonly number: number;
   close(): void;
 }
 
@@ -93,6 +104,8 @@ export interface DeviceQP extends TaggedObject {
 
 /** Options of a queue pair. */
 interface DeviceQPInit {
+  /** Default: RC. Others need a device with `roce`. */
+  readonly type?: QPType;
   readonly sendCQ: DeviceCQ;
   readonly recvCQ: DeviceCQ;
   readonly srq: DeviceSRQ | undefined;
@@ -118,11 +131,30 @@ export interface DeviceObjects {
   createQP(pd: DevicePD, init: DeviceQPInit): DeviceQP;
 }
 
+/** What a device has whose programs connect queue pairs themselves. */
+export interface RoceBackend {
+  /** The entries in use. */
+  gidTable(): readonly GidEntry[];
+  /** See `Nic.createAH`. */
+  createAH(pd: DevicePD, vector: AddressVector): DeviceAH;
+  /** See `QPLifecycle.modifyPath`. */
+  modifyPath(qp: DeviceQP, change: QPModification, now: Micros): void;
+  queryPath(qp: DeviceQP): PathAttributes;
+  /** EINVAL unless the queue pair is of type UD and the GID that of a group; ENOMEM. */
+  attachMulticast(qp: DeviceQP, gid: Uint8Array): void;
+  /** EINVAL also for a queue pair that is not attached. */
+  detachMulticast(qp: DeviceQP, gid: Uint8Array): void;
+  /** The queue pair goes: it leaves all groups. */
+  leaveGroups(qp: DeviceQP): void;
+}
+
 /** One device. */
 export interface DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
   readonly nic: DeviceObjects;
+  /** Undefined for a device whose connection manager connects queue pairs. */
+  readonly roce: RoceBackend | undefined;
   /** Send operations that the device does not support: posting one fails with EOPNOTSUPP. */
   readonly unsupported: readonly WROpcode[];
   /** Why the device cannot access memory that is not shared; undefined if it can. */

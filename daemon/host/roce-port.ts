@@ -4,6 +4,7 @@ import type { PortAddresses } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import { type GidSource, gidTable } from './gid-table.ts';
 import { hostAddresses } from './host-addresses.ts';
+import type { MulticastGroups } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
 
@@ -15,6 +16,8 @@ export interface PortHost {
   rocePorts(): readonly (RocePort | undefined)[];
   /** Makes the wire of a queue pair of `port`. */
   makeWire(qp: QP, port: RocePort): ProgramWire;
+  /** Which queue pairs receive the datagrams to a group. */
+  readonly multicastGroups: MulticastGroups;
 }
 
 /** See the module's comment. */

@@ -45,6 +45,42 @@ const capabilities = z.strictObject({
   maxInlineData: z.number(),
 });
 
+/** Longer than any GID as text. */
+const gid = z.string().max(64);
+const absent = z.number().optional();
+const state = z.literal([0, 1, 2, 3, 4, 5, 6]);
+
+const addressAttributes = z.strictObject({
+  grh: z.strictObject({
+    dgid: gid,
+    sgidIndex: z.number(),
+    flowLabel: absent,
+    hopLimit: absent,
+    trafficClass: absent,
+  }),
+  sl: absent,
+  portNum: absent,
+});
+
+const pathAttributes = z.strictObject({
+  curState: state.optional(),
+  accessFlags: absent,
+  pkeyIndex: absent,
+  portNum: absent,
+  qkey: absent,
+  ahAttr: addressAttributes.optional(),
+  pathMtu: z.literal([1, 2, 3, 4, 5]).optional(),
+  destQpNum: absent,
+  rqPsn: absent,
+  sqPsn: absent,
+  timeout: absent,
+  retryCnt: absent,
+  rnrRetry: absent,
+  minRnrTimer: absent,
+  maxRdAtomic: absent,
+  maxDestRdAtomic: absent,
+});
+
 const source = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('buffer'), buffer: handle, offset: z.number() }),
   z.strictObject({ kind: z.literal('process'), address }),
@@ -59,6 +95,7 @@ export const COMMAND_SCHEMAS: {
   closeDevice: z.strictObject({ context: handle }),
   queryDevice: z.strictObject({ context: handle }),
   queryPort: z.strictObject({ context: handle, port: z.number() }),
+  queryGidTable: z.strictObject({ context: handle }),
   allocPD: z.strictObject({ context: handle }),
   deallocPD: z.strictObject({ pd: handle }),
   allocBuffer: z.strictObject({ lengthBytes: z.number() }),
@@ -75,6 +112,8 @@ export const COMMAND_SCHEMAS: {
   deregMR: z.strictObject({ mr: handle }),
   allocMW: z.strictObject({ pd: handle, type: z.literal([1, 2]) }),
   deallocMW: z.strictObject({ mw: handle }),
+  createAH: z.strictObject({ pd: handle, attributes: addressAttributes }),
+  destroyAH: z.strictObject({ ah: handle }),
   createCompChannel: z.strictObject({ context: handle }),
   destroyCompChannel: z.strictObject({ channel: handle }),
   createCQ: z.strictObject({ context: handle, cqe: z.number(), channel: optional(handle) }),
@@ -96,9 +135,16 @@ export const COMMAND_SCHEMAS: {
     capabilities,
     sqSigAll: z.boolean(),
     initialised: z.boolean().optional(),
+    type: z.literal([2, 3, 4]).optional(),
   }),
-  modifyQP: z.strictObject({ qp: handle, state: z.literal([0, 1, 2, 3, 4, 5, 6]) }),
+  modifyQP: z.strictObject({
+    qp: handle,
+    state: optional(state),
+    attributes: pathAttributes.optional(),
+  }),
   queryQP: z.strictObject({ qp: handle }),
+  attachMcast: z.strictObject({ qp: handle, gid }),
+  detachMcast: z.strictObject({ qp: handle, gid }),
   destroyQP: z.strictObject({ qp: handle }),
   cmCreateId: empty,
   cmDestroyId: z.strictObject({ id: handle }),

@@ -18,6 +18,7 @@ export class BridgedDevice implements DeviceBackend {
   readonly unsupported: readonly WROpcode[];
   readonly processObstacle: string;
   readonly receivesNeedDoorbell = true;
+  readonly roce = undefined;
   readonly lower: LowerDevice;
   /** The channel of all its completion queues. */
   readonly channel: LowerChannel;
@@ -55,7 +56,8 @@ export class BridgedDevice implements DeviceBackend {
 }
 
 function unsupportedOperations({ attributes, traits }: LowerDevice): WROpcode[] {
-  const lacking: WROpcode[] = [WROpcode.rdmaWriteWithImm, WROpcode.immediate, WROpcode.bindMW];
+  const { sendWithImm, rdmaWriteWithImm, immediate, bindMW } = WROpcode;
+  const lacking: WROpcode[] = [sendWithImm, rdmaWriteWithImm, immediate, bindMW];
   if (!attributes.atomics) lacking.push(WROpcode.atomicCmpAndSwap, WROpcode.atomicFetchAndAdd);
   if (!traits.localInvalidate) lacking.push(WROpcode.localInv);
   return lacking;

@@ -269,6 +269,7 @@ function putSend(wr: SendFields, index: number, limits: PostLimits): ErrnoCode |
       if (!limits.traits.localInvalidate) return lacks('invalidation of own STags by programs');
       words[at + S_NUM_SGE] = 0;
       return undefined;
+    case WROpcode.sendWithImm:
     case WROpcode.rdmaWriteWithImm:
     case WROpcode.immediate:
       return lacks('Immediate Data of 8 bytes');

@@ -64,6 +64,7 @@ export function transferSuite(fixture: ProviderFixture): void {
             wcFlags: 0,
             immData: 0n,
             invalidatedRkey: 0,
+            srcQp: 0,
           },
         ]);
         expect(await completions(client.connection.cq)).toMatchObject([

@@ -57,6 +57,7 @@ export type HandleKind =
   | 'buffer'
   | 'mr'
   | 'mw'
+  | 'ah'
   | 'channel'
   | 'cq'
   | 'srq'
@@ -124,6 +125,69 @@ function privateData(draws: Draws): Uint8Array {
   return draws.bytes(draws.oneIn(8) ? draws.below(600) : draws.below(20));
 }
 
+const GIDS = [
+  '0000:0000:0000:0000:0000:ffff:7f00:0001',
+  '0000:0000:0000:0000:0000:ffff:7f00:0001',
+  '0000:0000:0000:0000:0000:ffff:e000:0001',
+  'ff0e:0000:0000:0000:0000:0000:0000:0001',
+  'fe80:0000:0000:0000:0000:0000:0000:0001',
+  '0:0:0:0:0:0:0:0',
+  '::',
+  '',
+  ':'.repeat(64),
+];
+
+/** An address vector, mostly one that reaches the device itself. */
+function addressAttributes(draws: Draws) {
+  return {
+    grh: {
+      dgid: draws.oneIn(4) ? draws.pick(GIDS) : (GIDS[0] ?? ''),
+      sgidIndex: draws.oneIn(6) ? size(draws, 9) : 1,
+      ...(draws.oneIn(8) ? { flowLabel: size(draws, 0xf_ffff) } : {}),
+      ...(draws.oneIn(8) ? { hopLimit: size(draws, 255) } : {}),
+    },
+    ...(draws.oneIn(8) ? { portNum: size(draws, 2) } : {}),
+  };
+}
+
+/** Attributes of a queue pair: those of a whole step, or any. */
+function pathAttributes(draws: Draws): NonNullable<CommandRequest<'modifyQP'>['attributes']> {
+  const attributes = {
+    accessFlags: size(draws, 31),
+    pkeyIndex: draws.oneIn(8) ? size(draws, 3) : 0,
+    portNum: draws.oneIn(8) ? size(draws, 3) : 1,
+    qkey: size(draws, 4),
+    ahAttr: addressAttributes(draws),
+    pathMtu: draws.pick([1, 2, 3, 4, 5] as const),
+    destQpNum: size(draws, 64),
+    rqPsn: size(draws, 8),
+    sqPsn: size(draws, 8),
+    timeout: size(draws, 20),
+    retryCnt: size(draws, 7),
+    rnrRetry: size(draws, 7),
+    minRnrTimer: size(draws, 31),
+    maxRdAtomic: size(draws, 16),
+    maxDestRdAtomic: size(draws, 16),
+  };
+  const step = draws.oneIn(4) ? undefined : draws.pick(STEPS_OF_PATH);
+  const kept = Object.entries(attributes).filter(([name]) => {
+    return step === undefined ? draws.oneIn(3) : step.includes(name);
+  });
+  return Object.fromEntries(kept);
+}
+
+/** What leads RC, UC and UD from RESET to INIT, RTR and RTS. */
+const CONNECTION = ['ahAttr', 'pathMtu', 'destQpNum', 'rqPsn'];
+const STEPS_OF_PATH: readonly (readonly string[])[] = [
+  ['accessFlags', 'pkeyIndex', 'portNum'],
+  ['qkey', 'pkeyIndex', 'portNum'],
+  [...CONNECTION, 'minRnrTimer', 'maxDestRdAtomic'],
+  CONNECTION,
+  ['timeout', 'retryCnt', 'rnrRetry', 'maxRdAtomic', 'sqPsn'],
+  ['sqPsn'],
+  [],
+];
+
 /** Parameters of connect and accept. */
 export function cmParameters({ draws }: Pick<Knowledge, 'draws'>) {
   const wire = draws.oneIn(2)
@@ -153,6 +217,7 @@ export const REQUESTS: {
   closeDevice: (know) => ({ context: know.handle('context') }),
   queryDevice: (know) => ({ context: know.handle('context') }),
   queryPort: (know) => ({ context: know.handle('context'), port: size(know.draws, 2) }),
+  queryGidTable: (know) => ({ context: know.handle('context') }),
   allocPD: (know) => ({ context: know.handle('context') }),
   deallocPD: (know) => ({ pd: know.handle('pd') }),
   allocBuffer: ({ draws }) => ({ lengthBytes: size(draws, 20_000) }),
@@ -176,6 +241,8 @@ export const REQUESTS: {
   deregMR: (know) => ({ mr: know.handle('mr') }),
   allocMW: (know) => ({ pd: know.handle('pd'), type: know.draws.pick([1, 2] as const) }),
   deallocMW: (know) => ({ mw: know.handle('mw') }),
+  createAH: (know) => ({ pd: know.handle('pd'), attributes: addressAttributes(know.draws) }),
+  destroyAH: (know) => ({ ah: know.handle('ah') }),
   createCompChannel: (know) => ({ context: know.handle('context') }),
   destroyCompChannel: (know) => ({ channel: know.handle('channel') }),
   createCQ: (know) => ({
@@ -208,13 +275,18 @@ export const REQUESTS: {
         maxInlineData: size(draws, 80),
       },
       sqSigAll: draws.oneIn(2),
-      ...(draws.oneIn(2) ? { initialised: draws.oneIn(2) } : {}),
+      ...(draws.oneIn(2) ? { initialised: draws.oneIn(8) } : {}),
+      ...(draws.oneIn(2) ? { type: draws.pick([2, 3, 4] as const) } : {}),
     };
   },
-  modifyQP: (know) => ({
-    qp: know.handle('qp'),
-    state: know.draws.pick([0, 1, 2, 3, 4, 5, 6] as const),
-  }),
+  modifyQP: (know) => {
+    const { draws } = know;
+    const state = draws.oneIn(8) ? undefined : draws.pick([0, 1, 2, 3, 4, 5, 6] as const);
+    const qp = know.handle('qp');
+    return draws.oneIn(3) ? { qp, state } : { qp, state, attributes: pathAttributes(draws) };
+  },
+  attachMcast: (know) => ({ qp: know.handle('qp'), gid: know.draws.pick(GIDS) }),
+  detachMcast: (know) => ({ qp: know.handle('qp'), gid: know.draws.pick(GIDS) }),
   queryQP: (know) => ({ qp: know.handle('qp') }),
   destroyQP: (know) => ({ qp: know.handle('qp') }),
   cmCreateId: () => ({}),

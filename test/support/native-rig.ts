@@ -216,6 +216,7 @@ export class FakeQP extends Given implements LowerQP {
       wcFlags: 0,
       immData: 0n,
       invalidatedRkey: 0,
+      srcQp: 0,
     });
     this.#device.channel.fired.push(cq);
   }

@@ -2,6 +2,7 @@ import { describe, expect, expectTypeOf, it } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
 import type { FaultControl } from '../../verbs-api/contract/protocol/faults.ts';
 import type {
+  AH,
   Connection,
   ConnectionRejectedError,
   Context,
@@ -31,9 +32,12 @@ describe('the public surface', () => {
       'ConnectionRejectedError',
       'DaemonControl',
       'ERRNO',
+      'GRH_BYTES',
+      'MTU',
       'MWType',
       'OperationError',
       'QPState',
+      'QPType',
       'SendFlag',
       'VerbsError',
       'WCFlag',
@@ -47,6 +51,7 @@ describe('the public surface', () => {
       'isErrnoCode',
       'isVerbsError',
       'listen',
+      'parseGrh',
       'parseRemoteMemory',
     ]);
   });
@@ -103,6 +108,7 @@ describe('the public surface', () => {
   it('names the fields that each opcode needs', () => {
     const remote = { remoteAddr: 0, rkey: 1 };
     const sgList = [{ addr: 0, length: 8, lkey: 1 }];
+    const destination = { ah: {} as AH, remoteQpNum: 1, remoteQkey: 1 };
     const requests: SendWR[] = [
       { opcode: api.WROpcode.send, sgList, flags: api.SendFlag.fence | api.SendFlag.signaled },
       { opcode: api.WROpcode.rdmaWrite, ...remote, inlineData: new Uint8Array(1) },
@@ -122,6 +128,13 @@ describe('the public surface', () => {
       { opcode: api.WROpcode.sendWithInv, sgList },
       // @ts-expect-error: Immediate Data needs immData
       { opcode: api.WROpcode.immediate },
+      // @ts-expect-error: a Send with immediate data needs immData
+      { opcode: api.WROpcode.sendWithImm, sgList },
+      { opcode: api.WROpcode.send, ud: destination },
+      // @ts-expect-error: a datagram needs the queue pair's number and key
+      { opcode: api.WROpcode.send, ud: { ah: {} as AH } },
+      // @ts-expect-error: a Write is no datagram
+      { opcode: api.WROpcode.rdmaWrite, ...remote, ud: destination },
       // @ts-expect-error: a bind needs its parameters
       { opcode: api.WROpcode.bindMW },
       // @ts-expect-error: a Send has no rkey
@@ -131,9 +144,24 @@ describe('the public surface', () => {
       // @ts-expect-error: access rights are not send flags
       { opcode: api.WROpcode.send, flags: api.Access.localWrite },
     ];
-    expect(requests).toHaveLength(14);
+    expect(requests).toHaveLength(18);
     const kept = { opcode: api.WROpcode.rdmaWrite, ...remote };
     expectTypeOf(kept).toExtend<SendWR>();
+  });
+
+  it('names the attributes of a queue pair, and takes a path MTU by its name', () => {
+    const modify = (qp: QP) => [
+      qp.modify({ state: api.QPState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 }),
+      qp.modify({ pathMtu: api.MTU.mtu1024, ahAttr: { grh: { dgid: '', sgidIndex: 1 } } }),
+      // @ts-expect-error: bytes are not an MTU
+      qp.modify({ pathMtu: 1024 }),
+      // @ts-expect-error: an address vector has a route
+      qp.modify({ ahAttr: {} }),
+      // @ts-expect-error: the number of the peer's queue pair is destQpNum
+      qp.modify({ destQpn: 1 }),
+    ];
+    expect(modify).toBeTypeOf('function');
+    expectTypeOf<QPInit['type']>().toEqualTypeOf<api.QPType | undefined>();
   });
 
   it('keeps the enums distinct', () => {

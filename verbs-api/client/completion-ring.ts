@@ -7,6 +7,7 @@ import {
   cqBytes,
   Notify,
   QueueFlag,
+  SOURCE_QPN_MASK,
   SQOpcode,
 } from '../contract/protocol/queue-layout.ts';
 import { Completion, type WC } from '../contract/verbs/completion.ts';
@@ -18,6 +19,7 @@ const CONTROL = CQE.flags >>> 2;
 const BYTES = CQE.bytes >>> 2;
 const IMMEDIATE = CQE.immediate >>> 2;
 const QPN = CQE.qpn >>> 2;
+const SOURCE = CQE.source >>> 2;
 const OPCODE_SHIFT = (CQE.opcode - CQE.flags) * 8;
 const STATUS_SHIFT = (CQE.status - CQE.flags) * 8;
 const BYTE = 0xff;
@@ -38,6 +40,7 @@ const WC_OPCODES: readonly WCOpcode[] = indexed(
     [SQOpcode.writeWithImm, WCOpcode.rdmaWrite],
     [SQOpcode.bindMW, WCOpcode.bindMW],
     [SQOpcode.localInv, WCOpcode.localInv],
+    [SQOpcode.receiveWithImm, WCOpcode.recv],
   ],
   WCOpcode.send,
 );
@@ -109,6 +112,11 @@ export class CompletionRing {
     wc.byteLen = words[base + BYTES] ?? 0;
     wc.qpNum = words[base + QPN] ?? 0;
     wc.wcFlags = (carriesImmediate ? WCFlag.withImm : 0) | (invalidated ? WCFlag.withInv : 0);
+    const source = words[base + SOURCE] ?? 0;
+    if (source !== 0) {
+      wc.wcFlags |= WCFlag.grh;
+      wc.srcQp = source & SOURCE_QPN_MASK;
+    }
     if (carriesImmediate) wc.immData = longs[(base + IMMEDIATE) >>> 1] ?? 0n;
     if (invalidated) wc.invalidatedRkey = words[base + IMMEDIATE] ?? 0;
     return wc;

@@ -1,7 +1,12 @@
 /** Opened devices. */
 
 import type { CommandReply } from '../contract/protocol/commands.ts';
-import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/verbs/attributes.ts';
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  GidEntry,
+  PortAttributes,
+} from '../contract/verbs/attributes.ts';
 import type { AsyncEvent } from '../contract/verbs/completion.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
@@ -46,6 +51,12 @@ export class ClientDeviceContext extends ClientObject implements Context {
   async queryPort(port = 1): Promise<PortAttributes> {
     this.assertUsable();
     return await this.session.request('queryPort', { context: this.handle, port });
+  }
+
+  async queryGidTable(): Promise<readonly GidEntry[]> {
+    this.assertUsable();
+    const { entries } = await this.session.request('queryGidTable', { context: this.handle });
+    return entries;
   }
 
   async allocPD(): Promise<PD> {

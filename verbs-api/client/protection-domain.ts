@@ -1,6 +1,8 @@
 /** Protection domains. */
+import type { AHAttributes } from '../contract/verbs/attributes.ts';
 import type { MWType } from '../contract/verbs/enums.ts';
 import type {
+  AH,
   Context,
   MR,
   MROptions,
@@ -11,6 +13,7 @@ import type {
   SRQ,
   SRQInit,
 } from '../contract/verbs/provider.ts';
+import { ClientAH } from './address-handle.ts';
 import { ClientMR } from './memory-region.ts';
 import { ClientMW } from './memory-window.ts';
 import { ClientQP } from './queue-pair.ts';
@@ -50,6 +53,11 @@ export class ClientPD extends ClientObject implements PD {
   async allocMW(type: MWType): Promise<MW> {
     this.assertUsable();
     return await ClientMW.create(this, this.#scope, this.#handle, type);
+  }
+
+  async createAH(attributes: AHAttributes): Promise<AH> {
+    this.assertUsable();
+    return await ClientAH.create(this, this.#scope, this.#handle, attributes);
   }
 
   async createSRQ(init: SRQInit): Promise<SRQ> {

@@ -1,8 +1,8 @@
 /** Queue pairs: posting, modifying, querying. */
 
 import type { CommandReply } from '../contract/protocol/commands.ts';
-import type { QPAttributes, QPCapabilities } from '../contract/verbs/attributes.ts';
-import { QPState } from '../contract/verbs/enums.ts';
+import type { QPAttributes, QPCapabilities, QPModification } from '../contract/verbs/attributes.ts';
+import { QPState, QPType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
 import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
@@ -16,6 +16,7 @@ import { ClientSRQ } from './shared-receive-queue.ts';
 /** `QP` over a command channel. */
 export class ClientQP extends ClientObject implements QP {
   readonly pd: PD;
+  readonly type: QPType;
   readonly handle: number;
   readonly qpNum: number;
   readonly sendCQ: CQ;
@@ -40,6 +41,7 @@ export class ClientQP extends ClientObject implements QP {
   ) {
     super(scope.session, 'queue pair');
     this.pd = pd;
+    this.type = init.type ?? QPType.rc;
     this.scope = scope;
     this.handle = reply.qp;
     this.qpNum = reply.qpNum;
@@ -52,6 +54,8 @@ export class ClientQP extends ClientObject implements QP {
       maxSge: maxSendSge,
       maxInline: maxInlineData,
       sqSigAll: init.sqSigAll ?? false,
+      roce: scope.roce,
+      datagramsOf: this.type === QPType.ud ? pd : undefined,
     });
     this.#send = send;
     const { unsupported } = scope;
@@ -97,6 +101,8 @@ export class ClientQP extends ClientObject implements QP {
       },
       sqSigAll: init.sqSigAll ?? false,
       initialised,
+      // A daemon that knows no types knows no such field.
+      ...(init.type === undefined ? {} : { type: init.type }),
     });
     try {
       const mapping = await session.commandChannel.map(reply.ring);
@@ -137,15 +143,31 @@ export class ClientQP extends ClientObject implements QP {
     }
   }
 
-  async modify(attributes: { readonly state: QPState }): Promise<void> {
+  async modify(attributes: QPModification): Promise<void> {
     this.assertUsable();
-    await this.session.request('modifyQP', { qp: this.handle, state: attributes.state });
-    this.#flushing = attributes.state === QPState.ERR;
+    const { state, ...rest } = attributes;
+    const more = Object.values(rest).some((value) => value !== undefined);
+    await this.session.request('modifyQP', {
+      qp: this.handle,
+      state,
+      ...(more ? { attributes: rest } : {}),
+    });
+    if (state !== undefined) this.#flushing = state === QPState.ERR;
   }
 
   async query(): Promise<QPAttributes> {
     this.assertUsable();
     return await this.session.request('queryQP', { qp: this.handle });
+  }
+
+  async attachMcast(gid: string): Promise<void> {
+    this.assertUsable();
+    await this.session.request('attachMcast', { qp: this.handle, gid });
+  }
+
+  async detachMcast(gid: string): Promise<void> {
+    this.assertUsable();
+    await this.session.request('detachMcast', { qp: this.handle, gid });
   }
 
   noteFlushing(): void {

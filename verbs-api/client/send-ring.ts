@@ -12,6 +12,7 @@ import {
 import { SendFlag, WROpcode } from '../contract/verbs/enums.ts';
 import type { ErrnoCode } from '../contract/verbs/errors.ts';
 import { sendRefusal } from '../contract/verbs/post-refusal.ts';
+import type { PD } from '../contract/verbs/provider.ts';
 import type { SendFields, SGE } from '../contract/verbs/work-request.ts';
 import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
@@ -40,10 +41,16 @@ const INLINE_MAX_WITH_IMMEDIATE = INLINE_MAX - 16;
 /** An RDMA Read names one sink (RFC 5040 §4.4), an atomic returns one value. */
 const READ_SGE_MAX = 1;
 const ATOMIC_BYTES = 8;
+/** Of RoCE. */
+const IMMEDIATE_MAX = 0xffff_ffff;
 const KEY_MASK = 0xff;
 
 const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const NO_SGES: readonly SGE[] = [];
+
+/** What `#writeOperation` returns for a request that is malformed, or that no such device has. */
+const INVALID = -1;
+const UNSUPPORTED = -2;
 
 /** Limits of a queue pair's send ring. */
 interface SendRingLimits {
@@ -54,6 +61,10 @@ interface SendRingLimits {
   readonly maxInline: number;
   /** Every request completes, flagged or not. */
   readonly sqSigAll: boolean;
+  /** The device speaks RoCE: immediate data has 32 bits. Default: iWARP. */
+  readonly roce?: boolean;
+  /** The protection domain of a queue pair that sends datagrams. Default: it sends none. */
+  readonly datagramsOf?: PD | undefined;
 }
 
 /**
@@ -75,7 +86,7 @@ export class SendRing {
     this.#limits = limits;
   }
 
-  /** Posts one request. undefined when posted; ENOMEM when the ring is full; EINVAL. */
+  /** Posts one request. undefined when posted; ENOMEM when the ring is full; EINVAL; EOPNOTSUPP. */
   post(wr: SendFields): ErrnoCode | undefined {
     const control = this.#memory.control;
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
@@ -85,7 +96,7 @@ export class SendRing {
     if (!putLong(this.#memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     const inline = (flags & SendFlag.inline) !== 0 || hasInlineData(wr);
     const operation = this.#writeOperation(wr, base, inline);
-    if (operation < 0) return 'EINVAL';
+    if (operation < 0) return operation === UNSUPPORTED ? 'EOPNOTSUPP' : 'EINVAL';
     Atomics.store(control, base + CONTROL, operation | this.#queueFlags(flags));
     this.#put = (this.#put + 1) >>> 0;
     return undefined;
@@ -93,7 +104,9 @@ export class SendRing {
 
   /** Explains why `post` refused a request with `code`. */
   explain(wr: SendFields | undefined, code: ErrnoCode): string {
-    return sendRefusal(wr, code, { ...this.#limits, maxReadSge: READ_SGE_MAX });
+    const { datagramsOf, ...limits } = this.#limits;
+    const datagrams = datagramsOf !== undefined;
+    return sendRefusal(wr, code, { ...limits, datagrams, maxReadSge: READ_SGE_MAX });
   }
 
   /** True if something was posted since the last call and the device needs a doorbell. */
@@ -117,35 +130,41 @@ export class SendRing {
     return queueFlags;
   }
 
-  /** Writes the body for the opcode. Returns opcode, SGE count and INLINE, or -1 if refused. */
+  /** Writes the body for the opcode. Returns opcode, SGE count and INLINE, or why it refused. */
   #writeOperation(wr: SendFields, base: number, inline: boolean): number {
     switch (wr.opcode) {
       case WROpcode.send:
+        if (!this.#putDestination(wr, base)) return INVALID;
         return this.#writePayload(wr, base, inline, SQOpcode.send, false);
+      case WROpcode.sendWithImm:
+        if (this.#limits.roce !== true) return UNSUPPORTED;
+        if (!this.#putDestination(wr, base)) return INVALID;
+        return this.#writePayload(wr, base, inline, SQOpcode.sendWithImm, true);
       case WROpcode.sendWithInv:
-        if (!this.#putRkey(base, wr.invalidateRkey)) return -1;
+        if (!this.#putRkey(base, wr.invalidateRkey)) return INVALID;
         return this.#writePayload(wr, base, inline, SQOpcode.sendRemoteInv, false);
       case WROpcode.rdmaWrite:
-        if (!this.#putRemote(wr, base)) return -1;
+        if (!this.#putRemote(wr, base)) return INVALID;
         return this.#writePayload(wr, base, inline, SQOpcode.write, false);
       case WROpcode.rdmaWriteWithImm:
-        if (!this.#putRemote(wr, base)) return -1;
+        if (!this.#putRemote(wr, base)) return INVALID;
         return this.#writePayload(wr, base, inline, SQOpcode.writeWithImm, true);
       case WROpcode.immediate:
-        if (inline || !this.#putImmediate(wr, base)) return -1;
+        if (this.#limits.roce === true) return UNSUPPORTED;
+        if (inline || !this.#putImmediate(wr, base)) return INVALID;
         return SQOpcode.immediate << OPCODE_SHIFT;
       case WROpcode.rdmaRead:
-        return inline ? -1 : this.#writeRead(wr, base);
+        return inline ? INVALID : this.#writeRead(wr, base);
       case WROpcode.atomicCmpAndSwap:
       case WROpcode.atomicFetchAndAdd:
-        return inline ? -1 : this.#writeAtomic(wr, base);
+        return inline ? INVALID : this.#writeAtomic(wr, base);
       case WROpcode.localInv:
-        if (inline || !this.#putRkey(base, wr.invalidateRkey)) return -1;
+        if (inline || !this.#putRkey(base, wr.invalidateRkey)) return INVALID;
         return SQOpcode.localInv << OPCODE_SHIFT;
       case WROpcode.bindMW:
-        return inline ? -1 : this.#writeBind(wr, base);
+        return inline ? INVALID : this.#writeBind(wr, base);
       default:
-        return -1;
+        return INVALID;
     }
   }
 
@@ -159,58 +178,58 @@ export class SendRing {
     const operation = inline
       ? this.#writeInline(wr, base, immediate)
       : this.#writeSges(wr, base, immediate ? SGE_MAX_WITH_IMMEDIATE : this.#limits.maxSge);
-    if (operation < 0) return -1;
+    if (operation < 0) return INVALID;
     // Last, since an inline payload or a sixth SGE would overlap the Immediate Data.
-    if (immediate && !this.#putImmediate(wr, base)) return -1;
+    if (immediate && !this.#putImmediate(wr, base)) return INVALID;
     return operation | (opcode << OPCODE_SHIFT);
   }
 
   #writeSges(wr: SendFields, base: number, max: number): number {
     const list = wr.sgList ?? NO_SGES;
-    if (list.length > max || list.length > this.#limits.maxSge) return -1;
-    if (!putScatterGather(this.#memory, base + SGES, list)) return -1;
+    if (list.length > max || list.length > this.#limits.maxSge) return INVALID;
+    if (!putScatterGather(this.#memory, base + SGES, list)) return INVALID;
     return list.length << NUM_SGE_SHIFT;
   }
 
   #writeInline(wr: SendFields, base: number, immediate: boolean): number {
     const payload = wr.inlineData;
-    if (wr.sgList !== undefined && wr.sgList.length > 0) return -1;
+    if (wr.sgList !== undefined && wr.sgList.length > 0) return INVALID;
     const lengthBytes = payload === undefined ? 0 : payload.length;
-    if (lengthBytes > this.#limits.maxInline) return -1;
-    if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return -1;
+    if (lengthBytes > this.#limits.maxInline) return INVALID;
+    if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return INVALID;
     if (payload !== undefined) this.#memory.bytes.set(payload, base * 4 + SQE.inline);
     this.#memory.words[base + FIRST_LENGTH] = lengthBytes;
     return QueueFlag.inline | (1 << NUM_SGE_SHIFT);
   }
 
   #writeRead(wr: SendFields, base: number): number {
-    if (!this.#putRemote(wr, base)) return -1;
+    if (!this.#putRemote(wr, base)) return INVALID;
     const operation = this.#writeSges(wr, base, READ_SGE_MAX);
-    return operation < 0 ? -1 : operation | (SQOpcode.read << OPCODE_SHIFT);
+    return operation < 0 ? INVALID : operation | (SQOpcode.read << OPCODE_SHIFT);
   }
 
   #writeAtomic(wr: SendFields, base: number): number {
     const memory = this.#memory;
-    if (!this.#putRemote(wr, base)) return -1;
-    if (wr.sgList?.length !== 1 || wr.sgList[0]?.length !== ATOMIC_BYTES) return -1;
+    if (!this.#putRemote(wr, base)) return INVALID;
+    if (wr.sgList?.length !== 1 || wr.sgList[0]?.length !== ATOMIC_BYTES) return INVALID;
     const sges = this.#writeSges(wr, base, READ_SGE_MAX);
-    if (sges < 0 || wr.compareAdd === undefined) return -1;
+    if (sges < 0 || wr.compareAdd === undefined) return INVALID;
     if (wr.opcode === WROpcode.atomicFetchAndAdd) {
-      if (!putLong(memory, base + ATOMIC_OPERAND, wr.compareAdd)) return -1;
+      if (!putLong(memory, base + ATOMIC_OPERAND, wr.compareAdd)) return INVALID;
       return sges | (SQOpcode.fetchAndAdd << OPCODE_SHIFT);
     }
-    if (wr.swap === undefined || !putLong(memory, base + ATOMIC_OPERAND, wr.swap)) return -1;
-    if (!putLong(memory, base + ATOMIC_COMPARE, wr.compareAdd)) return -1;
+    if (wr.swap === undefined || !putLong(memory, base + ATOMIC_OPERAND, wr.swap)) return INVALID;
+    if (!putLong(memory, base + ATOMIC_COMPARE, wr.compareAdd)) return INVALID;
     return sges | (SQOpcode.compAndSwap << OPCODE_SHIFT);
   }
 
   #writeBind(wr: SendFields, base: number): number {
     const { bind } = wr;
     const { words } = this.#memory;
-    if (bind === undefined || !this.#putRkey(base, bind.rkey)) return -1;
-    if (!isUint32(bind.lkey) || !isUint32(bind.access)) return -1;
-    if (!putLong(this.#memory, base + RADDR, bind.addr)) return -1;
-    if (!putLong(this.#memory, base + BIND_LENGTH, bind.length)) return -1;
+    if (bind === undefined || !this.#putRkey(base, bind.rkey)) return INVALID;
+    if (!isUint32(bind.lkey) || !isUint32(bind.access)) return INVALID;
+    if (!putLong(this.#memory, base + RADDR, bind.addr)) return INVALID;
+    if (!putLong(this.#memory, base + BIND_LENGTH, bind.length)) return INVALID;
     words[base + BIND_KEY] = bind.rkey & KEY_MASK;
     words[base + BIND_ACCESS] = bind.access;
     words[base + BIND_LKEY] = bind.lkey;
@@ -224,6 +243,19 @@ export class SendRing {
     return putLong(this.#memory, base + RADDR, remoteAddr);
   }
 
+  /** Of a datagram: queue pair and key in the places of remote address and key. */
+  #putDestination(wr: SendFields, base: number): boolean {
+    const { datagramsOf } = this.#limits;
+    if (datagramsOf === undefined) return true;
+    const { ud } = wr;
+    if (ud?.ah?.pd !== datagramsOf || !isUint32(ud.ah.number)) return false;
+    if (!isUint32(ud.remoteQpNum) || !this.#putRkey(base, ud.remoteQkey)) return false;
+    const { words } = this.#memory;
+    words[base + RADDR] = ud.remoteQpNum;
+    words[base + RADDR + 1] = ud.ah.number;
+    return true;
+  }
+
   #putRkey(base: number, rkey: number | undefined): boolean {
     if (rkey === undefined || !isUint32(rkey)) return false;
     this.#memory.words[base + RKEY] = rkey;
@@ -231,7 +263,10 @@ export class SendRing {
   }
 
   #putImmediate(wr: SendFields, base: number): boolean {
-    return wr.immData !== undefined && putLong(this.#memory, base + IMMEDIATE, wr.immData);
+    const { immData } = wr;
+    if (immData === undefined || (this.#limits.roce === true && immData > IMMEDIATE_MAX))
+      return false;
+    return putLong(this.#memory, base + IMMEDIATE, immData);
   }
 }
 

@@ -62,10 +62,11 @@ export const TeardownRank = {
   queuePair: 0,
   sharedReceiveQueue: 1,
   completionQueue: 2,
-  memoryWindow: 3,
-  memoryRegion: 4,
-  protectionDomain: 5,
-  completionChannel: 6,
+  addressHandle: 3,
+  memoryWindow: 4,
+  memoryRegion: 5,
+  protectionDomain: 6,
+  completionChannel: 7,
 } as const;
 export type TeardownRank = (typeof TeardownRank)[keyof typeof TeardownRank];
 
@@ -138,6 +139,8 @@ export class DeviceScope {
   /** Handle of the context. */
   readonly handle: number;
   readonly deviceName: string;
+  /** The device speaks RoCE. */
+  readonly roce: boolean;
   /** Send operations that the device does not support. */
   readonly unsupported: ReadonlySet<WROpcode>;
   /** The device takes receives only after a doorbell. */
@@ -150,6 +153,7 @@ export class DeviceScope {
     this.session = session;
     this.handle = opened.context;
     this.deviceName = opened.device.name;
+    this.roce = opened.device.transport === 'roce';
     this.unsupported = new Set(opened.unsupported);
     this.receivesNeedDoorbell = opened.receivesNeedDoorbell;
   }

@@ -2,6 +2,7 @@
 
 import { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
 import type { NativeAsyncEvent, NativeDevice } from '../../native-bridge/rdma/device.ts';
+import { unsupported } from '../../native-bridge/rdma/errors.ts';
 import { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
 import { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
 import {
@@ -9,7 +10,12 @@ import {
   watchDescriptor,
 } from '../../native-bridge/rdma/watched-descriptor.ts';
 import { EventChannel } from '../client/event-channel.ts';
-import type { DeviceAttributes, DeviceInfo, PortAttributes } from '../contract/verbs/attributes.ts';
+import type {
+  DeviceAttributes,
+  DeviceInfo,
+  GidEntry,
+  PortAttributes,
+} from '../contract/verbs/attributes.ts';
 import type { AsyncEvent } from '../contract/verbs/completion.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
@@ -51,6 +57,11 @@ export class RdmaContext extends OwnedObject implements Context {
   async queryPort(port = 1): Promise<PortAttributes> {
     this.assertUsable();
     return this.#scope.native.queryPort(port);
+  }
+
+  async queryGidTable(): Promise<readonly GidEntry[]> {
+    this.assertUsable();
+    throw unsupported(this.device.name, 'GID table: it speaks iWARP');
   }
 
   async allocPD(): Promise<PD> {

@@ -5,6 +5,7 @@ import type { RecvWR, SendFields } from '../contract/verbs/work-request.ts';
 
 const SEND_OPCODES: Readonly<Record<WROpcode, WCOpcode>> = {
   [WROpcode.send]: WCOpcode.send,
+  [WROpcode.sendWithImm]: WCOpcode.send,
   [WROpcode.sendWithInv]: WCOpcode.send,
   [WROpcode.immediate]: WCOpcode.send,
   [WROpcode.rdmaWrite]: WCOpcode.rdmaWrite,

@@ -5,6 +5,7 @@ import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
 import type { MWType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
+  AH,
   Context,
   MR,
   MROptions,
@@ -53,6 +54,11 @@ export class RdmaPD extends OwnedObject implements PD {
     this.assertUsable();
     if (type !== 1 && type !== 2) throw new VerbsError('EINVAL', 'no such window type');
     throw unsupported(this.#name, 'memory windows through this bridge');
+  }
+
+  async createAH(): Promise<AH> {
+    this.assertUsable();
+    throw unsupported(this.#name, 'address handles: it speaks iWARP');
   }
 
   async createSRQ(init: SRQInit): Promise<SRQ> {

@@ -3,8 +3,8 @@
 import { NativeError, unsupported } from '../../native-bridge/rdma/errors.ts';
 import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
 import type { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
-import type { QPAttributes, QPCapabilities } from '../contract/verbs/attributes.ts';
-import { QPState } from '../contract/verbs/enums.ts';
+import type { QPAttributes, QPCapabilities, QPModification } from '../contract/verbs/attributes.ts';
+import { QPState, QPType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
 import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
@@ -36,6 +36,7 @@ const REQUESTS: Readonly<Record<QPState, readonly QPState[]>> = {
 /** `QP` of a native device. */
 export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   readonly pd: PD;
+  readonly type = QPType.rc;
   readonly native: NativeQP;
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
@@ -49,7 +50,8 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 
   constructor(pd: PD, scope: DeviceScope, nativePD: NativePD, init: QPInit) {
     super(scope.presence, 'queue pair');
-    const { sendCQ, recvCQ, srq } = init;
+    const { sendCQ, recvCQ, srq, type = QPType.rc } = init;
+    if (type !== QPType.rc) throw lacking(scope, 'queue pairs of a type other than RC');
     this.pd = pd;
     this.sendCQ = sendCQ;
     this.recvCQ = recvCQ;
@@ -107,9 +109,12 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     else this.native.postRecv(requests);
   }
 
-  async modify(attributes: { readonly state: QPState }): Promise<void> {
+  async modify(attributes: QPModification): Promise<void> {
     this.assertUsable();
-    const { state } = attributes;
+    const { state, ...rest } = attributes;
+    if (state === undefined || Object.values(rest).some((value) => value !== undefined)) {
+      throw lacking(this.#scope, 'attributes of a queue pair beside its state');
+    }
     const current = this.#currentState();
     if (REQUESTS[current]?.includes(state) !== true) {
       throw new VerbsError(
@@ -133,7 +138,18 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 
   async query(): Promise<QPAttributes> {
     this.assertUsable();
-    return { ...this.native.query(), state: this.#currentState() };
+    const { type, qpNum } = this;
+    return { ...this.native.query(), type, qpNum, state: this.#currentState() };
+  }
+
+  async attachMcast(): Promise<void> {
+    this.assertUsable();
+    throw lacking(this.#scope, 'multicast groups');
+  }
+
+  async detachMcast(): Promise<void> {
+    this.assertUsable();
+    throw lacking(this.#scope, 'multicast groups');
   }
 
   noteFlushing(): void {
@@ -249,4 +265,9 @@ function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
     throw new VerbsError('EINVAL', 'the shared receive queue belongs to another provider');
   srq.assertUsable();
   return srq.native;
+}
+
+/** Native devices are iWARP's. */
+function lacking({ native }: DeviceScope, what: string): NativeError {
+  return unsupported(native.info.name, `${what}: it speaks iWARP`);
 }

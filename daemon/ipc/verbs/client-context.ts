@@ -40,6 +40,7 @@ import {
 import { ClientState, type CommandHandlers } from './client-state.ts';
 import { connectionCommands, deliverCmEvent, destroyId } from './connection-commands.ts';
 import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
+import { destroyAH, pathCommands } from './path-commands.ts';
 import {
   destroyChannel,
   destroyContext,
@@ -101,6 +102,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
       ...deviceCommands(this.#state),
       ...memoryCommands(this.#state),
       ...queueCommands(this.#state),
+      ...pathCommands(this.#state),
       ...connectionCommands(this.#state),
     };
     options.directory.events.add(this);
@@ -245,6 +247,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     destroy(table.ofKind('qp'), destroyQP);
     destroy(table.ofKind('srq'), destroySRQ);
     destroy(table.ofKind('cq'), destroyCQ);
+    destroy(table.ofKind('ah'), destroyAH);
     destroy(table.ofKind('mw'), destroyMW);
     destroy(table.ofKind('mr'), destroyMR);
     destroy(table.ofKind('buffer'), destroyBuffer);

@@ -1,6 +1,7 @@
 /** The objects of one client and the table that names them. */
 import type { Handle } from '../../../verbs-api/contract/protocol/commands.ts';
 import type {
+  DeviceAH,
   DeviceAsyncEvent,
   DeviceBackend,
   DeviceCQ,
@@ -112,6 +113,19 @@ export class MwObject extends ClientObject {
     super(client, handle);
     this.pd = pd;
     this.mw = mw;
+  }
+}
+
+/** An address handle. */
+export class AhObject extends ClientObject {
+  readonly kind = 'ah';
+  readonly pd: PdObject;
+  readonly ah: DeviceAH;
+
+  constructor(client: ClientEvents, handle: Handle, pd: PdObject, ah: DeviceAH) {
+    super(client, handle);
+    this.pd = pd;
+    this.ah = ah;
   }
 }
 
@@ -243,6 +257,7 @@ export type AnyObject =
   | BufferObject
   | MrObject
   | MwObject
+  | AhObject
   | ChannelObject
   | CqObject
   | SrqObject

@@ -77,8 +77,6 @@ export class ClientState {
     const note = (object: AnyObject): void => void users.set(object, (users.get(object) ?? 0) + 1);
     let size = 0;
     for (const kind of OBJECT_KINDS) {
-      // Only programs of the kernel's ABI have address handles.
-      if (kind === 'ah') continue;
       const objects = table.ofKind(kind);
       size += objects.length;
       assert(objects.length === ledger.count(kind), `the ledger counts what there is of ${kind}`);

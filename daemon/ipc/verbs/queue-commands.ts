@@ -3,7 +3,7 @@ import type {
   CommandReply,
   CommandRequest,
 } from '../../../verbs-api/contract/protocol/commands.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import {
   ChannelObject,
@@ -14,6 +14,7 @@ import {
   SrqObject,
 } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
+import { modifyQP, queryQP, roceOf } from './path-commands.ts';
 
 /** Closes a device. EBUSY while objects were made from it. */
 export function destroyContext(state: ClientState, object: ContextObject): void {
@@ -54,6 +55,7 @@ export function destroySRQ(state: ClientState, object: SrqObject): void {
 
 /** Destroys a queue pair; its connection is reset. */
 export function destroyQP(state: ClientState, object: QpObject): void {
+  object.pd.context.device.roce?.leaveGroups(object.qp);
   object.qp.close(object.host.now());
   state.table.remove(object);
   state.rings.release(object.ring, object.qp.sqCount + object.qp.rqCount);
@@ -159,12 +161,11 @@ export function queueCommands(
       return {};
     },
     createQP: (request) => createQP(state, request),
-    modifyQP({ qp, state: next }) {
-      const object = table.expect('qp', qp);
-      object.qp.modify(next, object.host.now());
+    modifyQP({ qp, state: next, attributes }) {
+      modifyQP(table.expect('qp', qp), next, attributes);
       return {};
     },
-    queryQP: ({ qp }) => table.expect('qp', qp).qp.query(),
+    queryQP: ({ qp }) => queryQP(table.expect('qp', qp)),
     destroyQP({ qp }) {
       destroyQP(state, table.expect('qp', qp));
       return {};
@@ -230,9 +231,12 @@ function createQP(
       throw new VerbsError('EINVAL', 'the queues belong to different devices');
     }
   }
+  const { type = QPType.rc } = request;
+  if (type !== QPType.rc) roceOf(pd.context.device, 'queue pairs of a type other than RC');
   const object = state.table.add('qp', (handle) => {
     return state.rings.make((rings) => {
       const qp = device.nic.createQP(pd.pd, {
+        type,
         sendCQ: sendCQ.cq,
         recvCQ: recvCQ.cq,
         srq: srq?.srq,

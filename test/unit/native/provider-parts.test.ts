@@ -71,6 +71,7 @@ describe('completions that the device does not generate', () => {
       wcFlags: 0,
       immData: 0n,
       invalidatedRkey: 0,
+      srcQp: 0,
     });
     expect(flushedReceive({ sgList: [] }, 7)).toMatchObject({ wrId: 0n, opcode: WCOpcode.recv });
   });

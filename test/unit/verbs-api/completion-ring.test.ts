@@ -42,6 +42,7 @@ describe('CompletionRing', () => {
         wcFlags: 0,
         immData: 0n,
         invalidatedRkey: 0,
+        srcQp: 0,
       });
       expect(view.getUint32(8, true)).toBe(0);
     }

@@ -118,7 +118,7 @@ describe('SendRing: refusals', () => {
   const sge = { addr: 0, length: 8, lkey: 1 };
   const remote = { remoteAddr: 0, rkey: 1 };
   it.each<[string, SendFields]>([
-    ['an unknown opcode', { opcode: 3 as WROpcode }],
+    ['an unknown opcode', { opcode: 63 as WROpcode }],
     ['an unknown flag', { ...SEND, flags: 64 as SendFlag }],
     ['a negative wrId', { ...SEND, wrId: -1 }],
     ['a fractional wrId', { ...SEND, wrId: 0.5 }],

@@ -6,15 +6,18 @@
  * of one namespace per client. 64-bit values are `bigint`. Bytes are `Uint8Array`.
  */
 import type {
+  AHAttributes,
   DeviceAttributes,
   DeviceInfo,
+  GidEntry,
   PortAttributes,
   QPAttributes,
   QPCapabilities,
+  QPModification,
   SRQAttributes,
 } from '../verbs/attributes.ts';
 import type { AsyncEvent } from '../verbs/completion.ts';
-import type { MWType, QPState, WROpcode } from '../verbs/enums.ts';
+import type { MWType, QPState, QPType, WROpcode } from '../verbs/enums.ts';
 import type { CMEvent, MemoryTier, SocketAddress, WireOptions } from '../verbs/provider.ts';
 
 /** Number of an object of one client. */
@@ -59,6 +62,10 @@ export interface Commands {
     request: { readonly context: Handle; readonly port: number };
     reply: PortAttributes;
   };
+  queryGidTable: {
+    request: { readonly context: Handle };
+    reply: { readonly entries: readonly GidEntry[] };
+  };
   allocPD: { request: { readonly context: Handle }; reply: { readonly pd: Handle } };
   deallocPD: { request: { readonly pd: Handle }; reply: Record<never, never> };
   /** Shared memory for registrations. */
@@ -94,6 +101,12 @@ export interface Commands {
     reply: { readonly mw: Handle; readonly rkey: number };
   };
   deallocMW: { request: { readonly mw: Handle }; reply: Record<never, never> };
+  createAH: {
+    request: { readonly pd: Handle; readonly attributes: AHAttributes };
+    /** `number` is the device's, for work requests. */
+    reply: { readonly ah: Handle; readonly number: number };
+  };
+  destroyAH: { request: { readonly ah: Handle }; reply: Record<never, never> };
   createCompChannel: {
     request: { readonly context: Handle };
     /** `token` identifies the channel to the descriptor that carries its events (daemon only). */
@@ -134,6 +147,8 @@ export interface Commands {
       readonly sqSigAll: boolean;
       /** The queue pair starts in INIT, as that of a connection id does. Default: in RESET. */
       readonly initialised?: boolean | undefined;
+      /** Default: RC. */
+      readonly type?: QPType | undefined;
     };
     /** `ring` holds the SQ (`sqCount` elements) and from `rqOffset` the RQ (`rqCount`, 0 with SRQ). */
     reply: {
@@ -147,10 +162,24 @@ export interface Commands {
     };
   };
   modifyQP: {
-    request: { readonly qp: Handle; readonly state: QPState };
+    request: {
+      readonly qp: Handle;
+      /** Undefined: the current one. */
+      readonly state: QPState | undefined;
+      /** What a program gives beside the state, on RoCE. */
+      readonly attributes?: Omit<QPModification, 'state'> | undefined;
+    };
     reply: Record<never, never>;
   };
   queryQP: { request: { readonly qp: Handle }; reply: QPAttributes };
+  attachMcast: {
+    request: { readonly qp: Handle; readonly gid: string };
+    reply: Record<never, never>;
+  };
+  detachMcast: {
+    request: { readonly qp: Handle; readonly gid: string };
+    reply: Record<never, never>;
+  };
   destroyQP: { request: { readonly qp: Handle }; reply: Record<never, never> };
 
   cmCreateId: { request: Record<never, never>; reply: { readonly id: Handle } };

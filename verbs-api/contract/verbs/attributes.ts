@@ -1,8 +1,11 @@
 /** Attributes and limits of devices, ports and objects. */
-import type { QPState } from './enums.ts';
+import type { Access, MTU, QPState, QPType } from './enums.ts';
 
 /** Kind of a device. */
 export type DeviceBackend = 'emulated' | 'native';
+
+/** The protocol that a device speaks (`enum ibv_transport_type`). */
+export type DeviceTransport = 'iwarp' | 'roce';
 
 /** One entry of the device list. */
 export interface DeviceInfo {
@@ -10,6 +13,8 @@ export interface DeviceInfo {
   readonly name: string;
   /** Emulated by iwarpd, or a real device over rdma-core. */
   readonly backend: DeviceBackend;
+  /** The protocol: programs connect RoCE's queue pairs with `QP.modify`. Default: iwarp. */
+  readonly transport?: DeviceTransport | undefined;
   /** 64-bit GUID, as 16 hex digits. */
   readonly nodeGuid: string;
   /** Addresses of the device; empty if it answers for every address of the host. */
@@ -63,9 +68,9 @@ export interface DeviceAttributes {
   readonly maxSrqWr: number;
   /** Scatter/gather elements of a receive on a shared receive queue. */
   readonly maxSrqSge: number;
-  /** True if the device supports the atomics of RFC 7306. */
+  /** True if the device supports atomics. */
   readonly atomics: boolean;
-  /** True if the device supports Immediate Data of RFC 7306. */
+  /** True if the device supports immediate data. */
   readonly immediateData: boolean;
   /** Ports; always 1. */
   readonly physPortCnt: number;
@@ -101,17 +106,113 @@ export interface QPCapabilities {
   readonly maxInlineData: number;
 }
 
-/** Result of `QP.query` (`struct ibv_qp_attr`, the fields that apply to iWARP). */
-export interface QPAttributes {
+/** An entry of a port's GID table (`struct ibv_gid_entry`). */
+export interface GidEntry {
+  /** GID as eight groups of hex digits; an IPv4 address is mapped (`::ffff:a.b.c.d`). */
+  readonly gid: string;
+  /** Index in the table, for `GlobalRoute.sgidIndex`. */
+  readonly gidIndex: number;
+  /** Port; always 1. */
+  readonly portNum: number;
+  /** Always RoCE version 2. */
+  readonly gidType: 'rocev2';
+}
+
+/** Route of packets by GID (`struct ibv_global_route`). */
+export interface GlobalRoute {
+  /** GID of the destination, as eight groups of hex digits; of a peer or of a multicast group. */
+  readonly dgid: string;
+  /** Index of the own GID in the table, of the same address family as `dgid`. */
+  readonly sgidIndex: number;
+  /** 20 bits. Default 0. */
+  readonly flowLabel?: number | undefined;
+  /** Routers that packets may pass. Default 64. */
+  readonly hopLimit?: number | undefined;
+  /** Traffic class (type of service). Default 0. */
+  readonly trafficClass?: number | undefined;
+}
+
+/** An address vector (`struct ibv_ah_attr`): where packets go. */
+export interface AHAttributes {
+  /** The route. Every RoCE address has one. */
+  readonly grh: GlobalRoute;
+  /** Service level. Default 0. */
+  readonly sl?: number | undefined;
+  /** Port that packets leave by. Default 1. */
+  readonly portNum?: number | undefined;
+}
+
+/**
+ * The attributes with which a program connects a queue pair of a RoCE device (`struct ibv_qp_attr`
+ * without sizes). `QP.modify` says which of them each transition needs.
+ */
+export interface QPPathAttributes {
+  /** Bits of `Access`: what the peer may do through this queue pair. */
+  readonly accessFlags: Access;
+  /** Index of the partition key; the device has one, at 0. */
+  readonly pkeyIndex: number;
+  /** Port; 1. */
+  readonly portNum: number;
+  /** Key of a queue pair of type UD: it drops datagrams with another one. */
+  readonly qkey: number;
+  /** Where the peer is. */
+  readonly ahAttr: AHAttributes;
+  /** Payload of a packet. Both sides have the same. */
+  readonly pathMtu: MTU;
+  /** Number of the peer's queue pair. */
+  readonly destQpNum: number;
+  /** The first packet number of the peer's requests: its `sqPsn`. 24 bits. */
+  readonly rqPsn: number;
+  /** The first packet number of own requests. 24 bits. */
+  readonly sqPsn: number;
+  /** Waits 4.096 µs · 2^timeout for an acknowledgement; 0 waits for ever. */
+  readonly timeout: number;
+  /** Repetitions without an answer until `retryExcErr`; at most 7. */
+  readonly retryCnt: number;
+  /** Repetitions to a peer without a receive until `rnrRetryExcErr`; 7 repeats for ever. */
+  readonly rnrRetry: number;
+  /** Code of the delay that a peer waits when no receive is posted here; 12 is 0.64 ms. */
+  readonly minRnrTimer: number;
+  /** Reads and atomics that this side has outstanding at once. */
+  readonly maxRdAtomic: number;
+  /** Reads and atomics of the peer that this side serves at once. */
+  readonly maxDestRdAtomic: number;
+}
+
+/** Attributes of which each may be absent. */
+export type SomePathAttributes = {
+  readonly [Name in keyof QPPathAttributes]?: QPPathAttributes[Name] | undefined;
+};
+
+/** What `QP.modify` takes (`struct ibv_qp_attr`); what is given is changed. */
+export interface QPModification extends SomePathAttributes {
+  /** The state to enter. Default: the current one. */
+  readonly state?: QPState | undefined;
+  /** The state that the program believes to be the current one: EINVAL if it is not. */
+  readonly curState?: QPState | undefined;
+}
+
+/**
+ * Result of `QP.query` (`struct ibv_qp_attr` and `struct ibv_qp_init_attr`). Queue pairs of iWARP
+ * have no path: its attributes are undefined.
+ */
+export interface QPAttributes
+  extends Omit<SomePathAttributes, 'accessFlags' | 'maxRdAtomic' | 'maxDestRdAtomic'> {
+  /** Number of the queue pair; undefined if an older daemon does not tell. */
+  readonly qpNum?: number | undefined;
+  /** Type of the queue pair; undefined if an older daemon does not tell. */
+  readonly type?: QPType | undefined;
+  /** On RoCE, in SQD: messages are still to be done. */
+  readonly sqDraining?: boolean | undefined;
   /** State of the queue pair. */
   readonly state: QPState;
   /** Sizes of the queues. */
   readonly capabilities: QPCapabilities;
   /** Bits of `Access`: what the peer may do through this queue pair. */
   readonly accessFlags: number;
-  /** Negotiated outbound read depth (ORD); 0 until connected. */
+  /** Outbound reads and atomics (ORD); on iWARP negotiated, 0 until connected. */
   readonly maxRdAtomic: number;
-  /** Negotiated inbound read depth (IRD); 0 until connected. */
+  /** Inbound reads and atomics (IRD); on iWARP negotiated, 0 until connected. */
   readonly maxDestRdAtomic: number;
   /** Every send work request completes, flagged or not. */
   readonly sqSigAll: boolean;

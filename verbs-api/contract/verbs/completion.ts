@@ -18,10 +18,12 @@ export interface WC {
   readonly qpNum: number;
   /** Bits of `WCFlag`. */
   readonly wcFlags: number;
-  /** With `WCFlag.withImm`: the 8 bytes of Immediate Data as a number (RFC 7306 §6). */
+  /** With `WCFlag.withImm`: the immediate data as a number of 32 bits, on iWARP of 64. */
   readonly immData: bigint;
   /** With `WCFlag.withInv`: the STag that the peer invalidated. */
   readonly invalidatedRkey: number;
+  /** With `WCFlag.grh`: number of the queue pair that sent the datagram; otherwise 0. */
+  readonly srcQp: number;
 }
 
 /** An asynchronous event of a device (`struct ibv_async_event`). */
@@ -60,6 +62,7 @@ export class Completion implements WC {
   wcFlags = 0;
   immData = 0n;
   invalidatedRkey = 0;
+  srcQp = 0;
 
   /** Called by Node's `util.inspect` and `console.log`. */
   [Symbol.for('nodejs.util.inspect.custom')](): string {
@@ -75,6 +78,7 @@ export class Completion implements WC {
     if ((this.wcFlags & WCFlag.withInv) !== 0) {
       parts.push(`invalidatedRkey: 0x${this.invalidatedRkey.toString(16)}`);
     }
+    if ((this.wcFlags & WCFlag.grh) !== 0) parts.push(`srcQp: ${this.srcQp}`);
     return `WC { ${parts.join(', ')} }`;
   }
 }

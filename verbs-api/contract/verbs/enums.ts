@@ -75,11 +75,30 @@ declare enum QPTypeNumber {
 export const QPType: Members<typeof QPTypeNumber> = { rc: 2, uc: 3, ud: 4 };
 export type QPType = QPTypeNumber;
 
+/** Type of the members of `MTU`. */
+declare enum MTUNumber {
+  mtu256 = 1,
+  mtu512 = 2,
+  mtu1024 = 3,
+  mtu2048 = 4,
+  mtu4096 = 5,
+}
+/** Payload of a packet (`enum ibv_mtu`): the number in the name is in bytes. */
+export const MTU: Members<typeof MTUNumber> = {
+  mtu256: 1,
+  mtu512: 2,
+  mtu1024: 3,
+  mtu2048: 4,
+  mtu4096: 5,
+};
+export type MTU = MTUNumber;
+
 /** Type of the members of `WROpcode`. */
 declare enum WROpcodeNumber {
   rdmaWrite = 0,
   rdmaWriteWithImm = 1,
   send = 2,
+  sendWithImm = 3,
   rdmaRead = 4,
   atomicCmpAndSwap = 5,
   atomicFetchAndAdd = 6,
@@ -91,16 +110,18 @@ declare enum WROpcodeNumber {
 /** Opcode of a send work request (`enum ibv_wr_opcode`; `immediate` is iWARP's own, RFC 7306 §6). */
 export const WROpcode: Members<typeof WROpcodeNumber> = {
   rdmaWrite: 0,
-  /** An RDMA Write followed by an Immediate Data message (RFC 7306 §6). */
+  /** An RDMA Write with immediate data; on iWARP a Write and an Immediate Data message. */
   rdmaWriteWithImm: 1,
   send: 2,
+  /** A Send with 4 bytes of immediate data; RoCE only. */
+  sendWithImm: 3,
   rdmaRead: 4,
   atomicCmpAndSwap: 5,
   atomicFetchAndAdd: 6,
   localInv: 7,
   bindMW: 8,
   sendWithInv: 9,
-  /** An Immediate Data message alone: 8 bytes to the peer's next receive (RFC 7306 §6). */
+  /** An Immediate Data message alone: 8 bytes to the peer's next receive; iWARP only. */
   immediate: 64,
 };
 export type WROpcode = WROpcodeNumber;
@@ -149,7 +170,7 @@ export const WCOpcode: Members<typeof WCOpcodeNumber> = {
   bindMW: 5,
   localInv: 6,
   recv: 128,
-  /** A receive consumed by Immediate Data. */
+  /** A receive taken by an RDMA Write with immediate data, or by Immediate Data of iWARP. */
   recvImmediate: 129,
 };
 export type WCOpcode = WCOpcodeNumber;
@@ -218,7 +239,14 @@ declare enum WCFlagBit {
   withInv = 8,
 }
 /** Flags of a work completion (`enum ibv_wc_flags`). */
-export const WCFlag: Members<typeof WCFlagBit> = { grh: 1, withImm: 2, withInv: 8 };
+export const WCFlag: Members<typeof WCFlagBit> = {
+  /** A datagram: its buffer begins with a GRH of `GRH_BYTES`. */
+  grh: 1,
+  /** `immData` holds what the peer sent. */
+  withImm: 2,
+  /** The peer invalidated `invalidatedRkey`. */
+  withInv: 8,
+};
 export type WCFlag = WCFlagBit;
 
 /** Type of the members of `AsyncEventType`. */
@@ -299,8 +327,10 @@ export type {
   AccessBit,
   AsyncEventTypeNumber,
   CMEventTypeNumber,
+  MTUNumber,
   MWTypeNumber,
   QPStateNumber,
+  QPTypeNumber,
   SendFlagBit,
   WCFlagBit,
   WCOpcodeNumber,

@@ -14,6 +14,10 @@ interface RequestLimits {
   readonly maxReadSge: number;
   /** Bytes. */
   readonly maxInline: number;
+  /** The device speaks RoCE. Default: iWARP. */
+  readonly roce?: boolean;
+  /** The queue pair sends datagrams. */
+  readonly datagrams?: boolean;
 }
 
 /** Immediate Data occupies the place of the sixth element, and of the end of inline payload. */
@@ -21,12 +25,14 @@ const SGE_MAX_WITH_IMMEDIATE = 5;
 const INLINE_MAX_WITH_IMMEDIATE = 64;
 
 const ATOMIC_BYTES = 8;
+const UINT32_MAX = 0xffff_ffffn;
 const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const OPCODE_NAMES: ReadonlyMap<number, string> = new Map(
   Object.entries(WROpcode).map(([name, opcode]) => [opcode, name]),
 );
 const CARRIES_PAYLOAD: ReadonlySet<number> = new Set<number>([
   WROpcode.send,
+  WROpcode.sendWithImm,
   WROpcode.sendWithInv,
   WROpcode.rdmaWrite,
   WROpcode.rdmaWriteWithImm,
@@ -37,6 +43,7 @@ const NEEDS: ReadonlyMap<number, readonly (keyof SendFields)[]> = new Map<
   number,
   readonly (keyof SendFields)[]
 >([
+  [WROpcode.sendWithImm, ['immData']],
   [WROpcode.sendWithInv, ['invalidateRkey']],
   [WROpcode.rdmaWrite, ['rkey', 'remoteAddr']],
   [WROpcode.rdmaWriteWithImm, ['rkey', 'remoteAddr', 'immData']],
@@ -64,13 +71,18 @@ export function sendRefusal(
   if (wr === undefined) return 'undefined instead of a request';
   const known = OPCODE_NAMES.has(wr.opcode);
   if (!known) return `opcode ${String(wr.opcode)} is not one of WROpcode`;
+  if (code === 'EOPNOTSUPP') {
+    const transport = limits.roce === true ? 'a RoCE' : 'an iWARP';
+    return `${transport} device has no such operation`;
+  }
   const flags = wr.flags ?? SendFlag.none;
   if ((flags & ~SEND_FLAGS) !== 0) return `flags ${flags} has bits that SendFlag lacks`;
   return (
     missingFields(wr) ??
     badNumber('wrId', wr.wrId, isLong) ??
     payloadRefusal(wr, limits) ??
-    badOperand(wr) ??
+    badOperand(wr, limits.roce === true) ??
+    (limits.datagrams === true ? badDestination(wr) : undefined) ??
     `refused (${code})`
   );
 }
@@ -97,7 +109,8 @@ function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefin
   const inlineBytes = wr.inlineData?.length ?? 0;
   const inline = ((wr.flags ?? SendFlag.none) & SendFlag.inline) !== 0 || inlineBytes > 0;
   const list = wr.sgList ?? [];
-  const withImmediate = wr.opcode === WROpcode.rdmaWriteWithImm;
+  const withImmediate =
+    wr.opcode === WROpcode.rdmaWriteWithImm || wr.opcode === WROpcode.sendWithImm;
   if (inline) {
     if (!CARRIES_PAYLOAD.has(wr.opcode)) return 'this opcode takes no inline data';
     if (list.length > 0) return 'inline data comes from inlineData; sgList must be empty';
@@ -141,13 +154,23 @@ function elementRefusal(list: readonly SGE[], max: number, queue: string): strin
   return undefined;
 }
 
-function badOperand(wr: SendFields): string | undefined {
+function badDestination({ ud }: SendFields): string | undefined {
+  if (ud === undefined) return 'ud is required on a queue pair of type UD';
+  return (
+    badNumber('ud.ah.number', ud.ah?.number ?? Number.NaN, isUint32) ??
+    badNumber('ud.remoteQpNum', ud.remoteQpNum ?? Number.NaN, isUint32) ??
+    badNumber('ud.remoteQkey', ud.remoteQkey ?? Number.NaN, isUint32) ??
+    'ud.ah belongs to another protection domain'
+  );
+}
+
+function badOperand(wr: SendFields, roce: boolean): string | undefined {
   const { bind } = wr;
   return (
     badNumber('rkey', wr.rkey, isUint32) ??
     badNumber('remoteAddr', wr.remoteAddr, isLong) ??
     badNumber('invalidateRkey', wr.invalidateRkey, isUint32) ??
-    badNumber('immData', wr.immData, isLong) ??
+    badNumber('immData', wr.immData, roce ? isShort : isLong) ??
     badNumber('compareAdd', wr.compareAdd, isLong) ??
     badNumber('swap', wr.swap, isLong) ??
     badNumber('bind.rkey', bind?.rkey, isUint32) ??
@@ -165,12 +188,17 @@ function badNumber(
 ): string | undefined {
   if (value === undefined || fits(value)) return undefined;
   const want =
-    fits === isUint32 ? 'an unsigned 32-bit number' : 'a safe integer from 0 on or a bigint';
+    fits === isLong ? 'a safe integer from 0 on or a bigint' : 'an unsigned 32-bit number';
   return `${field} is ${String(value)}, not ${want}`;
 }
 
 function isUint32(value: unknown): boolean {
   return typeof value === 'number' && value >>> 0 === value;
+}
+
+/** As a number or as a bigint. */
+function isShort(value: unknown): boolean {
+  return isUint32(typeof value === 'bigint' && value <= UINT32_MAX ? Number(value) : value);
 }
 
 function isLong(value: unknown): boolean {

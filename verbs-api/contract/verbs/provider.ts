@@ -14,18 +14,21 @@
  * nothing.
  */
 import type {
+  AHAttributes,
   DeviceAttributes,
   DeviceInfo,
+  GidEntry,
   PortAttributes,
   QPAttributes,
   QPCapabilities,
+  QPModification,
   SRQAttributes,
 } from './attributes.ts';
 import type { AsyncEvent, WC } from './completion.ts';
-import type { Access, CMEventType, MWType, QPState } from './enums.ts';
+import type { Access, CMEventType, MWType, QPType } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
 import type { RemoteMemory } from './remote-memory.ts';
-import type { RecvWR, SendWR, SGE } from './work-request.ts';
+import type { AddressHandleRef, RecvWR, SendWR, SGE } from './work-request.ts';
 
 /** Cancels a waiting call, which then rejects; an `AbortSignal` is one. */
 export interface CancelSignal {
@@ -82,6 +85,11 @@ export interface Context extends VerbsObject {
   queryDevice(): Promise<DeviceAttributes>;
   /** Queries the state of a port (`ibv_query_port`). Errors: EINVAL unless `port` is 1. */
   queryPort(port?: number): Promise<PortAttributes>;
+  /**
+   * The entries of the GID table that are in use (`ibv_query_gid_table`): link-local at index 0,
+   * IPv4 from index 1 on, then IPv6. Errors: EOPNOTSUPP on a device without a table (iWARP).
+   */
+  queryGidTable(): Promise<readonly GidEntry[]>;
   /** Allocates a protection domain (`ibv_alloc_pd`). Errors: ENOMEM. */
   allocPD(): Promise<PD>;
   /** Creates a channel that completion queues may report to (`ibv_create_comp_channel`). ENOMEM. */
@@ -134,11 +142,21 @@ export interface PD extends VerbsObject {
    */
   createSRQ(init: SRQInit): Promise<SRQ>;
   /**
-   * Creates a reliable-connected queue pair without a connection id (`ibv_create_qp`).
+   * Creates an address handle (`ibv_create_ah`): a destination that datagrams name.
+   *
+   * Errors: EINVAL for text that is no GID, a GID of another family than that of `sgidIndex`, or a
+   * port other than 1; ENODATA for an empty entry of the GID table; ETIMEDOUT for a GID that cannot
+   * be reached; EOPNOTSUPP on iWARP; ENOMEM. Notes: close it after the datagrams that name it have
+   * completed.
+   */
+  createAH(attributes: AHAttributes): Promise<AH>;
+  /**
+   * Creates a queue pair without a connection id (`ibv_create_qp`).
    *
    * Effect: the queue pair is in RESET; `capabilities` of the result are the granted sizes, at
-   * least the requested ones. Connect it by passing it to `ConnectionId.connect` or `accept`.
-   * Errors: EINVAL beyond the limits, or for queues of another context; ENOMEM.
+   * least the requested ones. On iWARP, connect it by passing it to `ConnectionId.connect` or
+   * `accept`; on RoCE, with `QP.modify`. Errors: EINVAL beyond the limits, or for queues of another
+   * context; EOPNOTSUPP for a type other than RC on iWARP; ENOMEM.
    */
   createQP(init: QPInit): Promise<QP>;
   /**
@@ -203,6 +221,14 @@ export interface MW extends VerbsObject {
   readonly handle: number;
   /** The current rkey: index in the upper 24 bits, key in the low 8. */
   rkey: number;
+}
+
+/** An address handle (`struct ibv_ah`): the destination of datagrams. */
+export interface AH extends VerbsObject, AddressHandleRef {
+  /** The protection domain of the handle. */
+  readonly pd: PD;
+  /** The device's number of the handle, which work requests carry. */
+  readonly number: number;
 }
 
 /** Options of a completion queue. */
@@ -305,6 +331,8 @@ export interface SRQ extends VerbsObject {
 
 /** Options of a queue pair (`struct ibv_qp_init_attr`). */
 export interface QPInit {
+  /** Default: RC, the only type of iWARP. */
+  readonly type?: QPType | undefined;
   /** Queue for completions of send work requests. */
   readonly sendCQ: CQ;
   /** Queue for completions of receives. */
@@ -325,10 +353,12 @@ export interface QPInit {
   readonly sqSigAll?: boolean | undefined;
 }
 
-/** A reliable-connected queue pair. */
+/** A queue pair. */
 export interface QP extends VerbsObject {
   /** The protection domain of the queue pair. */
   readonly pd: PD;
+  /** RC, UC or UD. */
+  readonly type: QPType;
   /** The number of the queue pair in asynchronous events. */
   readonly handle: number;
   /** Number of the queue pair on its device. */
@@ -353,39 +383,65 @@ export interface QP extends VerbsObject {
    *
    * | opcode | flags | needs |
    * | --- | --- | --- |
-   * | `send` | fence, signaled, solicited, inline | |
+   * | `send` | fence, signaled, solicited, inline | UD: `ud` |
+   * | `sendWithImm` (RoCE) | same | `immData`, UD: `ud`; at most 5 elements or 64 inline bytes |
    * | `sendWithInv` | same | `invalidateRkey` of the peer |
    * | `rdmaWrite` | fence, signaled, inline | `remoteAddr`, `rkey` |
    * | `rdmaWriteWithImm` | fence, signaled, solicited, inline | same, `immData`; at most 5 elements or 64 inline bytes |
    * | `rdmaRead` | fence, signaled | `remoteAddr`, `rkey`; at most 1 element |
    * | `atomicFetchAndAdd` | fence, signaled | same, `compareAdd`; 1 element of 8 bytes for the result |
    * | `atomicCmpAndSwap` | fence, signaled | same, and `swap` |
-   * | `immediate` | fence, signaled, solicited | `immData`; the peer's receive needs room for 8 bytes |
+   * | `immediate` (iWARP) | fence, signaled, solicited | `immData`; the peer's receive needs room for 8 bytes |
    * | `localInv` | fence, signaled | `invalidateRkey` of this side |
    * | `bindMW` | fence, signaled | `bind` |
    *
-   * Notes: prefer lists; each call notifies the device once. A completed `rdmaWrite` means that its
-   * bytes were sent, not that they arrived (RFC 5040 §5.5); a Send after it notifies the peer.
+   * UC has no reads and atomics, UD has only Sends of at most one packet: others complete with
+   * `locQpOpErr`.
+   *
+   * Notes: prefer lists; each call notifies the device once. On iWARP a completed `rdmaWrite` means
+   * that its bytes were sent, not that they arrived (RFC 5040 §5.5); a Send after it notifies the
+   * peer. On RoCE a completed request of type RC was acknowledged by the peer's device.
    */
   postSend(wr: SendWR | readonly SendWR[]): void;
   /**
    * Posts one or several receives (`ibv_post_recv`).
    *
-   * Effect: each takes one message, in order. In ERR they are flushed. Errors: EINVAL for too many
+   * Effect: each takes one message, in order. In ERR they are flushed. A datagram comes behind a
+   * GRH: its receive needs `GRH_BYTES` more, see `parseGrh`. Errors: EINVAL for too many
    * or malformed elements, or when the queue pair has an SRQ; ENOMEM when the queue is full;
    * `badIndex` as for `postSend`.
    */
   postRecv(wr: RecvWR | readonly RecvWR[]): void;
   /**
-   * Requests a state (`ibv_modify_qp`).
+   * Changes the state and, on RoCE, other attributes (`ibv_modify_qp`).
    *
-   * Effect: INIT and RTR prepare for a connection; only a connection leads to RTS; SQD sends what
-   * is posted and then closes the connection gracefully; SQE sends a Terminate; ERR resets the
-   * connection and flushes; RESET discards everything. Errors: EINVAL for an illegal transition.
+   * On RoCE the program connects the queue pair:
+   *
+   * | step | RC | UC | UD |
+   * | --- | --- | --- | --- |
+   * | RESET to INIT | `pkeyIndex`, `portNum`, `accessFlags` | same | `pkeyIndex`, `portNum`, `qkey` |
+   * | INIT to RTR | `ahAttr`, `pathMtu`, `destQpNum`, `rqPsn`, `maxDestRdAtomic`, `minRnrTimer` | `ahAttr`, `pathMtu`, `destQpNum`, `rqPsn` | |
+   * | RTR to RTS | `sqPsn`, `timeout`, `retryCnt`, `rnrRetry`, `maxRdAtomic` | `sqPsn` | `sqPsn` |
+   *
+   * Effect: SQD finishes what was started, raises `sqDrained`, and RTS goes on; ERR flushes; RESET
+   * discards everything. Errors: EINVAL for an illegal transition, a missing attribute (the message
+   * names it), one that the step does not take, or a value out of range; for `ahAttr` as `createAH`.
+   *
+   * On iWARP only `state` may be given. Effect: INIT and RTR prepare for a connection; only a
+   * connection leads to RTS; SQD sends what is posted and then closes the connection gracefully;
+   * SQE sends a Terminate; ERR resets the connection and flushes; RESET discards everything.
+   * Errors: EINVAL for an illegal transition, EOPNOTSUPP for other attributes.
    */
-  modify(attributes: { readonly state: QPState }): Promise<void>;
-  /** Queries state, sizes and negotiated read depths (`ibv_query_qp`). */
+  modify(attributes: QPModification): Promise<void>;
+  /** Queries number, type, state, sizes and attributes (`ibv_query_qp`). */
   query(): Promise<QPAttributes>;
+  /**
+   * Has the queue pair, of type UD, receive the datagrams to a multicast GID (`ibv_attach_mcast`).
+   * Again does nothing. Errors: EINVAL for another type or GID; ENOMEM; EOPNOTSUPP on iWARP.
+   */
+  attachMcast(gid: string): Promise<void>;
+  /** Undoes `attachMcast` (`ibv_detach_mcast`). Errors: EINVAL if it was not attached. */
+  detachMcast(gid: string): Promise<void>;
 }
 
 /** Parameters of connect and accept (`struct rdma_conn_param`). */

@@ -50,10 +50,34 @@ interface RemoteWR {
   readonly rkey: number;
 }
 
-/** Immediate Data (RFC 7306 §6). */
+/** Data for the peer's completion. */
 interface ImmediateField {
-  /** 8 bytes as a number in network order. */
+  /** A number: 32 bits on RoCE, 64 bits on iWARP (RFC 7306 §6). */
   readonly immData: number | bigint;
+}
+
+/** What a work request names of an address handle; an `AH` is one. */
+export interface AddressHandleRef {
+  /** The protection domain of the handle. */
+  readonly pd: object;
+  /** The device's number of the handle. */
+  readonly number: number;
+}
+
+/** The destination of a datagram (`wr.ud` of `struct ibv_send_wr`). */
+export interface DatagramDestination {
+  /** An address handle (`AH`) of the queue pair's protection domain. */
+  readonly ah: AddressHandleRef;
+  /** Number of the queue pair that receives, or 0xffffff for those of a multicast group. */
+  readonly remoteQpNum: number;
+  /** That queue pair's key: with another one, the datagram is dropped. */
+  readonly remoteQkey: number;
+}
+
+/** What a Send has on a queue pair of type UD, where it is required. */
+interface DatagramField {
+  /** Where the datagram goes. Queue pairs of other types ignore it. */
+  readonly ud?: DatagramDestination | undefined;
 }
 
 /** An atomic operation on 8 bytes of the peer (RFC 7306 §5). */
@@ -63,8 +87,13 @@ interface AtomicWR extends AnySendWR, RemoteWR {
 }
 
 /** Sends a message to the peer's next receive (RFC 5040 §5.1). */
-export interface PlainSendWR extends PayloadWR {
+export interface PlainSendWR extends PayloadWR, DatagramField {
   readonly opcode: typeof WROpcode.send;
+}
+
+/** Sends a message with immediate data to the peer's next receive. RoCE only. */
+export interface SendWithImmWR extends PayloadWR, ImmediateField, DatagramField {
+  readonly opcode: typeof WROpcode.sendWithImm;
 }
 
 /** Sends a message and invalidates an STag of the peer (RFC 5040 §5.1). */
@@ -79,7 +108,7 @@ export interface WriteWR extends PayloadWR, RemoteWR {
   readonly opcode: typeof WROpcode.rdmaWrite;
 }
 
-/** Writes into the peer's memory, then sends Immediate Data (RFC 7306 §6). */
+/** Writes into the peer's memory, then completes the peer's next receive with immediate data. */
 export interface WriteWithImmWR extends PayloadWR, RemoteWR, ImmediateField {
   readonly opcode: typeof WROpcode.rdmaWriteWithImm;
 }
@@ -107,7 +136,7 @@ export interface CompareSwapWR extends AtomicWR {
   readonly swap: number | bigint;
 }
 
-/** Sends 8 bytes of Immediate Data to the peer's next receive (RFC 7306 §6). */
+/** Sends 8 bytes of Immediate Data to the peer's next receive (RFC 7306 §6). iWARP only. */
 export interface ImmediateWR extends AnySendWR, ImmediateField {
   readonly opcode: typeof WROpcode.immediate;
 }
@@ -129,6 +158,7 @@ export interface BindMWWR extends AnySendWR {
 /** A send work request (`struct ibv_send_wr`). Its opcode decides which other fields it has. */
 export type SendWR =
   | PlainSendWR
+  | SendWithImmWR
   | SendWithInvWR
   | WriteWR
   | WriteWithImmWR
@@ -143,7 +173,7 @@ export type SendWR =
  * A send work request as a queue reads it: any field may be missing, since callers can bypass the
  * compiler. Every `SendWR` is a `SendFields`.
  */
-export interface SendFields extends PayloadWR {
+export interface SendFields extends PayloadWR, DatagramField {
   readonly opcode: WROpcode;
   readonly remoteAddr?: number | bigint | undefined;
   readonly rkey?: number | undefined;

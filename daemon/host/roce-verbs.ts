@@ -1,0 +1,79 @@
+/** What programs ask of a RoCE device beside the objects that every device has. */
+import type { GidEntry } from '../../verbs-api/contract/verbs/attributes.ts';
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { AH } from '../rnic/address-handle.ts';
+import type { PathAttributes } from '../rnic/ib-port.ts';
+import type { Nic } from '../rnic/nic.ts';
+import type { PD } from '../rnic/protection-domain.ts';
+import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
+import type { QP } from '../rnic/queue-pair.ts';
+import type { Micros } from '../rnic/wire-port.ts';
+import type { RoceBackend } from './device-backend.ts';
+import { type GidSource, gidTable } from './gid-table.ts';
+import { hostAddresses } from './host-addresses.ts';
+import { isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
+
+const PORT = 1;
+/** Groups of one queue pair: more than any program joins, and too few to fill the memory. */
+const GROUPS_OF_QP_MAX = 256;
+
+/** See the module's comment. */
+export class RoceVerbs implements RoceBackend {
+  readonly #device: GidSource;
+  readonly #nic: Nic;
+  readonly #groups: () => MulticastGroups;
+
+  /** `groups` gives the groups of the host. */
+  constructor(device: GidSource, nic: Nic, groups: () => MulticastGroups) {
+    this.#device = device;
+    this.#nic = nic;
+    this.#groups = groups;
+  }
+
+  gidTable(): readonly GidEntry[] {
+    return gidTable(this.#device, hostAddresses()).flatMap(({ gid, interfaceName }, gidIndex) => {
+      if (interfaceName === undefined) return [];
+      return [{ gid, gidIndex, portNum: PORT, gidType: 'rocev2' as const }];
+    });
+  }
+
+  createAH(pd: PD, vector: AddressVector): AH {
+    return this.#nic.createAH(pd, vector);
+  }
+
+  modifyPath(qp: QP, change: QPModification, now: Micros): void {
+    qp.modifyPath(change, now);
+  }
+
+  queryPath(qp: QP): PathAttributes {
+    return qp.queryPath();
+  }
+
+  attachMulticast(qp: QP, gid: Uint8Array): void {
+    checkMember(qp, gid);
+    const groups = this.#groups();
+    if (groups.members(gid).has(qp)) return;
+    if (groups.groupsOf(qp) >= GROUPS_OF_QP_MAX) {
+      throw new VerbsError('ENOMEM', `a queue pair is in at most ${GROUPS_OF_QP_MAX} groups`);
+    }
+    groups.attach(qp, gid);
+  }
+
+  detachMulticast(qp: QP, gid: Uint8Array): void {
+    checkMember(qp, gid);
+    if (this.#groups().detach(qp, gid)) return;
+    throw new VerbsError('EINVAL', 'the queue pair is not attached to the group');
+  }
+
+  leaveGroups(qp: QP): void {
+    this.#groups().forget(qp);
+  }
+}
+
+function checkMember(qp: QP, gid: Uint8Array): void {
+  if (qp.type !== QPType.ud) {
+    throw new VerbsError('EINVAL', 'only a queue pair of type UD receives from a multicast group');
+  }
+  if (!isMulticastGid(gid)) throw new VerbsError('EINVAL', 'the GID is not that of a group');
+}

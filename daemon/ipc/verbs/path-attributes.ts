@@ -1,0 +1,134 @@
+/**
+ * Attributes with which programs connect queue pairs, as the verbs have them and as the device does.
+ *
+ * A program may send any number: each is checked to fit its field of the kernel's structs. The
+ * device checks the rest.
+ */
+import type {
+  AHAttributes,
+  QPAttributes,
+  QPModification,
+} from '../../../verbs-api/contract/verbs/attributes.ts';
+import { ACCESS_MASK, type MTU, type QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { gidBytes, gidText } from '../../../verbs-api/contract/verbs/gid.ts';
+import type { PathAttributes } from '../../rnic/ib-port.ts';
+import {
+  type AddressVector,
+  type QPModification as DeviceModification,
+  QPAttribute,
+} from '../../rnic/qp-attributes.ts';
+
+const UINT8_MAX = 0xff;
+const UINT20_MAX = 0xf_ffff;
+const UINT24_MAX = 0xff_ffff;
+const UINT32_MAX = 0xffff_ffff;
+const MTU_MAX = 5;
+const SL_MAX = 15;
+/** Of a code of five bits. */
+const CODE_MAX = 31;
+const RETRIES_MAX = 7;
+/** What ping and traceroute start with, too. */
+const HOPS_DEFAULT = 64;
+const PORT = 1;
+
+/** Numbers of a modification: name in the verbs, name in the device, and the range. */
+const NUMBERS = [
+  ['accessFlags', 'accessFlags', 0, ACCESS_MASK],
+  // The device has one partition key.
+  ['pkeyIndex', 'pkeyIndex', 0, 0],
+  ['portNum', 'port', PORT, PORT],
+  ['qkey', 'qkey', 0, UINT32_MAX],
+  ['pathMtu', 'pathMtu', 1, MTU_MAX],
+  ['destQpNum', 'destQpn', 0, UINT24_MAX],
+  ['rqPsn', 'rqPsn', 0, UINT24_MAX],
+  ['sqPsn', 'sqPsn', 0, UINT24_MAX],
+  ['timeout', 'timeout', 0, CODE_MAX],
+  ['retryCnt', 'retryCount', 0, RETRIES_MAX],
+  ['rnrRetry', 'rnrRetry', 0, RETRIES_MAX],
+  ['minRnrTimer', 'minRnrTimer', 0, CODE_MAX],
+  ['maxRdAtomic', 'maxRdAtomic', 0, UINT8_MAX],
+  ['maxDestRdAtomic', 'maxDestRdAtomic', 0, UINT8_MAX],
+] as const satisfies readonly (readonly [
+  keyof QPModification,
+  keyof typeof QPAttribute,
+  number,
+  number,
+])[];
+
+/** The modification that a program asks for. EINVAL for a value that does not fit its field. */
+export function deviceModification(
+  state: QPState | undefined,
+  attributes: Omit<QPModification, 'state'>,
+): DeviceModification {
+  let mask = 0;
+  const change: Record<string, unknown> = {};
+  const set = (name: keyof typeof QPAttribute, value: unknown): void => {
+    mask |= QPAttribute[name];
+    change[name] = value;
+  };
+  if (state !== undefined) set('state', state);
+  if (attributes.curState !== undefined) set('curState', attributes.curState);
+  for (const [name, deviceName, least, most] of NUMBERS) {
+    const value = attributes[name];
+    if (value !== undefined) set(deviceName, inRange(name, value, least, most));
+  }
+  const { ahAttr } = attributes;
+  if (ahAttr !== undefined) set('addressVector', addressVector(ahAttr));
+  return { ...change, mask };
+}
+
+/** The address vector of a program. EINVAL for a malformed one. */
+export function addressVector(attributes: AHAttributes): AddressVector {
+  const { grh, sl = 0, portNum = PORT } = attributes;
+  const { flowLabel = 0, hopLimit = HOPS_DEFAULT, trafficClass = 0 } = grh;
+  return {
+    dgid: gidBytes(grh.dgid),
+    sgidIndex: inRange('sgidIndex', grh.sgidIndex, 0, UINT8_MAX),
+    flowLabel: inRange('flowLabel', flowLabel, 0, UINT20_MAX),
+    hopLimit: inRange('hopLimit', hopLimit, 0, UINT8_MAX),
+    trafficClass: inRange('trafficClass', trafficClass, 0, UINT8_MAX),
+    dlid: 0,
+    sl: inRange('sl', sl, 0, SL_MAX),
+    srcPathBits: 0,
+    staticRate: 0,
+    isGlobal: true,
+    port: inRange('portNum', portNum, PORT, PORT),
+  };
+}
+
+/** What a query shows of a path, in the names of the verbs. */
+export function shownPath(path: PathAttributes): Partial<QPAttributes> {
+  return {
+    type: path.type,
+    state: path.state,
+    sqDraining: path.draining,
+    accessFlags: path.accessFlags,
+    pkeyIndex: path.pkeyIndex,
+    portNum: path.port,
+    qkey: path.qkey,
+    ahAttr: shownVector(path.addressVector),
+    pathMtu: path.pathMtu as MTU,
+    destQpNum: path.destQpn,
+    rqPsn: path.rqPsn,
+    sqPsn: path.sqPsn,
+    timeout: path.timeout,
+    retryCnt: path.retryCount,
+    rnrRetry: path.rnrRetry,
+    minRnrTimer: path.minRnrTimer,
+    maxRdAtomic: path.maxRdAtomic,
+    maxDestRdAtomic: path.maxDestRdAtomic,
+  };
+}
+
+function shownVector(vector: AddressVector): AHAttributes {
+  const { sgidIndex, flowLabel, hopLimit, trafficClass, sl, port } = vector;
+  const grh = { dgid: gidText(vector.dgid), sgidIndex, flowLabel, hopLimit, trafficClass };
+  return { grh, sl, portNum: port };
+}
+
+function inRange(name: string, value: number, least: number, most: number): number {
+  if (Number.isInteger(value) && value >= least && value <= most) return value;
+  const range = least === most ? `${least}` : `${least} to ${most}`;
+  throw new VerbsError('EINVAL', `${name} is ${range}, not ${String(value)}`);
+}

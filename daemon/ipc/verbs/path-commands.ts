@@ -1,0 +1,87 @@
+/** Commands for programs that connect queue pairs themselves: attributes, address handles, groups. */
+import type {
+  CommandReply,
+  CommandRequest,
+} from '../../../verbs-api/contract/protocol/commands.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { gidBytes } from '../../../verbs-api/contract/verbs/gid.ts';
+import type { DeviceBackend, RoceBackend } from '../../host/device-backend.ts';
+import { AhObject, type QpObject } from './client-objects.ts';
+import type { ClientState, CommandHandlers } from './client-state.ts';
+import { addressVector, deviceModification, shownPath } from './path-attributes.ts';
+
+type Modify = CommandRequest<'modifyQP'>;
+
+/** What a RoCE device has. EOPNOTSUPP on others, which lack `what`. */
+export function roceOf({ name, roce }: DeviceBackend, what: string): RoceBackend {
+  if (roce !== undefined) return roce;
+  throw new VerbsError('EOPNOTSUPP', `device ${name} is an iWARP device: it has no ${what}`);
+}
+
+/** Frees an address handle: datagrams that name it from here on fail. */
+export function destroyAH(state: ClientState, object: AhObject): void {
+  object.ah.close();
+  state.table.remove(object);
+}
+
+/** Changes state and attributes: see `QP.modify`. */
+export function modifyQP(
+  { qp, host, pd }: QpObject,
+  state: Modify['state'],
+  attributes: Modify['attributes'],
+): void {
+  const { device } = pd.context;
+  if (device.roce === undefined && attributes === undefined && state !== undefined) {
+    qp.modify(state, host.now());
+    return;
+  }
+  const roce = roceOf(device, 'attributes of a queue pair beside its state');
+  roce.modifyPath(qp, deviceModification(state, attributes ?? {}), host.now());
+}
+
+/** See `QP.query`. */
+export function queryQP({ qp, pd }: QpObject): CommandReply<'queryQP'> {
+  const { roce } = pd.context.device;
+  const attributes = { ...qp.query(), qpNum: qp.qpn };
+  return roce === undefined ? attributes : { ...attributes, ...shownPath(roce.queryPath(qp)) };
+}
+
+/** See the module's comment. */
+export function pathCommands(
+  state: ClientState,
+): CommandHandlers<'queryGidTable' | 'createAH' | 'destroyAH' | 'attachMcast' | 'detachMcast'> {
+  const { table } = state;
+  return {
+    queryGidTable({ context }) {
+      const { device } = table.expect('context', context);
+      return { entries: roceOf(device, 'GID table').gidTable() };
+    },
+    createAH({ pd, attributes }) {
+      const owner = table.expect('pd', pd);
+      const roce = roceOf(owner.context.device, 'address handles');
+      const object = table.add('ah', (handle) => {
+        const ah = roce.createAH(owner.pd, addressVector(attributes));
+        return new AhObject(state.client, handle, owner, ah);
+      });
+      return { ah: object.handle, number: object.ah.number };
+    },
+    destroyAH({ ah }) {
+      destroyAH(state, table.expect('ah', ah));
+      return {};
+    },
+    attachMcast({ qp, gid }) {
+      const object = table.expect('qp', qp);
+      groupsOf(object).attachMulticast(object.qp, gidBytes(gid));
+      return {};
+    },
+    detachMcast({ qp, gid }) {
+      const object = table.expect('qp', qp);
+      groupsOf(object).detachMulticast(object.qp, gidBytes(gid));
+      return {};
+    },
+  };
+}
+
+function groupsOf({ pd }: QpObject): RoceBackend {
+  return roceOf(pd.context.device, 'multicast groups');
+}
