@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { failureCode, failureText } from '../console/failure.ts';
-import { chooseCrcEngine } from '../host/crc-engine.ts';
+import { chooseCrcEngine, ISAL } from '../host/crc-engine.ts';
 import { DESCRIPTORS_MIN } from '../main/open-files.ts';
 import type { Check, Finding } from './doctor-finding.ts';
 import { examineDaemon, examineSocket, examineTrust } from './doctor-socket.ts';
@@ -45,7 +45,12 @@ export function judgeNode(version: string): Finding {
 
 function examineCrc(): Finding {
   const { name, accelerated } = chooseCrcEngine();
-  if (accelerated) return { state: 'ok', text: `computed by native code: ${name}` };
+  if (accelerated) {
+    const faster = name.includes(ISAL)
+      ? ''
+      : `; ${ISAL} takes a fraction of the time (apt-get install libisal2)`;
+    return { state: 'ok', text: `computed by native code: ${name}${faster}` };
+  }
   return {
     state: 'warn',
     text: 'computed in JavaScript, about ten times slower than native code',

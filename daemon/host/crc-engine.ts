@@ -7,14 +7,12 @@
  * costs as much as the table takes for 150 to 200 bytes).
  */
 import { createRequire } from 'node:module';
+import { openIsalCrc32c } from '../../native-bridge/isal/crc32c.ts';
 import { type Crc32c, crc32c } from '../iwarp/wire/crc32c.ts';
 
 /** The chosen engine. */
 export interface CrcEngine {
-  /**
-   * For people: 'fast-crc32c', '@node-rs/crc32', both with the size at which they change, or
-   * 'table'.
-   */
+  /** For people: what computes, and from which size on if there are two; 'table' if none is native. */
   readonly name: string;
   /** False for the table: CRCs then take several times as long. */
   readonly accelerated: boolean;
@@ -22,45 +20,79 @@ export interface CrcEngine {
   readonly crc32c: Crc32c;
 }
 
-/**
- * From this size on, the engine that is fastest at `LARGE_PROBE_BYTES` may replace the first
- * choice.
- */
+/** Nanoseconds that an implementation takes for `sizeBytes`. */
+type Probe = (candidate: Crc32c, sizeBytes: number) => number;
+
+/** An implementation that is installed and right. */
+interface Candidate {
+  readonly name: string;
+  readonly crc32c: Crc32c;
+}
+
+/** From this size on, what is fastest at `LARGE_PROBE_BYTES` computes; below, at `SMALL_PROBE_BYTES`. */
 const LARGE_MIN_BYTES = 16_384;
 const LARGE_PROBE_BYTES = 65_536;
-const PROBE_ROUNDS = 15;
-/** A second engine must be this much faster; less is within the noise of the probe. */
+/** A full segment of an Ethernet. */
+const SMALL_PROBE_BYTES = 1460;
+const PROBE_ROUNDS = 8;
+/** The clock is too coarse for one small CRC. */
+const PROBE_CALLS = 8;
+/** Another implementation must be this much faster; less is within the noise of the probe. */
 const WORTHWHILE = 1.15;
 
 const load = createRequire(import.meta.url);
+
+/** Name of the engine of Intel's library, which few machines have installed. */
+export const ISAL = 'ISA-L';
+
+/** What may be installed, the default first: it is a dependency of this package. */
+const IMPLEMENTATIONS: readonly (readonly [name: string, find: () => Crc32c])[] = [
+  ['fast-crc32c', () => nativeFunction(load('fast-crc32c/impls/sse4_crc32c'), 'calculate')],
+  [ISAL, () => openIsalCrc32c()],
+  ['@node-rs/crc32', () => nativeFunction(load('@node-rs/crc32'), 'crc32c')],
+];
 
 /**
  * Finds, checks and compares the installed implementations: takes about a millisecond, so call it
  * once.
  */
-export function chooseCrcEngine(): CrcEngine {
-  const fast = checked(() => nativeFunction(load('fast-crc32c/impls/sse4_crc32c'), 'calculate'));
-  const rust = checked(() => nativeFunction(load('@node-rs/crc32'), 'crc32c'));
-  if (fast === undefined && rust === undefined) {
+export function chooseCrcEngine(
+  implementations = IMPLEMENTATIONS,
+  nanosOf: Probe = probeNanos,
+): CrcEngine {
+  const candidates = implementations.flatMap(([name, find]) => {
+    const found = checked(find);
+    return found === undefined ? [] : [{ name, crc32c: found }];
+  });
+  const small = fastest(candidates, SMALL_PROBE_BYTES, nanosOf);
+  const large = fastest(candidates, LARGE_PROBE_BYTES, nanosOf);
+  if (small === undefined || large === undefined) {
     return { name: 'table', accelerated: false, crc32c };
   }
-  if (rust === undefined || fast === undefined) {
-    const only = fast ?? rust ?? crc32c;
-    return {
-      name: fast === undefined ? '@node-rs/crc32' : 'fast-crc32c',
-      accelerated: true,
-      crc32c: only,
-    };
-  }
-  if (probeNanos(fast) < probeNanos(rust) * WORTHWHILE) {
-    return { name: 'fast-crc32c', accelerated: true, crc32c: fast };
-  }
+  if (small === large) return { ...small, accelerated: true };
   return {
-    name: `fast-crc32c, @node-rs/crc32 from ${LARGE_MIN_BYTES} bytes`,
+    name: `${small.name}, ${large.name} from ${LARGE_MIN_BYTES} bytes`,
     accelerated: true,
     crc32c: (bytes, initial = 0) =>
-      bytes.length < LARGE_MIN_BYTES ? fast(bytes, initial) : rust(bytes, initial),
+      bytes.length < LARGE_MIN_BYTES ? small.crc32c(bytes, initial) : large.crc32c(bytes, initial),
   };
+}
+
+/** The first candidate, unless another is worth the change; undefined if there is none. */
+function fastest(
+  candidates: readonly Candidate[],
+  sizeBytes: number,
+  nanosOf: Probe,
+): Candidate | undefined {
+  let chosen: Candidate | undefined;
+  let limit = Number.POSITIVE_INFINITY;
+  for (const candidate of candidates) {
+    const nanos = nanosOf(candidate.crc32c, sizeBytes);
+    if (nanos >= limit) continue;
+    chosen = candidate;
+    limit = nanos / WORTHWHILE;
+  }
+  return chosen;
 }
 
 function nativeFunction(exported: unknown, name: string): Crc32c {
@@ -87,14 +119,14 @@ function checked(find: () => Crc32c): Crc32c | undefined {
   }
 }
 
-/** The best of several rounds, in nanoseconds. */
-function probeNanos(candidate: Crc32c): number {
-  const bytes = new Uint8Array(LARGE_PROBE_BYTES);
+/** The best of several rounds. */
+function probeNanos(candidate: Crc32c, sizeBytes: number): number {
+  const bytes = new Uint8Array(sizeBytes);
   let best = Number.POSITIVE_INFINITY;
   for (let round = 0; round < PROBE_ROUNDS; round++) {
     const start = performance.now();
-    candidate(bytes);
-    best = Math.min(best, (performance.now() - start) * 1e6);
+    for (let call = 0; call < PROBE_CALLS; call++) candidate(bytes);
+    best = Math.min(best, performance.now() - start);
   }
-  return best;
+  return (best * 1e6) / PROBE_CALLS;
 }

@@ -15,6 +15,7 @@ export type Need =
   | 'chromium'
   | 'containers'
   | 'examples'
+  | 'isal'
   | 'kernel-peer'
   | 'native'
   | 'nfs'
