@@ -50,14 +50,18 @@ export function dropToken(socketPath: string): void {
   removeOwnFile(httpTokenPath(socketPath));
 }
 
-/** Reads the token from a file, without the trailing newline. Throws `VerbsError` EINVAL. */
+/**
+ * Reads the token from a file, without the trailing newline. Throws `VerbsError` ENOENT, EACCES,
+ * or EINVAL.
+ */
 export function readTokenFile(path: string): string {
   let token: string;
   try {
     token = readFileSync(path, 'utf8').trim();
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new VerbsError('EINVAL', `cannot read the token: ${reason}`);
+    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+    const known = code === 'ENOENT' || code === 'EACCES' ? code : 'EINVAL';
+    throw new VerbsError(known, `cannot read the token file ${path} (${String(code)})`);
   }
   if (token === '') throw new VerbsError('EINVAL', `the token file '${path}' is empty`);
   return token;

@@ -6,7 +6,7 @@ import {
   type DecodedLine,
 } from '../../capture/capture-decoder.ts';
 import { CaptureError } from '../../capture/capture-error.ts';
-import { CommandFailure, failureCode } from '../../console/failure.ts';
+import { CommandFailure, failureCode, fileFailureText } from '../../console/failure.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
 import { chooseCrc32 } from '../../host/crc32-engine.ts';
@@ -44,7 +44,7 @@ export async function runDecode(
     if (error instanceof CaptureError) throw new CommandFailure(`${name}: ${error.message}`);
     const code = failureCode(error);
     if (code === undefined || signal.aborted) throw error;
-    throw new CommandFailure(`${name} cannot be read (${code})`, { cause: error });
+    throw new CommandFailure(`cannot read ${name}: ${fileFailureText(error)}`, { cause: error });
   } finally {
     if (decoder.summary.packets > 0) output.note(summaryLine(decoder.summary));
   }

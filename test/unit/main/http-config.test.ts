@@ -41,7 +41,9 @@ describe('the option http', () => {
     writeFileSync(file, '\n');
     expect(() => parsed({ tokenFile: file })).toThrow(`the token file '${file}' is empty`);
     rmSync(folder, { recursive: true });
-    expect(() => parsed({ tokenFile: file })).toThrow(/cannot read the token: ENOENT/);
+    expect(() => parsed({ tokenFile: file })).toThrow(
+      `cannot read the token file ${file} (ENOENT)`,
+    );
   });
 
   it.each(['0.0.0.0', '::', '10.0.0.1', 'fe80::1', '::ffff:10.0.0.1'])(
