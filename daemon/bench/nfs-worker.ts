@@ -9,7 +9,8 @@ import { Nfs3Status, StableHow } from '../../verbs-api/nfs/nfs3/constants.ts';
 import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
 import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
-import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import type { RpcClient } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
 import { serveCalls } from './channel.ts';
 import type { Meeting } from './verbs-worker.ts';
 

@@ -4,11 +4,8 @@ import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
 import { Access } from '../../verbs-api/contract/verbs/enums.ts';
 import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
 import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
-import {
-  connectRpc,
-  type RpcClient,
-  type RpcClientOptions,
-} from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import type { RpcClient, RpcClientOptions } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';

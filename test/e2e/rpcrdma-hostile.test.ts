@@ -9,7 +9,8 @@ import type {
   Segment,
 } from '../../verbs-api/rpcrdma/core/transport-header.ts';
 import { parseTransportHeader } from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import { connectRpc, type RpcClient } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import type { RpcClient } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { mutants } from '../fuzz/mutate.ts';

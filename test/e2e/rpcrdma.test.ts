@@ -15,11 +15,8 @@ import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { emitPrivateData, parsePrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
 import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
 import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import {
-  connectRpc,
-  type RpcClient,
-  type RpcClientOptions,
-} from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import type { RpcClient, RpcClientOptions } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
 import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';

@@ -23,12 +23,8 @@ export {
   XdrReader,
 } from './core/xdr-reader.ts';
 export { type BulkItem, emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
-export {
-  type CallOptions,
-  connectRpc,
-  type RpcClient,
-  type RpcClientOptions,
-} from './rpc-client.ts';
+export { connectRpc } from './rpc-client.ts';
+export type { CallOptions, RpcClient, RpcClientOptions } from './rpc-client-types.ts';
 export { RpcError, type RpcErrorCode } from './rpc-error.ts';
 export { listenRpc, type RpcServer, type RpcServerOptions } from './rpc-server.ts';
 export {

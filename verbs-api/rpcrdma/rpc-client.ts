@@ -1,126 +1,32 @@
 /** Calls RPC procedures over RDMA. */
 import { randomInt } from 'node:crypto';
 import { Access } from '../contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
-import type {
-  CancelSignal,
-  ConnectionId,
-  Context,
-  PD,
-  Provider,
-  SocketAddress,
-  WireOptions,
-} from '../contract/verbs/provider.ts';
-import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
-import { CallMemory, type ConnectionMemory } from './call-memory.ts';
-import type { Credential } from './core/credential.ts';
-import { NFS_RDMA_PORT } from './core/nfs-port.ts';
+import { isVerbsError } from '../contract/verbs/errors.ts';
+import type { Context, PD, Provider } from '../contract/verbs/provider.ts';
+import type { AllocatedMemory } from './allocated-memory.ts';
 import {
-  type ConnectionTerms,
-  emitPrivateData,
-  encodableSizeBytes,
-  inlineThresholds,
-  parsePrivateData,
-} from './core/private-data.ts';
+  CallEncoder,
+  calledName,
+  decodeResult,
+  type EncodedCall,
+  type Invocation,
+} from './call-encoder.ts';
+import { CallMemory } from './call-memory.ts';
 import type { AnyProcedure, AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
 import { Requester } from './core/requester.ts';
 import type {
   CallOutcome,
-  CallRequest,
   ExposedRegion,
   RequesterCounters,
   RequesterEffect,
-  RequesterOptions,
 } from './core/requester-types.ts';
-import {
-  emitCredential,
-  NO_AUTH,
-  type OpaqueAuth,
-  REPLY_HEADER_MIN_BYTES,
-  readReplyHeader,
-  writeCallHeader,
-} from './core/rpc-message.ts';
 import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
-import { type OpaquePadding, XdrError, XdrReader } from './core/xdr-reader.ts';
-import { type Payload, XdrWriter } from './core/xdr-writer.ts';
+import { XdrError } from './core/xdr-reader.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
-import { addressOf, textOf } from './host-address.ts';
-import { MemoryExposer, WINDOWED_ACCESS } from './memory-exposer.ts';
-import { MemoryPool } from './memory-pool.ts';
-import { RdmaChannel } from './rdma-channel.ts';
-import { errorOfOutcome, RpcError } from './rpc-error.ts';
-
-/** Options of `connectRpc`. */
-export interface RpcClientOptions {
-  /** Name or IPv4 or IPv6 address. */
-  readonly host: string;
-  /** Default: the NFS over RDMA port. */
-  readonly port?: number;
-  /** Local address to connect from; also selects the device. */
-  readonly source?: SocketAddress;
-  /** Default credential of calls. Default: AUTH_NONE. */
-  readonly credential?: Credential;
-  /** Default timeout of calls. Default 30 000. */
-  readonly timeoutMs?: number;
-  /**
-   * Bytes of a Send and of a receive, including the header, rounded down to a KiB. Default 4096.
-   */
-  readonly inlineBytes?: number;
-  /**
-   * Maximum bytes of a reply's verifier, to reserve space. Default 0: servers that accept AUTH_NONE
-   * and AUTH_SYS return an empty one.
-   */
-  readonly verifierMaxBytes?: number;
-  /** Credits, retries, RFC 5666 features. */
-  readonly requester?: RequesterOptions;
-  /** The server's preferred padding: calls that fit are sent as RDMA_MSGP. Default: none. */
-  readonly padding?: OpaquePadding;
-  /** Wire options of the connections. */
-  readonly wire?: WireOptions;
-}
-
-/** Options of a call. */
-export interface CallOptions {
-  /** The caller's credential. Default: the client's. */
-  readonly credential?: Credential;
-  /** Timeout for the reply. Default: the client's. */
-  readonly timeoutMs?: number;
-  /** Aborts the call, which rejects with code `aborted`. */
-  readonly signal?: CancelSignal;
-  /**
-   * Memory for the bulk results, in order: results that arrive by RDMA are placed there and
-   * returned as views of it. Each must be as long as the procedure's `writeChunks` says. Default:
-   * memory allocated by the call, which the caller keeps. Content past the end of a result is
-   * undefined afterwards.
-   */
-  readonly bulkInto?: readonly Uint8Array[];
-}
-
-/** A connection to a server, re-established when it is lost. */
-export interface RpcClient extends AsyncDisposable {
-  /**
-   * Calls a procedure.
-   *
-   * Resolves with the result once the server's access to the call's memory has ended. Bytes of
-   * `args` must not change until then. Rejects with `RpcError`. Calls wait for credits in FIFO
-   * order; replies arrive in any order.
-   */
-  call<P extends AnyProgram, K extends keyof P['procedures'] & string>(
-    program: P,
-    procedure: K,
-    args: ArgsOf<P['procedures'][K]>,
-    options?: CallOptions,
-  ): Promise<ResultOf<P['procedures'][K]>>;
-  /**
-   * Allocates memory for bulk arguments and `bulkInto`, for use in many calls. The device accesses
-   * it fastest, and calls open it to the server without a registration. Freed with the client.
-   */
-  allocate(lengthBytes: number): Promise<Uint8Array>;
-  /** Totals of calls, replies and registrations so far. */
-  readonly counters: Readonly<RequesterCounters>;
-  /** Ends the connection; pending calls reject with `closed`. Idempotent. */
-  close(): Promise<void>;
-}
+import { textOf } from './host-address.ts';
+import type { CallOptions, RpcClient, RpcClientOptions } from './rpc-client-types.ts';
+import { RpcError } from './rpc-error.ts';
+import { type ClientConnection, ServerDialer } from './server-dialer.ts';
 
 /**
  * Connects to a server.
@@ -138,10 +44,7 @@ export async function connectRpc(
 }
 
 /** A pending call. */
-interface Pending {
-  readonly procedure: AnyProcedure;
-  readonly called: string;
-  readonly writer: XdrWriter;
+interface Pending extends EncodedCall {
   readonly options: CallOptions;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
@@ -150,43 +53,23 @@ interface Pending {
   memory: CallMemory | undefined;
 }
 
-/** State of one connection. */
-interface Connected {
-  readonly channel: RdmaChannel;
-  readonly memory: ConnectionMemory;
-}
-
-const DEFAULT_TIMEOUT_MS = 30_000;
-const DEFAULT_INLINE_BYTES = 4096;
-const DEFAULT_CREDITS = 32;
-/** Maximum bytes in a connection's pool: long calls and replies. */
-const POOL_BYTES_MAX = 64 << 20;
-/** Queue slots for Reads besides the Sends; a client uses them only for RFC 5666 replies. */
-const SPARE_DEPTH = 8;
 /** The two ends of the promise of a call. */
 interface Settlers {
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Send queue requests per call: open its memory, send it, close the memory. */
-const REQUESTS_OF_CALL = 3;
-
 class RdmaRpcClient implements RpcClient {
   readonly #provider: Provider;
-  readonly #options: RpcClientOptions;
-  readonly #terms: ConnectionTerms;
+  readonly #dialer: ServerDialer;
+  readonly #encoder: CallEncoder;
   readonly #requester: Requester;
   readonly #timer = new DeadlineTimer(() => {
     this.#requester.handleDeadline(nowMs());
     this.#drain();
   });
   readonly #pending = new Map<number, Pending>();
-  readonly #writers: XdrWriter[] = [];
-  #lastCredential: { readonly credential: Credential; readonly wire: OpaqueAuth } | undefined;
-  #connected: Connected | undefined;
-  /** The id of a connection being established. */
-  #connecting: ConnectionId | undefined;
+  #connected: ClientConnection | undefined;
   #nextXid = randomInt(0x1_0000_0000);
   #draining = false;
   /** The promise of `open`: settles with the first connection attempt. */
@@ -199,15 +82,8 @@ class RdmaRpcClient implements RpcClient {
 
   constructor(provider: Provider, options: RpcClientOptions) {
     this.#provider = provider;
-    this.#options = options;
-    const inlineBytes = encodableSizeBytes(options.inlineBytes ?? DEFAULT_INLINE_BYTES);
-    // CMPD-4.1-02 A peer must not invalidate: its reply to an aborted call, whose memory is closed
-    // already, would end the connection.
-    this.#terms = {
-      remoteInvalidation: false,
-      sendBytes: inlineBytes,
-      receiveBytes: inlineBytes,
-    };
+    this.#dialer = new ServerDialer(provider, options, this.#allocated);
+    this.#encoder = new CallEncoder(options);
     this.#requester = new Requester(options.requester);
   }
 
@@ -242,7 +118,8 @@ class RdmaRpcClient implements RpcClient {
       }
       // The codec's result has the type that the description declares.
       const settlers: Settlers = { resolve: resolve as (result: unknown) => void, reject };
-      this.#start(program, procedure, described, args, options, settlers);
+      const call = { program, name: procedure, procedure: described, args, options };
+      this.#start(call, settlers);
     });
   }
 
@@ -266,8 +143,7 @@ class RdmaRpcClient implements RpcClient {
   async #close(): Promise<void> {
     this.#requester.close();
     this.#drain();
-    // Do not wait for a server that does not answer.
-    await this.#connecting?.close();
+    await this.#dialer.cancel();
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
     await this.#hangUp();
     const home = await this.#home?.catch(() => undefined);
@@ -278,42 +154,19 @@ class RdmaRpcClient implements RpcClient {
 
   // Calls
 
-  #start(
-    program: AnyProgram,
-    name: string,
-    procedure: AnyProcedure,
-    args: unknown,
-    options: CallOptions,
-    { resolve, reject }: Settlers,
-  ): void {
-    const called = `${program.name} ${name}`;
+  #start(call: Omit<Invocation, 'xid'>, { resolve, reject }: Settlers): void {
+    const { options } = call;
     const { signal } = options;
+    const called = calledName(call.program, call.name);
     if (signal?.aborted === true) {
       reject(new RpcError('aborted', `${called}: aborted`));
       return;
     }
     const xid = this.#takeXid();
-    const writer = this.#writers.pop() ?? new XdrWriter();
-    const encode = (padding?: OpaquePadding): Payload => {
-      writer.reset();
-      writeCallHeader(writer, {
-        xid,
-        program: program.number,
-        version: program.version,
-        procedure: procedure.number,
-        credential: this.#wireCredential(options.credential ?? this.#options.credential),
-        verifier: NO_AUTH,
-      });
-      writer.limitBulk(procedure.readChunksMax ?? 0);
-      if (padding !== undefined) writer.pad(padding);
-      procedure.args.encode(writer, args);
-      return writer.payload();
-    };
-    let request: CallRequest;
+    let encoded: EncodedCall;
     try {
-      request = this.#request(procedure, args, options, encode);
+      encoded = this.#encoder.encode({ xid, ...call });
     } catch (error) {
-      this.#writers.push(writer);
       reject(new RpcError('unfit', `${called}: ${textOf(error)}`));
       return;
     }
@@ -323,59 +176,9 @@ class RdmaRpcClient implements RpcClient {
     };
     signal?.addEventListener('abort', onAbort);
     const forget = (): void => signal?.removeEventListener('abort', onAbort);
-    this.#pending.set(xid, {
-      procedure,
-      called,
-      writer,
-      options,
-      resolve,
-      reject,
-      forget,
-      memory: undefined,
-    });
-    this.#requester.call(xid, request);
+    this.#pending.set(xid, { ...encoded, options, resolve, reject, forget, memory: undefined });
+    this.#requester.call(xid, encoded.request);
     this.#drain();
-  }
-
-  #request(
-    procedure: AnyProcedure,
-    args: unknown,
-    options: CallOptions,
-    encode: (padding?: OpaquePadding) => Payload,
-  ): CallRequest {
-    const { padding, verifierMaxBytes = 0, timeoutMs = DEFAULT_TIMEOUT_MS } = this.#options;
-    const resultBytes = procedure.writeChunks?.(args) ?? [];
-    for (const [i, into] of (options.bulkInto ?? []).entries()) {
-      const neededBytes = resultBytes[i];
-      // RPCR-3.6-04 Chunks can only be offered for results that the binding names.
-      if (neededBytes === undefined) throw new RangeError(`no bulk result for bulkInto[${i}]`);
-      // RPCR2-3.4.6-01 Room for the largest result.
-      if (into.length < neededBytes) {
-        throw new RangeError(`bulkInto[${i}] of ${into.length} bytes, ${neededBytes} are needed`);
-      }
-    }
-    let padded: CallRequest['padded'];
-    if (padding !== undefined) {
-      const { stream, ...rest } = encode(padding);
-      padded = { padding, payload: { ...rest, stream: stream.slice() } };
-    }
-    return {
-      payload: encode(),
-      ...(padded === undefined ? {} : { padded }),
-      resultBytes,
-      replyMaxBytes: REPLY_HEADER_MIN_BYTES + verifierMaxBytes + procedure.resultMaxBytes(args),
-      idempotent: procedure.idempotent ?? false,
-      deadlineMs: nowMs() + (options.timeoutMs ?? timeoutMs),
-    };
-  }
-
-  /** Most calls use the same credential: encode it once. */
-  #wireCredential(credential: Credential | undefined): OpaqueAuth {
-    if (credential === undefined) return NO_AUTH;
-    if (this.#lastCredential?.credential !== credential) {
-      this.#lastCredential = { credential, wire: emitCredential(credential) };
-    }
-    return this.#lastCredential.wire;
   }
 
   #takeXid(): number {
@@ -395,7 +198,10 @@ class RdmaRpcClient implements RpcClient {
       pending.reject(new RpcError(failure, `${pending.called}: ${text}`, outcomeUnknown));
     } else {
       try {
-        pending.resolve(decodeResult(xid, pending, outcome));
+        // A reply in pool memory is only valid until the call ends.
+        const pooled = pending.memory?.isPooled(outcome.bytes) === true;
+        const bytes = pooled ? outcome.bytes.slice() : outcome.bytes;
+        pending.resolve(decodeResult(pending, bytes, outcome));
       } catch (error) {
         const bad = error instanceof XdrError;
         pending.reject(
@@ -404,7 +210,7 @@ class RdmaRpcClient implements RpcClient {
       }
     }
     pending.memory?.giveBack();
-    this.#writers.push(pending.writer);
+    this.#encoder.giveBack(pending.writer);
   }
 
   // Effects
@@ -484,11 +290,11 @@ class RdmaRpcClient implements RpcClient {
 
   #transmit(effect: RequesterEffect & { readonly type: 'transmit' }): void {
     const { header, payload } = effect;
-    const writer = this.#writers.pop() ?? new XdrWriter();
+    const writer = this.#encoder.takeWriter();
     this.#connected?.channel.send(messageSizeBytes(header, payload), (target) =>
       emitMessage(writer, header, payload, target),
     );
-    this.#writers.push(writer);
+    this.#encoder.giveBack(writer);
   }
 
   /** RFC 5666 §3.5: reads a reply from the server's memory. */
@@ -521,7 +327,8 @@ class RdmaRpcClient implements RpcClient {
 
   async #connect(): Promise<void> {
     try {
-      const connected = await this.#establish();
+      const connected = await this.#dialer.dial();
+      this.#begin(connected);
       this.#opening?.resolve();
       if (this.#closing !== undefined) await connected.channel.close();
     } catch (error) {
@@ -531,69 +338,21 @@ class RdmaRpcClient implements RpcClient {
     this.#opening = undefined;
   }
 
-  async #establish(): Promise<Connected> {
-    const { host, port = NFS_RDMA_PORT, source, wire, requester } = this.#options;
-    const address = await addressOf(host);
-    const id = await this.#provider.createId();
-    this.#connecting = id;
-    let channel: RdmaChannel | undefined;
-    try {
-      if (this.#closing !== undefined) throw new VerbsError('ECONNABORTED');
-      await id.resolveAddr({ address, port }, source === undefined ? {} : { source });
-      await id.resolveRoute();
-      const credits = requester?.credits ?? DEFAULT_CREDITS;
-      channel = await RdmaChannel.create(id, {
-        receives: credits,
-        inlineBytes: this.#terms.receiveBytes,
-        sends: credits,
-        sendDepth: REQUESTS_OF_CALL * credits + SPARE_DEPTH,
-      });
-      const memory = await this.#connectionMemory(channel);
-      const established = await id.connect({
-        privateData: emitPrivateData(this.#terms),
-        ...(wire === undefined ? {} : { wire }),
-      });
-      const server = parsePrivateData(established.privateData);
-      const connected = { channel, memory };
-      this.#connected = connected;
-      channel.start({
-        handleMessage: (bytes, receive) => {
-          // Results contain views of their message, which must outlive the receive buffer.
-          this.#requester.handleMessage(bytes.slice());
-          connected.channel.repost(receive);
-        },
-        handleBatch: () => this.#drain(),
-        handleEnd: (text) => {
-          this.#run(this.#disconnect(text));
-        },
-      });
-      this.#requester.connected(
-        inlineThresholds(this.#terms, server),
-        established.responderResources !== 0,
-      );
-      return connected;
-    } catch (error) {
-      if (channel === undefined) await id.close();
-      else await channel.close();
-      throw error;
-    } finally {
-      this.#connecting = undefined;
-    }
-  }
-
-  async #connectionMemory(channel: RdmaChannel): Promise<ConnectionMemory> {
-    const { context, pd } = channel;
-    const windowed = (await context.queryDevice()).maxMw > 0;
-    const exposer = new MemoryExposer(channel, windowed);
-    if (!windowed) {
-      return { pool: new MemoryPool(pd, POOL_BYTES_MAX), exposer, regionOf: () => undefined };
-    }
-    const regions = new ConnectionRegions(this.#allocated, pd);
-    return {
-      pool: new MemoryPool(pd, POOL_BYTES_MAX, WINDOWED_ACCESS),
-      exposer,
-      regionOf: (bytes) => regions.find(bytes),
-    };
+  #begin(connected: ClientConnection): void {
+    const { channel, thresholds, readsServed } = connected;
+    this.#connected = connected;
+    channel.start({
+      handleMessage: (bytes, receive) => {
+        // Results contain views of their message, which must outlive the receive buffer.
+        this.#requester.handleMessage(bytes.slice());
+        channel.repost(receive);
+      },
+      handleBatch: () => this.#drain(),
+      handleEnd: (text) => {
+        this.#run(this.#disconnect(text));
+      },
+    });
+    this.#requester.connected(thresholds, readsServed);
   }
 
   /** Ends the connection; without grace, when the server violates the protocol. */
@@ -628,21 +387,4 @@ class RdmaRpcClient implements RpcClient {
       throw error;
     }
   }
-}
-
-function decodeResult(
-  xid: number,
-  pending: Pending,
-  outcome: CallOutcome & { readonly type: 'reply' },
-): unknown {
-  // A reply in pool memory is only valid until the call ends.
-  const bytes = pending.memory?.isPooled(outcome.bytes) ? outcome.bytes.slice() : outcome.bytes;
-  const reader = new XdrReader(bytes, outcome.bulk);
-  const header = readReplyHeader(reader);
-  if (header.xid !== xid) throw new XdrError('the XID is that of another call');
-  if (header.outcome.status !== 'success') throw errorOfOutcome(header.outcome, pending.called);
-  if (outcome.padding !== undefined) reader.expectPadding(outcome.padding);
-  const result = pending.procedure.result.decode(reader);
-  reader.finish();
-  return result;
 }

@@ -4,7 +4,8 @@ import { hostname } from 'node:os';
 import type { Provider, WireOptions } from '../../contract/verbs/provider.ts';
 import type { Credential } from '../../rpcrdma/core/credential.ts';
 import type { ArgsOf, ResultOf } from '../../rpcrdma/core/program.ts';
-import { connectRpc, type RpcClient } from '../../rpcrdma/rpc-client.ts';
+import { connectRpc } from '../../rpcrdma/rpc-client.ts';
+import type { RpcClient } from '../../rpcrdma/rpc-client-types.ts';
 import type { Attributes3 } from '../nfs3/attributes.ts';
 import {
   CreateMode,
