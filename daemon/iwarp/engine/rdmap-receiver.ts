@@ -6,7 +6,8 @@
  * Last. RDMAP-5.2.2-06 allows this check, and no other would detect a wrong Response.
  */
 
-import { Fault, type InboundMessage, type WireUser } from '../../rnic/wire-port.ts';
+import { makeInboundMessage } from '../../rnic/inbound-records.ts';
+import { Fault, type WireUser } from '../../rnic/wire-port.ts';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -79,17 +80,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
   #terminate: ReceivedTerminate | undefined = undefined;
   /** Bytes of a message on QN 1 to 3 that came in several segments; allocated when first needed. */
   #assembly: Uint8Array | undefined = undefined;
-  readonly #message: InboundMessage = {
-    written: false,
-    sourceQpn: 0,
-    lengthBytes: 0,
-    solicited: false,
-    invalidates: false,
-    invalidateStag: 0,
-    hasImmediate: false,
-    immediateHi: 0,
-    immediateLo: 0,
-  };
+  readonly #message = makeInboundMessage();
 
   constructor(options: RDMAPReceiverOptions) {
     this.#user = options.user;

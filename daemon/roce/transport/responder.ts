@@ -6,6 +6,8 @@
  * acknowledgement for all that came before. A request of which a part is missing is answered by one
  * NAK; everything behind it is dropped until it comes again.
  */
+
+import { makeAtomicAccess, makeInboundMessage } from '../../rnic/inbound-records.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
   type AtomicAccess,
@@ -20,7 +22,6 @@ import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
 import { ACK_WITHOUT_CREDITS, NakCode, nakSyndrome, rnrSyndrome } from '../wire/syndrome.ts';
 import { addressAddHi, addressAddLo } from './address.ts';
-import { makeAtomicAccess, makeInboundMessage } from './inbound-records.ts';
 import type { Outcome } from './outcome.ts';
 import { packetsOf } from './outgoing-messages.ts';
 import { Replies, type Reply } from './replies.ts';

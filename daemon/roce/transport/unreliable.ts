@@ -4,6 +4,7 @@
  */
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { makeInboundMessage } from '../../rnic/inbound-records.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
@@ -18,7 +19,6 @@ import { makePacket, type Packet } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn } from '../wire/psn.ts';
 import { addressAddHi, addressAddLo } from './address.ts';
-import { makeInboundMessage } from './inbound-records.ts';
 import { Outcome } from './outcome.ts';
 import { OutgoingMessage } from './outgoing-messages.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';

@@ -1,7 +1,7 @@
-/** Records that a responder uses again and again. */
-import type { AtomicAccess, InboundMessage } from '../../rnic/wire-port.ts';
+/** The records in which a wire hands a queue pair what came in; it uses them again and again. */
+import type { AtomicAccess, InboundMessage } from './wire-port.ts';
 
-/** An empty message, which a responder fills in again and again. */
+/** An empty message, to fill in. */
 export function makeInboundMessage(): InboundMessage {
   return {
     written: false,
@@ -16,7 +16,7 @@ export function makeInboundMessage(): InboundMessage {
   };
 }
 
-/** An empty atomic, which a responder fills in again and again. */
+/** An empty atomic, to fill in. */
 export function makeAtomicAccess(): AtomicAccess {
   return {
     operation: 0,
