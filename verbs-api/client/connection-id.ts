@@ -20,15 +20,17 @@ import type {
   SocketAddress,
 } from '../contract/verbs/provider.ts';
 import { quiet } from './cancellation.ts';
+import {
+  DEFAULT_BACKLOG,
+  DEFAULT_RESOLVE_TIMEOUT_MS,
+  domainFor,
+  NO_PRIVATE_DATA,
+} from './connection-checks.ts';
 import { ConnectionOutcome } from './connection-outcome.ts';
 import { EventChannel } from './event-channel.ts';
 import { ClientPD } from './protection-domain.ts';
 import { ClientQP } from './queue-pair.ts';
 import { ClientObject, type Session } from './session.ts';
-
-const DEFAULT_BACKLOG = 128;
-const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
-const NO_BYTES = new Uint8Array(0);
 
 /** What a connection id needs of the provider it belongs to. */
 export interface ConnectionIdOwner {
@@ -103,13 +105,9 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   async createQP(pd: PD, init: QPInit): Promise<QP> {
     this.assertUsable();
-    if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
-    if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
-      throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
-    }
-    if (!(pd instanceof ClientPD))
-      throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');
-    this.#qp = await pd.createInitialisedQP(init);
+    const own = pd instanceof ClientPD ? pd : undefined;
+    const domain = domainFor(this, this.#qp, pd, own);
+    this.#qp = await domain.createInitialisedQP(init);
     return this.#qp;
   }
 
@@ -126,7 +124,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     return quiet(this.#establish('cmAccept', parameters));
   }
 
-  async reject(privateData: Uint8Array = NO_BYTES): Promise<void> {
+  async reject(privateData: Uint8Array = NO_PRIVATE_DATA): Promise<void> {
     this.assertUsable();
     await this.session.request('cmReject', {
       id: this.handle,
@@ -270,7 +268,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
 function deviceParameters(parameters: ConnectionParameters): CMParameters {
   return {
-    privateData: parameters.privateData?.slice() ?? NO_BYTES,
+    privateData: parameters.privateData?.slice() ?? NO_PRIVATE_DATA,
     initiatorDepth: parameters.initiatorDepth,
     responderResources: parameters.responderResources,
     wire: parameters.wire,

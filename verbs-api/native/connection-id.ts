@@ -7,6 +7,12 @@ import {
 } from '../../native-bridge/rdma/cm-id.ts';
 import { unsupported } from '../../native-bridge/rdma/errors.ts';
 import { quiet } from '../client/cancellation.ts';
+import {
+  DEFAULT_BACKLOG,
+  DEFAULT_RESOLVE_TIMEOUT_MS,
+  domainFor,
+  NO_PRIVATE_DATA,
+} from '../client/connection-checks.ts';
 import { ConnectionOutcome } from '../client/connection-outcome.ts';
 import { EventChannel } from '../client/event-channel.ts';
 import { CMEventType, QPState } from '../contract/verbs/enums.ts';
@@ -27,11 +33,8 @@ import { OwnedObject, type Presence } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';
 import { RdmaQP } from './queue-pair.ts';
 
-const DEFAULT_BACKLOG = 128;
-const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;
 /** A closed connection that does not end within this time is dropped. */
 const HANG_UP_MS = 5000;
-const NO_BYTES = new Uint8Array(0);
 
 /** What a connection id needs of its provider. */
 export interface ConnectionIdOwner {
@@ -143,14 +146,10 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   async createQP(pd: PD, init: QPInit): Promise<QP> {
     this.assertUsable();
-    if (this.#qp?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
-    if (pd.context.provider !== this.provider || pd.context.device.name !== this.device) {
-      throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
-    }
-    if (!(pd instanceof RdmaPD))
-      throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');
-    pd.assertUsable();
-    const qp = pd.makeQP(init);
+    const own = pd instanceof RdmaPD ? pd : undefined;
+    const domain = domainFor(this, this.#qp, pd, own);
+    domain.assertUsable();
+    const qp = domain.makeQP(init);
     try {
       this.#initialise(qp);
     } catch (error) {
@@ -180,7 +179,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     return quiet(this.#establish(['requested'], parameters));
   }
 
-  async reject(privateData: Uint8Array = NO_BYTES): Promise<void> {
+  async reject(privateData: Uint8Array = NO_PRIVATE_DATA): Promise<void> {
     this.#assertStage('requested');
     this.native.reject(privateData);
     this.#stage = 'ended';
@@ -385,7 +384,7 @@ function connectionParameters(
 ): Parameters<NativeCmId['connect']>[0] {
   const { device } = qp.native.pd;
   const { maxQpInitRdAtom, maxQpRdAtom } = device.attributes;
-  const privateData = parameters.privateData ?? NO_BYTES;
+  const privateData = parameters.privateData ?? NO_PRIVATE_DATA;
   const { maxPrivateData } = device.traits;
   if (privateData.length > maxPrivateData) {
     const text = `${device.info.name} carries ${maxPrivateData} bytes of private data`;
