@@ -10,12 +10,6 @@ import { PRELOAD_FIX, preloadPath, type Variables } from './preload-library.ts';
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
 
 /**
- * UCX replaces `mmap` in the program by one that calls the kernel directly, so the rings of a queue
- * would be mapped around the preload library. Without that hook UCX caches no registrations.
- */
-const UCX_HOOK_VARIABLE = 'UCX_MEM_MMAP_HOOK_MODE';
-
-/**
  * The variables that direct a program to the daemon at `socketPath`. `inherited` is the present
  * environment: libraries that it preloads stay. `needed` are the program's libraries.
  * CommandFailure if there is no preload library.
@@ -35,7 +29,6 @@ export function shimVariables(
     ].join(':'),
     SYSFS_PATH: sysfsPath(path),
     IWARPD_SOCKET: path,
-    [UCX_HOOK_VARIABLE]: inherited[UCX_HOOK_VARIABLE] ?? 'none',
     ...(allowed === undefined || allowed === '' ? {} : { [ALLOW_DAEMON_VARIABLE]: allowed }),
   };
 }

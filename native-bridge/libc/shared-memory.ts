@@ -1,6 +1,6 @@
 /**
  * Memory that two processes map: an anonymous file (memfd_create(2)), sealed against changes of its
- * size, so no client can truncate it and kill the daemon with SIGBUS.
+ * size, so no client can truncate it and kill the daemon with SIGBUS; or a part of a file that grows.
  *
  * JavaScript views of a mapping may outlive its release. Therefore `release` does not unmap: it
  * maps anonymous memory over the same addresses, which frees the shared pages at once and keeps a
@@ -100,8 +100,8 @@ export class SharedMemory {
   #released = false;
 
   /** `lengthBytes` has been checked: see `assertViewable`. */
-  private constructor(descriptor: number, lengthBytes: number) {
-    const address = mmap(null, lengthBytes, PROT_READ_WRITE, MAP_SHARED, descriptor, 0);
+  private constructor(descriptor: number, lengthBytes: number, offset = 0) {
+    const address = mmap(null, lengthBytes, PROT_READ_WRITE, MAP_SHARED, descriptor, offset);
     if (address === null || address === MAP_FAILED) throw new SystemCallError('mmap', lastErrno());
     this.#address = address;
     this.#descriptor = descriptor;
@@ -118,12 +118,11 @@ export class SharedMemory {
    */
   static create(name: string, lengthBytes: number): SharedMemory {
     assertViewable(lengthBytes);
-    const made = checked('memfd_create', memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    const descriptor = unreserved('memfd_create', made);
+    const descriptor = createFile(name);
     try {
       checked('ftruncate', ftruncate(descriptor, lengthBytes));
       const seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
-      if (commitIsStrict()) reservePages(descriptor, lengthBytes);
+      if (commitIsStrict()) reservePages(descriptor, 0, lengthBytes);
       checked('fcntl F_ADD_SEALS', addSeals(descriptor, F_ADD_SEALS, seals));
       return new SharedMemory(descriptor, lengthBytes);
     } catch (error) {
@@ -138,18 +137,26 @@ export class SharedMemory {
    */
   static map(descriptor: number, lengthBytes: number): SharedMemory {
     try {
-      assertViewable(lengthBytes);
-      const actualBytes = checked('lseek', lseek(descriptor, 0, SEEK_END));
-      if (actualBytes < lengthBytes) {
-        throw new SystemCallError('mmap', 22, `file of ${actualBytes} bytes, not ${lengthBytes}`);
-      }
-      const memory = new SharedMemory(descriptor, lengthBytes);
-      memory.closeDescriptor();
-      return memory;
-    } catch (error) {
+      return SharedMemory.mapPart(descriptor, 0, lengthBytes);
+    } finally {
       closeDescriptor(descriptor);
-      throw error;
     }
+  }
+
+  /**
+   * Maps `lengthBytes` of a file that stays the caller's, from `offset` on, a multiple of a page.
+   * Throws `SystemCallError`: EINVAL when the file is too short.
+   */
+  static mapPart(descriptor: number, offset: number, lengthBytes: number): SharedMemory {
+    assertViewable(lengthBytes);
+    const actualBytes = fileBytes(descriptor);
+    if (actualBytes < offset + lengthBytes) {
+      const needed = offset + lengthBytes;
+      throw new SystemCallError('mmap', 22, `file of ${actualBytes} bytes, not ${needed}`);
+    }
+    const memory = new SharedMemory(descriptor, lengthBytes, offset);
+    memory.#descriptor = undefined;
+    return memory;
   }
 
   /** Mappings of this process whose addresses are still in use. */
@@ -190,6 +197,50 @@ export class SharedMemory {
   }
 }
 
+/**
+ * An anonymous file that grows, of which two processes map parts. It is sealed against shrinking, so
+ * the other side cannot truncate it and kill this one with SIGBUS.
+ */
+export class SharedFile {
+  /** To send to the other side; it stays open until `close`. */
+  readonly descriptor: number;
+
+  /** An empty file; `name` as in `SharedMemory.create`. Throws `SystemCallError` (EMFILE, ENFILE). */
+  constructor(name: string) {
+    this.descriptor = createFile(name);
+    checked(
+      'fcntl F_ADD_SEALS',
+      addSeals(this.descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK),
+    );
+  }
+
+  /**
+   * Maps a part; the file grows to hold it. Throws `SystemCallError` (ENOMEM, EFBIG, EPERM).
+   */
+  map(offset: number, lengthBytes: number): SharedMemory {
+    assertViewable(lengthBytes);
+    const end = offset + lengthBytes;
+    // The other side may have made it grow.
+    if (fileBytes(this.descriptor) < end) checked('ftruncate', ftruncate(this.descriptor, end));
+    if (commitIsStrict()) reservePages(this.descriptor, offset, lengthBytes);
+    return SharedMemory.mapPart(this.descriptor, offset, lengthBytes);
+  }
+
+  /** Closes the file; what is mapped stays. */
+  close(): void {
+    closeDescriptor(this.descriptor);
+  }
+}
+
+function createFile(name: string): number {
+  const made = checked('memfd_create', memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return unreserved('memfd_create', made);
+}
+
+function fileBytes(descriptor: number): number {
+  return checked('lseek', lseek(descriptor, 0, SEEK_END));
+}
+
 /** Throws ENOMEM for a length that no view can have. */
 function assertViewable(lengthBytes: number): void {
   if (Number.isSafeInteger(lengthBytes) && lengthBytes > 0) {
@@ -218,8 +269,8 @@ function overcommitMode(): string {
   }
 }
 
-/** Allocates all pages of a file. Throws `SystemCallError` ENOMEM or ENOSPC. */
-export function reservePages(descriptor: number, lengthBytes: number): void {
-  const errno = fallocate(descriptor, 0, lengthBytes);
+/** Allocates pages of a file. Throws `SystemCallError` ENOMEM or ENOSPC. */
+export function reservePages(descriptor: number, offset: number, lengthBytes: number): void {
+  const errno = fallocate(descriptor, offset, lengthBytes);
   if (errno !== 0) throw new SystemCallError('posix_fallocate', errno);
 }

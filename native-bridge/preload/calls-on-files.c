@@ -132,32 +132,6 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   return -1;
 }
 
-typedef void *(*mmap_call)(void *address, size_t length, int protection, int flags, int fd,
-                           off_t offset);
-
-static NOINLINE void *mmap_special(mmap_call real, void *address, size_t length, int protection,
-                                   int flags, int fd, off_t offset) {
-  struct endpoint *endpoint = (flags & MAP_ANONYMOUS) != 0 ? NULL : endpoint_get(fd);
-  if (endpoint == NULL) return real(address, length, protection, flags, fd, offset);
-  void *mapping = MAP_FAILED;
-  if (endpoint->kind != ENDPOINT_UVERBS) errno = endpoint->kind == ENDPOINT_FOREIGN ? EIO : ENODEV;
-  else if (length == 0) errno = EINVAL;
-  else mapping = uverbs_mmap(endpoint, address, length, protection, flags, offset);
-  endpoint_put(endpoint);
-  return mapping;
-}
-
-#define MMAP(name)                                                                                 \
-  EXPORT void *name(void *address, size_t length, int protection, int flags, int fd,               \
-                    off_t offset) {                                                                \
-    if (likely(!descriptor_is_marked(fd))) {                                                       \
-      return REAL(name)(address, length, protection, flags, fd, offset);                           \
-    }                                                                                              \
-    return mmap_special(REAL(name), address, length, protection, flags, fd, offset);               \
-  }
-MMAP(mmap)
-MMAP(mmap64)
-
 /* True, with the status, for a device file; event descriptors report what they are. */
 static NOINLINE bool fstat_special(int fd, struct stat *status) {
   struct endpoint *endpoint = endpoint_get(fd);

@@ -37,6 +37,7 @@ struct device_file *device_file_create(enum role role, int fd, bool copy,
   file->state = CONNECTION_OPEN;
   file->reply = reply;
   atomic_store(&file->command_fd, -1);
+  atomic_store(&file->inherited_fd, -1);
   atomic_store(&file->watch_fd, -1);
   registry_lock();
   file->next = files;
@@ -88,6 +89,7 @@ void device_file_shut(struct device_file *file) {
   pthread_mutex_lock(&file->command_lock);
   pthread_mutex_lock(&file->send_lock);
   descriptor_close_hidden(&file->command_fd);
+  descriptor_close_hidden(&file->inherited_fd);
   file->state = CONNECTION_DEAD;
   pthread_mutex_unlock(&file->send_lock);
   pthread_mutex_unlock(&file->command_lock);

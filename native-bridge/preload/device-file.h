@@ -41,6 +41,9 @@ struct device_file {
   pthread_mutex_t send_lock;
   /* The connection for commands: a hidden descriptor. -1 once the file is closed. */
   _Atomic int command_fd;
+  /* In a forked child: the connection of the process that opened the device, which keeps the
+   * daemon's file open. A hidden descriptor, or -1. */
+  _Atomic int inherited_fd;
   /* One of `connection_state`; changes under `command_lock`. */
   _Atomic int state;
   uint32_t last_request;
@@ -48,7 +51,7 @@ struct device_file {
   uint8_t *reply;
 
   struct doorbells doorbells;
-  /* The provider's rings are rxe's: they are not flushed. Set before any queue exists. */
+  /* The provider's rings are rxe's, with indices. Set before any queue exists. */
   bool index_rings;
   /* Queues to flush when the daemon dies, under `command_lock`. */
   struct mapped_queue *queues;

@@ -14,13 +14,6 @@ static connected_word *place_of(struct doorbells *doorbells, uint32_t handle) {
   return chunk == NULL ? NULL : &chunk[handle % DOORBELL_CHUNK_HANDLES];
 }
 
-void doorbell_expect(struct doorbells *doorbells, uint32_t handle, uint64_t key) {
-  unsigned index = doorbells->next_pending++ % DOORBELL_PENDING;
-  doorbells->pending[index].key = key;
-  doorbells->pending[index].handle = handle;
-  doorbells->pending[index].used = true;
-}
-
 static void unmap_word(const _Atomic uint32_t *word) {
   uintptr_t page = (uintptr_t)word & ~(uintptr_t)(PAGE_BYTES - 1);
   raw_munmap((void *)page, PAGE_BYTES);
@@ -36,26 +29,16 @@ static void keep_word(struct doorbells *doorbells, uint32_t handle, const _Atomi
   if (before != NULL) unmap_word(before);
 }
 
-void doorbell_mapped(struct doorbells *doorbells, uint64_t key, int descriptor, size_t length) {
-  unsigned index = 0;
-  while (index < DOORBELL_PENDING &&
-         !(doorbells->pending[index].used && doorbells->pending[index].key == key)) {
-    index++;
-  }
-  if (index == DOORBELL_PENDING) return;
-  doorbells->pending[index].used = false;
+void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, uint64_t end) {
   struct stat status;
-  if (raw_fstat(descriptor, &status) != 0) return;
-  /* Memory that ends with the queue has no such word, and its last element must not be taken for
-   * it. */
-  if (status.st_size % PAGE_BYTES != 0) return;
-  if ((uint64_t)status.st_size < (uint64_t)length + WORD_BEFORE_END) return;
+  /* Touching pages past the end of the file would raise SIGBUS. */
+  if (end % PAGE_BYTES != 0 || end < PAGE_BYTES || end > INT64_MAX) return;
+  if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)end) return;
   /* A mapping of the shim's own: the program unmaps its queue when it likes. */
   char *page =
-      raw_mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, status.st_size - PAGE_BYTES);
+      raw_mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, rings, (off_t)(end - PAGE_BYTES));
   if (page == MAP_FAILED) return;
-  keep_word(doorbells, doorbells->pending[index].handle,
-            (const _Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
+  keep_word(doorbells, handle, (const _Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
 }
 
 void doorbell_forget(struct doorbells *doorbells, uint32_t handle) {

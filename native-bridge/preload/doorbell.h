@@ -12,27 +12,16 @@
 #define DOORBELL_CHUNK_HANDLES 512u
 /* Queue pairs with higher handles ring with a round trip. */
 #define DOORBELL_CHUNKS 256u
-/* Send queues created and not mapped yet. */
-#define DOORBELL_PENDING 64u
 
 typedef _Atomic(const _Atomic uint32_t *) connected_word;
 
 struct doorbells {
   _Atomic(connected_word *) chunks[DOORBELL_CHUNKS];
-  /* Under the file's command lock. */
-  struct {
-    uint64_t key;
-    uint32_t handle;
-    bool used;
-  } pending[DOORBELL_PENDING];
-  unsigned next_pending;
 };
 
-/* A queue pair was created, whose send queue will be mapped at `key`. */
-void doorbell_expect(struct doorbells *doorbells, uint32_t handle, uint64_t key);
-
-/* `descriptor` is mapped at `key` with `length` bytes. */
-void doorbell_mapped(struct doorbells *doorbells, uint64_t key, int descriptor, size_t length);
+/* A queue pair was created, the memory of whose send queue ends at `end` in the file of rings `rings`.
+ * Under the file's command lock. */
+void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, uint64_t end);
 
 /* The queue pair is gone. */
 void doorbell_forget(struct doorbells *doorbells, uint32_t handle);

@@ -2,7 +2,8 @@
  *
  * A child inherits the program's descriptors, which keep the daemon's files open as the kernel's
  * are. It must not talk on the inherited connections, where its frames would mix with its parent's:
- * it drops the shim's own descriptors and makes a connection when it first needs one. */
+ * it makes a connection when it first needs one. Of the inherited ones it keeps that of a device as
+ * long as it has the device's descriptor, which is not a connection itself. */
 #include "fork.h"
 
 #include <errno.h>
@@ -43,7 +44,9 @@ static void detach(struct device_file *file) {
   pthread_mutex_init(&file->send_lock, NULL);
   loss_watch_forget(file);
   bool closed = atomic_load(&file->command_fd) < 0;
-  descriptor_close_hidden(&file->command_fd);
+  bool keeps = file->role == ROLE_UVERBS && atomic_load(&file->inherited_fd) < 0;
+  if (keeps) descriptor_pass_hidden(&file->command_fd, &file->inherited_fd);
+  else descriptor_close_hidden(&file->command_fd);
   file->parent = atomic_load(&table_process);
   if (!closed && file->state == CONNECTION_OPEN) file->state = CONNECTION_DETACHED;
 }

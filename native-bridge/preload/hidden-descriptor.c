@@ -79,6 +79,17 @@ void descriptor_close_hidden(_Atomic int *holder) {
   hidden_unlock();
 }
 
+void descriptor_pass_hidden(_Atomic int *holder, _Atomic int *next) {
+  hidden_lock();
+  int fd = atomic_exchange(holder, -1);
+  struct endpoint *endpoint = fd < 0 ? NULL : descriptor_hidden_endpoint(fd);
+  if (endpoint != NULL && endpoint->holder == holder) {
+    endpoint->holder = next;
+    atomic_store(next, fd);
+  }
+  hidden_unlock();
+}
+
 /* Under the lock. The old number stays open: the program's call replaces it. */
 static void move(int fd, struct endpoint *endpoint, struct endpoint **before) {
   int hidden = place(fd, endpoint, before);

@@ -21,6 +21,9 @@ long descriptor_floor(unsigned wanted);
  * `file`, it changes only under both locks of that file. */
 int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *holder);
 
+/* Makes `next` the holder of the descriptor in `holder`, which then holds none. */
+void descriptor_pass_hidden(_Atomic int *holder, _Atomic int *next);
+
 /* Closes a hidden descriptor. Does nothing for -1. */
 void descriptor_close_hidden(_Atomic int *holder);
 

@@ -37,7 +37,7 @@ ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
   X(stat) X(stat64) X(lstat) X(lstat64) X(fstat) X(fstat64) X(fstatat) X(fstatat64) X(statx)       \
   X(__xstat) X(__xstat64) X(__lxstat) X(__lxstat64) X(__fxstat) X(__fxstat64) X(__fxstatat)        \
   X(__fxstatat64) X(access) X(faccessat) X(opendir) X(readlink) X(readlinkat) X(fopen) X(fopen64)  \
-  X(ioctl) X(write) X(read) X(__read_chk) X(mmap) X(mmap64) X(close) X(dup) X(dup2) X(dup3)        \
+  X(ioctl) X(write) X(read) X(__read_chk) X(close) X(dup) X(dup2) X(dup3)        \
   X(fcntl) X(fcntl64) X(close_range) X(closefrom) X(socket) X(bind) X(getsockname) X(setsockopt)   \
   X(getsockopt) X(send) X(sendto) X(sendmsg) X(recv) X(recvfrom) X(recvmsg)
 /* clang-format on */

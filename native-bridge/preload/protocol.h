@@ -55,7 +55,7 @@ _Static_assert(sizeof(struct welcome_head) == 32, "welcome");
 
 enum operation {
   OP_WRITE = 1,
-  OP_MMAP = 2,
+  OP_RINGS = 2,
   OP_POP = 3,
   OP_NETLINK = 5,
   OP_DOORBELL = 6,

@@ -1,4 +1,4 @@
-/* See queue-flush.h. The layouts are those of rdma/siw-abi.h and of
+/* See queue-flush.h. The layouts of queues with flags are those of rdma/siw-abi.h and of
  * verbs-api/contract/protocol/queue-layout.ts. */
 #include "queue-flush.h"
 
@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "index-ring.h"
 #include "raw-call.h"
 
 #define SEND_ELEMENT_BYTES 120u
@@ -33,6 +34,8 @@
 #define COMPLETION_STATUS_OFFSET 10u
 #define COMPLETION_QPN_OFFSET 24u
 
+#define PAGE_BYTES 4096u
+
 typedef _Atomic uint8_t flags_byte;
 
 static const struct {
@@ -44,33 +47,45 @@ static const struct {
     [QUEUE_RECEIVE] = {RECEIVE_ELEMENT_BYTES, 0},
 };
 
-static uint64_t bytes_of(const struct mapped_queue *queue) {
-  return (uint64_t)queue->count * shapes[queue->kind].element_bytes +
-         shapes[queue->kind].tail_bytes;
+uint64_t queue_memory_bytes(enum queue_kind kind, uint32_t count) {
+  uint64_t bytes = (uint64_t)count * shapes[kind].element_bytes + shapes[kind].tail_bytes;
+  return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-void queue_expect(struct mapped_queue **list, const struct mapped_queue *queue) {
+/* NULL if there is no such memory in the file, or no room for it in this process: the queue is then
+ * not flushed, and nothing else changes. */
+static uint8_t *map(uint64_t key, uint64_t memory_bytes, int rings) {
+  struct stat status;
+  if (raw_fstat(rings, &status) != 0 || status.st_size < 0) return NULL;
+  uint64_t size = (uint64_t)status.st_size;
+  /* Touching pages past the end of the file would raise SIGBUS. */
+  if (memory_bytes == 0 || memory_bytes > size || key > size - memory_bytes) return NULL;
+  void *memory = raw_mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)key);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+void queue_add(struct mapped_queue **list, const struct mapped_queue *queue, int rings) {
   bool power_of_two = queue->count != 0 && (queue->count & (queue->count - 1)) == 0;
-  struct mapped_queue *kept = power_of_two ? raw_allocate(sizeof *kept) : NULL;
-  /* Without memory for it, the queue is not flushed; nothing else changes. */
+  if (!queue->indexed && !power_of_two) return;
+  struct mapped_queue *kept = raw_allocate(sizeof *kept);
   if (kept == NULL) return;
   *kept = *queue;
-  kept->memory = NULL;
+  kept->memory = map(queue->key, queue->memory_bytes, rings);
   kept->next = *list;
   *list = kept;
 }
 
-void queue_mapped(struct mapped_queue *list, uint64_t key, int descriptor) {
-  struct stat status;
+void queue_move(struct mapped_queue *list, uint32_t handle, uint64_t key, uint64_t memory_bytes,
+                int rings) {
   struct mapped_queue *queue = list;
-  while (queue != NULL && (queue->key != key || queue->memory != NULL)) queue = queue->next;
-  if (queue == NULL || raw_fstat(descriptor, &status) != 0) return;
-  uint64_t size = (uint64_t)status.st_size;
-  if (status.st_size < 0 || size < bytes_of(queue)) return;
-  void *memory = raw_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (memory == MAP_FAILED) return;
-  queue->memory = memory;
-  queue->memory_bytes = size;
+  while (queue != NULL && (queue->kind != QUEUE_COMPLETION || queue->handle != handle)) {
+    queue = queue->next;
+  }
+  if (queue == NULL) return;
+  if (queue->memory != NULL) raw_munmap(queue->memory, queue->memory_bytes);
+  queue->key = key;
+  queue->memory_bytes = memory_bytes;
+  queue->memory = map(key, memory_bytes, rings);
 }
 
 static void discard(struct mapped_queue *queue) {
@@ -146,9 +161,7 @@ struct progress {
 static struct progress progress_of(const struct mapped_queue *sends) {
   uint32_t word;
   memcpy(&word, sends->memory + sends->memory_bytes - PROGRESS_BEFORE_END, sizeof word);
-  struct progress progress = {.next = word & 0xffff, .unfinished = word >> 16};
-  if (progress.unfinished > sends->count) progress.unfinished = sends->count;
-  return progress;
+  return (struct progress){.next = word & 0xffff, .unfinished = word >> 16};
 }
 
 static bool is_full(const struct mapped_queue *sends) {
@@ -160,7 +173,7 @@ static bool is_full(const struct mapped_queue *sends) {
 static void flush_sends(const struct mapped_queue *sends, const struct mapped_queue *completions) {
   struct progress progress = progress_of(sends);
   uint32_t next = progress.next;
-  uint32_t unfinished = progress.unfinished;
+  uint32_t unfinished = progress.unfinished < sends->count ? progress.unfinished : sends->count;
   /* The daemon counts an element before it frees it, and may have ended in between. In a full queue
    * the program has posted there since. */
   bool last_is_taken = !is_full(sends);
@@ -192,6 +205,25 @@ static void flush_receives(const struct mapped_queue *receives,
   }
 }
 
+static bool index_ring_of(const struct mapped_queue *queue, struct index_ring *ring) {
+  const struct ring_memory memory = {.bytes = queue->memory, .length = queue->memory_bytes};
+  return index_ring_read(&memory, ring);
+}
+
+static void flush_indexed(const struct mapped_queue *queue, const struct mapped_queue *completions) {
+  struct index_ring requests;
+  struct index_ring completed;
+  uint32_t behind = 0;
+  if (!index_ring_of(queue, &requests) || !index_ring_of(completions, &completed)) return;
+  if (queue->kind == QUEUE_SEND) {
+    /* The daemon gives elements back, completes them, and only then counts them as finished. */
+    struct progress progress = progress_of(queue);
+    behind = index_ring_first(&requests) - (progress.next - progress.unfinished);
+    behind &= requests.mask & 0xffff;
+  }
+  index_ring_flush(&requests, &completed, queue->qpn, behind);
+}
+
 /* How many elements from the next one on are posted, by halves: they lie in one piece. */
 static uint32_t posted_ahead(const struct mapped_queue *sends, uint32_t next) {
   uint32_t seen = QUEUE_SENDS_SEEN < sends->count ? QUEUE_SENDS_SEEN : sends->count;
@@ -205,8 +237,13 @@ struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_h
     if (queue->kind != QUEUE_SEND || queue->completion_handle != completion_handle) continue;
     if (queue->memory == NULL) continue;
     struct progress progress = progress_of(queue);
+    struct index_ring ring;
     sum.taken += progress.next;
-    sum.outstanding += progress.unfinished + posted_ahead(queue, progress.next);
+    if (!queue->indexed) {
+      sum.outstanding += progress.unfinished + posted_ahead(queue, progress.next);
+    } else if (index_ring_of(queue, &ring)) {
+      sum.outstanding += index_ring_used(&ring);
+    }
   }
   return sum;
 }
@@ -220,7 +257,8 @@ void queues_flush(struct mapped_queue *list) {
       completions = completions->next;
     }
     if (completions == NULL || completions->memory == NULL) continue;
-    if (queue->kind == QUEUE_SEND) flush_sends(queue, completions);
+    if (queue->indexed) flush_indexed(queue, completions);
+    else if (queue->kind == QUEUE_SEND) flush_sends(queue, completions);
     else flush_receives(queue, completions);
   }
 }

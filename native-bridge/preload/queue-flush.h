@@ -7,32 +7,39 @@
 #ifndef IWARPD_QUEUE_FLUSH_H
 #define IWARPD_QUEUE_FLUSH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum queue_kind { QUEUE_COMPLETION, QUEUE_SEND, QUEUE_RECEIVE };
 
 struct mapped_queue {
   enum queue_kind kind;
+  /* The ring has indices; otherwise its elements have flags. */
+  bool indexed;
   /* Handle of the completion queue or queue pair. */
   uint32_t handle;
-  /* The key at which the program maps it. */
+  /* Its memory in the file of the device's rings. */
   uint64_t key;
-  /* Elements, a power of two. */
+  uint64_t memory_bytes;
+  /* Elements, a power of two; unused in a ring with indices. */
   uint32_t count;
   /* The number of the queue pair, and the handle of the completion queue that it completes to. */
   uint32_t qpn;
   uint32_t completion_handle;
-  /* The shim's own mapping, since the program may unmap its queues at any time; NULL before. */
+  /* The shim's own mapping, since the program may unmap its queues at any time. */
   uint8_t *memory;
-  uint64_t memory_bytes;
   struct mapped_queue *next;
 };
 
-/* A queue was created, which will be mapped at `queue->key`; keeps a copy. */
-void queue_expect(struct mapped_queue **list, const struct mapped_queue *queue);
+/* Bytes of the memory of a queue whose elements have flags. */
+uint64_t queue_memory_bytes(enum queue_kind kind, uint32_t count);
 
-/* `descriptor` is the memory that is mapped at `key`. */
-void queue_mapped(struct mapped_queue *list, uint64_t key, int descriptor);
+/* A queue was created: keeps a copy, and maps its memory in the file `rings`. */
+void queue_add(struct mapped_queue **list, const struct mapped_queue *queue, int rings);
+
+/* The completion queue with this handle has other memory. */
+void queue_move(struct mapped_queue *list, uint32_t handle, uint64_t key, uint64_t memory_bytes,
+                int rings);
 
 /* The completion queue, or both queues of the queue pair, were destroyed. */
 void queue_forget(struct mapped_queue **list, uint32_t handle);

@@ -18,6 +18,7 @@
 #define COMMAND_REG_MR 9u
 #define COMMAND_DEREG_MR 13u
 #define COMMAND_CREATE_CQ 18u
+#define COMMAND_RESIZE_CQ 19u
 #define COMMAND_DESTROY_CQ 20u
 #define COMMAND_CREATE_QP 24u
 #define COMMAND_DESTROY_QP 27u
@@ -43,9 +44,13 @@
 #define CREATE_QP_SEND_CQ_OFFSET 28u
 #define CREATE_QP_RECEIVE_CQ_OFFSET 32u
 #define CREATE_QP_BYTES 64u
-/* Where rxe's provider gets the offset of a send queue. */
-#define RXE_QP_SEND_KEY_OFFSET 48u
-#define RXE_EX_QP_SEND_KEY_OFFSET 56u
+#define EX_CREATE_QP_SEND_CQ_OFFSET 36u
+#define RESIZE_CQ_HANDLE_OFFSET 16u
+/* Where rxe's provider gets the places of rings: of a completion queue; of a receive queue, with the
+ * send queue's behind it. */
+#define RXE_CQ_PLACE_OFFSET 8u
+#define RXE_QP_PLACES_OFFSET 32u
+#define RXE_EX_QP_PLACES_OFFSET 40u
 /* MODIFY_SRQ of rxe's provider: a pointer to where a resized queue's mapping is stored. */
 #define RXE_MODIFY_SRQ_BYTES 32u
 #define RXE_MODIFY_SRQ_POINTER_OFFSET 24u
@@ -76,32 +81,42 @@ struct created_qp {
 };
 _Static_assert(sizeof(struct created_qp) == 64, "response of CREATE_QP");
 
+/* Asks for the file of the device's rings. Returns a descriptor, or a negative errno. */
+static int receive_rings(struct device_file *file) {
+  struct exchange exchange;
+  exchange_init(&exchange, OP_RINGS, 0);
+  exchange_run(file, &exchange);
+  int rings = exchange.status < 0 ? exchange.status : exchange.descriptor;
+  if (exchange.status < 0 && exchange.descriptor >= 0) raw_close(exchange.descriptor);
+  exchange_end(file, &exchange);
+  return exchange.status >= 0 && rings < 0 ? -EIO : rings;
+}
+
 int uverbs_open(unsigned index, dev_t device_number) {
   struct welcome welcome;
   uint8_t token[TOKEN_BYTES] = {0};
   uint32_t device = index + 1;
   memcpy(token, &device, sizeof device);
-  int fd = daemon_connect(ROLE_UVERBS, token, &welcome);
-  if (fd < 0) return fd;
-  struct device_file *file = device_file_create(ROLE_UVERBS, fd, true, &welcome);
-  int error = errno;
-  if (file != NULL) {
-    struct endpoint *endpoint = endpoint_create(ENDPOINT_UVERBS, fd, file);
-    error = ENOMEM;
-    bool installed = false;
-    if (endpoint != NULL) {
-      endpoint->device_number = device_number;
-      installed = descriptor_install(fd, endpoint);
-      if (!installed) error = errno;
-      endpoint_put(endpoint);
-    }
-    device_file_put(file);
-    if (installed) {
-      fork_grant_daemon(welcome.daemon);
-      return fd;
-    }
+  int connection = daemon_connect(ROLE_UVERBS, token, &welcome);
+  if (connection < 0) return connection;
+  struct device_file *file = device_file_create(ROLE_UVERBS, connection, false, &welcome);
+  if (file == NULL) return -errno;
+  int fd = receive_rings(file);
+  int error = fd < 0 ? -fd : ENOMEM;
+  struct endpoint *endpoint = fd < 0 ? NULL : endpoint_create(ENDPOINT_UVERBS, fd, file);
+  bool installed = false;
+  if (endpoint != NULL) {
+    endpoint->device_number = device_number;
+    installed = descriptor_install(fd, endpoint);
+    if (!installed) error = errno;
+    endpoint_put(endpoint);
   }
-  raw_close(fd);
+  device_file_put(file);
+  if (installed) {
+    fork_grant_daemon(welcome.daemon);
+    return fd;
+  }
+  if (fd >= 0) raw_close(fd);
   return -error;
 }
 
@@ -142,29 +157,81 @@ static void context_opened(const struct command *command, const uint8_t *respons
   command->endpoint->file->index_rings = length <= GET_CONTEXT_BYTES;
 }
 
+/* Where a ring lies in the file of rings: struct mminfo of rxe's provider. */
+struct ring_place {
+  uint64_t offset;
+  uint32_t bytes;
+  uint32_t pad;
+};
+
+/* The place at `at` of a response; an empty one if the response is shorter. */
+static struct ring_place place_in(const uint8_t *response, size_t length, size_t at) {
+  struct ring_place place = {0};
+  if (length >= at + sizeof place) memcpy(&place, response + at, sizeof place);
+  return place;
+}
+
 static void completion_queue_created(const struct command *command, const uint8_t *response,
                                      size_t length) {
+  struct device_file *file = command->endpoint->file;
   struct created_cq created;
-  if (length < sizeof created || command->endpoint->file->index_rings) return;
+  if (length < sizeof created) return;
   memcpy(&created, response, sizeof created);
   struct mapped_queue queue = {.kind = QUEUE_COMPLETION,
+                               .indexed = file->index_rings,
                                .handle = created.handle,
                                .key = created.key,
                                .count = created.count};
-  queue_expect(&command->endpoint->file->queues, &queue);
+  queue.memory_bytes = queue_memory_bytes(QUEUE_COMPLETION, created.count);
+  if (file->index_rings) {
+    struct ring_place place = place_in(response, length, RXE_CQ_PLACE_OFFSET);
+    queue.key = place.offset;
+    queue.memory_bytes = place.bytes;
+  }
+  queue_add(&file->queues, &queue, command->fd);
+}
+
+static void completion_queue_resized(const struct command *command, const uint8_t *response,
+                                     size_t length) {
+  if (command->length < RESIZE_CQ_HANDLE_OFFSET + sizeof(uint32_t)) return;
+  struct ring_place place = place_in(response, length, RXE_CQ_PLACE_OFFSET);
+  queue_move(command->endpoint->file->queues, command_u32(command, RESIZE_CQ_HANDLE_OFFSET),
+             place.offset, place.bytes, command->fd);
+}
+
+static void pair_added(const struct command *command, const struct mapped_queue *sends,
+                       const struct mapped_queue *receives) {
+  struct device_file *file = command->endpoint->file;
+  doorbell_created(&file->doorbells, sends->handle, command->fd, sends->key + sends->memory_bytes);
+  /* What is added last is flushed first. */
+  queue_add(&file->queues, receives, command->fd);
+  queue_add(&file->queues, sends, command->fd);
+  loss_watch_start(file);
 }
 
 /* A queue pair of rxe's provider, whose rings have indices. */
 static void indexed_pair_created(const struct command *command, const uint8_t *response,
                                  size_t length) {
   bool extended = command_u32(command, 0) == COMMAND_EX_CREATE_QP;
-  size_t offset = extended ? RXE_EX_QP_SEND_KEY_OFFSET : RXE_QP_SEND_KEY_OFFSET;
-  uint32_t handle;
-  uint64_t send_key;
-  if (length < offset + sizeof send_key) return;
-  memcpy(&handle, response, sizeof handle);
-  memcpy(&send_key, response + offset, sizeof send_key);
-  doorbell_expect(&command->endpoint->file->doorbells, handle, send_key);
+  size_t places = extended ? RXE_EX_QP_PLACES_OFFSET : RXE_QP_PLACES_OFFSET;
+  size_t completions = extended ? EX_CREATE_QP_SEND_CQ_OFFSET : CREATE_QP_SEND_CQ_OFFSET;
+  if (length < places + 2 * sizeof(struct ring_place) || command->length < CREATE_QP_BYTES) return;
+  struct ring_place place = place_in(response, length, places + sizeof(struct ring_place));
+  struct mapped_queue sends = {.kind = QUEUE_SEND,
+                               .indexed = true,
+                               .key = place.offset,
+                               .memory_bytes = place.bytes,
+                               .completion_handle = command_u32(command, completions)};
+  memcpy(&sends.handle, response, sizeof sends.handle);
+  memcpy(&sends.qpn, response + sizeof sends.handle, sizeof sends.qpn);
+  struct mapped_queue receives = sends;
+  place = place_in(response, length, places);
+  receives.kind = QUEUE_RECEIVE;
+  receives.key = place.offset;
+  /* None with a shared receive queue. */
+  receives.memory_bytes = place.bytes;
+  receives.completion_handle = command_u32(command, completions + sizeof(uint32_t));
+  pair_added(command, &sends, &receives);
 }
 
 static void queue_pair_created(const struct command *command, const uint8_t *response,
@@ -177,10 +244,10 @@ static void queue_pair_created(const struct command *command, const uint8_t *res
   }
   if (length < sizeof created || command->length < CREATE_QP_BYTES) return;
   memcpy(&created, response, sizeof created);
-  doorbell_expect(&file->doorbells, created.handle, created.send_key);
   struct mapped_queue sends = {.kind = QUEUE_SEND,
                                .handle = created.handle,
                                .key = created.send_key,
+                               .memory_bytes = queue_memory_bytes(QUEUE_SEND, created.send_count),
                                .count = created.send_count,
                                .qpn = created.number,
                                .completion_handle = command_u32(command, CREATE_QP_SEND_CQ_OFFSET)};
@@ -188,11 +255,9 @@ static void queue_pair_created(const struct command *command, const uint8_t *res
   receives.kind = QUEUE_RECEIVE;
   receives.key = created.receive_key;
   receives.count = created.receive_count;
+  receives.memory_bytes = queue_memory_bytes(QUEUE_RECEIVE, created.receive_count);
   receives.completion_handle = command_u32(command, CREATE_QP_RECEIVE_CQ_OFFSET);
-  /* What is expected last is flushed first. */
-  queue_expect(&file->queues, &receives);
-  queue_expect(&file->queues, &sends);
-  loss_watch_start(file);
+  pair_added(command, &sends, &receives);
 }
 
 static void queue_destroyed(const struct command *command, const uint8_t *response, size_t length) {
@@ -284,6 +349,9 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         if (length >= CQ_CHANNEL_OFFSET + sizeof(uint32_t)) error = translate_channel(&command);
         command.completed = completion_queue_created;
         break;
+      case COMMAND_RESIZE_CQ:
+        command.completed = completion_queue_resized;
+        break;
       case COMMAND_CREATE_QP:
         command.completed = queue_pair_created;
         break;
@@ -310,34 +378,4 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
   }
   errno = error == 0 ? saved : -error;
   return error == 0 ? (ssize_t)length : -1;
-}
-
-void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int protection,
-                  int flags, off_t offset) {
-  int saved = errno;
-  struct device_file *file = endpoint->file;
-  struct exchange exchange;
-  uint64_t wanted = length;
-  exchange_init(&exchange, OP_MMAP, (uint64_t)offset);
-  exchange_add(&exchange, &wanted, sizeof wanted);
-  exchange_run(file, &exchange);
-  int error = exchange.status < 0 ? -exchange.status : 0;
-  if (error == 0 && exchange.descriptor < 0) error = EIO;
-  void *mapping = MAP_FAILED;
-  if (error == 0) {
-    struct stat status;
-    /* Touching pages past the end of the file would raise SIGBUS. */
-    bool covered = raw_fstat(exchange.descriptor, &status) == 0 && status.st_size >= 0 &&
-                   (uint64_t)status.st_size >= length;
-    if (covered) mapping = raw_mmap(address, length, protection, flags, exchange.descriptor, 0);
-    error = covered ? errno : EIO;
-    if (mapping != MAP_FAILED) {
-      doorbell_mapped(&file->doorbells, (uint64_t)offset, exchange.descriptor, length);
-      queue_mapped(file->queues, (uint64_t)offset, exchange.descriptor);
-    }
-  }
-  if (exchange.descriptor >= 0) raw_close(exchange.descriptor);
-  exchange_end(file, &exchange);
-  errno = mapping == MAP_FAILED ? error : saved;
-  return mapping;
 }

@@ -6,15 +6,12 @@
 
 #include "descriptor-table.h"
 
-/* Opens the device with this index. Returns a descriptor, or a negative errno as
+/* Opens the device with this index. Returns a descriptor, which is the file of the device's rings: the
+ * program maps them by a plain mmap(). Or a negative errno as
  * `daemon_connect`. */
 int uverbs_open(unsigned index, dev_t device_number);
 
 /* write(): one command. Returns `length`, or -1 with errno. */
 ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size_t length);
-
-/* mmap() of a queue. MAP_FAILED with errno. */
-void *uverbs_mmap(struct endpoint *endpoint, void *address, size_t length, int protection,
-                  int flags, off_t offset);
 
 #endif

@@ -162,7 +162,6 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toContain(`export LD_PRELOAD=${SHIM}\n`);
     expect(stdout).toContain(`export IWARPD_SOCKET=${socket}\n`);
     expect(stdout).toMatch(/^export SYSFS_PATH=.*\n/m);
-    expect(stdout).toContain('export UCX_MEM_MMAP_HOOK_MODE=none\n');
   });
 
   it('reports that no daemon runs', async () => {

@@ -28,13 +28,9 @@ describeWith(['ucx'], 'a program that links UCX', () => {
     return spawnSync('node', words, { encoding: 'utf8', env, timeout: 20_000 });
   }
 
-  it('creates a completion queue, since run turns the hook of mmap off', () => {
-    expect(run({})).toMatchObject({ status: 0, stdout: 'iwarp0: created\n' });
-  });
-
-  it('has the hook that it asks for, and then sees no rings', () => {
-    const { status, stdout } = run({ [HOOK]: 'bistro' });
-    expect(status).toBe(1);
-    expect(stdout).toContain('iwarp0: No such device\n');
+  it.each(['', 'bistro', 'none'])('creates a completion queue with the hook "%s"', (mode) => {
+    const { status, stdout } = run(mode === '' ? {} : { [HOOK]: mode });
+    expect(status, stdout).toBe(0);
+    expect(stdout).toMatch(/^\w+0: created\n$/);
   });
 });

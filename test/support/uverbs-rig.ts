@@ -16,7 +16,6 @@ import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { EndedClients } from '../../daemon/ipc/objects/ended-clients.ts';
 
 import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
-import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -33,6 +32,9 @@ export function le(value: number | bigint, bytes = 4): string {
   }
   return text;
 }
+
+/** Where the rings of a file begin, and how far apart small ones are. */
+export const RINGS = { first: 0xa_0000, step: 0x1_0000 } as const;
 
 /** A response pointer, whose value the daemon ignores. */
 export const RSP = 'f0debc9a78563412';
@@ -177,14 +179,12 @@ export class UverbsRig {
     return reply;
   }
 
-  /** Maps a ring by its key, as the provider does. */
+  /** Maps a ring at its offset in the device's file, as the provider does. */
   map(key: number, lengthBytes: number, file = this.file): SharedMemory {
-    const payload = bytesOf(le(lengthBytes, 8));
-    const reply = this.execute(request(ShimOp.mmap, { argument: key, payload }), file);
-    if (reply.status < 0) throw new Error(`refused with ${reply.status}`);
+    const reply = this.execute(request(ShimOp.rings), file);
     let mapped: SharedMemory | undefined;
     reply.attach?.((descriptor) => {
-      mapped = SharedMemory.map(duplicateDescriptor(descriptor), lengthBytes);
+      mapped = SharedMemory.mapPart(descriptor, key, lengthBytes);
     });
     if (mapped === undefined) throw new Error('no descriptor came');
     return mapped;

@@ -29,10 +29,6 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
   ['XDG_RUNTIME_DIR', 'Where the default socket is: iwarpd/iwarpd.sock in this directory.'],
   ['XDG_DATA_HOME', 'Where setup-preload puts the preload library (default: ~/.local/share).'],
   ['LD_PRELOAD, SYSFS_PATH', 'Set for the programs of run and env.'],
-  [
-    'UCX_MEM_MMAP_HOOK_MODE',
-    'Set to none for the programs of run and env, unless it is set: else UCX hides the device.',
-  ],
   ['NOTIFY_SOCKET', 'Where start reports its state to a service manager; see sd_notify(3).'],
 ];
 

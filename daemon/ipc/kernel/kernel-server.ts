@@ -313,6 +313,8 @@ export class KernelServer implements KernelServices {
     this.#files.delete(tokenText(token));
     this.#numbers.delete(file.number);
     const before = countsOf(client);
+    // A program that is cut off finishes the work in its rings by itself.
+    if (reason !== undefined && file instanceof UverbsFile) file.mappings.leave();
     try {
       file.close();
     } finally {

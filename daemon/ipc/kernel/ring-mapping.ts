@@ -1,13 +1,24 @@
-/** The rings of one open device, by the keys with which the program maps them. */
+/**
+ * The rings of one open device, in one file: the program's descriptor of the device is this file, so
+ * the offset of a ring is the offset at which the program maps it, by a plain mmap(2).
+ */
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { SharedFile, type SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
-import { giveShared, takeShared } from '../objects/charged-memory.ts';
-import type { SharedAllocation } from '../objects/client-memory.ts';
-import type { DaemonMemory } from '../objects/daemon-memory.ts';
 import type { RingSource } from '../objects/queue-rings.ts';
 import type { QuotaLedger } from '../objects/quotas.ts';
 import type { KernelReply } from './kernel-file.ts';
-import { PAGE_BYTES, type RingKeys } from './ring-keys.ts';
+
+/** Bytes of a page. */
+export const PAGE_BYTES = 4096;
+/** Rings begin at multiples of this: the largest page that Linux has on arm64. */
+const ALIGNMENT_BYTES = 65_536;
+/**
+ * The first ring. siw's provider takes the offset 0x90000 for an error; below lie the bytes that a
+ * write(2) past the preload library would fill.
+ */
+const FIRST_OFFSET = 0xa_0000;
 
 /** One mapped queue. */
 export interface Ring {
@@ -15,80 +26,108 @@ export interface Ring {
   readonly key: number;
   /** Bytes that the program maps; the memory may be longer, after the last page of these. */
   readonly mappedBytes: number;
-  readonly memory: SharedAllocation;
+  readonly memory: SharedMemory;
   /** All bytes of the memory. */
   readonly view: Uint8Array;
 }
 
 /** See the module's comment. */
 export class RingMappings implements RingSource<Ring> {
-  readonly #memory: DaemonMemory;
   readonly #ledger: QuotaLedger;
-  readonly #keys: RingKeys;
   readonly #rings = new Map<number, Ring>();
-  readonly #mapped = new Set<Ring>();
+  #file: SharedFile | undefined;
+  /** Offsets are used once: a program that still maps a ring which is gone harms no other one. */
+  #next = FIRST_OFFSET;
+  #leaving = false;
 
-  /** `memory` allocates; `ledger` is charged. */
-  constructor(memory: DaemonMemory, ledger: QuotaLedger, keys: RingKeys) {
-    this.#memory = memory;
+  /** `ledger` is charged. */
+  constructor(ledger: QuotaLedger) {
     this.#ledger = ledger;
-    this.#keys = keys;
   }
 
   /** A ring of `mappedBytes` zero bytes, in memory of `memoryBytes` at least. ENOMEM. */
   create(mappedBytes: number, memoryBytes: number): Ring {
     const lengthBytes = pagesOf(Math.max(mappedBytes, memoryBytes)) * PAGE_BYTES;
-    const memory = takeShared(this.#ledger, this.#memory, lengthBytes);
-    const key = this.#keys.take(lengthBytes);
-    const ring: Ring = { key, mappedBytes, memory, view: memory.view };
-    this.#rings.set(key, ring);
-    return ring;
+    this.#ledger.take('sharedBytes', lengthBytes);
+    const key = this.#next;
+    try {
+      const memory = this.#map(key, lengthBytes);
+      const ring: Ring = { key, mappedBytes, memory, view: memory.view };
+      this.#rings.set(key, ring);
+      this.#next += Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+      return ring;
+    } catch (error) {
+      this.#ledger.give('sharedBytes', lengthBytes);
+      throw error;
+    }
   }
 
-  /** Releases a ring; the program keeps the part that it has mapped. */
+  /** Releases a ring, whose bytes are zero from then on for a program that maps it. */
   release(ring: Ring): void {
     this.#rings.delete(ring.key);
-    this.#keys.give(ring.key);
-    this.#mapped.delete(ring);
-    giveShared(this.#ledger, ring.memory);
+    if (!this.#leaving) ring.memory.clear();
+    ring.memory.release();
+    this.#ledger.give('sharedBytes', ring.memory.lengthBytes);
   }
 
-  /** The answer to mmap(): the ring's memory as a descriptor, once. EINVAL for anything else. */
-  map(key: number, lengthBytes: number): KernelReply {
-    const ring = this.#rings.get(key);
-    if (ring === undefined) {
-      throw new VerbsError('EINVAL', `no queue is mapped at offset ${key}`);
-    }
-    if (pagesOf(lengthBytes) !== pagesOf(ring.mappedBytes) || this.#mapped.has(ring)) {
-      throw new VerbsError('EINVAL', 'a queue can be mapped once, and only whole');
-    }
-    this.#mapped.add(ring);
-    const attach = (send: (descriptor: number) => void): void => {
-      this.#memory.sendDescriptor(ring.memory.mapping.token, (descriptor) => {
-        if (descriptor !== undefined) send(descriptor);
-      });
-    };
-    return { status: 0, attach };
+  /**
+   * Releases no longer clear rings: a program that outlives the daemon finishes the work in them.
+   */
+  leave(): void {
+    this.#leaving = true;
+  }
+
+  /** The answer to a request for the file. ENOMEM. */
+  send(): KernelReply {
+    const { descriptor } = this.#opened();
+    return { status: 0, attach: (send) => send(descriptor) };
+  }
+
+  /** Closes the file, once every ring is released. */
+  close(): void {
+    this.#file?.close();
+    this.#file = undefined;
   }
 
   /** Bytes of shared memory behind all rings. */
   get heldBytes(): number {
     let held = 0;
-    for (const { memory } of this.#rings.values()) held += memory.mapping.lengthBytes;
+    for (const { memory } of this.#rings.values()) held += memory.lengthBytes;
     return held;
   }
 
   /** Checks every ring, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
+    let end = FIRST_OFFSET;
     for (const [key, ring] of this.#rings) {
       assert(ring.key === key, 'a ring is found by its key');
-      assert(key % PAGE_BYTES === 0, 'keys are multiples of a page');
+      assert(key % ALIGNMENT_BYTES === 0 && key >= end, 'rings do not overlap');
       assert(ring.mappedBytes <= ring.view.length, 'a ring has the bytes that are mapped');
+      end = key + ring.view.length;
     }
-    for (const { key } of this.#mapped) {
-      assert(this.#rings.has(key), 'what is mapped is a ring');
+    assert(end <= this.#next || this.#rings.size === 0, 'the next ring lies behind all others');
+  }
+
+  #map(offset: number, lengthBytes: number): SharedMemory {
+    try {
+      return this.#opened().map(offset, lengthBytes);
+    } catch (error) {
+      throw asVerbsError(error);
     }
   }
+
+  #opened(): SharedFile {
+    try {
+      this.#file ??= new SharedFile('iwarpd');
+      return this.#file;
+    } catch (error) {
+      throw asVerbsError(error);
+    }
+  }
+}
+
+function asVerbsError(error: unknown): unknown {
+  return error instanceof SystemCallError ? new VerbsError('ENOMEM', error.message) : error;
 }
 
 function pagesOf(bytes: number): number {

@@ -14,7 +14,7 @@
  * ends its connection's file.
  *
  * The memory of a send queue has a page-rounded length that leaves 8 bytes behind the ring: the
- * last 8 bytes of the file (of its last page, which may lie behind what the program maps) are u32
+ * last 8 bytes of it (of its last page, which may lie behind what the program maps) are u32
  * "connected", u32 zero. While it is 1, a doorbell cannot be refused with ENOTCONN and may be sent
  * one-way.
  */
@@ -35,8 +35,8 @@ const DESCRIPTOR_BYTES = 4 + TOKEN_BYTES;
 export const ShimOp = {
   /** The program wrote the payload to the device file. */
   write: 1,
-  /** Argument: the key of a ring; payload: u64 length of the mapping. */
-  mmap: 2,
+  /** Sends the file of the device's rings along, which the program maps. */
+  rings: 2,
   /** Argument: the number of an event queue; pops its oldest record. */
   pop: 3,
   /** The program sent the payload to its netlink socket. */

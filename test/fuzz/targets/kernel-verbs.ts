@@ -1,13 +1,12 @@
 /**
- * uverbs commands, mmap keys, doorbells and ring contents of a hostile program, through the daemon's
+ * uverbs commands, mappings, doorbells and ring contents of a hostile program, through the daemon's
  * own files over a real host.
  */
 import type { DeviceTransport } from '../../../daemon/host/device-config.ts';
 import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
 import { emitReply, ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
-import { duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { addressOf } from '../../../native-bridge/libc/libc.ts';
+import { addressOf, SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import {
@@ -19,7 +18,7 @@ import {
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
 import { SELF } from '../../support/own-process.ts';
-import { commands, le, request, UverbsRig } from '../../support/uverbs-rig.ts';
+import { commands, le, RINGS, request, UverbsRig } from '../../support/uverbs-rig.ts';
 import type { Draws } from '../draws.ts';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { mutated, scribble } from '../mutate.ts';
@@ -217,7 +216,7 @@ export class VerbsState implements FuzzState {
     if (kind < 12) return this.#map(file, draws);
     if (kind < 15) return this.#ring(file, draws);
     const op = draws.oneIn(4) ? draws.below(10) : draws.pick(Object.values(ShimOp));
-    if (op === ShimOp.mmap) return this.#map(file, draws);
+    if (op === ShimOp.rings) return this.#map(file, draws);
     const payload = op === ShimOp.child ? bytesOf(le(draws.word())) : draws.bytes(draws.below(12));
     if (draws.recording) draws.show(`op ${op} ${hexOf(payload)}`);
     return this.#execute(file, op, payload, handle(draws));
@@ -234,7 +233,6 @@ export class VerbsState implements FuzzState {
       const reply = file.execute(asked, { credentials: SELF, ownPid: true });
       emitReply(1, reply);
       if (reply.response !== undefined) this.#world.learn?.(reply.response);
-      reply.attach?.((descriptor) => this.#keep(descriptor, payload));
       return reply.status < 0 ? 'refused' : 'done';
     } catch (error) {
       if (isVerbsError(error)) return error.code;
@@ -248,14 +246,17 @@ export class VerbsState implements FuzzState {
   /** Maps a queue as the provider does. */
   #map(file: UverbsFile, draws: Draws): Outcome {
     const [key, bytes] = this.#world.ringAt(draws);
-    if (draws.recording) draws.show(`mmap ${key} ${bytes}`);
-    return this.#execute(file, ShimOp.mmap, bytesOf(le(bytes, 8)), key);
-  }
-
-  #keep(descriptor: number, payload: Uint8Array): void {
-    const bytes = new DataView(payload.buffer, payload.byteOffset).getBigUint64(0, true);
-    if (this.#rings.length >= MAPPED_MAX) this.#rings.shift()?.release();
-    this.#rings.push(SharedMemory.map(duplicateDescriptor(descriptor), Number(bytes)));
+    if (draws.recording) draws.show(`map ${key} ${bytes}`);
+    const reply = file.execute(request(ShimOp.rings), { credentials: SELF, ownPid: true });
+    let outcome: Outcome = 'refused';
+    reply.attach?.((descriptor) => {
+      const memory = mapped(descriptor, key, Number(bytes));
+      if (memory === undefined) return;
+      if (this.#rings.length >= MAPPED_MAX) this.#rings.shift()?.release();
+      this.#rings.push(memory);
+      outcome = 'done';
+    });
+    return outcome;
   }
 
   /** Writes into a mapped queue and rings a doorbell. */
@@ -266,6 +267,17 @@ export class VerbsState implements FuzzState {
       if (draws.recording) draws.show(`ring ${hexOf(ring.view.subarray(0, 2 * SQE_BYTES))}`);
     }
     return this.#execute(file, ShimOp.doorbell, NOTHING, handle(draws));
+  }
+}
+
+/** A part of the file of rings, if it is there: the kernel refuses what the file does not have. */
+function mapped(descriptor: number, offset: number, bytes: number): SharedMemory | undefined {
+  if (offset % 4096 !== 0) return undefined;
+  try {
+    return SharedMemory.mapPart(descriptor, offset, bytes);
+  } catch (error) {
+    if (error instanceof SystemCallError) return undefined;
+    throw error;
   }
 }
 
@@ -300,7 +312,10 @@ const SIW_WORLD: VerbsWorld = {
   command: verbsCommand,
   ringAt(draws) {
     const bytes = draws.oneIn(4) ? draws.wide() : BigInt(draws.pick(RING_BYTES));
-    return [draws.oneIn(8) ? Number(draws.wide() >> 11n) : 4096 * draws.below(16), bytes];
+    return [
+      draws.oneIn(8) ? Number(draws.wide() >> 11n) : RINGS.first + RINGS.step * draws.below(16),
+      bytes,
+    ];
   },
   scribbleRing(ring, draws) {
     for (let count = draws.between(1, 3); count > 0; count--) element(ring, draws);

@@ -88,9 +88,9 @@ describe('shared memory', () => {
     const memory = SharedMemory.create('unit-reserved', 1 << 20);
     const blocks = () => fstatSync(memory.descriptor ?? -1).blocks;
     expect(blocks()).toBe(0);
-    reservePages(memory.descriptor ?? -1, memory.lengthBytes);
+    reservePages(memory.descriptor ?? -1, 0, memory.lengthBytes);
     expect(blocks() * 512).toBe(1 << 20);
-    expect(() => reservePages(1_000_000, 4096)).toThrow(/EBADF/);
+    expect(() => reservePages(1_000_000, 0, 4096)).toThrow(/EBADF/);
     memory.release();
   });
 

@@ -14,7 +14,7 @@ import {
   type ShimReply,
   type ShimRequest,
 } from '../../../daemon/ipc/kernel/shim-protocol.ts';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import { SharedFile } from '../../../native-bridge/libc/shared-memory.ts';
 import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
 import {
   emitWelcome,
@@ -58,8 +58,8 @@ const CM_EVENT_BYTES = 336;
 const RegisterAs = { refused: 77, usedAtOnce: 88, firstHandle: 1000 } as const;
 const ENOMEM = 12;
 const CQ_KEY = 0x1000;
-const RQ_KEY = 0x2000;
-const SQ_KEY = 0x3000;
+const RQ_KEY = 0x3000;
+const SQ_KEY = 0x4000;
 
 class FakeQueue {
   readonly token: Uint8Array;
@@ -148,9 +148,10 @@ export class FakeDaemon {
   greetings = 0;
   readonly #server: Server = createServer((socket) => this.#accept(socket));
   readonly #sockets = new Set<Socket>();
-  readonly #memory = SharedMemory.create('unit-queue', 8192);
-  readonly #sendQueue = SharedMemory.create('unit-send-queue', 4096);
-  readonly #receiveQueue = SharedMemory.create('unit-receive-queue', 4096);
+  readonly #rings = new SharedFile('unit-rings');
+  readonly #memory = this.#rings.map(CQ_KEY, 8192);
+  readonly #receiveQueue = this.#rings.map(RQ_KEY, 4096);
+  readonly #sendQueue = this.#rings.map(SQ_KEY, 4096);
   #nextNumber = 100;
   #agent: Socket | undefined;
   /** Agents that greeted. */
@@ -175,6 +176,7 @@ export class FakeDaemon {
     this.#memory.release();
     this.#sendQueue.release();
     this.#receiveQueue.release();
+    this.#rings.close();
     rmSync(this.directory, { recursive: true, force: true });
   }
 
@@ -282,9 +284,12 @@ export class FakeDaemon {
       case ShimOp.write:
         this.#command(file, socket, request, answer);
         break;
-      case ShimOp.mmap:
-        this.#map(socket, id, argument);
+      case ShimOp.rings: {
+        const fd = descriptorOf(socket);
+        const bytes = emitReply(id, { status: 0 });
+        if (fd !== undefined) sendDescriptor(fd, bytes, this.#rings.descriptor);
         break;
+      }
       case ShimOp.pop: {
         const queue = file.queues.find(({ number }) => number === argument);
         answer(queue?.pop() ?? { status: -ENOENT });
@@ -303,17 +308,6 @@ export class FakeDaemon {
       default:
         answer({ status: -EINVAL });
     }
-  }
-
-  #map(socket: Socket, id: number, key: number): void {
-    const memory = {
-      [CQ_KEY]: this.#memory,
-      [RQ_KEY]: this.#receiveQueue,
-      [SQ_KEY]: this.#sendQueue,
-    }[key];
-    const bytes = emitReply(id, { status: memory === undefined ? -EINVAL : 0 });
-    const fd = descriptorOf(socket);
-    if (fd !== undefined) sendDescriptor(fd, bytes, memory?.descriptor);
   }
 
   #command(

@@ -146,6 +146,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
 
     it.for([
       ['reach the file from a grandchild', 'grandchildren'],
+      ['keep the file open for a grandchild that has not used it yet', 'outlived'],
       ['fork while other threads talk to the daemon', 'forked-while-busy'],
       ['give a forked child its own connection to rdma_cm', 'forked-manager'],
       ["keep their descriptors whatever vfork's child closes", 'vforked'],

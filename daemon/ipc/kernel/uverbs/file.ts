@@ -37,8 +37,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
         }
       case ShimOp.pop:
         return this.pop(request.argument);
-      case ShimOp.mmap:
-        return this.map(request);
+      case ShimOp.rings:
+        return this.mappings.send();
       case ShimOp.child:
         return DONE;
       default:

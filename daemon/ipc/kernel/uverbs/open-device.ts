@@ -6,14 +6,12 @@ import type {
   ObjectOwner,
   ObjectSummaries,
 } from '../../../../verbs-api/contract/protocol/control.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Adapter } from '../../../host/device-adapter.ts';
 import type { GidEntry } from '../../../host/gid-table.ts';
 import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import { assert } from '../../../invariants/assert.ts';
-import { DaemonMemory } from '../../objects/daemon-memory.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
@@ -21,17 +19,14 @@ import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
-import { ringKeys } from '../ring-keys.ts';
 import { type Ring, RingMappings } from '../ring-mapping.ts';
-import { ReplyFlag, type ShimRequest } from '../shim-protocol.ts';
+import { ReplyFlag } from '../shim-protocol.ts';
 import { newReply } from '../struct-fields.ts';
 import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
 import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
 import type { Persona } from './persona.ts';
 import { PERSONAS } from './personas.ts';
 
-/** Bytes of the payload of an mmap request. */
-const MMAP_PAYLOAD_BYTES = 8;
 /** Events of the device that may wait; see `UNREAD_MAX` of the objects. */
 const DEVICE_EVENTS_UNREAD_MAX = 64;
 /** The element of a port's events: its number. */
@@ -53,7 +48,6 @@ export class OpenDevice implements DeviceEventSink {
   /** GET_CONTEXT was called: the other commands are available. */
   hasContext = false;
   readonly epoch = new WorkEpoch();
-  readonly #ringMemory: DaemonMemory;
   #deviceEventsUnread = 0;
 
   /** ENODEV for a device that the host does not have; ENOMEM beyond the quota. */
@@ -68,13 +62,8 @@ export class OpenDevice implements DeviceEventSink {
     this.services = services;
     this.device = device;
     this.persona = PERSONAS[device.transport];
-    this.#ringMemory = new DaemonMemory(client.credentials, ['shared'], () => 0);
     this.table = new ObjectRegistry(client.ledger, 0);
-    this.mappings = new RingMappings(
-      this.#ringMemory,
-      client.ledger,
-      ringKeys(this.persona.ringKeys),
-    );
+    this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);
     this.asyncQueue = services.createQueue(client);
     services.events.add(this);
@@ -84,7 +73,7 @@ export class OpenDevice implements DeviceEventSink {
   protected release(): void {
     for (const channel of [...this.channels.values()]) channel.end();
     this.asyncQueue.end();
-    this.#ringMemory.close();
+    this.mappings.close();
     this.client.ledger.note('context', -1);
   }
 
@@ -187,14 +176,6 @@ export class OpenDevice implements DeviceEventSink {
     response.set(record.element);
     new DataView(response.buffer).setUint32(8, record.eventType, true);
     return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
-  }
-
-  /** Maps a ring at the offset that the program asks for. */
-  protected map({ argument, payload }: ShimRequest): KernelReply {
-    if (payload.length !== MMAP_PAYLOAD_BYTES) throw new IpcFormatError('an mmap without a length');
-    const fields = new DataView(payload.buffer, payload.byteOffset, MMAP_PAYLOAD_BYTES);
-    const lengthBytes = fields.getUint32(4, true) * 2 ** 32 + fields.getUint32(0, true);
-    return this.mappings.map(argument, lengthBytes);
   }
 }
 

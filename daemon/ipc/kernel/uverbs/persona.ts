@@ -7,7 +7,6 @@ import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attr
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { GidEntry, GidSource } from '../../../host/gid-table.ts';
 import type { HostAddress } from '../../../host/host-addresses.ts';
-import type { RingKeyRule } from '../ring-keys.ts';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {
@@ -42,7 +41,6 @@ export interface Persona {
   readonly putPort: (reply: DataView) => void;
   /** Errno of a doorbell below RTS. */
   readonly idleDoorbell: ErrnoCode;
-  readonly ringKeys: RingKeyRule;
   /** Private bytes by command number; a missing command has none. */
   readonly privateBytes: Readonly<Partial<Record<number, PrivateBytes>>>;
   /** The private part of GET_CONTEXT's reply. */

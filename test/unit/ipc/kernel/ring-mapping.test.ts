@@ -1,11 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
 import { HandleSpace } from '../../../../daemon/ipc/objects/handle-space.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { commands, le, request, UverbsRig } from '../../../support/uverbs-rig.ts';
+import { libc } from '../../../../native-bridge/libc/libc.ts';
+import { commands, RINGS, request, UverbsRig } from '../../../support/uverbs-rig.ts';
 
-const EINVAL = -22;
+const ftruncate = libc.func('int ftruncate(int, int64_t)');
 let rig: UverbsRig;
 
 beforeEach(() => {
@@ -16,11 +15,6 @@ beforeEach(() => {
 afterEach(async () => {
   await rig.close();
 });
-
-function mapStatus(key: number, lengthBytes: number | bigint): number {
-  const payload = bytesOf(le(lengthBytes, 8));
-  return rig.execute(request(ShimOp.mmap, { argument: key, payload })).status;
-}
 
 describe('numbers of objects', () => {
   it('the lowest free number first', () => {
@@ -46,46 +40,59 @@ describe('numbers of objects', () => {
   });
 });
 
-describe('keys', () => {
-  it('are pages from 0, never the one that siw’s provider treats as an error', () => {
-    const keys = Array.from({ length: 0x92 }, () => {
+describe('the file of rings', () => {
+  it('holds each ring at its offset, none where siw’s provider sees an error', () => {
+    const keys = Array.from({ length: 3 }, () => {
       return rig.must(commands.createCQ(0n, 1)).getUint32(16, true);
     });
-    expect(keys.slice(0, 3)).toEqual([0, 0x1000, 0x2000]);
-    expect(keys.slice(-3)).toEqual([0x8f000, 0x91000, 0x92000]);
-    rig.must(commands.destroyCQ(1));
-    expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(0x1000);
+    expect(keys).toEqual([0xa_0000, 0xb_0000, 0xc_0000]);
+    expect(rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true)).toBe(0xd_0000);
+    expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(0xd_0000 + 0x9_0000);
   });
-});
 
-describe('mmap', () => {
-  it('maps the memory that the device uses', () => {
+  it('is the memory that the device uses', () => {
     rig.must(commands.createCQ(0n, 5));
-    const mapped = rig.map(0, 8 * 32 + 8);
+    const mapped = rig.map(RINGS.first, 8 * 32 + 8);
     const [cq] = rig.file.table.ofKind('cq');
     mapped.view[3] = 77;
     expect(cq?.cq.ring[3]).toBe(77);
     mapped.release();
   });
 
-  it('refuses invalid keys, other lengths, and a second mapping', () => {
-    rig.must(commands.createCQ(0n, 200));
-    expect(mapStatus(0x1000, 4096)).toBe(EINVAL);
-    expect(mapStatus(0x90000, 4096)).toBe(EINVAL);
-    expect(mapStatus(1, 200)).toBe(EINVAL);
-    expect(mapStatus(2 ** 53, 4096)).toBe(EINVAL);
-    expect(mapStatus(0, 4096)).toBe(EINVAL);
-    expect(mapStatus(0, 0)).toBe(EINVAL);
-    expect(mapStatus(0, 0xffff_ffff_ffff_ffffn)).toBe(EINVAL);
-    expect(mapStatus(0, 256 * 32 + 8)).toBe(0);
-    rig.must(commands.createCQ(0n, 200));
-    rig.map(0x1000, 256 * 32 + 8).release();
-    expect(mapStatus(0x1000, 256 * 32 + 8)).toBe(EINVAL);
+  it('cannot be made shorter, and grows though the program makes it longer', () => {
+    const resized = (bytes: number): number => {
+      let result = 0;
+      const send = (descriptor: number): void => {
+        result = ftruncate(descriptor, bytes);
+      };
+      rig.execute(request(ShimOp.rings)).attach?.(send);
+      return result;
+    };
+    rig.must(commands.createCQ(0n, 5));
+    expect(resized(0)).toBe(-1);
+    expect(resized(2 ** 30)).toBe(0);
+    rig.must(commands.createCQ(0n, 5));
+    rig.map(RINGS.first + RINGS.step, 8 * 32 + 8).release();
   });
 
-  it('a request without a length ends the file', () => {
-    const short = request(ShimOp.mmap, { payload: new Uint8Array(4) });
-    expect(() => rig.execute(short)).toThrow(IpcFormatError);
+  it('has zeros where a ring was, and never another ring', () => {
+    rig.must(commands.createCQ(0n, 5));
+    const mapped = rig.map(RINGS.first, 8 * 32 + 8);
+    mapped.view.fill(0xee);
+    rig.must(commands.destroyCQ(0));
+    expect(mapped.view.every((byte) => byte === 0)).toBe(true);
+    expect(rig.must(commands.createCQ(0n, 5)).getUint32(16, true)).toBe(RINGS.first + RINGS.step);
+    mapped.release();
+  });
+
+  it('keeps what is in the rings when the program is cut off', () => {
+    rig.must(commands.createCQ(0n, 5));
+    const mapped = rig.map(RINGS.first, 8 * 32 + 8);
+    mapped.view.fill(0xee);
+    rig.file.mappings.leave();
+    rig.must(commands.destroyCQ(0));
+    expect(mapped.view.every((byte) => byte === 0xee)).toBe(true);
+    mapped.release();
   });
 
   it.each([4, 512, 1024])(

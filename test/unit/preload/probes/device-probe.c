@@ -224,15 +224,15 @@ static void queues(void) {
   CHECK(queue[0] == 0x1000 && queue[1024] == 0x1000 + 4096);
   queue[1] = 0x600d;
   CHECK(count_descriptors() == before);
-  errno = 0;
-  CHECK(mmap(NULL, 12289, PROT_READ, MAP_SHARED, fd, 0x1000) == MAP_FAILED && errno == EIO);
-  CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0x9000) == MAP_FAILED && errno == EINVAL);
-  CHECK(mmap(NULL, 0, PROT_READ, MAP_SHARED, fd, 0x1000) == MAP_FAILED && errno == EINVAL);
+  /* As programs do whose mmap() is replaced by another library. */
+  uint32_t *same = (uint32_t *)syscall(SYS_mmap, NULL, 5000, PROT_READ, MAP_SHARED, fd, 0x1000);
+  CHECK(same != MAP_FAILED && same[1] == 0x600d);
+  int copy = dup(fd);
+  CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, copy, 0x2000) != MAP_FAILED);
+  CHECK(ftruncate(fd, 0) == -1 && errno == EPERM);
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, manager, 0) == MAP_FAILED && errno == ENODEV);
   CHECK(munmap(queue, 5000) == 0);
-  /* Ordinary mappings are not looked at. */
-  CHECK(mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
 }
 
 static ssize_t doorbell(int fd, uint32_t handle, uint32_t *bad) {
@@ -247,7 +247,7 @@ static void doorbells(void) {
   uint32_t handle = response[0];
   uint64_t key;
   memcpy(&key, &response[12], 8);
-  CHECK(handle == 5 && key == 0x3000);
+  CHECK(handle == 5 && key == 0x4000);
   uint32_t bad = 0xffffffff;
   CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
   void *queue = mmap(NULL, 4 * 120, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);

@@ -10,8 +10,8 @@ static void forked(void) {
   int before = count_descriptors();
   pid_t child = fork();
   if (child == 0) {
-    /* The child has the program's descriptors, none of the shim's, and its own connection. */
-    CHECK(count_descriptors() < before);
+    /* The child has the program's descriptors, and one of the shim's that keeps the file open. */
+    CHECK(count_descriptors() == before);
     for (int round = 0; round < 50; round++) alloc_pd(fd);
     push(fd, 1, 1, 21);
     uint64_t value;
@@ -44,6 +44,28 @@ static void grandchildren(void) {
   }
   check_child(child);
   alloc_pd(fd);
+}
+
+/* A child that has not used the device keeps it open when its parent closes it; so does a grandchild
+ * when the child is gone. */
+static void outlived(void) {
+  int fd = open_device();
+  int closed[2];
+  CHECK(pipe(closed) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    if (fork() != 0) _exit(0);
+    char byte;
+    CHECK(close(closed[1]) == 0 && read(closed[0], &byte, 1) == 0);
+    alloc_pd(fd);
+    uint32_t *queue = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0x1000);
+    CHECK(queue != MAP_FAILED && queue[0] == 0x1000);
+    CHECK(close(fd) == 0 && count_descriptors() == initial_descriptors + 1);
+    _exit(0);
+  }
+  check_child(child);
+  CHECK(close(fd) == 0 && close(closed[1]) == 0);
+  CHECK(count_descriptors() == initial_descriptors + 1);
 }
 
 static volatile bool stop;
@@ -324,6 +346,7 @@ int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"forked", forked},
                                           {"grandchildren", grandchildren},
+                                          {"outlived", outlived},
                                           {"forked-while-busy", forked_while_busy},
                                           {"forked-manager", forked_manager},
                                           {"vforked", vforked},

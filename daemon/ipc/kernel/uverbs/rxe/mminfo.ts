@@ -1,6 +1,5 @@
 /** `struct mminfo`: where the program maps a ring. */
-import { PAGE_BYTES } from '../../ring-keys.ts';
-import type { Ring } from '../../ring-mapping.ts';
+import { PAGE_BYTES, type Ring } from '../../ring-mapping.ts';
 import { setUint64 } from '../../struct-fields.ts';
 
 /** u64 offset, u32 bytes in whole pages, u32 zero. */

@@ -108,7 +108,6 @@ export const RXE: Persona = {
     reply.setUint8(at.flags, PORT_FLAGS);
   },
   idleDoorbell: 'EINVAL',
-  ringKeys: { kind: 'rising' },
   privateBytes: {
     // The number of the handle, which is never 0, and four zeros.
     [N.createAH]: { request: 0, response: 8 },

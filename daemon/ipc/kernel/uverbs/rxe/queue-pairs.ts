@@ -28,6 +28,7 @@ const SGE_BYTES = 16;
 const GID_BYTES = 16;
 /** Words behind the send queue's memory: see siw's. */
 const CONNECTED_WORD = 0;
+const PROGRESS_WORD = 1;
 const WORDS_BYTES = 8;
 /** IBV_QP_CREATE flags; librxe refuses all but 0 by itself. */
 const CREATE_FLAGS_BIT = 1;
@@ -165,6 +166,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
           return memory;
         },
         receiveRing: (ringBytes) => rings.take(ringBytes),
+        progress: () => words?.subarray(PROGRESS_WORD),
         onState: (state) => {
           if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
         },

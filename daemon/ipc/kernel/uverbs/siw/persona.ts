@@ -35,7 +35,6 @@ export const SIW: Persona = {
   putPort: () => undefined,
   idleDoorbell: 'ENOTCONN',
   // The provider treats this key as an error value.
-  ringKeys: { kind: 'lowest-page', reserved: 0x9_0000 },
   privateBytes: {
     [N.getContext]: { request: 0, response: 8 },
     [N.regMR]: { request: 8, response: 8 },

@@ -244,10 +244,10 @@ describe('completion queues and channels', () => {
     opened();
     expect(rig.write(commands.createCQ(0x11n, 5))).toEqual({
       status: 0,
-      response: '00000000 08000000 00000000 08000000 0000000000000000'.replaceAll(' ', ''),
+      response: '00000000 08000000 00000000 08000000 00000a0000000000'.replaceAll(' ', ''),
     });
     expect(rig.write(commands.createCQ(0x12n, 1)).response).toBe(
-      '01000000 01000000 01000000 01000000 0010000000000000'.replaceAll(' ', ''),
+      '01000000 01000000 01000000 01000000 00000b0000000000'.replaceAll(' ', ''),
     );
   });
 
@@ -285,7 +285,7 @@ describe('shared receive queues', () => {
     opened();
     rig.create(commands.allocPD());
     expect(rig.write(commands.createSRQ(9n, 0, 5, 2, 3)).response).toBe(
-      '01000000 05000000 02000000 01000000 08000000 00000000 0000000000000000'.replaceAll(' ', ''),
+      '01000000 05000000 02000000 01000000 08000000 00000000 00000a0000000000'.replaceAll(' ', ''),
     );
   });
 
@@ -315,7 +315,7 @@ describe('queue pairs', () => {
     expect(reply).toEqual({
       status: 0,
       response: `02000000 ${le(qpn)} 05000000 03000000 02000000 01000000 50000000 00000000
-        ${le(qpn)} 08000000 04000000 00000000 0010000000000000 0020000000000000`.replaceAll(
+        ${le(qpn)} 08000000 04000000 00000000 00000b0000000000 00000c0000000000`.replaceAll(
         /\s/g,
         '',
       ),

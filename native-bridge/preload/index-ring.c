@@ -1,0 +1,86 @@
+/* See index-ring.h. */
+#include "index-ring.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define LOG2_OFFSET 0
+#define MASK_OFFSET 4
+#define PRODUCER_OFFSET 128
+#define CONSUMER_OFFSET 256
+#define SLOTS_OFFSET 384
+#define SLOT_SHIFT_MAX 20
+/* Of struct ib_uverbs_wc. */
+#define COMPLETION_BYTES 48
+#define STATUS_OFFSET 8
+#define QPN_OFFSET 28
+/* IBV_WC_WR_FLUSH_ERR */
+#define STATUS_FLUSHED 5u
+
+typedef _Atomic uint32_t index_word;
+
+static index_word *word_at(const struct index_ring *ring, uint32_t offset) {
+  return (index_word *)(ring->bytes + offset);
+}
+
+bool index_ring_read(const struct ring_memory *memory, struct index_ring *ring) {
+  if (memory->bytes == NULL || memory->length < SLOTS_OFFSET) return false;
+  ring->bytes = memory->bytes;
+  memcpy(&ring->slot_shift, memory->bytes + LOG2_OFFSET, sizeof ring->slot_shift);
+  memcpy(&ring->mask, memory->bytes + MASK_OFFSET, sizeof ring->mask);
+  if (ring->slot_shift > SLOT_SHIFT_MAX || (ring->mask & (ring->mask + 1)) != 0) return false;
+  uint64_t slots = (uint64_t)ring->mask + 1;
+  return slots << ring->slot_shift <= memory->length - SLOTS_OFFSET;
+}
+
+static uint32_t producer_of(const struct index_ring *ring) {
+  return atomic_load(word_at(ring, PRODUCER_OFFSET)) & ring->mask;
+}
+
+uint32_t index_ring_first(const struct index_ring *ring) {
+  return atomic_load(word_at(ring, CONSUMER_OFFSET)) & ring->mask;
+}
+
+uint32_t index_ring_used(const struct index_ring *ring) {
+  return (producer_of(ring) - index_ring_first(ring)) & ring->mask;
+}
+
+static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {
+  return ring->bytes + SLOTS_OFFSET + ((size_t)(index & ring->mask) << ring->slot_shift);
+}
+
+/* True if the completion that was written last is this one; the program may have taken it. */
+static bool came_last(const struct index_ring *completions, const uint8_t *request, uint32_t qpn) {
+  const uint8_t *last = slot_of(completions, producer_of(completions) - 1);
+  return memcmp(last, request, sizeof(uint64_t)) == 0 &&
+         memcmp(last + QPN_OFFSET, &qpn, sizeof qpn) == 0;
+}
+
+/* Every element begins with the id of its work request, as every completion does. */
+static void complete(const struct index_ring *completions, const uint8_t *request, uint32_t qpn) {
+  const uint32_t status = STATUS_FLUSHED;
+  uint32_t producer = producer_of(completions);
+  /* A ring that is full looks like an empty one once it gets another element. */
+  if (index_ring_used(completions) == completions->mask) return;
+  uint8_t *completion = slot_of(completions, producer);
+  memset(completion, 0, COMPLETION_BYTES);
+  memcpy(completion, request, sizeof(uint64_t));
+  memcpy(completion + STATUS_OFFSET, &status, sizeof status);
+  memcpy(completion + QPN_OFFSET, &qpn, sizeof qpn);
+  atomic_store(word_at(completions, PRODUCER_OFFSET), (producer + 1) & completions->mask);
+}
+
+void index_ring_flush(const struct index_ring *requests, const struct index_ring *completions,
+                      uint32_t qpn, uint32_t behind) {
+  if (1u << completions->slot_shift < COMPLETION_BYTES) return;
+  uint32_t first = index_ring_first(requests);
+  uint32_t used = index_ring_used(requests);
+  for (; behind > 0; behind--) {
+    const uint8_t *request = slot_of(requests, first - behind);
+    if (behind > 1 || !came_last(completions, request, qpn)) complete(completions, request, qpn);
+  }
+  for (uint32_t step = 0; step < used; step++) {
+    complete(completions, slot_of(requests, first + step), qpn);
+  }
+  atomic_store(word_at(requests, CONSUMER_OFFSET), (first + used) & requests->mask);
+}
