@@ -13,6 +13,8 @@ import { repositoryRoot } from '../interop/prerequisites.ts';
 /** A machine that runs other suites starts a process within a minute, whatever its load. */
 const START_TIMEOUT_MS = 60_000;
 const SETTLE_TIMEOUT_MS = 10_000;
+/** Equal footprints in a row after which nothing is expected to change. */
+const SAME_LOOKS = 25;
 
 /** What a daemon holds: any of it that grows with every client is a leak. */
 export interface Footprint {
@@ -130,6 +132,25 @@ export class DaemonProcess {
       sharedMappings: mappings.filter((line) => line.includes('memfd:iwarpd')).length,
       files: readdirSync(this.directory).sort(),
     };
+  }
+
+  /**
+   * What it holds without clients. The sockets of the last ones close some turns of its event loop
+   * after their objects are gone, so this waits until nothing has changed for a while.
+   */
+  async atRest(): Promise<Footprint> {
+    const deadline = Date.now() + SETTLE_TIMEOUT_MS;
+    let last = '';
+    let same = 0;
+    for (;;) {
+      const now = await this.footprint();
+      const text = JSON.stringify(now);
+      same = text === last && now.clients === 0 ? same + 1 : 0;
+      last = text;
+      if (same === SAME_LOOKS) return now;
+      if (Date.now() > deadline) throw new Error(`the daemon does not come to rest: ${text}`);
+      await sleep(20);
+    }
   }
 
   /** Waits until it holds what it is expected to hold; returns what it held at last. */

@@ -17,10 +17,11 @@ import { DaemonRig } from '../support/daemon-rig.ts';
 
 const LENGTH_BYTES = 65_536;
 const PROT_READ_WRITE = 3;
+const PROT_NONE = 0;
 const MAP_PRIVATE_ANONYMOUS = 0x22;
 const libc = koffi.load('libc.so.6');
 const mmap = libc.func('void *mmap(void *, uint64_t, int, int, int, int64_t)');
-const munmap = libc.func('int munmap(void *, uint64_t)');
+const mprotect = libc.func('int mprotect(void *, uint64_t, int)');
 
 let rig: DaemonRig;
 let provider: Provider;
@@ -41,14 +42,18 @@ afterEach(async () => {
 
 const ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 
-/** Registers pages of this process with the server's PD, then unmaps them. They are never accessed. */
-async function unmappedRegion(): Promise<MR> {
+/**
+ * Registers pages of this process with the server's PD, then makes them inaccessible. Nobody may copy
+ * into them, as if they were unmapped; but another thread of this process could map its own memory
+ * at an address that is free, and the daemon would find that.
+ */
+async function inaccessibleRegion(): Promise<MR> {
   const address = mmap(null, LENGTH_BYTES, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0);
   const bytes = new Uint8Array(koffi.view(address, LENGTH_BYTES));
   bytes.fill(1);
   const mr = await pair.server.pd.regMR(bytes, ACCESS);
   expect(mr.tier).toBe('process_vm');
-  expect(munmap(address, LENGTH_BYTES)).toBe(0);
+  expect(mprotect(address, LENGTH_BYTES, PROT_NONE)).toBe(0);
   return mr;
 }
 
@@ -76,7 +81,7 @@ async function expectOthersUnharmed(): Promise<void> {
 }
 
 describe.each([
-  ['process_vm', unmappedRegion],
+  ['process_vm', inaccessibleRegion],
   ['agent', detachedRegion],
 ] as const)('memory of the %s tier that went away', (tier, lostRegion) => {
   beforeEach(() => start(tier));

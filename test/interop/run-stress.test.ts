@@ -107,7 +107,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     daemon = await DaemonProcess.start();
     environment = await shimEnvironment(daemon.socketPath);
     await expectSuccess(await rpings(environment, 10));
-    idle = await daemon.settled({ ...(await daemon.footprint()), clients: 0, sharedMappings: 0 });
+    idle = await daemon.atRest();
     daemonPid = (await daemon.status()).pid;
     expect(idle).toMatchObject({ clients: 0, sharedMappings: 0 });
   }, 40_000);
@@ -249,8 +249,7 @@ describeWith(['rdma-programs'], 'rping -C 100, 100 runs in a row', () => {
       const { pid } = await daemon.status();
       // The first client's memory starts the thread that guards copies, which stays.
       await expectSuccess(await rpings(environment, 1));
-      await expect.poll(() => connectedPrograms(daemon), { timeout: 10_000 }).toBe(0);
-      const idle = { ...(await daemon.footprint()), clients: 0, sharedMappings: 0 };
+      const idle = await daemon.atRest();
       const resident: number[] = [];
       for (let run = 0; run < 100; run++) {
         await expectSuccess(await rpings(environment, 100));
