@@ -129,10 +129,13 @@ describe('the harness', () => {
     expect(leaky.judge(look(1, 80))).toContain('80 descriptors');
   });
 
-  it('distributes inputs by weight, with at least one batch for each target', () => {
+  it('distributes inputs by weight, with a thousandth at least for each target', () => {
     const tallies = shareInputs(TARGETS, 1e8);
     const inputs = tallies.map(({ target, batches }) => batches * target.batchInputs);
-    expect(inputs.reduce((sum, each) => sum + each, 0)).toBeGreaterThan(0.99e8);
+    const sum = inputs.reduce((left, right) => left + right, 0);
+    expect(sum).toBeGreaterThanOrEqual(1e8);
+    expect(sum).toBeLessThan(1.01e8);
+    expect(Math.min(...inputs)).toBeGreaterThanOrEqual(100_000);
     expect(shareInputs(TARGETS, 1).every(({ batches }) => batches === 1)).toBe(true);
   });
 
