@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 /** The harness itself: reproduces, minimises and distributes inputs, and runs every target. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -143,6 +144,12 @@ describe('the harness', () => {
     expect(targetsNamed(['ipc-value', 'wire']).map(({ name }) => name)).toContain('wire-stream');
     expect(() => targetsNamed(['wir'])).toThrow(/choose from wire-header, /);
     expect(new Set(TARGETS.map(({ name }) => name)).size).toBe(TARGETS.length);
+  });
+
+  it('starts as it is compiled: `npm run fuzz -- --list`', () => {
+    const main = join(repositoryRoot(), 'dist/test/fuzz/main.js');
+    const listed = execFileSync(process.execPath, [main, '--list'], { encoding: 'utf8' });
+    expect(listed.split('\n').slice(0, -1)).toHaveLength(TARGETS.length);
   });
 
   it('runs every target and its canary in these tests', () => {
