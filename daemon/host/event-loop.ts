@@ -77,6 +77,12 @@ export class EventLoop {
     this.#timed.delete(conduit);
   }
 
+  /** Conduits that wait to be settled, for a later turn, and for a deadline. */
+  heldCounts(): { readonly queued: number; readonly deferred: number; readonly timed: number } {
+    const deferred = this.#held.length + this.#unfinished.length;
+    return { queued: this.#queue.length, deferred, timed: this.#timed.size };
+  }
+
   /** For the ends of turns. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     assert(!this.#draining, 'a turn has ended');

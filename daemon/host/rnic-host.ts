@@ -249,6 +249,18 @@ export class RnicHost
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
   }
 
+  /** Everything that waits or is kept between two turns, for simulations and tests. */
+  heldCounts() {
+    const held = { nicEffects: 0, unsettledQPs: 0, waitingQPs: 0 };
+    for (const { nic } of this.devices) {
+      const { effects, unsettled, waiting } = nic.heldCounts();
+      held.nicEffects += effects;
+      held.unsettledQPs += unsettled;
+      held.waitingQPs += waiting;
+    }
+    return { ...held, ...this.#loop.heldCounts(), ...this.#manager.heldCounts() };
+  }
+
   /**
    * Checks everything that the host has against its counts, for simulations and tests, between two
    * turns. Throws `InvariantError`.

@@ -63,6 +63,11 @@ export class CompletionGate {
     this.completion.qpn = user.qpn;
   }
 
+  /** Completions that wait. */
+  get heldCount(): number {
+    return this.#held.length;
+  }
+
   /** True while segments are unwritten: nothing succeeds before they are written. */
   get keeps(): boolean {
     return this.#keeper !== undefined;

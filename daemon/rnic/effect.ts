@@ -21,6 +21,11 @@ export class EffectQueue {
     this.#effects.push(effect);
   }
 
+  /** Effects that wait. */
+  get count(): number {
+    return this.#effects.length - this.#head;
+  }
+
   poll(): NicEffect | undefined {
     if (this.#head === this.#effects.length) return undefined;
     const effect = this.#effects[this.#head];

@@ -216,6 +216,8 @@ export class Nic {
       const qpn = this.#nextQpn();
       return new QP(qpn, pd, init, layout, this.#host, () => {
         this.#qps.delete(qpn);
+        // An agent that never answers would keep it here for ever.
+        this.#host.waiting.delete(qp);
         release();
       });
     });
@@ -317,6 +319,12 @@ export class Nic {
       srq: registry.count('srq'),
       qp: registry.count('qp'),
     };
+  }
+
+  /** Pending work and events, for simulations and tests. */
+  heldCounts(): { readonly effects: number; readonly unsettled: number; readonly waiting: number } {
+    const { unsettled, waiting } = this.#host;
+    return { effects: this.#effects.count, unsettled: unsettled.size, waiting: waiting.size };
   }
 
   #backingReady(): void {

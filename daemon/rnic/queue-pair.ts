@@ -152,6 +152,11 @@ export class QP implements WireUser, WindowUser, GateUser {
     return true;
   }
 
+  /** Completions that wait for memory, for simulations and tests. */
+  get heldCompletions(): number {
+    return this.#gate.heldCount;
+  }
+
   query(): QPAttributes {
     return {
       state: this.#life.state,

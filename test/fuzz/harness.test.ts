@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process';
 /** The harness itself: reproduces, minimises and distributes inputs, and runs every target. */
+import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -101,4 +101,9 @@ export const CANARIES: readonly Canary[] = [
       },
     ],
   },
+  {
+    bug: 'a queue pair that is gone waits for an agent that may never answer',
+    rule: 'bounded',
+    edits: [{ file: 'daemon/rnic/nic.js', find: 'this.#host.waiting.delete(qp);', replace: '' }],
+  },
 ];

@@ -8,6 +8,7 @@ import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
 import type { QP } from '../../daemon/rnic/queue-pair.ts';
 import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { checkHostBounds } from './bounds.ts';
 import type { Plan } from './plan.ts';
 import { Prng } from './prng.ts';
 import { must } from './rules.ts';
@@ -20,8 +21,6 @@ const POISON = 0xdb;
 const POISONED_BYTES = 2048;
 /** Steps from one deep check to the next. */
 const DEEP_CHECK_EVERY = 16;
-/** Most chunks in use for each connection: input, and the output that waits for it. */
-const CHUNKS_PER_CONNECTION = 16;
 
 /** Overwrites released chunks: code that still reads one sees wrong bytes. */
 class PoisoningPool extends ChunkPool {
@@ -128,17 +127,18 @@ export class SimHost {
     return this.host.devices.find(({ name }) => name === device)?.nic.findQP(qpn);
   }
 
-  /** Checks that queue pairs, endpoints and conduits agree and that memory stays bounded. */
-  check(): void {
+  /**
+   * Checks that queue pairs, endpoints and conduits agree and that memory stays bounded. Programs of
+   * this host have `ids` connection ids.
+   */
+  check(ids: number): void {
     // Work deferred to the next turn may be half reported.
     if (this.clock.turns > 0) return;
     // These visit every object: at each step they would dominate a run.
     this.#checks += 1;
     if (this.#checks % DEEP_CHECK_EVERY === 0) this.host.assertDeepInvariants();
-    let connections = 0;
     const attached = new Set<unknown>();
     for (const conduit of this.host.conduits()) {
-      connections += 1;
       this.#checkConduit(conduit);
       const { phase, qp } = conduit.endpoint;
       if (phase === 'established' || phase === 'closing') attached.add(qp);
@@ -150,10 +150,10 @@ export class SimHost {
       }
     }
     must(this.pool.inUseCount >= 0, 'agree', 'a chunk was released twice');
-    const most = CHUNKS_PER_CONNECTION * (connections + 1);
-    must(this.pool.inUseCount <= most, 'bounded', () => {
-      return `${this.pool.inUseCount} chunks for ${connections} connections`;
-    });
+    const { name, pool, clock } = this;
+    const { alarms } = clock;
+    const wakesLate = this.wakesLost;
+    checkHostBounds(this.host, { name, chunks: pool.inUseCount, alarms, ids, wakesLate });
   }
 
   #checkConduit({ endpoint, stream }: Conduit): void {
@@ -181,6 +181,9 @@ export class SimHost {
       for (const [kind, count] of Object.entries(nic.liveCounts())) {
         must(count === 0, 'left', `${count} ${kind} of ${this.name}`);
       }
+    }
+    for (const [what, count] of Object.entries(this.host.heldCounts())) {
+      must(count === 0, 'left', `${count} ${what} of ${this.name}`);
     }
     must(this.network.held.size === 0, 'left', () => {
       return `ports of ${this.name}: ${[...this.network.held.keys()].join(', ')}`;

@@ -153,6 +153,11 @@ export class SimMemory implements ClientMemory {
     return { backing, reason, release };
   }
 
+  /** Requests that the agent has not answered. */
+  get pendingRequests(): number {
+    return this.#channel.pendingCount;
+  }
+
   /** Bytes fetched from the program and not yet used. */
   get stagedBytes(): number {
     return this.#channel.staged.bytes;

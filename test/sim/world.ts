@@ -1,5 +1,6 @@
 /** A simulated world: hosts, programs, the network between them, hostile peers, and a clock. */
 
+import { checkMemoryBounds } from './bounds.ts';
 import type { HostilePeer } from './hostile.ts';
 import { drawPlan, type Plan } from './plan.ts';
 import { Prng } from './prng.ts';
@@ -140,7 +141,10 @@ export class World implements Setting {
 
   check(): void {
     for (const host of this.hosts) {
-      host.check();
+      const clients = this.clientsOf(host);
+      host.check(clients.reduce((sum, { ids, inbox }) => sum + ids.size + inbox.length, 0));
+      const connections = host.host.connections().length;
+      for (const { memory, qps } of clients) checkMemoryBounds(memory, connections, qps.size);
       if (host.wakesLost) continue;
       if (host.clock.turns > 0) continue;
       for (const client of this.#clients) {

@@ -129,6 +129,10 @@ export class FaultyLink extends LinkAround {
     this.inner.reset();
   }
 
+  override get heldBytes(): number {
+    return super.heldBytes + this.#faults.inbound.heldBytes + this.#faults.outbound.heldBytes;
+  }
+
   override assertInvariants(): void {
     super.assertInvariants();
     const { inbound, outbound } = this.#faults;

@@ -40,6 +40,10 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.writable;
   }
 
+  get heldBytes(): number {
+    return this.inner.heldBytes ?? 0;
+  }
+
   emssBytes(): number {
     return this.inner.emssBytes();
   }

@@ -66,6 +66,8 @@ export interface Link {
   close(): void;
   /** Resets the connection at once; bytes in flight are lost. */
   reset(): void;
+  /** Bytes that it holds back itself, if it does so. */
+  readonly heldBytes?: number;
   /** Checks the link against its counts, if it has any. Throws `InvariantError`. */
   assertInvariants?(): void;
 }

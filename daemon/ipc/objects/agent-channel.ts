@@ -20,10 +20,15 @@ import { StagedMemory } from './staged-memory.ts';
  */
 const AGENT_UNREAD_MAX_BYTES = 64 * 2 ** 20;
 /**
- * Bytes written and not acknowledged at which connections to the client's memory stop reading: enough
- * to keep agent and TCP busy at the same time.
+ * Cost of writes that are not acknowledged at which connections to the client's memory stop reading:
+ * enough to keep agent and TCP busy at the same time.
  */
 export const WRITING_MAX_BYTES = 4 * 2 ** 20;
+/**
+ * Cost of a write in addition to its bytes, expressed in bytes: the record and what is noted until
+ * its acknowledgement. Without it a peer that writes single bytes would cost hundreds of MiB.
+ */
+const WRITE_COST_BYTES = 512;
 /** Reading resumes at this many: well below, or it would stop again at the next segment. */
 const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
 
@@ -40,7 +45,8 @@ type Done = (bytes: Uint8Array | undefined) => void;
 interface Request {
   readonly id: number;
   readonly readBytes: number;
-  readonly writeBytes: number;
+  /** 0 for a read. */
+  readonly writeCost: number;
   readonly done: Done;
 }
 
@@ -53,7 +59,7 @@ export class AgentChannel {
   readonly #reader: RecordReader;
   #nextId = 0;
   readonly staged = new StagedMemory();
-  #writingBytes = 0;
+  #writingCost = 0;
   #congested = false;
 
   constructor(connection: AgentConnection) {
@@ -76,6 +82,11 @@ export class AgentChannel {
     return this.#congested;
   }
 
+  /** Requests that the agent has not answered, for simulations and tests. */
+  get pendingCount(): number {
+    return this.#requests.length;
+  }
+
   /** Bytes from the client. Throws `IpcFormatError`. */
   handleBytes(bytes: Uint8Array): void {
     this.#reader.push(bytes);
@@ -96,15 +107,15 @@ export class AgentChannel {
 
   /** The connection has ended: fails all pending requests. */
   handleClosed(): void {
-    this.#writingBytes = 0;
+    this.#writingCost = 0;
     this.#congested = false;
     for (const { done } of this.#requests.splice(0)) done(undefined);
   }
 
   /** Compares the counts with the pending requests, for tests. Throws `InvariantError`. */
   assertInvariants(): void {
-    const writing = this.#requests.reduce((sum, { writeBytes }) => sum + writeBytes, 0);
-    assert(writing === this.#writingBytes, 'the bytes of unacknowledged writes are counted');
+    const writing = this.#requests.reduce((sum, { writeCost }) => sum + writeCost, 0);
+    assert(writing === this.#writingCost, 'the cost of unacknowledged writes is counted');
     this.staged.assertInvariants();
     if (this.#congested) assert(writing > WRITING_LOW_BYTES, 'congestion ends at the low mark');
     else assert(writing <= WRITING_MAX_BYTES, 'congestion starts at the high mark');
@@ -120,10 +131,11 @@ export class AgentChannel {
     const id = this.#nextId;
     this.#nextId = (id + 1) >>> 0;
     emitAgentRequest({ operation, id, address, length }, request);
-    const readBytes = operation === AgentOperation.read ? length : 0;
-    this.#requests.push({ id, readBytes, writeBytes: length - readBytes, done });
-    this.#writingBytes += length - readBytes;
-    if (this.#writingBytes > WRITING_MAX_BYTES) this.#congested = true;
+    const reads = operation === AgentOperation.read;
+    const writeCost = reads ? 0 : length + WRITE_COST_BYTES;
+    this.#requests.push({ id, readBytes: reads ? length : 0, writeCost, done });
+    this.#writingCost += writeCost;
+    if (this.#writingCost > WRITING_MAX_BYTES) this.#congested = true;
     this.#connection.write(request);
   }
 
@@ -133,8 +145,8 @@ export class AgentChannel {
     if (request === undefined || request.id !== reply.id) {
       throw new IpcFormatError('an agent reply without a request');
     }
-    this.#writingBytes -= request.writeBytes;
-    if (this.#writingBytes <= WRITING_LOW_BYTES) this.#congested = false;
+    this.#writingCost -= request.writeCost;
+    if (this.#writingCost <= WRITING_LOW_BYTES) this.#congested = false;
     const expectedBytes = reply.errno === 0 ? request.readBytes : 0;
     if (reply.length !== expectedBytes) throw new IpcFormatError('an agent reply of wrong length');
     if (reply.errno !== 0) request.done(undefined);

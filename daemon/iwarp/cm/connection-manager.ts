@@ -364,6 +364,20 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return [...this.#endpoints];
   }
 
+  /** What it keeps, for simulations and tests. */
+  heldCounts(): Readonly<
+    Record<'ids' | 'endpoints' | 'dials' | 'halfOpen' | 'cmEvents' | 'ports', number>
+  > {
+    return {
+      ids: this.#ids.size,
+      endpoints: this.#endpoints.size,
+      dials: this.#timed.size,
+      halfOpen: this.#counted.size,
+      cmEvents: this.#effects.length,
+      ports: this.#ports.size,
+    };
+  }
+
   /** For the ends of commands and inputs. Throws `InvariantError`. */
   assertInvariants(): void {
     const connections = this.#endpoints.size;

@@ -57,6 +57,10 @@ export class KeptPorts {
     return this.#due.has(id);
   }
 
+  get size(): number {
+    return this.#due.size;
+  }
+
   nextDeadline(): Micros {
     for (const due of this.#due.values()) return due;
     return NEVER;

@@ -178,13 +178,13 @@ describe('writes through an agent', () => {
   it('make the memory congested until the agent has caught up', () => {
     rig = new Rig(WRITING_MAX_BYTES * 2);
     const bytes = new Uint8Array(AGENT_TRANSFER_MAX_BYTES);
-    for (let offset = 0; offset < WRITING_MAX_BYTES; offset += bytes.length) {
-      rig.backing.write(offset, bytes, 0, bytes.length);
-      expect(rig.backing.congested).toBe(false);
+    let writes = 0;
+    for (; !rig.backing.congested; writes += 1) {
+      rig.backing.write(writes * bytes.length, bytes, 0, bytes.length);
     }
-    rig.backing.write(0, bytes, 0, 1);
-    expect(rig.backing.congested).toBe(true);
-    rig.exchange(WRITING_MAX_BYTES / 2 / bytes.length);
+    // A transfer costs its bytes, and a little for itself.
+    expect(writes).toBe(WRITING_MAX_BYTES / bytes.length);
+    rig.exchange(writes / 2);
     expect(rig.backing.congested).toBe(true);
     expect(rig.ready).toBe(0);
     rig.exchange(1);
@@ -194,6 +194,16 @@ describe('writes through an agent', () => {
     expect(rig.backing.pendingWrites).toBeGreaterThan(0);
     rig.exchange();
     expect(rig.ready).toBe(2);
+  });
+
+  it('of single bytes congest it, too, before they cost much', () => {
+    let writes = 0;
+    for (; !rig.backing.congested && writes < 100_000; writes += 1) {
+      rig.backing.write(0, Uint8Array.of(1), 0, 1);
+    }
+    expect(writes).toBeLessThan(10_000);
+    rig.exchange();
+    expect(rig.backing.congested).toBe(false);
   });
 
   it('longer than a transfer are split, and complete with the last part', () => {
