@@ -144,6 +144,9 @@ function daemonOptions(given: StartArguments): DaemonOptions {
   const all = emulated
     ? devices
     : [...parseDaemonConfig({}).devices.map(deviceOptions), ...devices];
+  if (all.every((each) => 'native' in each || each.transport === 'roce')) {
+    throw usageFailure('wire options require an iWARP device; see `iwarpd start --help`');
+  }
   return {
     ...options,
     // A native device sets its own wire options.
@@ -204,14 +207,16 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const command = commandOf(process.argv[1] ?? 'iwarpd');
   const where = socket === undefined ? '' : ` --socket ${socket}`;
-  const address = ready.devices[0]?.addresses[0] ?? '127.0.0.1';
+  const connected = ready.devices.find(({ transport }) => transport !== 'roce');
+  const address = connected?.addresses[0] ?? '127.0.0.1';
   const page =
     ready.http?.tokenNeeded === true ? ` (\`${command} page${where}\` prints the link)` : '';
   const http = ready.http === undefined ? '' : ` and ${ready.http.url}${page}`;
-  return (
-    `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, in two other terminals, ` +
-    `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\`; Ctrl-C ends it`
-  );
+  const attempt =
+    connected === undefined
+      ? `in another terminal, \`${command} run${where} -- ibv_devinfo\``
+      : `in two other terminals, \`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\``;
+  return `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, ${attempt}; Ctrl-C ends it`;
 }
 
 /**
@@ -223,9 +228,10 @@ export function commandOf(script: string): string {
   return isGlobal ? 'iwarpd' : 'npx iwarpd';
 }
 
-function deviceText({ backend, addresses }: DeviceInfo): string {
+function deviceText({ backend, transport, addresses }: DeviceInfo): string {
   if (backend === 'native') return ['native', ...addresses].join(', ');
-  return addresses.join(', ') || 'every address';
+  const where = addresses.join(', ') || 'every address';
+  return transport === 'roce' ? `RoCE, ${where}` : where;
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -5,6 +5,7 @@ import { hostname } from 'node:os';
 import type {
   DeviceAttributes,
   DeviceInfo,
+  DeviceTransport,
   PortAttributes,
 } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
@@ -12,7 +13,7 @@ import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
-import { type DeviceConfig, type DeviceTransport, WIRE_DEFAULTS } from './device-config.ts';
+import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 import { hwCounters } from './roce-counters.ts';
 import { type PortHost, RocePort } from './roce-port.ts';
 import { ROCE_PROFILE } from './roce-profile.ts';

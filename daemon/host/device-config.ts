@@ -1,14 +1,13 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
+
+import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
 /** Protocols that a device may speak. */
-export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const;
-
-/** The protocol that a device speaks. */
-export type DeviceTransport = (typeof DEVICE_TRANSPORTS)[number];
+export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
 
 /** How people write them. */
 const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
@@ -29,6 +28,16 @@ export interface DeviceConfig {
 
 /** Without configuration, a host has one device for all of its addresses. */
 export const DEFAULT_DEVICE: DeviceConfig = { name: 'iwarp0', addresses: [] };
+
+/**
+ * Devices of a daemon without configuration. Programs that do not name a device take the first one.
+ * Those that connect by rdma_cm are given the iWARP device of their address whatever the order, so
+ * the first place is for the others, which need RoCE.
+ */
+export const DEFAULT_DEVICES: readonly DeviceConfig[] = [
+  { name: 'roce0', addresses: [], transport: 'roce' },
+  DEFAULT_DEVICE,
+];
 
 /**
  * Wire defaults of devices. Every known peer understands revision 2 with CRC and without markers;

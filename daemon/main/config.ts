@@ -8,7 +8,7 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { inputFault } from '../control/input-fault.ts';
 import {
   checkedDevices,
-  DEFAULT_DEVICE,
+  DEFAULT_DEVICES,
   DEVICE_TRANSPORTS,
   type DeviceConfig,
 } from '../host/device-config.ts';
@@ -90,7 +90,10 @@ const quotas = z.strictObject({
 const daemonConfig = z.strictObject({
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
-  /** Emulated and native devices. If none is emulated, one is created that serves all addresses. */
+  /**
+   * Emulated and native devices. If none is emulated, there are `roce0` and `iwarp0`, each for all
+   * addresses.
+   */
   devices: z.array(device).readonly().default([]),
   /**
    * Serve native devices found by rdma-core: those in `devices`, or all if it lists none. If false,
@@ -208,7 +211,7 @@ function devicesOf(
   if (native.length > 0 && !data.native) {
     throw new VerbsError('EINVAL', 'option devices: names a native device, but native is false');
   }
-  const devices = checkedDevices(emulated.length === 0 ? [DEFAULT_DEVICE] : emulated);
+  const devices = checkedDevices(emulated.length === 0 ? DEFAULT_DEVICES : emulated);
   const names = devices.map(({ name }) => name);
   return { devices, nativeDevices: checkedNativeDevices(native, names) };
 }

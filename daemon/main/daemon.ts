@@ -329,7 +329,9 @@ async function nativeDevices(config: DaemonConfig, log: Logger): Promise<Bridged
   return await openNativeDevices({
     selected: config.nativeDevices,
     takenNames: config.devices.map(({ name }) => name),
-    takenAddresses: config.devices.flatMap(({ addresses }) => addresses),
+    takenAddresses: config.devices
+      .filter(({ transport }) => transport !== 'roce')
+      .flatMap(({ addresses }) => addresses),
     note: (level, device, text) => log[level]({ kind: 'native', device }, text),
   });
 }

@@ -43,9 +43,9 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     const inner = 'echo "$LD_PRELOAD $IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"';
     const { status, stdout, stderr } = await run('--', '/bin/sh', '-c', `/bin/sh -c '${inner}'`);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    const [environment = '', device] = stdout.split('\n');
+    const [environment = '', ...devices] = stdout.trim().split('\n');
     expect(environment.split(' ')[0]).toBe(SHIM);
-    expect(device).toBe('iwarp0');
+    expect(devices).toEqual(['iwarp0', 'roce0']);
   });
 
   it.skipIf(!sanitized)('loads the runtime of a program built with ASAN first', async () => {
@@ -74,7 +74,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
       '-c',
       'echo "$IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"',
     ];
-    expect((await runOn(...print)).stdout).toBe(`${socket}\niwarp0\n`);
+    expect((await runOn(...print)).stdout).toBe(`${socket}\niwarp0\nroce0\n`);
     expect((await runOn('--fresh', ...print)).stdout).toMatch(/iwarpd-run-/);
     const device = await runOn('--device', 'mine=127.0.0.2', ...print);
     expect(device.stdout).toMatch(/iwarpd-run-.*\nmine\n$/s);

@@ -28,6 +28,7 @@ const INVALID: readonly (readonly [line: string, named: RegExp])[] = [
   ['start --device a=roce:127.0.0.2 --device a=127.0.0.2', /two devices are called a/],
   ['start --device a=foo:127.0.0.2', /no kind of device is called 'foo:'; there are iwarp:, roce:/],
   ['start --device a=roce:', /no address behind 'roce:'; write a=roce to serve all addresses/],
+  ['start --no-crc --device a=roce', /wire options require an iWARP device; see `iwarpd start/],
   ['run --device a=roce:nowhere -- true', /device a: 'nowhere' is not an IP address/],
   ['start --log-level loud', /--log-level: must be .*info/],
   ['start --mpa-revision 3', /1 or 2/],

@@ -370,7 +370,7 @@ describe('a token', () => {
     await start({ address: '0.0.0.0', token: TOKEN });
     const url = `http://127.0.0.1:${rig.daemon.ready.http?.port}`;
     expect((await fetch(`${url}/status`)).status).toBe(401);
-    expect(await new DaemonControl({ url, token: TOKEN }).devices()).toHaveLength(1);
+    expect(await new DaemonControl({ url, token: TOKEN }).devices()).toHaveLength(2);
   });
 });
 

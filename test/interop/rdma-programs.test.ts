@@ -128,7 +128,7 @@ describeWith(['rdma-tools'], 'what iWARP cannot do fails', () => {
   describe.each([['ibv_rc_pingpong', 'Failed to modify QP to RTS']])('%s', (program, reason) => {
     it('is reported at the end that connects first', async () => {
       const port = await freePort();
-      const words = [program, '-p', String(port)];
+      const words = [program, '-d', 'iwarp0', '-p', String(port)];
       const { client, server } = await bench.pair(port, words, [...words, ADDRESS]);
       for (const { status } of [client, server]) expect(status).toBe(1);
       expect(server.output).toContain(reason);
@@ -138,8 +138,12 @@ describeWith(['rdma-tools'], 'what iWARP cannot do fails', () => {
   it.each([
     ['unreliable datagrams', ['udaddy', '-s', ADDRESS], 'Operation not supported'],
     ['multicast', ['mckey', '-m', '239.1.1.1', '-b', ADDRESS], 'Operation not supported'],
-    ['unreliable datagrams of ibv_ud_pingpong', ['ibv_ud_pingpong'], "Couldn't create QP"],
-    ['unreliable connections', ['ibv_uc_pingpong'], "Couldn't create QP"],
+    [
+      'unreliable datagrams of ibv_ud_pingpong',
+      ['ibv_ud_pingpong', '-d', 'iwarp0'],
+      "Couldn't create QP",
+    ],
+    ['unreliable connections', ['ibv_uc_pingpong', '-d', 'iwarp0'], "Couldn't create QP"],
   ] as const)('%s', async (_, words, reason) => {
     const { status, output } = await bench.run(words, 10);
     expect(status).not.toBe(0);

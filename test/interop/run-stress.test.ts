@@ -77,10 +77,10 @@ function residentKiB(pid: number): number {
   return Number(line?.[1]);
 }
 
-/** Bytes that the daemon's device has placed for peers. */
+/** Bytes that the daemon's devices have placed for peers. */
 async function placedBytes(daemon: DaemonProcess): Promise<number> {
   const { devices } = await daemon.status();
-  return devices[0]?.counters['placedBytes'] ?? 0;
+  return devices.reduce((sum, { counters }) => sum + (counters['placedBytes'] ?? 0), 0);
 }
 
 /** Programs with a queue pair that is connected, or about to be. */

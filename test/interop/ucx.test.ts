@@ -23,7 +23,7 @@ describeWith(['ucx'], 'a program that links UCX', () => {
 
   function run(variables: Readonly<Record<string, string>>) {
     const { [HOOK]: _own, ...environment } = process.env;
-    const words = [MAIN, 'run', '--fresh', '--', join(directory, 'program')];
+    const words = [MAIN, 'run', '--device', 'iwarp0', '--', join(directory, 'program')];
     const env = { ...environment, ...variables };
     return spawnSync('node', words, { encoding: 'utf8', env, timeout: 20_000 });
   }

@@ -2,10 +2,10 @@
  * Maps devices and addresses to hosts: the emulated host, or the one of native devices if there are
  * any.
  *
- * An address belongs to the emulated device that was configured with it; otherwise to the native
- * device on whose network interface it is; otherwise to the emulated device that answers for every
- * address. A native device thus serves its addresses unless the configuration assigns them to an
- * emulated one.
+ * For the connection manager, an address belongs to the emulated iWARP device that was configured
+ * with it; otherwise to the native device on whose network interface it is; otherwise to the
+ * emulated iWARP device that answers for every address. A native device thus serves its addresses
+ * unless the configuration assigns them to an emulated one.
  */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
@@ -40,13 +40,25 @@ export class DeviceDirectory {
     return this.hosts.flatMap(({ devices }) => [...devices]);
   }
 
-  /** The device of this name, or the first one. ENODEV. */
+  /**
+   * The device of this name; without a name the first one whose queue pairs the connection manager
+   * connects, or else the first. ENODEV.
+   */
   find(name: string | undefined): FoundDevice {
+    const found =
+      name === undefined
+        ? (this.#first(isConnected) ?? this.#first(() => true))
+        : this.#first((device) => device.name === name);
+    if (found === undefined) throw new VerbsError('ENODEV', noDevice(name, this.devices()));
+    return found;
+  }
+
+  #first(matches: (device: DeviceBackend) => boolean): FoundDevice | undefined {
     for (const host of this.hosts) {
-      const device = host.devices.find((one) => name === undefined || one.name === name);
+      const device = host.devices.find(matches);
       if (device !== undefined) return { host, device };
     }
-    throw new VerbsError('ENODEV', noDevice(name, this.devices()));
+    return undefined;
   }
 
   /** The host for a local address; the emulated host for the wildcard address. */
@@ -74,7 +86,12 @@ export class DeviceDirectory {
 }
 
 function names({ devices }: DeviceHost, address: string): boolean {
-  return devices.some(({ info }) => info.addresses.includes(address));
+  return devices.some((device) => isConnected(device) && device.info.addresses.includes(address));
+}
+
+/** Whether the connection manager connects the queue pairs of a device. */
+function isConnected({ info }: DeviceBackend): boolean {
+  return info.transport !== 'roce';
 }
 
 /** Why there is no such device among these, and which there are. */

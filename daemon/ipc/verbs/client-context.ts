@@ -265,7 +265,7 @@ const PLACE_FIELDS = ['context', 'pd', 'qp', 'srq', 'id'] as const;
 function deviceOf({ table, directory }: ClientState, request: object): string | undefined {
   if ('name' in request) {
     const { name } = request;
-    return typeof name === 'string' ? name : directory.devices()[0]?.name;
+    return typeof name === 'string' ? name : directory.find(undefined).device.name;
   }
   for (const field of PLACE_FIELDS) {
     const handle: unknown = Reflect.get(request, field);

@@ -2,7 +2,7 @@
  * uverbs commands, mappings, doorbells and ring contents of a hostile program, through the daemon's
  * own files over a real host.
  */
-import type { DeviceTransport } from '../../../daemon/host/device-config.ts';
+
 import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
 import { emitReply, ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
@@ -15,6 +15,7 @@ import {
   SQE,
   SQE_BYTES,
 } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import type { DeviceTransport } from '../../../verbs-api/contract/verbs/attributes.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
 import { SELF } from '../../support/own-process.ts';

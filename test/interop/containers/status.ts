@@ -4,7 +4,12 @@ import { z } from 'zod';
 import type { Podman } from './podman.ts';
 
 const status = z.object({
-  devices: z.array(z.object({ counters: z.record(z.string(), z.number()) })),
+  devices: z.array(
+    z.object({
+      device: z.object({ name: z.string() }),
+      counters: z.record(z.string(), z.number()),
+    }),
+  ),
   clients: z.array(
     z.object({
       pid: z.number(),
@@ -19,7 +24,7 @@ const status = z.object({
 });
 
 /** The part of a daemon's status that containers change. */
-type Status = z.infer<typeof status>;
+export type Status = z.infer<typeof status>;
 
 const WAIT_TIMEOUT_MS = 40_000;
 

@@ -23,7 +23,10 @@ describe('options of a daemon', () => {
     const config = parseDaemonConfig({}, { IWARPD_SOCKET: '/a/b' });
     expect(config).toMatchObject({
       socketPath: '/a/b',
-      devices: [{ name: 'iwarp0', addresses: [] }],
+      devices: [
+        { name: 'roce0', addresses: [], transport: 'roce' },
+        { name: 'iwarp0', addresses: [] },
+      ],
       memoryTiers: ['shared', 'process_vm', 'agent'],
       allowOtherUsers: false,
       quotas: DEFAULT_QUOTAS,

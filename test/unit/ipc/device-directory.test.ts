@@ -27,6 +27,11 @@ describe('an address belongs to', () => {
   it.each([
     ['the emulated device that names it', [{ name: 'a', addresses: ['10.0.0.1'] }], 'emulated'],
     ['the native device rather than to one for every address', [everywhere], 'native'],
+    [
+      'the native device rather than to a RoCE device that names it',
+      [{ name: 'a', addresses: ['10.0.0.1'], transport: 'roce' }],
+      'native',
+    ],
     ['the native device when no other has it', [{ name: 'a', addresses: ['10.0.0.2'] }], 'native'],
   ] as const)('%s', (_name, emulated, winner) => {
     const hosted = directory([...emulated], ['10.0.0.1']);
@@ -58,10 +63,16 @@ describe('a destination is reached through', () => {
 });
 
 describe('the devices of a daemon', () => {
-  it('are found by name, the first emulated one without a name', () => {
-    const hosted = directory([{ name: 'a', addresses: [] }], ['127.0.0.1']);
-    expect(hosted.devices().map(({ name }) => name)).toEqual(['a', 'siw0']);
+  const roce = { name: 'roce0', addresses: [], transport: 'roce' } as const;
+
+  it('are found by name, without one the first that the connection manager connects', () => {
+    const hosted = directory([roce, { name: 'a', addresses: [] }], ['127.0.0.1']);
+    expect(hosted.devices().map(({ name }) => name)).toEqual(['roce0', 'a', 'siw0']);
     expect(hosted.find(undefined).device.name).toBe('a');
+    expect(hosted.find('roce0').device.name).toBe('roce0');
+    expect(directory([roce], ['127.0.0.1']).find(undefined).device.name).toBe('siw0');
+    const alone = new DeviceDirectory(hostOf(roce), undefined);
+    expect(alone.find(undefined).device.name).toBe('roce0');
     expect(hosted.find('siw0').host).toBe(hosted.native);
     expect(() => hosted.find('b')).toThrow(expect.objectContaining({ code: 'ENODEV' }));
   });

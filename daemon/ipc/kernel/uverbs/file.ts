@@ -1,6 +1,6 @@
 /** One open of a uverbs device: executes requests, and destroys its objects at the last close. */
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import type { DeviceTransport } from '../../../host/device-config.ts';
+import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';

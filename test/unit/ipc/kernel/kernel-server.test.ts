@@ -18,7 +18,10 @@ let witness: Provider;
 const clients: ShimClient[] = [];
 
 beforeEach(async () => {
-  rig = await DaemonRig.start({ greetingTimeoutMs: 500 });
+  rig = await DaemonRig.start({
+    devices: [{ name: 'iwarp0' }],
+    greetingTimeoutMs: 500,
+  });
   witness = await connectDaemon({ socketPath: rig.socketPath });
 });
 
