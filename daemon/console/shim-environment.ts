@@ -5,9 +5,16 @@ import { ALLOW_DAEMON_VARIABLE } from '../../verbs-api/client/daemon-trust.ts';
 import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { CommandFailure } from './failure.ts';
 import { PRELOAD_FIX, preloadPath, type Variables } from './preload-library.ts';
+import { rdmaCmDevice } from './rdma-cm-device.ts';
 
 /** The address sanitizer of gcc ends a program if any library is loaded before its runtime. */
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
+
+/**
+ * libfabric connects by rdma_cm only, and takes the first device of all, whose queue pairs rdma_cm
+ * may not connect.
+ */
+const LIBFABRIC_VARIABLE = 'FI_VERBS_DEVICE_NAME';
 
 /**
  * The variables that direct a program to the daemon at `socketPath`. `inherited` is the present
@@ -22,6 +29,7 @@ export function shimVariables(
   checkShim(preloadPath(), existsSync(preloadPath()));
   const path = resolve(socketPath);
   const allowed = inherited[ALLOW_DAEMON_VARIABLE];
+  const libfabricDevice = inherited[LIBFABRIC_VARIABLE] ?? rdmaCmDevice(sysfsPath(path));
   return {
     LD_PRELOAD: [
       ...needed.filter((name) => MUST_COME_FIRST.test(name)),
@@ -29,6 +37,7 @@ export function shimVariables(
     ].join(':'),
     SYSFS_PATH: sysfsPath(path),
     IWARPD_SOCKET: path,
+    ...(libfabricDevice === undefined ? {} : { [LIBFABRIC_VARIABLE]: libfabricDevice }),
     ...(allowed === undefined || allowed === '' ? {} : { [ALLOW_DAEMON_VARIABLE]: allowed }),
   };
 }

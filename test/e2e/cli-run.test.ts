@@ -162,6 +162,14 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toContain(`export LD_PRELOAD=${SHIM}\n`);
     expect(stdout).toContain(`export IWARPD_SOCKET=${socket}\n`);
     expect(stdout).toMatch(/^export SYSFS_PATH=.*\n/m);
+    expect(stdout).toContain('export FI_VERBS_DEVICE_NAME=iwarp0\n');
+  });
+
+  it('names no device for libfabric where the first one will do, or the user named one', async () => {
+    const print = ['--', '/bin/sh', '-c', 'echo "<$FI_VERBS_DEVICE_NAME>"'];
+    expect((await run('--device', 'a=127.0.0.2', ...print)).stdout).toBe('<>\n');
+    const own = { XDG_RUNTIME_DIR: folder.path, FI_VERBS_DEVICE_NAME: 'roce0' };
+    expect((await runCommand(['run', ...print], own)).stdout).toBe('<roce0>\n');
   });
 
   it('reports that no daemon runs', async () => {

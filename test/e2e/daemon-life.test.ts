@@ -116,7 +116,7 @@ describe('options', () => {
     ['devices.0.profile', { devices: [{ name: 'a', profile: { maxQq: 1 } }] }],
     ['devices.0.wire', { devices: [{ name: 'a', wire: { mpaRevision: 3 } }] }],
     ['memoryTiers', { memoryTiers: ['telepathy'] }],
-    ['two devices', { devices: [{ name: 'a' }, { name: 'b' }] }],
+    ['two iWARP devices', { devices: [{ name: 'a' }, { name: 'b' }] }],
   ])('EINVAL that names %s', async (name, options) => {
     await expect(startDaemon(options)).rejects.toMatchObject({
       code: 'EINVAL',

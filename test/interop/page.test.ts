@@ -132,7 +132,7 @@ describeWith(['chromium'], 'the page', () => {
     for (const title of ['Throughput', 'Message rate']) {
       const unit = title === 'Throughput' ? /[1-9].* [kMG]?B\/s/ : /[1-9].*\/s/;
       const output = shown.page
-        .locator('.plot')
+        .locator('article[aria-label="iwarp0"] .plot')
         .filter({ hasText: title })
         .locator('output')
         .first();

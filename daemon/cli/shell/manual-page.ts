@@ -29,6 +29,10 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
   ['XDG_RUNTIME_DIR', 'Where the default socket is: iwarpd/iwarpd.sock in this directory.'],
   ['XDG_DATA_HOME', 'Where setup-preload puts the preload library (default: ~/.local/share).'],
   ['LD_PRELOAD, SYSFS_PATH', 'Set for the programs of run and env.'],
+  [
+    'FI_VERBS_DEVICE_NAME',
+    'Set to the first iWARP device for the programs of run and env, unless it is set or that device is the first of all: libfabric connects by rdma_cm.',
+  ],
   ['NOTIFY_SOCKET', 'Where start reports its state to a service manager; see sd_notify(3).'],
 ];
 

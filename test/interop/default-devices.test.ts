@@ -1,0 +1,73 @@
+/**
+ * Unmodified programs on a daemon without options: those that connect out of band have the RoCE
+ * device, which is the first, and those that connect by rdma_cm the iWARP device.
+ */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
+import { describeWith } from './prerequisites.ts';
+
+/** Serves with `$@` and asks with `$@ 127.0.0.1` once the server listens. */
+const BOTH_ENDS = `
+"$@" > "$OUTPUT" & server=$!
+for attempt in $(seq 100); do
+  grep -q ":$PORT_HEX .* 0A " /proc/net/tcp /proc/net/tcp6 && break
+  sleep 0.1
+done
+"$@" 127.0.0.1 && wait $server`;
+
+let folder: CommandFolder;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+});
+
+afterEach(() => folder.clean());
+
+/** What a command prints under `iwarpd run --fresh`. */
+async function run(...words: readonly string[]): Promise<string> {
+  const { status, stdout, stderr } = await runCommand(['run', '--fresh', '--', ...words]);
+  expect(status, `${stdout}${stderr}`).toBe(0);
+  return stdout;
+}
+
+describeWith(['rdma-programs'], 'a daemon without options', () => {
+  it('lists the RoCE device first', async () => {
+    const names = (await run('ibv_devices')).match(/\b\w+(?= +\t02)/g);
+    expect(names).toEqual(['roce0', 'iwarp0']);
+  });
+
+  it.each(['ibv_rc_pingpong', 'ibv_uc_pingpong', 'ibv_ud_pingpong', 'ibv_srq_pingpong'])(
+    'serves %s, and every byte arrives',
+    async (program) => {
+      const port = await freePort();
+      const hex = port.toString(16).toUpperCase().padStart(4, '0');
+      const variables = [`PORT_HEX=${hex}`, `OUTPUT=${folder.file('server')}`];
+      // Asleep while they wait: a processor that is busy elsewhere delays them less.
+      const words = [program, '-g', '1', '-c', '-e', '-n', '100', '-p', String(port)];
+      const output = await run('env', ...variables, 'sh', '-c', BOTH_ENDS, 'sh', ...words);
+      expect(output).toMatch(/^100 iters in/m);
+      expect(output).not.toContain('invalid data');
+    },
+  );
+
+  it('gives rdma_cm the iWARP device', async () => {
+    const socket = folder.file('iwarpd.sock');
+    await folder.daemon(socket);
+    const on = (...words: readonly string[]) => ['run', '--socket', socket, '--', ...words];
+    const server = folder.start(on('rping', '-s', '-a', '127.0.0.1', '-C', '3'));
+    const client = ['for i in $(seq 100); do rping -c -a 127.0.0.1 -C 3 && exit; sleep 0.1; done'];
+    expect((await runCommand(on('sh', '-c', ...client))).status).toBe(0);
+    await server.end();
+    const status = await runCommand(['status', '--json', '--socket', socket]);
+    const { devices } = JSON.parse(status.stdout) as {
+      devices: { device: { name: string }; counters: Record<string, number> }[];
+    };
+    const sends = devices.map(({ device, counters }) => [device.name, counters['outSends']]);
+    expect(sends).toEqual([
+      ['roce0', 0],
+      ['iwarp0', expect.any(Number)],
+    ]);
+    expect(sends[1]?.[1]).toBeGreaterThan(0);
+  });
+});
