@@ -33,6 +33,10 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
       'iwarpd fault add errno --verb regMR --errno ENOMEM --every 3',
     ),
     example('Reset one connection after 4 KiB', 'iwarpd fault add reset --after-bytes 4096 --once'),
+    example(
+      'Lose every twentieth packet of RoCE devices, on average',
+      'iwarpd fault add drop --probability 0.05',
+    ),
   ],
   'fault list': [example('Show how often each fault has triggered', 'iwarpd fault list')],
   'fault remove': [example('Remove every fault', 'iwarpd fault remove --all')],

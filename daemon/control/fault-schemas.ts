@@ -6,11 +6,14 @@ import {
   FAULT_PARAMETERS,
   FAULT_PLACES,
   FAULT_SCOPES,
+  FAULT_SYNDROMES,
   FAULT_VERBS,
   type FaultKind,
   type FaultSpec,
   type FaultStatus,
   faultKind,
+  faultTransport,
+  PACKET_OPCODES,
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
 
@@ -44,6 +47,7 @@ const specFields = z.strictObject({
   bytesPerSecond: count.exactOptional(),
   bytes: count.exactOptional(),
   afterBytes: z.int().nonnegative().max(Number.MAX_SAFE_INTEGER).exactOptional(),
+  syndrome: z.enum(FAULT_SYNDROMES).exactOptional(),
   errno: z.enum(errnos).exactOptional(),
   ird: z.int().nonnegative().max(DEPTH_MAX).exactOptional(),
   ord: z.int().nonnegative().max(DEPTH_MAX).exactOptional(),
@@ -92,6 +96,14 @@ function wrongOfKind(spec: FaultSpec): { field: string; reason: string } | undef
   const { kind, opcode, direction } = spec;
   if (kind === 'mpa-depths' && spec.ird === undefined && spec.ord === undefined) {
     return { field: 'ird', reason: 'mpa-depths requires ird, ord or both' };
+  }
+  if (faultTransport(kind) === 'roce') {
+    if (opcode === undefined || PACKET_OPCODES.includes(opcode)) return undefined;
+    const known = PACKET_OPCODES.join(', ');
+    return { field: 'opcode', reason: `${kind} takes opcodes of RoCE packets only: ${known}` };
+  }
+  if (opcode === 'acknowledge' && faultTransport(kind) === 'iwarp') {
+    return { field: 'opcode', reason: `${kind} takes opcodes of iWARP only` };
   }
   if (opcode !== undefined && direction === 'in') {
     return { field: 'opcode', reason: 'opcodes are known for sent bytes only: use direction out' };

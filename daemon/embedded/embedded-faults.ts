@@ -40,6 +40,8 @@ export class EmbeddedFaults implements FaultControl {
     }
     const end = peer === undefined ? undefined : parseFaultPeer(peer);
     if (typeof end === 'string') throw new VerbsError('EINVAL', `peer: ${end}`);
+    const wrong = this.#host.faults.wrongTransport(parsed.data);
+    if (wrong !== undefined) throw new VerbsError('EINVAL', `kind: ${wrong}`);
     return this.#host.faults.add(parsed.data, end).status;
   }
 

@@ -61,6 +61,15 @@ export function gidBytes(address: string): Uint8Array {
   return mapped;
 }
 
+/** The address that a GID stands for. */
+export function gidAddress(gid: Uint8Array): string {
+  const groups = Array.from({ length: gid.length / 2 }, (_, index) => {
+    return (((gid[2 * index] ?? 0) << 8) | (gid[2 * index + 1] ?? 0)).toString(16);
+  });
+  const text = groups.join(':');
+  return canonicalAddress(text) ?? text;
+}
+
 /** The kernel's index of a network interface; undefined if there is none of this name. */
 export function interfaceIndex(name: string): number | undefined {
   try {

@@ -3,7 +3,12 @@
  * hit devices and queue pairs. `daemon/iwarp/faults` changes the bytes.
  */
 
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  type FaultSpec,
+  faultTransport,
+} from '../../verbs-api/contract/protocol/faults.ts';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { ConnectionFacts, Fault, FaultPeer } from '../iwarp/faults/fault.ts';
@@ -22,6 +27,9 @@ import type { HostClock } from './links/network.ts';
 /** Faults at a time: every message of every connection is compared with all of them. */
 const FAULTS_MAX = 1_024;
 
+/** Transports as texts spell them. */
+const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
+
 /** What the faults use of their host. */
 export interface FaultHost {
   readonly devices: readonly Adapter[];
@@ -30,6 +38,8 @@ export interface FaultHost {
   now(): Micros;
   conduits(): Iterable<Conduit>;
   conduitOf(qp: QP): Conduit | undefined;
+  /** The faults that packets meet. */
+  setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
   /** Raises an asynchronous event of a device, or of one of its queue pairs. */
   raise(device: Adapter, event: AsyncEventType, element: QP | undefined, text: string): void;
@@ -45,6 +55,23 @@ export class HostFaults {
 
   constructor(host: FaultHost) {
     this.#host = host;
+  }
+
+  /** Why no device that `spec` asks for has its kind; undefined if one has. */
+  wrongTransport({ kind, device: name }: FaultSpec): string | undefined {
+    const wanted = faultTransport(kind);
+    const { devices } = this.#host;
+    const asked = name === undefined ? devices : devices.filter((each) => each.name === name);
+    const found = asked.length === 0 || asked.some(({ transport }) => transport === wanted);
+    if (wanted === undefined || found) return undefined;
+    const other = wanted === 'iwarp' ? 'roce' : 'iwarp';
+    const kinds = (Object.keys(FAULT_KINDS) as FaultKind[]).filter((each) => {
+      return (faultTransport(each) ?? other) === other;
+    });
+    const what =
+      name === undefined ? `all devices are ${NAMES[other]}` : `${name} is ${NAMES[other]}`;
+    const advice = `use one of ${kinds.join(', ')}`;
+    return `${kind} acts on ${NAMES[wanted]} devices, and ${what}; ${advice}`;
   }
 
   /** Adds a fault. `spec` has been checked; gets a random seed if it needs one and has none. */
@@ -124,6 +151,17 @@ export class HostFaults {
     }
   }
 
+  /** A fault of a device, or of one of its queue pairs, fired on a packet. */
+  strike(fault: Fault, deviceName: string, qpn: number | undefined): void {
+    const device = this.#host.devices.find(({ name }) => name === deviceName);
+    if (device === undefined) return;
+    const now = this.#host.now();
+    const qp = device.nic.findQP(qpn ?? 0);
+    if (fault.spec.kind !== 'qp-fatal') this.#happenTo(device, fault, now);
+    else if (qp !== undefined) this.#failQP(device, qp, fault, now);
+    this.#host.drain();
+  }
+
   // Steps
 
   /** Updates devices and connections after the list of faults changed. */
@@ -135,6 +173,7 @@ export class HostFaults {
         completions && ((qpNum) => injector.struck(completions, name, qpNum) !== undefined);
       nic.faults.srqLimit = receives && (() => injector.struck(receives, name) !== undefined);
     }
+    this.#host.setPacketFaults(injector.packets);
     for (const conduit of [...this.#host.conduits()]) this.#face(conduit);
   }
 

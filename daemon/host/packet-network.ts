@@ -11,14 +11,24 @@
 import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { PacketTap } from '../capture/capture-tap.ts';
 import { assert } from '../invariants/assert.ts';
+import type { Fault, FaultPeer } from '../iwarp/faults/fault.ts';
 import type { AddressVector } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import { PACKET_BYTES_MAX, type PacketWire } from '../roce/transport/packet-wire.ts';
 import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../roce/wire/datagram.ts';
-import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
+import { Operation, Service } from '../roce/wire/opcode.ts';
+import {
+  makePacket,
+  PacketRefusal,
+  packetBytes,
+  parsePacket,
+  writeHeaders,
+} from '../roce/wire/packet.ts';
+import { gidAddress } from './host-addresses.ts';
 import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
+import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './packet-faults.ts';
 import type { PacketPort } from './packet-port.ts';
 import { PacketRecorder } from './packet-recorder.ts';
 import { countFailure, countPacket, countRequest } from './roce-counters.ts';
@@ -33,6 +43,8 @@ const PACKET_COST_BYTES = 1024;
 const REST_PACKETS_MAX = 256;
 /** Places in the queue of turns that are kept although they are done with. */
 const DONE_MAX = 1024;
+/** The UDP port of RoCEv2, by which a fault may name a peer. */
+const ROCE_PORT = 4791;
 
 /** What the network needs of its host. */
 export interface PacketNetworkHost {
@@ -40,6 +52,9 @@ export interface PacketNetworkHost {
   soon(run: () => void): void;
   /** Carries packets, with all consequences. */
   drain(): void;
+  now(): Micros;
+  /** A fault of a device, or of one of its queue pairs, fired on a packet. */
+  strike(fault: Fault, device: string, qpn: number | undefined): void;
 }
 
 /** What the queue pairs of these devices pass through their wire as a datagram's destination. */
@@ -53,6 +68,9 @@ interface Route {
   readonly vector: AddressVector;
   readonly peer: PacketPort;
   readonly sgid: Uint8Array;
+  /** Both ends, for scopes of faults. */
+  readonly source: FaultPeer;
+  readonly destination: FaultPeer;
   /** To the queue pairs of a group instead of one of `peer`. */
   readonly multicast: boolean;
 }
@@ -61,6 +79,7 @@ interface Route {
 export class PacketNetwork implements ConnectionUser {
   readonly #host: PacketNetworkHost;
   readonly #recorder: PacketRecorder;
+  readonly #faults: PacketFaults;
   readonly #connections = new Map<PacketPort, Map<number, PacketConnection>>();
   /** Connections in the order of their turns, from `#head` on. */
   readonly #turns: PacketConnection[] = [];
@@ -84,6 +103,10 @@ export class PacketNetwork implements ConnectionUser {
   constructor(host: PacketNetworkHost, tap?: PacketTap) {
     this.#host = host;
     this.#recorder = new PacketRecorder(tap);
+    // After this turn: a packet is on its way.
+    this.#faults = new PacketFaults((fault, device, qpn) => {
+      host.soon(() => host.strike(fault, device, qpn));
+    });
   }
 
   /** The wire of a queue pair of `port` that enters RTR. */
@@ -148,16 +171,26 @@ export class PacketNetwork implements ConnectionUser {
 
   /** When `handleDeadline` may be due, or `NEVER`. */
   nextDeadline(): Micros {
-    return this.#due;
+    return this.#faults.active ? Math.min(this.#due, this.#faults.nextDeadline()) : this.#due;
   }
 
   handleDeadline(now: Micros): void {
+    if (this.#faults.active) this.#deliverHeld(now);
     if (now < this.#due) return;
     this.#due = NEVER;
     for (const connection of this.#timed) {
       if (connection.nextDeadline() <= now) this.#handleDeadline(connection, now);
       this.#due = Math.min(this.#due, connection.nextDeadline());
     }
+  }
+
+  /** These faults apply from now on; packets that others held back arrive. */
+  setFaults(faults: readonly Fault[] | undefined): void {
+    if (!this.#faults.setFaults(faults)) return;
+    this.#host.soon(() => {
+      this.#deliverHeld(this.#host.now());
+      this.#host.drain();
+    });
   }
 
   /** For the ends of turns. Throws `InvariantError`. */
@@ -234,16 +267,30 @@ export class PacketNetwork implements ConnectionUser {
 
   /** Hands the packet in the buffer to its receiver. */
   #deliver(sender: PacketConnection, bytes: number, now: Micros): void {
-    const refusal = parsePacket(this.#bytes, 0, bytes, this.#packet);
-    assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
+    this.#parse(bytes);
     sender.port.counters.sentPackets += 1;
     if (sender.port.down) {
       sender.port.counters.undeliverable += 1;
       return;
     }
-    if (this.#recorder.watched) this.#record(sender, bytes);
+    const vector = this.#vectorOf(sender);
+    if (!this.#faults.active) this.#pass(sender, vector, bytes, now);
+    else if (this.#meetFaults(sender, vector, bytes, now)) {
+      this.#faults.passed(sender, now);
+      this.#deliverHeld(now);
+    }
+  }
+
+  /** The packet in the buffer reaches its receiver. */
+  #pass(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): void {
+    if (this.#recorder.watched) this.#record(sender, vector, bytes, false);
     if (sender.qp.type === QPType.ud) {
-      this.#deliverDatagram(sender, bytes, now);
+      this.#deliverDatagram(sender, vector, bytes, now);
       return;
     }
     const receiver = this.#peerOf(sender);
@@ -251,10 +298,109 @@ export class PacketNetwork implements ConnectionUser {
     else sender.port.counters.undeliverable += 1;
   }
 
+  // Faults
+
+  /** True if the packet in the buffer passed, perhaps twice. */
+  #meetFaults(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): boolean {
+    const route = vector && this.#routeOf(sender.port, vector);
+    if (vector === undefined || route === undefined) {
+      this.#pass(sender, vector, bytes, now);
+      return true;
+    }
+    const { peer, source, destination } = route;
+    const receiver = this.#peerOf(sender);
+    const facts: PacketFacts = {
+      out: { device: sender.port.name, qpNum: sender.qp.qpn, remote: destination },
+      in: { device: peer.name, qpNum: this.#packet.destQpn, remote: source },
+      receiver: receiver !== undefined && isPeer(receiver, sender) ? receiver : undefined,
+    };
+    const fate = this.#faults.meet(facts, this.#packet, now);
+    if (fate.dropped) return false;
+    if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
+      this.#answer(facts.receiver, fate.answer, now);
+      return false;
+    }
+    if (fate.due > now) {
+      const held = this.#faults.hold(sender, vector, this.#bytes.subarray(0, bytes));
+      if (!held) sender.port.counters.undeliverable += 1;
+      return false;
+    }
+    for (let copy = 0; copy < fate.copies; copy += 1) {
+      if (fate.damaged) this.#passDamaged(sender, route, bytes);
+      else this.#pass(sender, vector, bytes, now);
+    }
+    return true;
+  }
+
+  /** The sender of the packet in the buffer gets an answer, as if `receiver` had given it. */
+  #answer(receiver: PacketConnection, syndrome: number, now: Micros): void {
+    const packet = this.#packet;
+    const { psn } = packet;
+    packet.opcode = Service.rc | Operation.acknowledge;
+    packet.destQpn = receiver.destQpn;
+    packet.solicited = false;
+    packet.ackRequest = false;
+    packet.psn = psn;
+    packet.syndrome = syndrome;
+    packet.msn = 0;
+    packet.payloadLength = 0;
+    writeHeaders(this.#bytes, 0, packet);
+    const bytes = packetBytes(packet);
+    receiver.port.counters.sentPackets += 1;
+    this.#parse(bytes);
+    this.#pass(receiver, receiver.vector, bytes, now);
+  }
+
+  #passDamaged(sender: PacketConnection, route: Route, bytes: number): void {
+    if (this.#recorder.watched) this.#record(sender, route.vector, bytes, true);
+    const { counters, down } = route.peer;
+    if (down) sender.port.counters.undeliverable += 1;
+    else counters.icrcErrors += 1;
+  }
+
+  /** Packets whose time has come arrive. */
+  #deliverHeld(now: Micros): void {
+    for (;;) {
+      const held = this.#faults.poll(now);
+      if (held === undefined) return;
+      this.#deliverOne(held, now);
+    }
+  }
+
+  #deliverOne({ sender, vector, bytes, copies, damaged }: HeldPacket, now: Micros): void {
+    const route = this.#routeOf(sender.port, vector);
+    const receiver = this.#peerOf(sender);
+    // Nothing held its sender back meanwhile.
+    if (route === undefined || receiver?.qp.congested === true) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    for (let copy = 0; copy < copies; copy += 1) {
+      this.#bytes.set(bytes);
+      this.#parse(bytes.length);
+      if (damaged) this.#passDamaged(sender, route, bytes.length);
+      else this.#pass(sender, vector, bytes.length, now);
+    }
+  }
+
+  /** Reads the packet in the buffer. */
+  #parse(bytes: number): void {
+    const refusal = parsePacket(this.#bytes, 0, bytes, this.#packet);
+    assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
+  }
+
   /** Shows the packet in the buffer to who watches. */
-  #record(sender: PacketConnection, bytes: number): void {
-    const { port, qp } = sender;
-    const vector = this.#vectorOf(sender);
+  #record(
+    { port, qp }: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    damaged: boolean,
+  ): void {
     const route = vector && this.#routeOf(port, vector);
     if (route === undefined) return;
     const receiver = { device: route.peer.name, qpn: this.#packet.destQpn };
@@ -262,7 +408,7 @@ export class PacketNetwork implements ConnectionUser {
       sender: { device: port.name, qpn: qp.qpn },
       receiver: route.multicast ? undefined : receiver,
     };
-    this.#recorder.show(this.#bytes, bytes, route, ends, false);
+    this.#recorder.show(this.#bytes, bytes, route, ends, damaged);
   }
 
   /** Where the packet polled last goes. */
@@ -271,8 +417,12 @@ export class PacketNetwork implements ConnectionUser {
     return (wire.destination as AddressHandle | undefined)?.vector;
   }
 
-  #deliverDatagram(sender: PacketConnection, bytes: number, now: Micros): void {
-    const vector = this.#vectorOf(sender);
+  #deliverDatagram(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): void {
     const route = vector && this.#routeOf(sender.port, vector);
     if (route === undefined) {
       sender.port.counters.undeliverable += 1;
@@ -320,7 +470,9 @@ export class PacketNetwork implements ConnectionUser {
     const peer = multicast ? port : port.peer(vector.dgid);
     const sgid = port.gid(vector.sgidIndex);
     if (peer === undefined || sgid === undefined) return undefined;
-    const route = { vector, peer, sgid, multicast };
+    const source = { address: gidAddress(sgid), port: ROCE_PORT };
+    const destination = { address: gidAddress(vector.dgid), port: ROCE_PORT };
+    const route = { vector, peer, sgid, source, destination, multicast };
     this.#routes.set(vector, route);
     return route;
   }

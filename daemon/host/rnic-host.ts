@@ -14,6 +14,7 @@ import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
+import type { Fault } from '../iwarp/faults/fault.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';
@@ -295,6 +296,16 @@ export class RnicHost
   /** See `ConduitHost`. */
   rejectsRequest(conduit: Conduit): boolean {
     return this.faults.rejectsRequest(conduit);
+  }
+
+  /** See `FaultHost`. */
+  setPacketFaults(faults: readonly Fault[] | undefined): void {
+    this.#packets.setFaults(faults);
+  }
+
+  /** See `PacketNetworkHost`. */
+  strike(fault: Fault, device: string, qpn: number | undefined): void {
+    this.faults.strike(fault, device, qpn);
   }
 
   /** See `FaultHost`. */

@@ -15,6 +15,8 @@ export interface RoceCounters {
   receivedPackets: number;
   /** Packets for which there is no receiver. A network may lose packets: so does this one. */
   undeliverable: number;
+  /** Packets with a wrong ICRC, which their receiver dropped. Only faults make them. */
+  icrcErrors: number;
   /** Requests that came again, and those that came too early. */
   duplicateRequests: number;
   earlyRequests: number;
@@ -38,6 +40,7 @@ export function makeRoceCounters(): RoceCounters {
     sentPackets: 0,
     receivedPackets: 0,
     undeliverable: 0,
+    icrcErrors: 0,
     duplicateRequests: 0,
     earlyRequests: 0,
     timeouts: 0,

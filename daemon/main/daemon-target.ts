@@ -112,6 +112,8 @@ export class DaemonTarget implements ControlTarget {
     this.#checkDevice(spec, parts);
     const peer = spec.peer === undefined ? undefined : parseFaultPeer(spec.peer);
     if (typeof peer === 'string') throw new ControlError('EINVAL', 'peer', peer);
+    const wrong = parts.host.faults.wrongTransport(spec);
+    if (wrong !== undefined) throw new ControlError('EINVAL', 'kind', wrong);
     return parts.host.faults.add(spec, peer).status;
   }
 

@@ -4,12 +4,15 @@ import {
   FAULT_KINDS,
   FAULT_OPCODES,
   FAULT_PLACES,
+  FAULT_SYNDROMES,
   FAULT_VERBS,
   type FaultKind,
   type FaultPlace,
   type FaultSpec,
   type FaultStatus,
   faultKind,
+  faultTransport,
+  PACKET_OPCODES,
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
 
@@ -32,6 +35,7 @@ function groupKinds() {
   const headings: readonly (readonly [string, readonly FaultPlace[]])[] = [
     ['Byte stream', ['bytes', 'direction']],
     ['Sent FPDUs', ['fpdu']],
+    ['RoCE packets', ['packet', 'packet-request']],
     ['MPA startup', ['reply', 'request', 'depths']],
     ['Completions', ['completion', 'notification', 'receive']],
     ['Devices and queue pairs', ['event']],
@@ -55,6 +59,7 @@ const LABELS: Readonly<Record<string, string>> = {
   bytesPerSecond: 'Bytes per second',
   bytes: 'Slice size in bytes',
   afterBytes: 'After bytes',
+  syndrome: 'Reason',
   errno: 'errno',
   ird: 'IRD cap',
   ord: 'ORD cap',
@@ -69,6 +74,7 @@ const HINTS: Readonly<Record<string, string>> = {
   direction: 'both',
   verb: 'any',
   afterBytes: '0',
+  syndrome: 'choose',
   errno: 'choose',
 };
 
@@ -77,9 +83,10 @@ export function faultFields(kind: FaultKind, devices: readonly string[]): readon
   const { place, needs, takes } = faultKind(kind);
   const choices: Readonly<Record<string, readonly string[]>> = {
     device: devices,
-    opcode: opcodesAt(place),
+    opcode: opcodesOf(kind, place),
     direction: ['in', 'out'],
     verb: FAULT_VERBS,
+    syndrome: FAULT_SYNDROMES,
     errno: Object.keys(ERRNO),
   };
   const field = (name: string, required: boolean): FaultField => {
@@ -101,14 +108,17 @@ export function faultFields(kind: FaultKind, devices: readonly string[]): readon
   ];
 }
 
-/** Startup frames are not FPDUs, and only they contain depths. */
-function opcodesAt(place: FaultPlace): readonly string[] {
+/** Startup frames are not FPDUs or packets, only they contain depths, and only packets acknowledge. */
+function opcodesOf(kind: FaultKind, place: FaultPlace): readonly string[] {
+  const transport = faultTransport(kind);
+  if (transport === 'roce') return PACKET_OPCODES;
   const isStartup = (opcode: string) => opcode.startsWith('mpa-');
   if (place === 'depths') return FAULT_OPCODES.filter(isStartup);
-  if (place === 'fpdu' || place === 'event') {
-    return FAULT_OPCODES.filter((opcode) => !isStartup(opcode));
-  }
-  return FAULT_OPCODES;
+  const known = FAULT_OPCODES.filter((opcode) => {
+    return transport === undefined || opcode !== 'acknowledge';
+  });
+  if (place === 'fpdu' || place === 'event') return known.filter((opcode) => !isStartup(opcode));
+  return known;
 }
 
 /** When a fault triggers. */

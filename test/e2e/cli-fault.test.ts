@@ -15,7 +15,11 @@ let url: string;
 beforeAll(async () => {
   folder = new CommandFolder();
   socket = folder.file('d/iwarpd.sock');
-  const daemon = await folder.daemon(socket, ['--no-native', '--http', '127.0.0.1:0']);
+  const daemon = await folder.daemon(socket, [
+    '--no-native',
+    ...['--device', 'iwarp0', '--device', 'roce0=roce:127.0.0.2'],
+    ...['--http', '127.0.0.1:0'],
+  ]);
   url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(daemon.stdout)?.[0] ?? '';
 }, SLOW.timeout);
 
@@ -74,6 +78,17 @@ describe('iwarpd fault', SLOW, () => {
     });
   });
 
+  it('takes the kinds of packets', async () => {
+    const words = ['nak', '--syndrome', 'remote-access', '--device', 'roce0', '--direction', 'in'];
+    expect((await fault('add', ...words, '--nth', '3')).stdout).toMatch(
+      /^fault \d+: nak device roce0, direction in, nth 3, syndrome remote-access\n$/,
+    );
+    const drop = await fault('add', 'drop', '--opcode', 'acknowledge', '--probability', '0.1');
+    expect(drop.stdout).toMatch(
+      /^fault \d+: drop opcode acknowledge, probability 0.1, seed \d+\n$/,
+    );
+  });
+
   it.each([
     [['add', 'flood'], 2, "unknown fault kind 'flood'; see `iwarpd fault add --help`"],
     [['add', 'delay'], 2, 'fault `delay` requires --ms'],
@@ -85,6 +100,10 @@ describe('iwarpd fault', SLOW, () => {
     [['add', 'delay', '--ms', '1', '--device', 'none'], 1, 'device'],
     [['add', 'delay', '--ms', '1', '--peer', 'here'], 1, 'peer'],
     [['add', 'delay', '--ms', '1', '--verb', 'regMR'], 2, '--verb'],
+    [['add', 'drop', '--opcode', 'mpa-reply'], 2, '--opcode: drop takes opcodes of RoCE packets'],
+    [['add', 'nak'], 2, 'fault `nak` requires --syndrome'],
+    [['add', 'drop', '--device', 'iwarp0'], 1, 'drop acts on RoCE devices, and iwarp0 is iWARP'],
+    [['add', 'slice', '--bytes', '1', '--device', 'roce0'], 1, 'slice acts on iWARP devices'],
     [['add'], 2, 'KIND'],
     [['remove'], 2, '--all'],
     [['remove', '1', '--all'], 2, '--all'],
@@ -138,6 +157,8 @@ describe('faults over HTTP', SLOW, () => {
     ['POST', '/faults', { kind: 'delay', ms: 1, device: 'none' }, 400, 'body device'],
     ['POST', '/faults', { kind: 'delay', ms: 1, peer: '1.2.3' }, 400, 'body peer'],
     ['POST', '/faults', { kind: 'delay', ms: 1, speed: 1 }, 400, 'body speed'],
+    ['POST', '/faults', { kind: 'rnr', device: 'iwarp0' }, 400, 'body kind'],
+    ['POST', '/faults', { kind: 'nak', syndrome: 'rude' }, 400, 'body syndrome'],
     ['POST', '/faults', {}, 400, 'body kind'],
     ['DELETE', '/faults/x', undefined, 400, 'path id'],
     ['DELETE', '/faults/77777', undefined, 404, ''],

@@ -28,8 +28,14 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
     .option('--device <NAME>', 'only on this device')
     .option('--qp <NUMBER>', 'only on this queue pair', NUMBER)
     .option('--peer <ADDRESS[:PORT]>', 'only on connections to this peer')
-    .option('--opcode <NAME>', 'only on these messages: write, send, read-request, mpa-reply, …')
-    .option('--direction <in|out>', 'only on received or only on sent bytes (default: both)')
+    .option(
+      '--opcode <NAME>',
+      'only on these messages: write, send, read-request, acknowledge, mpa-reply, …',
+    )
+    .option(
+      '--direction <in|out>',
+      'only on received or only on sent bytes or packets (default: both)',
+    )
     .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
     .option('--verb <NAME>', 'only on this verb: regMR, createQP, cmConnect, … (default: any)')
     .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
@@ -45,6 +51,10 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
     .option('--bytes-per-second <N>', 'bandwidth limit', NUMBER)
     .option('--bytes <N>', 'size of a slice in bytes', NUMBER)
     .option('--after-bytes <N>', 'bytes to deliver first (default: 0)', NUMBER)
+    .option(
+      '--syndrome <NAME>',
+      'reason of a NAK: psn-sequence, invalid-request, remote-access or remote-operation',
+    )
     .option('--errno <NAME>', 'errno that the verb fails with, for example ENOMEM')
     .option('--ird <N>', 'cap the IRD advertised to the peer', NUMBER)
     .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER)

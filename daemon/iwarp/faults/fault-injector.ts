@@ -25,12 +25,17 @@ const STREAM_PLACES: readonly FaultPlace[] = [
   'depths',
 ];
 
+/** Places in packets. */
+const PACKET_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
+
 const VERBS: ReadonlySet<string> = new Set(FAULT_VERBS);
 
 /** See the module's comment. */
 export class FaultInjector {
   /** Faults of connections, in the order in which they were added. */
   streams: Faults;
+  /** Faults of packets. */
+  packets: Faults;
   completions: Faults;
   notifications: Faults;
   receives: Faults;
@@ -95,6 +100,12 @@ export class FaultInjector {
       faults.filter(
         ({ place, atOnce }) => STREAM_PLACES.includes(place) || (place === 'event' && !atOnce),
       ),
+    );
+    this.packets = orNothing(
+      faults.filter(({ spec, place, atOnce }) => {
+        const events = place === 'event' && !atOnce;
+        return PACKET_PLACES.includes(place) || spec.kind === 'delay' || events;
+      }),
     );
     this.completions = at('completion');
     this.notifications = at('notification');

@@ -9,7 +9,16 @@ import {
 import { FixedTarget } from '../../support/control-target.ts';
 
 /** A value for each parameter. */
-const VALUES = { ms: 1, bytesPerSecond: 1, bytes: 1, afterBytes: 0, errno: 'EIO', ird: 1, ord: 1 };
+const VALUES = {
+  ms: 1,
+  bytesPerSecond: 1,
+  bytes: 1,
+  afterBytes: 0,
+  syndrome: 'remote-access',
+  errno: 'EIO',
+  ird: 1,
+  ord: 1,
+};
 
 const kinds = Object.keys(FAULT_KINDS) as FaultKind[];
 

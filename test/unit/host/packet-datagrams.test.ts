@@ -1,6 +1,6 @@
 /** Datagrams between the RoCE ports of a host: routes, groups, GRHs. */
 import { describe, expect, it } from 'vitest';
-import { PacketNetwork } from '../../../daemon/host/packet-network.ts';
+import { PacketNetwork, type PacketNetworkHost } from '../../../daemon/host/packet-network.ts';
 import type { PacketPort } from '../../../daemon/host/packet-port.ts';
 import { makeRoceCounters } from '../../../daemon/host/roce-counters.ts';
 import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
@@ -57,6 +57,14 @@ class ScriptedDatagrams implements PacketWire {
   }
 }
 
+/** A host that never calls back. */
+const HOST: PacketNetworkHost = {
+  soon: () => undefined,
+  drain: () => undefined,
+  now: () => 0,
+  strike: () => undefined,
+};
+
 /** A port whose one GID is an address, and that reaches all of `ports`. */
 function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
   const port: PacketPort = {
@@ -71,7 +79,7 @@ function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
 }
 
 class World {
-  readonly network = new PacketNetwork({ soon: () => undefined, drain: () => undefined });
+  readonly network = new PacketNetwork(HOST);
   readonly ports: PacketPort[] = [];
   readonly here = portOf(mappedGid(10, 0, 0, 1), this.ports);
   readonly there = portOf(mappedGid(10, 0, 0, 2), this.ports);
@@ -154,7 +162,7 @@ describe('datagrams', () => {
 
 describe('multicast groups', () => {
   it('take 56 queue pairs each, and a host has 8192 of them', () => {
-    const { groups } = new PacketNetwork({ soon: () => undefined, drain: () => undefined });
+    const { groups } = new PacketNetwork(HOST);
     const rig = new ProgramRig();
     const qps = Array.from({ length: 57 }, () => rig.createQP(QPType.ud));
     const [first, last] = [qps[0], qps[56]] as [QP, QP];

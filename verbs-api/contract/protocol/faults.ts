@@ -14,7 +14,10 @@ export interface FaultScope {
   readonly qp?: number;
   /** The other end of a connection: `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`. */
   readonly peer?: string;
-  /** RDMAP message or startup frame in progress. Known for outgoing traffic only. */
+  /**
+   * RDMAP message or startup frame in progress, known for outgoing traffic only; on RoCE devices, what
+   * the packet is part of.
+   */
   readonly opcode?: FaultOpcode;
   /** Direction as seen from the device. Default: both. */
   readonly direction?: 'in' | 'out';
@@ -48,6 +51,8 @@ export interface FaultParameters {
   readonly bytes?: number;
   /** Bytes of one direction of a connection that still pass after the fault was added. */
   readonly afterBytes?: number;
+  /** What the NAK says. */
+  readonly syndrome?: FaultSyndrome;
   /** The error that the verb fails with. */
   readonly errno?: ErrnoCode;
   /** Upper limit of the inbound reads (IRD) in a startup frame. */
@@ -104,9 +109,32 @@ export const FAULT_OPCODES = [
   'atomic-response',
   'mpa-request',
   'mpa-reply',
+  'acknowledge',
 ] as const;
-/** A message or startup frame that the scope of a fault can select. */
+/** A message, packet or startup frame that the scope of a fault can select. */
 export type FaultOpcode = (typeof FAULT_OPCODES)[number];
+
+/** Those of RoCE packets. Sends and Writes with immediate data count as Sends and Writes. */
+export const PACKET_OPCODES: readonly FaultOpcode[] = [
+  'write',
+  'read-request',
+  'read-response',
+  'send',
+  'send-invalidate',
+  'atomic-request',
+  'atomic-response',
+  'acknowledge',
+];
+
+/** Reasons of a NAK. */
+export const FAULT_SYNDROMES = [
+  'psn-sequence',
+  'invalid-request',
+  'remote-access',
+  'remote-operation',
+] as const;
+/** The reason of a NAK that a fault sends. */
+export type FaultSyndrome = (typeof FAULT_SYNDROMES)[number];
 
 /** Verbs that can fail: those that create or move something. Destroying always succeeds. */
 export const FAULT_VERBS = [
@@ -150,6 +178,10 @@ export const FAULT_PLACES = {
   direction: ['device', 'qp', 'peer', 'direction'],
   /** An outgoing FPDU. */
   fpdu: ['device', 'qp', 'peer', 'opcode'],
+  /** A packet between queue pairs of RoCE devices. */
+  packet: ['device', 'qp', 'peer', 'opcode', 'direction'],
+  /** A packet of RC with a request that is next in sequence; for `rnr`, the first of a message. */
+  'packet-request': ['device', 'qp', 'peer', 'opcode', 'direction'],
   /** An outgoing MPA Reply. */
   reply: ['device', 'peer'],
   /** An incoming MPA Request. */
@@ -164,7 +196,9 @@ export const FAULT_PLACES = {
   receive: ['device'],
   /** A verb that a program calls. */
   verb: ['device', 'pid', 'verb'],
-  /** None: fires at once. With `nth`, `every`, `probability` or `opcode`: outgoing FPDUs. */
+  /**
+   * None: fires at once. With `nth`, `every`, `probability` or `opcode`: outgoing FPDUs, and packets.
+   */
   event: ['device', 'qp', 'peer', 'opcode'],
 } as const satisfies Readonly<Record<string, readonly (keyof FaultScope)[]>>;
 export type FaultPlace = keyof typeof FAULT_PLACES;
@@ -179,7 +213,7 @@ interface KindEntry {
 
 /** Kinds of faults. */
 export const FAULT_KINDS = {
-  delay: { place: 'bytes', needs: ['ms'], summary: 'Deliver bytes late' },
+  delay: { place: 'bytes', needs: ['ms'], summary: 'Deliver bytes, or packets of RoCE, late' },
   bandwidth: {
     place: 'bytes',
     needs: ['bytesPerSecond'],
@@ -227,6 +261,25 @@ export const FAULT_KINDS = {
   terminate: {
     place: 'fpdu',
     summary: 'Send a Terminate after an FPDU, as for a local error',
+  },
+  drop: { place: 'packet', summary: 'Lose a packet' },
+  duplicate: { place: 'packet', summary: 'Deliver a packet twice' },
+  reorder: {
+    place: 'packet',
+    summary: 'Deliver a packet after the next one of its queue pair, or after 10 ms',
+  },
+  'corrupt-icrc': {
+    place: 'packet',
+    summary: 'Deliver a packet with a wrong ICRC: its receiver drops and counts it',
+  },
+  nak: {
+    place: 'packet-request',
+    needs: ['syndrome'],
+    summary: 'Answer a request of RC with a NAK instead of carrying it out',
+  },
+  rnr: {
+    place: 'packet-request',
+    summary: 'Answer the first packet of a request of RC as if no receive were posted (RNR NAK)',
   },
   'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply' },
   'mpa-late': { place: 'reply', needs: ['ms'], summary: 'Delay the MPA Reply' },
@@ -280,12 +333,32 @@ export function faultKind(kind: FaultKind): Required<KindEntry> {
   return { needs: [], takes: [], ...entry };
 }
 
+/** Places on iWARP connections, and in RoCE packets. */
+const IWARP_PLACES: readonly FaultPlace[] = [
+  'bytes',
+  'direction',
+  'fpdu',
+  'reply',
+  'request',
+  'depths',
+];
+const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
+
+/** The transport whose devices a kind acts on; undefined for both. */
+export function faultTransport(kind: FaultKind): 'iwarp' | 'roce' | undefined {
+  const { place } = FAULT_KINDS[kind];
+  if (kind === 'delay') return undefined;
+  if (IWARP_PLACES.includes(place)) return 'iwarp';
+  return ROCE_PLACES.includes(place) ? 'roce' : undefined;
+}
+
 /** The fields of `FaultParameters`. */
 export const FAULT_PARAMETERS = [
   'ms',
   'bytesPerSecond',
   'bytes',
   'afterBytes',
+  'syndrome',
   'errno',
   'ird',
   'ord',

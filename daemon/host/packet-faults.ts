@@ -1,0 +1,223 @@
+/**
+ * What the faults of a host do to its packets. The network asks for the fate of each packet and
+ * carries it out; packets that wait for their time are here, as copies.
+ */
+import type { FaultOpcode, FaultSyndrome } from '../../verbs-api/contract/protocol/faults.ts';
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { ConnectionFacts, Fault } from '../iwarp/faults/fault.ts';
+import type { AddressVector } from '../rnic/qp-attributes.ts';
+import { type Micros, NEVER } from '../rnic/wire-port.ts';
+import { opcodeTraits, Trait } from '../roce/wire/opcode.ts';
+import type { Packet } from '../roce/wire/packet.ts';
+import { NakCode, nakSyndrome, rnrSyndrome } from '../roce/wire/syndrome.ts';
+import type { PacketConnection } from './packet-connection.ts';
+
+/** Bytes of packets that faults hold back; later ones are lost, as by a network that is full. */
+const HELD_MAX_BYTES = 16 * 1024 * 1024;
+/** How long a packet to reorder waits for one that overtakes it. */
+const REORDER_MICROS = 10_000;
+/** No answer instead of the packet. */
+export const NO_ANSWER = -1;
+
+const NAK_CODES: Readonly<Record<FaultSyndrome, NakCode>> = {
+  'psn-sequence': NakCode.psnSequence,
+  'invalid-request': NakCode.invalidRequest,
+  'remote-access': NakCode.remoteAccess,
+  'remote-operation': NakCode.remoteOperation,
+};
+
+/** The ends of a packet, as scopes of faults name them. */
+export interface PacketFacts {
+  /** As its sender sees it, and as its receiver does. */
+  readonly out: ConnectionFacts;
+  readonly in: ConnectionFacts;
+  /** The other end of a connection, if there is one. */
+  readonly receiver: PacketConnection | undefined;
+}
+
+/** What becomes of a packet. */
+interface PacketFate {
+  dropped: boolean;
+  /** Its ICRC is wrong. */
+  damaged: boolean;
+  /** How often it arrives. */
+  copies: number;
+  /** Syndrome of the answer that its sender gets instead, or `NO_ANSWER`. */
+  answer: number;
+  /** When it arrives; 0 for now. */
+  due: Micros;
+  /** It arrives earlier if a packet of the same sender passes. */
+  reordered: boolean;
+}
+
+/** A packet that waits. */
+export interface HeldPacket {
+  readonly sender: PacketConnection;
+  readonly vector: AddressVector;
+  readonly bytes: Uint8Array;
+  readonly faults: readonly Fault[];
+  readonly copies: number;
+  readonly damaged: boolean;
+  readonly reordered: boolean;
+  due: Micros;
+}
+
+/** Carries out a fault of a device or queue pair that a packet triggered. */
+type Strike = (fault: Fault, device: string, qpn: number | undefined) => void;
+
+/** See the module's comment. */
+export class PacketFaults {
+  readonly #strike: Strike;
+  #faults: readonly Fault[] | undefined;
+  #held: HeldPacket[] = [];
+  #heldBytes = 0;
+  readonly #fate: PacketFate = {
+    dropped: false,
+    damaged: false,
+    copies: 1,
+    answer: NO_ANSWER,
+    due: 0,
+    reordered: false,
+  };
+  /** The faults that hold back the packet whose fate is `#fate`. */
+  #holders: Fault[] = [];
+
+  constructor(strike: Strike) {
+    this.#strike = strike;
+  }
+
+  /** False while a packet passes untouched. */
+  get active(): boolean {
+    return this.#faults !== undefined || this.#held.length > 0;
+  }
+
+  /** These faults apply from now on; what others hold back is due. True if that is any packet. */
+  setFaults(faults: readonly Fault[] | undefined): boolean {
+    this.#faults = faults;
+    let due = false;
+    for (const held of this.#held) {
+      if (held.faults.every((fault) => faults?.includes(fault))) continue;
+      held.due = 0;
+      due = true;
+    }
+    return due;
+  }
+
+  /** When `poll` has a packet next. */
+  nextDeadline(): Micros {
+    let due: Micros = NEVER;
+    for (const held of this.#held) due = Math.min(due, held.due);
+    return due;
+  }
+
+  /** The fate of a packet; valid until the next call. */
+  meet(facts: PacketFacts, packet: Readonly<Packet>, now: Micros): Readonly<PacketFate> {
+    const fate = this.#fate;
+    fate.dropped = false;
+    fate.damaged = false;
+    fate.copies = 1;
+    fate.answer = NO_ANSWER;
+    fate.due = 0;
+    fate.reordered = false;
+    this.#holders = [];
+    const opcode = faultOpcode(packet);
+    for (const fault of this.#faults ?? []) {
+      const sent = fault.coversPassage(facts.out, 'out', opcode);
+      if (!sent && !fault.coversPassage(facts.in, 'in', opcode)) continue;
+      if (!this.#isOccasion(fault, facts, packet) || !fault.strikes()) continue;
+      this.#apply(fault, facts, sent, now);
+    }
+    return fate;
+  }
+
+  /** Keeps a copy of the packet whose fate was asked for last. False if there is no room. */
+  hold(sender: PacketConnection, vector: AddressVector, packet: Uint8Array): boolean {
+    if (this.#heldBytes + packet.length > HELD_MAX_BYTES) return false;
+    const { copies, damaged, reordered, due } = this.#fate;
+    const faults = this.#holders;
+    const bytes = packet.slice();
+    this.#held.push({ sender, vector, bytes, faults, copies, damaged, reordered, due });
+    this.#heldBytes += bytes.length;
+    return true;
+  }
+
+  /** A packet of `sender` passed: packets that it was to overtake are due. */
+  passed(sender: PacketConnection, now: Micros): void {
+    for (const held of this.#held) {
+      if (held.reordered && held.sender === sender) held.due = Math.min(held.due, now);
+    }
+  }
+
+  /** The next packet that is due; undefined if there is none. */
+  poll(now: Micros): HeldPacket | undefined {
+    const index = this.#held.findIndex(({ due }) => due <= now);
+    if (index < 0) return undefined;
+    const [held] = this.#held.splice(index, 1);
+    this.#heldBytes -= held?.bytes.length ?? 0;
+    return held;
+  }
+
+  #isOccasion(fault: Fault, facts: PacketFacts, packet: Readonly<Packet>): boolean {
+    if (fault.place !== 'packet-request') return true;
+    const { receiver } = facts;
+    if (receiver?.qp.type !== QPType.rc || packet.psn !== receiver.rqPsn) return false;
+    const traits = opcodeTraits(packet.opcode);
+    const wanted = fault.spec.kind === 'rnr' ? Trait.request | Trait.starts : Trait.request;
+    return (traits & wanted) === wanted;
+  }
+
+  #apply(fault: Fault, facts: PacketFacts, sent: boolean, now: Micros): void {
+    const fate = this.#fate;
+    const { kind, ms = 0, syndrome = 'psn-sequence' } = fault.spec;
+    switch (kind) {
+      case 'drop':
+        fate.dropped = true;
+        return;
+      case 'duplicate':
+        fate.copies += 1;
+        return;
+      case 'corrupt-icrc':
+        fate.damaged = true;
+        return;
+      case 'nak':
+        fate.answer = nakSyndrome(NAK_CODES[syndrome]);
+        return;
+      case 'rnr':
+        fate.answer = rnrSyndrome(facts.receiver?.minRnrTimer ?? 0);
+        return;
+      case 'delay':
+        this.#hold(fault, now + ms * 1000);
+        return;
+      case 'reorder':
+        // The packet that overtakes one is not held back itself.
+        if (this.#held.some((held) => held.reordered && isSentBy(held, facts.out))) return;
+        fate.reordered = true;
+        this.#hold(fault, now + REORDER_MICROS);
+        return;
+      default: {
+        const { device, qpNum } = sent ? facts.out : facts.in;
+        this.#strike(fault, device, qpNum);
+      }
+    }
+  }
+
+  #hold(fault: Fault, due: Micros): void {
+    this.#fate.due = Math.max(this.#fate.due, due);
+    this.#holders.push(fault);
+  }
+}
+
+function isSentBy({ sender }: HeldPacket, { device, qpNum }: ConnectionFacts): boolean {
+  return sender.port.name === device && sender.qp.qpn === qpNum;
+}
+
+/** What the packet is part of. */
+function faultOpcode({ opcode }: Readonly<Packet>): FaultOpcode {
+  const traits = opcodeTraits(opcode);
+  if ((traits & Trait.send) !== 0) return (traits & Trait.ieth) === 0 ? 'send' : 'send-invalidate';
+  if ((traits & Trait.write) !== 0) return 'write';
+  if ((traits & Trait.readResponse) !== 0) return 'read-response';
+  if ((traits & Trait.reth) !== 0) return 'read-request';
+  if ((traits & Trait.atomicEth) !== 0) return 'atomic-request';
+  return (traits & Trait.atomicAckEth) === 0 ? 'acknowledge' : 'atomic-response';
+}

@@ -1,0 +1,287 @@
+/** Faults of packets between the RoCE devices of a host: real queue pairs, simulated time. */
+import { describe, expect, it } from 'vitest';
+import { parseFaultPeer } from '../../../daemon/host/fault-peer.ts';
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import type { Fault, FaultPeer } from '../../../daemon/iwarp/faults/fault.ts';
+import type { FaultKind, FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
+import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { Prng } from '../../sim/prng.ts';
+import { VirtualClock, VirtualTime } from '../../sim/virtual-time.ts';
+import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+
+const SECOND = 1_000_000;
+const LENGTH = 3 * 4096;
+/** Timeout 14 as programs use it, 67 ms, and a few retries. */
+const RETRIES = { timeout: 14, retryCount: 3, rnrRetry: 3, minRnrTimer: 12 };
+
+class Faulty extends RoceWorld {
+  readonly ends: readonly [RoceEnd, RoceEnd] = this.pair(QPType.rc, RETRIES);
+  #messages = 0;
+
+  fault(spec: FaultSpec): Fault {
+    const peer = spec.peer === undefined ? undefined : parseFaultPeer(spec.peer);
+    return this.host.faults.add(spec, peer as FaultPeer | undefined);
+  }
+
+  counters(device: number): Readonly<Record<string, number>> {
+    return this.adapter(device).hwCounters ?? {};
+  }
+
+  /** Sends a message of three packets from the first end to the second, without running. */
+  send(): Uint8Array {
+    const [a, b] = this.ends;
+    this.#messages += 1;
+    const at = this.#messages * LENGTH;
+    for (let index = 0; index < LENGTH; index += 1) a.memory[at + index] = index * 31 + at;
+    b.receives.post(this.#messages, [b.piece(at, LENGTH)]);
+    const sges = [a.piece(at, LENGTH)];
+    a.sends.post({ opcode: SQOpcode.send, wrId: this.#messages, sges });
+    return a.memory.slice(at, at + LENGTH);
+  }
+
+  /** Sends some messages and expects all of them, once, in order, with their data. */
+  expectMessages(count: number, micros = SECOND): void {
+    const [a, b] = this.ends;
+    const first = this.#messages + 1;
+    const expected = Array.from({ length: count }, () => this.send());
+    a.ring();
+    this.run(micros);
+    const outcome = expected.map((_, index) => [first + index, CQEStatus.success]);
+    expect(a.completions.outcome()).toEqual(outcome);
+    expect(b.completions.outcome()).toEqual(outcome);
+    expected.forEach((data, index) => {
+      const at = (first + index) * LENGTH;
+      expect(Buffer.compare(b.memory.subarray(at, at + LENGTH), data)).toBe(0);
+    });
+  }
+
+  /** Sends one message; what its sender is told. */
+  outcome(): number | undefined {
+    this.send();
+    this.ends[0].ring();
+    this.run(10 * SECOND);
+    return this.ends[0].completions.outcome()[0]?.[1];
+  }
+}
+
+describe('a fault of packets', () => {
+  it('drop: what is lost is sent again, and counted', () => {
+    const world = new Faulty();
+    const fault = world.fault({ kind: 'drop', opcode: 'send', nth: 2 });
+    world.expectMessages(2);
+    expect(fault.status.fired).toBe(1);
+    expect(world.counters(1)).toMatchObject({ out_of_seq_request: expect.any(Number) });
+    expect(world.counters(1)['out_of_seq_request']).toBeGreaterThan(0);
+    expect(world.counters(0)['rcvd_seq_err']).toBe(1);
+  });
+
+  it('drop: the last packet of a message comes after a timeout', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'drop', opcode: 'send', nth: 3 });
+    world.expectMessages(1);
+    expect(world.counters(0)['completer_retry_err']).toBe(1);
+  });
+
+  it('drop: a lost acknowledgment makes a duplicate request', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'drop', opcode: 'acknowledge', nth: 1 });
+    world.expectMessages(1);
+    expect(world.counters(1)['duplicate_request']).toBeGreaterThan(0);
+  });
+
+  it('drop: with every packet lost, the sender gives up', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'drop' });
+    expect(world.outcome()).toBe(CQEStatus.retryExcErr);
+    expect(world.counters(0)).toMatchObject({ completer_retry_err: 3, retry_exceeded_err: 1 });
+    expect(world.counters(1)).toMatchObject({ rcvd_pkts: 0 });
+  });
+
+  it('duplicate: a request is carried out once', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'duplicate', opcode: 'send', every: 2 });
+    world.expectMessages(4);
+    expect(world.counters(1)['duplicate_request']).toBe(6);
+  });
+
+  it('reorder: requests that come too early are sent again', () => {
+    const world = new Faulty();
+    const fault = world.fault({ kind: 'reorder', opcode: 'send', nth: 2 });
+    world.expectMessages(2);
+    expect(fault.status.fired).toBe(1);
+    expect(world.counters(1)['out_of_seq_request']).toBeGreaterThan(0);
+  });
+
+  it('reorder: a packet that nothing overtakes comes late', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'reorder', opcode: 'send', nth: 3 });
+    world.send();
+    world.ends[0].ring();
+    world.run(9_000);
+    expect(world.ends[1].completions.outcome()).toEqual([]);
+    world.run(2_000);
+    expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.success]]);
+    expect(world.counters(0)['completer_retry_err']).toBe(0);
+  });
+
+  it('corrupt-icrc: the receiver drops the packet and counts it', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'corrupt-icrc', opcode: 'send', nth: 1 });
+    world.expectMessages(1);
+    expect(world.adapter(1).rocePort?.counters.icrcErrors).toBe(1);
+    expect(world.adapter(0).rocePort?.counters.icrcErrors).toBe(0);
+  });
+
+  it('delay: every packet is late, and the order stays', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'delay', ms: 20, device: 'roce0', direction: 'out' });
+    world.send();
+    world.ends[0].ring();
+    world.run(19_000);
+    expect(world.ends[1].completions.outcome()).toEqual([]);
+    world.run(2_000);
+    expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.success]]);
+    expect(world.counters(1)).toMatchObject({ out_of_seq_request: 0, duplicate_request: 0 });
+  });
+
+  it('delay: what it holds back arrives when it is removed', () => {
+    const world = new Faulty();
+    const { id } = world.fault({ kind: 'delay', ms: 3_600_000, direction: 'out', opcode: 'send' });
+    world.send();
+    world.ends[0].ring();
+    world.run(1000);
+    expect(world.ends[1].completions.outcome()).toEqual([]);
+    world.host.faults.remove(id);
+    world.run(1000);
+    expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.success]]);
+  });
+
+  it.each([
+    ['invalid-request', CQEStatus.remInvReqErr],
+    ['remote-access', CQEStatus.remAccessErr],
+    ['remote-operation', CQEStatus.remOpErr],
+  ] as const)('nak %s: ends the connection', (syndrome, status) => {
+    const world = new Faulty();
+    world.fault({ kind: 'nak', syndrome, device: 'roce1', direction: 'in' });
+    expect(world.outcome()).toBe(status);
+    expect(world.ends[0].qp.state).toBe(QPState.ERR);
+    expect(world.ends[1].completions.outcome()).toEqual([]);
+  });
+
+  it('nak psn-sequence: the request is sent again', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'nak', syndrome: 'psn-sequence', nth: 2 });
+    world.expectMessages(2);
+    expect(world.counters(0)['rcvd_seq_err']).toBeGreaterThanOrEqual(1);
+  });
+
+  it('rnr: the sender waits for the receiver’s timer, then sends again', () => {
+    const world = new Faulty();
+    const fault = world.fault({ kind: 'rnr', nth: 1 });
+    world.send();
+    world.ends[0].ring();
+    world.run(600);
+    expect(world.ends[0].completions.outcome()).toEqual([]);
+    world.run(2000);
+    expect(world.ends[0].completions.outcome()).toEqual([[1, CQEStatus.success]]);
+    expect(fault.status).toMatchObject({ matched: 2, fired: 1 });
+    expect(world.counters(0)['rcvd_rnr_err']).toBe(1);
+    expect(world.counters(1)['send_rnr_err']).toBe(1);
+  });
+
+  it('rnr: without end, the sender gives up', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'rnr' });
+    expect(world.outcome()).toBe(CQEStatus.rnrRetryExcErr);
+    expect(world.counters(0)['retry_rnr_exceeded_err']).toBe(1);
+  });
+
+  it('qp-fatal: a packet of a kind triggers it', () => {
+    const world = new Faulty();
+    world.fault({ kind: 'qp-fatal', device: 'roce1', nth: 2 });
+    world.send();
+    world.ends[0].ring();
+    world.run(SECOND);
+    expect(world.ends[1].qp.state).toBe(QPState.ERR);
+  });
+
+  it('makes the same choices with the same seed', () => {
+    const fired = (seed: number) => {
+      const world = new Faulty();
+      const fault = world.fault({ kind: 'drop', probability: 0.2, seed, opcode: 'send' });
+      world.expectMessages(8, 20 * SECOND);
+      return [fault.status, world.counters(0)];
+    };
+    expect(fired(7)).toEqual(fired(7));
+    expect(fired(7)).not.toEqual(fired(8));
+  });
+});
+
+describe('the scope of a fault of packets', () => {
+  it.each<[Partial<FaultSpec>, number]>([
+    [{}, 4],
+    [{ opcode: 'send' }, 3],
+    [{ opcode: 'acknowledge' }, 1],
+    [{ opcode: 'read-request' }, 0],
+    [{ device: 'roce0' }, 4],
+    [{ device: 'roce0', direction: 'out' }, 3],
+    [{ device: 'roce0', direction: 'in' }, 1],
+    [{ peer: '127.0.0.3' }, 4],
+    [{ peer: '127.0.0.3:4791', direction: 'out' }, 3],
+    [{ peer: '127.0.0.3:4790' }, 0],
+    [{ peer: '127.0.0.4' }, 0],
+    [{ qp: 0xff_ffff }, 0],
+  ])('%j has %d occasions in a message of three packets', (scope, occasions) => {
+    const world = new Faulty();
+    const fault = world.fault({ kind: 'duplicate', nth: 1000, ...scope });
+    world.expectMessages(1);
+    expect(fault.status.matched).toBe(occasions);
+  });
+
+  it('selects a queue pair at either end', () => {
+    const world = new Faulty();
+    const { qpn } = world.ends[1].qp;
+    const fault = world.fault({ kind: 'duplicate', nth: 1000, qp: qpn, direction: 'in' });
+    world.expectMessages(1);
+    expect(fault.status.matched).toBe(3);
+  });
+});
+
+describe('kinds of the other transport', () => {
+  const wrong = (host: RnicHost, kind: FaultKind, device?: string) =>
+    host.faults.wrongTransport({ kind, ...(device === undefined ? {} : { device }) });
+
+  it('are refused on a RoCE device, with those that it has', () => {
+    const { host } = new RoceWorld();
+    expect(wrong(host, 'slice', 'roce0')).toMatch(
+      /^slice acts on iWARP devices, and roce0 is RoCE; use one of delay, drop, duplicate, /,
+    );
+    expect(wrong(host, 'slice')).toMatch(
+      /^slice acts on iWARP devices, and all devices are RoCE; /,
+    );
+    for (const kind of ['drop', 'delay', 'qp-fatal', 'errno', 'cq-overrun'] as const) {
+      expect(wrong(host, kind, 'roce0')).toBeUndefined();
+    }
+  });
+
+  it('are refused on an iWARP device, with those that it has', () => {
+    const network = {
+      hold: () => {
+        throw new Error('no TCP here');
+      },
+      sourceAddress: () => '127.0.0.1',
+    };
+    const clock = new VirtualClock(new VirtualTime(), new Prng(1));
+    const devices = [
+      { name: 'i', addresses: ['127.0.0.2'] },
+      { name: 'r', addresses: ['127.0.0.2'], transport: 'roce' as const },
+    ];
+    const host = new RnicHost({ system: { clock, network }, devices });
+    expect(wrong(host, 'drop', 'i')).toMatch(
+      /^drop acts on RoCE devices, and i is iWARP; use one of delay, bandwidth, slice, /,
+    );
+    for (const device of ['r', undefined]) expect(wrong(host, 'drop', device)).toBeUndefined();
+    expect(wrong(host, 'slice')).toBeUndefined();
+  });
+});
