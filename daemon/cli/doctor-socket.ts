@@ -1,7 +1,7 @@
 /** Checks of the socket: its directory, the daemon behind it, and whose daemons clients trust. */
 import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
 import { failureCode, failureText } from '../console/failure.ts';
 import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';

@@ -1,6 +1,6 @@
 /** `iwarpd page`: the URL of a daemon's page, and its token. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { isTrustedUser } from '../../verbs-api/client/daemon-trust.ts';
 import { type HttpReady, httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CommandFailure, failureCode, fileFailureText } from '../console/failure.ts';

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { lstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { isTrustedUser } from '../../verbs-api/client/daemon-trust.ts';
 import { startCommand } from '../../verbs-api/client/start-command.ts';
 import { CommandFailure, failureCode } from '../console/failure.ts';

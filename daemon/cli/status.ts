@@ -1,5 +1,5 @@
 /** `iwarpd status` and `iwarpd devices`: the state of a running daemon. */
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import type {
   ClientStatus,
   DaemonHealth,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '../../daemon/control/operations.ts';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { emitFrame, FrameType, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { encodeValue, type IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { repositoryRoot } from '../interop/prerequisites.ts';
 

@@ -1,6 +1,6 @@
 /** Programs called and served over RDMA: in one process, and over a daemon. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { queryDaemon } from '../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { ClientPD } from '../../verbs-api/client/protection-domain.ts';
 import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';

@@ -2,7 +2,6 @@
  * The command channel of a device in the daemon: commands and events on a control connection, doorbells and
  * completion events on separate connections, shared memory by descriptor.
  */
-import { tmpdir } from 'node:os';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
 import type {
@@ -14,58 +13,21 @@ import type {
   Handle,
   MappingRef,
 } from '../contract/protocol/commands.ts';
-import type {
-  ControlOperationName,
-  ControlReply,
-  ControlRequest,
-} from '../contract/protocol/control.ts';
-import { defaultSocketPath } from '../contract/protocol/ipc-admin.ts';
-import {
-  CLIENT_FRAME_MAX_BYTES,
-  DAEMON_FRAME_MAX_BYTES,
-  emitValueFrame,
-  FRAME_HEADER_BYTES,
-  type Frame,
-  FrameReader,
-  FrameType,
-  parseTokenText,
-  Role,
-} from '../contract/protocol/ipc-frames.ts';
+import { parseTokenText, Role } from '../contract/protocol/ipc-frames.ts';
 import {
   COMPLETION_RECORD_BYTES,
   DOORBELL_BYTES,
   RecordReader,
   recordHandle,
 } from '../contract/protocol/ipc-records.ts';
-import { decodeValue, type IpcValue } from '../contract/protocol/ipc-value.ts';
-import { isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
-import { DaemonConnection, messageOf } from './daemon-connection.ts';
-import type { DaemonPlace, DaemonTrust } from './daemon-trust.ts';
+import type { IpcValue } from '../contract/protocol/ipc-value.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
+import { DaemonCalls } from './daemon-calls.ts';
+import { DaemonConnection } from './daemon-connection.ts';
+import { type DaemonOptions, placeOf } from './daemon-place.ts';
+import type { DaemonPlace } from './daemon-trust.ts';
 import { DescriptorMapper } from './descriptor-mapper.ts';
 import { MemoryAgent } from './memory-agent.ts';
-
-/** How long `close` waits for the daemon to clean up. */
-const CLOSE_TIMEOUT_MS = 2_000;
-
-/** Options of `DaemonChannel.connect`. */
-interface DaemonChannelOptions extends DaemonTrust {
-  /** Path of the daemon's socket. Default: see `defaultSocketPath`. */
-  readonly socketPath?: string | undefined;
-}
-
-/** The socket path that this process uses by default. */
-export function socketPathOfThisProcess(): string {
-  return defaultSocketPath({
-    environment: process.env,
-    // In a container, a user often has a number only and no name.
-    uid: process.geteuid?.() ?? 0,
-    temporaryDirectory: tmpdir(),
-  });
-}
-
-function placeOf({ socketPath, allowDaemonUid }: DaemonChannelOptions): DaemonPlace {
-  return { path: socketPath ?? socketPathOfThisProcess(), allowDaemonUid };
-}
 
 /** The command channel over a daemon's socket. */
 export class DaemonChannel implements CommandChannel {
@@ -73,7 +35,7 @@ export class DaemonChannel implements CommandChannel {
   onEvent: (event: DeviceEvent) => void = () => undefined;
   onLost: (error: Error) => void = () => undefined;
   readonly #place: DaemonPlace;
-  readonly #calls: CallChannel;
+  readonly #calls: DaemonCalls;
   readonly #doorbells: DoorbellSender;
   readonly #mapper: DescriptorMapper;
   readonly #agent = new MemoryAgent();
@@ -88,7 +50,7 @@ export class DaemonChannel implements CommandChannel {
     this.#doorbells = new DoorbellSender(doorbell);
     this.#mapper = new DescriptorMapper(place, this.#token);
     this.#secondary.add(doorbell);
-    this.#calls = new CallChannel(control);
+    this.#calls = new DaemonCalls(control);
     this.#calls.onEvent = (event) => this.onEvent(event as unknown as DeviceEvent);
     this.#calls.onClosed = (error) => this.#lost(error);
   }
@@ -98,7 +60,7 @@ export class DaemonChannel implements CommandChannel {
    * with a text that says how to start one; EACCES for a daemon of another user, or if the daemon
    * refuses this one; EPROTO, ETIMEDOUT.
    */
-  static async connect(options: DaemonChannelOptions = {}): Promise<DaemonChannel> {
+  static async connect(options: DaemonOptions = {}): Promise<DaemonChannel> {
     const place = placeOf(options);
     const control = await DaemonConnection.open(place, Role.control);
     try {
@@ -222,106 +184,6 @@ export class DaemonChannel implements CommandChannel {
   }
 }
 
-/**
- * Has a running daemon execute an operation of its control plane. Rejects as `DaemonChannel.connect`,
- * and with the operation's error.
- */
-export async function queryDaemon<N extends ControlOperationName>(
-  name: N,
-  request: ControlRequest<N>,
-  options: DaemonChannelOptions = {},
-): Promise<ControlReply<N>> {
-  const calls = new CallChannel(await DaemonConnection.open(placeOf(options), Role.admin));
-  try {
-    const reply = await calls.call(name, request as unknown as IpcValue);
-    return reply as unknown as ControlReply<N>;
-  } finally {
-    await calls.close();
-  }
-}
-
-/** Requests with their replies, and events, on one framed connection. */
-class CallChannel {
-  onEvent: (event: IpcValue) => void = () => undefined;
-  /** Called once when the daemon is gone. */
-  onClosed: (error: Error) => void = () => undefined;
-  readonly #connection: DaemonConnection;
-  readonly #waiting = new Map<
-    number,
-    { resolve: (reply: IpcValue) => void; reject: (error: Error) => void }
-  >();
-  #nextId = 1;
-  /** The error that the daemon sent before it disconnected. */
-  #farewell: string | undefined;
-  #closed = false;
-  #whenClosed: () => void = () => undefined;
-
-  constructor(connection: DaemonConnection) {
-    this.#connection = connection;
-    const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => this.#take(frame));
-    connection.onBytes = (bytes) => {
-      try {
-        reader.push(bytes);
-      } catch (error) {
-        this.#farewell = `the daemon sent an invalid message: ${messageOf(error)}`;
-        connection.destroy();
-      }
-    };
-    connection.onClosed = () => this.#end();
-  }
-
-  call(name: string, request: IpcValue): Promise<IpcValue> {
-    return new Promise((resolve, reject) => {
-      const id = this.#nextId;
-      const frame = emitValueFrame(FrameType.request, id, [name, request]);
-      if (frame.length > FRAME_HEADER_BYTES + CLIENT_FRAME_MAX_BYTES) {
-        throw new VerbsError('EMSGSIZE');
-      }
-      if (this.#closed) throw this.#goneError();
-      this.#nextId = id === 0xffff_ffff ? 1 : id + 1;
-      this.#waiting.set(id, { resolve, reject });
-      this.#connection.gather(frame);
-    });
-  }
-
-  /** Ends the connection gracefully and waits, with a time limit, for the daemon to clean up. */
-  async close(): Promise<void> {
-    if (this.#closed) return;
-    const closed = new Promise<void>((resolve) => {
-      this.#whenClosed = resolve;
-    });
-    const timer = setTimeout(() => this.#connection.destroy(), CLOSE_TIMEOUT_MS);
-    this.#connection.end();
-    await closed;
-    clearTimeout(timer);
-  }
-
-  #take(frame: Frame): void {
-    const call = this.#waiting.get(frame.id);
-    if (frame.type === FrameType.event) this.onEvent(decodeValue(frame.payload));
-    else if (frame.type === FrameType.reply) call?.resolve(decodeValue(frame.payload));
-    else if (frame.type === FrameType.error) {
-      const error = parseError(decodeValue(frame.payload));
-      if (frame.id === 0) this.#farewell = error.message;
-      call?.reject(error);
-    }
-    if (frame.type !== FrameType.event) this.#waiting.delete(frame.id);
-  }
-
-  #end(): void {
-    this.#closed = true;
-    const error = this.#goneError();
-    for (const { reject } of this.#waiting.values()) reject(error);
-    this.#waiting.clear();
-    this.#whenClosed();
-    this.onClosed(error);
-  }
-
-  #goneError(): VerbsError {
-    return new VerbsError('EIO', this.#farewell ?? 'the daemon ended or closed the connection');
-  }
-}
-
 /** Rings doorbells without waiting: if the socket is full, one doorbell per queue pair is kept. */
 class DoorbellSender {
   readonly #connection: DaemonConnection;
@@ -349,13 +211,4 @@ class DoorbellSender {
     this.#kept.clear();
     for (const qp of kept) this.ring(qp);
   }
-}
-
-/** The error of an error frame's value. */
-function parseError(value: IpcValue): VerbsError {
-  const [code, text] = Array.isArray(value) ? value : [];
-  if (typeof code === 'string' && typeof text === 'string' && isErrnoCode(code)) {
-    return new VerbsError(code, text);
-  }
-  return new VerbsError('EPROTO');
 }

@@ -18,7 +18,7 @@ import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/protocol/ipc-admin.ts';
 import type { TraceRequest, TraceSample } from '../contract/protocol/trace-sample.ts';
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
-import { queryDaemon } from './daemon-channel.ts';
+import { queryDaemon } from './daemon-query.ts';
 import type { DaemonTrust } from './daemon-trust.ts';
 
 /** Location of the daemon. */

@@ -1,5 +1,5 @@
 /** `iwarpd fault`: adds, lists and removes faults of a running daemon. */
-import { queryDaemon } from '../../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import {
   FAULT_KINDS,
   type FaultKind,

@@ -1,5 +1,5 @@
 /** `iwarpd reset`: clears the state of a daemon and reports what clients leaked. */
-import { queryDaemon } from '../../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import type { ResetReport } from '../../../verbs-api/contract/protocol/control.ts';
 import { CommandFailure } from '../../console/failure.ts';
 import { type Output, printJson, tableLines } from '../../console/output.ts';

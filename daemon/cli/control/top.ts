@@ -1,6 +1,6 @@
 /** `iwarpd top`: traffic of devices and objects of clients, at intervals. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { queryDaemon } from '../../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus, DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { jsonLine, type Output, tableLines } from '../../console/output.ts';
 import { durationText, objectsText } from '../status.ts';

@@ -1,6 +1,7 @@
 /** `iwarpd wait`: for scripts that start a daemon in the background. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { queryDaemon, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-channel.ts';
+import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';

@@ -1,6 +1,6 @@
 /** Shared by `capture` and `trace`: selects links and watches them. */
 import { getPriority, setPriority } from 'node:os';
-import { queryDaemon } from '../../../verbs-api/client/daemon-channel.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
 import type {
   TapFilter,

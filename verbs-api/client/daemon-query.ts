@@ -1,0 +1,29 @@
+/** One operation of a running daemon's control plane. */
+import type {
+  ControlOperationName,
+  ControlReply,
+  ControlRequest,
+} from '../contract/protocol/control.ts';
+import { Role } from '../contract/protocol/ipc-frames.ts';
+import type { IpcValue } from '../contract/protocol/ipc-value.ts';
+import { DaemonCalls } from './daemon-calls.ts';
+import { DaemonConnection } from './daemon-connection.ts';
+import { type DaemonOptions, placeOf } from './daemon-place.ts';
+
+/**
+ * Has a running daemon execute an operation of its control plane. Rejects as `DaemonChannel.connect`,
+ * and with the operation's error.
+ */
+export async function queryDaemon<N extends ControlOperationName>(
+  name: N,
+  request: ControlRequest<N>,
+  options: DaemonOptions = {},
+): Promise<ControlReply<N>> {
+  const calls = new DaemonCalls(await DaemonConnection.open(placeOf(options), Role.admin));
+  try {
+    const reply = await calls.call(name, request as unknown as IpcValue);
+    return reply as unknown as ControlReply<N>;
+  } finally {
+    await calls.close();
+  }
+}
