@@ -313,8 +313,7 @@ export class KernelServer implements KernelServices {
     this.#files.delete(tokenText(token));
     this.#numbers.delete(file.number);
     const before = countsOf(client);
-    // A program that is cut off finishes the work in its rings by itself.
-    if (reason !== undefined && file instanceof UverbsFile) file.mappings.leave();
+    if (reason !== undefined && file instanceof UverbsFile) file.cutOff();
     try {
       file.close();
     } finally {

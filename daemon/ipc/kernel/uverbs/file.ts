@@ -1,6 +1,7 @@
 /** One open of a uverbs device: executes requests, and destroys its objects at the last close. */
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
@@ -44,6 +45,19 @@ export class UverbsFile extends OpenDevice implements KernelFile {
       default:
         throw new IpcFormatError(`operation ${request.op} on a uverbs file`);
     }
+  }
+
+  /**
+   * The program is about to be cut off and will not know, except by its rings: they keep what they
+   * hold, and outstanding work is flushed into them.
+   */
+  cutOff(): void {
+    const { host } = this.services;
+    this.mappings.leave();
+    for (const { qp } of this.table.ofKind('qp')) {
+      if (qp.state !== QPState.RESET) qp.modify(QPState.ERR, host.now());
+    }
+    host.drain();
   }
 
   /** Last close: dependants before what they depend on. */
