@@ -1,14 +1,23 @@
 /**
  * The awaitable operations of a connection: requests in the order of their calls, each resolved by
- * its completion, and incoming messages. Uses the public verbs only.
+ * its completion, and incoming messages. Uses the public verbs only. What a request is made of:
+ * connection-requests.ts.
  */
 import { cancellable, quiet, throwIfAborted, type Waiter } from './client/cancellation.ts';
+import {
+  atomicPlan,
+  type Done,
+  type Plan,
+  readPlan,
+  sendPlan,
+  writePlan,
+} from './connection-requests.ts';
 import type { WC } from './contract/verbs/completion.ts';
 import { OperationError } from './contract/verbs/connect-errors.ts';
 import { SendFlag, WCStatus, WROpcode } from './contract/verbs/enums.ts';
 import { type ErrnoCode, VerbsError } from './contract/verbs/errors.ts';
 import type { CancelSignal, CQ, PD, QP } from './contract/verbs/provider.ts';
-import { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
+import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
 import type { SendWR, SGE } from './contract/verbs/work-request.ts';
 import { orAbort, type WaitLimit, within } from './deadline.ts';
 import { HEADER_BYTES, putHeader } from './message-framing.ts';
@@ -36,15 +45,7 @@ export interface RemoteOptions extends WaitLimit {
 
 /** First id of a request; those of receives are `RECEIVE_IDS` and up. */
 const REQUEST_IDS = RECEIVE_IDS + (1n << 61n);
-const WORD_BYTES = 8;
 const BATCH = 64;
-const U64_END = 1n << 64n;
-
-/** Outcome of a request: its completion, and its staging memory. */
-interface Done {
-  readonly wc: WC;
-  readonly stage: Stage | undefined;
-}
 
 /** A request from its call to its completion. */
 interface Job<T> {
@@ -59,18 +60,6 @@ interface Job<T> {
   failure: unknown;
   abandoned: boolean;
   /** Builds the request when it is posted. */
-  readonly request: (stage: Stage | undefined) => SendWR;
-  readonly finish: (done: Done) => T;
-}
-
-/** Builds a request. */
-interface Plan<T> {
-  readonly what: string;
-  readonly spends?: boolean;
-  /** Bytes of staging memory; undefined: none. */
-  readonly stageBytes: number | undefined;
-  /** Fills the staging memory. */
-  readonly fill?: (bytes: Uint8Array) => void;
   readonly request: (stage: Stage | undefined) => SendWR;
   readonly finish: (done: Done) => T;
 }
@@ -138,81 +127,13 @@ export class ConnectionTraffic {
   }
 
   send(data: Uint8Array | SGE | string, limit: WaitLimit): Promise<void> {
-    const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
-    const length = bytes.length;
-    const what = `send of ${length} bytes`;
     const { window, qp } = this.#parts;
-    const most = window?.peerBytes ?? Number.POSITIVE_INFINITY;
-    if (length > most) {
-      return refusal('EMSGSIZE', `${what}: the peer takes messages of ${most} bytes at most`);
-    }
-    const header = window?.credited === true ? HEADER_BYTES : 0;
-    const spend = (target: Uint8Array): void => putHeader(target, true, window?.spend() ?? 0);
-    const opcode = WROpcode.send;
-    const flags = SendFlag.signaled;
-    if (!(bytes instanceof Uint8Array)) {
-      return this.#run(limit, {
-        what,
-        spends: header > 0,
-        stageBytes: header > 0 ? header : undefined,
-        request: (stage) => {
-          if (stage === undefined) return { opcode, flags, sgList: [bytes] };
-          spend(stage.mr.buffer);
-          return { opcode, flags, sgList: [stage.mr.sge(0, header), bytes] };
-        },
-        finish: () => undefined,
-      });
-    }
-    if (header + length <= qp.capabilities.maxInlineData) {
-      const inlineData = new Uint8Array(header + length);
-      inlineData.set(bytes, header);
-      return this.#run(limit, {
-        what,
-        spends: header > 0,
-        stageBytes: undefined,
-        request: () => {
-          if (header > 0) spend(inlineData);
-          return { opcode, flags, inlineData };
-        },
-        finish: () => undefined,
-      });
-    }
-    return this.#run(limit, {
-      what,
-      spends: header > 0,
-      stageBytes: header + length,
-      fill: (target) => target.set(bytes, header),
-      request: (stage) => {
-        if (header > 0 && stage !== undefined) spend(stage.mr.buffer);
-        return { opcode, flags, sgList: sgListOf(stage, header + length) };
-      },
-      finish: () => undefined,
-    });
+    return this.#run(limit, sendPlan(data, window, qp.capabilities.maxInlineData));
   }
 
   write(remote: RemoteMemory, data: Uint8Array | SGE, options: RemoteOptions): Promise<void> {
-    const { length } = data;
-    const what = `write of ${length} bytes`;
-    const target = targetOf(remote, options.offset, length, what);
-    if (target instanceof VerbsError) return quiet(Promise.reject(target));
-    const base = { opcode: WROpcode.rdmaWrite, flags: SendFlag.signaled, ...target } as const;
-    const finish = (): void => undefined;
-    if (!(data instanceof Uint8Array)) {
-      const request = (): SendWR => ({ ...base, sgList: [data] });
-      return this.#run(options, { what, stageBytes: undefined, request, finish });
-    }
-    if (length <= this.#parts.qp.capabilities.maxInlineData) {
-      const inlineData = data.slice();
-      const request = (): SendWR => ({ ...base, inlineData });
-      return this.#run(options, { what, stageBytes: undefined, request, finish });
-    }
-    return this.#run(options, {
-      what,
-      stageBytes: length,
-      fill: (bytes) => bytes.set(data),
-      request: (stage) => ({ ...base, sgList: sgListOf(stage, length) }),
-      finish,
-    });
+    const { maxInlineData } = this.#parts.qp.capabilities;
+    return this.#run(options, writePlan(remote, data, options.offset, maxInlineData));
   }
 
   read(
@@ -220,35 +141,13 @@ export class ConnectionTraffic {
     into: number | Uint8Array | SGE | undefined,
     options: RemoteOptions,
   ): Promise<Uint8Array> {
-    const rest = remote.length - (options.offset ?? 0);
-    const length = into === undefined ? rest : typeof into === 'number' ? into : into.length;
-    const what = `read of ${length} bytes`;
-    const source = targetOf(remote, options.offset, length, what);
-    if (source instanceof VerbsError) return quiet(Promise.reject(source));
-    const base = { opcode: WROpcode.rdmaRead, flags: SendFlag.signaled, ...source } as const;
-    if (typeof into === 'object' && !(into instanceof Uint8Array)) {
-      const request = (): SendWR => ({ ...base, sgList: [into] });
-      const finish = (): Uint8Array => new Uint8Array(0);
-      return this.#run(options, { what, stageBytes: undefined, request, finish });
-    }
-    return this.#run(options, {
-      what,
-      stageBytes: length,
-      request: (stage) => ({ ...base, sgList: sgListOf(stage, length) }),
-      finish: ({ stage }) => {
-        const bytes = stage?.mr.buffer.subarray(0, length) ?? new Uint8Array(0);
-        if (!(into instanceof Uint8Array)) return bytes.slice();
-        into.set(bytes);
-        return into;
-      },
-    });
+    return this.#run(options, readPlan(remote, into, options.offset));
   }
 
   fetchAdd(remote: RemoteMemory, add: number | bigint, options: RemoteOptions): Promise<bigint> {
-    return this.#atomic(remote, options, 'fetchAdd', {
-      opcode: WROpcode.atomicFetchAndAdd,
-      compareAdd: BigInt.asUintN(64, BigInt(add)),
-    });
+    const compareAdd = BigInt.asUintN(64, BigInt(add));
+    const operation = { opcode: WROpcode.atomicFetchAndAdd, compareAdd } as const;
+    return this.#run(options, atomicPlan(remote, options.offset, 'fetchAdd', operation));
   }
 
   compareSwap(
@@ -257,11 +156,12 @@ export class ConnectionTraffic {
     value: number | bigint,
     options: RemoteOptions,
   ): Promise<bigint> {
-    return this.#atomic(remote, options, 'compareSwap', {
+    const operation = {
       opcode: WROpcode.atomicCmpAndSwap,
       compareAdd: BigInt.asUintN(64, BigInt(expected)),
       swap: BigInt.asUintN(64, BigInt(value)),
-    });
+    } as const;
+    return this.#run(options, atomicPlan(remote, options.offset, 'compareSwap', operation));
   }
 
   /** The next message; undefined after the last message of a connection that ended well. */
@@ -294,38 +194,8 @@ export class ConnectionTraffic {
     });
   }
 
-  #atomic(
-    remote: RemoteMemory,
-    options: RemoteOptions,
-    what: string,
-    operation:
-      | { readonly opcode: typeof WROpcode.atomicFetchAndAdd; readonly compareAdd: bigint }
-      | {
-          readonly opcode: typeof WROpcode.atomicCmpAndSwap;
-          readonly compareAdd: bigint;
-          readonly swap: bigint;
-        },
-  ): Promise<bigint> {
-    const target = targetOf(remote, options.offset, WORD_BYTES, what);
-    if (target instanceof VerbsError) return quiet(Promise.reject(target));
-    return this.#run(options, {
-      what,
-      stageBytes: WORD_BYTES,
-      request: (stage) => ({
-        ...operation,
-        ...target,
-        flags: SendFlag.signaled,
-        sgList: sgListOf(stage, WORD_BYTES),
-      }),
-      finish: ({ stage }) => {
-        if (stage === undefined) throw new VerbsError('EIO');
-        const { buffer, byteOffset } = stage.mr.buffer;
-        return new DataView(buffer, byteOffset, WORD_BYTES).getBigUint64(0, true);
-      },
-    });
-  }
-
-  #run<T>(limit: WaitLimit, plan: Plan<T>): Promise<T> {
+  #run<T>(limit: WaitLimit, plan: Plan<T> | VerbsError): Promise<T> {
+    if (plan instanceof VerbsError) return quiet(Promise.reject(plan));
     return quiet(
       within(limit, plan.what, (signal) => {
         this.start();
@@ -524,33 +394,4 @@ export class ConnectionTraffic {
       },
     );
   }
-}
-
-/** Address and key at the peer, or the error. */
-function targetOf(
-  remote: RemoteMemory,
-  offset: number | undefined,
-  length: number,
-  what: string,
-): { readonly remoteAddr: bigint; readonly rkey: number } | VerbsError {
-  const start = offset ?? 0;
-  try {
-    const memory = parseRemoteMemory(remote);
-    const whole = Number.isSafeInteger(start) && Number.isSafeInteger(length);
-    if (!whole || start < 0 || length < 0 || start + length > memory.length) {
-      const text = `${what} at ${start}: outside the peer's region of ${memory.length} bytes`;
-      return new VerbsError('EINVAL', text);
-    }
-    return { remoteAddr: (BigInt(memory.addr) + BigInt(start)) % U64_END, rkey: memory.rkey };
-  } catch (error) {
-    return error instanceof VerbsError ? error : new VerbsError('EINVAL', String(error));
-  }
-}
-
-function sgListOf(stage: Stage | undefined, length: number): readonly SGE[] {
-  return stage === undefined || length === 0 ? [] : [stage.mr.sge(0, length)];
-}
-
-function refusal(code: 'EMSGSIZE', text: string): Promise<never> {
-  return quiet(Promise.reject(new VerbsError(code, text)));
 }
