@@ -1,8 +1,8 @@
 /**
  * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue.
  *
- * A connection that may have packets waits for its turn. In its turn, each packet is written into one
- * buffer and handed to its receiver at once; the receiver's answers wait for the receiver's turn. A
+ * A connection that may have packets waits for its turn. In its turn, its packets are written into one
+ * buffer and handed to their receivers; the receivers' answers wait for their own turn. A
  * turn is bounded, and so is what all connections move before sockets and clients get theirs.
  *
  * A packet without a receiver is dropped and counted, as a network would lose it. A connection whose
@@ -39,6 +39,8 @@ const SHARE_BYTES = 131_072;
 const TURN_BYTES = 4_194_304;
 /** Cost of a packet in addition to its payload, expressed in bytes. */
 const PACKET_COST_BYTES = 1024;
+/** The most packets of one turn. */
+const BURST_PACKETS_MAX = SHARE_BYTES / PACKET_COST_BYTES + 1;
 /** Last packets of a wire that has ended: answers that were due, of which the rest is lost. */
 const REST_PACKETS_MAX = 256;
 /** Places in the queue of turns that are kept although they are done with. */
@@ -93,8 +95,11 @@ export class PacketNetwork implements ConnectionUser {
   /** Sent since the host's other work had its turn. */
   #spentBytes = 0;
   #givingWay = false;
-  /** The packet on its way. */
-  readonly #bytes = new Uint8Array(PACKET_BYTES_MAX);
+  /** The packets on their way, one behind the other, and the lengths of those of a burst. */
+  readonly #bytes = new Uint8Array(SHARE_BYTES + PACKET_BYTES_MAX);
+  readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
+  #burst = 0;
+  #burstBytes = 0;
   readonly #packet = makePacket();
   readonly #grh = new Uint8Array(GRH_AREA_BYTES);
   readonly #datagram = makeDatagram();
@@ -219,28 +224,71 @@ export class PacketNetwork implements ConnectionUser {
 
   #serve(connection: PacketConnection, now: Micros): void {
     const { wire } = connection;
+    const burst = this.#mayBurst(connection);
     let sentBytes = 0;
+    let more = true;
     while (sentBytes < SHARE_BYTES && !this.#holdBack(connection)) {
-      const bytes = wire.pollPacket(this.#bytes, 0, now);
-      if (bytes === 0) {
-        this.#settle(connection, now);
-        this.#spentBytes += sentBytes;
-        return;
-      }
+      const bytes = wire.pollPacket(this.#bytes, this.#burstBytes, now);
+      more = bytes > 0;
+      if (!more) break;
       sentBytes += bytes + PACKET_COST_BYTES;
-      this.#deliver(connection, bytes, now);
+      if (burst) this.#enqueue(bytes);
+      else if (wire.endPolling()) this.#deliver(connection, bytes, now);
     }
+    if (burst) this.#deliverBurst(connection, now);
     this.#spentBytes += sentBytes;
     this.#settle(connection, now);
-    if (sentBytes >= SHARE_BYTES) this.handleReady(connection);
+    if (more && sentBytes > 0) this.handleReady(connection);
+  }
+
+  /**
+   * True when packets of the connection may wait for the others of a turn, so that memory is read
+   * and written once for all. Who watches packets, or has faults happen to them, gets each by
+   * itself, and so does the receiver of a datagram, which the wire names only until the next.
+   */
+  #mayBurst({ qp, port, peer }: PacketConnection): boolean {
+    if (qp.type === QPType.ud || this.#faults.active || this.#recorder.watched) return false;
+    return !port.down && peer?.down === false;
+  }
+
+  /** The packet behind those of the burst belongs to it. */
+  #enqueue(bytes: number): void {
+    this.#lengths[this.#burst] = bytes;
+    this.#burst += 1;
+    this.#burstBytes += bytes;
+  }
+
+  /** Delivers the packets of a burst, unless their payload is gone. */
+  #deliverBurst(connection: PacketConnection, now: Micros): void {
+    const count = this.#burst;
+    this.#burst = 0;
+    this.#burstBytes = 0;
+    if (!connection.wire.endPolling() || count === 0) return;
+    const { counters } = connection.port;
+    counters.sentPackets += count;
+    const receiver = this.#peerOf(connection);
+    if (receiver === undefined || !isPeer(receiver, connection)) {
+      counters.undeliverable += count;
+      return;
+    }
+    let at = 0;
+    for (let index = 0; index < count; index += 1) {
+      const bytes = this.#lengths[index] as number;
+      this.#parse(bytes, at);
+      this.#hand(connection, receiver, now);
+      at += bytes;
+    }
+    receiver.wire.handleInputEnd(now);
+    this.handleReady(receiver);
   }
 
   /** Sends what a wire that has ended still owes its peer: a NAK, acknowledgments. */
   #sendRest(connection: PacketConnection, now: Micros): void {
+    const { wire } = connection;
     for (let packets = 0; packets < REST_PACKETS_MAX; packets += 1) {
-      const bytes = connection.wire.pollPacket(this.#bytes, 0, now);
+      const bytes = wire.pollPacket(this.#bytes, 0, now);
       if (bytes === 0) return;
-      this.#deliver(connection, bytes, now);
+      if (wire.endPolling()) this.#deliver(connection, bytes, now);
     }
   }
 
@@ -389,8 +437,8 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   /** Reads the packet in the buffer. */
-  #parse(bytes: number): void {
-    const refusal = parsePacket(this.#bytes, 0, bytes, this.#packet);
+  #parse(bytes: number, at = 0): void {
+    const refusal = parsePacket(this.#bytes, at, bytes, this.#packet);
     assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
   }
 
@@ -451,15 +499,21 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   #handOver(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
-    const { counters, down } = receiver.port;
+    const { down } = receiver.port;
     if (down) {
       sender.port.counters.undeliverable += 1;
       return;
     }
+    this.#hand(sender, receiver, now);
+    receiver.wire.handleInputEnd(now);
+    this.handleReady(receiver);
+  }
+
+  #hand(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
+    const { counters } = receiver.port;
     countPacket(this.#packet, sender.port.counters, counters);
     if (receiver.qp.type === QPType.rc) countRequest(this.#packet, receiver.rqPsn, counters);
     receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#grh);
-    this.handleReady(receiver);
   }
 
   /** Looked up once, as an address handle of a kernel is when it is made. */

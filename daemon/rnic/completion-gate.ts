@@ -2,7 +2,7 @@
  * Holds completions back until their data is in the owner's memory, as a completion promises.
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
- * succeeds. Where writes take time (agent tier), a completion waits for them, and later ones wait
+ * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent tier), a completion waits for them, and later ones wait
  * behind it. If the memory turns out to be gone, nothing that waited for it succeeds, and the queue
  * pair fails.
  */
@@ -22,12 +22,15 @@ const DATA_OPCODES: ReadonlySet<number> = new Set([
   SQOpcode.compAndSwap,
 ]);
 
+/** Entries of waiting completions that are kept to be used again. */
+const HELD_KEPT_MAX = 256;
+
 /** A waiting completion. */
 interface HeldCompletion {
-  readonly cq: CQ;
+  cq: CQ;
   readonly completion: Completion;
   /** False for one that the program gets only if it fails: its work request is unsignalled. */
-  readonly reported: boolean;
+  reported: boolean;
 }
 
 /** The queue pair of a gate. */
@@ -53,7 +56,9 @@ export class CompletionGate {
   #keeper: MemoryBacking | undefined = undefined;
   /** True while unwritten segments include some of a Read Response. */
   #keepsResponse = false;
+  /** The first `#heldCount` wait; the others are kept to be used again. */
   readonly #held: HeldCompletion[] = [];
+  #heldCount = 0;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
 
@@ -109,19 +114,20 @@ export class CompletionGate {
     if (keeper === undefined) return true;
     this.#keeper = undefined;
     this.#keepsResponse = false;
-    if (keeper.flush?.() !== false) return true;
+    if (keeper.flush?.() !== false) {
+      if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
+      return true;
+    }
+    this.#failHeld();
+    if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
     this.#user.handleLoss(keepsResponse);
     return false;
   }
 
   /** Writes `completion` to `cq`, now or once the data before it is in place. */
   report(cq: CQ): void {
-    const { completion } = this;
-    assert(
-      this.#keeper === undefined || completion.status !== CQEStatus.success,
-      'nothing succeeds while segments are kept',
-    );
-    if (this.#writing.size === 0) this.#push(cq, completion);
+    if (this.#keeper !== undefined) this.#keep(cq, true);
+    else if (this.#writing.size === 0) this.#push(cq, this.completion);
     else this.#hold(cq, true);
   }
 
@@ -131,14 +137,27 @@ export class CompletionGate {
    */
   reportLoss(cq: CQ): void {
     if (this.#writing.size === 0 || !promisesData(this.completion)) return;
-    if (this.#held.some(({ completion }) => promisesData(completion))) return;
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      if (promisesData((this.#held[index] as HeldCompletion).completion)) return;
+    }
     this.#hold(cq, false);
   }
 
   #hold(cq: CQ, reported: boolean): void {
-    const completion = Object.assign(new Completion(), this.completion);
-    this.#held.push({ cq, completion, reported });
+    this.#keep(cq, reported);
     if (!this.release()) this.#user.awaitWrites();
+  }
+
+  #keep(cq: CQ, reported: boolean): void {
+    let held = this.#held[this.#heldCount];
+    if (held === undefined) {
+      held = { cq, completion: new Completion(), reported };
+      this.#held.push(held);
+    }
+    held.cq = cq;
+    held.reported = reported;
+    Object.assign(held.completion, this.completion);
+    this.#heldCount += 1;
   }
 
   #push(cq: CQ, completion: Completion): void {
@@ -157,7 +176,8 @@ export class CompletionGate {
 
   /** Throws `InvariantError` when a completion waits for nothing. */
   assertInvariants(): void {
-    assert(this.#held.length === 0 || this.#writing.size > 0, 'a completion waits for a write');
+    const waits = this.#writing.size > 0 || this.#keeper !== undefined;
+    assert(this.#heldCount === 0 || waits, 'a completion waits for a write');
     assert(!this.#keepsResponse || this.#keeper !== undefined, 'a response is kept by a backing');
   }
 
@@ -172,14 +192,16 @@ export class CompletionGate {
 
   /** Writes the waiting completions if no write is pending any more. True when the gate is open. */
   release(): boolean {
-    if (this.#stillWriting()) return false;
+    if (this.#keeper !== undefined || this.#stillWriting()) return false;
     const lost = this.#writeLost;
     this.#writeLost = false;
     if (lost) this.#failHeld();
-    for (const { cq, completion, reported } of this.#held) {
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      const { cq, completion, reported } = this.#held[index] as HeldCompletion;
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
     }
-    this.#held.length = 0;
+    this.#heldCount = 0;
+    if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
     if (lost) this.#user.handleLoss(false);
     return true;
   }
@@ -190,17 +212,21 @@ export class CompletionGate {
    * dropped.
    */
   end(told: boolean): void {
+    this.#keeper?.flush?.();
+    this.#keeper = undefined;
+    this.#keepsResponse = false;
     this.#writing.clear();
     this.#writeLost = false;
     if (told) {
-      for (const { completion: one, reported } of this.#held) {
+      for (let index = 0; index < this.#heldCount; index += 1) {
+        const { completion: one, reported } = this.#held[index] as HeldCompletion;
         if (one.status !== CQEStatus.success || !reported) continue;
         one.status = CQEStatus.wrFlushErr;
         one.lengthBytes = 0;
       }
       this.release();
     }
-    this.#held.length = 0;
+    this.#heldCount = 0;
   }
 
   /**
@@ -209,7 +235,8 @@ export class CompletionGate {
    */
   #failHeld(): void {
     let blamed = false;
-    for (const { completion: one } of this.#held) {
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      const { completion: one } = this.#held[index] as HeldCompletion;
       if (one.status !== CQEStatus.success) continue;
       const promises = promisesData(one);
       one.status = promises && !blamed ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;

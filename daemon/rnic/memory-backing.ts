@@ -20,6 +20,13 @@ export interface MemoryBacking {
   prepareRead(offset: number, length: number): boolean;
   /** Copies bytes into `target`. False when the memory is gone. */
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
+  /**
+   * As `read`, but may leave `target` as it is until `flushReads`: one system call reads many pieces.
+   * Undefined where that gains nothing.
+   */
+  readLater?(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
+  /** Performs the reads that `readLater` deferred. False when any since the last call failed. */
+  flushReads?(): boolean;
   /** Copies `length` bytes from `bytes` at `start`. False when the memory is gone. */
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /**

@@ -31,6 +31,7 @@ import { SendQueue, type SendQueueHost } from './send-queue.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import {
   type AtomicAccess,
+  type DeferringUser,
   Fault,
   type InboundMessage,
   type MessageFailure,
@@ -38,7 +39,6 @@ import {
   type OutboundMessage,
   type Wire,
   type WireFailure,
-  type WireUser,
 } from './wire-port.ts';
 
 /** What a queue pair needs of its device. */
@@ -59,7 +59,7 @@ export type QPEffect =
   | { readonly type: 'transmit'; readonly qp: QP };
 
 /** A queue pair. */
-export class QP implements WireUser, WindowUser, GateUser {
+export class QP implements DeferringUser, WindowUser, GateUser {
   readonly qpn: number;
   readonly pd: PD;
   readonly type: QPType;
@@ -241,7 +241,8 @@ export class QP implements WireUser, WindowUser, GateUser {
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
     if (!this.#gate.release()) this.#host.waiting.add(this);
-    this.#life.wire?.pump(this.#host.now);
+    // A wire that acknowledges must not take what was lost for placed: it ends below.
+    if (this.#host.ib === undefined || this.#life.receiving) this.#life.wire?.pump(this.#host.now);
     this.#life.settle(this.#host.now);
   }
 
@@ -327,8 +328,9 @@ export class QP implements WireUser, WindowUser, GateUser {
   completeReceive(message: InboundMessage): Fault {
     const receiver = this.#receiver;
     if (!this.#life.receiving || !receiver.active) return this.#life.refusal(Fault.noBuffer);
-    // RDMAP-5.5-04: a Send promises that the Writes before it are in place.
-    if (!this.#settleMemory()) return Fault.memoryLost;
+    // RDMAP-5.5-04: a Send promises that the Writes before it are in place. Other wires end their
+    // input before they acknowledge anything, and the completion waits for that.
+    if (this.#host.ib === undefined && !this.#settleMemory()) return Fault.memoryLost;
     return receiver.complete(message);
   }
 
@@ -402,6 +404,29 @@ export class QP implements WireUser, WindowUser, GateUser {
     const fault = this.#sendQueue.gather(slot, offset, length, target, targetStart);
     if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
     return fault;
+  }
+
+  gatherLater(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    this.#host.counters.gatheredBytes += length;
+    const fault = this.#sendQueue.gatherLater(slot, offset, length, target, targetStart);
+    if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
+    return fault;
+  }
+
+  get placing(): boolean {
+    return this.#gate.waits;
+  }
+
+  gatheringEnded(): Fault {
+    if (this.#sendQueue.gatheringEnded()) return Fault.none;
+    if (isFlushing(this.#life.state)) this.#life.flush();
+    return Fault.memoryLost;
   }
 
   messageDone(): void {

@@ -2,12 +2,11 @@
  * The receive side of a queue pair: takes the next receive from its own ring or from the shared
  * one, and scatters the message into it.
  */
-import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
 import { type ReceiveFormat, receiveFormat } from './queue-format.ts';
 import type { QPLayout } from './queue-pair-init.ts';
 import type { WorkRing } from './ring.ts';
-import { ScatterList } from './scatter-list.ts';
+import { ScatterList, type WriteNotes } from './scatter-list.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import type { StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
@@ -94,14 +93,8 @@ export class ReceiveQueue {
   }
 
   /** Scatters a segment into the active receive; it fits (`capacityBytes`). */
-  place(
-    mo: number,
-    bytes: Uint8Array,
-    start: number,
-    length: number,
-    written: (backing: MemoryBacking) => void,
-  ): Fault {
-    return this.#sges.scatter(this.#pd, mo, bytes, start, length, written);
+  place(mo: number, bytes: Uint8Array, start: number, length: number, notes: WriteNotes): Fault {
+    return this.#sges.scatter(this.#pd, mo, bytes, start, length, notes);
   }
 
   /** Reports the next receive, if any, which `qpn` is about to take. */

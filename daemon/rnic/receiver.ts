@@ -8,11 +8,11 @@ import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protoco
 import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
-import type { MemoryBacking } from './memory-backing.ts';
 import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ReceiveQueue } from './receive-queue.ts';
+import type { WriteNotes } from './scatter-list.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
@@ -38,7 +38,7 @@ export class Receiver {
   readonly #datagrams: boolean;
   /** Of the datagram in the active receive. */
   #sl = 0;
-  readonly #wrote: (backing: MemoryBacking) => void;
+  readonly #notes: WriteNotes;
 
   constructor(
     host: ReceiverHost,
@@ -53,7 +53,8 @@ export class Receiver {
     this.#cq = init.recvCQ;
     this.#gate = gate;
     this.#datagrams = init.type === QPType.ud;
-    this.#wrote = (backing): void => gate.wrote(backing);
+    // A stream writes a receive at once: it completes it in the same turn.
+    this.#notes = host.ib === undefined ? { wrote: (backing) => gate.wrote(backing) } : gate;
   }
 
   /** True from the message's first segment to its completion. */
@@ -88,7 +89,7 @@ export class Receiver {
       return Fault.messageTooLong;
     }
     if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
-    const fault = queue.place(mo, bytes, start, length, this.#wrote);
+    const fault = queue.place(mo, bytes, start, length, this.#notes);
     if (fault === Fault.none) this.#host.counters.placedBytes += length;
     else this.#end(CQEStatus.locProtErr);
     return fault;

@@ -5,7 +5,6 @@
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
-import type { MemoryBacking } from './memory-backing.ts';
 import type { OutstandingRequest } from './outstanding.ts';
 import type { PeerAccess, PeerAccessHost } from './peer-access.ts';
 import type { PD } from './protection-domain.ts';
@@ -21,7 +20,6 @@ export class ResponseSink {
   readonly #memory: PeerAccess;
   readonly #gate: CompletionGate;
   readonly #pd: PD;
-  readonly #wrote: (backing: MemoryBacking) => void;
 
   constructor(
     host: PeerAccessHost,
@@ -35,7 +33,6 @@ export class ResponseSink {
     this.#memory = memory;
     this.#gate = gate;
     this.#pd = pd;
-    this.#wrote = (backing): void => gate.wrote(backing);
   }
 
   /** See `WireUser.placeReadResponse`. */
@@ -95,7 +92,8 @@ export class ResponseSink {
     length: number,
   ): Fault {
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
-    const fault = pieces.scatter(this.#pd, offset, bytes, start, length, this.#wrote);
+    const fault = pieces.scatter(this.#pd, offset, bytes, start, length, this.#gate);
+    if (fault === Fault.none) this.#gate.placedResponse();
     if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
     return fault;
   }

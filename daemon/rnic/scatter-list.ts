@@ -7,12 +7,24 @@
  */
 
 import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { DeferredReads } from './deferred-reads.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget } from './memory-check.ts';
 import type { PD } from './protection-domain.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
+
+/** Where copies into memory are noted. */
+export interface WriteNotes {
+  /** A backing whose writes take time was written to. */
+  wrote(backing: MemoryBacking): void;
+  /**
+   * `backing` keeps bytes until they are settled; false when what another kept is lost. Undefined
+   * where all bytes must be written at once.
+   */
+  keeping?(backing: MemoryBacking): boolean;
+}
 
 /** Pieces of registered memory, as many as a ring element holds. */
 export class ScatterList {
@@ -124,8 +136,14 @@ export class ScatterList {
     return ready;
   }
 
-  /** Copies `length` bytes from `offset` on into `target`. */
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+  /** Copies `length` bytes from `offset` on into `target`, at once or by `deferred`. */
+  gather(
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+    deferred?: DeferredReads,
+  ): Fault {
     let skip = offset;
     let done = 0;
     for (let index = 0; index < this.#pieces && done < length; index += 1) {
@@ -138,7 +156,13 @@ export class ScatterList {
       const entry = this.#entries[index] ?? NO_ENTRY;
       if (!entry.alive) return Fault.stagInvalid;
       const from = (this.#offsets[index] ?? 0) + skip;
-      if (!entry.backing.read(from, size, target, targetStart + done)) return Fault.memoryLost;
+      const { backing } = entry;
+      const at = targetStart + done;
+      const copied =
+        deferred === undefined
+          ? backing.read(from, size, target, at)
+          : deferred.read(backing, from, size, target, at);
+      if (!copied) return Fault.memoryLost;
       done += size;
       skip = 0;
     }
@@ -147,7 +171,7 @@ export class ScatterList {
 
   /**
    * Copies `length` bytes from `bytes` at `start` into the pieces at `offset`, in ascending order.
-   * `written` records each backing whose writes take time. `pd` must be the one used in `resolve`.
+   * `pd` must be the one used in `resolve`.
    */
   scatter(
     pd: PD,
@@ -155,7 +179,7 @@ export class ScatterList {
     bytes: Uint8Array,
     start: number,
     length: number,
-    written: (backing: MemoryBacking) => void,
+    notes: WriteNotes,
   ): Fault {
     let skip = offset;
     let done = 0;
@@ -174,8 +198,7 @@ export class ScatterList {
         to = this.#target.offset;
       }
       if (!entry.alive) return Fault.memoryLost;
-      if (!entry.backing.write(to, bytes, start + done, size)) return Fault.memoryLost;
-      if (entry.backing.pendingWrites > 0) written(entry.backing);
+      if (!put(entry.backing, to, bytes, start + done, size, notes)) return Fault.memoryLost;
       done += size;
       skip = 0;
     }
@@ -193,4 +216,21 @@ export class ScatterList {
     const [partHi, partLo] = [advanceHi(hi, lo, skip), advanceLo(lo, skip)];
     return this.#target.checkLocal(pd, lkey, partHi, partLo, size, true) === Fault.none;
   }
+}
+
+/** Copies into one backing, at once or when the copies are settled. */
+function put(
+  backing: MemoryBacking,
+  offset: number,
+  bytes: Uint8Array,
+  start: number,
+  length: number,
+  notes: WriteNotes,
+): boolean {
+  if (backing.writeLater !== undefined && notes.keeping !== undefined) {
+    return notes.keeping(backing) && backing.writeLater(offset, bytes, start, length);
+  }
+  if (!backing.write(offset, bytes, start, length)) return false;
+  if (backing.pendingWrites > 0) notes.wrote(backing);
+  return true;
 }

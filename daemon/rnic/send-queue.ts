@@ -16,6 +16,7 @@ import type { AddressHandles } from './address-handle.ts';
 import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import { GatheredPayload } from './gathered-payload.ts';
 import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
@@ -67,6 +68,7 @@ export class SendQueue {
   readonly #type: QPType;
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
+  readonly #gathered = new GatheredPayload();
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
   /** A WQE is taken and not yet started. */
@@ -356,6 +358,27 @@ export class SendQueue {
     const fault = wqe.gather(offset, length, target, targetStart);
     if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
     return fault;
+  }
+
+  /** As `gather`; the bytes may be missing until `gatheringEnded`. */
+  gatherLater(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    const wqe = this.#messages.at(slot);
+    const fault = this.#gathered.gather(wqe, offset, length, target, targetStart);
+    if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
+    return fault;
+  }
+
+  /** False when something gathered since the last call is gone, as reported by a later flush. */
+  gatheringEnded(): boolean {
+    const failed = this.#gathered.finish();
+    if (failed !== undefined) this.#blame(failed, CQEStatus.locProtErr);
+    return failed === undefined;
   }
 
   #blame(wqe: SendWqe, status: CQEStatus): void {

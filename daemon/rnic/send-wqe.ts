@@ -12,6 +12,7 @@ import {
   SQE,
   SQOpcode,
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { DeferredReads } from './deferred-reads.ts';
 import { ViewBacking } from './memory-backing.ts';
 import type { BindRequest } from './memory-window.ts';
 import type { PD } from './protection-domain.ts';
@@ -256,10 +257,16 @@ export class SendWqe implements BindRequest {
     return (this.flags & QueueFlag.inline) !== 0 || this.sges.prepare(offset, length);
   }
 
-  /** Copies payload bytes into `target`. */
-  gather(offset: number, length: number, target: Uint8Array, targetStart: number): Fault {
+  /** Copies payload bytes into `target`, at once or by `deferred`. */
+  gather(
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+    deferred?: DeferredReads,
+  ): Fault {
     if ((this.flags & QueueFlag.inline) === 0) {
-      return this.sges.gather(offset, length, target, targetStart);
+      return this.sges.gather(offset, length, target, targetStart, deferred);
     }
     return this.#inline.read(offset, length, target, targetStart) ? Fault.none : Fault.bounds;
   }

@@ -319,3 +319,25 @@ export interface WireUser {
    */
   messageFailed(failure: MessageFailure): void;
 }
+
+/** A queue pair whose wire may gather payload for many packets before it needs any of it. */
+export interface DeferringUser extends WireUser {
+  /** As `gather`; the bytes may be missing until `gatheringEnded`. */
+  gatherLater(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault;
+  /**
+   * All that `gatherLater` was asked for is in its targets now. A fault when some of it is gone;
+   * a flush reports whose it was.
+   */
+  gatheringEnded(): Fault;
+  /**
+   * Data that came is on its way to memory that takes its time: nothing of it may be acknowledged.
+   * The wire is pumped once it is there.
+   */
+  readonly placing: boolean;
+}

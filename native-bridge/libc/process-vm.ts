@@ -40,6 +40,66 @@ const BATCH_MAX = 64;
 /** Interval between two checks whether the process is still the same. */
 const LOOK_INTERVAL_MS = 1;
 
+/** Pieces of one transfer that is performed later, as struct iovecs. */
+class Batch {
+  /** Addresses of the vectors. */
+  readonly local: bigint;
+  readonly remote: bigint;
+  localCount = 0;
+  remoteCount = 0;
+  bytes = 0;
+  /** The last remote piece. */
+  #remoteStart = 0;
+  #remoteBytes = 0;
+  /** Space for the local struct iovecs, then for as many remote ones. */
+  readonly #vectors = new Uint8Array(2 * BATCH_MAX * IOVEC_BYTES);
+  readonly #fields = new DataView(this.#vectors.buffer);
+
+  constructor() {
+    this.local = addressOf(this.#vectors);
+    this.remote = this.local + BigInt(BATCH_MAX * IOVEC_BYTES);
+  }
+
+  get full(): boolean {
+    return this.localCount === BATCH_MAX;
+  }
+
+  add(local: number, remote: number, length: number): void {
+    this.#setVector(this.localCount, local, length);
+    this.localCount += 1;
+    // Segments of one message are adjacent, and the kernel looks a page up once for each piece.
+    if (this.remoteCount === 0 || remote !== this.#remoteStart + this.#remoteBytes) {
+      this.remoteCount += 1;
+      this.#remoteStart = remote;
+      this.#remoteBytes = 0;
+    }
+    this.#remoteBytes += length;
+    this.#setVector(BATCH_MAX + this.remoteCount - 1, this.#remoteStart, this.#remoteBytes);
+    this.bytes += length;
+  }
+
+  /** One piece. */
+  set(local: number, remote: number, length: number): void {
+    this.#setVector(0, local, length);
+    this.#setVector(BATCH_MAX, remote, length);
+  }
+
+  clear(): void {
+    this.localCount = 0;
+    this.remoteCount = 0;
+    this.bytes = 0;
+  }
+
+  /** Writes an iovec; addresses of user space fit a number. */
+  #setVector(index: number, address: number, length: number): void {
+    const at = index * IOVEC_BYTES;
+    this.#fields.setUint32(at, address >>> 0, true);
+    this.#fields.setUint32(at + 4, Math.floor(address / 0x1_0000_0000), true);
+    this.#fields.setUint32(at + 8, length >>> 0, true);
+    this.#fields.setUint32(at + 12, Math.floor(length / 0x1_0000_0000), true);
+  }
+}
+
 /**
  * The memory of one process, bound to the process and not to its pid: a later process with the same
  * pid is never touched.
@@ -49,20 +109,14 @@ export class ProcessMemory {
   /** The errno name of the last failed transfer, for messages. */
   lastError = '';
   #processDescriptor: number | undefined;
-  /** Space for the local struct iovecs, then for as many remote ones. */
-  readonly #vectors = new Uint8Array(2 * BATCH_MAX * IOVEC_BYTES);
-  readonly #vectorFields = new DataView(this.#vectors.buffer);
-  readonly #localAddress: bigint;
-  readonly #remoteAddress: bigint;
-  /** Writes deferred by `writeLater`, in the vectors: local and remote pieces, bytes. */
-  #keptLocal = 0;
-  #keptRemote = 0;
-  #keptBytes = 0;
-  /** A deferred write has failed since the last `flush`. */
-  #keptLost = false;
-  /** The last remote piece. */
-  #remoteStart = 0;
-  #remoteBytes = 0;
+  /** One transfer at once. */
+  readonly #direct = new Batch();
+  /** Writes deferred by `writeLater`, and reads deferred by `readLater`. */
+  readonly #writes = new Batch();
+  readonly #reads = new Batch();
+  /** A deferred write, or read, has failed since the last `flush`, or `flushReads`. */
+  #writesLost = false;
+  #readsLost = false;
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
@@ -75,8 +129,6 @@ export class ProcessMemory {
     this.pid = pid;
     this.#processDescriptor = descriptor;
     copyGuard.start();
-    this.#localAddress = addressOf(this.#vectors);
-    this.#remoteAddress = this.#localAddress + BigInt(BATCH_MAX * IOVEC_BYTES);
   }
 
   /** False once the process has ended or the object is closed. */
@@ -90,13 +142,13 @@ export class ProcessMemory {
    * process or that memory is gone (`lastError`); `target` may then be partly written.
    */
   read(address: number, target: Uint8Array, start: number, length: number): boolean {
-    if (this.#keptLocal > 0) this.#carryOut();
+    if (this.#writes.localCount > 0) this.#carryOut();
     return this.#stillAlive() && this.#transfer(readv, address, target, start, length);
   }
 
   /** Copies `length` bytes of `source` from `start` to `address` of the process. See `read`. */
   write(address: number, source: Uint8Array, start: number, length: number): boolean {
-    if (this.#keptLocal > 0) this.#carryOut();
+    if (this.#writes.localCount > 0) this.#carryOut();
     return this.#stillAlive() && this.#transfer(writev, address, source, start, length);
   }
 
@@ -105,22 +157,9 @@ export class ProcessMemory {
    * until then. `flush` reports the result.
    */
   writeLater(address: number, source: Uint8Array, start: number, length: number): boolean {
-    if (this.#processDescriptor === undefined || start + length > source.length) {
-      this.lastError = this.#processDescriptor === undefined ? 'EBADF' : 'EINVAL';
-      return false;
-    }
-    if (this.#keptLocal === BATCH_MAX) this.#carryOut();
-    this.#setVector(this.#keptLocal, this.#addressOf(source) + start, length);
-    this.#keptLocal += 1;
-    // Segments of one message are adjacent, and the kernel looks a page up once for each piece.
-    if (this.#keptRemote === 0 || address !== this.#remoteStart + this.#remoteBytes) {
-      this.#keptRemote += 1;
-      this.#remoteStart = address;
-      this.#remoteBytes = 0;
-    }
-    this.#remoteBytes += length;
-    this.#setVector(BATCH_MAX + this.#keptRemote - 1, this.#remoteStart, this.#remoteBytes);
-    this.#keptBytes += length;
+    if (!this.#permits(source, start, length)) return false;
+    if (this.#writes.full) this.#carryOut();
+    this.#writes.add(this.#addressOf(source) + start, address, length);
     return true;
   }
 
@@ -130,27 +169,59 @@ export class ProcessMemory {
    */
   flush(): boolean {
     this.#carryOut();
-    const lost = this.#keptLost;
-    this.#keptLost = false;
+    const lost = this.#writesLost;
+    this.#writesLost = false;
     return !lost;
   }
 
+  /**
+   * As `read`, but performed by `flushReads`, or before others are deferred; `target` has the bytes
+   * only then. `flushReads` reports the result.
+   */
+  readLater(address: number, target: Uint8Array, start: number, length: number): boolean {
+    if (!this.#permits(target, start, length)) return false;
+    if (this.#reads.full) this.#carryOutReads();
+    this.#reads.add(this.#addressOf(target) + start, address, length);
+    return true;
+  }
+
+  /** Performs the deferred reads. False when any since the last call failed. */
+  flushReads(): boolean {
+    this.#carryOutReads();
+    const lost = this.#readsLost;
+    this.#readsLost = false;
+    return !lost;
+  }
+
+  #permits(local: Uint8Array, start: number, length: number): boolean {
+    if (this.#processDescriptor !== undefined && start + length <= local.length) return true;
+    this.lastError = this.#processDescriptor === undefined ? 'EBADF' : 'EINVAL';
+    return false;
+  }
+
   #carryOut(): void {
-    const [local, remote, bytes] = [this.#keptLocal, this.#keptRemote, this.#keptBytes];
-    if (local === 0) return;
-    this.#keptLocal = 0;
-    this.#keptRemote = 0;
-    this.#keptBytes = 0;
-    if (this.#processDescriptor === undefined || !this.#stillAlive()) {
-      this.#keptLost = true;
-      return;
+    if (this.#writes.localCount > 0 && !this.#transferBatch(writev, this.#writes)) {
+      this.#writesLost = true;
     }
+  }
+
+  #carryOutReads(): void {
+    if (this.#reads.localCount === 0) return;
+    this.#carryOut();
+    if (!this.#transferBatch(readv, this.#reads)) this.#readsLost = true;
+  }
+
+  /** Transfers what is in `batch`, and empties it. */
+  #transferBatch(call: Transfer, batch: Batch): boolean {
+    const { localCount, remoteCount, bytes } = batch;
+    batch.clear();
+    if (this.#processDescriptor === undefined || !this.#stillAlive()) return false;
     copyGuard.enter(this.#processDescriptor, this.pid);
-    const moved = writev(this.pid, this.#localAddress, local, this.#remoteAddress, remote, 0);
+    const moved = call(this.pid, batch.local, localCount, batch.remote, remoteCount, 0);
     copyGuard.leave();
-    if (moved === bytes) return;
+    if (moved === bytes) return true;
     this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
-    this.#keptLost = true;
+    return false;
   }
 
   /** Tries to read `address`: undefined when it can be read, else the errno name. */
@@ -189,17 +260,14 @@ export class ProcessMemory {
     start: number,
     length: number,
   ): boolean {
-    if (this.#processDescriptor === undefined || start + length > local.length) {
-      this.lastError = this.#processDescriptor === undefined ? 'EBADF' : 'EINVAL';
-      return false;
-    }
+    if (this.#processDescriptor === undefined || !this.#permits(local, start, length)) return false;
+    const direct = this.#direct;
     const base = this.#addressOf(local) + start;
     let done = 0;
     while (done < length) {
-      this.#setVector(0, base + done, length - done);
-      this.#setVector(BATCH_MAX, address + done, length - done);
+      direct.set(base + done, address + done, length - done);
       copyGuard.enter(this.#processDescriptor, this.pid);
-      const moved = call(this.pid, this.#localAddress, 1, this.#remoteAddress, 1, 0);
+      const moved = call(this.pid, direct.local, 1, direct.remote, 1, 0);
       copyGuard.leave();
       if (moved <= 0) {
         this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
@@ -208,15 +276,6 @@ export class ProcessMemory {
       done += moved;
     }
     return true;
-  }
-
-  /** Writes an iovec; addresses of user space fit a number. */
-  #setVector(index: number, address: number, length: number): void {
-    const at = index * IOVEC_BYTES;
-    this.#vectorFields.setUint32(at, address >>> 0, true);
-    this.#vectorFields.setUint32(at + 4, Math.floor(address / 0x1_0000_0000), true);
-    this.#vectorFields.setUint32(at + 8, length >>> 0, true);
-    this.#vectorFields.setUint32(at + 12, Math.floor(length / 0x1_0000_0000), true);
   }
 
   /** Streams reuse their buffers, so the last address is worth caching. */

@@ -5,7 +5,7 @@ import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backin
 import type { MR } from '../../daemon/rnic/memory-region.ts';
 import type { QPModification } from '../../daemon/rnic/qp-attributes.ts';
 import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { Prng } from '../sim/prng.ts';
 import { VirtualClock, VirtualTime } from '../sim/virtual-time.ts';
 import {
@@ -52,13 +52,16 @@ export class RoceEnd {
     this.device = device;
     const { nic } = world.adapter(device);
     const pd = nic.allocPD();
+    const reached = backing(this.memory);
+    // Atomics run at once, so they cannot use memory that takes its time.
+    const withheld = reached.tier === 'agent' ? Access.remoteAtomic : 0;
     this.mr = nic.regMR(pd, {
-      backing: backing(this.memory),
+      backing: reached,
       backingOffset: 0,
       lengthBytes: MEMORY_BYTES,
       address: MEMORY_ADDRESS,
       iova: MEMORY_ADDRESS,
-      access: ALL_ACCESS,
+      access: ALL_ACCESS & ~withheld,
       key: undefined,
     });
     const cq = nic.createCQ({ cqe: 4 * DEPTH, ring, tag: undefined });

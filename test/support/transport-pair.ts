@@ -35,7 +35,8 @@ export class TransportSide {
 
   /** The next packet, as its bytes. */
   poll(now: number): Uint8Array | undefined {
-    const length = this.wire.pollPacket(this.#buffer, 1, now);
+    const polled = this.wire.pollPacket(this.#buffer, 1, now);
+    const length = this.wire.endPolling() ? polled : 0;
     this.failure ??= this.wire.pollFailure();
     if (length === 0) return undefined;
     const bytes = this.#buffer.slice(1, 1 + length);
@@ -59,6 +60,7 @@ export class TransportSide {
       throw new Error('a wire sent a packet that no wire takes');
     }
     this.wire.handlePacket(this.#packet, copy, now, GRH);
+    this.wire.handleInputEnd(now);
     copy.fill(0x5a);
     this.failure ??= this.wire.pollFailure();
   }

@@ -5,12 +5,12 @@
 import { makeOutboundMessage } from '../../daemon/rnic/outbound-message.ts';
 import {
   type AtomicAccess,
+  type DeferringUser,
   Fault,
   type InboundMessage,
   type MessageFailure,
   OutboundKind,
   type OutboundMessage,
-  type WireUser,
 } from '../../daemon/rnic/wire-port.ts';
 
 export const REMOTE_KEY = 0x1234_0077;
@@ -52,7 +52,7 @@ function rule(holds: boolean, text: string): asserts holds {
 }
 
 /** See the module's comment. */
-export class TransportUser implements WireUser {
+export class TransportUser implements DeferringUser {
   readonly memory: Uint8Array;
   readonly arrivals: Arrival[] = [];
   readonly done: Done[] = [];
@@ -67,6 +67,8 @@ export class TransportUser implements WireUser {
   ord = 8;
   /** Asked before payload is ready; false delays it until the next pump. */
   ready: () => boolean = () => true;
+  /** Data that came is not in memory yet. */
+  placing = false;
   /** Called at each completion. */
   onDone: (done: Done) => void = () => undefined;
   onArrival: (arrival: Arrival) => void = () => undefined;
@@ -77,6 +79,7 @@ export class TransportUser implements WireUser {
   readonly #slots = new Map<number, Work>();
   #receive: Uint8Array | undefined = undefined;
   #received = 0;
+  readonly #later: (() => Fault)[] = [];
 
   constructor(bytes: number) {
     this.memory = new Uint8Array(bytes);
@@ -111,6 +114,22 @@ export class TransportUser implements WireUser {
   gather(slot: number, offset: number, length: number, target: Uint8Array, start: number): Fault {
     target.set(this.#payload(slot, offset, length), start);
     return this.faults['gather'] ?? Fault.none;
+  }
+
+  gatherLater(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): Fault {
+    this.#later.push(() => this.gather(slot, offset, length, target, start));
+    return Fault.none;
+  }
+
+  gatheringEnded(): Fault {
+    const faults = this.#later.splice(0).map((gather) => gather());
+    return faults.find((fault) => fault !== Fault.none) ?? Fault.none;
   }
 
   #payload(slot: number, offset: number, length: number): Uint8Array {
@@ -195,7 +214,7 @@ export class TransportUser implements WireUser {
   }
 
   inputEnded(): Fault {
-    return Fault.none;
+    return this.faults['inputEnded'] ?? Fault.none;
   }
 
   beginReceive(): Fault {

@@ -28,6 +28,15 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.read(this.#address + offset, target, targetStart, length);
   }
 
+  readLater(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
+    if (!this.#covers(offset, length)) return false;
+    return this.#process.readLater(this.#address + offset, target, targetStart, length);
+  }
+
+  flushReads(): boolean {
+    return this.#process.flushReads();
+  }
+
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
     if (!this.#covers(offset, length)) return false;
     return this.#process.write(this.#address + offset, bytes, start, length);

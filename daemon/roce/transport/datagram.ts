@@ -157,11 +157,19 @@ export class DatagramWire implements PacketWire {
     this.#user.messageDone();
   }
 
+  /** Every packet is whole when it is polled. */
+  endPolling(): boolean {
+    return true;
+  }
+
   pollFailure(): TransportFailure | undefined {
     return this.#outcome.poll();
   }
 
   // What comes in
+
+  /** Every packet is settled when it is handled. */
+  handleInputEnd(): void {}
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {
     const { opcode, qkey, payloadStart, payloadLength } = packet;

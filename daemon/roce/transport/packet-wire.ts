@@ -20,16 +20,24 @@ export interface TransportFailure {
 export interface PacketWire extends ProgramWire {
   // Inputs
   /**
-   * A packet for this queue pair; its payload is in `bytes`, which may change afterwards. `grh` is
-   * the 40 bytes that the receive of a datagram begins with.
+   * A packet for this queue pair; its payload is in `bytes`, which stay unchanged until
+   * `handleInputEnd`. `grh` is the 40 bytes that the receive of a datagram begins with.
    */
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros, grh: Uint8Array): void;
+  /** No more packets for now; the host polls the answers to those that came only afterwards. */
+  handleInputEnd(now: Micros): void;
   // Outputs
   /**
    * Writes the next packet, from its base header to its padding, at `start`, where there must be
-   * room for `PACKET_BYTES_MAX`. Returns its length, or 0 when there is none now.
+   * room for `PACKET_BYTES_MAX`. Returns its length, or 0 when there is none now. Its payload may
+   * be missing until `endPolling`.
    */
   pollPacket(target: Uint8Array, start: number, now: Micros): number;
+  /**
+   * The payload of all packets polled since the last call is there now. False when some of it is
+   * gone: the host drops all these packets.
+   */
+  endPolling(): boolean;
   /** The failure of the wire, once. */
   pollFailure(): TransportFailure | undefined;
   /** Where the datagram polled last goes; undefined where the queue pair's own path says it. */

@@ -2,7 +2,7 @@
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
-import type { Micros, WireFailure, WireUser } from '../../rnic/wire-port.ts';
+import { type DeferringUser, Fault, type Micros, type WireFailure } from '../../rnic/wire-port.ts';
 import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
 import { Outcome } from './outcome.ts';
@@ -25,7 +25,10 @@ export class ReliableWire implements PacketWire {
   /** The responder is asked first for the next packet. */
   #answersFirst = false;
 
-  constructor(user: WireUser, windowPackets = WINDOW_PACKETS) {
+  readonly #user: DeferringUser;
+
+  constructor(user: DeferringUser, windowPackets = WINDOW_PACKETS) {
+    this.#user = user;
     this.#requester = new Requester(user, this.#outcome, windowPackets);
     this.#responder = new Responder(user, this.#outcome);
   }
@@ -86,6 +89,15 @@ export class ReliableWire implements PacketWire {
     }
   }
 
+  handleInputEnd(): void {
+    const lost = this.#user.inputEnded() !== Fault.none;
+    if (this.#outcome.stopped) return;
+    if (!lost) this.#responder.settled();
+    else if (!this.#responder.memoryLost()) {
+      this.#requester.memoryLost('local memory of a Read is gone');
+    }
+  }
+
   nextDeadline(): Micros {
     return this.#requester.nextDeadline();
   }
@@ -104,6 +116,12 @@ export class ReliableWire implements PacketWire {
       return this.#responder.poll(target, start) || this.#requester.poll(target, start, now);
     }
     return this.#requester.poll(target, start, now) || this.#responder.poll(target, start);
+  }
+
+  endPolling(): boolean {
+    if (this.#user.gatheringEnded() === Fault.none) return true;
+    this.#requester.memoryLost('local memory of a work request is gone');
+    return false;
   }
 
   pollFailure(): TransportFailure | undefined {

@@ -10,12 +10,12 @@
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
+  type DeferringUser,
   Fault,
   MessageFailure,
   type Micros,
   NEVER,
   OutboundKind,
-  type WireUser,
 } from '../../rnic/wire-port.ts';
 import { Operation, operationOf, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
@@ -32,7 +32,7 @@ import {
 import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
-import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+import { describeSegment, isSegmented, writeSegmentLater } from './segment.ts';
 
 /** Messages that may await acknowledgement; a power of two. More only fill memory with WQEs. */
 const MESSAGES_MAX = 128;
@@ -71,7 +71,7 @@ const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
 export class Requester {
   /** How often packets were sent again because no answer came in time. */
   timeouts = 0;
-  readonly #user: WireUser;
+  readonly #user: DeferringUser;
   readonly #outcome: Outcome;
   readonly #window: number;
   readonly #messages = new OutgoingMessages(MESSAGES_MAX);
@@ -106,7 +106,7 @@ export class Requester {
   #waits = false;
 
   /** `windowPackets`: how many may be unacknowledged. */
-  constructor(user: WireUser, outcome: Outcome, windowPackets: number) {
+  constructor(user: DeferringUser, outcome: Outcome, windowPackets: number) {
     this.#user = user;
     this.#outcome = outcome;
     this.#window = windowPackets;
@@ -222,7 +222,7 @@ export class Requester {
     // Often enough that a full window is always being acknowledged.
     const interval = Math.max(this.#window >> 2, 1);
     packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
-    const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
+    const bytes = writeSegmentLater(this.#user, packet, message.slot, offset, target, start);
     if (bytes < 0) {
       this.#failLocally('local memory of a work request is gone');
       return 0;
@@ -341,7 +341,7 @@ export class Requester {
     }
     if (payloadLength > 0) {
       const fault = user.placeReadPart(offset, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none || user.inputEnded() !== Fault.none) {
+      if (fault !== Fault.none) {
         this.#failLocally('local memory of a Read is gone');
         return;
       }
@@ -460,6 +460,11 @@ export class Requester {
     const kind = FAILURE_KINDS[failure] ?? 'protocol';
     this.#outcome.fail('peer', { kind, text: FAILURE_TEXTS[failure] });
     this.stop();
+  }
+
+  /** Memory of our own program is gone. */
+  memoryLost(text: string): void {
+    this.#failLocally(text);
   }
 
   #failLocally(text: string): void {

@@ -11,10 +11,10 @@ import { makeAtomicAccess, makeInboundMessage } from '../../rnic/inbound-records
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
   type AtomicAccess,
+  type DeferringUser,
   Fault,
   type InboundMessage,
   type WireFailure,
-  type WireUser,
 } from '../../rnic/wire-port.ts';
 import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
@@ -59,7 +59,7 @@ const NAK_TEXTS: readonly string[] = (() => {
 
 /** See the module's comment. */
 export class Responder {
-  readonly #user: WireUser;
+  readonly #user: DeferringUser;
   readonly #outcome: Outcome;
   readonly #packet = makePacket();
   readonly #inbound: InboundMessage = makeInboundMessage();
@@ -71,6 +71,8 @@ export class Responder {
   #rnrTimer = 0;
   /** The PSN of the next request. */
   #expectedPsn = 0;
+  /** All before this one is in its memory. */
+  #settledPsn = 0;
   /** Requests carried out, modulo 2^24. */
   #msn = 0;
   #open: Open = Open.none;
@@ -93,7 +95,7 @@ export class Responder {
   /** Source memory of a Read must be fetched before more is sent. */
   #waits = false;
 
-  constructor(user: WireUser, outcome: Outcome) {
+  constructor(user: DeferringUser, outcome: Outcome) {
     this.#user = user;
     this.#outcome = outcome;
   }
@@ -109,7 +111,10 @@ export class Responder {
     this.#packet.destQpn = attributes.destQpn;
     this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#rnrTimer = attributes.minRnrTimer;
-    if (!this.#ready) this.#expectedPsn = rqPsn;
+    if (!this.#ready) {
+      this.#expectedPsn = rqPsn;
+      this.#settledPsn = rqPsn;
+    }
     const depth = Math.min(maxDestRdAtomic, DEPTH_MAX);
     // In SQD the depth may change. What was owed is asked for again.
     if (depth !== this.#depth) this.#replies = new Replies(Math.max(depth, 1));
@@ -119,12 +124,16 @@ export class Responder {
 
   resume(): void {
     this.#waits = false;
+    this.settled();
   }
 
   /** Sends no data any more; what is acknowledged already is still said. */
   stop(): void {
     this.#replies.clear();
     this.#waits = false;
+    if (this.#settledPsn === this.#expectedPsn) return;
+    this.#ackDue = false;
+    this.#nak = NO_NAK;
   }
 
   // Packets that come in
@@ -184,7 +193,7 @@ export class Responder {
     if (payloadLength > 0) {
       const { payloadStart } = packet;
       const fault = user.placeReceive(this.#received, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none || user.inputEnded() !== Fault.none) {
+      if (fault !== Fault.none) {
         this.#refuse(NakCode.remoteOperation);
         return;
       }
@@ -260,8 +269,7 @@ export class Responder {
     const user = this.#user;
     const hi = addressAddHi(this.#toHi, this.#toLo, this.#received);
     const lo = addressAddLo(this.#toLo, this.#received);
-    let fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
-    if (fault === Fault.none) fault = user.inputEnded();
+    const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
     this.#received += payloadLength;
     if (fault !== Fault.none) this.#refuse(accessNak(fault));
     return fault === Fault.none;
@@ -412,6 +420,23 @@ export class Responder {
     this.#accept(packet, 1);
   }
 
+  /** What was carried out so far may be acknowledged, unless some of it is still being placed. */
+  settled(): void {
+    if (!this.#user.placing) this.#settledPsn = this.#expectedPsn;
+  }
+
+  /**
+   * Memory was lost: nothing since the last time that all was settled is acknowledged. False when
+   * there was nothing.
+   */
+  memoryLost(): boolean {
+    if (this.#settledPsn === this.#expectedPsn) return false;
+    this.#expectedPsn = this.#settledPsn;
+    this.#replies.clear();
+    this.#refuse(NakCode.remoteOperation);
+    return true;
+  }
+
   /** A NAK that ends the connection. */
   #refuse(code: NakCode): void {
     this.#refusing = true;
@@ -428,6 +453,7 @@ export class Responder {
 
   /** Writes the next answer at `start`; its length, or 0 when there is none now. */
   poll(target: Uint8Array, start: number): number {
+    if (this.#settledPsn !== this.#expectedPsn) return 0;
     const reply = this.#replies.head;
     if (reply !== undefined) {
       if (this.#waits) return 0;

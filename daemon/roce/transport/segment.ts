@@ -1,5 +1,5 @@
 /** Packets of Sends and Writes: which opcode and headers each one has, and their payload. */
-import { Fault, OutboundKind, type WireUser } from '../../rnic/wire-port.ts';
+import { type DeferringUser, Fault, OutboundKind, type WireUser } from '../../rnic/wire-port.ts';
 import { Operation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';
@@ -95,6 +95,22 @@ export function writeSegment(
   const at = writeHeaders(target, start, packet);
   const size = packet.payloadLength;
   if (size > 0 && user.gather(slot, offset, size, target, at) !== Fault.none) return -1;
+  padPayload(target, at + size, size);
+  return packetBytes(packet);
+}
+
+/** The same; the payload may be missing until the queue pair says that gathering has ended. */
+export function writeSegmentLater(
+  user: DeferringUser,
+  packet: Packet,
+  slot: number,
+  offset: number,
+  target: Uint8Array,
+  start: number,
+): number {
+  const at = writeHeaders(target, start, packet);
+  const size = packet.payloadLength;
+  if (size > 0 && user.gatherLater(slot, offset, size, target, at) !== Fault.none) return -1;
   padPayload(target, at + size, size);
   return packetBytes(packet);
 }

@@ -1,7 +1,7 @@
 /** `makeWire`: the wire of a queue pair by its type. */
 
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { WireUser } from '../../rnic/wire-port.ts';
+import type { DeferringUser } from '../../rnic/wire-port.ts';
 import { DatagramWire } from './datagram.ts';
 import type { PacketWire } from './packet-wire.ts';
 import { ReliableWire } from './reliable.ts';
@@ -18,7 +18,7 @@ export interface WireOptions {
 }
 
 /** The wire of a queue pair that enters RTR. */
-export function makeWire(user: WireUser, options: WireOptions): PacketWire {
+export function makeWire(user: DeferringUser, options: WireOptions): PacketWire {
   const { type, qpn, portMtuBytes, windowPackets } = options;
   if (type === QPType.rc) return new ReliableWire(user, windowPackets);
   return type === QPType.uc ? new UnreliableWire(user) : new DatagramWire(user, qpn, portMtuBytes);

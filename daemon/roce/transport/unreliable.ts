@@ -47,6 +47,9 @@ export class UnreliableWire implements PacketWire {
   #offset = 0;
   #waits = false;
   // What comes in
+
+  /** Every packet is settled when it is handled. */
+  handleInputEnd(): void {}
   readonly #inbound = makeInboundMessage();
   #ready = false;
   #rqPsn = 0;
@@ -144,6 +147,11 @@ export class UnreliableWire implements PacketWire {
     this.#outgoing.describe(message, this.#sqPsn, this.#mtu);
     this.#sending = true;
     this.#offset = 0;
+    return true;
+  }
+
+  /** Every packet is whole when it is polled. */
+  endPolling(): boolean {
     return true;
   }
 

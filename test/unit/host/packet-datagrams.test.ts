@@ -45,7 +45,12 @@ class ScriptedDatagrams implements PacketWire {
     return writeHeaders(target, start, packet) - start;
   }
 
+  endPolling(): boolean {
+    return true;
+  }
+
   pollFailure(): undefined {}
+  handleInputEnd(): void {}
   modified(): void {}
   pump(): void {}
   disconnect(): void {}

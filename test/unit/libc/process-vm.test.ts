@@ -75,6 +75,30 @@ describe('memory of a process', () => {
     memory.close();
   });
 
+  it('carries out deferred reads in one transfer, after deferred writes', () => {
+    const memory = own();
+    const remote = Uint8Array.from({ length: 1000 }, (_, index) => index & 0xff);
+    const address = Number(addressOf(remote));
+    const target = new Uint8Array(300);
+    for (let index = 0; index < 100; index += 1) {
+      expect(memory.readLater(address + 2 * index, target, 3 * index, 2)).toBe(true);
+    }
+    expect(target.subarray(270).every((byte) => byte === 0)).toBe(true);
+    memory.writeLater(address + 198, new Uint8Array(1).fill(0xee), 0, 1);
+    expect(memory.flushReads()).toBe(true);
+    const expected = new Uint8Array(300);
+    for (let index = 0; index < 100; index += 1) {
+      expected.set([2 * index, 2 * index + 1], 3 * index);
+    }
+    expected[297] = 0xee;
+    expect(target).toEqual(expected);
+    expect(memory.readLater(4096, target, 0, 8)).toBe(true);
+    expect(memory.flushReads()).toBe(false);
+    expect(memory.flushReads()).toBe(true);
+    expect(memory.readLater(address, target, 296, 8)).toBe(false);
+    memory.close();
+  });
+
   it('reports deferred writes that failed', () => {
     const memory = own();
     const bytes = new Uint8Array(8);

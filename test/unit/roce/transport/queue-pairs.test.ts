@@ -73,7 +73,8 @@ class Node {
   }
 
   poll(now: number): Uint8Array | undefined {
-    const length = this.wire?.pollPacket(this.#buffer, 0, now) ?? 0;
+    const polled = this.wire?.pollPacket(this.#buffer, 0, now) ?? 0;
+    const length = this.wire?.endPolling() === true ? polled : 0;
     this.settle(now);
     return length === 0 || this.deaf ? undefined : this.#buffer.slice(0, length);
   }
@@ -81,6 +82,7 @@ class Node {
   handle(bytes: Uint8Array, now: number): void {
     parsePacket(bytes, 0, bytes.length, this.#packet);
     this.wire?.handlePacket(this.#packet, bytes, now, GRH);
+    this.wire?.handleInputEnd(now);
     this.settle(now);
   }
 

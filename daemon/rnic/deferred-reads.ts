@@ -1,0 +1,41 @@
+/**
+ * Payload that was gathered and is fetched later, in one go for many packets, from memory that is
+ * reached by system calls.
+ */
+import type { MemoryBacking } from './memory-backing.ts';
+
+/** See the module's comment. */
+export class DeferredReads {
+  #backing: MemoryBacking | undefined = undefined;
+  #lost = false;
+
+  /** Copies the bytes into `target`, now or by `fetch`. False when the memory is gone. */
+  read(
+    backing: MemoryBacking,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): boolean {
+    if (backing.readLater === undefined) return backing.read(offset, length, target, start);
+    if (this.#backing !== backing) {
+      this.#carryOut();
+      this.#backing = backing;
+    }
+    return backing.readLater(offset, length, target, start);
+  }
+
+  /** All bytes are in their targets now. False when any since the last call could not be had. */
+  fetch(): boolean {
+    this.#carryOut();
+    const lost = this.#lost;
+    this.#lost = false;
+    return !lost;
+  }
+
+  #carryOut(): void {
+    const backing = this.#backing;
+    this.#backing = undefined;
+    if (backing?.flushReads?.() === false) this.#lost = true;
+  }
+}

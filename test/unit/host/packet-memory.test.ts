@@ -1,0 +1,191 @@
+/** Packets of one host whose memory is another process's, is slow, or goes away: real queue pairs. */
+import { describe, expect, it } from 'vitest';
+import { type MemoryBacking, ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
+import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { SlowBacking } from '../../support/nic-rig.ts';
+import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+
+const { success, locProtErr, remOpErr, wrFlushErr } = CQEStatus;
+
+/** Memory that is reached by calls, which move what was deferred until then; bytes may go away. */
+class CalledBacking implements MemoryBacking {
+  readonly tier = 'process_vm';
+  readonly view = undefined;
+  readonly pendingWrites = 0;
+  onReady: (() => void) | undefined = undefined;
+  /** Calls, and the first offset that is gone. */
+  reads = 0;
+  writes = 0;
+  goneFrom = Number.POSITIVE_INFINITY;
+  readonly #memory: ViewBacking;
+  #readsDue: (() => boolean)[] = [];
+  #writesDue: (() => boolean)[] = [];
+
+  constructor(bytes: Uint8Array) {
+    this.#memory = new ViewBacking(bytes);
+  }
+  prepareRead(): boolean {
+    return true;
+  }
+  read(offset: number, length: number, target: Uint8Array, start: number): boolean {
+    return offset + length <= this.goneFrom && this.#memory.read(offset, length, target, start);
+  }
+  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    return offset + length <= this.goneFrom && this.#memory.write(offset, bytes, start, length);
+  }
+  readLater(offset: number, length: number, target: Uint8Array, start: number): boolean {
+    this.#readsDue.push(() => this.read(offset, length, target, start));
+    return true;
+  }
+  writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+    this.#writesDue.push(() => this.write(offset, bytes, start, length));
+    return true;
+  }
+  flushReads(): boolean {
+    this.reads += 1;
+    return this.#readsDue.splice(0).every((read) => read());
+  }
+  flush(): boolean {
+    this.writes += 1;
+    return this.#writesDue.splice(0).every((write) => write());
+  }
+}
+
+/** Two ends whose memory is reached by calls. */
+function calledPair(world: RoceWorld): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
+  const backings: CalledBacking[] = [];
+  const make = (bytes: Uint8Array): CalledBacking => {
+    const backing = new CalledBacking(bytes);
+    backings.push(backing);
+    return backing;
+  };
+  const [a, b] = [world.end(0, QPType.rc, make), world.end(1, QPType.rc, make)];
+  a.connect(b);
+  b.connect(a);
+  return [a, b, backings[0] as CalledBacking, backings[1] as CalledBacking];
+}
+
+describe('memory that is reached by system calls', () => {
+  it('is read once and written once for the packets of a turn', () => {
+    const world = new RoceWorld();
+    const [a, b, from, to] = calledPair(world);
+    const length = 65_536;
+    for (let at = 0; at < length; at += 1) a.memory[at] = at * 7 + (at >> 8);
+    b.receives.post(1, [b.piece(0, 16)]);
+    a.sends.post({
+      opcode: SQOpcode.write,
+      wrId: 1,
+      sges: [a.piece(0, length)],
+      raddr: b.address(100_000),
+      rkey: b.mr.rkey,
+    });
+    a.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [a.piece(5, 16)] });
+    a.ring();
+    world.run();
+    expect(a.completions.outcome()).toEqual([
+      [1, success],
+      [2, success],
+    ]);
+    expect(b.completions.outcome()).toEqual([[1, success]]);
+    const written = b.memory.subarray(100_000, 100_000 + length);
+    expect(Buffer.compare(written, a.memory.subarray(0, length))).toBe(0);
+    expect(Buffer.compare(b.memory.subarray(0, 16), a.memory.subarray(5, 21))).toBe(0);
+    expect([from.reads, to.writes]).toEqual([1, 1]);
+  });
+
+  it('fails the work request whose memory is gone, and no other is blamed', () => {
+    const world = new RoceWorld();
+    const [a, b, from] = calledPair(world);
+    for (const id of [1, 2, 3]) b.receives.post(id, [b.piece(64 * id, 64)]);
+    from.goneFrom = 1000;
+    for (const [wrId, at] of [
+      [1, 0],
+      [2, 2000],
+      [3, 64],
+    ] as const) {
+      a.sends.post({ opcode: SQOpcode.send, wrId, sges: [a.piece(at, 64)] });
+    }
+    a.ring();
+    world.run();
+    expect(a.completions.outcome()).toEqual([
+      [1, wrFlushErr],
+      [2, locProtErr],
+      [3, wrFlushErr],
+    ]);
+    expect(a.qp.state).toBe(QPState.ERR);
+    expect(b.completions.outcome()).toEqual([]);
+  });
+
+  it('is not acknowledged, and nothing received succeeds, when it is gone', () => {
+    const world = new RoceWorld();
+    const [a, b, , to] = calledPair(world);
+    b.receives.post(1, [b.piece(2000, 64)]);
+    b.receives.post(2, [b.piece(0, 64)]);
+    to.goneFrom = 1000;
+    for (const wrId of [1, 2]) {
+      a.sends.post({ opcode: SQOpcode.send, wrId, sges: [a.piece(0, 64)] });
+    }
+    a.ring();
+    world.run();
+    expect(b.completions.outcome()).toEqual([
+      [1, locProtErr],
+      [2, wrFlushErr],
+    ]);
+    expect(a.completions.outcome()).toEqual([
+      [1, remOpErr],
+      [2, wrFlushErr],
+    ]);
+    expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+  });
+});
+
+describe('memory that takes its time', () => {
+  function slowPair(world: RoceWorld): [RoceEnd, RoceEnd, SlowBacking] {
+    let memory: SlowBacking | undefined;
+    const a = world.end(0);
+    const b = world.end(1, QPType.rc, (bytes) => {
+      memory = new SlowBacking(bytes);
+      return memory;
+    });
+    a.connect(b);
+    b.connect(a);
+    return [a, b, memory as unknown as SlowBacking];
+  }
+
+  function write(a: RoceEnd, b: RoceEnd): void {
+    a.memory.fill(9, 0, 100);
+    const remote = { raddr: b.address(0), rkey: b.mr.rkey };
+    a.sends.post({ opcode: SQOpcode.write, wrId: 1, sges: [a.piece(0, 100)], ...remote });
+    a.ring();
+  }
+
+  it('has a Write acknowledged only once it is there', () => {
+    const world = new RoceWorld();
+    const [a, b, memory] = slowPair(world);
+    write(a, b);
+    world.run();
+    expect(a.completions.outcome()).toEqual([]);
+    expect(b.memory[0]).toBe(0);
+    memory.settle();
+    world.host.drain();
+    world.run();
+    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expect(b.memory[99]).toBe(9);
+  });
+
+  it('never has a Write acknowledged that was lost', () => {
+    const world = new RoceWorld();
+    const [a, b, memory] = slowPair(world);
+    write(a, b);
+    world.run();
+    memory.lose();
+    world.host.drain();
+    world.run(60_000_000);
+    expect(b.qp.state).toBe(QPState.ERR);
+    const outcome = a.completions.outcome();
+    expect(outcome).toHaveLength(1);
+    expect(outcome[0]?.[1]).not.toBe(success);
+    expect(a.qp.state).toBe(QPState.ERR);
+  });
+});
