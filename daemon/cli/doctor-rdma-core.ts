@@ -19,7 +19,8 @@ const INSTALL =
 export const RDMA_CORE_CHECKS: readonly Check[] = [
   { name: 'preload', examine: examineShim },
   { name: 'rdma-core', examine: () => judgeLibraries(libraryFolders().flatMap(listed)) },
-  { name: 'siw provider', examine: examineProvider },
+  { name: 'siw provider', examine: () => examineProvider('siw') },
+  { name: 'rxe provider', examine: () => examineProvider('rxe') },
 ];
 
 function examineShim(): Finding {
@@ -68,21 +69,29 @@ function releaseOf(names: readonly string[], library: string): string | undefine
   return undefined;
 }
 
+/** What programs see with the help of a provider of rdma-core. */
+const SEEN_BY_PROVIDER = { siw: 'iWARP device', rxe: 'RoCE device' } as const;
+
 /** The driver file of the provider names a library, which must exist with the suffix of the release. */
-function examineProvider(): Finding {
-  const driver = existsSync('/etc/libibverbs.d/siw.driver');
+function examineProvider(provider: keyof typeof SEEN_BY_PROVIDER): Finding {
+  const driver = existsSync(`/etc/libibverbs.d/${provider}.driver`);
   const folders = libraryFolders().map((folder) => join(folder, 'libibverbs'));
-  const libraries = folders.flatMap(listed).filter((name) => /^libsiw-rdmav.*\.so$/.test(name));
-  return judgeProvider(driver, libraries);
+  const library = new RegExp(`^lib${provider}-rdmav.*\\.so$`);
+  const libraries = folders.flatMap(listed).filter((name) => library.test(name));
+  return judgeProvider(driver, libraries, SEEN_BY_PROVIDER[provider]);
 }
 
 /** Judges whether driver file and provider library exist. */
-export function judgeProvider(driver: boolean, libraries: readonly string[]): Finding {
+export function judgeProvider(
+  driver: boolean,
+  libraries: readonly string[],
+  devices: string,
+): Finding {
   const [library] = libraries;
   if (driver && library !== undefined) return { state: 'ok', text: library };
   const text = driver
-    ? 'its library is missing: programs see no device'
-    : 'libibverbs does not know it: programs see no device';
+    ? `its library is missing: programs see no ${devices}`
+    : `libibverbs does not know it: programs see no ${devices}`;
   return { state: 'warn', text, fix: 'apt-get install ibverbs-providers' };
 }
 

@@ -26,9 +26,15 @@ describe('doctor and rdma-core', () => {
     expect(finding.fix).toContain('ibverbs-providers');
   });
 
-  it('warns when the siw provider is incomplete', () => {
-    expect(judgeProvider(true, ['libsiw-rdmav34.so']).state).toBe('ok');
-    expect(judgeProvider(true, []).state).toBe('warn');
-    expect(judgeProvider(false, ['libsiw-rdmav34.so']).state).toBe('warn');
+  it('warns when a provider is incomplete, and says what programs then miss', () => {
+    expect(judgeProvider(true, ['libsiw-rdmav34.so'], 'iWARP device').state).toBe('ok');
+    expect(judgeProvider(true, [], 'RoCE device')).toMatchObject({
+      state: 'warn',
+      text: 'its library is missing: programs see no RoCE device',
+    });
+    expect(judgeProvider(false, ['libsiw-rdmav34.so'], 'iWARP device')).toMatchObject({
+      state: 'warn',
+      text: 'libibverbs does not know it: programs see no iWARP device',
+    });
   });
 });
