@@ -144,13 +144,19 @@ function takeWqe(state: LaneState, wqe: Sighting): OpenGroup {
 function takeFpdu(state: LaneState, sighting: Sighting): void {
   const message = messageOf(sighting.record.opcode);
   if (sighting.direction === 'out') takeOutbound(state, sighting, message);
-  else if (message === 'send' || message === 'immediate') takeInboundSend(state, sighting);
+  else if (takesReceive(sighting, message)) takeInboundSend(state, sighting);
   else if (message === 'readResponse' || message === 'atomicResponse') {
     const work = message === 'readResponse' ? 'read' : 'atomic';
     const group = state.asking.find((each) => each.work === work);
     group?.fpdus.push(sighting);
     if (group !== undefined && isLast(sighting)) remove(state.asking, group);
   }
+}
+
+/** On RoCE, immediate data is part of the last packet of a Write. */
+function takesReceive({ record }: Sighting, message: Message): boolean {
+  if (message === 'write') return /Immediate/.test(record.opcode ?? '');
+  return message === 'send' || message === 'immediate';
 }
 
 function takeOutbound(state: LaneState, sighting: Sighting, message: Message): void {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { layOut, type Mark } from '../../../daemon/page/timeline-layout.ts';
-import { cqe, fpdu, pass, record, wqe } from './trace-builder.ts';
+import { cqe, fpdu, packet, pass, record, wqe } from './trace-builder.ts';
 
 const SCALE = 0.4;
 
@@ -95,6 +95,23 @@ describe('the time line', () => {
     ];
     const wire = layOut([records], SCALE).marks.filter(({ direction }) => direction === 'out');
     expect(wire.map(({ label }) => label)).toEqual(['→Write', '', '', '→Write']);
+  });
+
+  it('names RoCE packets by what they carry, and marks a NAK', () => {
+    const records = [
+      wqe(1, 'SEND', '0x1'),
+      packet(1, 2, 'RC SEND First'),
+      packet(1, 2, 'RC SEND Middle'),
+      packet(1, 2, 'RC SEND Last'),
+      packet(2, 1, 'RC Acknowledge', 'ACK, MSN 1'),
+      packet(2, 1, 'RC Acknowledge', 'RNR NAK for 640 µs, MSN 1'),
+      packet(1, 2, 'RC CmpSwap'),
+    ];
+    const wire = layOut([records], SCALE).marks.filter(
+      ({ lane, row }) => lane === 0 && row === 'wire',
+    );
+    expect(wire.map(({ label }) => label)).toEqual(['→Send', '', '', '←ACK', '←NAK', '→AReq']);
+    expect(wire.map(({ bad }) => bad)).toEqual([false, false, false, false, true, false]);
   });
 
   it('marks errors', () => {

@@ -30,6 +30,25 @@ export function fpdu(qpn: number, peerQpn: number, opcode: string, last = true):
   return record('fpdu', { qpn, ...peer, link: 1, by: 'us', opcode, bytes: 64, text });
 }
 
+/** A RoCE packet that queue pair `qpn` sent to `peerQpn` of the same device. */
+export function packet(
+  qpn: number,
+  peerQpn: number,
+  opcode: string,
+  rest = '64 bytes',
+): TraceRecord {
+  const text = `${opcode} to QP ${peerQpn}, PSN 7, ${rest}`;
+  return record('packet', {
+    qpn,
+    peerDevice: 'iwarp0',
+    peerQpn,
+    by: 'us',
+    opcode,
+    bytes: 64,
+    text,
+  });
+}
+
 /** A record of the watched end's `kind`, with these fields. */
 export function record(
   kind: TraceRecord['kind'],

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { groupWork, messageOf, sightingsOf } from '../../../daemon/page/work-groups.ts';
 import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
-import { cqe, fpdu, record, wqe } from './trace-builder.ts';
+import { cqe, fpdu, packet, record, wqe } from './trace-builder.ts';
 
 /** Groups as texts: the WQE's lane and opcode, FPDUs with their direction, the CQE's status. */
 function storiesOf(records: readonly TraceRecord[]): string[] {
@@ -25,6 +25,48 @@ describe('the parts of a work request', () => {
     expect(storiesOf(records)).toEqual([
       'iwarp0 QP 1: SEND 0x1, out Send, IBV_WC_SUCCESS',
       'iwarp0 QP 2: RECV 0x7, in Send, IBV_WC_SUCCESS',
+    ]);
+  });
+
+  it('a Send of several RoCE packets, which completes once it is acknowledged', () => {
+    const records = [
+      wqe(1, 'SEND', '0x1'),
+      packet(1, 2, 'RC SEND First'),
+      wqe(2, 'RECV', '0x7'),
+      packet(1, 2, 'RC SEND Middle'),
+      packet(1, 2, 'RC SEND Last'),
+      cqe(2, 'RECV', '0x7'),
+      packet(2, 1, 'RC Acknowledge'),
+      cqe(1, 'SEND', '0x1'),
+      wqe(1, 'SEND', '0x2'),
+      packet(1, 2, 'RC SEND Only'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: SEND 0x1, out RC SEND First, out RC SEND Middle, out RC SEND Last, IBV_WC_SUCCESS',
+      'iwarp0 QP 2: RECV 0x7, in RC SEND First, in RC SEND Middle, in RC SEND Last, IBV_WC_SUCCESS',
+      'iwarp0 QP 1: SEND 0x2, out RC SEND Only',
+    ]);
+  });
+
+  it('Reads, atomics and a Write with immediate data over RoCE', () => {
+    const records = [
+      wqe(1, 'RDMA_READ', '0x1'),
+      packet(1, 2, 'RC RDMA READ Request'),
+      packet(2, 1, 'RC RDMA READ response First'),
+      packet(2, 1, 'RC RDMA READ response Last'),
+      wqe(1, 'ATOMIC_FETCH_AND_ADD', '0x2'),
+      packet(1, 2, 'RC FetchAdd'),
+      packet(2, 1, 'RC ATOMIC Acknowledge'),
+      wqe(1, 'RDMA_WRITE_WITH_IMM', '0x3'),
+      packet(1, 2, 'RC RDMA WRITE Only with Immediate'),
+      wqe(2, 'RECV', '0x7'),
+    ];
+    expect(storiesOf(records)).toEqual([
+      'iwarp0 QP 1: RDMA_READ 0x1, out RC RDMA READ Request, in RC RDMA READ response First, ' +
+        'in RC RDMA READ response Last',
+      'iwarp0 QP 1: ATOMIC_FETCH_AND_ADD 0x2, out RC FetchAdd, in RC ATOMIC Acknowledge',
+      'iwarp0 QP 1: RDMA_WRITE_WITH_IMM 0x3, out RC RDMA WRITE Only with Immediate',
+      'iwarp0 QP 2: RECV 0x7, in RC RDMA WRITE Only with Immediate',
     ]);
   });
 
