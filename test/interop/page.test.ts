@@ -94,6 +94,33 @@ function expectNoComplaint({ complaints, strayRequests }: PageRig): void {
   expect(strayRequests).toEqual([]);
 }
 
+describeWith(['chromium', 'rdma-programs'], 'the page over RoCE', () => {
+  it('shows packets of a RoCE device, and a fault of them', async () => {
+    const shown = await open();
+    const port = String(await freePort());
+    // More than it can send before the test ends.
+    const words = ['ibv_rc_pingpong', '-d', 'roce0', '-g', '1', '-p', port, '-n', '100000000'];
+    const run = ['run', '--socket', socket, '--', ...words];
+    folder.start(run);
+    await expect.poll(() => isListening(Number(port)), { timeout: SHOWN_TIMEOUT_MS }).toBe(true);
+    folder.start([...run, '127.0.0.1']);
+    await shown.shows('#object-panel tbody .badge', /^RTS$/);
+    await shown.page.getByLabel('Kind', { exact: true }).selectOption('rnr');
+    await shown.press('Add fault');
+    await shown.page.getByRole('switch', { name: 'Record' }).check();
+    await shown.shows('.timeline', /NAK/);
+    await shown.shows('.faults li', /rnr/);
+    await shown.press('Remove fault 1, rnr');
+    await shown.first('.mark.cqe').waitFor({ timeout: SHOWN_TIMEOUT_MS });
+    await shown.page.getByRole('switch', { name: 'Record' }).uncheck();
+    await shown.page.getByRole('listbox').focus();
+    await expect(walkTo(shown, /WQE SEND[\s\S]*→ packet[\s\S]*RC SEND/)).resolves.toContain(
+      'IBV_WC_SUCCESS',
+    );
+    expectNoComplaint(shown);
+  });
+});
+
 describeWith(['chromium'], 'the page', () => {
   it('is one answer of less than 200 KiB, with everything in it', async () => {
     const shown = await open();
