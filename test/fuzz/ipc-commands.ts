@@ -213,7 +213,7 @@ export const REQUESTS: {
   readonly [N in CommandName]: (know: Knowledge) => CommandRequest<N>;
 } = {
   listDevices: () => ({}),
-  openDevice: ({ draws }) => ({ name: draws.pick([undefined, undefined, 'fuzzed', '', 'x']) }),
+  openDevice: ({ draws }) => ({ name: draws.pick([undefined, 'roce', 'fuzzed', '', 'x']) }),
   closeDevice: (know) => ({ context: know.handle('context') }),
   queryDevice: (know) => ({ context: know.handle('context') }),
   queryPort: (know) => ({ context: know.handle('context'), port: size(know.draws, 2) }),

@@ -31,7 +31,13 @@ import {
   SQE,
   SQE_BYTES,
 } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  Access,
+  CMEventType,
+  MTU,
+  QPState,
+  QPType,
+} from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { hexOf } from '../../support/hex.ts';
 import type { Draws } from '../draws.ts';
@@ -48,7 +54,16 @@ import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../
 
 /** Small quotas, which also reach refusals for lack of room. */
 const QUOTAS: ClientQuotas = {
-  objects: { ...DEFAULT_QUOTAS.objects, qp: 40, cq: 40, id: 40, mr: 200, buffer: 60, pd: 40 },
+  objects: {
+    ...DEFAULT_QUOTAS.objects,
+    qp: 40,
+    cq: 40,
+    id: 40,
+    mr: 200,
+    buffer: 60,
+    pd: 40,
+    ah: 40,
+  },
   sharedBytes: 16 * 2 ** 20,
   pinnedBytes: 2 ** 30,
   queueEntries: 20_000,
@@ -66,6 +81,7 @@ const KINDS: readonly HandleKind[] = [
   'buffer',
   'mr',
   'mw',
+  'ah',
   'channel',
   'cq',
   'srq',
@@ -82,6 +98,9 @@ class Hostile implements Knowledge {
   readonly #rings = new Map<number, { readonly token: string; readonly rqOffset: number }>();
   readonly #ports: number[] = [];
   readonly #keys: number[] = [];
+  /** Numbers of address handles and of queue pairs, for datagrams. */
+  readonly #addresses: number[] = [];
+  readonly #qpns: number[] = [];
   /** The latest connect request. */
   #requested: number | undefined;
   draws: Draws;
@@ -125,6 +144,7 @@ class Hostile implements Knowledge {
     if ((kind & 7) === 0) return this.#ring();
     if ((kind & 0x78) === 0) return this.#openMuch();
     if ((kind & 0x7f_0000) === 0) return this.#connectPair();
+    if ((kind & 0x7f_0000) === 0x1_0000) return this.#connectRoce();
     const makers = (kind & 0x380) !== 0;
     const name = makers ? draws.pick(MAKERS) : draws.pick(COMMAND_NAMES);
     return this.#command(name);
@@ -202,7 +222,41 @@ class Hostile implements Knowledge {
     }
   }
 
-  #newQP(pd: number, cq: number): number {
+  /** Connects two queue pairs of the RoCE device, or makes them ready for datagrams. */
+  #connectRoce(): Outcome {
+    try {
+      const { context } = this.#do('openDevice', { name: 'roce' });
+      const { pd } = this.#do('allocPD', { context });
+      const { cq } = this.#do('createCQ', { context, cqe: 64, channel: undefined });
+      this.#do('regMR', {
+        pd,
+        source: { kind: 'process', address: OWN_ADDRESS },
+        lengthBytes: OWN_BYTES,
+        address: undefined,
+        iova: undefined,
+        access: 31,
+        key: undefined,
+      });
+      this.#do('createAH', { pd, attributes: ROCE_ADDRESS });
+      const type = this.draws.pick([QPType.rc, QPType.uc, QPType.ud]);
+      const [left, right] = [this.#newQP(pd, cq, type), this.#newQP(pd, cq, type)];
+      this.#connectTo(left, right, type);
+      this.#connectTo(right, left, type);
+      return 'ready to send';
+    } catch (error) {
+      return refusedBy(error);
+    }
+  }
+
+  #connectTo(qp: number, peer: number, type: QPType): void {
+    const { qpNum = 0 } = this.#do('queryQP', { qp: peer });
+    for (const [state, attributes] of rocePath(type, qpNum)) {
+      this.#do('modifyQP', { qp, state, attributes });
+    }
+    if (type === QPType.ud) this.#do('attachMcast', { qp, gid: ROCE_GROUP });
+  }
+
+  #newQP(pd: number, cq: number, type?: QPType): number {
     const capabilities = {
       maxSendWr: 16,
       maxRecvWr: 16,
@@ -211,7 +265,8 @@ class Hostile implements Knowledge {
       maxInlineData: 80,
     };
     const queues = { pd, sendCQ: cq, recvCQ: cq, srq: undefined };
-    return this.#do('createQP', { ...queues, capabilities, sqSigAll: true }).qp;
+    const init = { ...queues, capabilities, sqSigAll: true, type };
+    return this.#do('createQP', init).qp;
   }
 
   #do<N extends CommandName>(name: N, request: CommandRequest<N>): CommandReply<N> {
@@ -234,6 +289,9 @@ class Hostile implements Knowledge {
       this.#rings.set(owner, { token, rqOffset: Number(rqOffset) });
     }
     if (typeof rkey === 'number') this.#remember(this.#keys, rkey);
+    const { number, qpNum } = fields;
+    if (typeof number === 'number') this.#remember(this.#addresses, number);
+    if (typeof qpNum === 'number') this.#remember(this.#qpns, qpNum);
     const bound = fields['localAddress'] as { port: number } | undefined;
     if (bound !== undefined && 'backlog' in (request as object)) {
       this.#remember(this.#ports, bound.port);
@@ -282,9 +340,19 @@ class Hostile implements Knowledge {
     view.setUint8(SQE.opcode, draws.oneIn(8) ? draws.below(256) : draws.below(22));
     view.setUint32(SQE.rkey, this.#key(), true);
     view.setBigUint64(SQE.raddr, this.address(), true);
+    if (draws.oneIn(4) && this.#addresses.length > 0) this.#datagram(view);
     for (let sge = 0; sge < 6; sge++) this.#sge(view, SQE.sge + sge * SGE_BYTES);
     if (draws.oneIn(4)) scribble(ring, at + draws.below(SQE_BYTES), draws);
     view.setUint16(SQE.flags, draws.oneIn(4) ? draws.next() : 1 | (draws.next() & 0x1c), true);
+  }
+
+  /** To a queue pair that there may be, or to a group. */
+  #datagram(view: DataView): void {
+    const { draws } = this;
+    const qpn = draws.oneIn(3) || this.#qpns.length === 0 ? 0xff_ffff : draws.pick(this.#qpns);
+    view.setUint32(SQE.rkey, draws.oneIn(8) ? draws.word() : 1, true);
+    view.setUint32(SQE.raddr, qpn, true);
+    view.setUint32(SQE.raddr + 4, draws.pick(this.#addresses), true);
   }
 
   #receive(ring: Uint8Array, offset: number): void {
@@ -313,6 +381,36 @@ class Hostile implements Knowledge {
   }
 }
 
+const ROCE_ADDRESS = {
+  grh: { dgid: '0000:0000:0000:0000:0000:ffff:7f00:0001', sgidIndex: 1 },
+};
+const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
+const ROCE_GROUP = '0000:0000:0000:0000:0000:ffff:e000:0001';
+
+/** What leads a queue pair to RTS, connected to the queue pair `destQpNum` of the same device. */
+function rocePath(
+  type: QPType,
+  destQpNum: number,
+): readonly (readonly [QPState, NonNullable<CommandRequest<'modifyQP'>['attributes']>])[] {
+  const place = { pkeyIndex: 0, portNum: 1 };
+  if (type === QPType.ud) {
+    return [
+      [QPState.INIT, { ...place, qkey: 1 }],
+      [QPState.RTR, {}],
+      [QPState.RTS, { sqPsn: 0 }],
+    ];
+  }
+  const path = { ahAttr: ROCE_ADDRESS, pathMtu: MTU.mtu256, destQpNum, rqPsn: 0 };
+  const reliable = type === QPType.rc;
+  const serves = reliable ? { maxDestRdAtomic: 2, minRnrTimer: 1 } : {};
+  const asks = reliable ? { timeout: 8, retryCnt: 1, rnrRetry: 1, maxRdAtomic: 2 } : {};
+  return [
+    [QPState.INIT, { ...place, accessFlags: RIGHTS }],
+    [QPState.RTR, { ...path, ...serves }],
+    [QPState.RTS, { sqPsn: 0, ...asks }],
+  ];
+}
+
 /** Commands that create objects, in order of dependency. */
 const STEPS = [
   'openDevice',
@@ -329,7 +427,9 @@ const STEPS = [
 const MAKERS: readonly CommandName[] = [
   ...STEPS,
   'allocMW',
+  'createAH',
   'modifyQP',
+  'attachMcast',
   'cmBindAddr',
   'cmListen',
   'cmListen',
@@ -362,7 +462,10 @@ function inspect(value: IpcValue): string {
 class CommandState implements FuzzState {
   readonly #host = new RnicHost({
     system: hostSystem(),
-    devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }],
+    devices: [
+      { name: 'fuzzed', addresses: ['127.0.0.1'] },
+      { name: 'roce', transport: 'roce', addresses: ['127.0.0.1'] },
+    ],
   });
   readonly #directory = new DeviceDirectory(this.#host, undefined);
   readonly #victim = new Victim(this.#directory);

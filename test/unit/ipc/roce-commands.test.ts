@@ -1,0 +1,179 @@
+/** Commands for RoCE devices from clients that no compiler and no client library holds back. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
+import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
+import { hostSystem } from '../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
+import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
+import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
+import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { gidBytes } from '../../../verbs-api/contract/verbs/gid.ts';
+
+const GID = '0000:0000:0000:0000:0000:ffff:7f00:0001';
+const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';
+const attributes = { grh: { dgid: GID, sgidIndex: 1 } };
+const capabilities = {
+  maxSendWr: 4,
+  maxRecvWr: 4,
+  maxSendSge: 1,
+  maxRecvSge: 1,
+  maxInlineData: 0,
+};
+const device = { name: 'roce0', transport: 'roce', addresses: ['127.0.0.1'] } as const;
+
+let host: RnicHost;
+let directory: DeviceDirectory;
+let clients: ClientContext[];
+
+beforeEach(() => {
+  host = new RnicHost({ system: hostSystem(), devices: [device] });
+  directory = new DeviceDirectory(host, undefined);
+  clients = [];
+});
+
+afterEach(async () => {
+  for (const client of clients) {
+    client.assertDeepInvariants();
+    client.close();
+    expect(client.usage().objects).toEqual(
+      expect.objectContaining({ ah: 0, qp: 0, pd: 0, context: 0 }),
+    );
+  }
+  host.assertDeepInvariants();
+  await host.close();
+});
+
+function newClient(ah = DEFAULT_QUOTAS.objects.ah): ClientContext {
+  const client = new ClientContext({
+    directory,
+    memory: new EmbeddedMemory(),
+    quotas: { ...DEFAULT_QUOTAS, objects: { ...DEFAULT_QUOTAS.objects, ah } },
+    sendEvent: () => undefined,
+    sendCompletion: () => undefined,
+    label: 'test',
+  });
+  clients.push(client);
+  return client;
+}
+
+function openPD(client: ClientContext): number {
+  const { context } = client.execute('openDevice', { name: undefined });
+  return client.execute('allocPD', { context }).pd;
+}
+
+function newQP(client: ClientContext, pd: number, type: QPType): number {
+  const { context } = client.execute('openDevice', { name: undefined });
+  const { cq } = client.execute('createCQ', { context, cqe: 16, channel: undefined });
+  const queues = { pd, sendCQ: cq, recvCQ: cq, srq: undefined };
+  return client.execute('createQP', { ...queues, capabilities, sqSigAll: false, type }).qp;
+}
+
+describe('address handles', () => {
+  it('have a quota, and a closed one makes room', () => {
+    const client = newClient(2);
+    const pd = openPD(client);
+    const first = client.execute('createAH', { pd, attributes });
+    client.execute('createAH', { pd, attributes });
+    expect(() => client.execute('createAH', { pd, attributes })).toThrow(
+      'limit reached: a client may have at most 2 objects of kind ah',
+    );
+    expect(() => client.execute('deallocPD', { pd })).toThrow(
+      expect.objectContaining({ code: 'EBUSY' }),
+    );
+    client.execute('destroyAH', { ah: first.ah });
+    const third = client.execute('createAH', { pd, attributes });
+    // Work requests that name the old number must not reach the new destination.
+    expect(third.number).not.toBe(first.number);
+  });
+
+  it('are nothing to other clients', () => {
+    const [owner, other] = [newClient(), newClient()];
+    const { ah } = owner.execute('createAH', { pd: openPD(owner), attributes });
+    for (const handle of [ah, 77]) {
+      expect(() => other.execute('destroyAH', { ah: handle })).toThrow(
+        expect.objectContaining({ code: 'ENOENT' }),
+      );
+    }
+    expect(owner.usage().objects).toMatchObject({ ah: 1 });
+  });
+
+  it('of a client that ends are freed with it', () => {
+    const client = newClient();
+    client.execute('createAH', { pd: openPD(client), attributes });
+    client.close();
+    const next = newClient(1);
+    next.execute('createAH', { pd: openPD(next), attributes });
+  });
+});
+
+describe('a queue pair in multicast groups', () => {
+  it('has a limit of groups, and leaves them with its end', () => {
+    const client = newClient();
+    const pd = openPD(client);
+    const qp = newQP(client, pd, QPType.ud);
+    const group = (number: number): string => GROUP.replace('0105', number.toString(16));
+    for (let number = 1; number <= 256; number += 1) {
+      client.execute('attachMcast', { qp, gid: group(number) });
+    }
+    expect(() => client.execute('attachMcast', { qp, gid: group(257) })).toThrow(
+      'a queue pair is in at most 256 groups',
+    );
+    client.execute('attachMcast', { qp, gid: group(1) });
+    client.execute('destroyQP', { qp });
+    expect(host.multicastGroups.members(gidBytes(group(1))).size).toBe(0);
+  });
+});
+
+describe('attributes', () => {
+  it.each([
+    ['pkeyIndex', 1],
+    ['portNum', 0],
+    ['qkey', 2 ** 32],
+    ['destQpNum', -1],
+    ['rqPsn', 0.5],
+    ['sqPsn', Number.NaN],
+    ['timeout', 32],
+    ['retryCnt', 8],
+    ['rnrRetry', Number.POSITIVE_INFINITY],
+    ['minRnrTimer', 2 ** 53],
+    ['maxRdAtomic', 256],
+    ['pathMtu', 6],
+  ] as const)('%s is not %d', (name, value) => {
+    const client = newClient();
+    const qp = newQP(client, openPD(client), QPType.rc);
+    const change = { [name]: value };
+    expect(() => client.execute('modifyQP', { qp, state: 1, attributes: change })).toThrow(
+      new RegExp(`^${name} is .*, not ${value}$`),
+    );
+  });
+
+  it('that no one knows, or of another type, are no request', () => {
+    const { modifyQP, createAH } = COMMAND_SCHEMAS;
+    const shapes: unknown[] = [
+      { alternatePath: {} },
+      { timeout: '14' },
+      { ahAttr: { grh: { dgid: 'x'.repeat(65), sgidIndex: 1 } } },
+      { ahAttr: { ...attributes, dlid: 1 } },
+      { curState: 7 },
+    ];
+    for (const shape of shapes) {
+      const request = { qp: 1, state: 1, attributes: shape };
+      expect(modifyQP.safeParse(request).success, JSON.stringify(shape)).toBe(false);
+    }
+    expect(modifyQP.safeParse({ qp: 1, state: 1 }).success).toBe(true);
+    expect(modifyQP.safeParse({ qp: 1, state: undefined, attributes: {} }).success).toBe(true);
+    expect(createAH.safeParse({ pd: 1, attributes: { sl: 1 } }).success).toBe(false);
+  });
+});
+
+it('a verb of a RoCE device fails by an injected fault', async () => {
+  await using rnic = await createEmbedded({ devices: [device] });
+  const context = await rnic.open();
+  const pd = await context.allocPD();
+  await rnic.addFault({ kind: 'errno', verb: 'createAH', errno: 'ENOMEM' });
+  await expect(pd.createAH(attributes)).rejects.toMatchObject({ code: 'ENOMEM' });
+  await rnic.removeFaults();
+  await pd.createAH(attributes);
+});
