@@ -194,10 +194,29 @@ describe('two nodes', () => {
     expect(isAlive(pid)).toBe(false);
   });
 
+  it('take the iWARP devices of a daemon that has one of RoCE', async () => {
+    const devices = [
+      { name: 'roce0', transport: 'roce', addresses: ['127.0.0.2'] },
+      { name: 'one', addresses: ['127.0.0.2'] },
+      { name: 'other', addresses: ['127.0.0.3'] },
+    ] as const;
+    await using nodes = await startTwoNodes({ daemon: { devices } });
+    const { daemon, left, right } = nodes;
+    expect([left.name, right.name]).toEqual(['one', 'other']);
+    expect(daemon.devices.map(({ transport }) => transport)).toEqual(['roce', 'iwarp', 'iwarp']);
+    postExchange(nodes);
+    await expectCompletion(right.cq);
+    const context = await left.provider.open('roce0');
+    const pd = await context.allocPD();
+    const [, entry] = await context.queryGidTable();
+    await pd.createAH({ grh: { dgid: entry?.gid ?? '', sgidIndex: 1 } });
+    expect((await errorOf(daemon.reset({ graceMs: 1 }))).message).toMatch(/, 1 ah, /);
+  });
+
   it('need two devices and otherwise leave nothing behind', async () => {
     const devices = [{ name: 'only', addresses: ['127.0.0.2'] }];
     await using one = await startPrivateDaemon({ devices });
-    await expect(startTwoNodes({ daemon: one })).rejects.toThrow(/two devices/);
+    await expect(startTwoNodes({ daemon: one })).rejects.toThrow(/two iWARP devices/);
     await one.reset();
   });
 

@@ -4,7 +4,7 @@ import { DaemonControl } from '../client/daemon-control.ts';
 import { connectDaemon } from '../connect-daemon.ts';
 import type { ResetReport } from '../contract/protocol/control.ts';
 import type { ClientStatus } from '../contract/protocol/ipc-admin.ts';
-import type { DeviceInfo } from '../contract/verbs/attributes.ts';
+import type { DeviceInfo, DeviceTransport } from '../contract/verbs/attributes.ts';
 import type { Provider } from '../contract/verbs/provider.ts';
 import { DaemonChild, type ReadyLine } from './daemon-child.ts';
 import { noteDaemon } from './daemon-registry.ts';
@@ -30,6 +30,8 @@ export interface TestDevice {
   readonly name: string;
   /** Addresses of this host that the device answers for. */
   readonly addresses: readonly string[];
+  /** The protocol of the device. Default: iwarp. */
+  readonly transport?: DeviceTransport | undefined;
 }
 
 /** Options of `startPrivateDaemon`. */
@@ -267,7 +269,10 @@ function startWords(options: PrivateDaemonOptions): string[] {
   const { devices = DEFAULT_DEVICES, http = false, logLevel = 'info', words = [] } = options;
   return [
     '--no-native',
-    ...devices.flatMap(({ name, addresses }) => ['--device', `${name}=${addresses.join(',')}`]),
+    ...devices.flatMap(({ name, transport, addresses }) => {
+      const kind = transport === 'roce' ? 'roce:' : '';
+      return ['--device', `${name}=${kind}${addresses.join(',')}`];
+    }),
     ...(http ? ['--http', '127.0.0.1:0'] : []),
     '--log-level',
     logLevel,

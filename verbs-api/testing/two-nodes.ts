@@ -16,7 +16,7 @@ const DEFAULT_MEMORY_BYTES = 65_536;
 /** Options of `startTwoNodes`. */
 export interface TwoNodesOptions {
   /**
-   * The daemon whose first two devices are used; each must have an address. Default: a private one,
+   * The daemon whose first two iWARP devices are used; each must have an address. Default: a private one,
    * started with these options and stopped with the nodes.
    */
   readonly daemon?: PrivateDaemon | PrivateDaemonOptions | undefined;
@@ -87,9 +87,9 @@ export class TwoNodes implements AsyncDisposable {
 type Prepared = Omit<RDMANode, 'connection' | 'cq' | 'qp'>;
 
 /**
- * Connects a queue pair on the daemon's first device with one on its second, each with memory.
+ * Connects a queue pair on the daemon's first iWARP device with one on its second, each with memory.
  *
- * Rejects with RangeError if the daemon does not have two devices with addresses, otherwise as
+ * Rejects with RangeError if the daemon does not have two such devices with addresses, otherwise as
  * `startPrivateDaemon`, `connect` and `listen`. Leaves nothing behind on failure.
  */
 export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoNodes> {
@@ -104,15 +104,17 @@ export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoN
   const prepare = async (device: DeviceInfo | undefined): Promise<Prepared> => {
     const [address] = device?.addresses ?? [];
     if (device === undefined || address === undefined) {
-      throw new RangeError('the daemon needs two devices with an address each');
+      throw new RangeError('the daemon needs two iWARP devices with an address each');
     }
     const provider = await daemon.connect();
     providers.push(provider);
     return await prepared(provider, device.name, address, options);
   };
   try {
-    const left = await prepare(daemon.devices[0]);
-    const right = await prepare(daemon.devices[1]);
+    // Only these have connection ids.
+    const devices = daemon.devices.filter(({ transport }) => transport !== 'roce');
+    const left = await prepare(devices[0]);
+    const right = await prepare(devices[1]);
     return new TwoNodes(daemon, await connected(left, right, options), close);
   } catch (error) {
     await close();
