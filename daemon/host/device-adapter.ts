@@ -14,10 +14,10 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
-import { hwCounters } from './roce-counters.ts';
-import { type PortHost, RocePort } from './roce-port.ts';
-import { ROCE_PROFILE } from './roce-profile.ts';
-import { RoceVerbs } from './roce-verbs.ts';
+import { hwCounters } from './roce/roce-counters.ts';
+import { type PortHost, RocePort } from './roce/roce-port.ts';
+import { ROCE_PROFILE } from './roce/roce-profile.ts';
+import { RoceVerbs } from './roce/roce-verbs.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';

@@ -35,10 +35,10 @@ import { type FaultHost, HostFaults } from './host-faults.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
 import type { Link } from './links/link.ts';
 import type { Alarm, HostClock, HostSystem } from './links/network.ts';
-import type { MulticastGroups } from './multicast-groups.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
-import { PacketNetwork, type PacketNetworkHost } from './packet-network.ts';
-import type { PortHost, RocePort } from './roce-port.ts';
+import type { MulticastGroups } from './roce/multicast-groups.ts';
+import { PacketNetwork, type PacketNetworkHost } from './roce/packet-network.ts';
+import type { PortHost, RocePort } from './roce/roce-port.ts';
 import { TurnShares } from './turn-share.ts';
 
 /** Options of a host. */

@@ -9,7 +9,7 @@ import { CaptureError } from '../../capture/capture-error.ts';
 import { CommandFailure, failureCode, fileFailureText } from '../../console/failure.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
-import { chooseCrc32 } from '../../host/crc32-engine.ts';
+import { chooseCrc32 } from '../../host/roce/crc32-engine.ts';
 
 /** Bytes read at a time. */
 const PIECE_BYTES = 1024 * 1024;

@@ -17,7 +17,7 @@ import { linkAddresses, linkQueuePairs } from '../../capture/link-addresses.ts';
 import { type TracePlace, TraceReader } from '../../capture/trace-reader.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
-import { chooseCrc32 } from '../../host/crc32-engine.ts';
+import { chooseCrc32 } from '../../host/roce/crc32-engine.ts';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 

@@ -1,8 +1,8 @@
 /** Datagrams between the RoCE ports of a host: routes, groups, GRHs. */
 import { describe, expect, it } from 'vitest';
-import { PacketNetwork, type PacketNetworkHost } from '../../../daemon/host/packet-network.ts';
-import type { PacketPort } from '../../../daemon/host/packet-port.ts';
-import { makeRoceCounters } from '../../../daemon/host/roce-counters.ts';
+import { PacketNetwork, type PacketNetworkHost } from '../../../daemon/host/roce/packet-network.ts';
+import type { PacketPort } from '../../../daemon/host/roce/packet-port.ts';
+import { makeRoceCounters } from '../../../daemon/host/roce/roce-counters.ts';
 import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
 import type { AddressVector } from '../../../daemon/rnic/qp-attributes.ts';
 import type { QP } from '../../../daemon/rnic/queue-pair.ts';

@@ -8,9 +8,9 @@ import type {
 } from '../../../../verbs-api/contract/protocol/control.ts';
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Adapter } from '../../../host/device-adapter.ts';
-import type { GidEntry } from '../../../host/gid-table.ts';
 import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
+import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import { assert } from '../../../invariants/assert.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';

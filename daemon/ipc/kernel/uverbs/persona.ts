@@ -5,8 +5,8 @@
  */
 import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { GidEntry, GidSource } from '../../../host/gid-table.ts';
 import type { HostAddress } from '../../../host/host-addresses.ts';
+import type { GidEntry, GidSource } from '../../../host/roce/gid-table.ts';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {

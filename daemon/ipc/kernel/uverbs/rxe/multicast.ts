@@ -1,7 +1,7 @@
 /** Multicast groups: which queue pairs receive the datagrams to a multicast GID. */
 import { QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { isMulticastGid } from '../../../../host/multicast-groups.ts';
+import { isMulticastGid } from '../../../../host/roce/multicast-groups.ts';
 import type { QP } from '../../../../rnic/queue-pair.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { Multicast } from '../layouts.ts';

@@ -1,7 +1,7 @@
 /** The persona of rxe, the kernel's software RoCE device. */
 
 import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { gidTable } from '../../../../host/gid-table.ts';
+import { gidTable } from '../../../../host/roce/gid-table.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';

@@ -6,8 +6,8 @@
  * is short. Its length is fixed, so files of sysfs and QUERY_PORT agree whatever addresses the host
  * gets, and at least one entry is empty, as programs and their tests expect.
  */
-import { addressFamily, isLoopback } from '../iwarp/cm/address.ts';
-import { gidText, type HostAddress, primaryAddress } from './host-addresses.ts';
+import { addressFamily, isLoopback } from '../../iwarp/cm/address.ts';
+import { gidText, type HostAddress, primaryAddress } from '../host-addresses.ts';
 
 /** An entry of a port's GID table. */
 export interface GidEntry {

@@ -1,6 +1,6 @@
 /** Which queue pairs of a host receive the datagrams to a multicast GID. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { QP } from '../rnic/queue-pair.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
 
 /** Groups of a host, and queue pairs of one group: what rxe reports of a device. */
 const GROUPS_MAX = 8192;

@@ -5,12 +5,12 @@
  * The queue pair and its program call the wire through it. The network alone polls packets and
  * failures, when nothing is inside the wire.
  */
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import type { ProgramWire } from '../rnic/ib-port.ts';
-import type { AddressVector, QPPath } from '../rnic/qp-attributes.ts';
-import type { QP } from '../rnic/queue-pair.ts';
-import type { Micros, WireFailure } from '../rnic/wire-port.ts';
-import type { PacketWire } from '../roce/transport/packet-wire.ts';
+import type { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { ProgramWire } from '../../rnic/ib-port.ts';
+import type { AddressVector, QPPath } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import type { Micros, WireFailure } from '../../rnic/wire-port.ts';
+import type { PacketWire } from '../../roce/transport/packet-wire.ts';
 import type { PacketPort } from './packet-port.ts';
 
 /** What a connection tells its network. */

@@ -2,18 +2,18 @@
  * Shows packets to a tap as a network would carry them: with IP and UDP headers and an ICRC, which
  * packets between devices of one host do without.
  */
-import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-records.ts';
-import type { PacketTap } from '../capture/capture-tap.ts';
-import type { AddressVector } from '../rnic/qp-attributes.ts';
-import { PACKET_BYTES_MAX } from '../roce/transport/packet-wire.ts';
-import type { Crc32 } from '../roce/wire/crc32.ts';
+import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { PacketTap } from '../../capture/capture-tap.ts';
+import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
+import type { Crc32 } from '../../roce/wire/crc32.ts';
 import {
   isIpv4Gid,
   makeDatagram,
   writeDatagramHeaders,
   writeUdpChecksum,
-} from '../roce/wire/datagram.ts';
-import { ICRC_BYTES, IPV6_BYTES, icrcOf, UDP_BYTES, writeIcrc } from '../roce/wire/icrc.ts';
+} from '../../roce/wire/datagram.ts';
+import { ICRC_BYTES, IPV6_BYTES, icrcOf, UDP_BYTES, writeIcrc } from '../../roce/wire/icrc.ts';
 import { chooseCrc32 } from './crc32-engine.ts';
 
 /** Where a packet comes from, and where it goes. */

@@ -1,17 +1,17 @@
 /** What programs ask of a RoCE device beside the objects that every device has. */
-import type { GidEntry } from '../../verbs-api/contract/verbs/attributes.ts';
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { AH } from '../rnic/address-handle.ts';
-import type { PathAttributes } from '../rnic/ib-port.ts';
-import type { Nic } from '../rnic/nic.ts';
-import type { PD } from '../rnic/protection-domain.ts';
-import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
-import type { QP } from '../rnic/queue-pair.ts';
-import type { Micros } from '../rnic/wire-port.ts';
-import type { RoceBackend } from './device-backend.ts';
+import type { GidEntry } from '../../../verbs-api/contract/verbs/attributes.ts';
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { AH } from '../../rnic/address-handle.ts';
+import type { PathAttributes } from '../../rnic/ib-port.ts';
+import type { Nic } from '../../rnic/nic.ts';
+import type { PD } from '../../rnic/protection-domain.ts';
+import type { AddressVector, QPModification } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import type { RoceBackend } from '../device-backend.ts';
+import { hostAddresses } from '../host-addresses.ts';
 import { type GidSource, gidTable } from './gid-table.ts';
-import { hostAddresses } from './host-addresses.ts';
 import { isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 
 const PORT = 1;

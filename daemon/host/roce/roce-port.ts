@@ -1,9 +1,9 @@
 /** The port of a RoCE device: its GIDs, and who it reaches. */
-import type { IBPort, ProgramWire } from '../rnic/ib-port.ts';
-import type { PortAddresses } from '../rnic/qp-attributes.ts';
-import type { QP } from '../rnic/queue-pair.ts';
+import type { IBPort, ProgramWire } from '../../rnic/ib-port.ts';
+import type { PortAddresses } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import { hostAddresses } from '../host-addresses.ts';
 import { type GidSource, gidTable } from './gid-table.ts';
-import { hostAddresses } from './host-addresses.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';

@@ -8,24 +8,24 @@
  * A packet without a receiver is dropped and counted, as a network would lose it. A connection whose
  * peer's memory is behind waits for it, so slow memory slows its senders down and loses nothing.
  */
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import type { PacketTap } from '../capture/capture-tap.ts';
-import { assert } from '../invariants/assert.ts';
-import type { Fault, FaultPeer } from '../iwarp/faults/fault.ts';
-import type { AddressVector } from '../rnic/qp-attributes.ts';
-import type { QP } from '../rnic/queue-pair.ts';
-import { type Micros, NEVER } from '../rnic/wire-port.ts';
-import { PACKET_BYTES_MAX, type PacketWire } from '../roce/transport/packet-wire.ts';
-import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../roce/wire/datagram.ts';
-import { Operation, Service } from '../roce/wire/opcode.ts';
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { PacketTap } from '../../capture/capture-tap.ts';
+import { assert } from '../../invariants/assert.ts';
+import type { Fault, FaultPeer } from '../../iwarp/faults/fault.ts';
+import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { PACKET_BYTES_MAX, type PacketWire } from '../../roce/transport/packet-wire.ts';
+import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../../roce/wire/datagram.ts';
+import { Operation, Service } from '../../roce/wire/opcode.ts';
 import {
   makePacket,
   PacketRefusal,
   packetBytes,
   parsePacket,
   writeHeaders,
-} from '../roce/wire/packet.ts';
-import { gidAddress } from './host-addresses.ts';
+} from '../../roce/wire/packet.ts';
+import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
 import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './packet-faults.ts';

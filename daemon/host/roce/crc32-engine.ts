@@ -4,7 +4,7 @@
  * Found by `chooseCrc32` at run time, since an older Node.js 20 lacks it.
  */
 import * as zlib from 'node:zlib';
-import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
+import { type Crc32, crc32 } from '../../roce/wire/crc32.ts';
 
 /** zlib's CRC-32 if this Node.js has it, several times as fast as the table. */
 export function chooseCrc32(exported: object = zlib): Crc32 {
