@@ -9,6 +9,7 @@ import type { Finding, Place } from './doctor-finding.ts';
 
 /** The longest path of a Unix socket, including its NUL. */
 const SOCKET_PATH_MAX_BYTES = 108;
+const UNREACHABLE: ReadonlySet<string | undefined> = new Set(['EACCES', 'ENOTDIR', 'ELOOP']);
 
 /** The directory of the socket. */
 export function examineSocket({ socketPath }: Place): Finding {
@@ -56,12 +57,12 @@ function closed(folder: string, why: string): Finding {
   };
 }
 
-/** 'hidden' if a directory above it is not accessible. */
+/** 'hidden' if what is above it is not accessible, or no directory. */
 function statsOf(path: string): Stats | 'hidden' | undefined {
   try {
     return lstatSync(path, { throwIfNoEntry: false });
   } catch (error) {
-    if (failureCode(error) === 'EACCES') return 'hidden';
+    if (UNREACHABLE.has(failureCode(error))) return 'hidden';
     throw error;
   }
 }

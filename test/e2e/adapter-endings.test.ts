@@ -324,6 +324,9 @@ describe('a fault of the peer while output waits', () => {
     await until(() => from.asyncEvents.length > 0, 'the consumer to hear of it');
     expect(channel.qp.state).toBe(QPState.SQE);
     expect(from.asyncEvents).toMatchObject([{ event: AsyncEventType.qpAccessErr }]);
+    expect(from.notices.filter(({ level }) => level === 'warn')).toMatchObject([
+      { qpn: channel.qp.qpn, remote: { address: '127.0.0.1', port: expect.any(Number) } },
+    ]);
     found.push(...channel.poll());
     expect(found.at(-1)).toMatchObject({ opcode: WCOpcode.recv, status: WCStatus.wrFlushErr });
     return { peer, channel, id, found };

@@ -271,6 +271,8 @@ describe('waiting', () => {
       await using nodes = await startTwoNodes();
       const { daemon, left } = nodes;
       const soon = { timeoutMs: 50 };
+      // Without a limit of its own it ends before vitest would end the test.
+      const unlimited = errorOf(daemon.waitFor('snow', () => undefined));
       expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toMatch(
         /^waited 50 ms for 3 connections that are established: there are 2, and 0 in other phases$/,
       );
@@ -284,6 +286,9 @@ describe('waiting', () => {
       );
       await expect(daemon.waitFor('rain', () => undefined, soon)).rejects.toThrow(/for rain$/);
       expect(await daemon.waitFor('a number', () => 4)).toBe(4);
+      const [, waited = ''] = /^waited (\d+) ms for snow$/.exec((await unlimited).message) ?? [];
+      expect(Number(waited)).toBeGreaterThan(1000);
+      expect(Number(waited)).toBeLessThan(5000);
       const reason = new Error('enough');
       const given = { signal: AbortSignal.abort(reason) };
       await expect(expectCompletion(left.cq, {}, given)).rejects.toBe(reason);

@@ -346,6 +346,11 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
       text: expect.stringContaining('from $XDG_RUNTIME_DIR'),
       fix: expect.stringContaining('unset XDG_RUNTIME_DIR'),
     });
+    const missing = { XDG_RUNTIME_DIR: '/nonexistent/run' };
+    const report = await users.iwarpd(ALICE, ['doctor'], missing).end();
+    expect(report.stdout).toMatch(
+      /^broken +socket +\/nonexistent\/run\/iwarpd, from \$XDG_RUNTIME_DIR, does not exist and cannot be created in \/$/m,
+    );
   });
 
   it('a program is one client of a daemon in another PID namespace, which sees no pid of it', async () => {

@@ -1,7 +1,8 @@
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it, vi } from 'vitest';
 import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
 import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
-import { judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
+import { examineSocket, judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
 
 const folder = (mode: number, uid: number, directory = true) => ({
   mode: 0o40000 | mode,
@@ -32,6 +33,17 @@ describe('checks', () => {
     expect(judgeSocketFolder('/d', folder(0o777, 7), 7)?.state).toBe('broken');
     expect(judgeSocketFolder('/d', folder(0o700, 8), 7)?.state).toBe('broken');
     expect(judgeSocketFolder('/d', folder(0o700, 7, false), 7)?.state).toBe('broken');
+  });
+
+  it('names a runtime directory that cannot be one', () => {
+    const runtime = fileURLToPath(import.meta.url);
+    vi.stubEnv('XDG_RUNTIME_DIR', runtime);
+    expect(examineSocket({ socketPath: `${runtime}/iwarpd/iwarpd.sock` })).toEqual({
+      state: 'broken',
+      text: `${runtime}/iwarpd, from $XDG_RUNTIME_DIR, is not accessible`,
+      fix: expect.stringContaining('unset XDG_RUNTIME_DIR'),
+    });
+    vi.unstubAllEnvs();
   });
 
   it('reports whose daemons are trusted', () => {
