@@ -3,22 +3,17 @@
  * and partial segments yield the bytes as their receiver saw them.
  */
 
+import { AheadSegments, distance, HALF } from './ahead-segments.ts';
+
 /** Maximum bytes kept while an earlier segment is missing; receive windows are seldom larger. */
 export const AHEAD_MAX_BYTES = 8 * 1024 * 1024;
 /** Maximum segments kept, in case they carry almost nothing. */
 const AHEAD_MAX_COUNT = 16_384;
-const HALF = 0x8000_0000;
-
-interface AheadSegment {
-  readonly sequence: number;
-  readonly bytes: Uint8Array;
-}
 
 /** See the module's comment. Delivers bytes in order, each once. */
 export class TcpReassembly {
   #next: number;
-  /** In descending sequence order, so the next one is removed from the end. */
-  readonly #ahead: AheadSegment[] = [];
+  readonly #ahead = new AheadSegments();
   #aheadBytes = 0;
   readonly #deliver: (bytes: Uint8Array) => void;
   #lostBytes = 0;
@@ -42,7 +37,7 @@ export class TcpReassembly {
       const cutBytes = wireBytes - bytes.length;
       if (distance(this.#next, (missesFrom + cutBytes) >>> 0) > 0) this.#lostBytes = cutBytes;
     } else this.#accept(sequence, bytes);
-    if (this.#aheadBytes > AHEAD_MAX_BYTES || this.#ahead.length > AHEAD_MAX_COUNT) this.#giveUp();
+    if (this.#aheadBytes > AHEAD_MAX_BYTES || this.#ahead.count > AHEAD_MAX_COUNT) this.#giveUp();
     return this.#lostBytes === 0;
   }
 
@@ -53,14 +48,14 @@ export class TcpReassembly {
 
   /** Call at the end: segments still kept have a gap before them. */
   finish(): void {
-    if (this.#lostBytes === 0 && this.#ahead.length > 0) this.#giveUp();
+    if (this.#lostBytes === 0 && this.#ahead.count > 0) this.#giveUp();
   }
 
   #accept(sequence: number, bytes: Uint8Array): void {
     const skipBytes = distance(sequence, this.#next);
     if (skipBytes < 0) {
       if (bytes.length === 0) return;
-      this.#ahead.splice(this.#placeOf(sequence), 0, { sequence, bytes: bytes.slice() });
+      this.#ahead.push(sequence, bytes.slice());
       this.#aheadBytes += bytes.length;
       return;
     }
@@ -69,22 +64,9 @@ export class TcpReassembly {
     this.#passAhead();
   }
 
-  /** The insertion index of a segment; after others with the same number. */
-  #placeOf(sequence: number): number {
-    let low = 0;
-    let high = this.#ahead.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      const other = this.#ahead[middle];
-      if (other !== undefined && distance(sequence, other.sequence) > 0) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
   #passAhead(): void {
     for (;;) {
-      const segment = this.#ahead.at(-1);
+      const segment = this.#ahead.first;
       if (segment === undefined) return;
       const skipBytes = distance(segment.sequence, this.#next);
       if (skipBytes < 0) return;
@@ -100,15 +82,9 @@ export class TcpReassembly {
   }
 
   #giveUp(): void {
-    const first = this.#ahead.at(-1);
+    const { first } = this.#ahead;
     this.#lostBytes = first === undefined ? HALF : distance(this.#next, first.sequence);
-    this.#ahead.length = 0;
+    this.#ahead.clear();
     this.#aheadBytes = 0;
   }
-}
-
-/** Distance between sequence numbers, modulo 2^32; negative if `to` precedes `from`. */
-function distance(from: number, to: number): number {
-  const forward = (to - from) >>> 0;
-  return forward < HALF ? forward : forward - 2 * HALF;
 }

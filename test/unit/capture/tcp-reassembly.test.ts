@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { AHEAD_MAX_BYTES, TcpReassembly } from '../../../daemon/capture/tcp-reassembly.ts';
 
 function reassembly(first = 0): { stream: TcpReassembly; text: () => string } {
@@ -32,6 +32,32 @@ describe('TCP reassembly', () => {
         expect(stream.lostBytes).toBe(0);
       }),
     );
+  });
+
+  it.each([
+    ['in order', (at: number) => at],
+    ['from both ends to the middle', (at: number) => (at % 2 === 0 ? at / 2 : 7_999 - (at >> 1))],
+    ['in a fixed mixture', (at: number) => (at * 3_001) % 8_000],
+  ])('joins segments that arrive %s behind a hole, without moving those before', (_how, place) => {
+    const splice = vi.spyOn(Array.prototype, 'splice');
+    const { stream, text } = reassembly();
+    for (let at = 0; at < 8_000; at += 1) {
+      const sequence = 1 + place(at);
+      stream.take(sequence, bytes(String.fromCharCode(97 + (sequence % 26))), 1);
+    }
+    expect(text()).toBe('');
+    stream.take(0, bytes('a'), 1);
+    expect(splice).not.toHaveBeenCalled();
+    splice.mockRestore();
+    const whole = Array.from({ length: 8_001 }, (_, at) => String.fromCharCode(97 + (at % 26)));
+    expect(text()).toBe(whole.join(''));
+  });
+
+  it('takes the first of two segments with the same number', () => {
+    const { stream, text } = reassembly();
+    for (const letters of ['cd', 'xyz', 'CD']) stream.take(2, bytes(letters), letters.length);
+    stream.take(0, bytes('ab'), 2);
+    expect(text()).toBe('abcdz');
   });
 
   it('joins segments that arrive in reverse, across the end of the sequence space', () => {
