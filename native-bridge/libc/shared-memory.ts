@@ -114,15 +114,16 @@ export class SharedMemory {
 
   /**
    * New shared memory of `lengthBytes` (at least 1) zero bytes. `name` shows up in
-   * /proc/<pid>/maps. Throws `SystemCallError` (ENOMEM, EMFILE, ENFILE).
+   * /proc/<pid>/maps. With `strict`, by default the system's setting, its pages exist from the start.
+   * Throws `SystemCallError` (ENOMEM, EMFILE, ENFILE).
    */
-  static create(name: string, lengthBytes: number): SharedMemory {
+  static create(name: string, lengthBytes: number, strict = commitIsStrict()): SharedMemory {
     assertViewable(lengthBytes);
     const descriptor = createFile(name);
     try {
       checked('ftruncate', ftruncate(descriptor, lengthBytes));
       const seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
-      if (commitIsStrict()) reservePages(descriptor, 0, lengthBytes);
+      if (strict) reservePages(descriptor, 0, lengthBytes);
       checked('fcntl F_ADD_SEALS', addSeals(descriptor, F_ADD_SEALS, seals));
       return new SharedMemory(descriptor, lengthBytes);
     } catch (error) {
@@ -215,14 +216,15 @@ export class SharedFile {
   }
 
   /**
-   * Maps a part; the file grows to hold it. Throws `SystemCallError` (ENOMEM, EFBIG, EPERM).
+   * Maps a part; the file grows to hold it. `strict` as for `SharedMemory.create`. Throws
+   * `SystemCallError` (ENOMEM, EFBIG, EPERM).
    */
-  map(offset: number, lengthBytes: number): SharedMemory {
+  map(offset: number, lengthBytes: number, strict = commitIsStrict()): SharedMemory {
     assertViewable(lengthBytes);
     const end = offset + lengthBytes;
     // The other side may have made it grow.
     if (fileBytes(this.descriptor) < end) checked('ftruncate', ftruncate(this.descriptor, end));
-    if (commitIsStrict()) reservePages(this.descriptor, offset, lengthBytes);
+    if (strict) reservePages(this.descriptor, offset, lengthBytes);
     return SharedMemory.mapPart(this.descriptor, offset, lengthBytes);
   }
 
@@ -250,22 +252,24 @@ function assertViewable(lengthBytes: number): void {
   throw new SystemCallError('mmap', ENOMEM, limit);
 }
 
-let strict: boolean | undefined;
+const OVERCOMMIT = '/proc/sys/vm/overcommit_memory';
+let systemIsStrict: boolean | undefined;
 
 /**
  * True when the system promises no more memory than it has (vm.overcommit_memory 2). The pages of a
  * memfd are not part of that promise: when none is left, the first access to one raises SIGBUS.
  */
 function commitIsStrict(): boolean {
-  strict ??= overcommitMode() === '2';
-  return strict;
+  systemIsStrict ??= readStrictCommit(OVERCOMMIT);
+  return systemIsStrict;
 }
 
-function overcommitMode(): string {
+/** Whether the setting in this file is 2; false if it cannot be read. */
+export function readStrictCommit(path: string): boolean {
   try {
-    return readFileSync('/proc/sys/vm/overcommit_memory', 'latin1').trim();
+    return readFileSync(path, 'latin1').trim() === '2';
   } catch {
-    return '';
+    return false;
   }
 }
 

@@ -1,10 +1,14 @@
-import { fstatSync, readFileSync } from 'node:fs';
+import { fstatSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { libc, SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import {
+  readStrictCommit,
   reservePages,
   SHARED_MEMORY_MAX_BYTES,
+  SharedFile,
   SharedMemory,
 } from '../../../native-bridge/libc/shared-memory.ts';
 
@@ -92,6 +96,33 @@ describe('shared memory', () => {
     expect(blocks() * 512).toBe(1 << 20);
     expect(() => reservePages(1_000_000, 0, 4096)).toThrow(/EBADF/);
     memory.release();
+  });
+
+  it('has its pages from the start where the system promises no more than it has', () => {
+    const blocks = (fd: number | undefined) => fstatSync(fd ?? -1).blocks * 512;
+    for (const strict of [true, false]) {
+      const memory = SharedMemory.create('unit-strict', 1 << 20, strict);
+      expect(blocks(memory.descriptor)).toBe(strict ? 1 << 20 : 0);
+      memory.release();
+      const file = new SharedFile('unit-strict');
+      const part = file.map(4096, 65_536, strict);
+      expect(blocks(file.descriptor)).toBe(strict ? 65_536 : 0);
+      part.release();
+      file.close();
+    }
+  });
+
+  it.each([
+    ['0', false],
+    ['1', false],
+    ['2', true],
+  ])('overcommit_memory %s is strict: %s', (mode, strict) => {
+    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-overcommit-'));
+    const path = join(folder, 'overcommit_memory');
+    writeFileSync(path, `${mode}\n`);
+    expect(readStrictCommit(path)).toBe(strict);
+    expect(readStrictCommit(`${path}-missing`)).toBe(false);
+    rmSync(folder, { recursive: true });
   });
 
   it('counts the mappings of this process', () => {
