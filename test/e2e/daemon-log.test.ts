@@ -8,7 +8,10 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { bytesOf } from '../support/hex.ts';
 import { IpcClient } from '../support/ipc-client.ts';
+import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
+import { RawPeer } from '../support/raw-peer.ts';
 import { DaemonProcess } from './daemon-process.ts';
 
 const SILENT_CONNECTIONS = 1_500;
@@ -96,6 +99,32 @@ async function expectServing({ socketPath }: DaemonProcess): Promise<void> {
   await pd.allocMR(4096, 1);
   await provider.close();
 }
+
+describe('the line of a Terminate', () => {
+  it('names device, queue pair and peer', async () => {
+    const running = await DaemonProcess.start({ devices: [DEVICE] });
+    daemon = running;
+    const provider = await connectDaemon({ socketPath: running.socketPath });
+    const listener = await listen(provider, { host: '127.0.0.1' });
+    const peer = await RawPeer.dial(listener.address.port);
+    const accepted = listener[Symbol.asyncIterator]().next();
+    peer.say(mpaRequest());
+    const request = (await accepted).value;
+    const connection = await request.accept();
+    await peer.hears(24);
+    // A Write of nothing, then an opcode that does not exist.
+    peer.say(emitFpdu(bytesOf('c1 40 00*12')), emitFpdu(bytesOf('41 4f 00*4 00*4 00000001 00*4')));
+    await expect.poll(() => running.log).toContain('sent a Terminate');
+    const line = running.log.split('\n').find((each) => each.includes('sent a Terminate')) ?? '';
+    expect(JSON.parse(line)).toMatchObject({
+      device: 'rnic0',
+      qpn: connection.qp.qpNum,
+      peer: `127.0.0.1 port ${peer.localPort}`,
+    });
+    peer.destroy();
+    await provider.close();
+  });
+});
 
 describe('the log', () => {
   it('without a reader delays nothing, stays bounded, and reports what was dropped', async () => {

@@ -8,6 +8,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { connect } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { CommandFolder, type RunningCommand } from './cli-process.ts';
@@ -24,6 +25,19 @@ async function serve(
   const server = folder.start(['nfs', 'serve', directory, ...place, ...words]);
   await server.until(/^ready: |^}$/m);
   return server;
+}
+
+/** Whether TCP connects. */
+async function reaches(host: string, port: string): Promise<boolean> {
+  const socket = connect(Number(port), host);
+  try {
+    return await new Promise<boolean>((resolve) => {
+      socket.on('connect', () => resolve(true));
+      socket.on('error', () => resolve(false));
+    });
+  } finally {
+    socket.destroy();
+  }
 }
 
 async function nfs(words: readonly string[]) {
@@ -154,6 +168,25 @@ describe('iwarpd nfs', () => {
       expect(ended.stderr.split('\n').length).toBeLessThanOrEqual(2);
     }
   }, 60_000);
+
+  it('listens on loopback alone unless told otherwise', async () => {
+    // Addresses of this machine beside 127.0.0.1, which a listener on every address would serve.
+    const others = [
+      '127.0.0.2',
+      ...Object.values(networkInterfaces())
+        .flatMap((each) => each ?? [])
+        .filter(({ internal, family }) => !internal && family === 'IPv4')
+        .map(({ address }) => address),
+    ];
+    await serve();
+    const [, port = '', , mountPort = ''] = ports;
+    expect(await reaches('127.0.0.1', port)).toBe(true);
+    expect(await reaches('127.0.0.1', mountPort)).toBe(true);
+    for (const address of others) {
+      expect([address, await reaches(address, port)]).toEqual([address, false]);
+      expect([address, await reaches(address, mountPort)]).toEqual([address, false]);
+    }
+  });
 
   it('names the address without a listener and the directory that cannot be served', async () => {
     const unserved = await nfs(['ls', '127.0.0.1:/']);

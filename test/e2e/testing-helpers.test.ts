@@ -265,6 +265,13 @@ describe('two nodes', () => {
 });
 
 describe('waiting', () => {
+  // With vitest's own 5 s for this test, whose error would not name the condition.
+  it('without a time ends before a test does', { timeout: 5_000 }, async () => {
+    await expect(waitFor('what never comes', () => false)).rejects.toThrow(
+      /^waited \d+ ms for what never comes/,
+    );
+  });
+
   it(
     'for connections, counters and conditions ends at its deadline and reports what it found',
     async () => {

@@ -353,6 +353,26 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
     );
   });
 
+  it('a runtime directory that is missing and cannot be created is named as the cause', async () => {
+    const environment = { XDG_RUNTIME_DIR: '/run/iwarpd-test-missing' };
+    const started = users.iwarpd(ALICE, ['start', '--no-native'], environment);
+    expect(await started.end()).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(
+        /cannot create \/run\/iwarpd-test-missing\/iwarpd: permission denied; unset \$XDG_RUNTIME_DIR/,
+      ),
+    });
+    const { stdout } = await users.iwarpd(ALICE, ['doctor', '--json'], environment).end();
+    const { checks }: DoctorReport = JSON.parse(stdout);
+    expect(checks.find(({ name }) => name === 'socket')).toMatchObject({
+      state: 'broken',
+      text: expect.stringMatching(
+        /from \$XDG_RUNTIME_DIR, does not exist and cannot be created in/,
+      ),
+      fix: expect.stringContaining('unset XDG_RUNTIME_DIR'),
+    });
+  });
+
   it('a program is one client of a daemon in another PID namespace, which sees no pid of it', async () => {
     const folder = directoryOf(ALICE, 'alice');
     const socket = `${folder}/s`;

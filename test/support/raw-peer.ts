@@ -42,6 +42,10 @@ export class RawPeer {
     return peer;
   }
 
+  get localPort(): number | undefined {
+    return this.#socket.localPort;
+  }
+
   /** All bytes received so far. */
   get heard(): Buffer {
     return Buffer.concat(this.#heard);

@@ -65,6 +65,22 @@ export function kubernetesSuite(given: () => Podman): void {
       expect(await pod.probe(daemon.name, livenessProbe)).toBe(false);
     });
 
+    it('daemonset.yaml: tells more than its probes only to who has the token', async () => {
+      const { pod, spec } = await run('daemonset.yaml');
+      const [{ name, readinessProbe }] = spec.containers;
+      if (readinessProbe === undefined || !('httpGet' in readinessProbe))
+        throw new Error('no probe');
+      await pod.becomeWell(name, readinessProbe);
+      const { host = '127.0.0.1', port } = readinessProbe.httpGet;
+      const place = `http://${host}:${port}`;
+      for (const path of ['/mrs', '/metrics', '/status', '/']) {
+        expect([path, await pod.ask(place + path)]).toEqual([path, 401]);
+      }
+      const file = '/run/iwarpd/iwarpd.sock.http-token';
+      const { stdout } = await given().exec(pod.container(name), ['cat', file]);
+      expect(await pod.ask(`${place}/mrs`, { token: stdout.trim() })).toBe(200);
+    });
+
     it('program.yaml: finds the RNIC of its node, and its memory is reached by an agent', async () => {
       const { pod: node } = await run('daemonset.yaml');
       const { pod, spec } = await run('program.yaml');

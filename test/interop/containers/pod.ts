@@ -61,12 +61,21 @@ export class RunningPod {
       return (await this.#podman.exec(this.container(name), limit)).status === 0;
     }
     const { host, port, path } = asked.httpGet;
-    const address = `http://${host ?? '127.0.0.1'}:${port}${path}`;
-    // From the node, which is the world, as kubelet asks.
-    const script = `fetch('${address}', { signal: AbortSignal.timeout(${seconds * 1000}) })
-      .then(({ status }) => { process.exitCode = status < 400 ? 0 : 1; })
-      .catch(() => { process.exitCode = 2; });`;
-    return (await this.#podman.world.run([process.execPath, '-e', script])).status === 0;
+    const status = await this.ask(`http://${host ?? '127.0.0.1'}:${port}${path}`, { seconds });
+    return status !== undefined && status < 400;
+  }
+
+  /** The HTTP status that the node, which is the world, gets, as kubelet would; undefined for none. */
+  async ask(
+    address: string,
+    { token, seconds = 10 }: { readonly token?: string; readonly seconds?: number } = {},
+  ): Promise<number | undefined> {
+    const headers = token === undefined ? '{}' : `{ authorization: 'Bearer ${token}' }`;
+    const options = `{ headers: ${headers}, signal: AbortSignal.timeout(${seconds * 1000}) }`;
+    const script = `fetch('${address}', ${options})
+      .then(({ status }) => console.log(status), () => { process.exitCode = 2; });`;
+    const { status, stdout } = await this.#podman.world.run([process.execPath, '-e', script]);
+    return status === 0 ? Number(stdout) : undefined;
   }
 
   /** Asks at each period until the container is well, or has failed too often. */

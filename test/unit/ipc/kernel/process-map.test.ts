@@ -1,4 +1,4 @@
-import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -57,6 +57,36 @@ describe('the range of a registration', () => {
     );
     closeSync(fd);
     expect(covers).toBe(usable);
+  });
+
+  it('passes on the mappings that overlap it alone, of thousands', () => {
+    const asked: number[] = [];
+    fd = openSync(join(folder, 'maps'), 'r');
+    const visit: Parameters<typeof coversRange>[0] = (from, end, take) => {
+      visitMappingsIn(fd, from, end, (piece) => {
+        asked.push(piece.start);
+        return take(piece);
+      });
+    };
+    // Of 4,005 mappings, those that overlap the range; reading ends at the first one behind it.
+    expect(coversRange(visit, 0x1000, 0x5000, false)).toBe(true);
+    closeSync(fd);
+    expect(asked).toEqual([0x1000, 0x3000, 0x4000]);
+  });
+
+  it('stops reading behind the range, however many mappings follow', () => {
+    const path = join(folder, 'long');
+    writeFileSync(path, `${MAPS}${LOW.replaceAll('0-', 'ff0000000000-')}`);
+    fd = openSync(path, 'r');
+    visitMappingsIn(fd, 0x1000, 0x6000, () => true);
+    // One read of 64 KiB; the text is twice as long.
+    const { pos } = Object.fromEntries(
+      readFileSync(`/proc/self/fdinfo/${fd}`, 'latin1')
+        .split('\n')
+        .map((line) => line.split(':\t')),
+    );
+    closeSync(fd);
+    expect(Number(pos)).toBe(65_536);
   });
 
   it('is found for a real process', () => {
