@@ -47,8 +47,8 @@ struct endpoint {
   uint32_t queue_number;
   /* Device number that fstat reports. */
   dev_t device_number;
-  /* Where the owner of a hidden descriptor keeps its number. */
-  _Atomic int *holder;
+  /* Where the owner of a hidden descriptor keeps its number. Atomic for the same reason. */
+  _Atomic(_Atomic int *) holder;
   /* True once the last event of an asynchronous queue, after the daemon's end, was delivered. */
   atomic_bool end_reported;
   struct endpoint *next_free;
