@@ -1,14 +1,14 @@
 /** Faults of packets between the RoCE devices of a host: real queue pairs, simulated time. */
 import { describe, expect, it } from 'vitest';
-import { parseFaultPeer } from '../../../daemon/host/fault-peer.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import type { Fault, FaultPeer } from '../../../daemon/iwarp/faults/fault.ts';
-import type { FaultKind, FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { Prng } from '../../sim/prng.ts';
-import { VirtualClock, VirtualTime } from '../../sim/virtual-time.ts';
-import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+import { parseFaultPeer } from '../../../../daemon/host/fault-peer.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import type { Fault, FaultPeer } from '../../../../daemon/iwarp/faults/fault.ts';
+import type { FaultKind, FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
+import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { Prng } from '../../../sim/prng.ts';
+import { VirtualClock, VirtualTime } from '../../../sim/virtual-time.ts';
+import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
 
 const SECOND = 1_000_000;
 const LENGTH = 3 * 4096;

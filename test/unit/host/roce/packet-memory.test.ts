@@ -1,10 +1,10 @@
 /** Packets of one host whose memory is another process's, is slow, or goes away: real queue pairs. */
 import { describe, expect, it } from 'vitest';
-import { type MemoryBacking, ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { SlowBacking } from '../../support/nic-rig.ts';
-import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+import { type MemoryBacking, ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
+import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { SlowBacking } from '../../../support/nic-rig.ts';
+import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
 
 const { success, locProtErr, remOpErr, wrFlushErr } = CQEStatus;
 

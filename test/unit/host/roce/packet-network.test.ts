@@ -1,13 +1,13 @@
 /** Packets between the RoCE devices of a host: real queue pairs, real transports, simulated time. */
 import { describe, expect, it } from 'vitest';
-import { type MemoryBacking, ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
+import { type MemoryBacking, ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
 import {
   CQEStatus,
   QueueFlag,
   SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { type RoceEnd, RoceWorld } from '../../support/roce-host.ts';
+} from '../../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
 
 const { success } = CQEStatus;
 

@@ -1,20 +1,23 @@
 /** Datagrams between the RoCE ports of a host: routes, groups, GRHs. */
 import { describe, expect, it } from 'vitest';
-import { PacketNetwork, type PacketNetworkHost } from '../../../daemon/host/roce/packet-network.ts';
-import type { PacketPort } from '../../../daemon/host/roce/packet-port.ts';
-import { makeRoceCounters } from '../../../daemon/host/roce/roce-counters.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { AddressVector } from '../../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { NEVER } from '../../../daemon/rnic/wire-port.ts';
-import type { PacketWire } from '../../../daemon/roce/transport/packet-wire.ts';
-import { makePacket, type Packet, writeHeaders } from '../../../daemon/roce/wire/packet.ts';
-import { Access, QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { IndexRingClient } from '../../support/index-ring-client.ts';
-import { MEMORY_ADDRESS } from '../../support/nic-rig.ts';
-import { bringTo, mappedGid, PEER, ProgramRig } from '../../support/program-rig.ts';
-import { RoceWorld } from '../../support/roce-host.ts';
+import {
+  PacketNetwork,
+  type PacketNetworkHost,
+} from '../../../../daemon/host/roce/packet-network.ts';
+import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
+import { makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
+import { ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
+import type { AddressVector } from '../../../../daemon/rnic/qp-attributes.ts';
+import type { QP } from '../../../../daemon/rnic/queue-pair.ts';
+import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
+import type { PacketWire } from '../../../../daemon/roce/transport/packet-wire.ts';
+import { makePacket, type Packet, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
+import { Access, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { IndexRingClient } from '../../../support/index-ring-client.ts';
+import { MEMORY_ADDRESS } from '../../../support/nic-rig.ts';
+import { bringTo, mappedGid, PEER, ProgramRig } from '../../../support/program-rig.ts';
+import { RoceWorld } from '../../../support/roce-host.ts';
 
 const GROUP = mappedGid(239, 1, 1, 1);
 const GROUP_QPN = 0xffffff;
