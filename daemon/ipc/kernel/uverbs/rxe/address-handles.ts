@@ -3,8 +3,7 @@ import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
 import { AhElement } from '../objects.ts';
 import type { CommandCall, OpenDevice } from '../open-device.ts';
-
-const GID_BYTES = 16;
+import { readAddressVector } from './address-vector.ts';
 
 /**
  * CREATE_AH: EINVAL for an address without a GID or of another port, ENODATA for an empty entry of
@@ -12,22 +11,9 @@ const GID_BYTES = 16;
  * kernel waits a second for a neighbour.
  */
 export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
-  const { request, attributes: at, response } = CreateAH;
+  const { request, attributes, response } = CreateAH;
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
-  const start = request.attributes;
-  const vector = {
-    dgid: bytes.slice(start + at.dgid, start + at.dgid + GID_BYTES),
-    sgidIndex: fields.getUint8(start + at.sgidIndex),
-    flowLabel: fields.getUint32(start + at.flowLabel, true),
-    hopLimit: fields.getUint8(start + at.hopLimit),
-    trafficClass: fields.getUint8(start + at.trafficClass),
-    dlid: fields.getUint16(start + at.dlid, true),
-    sl: fields.getUint8(start + at.sl),
-    srcPathBits: fields.getUint8(start + at.srcPathBits),
-    staticRate: fields.getUint8(start + at.staticRate),
-    isGlobal: fields.getUint8(start + at.isGlobal) !== 0,
-    port: fields.getUint8(start + at.portNum),
-  };
+  const vector = readAddressVector(fields, bytes, request.attributes, attributes);
   const { handle, ah } = file.table.add('ah', (next) => {
     return new AhElement(next, file.device.nic.createAH(pd.pd, vector));
   });

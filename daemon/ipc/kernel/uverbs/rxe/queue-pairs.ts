@@ -2,7 +2,7 @@
 import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState, QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import type { AddressVector, QPModification } from '../../../../rnic/qp-attributes.ts';
+import type { QPModification } from '../../../../rnic/qp-attributes.ts';
 import { isIdle } from '../../../../rnic/qp-state.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { newStruct } from '../../struct-fields.ts';
@@ -17,6 +17,7 @@ import {
 } from '../layouts.ts';
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
+import { putDestination, readAddressVector } from './address-vector.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
 
@@ -25,7 +26,6 @@ type CreateFields = Omit<typeof CreateQP.request, 'bytes'>;
 type CreateOffsets = { readonly [Field in keyof CreateFields]: number };
 
 const SGE_BYTES = 16;
-const GID_BYTES = 16;
 /** Words behind the send queue's memory: see siw's. */
 const CONNECTED_WORD = 0;
 const PROGRESS_WORD = 1;
@@ -117,7 +117,7 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
     pkeyIndex: fields.getUint16(at.pkeyIndex, true),
     port: fields.getUint8(at.portNum),
     qkey: fields.getUint32(at.qkey, true),
-    addressVector: destinationOf(fields, bytes),
+    addressVector: readAddressVector(fields, bytes, at.destination, QPDestination),
     pathMtu: fields.getUint8(at.pathMtu),
     timeout: fields.getUint8(at.timeout),
     retryCount: fields.getUint8(at.retryCount),
@@ -226,38 +226,4 @@ function stateOf(value: number): QPState {
   const state = Object.values(QPState).find((known) => known === value);
   if (state === undefined) throw new VerbsError('EINVAL', `no state ${value}`);
   return state;
-}
-
-function destinationOf(fields: DataView, bytes: Uint8Array): AddressVector {
-  const start = ModifyQP.request.destination;
-  const at = QPDestination;
-  return {
-    dgid: bytes.slice(start, start + GID_BYTES),
-    sgidIndex: fields.getUint8(start + at.sgidIndex),
-    flowLabel: fields.getUint32(start + at.flowLabel, true),
-    hopLimit: fields.getUint8(start + at.hopLimit),
-    trafficClass: fields.getUint8(start + at.trafficClass),
-    dlid: fields.getUint16(start + at.dlid, true),
-    sl: fields.getUint8(start + at.sl),
-    srcPathBits: fields.getUint8(start + at.srcPathBits),
-    staticRate: fields.getUint8(start + at.staticRate),
-    isGlobal: fields.getUint8(start + at.isGlobal) !== 0,
-    port: fields.getUint8(start + at.portNum),
-  };
-}
-
-function putDestination(reply: Uint8Array, vector: AddressVector): void {
-  const at = QPDestination;
-  const fields = new DataView(reply.buffer, reply.byteOffset);
-  reply.set(vector.dgid, at.dgid);
-  fields.setUint32(at.flowLabel, vector.flowLabel, true);
-  fields.setUint16(at.dlid, vector.dlid, true);
-  reply[at.sgidIndex] = vector.sgidIndex;
-  reply[at.hopLimit] = vector.hopLimit;
-  reply[at.trafficClass] = vector.trafficClass;
-  reply[at.sl] = vector.sl;
-  reply[at.srcPathBits] = vector.srcPathBits;
-  reply[at.staticRate] = vector.staticRate;
-  reply[at.isGlobal] = vector.isGlobal ? 1 : 0;
-  reply[at.portNum] = vector.port;
 }
