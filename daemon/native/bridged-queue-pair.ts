@@ -24,6 +24,7 @@ import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceQP } from '../host/device-backend.ts';
+import { assert } from '../invariants/assert.ts';
 import { Completion } from '../rnic/completion-writer.ts';
 import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
@@ -268,6 +269,10 @@ export class BridgedQP implements DeviceQP {
     this.sendCQ.writer.users -= 1;
     this.recvCQ.writer.users -= 1;
     if (this.srq !== undefined) this.srq.users -= 1;
+    assert(this.pd.members >= 0, 'a protection domain counts what belongs to it');
+    assert(this.sendCQ.writer.users >= 0, 'a completion queue counts its queue pairs');
+    assert(this.recvCQ.writer.users >= 0, 'a completion queue counts its queue pairs');
+    assert((this.srq?.users ?? 0) >= 0, 'a shared receive queue counts its queue pairs');
     this.#host.forget(this);
   }
 

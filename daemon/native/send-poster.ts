@@ -9,6 +9,7 @@
 import { CQEStatus, SQE, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import { assert } from '../invariants/assert.ts';
 import type { ElementRing } from '../rnic/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
 import { InFlight } from './in-flight.ts';
@@ -82,6 +83,7 @@ export class SendPoster {
     }
     this.#pending = pending.slice(posted);
     if (refusal !== undefined) this.#refuse(refusal);
+    this.assertInvariants();
     return posted;
   }
 
@@ -90,6 +92,7 @@ export class SendPoster {
     const requests = this.#inFlight;
     if (!requests.take(number)) return undefined;
     if (!requests.reported) this.#options.cq.unreported -= 1;
+    this.assertInvariants();
     return requests;
   }
 
@@ -141,6 +144,7 @@ export class SendPoster {
   forgetInFlight(): void {
     this.#options.cq.unreported -= this.#inFlight.unreported;
     this.#inFlight.clear();
+    this.assertInvariants();
   }
 
   /** Forgets every send, at the device or in the ring. */
@@ -150,6 +154,16 @@ export class SendPoster {
     this.#refused = undefined;
     this.#stranded = [];
     this.#options.ring.clear();
+  }
+
+  /** For the ends of commands. Throws `InvariantError` when counts do not agree. */
+  assertInvariants(): void {
+    const { cq, ring } = this.#options;
+    const { count, unreported } = this.#inFlight;
+    assert(count <= ring.count, 'the device has no more sends than the queue holds');
+    assert(unreported <= count, 'what is not reported is at the device');
+    assert(unreported <= cq.unreported, 'the completion queue counts what is not reported');
+    assert(cq.unreported <= cq.unreportedMax, 'the native queue has room for what is not reported');
   }
 
   #take(): void {
