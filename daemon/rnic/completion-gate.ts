@@ -43,6 +43,8 @@ export interface GateUser {
    * part of it.
    */
   handleLoss(response: boolean): void;
+  /** The completion of a receive found its queue full. */
+  handleFullQueue(): void;
 }
 
 /** The gate that a queue pair's completions pass through. */
@@ -70,7 +72,7 @@ export class CompletionGate {
 
   /** Completions that wait. */
   get heldCount(): number {
-    return this.#held.length;
+    return this.#heldCount;
   }
 
   /** True while segments are unwritten: nothing succeeds before they are written. */
@@ -162,7 +164,8 @@ export class CompletionGate {
 
   #push(cq: CQ, completion: Completion): void {
     countCompletion(this.#counters, completion.status);
-    cq.push(completion);
+    if (!cq.push(completion) && completion.opcode === SQOpcode.receive)
+      this.#user.handleFullQueue();
   }
 
   /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */

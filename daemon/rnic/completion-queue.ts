@@ -81,18 +81,19 @@ export class CQ {
 
   /**
    * Writes one completion. When the ring is full the completion is lost and the CQ raises `cqErr`,
-   * once until an entry fits again. The queue pairs continue.
+   * once until an entry fits again; the result is false. It leaves to the queue pairs whether they
+   * continue.
    */
-  push(completion: Completion): void {
-    if (this.closed) return;
+  push(completion: Completion): boolean {
+    if (this.closed) return true;
     if (this.#faults.overrun?.(completion.qpn) === true) {
       this.#overflow('injected fault');
-      return;
+      return false;
     }
     const writer = this.#writer;
     if (!writer.write(completion)) {
       this.#overflow(`all ${this.count} entries are taken`);
-      return;
+      return false;
     }
     this.#overflowing = false;
     this.written += 1;
@@ -102,6 +103,7 @@ export class CQ {
     }
     const armed = writer.armed();
     if (armed !== Notify.none) this.#fire(armed, completion.solicited || completion.status !== 0);
+    return true;
   }
 
   /** Asks for one notification, where the client cannot write a notify word. EOPNOTSUPP elsewhere. */

@@ -524,6 +524,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#failWire(text);
   }
 
+  /** A completion was lost: the event of its queue says so. */
+  failQuietly(): void {
+    this.#failWire('a receive could not be completed: its completion queue is full');
+  }
+
   #failWire(text: string): void {
     this.#enterError();
     this.#failureReason = text;

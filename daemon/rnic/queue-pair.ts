@@ -419,8 +419,9 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     return fault;
   }
 
+  /** Also in error: the peer is not told that what came then was carried out. */
   get placing(): boolean {
-    return this.#gate.waits;
+    return this.#gate.waits || !this.#life.receiving;
   }
 
   gatheringEnded(): Fault {
@@ -456,6 +457,11 @@ export class QP implements DeferringUser, WindowUser, GateUser {
       AsyncEventType.qpFatal,
       'registered memory went away while data came for it',
     );
+  }
+
+  handleFullQueue(): void {
+    // A stream goes on without; InfiniBand's queue pair does not, and its peer gets no answer.
+    if (this.#host.ib !== undefined && this.#life.receiving) this.#life.failQuietly();
   }
 
   // Steps

@@ -4,7 +4,7 @@ import { ERRNO, isVerbsError, VerbsError } from '../../../../verbs-api/contract/
 import { giveProcess, takeProcess } from '../../objects/charged-memory.ts';
 import type { ProcessAllocation } from '../../objects/client-memory.ts';
 import type { DaemonMemory } from '../../objects/daemon-memory.ts';
-import { DONE, type KernelReply } from '../kernel-file.ts';
+import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { getUint64, newStruct } from '../struct-fields.ts';
@@ -76,14 +76,16 @@ export function regMR(call: CommandCall): KernelReply {
   const { bytes, fields: reply, own } = file.newReply(N.regMR, RegMR.response.bytes);
   reply.setUint32(RegMR.response.handle, element.handle, true);
   reply.setUint32(RegMR.response.lkey, element.mr.lkey, true);
-  reply.setUint32(RegMR.response.rkey, element.mr.rkey, true);
+  reply.setUint32(RegMR.response.rkey, file.persona.remoteKey(element.mr), true);
   file.persona.putRegion(own, element.mr.stag);
   return { status: 0, response: bytes };
 }
 
-/** DEREG_MR. */
+/** DEREG_MR: the persona's errno while windows are bound. */
 export function deregMR({ file, fields }: CommandCall): KernelReply {
-  destroyMR(file, file.table.expect('mr', fields.getUint32(PlainDestroy.request.handle, true)));
+  const object = file.table.expect('mr', fields.getUint32(PlainDestroy.request.handle, true));
+  if (object.mr.entry.windows > 0) return refusal(file.persona.boundRegion);
+  destroyMR(file, object);
   return DONE;
 }
 

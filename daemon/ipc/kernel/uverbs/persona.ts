@@ -7,6 +7,7 @@ import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attr
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { HostAddress } from '../../../host/host-addresses.ts';
 import type { GidEntry, GidSource } from '../../../host/roce/gid-table.ts';
+import type { MR } from '../../../rnic/memory-region.ts';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {
@@ -49,6 +50,10 @@ export interface Persona {
   readonly keptAccess: number;
   /** The key of a registration, the low 8 bits of its STag; undefined lets the device choose. */
   readonly regionKey: (own: DataView) => number | undefined;
+  /** The rkey that a registration is told. */
+  readonly remoteKey: (mr: MR) => number;
+  /** Errno of a deregistration while windows are bound. */
+  readonly boundRegion: ErrnoCode;
   /** The private part of REG_MR's reply. */
   readonly putRegion: (own: DataView, stag: number) => void;
 }

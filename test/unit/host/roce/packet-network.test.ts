@@ -306,6 +306,24 @@ describe('packets between two devices of a host', () => {
     expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 4 * burst });
   });
 
+  it('fail a queue pair whose receive finds its completion queue full, and its peer gets no answer', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { retryCount: 1, timeout: 10 });
+    const room = b.qp.recvCQ.count;
+    for (let sent = 0; sent <= room; sent += 1) {
+      b.receives.post(sent, [b.piece(0, 8)]);
+      a.sends.post({ opcode: SQOpcode.send, wrId: sent, sges: [a.piece(0, 8)] });
+      a.ring();
+      world.run();
+      if (sent < room) expect(a.completions.outcome()).toEqual([[sent, success]]);
+    }
+    expect(b.qp.state).toBe(QPState.ERR);
+    expect([b.qp.recvCQ.written, b.qp.recvCQ.lost]).toEqual([room, 1]);
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([[room, CQEStatus.retryExcErr]]);
+    expect(a.qp.state).toBe(QPState.ERR);
+  });
+
   it('share turns: a small message does not wait for a large one to end', () => {
     const world = new RoceWorld();
     const [bulk, sink] = world.pair();

@@ -2,6 +2,7 @@
 
 import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { gidTable } from '../../../../host/roce/gid-table.ts';
+import { REMOTE_ACCESS } from '../../../../rnic/memory-region.ts';
 import { setUint64 } from '../../struct-fields.ts';
 import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
@@ -127,5 +128,8 @@ export const RXE: Persona = {
     Access.remoteAtomic |
     Access.mwBind,
   regionKey: () => undefined,
+  // As the kernel's: no key where peers have no rights.
+  remoteKey: ({ access, rkey }) => ((access & REMOTE_ACCESS) === 0 ? 0 : rkey),
+  boundRegion: 'EINVAL',
   putRegion: () => undefined,
 };

@@ -45,6 +45,8 @@ export const SIW: Persona = {
   putContext: (own, deviceIndex) => own.setUint32(0, deviceIndex, true),
   keptAccess: Access.localWrite | Access.remoteWrite | Access.remoteRead,
   regionKey: (own) => own.getUint8(0),
+  remoteKey: ({ rkey }) => rkey,
+  boundRegion: 'EBUSY',
   putRegion: (own, stag) => own.setUint32(0, stag, true),
 };
 

@@ -60,6 +60,43 @@ describe('a memory region', () => {
     expect(reply.byteLength).toBe(12);
     expect(rig.file.table.expect('mr', 1).mr.access).toBe(0x1f);
   });
+
+  it('has the rkey 0 unless peers have rights to it', () => {
+    rig.create(commands.allocPD());
+    const memory = new Uint8Array(4096);
+    const start = le(addressOf(memory), 8);
+    const keys = (access: number) => {
+      const request = `${RSP} ${start} ${le(4096, 8)} ${start} ${le(0)} ${le(access)}`;
+      const reply = rig.must(plain(9, 12, request));
+      return [reply.getUint32(4, true), reply.getUint32(8, true)] as const;
+    };
+    for (const access of [0, 1, 0x11]) {
+      const [lkey, rkey] = keys(access);
+      expect(lkey).not.toBe(0);
+      expect(rkey).toBe(0);
+    }
+    for (const access of [4, 3, 9]) {
+      const [lkey, rkey] = keys(access);
+      expect(rkey).toBe(lkey);
+    }
+  });
+
+  it('stays, with EINVAL, while a window is bound to it', () => {
+    rig.create(commands.allocPD());
+    const memory = new Uint8Array(4096);
+    const start = le(addressOf(memory), 8);
+    rig.must(plain(9, 12, `${RSP} ${start} ${le(4096, 8)} ${start} ${le(0)} ${le(0x1f)}`));
+    const { mr } = rig.file.table.expect('mr', 1);
+    rig.must(allocMW(0, 1));
+    const { mw } = rig.file.table.expect('mw', 2);
+    const user = { pd: mr.pd, qpn: 20, ownWindows: new Set<never>() };
+    const { addressHi, addressLo } = mr.entry;
+    const range = { addressHi, addressLo, lengthBytes: 16 };
+    expect(mw.bind({ key: 1, access: 4, lkey: mr.lkey, ...range }, user)).toBe(true);
+    expect(rig.write(commands.deregMR(1)).status).toBe(EINVAL);
+    rig.must(plain(16, 0, le(2)));
+    expect(rig.write(commands.deregMR(1)).status).toBe(0);
+  });
 });
 
 describe('an address handle', () => {
