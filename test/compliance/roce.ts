@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { AsyncEvent } from '../../verbs-api/contract/verbs/completion.ts';
 import {
   Access,
   AsyncEventType,
@@ -405,6 +406,14 @@ function reliableCases(fixture: () => StartedRoce): void {
   });
 }
 
+/** The next asynchronous event but that of the first message. */
+async function nextFailure({ context }: RoceSide): Promise<AsyncEvent | undefined> {
+  for await (const event of context.asyncEvents()) {
+    if (event.type !== AsyncEventType.commEst) return event;
+  }
+  return undefined;
+}
+
 function failureCases(fixture: () => StartedRoce): void {
   const outcome = async (side: RoceSide, wr: SendWR): Promise<unknown> => {
     side.qp.postSend([wr, { opcode: WROpcode.send, flags: signaled, wrId: 99 }]);
@@ -419,6 +428,11 @@ function failureCases(fixture: () => StartedRoce): void {
       await using pair = await rocePair(fixture());
       const wr = { ...write([pair.client.mr.sge(0, 8)], pair.server.mr), ...change };
       expect(await outcome(pair.client, wr)).toBe(WCStatus.remAccessErr);
+      expect(await nextFailure(pair.server)).toMatchObject({
+        type: AsyncEventType.qpAccessErr,
+        qpNum: pair.server.qp.qpNum,
+      });
+      expect((await pair.server.qp.query()).state).toBe(QPState.ERR);
     }
   });
 
@@ -568,6 +582,23 @@ function datagramCases(fixture: () => StartedRoce): void {
     expect(await completions(client.cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
     expect(await completions(server.cq)).toMatchObject([{ ...SUCCESS, wrId: 1n }]);
     expect(server.cq.poll()).toEqual([]);
+  });
+
+  it('longer than a packet are dropped, and other operations refused', async () => {
+    await using pair = await rocePair(fixture(), QPType.ud);
+    const { server, client } = pair;
+    const { gid } = await exchanged(server);
+    const { maxMtuBytes } = await client.context.queryPort();
+    const ah = await client.pd.createAH({ grh: { dgid: gid, sgidIndex: SGID_INDEX } });
+    const ud = { ah, remoteQpNum: server.qp.qpNum, remoteQkey: 1 };
+    server.qp.postRecv({ sgList: [server.mr.sge(0, 8192)] });
+    for (const length of [maxMtuBytes + 1, maxMtuBytes]) {
+      client.qp.postSend({ ...send([client.mr.sge(0, length)]), ud });
+    }
+    expect(await completions(client.cq, 2)).toMatchObject([SUCCESS, SUCCESS]);
+    expect(await completions(server.cq)).toMatchObject([{ byteLen: GRH_BYTES + maxMtuBytes }]);
+    client.qp.postSend(write([client.mr.sge(0, 8)], server.mr));
+    expect(await completions(client.cq)).toMatchObject([{ status: WCStatus.locQpOpErr }]);
   });
 
   it('need a destination, of the same protection domain and not closed', async () => {

@@ -395,8 +395,8 @@ export interface QP extends VerbsObject {
    * | `localInv` | fence, signaled | `invalidateRkey` of this side |
    * | `bindMW` | fence, signaled | `bind` |
    *
-   * UC has no reads and atomics, UD has only Sends of at most one packet: others complete with
-   * `locQpOpErr`.
+   * UC has no reads and atomics, and UD has Sends alone: other requests complete with `locQpOpErr`.
+   * A datagram longer than a packet (`maxMtuBytes` of the port) is dropped.
    *
    * Notes: prefer lists; each call notifies the device once. On iWARP a completed `rdmaWrite` means
    * that its bytes were sent, not that they arrived (RFC 5040 §5.5); a Send after it notifies the
