@@ -14,6 +14,7 @@ import type { QueuePairName } from './tap-records.ts';
 
 /** A packet on its way from one queue pair to another. */
 export interface TappedPacket {
+  /** The queue pair that sent it. */
   readonly sender: QueuePairName;
   /** Undefined for a group. */
   readonly receiver: QueuePairName | undefined;
