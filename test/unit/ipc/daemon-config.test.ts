@@ -1,8 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
 import { parseDaemonConfig } from '../../../daemon/main/config.ts';
-import { VERSION } from '../../../daemon/main/version.ts';
 import { defaultSocketPath } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 
 describe('the socket path', () => {
@@ -55,10 +53,5 @@ describe('options of a daemon', () => {
     expect(quotas.objects).toEqual({ ...DEFAULT_QUOTAS.objects, qp: 3 });
     expect(quotas).toMatchObject({ queueEntries: 5, sharedBytes: DEFAULT_QUOTAS.sharedBytes });
     expect(devices[0]).toMatchObject({ profile: { maxQp: 2 }, wire: {} });
-  });
-
-  it('the version is that of the package', () => {
-    const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
-    expect(JSON.parse(text)).toMatchObject({ version: VERSION });
   });
 });

@@ -1,0 +1,19 @@
+/** Places that name the version of the package, which a release changes together. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
+import { VERSION } from '../../../daemon/main/version.ts';
+import { repositoryRoot } from '../../interop/prerequisites.ts';
+
+const text = (file: string) => readFileSync(join(repositoryRoot(), file), 'utf8');
+
+it('is the same in package.json, the daemon, its devices, README and the changelog', async () => {
+  const manifest: { version: string } = JSON.parse(text('package.json'));
+  expect(VERSION).toBe(manifest.version);
+  await using provider = await createEmbedded();
+  await using context = await provider.open('iwarp0');
+  expect((await context.queryDevice()).fwVer).toBe(VERSION);
+  expect(text('README.md')).toContain(`iwarpd-${VERSION}.tgz`);
+  expect(text('daemon/CHANGELOG.md')).toContain(`\n## ${VERSION}\n`);
+});
