@@ -3,11 +3,11 @@
  * stream's bytes go out while the link accepts them, and the stream's events go to the endpoint.
  */
 
+import type { ConnectionFacts } from '../faults/fault.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
-import type { ConnectionFacts } from '../iwarp/faults/fault.ts';
 import { type Framing, startupFrameBytes } from '../iwarp/faults/passage.ts';
 import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Link, LinkUser } from './links/link.ts';

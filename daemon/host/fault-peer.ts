@@ -1,6 +1,7 @@
 /** Parses the peer address of a fault. */
+
+import type { FaultPeer } from '../faults/fault.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
-import type { FaultPeer } from '../iwarp/faults/fault.ts';
 
 /**
  * Parses `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; without a port it matches all ports, written

@@ -11,8 +11,8 @@ import {
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { ConnectionFacts, Fault, FaultPeer } from '../iwarp/faults/fault.ts';
-import { FaultInjector } from '../iwarp/faults/fault-injector.ts';
+import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
+import { FaultInjector } from '../faults/fault-injector.ts';
 import { OutputWalk } from '../iwarp/faults/passage.ts';
 import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';

@@ -6,6 +6,7 @@
  * errors of peers are reported as events and notices.
  */
 import { AsyncEventType, CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Fault } from '../faults/fault.ts';
 import type { CmEffect, CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
@@ -14,7 +15,6 @@ import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
-import type { Fault } from '../iwarp/faults/fault.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../daemon/iwarp/faults/fault.ts';
+import { Fault } from '../../daemon/faults/fault.ts';
 import { OutputWalk } from '../../daemon/iwarp/faults/passage.ts';
 import { StreamFaults } from '../../daemon/iwarp/faults/stream-faults.ts';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';

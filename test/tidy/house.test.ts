@@ -8,6 +8,7 @@ const pureFolders = [
   'verbs-api/nfs/nfs3/',
   'daemon/invariants/',
   'daemon/crc/',
+  'daemon/faults/',
   'daemon/iwarp/wire/',
   'daemon/iwarp/engine/',
   'daemon/rnic/',

@@ -9,6 +9,7 @@ const PURE = [
   'verbs-api/nfs/nfs3/',
   'daemon/invariants/',
   'daemon/crc/',
+  'daemon/faults/',
   'daemon/iwarp/',
   'daemon/rnic/',
   'daemon/roce/',

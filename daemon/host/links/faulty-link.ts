@@ -7,8 +7,8 @@
  * inside.
  */
 
+import type { Fault } from '../../faults/fault.ts';
 import { assert } from '../../invariants/assert.ts';
-import type { Fault } from '../../iwarp/faults/fault.ts';
 import type { Framing } from '../../iwarp/faults/passage.ts';
 import type { StreamFaults } from '../../iwarp/faults/stream-faults.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';

@@ -4,7 +4,7 @@
  */
 import type { FaultOpcode, FaultSyndrome } from '../../../verbs-api/contract/protocol/faults.ts';
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { ConnectionFacts, Fault } from '../../iwarp/faults/fault.ts';
+import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { opcodeTraits, Trait } from '../../roce/wire/opcode.ts';

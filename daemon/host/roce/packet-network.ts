@@ -10,8 +10,8 @@
  */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { PacketTap } from '../../capture/capture-tap.ts';
+import type { Fault, FaultPeer } from '../../faults/fault.ts';
 import { assert } from '../../invariants/assert.ts';
-import type { Fault, FaultPeer } from '../../iwarp/faults/fault.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';

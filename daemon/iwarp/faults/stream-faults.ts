@@ -3,10 +3,10 @@
  * Pure: time is an argument, and further actions are outcomes.
  */
 import type { FaultOpcode, FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Crc32c } from '../wire/crc32c.ts';
 import { advertisesDepths, canCorrupt, corrupt, lowerDepths } from './corruption.ts';
-import type { ConnectionFacts, Fault } from './fault.ts';
 import { type Hold, Lane } from './lane.ts';
 import type { Framing, OutputWalk, Passage } from './passage.ts';
 

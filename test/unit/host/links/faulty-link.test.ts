@@ -1,8 +1,8 @@
 /** Faults around a link, over a simulated network whose time the test decides. */
 import { describe, expect, it } from 'vitest';
+import { Fault } from '../../../../daemon/faults/fault.ts';
 import { FaultyLink } from '../../../../daemon/host/links/faulty-link.ts';
 import type { LinkUser } from '../../../../daemon/host/links/link.ts';
-import { Fault } from '../../../../daemon/iwarp/faults/fault.ts';
 import { OutputWalk } from '../../../../daemon/iwarp/faults/passage.ts';
 import { StreamFaults } from '../../../../daemon/iwarp/faults/stream-faults.ts';
 import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';

@@ -1,8 +1,8 @@
 /** Faults of packets between the RoCE devices of a host: real queue pairs, simulated time. */
 import { describe, expect, it } from 'vitest';
+import type { Fault, FaultPeer } from '../../../../daemon/faults/fault.ts';
 import { parseFaultPeer } from '../../../../daemon/host/fault-peer.ts';
 import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import type { Fault, FaultPeer } from '../../../../daemon/iwarp/faults/fault.ts';
 import type { FaultKind, FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
 import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
 import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';

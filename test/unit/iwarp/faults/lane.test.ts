@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/iwarp/faults/fault.ts';
+import { Fault } from '../../../../daemon/faults/fault.ts';
 import { Lane, type LaneOutput } from '../../../../daemon/iwarp/faults/lane.ts';
 import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
 import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';

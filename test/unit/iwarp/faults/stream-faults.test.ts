@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/iwarp/faults/fault.ts';
+import { Fault } from '../../../../daemon/faults/fault.ts';
 import { type Framing, OutputWalk } from '../../../../daemon/iwarp/faults/passage.ts';
 import { StreamFaults } from '../../../../daemon/iwarp/faults/stream-faults.ts';
 import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';

@@ -6,8 +6,8 @@ import {
   type FaultStatus,
   faultKind,
   happensAtOnce,
-} from '../../../verbs-api/contract/protocol/faults.ts';
-import { type Random32, seededRandom } from '../../rnic/stag-table.ts';
+} from '../../verbs-api/contract/protocol/faults.ts';
+import { type Random32, seededRandom } from '../rnic/stag-table.ts';
 
 /** The other end of a connection. Port 0 matches all ports of an address. */
 export interface FaultPeer {
