@@ -16,7 +16,7 @@ import {
 import { GRH_BYTES, parseGrh } from '../../verbs-api/contract/verbs/gid.ts';
 import type { QP } from '../../verbs-api/contract/verbs/provider.ts';
 import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
-import { incRkey } from '../../verbs-api/index.ts';
+import { connect, incRkey, listen } from '../../verbs-api/index.ts';
 import {
   completions,
   DEVICE,
@@ -194,6 +194,20 @@ function attributeCases(fixture: () => StartedRoce): void {
       verbsError('ETIMEDOUT'),
     );
     await expect(handle(gid, -1)).rejects.toEqual(verbsError('EINVAL'));
+  });
+
+  it('leaves connection ids to the iWARP devices', async () => {
+    const { server } = fixture();
+    await using listener = await listen(server, { host: '127.0.0.1' });
+    await using side = await roceSide(server);
+    const { port } = listener.address;
+    await expect(connect(server, { host: '127.0.0.1', port, pd: side.pd })).rejects.toThrow(
+      'the protection domain is of another device than the id',
+    );
+    await using id = await server.createId();
+    await id.resolveAddr({ address: '127.0.0.1', port });
+    expect(id.device).toBe(DEVICE.name);
+    await expect(id.connect({ qp: side.qp })).rejects.toEqual(verbsError('EINVAL'));
   });
 
   it('does not exist on an iWARP device', async () => {

@@ -1,7 +1,13 @@
 import { describe, expect, it, vi } from 'vitest';
 import { DeviceProvider } from '../../../verbs-api/client/device-provider.ts';
 import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
-import { CMEventType, SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  Access,
+  CMEventType,
+  QPState,
+  SendFlag,
+  WROpcode,
+} from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
 import { FakeChannel } from './fake-channel.ts';
@@ -81,6 +87,19 @@ describe('DeviceProvider: lifetime', () => {
     expect(device.asked).not.toContain('freeBuffer');
     await part.close();
     expect(device.asked).toContain('freeBuffer');
+  });
+
+  it('sends a daemon that knows no RoCE nothing that it does not know', async () => {
+    const { device, pd, cq } = await setUp();
+    device.requests.length = 0;
+    const qp = await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 });
+    await qp.modify({ state: QPState.INIT, accessFlags: undefined });
+    await qp.modify({ accessFlags: Access.remoteRead });
+    const [create, plain, rich] = device.requests;
+    expect(create).not.toHaveProperty('type');
+    expect(plain).toEqual({ qp: qp.handle, state: QPState.INIT });
+    const attributes = { accessFlags: Access.remoteRead };
+    expect(rich).toEqual({ qp: qp.handle, state: undefined, attributes });
   });
 
   it('refuses queues of another provider as invalid arguments', async () => {

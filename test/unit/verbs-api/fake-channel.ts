@@ -33,6 +33,8 @@ export class FakeChannel implements CommandChannel {
   readonly kind = 'embedded';
   /** Commands in the order they came. */
   readonly asked: CommandName[] = [];
+  /** Their requests. */
+  readonly requests: object[] = [];
   readonly doorbells: number[] = [];
   /** Commands that are refused, and how. */
   readonly refusals = new Map<CommandName, VerbsError>();
@@ -100,6 +102,7 @@ export class FakeChannel implements CommandChannel {
 
   request<N extends CommandName>(name: N, request: CommandRequest<N>): Promise<CommandReply<N>> {
     this.asked.push(name);
+    this.requests.push(request);
     const refusal = this.refusals.get(name);
     if (refusal !== undefined) return Promise.reject(refusal);
     if (this.#lost) return new Promise(() => {});
