@@ -79,10 +79,12 @@ function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[]
   ];
 }
 
-function deviceLines({ device, counters }: DeviceStatus): string[] {
-  const moved = Object.entries(counters).filter(([, count]) => count > 0);
+function deviceLines({ device, counters, hwCounters = {} }: DeviceStatus): string[] {
+  const all = [...Object.entries(counters), ...Object.entries(hwCounters)];
+  const moved = all.filter(([, count]) => count > 0);
+  const kind = device.transport === 'roce' ? `${device.backend}, RoCE` : device.backend;
   return [
-    `device ${device.name} (${device.backend}): ${addressText(device)}`,
+    `device ${device.name} (${kind}): ${addressText(device)}`,
     ...(moved.length === 0
       ? ['  nothing moved yet']
       : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count)]))),

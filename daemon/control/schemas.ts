@@ -74,6 +74,7 @@ export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
   }),
   portState: z.enum(['active', 'down']),
   counters: counts,
+  hwCounters: counts.exactOptional(),
 });
 
 const clientUsage: z.ZodType<ClientUsage> = z.strictObject({
@@ -140,6 +141,10 @@ export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
   srq: z.boolean(),
   sendsTaken: count,
   receivesTaken: count,
+  type: z.enum(['RC', 'UC', 'UD']),
+  destination: z
+    .strictObject({ qpNum: count, gid: z.string(), device: z.string().exactOptional() })
+    .exactOptional(),
   connection: z.strictObject({ local: socketAddress, remote: socketAddress }).exactOptional(),
 });
 

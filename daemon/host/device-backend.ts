@@ -88,6 +88,7 @@ export interface DeviceSRQ extends TaggedObject {
 /** A queue pair. */
 export interface DeviceQP extends TaggedObject {
   readonly qpn: number;
+  readonly type: QPType;
   readonly state: QPState;
   readonly sqCount: number;
   readonly rqOffset: number;
@@ -153,6 +154,8 @@ export interface DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
   readonly nic: DeviceObjects;
+  /** Counters of the port of a RoCE device, by the names of the kernel's rxe. */
+  readonly hwCounters?: Readonly<Record<string, number>> | undefined;
   /** Undefined for a device whose connection manager connects queue pairs. */
   readonly roce: RoceBackend | undefined;
   /** Send operations that the device does not support: posting one fails with EOPNOTSUPP. */

@@ -5,7 +5,8 @@
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
  * errors of peers are reported as events and notices.
  */
-import { AsyncEventType, CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
 import type { Fault } from '../faults/fault.ts';
 import type { CmEffect, CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
@@ -38,6 +39,7 @@ import type { Alarm, HostClock, HostSystem } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
 import type { MulticastGroups } from './roce/multicast-groups.ts';
 import { PacketNetwork, type PacketNetworkHost } from './roce/packet-network.ts';
+import type { PacketPort } from './roce/packet-port.ts';
 import type { PortHost, RocePort } from './roce/roce-port.ts';
 import { TurnShares } from './turn-share.ts';
 
@@ -74,6 +76,16 @@ export interface ConnectionStatus {
   readonly phase: EndpointPhase;
   /** Its queue pair, if any. */
   readonly qpNum: number | undefined;
+}
+
+/** Where a queue pair of a RoCE device sends to, as `status` shows it. */
+export interface PacketDestination {
+  readonly device: string;
+  readonly qpNum: number;
+  /** The device that has the GID, if it is of this host. */
+  readonly peerDevice: string | undefined;
+  readonly destQpn: number;
+  readonly gid: string;
 }
 
 /** Asynchronous events that report no failure: requested, or the result of closing a connection. */
@@ -242,6 +254,18 @@ export class RnicHost
   connections(): readonly ConnectionStatus[] {
     return this.#manager.endpoints().map(({ device, local, remote, role, phase, qp }) => {
       return { device: device.name, local, remote, role, phase, qpNum: qp?.qpn };
+    });
+  }
+
+  /** Where the connected queue pairs of RoCE devices send to, for `status`. */
+  packetDestinations(): readonly PacketDestination[] {
+    const named = this.devices.map(({ name, rocePort }) => ({ name, port: rocePort }));
+    const nameOf = (of: PacketPort | undefined) => named.find(({ port }) => port === of)?.name;
+    return [...this.#packets.connections()].flatMap(({ qp, port, peer, destQpn, vector }) => {
+      const device = nameOf(port);
+      if (device === undefined || vector === undefined || qp.type === QPType.ud) return [];
+      const peerDevice = peer && nameOf(peer);
+      return [{ device, qpNum: qp.qpn, peerDevice, destQpn, gid: gidText(vector.dgid) }];
     });
   }
 

@@ -34,6 +34,25 @@ const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: str
   asyncEvents: ['async_events', 'Asynchronous events raised'],
 };
 
+/** HELP texts of a RoCE port's counters, by their names in the kernel's `hw_counters` of rxe. */
+const PORT_COUNTERS: Readonly<Record<string, string>> = {
+  ack_deferred: 'Acknowledgments deferred',
+  completer_retry_err: 'Requests sent again for want of an answer',
+  duplicate_request: 'Requests received again',
+  link_downed: 'Times that the port lost its carrier',
+  out_of_seq_request: 'Requests received ahead of the sequence',
+  rcvd_pkts: 'Packets received',
+  rcvd_rnr_err: 'RNR NAKs received',
+  rcvd_seq_err: 'NAKs for a gap in the sequence received',
+  rdma_recvs: 'RDMA Send messages received',
+  rdma_sends: 'RDMA Send messages sent',
+  retry_exceeded_err: 'Queue pairs that failed since no answer came',
+  retry_rnr_exceeded_err: 'Queue pairs that failed since no receive was posted',
+  send_err: 'Packets without a receiver',
+  send_rnr_err: 'RNR NAKs sent',
+  sent_pkts: 'Packets sent',
+};
+
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   const registry = collect(target.status(), target.connections());
@@ -62,6 +81,7 @@ function collect(status: DaemonStatus, connections: readonly ConnectionSummary[]
   addConnections(gauge, status.devices, connections);
   addProcess(registry);
   addDeviceCounters(registry, status.devices);
+  addPortCounters(registry, status.devices);
   return registry;
 }
 
@@ -151,6 +171,22 @@ function addDeviceCounters(registry: Registry, devices: readonly DeviceStatus[])
       const counter = made.get(own) ?? deviceCounter(registry, own);
       made.set(own, counter);
       counter.inc({ device: device.name }, value);
+    }
+  }
+}
+
+function addPortCounters(registry: Registry, devices: readonly DeviceStatus[]): void {
+  const ports = devices.filter(({ hwCounters }) => hwCounters !== undefined);
+  if (ports.length === 0) return;
+  for (const [own, help] of Object.entries(PORT_COUNTERS)) {
+    const counter = new Counter({
+      name: `iwarpd_roce_${own}_total`,
+      help,
+      labelNames: ['device'],
+      registers: [registry],
+    });
+    for (const { device, hwCounters } of ports) {
+      counter.inc({ device: device.name }, hwCounters?.[own] ?? 0);
     }
   }
 }

@@ -24,7 +24,7 @@ import { OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
 import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
-import type { ConnectionStatus, RnicHost } from '../host/rnic-host.ts';
+import type { ConnectionStatus, PacketDestination, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
 import type { DaemonConfig } from './config.ts';
@@ -38,7 +38,7 @@ interface Hosts {
 }
 
 /** Emulated devices, then native ones. */
-export function allDevices({ host, native }: Hosts) {
+export function allDevices({ host, native }: Hosts): readonly DeviceBackend[] {
   return [...host.devices, ...(native?.devices ?? [])];
 }
 
@@ -76,8 +76,13 @@ export class DaemonTarget implements ControlTarget {
       crcEngine: host.crcEngine.name,
       memoryTiers: config.memoryTiers,
       devices: allDevices(parts).map((each) => {
-        const { info, nic } = each;
-        return { device: info, portState: portState(each), counters: { ...nic.counters } };
+        const { info, nic, hwCounters } = each;
+        return {
+          device: info,
+          portState: portState(each),
+          counters: { ...nic.counters },
+          ...(hwCounters === undefined ? {} : { hwCounters }),
+        };
       }),
       clients: server.clients(),
       faults: host.faults.injector.faults.length,
@@ -94,8 +99,14 @@ export class DaemonTarget implements ControlTarget {
         .filter(({ qpNum }) => qpNum !== undefined)
         .map((each) => [qpKey(each.device, each.qpNum), each] as const),
     );
+    const destinations = new Map(
+      host.packetDestinations().map((each) => [qpKey(each.device, each.qpNum), each] as const),
+    );
     const qps = objects.qps.map((qp) => {
-      const found = connected.get(qpKey(qp.device, qp.qpNum));
+      const key = qpKey(qp.device, qp.qpNum);
+      const destination = destinations.get(key);
+      if (destination !== undefined) return { ...qp, destination: summaryOfPeer(destination) };
+      const found = connected.get(key);
       if (found === undefined) return qp;
       const { local, remote } = found;
       return { ...qp, connection: { local, remote } };
@@ -176,6 +187,7 @@ export class DaemonTarget implements ControlTarget {
     server.cutClients('the daemon was reset');
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
+    for (const { rocePort } of host.devices) rocePort?.resetCounters();
     const leaks = clients.filter(holdsObjects);
     return { leaks, endedHolding, clients: clients.length, connections, faults };
   }
@@ -193,6 +205,11 @@ function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state']
 
 function summaryOf({ qpNum, ...rest }: ConnectionStatus): ConnectionSummary {
   return qpNum === undefined ? rest : { ...rest, qpNum };
+}
+
+function summaryOfPeer({ destQpn, gid, peerDevice }: PacketDestination) {
+  const peer = { qpNum: destQpn, gid };
+  return peerDevice === undefined ? peer : { ...peer, device: peerDevice };
 }
 
 function qpKey(device: string, qpNum: number | undefined): string {

@@ -21,7 +21,13 @@ import {
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { AsyncEventType, QPState, WCFlag, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import {
+  AsyncEventType,
+  QPState,
+  QPType,
+  WCFlag,
+  WCStatus,
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceQP } from '../host/device-backend.ts';
 import { assert } from '../invariants/assert.ts';
@@ -88,6 +94,7 @@ interface BridgedQPParts {
 
 /** See the module's comment. */
 export class BridgedQP implements DeviceQP {
+  readonly type = QPType.rc;
   tag: unknown;
   readonly pd: BridgedPD;
   readonly sendCQ: BridgedCQ;

@@ -74,7 +74,7 @@ class DeviceCard {
   readonly #counters = new Map<string, CounterCell>();
 
   constructor(status: DeviceStatus) {
-    const { name, backend, nodeGuid, addresses } = status.device;
+    const { name, backend, transport, nodeGuid, addresses } = status.device;
     const has = new Set(ratesOf(status));
     const throughput = new RatePlot({
       title: 'Throughput',
@@ -96,7 +96,9 @@ class DeviceCard {
     const counters = el('dl', { class: 'counters' });
     const order = COUNTERS.filter(([own]) => own in status.counters);
     const others = Object.keys(status.counters).filter((own) => !KNOWN.has(own));
-    for (const [own, title, help] of [...order, ...others.map((o) => [o, o, o] as const)]) {
+    const ports = Object.keys(status.hwCounters ?? {});
+    const unknown = [...others, ...ports].map((own) => [own, own, own] as const);
+    for (const [own, title, help] of [...order, ...unknown]) {
       const cell = new CounterCell(title, help, BYTES.has(own));
       this.#counters.set(own, cell);
       counters.append(cell.element);
@@ -105,7 +107,7 @@ class DeviceCard {
       el('div', { class: 'device-head' }, [
         el('h3', { text: name }),
         this.#state,
-        el('span', { class: 'chip', text: backend }),
+        el('span', { class: 'chip', text: transport === 'roce' ? `${backend}, RoCE` : backend }),
         fact('node GUID', guid(nodeGuid)),
         fact('addresses', addresses.length === 0 ? 'every address' : addresses.join(', ')),
       ]),
@@ -118,13 +120,17 @@ class DeviceCard {
     ]);
   }
 
-  update({ device, portState, counters }: DeviceStatus, rates: RateHistory): void {
+  update({ device, portState, counters, hwCounters }: DeviceStatus, rates: RateHistory): void {
     setText(this.#state, portState.toUpperCase());
     this.#state.className = `badge ${portState === 'active' ? 'good' : 'bad'}`;
     const known = rates.of(device.name);
     for (const plot of this.#plots) plot.update(known.points);
     for (const [own, cell] of this.#counters) {
-      cell.update(counters[own] ?? 0, known.counters[own] ?? 0, WARNINGS.has(own));
+      cell.update(
+        counters[own] ?? hwCounters?.[own] ?? 0,
+        known.counters[own] ?? 0,
+        WARNINGS.has(own),
+      );
     }
   }
 }

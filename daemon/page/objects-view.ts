@@ -203,6 +203,7 @@ class QPTable {
           value: ({ state }) => state,
           badge: ({ state }) => (state === 'RTS' ? 'good' : state === 'ERR' ? 'bad' : 'plain'),
         },
+        { title: 'Type', value: ({ type }) => type },
         ...ownerColumns<QPSummary>(),
         { title: 'Local', value: localOf, mono: true },
         { title: 'Peer', value: peerOf, mono: true },
@@ -271,8 +272,17 @@ interface Taken {
 
 const localOf = ({ connection }: QPSummary) =>
   connection === undefined ? '–' : socketAddress(connection.local);
-const peerOf = ({ connection }: QPSummary) =>
-  connection === undefined ? '–' : socketAddress(connection.remote);
+
+/** The peer's address; on a RoCE device its queue pair, with its device or else its GID. */
+function peerOf({
+  connection,
+  destination,
+}: Pick<QPSummary, 'connection' | 'destination'>): string {
+  if (destination !== undefined) {
+    return `QP ${destination.qpNum} at ${destination.device ?? destination.gid}`;
+  }
+  return connection === undefined ? '–' : socketAddress(connection.remote);
+}
 
 const CONNECTION_COLUMNS: readonly Column<ConnectionSummary>[] = [
   { title: 'Device', value: ({ device }) => device },

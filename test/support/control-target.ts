@@ -80,6 +80,7 @@ export class FixedTarget implements ControlTarget {
       maxRecvWr: 4,
       srq: false,
       sendsTaken: 3,
+      type: 'RC',
       receivesTaken: 2,
     };
     const mr = { handle: 2, key: 0x1234, address: '0x10', lengthBytes: 64, tier: 'shared' };

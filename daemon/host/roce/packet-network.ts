@@ -148,6 +148,11 @@ export class PacketNetwork implements ConnectionUser {
     if (qp.wire instanceof PacketConnection) this.#release(qp.wire);
   }
 
+  /** Every wire that has not ended. */
+  *connections(): Iterable<PacketConnection> {
+    for (const ofPort of this.#connections.values()) yield* ofPort.values();
+  }
+
   /** True when nothing waits for a turn. */
   get idle(): boolean {
     return this.#head === this.#turns.length;

@@ -46,6 +46,11 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
     this.#down = down;
   }
 
+  /** Sets all counters to zero. */
+  resetCounters(): void {
+    Object.assign(this.counters, makeRoceCounters());
+  }
+
   /** See `PortAddresses`. */
   gid(index: number): Uint8Array | undefined {
     return this.#gids()[index];

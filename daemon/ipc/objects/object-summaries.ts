@@ -1,7 +1,14 @@
 /** The fields of queue pairs and memory regions that `iwarpd` commands and pages show. */
 import type { ObjectOwner, QPSummary } from '../../../verbs-api/contract/protocol/control.ts';
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { DeviceMR, DeviceQP } from '../../host/device-backend.ts';
 import { qpStateName } from '../../rnic/qp-state.ts';
+
+const TYPE_NAMES: Readonly<Record<QPType, string>> = {
+  [QPType.rc]: 'RC',
+  [QPType.uc]: 'UC',
+  [QPType.ud]: 'UD',
+};
 
 /** The fields of a queue pair beside those of its owner. */
 export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
@@ -14,6 +21,7 @@ export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
     srq: qp.rqCount === 0,
     sendsTaken: qp.sendsTaken,
     receivesTaken: qp.receivesTaken,
+    type: TYPE_NAMES[qp.type],
   };
 }
 

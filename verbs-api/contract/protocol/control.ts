@@ -140,6 +140,17 @@ export interface QPSummary extends ObjectOwner {
   readonly sendsTaken: number;
   /** Receives taken for it from its receive queue, or from the shared one. */
   readonly receivesTaken: number;
+  /** Type of the queue pair: 'RC', 'UC' or 'UD'. */
+  readonly type: string;
+  /** On a RoCE device, the queue pair that it sends to since RTR; undefined for datagrams. */
+  readonly destination?: {
+    /** Number of the other queue pair. */
+    readonly qpNum: number;
+    /** GID of its port, as eight groups of hex digits. */
+    readonly gid: string;
+    /** Name of its device; undefined if no device of this daemon has the GID any more. */
+    readonly device?: string;
+  };
   /** Its present connection; undefined without one. */
   readonly connection?: { readonly local: SocketAddress; readonly remote: SocketAddress };
 }

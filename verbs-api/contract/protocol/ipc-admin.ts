@@ -75,6 +75,8 @@ export interface DeviceStatus {
   readonly portState: PortAttributes['state'];
   /** Counters by name; they only increase. */
   readonly counters: Readonly<Record<string, number>>;
+  /** Of a RoCE device: the counters of its port, by the names of the kernel's rxe. */
+  readonly hwCounters?: Readonly<Record<string, number>>;
 }
 
 /** One client of the daemon. */
