@@ -63,6 +63,7 @@ export class Daemon {
   readonly #server: IpcServer;
   readonly #control: DaemonTarget;
   readonly #samples: TraceSamples;
+  #counterFiles: { close(): void } | undefined;
   #http: HttpServer | undefined;
   #token: TokenInUse = { value: undefined, file: undefined };
   #stopping: Promise<void> | undefined;
@@ -223,7 +224,7 @@ export class Daemon {
    */
   #publish(): void {
     const { socketPath } = this.config;
-    publishSysfs(sysfsPath(socketPath), this.#directory);
+    this.#counterFiles = publishSysfs(sysfsPath(socketPath), this.#directory);
     writeOwnFile(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`, RUN_FILE_MODE);
   }
 
@@ -248,6 +249,7 @@ export class Daemon {
   async #stop(): Promise<void> {
     this.#control.ready = false;
     this.#log.info({}, 'stopping');
+    this.#counterFiles?.close();
     removePublished(this.config.socketPath);
     this.#samples.close();
     await this.#server.close();

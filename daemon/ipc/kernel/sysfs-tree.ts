@@ -16,6 +16,7 @@ import {
   PORT_STATES,
   RDMA_CM_NUMBER,
 } from './nldev/devices.ts';
+import { CounterFiles } from './sysfs-counters.ts';
 
 /** Programs of other users may read the tree, if the daemon serves them. */
 const DIRECTORY_MODE = 0o755;
@@ -94,10 +95,13 @@ function portStateFiles(device: KernelDevice): [path: string, content: string][]
 
 /**
  * Writes the tree of the emulated devices to `directory`, replacing its content. Its files follow
- * the state of the ports. Throws `VerbsError` EACCES if another user owns something at that path, ENOSPC if the
+ * the state of the ports, and, until what is returned is closed, their counters. Throws `VerbsError` EACCES if another user owns something at that path, ENOSPC if the
  * file system is full.
  */
-export function publishSysfs(directory: string, { emulated, events }: DeviceDirectory): void {
+export function publishSysfs(
+  directory: string,
+  { emulated, events }: DeviceDirectory,
+): CounterFiles {
   const devices = kernelDevices(emulated);
   makeDirectory(directory);
   for (const [path, content] of sysfsFiles(devices, hostAddresses())) {
@@ -110,6 +114,7 @@ export function publishSysfs(directory: string, { emulated, events }: DeviceDire
     }
   }
   events.add(new PortFiles(directory, devices));
+  return new CounterFiles(directory, emulated.devices);
 }
 
 /** The files with a port's state. They change before programs receive the event. */

@@ -1,0 +1,61 @@
+/**
+ * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, so they
+ * follow once a second; `iwarpd status` has the present values.
+ */
+import { closeSync, ftruncateSync, openSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import type { DeviceBackend } from '../../host/device-backend.ts';
+
+const INTERVAL_MS = 1000;
+
+/** See the module's comment. */
+export class CounterFiles {
+  readonly #directory: string;
+  readonly #devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[];
+  /** By path, as written. */
+  readonly #written = new Map<string, number>();
+  readonly #timer: NodeJS.Timeout | undefined;
+
+  /** `directory` has the tree, with every counter at 0. */
+  constructor(directory: string, devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[]) {
+    this.#directory = directory;
+    this.#devices = devices.filter(({ hwCounters }) => hwCounters !== undefined);
+    if (this.#devices.length === 0) return;
+    this.#timer = setInterval(() => this.#update(), INTERVAL_MS);
+    // The daemon's sockets keep it running, not this.
+    this.#timer.unref();
+  }
+
+  /** Leaves the files as they are. */
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #update(): void {
+    try {
+      for (const { name, hwCounters = {} } of this.#devices) {
+        const folder = join(this.#directory, 'class/infiniband', name, 'ports/1/hw_counters');
+        for (const counter of Object.keys(hwCounters)) {
+          this.#write(join(folder, counter), hwCounters[counter] ?? 0);
+        }
+      }
+    } catch {
+      // The tree was removed, by the daemon when it stopped or by someone else.
+      this.close();
+    }
+  }
+
+  #write(path: string, value: number): void {
+    if ((this.#written.get(path) ?? 0) === value) return;
+    const text = `${value}\n`;
+    // Not emptied first: a reader sees the old value or the new one.
+    const file = openSync(path, 'r+');
+    try {
+      writeSync(file, text, 0);
+      ftruncateSync(file, text.length);
+    } finally {
+      closeSync(file);
+    }
+    this.#written.set(path, value);
+  }
+}

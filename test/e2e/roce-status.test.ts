@@ -1,0 +1,95 @@
+/** What a daemon shows of its RoCE devices, with two queue pairs connected. */
+import { readFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { statusLines } from '../../daemon/cli/status.ts';
+import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { send } from '../compliance/fixture.ts';
+import {
+  connectTo,
+  exchanged,
+  ROCE_DEVICE,
+  readyForDatagrams,
+  roceSide,
+} from '../compliance/roce-fixture.ts';
+import { DaemonRig } from '../support/daemon-rig.ts';
+import { parseMetrics } from '../support/prometheus-text.ts';
+
+let rig: DaemonRig;
+let provider: Provider;
+let control: DaemonControl;
+
+beforeEach(async () => {
+  const devices = [{ ...ROCE_DEVICE, addresses: [...ROCE_DEVICE.addresses] }, { name: 'iwarp0' }];
+  rig = await DaemonRig.start({ devices, http: { noToken: true } });
+  provider = await connectDaemon({ socketPath: rig.socketPath });
+  control = new DaemonControl({ socketPath: rig.socketPath });
+});
+
+afterEach(async () => {
+  await provider.close();
+  await rig.stop();
+});
+
+/** Two queue pairs that are connected, after one Send from the first to the second. */
+async function connected() {
+  const [a, b] = [await roceSide(provider), await roceSide(provider)];
+  const [ofA, ofB] = [await exchanged(a), await exchanged(b)];
+  await connectTo(a.qp, ofB);
+  await connectTo(b.qp, ofA);
+  b.qp.postRecv({ wrId: 1, sgList: [b.mr.sge(0, 64)] });
+  a.qp.postSend(send([a.mr.sge(0, 64)]));
+  await expect.poll(() => a.cq.poll(1)).toHaveLength(1);
+  return { a: { ...ofA, side: a }, b: { ...ofB, side: b } };
+}
+
+describe('a RoCE device', () => {
+  it('shows its queue pairs with their types, and where they send to', async () => {
+    const { a, b } = await connected();
+    const ud = await roceSide(provider, QPType.ud);
+    await readyForDatagrams(ud.qp, 1);
+    const qps = await control.queuePairs({ device: 'roce0' });
+    const shown = new Map(qps.map((qp) => [qp.qpNum, qp]));
+    expect(shown.get(a.qpNum)).toMatchObject({
+      type: 'RC',
+      state: 'RTS',
+      destination: { qpNum: b.qpNum, gid: b.gid, device: 'roce0' },
+    });
+    expect(shown.get(b.qpNum)?.destination).toMatchObject({ qpNum: a.qpNum });
+    expect(shown.get(ud.qp.qpNum)).toMatchObject({ type: 'UD', state: 'RTS' });
+    expect(shown.get(ud.qp.qpNum)?.destination).toBeUndefined();
+    expect(await control.connections()).toEqual([]);
+  });
+
+  it('counts packets by the names of rxe: in the status, metrics and sysfs, until a reset', async () => {
+    await connected();
+    const [roce, iwarp] = await control.devices();
+    expect(roce?.device).toMatchObject({ name: 'roce0', transport: 'roce' });
+    // The Send and its acknowledgment.
+    expect(roce?.hwCounters).toMatchObject({ sent_pkts: 2, rcvd_pkts: 2, rdma_sends: 1 });
+    expect(iwarp?.device.transport).toBe('iwarp');
+    expect(iwarp?.hwCounters).toBeUndefined();
+
+    const lines = statusLines(rig.daemon.status());
+    expect(lines).toContain('device roce0 (emulated, RoCE): 127.0.0.1, ::1');
+    expect(lines.join('\n')).toMatch(/^ {2}sent_pkts +2$/m);
+
+    const page = await fetch(`${rig.daemon.ready.http?.url}/metrics`);
+    const samples = parseMetrics(await page.text());
+    expect(samples.get('iwarpd_roce_sent_pkts_total{device="roce0"}')).toBe(2);
+    expect(samples.has('iwarpd_roce_sent_pkts_total{device="iwarp0"}')).toBe(false);
+
+    const folder = `${sysfsPath(rig.socketPath)}/class/infiniband/roce0/ports/1/hw_counters`;
+    const read = (name: string) => readFileSync(`${folder}/${name}`, 'utf8');
+    await expect.poll(() => read('rcvd_pkts'), { timeout: 5000 }).toBe('2\n');
+    expect(read('rdma_sends')).toBe('1\n');
+    expect(read('lifespan')).toBe('12\n');
+
+    await control.reset();
+    expect((await control.devices())[0]?.hwCounters).toMatchObject({ sent_pkts: 0, rdma_sends: 0 });
+    await expect.poll(() => read('rcvd_pkts'), { timeout: 5000 }).toBe('0\n');
+  });
+});
