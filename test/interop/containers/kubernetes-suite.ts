@@ -73,7 +73,7 @@ export function kubernetesSuite(given: () => Podman): void {
       await pod.becomeWell(name, readinessProbe);
       const { host = '127.0.0.1', port } = readinessProbe.httpGet;
       const place = `http://${host}:${port}`;
-      for (const path of ['/mrs', '/metrics', '/status', '/']) {
+      for (const path of ['/mrs', '/qps', '/metrics', '/devices']) {
         expect([path, await pod.ask(place + path)]).toEqual([path, 401]);
       }
       const file = '/run/iwarpd/iwarpd.sock.http-token';
