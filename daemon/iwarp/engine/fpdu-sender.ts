@@ -64,6 +64,8 @@ export class FpduSender {
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
   #highWaterBytes: number;
+  /** The high-water mark in Full Operation, before that 0: one comparison finds either. */
+  #roomBytes = 0;
   readonly #alignSegments: boolean;
   #segmentBytes: number;
   /** In stream order; only the last one is being filled. */
@@ -106,6 +108,7 @@ export class FpduSender {
   enterFullOperation(crcEnabled: boolean, markers: boolean): void {
     assert(!this.#fullOperation, 'Full Operation is entered once');
     this.#fullOperation = true;
+    this.#roomBytes = this.#highWaterBytes;
     this.#crcEnabled = crcEnabled;
     this.#markers = markers;
   }
@@ -117,13 +120,15 @@ export class FpduSender {
    * must not be sent.
    */
   begin(ulpduLength: number): boolean {
-    assert(this.#fullOperation, 'FPDUs are sent in Full Operation');
     // MPA-3-05, MPA-3-07: fails before anything is written.
     if (ulpduLength < 1 || ulpduLength > ULPDU_SEND_MAX_BYTES) {
       throw new RangeError(`a ULPDU has 1 to ${ULPDU_SEND_MAX_BYTES} bytes, not ${ulpduLength}`);
     }
     this.#ulpduLength = 0;
-    if (this.#queuedBytes >= this.#highWaterBytes) return false;
+    if (this.#queuedBytes >= this.#roomBytes) {
+      assert(this.#fullOperation, 'FPDUs are sent in Full Operation');
+      return false;
+    }
     const fpduBytes = fpduSizeBytes(ulpduLength);
     const lead = this.#markers ? leadingMarkerBytes(this.#phase) : 0;
     const span = this.#markers ? markedSizeBytes(this.#phase, fpduBytes) : fpduBytes;
@@ -182,6 +187,7 @@ export class FpduSender {
   /** Lifts the high-water mark: what is still framed is short, and the last. */
   liftHighWater(): void {
     this.#highWaterBytes = Number.POSITIVE_INFINITY;
+    if (this.#fullOperation) this.#roomBytes = Number.POSITIVE_INFINITY;
   }
 
   // Inputs
