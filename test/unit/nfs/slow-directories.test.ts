@@ -1,13 +1,16 @@
 /** Directories of a file system that takes its time, on an export whose other files are quick. */
-import { mkdirSync, readlinkSync, renameSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { cookieOf } from '../../../verbs-api/nfs/server/directory-listing.ts';
 import {
   type DirectoryFiles,
   LISTINGS_AT_ONCE,
   MEMORY_FILES,
   WAITING_FILES,
 } from '../../../verbs-api/nfs/server/directory-reader.ts';
+import { SLICE_STEPS } from '../../../verbs-api/nfs/server/slices.ts';
 import { NfsRig, name } from '../../support/nfs-rig.ts';
 
 const VERIFIER = new Uint8Array(8);
@@ -123,6 +126,57 @@ describe('a directory that is slow to read', () => {
     renameSync(rig.file('slow'), `${rig.outside}/slow`);
     files.goOn();
     expect(await listing).toBe(Nfs3Status.stale);
+  });
+});
+
+describe('a directory of 200,000 names', () => {
+  const COUNT = 200_000;
+
+  /** Turns of the event loop while `work` is under way. */
+  async function turnsDuring(work: Promise<unknown>): Promise<number> {
+    let turns = 0;
+    let over = false;
+    const ended = work.finally(() => {
+      over = true;
+    });
+    while (!over) {
+      await new Promise((resolve) => setImmediate(resolve));
+      turns += 1;
+    }
+    await ended;
+    return turns;
+  }
+
+  it('is hashed and sorted in slices, with turns for others between', async () => {
+    const found = Array.from({ length: COUNT }, (_, at) => `file-${at}`);
+    rig.clean();
+    // One real file stands for all of them.
+    const stats = () => MEMORY_FILES.stats(Buffer.from(rig.file('many/one')));
+    rig = new NfsRig({}, { names: () => found, stats });
+    const handle = await directory('many', 'one');
+    const args = { directory: handle, cookie: 0n, cookieVerifier: VERIFIER, count: 100_000 };
+    const listing = rig.call('readdir', args);
+    const turns = await turnsDuring(listing);
+    // Hashing with sorting, six rounds of merging, and the list itself.
+    expect(turns).toBeGreaterThanOrEqual(8 * Math.floor(COUNT / SLICE_STEPS));
+    const listed = await listing;
+    if (listed.status !== Nfs3Status.ok) throw new Error(`status ${listed.status}`);
+    const { entries } = listed.ok;
+    expect(entries.length).toBeGreaterThan(1000);
+    const cookies = entries.map(({ cookie }) => Number(cookie));
+    expect(cookies.every((cookie, at) => at === 0 || cookie > (cookies[at - 1] ?? 0))).toBe(true);
+    const least = found.map(cookieOf).reduce((left, right) => Math.min(left, right));
+    expect(cookies[2]).toBe(least);
+  });
+
+  it('is read in slices where it is in memory', async () => {
+    const folder = mkdtempSync('/dev/shm/iwarpd-names-');
+    const count = 5 * SLICE_STEPS + 1;
+    for (let at = 0; at < count; at += 1) writeFileSync(join(folder, `${at}`), '');
+    const reading = Promise.resolve(MEMORY_FILES.names(folder));
+    expect(await turnsDuring(reading)).toBeGreaterThanOrEqual(5);
+    expect(new Set(await reading).size).toBe(count);
+    rmSync(folder, { recursive: true });
   });
 });
 

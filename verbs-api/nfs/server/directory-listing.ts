@@ -9,6 +9,7 @@
 import type { BigIntStats } from 'node:fs';
 import { type DirectoryFiles, LISTINGS_AT_ONCE, Turns } from './directory-reader.ts';
 import { descriptorPath, entryPath, type Located } from './exported-tree.ts';
+import { inSlices, sortedInSlices } from './slices.ts';
 
 /** Cookies of `.` and `..`, before all others; 0 is the start (RFC 1813 §3.3.16). */
 export const SELF_COOKIE = 1;
@@ -65,7 +66,7 @@ export class DirectoryLister {
       return kept;
     }
     const found = await this.#files.names(`${descriptorPath(directory.fd)}/.`);
-    const listing = inOrder(found);
+    const listing = await inOrder(found);
     // A list read before a change became visible would pass for the state after it.
     if (settled) this.#keep(node.id, { ...listing, mtimeNs, ctimeNs });
     return listing;
@@ -102,31 +103,33 @@ export function indexBehind(listing: DirectoryListing, cookie: bigint): number {
 }
 
 /**
- * Names by cookie. A directory of 200,000 names is read again after every change, and sorting blocks
- * the server. So this sorts numbers, not names.
+ * Names by cookie. A directory of 200,000 names is read again after every change, so it is hashed,
+ * sorted and listed in slices, with a turn of the event loop for others between them.
  */
-function inOrder(found: readonly string[]): DirectoryListing {
+async function inOrder(found: readonly string[]): Promise<DirectoryListing> {
   const hashes = new Float64Array(found.length);
-  const byHash = new Map<number, string | string[]>();
-  found.forEach((name, at) => {
-    const hash = cookieOf(name);
-    hashes[at] = hash;
-    const others = byHash.get(hash);
-    byHash.set(hash, others === undefined ? name : [name, ...[others].flat()].sort());
-  });
-  hashes.sort();
+  const order = await sortedInSlices(
+    found.length,
+    (at) => {
+      hashes[at] = cookieOf(found[at] ?? '');
+    },
+    (left, right) => {
+      const apart = (hashes[left] ?? 0) - (hashes[right] ?? 0);
+      if (apart !== 0) return apart;
+      return (found[left] ?? '') < (found[right] ?? '') ? -1 : 1;
+    },
+  );
   const names: string[] = [];
   const cookies: number[] = [];
   let last = PARENT_COOKIE;
-  for (const hash of hashes) {
-    const held = byHash.get(hash);
-    const name = typeof held === 'string' ? held : held?.shift();
-    if (name === undefined) continue;
+  await inSlices(order.length, (place) => {
+    const at = order[place] ?? 0;
+    const hash = hashes[at] ?? 0;
     // Two names with the same hash: the second gets the next number.
     last = hash > last ? hash : last + 1;
-    names.push(name);
+    names.push(found[at] ?? '');
     cookies.push(last);
-  }
+  });
   return { names, cookies };
 }
 

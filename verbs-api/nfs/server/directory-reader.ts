@@ -1,10 +1,11 @@
 /**
  * Reads directories without blocking the server: a slow file system delays only the calls that list
  * its directories. On a file system in memory the system is called directly, since a thread would
- * only add time.
+ * only add time, and a long directory is read in slices.
  */
-import { type BigIntStats, lstat, lstatSync, readdir, readdirSync } from 'node:fs';
+import { type BigIntStats, lstat, lstatSync, opendirSync, readdir } from 'node:fs';
 import { promisify } from 'node:util';
+import { nextTurn, SLICE_STEPS } from './slices.ts';
 
 const readdirLater = promisify(readdir);
 const lstatLater = promisify(lstat);
@@ -17,9 +18,25 @@ export interface DirectoryFiles {
   stats(path: Buffer): BigIntStats | undefined | Promise<BigIntStats | undefined>;
 }
 
-/** File systems in memory. */
+/** Names that one system call may return. */
+const NAMES_AT_ONCE = 1024;
+
+/** File systems in memory. They name the types of their files, so opendir(3) looks at none. */
 export const MEMORY_FILES: DirectoryFiles = {
-  names: (path) => readdirSync(path, { encoding: 'latin1' }),
+  async names(path) {
+    const names: string[] = [];
+    const directory = opendirSync(path, { encoding: 'latin1', bufferSize: NAMES_AT_ONCE });
+    try {
+      for (;;) {
+        const entry = directory.readSync();
+        if (entry === null) return names;
+        names.push(entry.name);
+        if (names.length % SLICE_STEPS === 0) await nextTurn();
+      }
+    } finally {
+      directory.closeSync();
+    }
+  },
   stats: (path) => lstatSync(path, { bigint: true, throwIfNoEntry: false }),
 };
 
