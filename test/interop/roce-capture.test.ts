@@ -2,12 +2,14 @@
  * `iwarpd capture`, `trace` and `decode` on packets of unmodified programs over RoCE, with Wireshark's
  * dissector and our own codecs as judges.
  */
+import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { shimVariables } from '../../daemon/console/shim-environment.ts';
 import { crc32 } from '../../daemon/roce/wire/crc32.ts';
 import { makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
 import { icrcOf, readIcrc } from '../../daemon/roce/wire/icrc.ts';
 import { opcodeName } from '../../daemon/roce/wire/opcode.ts';
+import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
@@ -160,6 +162,37 @@ describeWith(['tshark', 'rdma-programs'], 'captures of RoCE', () => {
     expect(notes[0]).not.toContain('RoCEv2');
     expect(notes[1]).toMatch(/[1-9]\d* RoCEv2 packets/);
     expect(notes[2]).not.toContain('RoCEv2');
+  });
+});
+
+describeWith(['tshark', 'rdma-programs'], 'captures of one queue pair of RoCE', () => {
+  it('have its packets in both directions, and those of no other', async () => {
+    const control = new DaemonControl({ socketPath: socket });
+    const environment = shimVariables(socket, {});
+    // Two conversations that outlast the capture.
+    const programs: ShimProgram[] = [];
+    for (const _ of [0, 1]) {
+      const port = await freePort();
+      const words = `ibv_rc_pingpong -d roce0 -g 1 -n 100000000 -p ${port}`.split(' ');
+      const server = new ShimProgram(words, environment);
+      await listens(port, server);
+      programs.push(server, new ShimProgram([...words, '127.0.0.1'], environment));
+    }
+    const ready = async () =>
+      (await control.queuePairs({ device: 'roce0' })).filter(({ state }) => state === 'RTS');
+    await expect.poll(async () => (await ready()).length, { timeout: 10_000 }).toBe(4);
+    const [chosen] = await ready();
+    const file = folder.file('x.pcapng');
+    const capture = await capturing(file, ['--qp', String(chosen?.qpNum)]);
+    await expect.poll(() => readFileSync(file).length, { timeout: 10_000 }).toBeGreaterThan(50_000);
+    await ended(capture);
+    await Promise.all(programs.map((program) => program.kill()));
+    const rows = await dissectRoce(file);
+    expect(rows.filter(({ complaint }) => complaint !== '')).toEqual([]);
+    // Its own number, and its peer's.
+    const targets = new Set(rows.map((row) => Number(row['bth.destqp'])));
+    expect(targets.size).toBe(2);
+    expect(targets).toContain(chosen?.qpNum);
   });
 });
 
