@@ -558,6 +558,7 @@ export class PacketNetwork implements ConnectionUser {
       connection.end(now);
     }
     if (!connection.alive) return;
+    wire.assertInvariants?.();
     const due = wire.nextDeadline();
     if (due === NEVER) {
       if (this.#timed.size > 0) this.#timed.delete(connection);

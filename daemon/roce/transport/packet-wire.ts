@@ -42,6 +42,8 @@ export interface PacketWire extends ProgramWire {
   pollFailure(): TransportFailure | undefined;
   /** Where the datagram polled last goes; undefined where the queue pair's own path says it. */
   readonly destination: OutboundMessage['address'];
+  /** For the end of a turn. Throws `InvariantError` when the counts of a wire do not agree. */
+  assertInvariants?(): void;
   /** How often packets were sent again because no answer came in time. */
   readonly timeouts: number;
 }

@@ -98,6 +98,10 @@ export class ReliableWire implements PacketWire {
     }
   }
 
+  assertInvariants(): void {
+    this.#requester.assertInvariants();
+  }
+
   nextDeadline(): Micros {
     return this.#requester.nextDeadline();
   }

@@ -7,6 +7,7 @@
  * comes in time, sending goes back to `#unackedPsn` (go-back-N). Reads longer than a window are
  * asked for in parts, so that the answers cannot outrun the receiver either.
  */
+import { assert } from '../../invariants/assert.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
@@ -156,6 +157,19 @@ export class Requester {
     this.#messages.clear();
     this.#ackDeadline = NEVER;
     this.#rnrUntil = NEVER;
+  }
+
+  /** Throws `InvariantError` when PSNs and messages do not agree. Cheap: once a turn. */
+  assertInvariants(): void {
+    if (!this.#open || this.#outcome.stopped) return;
+    const { count } = this.#messages;
+    const unacked = this.#unackedPsn;
+    assert(this.#cursor <= count, 'the next packet is of a message that was taken');
+    assert(psnDistance(this.#sendPsn, unacked) >= 0, 'what is acknowledged is not sent again');
+    assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'the highest PSN was sent');
+    assert(count > 0 || unacked === this.#nextPsn, 'a message stays until it is acknowledged');
+    assert(count > 0 || this.#requests === 0, 'a request that is in flight has its message');
+    assert(this.#requests <= REQUESTS_MAX, 'no more requests are in flight than there is room for');
   }
 
   // Time

@@ -329,6 +329,7 @@ class Run {
       for (const bytes of way.arrive(this.#now)) receiver?.side.receive(bytes, this.#now);
     });
     for (const { side } of this.#programs) {
+      side.wire.assertInvariants?.();
       if (side.wire.nextDeadline() > this.#now) continue;
       this.#timeouts += 1;
       side.deadline(this.#now);
