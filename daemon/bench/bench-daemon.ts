@@ -14,6 +14,8 @@ const STOP_TIMEOUT_MS = 10_000;
 interface BenchDaemonOptions {
   /** Of its one device. */
   readonly address: string;
+  /** Its device is a RoCE device. */
+  readonly roce?: boolean;
   /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
   readonly profileFolder?: string | undefined;
   /** Whether it answers over HTTP, too. */
@@ -40,7 +42,12 @@ export class BenchDaemon {
   }
 
   /** Starts a daemon and waits until it is ready. */
-  static async start({ address, profileFolder, http }: BenchDaemonOptions): Promise<BenchDaemon> {
+  static async start({
+    address,
+    roce,
+    profileFolder,
+    http,
+  }: BenchDaemonOptions): Promise<BenchDaemon> {
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
     const profile =
       profileFolder === undefined
@@ -51,7 +58,8 @@ export class BenchDaemon {
             `--cpu-prof-name=daemon-${address}.cpuprofile`,
           ];
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
-    const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', `bench0=${address}`];
+    const device = `bench0=${roce === true ? 'roce:' : ''}${address}`;
+    const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', device];
     if (http === true) options.push('--http', '127.0.0.1:0');
     // The channel is there for its end: a daemon that has one stops when the bench goes.
     const child = spawn(

@@ -5,6 +5,7 @@ import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
 import { operatorMeasurements } from './operator-measurements.ts';
 import { programObstacle, runProgramPair } from './program-pair.ts';
 import type { Rig, VerbsPair } from './rig.ts';
+import { ROCE_MEASUREMENTS } from './roce-measurements.ts';
 import { rpcMeasurements } from './rpc-measurements.ts';
 import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
 
@@ -73,6 +74,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   programWrites('run-write-bw-nice', ['nice', '-n', '19']),
   programPingPong('run-send-lat', []),
   programPingPong('run-send-lat-e', ['-e']),
+  ...ROCE_MEASUREMENTS,
   {
     name: 'idle-qp',
     title: `daemon memory for each of ${IDLE_QP_COUNT} idle, connected QPs`,
@@ -228,7 +230,7 @@ function programWrites(name: string, prefix: readonly string[]): Measurement {
       const [active, passive] = await rig.places();
       const count = writeCount(PROGRAM_WRITES, scale);
       // Gbit/s are decimal, as our units are.
-      const words = [...command, '--report_gbits', '-n', String(count)];
+      const words = [...command, '-R', '--report_gbits', '-n', String(count)];
       const figures = await runProgramPair(active, passive, words, writeBytes);
       return ((figures[FIGURE_OF_AVERAGE_RATE] ?? Number.NaN) * 1000) / 8;
     },
@@ -247,7 +249,7 @@ function programPingPong(name: string, options: readonly string[]): Measurement 
     baselines: [{ title: 'raw TCP round trip', run: rawPingPong }],
     run: async (rig, scale) => {
       const [active, passive] = await rig.places();
-      const words = [...command, '-n', String(Math.ceil(5000 * scale))];
+      const words = [...command, '-R', '-n', String(Math.ceil(5000 * scale))];
       // perftest halves its round trips.
       const figures = await runProgramPair(active, passive, words, MESSAGE_BYTES);
       return (figures[FIGURE_OF_AVERAGE_TIME] ?? Number.NaN) * 2;

@@ -1,5 +1,5 @@
 /**
- * perftest, unmodified, as a load: each end runs by `iwarpd run` on a daemon of its own. Its
+ * perftest, unmodified, as a load: each end runs by `iwarpd run`, on daemons of their own or on one. Its
  * programs spin while they wait, so on few cores they take processor time from the daemons.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
@@ -22,11 +22,11 @@ export interface ProgramPlace {
   readonly address: string;
 }
 
-/** What keeps perftest's `program` from running on emulated devices; undefined when nothing does. */
-export function programObstacle(program: string): string | undefined {
+/** What keeps `program` from running on emulated devices; undefined when nothing does. */
+export function programObstacle(program: string, debian = 'perftest'): string | undefined {
   if (!existsSync(preloadPath())) return `the preload library was not built: ${PRELOAD_FIX}`;
-  const { error } = spawnSync(program, ['--version'], { stdio: 'ignore' });
-  return error === undefined ? undefined : `there is no ${program}: apt-get install perftest`;
+  const { error } = spawnSync(program, ['--version'], { stdio: 'ignore', timeout: 5000 });
+  return error === undefined ? undefined : `there is no ${program}: apt-get install ${debian}`;
 }
 
 /**
@@ -39,15 +39,25 @@ export async function runProgramPair(
   words: readonly string[],
   sizeBytes: number,
 ): Promise<readonly number[]> {
+  const output = await runBothEnds(active, passive, [...words, '-s', String(sizeBytes)]);
+  return figuresOf(output, sizeBytes);
+}
+
+/** Runs both ends of a program that takes a port and a host as perftest's do; what the client says. */
+export async function runBothEnds(
+  active: ProgramPlace,
+  passive: ProgramPlace,
+  words: readonly string[],
+): Promise<string> {
   const port = await freePort(passive.address);
-  const all = [...words, '-R', '-s', String(sizeBytes), '-p', String(port)];
+  const all = [...words, '-p', String(port)];
   const server = new PlacedProgram(passive, all);
   try {
     await untilListening(port, server);
     const client = new PlacedProgram(active, [...all, passive.address]);
     await client.succeed();
     await server.succeed();
-    return figuresOf(client.output, sizeBytes);
+    return client.output;
   } finally {
     await server.kill();
   }

@@ -17,6 +17,7 @@ import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 
 const ACTIVE_ADDRESS = '127.0.0.2';
 const PASSIVE_ADDRESS = '127.0.0.3';
+const ROCE_ADDRESS = '127.0.0.4';
 
 /** Two processes that talk over raw TCP. */
 interface RawPair {
@@ -63,6 +64,7 @@ export class Rig {
   readonly #closers: (() => Promise<void>)[] = [];
   #raw: RawPair | undefined;
   #daemons: readonly [BenchDaemon, BenchDaemon] | undefined;
+  #roce: BenchDaemon | undefined;
   #overDaemons: VerbsPair | undefined;
   #embedded: VerbsPair | undefined;
   #native: NativePair | undefined;
@@ -98,6 +100,20 @@ export class Rig {
   async places(): Promise<readonly [ProgramPlace, ProgramPlace]> {
     const [active, passive] = await this.daemons();
     return [active, passive];
+  }
+
+  /** Where both ends of a program run: a daemon with a RoCE device. */
+  async rocePlace(): Promise<ProgramPlace> {
+    if (this.#roce === undefined) {
+      const daemon = await BenchDaemon.start({
+        address: ROCE_ADDRESS,
+        roce: true,
+        profileFolder: this.#profileFolder,
+      });
+      this.#closers.push(() => daemon.stop());
+      this.#roce = daemon;
+    }
+    return this.#roce;
   }
 
   /** The CRC32C implementation that the daemons use, and why. */
