@@ -50,4 +50,11 @@ describeWith(['rdma-programs'], 'ping-pong over RoCE', () => {
     expect(status).not.toBe(0);
     expect(output).toContain('Failed to modify QP to RTR');
   });
+
+  it('ibv_xsrq_pingpong says that there is no XRC, as on rxe, and ends', async () => {
+    const words = ['ibv_xsrq_pingpong', '-g', '1', '-p', String(await freePort())];
+    const { status, output } = await new ShimProgram(words, rig.environment).end();
+    expect(status).toBe(1);
+    expect(output).toContain("Couldn't Open the XRC Domain 95");
+  });
 });
