@@ -158,7 +158,7 @@ export class CompletionGate {
     }
     held.cq = cq;
     held.reported = reported;
-    Object.assign(held.completion, this.completion);
+    held.completion.copy(this.completion);
     this.#heldCount += 1;
   }
 

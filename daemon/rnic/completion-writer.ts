@@ -31,6 +31,23 @@ export class Completion implements CompletedWork {
   /** A datagram's sender and service level; the level of other messages is 0. */
   sourceQpn = 0;
   sl = 0;
+
+  /** Takes over all fields, on the path of a message: `Object.assign` takes several times as long. */
+  copy(from: Completion): void {
+    this.qpn = from.qpn;
+    this.opcode = from.opcode;
+    this.status = from.status;
+    this.flags = from.flags;
+    this.wrIdHi = from.wrIdHi;
+    this.wrIdLo = from.wrIdLo;
+    this.lengthBytes = from.lengthBytes;
+    this.immediateHi = from.immediateHi;
+    this.immediateLo = from.immediateLo;
+    this.solicited = from.solicited;
+    this.written = from.written;
+    this.sourceQpn = from.sourceQpn;
+    this.sl = from.sl;
+  }
 }
 
 /** Writes completions, and knows whether the client wants to be told. */

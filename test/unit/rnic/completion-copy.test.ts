@@ -1,0 +1,14 @@
+import { expect, it } from 'vitest';
+import { Completion } from '../../../daemon/rnic/completion-writer.ts';
+
+it('a completion takes over every field of another', () => {
+  const from = new Completion();
+  for (const [index, name] of Object.keys(from).entries()) {
+    const value = Reflect.get(from, name);
+    Reflect.set(from, name, typeof value === 'boolean' ? true : index + 1);
+  }
+  const to = new Completion();
+  to.copy(from);
+  expect(to).toEqual(from);
+  expect(to).not.toEqual(new Completion());
+});
