@@ -165,7 +165,7 @@ describe('iwarpd trace', SLOW, () => {
   it('refuses kinds that there are not', async () => {
     const { status, stderr } = await runCommand(['trace', '--only', 'wqe,packets']);
     expect(status).not.toBe(0);
-    expect(stderr).toContain('must be a comma-separated list of wqe, cqe, mpa, fpdu, end');
+    expect(stderr).toContain('must be a comma-separated list of wqe, cqe, mpa, fpdu, packet, end');
   });
 });
 
