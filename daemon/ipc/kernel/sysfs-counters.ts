@@ -2,9 +2,8 @@
  * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, so they
  * follow once a second; `iwarpd status` has the present values.
  */
-import { closeSync, ftruncateSync, openSync, writeSync } from 'node:fs';
-import { join } from 'node:path';
 import type { DeviceBackend } from '../../host/device-backend.ts';
+import { replaceFile } from './sysfs-files.ts';
 
 const INTERVAL_MS = 1000;
 
@@ -34,28 +33,17 @@ export class CounterFiles {
   #update(): void {
     try {
       for (const { name, hwCounters = {} } of this.#devices) {
-        const folder = join(this.#directory, 'class/infiniband', name, 'ports/1/hw_counters');
-        for (const counter of Object.keys(hwCounters)) {
-          this.#write(join(folder, counter), hwCounters[counter] ?? 0);
+        const folder = `class/infiniband/${name}/ports/1/hw_counters`;
+        for (const [counter, value] of Object.entries(hwCounters)) {
+          const path = `${folder}/${counter}`;
+          if ((this.#written.get(path) ?? 0) === value) continue;
+          replaceFile(this.#directory, path, String(value));
+          this.#written.set(path, value);
         }
       }
     } catch {
       // The tree was removed, by the daemon when it stopped or by someone else.
       this.close();
     }
-  }
-
-  #write(path: string, value: number): void {
-    if ((this.#written.get(path) ?? 0) === value) return;
-    const text = `${value}\n`;
-    // Not emptied first: a reader sees the old value or the new one.
-    const file = openSync(path, 'r+');
-    try {
-      writeSync(file, text, 0);
-      ftruncateSync(file, text.length);
-    } finally {
-      closeSync(file);
-    }
-    this.#written.set(path, value);
   }
 }

@@ -3,8 +3,7 @@
  * directory to which `$SYSFS_PATH` directs rdma-core. rdma-core reads GIDs from it; the rest is for
  * inspection tools.
  */
-import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { type HostAddress, hostAddresses, primaryAddress } from '../../host/host-addresses.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
@@ -17,6 +16,7 @@ import {
   RDMA_CM_NUMBER,
 } from './nldev/devices.ts';
 import { CounterFiles } from './sysfs-counters.ts';
+import { replaceFile, writeFiles } from './sysfs-files.ts';
 
 /** Programs of other users may read the tree, if the daemon serves them. */
 const DIRECTORY_MODE = 0o755;
@@ -104,14 +104,10 @@ export function publishSysfs(
 ): CounterFiles {
   const devices = kernelDevices(emulated);
   makeDirectory(directory);
-  for (const [path, content] of sysfsFiles(devices, hostAddresses())) {
-    const file = join(directory, path);
-    try {
-      mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, `${content}\n`);
-    } catch (error) {
-      throw placeFailure('write', file, error);
-    }
+  try {
+    writeFiles(directory, sysfsFiles(devices, hostAddresses()));
+  } catch (error) {
+    throw placeFailure('write', directory, error);
   }
   events.add(new PortFiles(directory, devices));
   return new CounterFiles(directory, emulated.devices);
@@ -132,7 +128,7 @@ class PortFiles implements DeviceEventSink {
     if (device === undefined) return;
     try {
       for (const [path, content] of portStateFiles(device)) {
-        writeFileSync(join(this.#directory, path), `${content}\n`);
+        replaceFile(this.#directory, path, content);
       }
     } catch {
       // The tree was removed, by the daemon when it stopped or by someone else.
