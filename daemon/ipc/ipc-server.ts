@@ -34,7 +34,8 @@ import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { Connection } from './connection.ts';
 import { ControlClient, type SecondaryRole } from './control-client.ts';
-import { KernelServer, type KernelWelcome } from './kernel/kernel-server.ts';
+import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
+import { isKernelRole } from './kernel/roles.ts';
 
 import type { DeviceDirectory } from './objects/device-directory.ts';
 
@@ -110,24 +111,14 @@ export class IpcServer {
   readonly #reservedAdmins = new Set<Connection>();
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
-  readonly #kernel: KernelServer;
+  #kernel: Promise<KernelServer> | undefined;
+  /** Once loaded. */
+  #loadedKernel: KernelServer | undefined;
   readonly #ended = new EndedClients(() => new Date().toISOString());
   #lastClientId = 0;
 
   private constructor(options: IpcServerOptions) {
     this.#options = options;
-    const { directory, quotas, memoryTiers, log } = options;
-    const note: IpcLog['note'] = (level, text, fields) => log.note(level, text, fields);
-    const nextClientId = () => this.#nextClientId();
-    const ended = this.#ended;
-    this.#kernel = new KernelServer({
-      directory,
-      quotas,
-      memoryTiers,
-      note,
-      nextClientId,
-      ended,
-    });
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -142,10 +133,30 @@ export class IpcServer {
     return server;
   }
 
+  /**
+   * Loads what serves unmodified programs, which otherwise the first of them does. For a daemon that
+   * is ready: it is ready sooner, and does not depend on its files any longer.
+   */
+  async loadKernel(): Promise<KernelServer> {
+    this.#kernel ??= import('./kernel/kernel-server.ts').then(({ KernelServer: Server }) => {
+      const { directory, quotas, memoryTiers, log } = this.#options;
+      this.#loadedKernel = new Server({
+        directory,
+        quotas,
+        memoryTiers,
+        note: (level, text, fields) => log.note(level, text, fields),
+        nextClientId: () => this.#nextClientId(),
+        ended: this.#ended,
+      });
+      return this.#loadedKernel;
+    });
+    return await this.#kernel;
+  }
+
   /** Every client, with what it holds. */
   clients(): ClientStatus[] {
     const clients = [...this.#clients.values()].map((client) => client.status());
-    return [...clients, ...this.#kernel.clients()];
+    return [...clients, ...(this.#loadedKernel?.clients() ?? [])];
   }
 
   /** Clients that ended while they held objects, since the last call. */
@@ -157,7 +168,7 @@ export class IpcServer {
   objects(): ObjectSummaries {
     const parts = [
       ...[...this.#clients.values()].map((client) => client.objects()),
-      ...this.#kernel.objects(),
+      ...(this.#loadedKernel?.objects() ?? []),
     ];
     return {
       qps: parts.flatMap(({ qps }) => qps),
@@ -169,13 +180,13 @@ export class IpcServer {
   /** Disconnects every client with a reason; admin connections stay. */
   cutClients(reason: string): void {
     for (const client of [...this.#clients.values()]) client.cut(reason);
-    this.#kernel.close(reason);
+    this.#loadedKernel?.close(reason);
   }
 
   /** Compares clients, their objects and their accounts, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (const client of this.#clients.values()) client.assertDeepInvariants();
-    this.#kernel.assertDeepInvariants();
+    this.#loadedKernel?.assertDeepInvariants();
   }
 
   /** Open connections of all roles. */
@@ -286,20 +297,60 @@ export class IpcServer {
         const text = `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}`;
         throw new VerbsError('EPROTO', text);
       }
-      const { token, text, ready } = this.#enter(connection, hello);
-      connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
-      ready();
+      if (isKernelRole(hello.role) && this.#loadedKernel === undefined) {
+        this.#awaitKernel(connection, hello);
+      } else this.#welcome(connection, hello);
     } catch (error) {
-      if (error instanceof IpcFormatError) {
-        this.#refuse(connection, new VerbsError('EPROTO', error.message));
-      } else if (isVerbsError(error)) this.#refuse(connection, error);
-      else throw error;
+      this.#refuseFor(connection, error);
     }
+  }
+
+  /** Rethrows what is not the peer's fault. */
+  #refuseFor(connection: Connection, error: unknown): void {
+    if (error instanceof IpcFormatError) {
+      this.#refuse(connection, new VerbsError('EPROTO', error.message));
+    } else if (isVerbsError(error)) this.#refuse(connection, error);
+    else throw error;
+  }
+
+  /** Throws `VerbsError` and `IpcFormatError`. */
+  #welcome(connection: Connection, hello: Hello): void {
+    const { token, text, ready } = this.#enter(connection, hello);
+    connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
+    ready();
+  }
+
+  /** The first program's connection waits until its part of the daemon is loaded. */
+  #awaitKernel(connection: Connection, hello: Hello): void {
+    let early = new Uint8Array(0);
+    connection.onClosed = () => undefined;
+    connection.onBytes = (bytes) => {
+      if (early.length + bytes.length > READ_BYTES) {
+        this.#refuse(connection, new VerbsError('EPROTO', 'too many bytes before the welcome'));
+        return;
+      }
+      early = Uint8Array.from([...early, ...bytes]);
+    };
+    const enter = (): void => {
+      if (connection.closed) return;
+      connection.onBytes = () => undefined;
+      try {
+        this.#welcome(connection, hello);
+      } catch (error) {
+        this.#refuseFor(connection, error);
+      }
+      if (early.length > 0 && !connection.closed) connection.onBytes(early);
+    };
+    const fail = (error: Error): void => {
+      const text = `cannot load what serves programs: ${error.message}; install iwarpd again`;
+      this.#refuse(connection, new VerbsError('EIO', text));
+    };
+    this.loadKernel().then(enter, fail);
   }
 
   /** Gives the connection its role. Returns the content of the welcome. Throws `VerbsError`. */
   #enter(connection: Connection, hello: Hello): KernelWelcome {
-    const entered = this.#kernel.enter(connection, hello.role, hello.token);
+    const entered = this.#loadedKernel?.enter(connection, hello.role, hello.token);
     if (entered !== undefined) return entered;
     return { token: this.#enterClient(connection, hello), text: '', ready: () => undefined };
   }
@@ -323,7 +374,7 @@ export class IpcServer {
       case Role.map:
         return this.#attach('map', connection, hello.token);
       case Role.agent:
-        if (this.#kernel.enterAgent(connection, hello.token)) return hello.token;
+        if (this.#loadedKernel?.enterAgent(connection, hello.token) === true) return hello.token;
         return this.#attach('agent', connection, hello.token);
       case Role.channel: {
         const known = this.#channels.get(tokenText(hello.token));

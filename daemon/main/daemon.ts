@@ -189,7 +189,16 @@ export class Daemon {
     }
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
+    // After the ready line, which waits for nobody's program.
+    setImmediate(() => daemon.#loadKernel());
     return daemon;
+  }
+
+  #loadKernel(): void {
+    if (this.#stopping !== undefined) return;
+    this.#server.loadKernel().catch((error: Error) => {
+      this.#log.error({ kind: 'ipc', err: error }, 'cannot load what serves programs');
+    });
   }
 
   async #serveHttp(): Promise<void> {

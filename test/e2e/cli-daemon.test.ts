@@ -353,6 +353,7 @@ describe('doctor', () => {
       'preload',
       'rdma-core',
       'siw provider',
+      'rxe provider',
       'kernel modules',
       'real devices',
       'native bridge',

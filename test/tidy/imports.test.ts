@@ -57,10 +57,11 @@ describe('what loads at once, for the time to the ready line', () => {
     }
   });
 
-  it('is for the daemon neither HTTP nor what real devices need', () => {
+  it('is for the daemon neither HTTP nor what programs and real devices need', () => {
     const folders = foldersWith('daemon/main/daemon.ts');
     expect(folders).toContain('daemon/rnic');
-    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma']) {
+    const kernel = 'daemon/ipc/kernel/cm';
+    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma', kernel]) {
       expect(folders).not.toContain(later);
     }
   });

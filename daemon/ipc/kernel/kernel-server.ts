@@ -36,6 +36,7 @@ import {
 } from './kernel-file.ts';
 import { kernelFileMakers } from './kernel-files.ts';
 import { ProcessMemories } from './process-memories.ts';
+import { FILE_ROLES } from './roles.ts';
 import {
   emitReply,
   RequestFlag,
@@ -90,13 +91,6 @@ const NUMBER_COUNT = 2 ** 31;
 
 /** Kinds of objects in files of devices. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
-
-/** Roles whose connections belong to files, and the kind of file. */
-const FILE_ROLES: Readonly<Partial<Record<number, KernelFileKind>>> = {
-  [Role.uverbs]: 'uverbs',
-  [Role.rdmaCm]: 'rdmaCm',
-  [Role.netlink]: 'netlink',
-};
 
 /** See the module's comment. */
 export class KernelServer implements KernelServices {
