@@ -141,10 +141,7 @@ export class World implements Setting {
 
   check(): void {
     for (const host of this.hosts) {
-      const clients = this.clientsOf(host);
-      host.check(clients.reduce((sum, { ids, inbox }) => sum + ids.size + inbox.length, 0));
-      const connections = host.host.connections().length;
-      for (const { memory, qps } of clients) checkMemoryBounds(memory, connections, qps.size);
+      if (host.check()) this.#checkBounds(host);
       if (host.wakesLost) continue;
       if (host.clock.turns > 0) continue;
       for (const client of this.#clients) {
@@ -156,6 +153,13 @@ export class World implements Setting {
       if (hostile.gone) this.hostiles.delete(hostile);
       else hostile.check();
     }
+  }
+
+  #checkBounds(host: SimHost): void {
+    const clients = this.clientsOf(host);
+    host.checkBounds(clients.reduce((sum, { ids, inbox }) => sum + ids.size + inbox.length, 0));
+    const connections = host.host.connections().length;
+    for (const { memory, qps } of clients) checkMemoryBounds(memory, connections, qps.size);
   }
 
   /** Checks that nothing requested is overdue. */
