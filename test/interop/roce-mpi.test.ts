@@ -1,6 +1,7 @@
 /**
  * Open MPI and MPICH, unmodified, with UCX over a RoCE device: a program that checks the data of
- * every kind of transfer, and NetPIPE's check.
+ * every kind of transfer, and NetPIPE's check. MPICH keeps windows of one host in shared memory; all
+ * else goes through the device.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
