@@ -294,7 +294,9 @@ export class IpcServer {
       const hello = readHello(greeting);
       this.#admitReserved(connection, hello.role);
       if (hello.version !== IPC_VERSION) {
-        const text = `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}`;
+        const text =
+          `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}: ` +
+          'use both from the same release';
         throw new VerbsError('EPROTO', text);
       }
       if (isKernelRole(hello.role) && this.#loadedKernel === undefined) {

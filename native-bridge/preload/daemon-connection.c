@@ -18,9 +18,9 @@ _Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
 #define GREETING_TIMEOUT_S 10
 
 /* Copies `parts` behind each other. False when they do not fit. */
-static bool join_path(char *target, size_t size, const char *const *parts, int count) {
+static bool join_path(char *target, size_t size, const char *const *parts, size_t count) {
   size_t at = 0;
-  for (int part = 0; part < count; part++) {
+  for (size_t part = 0; part < count; part++) {
     size_t length = strlen(parts[part]);
     if (at + length >= size) return false;
     memcpy(target + at, parts[part], length);
@@ -147,15 +147,20 @@ static bool is_trusted(uid_t user) {
 
 /* Reports once why no device is visible. Standard error may be one of the program's files by now; a
  * line to a terminal or pipe does no harm. */
-static void tell_refusal(const char *path, uid_t user) {
+static void tell_once(const char *const *parts, size_t count) {
   static _Atomic bool told;
   struct stat status;
+  char line[512];
   if (raw_fstat(STDERR_FILENO, &status) != 0) return;
   if (!S_ISCHR(status.st_mode) && !S_ISFIFO(status.st_mode)) return;
   if (atomic_exchange(&told, true)) return;
+  if (!join_path(line, sizeof line, parts, count)) return;
+  syscall(SYS_write, STDERR_FILENO, line, strlen(line));
+}
+
+static void tell_other_user(const char *path, uid_t user) {
   char listener_text[12];
   char own_text[12];
-  char line[512];
   number_text(user, listener_text);
   number_text(geteuid(), own_text);
   const char *parts[] = {"iwarpd: refusing the daemon at ",
@@ -167,8 +172,20 @@ static void tell_refusal(const char *path, uid_t user) {
                          ") or root; if you trust it, set IWARPD_ALLOW_DAEMON_UID=",
                          listener_text,
                          "\n"};
-  if (!join_path(line, sizeof line, parts, sizeof parts / sizeof *parts)) return;
-  syscall(SYS_write, STDERR_FILENO, line, strlen(line));
+  tell_once(parts, sizeof parts / sizeof *parts);
+}
+
+static void tell_other_version(uint16_t version) {
+  char daemon_text[12];
+  char own_text[12];
+  number_text(version, daemon_text);
+  number_text(IPC_VERSION, own_text);
+  const char *parts[] = {"iwarpd: the daemon speaks version ",
+                         daemon_text,
+                         " of the protocol, the preload library ",
+                         own_text,
+                         ": use both from the same release\n"};
+  tell_once(parts, sizeof parts / sizeof *parts);
 }
 
 /* A socket with the daemon at its other end, or a negative errno. */
@@ -186,7 +203,7 @@ static int connect_socket(pid_t *daemon) {
   struct ucred peer = listener(fd);
   *daemon = peer.pid;
   if (is_trusted(peer.uid)) return fd;
-  tell_refusal(address.sun_path, peer.uid);
+  tell_other_user(address.sun_path, peer.uid);
   raw_close(fd);
   return -ECONNREFUSED;
 }
@@ -229,7 +246,11 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
     return -ECONNREFUSED;
   }
   if (receive_exactly(fd, &answer, frame.payload_bytes) != 0) return -ECONNREFUSED;
-  if (answer.head.magic != IPC_MAGIC || answer.head.version != IPC_VERSION) return -ECONNREFUSED;
+  if (answer.head.magic != IPC_MAGIC) return -ECONNREFUSED;
+  if (answer.head.version != IPC_VERSION) {
+    tell_other_version(answer.head.version);
+    return -ECONNREFUSED;
+  }
   if (answer.head.error != 0) return refusal(answer.head.error);
   if (sent != 0) return -ECONNREFUSED;
   memcpy(welcome->token, answer.head.token, TOKEN_BYTES);

@@ -83,9 +83,25 @@ describe('greetings', () => {
     client.send(hello);
     const { errno, text } = await client.welcome();
     expect(errno).toBe(ERRNO.EPROTO.number);
-    expect(text).toContain('version 1');
+    expect(text).toContain('version 2');
     expect(text).toContain('77');
     await client.closed();
+  });
+
+  it('a preload library of version 1, whose operation 2 was another: EPROTO, which the log names', async () => {
+    const device = new Uint8Array(TOKEN_BYTES);
+    device[0] = 1;
+    const hello = emitHello(Role.uverbs, device);
+    new DataView(hello.buffer).setUint16(FRAME_HEADER_BYTES + 4, 1, true);
+    const client = new IpcClient(rig.socketPath);
+    client.send(hello);
+    const { errno, text } = await client.welcome();
+    expect(errno).toBe(ERRNO.EPROTO.number);
+    const reason = 'speaks version 2 of the protocol, not 1: use both from the same release';
+    expect(text).toContain(reason);
+    await client.closed();
+    expectLogged(reason);
+    await expectUnharmed();
   });
 
   it('an unknown role: EPROTO', async () => {

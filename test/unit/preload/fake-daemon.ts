@@ -18,6 +18,7 @@ import { SharedFile } from '../../../native-bridge/libc/shared-memory.ts';
 import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
 import {
   emitWelcome,
+  FRAME_HEADER_BYTES,
   FrameReader,
   type Hello,
   parseHello,
@@ -46,6 +47,7 @@ const ENOENT = 2;
 const EAGAIN = 11;
 const ENODEV = 19;
 const EINVAL = 22;
+const EPROTO = 71;
 const EOPNOTSUPP = 95;
 const ENOTCONN = 107;
 
@@ -146,6 +148,8 @@ export class FakeDaemon {
   readonly files: FakeFile[] = [];
   /** Connections of any role that greeted. */
   greetings = 0;
+  /** Version of the protocol that it claims to speak and refuses others than, if not the shim's. */
+  version: number | undefined;
   readonly #server: Server = createServer((socket) => this.#accept(socket));
   readonly #sockets = new Set<Socket>();
   readonly #rings = new SharedFile('unit-rings');
@@ -199,6 +203,7 @@ export class FakeDaemon {
   /** Answers a greeting; returns who takes what follows. */
   #greet(socket: Socket, hello: Hello): (bytes: Uint8Array) => void {
     this.greetings += 1;
+    if (this.version !== undefined) return this.#refuse(socket, EPROTO);
     const ignore = (): void => undefined;
     const welcome = (token: Uint8Array, number: number): void => {
       const text = String(number);
@@ -234,7 +239,11 @@ export class FakeDaemon {
 
   #refuse(socket: Socket, errno: number): () => void {
     const token = new Uint8Array(TOKEN_BYTES);
-    socket.end(emitWelcome({ errno, daemonPid: process.pid, token, text: 'no' }));
+    const bytes = emitWelcome({ errno, daemonPid: process.pid, token, text: 'no' });
+    if (this.version !== undefined) {
+      new DataView(bytes.buffer).setUint16(FRAME_HEADER_BYTES + 4, this.version, true);
+    }
+    socket.end(bytes);
     return () => undefined;
   }
 

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { IPC_VERSION, Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { FakeDaemon, type FakeFile } from './fake-daemon.ts';
 import { missingFor, NATIVE, type Outcome, runProgram, ShimRig } from './shim-rig.ts';
 
@@ -179,6 +179,20 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       const variables = { IWARPD_SOCKET: `${daemon.directory}/none` };
       expect(await rig.run(rig.probe('discovery-probe'), ['absent'], variables)).toEqual(PASSED);
       expect(daemon.greetings).toBe(0);
+    });
+
+    it('names the versions once and steps aside if the daemon speaks another one', async () => {
+      daemon.version = IPC_VERSION + 1;
+      // It writes to a terminal or a pipe only; a child of Node has sockets.
+      const words = ['-c', '"$0" absent 2>&1 | cat', rig.probe('discovery-probe')];
+      const variables = { IWARPD_SOCKET: daemon.socketPath, SYSFS_PATH: daemon.sysfsPath };
+      expect(await rig.run('/bin/sh', words, variables)).toEqual({
+        ...PASSED,
+        stdout:
+          `iwarpd: the daemon speaks version ${IPC_VERSION + 1} of the protocol, ` +
+          `the preload library ${IPC_VERSION}: use both from the same release\n`,
+      });
+      expect(daemon.greetings).toBeGreaterThan(1);
     });
 
     it('finds the daemon in the runtime and in the temporary directory', async () => {

@@ -22,8 +22,11 @@
  */
 import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } from './ipc-value.ts';
 
-/** Version of this protocol. Both sides speak exactly one. */
-export const IPC_VERSION = 1;
+/**
+ * Version of this protocol, that of the preload library included. Both sides speak exactly one.
+ * Since 2, the rings of a device are one file, and operation 2 asks for it.
+ */
+export const IPC_VERSION = 2;
 /** 'iwrd' */
 const IPC_MAGIC = 0x64_72_77_69;
 
