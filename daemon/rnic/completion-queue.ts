@@ -38,6 +38,8 @@ interface CQOptions {
   readonly tag: unknown;
   readonly faults?: NicFaults;
   readonly watch?: WorkWatch;
+  /** Every loss raises an event, as on rxe, not only the first one of a row. */
+  readonly tellsEachLoss?: boolean;
 }
 
 /** A completion queue. */
@@ -55,6 +57,7 @@ export class CQ {
   readonly #onClose: () => void;
   readonly #faults: NicFaults;
   readonly #watch: WorkWatch;
+  readonly #tellsEachLoss: boolean;
   #overflowing = false;
 
   /** `onClose` releases the device's slot. */
@@ -66,6 +69,7 @@ export class CQ {
     this.#onClose = onClose;
     this.#faults = faults;
     this.#watch = watch;
+    this.#tellsEachLoss = options.tellsEachLoss ?? false;
     this.#fired = { type: 'completion', cq: this };
   }
 
@@ -81,8 +85,8 @@ export class CQ {
 
   /**
    * Writes one completion. When the ring is full the completion is lost and the CQ raises `cqErr`,
-   * once until an entry fits again; the result is false. It leaves to the queue pairs whether they
-   * continue.
+   * once until an entry fits again unless `tellsEachLoss`; the result is false. It leaves to the
+   * queue pairs whether they continue.
    */
   push(completion: Completion): boolean {
     if (this.closed) return true;
@@ -136,7 +140,7 @@ export class CQ {
   #overflow(why: string): void {
     // SEC-6.4.6-01: the loss stays with this queue and does not affect others.
     this.lost += 1;
-    if (this.#overflowing) return;
+    if (this.#overflowing && !this.#tellsEachLoss) return;
     this.#overflowing = true;
     this.#effects.push({
       type: 'async',

@@ -173,9 +173,11 @@ export class Nic {
     checkCount('cqe', init.cqe, 1, this.profile.maxCqe);
     const release = this.#registry.take('cq');
     return this.#orRelease(release, () => {
-      const writer = completionWriter(init, this.#host.ib !== undefined);
+      const roce = this.#host.ib !== undefined;
+      const writer = completionWriter(init, roce);
       const { faults, watch } = this;
-      return new CQ({ writer, tag: init.tag, faults, watch }, this.#effects, release);
+      const options = { writer, tag: init.tag, faults, watch, tellsEachLoss: roce };
+      return new CQ(options, this.#effects, release);
     });
   }
 

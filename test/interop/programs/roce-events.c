@@ -1,0 +1,373 @@
+/*
+ * Every asynchronous event of a RoCE device, each raised by what raises it on hardware, both ends in
+ * one process: roce-events DEVICE GID_INDEX. It prints a line for each case with the events that its
+ * queue pairs and queues got, and ends with 1 when something else is wrong. The last case waits for
+ * two events of the port, behind a line that says so.
+ */
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMORY_BYTES 4096
+#define DEPTH 16
+#define SECONDS_MAX 20
+/* How long no event must come before a case says that it has all. */
+#define QUIET_MS 150
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) fail(__LINE__, #holds); \
+  } while (0)
+
+static const char *title = "opening";
+static struct ibv_context *context;
+static union ibv_gid gid;
+static int gid_index;
+
+static _Noreturn void fail(int line, const char *text) {
+  printf("%s: line %d: not %s\n", title, line, text);
+  exit(1);
+}
+
+/* One end. */
+struct end {
+  struct ibv_pd *pd;
+  struct ibv_cq *send_cq;
+  struct ibv_cq *recv_cq;
+  struct ibv_srq *srq;
+  struct ibv_mr *mr;
+  uint8_t *memory;
+  struct ibv_qp *qp;
+};
+
+static struct end ends[2];
+static bool shared;
+/* What queue pairs let their peers do. */
+static unsigned granted = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+static int send_cqe = 2 * DEPTH;
+static int recv_cqe = 2 * DEPTH;
+
+static void to_init(struct end *end) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                             .port_num = 1,
+                             .qp_access_flags = granted};
+  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  CHECK(ibv_modify_qp(end->qp, &attr, mask) == 0);
+}
+
+static void to_rtr(struct end *end, const struct end *peer) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                             .path_mtu = IBV_MTU_1024,
+                             .dest_qp_num = peer->qp->qp_num,
+                             .rq_psn = 7,
+                             .max_dest_rd_atomic = 1,
+                             .min_rnr_timer = 1,
+                             .ah_attr = {.is_global = 1, .port_num = 1}};
+  attr.ah_attr.grh.dgid = gid;
+  attr.ah_attr.grh.sgid_index = (uint8_t)gid_index;
+  attr.ah_attr.grh.hop_limit = 64;
+  CHECK(ibv_modify_qp(end->qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+}
+
+static void to_rts(struct end *end) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+                             .sq_psn = 7,
+                             .timeout = 14,
+                             .retry_cnt = 7,
+                             .rnr_retry = 7,
+                             .max_rd_atomic = 1};
+  CHECK(ibv_modify_qp(end->qp, &attr,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static void to_state(struct end *end, enum ibv_qp_state state) {
+  struct ibv_qp_attr attr = {.qp_state = state};
+  CHECK(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE) == 0);
+}
+
+static void open_end(struct end *end) {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  CHECK((end->pd = ibv_alloc_pd(context)) != NULL);
+  CHECK((end->memory = calloc(1, MEMORY_BYTES)) != NULL);
+  CHECK((end->mr = ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES, access)) != NULL);
+  CHECK((end->send_cq = ibv_create_cq(context, send_cqe, NULL, NULL, 0)) != NULL);
+  CHECK((end->recv_cq = ibv_create_cq(context, recv_cqe, NULL, NULL, 0)) != NULL);
+  end->srq = NULL;
+  if (shared) {
+    struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+    CHECK((end->srq = ibv_create_srq(end->pd, &init)) != NULL);
+  }
+  struct ibv_qp_init_attr init = {.send_cq = end->send_cq,
+                                  .recv_cq = end->recv_cq,
+                                  .srq = end->srq,
+                                  .cap = {.max_send_wr = 64,
+                                          .max_recv_wr = 64,
+                                          .max_send_sge = 1,
+                                          .max_recv_sge = 1},
+                                  .qp_type = IBV_QPT_RC};
+  CHECK((end->qp = ibv_create_qp(end->pd, &init)) != NULL);
+}
+
+static void open_ends(const char *named, bool connected) {
+  title = named;
+  for (int side = 0; side < 2; side++) open_end(&ends[side]);
+  for (int side = 0; side < 2; side++) to_init(&ends[side]);
+  for (int side = 0; side < 2; side++) to_rtr(&ends[side], &ends[!side]);
+  for (int side = 0; side < 2 && connected; side++) to_rts(&ends[side]);
+}
+
+static void close_ends(void) {
+  for (int side = 0; side < 2; side++) {
+    struct end *end = &ends[side];
+    CHECK(ibv_destroy_qp(end->qp) == 0);
+    if (end->srq != NULL) CHECK(ibv_destroy_srq(end->srq) == 0);
+    CHECK(ibv_destroy_cq(end->send_cq) == 0);
+    CHECK(ibv_destroy_cq(end->recv_cq) == 0);
+    CHECK(ibv_dereg_mr(end->mr) == 0);
+    CHECK(ibv_dealloc_pd(end->pd) == 0);
+    free(end->memory);
+  }
+  shared = false;
+  send_cqe = recv_cqe = 2 * DEPTH;
+}
+
+static void post_receives(struct end *end, int count, uint32_t length) {
+  for (int at = 0; at < count; at++) {
+    struct ibv_sge sge = {.addr = (uintptr_t)end->memory, .length = length, .lkey = end->mr->lkey};
+    struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK((end->srq != NULL ? ibv_post_srq_recv(end->srq, &wr, &bad)
+                            : ibv_post_recv(end->qp, &wr, &bad)) == 0);
+  }
+}
+
+static void post_send(struct end *end, const struct end *peer, enum ibv_wr_opcode opcode,
+                      uint32_t rkey) {
+  struct ibv_sge sge = {.addr = (uintptr_t)end->memory, .length = 64, .lkey = end->mr->lkey};
+  struct ibv_send_wr wr = {.sg_list = &sge,
+                           .num_sge = 1,
+                           .opcode = opcode,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .wr.rdma = {.remote_addr = (uintptr_t)peer->memory, .rkey = rkey}},
+                     *bad;
+  CHECK(ibv_post_send(end->qp, &wr, &bad) == 0);
+}
+
+static enum ibv_wc_status completion(struct ibv_cq *cq) {
+  struct ibv_wc wc;
+  for (int tries = 0;; tries++) {
+    int count = ibv_poll_cq(cq, 1, &wc);
+    CHECK(count >= 0);
+    if (count == 1) return wc.status;
+    CHECK(tries < SECONDS_MAX * 1000);
+    usleep(1000);
+  }
+}
+
+static void expect(struct ibv_cq *cq, enum ibv_wc_status status, int count) {
+  for (int at = 0; at < count; at++) {
+    enum ibv_wc_status seen = completion(cq);
+    if (seen != status) printf("%s: status %s\n", title, ibv_wc_status_str(seen));
+    CHECK(seen == status);
+  }
+}
+
+static const char *owner(const struct ibv_async_event *event) {
+  for (int side = 0; side < 2; side++) {
+    const struct end *end = &ends[side];
+    switch (event->event_type) {
+      case IBV_EVENT_CQ_ERR:
+        if (event->element.cq == end->send_cq) return side == 0 ? "A.send" : "B.send";
+        if (event->element.cq == end->recv_cq) return side == 0 ? "A.recv" : "B.recv";
+        break;
+      case IBV_EVENT_SRQ_LIMIT_REACHED:
+        if (event->element.srq == end->srq) return side == 0 ? "A" : "B";
+        break;
+      case IBV_EVENT_PORT_ACTIVE:
+      case IBV_EVENT_PORT_ERR:
+      case IBV_EVENT_GID_CHANGE:
+        CHECK(event->element.port_num == 1);
+        return "port 1";
+      default:
+        if (event->element.qp == end->qp) return side == 0 ? "A" : "B";
+    }
+  }
+  return "nobody's";
+}
+
+static bool next_event(int timeout_ms) {
+  struct pollfd ready = {.fd = context->async_fd, .events = POLLIN};
+  int count = poll(&ready, 1, timeout_ms);
+  CHECK(count >= 0);
+  if (count == 0) return false;
+  struct ibv_async_event event;
+  CHECK(ibv_get_async_event(context, &event) == 0);
+  printf("%s: %s, %s\n", title, ibv_event_type_str(event.event_type), owner(&event));
+  fflush(stdout);
+  ibv_ack_async_event(&event);
+  return true;
+}
+
+/* At least `count` events, and all others that came. */
+static void events(int count) {
+  for (int at = 0; at < count; at++) CHECK(next_event(SECONDS_MAX * 1000));
+  while (next_event(QUIET_MS)) continue;
+}
+
+static void communication(void) {
+  open_ends("COMM_EST", false);
+  to_rts(&ends[0]);
+  post_receives(&ends[1], 2, 64);
+  for (int at = 0; at < 2; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 2);
+  events(1);
+  close_ends();
+}
+
+static void drained(void) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  open_ends("SQ_DRAINED, idle", true);
+  to_state(&ends[0], IBV_QPS_SQD);
+  events(1);
+  close_ends();
+  open_ends("SQ_DRAINED, not yet", true);
+  /* Nobody waits for it: it stays under way. */
+  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  usleep(20000);
+  to_state(&ends[0], IBV_QPS_SQD);
+  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0);
+  CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 1);
+  events(0);
+  title = "SQ_DRAINED, then";
+  post_receives(&ends[1], 1, 64);
+  events(1);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
+  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0);
+  CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 0);
+  close_ends();
+}
+
+static void last_receive(void) {
+  shared = true;
+  open_ends("LAST_WQE_REACHED", true);
+  to_state(&ends[1], IBV_QPS_ERR);
+  events(1);
+  close_ends();
+}
+
+static void refused(void) {
+  open_ends("ACCESS_ERR", true);
+  post_send(&ends[0], &ends[1], IBV_WR_RDMA_WRITE, ends[1].mr->rkey ^ 1u);
+  expect(ends[0].send_cq, IBV_WC_REM_ACCESS_ERR, 1);
+  events(1);
+  close_ends();
+  open_ends("ACCESS_ERR, no right", true);
+  post_send(&ends[0], &ends[1], IBV_WR_RDMA_READ, ends[1].mr->rkey);
+  expect(ends[0].send_cq, IBV_WC_REM_ACCESS_ERR, 1);
+  events(1);
+  close_ends();
+  granted = IBV_ACCESS_REMOTE_READ;
+  open_ends("REQ_ERR", true);
+  post_send(&ends[0], &ends[1], IBV_WR_RDMA_WRITE, ends[1].mr->rkey);
+  expect(ends[0].send_cq, IBV_WC_REM_INV_REQ_ERR, 1);
+  events(1);
+  close_ends();
+}
+
+static void limit(void) {
+  struct ibv_srq_attr attr = {.srq_limit = 6};
+  shared = true;
+  open_ends("SRQ_LIMIT", true);
+  post_receives(&ends[1], 8, 64);
+  CHECK(ibv_modify_srq(ends[1].srq, &attr, IBV_SRQ_LIMIT) == 0);
+  for (int at = 0; at < 2; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 2);
+  events(0);
+  CHECK(ibv_query_srq(ends[1].srq, &attr) == 0 && attr.srq_limit == 6);
+  title = "SRQ_LIMIT, one below";
+  for (int at = 0; at < 3; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 3);
+  events(1);
+  CHECK(ibv_query_srq(ends[1].srq, &attr) == 0 && attr.srq_limit == 0);
+  title = "SRQ_LIMIT, armed again";
+  attr.srq_limit = 3;
+  CHECK(ibv_modify_srq(ends[1].srq, &attr, IBV_SRQ_LIMIT) == 0);
+  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
+  events(1);
+  close_ends();
+}
+
+static void overrun(void) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  send_cqe = 1;
+  open_ends("CQ_ERR, send queue", true);
+  int room = ends[0].send_cq->cqe;
+  post_receives(&ends[1], room + 3, 64);
+  for (int at = 0; at < room + 3; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[1].recv_cq, IBV_WC_SUCCESS, room + 3);
+  /* Three completions are lost, each with its event, and the queue pair goes on. */
+  events(3);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, room);
+  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_RTS);
+  post_receives(&ends[1], 1, 64);
+  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
+  events(0);
+  close_ends();
+  recv_cqe = 1;
+  open_ends("CQ_ERR, receive queue", true);
+  room = ends[1].recv_cq->cqe;
+  post_receives(&ends[1], room + 1, 64);
+  for (int at = 0; at < room; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  expect(ends[0].send_cq, IBV_WC_SUCCESS, room);
+  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  events(1);
+  CHECK(ibv_query_qp(ends[1].qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
+  close_ends();
+}
+
+static void port(void) {
+  struct ibv_port_attr attr;
+  title = "port";
+  printf("port: waits\n");
+  fflush(stdout);
+  CHECK(next_event(SECONDS_MAX * 1000));
+  CHECK(ibv_query_port(context, 1, &attr) == 0);
+  printf("port: %s\n", ibv_port_state_str(attr.state));
+  fflush(stdout);
+  CHECK(next_event(SECONDS_MAX * 1000));
+  CHECK(ibv_query_port(context, 1, &attr) == 0);
+  printf("port: %s\n", ibv_port_state_str(attr.state));
+}
+
+int main(int count, char **words) {
+  int devices;
+  CHECK(count == 3);
+  struct ibv_device **list = ibv_get_device_list(&devices);
+  for (int at = 0; at < devices; at++) {
+    if (strcmp(ibv_get_device_name(list[at]), words[1]) == 0) context = ibv_open_device(list[at]);
+  }
+  CHECK(context != NULL);
+  ibv_free_device_list(list);
+  gid_index = atoi(words[2]);
+  CHECK(ibv_query_gid(context, 1, gid_index, &gid) == 0);
+  communication();
+  drained();
+  last_receive();
+  refused();
+  limit();
+  overrun();
+  port();
+  CHECK(ibv_close_device(context) == 0);
+  return 0;
+}

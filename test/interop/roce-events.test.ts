@@ -1,0 +1,62 @@
+/** The asynchronous events of a RoCE device, as an unmodified program gets them. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-events.c');
+const EVENTS = [
+  'COMM_EST: communication established, B',
+  'SQ_DRAINED, idle: send queue drained, A',
+  'SQ_DRAINED, then: send queue drained, A',
+  'LAST_WQE_REACHED: last WQE reached, B',
+  'ACCESS_ERR: local access violation work queue error, B',
+  'ACCESS_ERR, no right: local access violation work queue error, B',
+  'REQ_ERR: invalid request local work queue error, B',
+  'SRQ_LIMIT, one below: SRQ limit reached, B',
+  'SRQ_LIMIT, armed again: SRQ limit reached, B',
+  'CQ_ERR, send queue: CQ error, A.send',
+  'CQ_ERR, send queue: CQ error, A.send',
+  'CQ_ERR, send queue: CQ error, A.send',
+  'CQ_ERR, receive queue: CQ error, B.recv',
+  'port: waits',
+  'port: port error, port 1',
+  'port: down',
+  'port: port active, port 1',
+  'port: active',
+];
+
+let rig: RoceRig;
+let folder: string;
+let program: string;
+
+describeWith(['native'], 'asynchronous events', () => {
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-events-'));
+    program = join(folder, 'roce-events');
+    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
+    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+    rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.20'], transport: 'roce' });
+  });
+
+  afterAll(async () => {
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('each comes once, for the object that it is about', async () => {
+    const running = new ShimProgram([program, 'roce0', '1'], rig.environment, { limitMs: 38_000 });
+    await running.until(/port: waits/);
+    const fault = rig.host.faults.add({ kind: 'port-down', device: 'roce0' }, undefined);
+    await running.until(/port: down/);
+    rig.host.faults.remove(fault.id);
+    const { status, output } = await running.end();
+    expect(output.trim().split('\n')).toEqual(EVENTS);
+    expect(status).toBe(0);
+  });
+});
