@@ -7,7 +7,7 @@ import type {
   TapLinkEnds,
 } from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
-import { udpEnds } from './datagram-trace.ts';
+import { udpEnds } from './udp-header.ts';
 
 /**
  * Maximum queue pairs remembered when work is selected by links. One forgotten after this many

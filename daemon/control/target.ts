@@ -14,6 +14,8 @@ import type { OperationTimes } from './operation-times.ts';
 
 /** See the module's comment. */
 export interface ControlTarget {
+  /** Version of the daemon. */
+  readonly version: string;
   /** True while the daemon serves; false once it stops. */
   readonly ready: boolean;
   /** Updated by `executeOperation`. */

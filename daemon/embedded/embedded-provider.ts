@@ -80,8 +80,10 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  */
 export async function createEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
   const { devices = [DEFAULT_DEVICE], wire, ...hostOptions } = options;
+  const hasRoce = devices.some(({ transport }) => transport === 'roce');
   const host = new RnicHost({
     ...hostOptions,
+    roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
     system: hostSystem(),
     devices: devices.map((device) => {
       return device.transport === 'roce'

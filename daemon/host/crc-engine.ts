@@ -60,10 +60,14 @@ export function chooseCrcEngine(
   implementations = IMPLEMENTATIONS,
   nanosOf: Probe = probeNanos,
 ): CrcEngine {
-  const candidates = implementations.flatMap(([name, find]) => {
+  const candidates: Candidate[] = [];
+  for (const [name, find] of implementations) {
     const found = checked(find);
-    return found === undefined ? [] : [{ name, crc32c: found }];
-  });
+    if (found === undefined) continue;
+    candidates.push({ name, crc32c: found });
+    // Nothing is faster, so nothing else need be loaded.
+    if (name === ISAL) break;
+  }
   const small = fastest(candidates, SMALL_PROBE_BYTES, nanosOf);
   const large = fastest(candidates, LARGE_PROBE_BYTES, nanosOf);
   if (small === undefined || large === undefined) {

@@ -14,10 +14,9 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
-import { hwCounters } from './roce/roce-counters.ts';
-import { type PortHost, RocePort } from './roce/roce-port.ts';
-import { ROCE_PROFILE } from './roce/roce-profile.ts';
-import { RoceVerbs } from './roce/roce-verbs.ts';
+import type { RoceParts } from './roce/roce-parts.ts';
+import type { PortHost, RocePort } from './roce/roce-port.ts';
+import type { RoceVerbs } from './roce/roce-verbs.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -27,6 +26,11 @@ const VENDOR_ID = 0x697764;
 const MTU_BYTES = 4096;
 /** A message's offsets are 32 bits wide (RFC 5041 §4.3); half of that keeps lengths positive. */
 const MESSAGE_MAX_BYTES = 0x7fffffff;
+
+/** The host of RoCE devices, with what they are made of. */
+export interface RoceHost extends PortHost {
+  readonly roceParts: RoceParts;
+}
 
 /** See the module's comment. */
 export class Adapter implements DeviceBackend {
@@ -44,12 +48,13 @@ export class Adapter implements DeviceBackend {
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
   readonly roce: RoceVerbs | undefined;
+  readonly #roceParts: RoceParts | undefined;
 
   /**
    * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs
-   * `portHost`.
+   * `host`.
    */
-  constructor(config: DeviceConfig, random: Random32, portHost?: PortHost) {
+  constructor(config: DeviceConfig, random: Random32, host?: RoceHost) {
     this.name = config.name;
     this.transport = config.transport ?? 'iwarp';
     const { profile } = config;
@@ -60,19 +65,18 @@ export class Adapter implements DeviceBackend {
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
-    const isRoce = this.transport === 'roce' && portHost !== undefined;
-    this.rocePort = isRoce ? new RocePort(this.info, portHost) : undefined;
+    const parts = this.transport === 'roce' ? host?.roceParts : undefined;
+    this.#roceParts = parts;
+    this.rocePort = parts && host && new parts.RocePort(this.info, host);
     this.nic = new Nic({
       name: config.name,
       seed: random(),
       random,
-      profile: this.transport === 'roce' ? { ...ROCE_PROFILE, ...profile } : { ...profile },
+      profile: { ...parts?.profile, ...profile },
       ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
     });
     this.roce =
-      this.rocePort === undefined || portHost === undefined
-        ? undefined
-        : new RoceVerbs(this.info, this.nic, () => portHost.multicastGroups);
+      parts && host && new parts.RoceVerbs(this.info, this.nic, () => host.multicastGroups);
     this.cmDevice = {
       name: config.name,
       addresses: config.addresses,
@@ -112,7 +116,7 @@ export class Adapter implements DeviceBackend {
 
   /** Counters of a RoCE device by rxe's names; undefined for others. */
   get hwCounters(): Readonly<Record<string, number>> | undefined {
-    return this.rocePort && hwCounters(this.rocePort.counters, this.nic.counters);
+    return this.rocePort && this.#roceParts?.hwCounters(this.rocePort.counters, this.nic.counters);
   }
 
   /** The one port (`ibv_query_port`). */

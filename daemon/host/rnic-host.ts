@@ -22,12 +22,10 @@ import type { ProgramWire } from '../rnic/ib-port.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { SRQ } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
-import { makeWire } from '../roce/transport/transport.ts';
-import { PATH_MTU_MAX_BYTES } from '../roce/wire/path-mtu.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
-import { Adapter } from './device-adapter.ts';
+import { Adapter, type RoceHost } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
 import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
@@ -37,10 +35,11 @@ import { IdNetwork, type NetworkUser } from './host-network.ts';
 import type { Link } from './links/link.ts';
 import type { Alarm, HostClock, HostSystem } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
-import type { MulticastGroups } from './roce/multicast-groups.ts';
-import { PacketNetwork, type PacketNetworkHost } from './roce/packet-network.ts';
+import { MulticastGroups } from './roce/multicast-groups.ts';
+import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
 import type { PacketPort } from './roce/packet-port.ts';
-import type { PortHost, RocePort } from './roce/roce-port.ts';
+import type { RoceParts } from './roce/roce-parts.ts';
+import type { RocePort } from './roce/roce-port.ts';
 import { TurnShares } from './turn-share.ts';
 
 /** Options of a host. */
@@ -49,6 +48,8 @@ export interface RnicHostOptions {
   readonly system: HostSystem;
   /** Default: one device, `iwarp0`, for every address. */
   readonly devices?: readonly DeviceConfig[];
+  /** `ROCE_PARTS`; required if a device is a RoCE device. */
+  readonly roce?: RoceParts | undefined;
   readonly observer?: HostObserver;
   /** Bounds of the connection manager; see `DEFAULT_CM_LIMITS`. */
   readonly limits?: Partial<CmLimits>;
@@ -116,11 +117,13 @@ export class RnicHost
     LoopUser,
     NetworkUser,
     PacketNetworkHost,
-    PortHost
+    RoceHost
 {
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
+  /** Which queue pairs of RoCE devices receive the datagrams to a group. */
+  readonly multicastGroups: MulticastGroups;
   /** Injected faults. */
   readonly faults: HostFaults = new HostFaults(this);
   /** An armed CQ fired; its tag identifies the owner. */
@@ -134,7 +137,9 @@ export class RnicHost
   readonly #loop: EventLoop;
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
-  readonly #packets: PacketNetwork;
+  readonly #roceParts: RoceParts | undefined;
+  /** Undefined without RoCE devices. */
+  readonly #packets: PacketNetwork | undefined;
   #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
@@ -143,7 +148,11 @@ export class RnicHost
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
     this.clock = clock;
-    this.#packets = new PacketNetwork(this, options.observer?.tap?.packets);
+    this.#roceParts = options.roce;
+    if (configs.some(({ transport }) => transport === 'roce')) {
+      this.#packets = new this.roceParts.PacketNetwork(this, options.observer?.tap?.packets);
+    }
+    this.multicastGroups = this.#packets?.groups ?? new MulticastGroups();
     this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
@@ -261,12 +270,14 @@ export class RnicHost
   packetDestinations(): readonly PacketDestination[] {
     const named = this.devices.map(({ name, rocePort }) => ({ name, port: rocePort }));
     const nameOf = (of: PacketPort | undefined) => named.find(({ port }) => port === of)?.name;
-    return [...this.#packets.connections()].flatMap(({ qp, port, peer, destQpn, vector }) => {
-      const device = nameOf(port);
-      if (device === undefined || vector === undefined || qp.type === QPType.ud) return [];
-      const peerDevice = peer && nameOf(peer);
-      return [{ device, qpNum: qp.qpn, peerDevice, destQpn, gid: gidText(vector.dgid) }];
-    });
+    return [...(this.#packets?.connections() ?? [])].flatMap(
+      ({ qp, port, peer, destQpn, vector }) => {
+        const device = nameOf(port);
+        if (device === undefined || vector === undefined || qp.type === QPType.ud) return [];
+        const peerDevice = peer && nameOf(peer);
+        return [{ device, qpNum: qp.qpn, peerDevice, destQpn, gid: gidText(vector.dgid) }];
+      },
+    );
   }
 
   /** Name of the device that created this QP, if it belongs to this host. */
@@ -296,7 +307,7 @@ export class RnicHost
     this.#network.assertDeepInvariants((id) => this.#manager.mayHoldPort(id));
     this.#loop.assertDeepInvariants();
     this.#conduits.assertDeepInvariants();
-    this.#packets.assertDeepInvariants();
+    this.#packets?.assertDeepInvariants();
   }
 
   // From conduits, the network and the loop
@@ -324,7 +335,7 @@ export class RnicHost
 
   /** See `FaultHost`. */
   setPacketFaults(faults: readonly Fault[] | undefined): void {
-    this.#packets.setFaults(faults);
+    this.#packets?.setFaults(faults);
   }
 
   /** See `PacketNetworkHost`. */
@@ -408,7 +419,7 @@ export class RnicHost
 
   /** See `LoopUser`. */
   drainEffects(now: Micros): boolean {
-    let any = this.#packets.carry(now);
+    let any = this.#packets?.carry(now) ?? false;
     for (const device of this.devices) {
       for (;;) {
         const effect = device.nic.pollEffect();
@@ -428,12 +439,15 @@ export class RnicHost
   /** See `LoopUser`. */
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
-    this.#packets.handleDeadline(now);
+    this.#packets?.handleDeadline(now);
   }
 
   /** See `LoopUser`. */
   nextDeadline(): Micros {
-    return Math.min(this.#manager.nextDeadline(), this.#packets.nextDeadline());
+    const deadline = this.#manager.nextDeadline();
+    return this.#packets === undefined
+      ? deadline
+      : Math.min(deadline, this.#packets.nextDeadline());
   }
 
   /** See `PortHost`. */
@@ -444,13 +458,19 @@ export class RnicHost
   /** See `PortHost`. */
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
-    const wire = makeWire(qp, { type, qpn, portMtuBytes: PATH_MTU_MAX_BYTES });
-    return this.#packets.connect(qp, port, wire);
+    const { makeWire, portMtuBytes } = this.roceParts;
+    return this.#packetNetwork.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
 
-  /** Which queue pairs of RoCE devices receive the datagrams to a group. */
-  get multicastGroups(): MulticastGroups {
-    return this.#packets.groups;
+  /** See `RoceHost`. */
+  get roceParts(): RoceParts {
+    if (this.#roceParts === undefined) throw new Error('a host of RoCE devices needs ROCE_PARTS');
+    return this.#roceParts;
+  }
+
+  get #packetNetwork(): PacketNetwork {
+    if (this.#packets === undefined) throw new Error('the host has no RoCE device');
+    return this.#packets;
   }
 
   // Steps
@@ -471,7 +491,7 @@ export class RnicHost
         this.raise(device, effect.event, effect.element, effect.text);
         return;
       case 'transmit':
-        this.#packets.memoryReady(effect.qp);
+        this.#packets?.memoryReady(effect.qp);
         this.#conduits.enqueue(effect.qp);
         return;
       case 'disconnect':

@@ -22,7 +22,7 @@ export function controlRoutes(target: ControlTarget, caller: Caller = OWNER): Ht
     metricsRoute(target),
     ...operationRoutes(target, caller),
   ];
-  return [...routes, openApiRoute(routes, target.status().version)];
+  return [...routes, openApiRoute(routes, target.version)];
 }
 
 /**

@@ -53,6 +53,7 @@ interface DaemonParts extends Hosts {
 /** See the module's comment. */
 export class DaemonTarget implements ControlTarget {
   readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
+  readonly version = VERSION;
   ready = false;
   http: HttpReady | undefined;
   readonly #parts: () => DaemonParts;
@@ -67,7 +68,7 @@ export class DaemonTarget implements ControlTarget {
     const parts = this.#parts();
     const { config, host, server } = parts;
     return {
-      version: VERSION,
+      version: this.version,
       pid: process.pid,
       uptimeSeconds: Math.round((performance.now() - this.#startedAt) / 1000),
       ready: this.ready,

@@ -11,6 +11,7 @@ import { executeNamed } from '../control/operations.ts';
 import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
+import type { RoceParts } from '../host/roce/roce-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
@@ -25,7 +26,7 @@ import { inlineWholePaths } from './inlining.ts';
 import { assertLocalAddresses } from './local-addresses.ts';
 import { createLog, hostObserver, standardErrorLog, ThrottledLog } from './log.ts';
 import { removeOwnFile, writeOwnFile } from './own-file.ts';
-import { TraceSamples } from './trace-samples.ts';
+import { loadSampler, TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
 /** Contents of the ready line. */
@@ -144,6 +145,7 @@ export class Daemon {
     const host = new RnicHost({
       system: hostSystem(),
       devices: config.devices,
+      roce: await rocePartsFor(config.devices),
       observer: hostObserver(notes.note, taps),
     });
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
@@ -190,14 +192,15 @@ export class Daemon {
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
     // After the ready line, which waits for nobody's program.
-    setImmediate(() => daemon.#loadKernel());
+    setImmediate(() => daemon.#loadRest());
     return daemon;
   }
 
-  #loadKernel(): void {
+  /** A daemon that is ready does not depend on its files any longer. */
+  #loadRest(): void {
     if (this.#stopping !== undefined) return;
-    this.#server.loadKernel().catch((error: Error) => {
-      this.#log.error({ kind: 'ipc', err: error }, 'cannot load what serves programs');
+    Promise.all([this.#server.loadKernel(), loadSampler()]).catch((error: Error) => {
+      this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
     });
   }
 
@@ -327,6 +330,12 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
 
 /** sysexits.h: internal software error. */
 const EX_SOFTWARE = 70;
+
+/** Loaded only for RoCE devices: keeps daemon startup fast. */
+async function rocePartsFor(devices: DaemonConfig['devices']): Promise<RoceParts | undefined> {
+  if (!devices.some(({ transport }) => transport === 'roce')) return undefined;
+  return (await import('../host/roce/roce-parts.ts')).ROCE_PARTS;
+}
 
 /** Looks for native devices, if enabled. */
 async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {

@@ -8,10 +8,14 @@ import {
 } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
-import { TraceSampler } from '../capture/trace-sampler.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Crc32 } from '../roce/wire/crc32.ts';
+
+/** Loads what decodes traffic, which the daemon does once it is ready. */
+export function loadSampler(): Promise<typeof import('../capture/trace-sampler.ts')> {
+  return import('../capture/trace-sampler.ts');
+}
 
 /** See the module's comment. */
 export class TraceSamples {
@@ -38,6 +42,8 @@ export class TraceSamples {
     const finished = new Promise<void>((resolve) => {
       finish = resolve;
     });
+    this.#running.add(finish);
+    const { TraceSampler } = await loadSampler();
     // Runs to the end of this turn, which is precise enough to count losses.
     const sampler = new TraceSampler({
       request,
@@ -47,7 +53,6 @@ export class TraceSamples {
       onFull: finish,
     });
     const timer = setTimeout(finish, request.ms ?? TRACE_MS_DEFAULT);
-    this.#running.add(finish);
     sampler.begin(this.#links, this.#work);
     await finished;
     clearTimeout(timer);

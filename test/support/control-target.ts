@@ -31,13 +31,14 @@ const OWNER = { client: 3, pid: 77, program: 'rping', device: 'a' };
 /** See the module's comment. */
 export class FixedTarget implements ControlTarget {
   readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
+  readonly version = '1.2.3';
   ready = true;
   resets = 0;
   crcEngine = 'fast-crc32c';
 
   status(): DaemonStatus {
     return {
-      version: '1.2.3',
+      version: this.version,
       pid: 42,
       uptimeSeconds: 7,
       ready: this.ready,

@@ -11,6 +11,7 @@ import { shimVariables } from '../../daemon/console/shim-environment.ts';
 import type { DeviceConfig } from '../../daemon/host/device-config.ts';
 import { hostSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
 import { IpcServer } from '../../daemon/ipc/ipc-server.ts';
 import { publishSysfs, sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
@@ -24,7 +25,7 @@ export class RoceRig {
   #server: IpcServer | undefined;
 
   private constructor(devices: readonly DeviceConfig[]) {
-    this.host = new RnicHost({ system: hostSystem(), devices });
+    this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
   }
 
   static async start(...devices: readonly DeviceConfig[]): Promise<RoceRig> {

@@ -5,6 +5,7 @@
 
 import { hostSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost, type RnicHostOptions } from '../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
 import { KernelClient } from '../../daemon/ipc/kernel/kernel-client.ts';
 import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
 import { KernelServer } from '../../daemon/ipc/kernel/kernel-server.ts';
@@ -129,7 +130,7 @@ export class UverbsRig {
   readonly file: UverbsFile;
 
   constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS) {
-    this.host = new RnicHost({ system: hostSystem(), ...options });
+    this.host = new RnicHost({ system: hostSystem(), roce: ROCE_PARTS, ...options });
     this.server = new KernelServer({
       directory: new DeviceDirectory(this.host, undefined),
       quotas,

@@ -61,7 +61,8 @@ describe('what loads at once, for the time to the ready line', () => {
     const folders = foldersWith('daemon/main/daemon.ts');
     expect(folders).toContain('daemon/rnic');
     const kernel = 'daemon/ipc/kernel/cm';
-    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma', kernel]) {
+    const roce = 'daemon/roce/transport';
+    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma', kernel, roce]) {
       expect(folders).not.toContain(later);
     }
   });

@@ -5,6 +5,7 @@
 
 import { hostSystem } from '../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
 import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
 import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
 import {
@@ -462,6 +463,7 @@ function inspect(value: IpcValue): string {
 class CommandState implements FuzzState {
   readonly #host = new RnicHost({
     system: hostSystem(),
+    roce: ROCE_PARTS,
     devices: [
       { name: 'fuzzed', addresses: ['127.0.0.1'] },
       { name: 'roce', transport: 'roce', addresses: ['127.0.0.1'] },

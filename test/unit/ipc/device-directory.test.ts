@@ -2,12 +2,13 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { DeviceConfig } from '../../../daemon/host/device-config.ts';
 import { hostSystem } from '../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
 import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
 
 const hosts: RnicHost[] = [];
 
 function hostOf(...devices: DeviceConfig[]): RnicHost {
-  const host = new RnicHost({ system: hostSystem(), devices });
+  const host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
   hosts.push(host);
   return host;
 }

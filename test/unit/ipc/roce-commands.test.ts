@@ -4,6 +4,7 @@ import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
 import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
 import { hostSystem } from '../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
 import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
 import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
 import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
@@ -28,7 +29,7 @@ let directory: DeviceDirectory;
 let clients: ClientContext[];
 
 beforeEach(() => {
-  host = new RnicHost({ system: hostSystem(), devices: [device] });
+  host = new RnicHost({ system: hostSystem(), devices: [device], roce: ROCE_PARTS });
   directory = new DeviceDirectory(host, undefined);
   clients = [];
 });

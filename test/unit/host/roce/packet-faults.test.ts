@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Fault, FaultPeer } from '../../../../daemon/faults/fault.ts';
 import { parseFaultPeer } from '../../../../daemon/host/fault-peer.ts';
 import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
 import type { FaultKind, FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
 import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
 import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
@@ -277,7 +278,7 @@ describe('kinds of the other transport', () => {
       { name: 'i', addresses: ['127.0.0.2'] },
       { name: 'r', addresses: ['127.0.0.2'], transport: 'roce' as const },
     ];
-    const host = new RnicHost({ system: { clock, network }, devices });
+    const host = new RnicHost({ system: { clock, network }, devices, roce: ROCE_PARTS });
     expect(wrong(host, 'drop', 'i')).toMatch(
       /^drop acts on RoCE devices, and i is iWARP; use one of delay, bandwidth, slice, /,
     );
