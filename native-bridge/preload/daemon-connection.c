@@ -83,6 +83,19 @@ int receive_exactly(int fd, void *target, size_t length) {
   return 0;
 }
 
+bool message_advance(struct msghdr *message, size_t sent) {
+  size_t rest = sent;
+  while (message->msg_iovlen > 0 && rest >= message->msg_iov->iov_len) {
+    rest -= message->msg_iov->iov_len;
+    message->msg_iov++;
+    message->msg_iovlen--;
+  }
+  if (message->msg_iovlen == 0) return true;
+  message->msg_iov->iov_base = (char *)message->msg_iov->iov_base + rest;
+  message->msg_iov->iov_len -= rest;
+  return false;
+}
+
 int send_all(int fd, struct msghdr *message) {
   for (;;) {
     ssize_t sent = raw_sendmsg(fd, message, MSG_NOSIGNAL);
@@ -95,15 +108,7 @@ int send_all(int fd, struct msghdr *message) {
       if (ready < 0 && errno != EINTR) return -errno;
       continue;
     }
-    size_t rest = (size_t)sent;
-    while (message->msg_iovlen > 0 && rest >= message->msg_iov->iov_len) {
-      rest -= message->msg_iov->iov_len;
-      message->msg_iov++;
-      message->msg_iovlen--;
-    }
-    if (message->msg_iovlen == 0) return 0;
-    message->msg_iov->iov_base = (char *)message->msg_iov->iov_base + rest;
-    message->msg_iov->iov_len -= rest;
+    if (message_advance(message, (size_t)sent)) return 0;
   }
 }
 

@@ -32,6 +32,9 @@ int receive_exactly(int fd, void *target, size_t length);
 /* Sends all bytes of the message and modifies it. Returns 0 or a negative errno. */
 int send_all(int fd, struct msghdr *message);
 
+/* Takes `sent` bytes off a message. True when nothing of it is left. */
+bool message_advance(struct msghdr *message, size_t sent);
+
 /* Seconds that the daemon may take for a command before it counts as dead. */
 #define COMMAND_TIMEOUT_S 60
 

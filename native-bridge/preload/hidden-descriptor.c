@@ -15,12 +15,20 @@
 #define HIDDEN_FLOOR 1024
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t pins = PTHREAD_MUTEX_INITIALIZER;
 
 void hidden_lock(void) { pthread_mutex_lock(&numbers); }
 
 void hidden_unlock(void) { pthread_mutex_unlock(&numbers); }
 
-void hidden_lock_forget(void) { pthread_mutex_init(&numbers, NULL); }
+void hidden_pin(void) { pthread_mutex_lock(&pins); }
+
+void hidden_unpin(void) { pthread_mutex_unlock(&pins); }
+
+void hidden_lock_forget(void) {
+  pthread_mutex_init(&numbers, NULL);
+  pthread_mutex_init(&pins, NULL);
+}
 
 long descriptor_floor(unsigned wanted) {
   struct rlimit limit;
@@ -115,6 +123,8 @@ static void move_hidden(int fd) {
   if (file != NULL) {
     pthread_mutex_lock(&file->command_lock);
     pthread_mutex_lock(&file->send_lock);
+  } else {
+    hidden_pin();
   }
   hidden_lock();
   if (descriptor_hidden_endpoint(fd) == endpoint) move(fd, endpoint, &before);
@@ -123,6 +133,8 @@ static void move_hidden(int fd) {
     pthread_mutex_unlock(&file->send_lock);
     pthread_mutex_unlock(&file->command_lock);
     device_file_put(file);
+  } else {
+    hidden_unpin();
   }
   if (before != NULL) endpoint_put(before);
   endpoint_put(endpoint);

@@ -44,6 +44,11 @@ int descriptors_close_around(unsigned first, unsigned last, int flags,
 void hidden_lock(void);
 void hidden_unlock(void);
 
+/* While this lock is held, no hidden descriptor without a file moves, so its owner may use its number
+ * in calls that wait for the program's memory; not for the daemon. Taken before the other one. */
+void hidden_pin(void);
+void hidden_unpin(void);
+
 /* In a forked child, before any other thread starts. */
 void hidden_lock_forget(void);
 

@@ -50,12 +50,18 @@ void loss_watch_start(struct device_file *file) {
   if (atomic_load(&file->watch_fd) >= 0) return;
   int saved = errno;
   int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd >= 0 && descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0) {
-    device_file_ref(file);
-    if (shim_thread_start(watch_main, file) != 0) {
-      descriptor_close_hidden(&file->watch_fd);
-      device_file_put(file);
-    }
+  if (fd < 0) {
+    errno = saved;
+    return;
+  }
+  /* Before the descriptor is there: another thread may fork in between, and the child takes one
+   * reference off where it finds a descriptor. */
+  device_file_ref(file);
+  bool started = descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0 &&
+                 shim_thread_start(watch_main, file) == 0;
+  if (!started) {
+    descriptor_close_hidden(&file->watch_fd);
+    device_file_put(file);
   }
   errno = saved;
 }

@@ -17,6 +17,9 @@
 #include "registered-memory.h"
 #include "shim-thread.h"
 
+/* How soon a wait on a number that has become the program's ends. */
+#define NUMBERS_LOOK_MS 2000
+
 /* The shortest slice that Linux grants. */
 #define SLICE_NS 100000u
 
@@ -31,12 +34,49 @@ struct memory_agent {
 /* Under the registry lock. */
 static struct memory_agent *agents;
 
+/* Waits until the connection may be ready. Its number may become the program's between the look at it
+ * and the wait, hence the limit; nothing is read or written here. */
+static void await(struct memory_agent *agent, short events) {
+  raw_poll(atomic_load(&agent->connection), events, NUMBERS_LOOK_MS);
+}
+
+/* 0 or a negative errno, as of `receive_exactly`. */
+static int receive(struct memory_agent *agent, void *target, size_t length) {
+  size_t done = 0;
+  while (done < length) {
+    hidden_pin();
+    int fd = atomic_load(&agent->connection);
+    ssize_t received = raw_recv(fd, (char *)target + done, length - done, MSG_DONTWAIT);
+    int error = errno;
+    hidden_unpin();
+    if (received > 0) done += (size_t)received;
+    else if (received == 0) return -ECONNRESET;
+    else if (error == EAGAIN) await(agent, POLLIN);
+    else if (error != EINTR) return -error;
+  }
+  return 0;
+}
+
+static int send_reply(struct memory_agent *agent, struct msghdr *message) {
+  for (;;) {
+    hidden_pin();
+    int fd = atomic_load(&agent->connection);
+    ssize_t sent = raw_sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int error = errno;
+    hidden_unpin();
+    if (sent >= 0 && message_advance(message, (size_t)sent)) return 0;
+    if (sent >= 0 || error == EINTR) continue;
+    if (error != EAGAIN) return -error;
+    await(agent, POLLOUT);
+  }
+}
+
 static int reply(struct memory_agent *agent, uint32_t id, int error, uint32_t length) {
   struct agent_reply head = {.id = id, .error = (uint32_t)error, .length = length};
   struct iovec vectors[2] = {{.iov_base = &head, .iov_len = sizeof head},
                              {.iov_base = agent->staged, .iov_len = length}};
   struct msghdr message = {.msg_iov = vectors, .msg_iovlen = length > 0 ? 2 : 1};
-  return send_all(atomic_load(&agent->connection), &message);
+  return send_reply(agent, &message);
 }
 
 /* Moves all of the request between staging memory and registered memory by `call`, pwrite or pread.
@@ -47,6 +87,7 @@ static int move(struct memory_agent *agent, const struct agent_request *request,
   if (!registered_memory_hold(request->address, request->length, call == SYS_pread64)) {
     return EFAULT;
   }
+  hidden_pin();
   int staging = atomic_load(&agent->staging);
   int error = 0;
   while (done < request->length && error == 0) {
@@ -55,6 +96,7 @@ static int move(struct memory_agent *agent, const struct agent_request *request,
     if (moved > 0) done += (size_t)moved;
     else if (moved == 0 || errno != EINTR) error = EFAULT;
   }
+  hidden_unpin();
   registered_memory_release();
   return error;
 }
@@ -67,7 +109,7 @@ static int serve_read(struct memory_agent *agent, const struct agent_request *re
 /* All bytes arrive before any is placed: a daemon that pauses blocks nothing, and cannot write
  * after the registration has ended. */
 static int serve_write(struct memory_agent *agent, const struct agent_request *request) {
-  int error = receive_exactly(atomic_load(&agent->connection), agent->staged, request->length);
+  int error = receive(agent, agent->staged, request->length);
   if (error != 0) return error;
   return reply(agent, request->id, move(agent, request, SYS_pread64), 0);
 }
@@ -114,7 +156,7 @@ static void *agent_main(void *argument) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
   request_short_slices();
   struct agent_request request;
-  while (receive_exactly(atomic_load(&agent->connection), &request, sizeof request) == 0) {
+  while (receive(agent, &request, sizeof request) == 0) {
     if (request.length > AGENT_TRANSFER_MAX) break;
     int error = -EPROTO;
     if (request.operation == AGENT_READ) error = serve_read(agent, &request);
