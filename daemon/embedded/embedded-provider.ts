@@ -11,6 +11,7 @@ import { DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
 import { hostSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
 import { RnicHost } from '../host/rnic-host.ts';
+import { AddressWatch } from '../host/roce/address-watch.ts';
 import type { CmLimits, WireDefaults } from '../iwarp/cm/cm-types.ts';
 import { EmbeddedChannel } from './embedded-channel.ts';
 import { EmbeddedFaults } from './embedded-faults.ts';
@@ -40,11 +41,13 @@ export interface EmbeddedProvider extends Provider, FaultControl {}
 class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider {
   readonly #host: RnicHost;
   readonly #faults: EmbeddedFaults;
+  readonly #addressWatch: AddressWatch;
 
   constructor(host: RnicHost) {
     super(new EmbeddedChannel(host));
     this.#host = host;
     this.#faults = new EmbeddedFaults(host, () => this.assertUsable());
+    this.#addressWatch = new AddressWatch(host);
   }
 
   addFault(spec: FaultSpec): Promise<FaultStatus> {
@@ -66,6 +69,7 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
   protected override async destroy(): Promise<void> {
     // First, since a fault may hold back connections that are to end.
     this.#host.faults.clear();
+    this.#addressWatch.close();
     await super.destroy();
   }
 }

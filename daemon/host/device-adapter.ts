@@ -76,7 +76,9 @@ export class Adapter implements DeviceBackend {
       ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
     });
     this.roce =
-      parts && host && new parts.RoceVerbs(this.info, this.nic, () => host.multicastGroups);
+      parts && host && this.rocePort
+        ? new parts.RoceVerbs(this.rocePort.gids, this.nic, () => host.multicastGroups)
+        : undefined;
     this.cmDevice = {
       name: config.name,
       addresses: config.addresses,

@@ -96,6 +96,7 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.srqLimitReached,
   AsyncEventType.qpLastWqeReached,
   AsyncEventType.portActive,
+  AsyncEventType.gidChange,
 ];
 
 /**
@@ -199,6 +200,18 @@ export class RnicHost
   drain(): void {
     this.#loop.drain();
     this.#watchErrored();
+  }
+
+  /**
+   * Looks at the addresses of this machine. RoCE devices that have all of them get those that came,
+   * lose those that went, and raise an event.
+   */
+  checkAddresses(): void {
+    const changed = this.devices.filter(({ rocePort }) => rocePort?.gids.takeChange() === true);
+    if (changed.length === 0) return;
+    this.#packets?.followAddresses();
+    const text = 'the addresses of this machine changed, and with them the GID table';
+    for (const device of changed) this.raise(device, AsyncEventType.gidChange, undefined, text);
   }
 
   /** Releases the ports that are held for future listeners of `keeper` (see `CmId`). */

@@ -10,6 +10,7 @@ import { WorkHub } from '../capture/work-hub.ts';
 import { executeNamed } from '../control/operations.ts';
 import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
+import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
 import type { RoceParts } from '../host/roce/roce-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
@@ -65,6 +66,7 @@ export class Daemon {
   readonly #control: DaemonTarget;
   readonly #samples: TraceSamples;
   #counterFiles: { close(): void } | undefined;
+  #addressWatch: AddressWatch | undefined;
   #http: HttpServer | undefined;
   #token: TokenInUse = { value: undefined, file: undefined };
   #stopping: Promise<void> | undefined;
@@ -237,6 +239,7 @@ export class Daemon {
   #publish(): void {
     const { socketPath } = this.config;
     this.#counterFiles = publishSysfs(sysfsPath(socketPath), this.#directory);
+    this.#addressWatch = new AddressWatch(this.host);
     writeOwnFile(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`, RUN_FILE_MODE);
   }
 
@@ -262,6 +265,7 @@ export class Daemon {
     this.#control.ready = false;
     this.#log.info({}, 'stopping');
     this.#counterFiles?.close();
+    this.#addressWatch?.close();
     removePublished(this.config.socketPath);
     this.#samples.close();
     await this.#server.close();

@@ -82,6 +82,7 @@ const CONTRACT_NUMBERS: Readonly<Record<string, number>> = {
   IBV_EVENT_PORT_ERR: AsyncEventType.portErr,
   IBV_EVENT_SRQ_LIMIT_REACHED: AsyncEventType.srqLimitReached,
   IBV_EVENT_QP_LAST_WQE_REACHED: AsyncEventType.qpLastWqeReached,
+  IBV_EVENT_GID_CHANGE: AsyncEventType.gidChange,
   RDMA_CM_EVENT_ADDR_RESOLVED: CMEventType.addrResolved,
   RDMA_CM_EVENT_ADDR_ERROR: CMEventType.addrError,
   RDMA_CM_EVENT_ROUTE_RESOLVED: CMEventType.routeResolved,

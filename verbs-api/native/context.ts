@@ -152,6 +152,7 @@ const EVENT_TEXTS: Readonly<Record<number, string>> = {
   [AsyncEventType.portErr]: 'the port is down',
   [AsyncEventType.srqLimitReached]: 'few receives are left on the shared receive queue',
   [AsyncEventType.qpLastWqeReached]: 'the last receive of the queue pair was consumed',
+  [AsyncEventType.gidChange]: 'the GID table of the port changed',
 };
 
 function textOf(event: NativeAsyncEvent, qpNum: number | undefined): string {

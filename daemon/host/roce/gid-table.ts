@@ -4,10 +4,11 @@
  *
  * The kernel's table has 1,024 entries, and programs read every one of them at their start. This one
  * is short. Its length is fixed, so files of sysfs and QUERY_PORT agree whatever addresses the host
- * gets, and at least one entry is empty, as programs and their tests expect.
+ * gets, and at least one entry is empty, as programs and their tests expect. While a device runs, an
+ * address keeps its entry, and a new one takes the first that is free.
  */
 import { addressFamily, isLoopback } from '../../iwarp/cm/address.ts';
-import { gidText, type HostAddress, primaryAddress } from '../host-addresses.ts';
+import { gidText, type HostAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
 
 /** An entry of a port's GID table. */
 export interface GidEntry {
@@ -48,6 +49,57 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
   const used = gids.slice(0, GID_TABLE_LENGTH - 1).map((entry) => ({ ...entry, type: TYPE }));
   const empty = Array.from({ length: GID_TABLE_LENGTH - used.length }, () => EMPTY);
   return [...used, ...empty];
+}
+
+/** The GID table of a device that runs. */
+export class GidTable {
+  readonly #device: GidSource;
+  readonly #addresses: () => readonly HostAddress[];
+  #entries: readonly GidEntry[];
+  #changed = false;
+
+  /** `addresses` gives those of the host. */
+  constructor(device: GidSource, addresses: () => readonly HostAddress[] = hostAddresses) {
+    this.#device = device;
+    this.#addresses = addresses;
+    this.#entries = gidTable(device, addresses());
+  }
+
+  /** All entries, for the addresses that the host has now. */
+  entries(): readonly GidEntry[] {
+    // What the configuration names does not depend on the host.
+    if (this.#device.addresses.length > 0) return this.#entries;
+    const next = following(this.#entries, gidTable(this.#device, this.#addresses()));
+    if (next !== this.#entries) this.#changed = true;
+    this.#entries = next;
+    return next;
+  }
+
+  /** Looks at the addresses of the host: true if an entry changed since the last call. */
+  takeChange(): boolean {
+    this.entries();
+    const changed = this.#changed;
+    this.#changed = false;
+    return changed;
+  }
+}
+
+/** The entries of `before` that are still wanted, where they are, and the others of `wanted`. */
+function following(before: readonly GidEntry[], wanted: readonly GidEntry[]): readonly GidEntry[] {
+  const kept = before.map(({ gid }) => wanted.find((entry) => entry.gid === gid) ?? EMPTY);
+  const added = wanted.filter((entry) => !kept.includes(entry));
+  const next = kept.map((entry, index) => {
+    // The last one stays empty.
+    return isUsed(entry) || index === GID_TABLE_LENGTH - 1 ? entry : (added.shift() ?? EMPTY);
+  });
+  const same = next.every(({ gid, interfaceName }, index) => {
+    return gid === before[index]?.gid && interfaceName === before[index]?.interfaceName;
+  });
+  return same ? before : next;
+}
+
+function isUsed({ interfaceName }: GidEntry): boolean {
+  return interfaceName !== undefined;
 }
 
 /** The link-local address that the device forms from its own identifier. */

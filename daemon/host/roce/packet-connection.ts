@@ -75,6 +75,11 @@ export class PacketConnection implements ProgramWire {
     this.#user.handleReady(this);
   }
 
+  /** The ports of the host have other GIDs. */
+  follow(): void {
+    if (this.vector !== undefined) this.peer = this.port.peer(this.vector.dgid);
+  }
+
   pump(now: Micros): void {
     this.wire.pump(now);
     this.#user.handleReady(this);

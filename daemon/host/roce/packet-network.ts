@@ -90,7 +90,7 @@ export class PacketNetwork implements ConnectionUser {
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
   /** By the vectors of address handles, which programs make once and use often. */
-  readonly #routes = new WeakMap<AddressVector, Route>();
+  #routes = new WeakMap<AddressVector, Route>();
   readonly groups = new MulticastGroups();
   /** Sent since the host's other work had its turn. */
   #spentBytes = 0;
@@ -201,6 +201,12 @@ export class PacketNetwork implements ConnectionUser {
       this.#deliverHeld(this.#host.now());
       this.#host.drain();
     });
+  }
+
+  /** The ports have other GIDs: what goes to one that is gone is lost from now on. */
+  followAddresses(): void {
+    this.#routes = new WeakMap();
+    for (const connection of this.connections()) connection.follow();
   }
 
   /** For the ends of turns. Throws `InvariantError`. */

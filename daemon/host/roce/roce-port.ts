@@ -2,8 +2,7 @@
 import type { IBPort, ProgramWire } from '../../rnic/ib-port.ts';
 import type { PortAddresses } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
-import { hostAddresses } from '../host-addresses.ts';
-import { type GidSource, gidTable } from './gid-table.ts';
+import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
@@ -26,12 +25,14 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
   readonly counters: RoceCounters = makeRoceCounters();
   #down = false;
   readonly name: string;
-  readonly #device: GidSource;
+  readonly gids: GidTable;
+  #known: readonly GidEntry[] = [];
+  #bytes: readonly (Uint8Array | undefined)[] = [];
   readonly #host: PortHost;
 
   constructor(device: GidSource & { readonly name: string }, host: PortHost) {
     this.name = device.name;
-    this.#device = device;
+    this.gids = new GidTable(device);
     this.#host = host;
   }
 
@@ -76,10 +77,15 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
     return this.#gids().some((own) => own !== undefined && sameBytes(own, gid));
   }
 
-  #gids(): (Uint8Array | undefined)[] {
-    return gidTable(this.#device, hostAddresses()).map(({ gid, interfaceName }) => {
-      return interfaceName === undefined ? undefined : bytesOfGid(gid);
-    });
+  #gids(): readonly (Uint8Array | undefined)[] {
+    const entries = this.gids.entries();
+    if (entries !== this.#known) {
+      this.#known = entries;
+      this.#bytes = entries.map(({ gid, interfaceName }) => {
+        return interfaceName === undefined ? undefined : bytesOfGid(gid);
+      });
+    }
+    return this.#bytes;
   }
 }
 

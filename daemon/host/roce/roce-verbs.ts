@@ -10,8 +10,7 @@ import type { AddressVector, QPModification } from '../../rnic/qp-attributes.ts'
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import type { RoceBackend } from '../device-backend.ts';
-import { hostAddresses } from '../host-addresses.ts';
-import { type GidSource, gidTable } from './gid-table.ts';
+import type { GidTable } from './gid-table.ts';
 import { isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 
 const PORT = 1;
@@ -20,19 +19,19 @@ const GROUPS_OF_QP_MAX = 256;
 
 /** See the module's comment. */
 export class RoceVerbs implements RoceBackend {
-  readonly #device: GidSource;
+  readonly #gids: GidTable;
   readonly #nic: Nic;
   readonly #groups: () => MulticastGroups;
 
   /** `groups` gives the groups of the host. */
-  constructor(device: GidSource, nic: Nic, groups: () => MulticastGroups) {
-    this.#device = device;
+  constructor(gids: GidTable, nic: Nic, groups: () => MulticastGroups) {
+    this.#gids = gids;
     this.#nic = nic;
     this.#groups = groups;
   }
 
   gidTable(): readonly GidEntry[] {
-    return gidTable(this.#device, hostAddresses()).flatMap(({ gid, interfaceName }, gidIndex) => {
+    return this.#gids.entries().flatMap(({ gid, interfaceName }, gidIndex) => {
       if (interfaceName === undefined) return [];
       return [{ gid, gidIndex, portNum: PORT, gidType: 'rocev2' as const }];
     });

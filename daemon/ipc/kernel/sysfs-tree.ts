@@ -3,7 +3,10 @@
  * directory to which `$SYSFS_PATH` directs rdma-core. rdma-core reads GIDs from it; the rest is for
  * inspection tools.
  */
-import { lstatSync, mkdirSync, rmSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { AsyncEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { DeviceAsyncEvent } from '../../host/device-backend.ts';
 import { type HostAddress, hostAddresses, primaryAddress } from '../../host/host-addresses.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
@@ -113,7 +116,7 @@ export function publishSysfs(
   return new CounterFiles(directory, emulated.devices);
 }
 
-/** The files with a port's state. They change before programs receive the event. */
+/** The files with a port's state and GIDs. They change before programs receive the event. */
 class PortFiles implements DeviceEventSink {
   readonly #directory: string;
   readonly #devices: readonly KernelDevice[];
@@ -123,16 +126,40 @@ class PortFiles implements DeviceEventSink {
     this.#devices = devices;
   }
 
-  handleDeviceEvent({ name }: { readonly name: string }): void {
+  handleDeviceEvent({ name }: { readonly name: string }, { event }: DeviceAsyncEvent): void {
     const device = this.#devices.find((known) => known.name === name);
     if (device === undefined) return;
     try {
       for (const [path, content] of portStateFiles(device)) {
         replaceFile(this.#directory, path, content);
       }
+      if (event === AsyncEventType.gidChange) this.#writeGids(device);
     } catch {
       // The tree was removed, by the daemon when it stopped or by someone else.
     }
+  }
+
+  #writeGids(device: KernelDevice): void {
+    const directory = this.#directory;
+    const port = portPath(device);
+    device.gids?.forEach(({ gid, interfaceName }, index) => {
+      replaceFile(directory, `${port}/gids/${index}`, gid);
+      const owner = `${port}/gid_attrs/ndevs/${index}`;
+      if (interfaceName === undefined) rmSync(join(directory, owner), { force: true });
+      else replaceFile(directory, owner, interfaceName);
+    });
+    this.#writeInterface(device, primaryAddress(device, hostAddresses()).interfaceName);
+  }
+
+  #writeInterface(device: KernelDevice, interfaceName: string): void {
+    const root = `class/infiniband/${device.name}`;
+    const folder = `${root}/device/net/${interfaceName}`;
+    const path = join(this.#directory, folder);
+    if (existsSync(path)) return;
+    rmSync(dirname(path), { recursive: true, force: true });
+    mkdirSync(path, { recursive: true });
+    replaceFile(this.#directory, `${folder}/operstate`, 'up');
+    replaceFile(this.#directory, `${root}/parent`, interfaceName);
   }
 }
 

@@ -262,6 +262,7 @@ declare enum AsyncEventTypeNumber {
   portErr = 10,
   srqLimitReached = 15,
   qpLastWqeReached = 16,
+  gidChange = 18,
 }
 /** Type of an asynchronous event (`enum ibv_event_type`). */
 export const AsyncEventType: Members<typeof AsyncEventTypeNumber> = {
@@ -276,6 +277,8 @@ export const AsyncEventType: Members<typeof AsyncEventTypeNumber> = {
   portErr: 10,
   srqLimitReached: 15,
   qpLastWqeReached: 16,
+  /** An address of the host changed, and with it the GID table of a RoCE device. */
+  gidChange: 18,
 };
 export type AsyncEventType = AsyncEventTypeNumber;
 

@@ -2,6 +2,7 @@
 import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { hostAddresses, interfaceIndex, primaryAddress } from '../../../host/host-addresses.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
+import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import type { Persona } from '../uverbs/persona.ts';
 import { PERSONAS } from '../uverbs/personas.ts';
 
@@ -46,6 +47,8 @@ export interface KernelDevice {
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   /** Current state of its port. */
   readonly portState: PortAttributes['state'];
+  /** The present GID table of a RoCE device. */
+  readonly gids?: readonly GidEntry[] | undefined;
 }
 
 /** The devices of a host, in its order; those beyond the number range are left out. */
@@ -63,6 +66,9 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     },
     get portState() {
       return device.port().state;
+    },
+    get gids() {
+      return device.rocePort?.gids.entries();
     },
   }));
 }
