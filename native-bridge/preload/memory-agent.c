@@ -17,8 +17,11 @@
 #include "registered-memory.h"
 #include "shim-thread.h"
 
-/* How soon a wait on a number that has become the program's ends. */
-#define NUMBERS_LOOK_MS 2000
+/* A wait on a number that has become the program's ends by itself, soon while there is work; one of an
+ * idle agent costs nothing measurable. */
+#define NUMBER_LOOK_FIRST_MS 1
+#define NUMBER_LOOK_FACTOR 4
+#define NUMBER_LOOK_LAST_MS 2000
 
 /* The shortest slice that Linux grants. */
 #define SLICE_NS 100000u
@@ -34,15 +37,18 @@ struct memory_agent {
 /* Under the registry lock. */
 static struct memory_agent *agents;
 
-/* Waits until the connection may be ready. Its number may become the program's between the look at it
- * and the wait, hence the limit; nothing is read or written here. */
-static void await(struct memory_agent *agent, short events) {
-  raw_poll(atomic_load(&agent->connection), events, NUMBERS_LOOK_MS);
+/* Waits until the connection may be ready, at most `limit_ms`. Its number may become the program's
+ * between the look at it and the wait; nothing is read or written here. Returns the next limit. */
+static int await(struct memory_agent *agent, short events, int limit_ms) {
+  raw_poll(atomic_load(&agent->connection), events, limit_ms);
+  int longer = limit_ms * NUMBER_LOOK_FACTOR;
+  return longer < NUMBER_LOOK_LAST_MS ? longer : NUMBER_LOOK_LAST_MS;
 }
 
 /* 0 or a negative errno, as of `receive_exactly`. */
 static int receive(struct memory_agent *agent, void *target, size_t length) {
   size_t done = 0;
+  int limit_ms = NUMBER_LOOK_FIRST_MS;
   while (done < length) {
     hidden_pin();
     int fd = atomic_load(&agent->connection);
@@ -51,13 +57,14 @@ static int receive(struct memory_agent *agent, void *target, size_t length) {
     hidden_unpin();
     if (received > 0) done += (size_t)received;
     else if (received == 0) return -ECONNRESET;
-    else if (error == EAGAIN) await(agent, POLLIN);
+    else if (error == EAGAIN) limit_ms = await(agent, POLLIN, limit_ms);
     else if (error != EINTR) return -error;
   }
   return 0;
 }
 
 static int send_reply(struct memory_agent *agent, struct msghdr *message) {
+  int limit_ms = NUMBER_LOOK_FIRST_MS;
   for (;;) {
     hidden_pin();
     int fd = atomic_load(&agent->connection);
@@ -67,7 +74,7 @@ static int send_reply(struct memory_agent *agent, struct msghdr *message) {
     if (sent >= 0 && message_advance(message, (size_t)sent)) return 0;
     if (sent >= 0 || error == EINTR) continue;
     if (error != EAGAIN) return -error;
-    await(agent, POLLOUT);
+    limit_ms = await(agent, POLLOUT, limit_ms);
   }
 }
 
