@@ -3,7 +3,16 @@ import { checked, libc } from './libc.ts';
 
 const utimensat = libc.func(
   'int utimensat(int directory, const char *path, void *times, int flags)',
-) as (directory: number, path: string, times: Uint8Array, flags: number) => number;
+) as unknown as {
+  (directory: number, path: string, times: Uint8Array, flags: number): number;
+  async(
+    directory: number,
+    path: string,
+    times: Uint8Array,
+    flags: number,
+    done: (error: unknown, result: number) => void,
+  ): void;
+};
 
 const AT_FDCWD = -100;
 const UTIME_NOW = 0x3fff_ffff;
@@ -21,7 +30,28 @@ export function setFileTimes(
   atime: FileTime | undefined,
   mtime: FileTime | undefined,
 ): void {
-  // Two of struct timespec.
+  checked('utimensat', utimensat(AT_FDCWD, path, timespecs(atime, mtime), 0), path);
+}
+
+/** The same on a thread. */
+export async function setFileTimesLater(
+  path: string,
+  atime: FileTime | undefined,
+  mtime: FileTime | undefined,
+): Promise<void> {
+  const times = timespecs(atime, mtime);
+  const result = await new Promise<number>((resolve, reject) => {
+    utimensat.async(AT_FDCWD, path, times, 0, (error, returned) => {
+      if (error === null || error === undefined) resolve(returned);
+      else reject(error);
+    });
+  });
+  // The thread's errno is out of reach: the failed call is repeated for it.
+  if (result < 0) setFileTimes(path, atime, mtime);
+}
+
+/** Two of struct timespec. */
+function timespecs(atime: FileTime | undefined, mtime: FileTime | undefined): Uint8Array {
   const times = new Uint8Array(32);
   const fields = new DataView(times.buffer);
   for (const [index, time] of [atime, mtime].entries()) {
@@ -33,5 +63,5 @@ export function setFileTimes(
       fields.setBigInt64(at + 8, BigInt(time.nanoseconds), true);
     }
   }
-  checked('utimensat', utimensat(AT_FDCWD, path, times, 0), path);
+  return times;
 }

@@ -8,6 +8,11 @@ import { MountStatus, Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
 import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
 import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import type { DirectoryFiles } from '../../verbs-api/nfs/server/directory-reader.ts';
+import {
+  DIRECT_CALLS,
+  type FileCalls,
+  THREAD_CALLS,
+} from '../../verbs-api/nfs/server/file-calls.ts';
 import { nfsServices } from '../../verbs-api/nfs/server/nfs-service.ts';
 import { type ExportOptions, ServedExport } from '../../verbs-api/nfs/server/served-export.ts';
 import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
@@ -24,6 +29,12 @@ import type { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
 
 /** User 0 of some host. */
 export const SUPERUSER: Credential = sysCredential(0);
+
+/** The ways in which servers reach files, each with what it is called. */
+export const WAYS = [
+  ['at once', DIRECT_CALLS],
+  ['on threads', THREAD_CALLS],
+] as const;
 
 /** A user of some host, in a group of the same number. */
 export function sysCredential(uid: number, gids: readonly number[] = []): Credential {
@@ -54,11 +65,11 @@ export class NfsRig {
   readonly service: RpcService;
   #xid = 1;
 
-  constructor(options: ExportOptions = {}, files?: DirectoryFiles) {
+  constructor(options: ExportOptions = {}, files?: DirectoryFiles, calls?: FileCalls) {
     mkdirSync(this.path);
     mkdirSync(this.outside);
     writeFileSync(join(this.outside, 'canary'), 'canary');
-    this.served = new ServedExport(this.path, { squashRoot: false, ...options }, files);
+    this.served = new ServedExport(this.path, { squashRoot: false, ...options }, files, calls);
     this.service = nfsServices(this.served, {
       handlerFailed: (_program, _procedure, error) => void this.failures.push(error),
     }).rdma;

@@ -313,8 +313,10 @@ export const nfsExport: FuzzTarget = {
         ExportedTree.prototype,
         'dataDescriptor',
         (dataDescriptor) =>
-          function (this: ExportedTree, located, purpose) {
-            if (purpose === 'write') return dataDescriptor.call(this, located, purpose);
+          function* (this: ExportedTree, located, purpose, visit) {
+            if (purpose === 'write') {
+              return yield* dataDescriptor.call(this, located, purpose, visit);
+            }
             return openSync(join(this.path, '../outside/canary'), 'r');
           },
       ),

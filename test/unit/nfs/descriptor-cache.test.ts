@@ -1,4 +1,4 @@
-import { fstatSync, openSync } from 'node:fs';
+import { closeSync, fstatSync, openSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DescriptorCache } from '../../../verbs-api/nfs/server/descriptor-cache.ts';
 
@@ -23,7 +23,7 @@ function isOpen(fd: number): boolean {
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 beforeEach(() => {
-  cache = new DescriptorCache(3);
+  cache = new DescriptorCache(3, closeSync);
 });
 
 afterEach(async () => {

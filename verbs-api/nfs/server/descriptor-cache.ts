@@ -3,8 +3,6 @@
  * used first. Never closes a descriptor in use, nor any before the running code has finished: the
  * number of a closed descriptor may soon refer to another file.
  */
-import { closeSync } from 'node:fs';
-
 /** A cached descriptor. */
 interface Kept {
   readonly fd: number;
@@ -26,8 +24,12 @@ export class DescriptorCache {
   /** Closed once the running code has finished. */
   #leaving: number[] = [];
 
-  constructor(max: number) {
+  readonly #close: (fd: number) => void;
+
+  /** Keeps up to `max` descriptors, and more while more are in use; `close` closes one. */
+  constructor(max: number, close: (fd: number) => void) {
     this.#max = max;
+    this.#close = close;
   }
 
   get size(): number {
@@ -63,7 +65,9 @@ export class DescriptorCache {
     kept.uses += 1;
     return () => {
       kept.uses -= 1;
-      if (kept.doomed && kept.uses === 0) this.#leave(kept.fd);
+      if (kept.uses > 0) return;
+      if (kept.doomed) this.#leave(kept.fd);
+      else if (this.#kept.size > this.#max) this.#drop(`${nodeId}:${purpose}`);
     };
   }
 
@@ -88,7 +92,7 @@ export class DescriptorCache {
   #leave(fd: number): void {
     if (this.#leaving.push(fd) > 1) return;
     queueMicrotask(() => {
-      for (const left of this.#leaving.splice(0)) closeSync(left);
+      for (const left of this.#leaving.splice(0)) this.#close(left);
     });
   }
 }

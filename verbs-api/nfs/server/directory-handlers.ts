@@ -1,5 +1,5 @@
 /** READDIR, READDIRPLUS, FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.16 to §3.3.20). */
-import { type BigIntStats, statfsSync } from 'node:fs';
+import type { BigIntStats } from 'node:fs';
 import { roundup } from '../../rpcrdma/core/xdr-reader.ts';
 import type { Handlers } from '../../rpcrdma/rpc-service.ts';
 import { FsProperty, Nfs3Status, VERIFIER_BYTES } from '../nfs3/constants.ts';
@@ -20,6 +20,8 @@ import { TRANSFER_MAX_BYTES } from './file-handlers.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { demand, type Identity, READ } from './permissions.ts';
 import { NAME_MAX_BYTES, type ServedExport } from './served-export.ts';
+import { present, type Steps, settled } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 /** Maximum bytes of a listing, whatever the client allows: bounds the time of one call. */
 const LISTING_MAX_BYTES = 256 * 1024;
@@ -33,20 +35,21 @@ const COOKIE_VERIFIER = new Uint8Array(VERIFIER_BYTES);
 export function directoryHandlers(served: ServedExport): Handlers<typeof NFS3> {
   return {
     readdir: (args, call) =>
-      served.queryLater(args.directory, (located) => {
+      served.query(args.directory, (located, visit) => {
         const room = Math.min(args.count, LISTING_MAX_BYTES) - LISTING_FRAME_MAX_BYTES;
         const budget = new EntryBudget(room, Number.POSITIVE_INFINITY, entrySizeBytes);
         const caller = served.caller(call.credential);
-        return list(served, located, { cookie: args.cookie, caller, budget }, (entry) => entry);
+        const asked = { cookie: args.cookie, caller, budget, visit };
+        return list(served, located, asked, (entry) => entry);
       }),
     readdirplus: (args, call) =>
-      served.queryLater(args.directory, (located) => {
+      served.query(args.directory, (located, visit) => {
         const room = Math.min(args.maxCount, LISTING_MAX_BYTES) - LISTING_FRAME_MAX_BYTES;
         const budget = new EntryBudget(room, args.dirCount, (nameBytes) =>
           entryPlusSizeBytes(nameBytes, true, HANDLE_BYTES),
         );
         const caller = served.caller(call.credential);
-        const asked = { cookie: args.cookie, caller, budget };
+        const asked = { cookie: args.cookie, caller, budget, visit };
         return list<ListedEntryPlus>(served, located, asked, (entry, found) => ({
           ...entry,
           attributes: served.attributes(found.stats),
@@ -55,30 +58,36 @@ export function directoryHandlers(served: ServedExport): Handlers<typeof NFS3> {
       }),
     fsstat: (handle) => served.query(handle, ({ fd, stats }) => fsstat(served, fd, stats)),
     fsinfo: (handle) =>
-      served.query(handle, ({ stats }) => ({
-        attributes: served.attributes(stats),
-        readMax: TRANSFER_MAX_BYTES,
-        readPreferred: TRANSFER_MAX_BYTES,
-        readMultiple: BLOCK_BYTES,
-        writeMax: TRANSFER_MAX_BYTES,
-        writePreferred: TRANSFER_MAX_BYTES,
-        writeMultiple: BLOCK_BYTES,
-        directoryPreferred: LISTING_PREFERRED_BYTES,
-        fileSizeMax: BigInt(Number.MAX_SAFE_INTEGER),
-        timeGranularity: { seconds: 0, nanoseconds: 1 },
-        properties:
-          FsProperty.link | FsProperty.symlink | FsProperty.homogeneous | FsProperty.canSetTime,
-      })),
+      served.query(
+        handle,
+        present(({ stats }) => ({
+          attributes: served.attributes(stats),
+          readMax: TRANSFER_MAX_BYTES,
+          readPreferred: TRANSFER_MAX_BYTES,
+          readMultiple: BLOCK_BYTES,
+          writeMax: TRANSFER_MAX_BYTES,
+          writePreferred: TRANSFER_MAX_BYTES,
+          writeMultiple: BLOCK_BYTES,
+          directoryPreferred: LISTING_PREFERRED_BYTES,
+          fileSizeMax: BigInt(Number.MAX_SAFE_INTEGER),
+          timeGranularity: { seconds: 0, nanoseconds: 1 },
+          properties:
+            FsProperty.link | FsProperty.symlink | FsProperty.homogeneous | FsProperty.canSetTime,
+        })),
+      ),
     pathconf: (handle) =>
-      served.query(handle, ({ stats }) => ({
-        attributes: served.attributes(stats),
-        linkMax: LINK_MAX,
-        nameMax: NAME_MAX_BYTES,
-        noTrunc: true,
-        chownRestricted: true,
-        caseInsensitive: false,
-        casePreserving: true,
-      })),
+      served.query(
+        handle,
+        present(({ stats }) => ({
+          attributes: served.attributes(stats),
+          linkMax: LINK_MAX,
+          nameMax: NAME_MAX_BYTES,
+          noTrunc: true,
+          chownRestricted: true,
+          caseInsensitive: false,
+          casePreserving: true,
+        })),
+      ),
   };
 }
 
@@ -114,6 +123,7 @@ interface Asked {
   readonly cookie: bigint;
   readonly caller: Identity;
   readonly budget: EntryBudget;
+  readonly visit: Visit;
 }
 
 /** An entry, one character per byte. */
@@ -124,26 +134,24 @@ interface Found {
   readonly node: () => Located['node'];
 }
 
-async function list<E extends ListedEntry>(
+function* list<E extends ListedEntry>(
   served: ServedExport,
   directory: Located,
   asked: Asked,
   complete: (entry: ListedEntry, found: Found) => E,
-): Promise<Listing<E>> {
+): Steps<Listing<E>> {
   const { tree, lister, fsid } = served;
   const { node, stats } = directory;
   if (!stats.isDirectory()) throw new NfsFailure(Nfs3Status.notdir, 'not a directory');
   demand(asked.caller, stats, READ);
   const found: Found[] = [];
-  const done = tree.usePath(node);
-  let eof: boolean;
-  try {
-    eof = await lister.inTurn(() => find(served, directory, asked, found));
-  } finally {
-    done();
-  }
+  tree.holdPath(node, asked.visit);
+  const parent = yield* tree.parentOf(node, asked.visit);
+  const eof = yield* settled(
+    lister.inTurn(() => find(served, { directory, parent }, asked, found)),
+  );
   // It may have been removed, or moved out of the export, while it was read.
-  tree.locateNode(node);
+  yield* tree.locateNode(node, asked.visit);
   if (!eof && found.length === 0) {
     throw new NfsFailure(Nfs3Status.toosmall, 'no room for a single entry');
   }
@@ -158,7 +166,7 @@ async function list<E extends ListedEntry>(
 /** Adds the entries behind the cookie, as far as they fit. True if the last one is among them. */
 async function find(
   served: ServedExport,
-  directory: Located,
+  { directory, parent }: { readonly directory: Located; readonly parent: Located },
   { cookie, budget }: Asked,
   found: Found[],
 ): Promise<boolean> {
@@ -170,27 +178,26 @@ async function find(
   }
   if (cookie < PARENT_COOKIE) {
     if (!budget.take(2)) return false;
-    const parent = tree.parentOf(node);
     const { node: above } = parent;
     found.push({ name: '..', cookie: PARENT_COOKIE, stats: parent.stats, node: () => above });
   }
   const { names, cookies } = await lister.list(directory);
   for (let index = indexBehind({ names, cookies }, cookie); index < names.length; index++) {
     const name = names[index] ?? '';
+    const { moves } = tree;
     const entry = await lister.entryStats(directory, name);
     // Removed since the names were read.
     if (entry === undefined) continue;
     if (!budget.take(name.length)) return false;
-    const node = (): Located['node'] => tree.adopt(directory, name, entry);
+    const node = (): Located['node'] => tree.adopt(directory, name, entry, moves);
     found.push({ name, cookie: cookies[index] ?? 0, stats: entry, node });
   }
   return true;
 }
 
-function fsstat(served: ServedExport, fd: number, stats: BigIntStats) {
-  const { bsize, blocks, bfree, bavail, files, ffree } = statfsSync(descriptorPath(fd), {
-    bigint: true,
-  });
+function* fsstat(served: ServedExport, fd: number, stats: BigIntStats) {
+  const found = yield* settled(served.tree.calls.statfs(descriptorPath(fd)));
+  const { bsize, blocks, bfree, bavail, files, ffree } = found;
   return {
     attributes: served.attributes(stats),
     totalBytes: blocks * bsize,

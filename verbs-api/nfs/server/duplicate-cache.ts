@@ -8,6 +8,7 @@ import type { Credential } from '../../rpcrdma/core/credential.ts';
 import type { Procedure } from '../../rpcrdma/core/program.ts';
 import { XdrWriter } from '../../rpcrdma/core/xdr-writer.ts';
 import { Nfs3Status } from '../nfs3/constants.ts';
+import type { Eventually } from './steps.ts';
 
 /** Identifies a call. */
 interface CallMark {
@@ -30,6 +31,8 @@ const LIFE_MS = 120_000;
 /** See the module's comment. */
 export class DuplicateCache {
   readonly #answers = new Map<string, Answered>();
+  /** Calls under way: one that is repeated meanwhile waits for the same result. */
+  readonly #running = new Map<string, Promise<unknown>>();
   readonly #writer = new XdrWriter();
   readonly #nowMs: () => number;
 
@@ -42,14 +45,25 @@ export class DuplicateCache {
     call: CallMark,
     procedure: Procedure<A, R>,
     args: A,
-    run: () => R,
-  ): R {
+    run: () => Eventually<R>,
+  ): Eventually<R> {
     const key = this.#keyOf(call, procedure, args);
-    const nowMs = this.#nowMs();
     const earlier = this.#answers.get(key);
     // The key includes the procedure, so the reply is one of its results.
-    if (earlier !== undefined && nowMs - earlier.atMs < LIFE_MS) return earlier.result as R;
+    if (earlier !== undefined && this.#nowMs() - earlier.atMs < LIFE_MS) return earlier.result as R;
+    const running = this.#running.get(key);
+    if (running !== undefined) return running as Promise<R>;
     const result = run();
+    if (!(result instanceof Promise)) return this.#keep(key, result);
+    const kept = result
+      .then((settled) => this.#keep(key, settled))
+      .finally(() => this.#running.delete(key));
+    this.#running.set(key, kept);
+    return kept;
+  }
+
+  #keep<R extends { readonly status: number }>(key: string, result: R): R {
+    const nowMs = this.#nowMs();
     this.#answers.delete(key);
     // Nothing was done; the client was told to retry.
     if (result.status === Nfs3Status.jukebox) return result;

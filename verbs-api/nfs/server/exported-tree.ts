@@ -5,7 +5,8 @@
  * parent, as `/proc/self/fd/N/NAME`, and the last name is never followed as a link. So no link can
  * lead out of the directory, whoever creates it and whenever. `..` is not passed to the kernel
  * either. A directory moved out of the tree is detected, since a descriptor shows where its file is
- * now.
+ * now; where system calls take their time, this is checked before each of them and after those that
+ * tell something.
  */
 import { timingSafeEqual } from 'node:crypto';
 import {
@@ -14,16 +15,18 @@ import {
   closeSync,
   constants,
   fstatSync,
-  lstatSync,
   openSync,
   readlinkSync,
 } from 'node:fs';
 import { isKeptInMemory } from '../file-bytes.ts';
 import { Nfs3Status } from '../nfs3/constants.ts';
 import { DescriptorCache } from './descriptor-cache.ts';
+import { callsFor, type FileCalls } from './file-calls.ts';
 import { claimedNode, HandleMint } from './file-handle.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { type FileNode, NodeTable } from './node-table.ts';
+import { type Steps, settled } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 /** Limits of a tree. */
 export interface TreeLimits {
@@ -36,7 +39,7 @@ export interface TreeLimits {
 /** A file found by handle. */
 export interface Located {
   readonly node: FileNode;
-  /** A descriptor that names the file without opening it (O_PATH); valid until the next call, or see `usePath`. */
+  /** A descriptor that names the file without opening it (O_PATH); see `holdPath`. */
   readonly fd: number;
   readonly stats: BigIntStats;
 }
@@ -69,14 +72,23 @@ export class ExportedTree {
   readonly #mint = new HandleMint();
   readonly #nodes: NodeTable;
   readonly #descriptors: DescriptorCache;
-  /** Nodes on the path of the current walk, to detect cycles of names. */
-  readonly #walking = new Set<FileNode>();
+  /** How files are reached. */
+  readonly calls: FileCalls;
+  /** Counts the files that were moved; see `adopt`. */
+  #moves = 0;
 
-  /** Throws the failed system call if it is not a directory or cannot be entered. */
-  constructor(directory: string, limits: TreeLimits = {}) {
+  /**
+   * Throws the failed system call if it is not a directory or cannot be entered. `calls` reach the
+   * files; default: as the file system of the directory needs it.
+   */
+  constructor(directory: string, limits: TreeLimits = {}, calls?: FileCalls) {
     this.#rootFd = openSync(directory, DIRECTORY_ONLY);
     this.path = readlinkSync(descriptorPath(this.#rootFd));
-    this.#descriptors = new DescriptorCache(limits.descriptorsMax ?? DESCRIPTORS_MAX);
+    this.calls = calls ?? callsFor(descriptorPath(this.#rootFd));
+    this.#descriptors = new DescriptorCache(
+      limits.descriptorsMax ?? DESCRIPTORS_MAX,
+      this.calls.close,
+    );
     this.#nodes = new NodeTable(
       fstatSync(this.#rootFd, { bigint: true }),
       limits.nodesMax ?? NODES_MAX,
@@ -100,16 +112,21 @@ export class ExportedTree {
   }
 
   /** The file that a handle refers to now. `NfsFailure` badhandle or stale. */
-  locate(handle: Uint8Array): Located {
+  *locate(handle: Uint8Array, visit: Visit): Steps<Located> {
+    return yield* this.locateNode(this.nodeOf(handle), visit);
+  }
+
+  /** The node of a handle. `NfsFailure` badhandle or stale. */
+  nodeOf(handle: Uint8Array): FileNode {
     const node = this.#nodes.find(this.#open(handle));
     if (node === undefined)
       throw new NfsFailure(Nfs3Status.stale, 'a handle of a file that is gone');
-    return this.locateNode(node);
+    return node;
   }
 
-  /** The same for a directory. Also `NfsFailure` notdir. */
-  locateDirectory(handle: Uint8Array): Located {
-    const located = this.locate(handle);
+  /** Like `locate`, for a directory. Also `NfsFailure` notdir. */
+  *locateDirectory(handle: Uint8Array, visit: Visit): Steps<Located> {
+    const located = yield* this.locate(handle, visit);
     if (!located.stats.isDirectory()) {
       throw new NfsFailure(Nfs3Status.notdir, 'a file where a directory is needed');
     }
@@ -117,9 +134,10 @@ export class ExportedTree {
   }
 
   /** The current location of a node. `NfsFailure` stale. */
-  locateNode(node: FileNode): Located {
-    const fd = this.#pathDescriptor(node);
-    const stats = fstatSync(fd, { bigint: true });
+  *locateNode(node: FileNode, visit: Visit): Steps<Located> {
+    const fd = this.#knownPath(node, visit) ?? (yield* this.#walk(node, visit));
+    const called = this.calls.fstat(fd);
+    const stats = called instanceof Promise ? yield* settled(called) : called;
     if (stats.nlink === 0n && node !== this.root) {
       this.#nodes.drop(node);
       throw new NfsFailure(Nfs3Status.stale, 'the file was removed');
@@ -128,17 +146,38 @@ export class ExportedTree {
   }
 
   /** The parent of a directory; the root is its own parent. */
-  parentOf(directory: FileNode): Located {
-    return this.locateNode(directory.names[0]?.parent ?? this.root);
+  *parentOf(directory: FileNode, visit: Visit): Steps<Located> {
+    return yield* this.locateNode(directory.names[0]?.parent ?? this.root, visit);
+  }
+
+  /**
+   * The path of `name` in a directory, for one system call, which follows at once. `NfsFailure`
+   * stale for a directory that was moved out of the tree since it was located.
+   */
+  entry(directory: Located, name: string): Buffer {
+    if (this.calls.waits) this.#demandInside(directory);
+    return entryPath(directory.fd, name);
   }
 
   /** The file under `name`, not followed if it is a link; undefined if none exists. */
-  entryStats(directory: Located, name: string): BigIntStats | undefined {
-    return lstatSync(entryPath(directory.fd, name), { bigint: true, throwIfNoEntry: false });
+  *entryStats(directory: Located, name: string): Steps<BigIntStats | undefined> {
+    const stats = yield* settled(this.calls.lstat(this.entry(directory, name)));
+    if (this.calls.waits) this.#demandInside(directory);
+    return stats;
   }
 
-  /** The node of the file found under `name`. */
-  adopt(directory: Located, name: string, stats: BigIntStats): FileNode {
+  /** Files moved so far. */
+  get moves(): number {
+    return this.#moves;
+  }
+
+  /**
+   * The node of the file found under `name`. `moves` is their number when it was looked for: if a
+   * file was moved meanwhile, the name is kept only if the file has no other.
+   */
+  adopt(directory: Located, name: string, stats: BigIntStats, moves = this.#moves): FileNode {
+    const known = moves === this.#moves ? undefined : this.#nodes.same(stats);
+    if (known !== undefined && known.names.length > 0) return known;
     return this.#nodes.adopt(directory.node, name, stats);
   }
 
@@ -153,6 +192,7 @@ export class ExportedTree {
 
   /** The file under `name` was moved. */
   moved(from: Located, name: string, to: Located, newName: string, stats: BigIntStats): void {
+    this.#moves += 1;
     const node = this.#nodes.adopt(to.node, newName, stats);
     this.#nodes.unname(node, from.node, name);
   }
@@ -164,38 +204,45 @@ export class ExportedTree {
 
   /**
    * A descriptor to read or write a regular file. The owner may do either regardless of the mode,
-   * since a file may be made read-only before it is filled.
+   * since a file may be made read-only before it is filled. Valid until the visit ends.
    */
-  dataDescriptor({ node, fd, stats }: Located, purpose: 'read' | 'write'): number {
+  *dataDescriptor(
+    { node, fd, stats }: Located,
+    purpose: 'read' | 'write',
+    visit: Visit,
+  ): Steps<number> {
     const { id } = node;
-    const open = this.#descriptors.find(id, 'both') ?? this.#descriptors.find(id, purpose);
-    if (open !== undefined) return open;
+    for (const kind of ['both', purpose] as const) {
+      const open = this.#descriptors.find(id, kind);
+      if (open === undefined) continue;
+      visit.hold(this.#descriptors.use(id, kind));
+      return open;
+    }
     if (!stats.isFile()) throw new NfsFailure(Nfs3Status.inval, 'not a regular file');
-    const opened = openData(fd, stats, purpose);
+    const opened = yield* this.#openData(fd, stats, purpose);
     this.#descriptors.keep(id, purpose, opened);
+    visit.hold(this.#descriptors.use(id, purpose));
     return opened;
   }
 
-  /** Caches a descriptor that reads and writes the node's file. */
-  keepData(node: FileNode, fd: number): void {
+  /** Caches a descriptor that reads and writes the node's file. Valid until the visit ends. */
+  keepData(node: FileNode, fd: number, visit: Visit): void {
     this.#descriptors.keep(node.id, 'both', fd);
+    visit.hold(this.#descriptors.use(node.id, 'both'));
   }
 
   /** True if the node's file, open as `fd`, is only in memory: no access waits for a disk. */
   isInMemory(node: FileNode, fd: number): boolean {
-    node.inMemory ??= isKeptInMemory(descriptorPath(fd));
+    node.inMemory ??= !this.calls.waits && isKeptInMemory(descriptorPath(fd));
     return node.inMemory;
   }
 
-  /** Keeps the data descriptor open until the returned function is called. */
-  useData(node: FileNode, purpose: 'read' | 'write'): () => void {
-    const both = this.#descriptors.find(node.id, 'both') !== undefined;
-    return this.#descriptors.use(node.id, both ? 'both' : purpose);
-  }
-
-  /** Keeps the descriptor of a located file open until the returned function is called. */
-  usePath(node: FileNode): () => void {
-    return node === this.root ? () => undefined : this.#descriptors.use(node.id, 'path');
+  /**
+   * Keeps the descriptor of a located file open until the visit ends, as is done for every file
+   * whose system calls wait. Otherwise it is open until the running code waits for something else.
+   */
+  holdPath(node: FileNode, visit: Visit): void {
+    if (node !== this.root) visit.hold(this.#descriptors.use(node.id, 'path'));
   }
 
   /** Closes every descriptor. */
@@ -217,36 +264,52 @@ export class ExportedTree {
     return this.#mint.open(handle);
   }
 
-  #pathDescriptor(node: FileNode): number {
+  /** The descriptor of a node that is still open, and in the tree. */
+  #knownPath(node: FileNode, visit: Visit): number | undefined {
     if (node === this.root) return this.#rootFd;
     const open = this.#descriptors.find(node.id, 'path');
-    if (open !== undefined && this.#isInside(open)) return open;
-    return this.#walk(node);
+    if (open === undefined || this.#placeOf(open) !== 'inside') return undefined;
+    if (this.calls.waits) this.holdPath(node, visit);
+    return open;
   }
 
   /** Finds the file again through the names it was seen under. */
-  #walk(node: FileNode): number {
-    this.#walking.add(node);
+  *#walk(node: FileNode, visit: Visit): Steps<number> {
+    visit.walking.add(node);
     try {
       for (const { parent, name } of [...node.names]) {
-        const fd = this.#walking.has(parent) ? undefined : this.#openEntry(parent, name);
+        if (visit.walking.has(parent)) continue;
+        const fd = yield* this.#openEntry(parent, name, visit);
         if (fd === undefined) continue;
-        if (this.#nodes.isSame(node, fstatSync(fd, { bigint: true }))) {
+        if (yield* this.#isOpen(fd, node)) {
           this.#descriptors.keep(node.id, 'path', fd);
+          if (this.calls.waits) this.holdPath(node, visit);
           return fd;
         }
-        closeSync(fd);
+        this.calls.close(fd);
         this.#nodes.unname(node, parent, name);
       }
     } finally {
-      this.#walking.delete(node);
+      visit.walking.delete(node);
     }
     throw new NfsFailure(Nfs3Status.stale, 'the file is not where it was');
   }
 
-  #openEntry(parent: FileNode, name: string): number | undefined {
+  /** True if `fd` is the node's file, in the tree. */
+  *#isOpen(fd: number, node: FileNode): Steps<boolean> {
     try {
-      return openSync(entryPath(this.#pathDescriptor(parent), name), NAME_ONLY);
+      const stats = yield* settled(this.calls.fstat(fd));
+      return this.#nodes.isSame(node, stats) && !(this.calls.waits && this.#isOutside(fd));
+    } catch (error) {
+      this.calls.close(fd);
+      throw error;
+    }
+  }
+
+  *#openEntry(parent: FileNode, name: string, visit: Visit): Steps<number | undefined> {
+    try {
+      const fd = this.#knownPath(parent, visit) ?? (yield* this.#walk(parent, visit));
+      return yield* settled(this.calls.open(entryPath(fd, name), NAME_ONLY));
     } catch (error) {
       if (error instanceof NfsFailure) return undefined;
       const code = error instanceof Error && 'code' in error ? error.code : undefined;
@@ -256,8 +319,29 @@ export class ExportedTree {
     }
   }
 
-  /** Asks the kernel whether the descriptor's file is still under the root. */
-  #isInside(fd: number): boolean {
+  *#openData(pathFd: number, stats: BigIntStats, purpose: 'read' | 'write'): Steps<number> {
+    const flags =
+      (purpose === 'read' ? constants.O_RDONLY : constants.O_WRONLY) | constants.O_NONBLOCK;
+    try {
+      return yield* settled(this.calls.open(descriptorPath(pathFd), flags));
+    } catch (error) {
+      const denied = error instanceof Error && 'code' in error && error.code === 'EACCES';
+      if (!denied || Number(stats.uid) !== process.geteuid?.()) throw error;
+      return openAsOwner(pathFd, flags);
+    }
+  }
+
+  #demandInside({ node, fd }: Located): void {
+    if (node !== this.root && this.#isOutside(fd))
+      throw new NfsFailure(Nfs3Status.stale, 'the directory is not where it was');
+  }
+
+  #isOutside(fd: number): boolean {
+    return this.#placeOf(fd) === 'outside';
+  }
+
+  /** Asks the kernel where the descriptor's file is now. */
+  #placeOf(fd: number): 'inside' | 'outside' | 'unknown' {
     let root: string;
     let place: string;
     try {
@@ -265,27 +349,20 @@ export class ExportedTree {
       place = readlinkSync(descriptorPath(fd), 'latin1');
     } catch {
       // The path is too long to check; the walk from the root decides.
-      return false;
+      return 'unknown';
     }
-    return place.startsWith(root === '/' ? '/' : `${root}/`) && !place.endsWith(DELETED);
+    const below = place.startsWith(root === '/' ? '/' : `${root}/`) && !place.endsWith(DELETED);
+    return below ? 'inside' : 'outside';
   }
 }
 
-function openData(pathFd: number, stats: BigIntStats, purpose: 'read' | 'write'): number {
-  const flags =
-    (purpose === 'read' ? constants.O_RDONLY : constants.O_WRONLY) | constants.O_NONBLOCK;
-  try {
-    return openSync(descriptorPath(pathFd), flags);
-  } catch (error) {
-    const denied = error instanceof Error && 'code' in error && error.code === 'EACCES';
-    if (!denied || Number(stats.uid) !== process.geteuid?.()) throw error;
-    return openAsOwner(pathFd, Number(stats.mode) & 0o7777, flags);
-  }
-}
-
-/** Temporarily grants the owner the rights needed for opening. */
-function openAsOwner(pathFd: number, mode: number, flags: number): number {
+/**
+ * Temporarily grants the owner the rights needed for opening. At once, even on a slow file system:
+ * nobody must see the mode, or set another, meanwhile.
+ */
+function openAsOwner(pathFd: number, flags: number): number {
   const path = descriptorPath(pathFd);
+  const mode = fstatSync(pathFd).mode & 0o7777;
   chmodSync(path, mode | OWNER_READ_WRITE);
   try {
     return openSync(path, flags);

@@ -1,5 +1,5 @@
 /** GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT (RFC 1813 §3.3). */
-import { fdatasync, fstatSync, fsync, readlinkSync } from 'node:fs';
+import { fdatasync, fsync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { Handlers, ServerCall } from '../../rpcrdma/rpc-service.ts';
 import { readBytes, writeBytes } from '../file-bytes.ts';
@@ -17,11 +17,13 @@ import type {
 import { NFS3 } from '../nfs3/nfs3-program.ts';
 import type { ChangeFailure, ObjectFailure, Outcome3 } from '../nfs3/outcome.ts';
 import { timeOf, wccAttributesOf } from './attributes-of.ts';
-import { entryPath, type Located } from './exported-tree.ts';
+import type { Located } from './exported-tree.ts';
 import { NfsFailure, statusOfError } from './nfs-failure.ts';
 import { demand, demandData, EXECUTE, grantedAccess, READ, WRITE } from './permissions.ts';
 import { checkedName, type ServedExport } from './served-export.ts';
 import { dropSetId, setAttributes } from './set-attributes.ts';
+import { type Eventually, present, type Steps, settled } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 /** Maximum bytes of one READ or WRITE, as FSINFO reports. */
 export const TRANSFER_MAX_BYTES = 1 << 20;
@@ -34,22 +36,22 @@ const NOTHING = new Uint8Array(0);
 /** The procedures on one file. */
 export function fileHandlers(served: ServedExport): Handlers<typeof NFS3> {
   return {
-    getattr: (handle) => {
-      const outcome = served.query(handle, ({ stats }) => served.attributes(stats));
-      return outcome.status === Nfs3Status.ok ? outcome : { ...outcome, fail: undefined };
-    },
+    getattr: (handle) => served.visit((visit) => getattr(served, handle, visit)),
     setattr: (args, call) =>
       served.duplicates.once(call, NFS3.procedures.setattr, args, () =>
         setattr(served, args, call),
       ),
     lookup: (args, call) => lookup(served, args, call),
     access: ({ object, access }, call) =>
-      served.query(object, ({ stats }) => {
-        const { server, readOnly } = served;
-        const caller = served.caller(call.credential);
-        const granted = grantedAccess(access, caller, server, stats, readOnly);
-        return { attributes: served.attributes(stats), access: granted };
-      }),
+      served.query(
+        object,
+        present(({ stats }) => {
+          const { server, readOnly } = served;
+          const caller = served.caller(call.credential);
+          const granted = grantedAccess(access, caller, server, stats, readOnly);
+          return { attributes: served.attributes(stats), access: granted };
+        }),
+      ),
     readlink: (handle) => readlink(served, handle),
     read: (args, call) => readData(served, args, call),
     write: (args, call) => writeData(served, args, call),
@@ -57,133 +59,125 @@ export function fileHandlers(served: ServedExport): Handlers<typeof NFS3> {
   };
 }
 
+function* getattr(served: ServedExport, handle: Uint8Array, visit: Visit) {
+  try {
+    const { stats } = yield* served.tree.locate(handle, visit);
+    return { status: Nfs3Status.ok, ok: served.attributes(stats) };
+  } catch (error) {
+    return { status: statusOfError(error), fail: undefined };
+  }
+}
+
 function setattr(
   served: ServedExport,
   { object, attributes, guardCtime }: SetAttributesArgs,
   call: ServerCall,
-): Outcome3<ChangeFailure, ChangeFailure> {
-  return served.change(object, (located) => {
+): Eventually<Outcome3<ChangeFailure, ChangeFailure>> {
+  return served.change(object, function* (located, visit) {
     const ctime = timeOf(located.stats.ctimeNs);
     const { seconds, nanoseconds } = guardCtime ?? ctime;
     if (seconds !== ctime.seconds || nanoseconds !== ctime.nanoseconds) {
       throw new NfsFailure(Nfs3Status.notSync, 'the object has changed');
     }
-    setAttributes(served.tree, located, attributes, served.caller(call.credential));
-    return { wcc: served.wcc(located.stats, object) };
+    const caller = served.caller(call.credential);
+    yield* setAttributes(served.tree, located, attributes, caller, visit);
+    return { wcc: yield* served.wcc(located.stats, object, visit) };
   });
 }
 
 function lookup(served: ServedExport, args: DirectoryEntry3, call: ServerCall) {
-  return served.query(args.directory, () => {
+  return served.query(args.directory, function* (directory, visit) {
     const { tree } = served;
-    const directory = tree.locateDirectory(args.directory);
+    demandDirectory(directory);
     demand(served.caller(call.credential), directory.stats, EXECUTE);
     const name = checkedName(args.name);
     const directoryAttributes = served.attributes(directory.stats);
     if (name === '.' || name === '..') {
       // The parent of the root is the root: no path leads out of it.
-      const found = name === '.' ? directory : tree.parentOf(directory.node);
+      const found = name === '.' ? directory : yield* tree.parentOf(directory.node, visit);
       const attributes = served.attributes(found.stats);
       return { object: tree.handleOf(found.node), attributes, directoryAttributes };
     }
-    const stats = tree.entryStats(directory, name);
+    const { moves } = tree;
+    const stats = yield* tree.entryStats(directory, name);
     if (stats === undefined) throw new NfsFailure(Nfs3Status.noent, 'no such name');
-    const object = tree.handleOf(tree.adopt(directory, name, stats));
+    const object = tree.handleOf(tree.adopt(directory, name, stats, moves));
     return { object, attributes: served.attributes(stats), directoryAttributes };
   });
 }
 
 function readlink(served: ServedExport, handle: Uint8Array) {
-  return served.query(handle, ({ node, stats }) => {
+  return served.query(handle, function* ({ node, stats }, visit) {
+    const { tree } = served;
     const [place] = node.names;
     if (!stats.isSymbolicLink() || place === undefined) {
       throw new NfsFailure(Nfs3Status.inval, 'not a symbolic link');
     }
-    const parent = served.tree.locateNode(place.parent);
-    const path = readlinkSync(entryPath(parent.fd, place.name), 'buffer');
+    const parent = yield* tree.locateNode(place.parent, visit);
+    const path = yield* settled(tree.calls.readlink(tree.entry(parent, place.name)));
     return { attributes: served.attributes(stats), path };
   });
 }
 
-async function readData(
+function readData(
   served: ServedExport,
   args: ReadArgs,
   call: ServerCall,
-): Promise<Outcome3<ReadOk, ObjectFailure>> {
-  const file = Uint8Array.from(args.file);
-  try {
-    const located = served.tree.locate(file);
+): Eventually<Outcome3<ReadOk, ObjectFailure>> {
+  const { tree } = served;
+  return served.query(args.file, function* (located, visit) {
     demandRegular(located);
     demandData(served.caller(call.credential), located.stats, READ);
     const left = located.stats.size - args.offset;
     const wanted = Math.min(args.count, TRANSFER_MAX_BYTES);
     if (wanted === 0 || left <= 0n || args.offset > OFFSET_MAX) {
-      const attributes = served.attributes(located.stats);
-      return { status: Nfs3Status.ok, ok: { attributes, eof: left <= 0n, data: NOTHING } };
+      return { attributes: served.attributes(located.stats), eof: left <= 0n, data: NOTHING };
     }
-    const fd = served.tree.dataDescriptor(located, 'read');
-    const done = served.tree.useData(located.node, 'read');
-    try {
-      const room = left < BigInt(wanted) ? Number(left) : wanted;
-      const bytes = await call.bulkBuffer(room);
-      const inMemory = served.tree.isInMemory(located.node, fd);
-      const count = await readBytes(fd, bytes.subarray(0, room), Number(args.offset), inMemory);
-      const stats = fstatSync(fd, { bigint: true });
-      const eof = args.offset + BigInt(count) >= stats.size;
-      const ok = { attributes: served.attributes(stats), eof, data: bytes.subarray(0, count) };
-      return { status: Nfs3Status.ok, ok };
-    } finally {
-      done();
-    }
-  } catch (error) {
-    return { status: statusOfError(error), fail: { attributes: served.attributesNow(file) } };
-  }
+    const fd = yield* tree.dataDescriptor(located, 'read', visit);
+    const room = left < BigInt(wanted) ? Number(left) : wanted;
+    const bytes = yield* settled(call.bulkBuffer(room));
+    const inMemory = tree.isInMemory(located.node, fd);
+    const target = bytes.subarray(0, room);
+    const count = yield* settled(readBytes(fd, target, Number(args.offset), inMemory));
+    const stats = yield* settled(tree.calls.fstat(fd));
+    const eof = args.offset + BigInt(count) >= stats.size;
+    return { attributes: served.attributes(stats), eof, data: bytes.subarray(0, count) };
+  });
 }
 
-async function writeData(
+function writeData(
   served: ServedExport,
   args: WriteArgs,
   call: ServerCall,
-): Promise<Outcome3<WriteOk, ChangeFailure>> {
-  const file = Uint8Array.from(args.file);
-  return await changeData(served, file, async (located, wcc) => {
+): Eventually<Outcome3<WriteOk, ChangeFailure>> {
+  const { tree } = served;
+  return changeData(served, args.file, function* (located, wcc, visit) {
     const caller = served.caller(call.credential);
     demandData(caller, located.stats, WRITE);
     if (args.offset + BigInt(args.data.length) > OFFSET_MAX) {
       throw new NfsFailure(Nfs3Status.fbig, `bytes at ${args.offset}`);
     }
-    const fd = served.tree.dataDescriptor(located, 'write');
-    dropSetId(located, caller);
-    const done = served.tree.useData(located.node, 'write');
-    try {
-      // The verifier before the write: data lost from now on changes it.
-      const verifier = served.writeVerifier;
-      const bytes = args.data.subarray(0, TRANSFER_MAX_BYTES);
-      const inMemory = served.tree.isInMemory(located.node, fd);
-      const count = await writeBytes(fd, bytes, Number(args.offset), inMemory);
-      await makeStable(served, fd, args.stable);
-      return { wcc: wcc(fd), count, committed: args.stable, verifier };
-    } finally {
-      done();
-    }
+    const fd = yield* tree.dataDescriptor(located, 'write', visit);
+    yield* dropSetId(tree, located, caller);
+    // The verifier before the write: data lost from now on changes it.
+    const verifier = served.writeVerifier;
+    const bytes = args.data.subarray(0, TRANSFER_MAX_BYTES);
+    const inMemory = tree.isInMemory(located.node, fd);
+    const count = yield* settled(writeBytes(fd, bytes, Number(args.offset), inMemory));
+    yield* settled(makeStable(served, fd, args.stable));
+    return { wcc: yield* wcc(fd), count, committed: args.stable, verifier };
   });
 }
 
-async function commit(
+function commit(
   served: ServedExport,
   args: CommitArgs,
-): Promise<Outcome3<CommitOk, ChangeFailure>> {
-  const file = Uint8Array.from(args.file);
-  return await changeData(served, file, async (located, wcc) => {
-    const fd = served.tree.dataDescriptor(located, 'write');
-    const done = served.tree.useData(located.node, 'write');
-    try {
-      const verifier = served.writeVerifier;
-      await makeStable(served, fd, StableHow.fileSync);
-      return { wcc: wcc(fd), verifier };
-    } finally {
-      done();
-    }
+): Eventually<Outcome3<CommitOk, ChangeFailure>> {
+  return changeData(served, args.file, function* (located, wcc, visit) {
+    const fd = yield* served.tree.dataDescriptor(located, 'write', visit);
+    const verifier = served.writeVerifier;
+    yield* settled(makeStable(served, fd, StableHow.fileSync));
+    return { wcc: yield* wcc(fd), verifier };
   });
 }
 
@@ -198,39 +192,60 @@ async function makeStable(served: ServedExport, fd: number, how: StableHow): Pro
   }
 }
 
+/** What a change to a file's bytes does: its last argument but one says what changed. */
+type DataChange<O> = (
+  located: Located,
+  wcc: (fd: number) => Steps<WccData3>,
+  visit: Visit,
+) => Steps<O>;
+
 /**
- * Executes an asynchronous change. Its `wcc` reports the state before only if no other change ran
- * concurrently, since a client attributes the difference to itself. The state after comes from a
+ * Executes a change to a file's bytes. Its `wcc` reports the state before only if no other change
+ * ran concurrently, since a client attributes the difference to itself. The state after comes from a
  * descriptor of the file.
  */
-async function changeData<O>(
+function changeData<O>(
   served: ServedExport,
   file: Uint8Array,
-  run: (located: Located, wcc: (fd: number) => WccData3) => Promise<O>,
-): Promise<Outcome3<O, ChangeFailure>> {
+  run: DataChange<O>,
+): Eventually<Outcome3<O, ChangeFailure>> {
+  return served.visit((visit) => dataSteps(served, file, run, visit));
+}
+
+function* dataSteps<O>(
+  served: ServedExport,
+  file: Uint8Array,
+  run: DataChange<O>,
+  visit: Visit,
+): Steps<Outcome3<O, ChangeFailure>> {
+  const { tree } = served;
   let before = (): WccAttributes3 | undefined => undefined;
   try {
-    const located = served.tree.locate(file);
-    const { node, stats } = located;
+    const node = tree.nodeOf(file);
     const alone = node.changing === 0;
     const change = ++node.changes;
-    before = () => (alone && node.changes === change ? wccAttributesOf(stats) : undefined);
-    const wcc = (fd: number): WccData3 => {
-      const after = served.attributes(fstatSync(fd, { bigint: true }));
+    node.changing += 1;
+    visit.hold(() => {
+      node.changing -= 1;
+    });
+    const located = yield* tree.locateNode(node, visit);
+    before = () => (alone && node.changes === change ? wccAttributesOf(located.stats) : undefined);
+    const wcc = function* (fd: number): Steps<WccData3> {
+      const after = served.attributes(yield* settled(tree.calls.fstat(fd)));
       return { before: before(), after };
     };
     served.demandWritable();
     demandRegular(located);
-    node.changing += 1;
-    try {
-      return { status: Nfs3Status.ok, ok: await run(located, wcc) };
-    } finally {
-      node.changing -= 1;
-    }
+    return { status: Nfs3Status.ok, ok: yield* run(located, wcc, visit) };
   } catch (error) {
-    const wcc = { before: before(), after: served.attributesNow(file) };
+    const wcc = { before: before(), after: yield* served.attributesNow(file, visit) };
     return { status: statusOfError(error), fail: { wcc } };
   }
+}
+
+function demandDirectory({ stats }: Located): void {
+  if (stats.isDirectory()) return;
+  throw new NfsFailure(Nfs3Status.notdir, 'a file where a directory is needed');
 }
 
 function demandRegular({ stats }: Located): void {

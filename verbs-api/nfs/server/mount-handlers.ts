@@ -12,6 +12,8 @@ import {
 import type { Located } from './exported-tree.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { byteText, checkedName, type ServedExport } from './served-export.ts';
+import type { Steps } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 const STATUSES: ReadonlySet<number> = new Set(Object.values(MountStatus));
 
@@ -22,11 +24,13 @@ const STATUSES: ReadonlySet<number> = new Set(Object.values(MountStatus));
 export function mountHandlers(served: ServedExport): Handlers<typeof MOUNT3> {
   const mounts = new MountList();
   return {
-    mnt: (path, call) => {
-      const result = mount(served, byteText(path));
-      if (result.status === MountStatus.ok) mounts.add(call.address, byteText(path));
-      return result;
-    },
+    mnt: (path, call) =>
+      served.visit(function* (visit) {
+        const text = byteText(path);
+        const result = yield* mount(served, text, visit);
+        if (result.status === MountStatus.ok) mounts.add(call.address, text);
+        return result;
+      }),
     dump: () => mounts.entries(),
     umnt: (path, call) => mounts.remove(call.address, byteText(path)),
     umntall: (_args, call) => mounts.removeAll(call.address),
@@ -37,9 +41,9 @@ export function mountHandlers(served: ServedExport): Handlers<typeof MOUNT3> {
   };
 }
 
-function mount(served: ServedExport, path: string): MountResult {
+function* mount(served: ServedExport, path: string, visit: Visit): Steps<MountResult> {
   try {
-    const { node } = locatePath(served, path);
+    const { node } = yield* locatePath(served, path, visit);
     const handle = served.tree.handleOf(node);
     return { status: MountStatus.ok, handle, flavors: NFS_FLAVORS };
   } catch (error) {
@@ -48,17 +52,18 @@ function mount(served: ServedExport, path: string): MountResult {
 }
 
 /** Walks down from the root by name: follows no links, and rejects `..`. */
-function locatePath(served: ServedExport, path: string): Located {
+function* locatePath(served: ServedExport, path: string, visit: Visit): Steps<Located> {
   const { tree } = served;
-  let located = tree.locateNode(tree.root);
+  let located = yield* tree.locateNode(tree.root, visit);
   for (const part of inExport(tree.path, path).split('/')) {
     if (part === '' || part === '.') continue;
     const name = checkedName(Buffer.from(part, 'latin1'));
     if (name === '..') throw new NfsFailure(MountStatus.acces, 'the path contains ..');
-    const stats = tree.entryStats(located, name);
+    const { moves } = tree;
+    const stats = yield* tree.entryStats(located, name);
     if (stats === undefined) throw new NfsFailure(MountStatus.noent, 'no such directory');
     if (!stats.isDirectory()) throw new NfsFailure(MountStatus.notdir, 'not a directory');
-    located = tree.locateNode(tree.adopt(located, name, stats));
+    located = yield* tree.locateNode(tree.adopt(located, name, stats, moves), visit);
   }
   return located;
 }

@@ -1,17 +1,5 @@
 /** CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.8 to §3.3.15). */
-import {
-  type BigIntStats,
-  chownSync,
-  constants,
-  fstatSync,
-  linkSync,
-  mkdirSync,
-  openSync,
-  renameSync,
-  rmdirSync,
-  symlinkSync,
-  unlinkSync,
-} from 'node:fs';
+import { type BigIntStats, constants } from 'node:fs';
 import type { Handlers, ServerCall } from '../../rpcrdma/rpc-service.ts';
 import type { DirectoryEntry3, SetAttributes3 } from '../nfs3/attributes.ts';
 import { CreateMode, Nfs3Status } from '../nfs3/constants.ts';
@@ -28,7 +16,7 @@ import type {
 import { NFS3 } from '../nfs3/nfs3-program.ts';
 import type { ChangeFailure, Outcome3 } from '../nfs3/outcome.ts';
 import { timeOf } from './attributes-of.ts';
-import { descriptorPath, entryPath, type Located } from './exported-tree.ts';
+import { descriptorPath, type Located } from './exported-tree.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import {
   demand,
@@ -40,6 +28,8 @@ import {
 } from './permissions.ts';
 import { checkedNewName, type ServedExport } from './served-export.ts';
 import { setAttributes } from './set-attributes.ts';
+import { type Eventually, present, type Steps, settled } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 const NEW_FILE =
   constants.O_RDWR |
@@ -65,9 +55,12 @@ export function nameHandlers(served: ServedExport): Handlers<typeof NFS3> {
     symlink: (args, call) =>
       duplicates.once(call, procedures.symlink, args, () => makeLink(served, args, call)),
     mknod: ({ where }) =>
-      served.change(where.directory, () => {
-        throw new NfsFailure(Nfs3Status.notsupp, 'no special files are made');
-      }),
+      served.change(
+        where.directory,
+        present(() => {
+          throw new NfsFailure(Nfs3Status.notsupp, 'no special files are made');
+        }),
+      ),
     remove: (args, call) =>
       duplicates.once(call, procedures.remove, args, () => remove(served, args, call, false)),
     rmdir: (args, call) =>
@@ -80,10 +73,23 @@ export function nameHandlers(served: ServedExport): Handlers<typeof NFS3> {
 }
 
 /** A directory in which the caller may change names. */
-function changeable(served: ServedExport, handle: Uint8Array, caller: Identity): Located {
-  const directory = served.tree.locateDirectory(handle);
+function* changeable(
+  served: ServedExport,
+  handle: Uint8Array,
+  caller: Identity,
+  visit: Visit,
+): Steps<Located> {
+  const directory = yield* served.tree.locateDirectory(handle, visit);
   demand(caller, directory.stats, WRITE | EXECUTE);
   return directory;
+}
+
+/** Who creates something where. */
+interface Making {
+  readonly directory: Located;
+  readonly name: string;
+  readonly caller: Identity;
+  readonly visit: Visit;
 }
 
 /** Creates something under a name, and returns its handle and attributes. */
@@ -91,18 +97,19 @@ function makeEntry(
   served: ServedExport,
   where: DirectoryEntry3,
   call: ServerCall,
-  make: (directory: Located, name: string, caller: Identity) => void,
-): Outcome3<CreatedOk, ChangeFailure> {
-  return served.change(where.directory, ({ stats: before }) => {
+  make: (making: Making) => Steps<void>,
+): Eventually<Outcome3<CreatedOk, ChangeFailure>> {
+  return served.change(where.directory, function* ({ stats: before }, visit) {
     const { tree } = served;
     const caller = served.caller(call.credential);
-    const directory = changeable(served, where.directory, caller);
+    const directory = yield* changeable(served, where.directory, caller, visit);
     const name = checkedNewName(where.name, Nfs3Status.exist);
-    make(directory, name, caller);
-    const stats = tree.entryStats(directory, name);
-    const wcc = served.wcc(before, where.directory);
+    yield* make({ directory, name, caller, visit });
+    const { moves } = tree;
+    const stats = yield* tree.entryStats(directory, name);
+    const wcc = yield* served.wcc(before, where.directory, visit);
     if (stats === undefined) return { object: undefined, attributes: undefined, wcc };
-    const object = tree.handleOf(tree.adopt(directory, name, stats));
+    const object = tree.handleOf(tree.adopt(directory, name, stats, moves));
     return { object, attributes: served.attributes(stats), wcc };
   });
 }
@@ -111,82 +118,91 @@ function create(
   served: ServedExport,
   { where, how }: CreateArgs,
   call: ServerCall,
-): Outcome3<CreatedOk, ChangeFailure> {
-  return makeEntry(served, where, call, (directory, name, caller) => {
-    const there = served.tree.entryStats(directory, name);
+): Eventually<Outcome3<CreatedOk, ChangeFailure>> {
+  return makeEntry(served, where, call, function* (making) {
+    const { directory, name } = making;
+    const there = yield* served.tree.entryStats(directory, name);
     if (how.mode === CreateMode.exclusive) {
       const times = verifierTimes(how.verifier);
       // A repeated call: the first reply was lost.
       if (there !== undefined && there.size === 0n && bearsTimes(there, times)) return;
       if (there !== undefined) throw new NfsFailure(Nfs3Status.exist, 'the file is there');
-      newFile(served, directory, name, caller, times);
+      yield* newFile(served, making, times);
     } else if (there === undefined) {
-      newFile(served, directory, name, caller, { mode: FILE_MODE, ...how.attributes });
+      yield* newFile(served, making, { mode: FILE_MODE, ...how.attributes });
     } else if (how.mode === CreateMode.guarded || !there.isFile()) {
       throw new NfsFailure(Nfs3Status.exist, 'the name is taken');
     } else {
-      reuseFile(served, directory, name, there, caller, how.attributes.size);
+      yield* reuseFile(served, making, there, how.attributes.size);
     }
   });
 }
 
 /** Creates a file and keeps it open: its mode may prevent opening it again. */
-function newFile(
-  served: ServedExport,
-  directory: Located,
-  name: string,
-  caller: Identity,
-  attributes: SetAttributes3,
-): void {
-  const fd = openSync(entryPath(directory.fd, name), NEW_FILE, OPENING_MODE);
-  const stats = fstatSync(fd, { bigint: true });
-  const node = served.tree.adopt(directory, name, stats);
-  served.tree.keepData(node, fd);
+function* newFile(served: ServedExport, making: Making, attributes: SetAttributes3): Steps<void> {
+  const { directory, name, visit } = making;
+  const { tree } = served;
+  const { calls } = tree;
+  const fd = yield* settled(calls.open(tree.entry(directory, name), NEW_FILE, OPENING_MODE));
+  const { node, stats } = yield* newNode(served, making, fd);
+  tree.keepData(node, fd, visit);
   try {
-    furnish(served, directory, { node, fd, stats }, caller, attributes);
+    yield* furnish(served, making, { node, fd, stats }, attributes);
   } catch (error) {
-    unlinkSync(entryPath(directory.fd, name));
-    served.tree.removed(directory, name, stats);
+    yield* settled(calls.unlink(tree.entry(directory, name)));
+    tree.removed(directory, name, stats);
+    throw error;
+  }
+}
+
+function* newNode(
+  { tree }: ServedExport,
+  { directory, name }: Making,
+  fd: number,
+): Steps<Pick<Located, 'node' | 'stats'>> {
+  try {
+    const stats = yield* settled(tree.calls.fstat(fd));
+    return { node: tree.adopt(directory, name, stats), stats };
+  } catch (error) {
+    tree.calls.close(fd);
     throw error;
   }
 }
 
 /** UNCHECKED on an existing file: only the size is applied. */
-function reuseFile(
-  served: ServedExport,
-  directory: Located,
-  name: string,
+function* reuseFile(
+  { tree }: ServedExport,
+  { directory, name, caller, visit }: Making,
   stats: BigIntStats,
-  caller: Identity,
   size: bigint | undefined,
-): void {
+): Steps<void> {
   if (size === undefined) return;
   demandData(caller, stats, WRITE);
-  const located = served.tree.locateNode(served.tree.adopt(directory, name, stats));
-  setAttributes(served.tree, located, { size }, caller);
+  const located = yield* tree.locateNode(tree.adopt(directory, name, stats), visit);
+  yield* setAttributes(tree, located, { size }, caller, visit);
 }
 
 /**
  * Sets owner and attributes of a new file. A server running as root makes the caller the owner;
  * otherwise the server's user owns the file, whatever owner is requested.
  */
-function furnish(
+function* furnish(
   served: ServedExport,
-  directory: Located,
+  { directory, caller, visit }: Making,
   made: Located,
-  caller: Identity,
   attributes: SetAttributes3,
-): void {
+): Steps<void> {
+  const { tree } = served;
   if (served.server.uid !== 0) {
     const { uid: _owner, gid: _group, ...others } = attributes;
-    setAttributes(served.tree, made, others, served.server);
+    yield* setAttributes(tree, made, others, served.server, visit);
     return;
   }
   const inherits = (Number(directory.stats.mode) & SET_GROUP_ID) !== 0;
   const gid = inherits ? Number(directory.stats.gid) : (caller.gids[0] ?? 0);
-  chownSync(descriptorPath(made.fd), caller.uid, gid);
-  const stats = fstatSync(made.fd, { bigint: true });
-  setAttributes(served.tree, { ...made, stats }, attributes, caller);
+  yield* settled(tree.calls.chown(descriptorPath(made.fd), caller.uid, gid));
+  const stats = yield* settled(tree.calls.fstat(made.fd));
+  yield* setAttributes(tree, { ...made, stats }, attributes, caller, visit);
 }
 
 /** An exclusive create stores its verifier in the times, until a SETATTR overwrites them. */
@@ -207,10 +223,12 @@ function makeDirectory(
   served: ServedExport,
   { where, attributes }: MakeDirectoryArgs,
   call: ServerCall,
-): Outcome3<CreatedOk, ChangeFailure> {
-  return makeEntry(served, where, call, (directory, name, caller) => {
-    mkdirSync(entryPath(directory.fd, name), { mode: DIRECTORY_MODE });
-    finishEntry(served, directory, name, caller, attributes);
+): Eventually<Outcome3<CreatedOk, ChangeFailure>> {
+  return makeEntry(served, where, call, function* (making) {
+    const { directory, name } = making;
+    const { tree } = served;
+    yield* settled(tree.calls.mkdir(tree.entry(directory, name), DIRECTORY_MODE));
+    yield* finishEntry(served, making, attributes);
   });
 }
 
@@ -218,30 +236,32 @@ function makeLink(
   served: ServedExport,
   { where, attributes, path }: SymlinkArgs,
   call: ServerCall,
-): Outcome3<CreatedOk, ChangeFailure> {
-  return makeEntry(served, where, call, (directory, name, caller) => {
+): Eventually<Outcome3<CreatedOk, ChangeFailure>> {
+  return makeEntry(served, where, call, function* (making) {
+    const { directory, name } = making;
     if (path.length === 0 || path.includes(0)) {
       throw new NfsFailure(Nfs3Status.inval, 'no path for a link');
     }
-    symlinkSync(Buffer.from(path), entryPath(directory.fd, name));
+    const { tree } = served;
+    yield* settled(tree.calls.symlink(Buffer.from(path), tree.entry(directory, name)));
     // A link has no mode of its own.
     const { mode: _none, ...others } = attributes;
-    finishEntry(served, directory, name, caller, others);
+    yield* finishEntry(served, making, others);
   });
 }
 
-function finishEntry(
+function* finishEntry(
   served: ServedExport,
-  directory: Located,
-  name: string,
-  caller: Identity,
+  making: Making,
   attributes: SetAttributes3,
-): void {
-  const stats = served.tree.entryStats(directory, name);
+): Steps<void> {
+  const { tree } = served;
+  const { directory, name, visit } = making;
+  const stats = yield* tree.entryStats(directory, name);
   if (stats === undefined) return;
-  const located = served.tree.locateNode(served.tree.adopt(directory, name, stats));
+  const located = yield* tree.locateNode(tree.adopt(directory, name, stats), visit);
   const { size: _none, ...others } = attributes;
-  furnish(served, directory, located, caller, others);
+  yield* furnish(served, making, located, others);
 }
 
 function remove(
@@ -249,83 +269,121 @@ function remove(
   where: DirectoryEntry3,
   call: ServerCall,
   isDirectory: boolean,
-): Outcome3<ChangeFailure, ChangeFailure> {
-  return served.change(where.directory, ({ stats: before }) => {
+): Eventually<Outcome3<ChangeFailure, ChangeFailure>> {
+  return served.change(where.directory, function* ({ stats: before }, visit) {
+    const { tree } = served;
     const caller = served.caller(call.credential);
-    const directory = changeable(served, where.directory, caller);
+    const directory = yield* changeable(served, where.directory, caller, visit);
     const name = checkedNewName(where.name, Nfs3Status.inval);
-    const stats = served.tree.entryStats(directory, name);
+    const stats = yield* toRemove(served, directory, name, visit);
     if (stats === undefined) throw new NfsFailure(Nfs3Status.noent, 'no such name');
     demandUnsticky(caller, directory.stats, stats);
-    const path = entryPath(directory.fd, name);
-    if (isDirectory) rmdirSync(path);
+    const { calls } = tree;
+    if (isDirectory) yield* settled(calls.rmdir(tree.entry(directory, name)));
     else if (stats.isDirectory()) throw new NfsFailure(Nfs3Status.isdir, 'a directory');
-    else unlinkSync(path);
-    served.tree.removed(directory, name, stats);
-    return { wcc: served.wcc(before, where.directory) };
+    else yield* settled(calls.unlink(tree.entry(directory, name)));
+    tree.removed(directory, name, stats);
+    return { wcc: yield* served.wcc(before, where.directory, visit) };
   });
+}
+
+/** The file under `name`, which gets no other name before the visit ends. */
+function* toRemove(
+  served: ServedExport,
+  directory: Located,
+  name: string,
+  visit: Visit,
+): Steps<BigIntStats | undefined> {
+  const { tree } = served;
+  const stats = yield* tree.entryStats(directory, name);
+  if (!tree.calls.waits || stats === undefined || stats.isDirectory()) return stats;
+  yield* served.lockOne(tree.adopt(directory, name, stats), visit);
+  return yield* tree.entryStats(directory, name);
 }
 
 function rename(
   served: ServedExport,
+  args: RenameArgs,
+  call: ServerCall,
+): Eventually<Outcome3<RenameWcc, RenameWcc>> {
+  return served.visit((visit) => renameSteps(served, args, call, visit));
+}
+
+function* renameSteps(
+  served: ServedExport,
   { from, to }: RenameArgs,
   call: ServerCall,
-): Outcome3<RenameWcc, RenameWcc> {
-  const outcome = served.change(from.directory, ({ stats: fromBefore }) => {
+  visit: Visit,
+): Steps<Outcome3<RenameWcc, RenameWcc>> {
+  const steps = function* ({ stats: fromBefore }: Located): Steps<RenameWcc> {
     const { tree } = served;
     const caller = served.caller(call.credential);
-    // The second lookup may close the first's descriptor if very few are allowed.
-    const target = changeable(served, to.directory, caller);
-    const source = changeable(served, from.directory, caller);
+    const target = yield* changeable(served, to.directory, caller, visit);
+    const source = yield* changeable(served, from.directory, caller, visit);
     const fromName = checkedNewName(from.name, Nfs3Status.inval);
     const toName = checkedNewName(to.name, Nfs3Status.inval);
-    const moved = tree.entryStats(source, fromName);
+    const moved = yield* tree.entryStats(source, fromName);
     if (moved === undefined) throw new NfsFailure(Nfs3Status.noent, 'no such name');
-    const replaced = tree.entryStats(target, toName);
+    const replaced = yield* tree.entryStats(target, toName);
     demandUnsticky(caller, source.stats, moved);
     if (replaced !== undefined) demandUnsticky(caller, target.stats, replaced);
     // Two names of the same file: nothing moves (RFC 1813 §3.3.14).
     const isSame = replaced?.ino === moved.ino && replaced.dev === moved.dev;
-    renameSync(entryPath(source.fd, fromName), entryPath(target.fd, toName));
+    const oldPath = tree.entry(source, fromName);
+    yield* settled(tree.calls.rename(oldPath, tree.entry(target, toName)));
     if (!isSame) {
       if (replaced !== undefined) tree.removed(target, toName, replaced);
       tree.moved(source, fromName, target, toName, moved);
     }
-    const fromWcc = served.wcc(fromBefore, from.directory);
-    return { fromWcc, toWcc: served.wcc(target.stats, to.directory) };
-  });
+    const fromWcc = yield* served.wcc(fromBefore, from.directory, visit);
+    return { fromWcc, toWcc: yield* served.wcc(target.stats, to.directory, visit) };
+  };
+  const outcome = yield* settled(served.change(from.directory, steps, [to.directory]));
   if (outcome.status === Nfs3Status.ok) return outcome;
-  const toWcc = { before: undefined, after: served.attributesNow(to.directory) };
+  const toWcc = { before: undefined, after: yield* served.attributesNow(to.directory, visit) };
   return { status: outcome.status, fail: { fromWcc: outcome.fail.wcc, toWcc } };
 }
 
 function link(
   served: ServedExport,
+  args: LinkArgs,
+  call: ServerCall,
+): Eventually<Outcome3<LinkWcc, LinkWcc>> {
+  return served.visit((visit) => linkSteps(served, args, call, visit));
+}
+
+function* linkSteps(
+  served: ServedExport,
   { file, link: where }: LinkArgs,
   call: ServerCall,
-): Outcome3<LinkWcc, LinkWcc> {
-  const outcome = served.change(where.directory, ({ stats: before }) => {
+  visit: Visit,
+): Steps<Outcome3<LinkWcc, LinkWcc>> {
+  const steps = function* ({ stats: before }: Located): Steps<LinkWcc> {
     const { tree } = served;
-    const directory = changeable(served, where.directory, served.caller(call.credential));
+    const caller = served.caller(call.credential);
+    const directory = yield* changeable(served, where.directory, caller, visit);
     const name = checkedNewName(where.name, Nfs3Status.exist);
-    const { node, stats } = tree.locate(file);
+    const { node, stats } = yield* tree.locate(file, visit);
     const [place] = node.names;
     if (stats.isDirectory() || place === undefined) {
       throw new NfsFailure(Nfs3Status.isdir, 'directories have no second name');
     }
-    const parent = tree.locateNode(place.parent);
-    linkSync(entryPath(parent.fd, place.name), entryPath(directory.fd, name));
-    const made = tree.entryStats(directory, name);
+    if (tree.calls.waits) yield* served.lockOne(node, visit);
+    const parent = yield* tree.locateNode(place.parent, visit);
+    const oldPath = tree.entry(parent, place.name);
+    yield* settled(tree.calls.link(oldPath, tree.entry(directory, name)));
+    const made = yield* tree.entryStats(directory, name);
     if (made === undefined || !tree.isFileOf(node, made)) {
       // Another file had taken the old name meanwhile.
-      unlinkSync(entryPath(directory.fd, name));
+      yield* settled(tree.calls.unlink(tree.entry(directory, name)));
       throw new NfsFailure(Nfs3Status.stale, 'the file is not where it was');
     }
     tree.adopt(directory, name, made);
     const attributes = served.attributes(made);
-    return { attributes, wcc: served.wcc(before, where.directory) };
-  });
+    return { attributes, wcc: yield* served.wcc(before, where.directory, visit) };
+  };
+  const outcome = yield* settled(served.change(where.directory, steps));
   if (outcome.status === Nfs3Status.ok) return outcome;
-  const attributes = served.attributesNow(file);
+  const attributes = yield* served.attributesNow(file, visit);
   return { status: outcome.status, fail: { attributes, wcc: outcome.fail.wcc } };
 }

@@ -100,6 +100,11 @@ export class NodeTable {
     return node.ino === stats.ino && node.dev === stats.dev && node.birth === this.#birthOf(stats);
   }
 
+  /** The node of the file with `stats`, if known. */
+  same(stats: BigIntStats): FileNode | undefined {
+    return this.#byIdentity.get(this.#identityOf(stats));
+  }
+
   /** The node last seen under `name` in `parent`, if known. */
   named(parent: FileNode, name: string, stats: BigIntStats): FileNode | undefined {
     const node = this.#byIdentity.get(this.#identityOf(stats));

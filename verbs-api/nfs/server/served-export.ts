@@ -11,8 +11,12 @@ import { DirectoryLister } from './directory-listing.ts';
 import { type DirectoryFiles, MEMORY_FILES, WAITING_FILES } from './directory-reader.ts';
 import { DuplicateCache } from './duplicate-cache.ts';
 import { ExportedTree, type Located, type TreeLimits } from './exported-tree.ts';
+import type { FileCalls } from './file-calls.ts';
 import { NfsFailure, statusOfError } from './nfs-failure.ts';
+import type { FileNode } from './node-table.ts';
 import { type Identity, identityOf, ownIdentity, squashed } from './permissions.ts';
+import { type Eventually, runSteps, type Steps } from './steps.ts';
+import { ChangeLocks, Visit } from './visit.ts';
 
 /** How a directory is exported. */
 export interface ExportOptions extends TreeLimits {
@@ -34,16 +38,22 @@ export class ServedExport {
   readonly #squashRoot: boolean;
   readonly lister: DirectoryLister;
   readonly duplicates = new DuplicateCache();
+  readonly #locks = new ChangeLocks();
   /** The identity of the server's process. */
   readonly server: Identity = ownIdentity();
   #writeVerifier = randomBytes(VERIFIER_BYTES);
 
   /**
    * Throws the failed system call if it is not a directory or cannot be entered. `files` reads
-   * directories; default: as the file system of the directory needs it.
+   * directories, `calls` reach single files; default: as the file system of the directory needs it.
    */
-  constructor(directory: string, options: ExportOptions = {}, files?: DirectoryFiles) {
-    this.tree = new ExportedTree(directory, options);
+  constructor(
+    directory: string,
+    options: ExportOptions = {},
+    files?: DirectoryFiles,
+    calls?: FileCalls,
+  ) {
+    this.tree = new ExportedTree(directory, options, calls);
     const inMemory = isKeptInMemory(this.tree.path);
     this.lister = new DirectoryLister(files ?? (inMemory ? MEMORY_FILES : WAITING_FILES));
     this.readOnly = options.readOnly === true;
@@ -69,17 +79,18 @@ export class ServedExport {
   }
 
   /** The current attributes of a handle's file; undefined if not available. */
-  attributesNow(handle: Uint8Array): Attributes3 | undefined {
+  *attributesNow(handle: Uint8Array, visit: Visit): Steps<Attributes3 | undefined> {
     try {
-      return this.attributes(this.tree.locate(handle).stats);
+      return this.attributes((yield* this.tree.locate(handle, visit)).stats);
     } catch {
       return undefined;
     }
   }
 
   /** Weak cache consistency data: attributes before and after. */
-  wcc(before: BigIntStats, handle: Uint8Array): WccData3 {
-    return { before: wccAttributesOf(before), after: this.attributesNow(handle) };
+  *wcc(before: BigIntStats, handle: Uint8Array, visit: Visit): Steps<WccData3> {
+    const after = yield* this.attributesNow(handle, visit);
+    return { before: wccAttributesOf(before), after };
   }
 
   /** The effective identity of a caller. */
@@ -94,55 +105,100 @@ export class ServedExport {
   }
 
   /**
-   * Executes a change to the file of `handle`. On failure the caller still gets the file's current
-   * attributes.
+   * Executes a change to the file of `handle`, and to those of `others`. On failure the caller still
+   * gets the file's current attributes. Changes to the same file wait for each other.
    */
   change<O>(
     handle: Uint8Array,
-    run: (located: Located) => O,
-  ): Outcome3<O, { readonly wcc: WccData3 }> {
+    run: (located: Located, visit: Visit) => Steps<O>,
+    others: readonly Uint8Array[] = [],
+  ): Eventually<Outcome3<O, { readonly wcc: WccData3 }>> {
+    return runSteps(this.#change(handle, run, others));
+  }
+
+  *#change<O>(
+    handle: Uint8Array,
+    run: (located: Located, visit: Visit) => Steps<O>,
+    others: readonly Uint8Array[],
+  ): Steps<Outcome3<O, { readonly wcc: WccData3 }>> {
+    const visit = new Visit();
     let before: BigIntStats | undefined;
     try {
-      const located = this.tree.locate(handle);
+      if (this.tree.calls.waits) yield* this.#lock([handle, ...others], visit);
+      const located = yield* this.tree.locate(handle, visit);
       before = located.stats;
       this.demandWritable();
-      return { status: Nfs3Status.ok, ok: run(located) };
+      return { status: Nfs3Status.ok, ok: yield* run(located, visit) };
     } catch (error) {
       const status = statusOfError(error);
-      return { status, fail: { wcc: before ? this.wcc(before, handle) : NO_CHANGE } };
+      return { status, fail: { wcc: before ? yield* this.wcc(before, handle, visit) : NO_CHANGE } };
+    } finally {
+      visit.end();
     }
+  }
+
+  /** The files are the visit's alone to change, and WRITE knows of the change. */
+  *#lock(handles: readonly Uint8Array[], visit: Visit): Steps<void> {
+    const nodes = new Set(handles.map((handle) => this.tree.nodeOf(handle)));
+    // In one order for all calls: no two wait for each other.
+    for (const node of [...nodes].sort((left, right) => left.id - right.id)) {
+      yield* this.lockOne(node, visit);
+    }
+  }
+
+  /** The file is the visit's alone to change; after the directories that the visit changes. */
+  *lockOne(node: FileNode, visit: Visit): Steps<void> {
+    yield* this.#locks.enter(node, visit);
+    node.changes += 1;
+    node.changing += 1;
+    visit.hold(() => {
+      node.changing -= 1;
+    });
   }
 
   /** Executes a query of the file of `handle`. */
   query<O>(
     handle: Uint8Array,
-    run: (located: Located) => O,
-  ): Outcome3<O, { readonly attributes: Attributes3 | undefined }> {
+    run: (located: Located, visit: Visit) => Steps<O>,
+  ): Eventually<Outcome3<O, { readonly attributes: Attributes3 | undefined }>> {
+    return runSteps(this.#query(handle, run));
+  }
+
+  *#query<O>(
+    handle: Uint8Array,
+    run: (located: Located, visit: Visit) => Steps<O>,
+  ): Steps<Outcome3<O, { readonly attributes: Attributes3 | undefined }>> {
+    const visit = new Visit();
     try {
-      return { status: Nfs3Status.ok, ok: run(this.tree.locate(handle)) };
+      return {
+        status: Nfs3Status.ok,
+        ok: yield* run(yield* this.tree.locate(handle, visit), visit),
+      };
     } catch (error) {
       const status = statusOfError(error);
-      return { status, fail: { attributes: this.attributesNow(handle) } };
+      return { status, fail: { attributes: yield* this.attributesNow(handle, visit) } };
+    } finally {
+      visit.end();
     }
   }
 
-  /** The same for a query that takes time. The call's `handle` is borrowed. */
-  async queryLater<O>(
-    handle: Uint8Array,
-    run: (located: Located) => Promise<O>,
-  ): Promise<Outcome3<O, { readonly attributes: Attributes3 | undefined }>> {
-    const own = Uint8Array.from(handle);
-    try {
-      return { status: Nfs3Status.ok, ok: await run(this.tree.locate(own)) };
-    } catch (error) {
-      const status = statusOfError(error);
-      return { status, fail: { attributes: this.attributesNow(own) } };
-    }
+  /** Runs steps that reach files; what the visit holds is released after the last. */
+  visit<T>(run: (visit: Visit) => Steps<T>): Eventually<T> {
+    return runSteps(visiting(run));
   }
 
   /** Closes every file. */
   close(): void {
     this.tree.close();
+  }
+}
+
+function* visiting<T>(run: (visit: Visit) => Steps<T>): Steps<T> {
+  const visit = new Visit();
+  try {
+    return yield* run(visit);
+  } finally {
+    visit.end();
   }
 }
 

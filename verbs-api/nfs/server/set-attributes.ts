@@ -1,11 +1,13 @@
 /** Sets attributes for SETATTR, and for new files (RFC 1813 §3.3.2). */
-import { type BigIntStats, chmodSync, chownSync, ftruncateSync } from 'node:fs';
-import { type FileTime, setFileTimes } from '../../../native-bridge/libc/file-times.ts';
+import type { BigIntStats } from 'node:fs';
+import type { FileTime } from '../../../native-bridge/libc/file-times.ts';
 import type { SetAttributes3, SetTime3 } from '../nfs3/attributes.ts';
 import { Nfs3Status } from '../nfs3/constants.ts';
 import { descriptorPath, type ExportedTree, type Located } from './exported-tree.ts';
 import { NfsFailure } from './nfs-failure.ts';
 import { demandData, demandOwner, type Identity, WRITE } from './permissions.ts';
+import { type Steps, settled } from './steps.ts';
+import type { Visit } from './visit.ts';
 
 const MODE_BITS = 0o7777;
 const SET_GROUP_ID = 0o2000;
@@ -15,24 +17,28 @@ const SET_ID_BITS = 0o6000;
  * Sets the given attributes. `NfsFailure` perm or acces if the caller may not, or for a failed
  * system call.
  */
-export function setAttributes(
+export function* setAttributes(
   tree: ExportedTree,
   located: Located,
   given: SetAttributes3,
   caller: Identity,
-): void {
+  visit: Visit,
+): Steps<void> {
+  const { calls } = tree;
   demandRights(given, located.stats, caller);
   const path = descriptorPath(located.fd);
-  if (given.size !== undefined) truncate(tree, located, given.size);
+  if (given.size !== undefined) yield* truncate(tree, located, given.size, visit);
   if (given.uid !== undefined || given.gid !== undefined) {
     // -1 leaves it unchanged; Node expects it as an unsigned number.
     const keep = 0xffff_ffff;
-    chownSync(path, given.uid ?? keep, given.gid ?? keep);
+    yield* settled(calls.chown(path, given.uid ?? keep, given.gid ?? keep));
   }
   // After the owner, since changing that clears set-user-ID.
-  if (given.mode !== undefined) chmodSync(path, allowedMode(given.mode, located.stats, caller));
+  if (given.mode !== undefined) {
+    yield* settled(calls.chmod(path, allowedMode(given.mode, located.stats, caller)));
+  }
   if (given.atime !== undefined || given.mtime !== undefined) {
-    setFileTimes(path, fileTime(given.atime), fileTime(given.mtime));
+    yield* settled(calls.setTimes(path, fileTime(given.atime), fileTime(given.mtime)));
   }
 }
 
@@ -60,20 +66,25 @@ function demandRights(given: SetAttributes3, stats: BigIntStats, caller: Identit
 }
 
 /** Clears set-user-ID and set-group-ID on a write, as the kernel does for a local user. */
-export function dropSetId({ fd, stats }: Located, caller: Identity): void {
+export function* dropSetId(
+  { calls }: ExportedTree,
+  { fd, stats }: Located,
+  caller: Identity,
+): Steps<void> {
   const mode = Number(stats.mode) & MODE_BITS;
   if (caller.uid !== 0 && (mode & SET_ID_BITS) !== 0) {
-    chmodSync(descriptorPath(fd), mode & ~SET_ID_BITS);
+    yield* settled(calls.chmod(descriptorPath(fd), mode & ~SET_ID_BITS));
   }
 }
 
-function truncate(tree: ExportedTree, located: Located, size: bigint): void {
+function* truncate(tree: ExportedTree, located: Located, size: bigint, visit: Visit): Steps<void> {
   if (located.stats.isDirectory())
     throw new NfsFailure(Nfs3Status.isdir, 'a directory has no size');
   if (size > BigInt(Number.MAX_SAFE_INTEGER)) {
     throw new NfsFailure(Nfs3Status.fbig, `a file of ${size} bytes`);
   }
-  ftruncateSync(tree.dataDescriptor(located, 'write'), Number(size));
+  const fd = yield* tree.dataDescriptor(located, 'write', visit);
+  yield* settled(tree.calls.truncate(fd, Number(size)));
 }
 
 function fileTime(time: SetTime3 | undefined): FileTime | undefined {

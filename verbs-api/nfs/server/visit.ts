@@ -1,0 +1,52 @@
+/**
+ * What one call of a client holds while it is under way: descriptors, which must not be closed
+ * before its last system call, and the directories that it changes, one call at a time each.
+ */
+import type { FileNode } from './node-table.ts';
+import type { Steps } from './steps.ts';
+
+/** See the module's comment. */
+export class Visit {
+  /** Most visits need neither. */
+  #walking: Set<FileNode> | undefined;
+  #held: (() => void)[] | undefined;
+
+  /** Nodes on the path of the walk under way, to detect cycles of names. */
+  get walking(): Set<FileNode> {
+    this.#walking ??= new Set();
+    return this.#walking;
+  }
+
+  /** `release` runs when the visit ends. */
+  hold(release: () => void): void {
+    if (this.#held === undefined) this.#held = [release];
+    else this.#held.push(release);
+  }
+
+  end(): void {
+    if (this.#held === undefined) return;
+    for (const release of this.#held) release();
+    this.#held = undefined;
+  }
+}
+
+/** Lets one call at a time change the names in a directory, in the order in which calls came. */
+export class ChangeLocks {
+  /** The end of the last call's turn, by directory. */
+  readonly #turns = new Map<FileNode, Promise<void>>();
+
+  /** Waits until `node` is the visit's, until it ends. */
+  *enter(node: FileNode, visit: Visit): Steps<void> {
+    const before = this.#turns.get(node);
+    let leave = (): void => undefined;
+    const turn = new Promise<void>((resolve) => {
+      leave = resolve;
+    });
+    this.#turns.set(node, turn);
+    visit.hold(() => {
+      if (this.#turns.get(node) === turn) this.#turns.delete(node);
+      leave();
+    });
+    if (before !== undefined) yield before;
+  }
+}
