@@ -59,6 +59,8 @@ export class CQ {
   readonly #watch: WorkWatch;
   readonly #tellsEachLoss: boolean;
   #overflowing = false;
+  /** How many had been written with the last one that fires a queue armed for solicited events. */
+  #solicitedAt = Number.NEGATIVE_INFINITY;
 
   /** `onClose` releases the device's slot. */
   constructor(options: CQOptions, effects: EffectSink<CQEffect>, onClose: () => void) {
@@ -105,16 +107,26 @@ export class CQ {
     if (watch.observer !== undefined) {
       watch.reportCompletion(completion);
     }
+    const solicited = completion.solicited || completion.status !== 0;
+    if (solicited) this.#solicitedAt = this.written;
     const armed = writer.armed();
-    if (armed !== Notify.none) this.#fire(armed, completion.solicited || completion.status !== 0);
+    if (armed !== Notify.none) this.#fire(armed, solicited);
     return true;
   }
 
-  /** Asks for one notification, where the client cannot write a notify word. EOPNOTSUPP elsewhere. */
-  arm(solicitedOnly: boolean): void {
+  /**
+   * Asks for one notification, where the client cannot write a notify word. EOPNOTSUPP elsewhere.
+   * With the count of completions that the client could see when it asked, later ones count: it fires
+   * at once if there is one that the client waits for.
+   */
+  arm(solicitedOnly: boolean, seen?: number): void {
     const writer = this.#writer;
     if (writer.arm === undefined) throw new VerbsError('EOPNOTSUPP', 'the client arms the queue');
     writer.arm(solicitedOnly);
+    if (seen === undefined) return;
+    const since = writer.writtenSince?.(seen) ?? 0;
+    if (since === 0) return;
+    this.#fire(writer.armed(), this.written - this.#solicitedAt < since);
   }
 
   /**

@@ -62,6 +62,8 @@ export interface CompletionWriter {
   disarm(): void;
   /** For rings whose client arms them by a command: asks for one notification. */
   arm?(solicitedOnly: boolean): void;
+  /** Likewise: completions written since the client saw this count of them. */
+  writtenSince?(count: number): number;
   /** Goes on in another ring for so many entries. EINVAL when the entries inside do not fit. */
   resize?(entries: number, memory: (bytes: number) => Uint8Array): void;
 }

@@ -4,6 +4,9 @@
  *
  *     0 u32 log2 of the slot's bytes    4 u32 mask    128 u32 producer    256 u32 consumer    384 slots
  *
+ * The provider leaves the rest alone. In a ring that the device fills, 132 is u32 how many entries it has
+ * shown, modulo 2^32, for the preload library; it is written after the producer index.
+ *
  * Both indices stay below the number of slots. The one that the client writes is hostile: it is
  * masked, and nothing but it is believed. The device's own is kept here and only stored there.
  */
@@ -16,6 +19,7 @@ const LOG2_AT = 0;
 const MASK_AT = 4;
 /** Words. */
 const PRODUCER = 128 / 4;
+const SHOWN = 132 / 4;
 const CONSUMER = 256 / 4;
 /** The smallest slot. */
 const SLOT_MIN_BYTES = 64;
@@ -141,6 +145,8 @@ export class IndexProducer {
   readonly #mask: number;
   readonly #slotBytes: number;
   #tail = 0;
+  /** Entries shown, modulo 2^32. */
+  #shown = 0;
   /** The consumer index when it was last believed. */
   #seen = 0;
 
@@ -166,10 +172,17 @@ export class IndexProducer {
     return HEADER_BYTES + this.#tail * this.#slotBytes;
   }
 
+  /** Entries shown since the count behind the producer index was this one. */
+  shownSince(count: number): number {
+    return (this.#shown - count) >>> 0;
+  }
+
   /** Shows the client the slot that was filled at `free`. */
   publish(): void {
     this.#tail = (this.#tail + 1) & this.#mask;
     Atomics.store(this.#words, PRODUCER, this.#tail);
+    this.#shown = (this.#shown + 1) >>> 0;
+    Atomics.store(this.#words, SHOWN, this.#shown);
   }
 
   /** Copies the entries that the client has not taken to a new ring, from its first slot on. */
@@ -181,6 +194,8 @@ export class IndexProducer {
       target.publish();
       from = (from + 1) & this.#mask;
     }
+    target.#shown = this.#shown;
+    Atomics.store(target.#words, SHOWN, this.#shown);
   }
 
   /**

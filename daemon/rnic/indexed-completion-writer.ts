@@ -122,6 +122,10 @@ export class IndexedCompletionWriter implements CompletionWriter {
     this.#armed = Notify.none;
   }
 
+  writtenSince(count: number): number {
+    return this.#ring.shownSince(count);
+  }
+
   /** Asks for one notification. A wider request that is still armed stays. */
   arm(solicitedOnly: boolean): void {
     this.#armed |= solicitedOnly ? Notify.solicited : Notify.any;

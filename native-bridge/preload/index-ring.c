@@ -7,6 +7,7 @@
 #define LOG2_OFFSET 0
 #define MASK_OFFSET 4
 #define PRODUCER_OFFSET 128
+#define SHOWN_OFFSET 132
 #define CONSUMER_OFFSET 256
 #define SLOTS_OFFSET 384
 #define SLOT_SHIFT_MAX 20
@@ -43,6 +44,10 @@ uint32_t index_ring_first(const struct index_ring *ring) {
 
 uint32_t index_ring_used(const struct index_ring *ring) {
   return (producer_of(ring) - index_ring_first(ring)) & ring->mask;
+}
+
+uint32_t index_ring_shown(const struct index_ring *ring) {
+  return atomic_load(word_at(ring, SHOWN_OFFSET));
 }
 
 static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {

@@ -25,6 +25,9 @@ bool index_ring_read(const struct ring_memory *memory, struct index_ring *ring);
 /* Elements between consumer and producer. */
 uint32_t index_ring_used(const struct index_ring *ring);
 
+/* How many elements a daemon that fills the ring has shown, modulo 2^32. */
+uint32_t index_ring_shown(const struct index_ring *ring);
+
 /* The index of the consumer. */
 uint32_t index_ring_first(const struct index_ring *ring);
 

@@ -60,9 +60,16 @@ enum operation {
   OP_NETLINK = 5,
   OP_DOORBELL = 6,
   OP_CHILD = 7,
+  OP_ARM = 8,
 };
 
-/* Flag of a doorbell: send no reply. */
+/* The argument of OP_ARM: a handle below this, the bit, and the count of completions that the program
+ * could see. */
+#define ARM_HANDLES (1u << 20)
+#define ARM_SOLICITED_BIT 20u
+#define ARM_SEEN_SHIFT 21u
+
+/* Flag of a doorbell or an arming: send no reply. */
 #define REQUEST_ONE_WAY 1u
 
 struct request_head {

@@ -59,6 +59,10 @@ struct sends {
 /* The sends of all send queues that complete to the queue with this handle. */
 struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_handle);
 
+/* How many completions the queue with this handle has shown, if its ring has indices. False if there is
+ * no such queue. */
+bool queue_shown(const struct mapped_queue *list, uint32_t handle, uint32_t *shown);
+
 /* The daemon is gone: completes outstanding work, in the newest queues first. */
 void queues_flush(struct mapped_queue *list);
 

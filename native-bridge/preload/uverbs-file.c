@@ -20,6 +20,7 @@
 #define COMMAND_CREATE_CQ 18u
 #define COMMAND_RESIZE_CQ 19u
 #define COMMAND_DESTROY_CQ 20u
+#define COMMAND_REQ_NOTIFY_CQ 23u
 #define COMMAND_CREATE_QP 24u
 #define COMMAND_DESTROY_QP 27u
 #define COMMAND_POST_SEND 28u
@@ -37,6 +38,9 @@
 /* Rights by which the device writes: IB_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_ATOMIC, _MW_BIND. */
 #define ACCESS_WRITES 0x1bu
 #define CQ_CHANNEL_OFFSET 32u
+#define NOTIFY_HANDLE_OFFSET 8u
+#define NOTIFY_SOLICITED_OFFSET 12u
+#define NOTIFY_BYTES 16u
 #define QP_HANDLE_OFFSET 16u
 #define POST_SEND_WR_COUNT_OFFSET 20u
 #define POST_SEND_BYTES 32u
@@ -326,6 +330,25 @@ static bool ring(struct command *command) {
   return true;
 }
 
+/* Arms a completion queue whose ring has indices without waiting for the daemon, which gets the number
+ * of completions that the program can have seen: it fires at once if there are more. False: send it
+ * like any other command. */
+static bool arm(struct command *command) {
+  struct device_file *file = command->endpoint->file;
+  if (!file->index_rings || command->length != NOTIFY_BYTES) return false;
+  uint32_t handle = command_u32(command, NOTIFY_HANDLE_OFFSET);
+  uint64_t solicited = command_u32(command, NOTIFY_SOLICITED_OFFSET) != 0;
+  uint32_t seen;
+  /* No resize of the queue comes between the look at its ring and the request. */
+  pthread_mutex_lock(&file->command_lock);
+  bool sent = handle < ARM_HANDLES && queue_shown(file->queues, handle, &seen) &&
+              exchange_send_one_way(file, OP_ARM,
+                                    handle | solicited << ARM_SOLICITED_BIT |
+                                        (uint64_t)seen << ARM_SEEN_SHIFT);
+  pthread_mutex_unlock(&file->command_lock);
+  return sent;
+}
+
 ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size_t length) {
   int saved = errno;
   struct command command = {.fd = fd,
@@ -367,6 +390,9 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         break;
       case COMMAND_POST_SEND:
         if (ring(&command)) return (ssize_t)length;
+        break;
+      case COMMAND_REQ_NOTIFY_CQ:
+        if (arm(&command)) return (ssize_t)length;
         break;
       default:
         break;

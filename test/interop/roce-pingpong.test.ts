@@ -16,10 +16,12 @@ afterAll(() => rig.stop());
 /** Runs both ends; the client's output. */
 async function pingpong(...words: readonly string[]): Promise<string> {
   const port = await freePort();
-  const command = [...words, '-p', String(port), '-n', '100'];
-  const server = new ShimProgram(command, rig.environment);
+  const rounds = words.includes('-n') ? [] : ['-n', '100'];
+  const command = [...words, '-p', String(port), ...rounds];
+  const limit = { limitMs: 60_000 };
+  const server = new ShimProgram(command, rig.environment, limit);
   await listens(port, server);
-  const client = new ShimProgram([...command, '127.0.0.1'], rig.environment);
+  const client = new ShimProgram([...command, '127.0.0.1'], rig.environment, limit);
   const [served, asked] = await Promise.all([server.end(), client.end()]);
   expect(asked.status, `${asked.output}${served.output}`).toBe(0);
   expect(served.status, served.output).toBe(0);
@@ -38,6 +40,15 @@ describeWith(['rdma-programs'], 'ping-pong over RoCE', () => {
   ])('%s', async (command) => {
     expect(await pingpong(...command.split(' '))).toMatch(/^100 iters in/m);
   });
+
+  // A lost event ends the program's rounds for good: it sleeps until one comes.
+  it.each(['ibv_rc_pingpong', 'ibv_ud_pingpong'])(
+    '%s by events, thousands of rounds',
+    async (name) => {
+      expect(await pingpong(name, '-g', '1', '-c', '-e', '-n', '3000')).toMatch(/^3000 iters in/m);
+    },
+    90_000,
+  );
 
   it('without a GID index fails at RTR, as on every RoCE device', async () => {
     const port = await freePort();

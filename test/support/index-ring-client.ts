@@ -57,6 +57,10 @@ export class IndexRingClient {
   set consumer(value: number) {
     this.view.setUint32(256, value, true);
   }
+  /** Entries that the device has shown. */
+  get shown(): number {
+    return this.view.getUint32(132, true);
+  }
   get full(): boolean {
     return ((this.producer + 1) & this.mask) === this.consumer;
   }

@@ -283,7 +283,8 @@ export class KernelServer implements KernelServices {
   }
 
   #answer(connection: Connection, request: ShimRequest, reply: KernelReply): void {
-    if (request.op === ShimOp.doorbell && (request.flags & RequestFlag.oneWay) !== 0) return;
+    const mayBeOneWay = request.op === ShimOp.doorbell || request.op === ShimOp.arm;
+    if (mayBeOneWay && (request.flags & RequestFlag.oneWay) !== 0) return;
     const bytes = emitReply(request.id, reply);
     if (reply.attach === undefined) {
       connection.write(bytes);

@@ -45,14 +45,37 @@ export const ShimOp = {
   doorbell: 6,
   /** Payload: u32 pid of the parent; first request of a connection that a forked child attached. */
   child: 7,
+  /**
+   * Arms a completion queue of a ring with indices for one event; `armRequest` parses the argument.
+   * Only one-way: what is wrong with it has no effect.
+   */
+  arm: 8,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 
 /** Bits of a request's flags. */
 export const RequestFlag = {
-  /** No reply (doorbell only). */
+  /** No reply (doorbell and arm only). */
   oneWay: 1,
 } as const;
+
+/** An arming of a completion queue. */
+interface ArmRequest {
+  readonly handle: number;
+  readonly solicitedOnly: boolean;
+  /** Completions that the program could see, modulo 2^32. */
+  readonly seen: number;
+}
+
+/** The argument of `arm`: handle, below 2^20; 2^20 if solicited only; 2^21 times the count. */
+export function armRequest(argument: number): ArmRequest {
+  const upper = Math.floor(argument / 2 ** 20);
+  return {
+    handle: argument % 2 ** 20,
+    solicitedOnly: upper % 2 !== 0,
+    seen: Math.floor(upper / 2),
+  };
+}
 
 /** Bits of a reply's flags. */
 export const ReplyFlag = {

@@ -26,6 +26,59 @@ function ids(client: IndexRingClient): number[] {
   return client.outcome().map(([wrId]) => wrId);
 }
 
+describe('armed behind the program’s back', () => {
+  const fired = (nic: Nic): boolean => nic.pollEffect()?.type === 'completion';
+
+  it('fires at once for completions that the program cannot have seen, and only once', () => {
+    const { nic, cq, client } = create(3);
+    pushAll(cq, [1]);
+    const seen = client.shown;
+    pushAll(cq, [2]);
+    cq.arm(false, seen);
+    expect(fired(nic)).toBe(true);
+    pushAll(cq, [3]);
+    expect(fired(nic)).toBe(false);
+  });
+
+  it('waits for the next one if there are no others, also in a resized ring', () => {
+    const { nic, cq } = create(3);
+    pushAll(cq, [1, 2]);
+    cq.resize(7, ring);
+    cq.arm(false, new IndexRingClient(cq.ring).shown);
+    expect(fired(nic)).toBe(false);
+    pushAll(cq, [3]);
+    expect(fired(nic)).toBe(true);
+  });
+
+  it('notices a whole turn of the ring, and counts beyond 2^32', () => {
+    const { nic, cq, client } = create(1);
+    const seen = client.shown;
+    for (const id of [1, 2]) {
+      pushAll(cq, [id]);
+      expect(ids(client)).toEqual([id]);
+    }
+    expect(client.producer).toBe(0);
+    cq.arm(false, seen);
+    expect(fired(nic)).toBe(true);
+    cq.arm(false, 2 ** 32 - 1);
+    expect(fired(nic)).toBe(true);
+  });
+
+  it('for solicited ones fires only if one of those was', () => {
+    const { nic, cq, client } = create(7);
+    push(cq, { solicited: true });
+    const seen = client.shown;
+    pushAll(cq, [2]);
+    cq.arm(true, seen);
+    expect(fired(nic)).toBe(false);
+    push(cq, { solicited: true });
+    expect(fired(nic)).toBe(true);
+    pushAll(cq, [4]);
+    cq.arm(true, seen);
+    expect(fired(nic)).toBe(true);
+  });
+});
+
 describe('a completion ring with indices', () => {
   it.each([
     [1, 1],

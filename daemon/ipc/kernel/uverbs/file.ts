@@ -3,7 +3,7 @@ import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-valu
 import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
-import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
+import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
 import { destroyMR, destroyMW, destroyPD } from './memory.ts';
@@ -30,6 +30,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     switch (request.op) {
       case ShimOp.doorbell:
         return ringDoorbell(this, request.argument);
+      case ShimOp.arm:
+        return this.#arm(request.argument);
       case ShimOp.write:
         try {
           return executeWrite(this, COMMANDS[this.device.transport], request.payload, caller);
@@ -45,6 +47,13 @@ export class UverbsFile extends OpenDevice implements KernelFile {
       default:
         throw new IpcFormatError(`operation ${request.op} on a uverbs file`);
     }
+  }
+
+  #arm(argument: number): KernelReply {
+    const { handle, solicitedOnly, seen } = armRequest(argument);
+    this.table.expect('cq', handle).cq.arm(solicitedOnly, seen);
+    this.services.host.drain();
+    return DONE;
   }
 
   /**

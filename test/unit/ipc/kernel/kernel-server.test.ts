@@ -191,11 +191,14 @@ async function map(file: ShimClient, key: number, lengthBytes: number): Promise<
   }
 }
 
-describe('doorbells', () => {
+describe('doorbells and armings', () => {
   it('one-way ones have no reply, whatever they name', async () => {
     const { file } = await device();
     const flags = RequestFlag.oneWay;
-    for (const argument of [0, 5, 2 ** 32]) file.ask(ShimOp.doorbell, { argument, flags });
+    for (const argument of [0, 5, 2 ** 32]) {
+      file.ask(ShimOp.doorbell, { argument, flags });
+      file.ask(ShimOp.arm, { argument, flags });
+    }
     expect((await write(file, commands.allocPD())).status).toBe(0);
   });
 });

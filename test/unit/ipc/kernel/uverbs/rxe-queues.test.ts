@@ -1,11 +1,21 @@
 /** Queues of a RoCE device: the commands of rxe's provider, against recordings of the kernel's. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { armRequest, ShimOp } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
 import { bytesOf, hexOf } from '../../../../support/hex.ts';
 import { recordedCommand } from '../../../../support/rxe-recordings.ts';
-import { commands, le, plain, RINGS, RSP, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import {
+  commands,
+  le,
+  plain,
+  RINGS,
+  RSP,
+  request,
+  UverbsRig,
+} from '../../../../support/uverbs-rig.ts';
 
 const EBUSY = -16;
 const EINVAL = -22;
+const ENOENT = -2;
 const EOPNOTSUPP = -95;
 const PAGE = 4096;
 
@@ -76,6 +86,18 @@ describe('a completion queue', () => {
     withCQ();
     const request = recordedRequest('REQ_NOTIFY_CQ', [8, 1]);
     expect(rig.write(request)).toEqual({ status: 0, response: '' });
+  });
+
+  it('is armed without a command, by handle, kind and count', () => {
+    expect(armRequest(7 + 2 ** 20 + 2 ** 21 * (2 ** 32 - 1))).toEqual({
+      handle: 7,
+      solicitedOnly: true,
+      seen: 2 ** 32 - 1,
+    });
+    withCQ();
+    const arm = (argument: number) => rig.execute(request(ShimOp.arm, { argument })).status;
+    expect(arm(1)).toBe(0);
+    expect(arm(2)).toBe(ENOENT);
   });
 
   it('is refused with creation flags, and so is an extended receive queue', () => {
