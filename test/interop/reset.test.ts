@@ -2,7 +2,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
@@ -35,8 +37,14 @@ async function endlessPings() {
 
 /** Sends that the device counted. */
 async function pings(): Promise<number> {
-  const [device] = await control.devices();
+  const device = (await control.devices()).find((each) => each.device.name === 'iwarp0');
   return device?.counters['outSends'] ?? 0;
+}
+
+/** Packets that the RoCE device counted. */
+async function packets(): Promise<number> {
+  const device = (await control.devices()).find((each) => each.device.name === 'roce0');
+  return device?.hwCounters?.['rcvd_pkts'] ?? 0;
 }
 
 function programsOf(clients: readonly ClientStatus[]): string[] {
@@ -69,6 +77,45 @@ describeWith(['rdma-programs'], 'reset', () => {
       const port = await freePort();
       const words = ['-a', ADDRESS, '-p', `${port}`, '-C', '3'];
       const pair = await bench.pair(port, ['rping', '-s', ...words], ['rping', '-c', ...words]);
+      expect(pair).toMatchObject({ client: { status: 0 }, server: { status: 0 } });
+    },
+    LONG_MS,
+  );
+
+  it(
+    'ends programs and TypeScript clients of the RoCE device, and names them',
+    async () => {
+      await control.reset();
+      const port = await freePort();
+      const words = ['ibv_rc_pingpong', '-g', '1', '-e', '-p', `${port}`, '-n', '1000000000'];
+      const server = await bench.server(port, words);
+      const client = bench.program([...words, ADDRESS]);
+      const provider = await connectDaemon({ socketPath: bench.socketPath });
+      const context = await provider.open('roce0');
+      const pd = await context.allocPD();
+      const cq = await context.createCQ({ cqe: 4 });
+      const queues = { sendCQ: cq, recvCQ: cq, maxSendWr: 2, maxRecvWr: 2 };
+      const qp = await pd.createQP({ type: QPType.ud, ...queues });
+      await qp.modify({ state: QPState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
+      await expect.poll(packets, { timeout: 20_000 }).toBeGreaterThan(100);
+      const report = await control.reset();
+      const programs = programsOf(report.leaks).filter((name) => name === 'ibv_rc_pingpong');
+      expect(programs).toHaveLength(2);
+      expect(report.leaks.map(({ pid }) => pid)).toContain(process.pid);
+      expect(report.clients).toBe(3);
+      for (const { usage } of report.leaks) expect(usage.objects).toMatchObject({ qp: 1, cq: 1 });
+      for (const end of await Promise.all([endOf(server), endOf(client)])) {
+        expect(end.status, end.output).not.toBe(0);
+        expect(end.status, end.output).not.toBe(TIMED_OUT);
+      }
+      await expect(pd.createQP({ type: QPType.rc, ...queues })).rejects.toThrow();
+      await provider.close();
+      expect(await control.clients()).toEqual([]);
+      expect(await control.queuePairs()).toEqual([]);
+      expect(await packets()).toBe(0);
+      // As good as new.
+      const again = ['ibv_ud_pingpong', '-g', '1', '-e', '-p', `${port}`];
+      const pair = await bench.pair(port, again, [...again, ADDRESS]);
       expect(pair).toMatchObject({ client: { status: 0 }, server: { status: 0 } });
     },
     LONG_MS,
