@@ -1,0 +1,210 @@
+/*
+ * Messages up to the longest, 2^31 bytes, between two queue pairs of one process, and what their
+ * numbers and keys look like: roce-large DEVICE. It prints a line for each transfer, and ends with 1
+ * when something is wrong.
+ *
+ * Memory is one file that repeats itself, so the longest message needs no memory of its size. It
+ * repeats after a prime number of pages, so data that lands at a wrong place shows.
+ */
+#define _GNU_SOURCE
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PERIOD (1021u * 4096u)
+#define LONGEST (1ul << 31)
+#define SPAN ((LONGEST / PERIOD + 2) * PERIOD)
+#define SECONDS_MAX 60
+#define GUESSES 24
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) fail(__LINE__, #holds); \
+  } while (0)
+
+static const char *title = "opening";
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_qp *qps[2];
+
+static _Noreturn void fail(int line, const char *text) {
+  printf("%s: line %d: not %s\n", title, line, text);
+  exit(1);
+}
+
+/* SPAN bytes of memory of which PERIOD are there. */
+static uint8_t *repeated(void) {
+  int file = memfd_create("roce-large", MFD_CLOEXEC);
+  CHECK(file >= 0 && ftruncate(file, PERIOD) == 0);
+  uint8_t *place = mmap(NULL, SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(place != MAP_FAILED);
+  for (size_t at = 0; at < SPAN; at += PERIOD) {
+    void *part = mmap(place + at, PERIOD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    CHECK(part == place + at);
+  }
+  CHECK(close(file) == 0);
+  return place;
+}
+
+static void fill(uint8_t *bytes, uint32_t seed) {
+  for (size_t at = 0; at < PERIOD; at++) {
+    seed = seed * 1664525u + 1013904223u;
+    bytes[at] = (uint8_t)(seed >> 24);
+  }
+}
+
+static struct ibv_qp *make_qp(void) {
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+      .qp_type = IBV_QPT_RC};
+  struct ibv_qp *qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  return qp;
+}
+
+static void connect_pair(enum ibv_mtu mtu) {
+  union ibv_gid gid;
+  CHECK(ibv_query_gid(context, 1, 1, &gid) == 0);
+  for (int side = 0; side < 2; side++) qps[side] = make_qp();
+  for (int side = 0; side < 2; side++) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    CHECK(ibv_modify_qp(qps[side], &attr,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                                .path_mtu = mtu,
+                                .dest_qp_num = qps[!side]->qp_num,
+                                .rq_psn = 0xfffff0,
+                                .max_dest_rd_atomic = 4,
+                                .min_rnr_timer = 1,
+                                .ah_attr = {.is_global = 1, .port_num = 1}};
+    attr.ah_attr.grh.dgid = gid;
+    attr.ah_attr.grh.sgid_index = 1;
+    attr.ah_attr.grh.hop_limit = 64;
+    CHECK(ibv_modify_qp(qps[side], &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                                .sq_psn = 0xfffff0,
+                                .timeout = 18,
+                                .retry_cnt = 7,
+                                .rnr_retry = 7,
+                                .max_rd_atomic = 4};
+    CHECK(ibv_modify_qp(qps[side], &attr,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  }
+}
+
+static struct ibv_wc completion(void) {
+  struct ibv_wc wc;
+  for (int tries = 0;; tries++) {
+    int count = ibv_poll_cq(cq, 1, &wc);
+    CHECK(count >= 0);
+    if (count == 1) break;
+    CHECK(tries < SECONDS_MAX * 1000);
+    usleep(1000);
+  }
+  if (wc.status != IBV_WC_SUCCESS) printf("%s: %s\n", title, ibv_wc_status_str(wc.status));
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  return wc;
+}
+
+/* One message, whose first byte is of `from` and goes to `to`. */
+static void transfer(const char *named, enum ibv_wr_opcode opcode, size_t length, struct ibv_mr *from,
+                     struct ibv_mr *to) {
+  bool send = opcode == IBV_WR_SEND, read = opcode == IBV_WR_RDMA_READ;
+  struct ibv_mr *own = read ? to : from, *far = read ? from : to;
+  struct ibv_sge sge = {.addr = (uintptr_t)own->addr, .length = (uint32_t)length, .lkey = own->lkey};
+  struct ibv_send_wr wr = {.sg_list = &sge,
+                           .num_sge = 1,
+                           .opcode = opcode,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .wr.rdma = {.remote_addr = (uintptr_t)far->addr, .rkey = far->rkey}},
+                     *bad;
+  uint8_t *source = from->addr, *target = to->addr;
+  title = named;
+  fill(source, (uint32_t)length + (uint32_t)opcode);
+  memset(target, 0, PERIOD);
+  if (send) {
+    struct ibv_sge into = {
+        .addr = (uintptr_t)to->addr, .length = (uint32_t)length, .lkey = to->lkey};
+    struct ibv_recv_wr receive = {.sg_list = &into, .num_sge = 1}, *refused;
+    CHECK(ibv_post_recv(qps[1], &receive, &refused) == 0);
+  }
+  CHECK(ibv_post_send(qps[0], &wr, &bad) == 0);
+  for (int count = 0; count < 1 + send; count++) {
+    struct ibv_wc wc = completion();
+    if (wc.opcode == IBV_WC_RECV) CHECK(wc.byte_len == (uint32_t)length);
+  }
+  CHECK(length >= PERIOD && memcmp(source, target, PERIOD) == 0);
+  printf("%s: %zu bytes\n", named, length);
+}
+
+/* Numbers and keys do not follow each other. */
+static void numbers(void) {
+  uint32_t qpns[GUESSES], keys[GUESSES];
+  struct ibv_qp *made[GUESSES];
+  struct ibv_mr *regions[GUESSES];
+  static uint8_t memory[4096];
+  title = "numbers";
+  for (int at = 0; at < GUESSES; at++) {
+    made[at] = make_qp();
+    CHECK((regions[at] = ibv_reg_mr(pd, memory, sizeof memory,
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) != NULL);
+    qpns[at] = made[at]->qp_num;
+    keys[at] = regions[at]->rkey;
+  }
+  for (int at = 1; at < GUESSES; at++) {
+    CHECK(abs((int)qpns[at] - (int)qpns[at - 1]) > 1);
+    CHECK(abs((int)(keys[at] >> 8) - (int)(keys[at - 1] >> 8)) > 1);
+    /* Nor by a step that is always the same. */
+    if (at == 1) continue;
+    CHECK(qpns[at] - qpns[at - 1] != qpns[at - 1] - qpns[at - 2]);
+    CHECK(keys[at] - keys[at - 1] != keys[at - 1] - keys[at - 2]);
+  }
+  for (int at = 0; at < GUESSES; at++) {
+    CHECK(ibv_destroy_qp(made[at]) == 0);
+    CHECK(ibv_dereg_mr(regions[at]) == 0);
+  }
+  printf("numbers: not to be guessed\n");
+}
+
+int main(int count, char **words) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  CHECK(count == 2);
+  struct ibv_device **list = ibv_get_device_list(NULL);
+  for (int at = 0; list != NULL && list[at] != NULL; at++) {
+    if (strcmp(ibv_get_device_name(list[at]), words[1]) == 0) context = ibv_open_device(list[at]);
+  }
+  CHECK(context != NULL);
+  ibv_free_device_list(list);
+  CHECK((pd = ibv_alloc_pd(context)) != NULL);
+  CHECK((cq = ibv_create_cq(context, 16, NULL, NULL, 0)) != NULL);
+  numbers();
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  struct ibv_mr *source = ibv_reg_mr(pd, repeated(), SPAN, access);
+  struct ibv_mr *target = ibv_reg_mr(pd, repeated(), SPAN, access);
+  CHECK(source != NULL && target != NULL);
+  static const enum ibv_mtu mtus[] = {IBV_MTU_4096, IBV_MTU_256};
+  for (unsigned at = 0; at < 2; at++) {
+    size_t length = (at == 0 ? 80ul : 40ul) << 20;
+    connect_pair(mtus[at]);
+    transfer(at == 0 ? "send, 4096" : "send, 256", IBV_WR_SEND, length + 1, source, target);
+    transfer(at == 0 ? "write, 4096" : "write, 256", IBV_WR_RDMA_WRITE, length + 2, source, target);
+    transfer(at == 0 ? "read, 4096" : "read, 256", IBV_WR_RDMA_READ, length + 3, source, target);
+    if (at == 0) transfer("longest", IBV_WR_RDMA_WRITE, LONGEST, source, target);
+    for (int side = 0; side < 2; side++) CHECK(ibv_destroy_qp(qps[side]) == 0);
+  }
+  CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+  return 0;
+}

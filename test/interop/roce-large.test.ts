@@ -1,0 +1,52 @@
+/** Messages of tens of MiB and of 2^31 bytes on a RoCE device, and numbers that nobody can guess. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-large.c');
+const LIMIT_MS = 120_000;
+
+let rig: RoceRig;
+let folder: string;
+let program: string;
+
+describeWith(['native'], 'long messages', () => {
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-large-'));
+    program = join(folder, 'roce-large');
+    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
+    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+    rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.21'], transport: 'roce' });
+  });
+
+  afterAll(async () => {
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it(
+    'arrive as they were sent, up to 2^31 bytes, at the largest path MTU and the smallest',
+    async () => {
+      const running = new ShimProgram([program, 'roce0'], rig.environment, { limitMs: LIMIT_MS });
+      const { status, output } = await running.end();
+      expect(status, output).toBe(0);
+      expect(output.trim().split('\n')).toEqual([
+        'numbers: not to be guessed',
+        'send, 4096: 83886081 bytes',
+        'write, 4096: 83886082 bytes',
+        'read, 4096: 83886083 bytes',
+        'longest: 2147483648 bytes',
+        'send, 256: 41943041 bytes',
+        'write, 256: 41943042 bytes',
+        'read, 256: 41943043 bytes',
+      ]);
+    },
+    LIMIT_MS,
+  );
+});
