@@ -5,7 +5,8 @@
  *     0 u32 log2 of the slot's bytes    4 u32 mask    128 u32 producer    256 u32 consumer    384 slots
  *
  * The provider leaves the rest alone. In a ring that the device fills, 132 is u32 how many entries it has
- * shown, modulo 2^32, for the preload library; it is written after the producer index.
+ * shown, modulo 2^32, written after the producer index, and 260 u32 the consumer index that it last
+ * believed; both for the preload library.
  *
  * Both indices stay below the number of slots. The one that the client writes is hostile: it is
  * masked, and nothing but it is believed. The device's own is kept here and only stored there.
@@ -20,6 +21,7 @@ const MASK_AT = 4;
 /** Words. */
 const PRODUCER = 128 / 4;
 const SHOWN = 132 / 4;
+const SEEN = 260 / 4;
 const CONSUMER = 256 / 4;
 /** The smallest slot. */
 const SLOT_MIN_BYTES = 64;
@@ -206,8 +208,10 @@ export class IndexProducer {
   #follow(): void {
     const consumer = Atomics.load(this.#words, CONSUMER) & this.#mask;
     const taken = (consumer - this.#seen) & this.#mask;
+    if (taken === 0) return;
     const there = (this.#tail - this.#seen) & this.#mask;
     this.#seen = consumer;
+    Atomics.store(this.#words, SEEN, consumer);
     if (taken <= there) return;
     this.#tail = consumer;
     Atomics.store(this.#words, PRODUCER, consumer);

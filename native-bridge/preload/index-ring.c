@@ -9,6 +9,7 @@
 #define PRODUCER_OFFSET 128
 #define SHOWN_OFFSET 132
 #define CONSUMER_OFFSET 256
+#define SEEN_OFFSET 260
 #define SLOTS_OFFSET 384
 #define SLOT_SHIFT_MAX 20
 /* Of struct ib_uverbs_wc. */
@@ -54,6 +55,18 @@ static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {
   return ring->bytes + SLOTS_OFFSET + ((size_t)(index & ring->mask) << ring->slot_shift);
 }
 
+/* librxe before rdma-core 55 advances the consumer index once too often behind ibv_next_poll, so that it
+ * passes the producer and the ring looks full. The ring goes on at the consumer with nothing in it, as
+ * in the daemon, whose consumer index tells this from a ring that is full. */
+static void follow_consumer(const struct index_ring *completions) {
+  uint32_t seen = atomic_load(word_at(completions, SEEN_OFFSET));
+  uint32_t consumer = index_ring_first(completions);
+  uint32_t taken = (consumer - seen) & completions->mask;
+  if (taken <= ((producer_of(completions) - seen) & completions->mask)) return;
+  atomic_store(word_at(completions, PRODUCER_OFFSET), consumer);
+  atomic_store(word_at(completions, SEEN_OFFSET), consumer);
+}
+
 /* True if the completion that was written last is this one; the program may have taken it. */
 static bool came_last(const struct index_ring *completions, const uint8_t *request, uint32_t qpn) {
   const uint8_t *last = slot_of(completions, producer_of(completions) - 1);
@@ -78,6 +91,7 @@ static void complete(const struct index_ring *completions, const uint8_t *reques
 void index_ring_flush(const struct index_ring *requests, const struct index_ring *completions,
                       uint32_t qpn, uint32_t behind) {
   if (1u << completions->slot_shift < COMPLETION_BYTES) return;
+  follow_consumer(completions);
   uint32_t first = index_ring_first(requests);
   uint32_t used = index_ring_used(requests);
   for (; behind > 0; behind--) {

@@ -22,6 +22,11 @@ function pushAll(cq: CQ, ids: readonly number[]): void {
   for (const wrIdLo of ids) push(cq, { wrIdLo });
 }
 
+/** The consumer index that the device last believed. */
+function seenBy(client: IndexRingClient): number {
+  return client.view.getUint32(260, true);
+}
+
 function ids(client: IndexRingClient): number[] {
   return client.outcome().map(([wrId]) => wrId);
 }
@@ -114,7 +119,7 @@ describe('a completion ring with indices', () => {
     expect(ids(client)).toEqual([1, 2, 3]);
     client.consumer = 4;
     pushAll(cq, [4]);
-    expect([client.producer, client.consumer]).toEqual([5, 4]);
+    expect([client.producer, client.consumer, seenBy(client)]).toEqual([5, 4, 4]);
     expect(ids(client)).toEqual([4]);
     for (let round = 10; round < 30; round += 1) {
       pushAll(cq, [round]);

@@ -75,6 +75,20 @@ int main(void) {
   done = made(&completions, 5, 0);
   index_ring_flush(&posted, &done, 77, 0);
   CHECK(get(&completions, 128) == 7);
+  /* The consumer has passed the producer by one: the ring is empty, not full. */
+  posted = made(&requests, 3, 1);
+  done = made(&completions, 4, 5);
+  set(&completions, 260, 2);
+  index_ring_flush(&posted, &done, 77, 0);
+  CHECK(get(&completions, 128) == 7 && get(&completions, 256) == 5);
+  flushed(&completions, 5, 11);
+  flushed(&completions, 6, 12);
+  /* The same indices in a ring that is full: nothing in it is lost. */
+  posted = made(&requests, 3, 1);
+  done = made(&completions, 4, 5);
+  set(&completions, 260, 5);
+  index_ring_flush(&posted, &done, 77, 0);
+  CHECK(get(&completions, 128) == 4);
   /* Headers that do not fit the memory. */
   const struct ring_memory memory = {requests.all, sizeof requests.all};
   set(&requests, 4, SLOTS * 2 - 1);
