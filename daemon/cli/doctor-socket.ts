@@ -3,6 +3,7 @@ import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:f
 import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
+import { startCommand } from '../../verbs-api/client/start-command.ts';
 import { failureCode, failureText } from '../console/failure.ts';
 import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
 import type { Finding, Place } from './doctor-finding.ts';
@@ -120,7 +121,7 @@ export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
   } catch (error) {
     const code = failureCode(error);
     if (code === 'ENODEV' || code === 'ECONNREFUSED') {
-      return { state: 'info', text: `not running at ${socketPath}`, fix: 'iwarpd start' };
+      return { state: 'info', text: `not running at ${socketPath}`, fix: startCommand(socketPath) };
     }
     const fix =
       code === 'EACCES'

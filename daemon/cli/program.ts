@@ -70,7 +70,7 @@ export async function runCommandLine(
 
 function buildProgram(context: CommandContext): Command {
   const program = new Command('iwarpd')
-    .description('An RNIC in a process: emulates an iWARP RDMA NIC over ordinary TCP.')
+    .description('An RDMA NIC in a process: emulates RoCE and iWARP devices.')
     .version(packageVersion(), '--version', 'print the version')
     .exitOverride()
     // The caller prints the error.

@@ -1,7 +1,8 @@
 /** `iwarpd start`: the daemon in the foreground, until it is stopped. */
 import { readFileSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
 import type { DestinationStream, Logger } from 'pino';
+import { commandOf } from '../../verbs-api/client/start-command.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
@@ -205,7 +206,7 @@ function readConfigFile(path: string): DaemonOptions {
 /** The line that reports what is running and what to do next. */
 function readyLine(ready: DaemonReady, socket: string | undefined): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
-  const command = commandOf(process.argv[1] ?? 'iwarpd');
+  const command = commandOf(process.argv[1]);
   const where = socket === undefined ? '' : ` --socket ${socket}`;
   const connected = ready.devices.find(({ transport }) => transport !== 'roce');
   const address = connected?.addresses[0] ?? '127.0.0.1';
@@ -217,15 +218,6 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
       ? `in another terminal, \`${command} run${where} -- ibv_devinfo\``
       : `in two other terminals, \`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\``;
   return `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, ${attempt}; Ctrl-C ends it`;
-}
-
-/**
- * How a user calls the command whose script this process runs: `iwarpd` after a global install, by a
- * link in the PATH; `npx iwarpd` in a clone and in a project, by a link in `node_modules/.bin`.
- */
-export function commandOf(script: string): string {
-  const isGlobal = basename(script) === 'iwarpd' && basename(dirname(script)) !== '.bin';
-  return isGlobal ? 'iwarpd' : 'npx iwarpd';
 }
 
 function deviceText({ backend, transport, addresses }: DeviceInfo): string {

@@ -35,7 +35,7 @@ export function openApi(routes: readonly HttpRoute[], version: string): Json {
     info: {
       title: 'iwarpd',
       version,
-      description: 'The control plane of an emulated iWARP RNIC.',
+      description: 'The control plane of a daemon that emulates RoCE and iWARP devices.',
     },
     paths,
     components: {

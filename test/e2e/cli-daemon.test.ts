@@ -328,7 +328,7 @@ describe('a name that is not there', () => {
     const environment = { XDG_RUNTIME_DIR: folder.path };
     const finished = await runCommand([command, '--instance', 'typo'], environment);
     expect(finished.status).toBe(1);
-    expect(finished.stderr).toContain('start it with `iwarpd start --instance typo`');
+    expect(finished.stderr).toContain('start it with `npx iwarpd start --instance typo`');
   });
 });
 

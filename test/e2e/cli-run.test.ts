@@ -90,7 +90,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     const words = ['run', option, value, '--', 'echo', 'ran'];
     const finished = await runCommand(words, { XDG_RUNTIME_DIR: folder.path });
     expect(finished).toMatchObject({ status: 1, stdout: '' });
-    expect(finished.stderr).toContain(`start it with \`iwarpd start ${option} ${value}\``);
+    expect(finished.stderr).toContain(`start it with \`npx iwarpd start ${option} ${value}\``);
     expect(finished.stderr).toMatch(/^iwarpd: no daemon at [^\n]+\n$/);
   });
 
@@ -176,7 +176,7 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     const { status, stderr } = await runCommand(['env', '--socket', socket]);
     expect(status).toBe(0);
     expect(stderr).toMatch(
-      /^iwarpd: no daemon at .*; start it with `iwarpd start --socket [^\n]+`\n$/,
+      /^iwarpd: no daemon at .*; start it with `npx iwarpd start --socket [^\n]+`\n$/,
     );
   });
 });

@@ -3,7 +3,7 @@
 /** The unit; `node` and `script` are the absolute paths that it starts. */
 export function systemdUnit(node: string, script: string): string {
   return `[Unit]
-Description=iwarpd, an emulated iWARP RDMA NIC
+Description=iwarpd, emulated RoCE and iWARP devices
 Documentation=man:iwarpd(1)
 
 [Service]
