@@ -38,6 +38,8 @@ export interface FaultHost {
   now(): Micros;
   conduits(): Iterable<Conduit>;
   conduitOf(qp: QP): Conduit | undefined;
+  /** The ends of a connected queue pair of either transport. */
+  factsOf(qp: QP): ConnectionFacts | undefined;
   /** The faults that packets meet. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
@@ -224,7 +226,7 @@ export class HostFaults {
 
   #coversPeer(fault: Fault, device: Adapter, qp: QP): boolean {
     if (fault.peer === undefined) return true;
-    const facts: ConnectionFacts | undefined = this.#host.conduitOf(qp)?.facts;
+    const facts = this.#host.factsOf(qp);
     return facts !== undefined && facts.device === device.name && fault.coversEnds(facts);
   }
 

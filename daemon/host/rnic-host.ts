@@ -7,7 +7,7 @@
  */
 import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
-import type { Fault } from '../faults/fault.ts';
+import type { ConnectionFacts, Fault } from '../faults/fault.ts';
 import type { CmEffect, CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
@@ -369,6 +369,11 @@ export class RnicHost
   /** See `FaultHost`. */
   conduitOf(qp: QP): Conduit | undefined {
     return this.#conduits.of(qp);
+  }
+
+  /** See `FaultHost`. */
+  factsOf(qp: QP): ConnectionFacts | undefined {
+    return this.#conduits.of(qp)?.facts ?? this.#packets?.factsOf(qp);
   }
 
   /** See `FaultHost`; also for events of a NIC. */

@@ -10,7 +10,7 @@
  */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { PacketTap } from '../../capture/capture-tap.ts';
-import type { Fault, FaultPeer } from '../../faults/fault.ts';
+import type { ConnectionFacts, Fault, FaultPeer } from '../../faults/fault.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
@@ -25,6 +25,7 @@ import {
   parsePacket,
   writeHeaders,
 } from '../../roce/wire/packet.ts';
+import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '../../roce/wire/syndrome.ts';
 import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
@@ -151,6 +152,16 @@ export class PacketNetwork implements ConnectionUser {
   /** Every wire that has not ended. */
   *connections(): Iterable<PacketConnection> {
     for (const ofPort of this.#connections.values()) yield* ofPort.values();
+  }
+
+  /** The ends of a queue pair that has a destination of its own, for scopes of faults. */
+  factsOf(qp: QP): ConnectionFacts | undefined {
+    const { wire } = qp;
+    if (!(wire instanceof PacketConnection) || qp.type === QPType.ud) return undefined;
+    const { vector } = wire;
+    if (vector === undefined) return undefined;
+    const remote = { address: gidAddress(vector.dgid), port: ROCE_PORT };
+    return { device: wire.port.name, qpNum: qp.qpn, remote };
   }
 
   /** True when nothing waits for a turn. */
@@ -381,7 +392,12 @@ export class PacketNetwork implements ConnectionUser {
     const fate = this.#faults.meet(facts, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
-      this.#answer(facts.receiver, fate.answer, now);
+      const code = fatalNak(fate.answer);
+      if (code === undefined) this.#answer(facts.receiver, fate.answer, now);
+      else {
+        facts.receiver.wire.refuse?.(code);
+        this.handleReady(facts.receiver);
+      }
       return false;
     }
     if (fate.due > now) {
@@ -596,6 +612,13 @@ export class PacketNetwork implements ConnectionUser {
       this.#head = 0;
     }
   }
+}
+
+/** The code of a NAK after which the receiver of the request is in error too. */
+function fatalNak(syndrome: number): NakCode | undefined {
+  if (syndromeKind(syndrome) !== SyndromeKind.nak) return undefined;
+  const code = syndromeValue(syndrome);
+  return code === NakCode.psnSequence ? undefined : (code as NakCode);
 }
 
 /**

@@ -9,6 +9,7 @@
 import type { ProgramWire } from '../../rnic/ib-port.ts';
 import type { Micros, OutboundMessage, WireFailure } from '../../rnic/wire-port.ts';
 import type { Packet } from '../wire/packet.ts';
+import type { NakCode } from '../wire/syndrome.ts';
 
 /** Why a wire failed; `by` says who found the fault. For `QP.terminated`. */
 export interface TransportFailure {
@@ -26,6 +27,11 @@ export interface PacketWire extends ProgramWire {
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros, grh: Uint8Array): void;
   /** No more packets for now; the host polls the answers to those that came only afterwards. */
   handleInputEnd(now: Micros): void;
+  /**
+   * Answers the request that is due with this NAK, and fails as if it had deserved it: an injected
+   * fault. A wire that answers nothing has none.
+   */
+  refuse?(code: NakCode): void;
   // Outputs
   /**
    * Writes the next packet, from its base header to its padding, at `start`, where there must be

@@ -5,6 +5,7 @@ import type { QPPath } from '../../rnic/qp-attributes.ts';
 import { type DeferringUser, Fault, type Micros, type WireFailure } from '../../rnic/wire-port.ts';
 import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
+import type { NakCode } from '../wire/syndrome.ts';
 import { Outcome } from './outcome.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';
 import { Requester } from './requester.ts';
@@ -96,6 +97,10 @@ export class ReliableWire implements PacketWire {
     else if (!this.#responder.memoryLost()) {
       this.#requester.memoryLost('local memory of a Read is gone');
     }
+  }
+
+  refuse(code: NakCode): void {
+    if (!this.#outcome.stopped) this.#responder.refuse(code);
   }
 
   assertInvariants(): void {

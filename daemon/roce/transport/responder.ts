@@ -146,6 +146,11 @@ export class Responder {
     else this.#handleExpected(packet, bytes);
   }
 
+  /** See `PacketWire`. */
+  refuse(code: NakCode): void {
+    if (this.#ready && this.#failure === undefined) this.#refuse(code);
+  }
+
   // IBTA 9.7.5.1.1: one NAK for one gap.
   #handleGap(): void {
     if (this.#refusing) return;

@@ -167,7 +167,9 @@ describe('a fault of packets', () => {
     world.fault({ kind: 'nak', syndrome, device: 'roce1', direction: 'in' });
     expect(world.outcome()).toBe(status);
     expect(world.ends[0].qp.state).toBe(QPState.ERR);
-    expect(world.ends[1].completions.outcome()).toEqual([]);
+    // As after a NAK that the peer deserved.
+    expect(world.ends[1].qp.state).toBe(QPState.ERR);
+    expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
   });
 
   it('nak psn-sequence: the request is sent again', () => {
@@ -205,6 +207,21 @@ describe('a fault of packets', () => {
     world.ends[0].ring();
     world.run(SECOND);
     expect(world.ends[1].qp.state).toBe(QPState.ERR);
+  });
+
+  it.each([
+    ['127.0.0.3', true, false],
+    ['127.0.0.2', false, true],
+    ['127.0.0.3:4791', true, false],
+    ['127.0.0.3:4790', false, false],
+    ['127.0.0.9', false, false],
+  ])('qp-fatal with peer %s: at once, the queue pairs that send to it', (peer, first, second) => {
+    const world = new Faulty();
+    world.expectMessages(1);
+    const fault = world.fault({ kind: 'qp-fatal', peer });
+    const inError = world.ends.map(({ qp }) => qp.state === QPState.ERR);
+    expect(inError).toEqual([first, second]);
+    expect(fault.status.fired).toBe(Number(first) + Number(second));
   });
 
   it('makes the same choices with the same seed', () => {
