@@ -1,4 +1,5 @@
-/* See poll-pause.h. The offsets are those of `struct ibv_context` and `struct ibv_cq` in
+/* See poll-pause.h. The offsets are those of `struct verbs_context` (which ends with an `ibv_context`),
+ * `struct ibv_context`, `struct ibv_cq` and `struct ibv_cq_ex`, which begins like an `ibv_cq`, in
  * infiniband/verbs.h, which no release of rdma-core may move. */
 #include "poll-pause.h"
 
@@ -16,6 +17,14 @@
 
 #define CONTEXT_POLL_OFFSET 96
 #define CONTEXT_FD_OFFSET 264
+#define CONTEXT_ABI_OFFSET 320
+#define CONTEXT_BYTES 328
+/* Before the context: the bytes of what surrounds it, and a function there. */
+#define SIZE_BEFORE_CONTEXT 8
+#define CREATE_CQ_EX_BEFORE_CONTEXT 120
+/* __VERBS_ABI_IS_EXTENDED */
+#define ABI_IS_EXTENDED UINTPTR_MAX
+#define CQ_EX_START_POLL_OFFSET 144
 #define CQ_CONTEXT_OFFSET 0
 #define CQ_HANDLE_OFFSET 24
 
@@ -45,6 +54,11 @@
 /* The polls of the providers, in the order of their first open device. */
 #define PROVIDERS 2
 static _Atomic(poll_function) provider_polls[PROVIDERS];
+/* And what they poll extended completion queues by, which they create by the second function. */
+typedef int (*start_poll_function)(void *cq, void *attributes);
+typedef void *(*create_cq_ex_function)(void *context, void *attributes);
+static _Atomic(start_poll_function) provider_start_polls[PROVIDERS];
+static _Atomic(create_cq_ex_function) provider_creates[PROVIDERS];
 
 /* What a thread knows of the completion queue that it found empty first. */
 static _Thread_local struct {
@@ -120,13 +134,8 @@ static void sleep_for(int64_t duration) {
   errno = saved;
 }
 
-static inline int poll_with_pauses(unsigned provider, void *cq, int count, void *completions) {
-  poll_function poll = atomic_load_explicit(&provider_polls[provider], memory_order_relaxed);
-  int found = poll(cq, count, completions);
-  if (found != 0) {
-    idle.since = 0;
-    return found;
-  }
+/* A poll of the queue has found nothing. */
+static void found_empty(const void *cq) {
   int64_t now = now_ns();
   if (idle.since == 0 || now - idle.last > POLL_ABSENCE_NS) {
     if (idle.cq != cq) idle.rate_since = 0;
@@ -138,7 +147,7 @@ static inline int poll_with_pauses(unsigned provider, void *cq, int count, void 
   idle.last = now;
   idle.polls++;
   /* A thread that looks at several queues in turn pauses once in each turn. */
-  if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return 0;
+  if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return;
   int64_t pause = pause_of(cq, now);
   if (pause > POLL_PAUSE_MAX_NS) pause = POLL_PAUSE_MAX_NS;
   if (pause >= POLL_PAUSE_MIN_NS) {
@@ -147,7 +156,24 @@ static inline int poll_with_pauses(unsigned provider, void *cq, int count, void 
   }
   idle.last = now;
   idle.looked = now;
-  return 0;
+}
+
+static inline int poll_with_pauses(unsigned provider, void *cq, int count, void *completions) {
+  poll_function poll = atomic_load_explicit(&provider_polls[provider], memory_order_relaxed);
+  int found = poll(cq, count, completions);
+  if (found == 0) found_empty(cq);
+  else idle.since = 0;
+  return found;
+}
+
+/* The provider holds the queue's lock behind a start that found something, and only then. */
+static inline int start_with_pauses(unsigned provider, void *cq, void *attributes) {
+  start_poll_function start =
+      atomic_load_explicit(&provider_start_polls[provider], memory_order_relaxed);
+  int error = start(cq, attributes);
+  if (error == ENOENT) found_empty(cq);
+  else idle.since = 0;
+  return error;
 }
 
 static int poll_first(void *cq, int count, void *completions) {
@@ -156,6 +182,53 @@ static int poll_first(void *cq, int count, void *completions) {
 
 static int poll_second(void *cq, int count, void *completions) {
   return poll_with_pauses(1, cq, count, completions);
+}
+
+static int start_first(void *cq, void *attributes) { return start_with_pauses(0, cq, attributes); }
+
+static int start_second(void *cq, void *attributes) { return start_with_pauses(1, cq, attributes); }
+
+static void *create_with_pauses(unsigned provider, void *context, void *attributes) {
+  static const start_poll_function paused[PROVIDERS] = {start_first, start_second};
+  create_cq_ex_function create =
+      atomic_load_explicit(&provider_creates[provider], memory_order_relaxed);
+  char *cq = create(context, attributes);
+  if (cq == NULL) return NULL;
+  start_poll_function found;
+  start_poll_function known = NULL;
+  memcpy(&found, cq + CQ_EX_START_POLL_OFFSET, sizeof found);
+  if (found == NULL) return cq;
+  bool first = atomic_compare_exchange_strong(&provider_start_polls[provider], &known, found);
+  if (first || known == found) {
+    memcpy(cq + CQ_EX_START_POLL_OFFSET, &paused[provider], sizeof paused[provider]);
+  }
+  return cq;
+}
+
+static void *create_first(void *context, void *attributes) {
+  return create_with_pauses(0, context, attributes);
+}
+
+static void *create_second(void *context, void *attributes) {
+  return create_with_pauses(1, context, attributes);
+}
+
+/* Has extended completion queues of this context made by the library's function. */
+static void install_extended(char *context, unsigned provider) {
+  static const create_cq_ex_function paused[PROVIDERS] = {create_first, create_second};
+  uintptr_t abi;
+  size_t size;
+  create_cq_ex_function found;
+  create_cq_ex_function known = NULL;
+  memcpy(&abi, context + CONTEXT_ABI_OFFSET, sizeof abi);
+  if (abi != ABI_IS_EXTENDED) return;
+  memcpy(&size, context - SIZE_BEFORE_CONTEXT, sizeof size);
+  if (size < CREATE_CQ_EX_BEFORE_CONTEXT + CONTEXT_BYTES) return;
+  memcpy(&found, context - CREATE_CQ_EX_BEFORE_CONTEXT, sizeof found);
+  if (found == NULL) return;
+  bool first = atomic_compare_exchange_strong(&provider_creates[provider], &known, found);
+  if (!first && known != found) return;
+  memcpy(context - CREATE_CQ_EX_BEFORE_CONTEXT, &paused[provider], sizeof paused[provider]);
 }
 
 void poll_pause_install(void *context) {
@@ -177,6 +250,7 @@ void poll_pause_install(void *context) {
     bool first = atomic_compare_exchange_strong(&provider_polls[provider], &known, found);
     if (!first && known != found) continue;
     memcpy(bytes + CONTEXT_POLL_OFFSET, &paused[provider], sizeof paused[provider]);
+    install_extended(bytes, provider);
     return;
   }
 }

@@ -5,6 +5,7 @@
  * - while many of its sends are outstanding, until a quarter of them will be done;
  * - once it has waited for POLL_PATIENCE_NS.
  * It does not sleep while a completion is imminent and the program waits for it.
+ * The same goes for `ibv_start_poll` on an extended queue.
  * `IWARPD_POLL=spin` in the environment turns pauses off. */
 #ifndef IWARPD_POLL_PAUSE_H
 #define IWARPD_POLL_PAUSE_H

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RoceRig } from '../support/roce-rig.ts';
 import { missingPackages, repositoryRoot } from './prerequisites.ts';
 import { outcomes, PACKAGED_TESTS, PYTHON, unpackTests } from './pyverbs-runner.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { type Environment, ShimProgram } from './shim-programs.ts';
 
 const TABLE = join(repositoryRoot(), 'test/interop/roce-pyverbs.tsv');
 /** The outcome of a test that is not run. */
@@ -48,6 +48,40 @@ async function runModule(module: string): Promise<Readonly<Record<string, string
   return Object.fromEntries([...ok.map(of('ok')), ...skipped.map(of('skip'))]);
 }
 
+/** Polls an empty extended completion queue for a while, and asks for one with timestamps. */
+const EXTENDED_POLLS = `
+import resource, time
+from pyverbs.cq import CQEX, CqInitAttrEx, PollCqAttr
+from pyverbs.device import Context
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+context = Context(name='roce0')
+queue = CQEX(context, CqInitAttrEx(cqe=4))
+attributes = PollCqAttr()
+waits = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+before = waits()
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    assert queue.start_poll(attributes) == 2
+print('waits', waits() - before)
+try:
+    CQEX(context, CqInitAttrEx(cqe=4, wc_flags=1 << 7))
+except PyverbsRDMAError as error:
+    print('errno', error.error_code)
+`;
+
+/** How often the script's thread gave up its core, and what asking for timestamps gave. */
+async function pollExtended(variables: Environment): Promise<{ waits: number; errno: number }> {
+  const environment = { ...rig.environment, ...variables };
+  const { status, output } = await new ShimProgram(
+    [PYTHON, '-c', EXTENDED_POLLS],
+    environment,
+  ).end();
+  expect(status, output).toBe(0);
+  const [, waits, errno] = /waits (\d+)\nerrno (\d+)/.exec(output) ?? [];
+  return { waits: Number(waits), errno: Number(errno) };
+}
+
 const missing = missingPackages('pyverbs');
 const unpacked = existsSync(PACKAGED_TESTS) ? '' : `${PACKAGED_TESTS} was left out`;
 const lack = missing.length > 0 ? `missing packages: ${missing.join(' ')}` : unpacked;
@@ -68,6 +102,15 @@ describe.skipIf(lack !== '')(`rdma-core's own tests on RoCE${reason}`, { timeout
       [row.module, row.test, row.roce, row.rxe, row.siw].join('\t'),
     );
     writeFileSync(TABLE, `${[...header, ...written].join('\n')}\n`);
+  });
+
+  it('ibv_start_poll sleeps between vain polls, as ibv_poll_cq does', async () => {
+    const EOPNOTSUPP = 95;
+    const { waits, errno } = await pollExtended({});
+    expect(waits).toBeGreaterThan(10);
+    // Its provider refuses timestamps on every device.
+    expect(errno).toBe(EOPNOTSUPP);
+    expect((await pollExtended({ IWARPD_POLL: 'spin' })).waits).toBeLessThan(10);
   });
 
   it.each([...modules])('%s: as in the table', async (module) => {
