@@ -16,6 +16,7 @@ import {
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
 import {
   ALICE,
@@ -233,6 +234,23 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
       const { regions, trace, tap } = JSON.parse(own.stdout);
       expect(regions).toContainEqual(expect.objectContaining({ key: Number(key), address }));
       expect({ trace, tap }).toEqual({ trace: 'done', tap: 'done' });
+    });
+
+    it("keeps a user's RoCE queue pairs and keys from the other's", async () => {
+      const socket = await openDaemon(ALICE, ['--device', 'r=roce:127.0.0.2']);
+      const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+      const victim = users.program(ALICE, ['roce-victim', socket]);
+      const [, ...named] = await victim.until(/pair (\d+) key (\d+) address (\d+)/);
+      const thief = await users.program(EVE, ['roce-thief', socket, ...named], trust).end();
+      expect(JSON.parse(thief.stdout || '{}'), thief.stderr).toEqual({
+        unanswered: WCStatus.retryExcErr,
+        refused: [WCStatus.remAccessErr, WCStatus.remAccessErr],
+        read: false,
+      });
+      const { stdout, stderr } = await victim.end();
+      expect(stdout.split('\n')[1], stderr).toBe(
+        JSON.stringify({ states: [QPState.RTS, QPState.RTS], changed: false }),
+      );
     });
 
     it("reaches a stranger's memory by its agent alone", async () => {

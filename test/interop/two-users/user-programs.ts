@@ -21,6 +21,7 @@ import { decodeValue, type IpcValue } from '../../../verbs-api/contract/protocol
 import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { FakeDaemon } from '../../unit/preload/fake-daemon.ts';
+import { roceThief, roceVictim } from './roce-parts.ts';
 
 const EVERYONE = 0o666;
 /** The descriptor of the socket that `heir` inherits. */
@@ -148,7 +149,7 @@ async function contentOf(path: string): Promise<string> {
   return readFileSync(path, 'utf8');
 }
 
-const [part = '', path = ''] = process.argv.slice(2);
+const [part = '', path = '', ...words] = process.argv.slice(2);
 switch (part) {
   case 'trap':
     trap(path);
@@ -170,6 +171,12 @@ switch (part) {
     break;
   case 'heir':
     await heir(path);
+    break;
+  case 'roce-victim':
+    await roceVictim(path, say);
+    break;
+  case 'roce-thief':
+    await roceThief(path, words, say);
     break;
   default:
     throw new Error(`no part '${part}'`);
