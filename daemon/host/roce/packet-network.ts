@@ -10,13 +10,12 @@
  */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { PacketTap } from '../../capture/capture-tap.ts';
-import type { ConnectionFacts, Fault, FaultPeer } from '../../faults/fault.ts';
+import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { PACKET_BYTES_MAX, type PacketWire } from '../../roce/transport/packet-wire.ts';
-import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../../roce/wire/datagram.ts';
 import { Operation, Service } from '../../roce/wire/opcode.ts';
 import {
   makePacket,
@@ -26,12 +25,12 @@ import {
   writeHeaders,
 } from '../../roce/wire/packet.ts';
 import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '../../roce/wire/syndrome.ts';
-import { gidAddress } from '../host-addresses.ts';
-import { isMulticastGid, MulticastGroups } from './multicast-groups.ts';
+import { MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
 import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './packet-faults.ts';
 import type { PacketPort } from './packet-port.ts';
 import { PacketRecorder } from './packet-recorder.ts';
+import { endOf, PacketRoutes, type Route } from './packet-routes.ts';
 import { countFailure, countPacket, countRequest } from './roce-counters.ts';
 
 /** What one connection sends before the next gets its turn. */
@@ -46,8 +45,6 @@ const BURST_PACKETS_MAX = SHARE_BYTES / PACKET_COST_BYTES + 1;
 const REST_PACKETS_MAX = 256;
 /** Places in the queue of turns that are kept although they are done with. */
 const DONE_MAX = 1024;
-/** The UDP port of RoCEv2, by which a fault may name a peer. */
-const ROCE_PORT = 4791;
 
 /** What the network needs of its host. */
 export interface PacketNetworkHost {
@@ -66,18 +63,6 @@ interface AddressHandle {
   readonly vector: AddressVector;
 }
 
-/** Where the datagrams of an address vector go. */
-interface Route {
-  readonly vector: AddressVector;
-  readonly peer: PacketPort;
-  readonly sgid: Uint8Array;
-  /** Both ends, for scopes of faults. */
-  readonly source: FaultPeer;
-  readonly destination: FaultPeer;
-  /** To the queue pairs of a group instead of one of `peer`. */
-  readonly multicast: boolean;
-}
-
 /** See the module's comment. */
 export class PacketNetwork implements ConnectionUser {
   readonly #host: PacketNetworkHost;
@@ -90,8 +75,7 @@ export class PacketNetwork implements ConnectionUser {
   /** Connections with a deadline, and when the first of them may be due. */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
-  /** By the vectors of address handles, which programs make once and use often. */
-  #routes = new WeakMap<AddressVector, Route>();
+  readonly #routes = new PacketRoutes();
   readonly groups = new MulticastGroups();
   /** Sent since the host's other work had its turn. */
   #spentBytes = 0;
@@ -102,8 +86,6 @@ export class PacketNetwork implements ConnectionUser {
   #burst = 0;
   #burstBytes = 0;
   readonly #packet = makePacket();
-  readonly #grh = new Uint8Array(GRH_AREA_BYTES);
-  readonly #datagram = makeDatagram();
 
   /** `tap` sees every packet that reaches its receiver, or would. */
   constructor(host: PacketNetworkHost, tap?: PacketTap) {
@@ -160,8 +142,7 @@ export class PacketNetwork implements ConnectionUser {
     if (!(wire instanceof PacketConnection) || qp.type === QPType.ud) return undefined;
     const { vector } = wire;
     if (vector === undefined) return undefined;
-    const remote = { address: gidAddress(vector.dgid), port: ROCE_PORT };
-    return { device: wire.port.name, qpNum: qp.qpn, remote };
+    return { device: wire.port.name, qpNum: qp.qpn, remote: endOf(vector.dgid) };
   }
 
   /** True when nothing waits for a turn. */
@@ -216,7 +197,7 @@ export class PacketNetwork implements ConnectionUser {
 
   /** The ports have other GIDs: what goes to one that is gone is lost from now on. */
   followAddresses(): void {
-    this.#routes = new WeakMap();
+    this.#routes.forget();
     for (const connection of this.connections()) connection.follow();
   }
 
@@ -377,7 +358,7 @@ export class PacketNetwork implements ConnectionUser {
     bytes: number,
     now: Micros,
   ): boolean {
-    const route = vector && this.#routeOf(sender.port, vector);
+    const route = vector && this.#routes.find(sender.port, vector);
     if (vector === undefined || route === undefined) {
       this.#pass(sender, vector, bytes, now);
       return true;
@@ -448,7 +429,7 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   #deliverOne({ sender, vector, bytes, copies, damaged }: HeldPacket, now: Micros): void {
-    const route = this.#routeOf(sender.port, vector);
+    const route = this.#routes.find(sender.port, vector);
     const receiver = this.#peerOf(sender);
     // Nothing held its sender back meanwhile.
     if (route === undefined || receiver?.qp.congested === true) {
@@ -476,7 +457,7 @@ export class PacketNetwork implements ConnectionUser {
     bytes: number,
     damaged: boolean,
   ): void {
-    const route = vector && this.#routeOf(port, vector);
+    const route = vector && this.#routes.find(port, vector);
     if (route === undefined) return;
     const receiver = { device: route.peer.name, qpn: this.#packet.destQpn };
     const ends = {
@@ -498,12 +479,12 @@ export class PacketNetwork implements ConnectionUser {
     bytes: number,
     now: Micros,
   ): void {
-    const route = vector && this.#routeOf(sender.port, vector);
+    const route = vector && this.#routes.find(sender.port, vector);
     if (route === undefined) {
       sender.port.counters.undeliverable += 1;
       return;
     }
-    this.#writeGrh(route, bytes);
+    this.#routes.writeGrh(route, bytes);
     if (route.multicast) {
       for (const { wire } of this.groups.members(route.vector.dgid)) {
         if (wire instanceof PacketConnection) this.#handOverDatagram(sender, wire, now);
@@ -540,33 +521,7 @@ export class PacketNetwork implements ConnectionUser {
     const { counters } = receiver.port;
     countPacket(this.#packet, sender.port.counters, counters);
     if (receiver.qp.type === QPType.rc) countRequest(this.#packet, receiver.rqPsn, counters);
-    receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#grh);
-  }
-
-  /** Looked up once, as an address handle of a kernel is when it is made. */
-  #routeOf(port: PacketPort, vector: AddressVector): Route | undefined {
-    const known = this.#routes.get(vector);
-    if (known !== undefined) return known;
-    const multicast = isMulticastGid(vector.dgid);
-    const peer = multicast ? port : port.peer(vector.dgid);
-    const sgid = port.gid(vector.sgidIndex);
-    if (peer === undefined || sgid === undefined) return undefined;
-    const source = { address: gidAddress(sgid), port: ROCE_PORT };
-    const destination = { address: gidAddress(vector.dgid), port: ROCE_PORT };
-    const route = { vector, peer, sgid, source, destination, multicast };
-    this.#routes.set(vector, route);
-    return route;
-  }
-
-  #writeGrh({ vector, sgid }: Route, bytes: number): void {
-    const datagram = this.#datagram;
-    datagram.sourceGid.set(sgid);
-    datagram.destGid.set(vector.dgid);
-    datagram.trafficClass = vector.trafficClass;
-    datagram.flowLabel = vector.flowLabel;
-    datagram.hopLimit = vector.hopLimit;
-    datagram.packetLength = bytes;
-    writeGrhArea(this.#grh, 0, datagram);
+    receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#routes.grh);
   }
 
   /** Reports a failure to the queue pair, and notes when the wire wants to be called. */
