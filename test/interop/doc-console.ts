@@ -140,8 +140,8 @@ function typed(command: string, index: number): string {
   }
   if (/&\s*$/.test(command)) {
     const [, front = ''] = /^(.*?)\s*&\s*$/s.exec(command) ?? [];
-    // Whoever is started in the background has a moment until the next line is typed.
-    return `{ ${front}\n} >${out} 2>&1 &\nsleep 0.7`;
+    // What runs in the background is ready, on a busy machine too, when the next line is typed.
+    return `{ ${front}\n} >${out} 2>&1 &\nsleep 3`;
   }
   return `{ ${command}\n} >${out} 2>&1; echo $? >.status${index}`;
 }
