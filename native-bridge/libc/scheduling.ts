@@ -9,6 +9,8 @@ const syscall = libc.func(
   'long syscall(long number, long pid, void *attr, long third, long fourth)',
 ) as (number: number, pid: number, attr: Uint8Array, third: number, fourth: number) => number;
 
+const yieldNow = libc.func('int sched_yield()') as () => number;
+
 /** sched_getattr and sched_setattr. */
 const NUMBERS: Readonly<Record<string, { readonly get: number; readonly set: number }>> = {
   x64: { get: 315, set: 314 },
@@ -24,6 +26,11 @@ const RUNTIME_AT = 24;
 const RESET_ON_FORK = 1n;
 /** The shortest slice that Linux grants. */
 const SLICE_NANOS = 100_000n;
+
+/** Lets another thread that waits for this core run first. */
+export function yieldCore(): void {
+  yieldNow();
+}
 
 /**
  * Requests the shortest slices for the calling thread, but not for processes it starts. False when

@@ -14,18 +14,18 @@ static connected_word *place_of(struct doorbells *doorbells, uint32_t handle) {
   return chunk == NULL ? NULL : &chunk[handle % DOORBELL_CHUNK_HANDLES];
 }
 
-static void unmap_word(const _Atomic uint32_t *word) {
+static void unmap_word(_Atomic uint32_t *word) {
   uintptr_t page = (uintptr_t)word & ~(uintptr_t)(PAGE_BYTES - 1);
   raw_munmap((void *)page, PAGE_BYTES);
 }
 
-static void keep_word(struct doorbells *doorbells, uint32_t handle, const _Atomic uint32_t *word) {
+static void keep_word(struct doorbells *doorbells, uint32_t handle, _Atomic uint32_t *word) {
   if (handle < DOORBELL_CHUNKS * DOORBELL_CHUNK_HANDLES) {
     _Atomic(connected_word *) *chunk = &doorbells->chunks[handle / DOORBELL_CHUNK_HANDLES];
     if (atomic_load(chunk) == NULL) atomic_store(chunk, raw_allocate(CHUNK_BYTES));
   }
   connected_word *place = place_of(doorbells, handle);
-  const _Atomic uint32_t *before = place == NULL ? word : atomic_exchange(place, word);
+  _Atomic uint32_t *before = place == NULL ? word : atomic_exchange(place, word);
   if (before != NULL) unmap_word(before);
 }
 
@@ -36,21 +36,27 @@ void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, u
   if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)end) return;
   /* A mapping of the shim's own: the program unmaps its queue when it likes. */
   char *page =
-      raw_mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, rings, (off_t)(end - PAGE_BYTES));
+      raw_mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)(end - PAGE_BYTES));
   if (page == MAP_FAILED) return;
-  keep_word(doorbells, handle, (const _Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
+  keep_word(doorbells, handle, (_Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
 }
 
 void doorbell_forget(struct doorbells *doorbells, uint32_t handle) {
   connected_word *place = place_of(doorbells, handle);
-  const _Atomic uint32_t *word = place == NULL ? NULL : atomic_exchange(place, NULL);
+  _Atomic uint32_t *word = place == NULL ? NULL : atomic_exchange(place, NULL);
   if (word != NULL) unmap_word(word);
 }
 
-bool doorbell_is_connected(struct doorbells *doorbells, uint32_t handle) {
+enum doorbell_kind doorbell_begin(struct doorbells *doorbells, uint32_t handle) {
   connected_word *place = place_of(doorbells, handle);
-  const _Atomic uint32_t *word = place == NULL ? NULL : atomic_load(place);
-  return word != NULL && atomic_load(word) == 1;
+  _Atomic uint32_t *word = place == NULL ? NULL : atomic_load(place);
+  if (word == NULL) return DOORBELL_COMMAND;
+  /* The provider's stores to the ring come before this: the daemon changes the word, then looks at
+   * the ring. */
+  atomic_thread_fence(memory_order_seq_cst);
+  uint32_t kind = atomic_load(word);
+  if (kind == DOORBELL_ONE_WAY) atomic_compare_exchange_strong(word, &kind, DOORBELL_NONE);
+  return kind <= DOORBELL_NONE ? (enum doorbell_kind)kind : DOORBELL_COMMAND;
 }
 
 void doorbells_free(struct doorbells *doorbells) {

@@ -1,6 +1,7 @@
-/* Doorbells without a round trip. The daemon keeps one word behind each send queue, in memory that
- * the program maps: 1 while the queue pair is connected. A doorbell then cannot fail, so there is
- * no answer to wait for. */
+/* Doorbells without a round trip, or none at all. The daemon keeps one word behind each send queue, in
+ * memory that the program maps. While the queue pair is connected a doorbell cannot fail, so there is
+ * no answer to wait for; while one is on its way, or the daemon looks at the queue by itself, there
+ * is no need for another. */
 #ifndef IWARPD_DOORBELL_H
 #define IWARPD_DOORBELL_H
 
@@ -13,7 +14,15 @@
 /* Queue pairs with higher handles ring with a round trip. */
 #define DOORBELL_CHUNKS 256u
 
-typedef _Atomic(const _Atomic uint32_t *) connected_word;
+/* What the word says. */
+enum doorbell_kind {
+  /* A command, which may fail. */
+  DOORBELL_COMMAND = 0,
+  DOORBELL_ONE_WAY = 1,
+  DOORBELL_NONE = 2,
+};
+
+typedef _Atomic(_Atomic uint32_t *) connected_word;
 
 struct doorbells {
   _Atomic(connected_word *) chunks[DOORBELL_CHUNKS];
@@ -26,8 +35,8 @@ void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, u
 /* The queue pair is gone. */
 void doorbell_forget(struct doorbells *doorbells, uint32_t handle);
 
-/* True when the queue pair is connected, as far as this process can see. */
-bool doorbell_is_connected(struct doorbells *doorbells, uint32_t handle);
+/* How to ring for what is in the ring by now. A one-way doorbell counts as rung from here on. */
+enum doorbell_kind doorbell_begin(struct doorbells *doorbells, uint32_t handle);
 
 void doorbells_free(struct doorbells *doorbells);
 

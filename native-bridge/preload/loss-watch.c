@@ -38,7 +38,11 @@ static void *watch_main(void *argument) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
   if (await_loss(file)) {
     pthread_mutex_lock(&file->command_lock);
-    if (atomic_load(&file->command_fd) >= 0) queues_flush(file->queues);
+    if (atomic_load(&file->command_fd) >= 0) {
+      /* First: whoever posts without a doorbell sees this, or is seen by the flush. */
+      atomic_store(&file->state, CONNECTION_DEAD);
+      queues_flush(file->queues);
+    }
     pthread_mutex_unlock(&file->command_lock);
   }
   descriptor_close_hidden(&file->watch_fd);

@@ -323,9 +323,15 @@ static bool ring(struct command *command) {
   if (command->response_room < POST_SEND_RESPONSE_BYTES) return false;
   uint32_t handle = command_u32(command, QP_HANDLE_OFFSET);
   struct device_file *file = command->endpoint->file;
-  if (!doorbell_is_connected(&file->doorbells, handle)) return false;
   if (!memory_takes(command->response, POST_SEND_RESPONSE_BYTES)) return false;
-  if (!exchange_send_one_way(file, OP_DOORBELL, handle)) return false;
+  /* The word outlives the daemon, whose end a thread watches; a child rings on its own connection. */
+  if (atomic_load(&file->watch_fd) < 0) return false;
+  if (atomic_load(&file->state) != CONNECTION_OPEN) return false;
+  enum doorbell_kind kind = doorbell_begin(&file->doorbells, handle);
+  if (kind == DOORBELL_COMMAND) return false;
+  /* Read once more: the end may have come in between, and the queue been flushed before. */
+  if (kind == DOORBELL_NONE && atomic_load(&file->state) != CONNECTION_OPEN) return false;
+  if (kind == DOORBELL_ONE_WAY && !exchange_send_one_way(file, OP_DOORBELL, handle)) return false;
   memset(command->response, 0, POST_SEND_RESPONSE_BYTES);
   return true;
 }

@@ -301,6 +301,7 @@ export class KernelServer implements KernelServices {
     if (!open.connections.delete(connection)) return;
     if (open.connections.size > 0) {
       if (reason !== undefined) this.#cut(open, reason);
+      else if (open.file instanceof UverbsFile) open.file.processLeft();
       return;
     }
     const { file, token } = open;

@@ -15,8 +15,9 @@
  *
  * The memory of a send queue has a page-rounded length that leaves 8 bytes behind the ring: the
  * last 8 bytes of it (of its last page, which may lie behind what the program maps) are u32
- * "connected", u32 zero. While it is 1, a doorbell cannot be refused with ENOTCONN and may be sent
- * one-way.
+ * "doorbell", u32 "progress". While "doorbell" is 1, a doorbell cannot be refused with ENOTCONN and
+ * may be sent one-way by whoever changes the word to 2. While it is 2, such a doorbell is on its
+ * way, or the daemon looks at the queue by itself. Whoever posts reads it behind a full fence. "progress" counts the work requests that were completed.
  */
 import { TOKEN_BYTES } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { RecordReader } from '../../../verbs-api/contract/protocol/ipc-records.ts';

@@ -78,10 +78,10 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('device-probe', 'queues')).toEqual(PASSED);
     });
 
-    it('ring connected queue pairs without waiting for an answer', async () => {
+    it('ring connected queue pairs without waiting for an answer, and once until it was heard', async () => {
       expect(await probe('device-probe', 'doorbells')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
-      expect(file?.doorbells).toEqual([5, 5, 5]);
+      expect(file?.doorbells).toEqual([5, 5]);
       expect(file?.commands.filter((command) => command === 28)).toHaveLength(4);
     });
 

@@ -69,6 +69,11 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     host.drain();
   }
 
+  /** A process that shared the file has closed it. */
+  processLeft(): void {
+    for (const object of this.table.ofKind('qp')) this.watch.distrust(object);
+  }
+
   /** Last close: dependants before what they depend on. */
   close(): void {
     this.services.events.remove(this);

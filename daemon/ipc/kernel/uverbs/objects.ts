@@ -12,6 +12,8 @@ import { EventSink } from '../../objects/event-router.ts';
 import type { EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { Ring } from '../ring-mapping.ts';
+import type { WatchedSends } from './send-watch.ts';
+import type { SendWords } from './send-words.ts';
 
 /**
  * Records of one object that may wait in a queue. A program that reads its events has a few; one
@@ -164,22 +166,27 @@ export class SrqElement extends EventElement {
 }
 
 /** A queue pair. */
-export class QpElement extends EventElement {
+export class QpElement extends EventElement implements WatchedSends {
   readonly kind = 'qp';
   readonly qp: QP;
+  readonly words: SendWords;
   readonly sendRing: Ring;
   /** Undefined with a shared receive queue. */
   readonly receiveRing: Ring | undefined;
   /** As the program set them. They have no effect: access is checked by region. */
   accessFlags = 0;
+  watched = false;
+  emptyLooks = 0;
+  streaming = 0;
 
   constructor(
     file: ElementFile,
     handle: number,
-    parts: { userHandle: Uint8Array; qp: QP; sendRing: Ring; receiveRing: Ring | undefined },
+    parts: Pick<QpElement, 'userHandle' | 'qp' | 'words' | 'sendRing' | 'receiveRing'>,
   ) {
     super(file, handle, parts.userHandle);
     this.qp = parts.qp;
+    this.words = parts.words;
     this.sendRing = parts.sendRing;
     this.receiveRing = parts.receiveRing;
   }

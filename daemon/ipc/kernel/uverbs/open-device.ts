@@ -2,6 +2,7 @@
  * What one open of a uverbs device holds: its objects in one namespace of handles, its event
  * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
  */
+import { yieldCore } from '../../../../native-bridge/libc/scheduling.ts';
 import type {
   ObjectOwner,
   ObjectSummaries,
@@ -26,6 +27,7 @@ import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
 import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
 import type { Persona } from './persona.ts';
 import { PERSONAS } from './personas.ts';
+import { SendWatch } from './send-watch.ts';
 
 /** Events of the device that may wait; see `UNREAD_MAX` of the objects. */
 const DEVICE_EVENTS_UNREAD_MAX = 64;
@@ -48,6 +50,7 @@ export class OpenDevice implements DeviceEventSink {
   /** GET_CONTEXT was called: the other commands are available. */
   hasContext = false;
   readonly epoch = new WorkEpoch();
+  readonly watch: SendWatch;
   #deviceEventsUnread = 0;
 
   /** ENODEV for a device that the host does not have; ENOMEM beyond the quota. */
@@ -63,6 +66,7 @@ export class OpenDevice implements DeviceEventSink {
     this.device = device;
     this.persona = PERSONAS[device.transport];
     this.table = new ObjectRegistry(client.ledger, 0);
+    this.watch = new SendWatch(services.host, yieldCore);
     this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);
     this.asyncQueue = services.createQueue(client);

@@ -35,15 +35,16 @@ export function postSend({ file, fields }: CommandCall): KernelReply {
  * persona has for it.
  */
 export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
-  const { qp } = file.table.expect('qp', handle);
-  if (isIdle(qp.state)) return refusal(file.persona.idleDoorbell);
-  file.services.host.doorbell(qp);
+  const object = file.table.expect('qp', handle);
+  if (isIdle(object.qp.state)) return refusal(file.persona.idleDoorbell);
+  file.watch.ring(object);
   return DONE;
 }
 
 /** Destroys a queue pair and its undelivered events. Returns the event queues that this emptied. */
 export function destroyQP(file: OpenDevice, object: QpElement): number[] {
   file.epoch.noteCommand();
+  file.watch.forget(object);
   file.services.host.multicastGroups.forget(object.qp);
   object.qp.close(file.services.host.now());
   // Events that its destruction raised for other objects stay; its own undelivered ones are

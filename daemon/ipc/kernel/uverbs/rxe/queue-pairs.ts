@@ -3,7 +3,6 @@ import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/att
 import { QPState, QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
 import type { QPModification } from '../../../../rnic/qp-attributes.ts';
-import { isIdle } from '../../../../rnic/qp-state.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { newStruct } from '../../struct-fields.ts';
 import {
@@ -17,6 +16,7 @@ import {
 } from '../layouts.ts';
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
+import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
 import { putDestination, readAddressVector } from './address-vector.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
@@ -26,10 +26,6 @@ type CreateFields = Omit<typeof CreateQP.request, 'bytes'>;
 type CreateOffsets = { readonly [Field in keyof CreateFields]: number };
 
 const SGE_BYTES = 16;
-/** Words behind the send queue's memory: see siw's. */
-const CONNECTED_WORD = 0;
-const PROGRESS_WORD = 1;
-const WORDS_BYTES = 8;
 /** IBV_QP_CREATE flags; librxe refuses all but 0 by itself. */
 const CREATE_FLAGS_BIT = 1;
 
@@ -150,7 +146,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
   const capabilities = capabilitiesOf(fields, at);
   const element = file.table.add('qp', (handle) =>
     file.rings.make((rings) => {
-      let words: Int32Array | undefined;
+      const words = new SendWords();
       const qp = file.device.nic.createQP(pd.pd, {
         type,
         kind: 'indices',
@@ -160,22 +156,20 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
         capabilities,
         sqSigAll: fields.getUint8(at.sqSigAll) !== 0,
         ring: (ringBytes) => {
-          const memory = rings.take(ringBytes, ringBytes + WORDS_BYTES);
-          const wordsAt = memory.byteOffset + memory.length - WORDS_BYTES;
-          words = new Int32Array(memory.buffer, wordsAt, WORDS_BYTES / 4);
+          const memory = rings.take(ringBytes, ringBytes + SEND_WORDS_BYTES);
+          words.place(memory);
           return memory;
         },
         receiveRing: (ringBytes) => rings.take(ringBytes),
-        progress: () => words?.subarray(PROGRESS_WORD),
-        onState: (state) => {
-          if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
-        },
+        progress: () => words.progress,
+        onState: (state) => words.handleState(state),
         tag: undefined,
       });
       const userHandle = bytes.slice(at.userHandle, at.userHandle + 8);
       rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
       const receiveRing = srq === undefined ? rings.at(1) : undefined;
-      return new QpElement(file, handle, { userHandle, qp, sendRing: rings.at(0), receiveRing });
+      const sendRing = rings.at(0);
+      return new QpElement(file, handle, { userHandle, qp, words, sendRing, receiveRing });
     }),
   );
   element.qp.tag = element;

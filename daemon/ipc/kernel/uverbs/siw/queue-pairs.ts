@@ -3,26 +3,18 @@ import { INLINE_MAX } from '../../../../../verbs-api/contract/protocol/queue-lay
 import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { isIdle } from '../../../../rnic/qp-state.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { newStruct, setUint64 } from '../../struct-fields.ts';
 import { CreateQP, ModifyQP, UverbsCommandNumber as N, QPAttrBit, QueryQP } from '../layouts.ts';
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
+import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
 import { requestState } from './qp-state.ts';
 
 /** IBV_QPT_RC */
 const TYPE_RC = 2;
 /** `enum ibv_mtu`: 4096. */
 const PATH_MTU = 5;
-/**
- * Words after the send queue's memory, the last ones of its last page. While "connected" is 1, the
- * preload library need not wait for the answer to a doorbell; "progress" shows it what to flush if
- * the daemon dies.
- */
-const CONNECTED_WORD = 0;
-const PROGRESS_WORD = 1;
-const WORDS_BYTES = 8;
 
 /** CREATE_QP: EOPNOTSUPP for any type but RC; EINVAL for sizes beyond the device's. */
 export function createQP(call: CommandCall): KernelReply {
@@ -111,7 +103,7 @@ function makeQP({ file, fields, bytes }: CommandCall, handle: number): QpElement
       : file.table.expect('srq', fields.getUint32(request.srqHandle, true));
   const capabilities = capabilitiesOf(fields);
   return file.rings.make((rings) => {
-    let words: Int32Array | undefined;
+    const words = new SendWords();
     const qp = file.device.nic.createQP(pd.pd, {
       sendCQ: sendCQ.cq,
       recvCQ: recvCQ.cq,
@@ -119,22 +111,20 @@ function makeQP({ file, fields, bytes }: CommandCall, handle: number): QpElement
       capabilities,
       sqSigAll: fields.getUint8(request.sqSigAll) !== 0,
       ring: (bytes) => {
-        const memory = rings.take(bytes, bytes + WORDS_BYTES);
-        const wordsAt = memory.byteOffset + memory.length - WORDS_BYTES;
-        words = new Int32Array(memory.buffer, wordsAt, WORDS_BYTES / 4);
+        const memory = rings.take(bytes, bytes + SEND_WORDS_BYTES);
+        words.place(memory);
         return memory;
       },
       receiveRing: (bytes) => rings.take(bytes),
-      progress: () => words?.subarray(PROGRESS_WORD),
-      onState: (state) => {
-        if (words !== undefined) Atomics.store(words, CONNECTED_WORD, isIdle(state) ? 0 : 1);
-      },
+      progress: () => words.progress,
+      onState: (state) => words.handleState(state),
       tag: undefined,
     });
     const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
     rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
     const receiveRing = qp.rqCount === 0 ? undefined : rings.at(1);
-    return new QpElement(file, handle, { userHandle, qp, sendRing: rings.at(0), receiveRing });
+    const sendRing = rings.at(0);
+    return new QpElement(file, handle, { userHandle, qp, words, sendRing, receiveRing });
   });
 }
 

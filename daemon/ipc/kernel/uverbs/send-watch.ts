@@ -1,0 +1,120 @@
+/**
+ * Send queues that are looked at in each turn of the event loop, so that programs which post faster
+ * than the daemon takes need no system call to ring. A queue that was found empty a few times is
+ * left, and its program rings again. While a doorbell is on its way, the program sends no other.
+ *
+ * No post is missed: the program posts, then reads the word that says whether to ring, and changes it
+ * if it rings; the watch changes the word back, then looks at the queue. Both orders are sequentially
+ * consistent, so one of them sees the other.
+ */
+import type { QP } from '../../../rnic/queue-pair.ts';
+import type { SendWords } from './send-words.ts';
+
+/**
+ * Work requests found at once for which a program counts as one that streams. One that waits for each
+ * answer posts one, and a watch would only cost it time.
+ */
+const BURST_MIN = 8;
+/** Doorbells for which a program that streams has its queue watched although they announce little. */
+const STREAM_DOORBELLS = 32;
+/** Looks at a queue without new work after which it is left: a program that posts needs less time. */
+const EMPTY_LOOKS_MAX = 4;
+
+/** What the watch needs of its host. */
+interface WatchHost {
+  doorbell(qp: QP): void;
+  /** Calls back in the next turn of the event loop. */
+  soon(run: () => void): void;
+}
+
+/** A send queue as the watch knows it; the rest is the watch's own. */
+export interface WatchedSends {
+  readonly qp: QP;
+  readonly words: SendWords;
+  watched: boolean;
+  /** Looks since it had new work. */
+  emptyLooks: number;
+  /** Doorbells for which it still counts as one of a program that streams. */
+  streaming: number;
+}
+
+/** See the module's comment. */
+export class SendWatch {
+  readonly #host: WatchHost;
+  readonly #yieldCore: () => void;
+  #watched: WatchedSends[] = [];
+  #looking: WatchedSends[] = [];
+
+  /**
+   * `yieldCore` lets another thread run: the doorbell's wake-up often puts the daemon on the core of
+   * the program that rang, which then cannot post.
+   */
+  constructor(host: WatchHost, yieldCore: () => void) {
+    this.#host = host;
+    this.#yieldCore = yieldCore;
+  }
+
+  /** The program rang. */
+  ring(sends: WatchedSends): void {
+    // It rang before it saw that it need not: the next look is due in this very turn.
+    if (sends.watched) return;
+    sends.words.listen();
+    this.#take(sends);
+    if (sends.streaming === 0) return;
+    sends.streaming -= 1;
+    sends.watched = true;
+    sends.emptyLooks = 0;
+    sends.words.silence();
+    this.#add(sends);
+  }
+
+  /** A process that has the queue mapped is gone, perhaps before it rang. */
+  distrust(sends: WatchedSends): void {
+    if (!sends.watched) this.#leave(sends);
+  }
+
+  /** The queue pair is about to go. */
+  forget(sends: WatchedSends): void {
+    sends.watched = false;
+  }
+
+  readonly #look = (): void => {
+    const looking = this.#watched;
+    this.#watched = this.#looking;
+    let found = false;
+    for (const sends of looking) {
+      if (!sends.watched) continue;
+      sends.emptyLooks += 1;
+      if (this.#take(sends) > 0) {
+        sends.emptyLooks = 0;
+        found = true;
+      }
+      if (sends.emptyLooks < EMPTY_LOOKS_MAX) this.#add(sends);
+      else this.#leave(sends);
+    }
+    looking.length = 0;
+    this.#looking = looking;
+    if (!found && this.#watched.length > 0) this.#yieldCore();
+  };
+
+  #leave(sends: WatchedSends): void {
+    sends.watched = false;
+    sends.words.listen();
+    this.#take(sends);
+  }
+
+  #add(sends: WatchedSends): void {
+    if (this.#watched.length === 0) this.#host.soon(this.#look);
+    this.#watched.push(sends);
+  }
+
+  /** Starts what was posted; how many work requests that took out of the queue. */
+  #take(sends: WatchedSends): number {
+    const { qp } = sends;
+    const before = qp.sendsTaken;
+    this.#host.doorbell(qp);
+    const taken = (qp.sendsTaken - before) >>> 0;
+    if (taken >= BURST_MIN) sends.streaming = STREAM_DOORBELLS;
+    return taken;
+  }
+}

@@ -1,0 +1,135 @@
+/*
+ * Posts around the moments at which the daemon stops looking at a send queue: doorbells DEVICE
+ * GID_INDEX BURSTS. Bursts of Writes of a queue pair to itself, with pauses of random length between
+ * them and within; each burst must complete before the next. Ends with 1 if one does not, and early on
+ * a machine that is slow.
+ */
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEPTH 64
+#define BURST_MAX 24
+#define PAUSE_MAX_NS 60000
+#define SECOND_NS INT64_C(1000000000)
+#define STALL_MAX_NS (5 * SECOND_NS)
+#define RUN_MAX_NS (15 * SECOND_NS)
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) fail(__LINE__, #holds); \
+  } while (0)
+
+static _Noreturn void fail(int line, const char *text) {
+  printf("line %d: not %s\n", line, text);
+  exit(1);
+}
+
+static uint32_t seed = 1;
+
+static uint32_t below(uint32_t limit) {
+  seed = seed * 1664525u + 1013904223u;
+  return (seed >> 8) % limit;
+}
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void pause_for(uint32_t duration) {
+  for (int64_t end = now_ns() + duration; now_ns() < end;) continue;
+}
+
+static void connect_to_itself(struct ibv_qp *qp, struct ibv_context *context, uint8_t gid_index) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                             .port_num = 1,
+                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_1024,
+                              .dest_qp_num = qp->qp_num,
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = 1,
+                              .ah_attr = {.is_global = 1, .port_num = 1}};
+  CHECK(ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid) == 0);
+  attr.ah_attr.grh.sgid_index = gid_index;
+  attr.ah_attr.grh.hop_limit = 64;
+  mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+  attr = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+  mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+         IBV_QP_MAX_QP_RD_ATOMIC;
+  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+}
+
+int main(int count, char **words) {
+  CHECK(count == 4);
+  struct ibv_device **devices = ibv_get_device_list(NULL);
+  struct ibv_context *context = NULL;
+  for (int at = 0; devices != NULL && devices[at] != NULL; at++) {
+    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) {
+      context = ibv_open_device(devices[at]);
+    }
+  }
+  CHECK(context != NULL);
+  static uint64_t memory[2] = {1, 0};
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, access);
+  struct ibv_cq *cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
+  CHECK(mr != NULL && cq != NULL);
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .cap = {.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+      .qp_type = IBV_QPT_RC};
+  struct ibv_qp *qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  connect_to_itself(qp, context, (uint8_t)atoi(words[2]));
+
+  struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
+  struct ibv_send_wr work = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {.remote_addr = (uintptr_t)&memory[1], .rkey = mr->rkey}};
+  uint64_t posted = 0;
+  uint64_t completed = 0;
+  int64_t end = now_ns() + RUN_MAX_NS;
+  int bursts = 0;
+  for (; bursts < atoi(words[3]) && now_ns() < end; bursts++) {
+    /* One, as in an exchange of messages, or as many as make the daemon watch the queue. */
+    uint32_t requests = below(2) == 0 ? 1 : 1 + below(BURST_MAX);
+    uint32_t pauses = below(4);
+    for (; requests > 0; requests--) {
+      struct ibv_send_wr *bad;
+      work.wr_id = posted++;
+      CHECK(ibv_post_send(qp, &work, &bad) == 0);
+      if (pauses == 0) pause_for(below(PAUSE_MAX_NS));
+    }
+    int64_t limit = now_ns() + STALL_MAX_NS;
+    while (completed < posted) {
+      struct ibv_wc done;
+      int found = ibv_poll_cq(cq, 1, &done);
+      CHECK(found >= 0);
+      if (found == 0) {
+        CHECK(now_ns() < limit);
+        continue;
+      }
+      CHECK(done.status == IBV_WC_SUCCESS);
+      CHECK(done.wr_id == completed++);
+    }
+    if (pauses != 1) pause_for(below(PAUSE_MAX_NS));
+  }
+  CHECK(memory[1] == 1);
+  printf("all completed\n");
+  return 0;
+}
