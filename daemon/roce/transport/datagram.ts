@@ -4,6 +4,7 @@
  */
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../../invariants/assert.ts';
 import { makeInboundMessage } from '../../rnic/inbound-records.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
@@ -76,6 +77,12 @@ export class DatagramWire implements PacketWire {
   /** At once when there was more to dispose of than one poll may. */
   nextDeadline(): Micros {
     return this.#overBudget && this.sendable ? 0 : NEVER;
+  }
+
+  assertInvariants(): void {
+    if (this.#outcome.stopped) return;
+    assert(!this.#taken || this.#ready, 'datagrams are sent once the queue pair is ready');
+    assert(!this.#waits || this.#taken, 'what waits for its payload was taken');
   }
 
   // Commands

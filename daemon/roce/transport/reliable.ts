@@ -105,6 +105,7 @@ export class ReliableWire implements PacketWire {
 
   assertInvariants(): void {
     this.#requester.assertInvariants();
+    this.#responder.assertInvariants();
   }
 
   nextDeadline(): Micros {

@@ -7,6 +7,7 @@
  * NAK; everything behind it is dropped until it comes again.
  */
 
+import { assert } from '../../invariants/assert.ts';
 import { makeAtomicAccess, makeInboundMessage } from '../../rnic/inbound-records.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
@@ -134,6 +135,15 @@ export class Responder {
     if (this.#settledPsn === this.#expectedPsn) return;
     this.#ackDue = false;
     this.#nak = NO_NAK;
+  }
+
+  /** For the end of a turn. Throws `InvariantError` when its counts do not agree. */
+  assertInvariants(): void {
+    if (!this.#ready || this.#outcome.stopped) return;
+    assert(this.#nak === NO_NAK || this.#refusing, 'a NAK that is due refuses something');
+    assert(this.#failure === undefined || this.#refusing, 'what fails for good is refused');
+    const beyond = this.#open === Open.write && this.#received > this.#length;
+    assert(!beyond, 'a Write under way has no more bytes than it announced');
   }
 
   // Packets that come in

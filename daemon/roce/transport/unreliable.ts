@@ -4,6 +4,7 @@
  */
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../../invariants/assert.ts';
 import { makeInboundMessage } from '../../rnic/inbound-records.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
@@ -77,6 +78,15 @@ export class UnreliableWire implements PacketWire {
   get rqPsn(): number {
     return this.#rqPsn;
   }
+  assertInvariants(): void {
+    if (this.#outcome.stopped) return;
+    const open = this.#open;
+    assert(open !== Open.send || this.#receive, 'a Send under way has its receive');
+    const beyond = open === Open.write && this.#received > this.#length;
+    assert(!beyond, 'a Write under way has no more bytes than it announced');
+    assert(!this.#sending || this.#ready, 'messages are sent once the path is known');
+  }
+
   nextDeadline(): Micros {
     return NEVER;
   }
