@@ -43,6 +43,8 @@ export interface GateUser {
    * part of it.
    */
   handleLoss(response: boolean): void;
+  /** The oldest receive that was given back and not reported is in its completion queue, or lost. */
+  handleReported(): void;
   /** The completion of a receive found its queue full. */
   handleFullQueue(): void;
 }
@@ -164,8 +166,10 @@ export class CompletionGate {
 
   #push(cq: CQ, completion: Completion): void {
     countCompletion(this.#counters, completion.status);
-    if (!cq.push(completion) && completion.opcode === SQOpcode.receive)
-      this.#user.handleFullQueue();
+    const pushed = cq.push(completion);
+    if (completion.opcode !== SQOpcode.receive) return;
+    this.#user.handleReported();
+    if (!pushed) this.#user.handleFullQueue();
   }
 
   /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */

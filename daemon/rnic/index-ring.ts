@@ -6,7 +6,8 @@
  *
  * The provider leaves the rest alone. In a ring that the device fills, 132 is u32 how many entries it has
  * shown, modulo 2^32, written after the producer index, and 260 u32 the consumer index that it last
- * believed; both for the preload library.
+ * believed. In a ring of receives, 132 is u32 up to which slot they are completed, which follows the
+ * consumer index. All for the preload library.
  *
  * Both indices stay below the number of slots. The one that the client writes is hostile: it is
  * masked, and nothing but it is believed. The device's own is kept here and only stored there.
@@ -22,6 +23,7 @@ const MASK_AT = 4;
 const PRODUCER = 128 / 4;
 const SHOWN = 132 / 4;
 const SEEN = 260 / 4;
+const COMPLETED = 132 / 4;
 const CONSUMER = 256 / 4;
 /** The smallest slot. */
 const SLOT_MIN_BYTES = 64;
@@ -70,6 +72,7 @@ export class IndexRing implements WorkRing {
   /** Elements taken and given back; both count freely, modulo 2^32. */
   #head = 0;
   #returned = 0;
+  #completed = 0;
   position = HEADER_BYTES;
 
   /** The ring starts at `start` in `bytes`, aligned to 8. */
@@ -110,9 +113,16 @@ export class IndexRing implements WorkRing {
     Atomics.store(this.#words, CONSUMER, this.#returned & this.#mask);
   }
 
+  countCompleted(): void {
+    this.#completed = (this.#completed + 1) >>> 0;
+    Atomics.store(this.#words, COMPLETED, this.#completed & this.#mask);
+  }
+
   clear(): void {
     this.#head = Atomics.load(this.#words, PRODUCER) & this.#mask;
     this.#returned = this.#head;
+    this.#completed = this.#head;
+    Atomics.store(this.#words, COMPLETED, this.#head);
     this.position = HEADER_BYTES + this.#head * this.slotBytes;
     Atomics.store(this.#words, CONSUMER, this.#head);
   }

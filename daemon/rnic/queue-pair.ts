@@ -459,6 +459,10 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     );
   }
 
+  handleReported(): void {
+    this.#receiver.countCompleted();
+  }
+
   handleFullQueue(): void {
     // A stream goes on without; InfiniBand's queue pair does not, and its peer gets no answer.
     if (this.#host.ib !== undefined && this.#life.receiving) this.#life.failQuietly();

@@ -83,6 +83,11 @@ export class ReceiveQueue {
     if (this.#srq === undefined) this.#own.giveBack();
   }
 
+  /** The completion of the oldest receive that has ended is written. */
+  countCompleted(): void {
+    if (this.#srq === undefined) this.#own.countCompleted?.();
+  }
+
   get #elements(): WorkRing {
     return this.#srq === undefined ? this.#own : this.#srq.elements;
   }

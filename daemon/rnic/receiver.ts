@@ -147,6 +147,11 @@ export class Receiver {
     return elements.ready();
   }
 
+  /** The oldest receive that has ended is reported. */
+  countCompleted(): void {
+    this.#queue.countCompleted();
+  }
+
   /** Forgets all receives without completions (RESET). */
   reset(): void {
     this.#queue.reset();

@@ -38,6 +38,8 @@ export interface WorkRing {
   sgeRoom(offset: number): number;
   /** Hands back the oldest element that was released and not given back, in rings with an index. */
   giveBack(): void;
+  /** Counts the oldest element that was given back and not counted as completed, likewise. */
+  countCompleted?(): void;
 }
 
 /** Takes elements of `elementBytes` bytes in order. */

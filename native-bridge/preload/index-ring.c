@@ -7,6 +7,7 @@
 #define LOG2_OFFSET 0
 #define MASK_OFFSET 4
 #define PRODUCER_OFFSET 128
+/* One of completions: how many were shown. One of receives: up to where they are completed. */
 #define SHOWN_OFFSET 132
 #define CONSUMER_OFFSET 256
 #define SEEN_OFFSET 260
@@ -45,6 +46,11 @@ uint32_t index_ring_first(const struct index_ring *ring) {
 
 uint32_t index_ring_used(const struct index_ring *ring) {
   return (producer_of(ring) - index_ring_first(ring)) & ring->mask;
+}
+
+uint32_t index_ring_unfinished(const struct index_ring *receives) {
+  uint32_t completed = atomic_load(word_at(receives, SHOWN_OFFSET));
+  return (index_ring_first(receives) - completed) & receives->mask;
 }
 
 uint32_t index_ring_shown(const struct index_ring *ring) {
@@ -94,7 +100,9 @@ void index_ring_flush(const struct index_ring *requests, const struct index_ring
   follow_consumer(completions);
   uint32_t first = index_ring_first(requests);
   uint32_t used = index_ring_used(requests);
-  for (; behind > 0; behind--) {
+  /* The program may have posted over older ones. */
+  uint32_t kept = requests->mask + 1 - used;
+  for (behind = behind < kept ? behind : kept; behind > 0; behind--) {
     const uint8_t *request = slot_of(requests, first - behind);
     if (behind > 1 || !came_last(completions, request, qpn)) complete(completions, request, qpn);
   }

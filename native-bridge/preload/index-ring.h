@@ -25,6 +25,9 @@ bool index_ring_read(const struct ring_memory *memory, struct index_ring *ring);
 /* Elements between consumer and producer. */
 uint32_t index_ring_used(const struct index_ring *ring);
 
+/* Receives that the daemon has given back and not counted as completed. */
+uint32_t index_ring_unfinished(const struct index_ring *receives);
+
 /* How many elements a daemon that fills the ring has shown, modulo 2^32. */
 uint32_t index_ring_shown(const struct index_ring *ring);
 

@@ -220,6 +220,8 @@ static void flush_indexed(const struct mapped_queue *queue, const struct mapped_
     struct progress progress = progress_of(queue);
     behind = index_ring_first(&requests) - (progress.next - progress.unfinished);
     behind &= requests.mask & 0xffff;
+  } else {
+    behind = index_ring_unfinished(&requests);
   }
   index_ring_flush(&requests, &completed, queue->qpn, behind);
 }

@@ -57,7 +57,7 @@ export class IndexRingClient {
   set consumer(value: number) {
     this.view.setUint32(256, value, true);
   }
-  /** Entries that the device has shown. */
+  /** Entries that the device has shown; in a ring of receives, up to where they are completed. */
   get shown(): number {
     return this.view.getUint32(132, true);
   }

@@ -160,6 +160,23 @@ describe('a send queue with indices', () => {
     expect(seen).toEqual([1]);
   });
 
+  it('counts a receive as completed behind its completion', () => {
+    const rig = new IndexedRig();
+    const seen: number[][] = [];
+    const counts = (): number[] => [rig.receives.consumer, rig.receives.shown];
+    rig.nic.watch.observer = { posted: () => undefined, completed: () => void seen.push(counts()) };
+    rig.receives.receive(7, []);
+    rig.receives.receive(8, []);
+    modify(rig.qp, ERR);
+    expect(seen).toEqual([
+      [1, 0],
+      [2, 1],
+    ]);
+    expect(counts()).toEqual([2, 2]);
+    modify(rig.qp, RESET);
+    expect(counts()).toEqual([2, 2]);
+  });
+
   it('survives any producer index, and takes no more than a ring at a time', () => {
     const rig = new IndexedRig();
     for (const index of [0xffffffff, 8, 0x80000001, 7]) {

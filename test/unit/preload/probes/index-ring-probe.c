@@ -75,6 +75,22 @@ int main(void) {
   done = made(&completions, 5, 0);
   index_ring_flush(&posted, &done, 77, 0);
   CHECK(get(&completions, 128) == 7);
+  /* Receives that were given back and not completed, as far as the program has not posted over them. */
+  posted = made(&requests, 2, 3);
+  set(&requests, 132, 1);
+  CHECK(index_ring_unfinished(&posted) == 2);
+  done = made(&completions, 0, 0);
+  set(&requests, 128, 0);
+  index_ring_flush(&posted, &done, 77, 2);
+  CHECK(get(&completions, 128) == 7);
+  flushed(&completions, 0, 11);
+  flushed(&completions, 1, 12);
+  flushed(&completions, 2, 13);
+  posted = made(&requests, 2, 3);
+  done = made(&completions, 0, 0);
+  index_ring_flush(&posted, &done, 77, 2);
+  flushed(&completions, 0, 12);
+  flushed(&completions, 1, 13);
   /* The consumer has passed the producer by one: the ring is empty, not full. */
   posted = made(&requests, 3, 1);
   done = made(&completions, 4, 5);
