@@ -5,7 +5,7 @@ import { statusLines } from '../../daemon/cli/status.ts';
 import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, QPState, QPType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { send } from '../compliance/fixture.ts';
 import {
@@ -62,6 +62,26 @@ describe('a RoCE device', () => {
     expect(shown.get(ud.qp.qpNum)).toMatchObject({ type: 'UD', state: 'RTS' });
     expect(shown.get(ud.qp.qpNum)?.destination).toBeUndefined();
     expect(await control.connections()).toEqual([]);
+  });
+
+  it('tells TypeScript clients its events: a refused access, a drained queue, its port', async () => {
+    const { a, b } = await connected();
+    const events = b.side.context.asyncEvents()[Symbol.asyncIterator]();
+    const next = async () => {
+      const { value } = await events.next();
+      return [value?.type, value?.qpNum];
+    };
+    const remoteAddr = b.side.mr.address;
+    const rkey = (b.side.mr.rkey ^ 1) >>> 0;
+    await b.side.qp.modify({ state: QPState.SQD });
+    expect(await next()).toEqual([AsyncEventType.sqDrained, b.qpNum]);
+    const sgList = [a.side.mr.sge(0, 64)];
+    a.side.qp.postSend({ opcode: WROpcode.rdmaWrite, sgList, remoteAddr, rkey });
+    expect(await next()).toEqual([AsyncEventType.qpAccessErr, b.qpNum]);
+    const fault = await control.addFault({ kind: 'port-down', device: 'roce0' });
+    expect(await next()).toEqual([AsyncEventType.portErr, undefined]);
+    await control.removeFault(fault.id);
+    expect(await next()).toEqual([AsyncEventType.portActive, undefined]);
   });
 
   it('counts packets by the names of rxe: in the status, metrics and sysfs, until a reset', async () => {
