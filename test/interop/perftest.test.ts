@@ -105,9 +105,9 @@ describeWith(['perftest'], 'perftest over iwarpd', () => {
     expectRow(await transfer(program, '--use-srq', '-s', '4096', '-n', '200'), 4096, 200);
   });
 
-  it('fails without -R: queue pairs are connected out of band, which iWARP has not', async () => {
+  it('fails without -R on the iWARP device: it connects queue pairs out of band', async () => {
     const port = await freePort();
-    const words = ['ib_write_bw', '-p', String(port), '-n', '10'];
+    const words = ['ib_write_bw', '-d', 'iwarp0', '-p', String(port), '-n', '10'];
     const server = await bench.server(port, words);
     const client = await bench.run([...words, ADDRESS], 10);
     const { status } = await endOf(server);
