@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
@@ -87,9 +88,11 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
   /** Bytes that the device has placed in memory so far. */
   async function placedBytes(): Promise<number> {
     const { stdout, stderr } = await runCommand(['status', '--json', '--socket', bench.socketPath]);
-    const counted = /"placedBytes": (\d+)/.exec(stdout)?.[1];
-    if (counted === undefined) throw new Error(`iwarpd status: ${stdout}${stderr}`);
-    return Number(counted);
+    if (stdout === '') throw new Error(`iwarpd status: ${stderr}`);
+    const { devices }: DaemonStatus = JSON.parse(stdout);
+    const counted = devices.find(({ device }) => device.name === 'iwarp0')?.counters['placedBytes'];
+    if (counted === undefined) throw new Error(`no iwarp0: ${stdout}`);
+    return counted;
   }
 
   /** The bytes of two files; a boolean, since a diff of megabytes is unreadable. */
