@@ -20,7 +20,6 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 
 /** A call to make. */
 export interface Invocation {
-  readonly xid: number;
   readonly program: AnyProgram;
   /** Its name in the program. */
   readonly name: string;
@@ -29,15 +28,19 @@ export interface Invocation {
   readonly options: CallOptions;
 }
 
-/** A call as the requester takes it. */
-export interface EncodedCall {
+/** What is kept of a call until its reply. */
+export interface CallInProgress {
   readonly xid: number;
   readonly procedure: AnyProcedure;
   /** Program and procedure, for errors. */
   readonly called: string;
-  readonly request: CallRequest;
   /** Holds the message: give it back when the call has completed. */
   readonly writer: XdrWriter;
+}
+
+/** A call as the requester takes it. */
+export interface EncodedCall extends CallInProgress {
+  readonly request: CallRequest;
 }
 
 type Reply = CallOutcome & { readonly type: 'reply' };
@@ -62,7 +65,7 @@ export class CallEncoder {
   }
 
   /** Throws for arguments that do not fit their description. */
-  encode({ xid, program, name, procedure, args, options }: Invocation): EncodedCall {
+  encode(xid: number, { program, name, procedure, args, options }: Invocation): EncodedCall {
     const writer = this.takeWriter();
     const encode = (padding?: OpaquePadding): Payload => {
       writer.reset();
@@ -139,7 +142,7 @@ export function calledName(program: AnyProgram, name: string): string {
  * The result of a call, from the bytes of its reply. Views of them are part of it. Throws `XdrError`
  * for a reply that cannot be read, `RpcError` for one that says no.
  */
-export function decodeResult(call: EncodedCall, bytes: Uint8Array, reply: Reply): unknown {
+export function decodeResult(call: CallInProgress, bytes: Uint8Array, reply: Reply): unknown {
   const reader = new XdrReader(bytes, reply.bulk);
   const header = readReplyHeader(reader);
   if (header.xid !== call.xid) throw new XdrError('the XID is that of another call');

@@ -6,6 +6,7 @@ import type { Context, PD, Provider } from '../contract/verbs/provider.ts';
 import type { AllocatedMemory } from './allocated-memory.ts';
 import {
   CallEncoder,
+  type CallInProgress,
   calledName,
   decodeResult,
   type EncodedCall,
@@ -44,7 +45,7 @@ export async function connectRpc(
 }
 
 /** A pending call. */
-interface Pending extends EncodedCall {
+interface Pending extends CallInProgress {
   readonly options: CallOptions;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
@@ -154,7 +155,7 @@ class RdmaRpcClient implements RpcClient {
 
   // Calls
 
-  #start(call: Omit<Invocation, 'xid'>, { resolve, reject }: Settlers): void {
+  #start(call: Invocation, { resolve, reject }: Settlers): void {
     const { options } = call;
     const { signal } = options;
     const called = calledName(call.program, call.name);
@@ -165,7 +166,7 @@ class RdmaRpcClient implements RpcClient {
     const xid = this.#takeXid();
     let encoded: EncodedCall;
     try {
-      encoded = this.#encoder.encode({ xid, ...call });
+      encoded = this.#encoder.encode(xid, call);
     } catch (error) {
       reject(new RpcError('unfit', `${called}: ${textOf(error)}`));
       return;
@@ -176,7 +177,18 @@ class RdmaRpcClient implements RpcClient {
     };
     signal?.addEventListener('abort', onAbort);
     const forget = (): void => signal?.removeEventListener('abort', onAbort);
-    this.#pending.set(xid, { ...encoded, options, resolve, reject, forget, memory: undefined });
+    // Field by field: spreading the encoded call cost a fifth of the rate of small calls.
+    this.#pending.set(xid, {
+      xid,
+      procedure: encoded.procedure,
+      called,
+      writer: encoded.writer,
+      options,
+      resolve,
+      reject,
+      forget,
+      memory: undefined,
+    });
     this.#requester.call(xid, encoded.request);
     this.#drain();
   }
