@@ -43,21 +43,25 @@ export class TraceSamples {
       finish = resolve;
     });
     this.#running.add(finish);
-    const { TraceSampler } = await loadSampler();
-    // Runs to the end of this turn, which is precise enough to count losses.
-    const sampler = new TraceSampler({
-      request,
-      crc32c: this.#crc32c,
-      crc32: this.#crc32,
-      nowMicros: () => Math.round((performance.timeOrigin + performance.now()) * 1000),
-      onFull: finish,
-    });
-    const timer = setTimeout(finish, request.ms ?? TRACE_MS_DEFAULT);
-    sampler.begin(this.#links, this.#work);
-    await finished;
-    clearTimeout(timer);
-    this.#running.delete(finish);
-    return sampler.end();
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      const { TraceSampler } = await loadSampler();
+      // Runs to the end of this turn, which is precise enough to count losses.
+      const sampler = new TraceSampler({
+        request,
+        crc32c: this.#crc32c,
+        crc32: this.#crc32,
+        nowMicros: () => Math.round((performance.timeOrigin + performance.now()) * 1000),
+        onFull: finish,
+      });
+      timer = setTimeout(finish, request.ms ?? TRACE_MS_DEFAULT);
+      sampler.begin(this.#links, this.#work);
+      await finished;
+      return sampler.end();
+    } finally {
+      clearTimeout(timer);
+      this.#running.delete(finish);
+    }
   }
 
   /** Ends all samples; each returns what it has. */
