@@ -135,7 +135,7 @@ export class IpcServer {
 
   /**
    * Loads what serves unmodified programs, which otherwise the first of them does. For a daemon that
-   * is ready: it is ready sooner, and does not depend on its files any longer.
+   * is ready: so it is ready sooner, and later programs do not depend on the package's files.
    */
   async loadKernel(): Promise<KernelServer> {
     this.#kernel ??= import('./kernel/kernel-server.ts').then(({ KernelServer: Server }) => {
@@ -324,14 +324,14 @@ export class IpcServer {
 
   /** The first program's connection waits until its part of the daemon is loaded. */
   #awaitKernel(connection: Connection, hello: Hello): void {
-    let early = new Uint8Array(0);
+    let early: Uint8Array = new Uint8Array(0);
     connection.onClosed = () => undefined;
     connection.onBytes = (bytes) => {
       if (early.length + bytes.length > READ_BYTES) {
         this.#refuse(connection, new VerbsError('EPROTO', 'too many bytes before the welcome'));
         return;
       }
-      early = Uint8Array.from([...early, ...bytes]);
+      early = Buffer.concat([early, bytes]);
     };
     const enter = (): void => {
       if (connection.closed) return;

@@ -193,12 +193,12 @@ export class Daemon {
     }
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
-    // After the ready line, which waits for nobody's program.
+    // After the ready line, which need not wait for what the first program or trace will use.
     setImmediate(() => daemon.#loadRest());
     return daemon;
   }
 
-  /** A daemon that is ready does not depend on its files any longer. */
+  /** Neither programs nor traces depend on the files of the package any longer. */
   #loadRest(): void {
     if (this.#stopping !== undefined) return;
     Promise.all([this.#server.loadKernel(), loadSampler()]).catch((error: Error) => {
