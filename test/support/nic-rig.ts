@@ -8,6 +8,7 @@ import type { StreamPort } from '../../daemon/iwarp/engine/stream-api.ts';
 import type { CQ } from '../../daemon/rnic/completion-queue.ts';
 import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
 import type { NicEffect } from '../../daemon/rnic/effect.ts';
+import { makeAtomicAccess, makeInboundMessage } from '../../daemon/rnic/inbound-records.ts';
 import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
 import type { MR } from '../../daemon/rnic/memory-region.ts';
 import { Nic } from '../../daemon/rnic/nic.ts';
@@ -475,37 +476,11 @@ export class NicRig {
 }
 
 /** A plain message of no bytes. */
-export const NO_MESSAGE: InboundMessage = {
-  written: false,
-  sourceQpn: 0,
-  lengthBytes: 0,
-  solicited: false,
-  invalidates: false,
-  invalidateStag: 0,
-  hasImmediate: false,
-  immediateHi: 0,
-  immediateLo: 0,
-};
+export const NO_MESSAGE: Readonly<InboundMessage> = makeInboundMessage();
 
 /** An Atomic Request with all fields zero but those given. */
 export function atomicAccess(fields: Partial<AtomicAccess>): AtomicAccess {
-  return {
-    operation: 0,
-    stag: 0,
-    toHi: 0,
-    toLo: 0,
-    operandHi: 0,
-    operandLo: 0,
-    operandMaskHi: 0,
-    operandMaskLo: 0,
-    compareHi: 0,
-    compareLo: 0,
-    compareMaskHi: 0,
-    compareMaskLo: 0,
-    originalHi: 0,
-    originalLo: 0,
-    ...fields,
-  };
+  return { ...makeAtomicAccess(), ...fields };
 }
 
 /** Upper half of a 64-bit number. */
