@@ -118,8 +118,14 @@ export async function runCommand(
 
 /** A folder of a test's own, for sockets and files, and the commands that run in it. */
 export class CommandFolder {
-  readonly path = mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
+  #path: string | undefined;
   readonly #running: RunningCommand[] = [];
+
+  /** The folder; a new one after `clean`, so that a second attempt of a test has one. */
+  get path(): string {
+    this.#path ??= mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
+    return this.#path;
+  }
 
   /** A path in the folder. */
   file(name: string): string {
@@ -147,6 +153,7 @@ export class CommandFolder {
   /** Ends what still runs and removes the folder. */
   async clean(): Promise<void> {
     await Promise.all(this.#running.splice(0).map((command) => command.kill()));
-    rmSync(this.path, { recursive: true, force: true });
+    if (this.#path !== undefined) rmSync(this.#path, { recursive: true, force: true });
+    this.#path = undefined;
   }
 }

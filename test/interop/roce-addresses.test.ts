@@ -15,14 +15,17 @@ const NONE = '0000:0000:0000:0000:0000:0000:0000:0000';
 /** Before the daemon starts. */
 const PREPARE = 'ip link set lo up && ip address add 198.18.9.1/32 dev lo && exec "$@"';
 
-/** `gids` shows entries 1 to 3, `await N` waits for as many events. */
+/**
+ * `gids` shows entries 1 to 3, `await N` waits for as many events. Of the lasting pair the one whose
+ * Send was under way when the address went fails; the other may wait for it forever.
+ */
 const SCRIPT = `
 stdbuf -oL ibv_asyncwatch -d roce0 > "$0" & watch=$!
 port=/sys/class/infiniband/roce0/ports/1
 gids() { for index in 1 2 3; do echo "$1 $index" $(cat $port/gids/$index $port/gid_attrs/ndevs/$index 2> /dev/null); done; }
 await() { for try in $(seq 200); do [ "$(grep -c "$1" "$0")" = $2 ] && return; sleep 0.05; done; echo "no event"; }
 serve() {
-  "$@" > /dev/null 2>&1 & server=$!
+  "$@" > "$0.server" 2>&1 & server=$!
   for try in $(seq 100); do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; kill -0 $server 2> /dev/null || break; sleep 0.05; done
 }
 pingpong() {
@@ -36,7 +39,8 @@ serve ibv_rc_pingpong -g 2 -n 100000000 -e; lasting=$server
 ibv_rc_pingpong -g 2 -n 100000000 -e 127.0.0.1 > "$0.client" 2>&1 & client=$!
 ip address add 198.18.9.3/32 dev lo; await 'GID.*port 1' 2
 ip address del 198.18.9.2/32 dev lo; await 'GID.*port 1' 3; gids removed
-wait $client; grep -o 'retry counter exceeded' "$0.client"; kill $lasting; wait $lasting 2> /dev/null
+for try in $(seq 100); do grep -oh 'retry counter exceeded' "$0.client" "$0.server" | sort -u | grep . && break; sleep 0.05; done
+kill $client $lasting 2> /dev/null; wait $client $lasting 2> /dev/null
 pingpong 2; pingpong 3
 sleep 1.5; await 'GID.*port 1' 3
 kill $watch; wait $watch 2> /dev/null; exit 0`;
