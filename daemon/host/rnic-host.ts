@@ -31,6 +31,7 @@ import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-conf
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
+import type { HostCmEvent, HostId } from './host-id.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
 import type { Link } from './links/link.ts';
 import type { Alarm, HostClock, HostSystem } from './links/network.ts';
@@ -130,7 +131,7 @@ export class RnicHost
   /** An armed CQ fired; its tag identifies the owner. */
   onCompletion: (cq: CQ) => void = () => {};
   onAsync: (device: Adapter, event: HostAsyncEvent) => void = () => {};
-  onCmEvent: (id: CmId, event: CmEvent) => void = () => {};
+  onCmEvent: (id: HostId, event: HostCmEvent) => void = () => {};
   readonly #observer: HostObserver;
   readonly #manager: ConnectionManager;
   readonly clock: HostClock;
@@ -549,7 +550,8 @@ export class RnicHost
     const { id, type, text } = event;
     const failed = type === CMEventType.connectError || type === CMEventType.unreachable;
     this.#notice(failed ? 'info' : 'debug', 'connection', id.device, id.peerAddress, text);
-    this.onCmEvent(id, event);
+    const delivered = this.cm.eventOf(event);
+    if (delivered !== undefined) this.onCmEvent(delivered.id, delivered);
   }
 
   /** Starts the slow timer for QPs in error; it stops when there are none. */

@@ -1,7 +1,7 @@
 /** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
+import type { HostId } from '../../daemon/host/host-id.ts';
 import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import {
   CMEventType,
   QPState,
@@ -195,7 +195,7 @@ describe('refusals', () => {
     const from = node();
     const to = node();
     const listener = to.listen('127.0.0.1', 2);
-    const ids: CmId[] = [];
+    const ids: HostId[] = [];
     for (let count = 0; count < 3; count++) {
       ids.push(await from.connect(from.channel('iwarp0', 64), listener.at));
     }

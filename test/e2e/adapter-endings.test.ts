@@ -3,8 +3,8 @@
  * destroyed, and faults while output waits. Over real loopback sockets.
  */
 import { afterEach, describe, expect, it } from 'vitest';
+import type { HostId } from '../../daemon/host/host-id.ts';
 import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import {
   AsyncEventType,
@@ -43,7 +43,7 @@ afterEach(async () => {
 async function connectedPeer(
   from: RnicNode,
   bufferBytes = 1 << 20,
-): Promise<{ peer: RawPeer; channel: Channel; id: CmId }> {
+): Promise<{ peer: RawPeer; channel: Channel; id: HostId }> {
   const listener = await RawListener.open();
   listeners.push(listener);
   const channel = from.channel(undefined, bufferBytes);
@@ -188,7 +188,7 @@ const successes = (found: readonly WC[]): number =>
   found.filter(({ status }) => status === WCStatus.success).length;
 
 describe('the end of a queue pair', () => {
-  const ways: [string, (from: RnicNode, channel: Channel, id: CmId) => void][] = [
+  const ways: [string, (from: RnicNode, channel: Channel, id: HostId) => void][] = [
     ['destroy', (from, channel) => channel.qp.close(from.host.now())],
     ['modify to ERR', (from, channel) => channel.qp.modify(QPState.ERR, from.host.now())],
     [
@@ -310,7 +310,7 @@ describe('a fault of the peer while output waits', () => {
   /** A peer that reads nothing while the host has a long message under way, and then errs. */
   async function stuck(
     from: RnicNode,
-  ): Promise<{ peer: RawPeer; channel: Channel; id: CmId; found: WC[] }> {
+  ): Promise<{ peer: RawPeer; channel: Channel; id: HostId; found: WC[] }> {
     const { peer, channel, id } = await connectedPeer(from, LONG_BYTES);
     peer.stopReading();
     channel.receive(0, 64);

@@ -1,7 +1,7 @@
 /** How a host handles silent, faulty, hostile or vanished peers: raw bytes over loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
+import type { HostId } from '../../daemon/host/host-id.ts';
 import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import {
   AsyncEventType,
   CMEventType,
@@ -52,7 +52,7 @@ async function acceptedPeer(): Promise<{
   to: RnicNode;
   peer: RawPeer;
   channel: Channel;
-  id: CmId;
+  id: HostId;
 }> {
   const to = node();
   const listener = to.listen();
@@ -71,7 +71,7 @@ async function connectedPeer(): Promise<{
   from: RnicNode;
   peer: RawPeer;
   channel: Channel;
-  id: CmId;
+  id: HostId;
 }> {
   const from = node();
   const listener = await rawListener();

@@ -6,8 +6,7 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { CmEvent } from '../../daemon/iwarp/cm/cm-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
+import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
 import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
 import {
   AsyncEventType,
@@ -71,7 +70,7 @@ function newNode(wire: Partial<WireDefaults> = {}): RnicNode {
 }
 
 /** The next event of an id. The guest gets the processor meanwhile, and time. */
-async function nextEvent(id: CmId): Promise<CmEvent> {
+async function nextEvent(id: HostId): Promise<HostCmEvent> {
   const deadline = performance.now() + EVENT_TIMEOUT_MS;
   while (node.eventsOf(id).length === 0 && performance.now() < deadline) await setTimeout(5);
   return await node.event(id);
@@ -89,7 +88,7 @@ async function probeListens(words = ''): Promise<GuestProcess> {
 async function connectToProbe(
   wire: { mpaRevision?: 1 | 2; markers?: boolean } = {},
   privateData = new Uint8Array(0),
-): Promise<{ channel: Channel; id: CmId }> {
+): Promise<{ channel: Channel; id: HostId }> {
   const channel = node.channel();
   const depths = { initiatorDepth: 4, responderResources: 4 };
   const at = { address: '127.0.0.1', port: guest.forwarded(PORT) };
@@ -101,7 +100,7 @@ async function connectToProbe(
 async function establishedWithProbe(
   words = '',
   wire: { mpaRevision?: 1 | 2 } = {},
-): Promise<{ channel: Channel; id: CmId; peer: Place; probe: GuestProcess }> {
+): Promise<{ channel: Channel; id: HostId; peer: Place; probe: GuestProcess }> {
   const probe = await probeListens(words);
   const { channel, id } = await connectToProbe(wire);
   const event = await nextEvent(id);
@@ -114,7 +113,7 @@ async function establishedWithProbe(
 /** verbs-probe as initiator of the guest, and its Request. `works` may need our region's STag. */
 async function probeConnects(
   words: string | ((channel: Channel) => string),
-): Promise<{ channel: Channel; id: CmId; probe: GuestProcess; request: Uint8Array }> {
+): Promise<{ channel: Channel; id: HostId; probe: GuestProcess; request: Uint8Array }> {
   const channel = node.channel();
   const listener = node.listen('127.0.0.1');
   const all = typeof words === 'string' ? words : words(channel);
@@ -128,7 +127,7 @@ async function probeConnects(
 async function acceptProbe(
   words: string | ((channel: Channel) => string),
   receiveBytes = 4096,
-): Promise<{ channel: Channel; id: CmId; probe: GuestProcess }> {
+): Promise<{ channel: Channel; id: HostId; probe: GuestProcess }> {
   const { channel, id, probe } = await probeConnects(words);
   // Receives are kept out of the way of what the peer writes.
   for (let i = 0; i < 8; i++) channel.receive(500_000 + i * 4096, receiveBytes);
@@ -143,7 +142,7 @@ async function acceptProbe(
 }
 
 /** Waits for the end of a connection and returns what its event says. */
-async function endOf(id: CmId): Promise<string> {
+async function endOf(id: HostId): Promise<string> {
   const event = await nextEvent(id);
   expect(event.type).toBe(CMEventType.disconnected);
   return event.text;

@@ -4,11 +4,10 @@
  * with it. Tests compare what the peer receives and what the host's consumer polls.
  */
 
+import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
 import type { Link } from '../../daemon/host/links/link.ts';
 import type { HostSystem, LinkPort, Network } from '../../daemon/host/links/network.ts';
 import { hostSystem } from '../../daemon/host/links/system.ts';
-import type { CmEvent } from '../../daemon/iwarp/cm/cm-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
 import { NEVER } from '../../daemon/rnic/wire-port.ts';
@@ -104,7 +103,7 @@ function systemOfSegments(emssBytes: () => number): HostSystem {
 export async function dialIn(
   node: RnicNode,
   address = '127.0.0.1',
-): Promise<{ peer: RawPeer; listener: CmId }> {
+): Promise<{ peer: RawPeer; listener: HostId }> {
   const { id, at } = node.listen(address);
   const peer = await RawPeer.dial(at.port, address);
   opened.push(() => peer.destroy());
@@ -116,7 +115,7 @@ export async function dialOut(
   node: RnicNode,
   consumer: Consumer,
   wishes: Partial<CMParameters> = {},
-): Promise<{ peer: RawPeer; id: CmId }> {
+): Promise<{ peer: RawPeer; id: HostId }> {
   const listener = await RawListener.open();
   opened.push(() => listener.close());
   const id = await node.resolved({ address: '127.0.0.1', port: listener.port });
@@ -146,20 +145,20 @@ export async function settled(): Promise<void> {
 export class Facing {
   readonly node: RnicNode;
   readonly consumer: Consumer;
-  readonly id: CmId;
+  readonly id: HostId;
   readonly peer: RawPeer;
   /** The host's startup frame. */
   readonly startup: Buffer;
   /** The `established` event that the consumer got. */
-  readonly established: CmEvent;
+  readonly established: HostCmEvent;
   /** Makes the peer's FPDUs. */
   readonly writer: FpduWriter;
   readonly #framing: Framing;
   #taken = 0;
 
   private constructor(
-    parts: { node: RnicNode; consumer: Consumer; id: CmId; peer: RawPeer; startup: Buffer },
-    established: CmEvent,
+    parts: { node: RnicNode; consumer: Consumer; id: HostId; peer: RawPeer; startup: Buffer },
+    established: HostCmEvent,
     peersFlags: number,
   ) {
     this.node = parts.node;
@@ -270,12 +269,12 @@ export class Facing {
   }
 
   /** The consumer's next connection event. */
-  async event(): Promise<CmEvent> {
+  async event(): Promise<HostCmEvent> {
     return await this.node.event(this.id);
   }
 }
 
-async function establishedEvent(node: RnicNode, id: CmId): Promise<CmEvent> {
+async function establishedEvent(node: RnicNode, id: HostId): Promise<HostCmEvent> {
   const event = await node.event(id);
   if (event.type !== CMEventType.established) throw new Error(`not established: ${event.text}`);
   return event;

@@ -4,6 +4,7 @@
  */
 
 import type { Adapter } from '../../daemon/host/device-adapter.ts';
+import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
 import { hostSystem } from '../../daemon/host/links/system.ts';
 import type { HostNotice } from '../../daemon/host/observer.ts';
 import {
@@ -11,8 +12,6 @@ import {
   RnicHost,
   type RnicHostOptions,
 } from '../../daemon/host/rnic-host.ts';
-import type { CmEvent } from '../../daemon/iwarp/cm/cm-host.ts';
-import type { CmId } from '../../daemon/iwarp/cm/cm-id.ts';
 import type { CQ } from '../../daemon/rnic/completion-queue.ts';
 import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
 import type { MR } from '../../daemon/rnic/memory-region.ts';
@@ -159,7 +158,7 @@ export class RnicNode {
   readonly notices: HostNotice[] = [];
   readonly asyncEvents: HostAsyncEvent[] = [];
   /** Events by id; those of a listener are its connect requests. */
-  readonly #events = new Map<CmId, CmEvent[]>();
+  readonly #events = new Map<HostId, HostCmEvent[]>();
 
   constructor(options: Partial<RnicHostOptions> = {}) {
     this.host = new RnicHost({
@@ -175,14 +174,14 @@ export class RnicNode {
   }
 
   /** Events of an id that were not awaited yet. */
-  eventsOf(id: CmId): CmEvent[] {
+  eventsOf(id: HostId): HostCmEvent[] {
     const events = this.#events.get(id) ?? [];
     this.#events.set(id, events);
     return events;
   }
 
   /** The next event of an id. */
-  async event(id: CmId): Promise<CmEvent> {
+  async event(id: HostId): Promise<HostCmEvent> {
     const events = this.eventsOf(id);
     await until(() => events.length > 0, `an event of id ${id.number}`);
     const event = events.shift();
@@ -202,7 +201,7 @@ export class RnicNode {
   }
 
   /** A listening id and where it listens. */
-  listen(address = '127.0.0.1', backlog = 16): { id: CmId; at: SocketAddress } {
+  listen(address = '127.0.0.1', backlog = 16): { id: HostId; at: SocketAddress } {
     const id = this.host.cm.createId(undefined);
     this.host.cm.bindAddr(id, { address, port: 0 });
     this.host.cm.listen(id, backlog);
@@ -210,7 +209,7 @@ export class RnicNode {
   }
 
   /** An id resolved towards `destination`, its events taken. */
-  async resolved(destination: SocketAddress, source?: SocketAddress): Promise<CmId> {
+  async resolved(destination: SocketAddress, source?: SocketAddress): Promise<HostId> {
     const id = this.host.cm.createId(undefined);
     this.host.cm.resolveAddr(id, destination, source);
     this.host.cm.resolveRoute(id);
@@ -225,7 +224,7 @@ export class RnicNode {
     destination: SocketAddress,
     wishes: Partial<CMParameters> = {},
     source?: SocketAddress,
-  ): Promise<CmId> {
+  ): Promise<HostId> {
     const id = await this.resolved(destination, source);
     this.host.cm.connect(id, channel.qp, { ...NO_WISHES, ...wishes });
     return id;
@@ -235,9 +234,9 @@ export class RnicNode {
 /** Two channels connected over loopback, and their ids. */
 export interface ConnectedPair {
   readonly active: Channel;
-  readonly activeId: CmId;
+  readonly activeId: HostId;
   readonly passive: Channel;
-  readonly passiveId: CmId;
+  readonly passiveId: HostId;
 }
 
 /** Connects a fresh channel of `from` to a fresh one of `to`, through a listener that stays. */

@@ -2,6 +2,7 @@
  * What a host needs for RoCE devices, in one value: a host without them does not load it, and is
  * ready sooner.
  */
+import { CommunicationManager } from '../../roce/cm/communication-manager.ts';
 import { makeWire } from '../../roce/transport/transport.ts';
 import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
 import { PacketNetwork } from './packet-network.ts';
@@ -12,6 +13,7 @@ import { RoceVerbs } from './roce-verbs.ts';
 
 /** See the module's comment. */
 export const ROCE_PARTS = {
+  CommunicationManager,
   PacketNetwork,
   RocePort,
   RoceVerbs,

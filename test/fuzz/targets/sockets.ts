@@ -3,11 +3,10 @@
  * host. Slower than the targets without sockets, but the only ones that cover the whole path.
  */
 import { connect as connectSocket, type Socket } from 'node:net';
+import type { HostCmEvent, HostId } from '../../../daemon/host/host-id.ts';
 import { hostSystem } from '../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../daemon/host/rnic-host.ts';
 import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import type { CmEvent } from '../../../daemon/iwarp/cm/cm-host.ts';
-import type { CmId } from '../../../daemon/iwarp/cm/cm-id.ts';
 import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
 import type { QP } from '../../../daemon/rnic/queue-pair.ts';
 import { ReceiveRing } from '../../../verbs-api/client/receive-ring.ts';
@@ -197,8 +196,8 @@ class HostState implements FuzzState {
     devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }],
   });
   readonly #memory = new Uint8Array(3 * REGION_BYTES).fill(0x5a);
-  readonly #listener: CmId;
-  readonly #qps = new Map<CmId, QP>();
+  readonly #listener: HostId;
+  readonly #qps = new Map<HostId, QP>();
   readonly #answers: ('accept' | 'reject' | 'ignore')[] = [];
   readonly #streams: readonly Uint8Array[];
   readonly #closers: (() => void)[] = [];
@@ -309,14 +308,14 @@ class HostState implements FuzzState {
     this.#check();
   }
 
-  #act(id: CmId, event: CmEvent): void {
+  #act(id: HostId, event: HostCmEvent): void {
     if (event.type === CMEventType.connectRequest) this.#answer(id);
     else if (event.type === CMEventType.disconnected || event.type === CMEventType.connectError) {
       this.#end(id);
     }
   }
 
-  #answer(id: CmId): void {
+  #answer(id: HostId): void {
     const { cm } = this.#host;
     const answer = this.#answers.shift() ?? 'accept';
     const qp = this.#makeQP();
@@ -336,7 +335,7 @@ class HostState implements FuzzState {
     }
   }
 
-  #end(id: CmId): void {
+  #end(id: HostId): void {
     const qp = this.#qps.get(id);
     this.#qps.delete(id);
     this.#host.cm.destroy(id);

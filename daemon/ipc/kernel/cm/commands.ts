@@ -2,6 +2,7 @@
 import type { CMParameters } from '../../../../verbs-api/contract/protocol/commands.ts';
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
+import { PortSpace } from '../../../host/host-id.ts';
 import { failFaultyVerb } from '../../objects/verb-faults.ts';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import { CM_VERBS } from '../kernel-verbs.ts';
@@ -17,7 +18,7 @@ import {
   parseConnParam,
   u32Response,
 } from './abi.ts';
-import { type CmContext, CmQpType, PortSpace } from './context.ts';
+import { type CmContext, CmQpType } from './context.ts';
 import type { OpenChannel } from './open-channel.ts';
 import { initQpAttr } from './qp-attr.ts';
 import { query, queryRoute } from './query.ts';
@@ -151,7 +152,7 @@ const PORT_BITS = 0xffffn;
 
 function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
   const { id, portSpace, number } = context;
-  if (portSpace !== PortSpace.ib || id.state.kind !== 'idle' || context.ibAddress !== undefined) {
+  if (portSpace !== PortSpace.ib || id.state !== 'idle' || context.ibAddress !== undefined) {
     throw new VerbsError('EINVAL', 'not an id for an InfiniBand address');
   }
   const wanted = parseIbAddress(bytes);
@@ -239,7 +240,7 @@ function listen(file: OpenChannel, { fields }: CmRequest): KernelReply {
 function connect(file: OpenChannel, request: CmRequest): KernelReply {
   const { context, device } = file.expectDevice(request.fields.getUint32(280, true));
   const parameters = expectValid(parseConnParam(request, 8));
-  if (context.id.state.kind !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
+  if (context.id.state !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
   const qp = file.expectQP(device, parameters.qpn);
   file.host.cm.connect(context.id, qp, connectionParameters(parameters));
   return DONE;
@@ -319,8 +320,8 @@ function setOption(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply
 
 function notify(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const { context } = file.expectDevice(fields.getUint32(8, true));
-  const { kind } = context.id.state;
-  if (kind !== 'connection' && kind !== 'closed') throw new VerbsError('EINVAL', 'not connected');
+  const { state } = context.id;
+  if (state !== 'connection' && state !== 'closed') throw new VerbsError('EINVAL', 'not connected');
   return DONE;
 }
 
@@ -343,8 +344,8 @@ function joinMulticast(file: OpenChannel, request: CmRequest): KernelReply {
 
 function refuseMulticast(file: OpenChannel, number: number): never {
   const { context } = file.expectDevice(number);
-  const { kind } = context.id.state;
-  if (context.qpType !== CmQpType.ud || (kind !== 'bound' && kind !== 'resolved')) {
+  const { state } = context.id;
+  if (context.qpType !== CmQpType.ud || (state !== 'bound' && state !== 'resolved')) {
     throw new VerbsError('EINVAL', 'multicast is for unconnected datagrams');
   }
   throw new VerbsError('ENOSYS', 'iWARP has no multicast');

@@ -1,15 +1,11 @@
 /** A connection id of a program, as rdma_cm sees it: the manager's id and the kernel's bookkeeping. */
 import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { ERRNO, isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { HostCmEvent, HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
-import type { CmEvent } from '../../../iwarp/cm/cm-host.ts';
-import type { CmId } from '../../../iwarp/cm/cm-id.ts';
 import { EventSink } from '../../objects/event-router.ts';
 import { emitCmEvent } from './abi.ts';
 import { Family, type IbAddress } from './sockaddr.ts';
-
-/** Port spaces (`RDMA_PS_*`). */
-export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
 
 /** QP types (`IBV_QPT_*`) that a port space implies. */
 export const CmQpType = { rc: 2, ud: 4 } as const;
@@ -27,21 +23,20 @@ interface ContextFile {
   /** Queues an event of `context`. */
   queueEvent(context: CmContext, record: CmRecord): void;
   /** The new id of a connect request. ENOMEM. */
-  addChild(listener: CmContext, id: CmId): CmContext;
+  addChild(listener: CmContext, id: HostId): CmContext;
 }
 
 const NO_BYTES = new Uint8Array(0);
 
 /** The program sent this private data in its own connect request. */
-function isPassiveStart({ type, id: { state } }: CmEvent): boolean {
-  if (type !== CMEventType.established || state.kind !== 'connection') return false;
-  return state.endpoint.role === 'responder';
+function isPassiveStart({ type, id }: HostCmEvent): boolean {
+  return type === CMEventType.established && id.passive;
 }
 
 /** See the module's comment. */
 export class CmContext extends EventSink {
   readonly number: number;
-  readonly id: CmId;
+  readonly id: HostId;
   readonly portSpace: number;
   readonly qpType: number;
   /** The open file that gets its events. */
@@ -59,7 +54,7 @@ export class CmContext extends EventSink {
 
   constructor(parts: {
     number: number;
-    id: CmId;
+    id: HostId;
     file: ContextFile;
     uid: bigint;
     portSpace: number;
@@ -80,7 +75,7 @@ export class CmContext extends EventSink {
    * Queues an event. Events of a passive id that was not accepted yet are dropped, as in the
    * kernel.
    */
-  override handleCmEvent(event: CmEvent): void {
+  override handleCmEvent(event: HostCmEvent): void {
     if (event.type === CMEventType.connectRequest) {
       this.#handleRequest(event);
       return;
@@ -90,7 +85,7 @@ export class CmContext extends EventSink {
   }
 
   /** Rejects a connect request whose id exceeds the limit. */
-  #handleRequest(event: CmEvent): void {
+  #handleRequest(event: HostCmEvent): void {
     try {
       const child = this.file.addChild(this, event.id);
       this.file.queueEvent(this, { bytes: this.#record(event, child.number), child });
@@ -101,7 +96,7 @@ export class CmContext extends EventSink {
     }
   }
 
-  #record(event: CmEvent, number: number): Uint8Array {
+  #record(event: HostCmEvent, number: number): Uint8Array {
     return emitCmEvent({
       uid: this.uid,
       number,
@@ -115,7 +110,7 @@ export class CmContext extends EventSink {
 }
 
 /** The kernel reports every disconnect of an iWARP connection with status 0 (`cma_iw_handler`). */
-function statusOf({ type, error }: CmEvent): number {
+function statusOf({ type, error }: HostCmEvent): number {
   const ended = type === CMEventType.disconnected;
   return error === undefined || ended ? 0 : -ERRNO[error].number;
 }

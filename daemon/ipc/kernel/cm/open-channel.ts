@@ -4,9 +4,9 @@
  */
 
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import { assert } from '../../../invariants/assert.ts';
-import type { CmId } from '../../../iwarp/cm/cm-id.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
 import { EventQueue } from '../event-queue.ts';
@@ -173,14 +173,14 @@ export class OpenChannel {
   }
 
   /** Adds the new id of a connect request. ENOMEM. */
-  addChild(listener: CmContext, id: CmId): CmContext {
+  addChild(listener: CmContext, id: HostId): CmContext {
     const { portSpace, qpType, family } = listener;
     const child = this.#add(id, { uid: 0n, portSpace, qpType, known: false });
     child.family = family;
     return child;
   }
 
-  #add(id: CmId, init: NewId & { readonly known: boolean }): CmContext {
+  #add(id: HostId, init: NewId & { readonly known: boolean }): CmContext {
     const { ledger } = this.client;
     ledger.assertRoom('id');
     const context = this.#table.add((number) => {

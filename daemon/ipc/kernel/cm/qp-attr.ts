@@ -18,8 +18,8 @@ export function initQpAttr(file: OpenChannel, request: CmRequest): KernelReply {
   const state = request.fields.getUint32(20, true);
   if (state > QPState.ERR) throw new VerbsError('EINVAL', 'no such state');
   const { context } = file.expectDevice(request.fields.getUint32(16, true));
-  const { kind } = context.id.state;
-  const { mask, access } = attributes(state, kind === 'connection' || kind === 'closed');
+  const { state: of } = context.id;
+  const { mask, access } = attributes(state, of === 'connection' || of === 'closed');
   const response = new Uint8Array(RESPONSE_BYTES);
   const fields = new DataView(response.buffer);
   fields.setUint32(0, mask, true);

@@ -2,10 +2,11 @@
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { gidBytes } from '../../../host/host-addresses.ts';
+import { PortSpace } from '../../../host/host-id.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { KernelDevice } from '../nldev/devices.ts';
 import { type CmRequest, expectRoom, fitted } from './abi.ts';
-import { type CmContext, PortSpace } from './context.ts';
+import type { CmContext } from './context.ts';
 import type { OpenChannel } from './open-channel.ts';
 import { emitIbAddress, emitSockaddr, Family, sockaddrBytes } from './sockaddr.ts';
 

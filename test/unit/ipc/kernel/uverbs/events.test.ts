@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { HostCmEvent } from '../../../../../daemon/host/host-id.ts';
 import type { EventPath } from '../../../../../daemon/ipc/kernel/event-queue.ts';
 import type { KernelReply } from '../../../../../daemon/ipc/kernel/kernel-file.ts';
 import { ReplyFlag, RequestFlag, ShimOp } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
 import { EventSink } from '../../../../../daemon/ipc/objects/event-router.ts';
-import type { CmEvent } from '../../../../../daemon/iwarp/cm/cm-host.ts';
 import type { SharedMemory } from '../../../../../native-bridge/libc/shared-memory.ts';
 import { CMEventType, QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { hexOf } from '../../../../support/hex.ts';
@@ -93,7 +93,7 @@ async function connect(active: End, passive: End): Promise<void> {
   let count = 0;
   await new Promise<void>((resolve, reject) => {
     class Id extends EventSink {
-      override handleCmEvent({ type, id }: CmEvent): void {
+      override handleCmEvent({ type, id }: HostCmEvent): void {
         if (type === CMEventType.connectRequest) {
           cm.accept(id, qpOf(passive), parameters);
         } else if (type === CMEventType.established) {

@@ -1,0 +1,105 @@
+/**
+ * A connection id of a host, as `rdma_create_id` makes it, whatever its wire.
+ *
+ * Until an address decides for a device, it may become either wire's; a listener on a wildcard
+ * stays both. `HostCm` makes the choice and is the only one to change an id.
+ */
+import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { CmEvent } from '../iwarp/cm/cm-host.ts';
+import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { HostIdState } from './host-id-state.ts';
+import type { RoceId } from './roce/roce-id.ts';
+
+/** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
+export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
+
+/** What InfiniBand tells with an event, beside what every wire tells. */
+interface IbEventFacts {
+  /**
+   * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. 0 otherwise, and when `error`
+   * says it all.
+   */
+  readonly status: number;
+  /** The peer's queue pair; 0 where the message does not have one. */
+  readonly qpn: number;
+  readonly flowControl: boolean;
+  readonly retryCount: number;
+  readonly rnrRetry: number;
+  readonly srq: boolean;
+  /** Datagrams: its key. Where it is, `qpAttributes` does not say: see `RoceId.path`. */
+  readonly qkey: number;
+}
+
+/** An event of an id. On InfiniBand private data has a fixed length, with zeros at its end. */
+export interface HostCmEvent extends CmEvent<HostId> {
+  /** Undefined on iWARP. */
+  readonly ib?: IbEventFacts | undefined;
+}
+
+/** See the module's comment. */
+export class HostId {
+  /** Unique among the ids of a host. */
+  readonly number: number;
+  /** Owner of the id, for routing events. The id of a connect request starts with its listener's. */
+  tag: unknown;
+  readonly portSpace: number;
+  /** True for an id of datagrams, which no iWARP device serves. */
+  readonly datagram: boolean;
+  /** Set before the id has an address: only devices of this wire are chosen. */
+  only: DeviceTransport | undefined;
+  /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
+  typeOfService = 0;
+  ackTimeout: number | undefined;
+  /** The id of iWARP's manager; undefined once the id is RoCE's alone. */
+  iwarp: CmId | undefined;
+  /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */
+  roce: RoceId | undefined;
+
+  constructor(number: number, tag: unknown, portSpace: number, datagram: boolean) {
+    this.number = number;
+    this.tag = tag;
+    this.portSpace = portSpace;
+    this.datagram = datagram;
+  }
+
+  /** The wire, once an address has decided it. */
+  get transport(): DeviceTransport | undefined {
+    if (this.iwarp?.device !== undefined) return 'iwarp';
+    return this.roce?.device === undefined ? undefined : 'roce';
+  }
+
+  /** Name of the device, once an address has decided it. */
+  get device(): string | undefined {
+    return this.iwarp?.device ?? this.roce?.device;
+  }
+
+  get localAddress(): SocketAddress | undefined {
+    return this.iwarp?.localAddress ?? this.roce?.localAddress;
+  }
+
+  get peerAddress(): SocketAddress | undefined {
+    return this.iwarp?.peerAddress ?? this.roce?.peerAddress;
+  }
+
+  get state(): HostIdState {
+    return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
+  }
+
+  /** See `CmId`; it counts for iWARP only. */
+  set refusalPatienceMs(milliseconds: number) {
+    if (this.iwarp !== undefined) this.iwarp.refusalPatienceMs = milliseconds;
+  }
+
+  /** See `CmId`; it counts for iWARP only. */
+  set portKeeper(keeper: object | undefined) {
+    if (this.iwarp !== undefined) this.iwarp.portKeeper = keeper;
+  }
+
+  /** True for an id that came with a connect request. */
+  get passive(): boolean {
+    const state = this.iwarp?.state;
+    if (state?.kind === 'connection') return state.endpoint.role === 'responder';
+    return this.roce?.passive === true;
+  }
+}
