@@ -8,7 +8,7 @@ const ETHERNET_BYTES = 14;
 
 /** Path of a recording. */
 export function roceRecordingPath(family: 'ipv4' | 'ipv6'): string {
-  return join(repositoryRoot(), `test/vectors/roce/rxe-${family}.pcap`);
+  return join(repositoryRoot(), `test/vectors/roce/recordings/opcodes-${family}.pcap`);
 }
 
 /** The datagrams of a capture file, each from its IP header on, in a buffer of its own. */

@@ -51,6 +51,16 @@ const GUEST_MODULES = [
 /** What a guest with NFS loads besides: both ends of NFSv3, and RPC-over-RDMA under them. */
 const NFS_MODULES = ['rpcrdma', 'nfsv3', 'nfsd'] as const;
 
+/** What a guest with rxe loads besides: a wire between two network namespaces, and its damage. */
+const RXE_MODULES = [
+  'crc32_generic',
+  'rdma_rxe',
+  'veth',
+  'sch_netem',
+  'sch_prio',
+  'cls_u32',
+] as const;
+
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 
 /** Directory of the harness's guest programs. */
@@ -218,19 +228,24 @@ async function packInitrd(
   target: string,
 ): Promise<void> {
   const initrd = join(work, 'initrd');
-  for (const name of ['bin', 'modules', 'nfs-modules'])
+  for (const name of ['bin', 'modules', 'nfs-modules', 'rxe-modules'])
     await mkdir(join(initrd, name), { recursive: true });
   await copyFile(await realProgram('busybox'), join(initrd, 'bin/busybox'));
   await copyFile(join(guestTools(), 'early-init'), join(initrd, 'init'));
   await chmod(join(initrd, 'init'), 0o755);
   const base = await moduleClosure(root, release, [...GUEST_MODULES, 'siw']);
-  const all = await moduleClosure(root, release, [...GUEST_MODULES, 'siw', ...NFS_MODULES]);
-  for (const [index, path] of all.entries()) {
-    const name = basename(path);
-    const folder = index < base.length ? 'modules' : 'nfs-modules';
-    const place = name === 'siw.ko' ? name : `${folder}/${String(index).padStart(3, '0')}-${name}`;
-    await copyFile(path, join(initrd, place));
-  }
+  const addModules = async (folder: string, modules: readonly string[]): Promise<void> => {
+    const closure = await moduleClosure(root, release, modules);
+    const added = folder === 'modules' ? closure : closure.filter((path) => !base.includes(path));
+    for (const [index, path] of added.entries()) {
+      const name = basename(path);
+      const numbered = `${folder}/${String(index).padStart(3, '0')}-${name}`;
+      await copyFile(path, join(initrd, name === 'siw.ko' ? name : numbered));
+    }
+  };
+  await addModules('modules', [...GUEST_MODULES, 'siw']);
+  await addModules('nfs-modules', NFS_MODULES);
+  await addModules('rxe-modules', RXE_MODULES);
   const pack =
     'set -o pipefail; cd "$1" && find . | sort | cpio -o -H newc --quiet | gzip -1 >"$2"';
   await command('bash', '-c', pack, 'pack', initrd, target);

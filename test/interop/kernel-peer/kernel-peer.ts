@@ -44,6 +44,8 @@ interface GuestOptions {
   readonly memoryMiB?: number;
   /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
   readonly nfs?: boolean;
+  /** Load the kernel's RoCE driver, rxe, too; `guest/rxe` makes its devices. */
+  readonly rxe?: boolean;
 }
 
 const BOOT_TIMEOUT_MS = 120_000;
@@ -225,7 +227,9 @@ export class Guest implements AsyncDisposable {
       PROBES: image.probes,
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
-      NFS: options.nfs === true ? 'yes' : '',
+      MODULE_SETS: [options.nfs === true && 'nfs', options.rxe === true && 'rxe']
+        .filter((name) => name !== false)
+        .join(' '),
       SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
     };
     const lines = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}\n`);

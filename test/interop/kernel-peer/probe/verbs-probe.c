@@ -15,6 +15,7 @@
  *   private=HEX    private data of the request, the accept or the reject; the default of an accept
  *                  is where the memory is: STag (4 bytes), TO (8), length (4), big-endian
  *   reject=1       refuse the connection
+ *   from=ADDRESS   the connecting side's own address
  *   ird=N ord=N    inbound and outbound reads (4)
  *   receives=N     receives to post (8), each of `room=N` bytes (4096)
  *   memory=N       bytes of registered memory (65536), byte i of it is i modulo 251
@@ -48,6 +49,7 @@ struct memory_place {
 } __attribute__((packed));
 
 static bool reject;
+static struct sockaddr_in source;
 static int ird = 4, ord = 4, receives = 8, room = 4096, memory_length = 65536, linger_ms = 300;
 static int access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 static uint8_t private_bytes[512];
@@ -106,6 +108,10 @@ static void parse_option(char *word)
 	}
 	if (!strcmp(word, "reject")) {
 		reject = atoi(value);
+	} else if (!strcmp(word, "from")) {
+		source.sin_family = AF_INET;
+		if (!inet_pton(AF_INET, value, &source.sin_addr))
+			bad_usage(value);
 	} else if (!strcmp(word, "private")) {
 		for (private_length = 0; value[0] && value[1]; value += 2)
 			if (private_length == sizeof(private_bytes) ||
@@ -351,8 +357,11 @@ int main(int argc, char **argv)
 			fail("rdma_listen");
 		while (!connection && !finished)
 			wait_for_anything(-1);
-	} else if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, PATIENCE_MS)) {
-		fail("rdma_resolve_addr");
+	} else {
+		struct sockaddr *from = source.sin_family ? (struct sockaddr *)&source : NULL;
+
+		if (rdma_resolve_addr(id, from, (struct sockaddr *)&address, PATIENCE_MS))
+			fail("rdma_resolve_addr");
 	}
 
 	for (until = now_ms() + PATIENCE_MS; !established && !finished && now_ms() < until;)

@@ -1,7 +1,12 @@
 /*
- * Sends a packet of every opcode of RC, UC and UD from one RoCE device to another, for a recording.
+ * Has one RoCE device send to another, for a recording.
  *
- * usage: rxe-opcodes DEVICE DEVICE GID_INDEX
+ * usage: rxe-traffic DEVICE DEVICE GID_INDEX [CASE]
+ *
+ *   opcodes   a packet of every opcode of RC, UC and UD
+ *   rnr       a Send that has to wait for its receive, twice
+ *   refused   requests that the responder refuses, each on a connection of its own
+ *   stream    many requests of all kinds at once, both directions of data
  *
  * Prints a line for each completion. The recording is judged, not this output.
  */
@@ -25,7 +30,7 @@ struct side {
   uint8_t *buffer;
 };
 
-static int gid_index;
+static int gid_index, rnr_retry = 1;
 
 static void check(int ok, const char *what) {
   if (ok) return;
@@ -102,8 +107,8 @@ static void connect_qp(struct ibv_qp *qp, struct ibv_qp *peer, struct side *to, 
   struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
                             .sq_psn = psn,
                             .timeout = 17,
-                            .retry_cnt = 3,
-                            .rnr_retry = 1,
+                            .retry_cnt = 7,
+                            .rnr_retry = rnr_retry,
                             .max_rd_atomic = 4};
   modify(qp, &rts,
          IBV_QP_STATE | IBV_QP_SQ_PSN |
@@ -179,55 +184,143 @@ static void sends_and_writes(struct side *a, struct side *b, struct ibv_qp *x, s
   drain("receiver", b, 12, 500);
 }
 
+/* Posts a request without waiting for its completion. */
+static void start(struct side *from, struct side *to, struct ibv_qp *qp, struct ibv_send_wr *wr,
+                  uint32_t offset, uint32_t length) {
+  struct ibv_send_wr *bad;
+  struct ibv_sge sge = {(uintptr_t)from->buffer + offset, length, from->mr->lkey};
+  wr->sg_list = &sge;
+  wr->num_sge = 1;
+  wr->send_flags |= IBV_SEND_SIGNALED;
+  if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    wr->wr.atomic.remote_addr = (uintptr_t)to->buffer + 64;
+    wr->wr.atomic.rkey = to->mr->rkey;
+  } else {
+    wr->wr.rdma.remote_addr = (uintptr_t)to->buffer + 128 + offset;
+    wr->wr.rdma.rkey = to->mr->rkey;
+  }
+  errno = ibv_post_send(qp, wr, &bad);
+  check(errno == 0, "ibv_post_send");
+}
+
+static void every_opcode(struct side *a, struct side *b) {
+  struct ibv_qp *x, *y;
+
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  sends_and_writes(a, b, x, y);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_READ), 599);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_READ), 11);
+  post(a, b, x,
+       WR(.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .wr.atomic.compare_add = 0x0102030405060708,
+          .wr.atomic.swap = 0x1112131415161718),
+       8);
+  post(a, b, x,
+       WR(.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic.compare_add = 0xfffffffffffffff0), 8);
+  /* RNR NAKs, then a NAK for a key that does not exist. */
+  post(a, b, x, WR(.opcode = IBV_WR_SEND), 20);
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE, .wr.rdma.rkey = 0xdead00), 16);
+  /* Send with Invalidate of a region's key fails at the responder; its packets are what counts. */
+  for (int i = 0; i < 2; i++) {
+    pair(a, b, IBV_QPT_RC, &x, &y);
+    post_receives(b, y, 1);
+    post(a, b, x, WR(.opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = 0xabcd01),
+         i == 0 ? 10 : 300);
+  }
+
+  pair(a, b, IBV_QPT_UC, &x, &y);
+  sends_and_writes(a, b, x, y);
+
+  pair(a, b, IBV_QPT_UD, &x, &y);
+  post_receives(b, y, 4);
+  struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
+  to.grh.dgid = b->gid;
+  to.grh.sgid_index = gid_index;
+  to.grh.hop_limit = 7;
+  struct ibv_ah *ah = ibv_create_ah(a->pd, &to);
+  check(ah != NULL, "ibv_create_ah");
+  post(a, b, x,
+       WR(.opcode = IBV_WR_SEND, .wr.ud = {.ah = ah, .remote_qpn = y->qp_num, .remote_qkey = QKEY}),
+       33);
+  post(a, b, x,
+       WR(.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(0xfeed0001),
+          .wr.ud = {.ah = ah, .remote_qpn = y->qp_num, .remote_qkey = QKEY}),
+       1000);
+  drain("receiver", b, 2, 500);
+}
+
+static void receiver_not_ready(struct side *a, struct side *b) {
+  const struct timespec pause = {0, 60000000};
+  struct ibv_qp *x, *y;
+  rnr_retry = 7; /* For ever. */
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  for (int i = 0; i < 2; i++) {
+    start(a, b, x, WR(.opcode = IBV_WR_SEND), 0, i == 0 ? 20 : 700);
+    nanosleep(&pause, NULL);
+    post_receives(b, y, 1);
+    drain("sender", a, 1, 3000);
+    drain("receiver", b, 1, 500);
+  }
+}
+
+static void refused(struct side *a, struct side *b) {
+  const uint32_t unknown = 0xdead00;
+  struct ibv_qp *x, *y;
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE, .wr.rdma.rkey = unknown), 600);
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_READ, .wr.rdma.rkey = unknown), 600);
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post(a, b, x, WR(.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic.rkey = unknown), 8);
+  /* A Write before it is carried out. */
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE), 300);
+  post(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE, .wr.rdma.rkey = unknown), 16);
+  /* Longer than the receive. */
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post_receives(b, y, 1);
+  post(a, b, x, WR(.opcode = IBV_WR_SEND), 2100);
+}
+
+static void stream(struct side *a, struct side *b) {
+  struct ibv_qp *x, *y;
+  pair(a, b, IBV_QPT_RC, &x, &y);
+  post_receives(b, y, 30);
+  int posted = 0;
+  for (int i = 0; i < 4; i++) {
+    start(a, b, x, WR(.opcode = IBV_WR_SEND), 0, 900);
+    start(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE), 1000, 1500);
+    start(a, b, x, WR(.opcode = IBV_WR_RDMA_READ), 3000, 700);
+    start(a, b, x, WR(.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic.compare_add = 3), 8, 8);
+    start(a, b, x, WR(.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(i)), 0, 30);
+    start(a, b, x,
+          WR(.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .wr.atomic = {.compare_add = 1, .swap = 2}), 8,
+          8);
+    start(a, b, x, WR(.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htobe32(i)), 1000, 260);
+    posted += 7;
+    drain("sender", a, 4, 500);
+    posted -= 4;
+  }
+  drain("sender", a, posted, 20000);
+  drain("receiver", b, 12, 500);
+}
+
 int main(int argc, char **argv) {
-  if (argc != 4) {
-    fprintf(stderr, "usage: rxe-opcodes DEVICE DEVICE GID_INDEX\n");
+  const char *wanted = argc == 5 ? argv[4] : "opcodes";
+  if (argc != 4 && argc != 5) {
+    fprintf(stderr, "usage: rxe-traffic DEVICE DEVICE GID_INDEX [CASE]\n");
     return 2;
   }
   gid_index = atoi(argv[3]);
   struct side a = open_side(argv[1]), b = open_side(argv[2]);
-  struct ibv_qp *x, *y;
-
-  pair(&a, &b, IBV_QPT_RC, &x, &y);
-  sends_and_writes(&a, &b, x, y);
-  post(&a, &b, x, WR(.opcode = IBV_WR_RDMA_READ), 599);
-  post(&a, &b, x, WR(.opcode = IBV_WR_RDMA_READ), 11);
-  post(&a, &b, x,
-       WR(.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .wr.atomic.compare_add = 0x0102030405060708,
-          .wr.atomic.swap = 0x1112131415161718),
-       8);
-  post(&a, &b, x,
-       WR(.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic.compare_add = 0xfffffffffffffff0), 8);
-  /* RNR NAKs, then a NAK for a key that does not exist. */
-  post(&a, &b, x, WR(.opcode = IBV_WR_SEND), 20);
-  pair(&a, &b, IBV_QPT_RC, &x, &y);
-  post(&a, &b, x, WR(.opcode = IBV_WR_RDMA_WRITE, .wr.rdma.rkey = 0xdead00), 16);
-  /* Send with Invalidate of a region's key fails at the responder; its packets are what counts. */
-  for (int i = 0; i < 2; i++) {
-    pair(&a, &b, IBV_QPT_RC, &x, &y);
-    post_receives(&b, y, 1);
-    post(&a, &b, x, WR(.opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = 0xabcd01),
-         i == 0 ? 10 : 300);
+  if (strcmp(wanted, "rnr") == 0) {
+    receiver_not_ready(&a, &b);
+  } else if (strcmp(wanted, "refused") == 0) {
+    refused(&a, &b);
+  } else if (strcmp(wanted, "stream") == 0) {
+    stream(&a, &b);
+  } else {
+    every_opcode(&a, &b);
   }
-
-  pair(&a, &b, IBV_QPT_UC, &x, &y);
-  sends_and_writes(&a, &b, x, y);
-
-  pair(&a, &b, IBV_QPT_UD, &x, &y);
-  post_receives(&b, y, 4);
-  struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
-  to.grh.dgid = b.gid;
-  to.grh.sgid_index = gid_index;
-  to.grh.hop_limit = 7;
-  struct ibv_ah *ah = ibv_create_ah(a.pd, &to);
-  check(ah != NULL, "ibv_create_ah");
-  post(&a, &b, x,
-       WR(.opcode = IBV_WR_SEND, .wr.ud = {.ah = ah, .remote_qpn = y->qp_num, .remote_qkey = QKEY}),
-       33);
-  post(&a, &b, x,
-       WR(.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(0xfeed0001),
-          .wr.ud = {.ah = ah, .remote_qpn = y->qp_num, .remote_qkey = QKEY}),
-       1000);
-  drain("receiver", &b, 2, 500);
   return 0;
 }
