@@ -2,12 +2,10 @@
  * Opens of rdma_cm without a socket: commands as the bytes that librdmacm writes, answered by the
  * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
  */
-import type { CmContext } from '../../daemon/ipc/kernel/cm/context.ts';
 import { CmFile } from '../../daemon/ipc/kernel/cm/file.ts';
 import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel-file.ts';
-import { CM_NUMBERS } from '../../daemon/ipc/kernel/kernel-files.ts';
+import { cmNumbers } from '../../daemon/ipc/kernel/kernel-files.ts';
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { HandleSpace } from '../../daemon/ipc/objects/handle-space.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf } from './hex.ts';
 import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
@@ -108,7 +106,7 @@ export class RdmaCmRig {
   readonly verbs: UverbsRig;
   readonly file: CmFile;
   readonly #files = new Map<number, CmFile>();
-  readonly #ids = new HandleSpace<CmContext>(0, CM_NUMBERS);
+  readonly #numbers = cmNumbers();
 
   constructor(verbs = new UverbsRig({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] })) {
     this.verbs = verbs;
@@ -127,7 +125,7 @@ export class RdmaCmRig {
       findQP: (device, qpn, of) => server.findQP(device, qpn, of),
     };
     const token = new Uint8Array(16);
-    const file = new CmFile({ token, number, client, services, deviceIndex: 0 }, this.#ids);
+    const file = new CmFile({ token, number, client, services, deviceIndex: 0 }, this.#numbers);
     this.#files.set(number, file);
     return file;
   }

@@ -1,9 +1,10 @@
-/** Commands of programs on the kernel's rxe, as recorded: see the file's source. */
+/** Commands of programs on the kernel's rxe, as recorded: see the files' sources. */
 import { readVectors } from './vectors.ts';
 
 /** What a program wrote and what the kernel stored, as hexadecimal text. */
-interface Recording {
+export interface Recording {
   readonly command: string;
+  readonly program: string;
   readonly request: string;
   readonly response: string;
   /** Set where the kernel refused. */
@@ -24,4 +25,13 @@ export function recordedCommand(name: string, refusal?: string): Recording {
   });
   if (found === undefined) throw new Error(`no recording of ${name}`);
   return found;
+}
+
+const CM_RECORDINGS = readVectors<{ readonly recordings: readonly Recording[] }>('rxe-cm.json');
+
+/** The recordings of an rdma_cm command by one end of a program, in their order. */
+export function recordedCm(command: string, program: string): readonly Recording[] {
+  return CM_RECORDINGS.recordings.filter((one) => {
+    return one.command === command && one.program === program;
+  });
 }

@@ -107,12 +107,15 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return this.take(owner).emptied;
   }
 
-  /** Removes and returns the records of `owner`, oldest first. */
-  take(owner: Owner): { readonly records: T[]; readonly emptied: boolean } {
+  /** Removes and returns the records of `owner`, or those of them that match, oldest first. */
+  take(
+    owner: Owner,
+    matches: (record: T) => boolean = () => true,
+  ): { readonly records: T[]; readonly emptied: boolean } {
     const records: T[] = [];
     const rest: Entry<T, Owner>[] = [];
     for (const entry of this.#entries) {
-      if (entry.owner === owner) records.push(entry.record);
+      if (entry.owner === owner && matches(entry.record)) records.push(entry.record);
       else rest.push(entry);
     }
     if (records.length === 0) return { records, emptied: false };

@@ -1,23 +1,32 @@
 /** The kinds of files that the kernel server can open. */
 import { HandleSpace } from '../objects/handle-space.ts';
-import type { CmContext } from './cm/context.ts';
+import type { CmContext, Membership } from './cm/context.ts';
 import { CmFile } from './cm/file.ts';
+import type { CmNumbers } from './cm/open-channel.ts';
 import type { KernelFileKind, KernelFileMaker } from './kernel-file.ts';
 import { NetlinkFile } from './nldev/nldev.ts';
 import { UverbsFile } from './uverbs/file.ts';
 
-/** librdmacm indexes connection ids by 16 bits of their number. */
-export const CM_NUMBERS = 65_536;
+/** librdmacm indexes connection ids by 16 bits of their number; memberships have as many. */
+const CM_NUMBERS = 65_536;
+
+/** The numbers of rdma_cm's objects of one server. */
+export function cmNumbers(): CmNumbers {
+  return {
+    ids: new HandleSpace<CmContext>(0, CM_NUMBERS),
+    memberships: new HandleSpace<Membership>(0, CM_NUMBERS),
+  };
+}
 
 /**
  * Makers by kind for one server, with the state its files share. Opening a kind without a maker
  * fails with EOPNOTSUPP.
  */
 export function kernelFileMakers(): Readonly<Partial<Record<KernelFileKind, KernelFileMaker>>> {
-  const ids = new HandleSpace<CmContext>(0, CM_NUMBERS);
+  const numbers = cmNumbers();
   return {
     uverbs: (parts) => new UverbsFile(parts),
-    rdmaCm: (parts) => new CmFile(parts, ids),
+    rdmaCm: (parts) => new CmFile(parts, numbers),
     netlink: (parts) => new NetlinkFile(parts),
   };
 }

@@ -1,9 +1,8 @@
 /**
- * The records of rdma_cm's ABI: what a program writes to `/dev/infiniband/rdma_cm`, and the larger
- * answers. Offsets count from the first byte of the header; numbers are little endian.
+ * Commands of rdma_cm's ABI: what a program writes to `/dev/infiniband/rdma_cm`. Offsets count from
+ * the first byte of the header; numbers are little endian.
  */
 
-import type { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
@@ -80,65 +79,38 @@ export function fitted(request: CmRequest, response: Uint8Array): Uint8Array {
 /** Parameters of CONNECT and ACCEPT. */
 export interface CmConnParam {
   readonly qpn: number;
+  /** Of datagrams. */
+  readonly qkey: number;
   readonly privateData: Uint8Array;
   readonly responderResources: number;
   readonly initiatorDepth: number;
+  readonly sharedReceives: boolean;
+  readonly flowControl: boolean;
+  readonly retryCount: number;
+  readonly rnrRetryCount: number;
   /** False: the program gave no parameters. */
   readonly valid: boolean;
 }
 
 const PRIVATE_DATA_AT = 8;
-const CONN_PRIVATE_DATA_LENGTH_AT = 264;
+const PRIVATE_DATA_LENGTH_AT = 264;
 
 /** Parses a `rdma_ucm_conn_param` at `at`. */
 export function parseConnParam({ bytes, fields }: CmRequest, at: number): CmConnParam {
-  const length = fields.getUint8(at + CONN_PRIVATE_DATA_LENGTH_AT);
+  const length = fields.getUint8(at + PRIVATE_DATA_LENGTH_AT);
   const from = at + PRIVATE_DATA_AT;
   return {
     qpn: fields.getUint32(at, true),
+    qkey: fields.getUint32(at + 4, true),
     privateData: bytes.slice(from, from + length),
     responderResources: fields.getUint8(at + 266),
     initiatorDepth: fields.getUint8(at + 267),
+    sharedReceives: fields.getUint8(at + 265) !== 0,
+    flowControl: fields.getUint8(at + 268) !== 0,
+    retryCount: fields.getUint8(at + 269),
+    rnrRetryCount: fields.getUint8(at + 270),
     valid: fields.getUint8(at + 271) !== 0,
   };
-}
-
-/** Bytes of an event record. */
-const CM_EVENT_BYTES = 336;
-/** Minimum size of the response buffer: an event without the fields that later kernels added. */
-export const CM_EVENT_MIN_BYTES = 324;
-const EVENT_PARAM_AT = 20;
-/** An event has one byte for the length of its private data. */
-const PRIVATE_DATA_MAX_BYTES = 255;
-const DEPTH_MAX = 255;
-
-/** Fields of an event record. */
-interface CmEventFields {
-  readonly uid: bigint;
-  readonly number: number;
-  readonly type: CMEventType;
-  /** 0 or a negative errno. */
-  readonly status: number;
-  readonly privateData: Uint8Array;
-  readonly responderResources: number;
-  readonly initiatorDepth: number;
-}
-
-/** The bytes of an event record. */
-export function emitCmEvent(event: CmEventFields): Uint8Array {
-  const bytes = new Uint8Array(CM_EVENT_BYTES);
-  const fields = new DataView(bytes.buffer);
-  fields.setBigUint64(0, event.uid, true);
-  fields.setUint32(8, event.number, true);
-  fields.setUint32(12, event.type, true);
-  fields.setInt32(16, event.status, true);
-  const privateData = event.privateData.subarray(0, PRIVATE_DATA_MAX_BYTES);
-  bytes.set(privateData, EVENT_PARAM_AT + PRIVATE_DATA_AT);
-  fields.setUint8(EVENT_PARAM_AT + CONN_PRIVATE_DATA_LENGTH_AT, privateData.length);
-  const responderResources = Math.min(event.responderResources, DEPTH_MAX);
-  fields.setUint8(EVENT_PARAM_AT + 266, responderResources);
-  fields.setUint8(EVENT_PARAM_AT + 267, Math.min(event.initiatorDepth, DEPTH_MAX));
-  return bytes;
 }
 
 /** A response of one u32. */

@@ -1,10 +1,11 @@
 /** A connection id of a program, as rdma_cm sees it: the manager's id and the kernel's bookkeeping. */
 import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { HostCmEvent, HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import { EventSink } from '../../objects/event-router.ts';
-import { emitCmEvent } from './abi.ts';
+import { emitCmEvent } from './event-record.ts';
+import { CM_PERSONAS } from './personas.ts';
 import { Family, type IbAddress } from './sockaddr.ts';
 
 /** QP types (`IBV_QPT_*`) that a port space implies. */
@@ -15,6 +16,8 @@ export interface CmRecord {
   readonly bytes: Uint8Array;
   /** On a connect request: the new id, which the program does not know yet. */
   readonly child: CmContext | undefined;
+  /** On the event of a group: the membership. */
+  readonly membership?: Membership;
 }
 
 /** The open file that an id belongs to. */
@@ -24,13 +27,6 @@ interface ContextFile {
   queueEvent(context: CmContext, record: CmRecord): void;
   /** The new id of a connect request. ENOMEM. */
   addChild(listener: CmContext, id: HostId): CmContext;
-}
-
-const NO_BYTES = new Uint8Array(0);
-
-/** The program sent this private data in its own connect request. */
-function isPassiveStart({ type, id }: HostCmEvent): boolean {
-  return type === CMEventType.established && id.passive;
 }
 
 /** See the module's comment. */
@@ -43,6 +39,8 @@ export class CmContext extends EventSink {
   file: ContextFile;
   /** The program's own identifier for it; 0 for a new passive id until it is accepted. */
   uid: bigint;
+  /** The groups that it has joined. */
+  readonly memberships = new Set<Membership>();
   /** Address family, as the program gave it. */
   family: Family = Family.none;
   /** The address of an id of the InfiniBand port space that was bound to one. */
@@ -97,20 +95,26 @@ export class CmContext extends EventSink {
   }
 
   #record(event: HostCmEvent, number: number): Uint8Array {
-    return emitCmEvent({
-      uid: this.uid,
-      number,
-      type: event.type,
-      status: statusOf(event),
-      privateData: isPassiveStart(event) ? NO_BYTES : event.privateData,
-      responderResources: event.responderResources ?? 0,
-      initiatorDepth: event.initiatorDepth ?? 0,
-    });
+    const { device } = event.id;
+    const transport = this.file.host.devices.find(({ name }) => name === device)?.transport;
+    const { status, parameters } = CM_PERSONAS[transport ?? 'iwarp'].outcome(event);
+    return emitCmEvent({ uid: this.uid, number, type: event.type, status, parameters });
   }
 }
 
-/** The kernel reports every disconnect of an iWARP connection with status 0 (`cma_iw_handler`). */
-function statusOf({ type, error }: HostCmEvent): number {
-  const ended = type === CMEventType.disconnected;
-  return error === undefined || ended ? 0 : -ERRNO[error].number;
+/** A multicast group that an id has joined. */
+export class Membership {
+  /** Numbers of memberships are their own name space. */
+  readonly number: number;
+  readonly context: CmContext;
+  /** The program's own identifier for it. */
+  readonly uid: bigint;
+  /** Events delivered. */
+  eventsReported = 0;
+
+  constructor(number: number, context: CmContext, uid: bigint) {
+    this.number = number;
+    this.context = context;
+    this.uid = uid;
+  }
 }

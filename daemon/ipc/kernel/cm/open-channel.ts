@@ -19,7 +19,8 @@ import {
 } from '../kernel-file.ts';
 import { type KernelDevice, kernelDevices } from '../nldev/devices.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
-import { CmContext, type CmRecord } from './context.ts';
+import { CmContext, CmQpType, type CmRecord, Membership } from './context.ts';
+import type { CmCall } from './persona.ts';
 
 /** How far, on a busy host, a server that is about to listen may lag behind its client. */
 const REFUSAL_PATIENCE_MS = 500;
@@ -31,6 +32,12 @@ interface NewId {
   readonly qpType: number;
 }
 
+/** The name spaces of all programs of a server: one for each kind of number, as in the kernel. */
+export interface CmNumbers {
+  readonly ids: HandleSpace<CmContext>;
+  readonly memberships: HandleSpace<Membership>;
+}
+
 /** See the module's comment. */
 export class OpenChannel {
   readonly number: number;
@@ -40,17 +47,18 @@ export class OpenChannel {
   readonly #services: KernelServices;
   readonly #devices: readonly KernelDevice[];
   readonly #table: HandleSpace<CmContext>;
+  readonly #memberships: HandleSpace<Membership>;
   readonly #contexts = new Set<CmContext>();
 
-  /** `ids` numbers the ids of all programs: one namespace, as in the kernel. */
-  constructor(parts: KernelFileParts, ids: HandleSpace<CmContext>) {
+  constructor(parts: KernelFileParts, numbers: CmNumbers) {
     this.number = parts.number;
     this.client = parts.client;
     this.#services = parts.services;
     this.host = parts.services.host;
     this.ownQueue = new EventQueue(parts.token, parts.number);
     this.#devices = kernelDevices(this.host);
-    this.#table = ids;
+    this.#table = numbers.ids;
+    this.#memberships = numbers.memberships;
   }
 
   /** See `MemoryUser`: nothing in this file reaches a program's memory. */
@@ -72,6 +80,7 @@ export class OpenChannel {
   /** Checks every id, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.#table.assertDeepInvariants();
+    this.#memberships.assertDeepInvariants();
     for (const context of this.#contexts) {
       assert(context.file === this, 'an id knows the file that has it');
       assert(this.#table.find(context.number) === context, 'an id is found by its number');
@@ -89,7 +98,8 @@ export class OpenChannel {
 
   /** A new id. ENOMEM. */
   create(init: NewId): CmContext {
-    const id = this.host.cm.createId(undefined);
+    const datagram = init.qpType === CmQpType.ud;
+    const id = this.host.cm.createId(undefined, init.portSpace, datagram);
     id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
     id.portKeeper = this.client;
     try {
@@ -123,13 +133,14 @@ export class OpenChannel {
     return this.#devices.find(({ name }) => name === id.device);
   }
 
-  /**
-   * The queue pair that CONNECT and ACCEPT name. EINVAL if the id's device has no such queue pair.
-   */
-  expectQP(device: KernelDevice, qpn: number): QP {
-    const qp = this.#services.findQP(device.index, qpn, this.client);
-    if (qp === undefined) throw new VerbsError('EINVAL', `no queue pair ${qpn} on ${device.name}`);
-    return qp;
+  /** A command on an id, for its persona. */
+  callOn({ id }: CmContext, device: KernelDevice): CmCall {
+    const expectQP = (qpn: number): QP => {
+      const qp = this.#services.findQP(device.index, qpn, this.client);
+      if (qp !== undefined) return qp;
+      throw new VerbsError('EINVAL', `no queue pair ${qpn} on ${device.name}`);
+    };
+    return { cm: this.host.cm, id, device, expectQP };
   }
 
   /** Destroys an id and its undelivered events. */
@@ -143,7 +154,9 @@ export class OpenChannel {
     const entry = this.ownQueue.pop();
     if (entry === undefined) throw new VerbsError('EAGAIN', 'no event waits');
     entry.owner.eventsReported += 1;
-    if (entry.record.child !== undefined) entry.record.child.known = true;
+    const { child, membership } = entry.record;
+    if (child !== undefined) child.known = true;
+    if (membership !== undefined) membership.eventsReported += 1;
     return { bytes: entry.record.bytes, flags: entry.emptied ? ReplyFlag.emptied : 0 };
   }
 
@@ -163,6 +176,34 @@ export class OpenChannel {
       this.ownQueue.push(record, context);
     }
     return { context, reply: emptied ? { status: 0, purged: [from.ownQueue.number] } : DONE };
+  }
+
+  /** A new membership of an id. It counts as an id of the program: ENOMEM. */
+  join(context: CmContext, uid: bigint): Membership {
+    const { ledger } = this.client;
+    ledger.assertRoom('id');
+    const membership = this.#memberships.add((number) => new Membership(number, context, uid));
+    ledger.note('id', 1);
+    context.memberships.add(membership);
+    return membership;
+  }
+
+  /** The membership with this number. ENOENT if there is none; EINVAL for another file's. */
+  expectMembership(number: number): Membership {
+    const membership = this.#memberships.find(number);
+    if (membership === undefined) throw new VerbsError('ENOENT', 'no such group');
+    if (membership.context.file !== this) {
+      throw new VerbsError('EINVAL', `membership ${number} is of another file`);
+    }
+    return membership;
+  }
+
+  /** Ends a membership, with its unread event. */
+  leave(membership: Membership): KernelReply {
+    const { context } = membership;
+    const { emptied } = this.ownQueue.take(context, (record) => record.membership === membership);
+    this.#endMembership(membership);
+    return emptied ? { status: 0, purged: [this.ownQueue.number] } : DONE;
   }
 
   // For contexts
@@ -194,10 +235,18 @@ export class OpenChannel {
 
   #move(context: CmContext, to: OpenChannel): void {
     this.#contexts.delete(context);
-    this.client.ledger.note('id', -1);
     to.#contexts.add(context);
-    to.client.ledger.note('id', 1);
     context.file = to;
+    for (let count = 0; count <= context.memberships.size; count += 1) {
+      this.client.ledger.note('id', -1);
+      to.client.ledger.note('id', 1);
+    }
+  }
+
+  #endMembership(membership: Membership): void {
+    this.#memberships.remove(membership.number);
+    membership.context.memberships.delete(membership);
+    this.client.ledger.note('id', -1);
   }
 
   /** True if this emptied the event queue. */
@@ -212,6 +261,7 @@ export class OpenChannel {
 
   #forget(context: CmContext): void {
     if (!this.#contexts.delete(context)) return;
+    for (const membership of context.memberships) this.#endMembership(membership);
     this.client.ledger.note('id', -1);
     this.#table.remove(context.number);
     context.id.tag = undefined;

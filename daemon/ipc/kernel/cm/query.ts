@@ -1,13 +1,15 @@
-/** rdma_cm queries about an id: its addresses, its device, its (empty) path. */
+/** rdma_cm queries about an id: its addresses, its device, its path. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { gidBytes } from '../../../host/host-addresses.ts';
-import { PortSpace } from '../../../host/host-id.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { KernelDevice } from '../nldev/devices.ts';
 import { type CmRequest, expectRoom, fitted } from './abi.ts';
 import type { CmContext } from './context.ts';
+import { emitPath } from './ib-layouts.ts';
+import { serviceIdOf } from './ib-persona.ts';
 import type { OpenChannel } from './open-channel.ts';
+import { CM_PERSONAS } from './personas.ts';
 import { emitIbAddress, emitSockaddr, Family, sockaddrBytes } from './sockaddr.ts';
 
 const QueryOption = { addr: 0, path: 1, gid: 2 } as const;
@@ -15,7 +17,8 @@ const QueryOption = { addr: 0, path: 1, gid: 2 } as const;
 const ADDR_BYTES = 280;
 /** Bytes before the index of the device, which early kernels did not return. */
 const ADDR_MIN_BYTES = 272;
-const PATH_BYTES = 8;
+/** Room for the number of paths; paths that do not fit are cut off. */
+const PATHS_MIN_BYTES = 8;
 const ROUTE_BYTES = 208;
 const ROUTE_MIN_BYTES = 200;
 const SRC_AT = 16;
@@ -23,15 +26,15 @@ const DST_AT = 144;
 const STORAGE_BYTES = 128;
 const PORT = 1;
 
-/** QUERY: addresses, path records (iWARP has none) or GIDs. */
+/** QUERY: addresses, path records or GIDs. */
 export function query(file: OpenChannel, request: CmRequest): KernelReply {
   const context = file.expect(request.fields.getUint32(16, true));
   switch (request.fields.getUint32(20, true)) {
     case QueryOption.addr:
       return { status: 0, response: answer(request, addresses(file, context)) };
     case QueryOption.path:
-      expectRoom(request, PATH_BYTES);
-      return { status: 0, response: new Uint8Array(PATH_BYTES) };
+      expectRoom(request, PATHS_MIN_BYTES);
+      return { status: 0, response: fitted(request, path(file, context)) };
     case QueryOption.gid:
       return { status: 0, response: answer(request, gids(file, context)) };
     default:
@@ -60,15 +63,20 @@ function gids(file: OpenChannel, context: CmContext): Uint8Array {
   const response = withDevice(file.deviceOf(context), sockaddrBytes(Family.infiniband));
   const source = response.subarray(SRC_AT, SRC_AT + STORAGE_BYTES);
   const destination = response.subarray(DST_AT, DST_AT + STORAGE_BYTES);
-  emitIbAddress(source, ibAddress ?? ibAddressOf(id.localAddress));
-  emitIbAddress(destination, ibAddressOf(id.peerAddress));
+  emitIbAddress(source, ibAddress ?? ibAddressOf(context, id.localAddress));
+  emitIbAddress(destination, ibAddressOf(context, id.peerAddress));
   return response;
 }
 
-function ibAddressOf(address: SocketAddress | undefined) {
+function path(file: OpenChannel, context: CmContext): Uint8Array {
+  const device = file.deviceOf(context);
+  return emitPath(device && CM_PERSONAS[device.transport].path(context.id));
+}
+
+function ibAddressOf({ portSpace }: CmContext, address: SocketAddress | undefined) {
   return {
     gid: address === undefined ? new Uint8Array(16) : gidBytes(address.address),
-    serviceId: (BigInt(PortSpace.tcp) << 16n) | BigInt(address?.port ?? 0),
+    serviceId: serviceIdOf(portSpace, address?.port ?? 0),
     serviceMask: 0xffff_ffff_ffff_ffffn,
   };
 }

@@ -1,5 +1,8 @@
 /** A host's devices as kernel devices: indices, character devices, GUIDs. */
-import type { PortAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type {
+  DeviceTransport,
+  PortAttributes,
+} from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { hostAddresses, interfaceIndex, primaryAddress } from '../../../host/host-addresses.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import type { GidEntry } from '../../../host/roce/gid-table.ts';
@@ -35,6 +38,7 @@ export interface KernelDevice {
   /** Position in the host, and `DEV_INDEX` of netlink. */
   readonly index: number;
   readonly name: string;
+  readonly transport: DeviceTransport;
   readonly persona: Persona;
   /** Name of its node in `/dev/infiniband`. */
   readonly nodeName: string;
@@ -56,6 +60,7 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
   return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
     index,
     name: device.info.name,
+    transport: device.transport,
     persona: PERSONAS[device.transport],
     nodeName: `uverbs${index}`,
     number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },

@@ -16,6 +16,7 @@ import { le } from '../../../support/uverbs-rig.ts';
 const SIW0: KernelDevice = {
   index: 0,
   name: 'siw0',
+  transport: 'iwarp',
   persona: SIW,
   nodeName: 'uverbs0',
   number: { major: 231, minor: 192 },

@@ -23,6 +23,7 @@ const HOST: readonly HostAddress[] = [
 const device = (addresses: readonly string[] = []): KernelDevice => ({
   index: 0,
   name: 'rnic0',
+  transport: 'iwarp',
   persona: SIW,
   nodeName: 'uverbs0',
   number: { major: 231, minor: 192 },

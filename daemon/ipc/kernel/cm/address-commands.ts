@@ -1,0 +1,167 @@
+/** Commands that give an id its addresses: bind, resolve, listen, and options. */
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
+import { PortSpace } from '../../../host/host-id.ts';
+import { DONE, type KernelReply } from '../kernel-file.ts';
+import type { CmRequest } from './abi.ts';
+import { type CmContext, CmQpType } from './context.ts';
+import type { OpenChannel } from './open-channel.ts';
+import { Family, type ParsedSockaddr, parseIbAddress, parseSockaddr } from './sockaddr.ts';
+
+/** BIND_IP: binds to an Internet address. */
+export function bindIp(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
+  const context = file.expect(fields.getUint32(44, true));
+  return bindTo(file, context, expectInternet(parseSockaddr(bytes.subarray(16, 44))));
+}
+
+/** BIND: binds to an address of any family. */
+export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
+  const parsed = parseSockaddr(bytes.subarray(16, 144));
+  const size = fields.getUint16(12, true);
+  if (parsed === undefined || size === 0 || size !== parsed.bytes) {
+    throw new VerbsError('EINVAL', 'address length does not match its family');
+  }
+  const context = file.expect(fields.getUint32(8, true));
+  if (parsed.family !== Family.infiniband) return bindTo(file, context, expectInternet(parsed));
+  bindInfiniband(context, bytes.subarray(16, 16 + size));
+  return DONE;
+}
+
+function bindTo(file: OpenChannel, context: CmContext, parsed: InternetSockaddr): KernelReply {
+  if (context.ibAddress !== undefined) throw new VerbsError('EINVAL', 'the id is bound');
+  file.host.cm.bindAddr(context.id, parsed.address);
+  context.family = parsed.family;
+  return DONE;
+}
+
+/**
+ * Ports of ids without a device: librdmacm binds one to detect support for InfiniBand addresses.
+ */
+const INFINIBAND_PORT_FIRST = 32_768;
+const PORT_BITS = 0xffffn;
+
+function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
+  const { id, portSpace, number } = context;
+  if (portSpace !== PortSpace.ib || id.state !== 'idle' || context.ibAddress !== undefined) {
+    throw new VerbsError('EINVAL', 'not an id for an InfiniBand address');
+  }
+  const wanted = parseIbAddress(bytes);
+  const free = BigInt(INFINIBAND_PORT_FIRST + (number % INFINIBAND_PORT_FIRST));
+  const anyPort = (wanted.serviceId & PORT_BITS) === 0n;
+  context.family = Family.infiniband;
+  context.ibAddress = {
+    ...wanted,
+    serviceId: anyPort ? wanted.serviceId | free : wanted.serviceId,
+    serviceMask: wanted.serviceMask | PORT_BITS,
+  };
+}
+
+/** RESOLVE_IP: see `resolve`. */
+export function resolveIp(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
+  const source = parseSockaddr(bytes.subarray(8, 36));
+  if (source === undefined) throw new VerbsError('EINVAL', 'unknown address family');
+  const destination = expectInternet(parseSockaddr(bytes.subarray(36, 64)));
+  const context = file.expect(fields.getUint32(64, true));
+  const given = source.family === Family.none ? undefined : expectInternet(source);
+  return resolve(file, context, given, destination);
+}
+
+/** RESOLVE_ADDR: see `resolve`. */
+export function resolveAddr(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
+  const source = sizedSockaddr(bytes.subarray(24, 152), fields.getUint16(16, true));
+  const destination = sizedSockaddr(bytes.subarray(152, 280), fields.getUint16(18, true));
+  if (destination === undefined) throw new VerbsError('EINVAL', 'no destination');
+  const context = file.expect(fields.getUint32(8, true));
+  if (destination.family === Family.infiniband) {
+    throw new VerbsError('ENODEV', 'no device has InfiniBand addresses');
+  }
+  const given = source === undefined ? undefined : expectInternet(source);
+  return resolve(file, context, given, expectInternet(destination));
+}
+
+/** The outcome is an event. Misuse and a source address that cannot be bound fail at once. */
+function resolve(
+  file: OpenChannel,
+  context: CmContext,
+  source: InternetSockaddr | undefined,
+  destination: InternetSockaddr,
+): KernelReply {
+  file.host.cm.resolveAddr(context.id, destination.address, source?.address);
+  context.family = destination.family;
+  return DONE;
+}
+
+/** RESOLVE_ROUTE: the outcome is an event. */
+export function resolveRoute(file: OpenChannel, { fields }: CmRequest): KernelReply {
+  const timeoutMs = fields.getUint32(12, true);
+  const context = file.expect(fields.getUint32(8, true));
+  if (timeoutMs === 0) throw new VerbsError('EINVAL', 'timeout must be at least 1 ms');
+  file.host.cm.resolveRoute(context.id);
+  return DONE;
+}
+
+interface InternetSockaddr {
+  readonly family: Family;
+  readonly address: SocketAddress;
+}
+
+/** EINVAL for families other than IPv4 and IPv6. */
+export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSockaddr {
+  if (parsed?.address === undefined) throw new VerbsError('EINVAL', 'not an Internet address');
+  return { family: parsed.family, address: parsed.address };
+}
+
+/** The address of `size` bytes, undefined if there are none. EINVAL for a wrong size. */
+export function sizedSockaddr(bytes: Uint8Array, size: number): ParsedSockaddr | undefined {
+  if (size === 0) return undefined;
+  const parsed = parseSockaddr(bytes);
+  if (parsed?.bytes !== size)
+    throw new VerbsError('EINVAL', 'address length does not match its family');
+  return parsed;
+}
+
+/** LISTEN: an unbound id listens on any address. */
+export function listen(file: OpenChannel, { fields }: CmRequest): KernelReply {
+  const context = file.expect(fields.getUint32(8, true));
+  if (context.ibAddress !== undefined) throw new VerbsError('ENODEV', 'no InfiniBand device');
+  file.host.cm.listen(context.id, fields.getInt32(12, true));
+  if (context.family === Family.none) context.family = Family.ipv4;
+  return DONE;
+}
+
+/** Options of level `RDMA_OPTION_ID`, with the size of their values in bytes. */
+const IdOption = { typeOfService: 0, reuseAddress: 1, afOnly: 2, ackTimeout: 3 } as const;
+const ID_OPTION_BYTES: Readonly<Partial<Record<number, number>>> = {
+  [IdOption.typeOfService]: 1,
+  [IdOption.reuseAddress]: 4,
+  [IdOption.afOnly]: 4,
+  [IdOption.ackTimeout]: 1,
+};
+const OPTION_VALUE_AT = 32;
+
+/** SET_OPTION. */
+export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
+  const context = file.expect(fields.getUint32(16, true));
+  const level = fields.getUint32(20, true);
+  const name = fields.getUint32(24, true);
+  const length = fields.getUint32(28, true);
+  const expected = level === 0 ? ID_OPTION_BYTES[name] : undefined;
+  if (expected === undefined) throw new VerbsError('ENOSYS', 'no such option');
+  if (length !== expected || bytes.length < OPTION_VALUE_AT + length) {
+    throw new VerbsError('EINVAL', 'the value has another size');
+  }
+  const { id, qpType } = context;
+  switch (name) {
+    case IdOption.typeOfService:
+      id.typeOfService = fields.getUint8(OPTION_VALUE_AT);
+      break;
+    case IdOption.afOnly:
+      file.host.cm.setAfOnly(id, fields.getInt32(OPTION_VALUE_AT, true) !== 0);
+      break;
+    case IdOption.ackTimeout:
+      if (qpType !== CmQpType.rc) throw new VerbsError('EINVAL', 'datagrams are not acknowledged');
+      id.ackTimeout = fields.getUint8(OPTION_VALUE_AT);
+      break;
+  }
+  return DONE;
+}

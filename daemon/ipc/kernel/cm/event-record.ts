@@ -1,0 +1,119 @@
+/** Records of events: what GET_EVENT answers. */
+import type { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import type { AddressVector } from '../../../rnic/qp-attributes.ts';
+import { newStruct } from '../struct-fields.ts';
+import { putAddressVector } from './ib-layouts.ts';
+
+/** Bytes of an event record. */
+const BYTES = 336;
+/** Minimum size of the response buffer: an event without the fields that later kernels added. */
+export const CM_EVENT_MIN_BYTES = 324;
+
+/** An event that only programs behind this ABI get: its id has joined a group. */
+export const MULTICAST_JOIN = 12;
+
+const PARAMETERS_AT = 20;
+/** An event has one byte for the length of its private data, and for each depth. */
+const BYTE_MAX = 255;
+
+/** Offsets in a `rdma_ucm_conn_param`. */
+const Connected = {
+  qpn: 0,
+  /** 256 bytes */
+  privateData: 8,
+  /** From here on u8. */
+  privateDataLength: 264,
+  sharedReceives: 265,
+  responderResources: 266,
+  initiatorDepth: 267,
+  flowControl: 268,
+  retryCount: 269,
+  rnrRetryCount: 270,
+} as const;
+
+/** Offsets in a `rdma_ucm_ud_param`. */
+const Datagram = {
+  qpn: 0,
+  qkey: 4,
+  addressVector: 8,
+  /** 256 bytes */
+  privateData: 40,
+  /** u8 */
+  privateDataLength: 296,
+} as const;
+
+/** Parameters of an event of a connection. */
+interface ConnectedParameters {
+  readonly kind: 'connected';
+  readonly privateData: Uint8Array;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  /** What an InfiniBand transport has more. */
+  readonly qpn?: number;
+  readonly sharedReceives?: boolean;
+  readonly flowControl?: boolean;
+  readonly retryCount?: number;
+  readonly rnrRetryCount?: number;
+}
+
+/** Parameters of an event of an id for datagrams. */
+export interface DatagramParameters {
+  readonly kind: 'datagram';
+  readonly privateData: Uint8Array;
+  readonly qpn: number;
+  readonly qkey: number;
+  /** How to reach the peer, where it is known. */
+  readonly vector: AddressVector | undefined;
+}
+
+/** What an event says besides its type and status. */
+export type EventParameters = ConnectedParameters | DatagramParameters;
+
+/** Fields of an event record. */
+interface CmEventFields {
+  readonly uid: bigint;
+  readonly number: number;
+  readonly type: CMEventType | typeof MULTICAST_JOIN;
+  /** 0, a negative errno, or the reason of a peer. */
+  readonly status: number;
+  readonly parameters: EventParameters;
+}
+
+/** The bytes of an event record. */
+export function emitCmEvent(event: CmEventFields): Uint8Array {
+  const { bytes, fields } = newStruct(BYTES);
+  fields.setBigUint64(0, event.uid, true);
+  fields.setUint32(8, event.number, true);
+  fields.setUint32(12, event.type, true);
+  fields.setInt32(16, event.status, true);
+  const { parameters } = event;
+  if (parameters.kind === 'datagram') putDatagram(bytes, parameters);
+  else putConnected(bytes, parameters);
+  return bytes;
+}
+
+function putConnected(record: Uint8Array, given: ConnectedParameters): void {
+  const bytes = record.subarray(PARAMETERS_AT);
+  const fields = new DataView(bytes.buffer, bytes.byteOffset);
+  fields.setUint32(Connected.qpn, given.qpn ?? 0, true);
+  const privateData = given.privateData.subarray(0, BYTE_MAX);
+  bytes.set(privateData, Connected.privateData);
+  bytes[Connected.privateDataLength] = privateData.length;
+  bytes[Connected.sharedReceives] = given.sharedReceives === true ? 1 : 0;
+  bytes[Connected.responderResources] = Math.min(given.responderResources, BYTE_MAX);
+  bytes[Connected.initiatorDepth] = Math.min(given.initiatorDepth, BYTE_MAX);
+  bytes[Connected.flowControl] = given.flowControl === true ? 1 : 0;
+  bytes[Connected.retryCount] = given.retryCount ?? 0;
+  bytes[Connected.rnrRetryCount] = given.rnrRetryCount ?? 0;
+}
+
+function putDatagram(record: Uint8Array, given: DatagramParameters): void {
+  const bytes = record.subarray(PARAMETERS_AT);
+  const fields = new DataView(bytes.buffer, bytes.byteOffset);
+  fields.setUint32(Datagram.qpn, given.qpn, true);
+  fields.setUint32(Datagram.qkey, given.qkey, true);
+  if (given.vector !== undefined) putAddressVector(bytes, Datagram.addressVector, given.vector);
+  const privateData = given.privateData.subarray(0, BYTE_MAX);
+  bytes.set(privateData, Datagram.privateData);
+  bytes[Datagram.privateDataLength] = privateData.length;
+}

@@ -1,0 +1,157 @@
+/**
+ * Connections of RoCE devices, as the kernel shows those of InfiniBand's transport: the program
+ * moves its queue pair as INIT_QP_ATTR says, and answers the peer's answer by an ACCEPT of its own.
+ */
+import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ERRNO, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { gidText } from '../../../host/host-addresses.ts';
+import type { HostCm } from '../../../host/host-cm.ts';
+import type { HostCmEvent } from '../../../host/host-id.ts';
+import type { AddressVector } from '../../../rnic/qp-attributes.ts';
+import type { CmPath } from '../../../roce/cm/cm-path.ts';
+import type { CmConnParam } from './abi.ts';
+import type { DatagramParameters } from './event-record.ts';
+import type { CmPersona } from './persona.ts';
+
+/** `IB_EVENT_COMM_EST`: data came before the peer said that it is ready. */
+const COMMUNICATION_ESTABLISHED = 4;
+const PORT = 1;
+const HOP_LIMIT = 64;
+/** The program's own reason of a rejection. */
+const CONSUMER_DEFINED = 28;
+const NO_BYTES = new Uint8Array(0);
+
+/** See the module's comment. */
+export const INFINIBAND: CmPersona = {
+  connect({ cm, id }, parameters) {
+    if (id.state !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
+    cm.request(id, programParameters(parameters));
+  },
+
+  accept({ cm, id }, parameters) {
+    if (!parameters.valid) {
+      cm.establish(id);
+      return;
+    }
+    try {
+      cm.answer(id, programParameters(parameters));
+    } catch (error) {
+      // The kernel does not leave the peer waiting for an answer that failed.
+      if (id.state === 'connection') cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
+      throw error;
+    }
+  },
+
+  reject({ cm, id }, privateData, reason) {
+    cm.reject(id, privateData, reason === 0 ? CONSUMER_DEFINED : reason);
+  },
+
+  disconnect({ cm, id }) {
+    cm.disconnect(id);
+  },
+
+  notify({ cm, id }, event) {
+    if (event !== COMMUNICATION_ESTABLISHED) {
+      throw new VerbsError('EINVAL', 'no event that a connection is told of');
+    }
+    cm.noteCommunication(id);
+  },
+
+  qpAttributes({ cm, id }, state) {
+    return cm.qpAttributes(id, state);
+  },
+
+  path(id) {
+    const path = id.roce?.path;
+    const known = id.state === 'routed' || id.state === 'connection' || id.state === 'closed';
+    // One who asks for a service does not say by which path.
+    if (path === undefined || !known || (id.datagram && id.passive)) return undefined;
+    const port = id.localAddress?.port ?? 0;
+    return { ...path, serviceId: id.passive ? serviceIdOf(id.portSpace, port) : 0n };
+  },
+
+  groupVector({ id, device }, dgid) {
+    const own = gidText(id.localAddress?.address ?? '::');
+    const sgidIndex = device.gids?.findIndex(({ gid }) => gid === own) ?? -1;
+    if (sgidIndex < 0) throw new VerbsError('EINVAL', 'the id has no address of its device');
+    return vectorOf({ dgid, sgidIndex, flowLabel: 0, hopLimit: HOP_LIMIT, trafficClass: 0 });
+  },
+
+  outcome(event) {
+    const { ib, id, privateData } = event;
+    return {
+      status: statusOf(event),
+      parameters: id.datagram
+        ? serviceParameters(event)
+        : {
+            kind: 'connected',
+            privateData,
+            responderResources: event.responderResources ?? 0,
+            initiatorDepth: event.initiatorDepth ?? 0,
+            qpn: ib?.qpn ?? 0,
+            flowControl: ib?.flowControl ?? false,
+            retryCount: ib?.retryCount ?? 0,
+            rnrRetryCount: ib?.rnrRetry ?? 0,
+            sharedReceives: ib?.srq ?? false,
+          },
+    };
+  },
+};
+
+/** The service id of a port: the port space above the port. */
+export function serviceIdOf(portSpace: number, port: number): bigint {
+  return (BigInt(portSpace) << 16n) | BigInt(port);
+}
+
+function programParameters(given: CmConnParam): Parameters<HostCm['answer']>[1] {
+  return {
+    qpn: given.qpn,
+    srq: given.sharedReceives,
+    privateData: given.privateData,
+    responderResources: given.responderResources,
+    initiatorDepth: given.initiatorDepth,
+    flowControl: given.flowControl,
+    retryCount: given.retryCount,
+    rnrRetry: given.rnrRetryCount,
+    qkey: given.qkey,
+  };
+}
+
+/** What the peer gave as its reason, or a negative errno. */
+function statusOf({ type, error, ib }: HostCmEvent): number {
+  if (ib !== undefined && ib.status !== 0) return ib.status;
+  if (error === undefined) return 0;
+  // However a connection ends that was there, its end is no failure, unless the peer is silent.
+  if (type === CMEventType.disconnected && error !== 'ETIMEDOUT') return 0;
+  return -ERRNO[error].number;
+}
+
+function serviceParameters({ type, id, ib, privateData }: HostCmEvent): DatagramParameters {
+  const path = type === CMEventType.established ? id.roce?.path : undefined;
+  return {
+    kind: 'datagram',
+    privateData,
+    qpn: ib?.qpn ?? 0,
+    qkey: ib?.qkey ?? 0,
+    vector: path && vectorOf(path),
+  };
+}
+
+type VectorParts = Pick<CmPath, 'dgid' | 'sgidIndex' | 'flowLabel' | 'hopLimit' | 'trafficClass'>;
+
+function vectorOf(parts: VectorParts): AddressVector {
+  const { dgid, sgidIndex, flowLabel, hopLimit, trafficClass } = parts;
+  return {
+    dgid,
+    sgidIndex,
+    flowLabel,
+    hopLimit,
+    trafficClass,
+    dlid: 0,
+    sl: 0,
+    srcPathBits: 0,
+    staticRate: 0,
+    isGlobal: true,
+    port: PORT,
+  };
+}

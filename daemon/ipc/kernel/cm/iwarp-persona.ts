@@ -1,0 +1,81 @@
+/**
+ * Connections over iWARP, as the kernel shows them for siw: the connection moves the queue pair, and
+ * there are no paths.
+ */
+import type { CMParameters } from '../../../../verbs-api/contract/protocol/commands.ts';
+import { CMEventType, QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ERRNO, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { QPAttribute } from '../../../rnic/qp-attributes.ts';
+import type { CmConnParam } from './abi.ts';
+import type { CmPersona } from './persona.ts';
+
+const ACCESS_REMOTE_WRITE_READ = 6;
+const PORT = 1;
+const NO_BYTES = new Uint8Array(0);
+
+/** See the module's comment. */
+export const IWARP: CmPersona = {
+  connect({ cm, id, expectQP }, parameters) {
+    if (id.state !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
+    cm.connect(id, expectQP(parameters.qpn), connectionParameters(parameters));
+  },
+
+  accept({ cm, id, expectQP }, parameters) {
+    if (!parameters.valid) throw new VerbsError('EINVAL', 'iWARP needs connection parameters');
+    cm.accept(id, expectQP(parameters.qpn), connectionParameters(parameters));
+  },
+
+  reject({ cm, id }, privateData) {
+    // An MPA Reply has no field for a reason.
+    cm.reject(id, privateData);
+  },
+
+  disconnect({ cm, id }) {
+    cm.disconnect(id);
+  },
+
+  notify({ id: { state } }) {
+    if (state !== 'connection' && state !== 'closed')
+      throw new VerbsError('EINVAL', 'not connected');
+  },
+
+  qpAttributes({ id }, state) {
+    const all = QPAttribute.state | QPAttribute.accessFlags | QPAttribute.port;
+    const unconnected = { mask: all, state, port: PORT };
+    if (id.state !== 'connection' && id.state !== 'closed') return unconnected;
+    // From then on the connection moves the queue pair to RTS, not the program.
+    if (state === QPState.RTS) return { mask: QPAttribute.port, state, port: PORT };
+    if (state !== QPState.INIT && state !== QPState.RTR) {
+      throw new VerbsError('EINVAL', 'the connection sets this state');
+    }
+    return { ...unconnected, accessFlags: ACCESS_REMOTE_WRITE_READ };
+  },
+
+  path: () => undefined,
+
+  groupVector() {
+    throw new VerbsError('ENOSYS', 'iWARP has no multicast');
+  },
+
+  outcome(event) {
+    const { type, error } = event;
+    // The program sent this private data in its own connect request.
+    const passiveStart = type === CMEventType.established && event.id.passive;
+    // The kernel reports every disconnect with status 0 (`cma_iw_handler`).
+    const ended = type === CMEventType.disconnected;
+    return {
+      status: error === undefined || ended ? 0 : -ERRNO[error].number,
+      parameters: {
+        kind: 'connected',
+        privateData: passiveStart ? NO_BYTES : event.privateData,
+        responderResources: event.responderResources ?? 0,
+        initiatorDepth: event.initiatorDepth ?? 0,
+      },
+    };
+  },
+};
+
+function connectionParameters(given: CmConnParam): CMParameters {
+  const { privateData, initiatorDepth, responderResources } = given;
+  return { privateData, initiatorDepth, responderResources, wire: undefined };
+}
