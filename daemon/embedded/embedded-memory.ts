@@ -41,6 +41,10 @@ export class EmbeddedMemory implements ClientMemory {
     };
   }
 
+  createRing(lengthBytes: number): ReturnType<EmbeddedMemory['createShared']> {
+    return this.createShared(lengthBytes);
+  }
+
   openProcess(
     address: bigint,
     lengthBytes: number,

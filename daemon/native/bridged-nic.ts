@@ -29,8 +29,6 @@ import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
 
-/** The RQ starts on a new page, as for emulated queue pairs. */
-const RQ_ALIGNMENT_BYTES = 4096;
 /** Entries of a native queue beyond its client's: for sends whose completion was not requested. */
 const EXTRA_ENTRIES = 1024;
 /** Most turns of completions moved at once when a queue pair closes; more is an error. */
@@ -195,7 +193,7 @@ export class BridgedNic implements DeviceObjects {
     }
     const sqCount = ringCount(init.capabilities.maxSendWr);
     const rqCount = init.srq === undefined ? ringCount(init.capabilities.maxRecvWr) : 0;
-    const rqOffset = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
+    const rqOffset = sqBytes(sqCount);
     const ring = requestRing(init.ring, rqOffset + rqBytes(rqCount));
     const { sendCQ, recvCQ, srq, capabilities, sqSigAll, tag } = init;
     const host = this.#qpHost;

@@ -220,6 +220,8 @@ export class Nic {
         this.#qps.delete(qpn);
         // An agent that never answers would keep it here for ever.
         this.#host.waiting.delete(qp);
+        layout.sends.end?.();
+        if (init.srq === undefined) layout.receives.end?.();
         release();
       });
     });

@@ -13,23 +13,21 @@ import { receiveElementBytes, sendElementBytes } from './indexed-layout.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ElementRing, requestRing } from './ring.ts';
 
-/** The RQ starts on a new page, so a host can map SQ and RQ separately. */
-const RQ_ALIGNMENT_BYTES = 4096;
-
 /** Makes the rings of a queue pair. */
 export function makeRings(init: QPInit): QPLayout {
   return init.kind === 'indices' ? indexRings(init) : elementRings(init);
 }
 
-/** One block for each ring, or one block with the RQ on a separate page. */
+/** One block for each ring, or one block with the RQ behind the SQ. */
 function elementRings(init: QPInit): QPLayout {
   const sqCount = ringCount(init.capabilities.maxSendWr);
   const rqCount = init.srq === undefined ? ringCount(init.capabilities.maxRecvWr) : 0;
   const apart = init.receiveRing;
-  const aligned = Math.ceil(sqBytes(sqCount) / RQ_ALIGNMENT_BYTES) * RQ_ALIGNMENT_BYTES;
-  const rqOffset = apart === undefined ? aligned : 0;
-  const sendBytes = apart === undefined ? aligned + rqBytes(rqCount) : sqBytes(sqCount);
-  const ring = requestRing(init.ring, sendBytes);
+  const rqOffset = apart === undefined ? sqBytes(sqCount) : 0;
+  const ring = requestRing(
+    init.ring,
+    apart === undefined ? rqOffset + rqBytes(rqCount) : sqBytes(sqCount),
+  );
   const receiveRing =
     apart === undefined || rqCount === 0 ? ring : requestRing(apart, rqBytes(rqCount));
   return {

@@ -36,20 +36,25 @@ export interface WorkRing {
   clear(): void;
   /** SGEs that an element holds, when they start at `offset` in it. */
   sgeRoom(offset: number): number;
+  /** The queue is gone: nothing is posted from now on, and the memory is not touched any more. */
+  end?(): void;
   /** Hands back the oldest element that was released and not given back, in rings with an index. */
   giveBack(): void;
   /** Counts the oldest element that was given back and not counted as completed, likewise. */
   countCompleted?(): void;
 }
 
+/** An element of a ring that has ended, of any size: never posted. */
+const ENDED = new DataView(new ArrayBuffer(256));
+
 /** Takes elements of `elementBytes` bytes in order. */
 export class ElementRing implements WorkRing {
-  readonly bytes: Uint8Array;
-  readonly view: DataView;
+  bytes: Uint8Array;
+  view: DataView;
   readonly count: number;
   readonly #elementBytes: number;
   readonly #flagsOffset: number;
-  readonly #mask: number;
+  #mask: number;
   /** Counts freely, modulo 2^32. */
   #head = 0;
   /** Byte position of the next element. */
@@ -104,6 +109,13 @@ export class ElementRing implements WorkRing {
 
   sgeRoom(offset: number): number {
     return Math.floor((this.#elementBytes - offset) / SGE_BYTES);
+  }
+
+  end(): void {
+    this.view = ENDED;
+    this.bytes = new Uint8Array(ENDED.buffer);
+    this.#mask = 0;
+    this.position = 0;
   }
 
   /** Number of consecutive VALID elements, at most `count`. */

@@ -159,6 +159,7 @@ export class SRQ {
     }
     this.closed = true;
     this.pd.members -= 1;
+    this.#elements.end?.();
     this.#onClose();
     this.assertInvariants();
   }

@@ -182,7 +182,12 @@ export class SharedMemory {
    * the other side has freed but keeps mapped until its garbage collector runs.
    */
   clear(): void {
-    if (!this.#released) madvise(this.#address, this.lengthBytes, MADV_REMOVE);
+    this.clearPart(0, this.lengthBytes);
+  }
+
+  /** The same for a part of it: whole pages. */
+  clearPart(offset: number, lengthBytes: number): void {
+    if (!this.#released) madvise(this.#address + BigInt(offset), lengthBytes, MADV_REMOVE);
   }
 
   /**

@@ -13,6 +13,7 @@ import type { BindMWWR, SendWR } from '../../verbs-api/contract/verbs/work-reque
 import {
   completions,
   connectedPair,
+  DEVICE,
   failure,
   lacks,
   memoryKinds,
@@ -42,6 +43,21 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
   afterAll(async () => {
     await started.stop();
+  });
+
+  it('a closed completion queue stays empty, and takes nothing from a later one', async () => {
+    await using context = await started.client.open(DEVICE.name);
+    const closed = await context.createCQ({ cqe: 64 });
+    await closed.close();
+    await using pair = await connectedPair(started);
+    const { server, client } = pair;
+    for (let wrId = 1; wrId <= 3; wrId++) {
+      server.connection.qp.postRecv({ wrId, sgList: [server.mr.sge(0, 64)] });
+      client.connection.qp.postSend(send([client.mr.sge(0, 8)], wrId));
+      expect(await completions(server.connection.cq)).toMatchObject([{ wrId: BigInt(wrId) }]);
+      expect(closed.poll()).toEqual([]);
+      expect(await completions(client.connection.cq)).toMatchObject([{ wrId: BigInt(wrId) }]);
+    }
   });
 
   describe.each(memoryKinds(fixture))('%s memory', (memory) => {

@@ -31,6 +31,10 @@ export class GuardedMemory implements ClientMemory {
     return { mapping: { token, lengthBytes }, view, release };
   }
 
+  createRing(lengthBytes: number) {
+    return this.createShared(lengthBytes);
+  }
+
   openProcess(address: bigint, lengthBytes: number) {
     const offset = address - OWN_ADDRESS;
     if (offset < 0n || offset + BigInt(lengthBytes) > BigInt(OWN_BYTES)) {

@@ -119,6 +119,10 @@ export class SimMemory implements ClientMemory {
     return { mapping: { token, lengthBytes }, view, release };
   }
 
+  createRing(lengthBytes: number): SharedAllocation {
+    return this.createShared(lengthBytes);
+  }
+
   openProcess(address: bigint, lengthBytes: number): ProcessAllocation {
     const area = this.#find(Number(address), lengthBytes);
     if (area === undefined) throw new VerbsError('EFAULT', 'no memory at this address');

@@ -105,6 +105,8 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   protected override release(): void {
+    // What a lost device has written can still be polled; other memory may have another owner now.
+    if (!this.session.lost) this.#ring.end();
     this.#channel.leave(this.handle, this);
     this.#forgetLoss();
     this.#rejectWaiters(this.closedError());

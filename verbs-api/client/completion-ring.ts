@@ -68,9 +68,9 @@ const WC_STATUSES: readonly WCStatus[] = indexed(
 
 /** Takes completions out of the ring and arms it. Layout: contract/queue-layout.ts. */
 export class CompletionRing {
-  readonly #memory: RingMemory;
-  readonly #mask: number;
-  readonly #notifyWord: number;
+  #memory: RingMemory;
+  #mask: number;
+  #notifyWord: number;
   #get = 0;
 
   /** `count` elements, a power of two; the control block follows them. */
@@ -90,6 +90,13 @@ export class CompletionRing {
     Atomics.store(memory.control, base + CONTROL, 0);
     this.#get = (this.#get + 1) >>> 0;
     return wc;
+  }
+
+  /** The queue is gone: the ring is empty from now on, whatever its memory is used for. */
+  end(): void {
+    this.#memory = ringMemory(new Uint8Array(cqBytes(1)), 0, cqBytes(1));
+    this.#mask = 0;
+    this.#notifyWord = ELEMENT_WORDS;
   }
 
   /** Arms one notification; a wider request that is still armed stays. */

@@ -47,6 +47,8 @@ export class DescriptorMapper {
   readonly #queued: Request[] = [];
   readonly #sent: Request[] = [];
   #working = false;
+  /** Memory of which several objects have a part each, by its token. */
+  readonly #regions = new Map<string, Promise<Uint8Array>>();
 
   constructor(place: DaemonPlace, clientToken: Uint8Array) {
     this.#place = place;
@@ -54,11 +56,22 @@ export class DescriptorMapper {
   }
 
   /** Maps the memory named in a reply. Rejects with `VerbsError`. */
-  map(mapping: MappingRef): Promise<Uint8Array> {
+  async map(mapping: MappingRef): Promise<Uint8Array> {
+    const { token, lengthBytes, within } = mapping;
+    if (within === undefined) return await this.#request(token, lengthBytes);
+    let region = this.#regions.get(token);
+    if (region === undefined) {
+      region = this.#request(token, within.lengthBytes);
+      this.#regions.set(token, region);
+      region.catch(() => this.#regions.delete(token));
+    }
+    return partOf(await region, within.offset, lengthBytes);
+  }
+
+  #request(token: string, lengthBytes: number): Promise<Uint8Array> {
     return new Promise((resolve, reject) => {
       if (this.#closed) throw new VerbsError('EIO');
-      const token = parseTokenText(mapping.token);
-      this.#queued.push({ token, lengthBytes: mapping.lengthBytes, resolve, reject });
+      this.#queued.push({ token: parseTokenText(token), lengthBytes, resolve, reject });
       if (this.#working) {
         if (this.#fd !== undefined) this.#send(this.#fd);
         return;
@@ -153,4 +166,17 @@ export class DescriptorMapper {
       throw error;
     }
   }
+}
+
+/** Rings are aligned for their 64-bit fields. */
+const PART_ALIGNMENT_BYTES = 8;
+
+/** A part of a mapping. EPROTO if it is not inside, or not aligned. */
+function partOf(region: Uint8Array, offset: number, lengthBytes: number): Uint8Array {
+  const fits = offset >= 0 && lengthBytes >= 1 && offset + lengthBytes <= region.length;
+  if (fits && offset % PART_ALIGNMENT_BYTES === 0) {
+    return region.subarray(offset, offset + lengthBytes);
+  }
+  const where = `${lengthBytes} bytes at ${offset} of ${region.length}`;
+  throw new VerbsError('EPROTO', `the daemon names memory that it does not share: ${where}`);
 }

@@ -2,15 +2,15 @@
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import type { QuotaLedger } from './quotas.ts';
 
-/** Allocates shared memory. ENOMEM. */
+/** Allocates shared memory by `create`. ENOMEM. */
 export function takeShared(
   ledger: QuotaLedger,
-  memory: Pick<ClientMemory, 'createShared'>,
+  create: () => SharedAllocation,
   lengthBytes: number,
 ): SharedAllocation {
   ledger.take('sharedBytes', lengthBytes);
   try {
-    return memory.createShared(lengthBytes);
+    return create();
   } catch (error) {
     ledger.give('sharedBytes', lengthBytes);
     throw error;

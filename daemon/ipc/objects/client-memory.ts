@@ -26,8 +26,13 @@ export interface ProcessAllocation {
 export interface ClientMemory {
   /** Tier and reason of regions in shared allocations. */
   readonly sharedTier: { readonly tier: MemoryTier; readonly reason: string };
-  /** Rings and buffers of at least 1 byte. Throws `VerbsError` ENOMEM. */
+  /** Buffers of at least 1 byte. Throws `VerbsError` ENOMEM. */
   createShared(lengthBytes: number): SharedAllocation;
+  /**
+   * Rings, likewise. They may lie next to each other, and soon after `release` the bytes may be those
+   * of another ring.
+   */
+  createRing(lengthBytes: number): SharedAllocation;
   /** The client's own memory at a virtual address. Throws `VerbsError` EFAULT, EOPNOTSUPP. */
   openProcess(address: bigint, lengthBytes: number): ProcessAllocation;
 }

@@ -12,6 +12,7 @@ import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import { ProcessBacking } from './process-backing.ts';
+import { RingRegions } from './ring-regions.ts';
 import { SlowMemory } from './slow-memory.ts';
 
 /** Shared allocations that a client made and has not mapped yet; each holds a descriptor. */
@@ -33,6 +34,7 @@ export class DaemonMemory implements ClientMemory {
   readonly #tiers: readonly MemoryTier[];
   readonly #workEpoch: () => number;
   readonly #unmapped = new Map<string, SharedMemory>();
+  readonly #regions = new RingRegions(newToken);
   #process: ProcessMemory | undefined;
   /**
    * The client or the daemon is shutting down: a release no longer means that the client freed
@@ -74,8 +76,8 @@ export class DaemonMemory implements ClientMemory {
         `limit reached: ${UNMAPPED_MAX} shared allocations are not mapped yet`,
       );
     }
-    const memory = createSharedMemory(lengthBytes);
-    const token = tokenText(randomBytes(TOKEN_BYTES));
+    const memory = orNoMemory(() => SharedMemory.create('iwarpd', lengthBytes));
+    const token = newToken();
     this.#unmapped.set(token, memory);
     const release = () => {
       this.#unmapped.delete(token);
@@ -85,11 +87,21 @@ export class DaemonMemory implements ClientMemory {
     return { mapping: { token, lengthBytes }, view: memory.view, release };
   }
 
+  createRing(lengthBytes: number): SharedAllocation {
+    return orNoMemory(() => this.#regions.create(lengthBytes)) ?? this.createShared(lengthBytes);
+  }
+
   /**
    * Passes the descriptor behind a token to `send`; undefined if the client has no such memory or
-   * mapped it before. A descriptor is sent once, then closed.
+   * mapped it before. That of a buffer is sent once, then closed; that of rings, of which there are
+   * few, as often as the client asks.
    */
   sendDescriptor(token: string, send: (descriptor: number | undefined) => void): void {
+    const shared = this.#regions.descriptorOf(token);
+    if (shared !== undefined) {
+      send(shared);
+      return;
+    }
     const memory = this.#unmapped.get(token);
     send(memory?.descriptor);
     memory?.closeDescriptor();
@@ -133,6 +145,7 @@ export class DaemonMemory implements ClientMemory {
   close(): void {
     this.#process?.close();
     this.#process = undefined;
+    this.#regions.close();
   }
 
   /** Why the memory cannot be reached directly, or undefined if it can. EFAULT for a bad range. */
@@ -154,9 +167,13 @@ export class DaemonMemory implements ClientMemory {
   }
 }
 
-function createSharedMemory(lengthBytes: number): SharedMemory {
+function newToken(): string {
+  return tokenText(randomBytes(TOKEN_BYTES));
+}
+
+function orNoMemory<T>(create: () => T): T {
   try {
-    return SharedMemory.create('iwarpd', lengthBytes);
+    return create();
   } catch (error) {
     if (error instanceof SystemCallError) throw new VerbsError('ENOMEM', error.message);
     throw error;

@@ -59,7 +59,7 @@ export class ClientState {
     this.ledger = ledger;
     this.table = new ObjectRegistry(ledger, FIRST_HANDLE);
     const rings = {
-      create: (bytes: number) => takeShared(ledger, memory, bytes),
+      create: (bytes: number) => takeShared(ledger, () => memory.createRing(bytes), bytes),
       release: (ring: SharedAllocation) => giveShared(ledger, ring),
     };
     this.rings = new QueueRings(rings, ledger);

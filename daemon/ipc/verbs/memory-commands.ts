@@ -49,7 +49,8 @@ export function memoryCommands(
         throw new VerbsError('EINVAL', 'buffer length must be at least 1 byte');
       }
       const object = state.table.add('buffer', (handle) => {
-        const memory = takeShared(state.ledger, state.memory, lengthBytes);
+        const create = () => state.memory.createShared(lengthBytes);
+        const memory = takeShared(state.ledger, create, lengthBytes);
         const address = nextAddress;
         nextAddress += Math.ceil(lengthBytes / PAGE_BYTES) * PAGE_BYTES;
         return new BufferObject(state.client, handle, memory, address);

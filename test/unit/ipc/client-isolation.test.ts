@@ -20,13 +20,16 @@ const CAPABILITIES = {
 /** Handles are dense, so a handle this large does not exist. */
 const NOBODYS = 4000;
 
+const createShared: ClientMemory['createShared'] = (lengthBytes) => ({
+  mapping: { token: '', lengthBytes },
+  view: new Uint8Array(lengthBytes),
+  release: () => undefined,
+});
+
 const memory: ClientMemory = {
   sharedTier: { tier: 'shared', reason: 'test' },
-  createShared: (lengthBytes) => ({
-    mapping: { token: '', lengthBytes },
-    view: new Uint8Array(lengthBytes),
-    release: () => undefined,
-  }),
+  createShared,
+  createRing: createShared,
   openProcess: (_address, lengthBytes) => ({
     backing: new ViewBacking(new Uint8Array(lengthBytes)),
     reason: 'test',

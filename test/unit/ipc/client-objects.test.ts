@@ -28,6 +28,10 @@ class CountedMemory implements ClientMemory {
     };
   }
 
+  createRing(lengthBytes: number) {
+    return this.createShared(lengthBytes);
+  }
+
   openProcess(_address: bigint, lengthBytes: number) {
     this.held += 1;
     return {

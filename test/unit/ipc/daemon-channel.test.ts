@@ -3,6 +3,8 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
 import { DaemonChannel } from '../../../verbs-api/client/daemon-channel.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
@@ -15,7 +17,12 @@ import {
   Role,
   TOKEN_BYTES,
 } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { DOORBELL_BYTES, RecordReader } from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import {
+  DOORBELL_BYTES,
+  MAP_REPLY_BYTES,
+  MAP_REQUEST_BYTES,
+  RecordReader,
+} from '../../../verbs-api/contract/protocol/ipc-records.ts';
 import {
   decodeValue,
   encodeValue,
@@ -29,6 +36,9 @@ class FakeDaemon {
   readonly requests: { id: number; value: IpcValue }[] = [];
   readonly doorbells: number[] = [];
   readonly sockets = new Map<number, Socket>();
+  /** What each request for a mapping is answered with. */
+  shared: SharedMemory | undefined;
+  mappingRequests = 0;
   /** What the next hellos are answered with. */
   welcome: { errno: number; text: string } = { errno: 0, text: '' };
   readonly #server: Server = createServer((socket) => this.#accept(socket));
@@ -61,9 +71,19 @@ class FakeDaemon {
       if (role === undefined) role = this.#greet(socket, frame);
       else this.requests.push({ id: frame.id, value: decodeValue(frame.payload) });
     });
+    const mappings = new RecordReader(
+      MAP_REQUEST_BYTES,
+      () => 0,
+      () => {
+        this.mappingRequests += 1;
+        const reply = new Uint8Array(MAP_REPLY_BYTES);
+        sendDescriptor(descriptorOf(socket) ?? -1, reply, this.shared?.descriptor);
+      },
+    );
     socket.on('error', () => undefined);
     socket.on('data', (bytes) => {
       if (role === Role.doorbell) doorbells.push(bytes);
+      else if (role === Role.map) mappings.push(bytes);
       else reader.push(bytes);
     });
   }
@@ -178,5 +198,56 @@ describe('the command channel over a socket', () => {
     channel.doorbell(5);
     await expect.poll(() => daemon.doorbells.slice(before)).toEqual([5]);
     await channel.close();
+  });
+});
+
+describe('rings in memory that several objects share', () => {
+  const token = 'ab'.repeat(TOKEN_BYTES);
+  const within = { offset: 64, lengthBytes: 8192 };
+
+  it('are mapped with one request, each at its place', async () => {
+    daemon.shared = SharedMemory.create('iwarpd', 8192);
+    const channel = await connected();
+    const places = [0, 64, 8192 - 640];
+    const rings = await Promise.all(
+      places.map((offset) => {
+        return channel.map({ token, lengthBytes: 640, within: { ...within, offset } });
+      }),
+    );
+    for (const [index, ring] of rings.entries()) {
+      ring[0] = index + 1;
+      expect(ring.length).toBe(640);
+    }
+    expect(places.map((offset) => daemon.shared?.view[offset])).toEqual([1, 2, 3]);
+    expect(daemon.mappingRequests).toBe(1);
+    await channel.close();
+    daemon.shared.release();
+  });
+
+  it.each([
+    ['behind the end', 7600, 640],
+    ['before the start', -64, 640],
+    ['at a place that is no number', Number.NaN, 640],
+    ['at an odd place', 4, 640],
+    ['of no bytes', 64, 0],
+    ['longer than the memory', 0, 8200],
+  ])('EPROTO %s', async (_what, offset, lengthBytes) => {
+    daemon.shared = SharedMemory.create('iwarpd', 8192);
+    const channel = await connected();
+    const mapping = { token, lengthBytes, within: { ...within, offset } };
+    await expect(channel.map(mapping)).rejects.toMatchObject({ code: 'EPROTO' });
+    await channel.close();
+    daemon.shared.release();
+  });
+
+  it('ENOMEM when the file is shorter than the daemon says, and again when asked again', async () => {
+    daemon.shared = SharedMemory.create('iwarpd', 4096);
+    const channel = await connected();
+    const mapping = { token, lengthBytes: 640, within };
+    await expect(channel.map(mapping)).rejects.toMatchObject({ code: 'ENOMEM' });
+    await expect(channel.map(mapping)).rejects.toMatchObject({ code: 'ENOMEM' });
+    expect(daemon.mappingRequests).toBe(2);
+    await channel.close();
+    daemon.shared.release();
   });
 });

@@ -99,4 +99,29 @@ describe('shared memory of a client', () => {
     release();
     release();
   });
+
+  it('for rings is one file, sent as often as its client asks, until that has gone', () => {
+    const memory = memoryOf();
+    const [one, two] = [memory.createRing(5000), memory.createRing(5000)];
+    expect(one.mapping.token).toBe(two.mapping.token);
+    const sent: (number | undefined)[] = [];
+    const ask = () => memory.sendDescriptor(one.mapping.token, (fd) => sent.push(fd));
+    ask();
+    ask();
+    one.release();
+    two.release();
+    ask();
+    memory.close();
+    ask();
+    const fd = sent[0];
+    expect(sent).toEqual([expect.any(Number), fd, fd, undefined]);
+  });
+
+  it('for a ring that is too long for that is a file of its own', () => {
+    const memory = memoryOf();
+    const { mapping, release } = memory.createRing(5 * 2 ** 20);
+    expect(mapping.within).toBeUndefined();
+    release();
+    memory.close();
+  });
 });

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { DEFAULT_PROFILE, deviceProfile } from '../../../daemon/rnic/device-profile.ts';
 import { Nic } from '../../../daemon/rnic/nic.ts';
 import type { QPInit } from '../../../daemon/rnic/queue-pair-init.ts';
+import { Fault } from '../../../daemon/rnic/wire-port.ts';
 import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import { MWType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { NicRig } from '../../support/nic-rig.ts';
@@ -118,7 +119,7 @@ describe('limits', () => {
 });
 
 describe('rings', () => {
-  it('requests the sizes of the layout: powers of two, the RQ on a separate page', () => {
+  it('requests the sizes of the layout: powers of two, the RQ behind the SQ', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const asked: number[] = [];
     const source = (bytes: number): Uint8Array => {
@@ -128,12 +129,29 @@ describe('rings', () => {
     expect(nic.createCQ({ cqe: 5, ring: source, tag: 0 }).count).toBe(8);
     const pd = nic.allocPD();
     const qp = nic.createQP(pd, qpInit(nic, { ring: source }));
-    expect([qp.sqCount, qp.rqOffset, qp.rqCount]).toEqual([16, 4096, 8]);
+    expect([qp.sqCount, qp.rqOffset, qp.rqCount]).toEqual([16, sqBytes(16), 8]);
     const srq = nic.createSRQ(pd, { maxWr: 3, maxSge: 1, srqLimit: 0, ring: source, tag: 0 });
     const sharing = nic.createQP(pd, qpInit(nic, { srq, ring: source }));
     expect([srq.count, sharing.rqCount]).toEqual([4, 0]);
-    expect(asked).toEqual([cqBytes(8), 4096 + rqBytes(8), rqBytes(4), 4096]);
-    expect(sqBytes(16)).toBeLessThan(4096);
+    expect(asked).toEqual([cqBytes(8), sqBytes(16) + rqBytes(8), rqBytes(4), sqBytes(16)]);
+  });
+
+  it('of destroyed queues are not touched any more', () => {
+    const rig = new NicRig();
+    const { qp, nic } = rig;
+    const srq = nic.createSRQ(rig.pd, { maxWr: 4, maxSge: 1, srqLimit: 0, ring, tag: 0 });
+    const rings = [qp.ring, rig.sendCQ.ring, rig.recvCQ.ring, srq.ring];
+    qp.close(0);
+    srq.close();
+    rig.sendCQ.close();
+    rig.recvCQ.close();
+    for (const bytes of rings) bytes.fill(0xff);
+    qp.doorbell(0);
+    qp.flushPosted(0);
+    qp.memoryReady();
+    expect(qp.beginReceive()).not.toBe(Fault.none);
+    expect([srq.elements.ready(), srq.elements.readyCount()]).toEqual([false, 0]);
+    expect(rings.every((bytes) => bytes.every((byte) => byte === 0xff))).toBe(true);
   });
 
   it('requests the RQ separately if configured, and none with a shared queue', () => {

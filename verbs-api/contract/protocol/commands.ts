@@ -27,6 +27,8 @@ export type Handle = number;
 export interface MappingRef {
   readonly token: string;
   readonly lengthBytes: number;
+  /** It is a part of the token's memory, whose length is here. Default: all of it. */
+  readonly within?: { readonly offset: number; readonly lengthBytes: number };
 }
 
 /** Location of a region's bytes. */

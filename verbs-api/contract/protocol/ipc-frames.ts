@@ -24,9 +24,10 @@ import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } fr
 
 /**
  * Version of this protocol, that of the preload library included. Both sides speak exactly one.
- * Since 2, the rings of a device are one file, and operation 2 asks for it.
+ * Since 2, the rings of a device are one file, and operation 2 asks for it. Since 3, the rings of a
+ * client are parts of few files, too.
  */
-export const IPC_VERSION = 2;
+export const IPC_VERSION = 3;
 /** 'iwrd' */
 const IPC_MAGIC = 0x64_72_77_69;
 

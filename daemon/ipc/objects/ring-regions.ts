@@ -1,0 +1,126 @@
+/**
+ * The rings of one client, carved out of a few shared files. Both sides map each file once, so a ring
+ * costs neither a descriptor nor a mapping nor a message; a small one does not even cost a page.
+ *
+ * A client can write anywhere in its files at any time, as it can in each of its rings.
+ */
+import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import type { SharedAllocation } from './client-memory.ts';
+import { FreeSpace } from './free-space.ts';
+
+/** A ring begins on a line of the processor's cache. */
+const ALIGNMENT_BYTES = 64;
+const PAGE_BYTES = 4096;
+/** The first file; each later one is twice as long as the one before it, up to the longest. */
+const FIRST_REGION_BYTES = 256 * 1024;
+const LAST_REGION_BYTES = 16 * 2 ** 20;
+/** Part of a file that one ring may take: longer ones get memory of their own. */
+const SHARE_MAX = 4;
+/** Files of a client, each with a descriptor: 1 GiB of rings. Later rings get memory of their own. */
+const REGIONS_MAX = 64;
+/** Bytes of released rings whose pages are kept for the next ones. */
+const KEPT_MAX_BYTES = 2 ** 20;
+
+/** One file. */
+interface Region {
+  readonly token: string;
+  readonly memory: SharedMemory;
+  readonly space: FreeSpace;
+  /** Bytes from here on were never part of a ring. */
+  fresh: number;
+}
+
+/** See the module's comment. */
+export class RingRegions {
+  readonly #newToken: () => string;
+  readonly #regions = new Map<string, Region>();
+  #nextBytes = FIRST_REGION_BYTES;
+  #keptBytes = 0;
+
+  constructor(newToken: () => string) {
+    this.#newToken = newToken;
+  }
+
+  /**
+   * A ring of zero bytes, or undefined for one that needs memory of its own. Throws
+   * `SystemCallError` (ENOMEM, EMFILE, ENFILE).
+   */
+  create(lengthBytes: number): SharedAllocation | undefined {
+    if (lengthBytes > LAST_REGION_BYTES / SHARE_MAX) return undefined;
+    const taken = Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+    for (const region of this.#regions.values()) {
+      const offset = region.space.take(taken);
+      if (offset !== undefined) return this.#carve(region, offset, lengthBytes, taken);
+    }
+    const region = this.#add(taken);
+    const offset = region?.space.take(taken);
+    if (region === undefined || offset === undefined) return undefined;
+    return this.#carve(region, offset, lengthBytes, taken);
+  }
+
+  /** The descriptor of the file with this token; undefined if there is none. It stays open. */
+  descriptorOf(token: string): number | undefined {
+    return this.#regions.get(token)?.memory.descriptor;
+  }
+
+  /** Number of files. */
+  get count(): number {
+    return this.#regions.size;
+  }
+
+  /** Bytes of pages that released rings may still have. */
+  get keptBytes(): number {
+    return this.#keptBytes;
+  }
+
+  /** Releases every file. What is left of rings reads as zeros on this side. */
+  close(): void {
+    for (const { memory } of this.#regions.values()) memory.release();
+    this.#regions.clear();
+  }
+
+  #add(ringBytes: number): Region | undefined {
+    if (this.#regions.size >= REGIONS_MAX) return undefined;
+    while (this.#nextBytes < ringBytes * SHARE_MAX) this.#nextBytes *= 2;
+    const lengthBytes = this.#nextBytes;
+    const memory = SharedMemory.create('iwarpd', lengthBytes);
+    this.#nextBytes = Math.min(lengthBytes * 2, LAST_REGION_BYTES);
+    const space = new FreeSpace(lengthBytes);
+    const region: Region = { token: this.#newToken(), memory, space, fresh: 0 };
+    this.#regions.set(region.token, region);
+    return region;
+  }
+
+  #carve(region: Region, offset: number, lengthBytes: number, taken: number): SharedAllocation {
+    const { token, memory } = region;
+    const view = memory.view.subarray(offset, offset + lengthBytes);
+    if (offset < region.fresh) {
+      view.fill(0);
+      this.#keptBytes = Math.max(0, this.#keptBytes - taken);
+    }
+    region.fresh = Math.max(region.fresh, offset + taken);
+    let held = true;
+    const release = (): void => {
+      if (!held) return;
+      held = false;
+      region.space.give(offset, taken);
+      this.#keptBytes += taken;
+      if (this.#keptBytes > KEPT_MAX_BYTES) this.#freePages();
+    };
+    const within = { offset, lengthBytes: memory.lengthBytes };
+    return { mapping: { token, lengthBytes, within }, view, release };
+  }
+
+  /** Frees every page on which there is no ring. */
+  #freePages(): void {
+    for (const { memory, space, fresh } of this.#regions.values()) {
+      for (const { offset, lengthBytes } of space.gaps) {
+        const start = Math.ceil(offset / PAGE_BYTES) * PAGE_BYTES;
+        const end = Math.min(offset + lengthBytes, Math.ceil(fresh / PAGE_BYTES) * PAGE_BYTES);
+        const length = Math.floor(end / PAGE_BYTES) * PAGE_BYTES - start;
+        if (length > 0) memory.clearPart(start, length);
+      }
+    }
+    this.#keptBytes = 0;
+  }
+}
