@@ -1,14 +1,39 @@
-/** The recordings of rxe in `test/vectors/roce`, as datagrams. */
-import { readFileSync } from 'node:fs';
+/** The recordings of rxe in `test/vectors/roce`: as datagrams, as packets, as flows of packets. */
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CaptureFileParser } from '../../daemon/capture/capture-file.ts';
+import { DatagramRefusal, makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
+import { opcodeTraits, Service, serviceOf, Trait } from '../../daemon/roce/wire/opcode.ts';
+import {
+  makePacket,
+  type Packet,
+  PacketRefusal,
+  parsePacket,
+} from '../../daemon/roce/wire/packet.ts';
+import { psnDistance } from '../../daemon/roce/wire/psn.ts';
 import { repositoryRoot } from '../interop/prerequisites.ts';
+import { hexOf } from './hex.ts';
 
 const ETHERNET_BYTES = 14;
+/** PSNs that a Read's response may be behind its request. */
+const RESPONSE_SPAN = 1024;
+
+/** The folder of all recordings. */
+const FOLDER = join(repositoryRoot(), 'test/vectors/roce/recordings');
+
+/** Names of all recordings. */
+export function recordingNames(): string[] {
+  return readdirSync(FOLDER).map((name) => name.replace(/\.pcap$/, ''));
+}
 
 /** Path of a recording. */
+export function recordingPath(name: string): string {
+  return join(FOLDER, `${name}.pcap`);
+}
+
+/** Path of the recording of every opcode. */
 export function roceRecordingPath(family: 'ipv4' | 'ipv6'): string {
-  return join(repositoryRoot(), `test/vectors/roce/recordings/opcodes-${family}.pcap`);
+  return recordingPath(`opcodes-${family}`);
 }
 
 /** The datagrams of a capture file, each from its IP header on, in a buffer of its own. */
@@ -20,4 +45,84 @@ export function datagramsOf(path: string): Uint8Array[] {
     datagrams.push(Uint8Array.from(packet.bytes.subarray(ETHERNET_BYTES)));
   }
   return datagrams;
+}
+
+/** A packet of a recording. */
+export interface RecordedPacket {
+  /** Position in the recording. */
+  readonly index: number;
+  /** From the base header to the end of the padding. */
+  readonly bytes: Uint8Array;
+  /** What `bytes` say. */
+  readonly packet: Packet;
+  readonly traits: number;
+  /** GIDs as hexadecimal text. */
+  readonly from: string;
+  readonly to: string;
+}
+
+/** All packets of a recording. Throws for one that is none of RC, UC or UD. */
+function packetsOfRecording(name: string): RecordedPacket[] {
+  const datagram = makeDatagram();
+  return datagramsOf(recordingPath(name)).map((whole, index) => {
+    if (parseDatagram(whole, 0, whole.length, datagram) !== DatagramRefusal.none) {
+      throw new Error(`${name}: datagram ${index} is no RoCEv2`);
+    }
+    const { packetStart, packetLength } = datagram;
+    const bytes = whole.slice(packetStart, packetStart + packetLength);
+    const packet = makePacket();
+    if (parsePacket(bytes, 0, bytes.length, packet) !== PacketRefusal.none) {
+      throw new Error(`${name}: packet ${index} is invalid`);
+    }
+    const from = hexOf(datagram.sourceGid);
+    const to = hexOf(datagram.destGid);
+    return { index, bytes, packet, traits: opcodeTraits(packet.opcode), from, to };
+  });
+}
+
+/** What one queue pair asked of another, and what it answered, each in the recorded order. */
+export interface RecordedFlow {
+  readonly service: number;
+  readonly requests: readonly RecordedPacket[];
+  readonly answers: readonly RecordedPacket[];
+}
+
+interface OpenFlow {
+  readonly service: number;
+  readonly requests: RecordedPacket[];
+  readonly answers: RecordedPacket[];
+}
+
+/**
+ * The flows of a recording, in the order of their first requests. Requests name their responder; an
+ * answer belongs to the flow with its PSN.
+ */
+export function flowsOfRecording(name: string): RecordedFlow[] {
+  const flows = new Map<string, OpenFlow>();
+  const answered = new Map<string, OpenFlow>();
+  for (const recorded of packetsOfRecording(name)) {
+    const { packet, traits, from, to } = recorded;
+    const asks = `${from} ${to} ${packet.destQpn}`;
+    if ((traits & Trait.request) !== 0) {
+      const flow = flows.get(asks);
+      if (flow !== undefined) flow.requests.push(recorded);
+      else
+        flows.set(asks, { service: serviceOf(packet.opcode), requests: [recorded], answers: [] });
+      continue;
+    }
+    const known = answered.get(asks);
+    const belongs = ({ requests }: OpenFlow) =>
+      requests.some((request) => answers(recorded, request));
+    const flow = known ?? [...flows.values()].reverse().find(belongs);
+    if (flow === undefined) throw new Error(`${name}: packet ${recorded.index} answers nothing`);
+    answered.set(asks, flow);
+    flow.answers.push(recorded);
+  }
+  return [...flows.values()];
+}
+
+function answers(answer: RecordedPacket, request: RecordedPacket): boolean {
+  if (answer.from !== request.to || serviceOf(request.packet.opcode) !== Service.rc) return false;
+  const behind = psnDistance(answer.packet.psn, request.packet.psn);
+  return behind >= -1 && behind < RESPONSE_SPAN;
 }

@@ -27,8 +27,9 @@ export class TransportSide {
   readonly #buffer = new Uint8Array(PACKET_BYTES_MAX + 2).fill(0xa5);
   readonly #packet = makePacket();
 
-  constructor(memoryBytes: number, options: Partial<WireOptions>) {
-    this.user = new TransportUser(memoryBytes);
+  /** `user`: the queue pair, or how much memory a new one has. */
+  constructor(user: number | TransportUser, options: Partial<WireOptions>) {
+    this.user = typeof user === 'number' ? new TransportUser(user) : user;
     const base = { type: QPType.rc, qpn: 0x55, portMtuBytes: 1024 };
     this.wire = makeWire(this.user, { ...base, ...options });
   }

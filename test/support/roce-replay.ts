@@ -1,0 +1,399 @@
+/**
+ * Puts our transport in the place of one side of a recorded conversation of rxe with itself: a
+ * responder that is fed the recorded requests, or a requester that has the recorded work to do and is
+ * fed the recorded answers.
+ */
+import {
+  type AtomicAccess,
+  Fault,
+  type MessageFailure,
+  OutboundKind,
+} from '../../daemon/rnic/wire-port.ts';
+import { Operation, operationOf, Service, Trait } from '../../daemon/roce/wire/opcode.ts';
+import { PATH_MTU_MAX_BYTES } from '../../daemon/roce/wire/path-mtu.ts';
+import { addPsn, psnDistance } from '../../daemon/roce/wire/psn.ts';
+import {
+  NakCode,
+  nakSyndrome,
+  SyndromeKind,
+  syndromeKind,
+} from '../../daemon/roce/wire/syndrome.ts';
+import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { concat, hexOf } from './hex.ts';
+import type { RecordedFlow, RecordedPacket } from './roce-recordings.ts';
+import { pathOf, TransportSide } from './transport-pair.ts';
+import { TransportUser, type Work } from './transport-user.ts';
+
+const WORD = 2 ** 32;
+const ATOMIC_BYTES = 8;
+/** Codes of RFC 7306, which the port uses. */
+const FETCH_ADD = 0;
+const COMPARE_SWAP = 2;
+const ACK_REQUEST_AT = 8;
+const ACK_REQUEST = 0x80;
+/** More than any recording has. */
+const PLENTY = 1000;
+
+/** What the recorded programs had agreed on, where the packets do not tell. */
+export interface ReplayOptions {
+  /** Bytes of every posted receive. */
+  readonly receiveBytes?: number;
+  /** The RNR timer code of the responder. */
+  readonly minRnrTimer?: number;
+  /** A key that the responder has no memory for. */
+  readonly unknownKey?: number;
+}
+
+/** Ours beside what was recorded, as hexadecimal text. */
+interface Replayed {
+  readonly ours: readonly string[];
+  readonly recorded: readonly string[];
+}
+
+/** The path MTU that a flow was sent with: that of the first packet that others follow. */
+function mtuBytesOf({ requests, answers }: RecordedFlow): number {
+  const partial = [...requests, ...answers].find(
+    ({ traits }) => (traits & Trait.payload) !== 0 && (traits & Trait.ends) === 0,
+  );
+  return partial?.packet.payloadLength ?? PATH_MTU_MAX_BYTES;
+}
+
+/** The code of a path MTU. */
+function mtuCode(bytes: number): number {
+  return Math.log2(bytes) - 7;
+}
+
+function payloadOf({ bytes, packet }: RecordedPacket): Uint8Array {
+  return bytes.subarray(packet.payloadStart, packet.payloadStart + packet.payloadLength);
+}
+
+/** Memory that is what the recording says it was; the rest of it does not exist. */
+class RecordedMemory {
+  readonly #bytes = new Map<number, number>();
+
+  set(address: number, bytes: Uint8Array): void {
+    for (const [index, byte] of bytes.entries()) this.#bytes.set(address + index, byte);
+  }
+
+  /** The same for bytes that nobody has written or learned yet. */
+  learn(address: number, bytes: Uint8Array): void {
+    for (const [index, byte] of bytes.entries()) {
+      if (!this.#bytes.has(address + index)) this.#bytes.set(address + index, byte);
+    }
+  }
+
+  get(address: number, length: number): Uint8Array {
+    return Uint8Array.from({ length }, (_, index) => {
+      const byte = this.#bytes.get(address + index);
+      if (byte === undefined) throw new Error('a Read of memory that the recording never shows');
+      return byte;
+    });
+  }
+}
+
+/** The queue pair of a replayed responder. */
+class RespondingUser extends TransportUser {
+  readonly recorded = new RecordedMemory();
+  /** The next message finds no receive. */
+  notReady = false;
+  readonly #options: ReplayOptions;
+
+  constructor(options: ReplayOptions) {
+    super(0);
+    this.#options = options;
+  }
+
+  override beginReceive(): Fault {
+    if (this.notReady) return Fault.noBuffer;
+    this.receives.push(this.#options.receiveBytes ?? 2 ** 16);
+    return super.beginReceive();
+  }
+
+  override checkWriteTarget(stag: number): Fault {
+    return stag === this.#options.unknownKey ? Fault.stagInvalid : Fault.none;
+  }
+
+  override checkReadSource(stag: number): Fault {
+    return this.checkWriteTarget(stag);
+  }
+
+  override placeWrite(
+    _stag: number,
+    toHi: number,
+    toLo: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): Fault {
+    this.recorded.set(toHi * WORD + toLo, bytes.subarray(start, start + length));
+    return Fault.none;
+  }
+
+  override gatherReadSource(
+    _stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    target.set(this.recorded.get(toHi * WORD + toLo, length), targetStart);
+    return Fault.none;
+  }
+
+  override executeAtomic(access: AtomicAccess): Fault {
+    const fault = this.checkWriteTarget(access.stag);
+    if (fault !== Fault.none) return fault;
+    const address = access.toHi * WORD + access.toLo;
+    const original = new DataView(this.recorded.get(address, ATOMIC_BYTES).buffer);
+    access.originalLo = original.getUint32(0, true);
+    access.originalHi = original.getUint32(4, true);
+    const operand = wide(access.operandHi, access.operandLo);
+    const value = original.getBigUint64(0, true);
+    if (access.operation === FETCH_ADD) original.setBigUint64(0, value + operand, true);
+    else if (value === wide(access.compareHi, access.compareLo)) {
+      original.setBigUint64(0, operand, true);
+    }
+    this.recorded.set(address, new Uint8Array(original.buffer));
+    return Fault.none;
+  }
+}
+
+function wide(hi: number, lo: number): bigint {
+  return (BigInt(hi) << 32n) | BigInt(lo);
+}
+
+/** What the recorded answers say of the memory before `request` was carried out. */
+function learnMemory(
+  memory: RecordedMemory,
+  { packet }: RecordedPacket,
+  answers: readonly RecordedPacket[],
+  mtu: number,
+): void {
+  const address = packet.vaHi * WORD + packet.vaLo;
+  for (const answer of answers) {
+    const at = psnDistance(answer.packet.psn, packet.psn);
+    if (operationOf(packet.opcode) === Operation.readRequest) {
+      if ((answer.traits & Trait.readResponse) === 0) continue;
+      const inside = at >= 0 && at * mtu < Math.max(packet.dmaLength, 1);
+      if (inside) memory.learn(address + at * mtu, payloadOf(answer));
+    } else if (at === 0 && (answer.traits & Trait.atomicAckEth) !== 0) {
+      const value = new DataView(new ArrayBuffer(ATOMIC_BYTES));
+      value.setUint32(0, answer.packet.originalLo, true);
+      value.setUint32(4, answer.packet.originalHi, true);
+      memory.learn(address, new Uint8Array(value.buffer));
+    }
+  }
+}
+
+/**
+ * rxe says twice that a receive lacks: the packets behind the one that it refused get a NAK for their
+ * PSN, too. A responder is silent then (IBTA 9.7.5.2.8).
+ */
+function withoutSecondNaks(answers: readonly RecordedPacket[]): RecordedPacket[] {
+  return answers.filter(({ packet }, index) => {
+    const before = answers[index - 1]?.packet;
+    const sequence = nakSyndrome(NakCode.psnSequence);
+    const again = packet.syndrome === sequence && before?.psn === packet.psn;
+    return !again || syndromeKind(before.syndrome) !== SyndromeKind.rnrNak;
+  });
+}
+
+/** Has our responder answer the requests of a flow. It answers each before the next one comes. */
+export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {}): Replayed {
+  const { requests } = flow;
+  const answers = withoutSecondNaks(flow.answers);
+  const [first] = requests;
+  if (first === undefined || flow.service !== Service.rc) throw new Error('nothing to answer');
+  const mtu = mtuBytesOf(flow);
+  const user = new RespondingUser(options);
+  const side = new TransportSide(user, { type: QPType.rc });
+  const path = pathOf({
+    pathMtu: mtuCode(mtu),
+    rqPsn: first.packet.psn,
+    destQpn: answers[0]?.packet.destQpn ?? 0,
+    minRnrTimer: options.minRnrTimer ?? 12,
+    maxDestRdAtomic: 128,
+  });
+  side.wire.modified(path, QPState.RTR, 0);
+  const ours: string[] = [];
+  for (const request of requests) {
+    // When a receive was posted is the program's business, and the recording shows it.
+    const next = answers[ours.length]?.packet;
+    user.notReady =
+      next !== undefined &&
+      syndromeKind(next.syndrome) === SyndromeKind.rnrNak &&
+      operationOf(next.opcode) === Operation.acknowledge;
+    learnMemory(user.recorded, request, answers, mtu);
+    side.receive(request.bytes, request.index);
+    ours.push(...side.pollAll(request.index).map(hexOf));
+  }
+  return { ours, recorded: answers.map(({ bytes }) => hexOf(bytes)) };
+}
+
+/**
+ * A request without what its sender is free to choose: whether a packet asks for an acknowledgment,
+ * but for the last of a message of RC.
+ */
+function chosen(bytes: Uint8Array, traits: number, service: number): string {
+  const copy = bytes.slice();
+  if (service !== Service.rc || (traits & Trait.ends) === 0) {
+    copy[ACK_REQUEST_AT] = (copy[ACK_REQUEST_AT] as number) & ~ACK_REQUEST;
+  }
+  return hexOf(copy);
+}
+
+const KINDS: ReadonlyMap<number, OutboundKind> = new Map([
+  [Operation.sendLast, OutboundKind.send],
+  [Operation.sendOnly, OutboundKind.send],
+  [Operation.sendLastImmediate, OutboundKind.sendWithImmediate],
+  [Operation.sendOnlyImmediate, OutboundKind.sendWithImmediate],
+  [Operation.sendLastInvalidate, OutboundKind.sendWithInvalidate],
+  [Operation.sendOnlyInvalidate, OutboundKind.sendWithInvalidate],
+  [Operation.writeLast, OutboundKind.write],
+  [Operation.writeOnly, OutboundKind.write],
+  [Operation.writeLastImmediate, OutboundKind.writeWithImmediate],
+  [Operation.writeOnlyImmediate, OutboundKind.writeWithImmediate],
+  [Operation.readRequest, OutboundKind.readRequest],
+  [Operation.compareSwap, OutboundKind.atomic],
+  [Operation.fetchAdd, OutboundKind.atomic],
+]);
+
+/** The work requests behind the packets of a flow, each packet seen once at least. */
+function workOf({ requests, service }: RecordedFlow, mtu: number): Work[] {
+  const work: Work[] = [];
+  const base = requests[0]?.packet.psn ?? 0;
+  const inOrder = [...requests].sort(
+    (a, b) => psnDistance(a.packet.psn, base) - psnDistance(b.packet.psn, base),
+  );
+  let parts: RecordedPacket[] = [];
+  let next = base;
+  for (const request of inOrder) {
+    const { psn, dmaLength, opcode } = request.packet;
+    const ahead = psnDistance(psn, next);
+    if (ahead > 0) throw new Error(`the recording lacks the request with PSN ${next}`);
+    // Sent again, or a part of a Read that is asked for again.
+    if (ahead < 0) continue;
+    const reads = service === Service.rc && operationOf(opcode) === Operation.readRequest;
+    next = addPsn(psn, reads ? Math.max(Math.ceil(dmaLength / mtu), 1) : 1);
+    parts.push(request);
+    if ((request.traits & Trait.ends) === 0) continue;
+    work.push(workRequest(work.length, parts));
+    parts = [];
+  }
+  // A Write that was refused at its first packet; the others never left.
+  if (parts.length > 0) work.push(workRequest(work.length, parts));
+  return work;
+}
+
+function workRequest(id: number, parts: readonly RecordedPacket[]): Work {
+  const first = (parts[0] as RecordedPacket).packet;
+  const last = (parts.at(-1) as RecordedPacket).packet;
+  const ends = KINDS.get(operationOf(last.opcode));
+  const kind = ends ?? OutboundKind.write;
+  if (ends === undefined && operationOf(first.opcode) !== Operation.writeFirst) {
+    throw new Error('a message that ends with no last packet');
+  }
+  const message: Work['message'] = {
+    kind,
+    solicited: last.solicited,
+    remoteStag: first.rkey,
+    remoteToHi: first.vaHi,
+    remoteToLo: first.vaLo,
+    invalidateStag: last.invalidateRkey,
+    immediateLo: last.immediate,
+    atomicOperation: operationOf(last.opcode) === Operation.fetchAdd ? FETCH_ADD : COMPARE_SWAP,
+    atomicOperandHi: first.swapAddHi,
+    atomicOperandLo: first.swapAddLo,
+    atomicCompareHi: first.compareHi,
+    atomicCompareLo: first.compareLo,
+    address: { dgid: new Uint8Array(16) },
+    remoteQpn: first.destQpn,
+    qkey: first.qkey,
+  };
+  if (kind === OutboundKind.atomic) return { id, message };
+  if (kind === OutboundKind.readRequest)
+    return { id, message, sink: new Uint8Array(first.dmaLength) };
+  const payload = concat(...parts.map(payloadOf));
+  if (ends !== undefined) return { id, message, payload };
+  return {
+    id,
+    message,
+    payload: concat(payload, new Uint8Array(first.dmaLength - payload.length)),
+  };
+}
+
+const TYPES: ReadonlyMap<number, QPType> = new Map([
+  [Service.rc, QPType.rc],
+  [Service.uc, QPType.uc],
+  [Service.ud, QPType.ud],
+]);
+
+/** A replayed requester: what it sent, and how its work ended. */
+interface ReplayedRequests extends Replayed {
+  /** Work requests that the packets stand for, and how many of them completed. */
+  readonly posted: number;
+  readonly done: number;
+  /** How often time had to pass. */
+  readonly expired: number;
+  readonly failures: readonly MessageFailure[];
+}
+
+/**
+ * Has our requester do the work of a flow. It sends a packet when the recording has one, and hears
+ * answers when it would otherwise send another one than rxe did: rxe may have sent packets before it
+ * looked at an answer that had come.
+ */
+export function replayRequester(flow: RecordedFlow): ReplayedRequests {
+  const { requests, answers, service } = flow;
+  const [first] = requests;
+  if (first === undefined) throw new Error('nothing to ask');
+  const mtu = mtuBytesOf(flow);
+  const type = TYPES.get(service) ?? QPType.rc;
+  const user = new TransportUser(0);
+  const qpn = first.packet.sourceQpn;
+  const side = new TransportSide(user, { type, qpn, portMtuBytes: mtu, windowPackets: 128 });
+  const path = pathOf({
+    pathMtu: mtuCode(mtu),
+    sqPsn: first.packet.psn,
+    destQpn: first.packet.destQpn,
+    maxRdAtomic: 128,
+    rnrRetry: 7,
+    retryCount: 7,
+  });
+  side.wire.modified(path, QPState.RTR, 0);
+  side.wire.modified(path, QPState.RTS, 0);
+  user.work.push(...workOf(flow, mtu));
+  const posted = user.work.length;
+  const pending = [...answers];
+  const ours: string[] = [];
+  let now = 0;
+  let expired = 0;
+  /** Hears the next answer, or lets time pass. False when neither can change anything. */
+  const goOn = (before: number): boolean => {
+    const [answer] = pending;
+    if (answer !== undefined && answer.index < before) {
+      pending.shift();
+      side.receive(answer.bytes, now);
+      return true;
+    }
+    const deadline = side.wire.nextDeadline();
+    if (!Number.isFinite(deadline)) return false;
+    now = deadline;
+    expired += 1;
+    side.deadline(now);
+    return true;
+  };
+  for (const request of requests) {
+    let sent: Uint8Array | undefined;
+    for (let tries = 0; sent === undefined && tries < PLENTY; tries += 1) {
+      if (side.wire.sqPsn === request.packet.psn) sent = side.poll(now);
+      if (sent === undefined && !goOn(request.index)) break;
+    }
+    ours.push(sent === undefined ? 'nothing' : chosen(sent, request.traits, service));
+  }
+  for (const answer of pending) side.receive(answer.bytes, now);
+  const recorded = requests.map(({ bytes, traits }) => chosen(bytes, traits, service));
+  const done = user.done.length;
+  return { ours, recorded, posted, done, expired, failures: user.failures };
+}
