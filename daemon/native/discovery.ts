@@ -8,7 +8,7 @@ import {
   type LibraryOptions,
   openLibraries,
 } from '../../native-bridge/rdma/libraries.ts';
-import { watchDescriptor } from '../../native-bridge/rdma/watched-descriptor.ts';
+import { watchDescriptor } from '../../native-bridge/libc/watched-descriptor.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import { type BridgedDeviceInit, BridgedHost } from './bridged-host.ts';

@@ -7,7 +7,7 @@ import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { OpenDevice } from './open-device.ts';
 import { Block, peek } from './struct-block.ts';
-import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 
 const POINTER_BYTES = 8;
 

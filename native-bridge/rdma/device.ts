@@ -15,11 +15,11 @@ import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { HotVerbs, OpenDevice } from './open-device.ts';
-import { holdRoot, releaseRoot } from './open-roots.ts';
+import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import { NativePD } from './protection-domain.ts';
 import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
-import { makeNonBlocking, WOULD_BLOCK_ERRNO } from './watched-descriptor.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 
 /** An asynchronous event with its element resolved. */
 export interface NativeAsyncEvent {

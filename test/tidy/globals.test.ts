@@ -15,7 +15,7 @@ const ALLOWED: Readonly<Record<string, string>> = {
   'native-bridge/rdma/libraries.ts: loaded': 'a process loads a shared library once',
   'native-bridge/rdma/memory-region.ts: pageMemory':
     'an ArrayBuffer of the consumer has no field of ours; its pages live as long as it does',
-  'native-bridge/rdma/open-roots.ts: roots': 'what the exit of the process has to close',
+  'native-bridge/libc/open-roots.ts: roots': 'what the exit of the process has to close',
 };
 
 const AT_TOP =

@@ -4,7 +4,7 @@ import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/compl
 import {
   type DescriptorWatch,
   watchDescriptor,
-} from '../../native-bridge/rdma/watched-descriptor.ts';
+} from '../../native-bridge/libc/watched-descriptor.ts';
 import { EventChannel } from '../client/event-channel.ts';
 import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';

@@ -8,7 +8,7 @@ import { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
 import {
   type DescriptorWatch,
   watchDescriptor,
-} from '../../native-bridge/rdma/watched-descriptor.ts';
+} from '../../native-bridge/libc/watched-descriptor.ts';
 import { EventChannel } from '../client/event-channel.ts';
 import type {
   DeviceAttributes,

@@ -17,7 +17,7 @@ import {
 import {
   type DescriptorWatch,
   watchDescriptor,
-} from '../../native-bridge/rdma/watched-descriptor.ts';
+} from '../../native-bridge/libc/watched-descriptor.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
 import type { ConnectionId, Context, Provider } from '../contract/verbs/provider.ts';

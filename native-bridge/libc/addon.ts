@@ -3,7 +3,7 @@
  * ends closes its watches later, with the addon's code. So the addon is kept loaded.
  */
 import { readFileSync } from 'node:fs';
-import { libc } from '../libc/libc.ts';
+import { libc } from './libc.ts';
 
 const dlopen = libc.func('void *dlopen(const char *path, int flags)') as (
   path: string,

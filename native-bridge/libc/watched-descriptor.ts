@@ -3,7 +3,7 @@
  * its other sockets, so there is no thread to start, feed or stop.
  */
 import koffi from 'koffi';
-import { checked, libc } from '../libc/libc.ts';
+import { checked, libc } from './libc.ts';
 import { keepAddonLoaded } from './addon.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 
