@@ -5,15 +5,22 @@
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { closeDescriptor } from './descriptor.ts';
-import { checked, errnoName, lastErrno, libc, SystemCallError } from './libc.ts';
+import {
+  AF_INET,
+  bind,
+  connect,
+  getOption,
+  IPPROTO_IPV6,
+  IPV6_V6ONLY,
+  openSocket,
+  SOCKADDR_IN6_BYTES,
+  SOL_SOCKET,
+  SocketType,
+  setOption,
+  socketAddress,
+} from './internet-socket.ts';
+import { checked, errnoName, lastErrno, libc } from './libc.ts';
 
-const socket = libc.func('int socket(int domain, int type, int protocol)') as (
-  domain: number,
-  type: number,
-  protocol: number,
-) => number;
-const bind = libc.func('int bind(int fd, void *address, uint32_t length)') as AddressCall;
-const connect = libc.func('int connect(int fd, void *address, uint32_t length)') as AddressCall;
 const listen = libc.func('int listen(int fd, int backlog)') as (
   fd: number,
   backlog: number,
@@ -23,9 +30,6 @@ const getsockname = libc.func('int getsockname(int fd, void *address, void *leng
   address: Uint8Array,
   length: Uint8Array,
 ) => number;
-const getsockopt = libc.func(
-  'int getsockopt(int fd, int level, int option, void *value, void *length)',
-) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
 const setsockopt = libc.func(
   'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
@@ -35,30 +39,11 @@ const sendAddress = libc.func('int64_t send(int fd, void *bytes, uint64_t length
   length: number,
   flags: number,
 ) => number;
-const inetPton = libc.func('int inet_pton(int family, const char *text, void *bytes)') as (
-  family: number,
-  text: string,
-  bytes: Uint8Array,
-) => number;
-const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
-  name: string,
-) => number;
-
-type AddressCall = (fd: number, address: Uint8Array, length: number) => number;
-
-const AF_INET = 2;
-const AF_INET6 = 10;
-const SOCK_STREAM = 1;
-const SOCK_DGRAM = 2;
-const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
-const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
 const SO_ERROR = 4;
 const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
-const IPPROTO_IPV6 = 41;
-const IPV6_V6ONLY = 26;
 const TCP_MAXSEG = 2;
 const TCP_KEEPIDLE = 4;
 const TCP_KEEPINTVL = 5;
@@ -70,11 +55,8 @@ const KEEPALIVE_PROBES_MAX = 127;
 const MSG_DONTWAIT = 0x40;
 const MSG_EOR = 0x80;
 const MSG_NOSIGNAL = 0x4000;
-const SOCKADDR_IN_BYTES = 16;
-const SOCKADDR_IN6_BYTES = 28;
 /** Any port but 0: the datagram socket is only routed, never used. */
 const DISCARD_PORT = 9;
-const EINVAL = 22;
 const EADDRINUSE = 98;
 
 /**
@@ -89,14 +71,13 @@ export function bindTcp(
   v6Only?: boolean,
 ): { readonly fd: number; readonly port: number } {
   const name = socketAddress(address, port);
-  const fd = openSocket(name, SOCK_STREAM);
+  const fd = openSocket(name, SocketType.stream);
   try {
     if (v6Only !== undefined && name.length === SOCKADDR_IN6_BYTES) {
-      const value = Uint8Array.of(v6Only ? 1 : 0, 0, 0, 0);
-      checked('setsockopt', setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, value, 4));
+      setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6Only ? 1 : 0);
     }
     const found = port === 0 && bindFreePort(fd, name);
-    checked('setsockopt', setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, Uint8Array.of(1, 0, 0, 0), 4));
+    setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (!found) checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
     return { fd, port: boundName(fd).getUint16(2) };
   } catch (error) {
@@ -162,7 +143,7 @@ export function listenTcp(fd: number, backlog: number): void {
  */
 export function routeSource(destination: string, source: string | undefined): string {
   const name = socketAddress(destination, DISCARD_PORT);
-  const fd = openSocket(name, SOCK_DGRAM);
+  const fd = openSocket(name, SocketType.datagram);
   try {
     if (source !== undefined) {
       const own = socketAddress(source, 0);
@@ -180,12 +161,7 @@ export function routeSource(destination: string, source: string | undefined): st
  * both ends). Throws `SystemCallError`.
  */
 export function maximumSegmentBytes(fd: number): number {
-  const value = new Uint8Array(4);
-  checked(
-    'getsockopt TCP_MAXSEG',
-    getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, value, Uint8Array.of(4, 0, 0, 0)),
-  );
-  return new DataView(value.buffer).getUint32(0, true);
+  return getOption(fd, IPPROTO_TCP, TCP_MAXSEG);
 }
 
 /**
@@ -193,10 +169,7 @@ export function maximumSegmentBytes(fd: number): number {
  * clears it. Undefined when there is none. Throws `SystemCallError`.
  */
 export function pendingError(fd: number): string | undefined {
-  const value = new Uint8Array(4);
-  const length = Uint8Array.of(4, 0, 0, 0);
-  checked('getsockopt SO_ERROR', getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length));
-  const errno = new DataView(value.buffer).getInt32(0, true);
+  const errno = getOption(fd, SOL_SOCKET, SO_ERROR);
   return errno === 0 ? undefined : errnoName(errno);
 }
 
@@ -233,16 +206,6 @@ export function keepAlive(
   setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-/** Value of an option, for `setOption`: one for all calls, none of which outlasts it. */
-const optionBytes = new Uint8Array(4);
-const optionValue = new DataView(optionBytes.buffer);
-
-function setOption(fd: number, level: number, option: number, value: number): void {
-  optionValue.setUint32(0, value, true);
-  if (setsockopt(fd, level, option, optionBytes, optionBytes.length) === 0) return;
-  throw new SystemCallError('setsockopt', lastErrno(), `option ${option} of level ${level}`);
-}
-
 function bounded(value: number, max: number): number {
   return Math.min(Math.max(Math.ceil(value), 1), max);
 }
@@ -254,25 +217,6 @@ function bounded(value: number, max: number): number {
 export function sendSegment(fd: number, bytes: Uint8Array): number {
   const sent = sendAddress(fd, bytes, bytes.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
   return sent < 0 ? -lastErrno() : sent;
-}
-
-function openSocket(name: Uint8Array, type: number): number {
-  return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, 0));
-}
-
-/** struct sockaddr_in or sockaddr_in6. */
-function socketAddress(address: string, port: number): Uint8Array {
-  const [text = '', zone] = address.split('%', 2);
-  const six = text.includes(':');
-  const name = new Uint8Array(six ? SOCKADDR_IN6_BYTES : SOCKADDR_IN_BYTES);
-  const fields = new DataView(name.buffer);
-  fields.setUint16(0, six ? AF_INET6 : AF_INET, true);
-  fields.setUint16(2, port);
-  if (inetPton(six ? AF_INET6 : AF_INET, text, name.subarray(six ? 8 : 4)) !== 1) {
-    throw new SystemCallError('inet_pton', EINVAL, address);
-  }
-  if (six && zone !== undefined) fields.setUint32(24, ifNameToIndex(zone), true);
-  return name;
 }
 
 function boundName(fd: number): DataView {

@@ -3,8 +3,8 @@
  * its other sockets, so there is no thread to start, feed or stop.
  */
 import koffi from 'koffi';
-import { checked, libc } from './libc.ts';
 import { keepAddonLoaded } from './addon.ts';
+import { checked, libc } from './libc.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 
 const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (

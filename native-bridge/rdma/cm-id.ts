@@ -2,16 +2,16 @@
 import { CMEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { lastErrno } from '../libc/libc.ts';
+import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 import { nodeFailure } from './device-node.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { callBlocking, checkErrno, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
-import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import type { NativeQP } from './queue-pair.ts';
 import { fromSockaddr, toSockaddr } from './socket-address.ts';
 import { Block, copyOut, peek, pointerAt, StructBlock } from './struct-block.ts';
-import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 
 const POINTER_BYTES = 8;
 /** "As many as the device can": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */

@@ -1,13 +1,13 @@
 /** Completion queues and the channels that they report to. */
 import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import { lastErrno } from '../libc/libc.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 import { CompletionBatch } from './completion-batch.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { OpenDevice } from './open-device.ts';
 import { Block, peek } from './struct-block.ts';
-import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 
 const POINTER_BYTES = 8;
 

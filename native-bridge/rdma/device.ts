@@ -6,6 +6,8 @@ import type {
 } from '../../verbs-api/contract/verbs/attributes.ts';
 import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { lastErrno } from '../libc/libc.ts';
+import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
+import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
 import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
 import { nodeFailure } from './device-node.ts';
@@ -15,11 +17,9 @@ import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
 import type { HotVerbs, OpenDevice } from './open-device.ts';
-import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import { NativePD } from './protection-domain.ts';
 import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
-import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 
 /** An asynchronous event with its element resolved. */
 export interface NativeAsyncEvent {

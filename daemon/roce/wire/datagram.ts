@@ -10,13 +10,9 @@
  * `makeDatagram`.
  */
 import { readUint16, writeUint16, writeUint32 } from './bytes.ts';
-import { ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES } from './icrc.ts';
+import { GID_BYTES, ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, ROCE_PORT, UDP_BYTES } from './icrc.ts';
 import { BTH_BYTES } from './opcode.ts';
 
-/** The UDP port of RoCEv2. */
-const ROCE_PORT = 4791;
-/** Bytes of a GID. */
-const GID_BYTES = 16;
 /** Bytes in front of a received UD message, whatever the addresses. */
 export const GRH_AREA_BYTES = 40;
 

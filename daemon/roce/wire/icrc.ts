@@ -26,6 +26,14 @@ export const IPV4_BYTES = 20;
 export const IPV6_BYTES = 40;
 export const UDP_BYTES = 8;
 
+/** The UDP port of RoCEv2. */
+export const ROCE_PORT = 4791;
+/** Bytes of a GID. */
+export const GID_BYTES = 16;
+/** Where an IPv4 header has its identification. */
+const IDENTIFICATION_AT = 4;
+const UDP_PROTOCOL = 17;
+
 /** CRC of the 8 bytes in the place of a local route header. */
 const ROUTE_CRC = tableCrc32(new Uint8Array(8).fill(0xff), 0, 8);
 /** Room for the masked headers; used within one call. */
@@ -78,6 +86,74 @@ export function icrcOf(
 ): number {
   const headers = icrcOfHeaders(datagram, ipStart, datagram, bthStart);
   return rangeCrc32(large, datagram, bthStart + BTH_BYTES, end, headers);
+}
+
+/**
+ * The headers of many packets between two addresses, as the ICRC sees them: what changes is written
+ * for each packet, all else once.
+ */
+export class IcrcHeaders {
+  readonly #bytes: Uint8Array;
+  readonly #four: boolean;
+  readonly #udp: number;
+
+  /** For IPv4 or IPv6. An IPv4 identification of 0 and "don't fragment" is assumed. */
+  constructor(four: boolean) {
+    const ipBytes = four ? IPV4_BYTES : IPV6_BYTES;
+    const bytes = new Uint8Array(ipBytes + UDP_BYTES + BTH_BYTES);
+    this.#bytes = bytes;
+    this.#four = four;
+    this.#udp = ipBytes;
+    if (four) {
+      bytes.set([0x45, 0xff, 0, 0, 0, 0, 0x40, 0, 0xff, UDP_PROTOCOL, 0xff, 0xff]);
+    } else {
+      bytes.set([0x6f, 0xff, 0xff, 0xff, 0, 0, UDP_PROTOCOL, 0xff]);
+    }
+    bytes.set([ROCE_PORT >> 8, ROCE_PORT & 0xff], ipBytes + 2);
+    bytes.fill(0xff, ipBytes + 6, ipBytes + 8);
+  }
+
+  /** The addresses as GIDs, and the sender's UDP port. */
+  setEnds(sourceGid: Uint8Array, destGid: Uint8Array, sourcePort: number): void {
+    const bytes = this.#bytes;
+    const first = this.#four ? GID_BYTES - 4 : 0;
+    const at = this.#four ? 12 : 8;
+    const length = GID_BYTES - first;
+    for (let i = 0; i < length; i += 1) {
+      bytes[at + i] = sourceGid[first + i] as number;
+      bytes[at + length + i] = destGid[first + i] as number;
+    }
+    bytes[this.#udp] = sourcePort >>> 8;
+    bytes[this.#udp + 1] = sourcePort;
+  }
+
+  /**
+   * CRC over the headers and the base header at `start` of a packet of `length` bytes, padding
+   * included. It goes on over what is behind the base header.
+   */
+  crcOf(packet: Uint8Array, start: number, length: number): number {
+    const bytes = this.#bytes;
+    const udp = this.#udp;
+    const udpBytes = UDP_BYTES + length + ICRC_BYTES;
+    bytes[udp + 4] = udpBytes >>> 8;
+    bytes[udp + 5] = udpBytes;
+    const at = this.#four ? 2 : 4;
+    const ipLength = this.#four ? IPV4_BYTES + udpBytes : udpBytes;
+    bytes[at] = ipLength >>> 8;
+    bytes[at + 1] = ipLength;
+    const bth = udp + UDP_BYTES;
+    for (let i = 0; i < BTH_BYTES; i += 1) bytes[bth + i] = packet[start + i] as number;
+    bytes[bth + 4] = 0xff;
+    return tableCrc32(bytes, 0, bytes.length, ROUTE_CRC);
+  }
+}
+
+/**
+ * Bytes that the ICRC covers from the IPv4 identification on, itself included, in a packet of
+ * `length` bytes with padding.
+ */
+export function bytesFromIdentification(length: number): number {
+  return IPV4_BYTES - IDENTIFICATION_AT + UDP_BYTES + length;
 }
 
 /** The ICRC that a sender wrote at `at`. */

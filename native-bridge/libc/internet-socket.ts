@@ -1,0 +1,81 @@
+/** What TCP and UDP sockets share: opening, addresses as the kernel has them, numeric options. */
+import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
+
+const socket = libc.func('int socket(int domain, int type, int protocol)') as (
+  domain: number,
+  type: number,
+  protocol: number,
+) => number;
+const inetPton = libc.func('int inet_pton(int family, const char *text, void *bytes)') as (
+  family: number,
+  text: string,
+  bytes: Uint8Array,
+) => number;
+const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
+  name: string,
+) => number;
+/** `bind` and `connect`: negative when they fail. */
+export const bind = libc.func('int bind(int fd, void *address, uint32_t length)') as AddressCall;
+export const connect = libc.func(
+  'int connect(int fd, void *address, uint32_t length)',
+) as AddressCall;
+const getsockopt = libc.func(
+  'int getsockopt(int fd, int level, int option, void *value, void *length)',
+) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
+const setsockopt = libc.func(
+  'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
+) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
+
+type AddressCall = (fd: number, address: Uint8Array, length: number) => number;
+
+export const AF_INET = 2;
+const AF_INET6 = 10;
+export const SOL_SOCKET = 1;
+export const IPPROTO_IPV6 = 41;
+export const IPV6_V6ONLY = 26;
+const SOCKADDR_IN_BYTES = 16;
+export const SOCKADDR_IN6_BYTES = 28;
+const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
+const EINVAL = 22;
+
+/** Kinds of socket. */
+export const SocketType = { stream: 1, datagram: 2 } as const;
+
+/** A socket for addresses of the family of `name`, for the caller to close. Throws `SystemCallError`. */
+export function openSocket(name: Uint8Array, type: number): number {
+  return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, 0));
+}
+
+/** struct sockaddr_in or sockaddr_in6 of an address, with an optional %zone, and a port. */
+export function socketAddress(address: string, port: number): Uint8Array {
+  const [text = '', zone] = address.split('%', 2);
+  const six = text.includes(':');
+  const name = new Uint8Array(six ? SOCKADDR_IN6_BYTES : SOCKADDR_IN_BYTES);
+  const fields = new DataView(name.buffer);
+  fields.setUint16(0, six ? AF_INET6 : AF_INET, true);
+  fields.setUint16(2, port);
+  if (inetPton(six ? AF_INET6 : AF_INET, text, name.subarray(six ? 8 : 4)) !== 1) {
+    throw new SystemCallError('inet_pton', EINVAL, address);
+  }
+  if (six && zone !== undefined) fields.setUint32(24, ifNameToIndex(zone), true);
+  return name;
+}
+
+/** Value of an option, for the calls below: one for all of them, none of which outlasts it. */
+const optionBytes = new Uint8Array(4);
+const optionValue = new DataView(optionBytes.buffer);
+
+/** Sets an option to a 32-bit number. Throws `SystemCallError`. */
+export function setOption(fd: number, level: number, option: number, value: number): void {
+  optionValue.setUint32(0, value, true);
+  if (setsockopt(fd, level, option, optionBytes, optionBytes.length) === 0) return;
+  throw new SystemCallError('setsockopt', lastErrno(), `option ${option} of level ${level}`);
+}
+
+/** The value of a 32-bit option. Throws `SystemCallError`. */
+export function getOption(fd: number, level: number, option: number): number {
+  const length = Uint8Array.of(4, 0, 0, 0);
+  const result = getsockopt(fd, level, option, optionBytes, length);
+  checked('getsockopt', result, `option ${option} of level ${level}`);
+  return optionValue.getInt32(0, true);
+}
