@@ -152,7 +152,11 @@ export class RnicHost
     this.clock = clock;
     this.#roceParts = options.roce;
     if (configs.some(({ transport }) => transport === 'roce')) {
-      this.#packets = new this.roceParts.PacketNetwork(this, options.observer?.tap?.packets);
+      this.#packets = new this.roceParts.PacketNetwork(
+        this,
+        options.observer?.tap?.packets,
+        options.system.kernelUdp,
+      );
     }
     this.multicastGroups = this.#packets?.groups ?? new MulticastGroups();
     this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
@@ -254,6 +258,7 @@ export class RnicHost
         this.#onLastGone = resolve;
       });
     }
+    this.#packets?.close();
     this.#loop.close();
   }
 
@@ -472,6 +477,16 @@ export class RnicHost
   /** See `PortHost`. */
   rocePorts(): readonly (RocePort | undefined)[] {
     return this.devices.map(({ rocePort }) => rocePort);
+  }
+
+  /** See `PortHost`. */
+  outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
+    return this.#packets?.outwardMtu(port, sgid, dgid) ?? 0;
+  }
+
+  /** See `PacketNetworkHost`. */
+  notePackets(level: 'info' | 'warn', text: string): void {
+    this.#notice(level, 'device', undefined, undefined, text);
   }
 
   /** See `PortHost`. */

@@ -1,5 +1,6 @@
 /** Finds native devices, opens them, and determines the addresses of each. */
 import { networkInterfaces } from 'node:os';
+import { watchDescriptor } from '../../native-bridge/libc/watched-descriptor.ts';
 import { NativeEventChannel } from '../../native-bridge/rdma/cm-id.ts';
 import { NativeDevice } from '../../native-bridge/rdma/device.ts';
 import { listDevices, type NativeDeviceInfo } from '../../native-bridge/rdma/device-list.ts';
@@ -8,7 +9,6 @@ import {
   type LibraryOptions,
   openLibraries,
 } from '../../native-bridge/rdma/libraries.ts';
-import { watchDescriptor } from '../../native-bridge/libc/watched-descriptor.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import { type BridgedDeviceInit, BridgedHost } from './bridged-host.ts';

@@ -91,8 +91,11 @@ export interface QPModification extends Partial<QPPath> {
 export interface PortAddresses {
   /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
   gid(index: number): Uint8Array | undefined;
-  /** True when packets to this GID can leave: there is a route and a neighbour. */
-  reachable(dgid: Uint8Array): boolean;
+  /**
+   * True when packets to this GID can leave from our own: there is a route and a neighbour. Throws
+   * `VerbsError` when the port is not able to send them.
+   */
+  reachable(dgid: Uint8Array, sgid: Uint8Array): boolean;
 }
 
 /** The only port. */
@@ -212,7 +215,7 @@ export function checkAddressVector(vector: AddressVector, port: PortAddresses): 
   if (isMappedIPv4(sgid) !== isMappedIPv4(dgid)) {
     refuse('the two GIDs are of different families: choose another GID index');
   }
-  if (!isMulticast(dgid) && !port.reachable(dgid)) {
+  if (!isMulticast(dgid) && !port.reachable(dgid, sgid)) {
     throw new VerbsError('ETIMEDOUT', 'no route or neighbour for the destination GID');
   }
 }

@@ -44,6 +44,7 @@ import {
   type StartedRoce,
 } from './roce-fixture.ts';
 
+const LINK_LOCAL_INDEX = 0;
 const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';
 const MULTICAST_QPN = 0xff_ffff;
 const signaled = SendFlag.signaled;
@@ -190,9 +191,9 @@ function attributeCases(fixture: () => StartedRoce): void {
     const handle = (dgid: string, sgidIndex: number) =>
       side.pd.createAH({ grh: { dgid, sgidIndex } });
     await expect(handle(gid, 7)).rejects.toEqual(verbsError('ENODATA'));
-    await expect(handle(gid.replace('7f00', '7f09'), SGID_INDEX)).rejects.toEqual(
-      verbsError('ETIMEDOUT'),
-    );
+    // A link-local GID: no other host has it either.
+    const nobody = 'fe80:0000:0000:0000:dead:beef:dead:beef';
+    await expect(handle(nobody, LINK_LOCAL_INDEX)).rejects.toEqual(verbsError('ETIMEDOUT'));
     await expect(handle(gid, -1)).rejects.toEqual(verbsError('EINVAL'));
   });
 

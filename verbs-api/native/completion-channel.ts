@@ -1,10 +1,10 @@
 /** Completion channels: deliver the events of armed completion queues. */
 
-import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
 import {
   type DescriptorWatch,
   watchDescriptor,
 } from '../../native-bridge/libc/watched-descriptor.ts';
+import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
 import { EventChannel } from '../client/event-channel.ts';
 import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';

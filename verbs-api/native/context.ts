@@ -1,14 +1,14 @@
 /** Opened devices. */
 
+import {
+  type DescriptorWatch,
+  watchDescriptor,
+} from '../../native-bridge/libc/watched-descriptor.ts';
 import { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
 import type { NativeAsyncEvent, NativeDevice } from '../../native-bridge/rdma/device.ts';
 import { unsupported } from '../../native-bridge/rdma/errors.ts';
 import { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
 import { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../native-bridge/libc/watched-descriptor.ts';
 import { EventChannel } from '../client/event-channel.ts';
 import type {
   DeviceAttributes,

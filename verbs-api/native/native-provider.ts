@@ -2,6 +2,10 @@
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import {
+  type DescriptorWatch,
+  watchDescriptor,
+} from '../../native-bridge/libc/watched-descriptor.ts';
+import {
   type NativeCMEvent,
   type NativeCmId,
   NativeEventChannel,
@@ -14,10 +18,6 @@ import {
   type LibraryOptions,
   openLibraries,
 } from '../../native-bridge/rdma/libraries.ts';
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../native-bridge/libc/watched-descriptor.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
 import type { ConnectionId, Context, Provider } from '../contract/verbs/provider.ts';

@@ -81,4 +81,6 @@ export interface HostClock {
 export interface HostSystem {
   readonly clock: HostClock;
   readonly network: Network;
+  /** RoCE devices reach other hosts by the kernel's UDP. Not in a simulation. */
+  readonly kernelUdp?: boolean;
 }

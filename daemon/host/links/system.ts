@@ -1,4 +1,4 @@
-/** The real system of a host: this process's clock and the kernel's TCP. */
+/** The real system of a host: this process's clock and the kernel's TCP and UDP. */
 import { randomInt } from 'node:crypto';
 import type { Alarm, HostClock, HostSystem, LinkPort, Network } from './network.ts';
 import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
@@ -44,5 +44,5 @@ class TcpNetwork implements Network {
 
 /** The clock and the network of this process. */
 export function hostSystem(): HostSystem {
-  return { clock: CLOCK, network: new TcpNetwork() };
+  return { clock: CLOCK, network: new TcpNetwork(), kernelUdp: true };
 }

@@ -5,18 +5,21 @@
  * The queue pair and its program call the wire through it. The network alone polls packets and
  * failures, when nothing is inside the wire.
  */
-import type { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { ProgramWire } from '../../rnic/ib-port.ts';
 import type { AddressVector, QPPath } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros, WireFailure } from '../../rnic/wire-port.ts';
 import type { PacketWire } from '../../roce/transport/packet-wire.ts';
 import type { PacketPort } from './packet-port.ts';
+import type { LinkPath } from './udp-link.ts';
 
 /** What a connection tells its network. */
 export interface ConnectionUser {
   /** There may be packets to send, or a failure. */
   handleReady(connection: PacketConnection): void;
+  /** Where packets with this vector leave the host; undefined if they do not. */
+  wayOut(port: PacketPort, vector: AddressVector): LinkPath | undefined;
   /** The wire was ended by its queue pair. */
   handleEnded(connection: PacketConnection, now: Micros): void;
 }
@@ -28,6 +31,8 @@ export class PacketConnection implements ProgramWire {
   readonly wire: PacketWire;
   /** Its destination, and the port that has it; undefined without a route and before RTR. */
   peer: PacketPort | undefined = undefined;
+  /** Where its packets leave the host; undefined if they do not, and for datagrams. */
+  path: LinkPath | undefined = undefined;
   destQpn = 0;
   /** Where its packets go; of no meaning for datagrams. */
   vector: AddressVector | undefined = undefined;
@@ -35,6 +40,8 @@ export class PacketConnection implements ProgramWire {
   minRnrTimer = 0;
   /** Set by the network while the connection waits for its turn. */
   queued = false;
+  /** Set by the network while it hands over packets of another host. */
+  reading = false;
   /** False once the wire has ended. */
   alive = true;
   /** Connections that wait until the memory behind this one has caught up. */
@@ -70,14 +77,16 @@ export class PacketConnection implements ProgramWire {
     this.destQpn = path.destQpn;
     this.vector = path.addressVector;
     this.minRnrTimer = path.minRnrTimer;
-    this.peer = this.port.peer(path.addressVector.dgid);
-    this.wire.modified(path, state, now);
+    this.wire.modified(this.#routed(path), state, now);
     this.#user.handleReady(this);
   }
 
   /** The ports of the host have other GIDs. */
   follow(): void {
-    if (this.vector !== undefined) this.peer = this.port.peer(this.vector.dgid);
+    if (this.vector === undefined) return;
+    this.peer = this.port.peer(this.vector.dgid);
+    const leaves = this.peer === undefined && this.qp.type !== QPType.ud;
+    this.path = leaves ? this.#user.wayOut(this.port, this.vector) : undefined;
   }
 
   pump(now: Micros): void {
@@ -107,6 +116,21 @@ export class PacketConnection implements ProgramWire {
   handleDeadline(now: Micros): void {
     this.wire.handleDeadline(now);
     this.#user.handleReady(this);
+  }
+
+  /**
+   * Looks where the packets go. A program takes the port's MTU for the path's, so packets that leave
+   * the host are cut to what their path carries; the other end does the same.
+   */
+  #routed(attributes: QPPath): QPPath {
+    const { dgid } = attributes.addressVector;
+    this.peer = this.port.peer(dgid);
+    this.path = undefined;
+    if (this.peer !== undefined || this.qp.type === QPType.ud) return attributes;
+    this.path = this.#user.wayOut(this.port, attributes.addressVector);
+    const { pathMtu = 0 } = this.path ?? {};
+    if (pathMtu === 0 || attributes.pathMtu <= pathMtu) return attributes;
+    return { ...attributes, pathMtu };
   }
 
   /** The wire has ended. The second call does nothing. */

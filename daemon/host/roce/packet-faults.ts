@@ -30,7 +30,8 @@ const NAK_CODES: Readonly<Record<FaultSyndrome, NakCode>> = {
 export interface PacketFacts {
   /** As its sender sees it, and as its receiver does. */
   readonly out: ConnectionFacts;
-  readonly in: ConnectionFacts;
+  /** Undefined if its receiver is of another host. */
+  readonly in: ConnectionFacts | undefined;
   /** The other end of a connection, if there is one. */
   readonly receiver: PacketConnection | undefined;
 }
@@ -123,7 +124,8 @@ export class PacketFaults {
     const opcode = faultOpcode(packet);
     for (const fault of this.#faults ?? []) {
       const sent = fault.coversPassage(facts.out, 'out', opcode);
-      if (!sent && !fault.coversPassage(facts.in, 'in', opcode)) continue;
+      const received = facts.in !== undefined && fault.coversPassage(facts.in, 'in', opcode);
+      if (!sent && !received) continue;
       if (!this.#isOccasion(fault, facts, packet) || !fault.strikes()) continue;
       this.#apply(fault, facts, sent, now);
     }
@@ -195,7 +197,7 @@ export class PacketFaults {
         this.#hold(fault, now + REORDER_MICROS);
         return;
       default: {
-        const { device, qpNum } = sent ? facts.out : facts.in;
+        const { device, qpNum } = sent || facts.in === undefined ? facts.out : facts.in;
         this.#strike(fault, device, qpNum);
       }
     }

@@ -31,7 +31,15 @@ import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './pa
 import type { PacketPort } from './packet-port.ts';
 import { PacketRecorder } from './packet-recorder.ts';
 import { endOf, PacketRoutes, type Route } from './packet-routes.ts';
-import { countFailure, countPacket, countRequest } from './roce-counters.ts';
+import {
+  countFailure,
+  countPacket,
+  countRequest,
+  countSent,
+  type RoceCounters,
+} from './roce-counters.ts';
+import { sameBytes } from './roce-port.ts';
+import { type Arrival, type LinkPath, type LinkUser, UdpLink } from './udp-link.ts';
 
 /** What one connection sends before the next gets its turn. */
 const SHARE_BYTES = 131_072;
@@ -46,6 +54,9 @@ const REST_PACKETS_MAX = 256;
 /** Places in the queue of turns that are kept although they are done with. */
 const DONE_MAX = 1024;
 
+/** P_Key of all packets, without the bit of full membership. */
+const PKEY_MASK = 0x7fff;
+
 /** What the network needs of its host. */
 export interface PacketNetworkHost {
   /** Calls back in the next turn of the event loop. */
@@ -53,6 +64,8 @@ export interface PacketNetworkHost {
   /** Carries packets, with all consequences. */
   drain(): void;
   now(): Micros;
+  /** Something about packets of other hosts, for the log. */
+  notePackets(level: 'info' | 'warn', text: string): void;
   /** A fault of a device, or of one of its queue pairs, fired on a packet. */
   strike(fault: Fault, device: string, qpn: number | undefined): void;
 }
@@ -64,7 +77,7 @@ interface AddressHandle {
 }
 
 /** See the module's comment. */
-export class PacketNetwork implements ConnectionUser {
+export class PacketNetwork implements ConnectionUser, LinkUser {
   readonly #host: PacketNetworkHost;
   readonly #recorder: PacketRecorder;
   readonly #faults: PacketFaults;
@@ -75,7 +88,12 @@ export class PacketNetwork implements ConnectionUser {
   /** Connections with a deadline, and when the first of them may be due. */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
-  readonly #routes = new PacketRoutes();
+  readonly #link: UdpLink | undefined;
+  /** Connections whose packets wait until the link has room. */
+  #blocked: PacketConnection[] = [];
+  /** Connections that were given packets of other hosts in this batch. */
+  readonly #reading: PacketConnection[] = [];
+  readonly #routes: PacketRoutes;
   readonly groups = new MulticastGroups();
   /** Sent since the host's other work had its turn. */
   #spentBytes = 0;
@@ -87,9 +105,13 @@ export class PacketNetwork implements ConnectionUser {
   #burstBytes = 0;
   readonly #packet = makePacket();
 
-  /** `tap` sees every packet that reaches its receiver, or would. */
-  constructor(host: PacketNetworkHost, tap?: PacketTap) {
+  /**
+   * `tap` sees every packet that reaches its receiver, or would. `outward`: packets may leave the host.
+   */
+  constructor(host: PacketNetworkHost, tap?: PacketTap, outward = false) {
     this.#host = host;
+    this.#link = outward ? new UdpLink(this) : undefined;
+    this.#routes = new PacketRoutes(this.#link);
     this.#recorder = new PacketRecorder(tap);
     // After this turn: a packet is on its way.
     this.#faults = new PacketFaults((fault, device, qpn) => {
@@ -107,7 +129,31 @@ export class PacketNetwork implements ConnectionUser {
     }
     assert(!ofPort.has(qp.qpn), 'a queue pair has one wire');
     ofPort.set(qp.qpn, connection);
+    if (qp.type === QPType.ud) this.listen(port);
     return connection;
+  }
+
+  /** Takes packets of other hosts for this port from now on, as far as its addresses are free. */
+  listen(port: PacketPort): void {
+    for (const gid of port.ownGids()) if (gid !== undefined) this.#link?.listen(port, gid);
+  }
+
+  /**
+   * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
+   * reached. Throws `VerbsError` EADDRINUSE when UDP's port is taken.
+   */
+  outwardMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
+    return this.#link?.pathMtu(port, sgid, dgid) ?? 0;
+  }
+
+  /** See `ConnectionUser`. */
+  wayOut(port: PacketPort, vector: AddressVector): LinkPath | undefined {
+    return this.#routes.find(port, vector)?.path;
+  }
+
+  /** Nothing leaves or comes any more. */
+  close(): void {
+    this.#link?.close();
   }
 
   /** See `ConnectionUser`. */
@@ -173,11 +219,13 @@ export class PacketNetwork implements ConnectionUser {
 
   /** When `handleDeadline` may be due, or `NEVER`. */
   nextDeadline(): Micros {
-    return this.#faults.active ? Math.min(this.#due, this.#faults.nextDeadline()) : this.#due;
+    const due = Math.min(this.#due, this.#link?.deadline ?? NEVER);
+    return this.#faults.active ? Math.min(due, this.#faults.nextDeadline()) : due;
   }
 
   handleDeadline(now: Micros): void {
     if (this.#faults.active) this.#deliverHeld(now);
+    if (this.#link?.handleDeadline(now) === true) this.#unblock();
     if (now < this.#due) return;
     this.#due = NEVER;
     for (const connection of this.#timed) {
@@ -198,7 +246,11 @@ export class PacketNetwork implements ConnectionUser {
   /** The ports have other GIDs: what goes to one that is gone is lost from now on. */
   followAddresses(): void {
     this.#routes.forget();
-    for (const connection of this.connections()) connection.follow();
+    this.#link?.follow();
+    for (const connection of this.connections()) {
+      connection.follow();
+      if (connection.qp.type === QPType.ud) this.listen(connection.port);
+    }
   }
 
   /** For the ends of turns. Throws `InvariantError`. */
@@ -226,7 +278,15 @@ export class PacketNetwork implements ConnectionUser {
   }
 
   #serve(connection: PacketConnection, now: Micros): void {
-    const { wire } = connection;
+    const { wire, path } = connection;
+    if (path !== undefined && this.#link?.blocked === true) {
+      this.#blocked.push(connection);
+      return;
+    }
+    if (path !== undefined && this.#mayLeaveAtOnce(connection)) {
+      this.#serveOutward(connection, path, now);
+      return;
+    }
     const burst = this.#mayBurst(connection);
     let sentBytes = 0;
     let more = true;
@@ -239,9 +299,115 @@ export class PacketNetwork implements ConnectionUser {
       else if (wire.endPolling()) this.#deliver(connection, bytes, now);
     }
     if (burst) this.#deliverBurst(connection, now);
+    this.#link?.transmit(now);
+    this.#endTurn(connection, sentBytes, more, now);
+  }
+
+  #endTurn(connection: PacketConnection, sentBytes: number, more: boolean, now: Micros): void {
     this.#spentBytes += sentBytes;
     this.#settle(connection, now);
     if (more && sentBytes > 0) this.handleReady(connection);
+  }
+
+  /** True when packets may be written where they leave: nobody looks at them. */
+  #mayLeaveAtOnce({ port }: PacketConnection): boolean {
+    return !this.#faults.active && !this.#recorder.watched && !port.down;
+  }
+
+  /** A turn of a connection to another host. */
+  #serveOutward(connection: PacketConnection, path: LinkPath, now: Micros): void {
+    const { wire } = connection;
+    const { counters } = connection.port;
+    const link = this.#link;
+    let sentBytes = 0;
+    let more = true;
+    while (sentBytes < SHARE_BYTES && link?.takes(path) === true) {
+      const start = link.nextStart;
+      const bytes = wire.pollPacket(link.bytes, start, now);
+      more = bytes > 0;
+      if (!more) break;
+      sentBytes += bytes + PACKET_COST_BYTES;
+      countSent(link.bytes, start, counters);
+      link.add(bytes, path);
+    }
+    if (wire.endPolling()) link?.transmit(now);
+    else link?.discard();
+    this.#endTurn(connection, sentBytes, more, now);
+  }
+
+  /** The link has room again. */
+  #unblock(): void {
+    const waiting = this.#blocked;
+    this.#blocked = [];
+    for (const connection of waiting) this.handleReady(connection);
+  }
+
+  /** The packet in the buffer leaves the host, at the latest at the end of the turn. */
+  #leave(path: LinkPath, bytes: number, now: Micros, damaged = false): void {
+    const link = this.#link;
+    const { counters } = path.port;
+    if (link?.takes(path) === false) link.transmit(now);
+    if (link?.takes(path) !== true) {
+      counters.undeliverable += 1;
+      return;
+    }
+    countPacket(this.#packet, counters, undefined);
+    link.bytes.set(this.#bytes.subarray(0, bytes), link.nextStart);
+    link.add(bytes, path, damaged);
+  }
+
+  // Packets of other hosts
+
+  /** See `LinkUser`. */
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
+    const packet = this.#packet;
+    const refusal = parsePacket(bytes, arrival.start, arrival.length, packet);
+    for (const port of ports) {
+      if (port.down) continue;
+      const { counters } = port;
+      if (refusal !== PacketRefusal.none) counters.malformed += 1;
+      else if ((packet.pkey & PKEY_MASK) !== PKEY_MASK) counters.badPkeys += 1;
+      else if (this.#arrive(port, arrival, bytes)) return;
+      else counters.unexpected += 1;
+    }
+  }
+
+  /** True if a queue pair of the port takes the packet. */
+  #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
+    const packet = this.#packet;
+    const receiver = this.#connections.get(port)?.get(packet.destQpn);
+    if (receiver === undefined || !isForOneOf(receiver, arrival)) return false;
+    // Nothing tells the sender to wait for slow memory: a connection sends again.
+    if (receiver.qp.congested) return false;
+    if (receiver.qp.type === QPType.ud) this.#routes.writeArrivedGrh(arrival);
+    if (!receiver.reading) {
+      receiver.reading = true;
+      this.#reading.push(receiver);
+    }
+    this.#hand(undefined, receiver, bytes, this.#host.now());
+    return true;
+  }
+
+  /** See `LinkUser`. */
+  handleArrivalsEnd(): void {
+    const now = this.#host.now();
+    for (const connection of this.#reading) {
+      connection.reading = false;
+      if (!connection.alive) continue;
+      connection.wire.handleInputEnd(now);
+      this.handleReady(connection);
+    }
+    this.#reading.length = 0;
+  }
+
+  /** See `LinkUser`. */
+  handleInputEnd(): void {
+    this.#host.drain();
+  }
+
+  /** See `LinkUser`. */
+  note(level: 'info' | 'warn', text: string): void {
+    this.#host.notePackets(level, text);
   }
 
   /**
@@ -278,7 +444,7 @@ export class PacketNetwork implements ConnectionUser {
     for (let index = 0; index < count; index += 1) {
       const bytes = this.#lengths[index] as number;
       this.#parse(bytes, at);
-      this.#hand(connection, receiver, now);
+      this.#hand(connection.port.counters, receiver, this.#bytes, now);
       at += bytes;
     }
     receiver.wire.handleInputEnd(now);
@@ -290,9 +456,10 @@ export class PacketNetwork implements ConnectionUser {
     const { wire } = connection;
     for (let packets = 0; packets < REST_PACKETS_MAX; packets += 1) {
       const bytes = wire.pollPacket(this.#bytes, 0, now);
-      if (bytes === 0) return;
+      if (bytes === 0) break;
       if (wire.endPolling()) this.#deliver(connection, bytes, now);
     }
+    this.#link?.transmit(now);
   }
 
   /** True when the receiver's memory is behind; the sender goes on once it has caught up. */
@@ -344,6 +511,10 @@ export class PacketNetwork implements ConnectionUser {
       this.#deliverDatagram(sender, vector, bytes, now);
       return;
     }
+    if (sender.path !== undefined) {
+      this.#leave(sender.path, bytes, now);
+      return;
+    }
     const receiver = this.#peerOf(sender);
     if (receiver !== undefined && isPeer(receiver, sender)) this.#handOver(sender, receiver, now);
     else sender.port.counters.undeliverable += 1;
@@ -367,7 +538,7 @@ export class PacketNetwork implements ConnectionUser {
     const receiver = this.#peerOf(sender);
     const facts: PacketFacts = {
       out: { device: sender.port.name, qpNum: sender.qp.qpn, remote: destination },
-      in: { device: peer.name, qpNum: this.#packet.destQpn, remote: source },
+      in: peer && { device: peer.name, qpNum: this.#packet.destQpn, remote: source },
       receiver: receiver !== undefined && isPeer(receiver, sender) ? receiver : undefined,
     };
     const fate = this.#faults.meet(facts, this.#packet, now);
@@ -387,7 +558,7 @@ export class PacketNetwork implements ConnectionUser {
       return false;
     }
     for (let copy = 0; copy < fate.copies; copy += 1) {
-      if (fate.damaged) this.#passDamaged(sender, route, bytes);
+      if (fate.damaged) this.#passDamaged(sender, route, bytes, now);
       else this.#pass(sender, vector, bytes, now);
     }
     return true;
@@ -412,8 +583,13 @@ export class PacketNetwork implements ConnectionUser {
     this.#pass(receiver, receiver.vector, bytes, now);
   }
 
-  #passDamaged(sender: PacketConnection, route: Route, bytes: number): void {
+  #passDamaged(sender: PacketConnection, route: Route, bytes: number, now: Micros): void {
     if (this.#recorder.watched) this.#record(sender, route.vector, bytes, true);
+    if (route.path !== undefined) {
+      this.#leave(route.path, bytes, now, true);
+      return;
+    }
+    if (route.peer === undefined) return;
     const { counters, down } = route.peer;
     if (down) sender.port.counters.undeliverable += 1;
     else counters.icrcErrors += 1;
@@ -423,9 +599,10 @@ export class PacketNetwork implements ConnectionUser {
   #deliverHeld(now: Micros): void {
     for (;;) {
       const held = this.#faults.poll(now);
-      if (held === undefined) return;
+      if (held === undefined) break;
       this.#deliverOne(held, now);
     }
+    this.#link?.transmit(now);
   }
 
   #deliverOne({ sender, vector, bytes, copies, damaged }: HeldPacket, now: Micros): void {
@@ -439,7 +616,7 @@ export class PacketNetwork implements ConnectionUser {
     for (let copy = 0; copy < copies; copy += 1) {
       this.#bytes.set(bytes);
       this.#parse(bytes.length);
-      if (damaged) this.#passDamaged(sender, route, bytes.length);
+      if (damaged) this.#passDamaged(sender, route, bytes.length, now);
       else this.#pass(sender, vector, bytes.length, now);
     }
   }
@@ -459,10 +636,13 @@ export class PacketNetwork implements ConnectionUser {
   ): void {
     const route = vector && this.#routes.find(port, vector);
     if (route === undefined) return;
-    const receiver = { device: route.peer.name, qpn: this.#packet.destQpn };
+    const { peer, multicast } = route;
     const ends = {
       sender: { device: port.name, qpn: qp.qpn },
-      receiver: route.multicast ? undefined : receiver,
+      receiver:
+        multicast || peer === undefined
+          ? undefined
+          : { device: peer.name, qpn: this.#packet.destQpn },
     };
     this.#recorder.show(this.#bytes, bytes, route, ends, damaged);
   }
@@ -484,6 +664,11 @@ export class PacketNetwork implements ConnectionUser {
       sender.port.counters.undeliverable += 1;
       return;
     }
+    const { peer, path } = route;
+    if (path !== undefined) {
+      this.#leave(path, bytes, now);
+      return;
+    }
     this.#routes.writeGrh(route, bytes);
     if (route.multicast) {
       for (const { wire } of this.groups.members(route.vector.dgid)) {
@@ -491,7 +676,7 @@ export class PacketNetwork implements ConnectionUser {
       }
       return;
     }
-    const receiver = this.#connections.get(route.peer)?.get(this.#packet.destQpn);
+    const receiver = peer && this.#connections.get(peer)?.get(this.#packet.destQpn);
     this.#handOverDatagram(sender, receiver, now);
   }
 
@@ -512,16 +697,22 @@ export class PacketNetwork implements ConnectionUser {
       sender.port.counters.undeliverable += 1;
       return;
     }
-    this.#hand(sender, receiver, now);
+    this.#hand(sender.port.counters, receiver, this.#bytes, now);
     receiver.wire.handleInputEnd(now);
     this.handleReady(receiver);
   }
 
-  #hand(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
+  /** `from`: counters of the sender's port, if it is of this host. */
+  #hand(
+    from: RoceCounters | undefined,
+    receiver: PacketConnection,
+    bytes: Uint8Array,
+    now: Micros,
+  ): void {
     const { counters } = receiver.port;
-    countPacket(this.#packet, sender.port.counters, counters);
+    countPacket(this.#packet, from, counters);
     if (receiver.qp.type === QPType.rc) countRequest(this.#packet, receiver.rqPsn, counters);
-    receiver.wire.handlePacket(this.#packet, this.#bytes, now, this.#routes.grh);
+    receiver.wire.handlePacket(this.#packet, bytes, now, this.#routes.grh);
   }
 
   /** Reports a failure to the queue pair, and notes when the wire wants to be called. */
@@ -583,4 +774,12 @@ function fatalNak(syndrome: number): NakCode | undefined {
 function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
   const { qp, peer, destQpn } = receiver;
   return peer === sender.port && destQpn === sender.qp.qpn && qp.type === sender.qp.type;
+}
+
+/** True if the queue pair takes packets between these addresses: a connected one of its peer's. */
+function isForOneOf({ qp, path }: PacketConnection, { sourceGid, destGid }: Arrival): boolean {
+  if (qp.type === QPType.ud) return true;
+  return (
+    path !== undefined && sameBytes(path.destGid, sourceGid) && sameBytes(path.sourceGid, destGid)
+  );
 }

@@ -6,6 +6,10 @@ export interface PacketPort {
   readonly name: string;
   /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
   gid(index: number): Uint8Array | undefined;
+  /** All GIDs of the port; undefined for empty entries. */
+  ownGids(): readonly (Uint8Array | undefined)[];
+  /** True for a GID of this port. */
+  has(gid: Uint8Array): boolean;
   /** The port of this host that has the GID; undefined if none has. */
   peer(dgid: Uint8Array): PacketPort | undefined;
   /** Without carrier, nothing goes out or comes in. */

@@ -2,17 +2,19 @@
 import type { FaultPeer } from '../../faults/fault.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../../roce/wire/datagram.ts';
+import { ROCE_PORT } from '../../roce/wire/icrc.ts';
 import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
-
-/** The UDP port of RoCEv2, by which a fault may name a peer. */
-const ROCE_PORT = 4791;
+import type { Arrival, LinkPath, UdpLink } from './udp-link.ts';
 
 /** Where the packets with an address vector go. */
 export interface Route {
   readonly vector: AddressVector;
-  readonly peer: PacketPort;
+  /** The port of this host that has the address; undefined if packets leave the host. */
+  readonly peer: PacketPort | undefined;
+  /** Where they leave it. */
+  readonly path: LinkPath | undefined;
   readonly sgid: Uint8Array;
   /** Both ends, for scopes of faults. */
   readonly source: FaultPeer;
@@ -33,6 +35,12 @@ export class PacketRoutes {
   /** The GRH of the last datagram, as the receive's buffer gets it. */
   readonly grh = new Uint8Array(GRH_AREA_BYTES);
   readonly #datagram = makeDatagram();
+  readonly #link: UdpLink | undefined;
+
+  /** Without `link`, nothing leaves the host. */
+  constructor(link: UdpLink | undefined) {
+    this.#link = link;
+  }
 
   /** Looked up once, as an address handle of a kernel is when it is made. */
   find(port: PacketPort, vector: AddressVector): Route | undefined {
@@ -41,9 +49,11 @@ export class PacketRoutes {
     const multicast = isMulticastGid(vector.dgid);
     const peer = multicast ? port : port.peer(vector.dgid);
     const sgid = port.gid(vector.sgidIndex);
-    if (peer === undefined || sgid === undefined) return undefined;
+    if (sgid === undefined) return undefined;
+    const path = peer === undefined ? this.#link?.path(port, sgid, vector) : undefined;
+    if (peer === undefined && path === undefined) return undefined;
     const destination = endOf(vector.dgid);
-    const route = { vector, peer, sgid, source: endOf(sgid), destination, multicast };
+    const route = { vector, peer, path, sgid, source: endOf(sgid), destination, multicast };
     this.#routes.set(vector, route);
     return route;
   }
@@ -61,7 +71,21 @@ export class PacketRoutes {
     datagram.trafficClass = vector.trafficClass;
     datagram.flowLabel = vector.flowLabel;
     datagram.hopLimit = vector.hopLimit;
+    datagram.identification = 0;
     datagram.packetLength = bytes;
+    writeGrhArea(this.grh, 0, datagram);
+  }
+
+  /** Writes `grh` for a datagram of another host. */
+  writeArrivedGrh(arrival: Readonly<Arrival>): void {
+    const datagram = this.#datagram;
+    datagram.sourceGid.set(arrival.sourceGid);
+    datagram.destGid.set(arrival.destGid);
+    datagram.trafficClass = arrival.trafficClass;
+    datagram.flowLabel = 0;
+    datagram.hopLimit = arrival.hopLimit;
+    datagram.identification = arrival.identification;
+    datagram.packetLength = arrival.length;
     writeGrhArea(this.grh, 0, datagram);
   }
 }

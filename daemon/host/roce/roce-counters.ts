@@ -4,7 +4,7 @@
  */
 import type { NicCounters } from '../../rnic/nic-counters.ts';
 import type { WireFailure } from '../../rnic/wire-port.ts';
-import { opcodeTraits, Trait } from '../../roce/wire/opcode.ts';
+import { BTH_BYTES, opcodeTraits, Trait } from '../../roce/wire/opcode.ts';
 import type { Packet } from '../../roce/wire/packet.ts';
 import { psnDistance } from '../../roce/wire/psn.ts';
 import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '../../roce/wire/syndrome.ts';
@@ -15,8 +15,14 @@ export interface RoceCounters {
   receivedPackets: number;
   /** Packets for which there is no receiver. A network may lose packets: so does this one. */
   undeliverable: number;
-  /** Packets with a wrong ICRC, which their receiver dropped. Only faults make them. */
+  /** Packets with a wrong ICRC, and those that are no packets: their receiver dropped them. */
   icrcErrors: number;
+  malformed: number;
+  /** Packets with an IPv4 identification other than 0, which was found from their ICRC. */
+  identified: number;
+  /** Packets with a wrong P_Key, and ones that no queue pair here expects from their sender. */
+  badPkeys: number;
+  unexpected: number;
   /** Requests that came again, and those that came too early. */
   duplicateRequests: number;
   earlyRequests: number;
@@ -41,6 +47,10 @@ export function makeRoceCounters(): RoceCounters {
     receivedPackets: 0,
     undeliverable: 0,
     icrcErrors: 0,
+    malformed: 0,
+    identified: 0,
+    badPkeys: 0,
+    unexpected: 0,
     duplicateRequests: 0,
     earlyRequests: 0,
     timeouts: 0,
@@ -68,17 +78,33 @@ export function countFailure({ kind }: WireFailure, counters: RoceCounters): voi
   else if (kind === 'receiver-not-ready') counters.rnrRetriesExceeded += 1;
 }
 
-/** A packet went from one port to another. */
-export function countPacket(packet: Readonly<Packet>, from: RoceCounters, to: RoceCounters): void {
-  to.receivedPackets += 1;
+/** A packet went from one port to another; undefined for one of another host. */
+export function countPacket(
+  packet: Readonly<Packet>,
+  from: RoceCounters | undefined,
+  to: RoceCounters | undefined,
+): void {
+  if (to !== undefined) to.receivedPackets += 1;
   if ((opcodeTraits(packet.opcode) & Trait.aeth) === 0) return;
   const kind = syndromeKind(packet.syndrome);
   if (kind === SyndromeKind.rnrNak) {
-    from.sentRnr += 1;
-    to.receivedRnr += 1;
+    if (from !== undefined) from.sentRnr += 1;
+    if (to !== undefined) to.receivedRnr += 1;
   } else if (kind === SyndromeKind.nak && syndromeValue(packet.syndrome) === NakCode.psnSequence) {
+    if (from !== undefined) from.sentSequenceNaks += 1;
+    if (to !== undefined) to.receivedSequenceNaks += 1;
+  }
+}
+
+/** The packet at `start` leaves the host. */
+export function countSent(bytes: Uint8Array, start: number, from: RoceCounters): void {
+  from.sentPackets += 1;
+  if ((opcodeTraits(bytes[start] as number) & Trait.aeth) === 0) return;
+  const syndrome = bytes[start + BTH_BYTES] as number;
+  const kind = syndromeKind(syndrome);
+  if (kind === SyndromeKind.rnrNak) from.sentRnr += 1;
+  else if (kind === SyndromeKind.nak && syndromeValue(syndrome) === NakCode.psnSequence) {
     from.sentSequenceNaks += 1;
-    to.receivedSequenceNaks += 1;
   }
 }
 

@@ -13,6 +13,11 @@ const GID_BYTES = 16;
 export interface PortHost {
   /** The ports that this one reaches, itself among them; undefined for devices that have none. */
   rocePorts(): readonly (RocePort | undefined)[];
+  /**
+   * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
+   * reached. Throws `VerbsError` EADDRINUSE.
+   */
+  outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
   /** Makes the wire of a queue pair of `port`. */
   makeWire(qp: QP, port: RocePort): ProgramWire;
   /** Which queue pairs receive the datagrams to a group. */
@@ -54,12 +59,12 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
 
   /** See `PortAddresses`. */
   gid(index: number): Uint8Array | undefined {
-    return this.#gids()[index];
+    return this.ownGids()[index];
   }
 
   /** See `PortAddresses`. */
-  reachable(dgid: Uint8Array): boolean {
-    return this.peer(dgid) !== undefined;
+  reachable(dgid: Uint8Array, sgid: Uint8Array): boolean {
+    return this.peer(dgid) !== undefined || this.#host.outwardMtu(this, sgid, dgid) > 0;
   }
 
   /** The port that has this GID, among those reached. */
@@ -74,10 +79,11 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
 
   /** True for a GID of this port. */
   has(gid: Uint8Array): boolean {
-    return this.#gids().some((own) => own !== undefined && sameBytes(own, gid));
+    return this.ownGids().some((own) => own !== undefined && sameBytes(own, gid));
   }
 
-  #gids(): readonly (Uint8Array | undefined)[] {
+  /** See `PacketPort`. */
+  ownGids(): readonly (Uint8Array | undefined)[] {
     const entries = this.gids.entries();
     if (entries !== this.#known) {
       this.#known = entries;
@@ -96,6 +102,7 @@ function bytesOfGid(text: string): Uint8Array {
   });
 }
 
-function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+/** True for equal bytes. */
+export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, index) => byte === b[index]);
 }

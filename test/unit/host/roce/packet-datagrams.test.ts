@@ -70,6 +70,7 @@ const HOST: PacketNetworkHost = {
   soon: () => undefined,
   drain: () => undefined,
   now: () => 0,
+  notePackets: () => undefined,
   strike: () => undefined,
 };
 
@@ -78,6 +79,8 @@ function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
   const port: PacketPort = {
     name: 'roce',
     gid: (index) => (index === 1 ? address : undefined),
+    ownGids: () => [undefined, address],
+    has: (gid) => hexOf(gid) === hexOf(address),
     peer: (dgid) => ports.find((other) => hexOf(other.gid(1) ?? dgid.slice(1)) === hexOf(dgid)),
     down: false,
     counters: makeRoceCounters(),

@@ -1,0 +1,33 @@
+/** CRC-32 over parts of one buffer: the views that the native call needs are kept and used again. */
+import { type Crc32, tableCrc32 } from '../../roce/wire/crc32.ts';
+import { chooseCrc32 } from './crc32-engine.ts';
+
+/** Up to this many bytes the table costs less than a native call. */
+const TABLE_MAX_BYTES = 128;
+const NO_BYTES = new Uint8Array(0);
+
+/** See the module's comment. */
+export class SlotCrc {
+  readonly #bytes: Uint8Array;
+  readonly #crc32: Crc32;
+  /** By slot, the view of the last range. */
+  readonly #views: Uint8Array[];
+
+  constructor(bytes: Uint8Array, slots: number) {
+    this.#bytes = bytes;
+    this.#crc32 = chooseCrc32();
+    this.#views = Array.from({ length: slots }, () => NO_BYTES);
+  }
+
+  /** CRC-32 of `[start, end)`, in `slot`, behind bytes with the result `initial`. */
+  crcOf(slot: number, start: number, end: number, initial: number): number {
+    const length = end - start;
+    if (length <= TABLE_MAX_BYTES) return tableCrc32(this.#bytes, start, end, initial);
+    let view = this.#views[slot] as Uint8Array;
+    if (view.length !== length || view.byteOffset !== this.#bytes.byteOffset + start) {
+      view = this.#bytes.subarray(start, end);
+      this.#views[slot] = view;
+    }
+    return this.#crc32(view, initial);
+  }
+}

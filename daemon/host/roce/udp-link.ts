@@ -1,0 +1,441 @@
+/**
+ * The link of RoCE devices to other hosts: UDP port 4791 on the addresses of their GIDs.
+ *
+ * A socket is bound to each address, and opened when it is needed first: programs that stay within the
+ * host need none, and several daemons of a host may have the same addresses until one of them talks to
+ * another host. A socket of one address needs no control message to know a packet's destination or
+ * to choose its source, and leaves the port of all other addresses to others.
+ *
+ * Packets are written straight into a batch, get their ICRC there, and leave by one system call; what
+ * the kernel has no room for waits, and so do the senders (`blocked`). Received ones are checked and
+ * handed over in the batch that the kernel filled.
+ */
+
+import {
+  type DatagramDestination,
+  IncomingBatch,
+  OutgoingBatch,
+} from '../../../native-bridge/libc/datagram-batch.ts';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
+import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
+import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { openUdp, pathMtuOf } from '../../../native-bridge/libc/udp-socket.ts';
+import {
+  type DescriptorWatch,
+  watchDescriptor,
+} from '../../../native-bridge/libc/watched-descriptor.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
+import { isIpv4Gid } from '../../roce/wire/datagram.ts';
+import {
+  bytesFromIdentification,
+  GID_BYTES,
+  ICRC_BYTES,
+  IcrcHeaders,
+  ROCE_PORT,
+  readIcrc,
+  writeIcrc,
+} from '../../roce/wire/icrc.ts';
+import { identificationOf } from '../../roce/wire/identification.ts';
+import { BTH_BYTES } from '../../roce/wire/opcode.ts';
+import { largestPathMtu } from '../../roce/wire/path-mtu.ts';
+import { gidAddress } from '../host-addresses.ts';
+import type { PacketPort } from './packet-port.ts';
+import { SlotCrc } from './slot-crc.ts';
+
+/** Datagrams of one system call. What one queue pair sends in its turn fits. */
+const SLOTS = 32;
+const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
+/** Calls that read a socket before the event loop goes on. */
+const READS_MAX = 4;
+/** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
+const BUFFER_BYTES = 4_194_304;
+/** Bytes of IP packets beside the payload, as rxe reckons them: the ends of a path must agree. */
+const HEADERS_BYTES = 80;
+/** The longest pause before datagrams are offered again for which the kernel had no room. */
+const RETRY_MICROS: Micros = 1000;
+const EAGAIN = -11;
+const EBADF = 9;
+/** What makes an ICRC a wrong one. */
+const WRONG = 0xffff_ffff;
+
+/** A packet that came from another host. Valid during the call that it is passed to. */
+export interface Arrival {
+  /** Owned by the link. */
+  readonly sourceGid: Uint8Array;
+  /** Our address. */
+  destGid: Uint8Array;
+  sourcePort: number;
+  trafficClass: number;
+  hopLimit: number;
+  /** Of IPv4, as the ICRC tells it. */
+  identification: number;
+  /** Where it starts, and its bytes from the base header to the end of the padding. */
+  start: number;
+  length: number;
+}
+
+/** Where packets with one address vector leave, and how. */
+export interface LinkPath extends DatagramDestination {
+  readonly socket: LinkSocket;
+  /** Whose packets they are. */
+  readonly port: PacketPort;
+  readonly sourceGid: Uint8Array;
+  readonly destGid: Uint8Array;
+  /** Code of the largest path MTU whose packets fit; 0 if there is no route. */
+  readonly pathMtu: number;
+}
+
+/** What a link tells its network. */
+export interface LinkUser {
+  /** An undamaged packet for an address of these ports, in `bytes`. */
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void;
+  /** The bytes of the packets so far are used again after this call. */
+  handleArrivalsEnd(): void;
+  /** No more packets for now. */
+  handleInputEnd(): void;
+  /** Something for the log. */
+  note(level: 'info' | 'warn', text: string): void;
+}
+
+/** A socket, and the ports that have its address. */
+interface LinkSocket {
+  readonly fd: number;
+  /** Its descriptor may be another file's. */
+  closed: boolean;
+  readonly watch: DescriptorWatch;
+  readonly gid: Uint8Array;
+  readonly ports: Set<PacketPort>;
+  readonly headers: IcrcHeaders;
+  readonly four: boolean;
+}
+
+/** See the module's comment. */
+export class UdpLink {
+  readonly #user: LinkUser;
+  /** By the text of their GID. */
+  readonly #sockets = new Map<string, LinkSocket>();
+  /** Texts of failures that were noted, by GID. */
+  readonly #failures = new Map<string, string>();
+  readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
+  readonly #outCrc = new SlotCrc(this.#out.bytes, SLOTS);
+  readonly #headers = { four: new IcrcHeaders(true), six: new IcrcHeaders(false) };
+  /** The paths of the packets in the batch, the socket of all of them, and the first that has not left. */
+  readonly #paths: (LinkPath | undefined)[] = [];
+  /** What is wrong with the ICRC of each. */
+  readonly #masks = new Uint32Array(SLOTS);
+  #socket: LinkSocket | undefined;
+  #first = 0;
+  /** When the rest of the batch is offered again. */
+  #retryAt: Micros | undefined;
+  readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
+  readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
+  readonly #arrival: Arrival = {
+    sourceGid: new Uint8Array(GID_BYTES),
+    destGid: new Uint8Array(GID_BYTES),
+    sourcePort: 0,
+    trafficClass: 0,
+    hopLimit: 0,
+    identification: 0,
+    start: 0,
+    length: 0,
+  };
+
+  constructor(user: LinkUser) {
+    this.#user = user;
+  }
+
+  // Addresses
+
+  /**
+   * The code of the largest path MTU from one of the port's addresses to a GID of another host; 0
+   * without a route. Opens the socket. Throws `VerbsError` EADDRINUSE when the port is taken.
+   */
+  pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
+    if (!isRoutable(sgid) || !isRoutable(dgid)) return 0;
+    const mtu = routeMtu(sgid, dgid);
+    if (mtu > 0) this.#open(port, sgid);
+    return mtu;
+  }
+
+  /** Receives on this address of the port from now on. An address that cannot is noted. */
+  listen(port: PacketPort, gid: Uint8Array): void {
+    if (!isRoutable(gid)) return;
+    const key = gid.join('.');
+    try {
+      this.#open(port, gid);
+      this.#failures.delete(key);
+    } catch (error) {
+      if (!(error instanceof VerbsError)) throw error;
+      if (this.#failures.get(key) === error.message) return;
+      this.#failures.set(key, error.message);
+      this.#user.note('info', error.message);
+    }
+  }
+
+  /** Where packets with this vector leave; undefined if they cannot. */
+  path(port: PacketPort, sgid: Uint8Array, vector: AddressVector): LinkPath | undefined {
+    const { dgid, trafficClass, hopLimit } = vector;
+    if (!isRoutable(sgid) || !isRoutable(dgid)) return undefined;
+    this.listen(port, sgid);
+    const socket = this.#sockets.get(sgid.join('.'));
+    if (socket === undefined) return undefined;
+    const name = socketAddress(gidAddress(dgid), ROCE_PORT);
+    const pathMtu = routeMtu(sgid, dgid);
+    const ends = { sourceGid: sgid, destGid: dgid };
+    return { socket, port, name, trafficClass, hopLimit, ...ends, pathMtu };
+  }
+
+  /** Closes the sockets of addresses that no port has any more. */
+  follow(): void {
+    for (const [key, socket] of this.#sockets) {
+      for (const port of socket.ports) if (!port.has(socket.gid)) socket.ports.delete(port);
+      if (socket.ports.size > 0) continue;
+      this.#sockets.delete(key);
+      close(socket);
+    }
+  }
+
+  close(): void {
+    for (const socket of this.#sockets.values()) close(socket);
+    this.#sockets.clear();
+    this.#clear();
+  }
+
+  #open(port: PacketPort, gid: Uint8Array): void {
+    const key = gid.join('.');
+    const known = this.#sockets.get(key);
+    if (known !== undefined) {
+      known.ports.add(port);
+      return;
+    }
+    const address = gidAddress(gid);
+    try {
+      const { fd: opened } = openUdp(address, ROCE_PORT, BUFFER_BYTES);
+      const fd = unreserved('socket', opened);
+      const four = isIpv4Gid(gid);
+      const socket: LinkSocket = {
+        fd,
+        closed: false,
+        watch: watchDescriptor(fd, () => this.#read(socket)),
+        gid: gid.slice(),
+        ports: new Set([port]),
+        headers: new IcrcHeaders(four),
+        four,
+      };
+      // A host lives as long as its sockets and clients; nobody waits for these.
+      socket.watch.hold(false);
+      this.#sockets.set(key, socket);
+    } catch (error) {
+      if (!(error instanceof SystemCallError)) throw error;
+      throw new VerbsError('EADDRINUSE', openingText(error, address));
+    }
+  }
+
+  // Packets that leave
+
+  /** True while the kernel has no room: nothing may be added. */
+  get blocked(): boolean {
+    return this.#retryAt !== undefined;
+  }
+
+  /** When `handleDeadline` is due; undefined if never. */
+  get deadline(): Micros | undefined {
+    return this.#retryAt;
+  }
+
+  /** True if a packet with this path may be added before `transmit`. */
+  takes({ socket }: LinkPath): boolean {
+    if (this.blocked || this.#out.count === SLOTS) return false;
+    return this.#socket === undefined || this.#socket === socket;
+  }
+
+  /** The batch, and where the next packet is to be written, which may take `PACKET_BYTES_MAX`. */
+  get bytes(): Uint8Array {
+    return this.#out.bytes;
+  }
+
+  get nextStart(): number {
+    return this.#out.slotAt(this.#out.count);
+  }
+
+  /**
+   * A packet of `length` bytes is in its place, and leaves by `path`, which must take it. `damaged`:
+   * with a wrong ICRC.
+   */
+  add(length: number, path: LinkPath, damaged = false): void {
+    this.#socket = path.socket;
+    this.#paths[this.#out.count] = path;
+    this.#masks[this.#out.count] = damaged ? WRONG : 0;
+    this.#out.add(length + ICRC_BYTES, path);
+  }
+
+  /** Drops the packets of the batch. */
+  discard(): void {
+    this.#clear();
+  }
+
+  /** Sends the batch. Packets that cannot leave, such as ones that are too long, are counted. */
+  transmit(now: Micros): void {
+    if (this.blocked) return;
+    let known: LinkPath | undefined;
+    let headers = this.#headers.four;
+    for (let slot = 0; slot < this.#out.count; slot += 1) {
+      const path = this.#paths[slot] as LinkPath;
+      if (path !== known) {
+        headers = path.socket.four ? this.#headers.four : this.#headers.six;
+        headers.setEnds(path.sourceGid, path.destGid, ROCE_PORT);
+        known = path;
+      }
+      const start = this.#out.slotAt(slot);
+      const length = this.#out.lengthOf(slot) - ICRC_BYTES;
+      const end = start + length;
+      const crc = headers.crcOf(this.bytes, start, length);
+      const icrc = this.#outCrc.crcOf(slot, start + BTH_BYTES, end, crc);
+      writeIcrc(this.bytes, end, icrc ^ (this.#masks[slot] as number));
+    }
+    this.#send(now);
+  }
+
+  /** Offers what is left of the batch again. True if senders may go on. */
+  handleDeadline(now: Micros): boolean {
+    if (this.#retryAt === undefined || now < this.#retryAt) return false;
+    this.#retryAt = undefined;
+    this.#send(now);
+    return !this.blocked;
+  }
+
+  #send(now: Micros): void {
+    const { count } = this.#out;
+    while (this.#first < count) {
+      const { fd, closed } = this.#socket as LinkSocket;
+      const sent = closed ? -EBADF : this.#out.send(fd, this.#first);
+      if (sent > 0) {
+        this.#first += sent;
+      } else if (sent === EAGAIN) {
+        this.#retryAt = now + RETRY_MICROS;
+        return;
+      } else {
+        this.#lose(this.#paths[this.#first] as LinkPath, -sent);
+        this.#first += 1;
+      }
+    }
+    this.#clear();
+  }
+
+  #clear(): void {
+    this.#out.count = 0;
+    this.#first = 0;
+    this.#socket = undefined;
+    this.#retryAt = undefined;
+  }
+
+  /** A packet cannot leave: noted once for each reason and address. */
+  #lose({ port, destGid }: LinkPath, errno: number): void {
+    port.counters.undeliverable += 1;
+    const key = `to ${gidAddress(destGid)}`;
+    const text = `packets ${key} cannot leave (${errnoName(errno)})`;
+    if (this.#failures.get(key) === text) return;
+    if (this.#failures.size >= FAILURES_MAX) this.#failures.clear();
+    this.#failures.set(key, text);
+    this.#user.note('warn', text);
+  }
+
+  // Packets that come
+
+  #read(socket: LinkSocket): void {
+    for (let reads = 0; reads < READS_MAX; reads += 1) {
+      const count = this.#in.receive(socket.fd);
+      // An error of the socket tells of a packet that was sent; the next read goes on.
+      if (count <= 0) break;
+      for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
+      this.#user.handleArrivalsEnd();
+      if (count < SLOTS) break;
+    }
+    this.#user.handleInputEnd();
+  }
+
+  #take(socket: LinkSocket, slot: number): void {
+    const batch = this.#in;
+    const length = batch.lengthOf(slot) - ICRC_BYTES;
+    if (length < BTH_BYTES || (length & 3) !== 0 || batch.truncated(slot)) {
+      countAll(socket, 'malformed');
+      return;
+    }
+    const arrival = this.#arrival;
+    const start = batch.slotAt(slot);
+    arrival.sourcePort = batch.readSender(slot, arrival.sourceGid);
+    arrival.destGid = socket.gid;
+    arrival.start = start;
+    arrival.length = length;
+    arrival.identification = 0;
+    if (!this.#isWhole(socket, slot)) {
+      countAll(socket, 'icrcErrors');
+      return;
+    }
+    if (arrival.identification !== 0) countAll(socket, 'identified');
+    arrival.trafficClass = batch.trafficClassOf(slot);
+    arrival.hopLimit = batch.hopLimitOf(slot);
+    this.#user.handleArrival(socket.ports, arrival, batch.bytes);
+  }
+
+  /** Checks the ICRC, and finds the identification. */
+  #isWhole({ headers, gid, four }: LinkSocket, slot: number): boolean {
+    const arrival = this.#arrival;
+    const { bytes } = this.#in;
+    const { start, length, sourceGid, sourcePort } = arrival;
+    const end = start + length;
+    headers.setEnds(sourceGid, gid, sourcePort);
+    const crc = headers.crcOf(bytes, start, length);
+    const icrc = this.#inCrc.crcOf(slot, start + BTH_BYTES, end, crc);
+    const sent = readIcrc(bytes, end);
+    if (sent === icrc) return true;
+    if (!four) return false;
+    const identification = identificationOf(sent, icrc, bytesFromIdentification(length));
+    if (identification === undefined) return false;
+    arrival.identification = identification;
+    return true;
+  }
+}
+
+/** Addresses whose failures are remembered, so that each is noted once. */
+const FAILURES_MAX = 256;
+
+function countAll({ ports }: LinkSocket, counter: 'malformed' | 'icrcErrors' | 'identified'): void {
+  for (const { counters } of ports) counters[counter] += 1;
+}
+
+function close(socket: LinkSocket): void {
+  socket.closed = true;
+  socket.watch.close();
+  closeDescriptor(socket.fd);
+}
+
+/** False for an address that means nothing to another host: what a device made up, or a group's. */
+function isRoutable(gid: Uint8Array): boolean {
+  const linkLocal = gid[0] === 0xfe && ((gid[1] ?? 0) & 0xc0) === 0x80;
+  return !linkLocal;
+}
+
+/** Code of the largest path MTU between two addresses; 0 if there is no route. */
+function routeMtu(sgid: Uint8Array, dgid: Uint8Array): number {
+  try {
+    const mtuBytes = pathMtuOf(gidAddress(sgid), gidAddress(dgid), ROCE_PORT);
+    return largestPathMtu(mtuBytes - HEADERS_BYTES);
+  } catch (error) {
+    if (error instanceof SystemCallError) return 0;
+    throw error;
+  }
+}
+
+function openingText({ code }: SystemCallError, address: string): string {
+  const where = `UDP port ${ROCE_PORT} of ${address}`;
+  if (code !== 'EADDRINUSE') return `${where} cannot be opened (${code})`;
+  return (
+    `${where} is taken: by another daemon, or by the kernel's rxe. Stop that one, or give the device ` +
+    'another address. Until then it reaches no other host; devices of this host reach each other'
+  );
+}

@@ -1,0 +1,203 @@
+/** The link to other hosts on real sockets: its peer is a UDP socket of the test. */
+import { createSocket, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
+import { makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
+import { type Arrival, UdpLink } from '../../../../daemon/host/roce/udp-link.ts';
+import type { AddressVector } from '../../../../daemon/rnic/qp-attributes.ts';
+import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import {
+  DatagramRefusal,
+  datagramHeaderBytes,
+  makeDatagram,
+  parseDatagram,
+  writeDatagramHeaders,
+} from '../../../../daemon/roce/wire/datagram.ts';
+import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
+import { hexOf } from '../../../support/hex.ts';
+import { mappedGid, PEER } from '../../../support/program-rig.ts';
+
+const PORT = 4791;
+const OWN = mappedGid(127, 0, 83, 2);
+const THEIRS = mappedGid(127, 0, 83, 3);
+
+function portOf(...gids: readonly Uint8Array[]): PacketPort {
+  return {
+    name: 'roce0',
+    gid: (index) => gids[index],
+    ownGids: () => gids,
+    has: (gid) => gids.some((own) => hexOf(own) === hexOf(gid)),
+    peer: () => undefined,
+    down: false,
+    counters: makeRoceCounters(),
+  };
+}
+
+/** A packet of `length` bytes: no valid one, which the link does not look at. */
+function packetOf(length: number, seed = 1): Uint8Array {
+  return Uint8Array.from({ length }, (_, index) => (index * 7 * seed + seed) & 0xff);
+}
+
+/** Packet and ICRC as a host with this identification in its IP header sends them. */
+function datagramOf(packet: Uint8Array, identification: number, sourcePort = PORT): Uint8Array {
+  const datagram = makeDatagram();
+  datagram.sourceGid.set(THEIRS);
+  datagram.destGid.set(OWN);
+  Object.assign(datagram, { identification, sourcePort, packetLength: packet.length });
+  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
+  const start = writeDatagramHeaders(bytes, 0, datagram);
+  bytes.set(packet, start);
+  const end = start + packet.length;
+  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
+  return bytes.subarray(start);
+}
+
+const VECTOR: AddressVector = { ...PEER, dgid: THEIRS, sgidIndex: 0, trafficClass: 8, hopLimit: 9 };
+
+describe('the UDP link', () => {
+  const port = portOf(OWN);
+  let link: UdpLink;
+  let peer: Socket;
+  let arrivals: { packet: string; arrival: Arrival }[];
+  let notes: string[];
+  let received: { bytes: Uint8Array; port: number }[];
+
+  beforeEach(async () => {
+    Object.assign(port.counters, makeRoceCounters());
+    arrivals = [];
+    notes = [];
+    received = [];
+    link = new UdpLink({
+      handleArrival: (_ports, arrival, bytes) => {
+        const { start, length } = arrival;
+        const copy = { ...arrival, sourceGid: arrival.sourceGid.slice() };
+        arrivals.push({ packet: hexOf(bytes.subarray(start, start + length)), arrival: copy });
+      },
+      handleArrivalsEnd: () => undefined,
+      handleInputEnd: () => undefined,
+      note: (_level, text) => notes.push(text),
+    });
+    peer = createSocket('udp4');
+    peer.on('message', (bytes, from) => received.push({ bytes, port: from.port }));
+    peer.bind(PORT, '127.0.83.3');
+    await once(peer, 'listening');
+  });
+
+  afterEach(() => {
+    link.close();
+    peer.close();
+  });
+
+  async function until(done: () => boolean): Promise<void> {
+    for (let wait = 0; wait < 500 && !done(); wait += 1) await sleep(5);
+    expect(done()).toBe(true);
+  }
+
+  it('sends packets with the ICRC of what leaves', async () => {
+    const path = link.path(port, OWN, VECTOR);
+    expect(path?.pathMtu).toBe(5);
+    if (path === undefined) return;
+    const packets = [12, 16, 28, 4096, 4124].map((length) => packetOf(length));
+    packets.forEach((packet, index) => {
+      expect(link.takes(path)).toBe(true);
+      link.bytes.set(packet, link.nextStart);
+      link.add(packet.length, path, index === 2);
+    });
+    link.transmit(0);
+    await until(() => received.length === packets.length);
+    received.forEach(({ bytes, port: from }, index) => {
+      const packet = packets[index] ?? new Uint8Array(0);
+      expect(from).toBe(PORT);
+      expect(hexOf(bytes.subarray(0, -ICRC_BYTES))).toBe(hexOf(packet));
+      // From us to them: the other way round than `datagramOf`.
+      const around = makeDatagram();
+      around.sourceGid.set(OWN);
+      around.destGid.set(THEIRS);
+      Object.assign(around, { sourcePort: PORT, packetLength: packet.length });
+      const whole = new Uint8Array(datagramHeaderBytes(around) + bytes.length);
+      const start = writeDatagramHeaders(whole, 0, around);
+      whole.set(bytes, start);
+      expect(parseDatagram(whole, 0, whole.length, around)).toBe(DatagramRefusal.none);
+      const icrc = icrcOf(crc32, whole, 0, start, start + packet.length);
+      const sent = readIcrc(whole, start + packet.length);
+      expect(sent === icrc, `packet ${index}`).toBe(index !== 2);
+    });
+  });
+
+  it('takes packets of any identification, and knows it', async () => {
+    link.listen(port, OWN);
+    const sizes = [12, 16, 128, 140, 144, 1036, 4124];
+    sizes.forEach((size, index) => {
+      const identification = index * 9001;
+      peer.send(datagramOf(packetOf(size), identification), PORT, '127.0.83.2');
+    });
+    await until(() => arrivals.length === sizes.length);
+    arrivals.forEach(({ packet, arrival }, index) => {
+      expect(packet).toBe(hexOf(packetOf(sizes[index] ?? 0)));
+      expect(hexOf(arrival.sourceGid)).toBe(hexOf(THEIRS));
+      expect(arrival.identification).toBe(index * 9001);
+      expect(arrival).toMatchObject({ sourcePort: PORT, hopLimit: 64, trafficClass: 0 });
+    });
+    expect(port.counters).toMatchObject({ identified: sizes.length - 1, icrcErrors: 0 });
+  });
+
+  it('drops and counts what is damaged, and what is no packet', async () => {
+    link.listen(port, OWN);
+    const damaged = datagramOf(packetOf(200), 0);
+    damaged[150] = (damaged[150] ?? 0) ^ 1;
+    const wrongPort = datagramOf(packetOf(64), 0, 4792);
+    const oversized = datagramOf(packetOf(8000), 0);
+    const unaligned = new Uint8Array(33);
+    for (const bytes of [damaged, wrongPort, oversized, unaligned, new Uint8Array(0)]) {
+      peer.send(bytes, PORT, '127.0.83.2');
+    }
+    const { counters } = port;
+    await until(() => counters.malformed + counters.icrcErrors === 5);
+    expect(counters).toMatchObject({ icrcErrors: 2, malformed: 3 });
+    expect(arrivals).toEqual([]);
+  });
+
+  it('says what to do when the port is taken, once, and takes it later', async () => {
+    const other = createSocket('udp4');
+    other.bind(PORT, '127.0.83.2');
+    await once(other, 'listening');
+    expect(() => link.pathMtu(port, OWN, THEIRS)).toThrow(
+      /^UDP port 4791 of 127\.0\.83\.2 is taken: by another daemon, or by the kernel's rxe\. Stop/,
+    );
+    link.listen(port, OWN);
+    link.listen(port, OWN);
+    expect(notes).toHaveLength(1);
+    expect(link.path(port, OWN, VECTOR)).toBeUndefined();
+    other.close();
+    await once(other, 'close');
+    expect(link.pathMtu(port, OWN, THEIRS)).toBe(5);
+    expect(link.path(port, OWN, VECTOR)).toBeDefined();
+  });
+
+  it('knows neither a way from a link-local GID nor from an address that is not here', () => {
+    const local = new Uint8Array(16);
+    local.set([0xfe, 0x80]);
+    expect(link.pathMtu(port, local, local)).toBe(0);
+    expect(link.pathMtu(port, mappedGid(10, 9, 8, 7), THEIRS)).toBe(0);
+  });
+
+  it('closes the sockets of addresses that the port lost', async () => {
+    const gids = [OWN];
+    const changing = { ...portOf(OWN), has: (gid: Uint8Array) => gids.includes(gid) };
+    const path = link.path({ ...changing, has: () => gids.length > 0 }, OWN, VECTOR);
+    gids.length = 0;
+    link.follow();
+    const free = createSocket('udp4');
+    free.bind(PORT, '127.0.83.2');
+    await once(free, 'listening');
+    free.close();
+    if (path === undefined) throw new Error('no path');
+    link.bytes.set(packetOf(12), link.nextStart);
+    link.add(12, path);
+    link.transmit(0);
+    expect(path.port.counters.undeliverable).toBe(1);
+    expect(notes).toEqual(['packets to 127.0.83.3 cannot leave (EBADF)']);
+  });
+});
