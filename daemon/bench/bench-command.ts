@@ -3,22 +3,32 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { CommandFailure, failureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
-import { type BenchOptions, reportLines, runBench, selectMeasurements } from './bench-run.ts';
+import { type BenchOptions, runBench, selectMeasurements } from './bench-run.ts';
+import { type BenchReport, reportLines } from './report.ts';
 
-/** Runs the bench, prints the table, and writes the report to `jsonFile` (`-`: prints it instead). */
+/**
+ * Runs the bench, prints the table, and writes the report to `jsonFile` (`-`: prints it instead). `keep`
+ * is given the report as soon as there is one. CommandFailure, after all that, if a measurement failed.
+ */
 export async function runBenchCommand(
   options: BenchOptions & { readonly jsonFile: string | undefined; readonly targets: boolean },
   output: Output,
   signal: AbortSignal,
+  keep: (report: BenchReport) => void = () => {},
 ): Promise<void> {
   selectMeasurements(options.only);
   const { jsonFile, profileFolder, targets } = options;
   if (profileFolder !== undefined) mkdirSync(profileFolder, { recursive: true });
   const report = await runBench(options, output, signal);
   const json = JSON.stringify(report, undefined, 2);
-  if (jsonFile === '-') return output.line(json);
-  for (const line of reportLines(report, targets)) output.line(line);
-  if (jsonFile !== undefined) writeReport(jsonFile, `${json}\n`);
+  const lines = jsonFile === '-' ? [json] : reportLines(report, targets);
+  for (const line of lines) output.line(line);
+  if (jsonFile !== undefined && jsonFile !== '-') writeReport(jsonFile, `${json}\n`);
+  keep(report);
+  const { failed } = report;
+  if (failed.length === 0) return;
+  const names = failed.map(({ name }) => name).join(', ');
+  throw new CommandFailure(`${failed.length} of the measurements failed: ${names}`);
 }
 
 function writeReport(path: string, text: string): void {

@@ -1,6 +1,6 @@
 /** A daemon of the bench's own: a real process with a socket and a device of its own. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -82,6 +82,11 @@ export class BenchDaemon {
   residentBytes(): number {
     const status = readFileSync(`/proc/${this.#pid}/status`, 'utf8');
     return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+  }
+
+  /** Descriptors that it has open. */
+  openFiles(): number {
+    return readdirSync(`/proc/${this.#pid}/fd`).length;
   }
 
   /** Processor time that it has used. */

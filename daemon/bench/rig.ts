@@ -9,7 +9,7 @@ import { BenchWorker } from './channel.ts';
 import { NativeProbe } from './native-probe.ts';
 import type { NativeMethods } from './native-worker.ts';
 import type { NfsMethods } from './nfs-worker.ts';
-import type { ProgramPlace } from './program-pair.ts';
+import { ProgramGroup, type ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RpcMethods } from './rpc-worker.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
@@ -62,6 +62,7 @@ const MEMORY_FOLDER = '/dev/shm';
 export class Rig {
   readonly #profileFolder: string | undefined;
   readonly #closers: (() => Promise<void>)[] = [];
+  #programs: ProgramGroup | undefined;
   #raw: RawPair | undefined;
   #daemons: readonly [BenchDaemon, BenchDaemon] | undefined;
   #roce: BenchDaemon | undefined;
@@ -103,7 +104,7 @@ export class Rig {
   }
 
   /** Where both ends of a program run: a daemon with a RoCE device. */
-  async rocePlace(): Promise<ProgramPlace> {
+  async rocePlace(): Promise<Required<ProgramPlace>> {
     if (this.#roce === undefined) {
       const daemon = await BenchDaemon.start({
         address: ROCE_ADDRESS,
@@ -116,10 +117,21 @@ export class Rig {
     return this.#roce;
   }
 
-  /** The CRC32C implementation that the daemons use, and why. */
-  async crcEngine(): Promise<string> {
+  /** The version of the daemons, and the CRC32C implementation that they use. */
+  async daemonFacts(): Promise<{ readonly version: string; readonly crcEngine: string }> {
     const [{ socketPath }] = await this.daemons();
-    return (await queryDaemon('status', {}, { socketPath })).crcEngine;
+    const { version, crcEngine } = await queryDaemon('status', {}, { socketPath });
+    return { version, crcEngine };
+  }
+
+  /** The programs of the run, on its daemons or beside them. */
+  programs(): ProgramGroup {
+    if (this.#programs === undefined) {
+      const programs = new ProgramGroup();
+      this.#closers.push(() => programs.close());
+      this.#programs = programs;
+    }
+    return this.#programs;
   }
 
   /** Two client processes, each on its own daemon. */

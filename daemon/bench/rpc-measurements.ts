@@ -8,6 +8,8 @@ const BULK_DEPTH = 8;
 const BULK_BYTES = 1 << 20;
 /** A round has few calls for its bytes: V8 has compiled all of their way after so many. */
 const BULK_WARM_UPS = 6;
+/** Of RDMA Write: one copy more of every byte, between the page cache and registered memory. */
+const NFS_AIM = 0.75;
 
 /**
  * Measurements of client and server on two daemons. Bulk is compared with `writes`: RDMA Writes of
@@ -16,12 +18,12 @@ const BULK_WARM_UPS = 6;
 export function rpcMeasurements(
   writes: (rig: Rig, scale: number) => Promise<number>,
 ): readonly Measurement[] {
-  const baselines = [{ title: 'RDMA Write of 1 MiB', run: writes }];
+  const against = { title: 'RDMA Write of 1 MiB', run: writes };
   const bulk = {
     unit: 'MB/s',
     better: 'higher',
     target: { kind: 'ratio', limit: 0.5 },
-    baselines,
+    baselines: [against],
     warmUps: BULK_WARM_UPS,
   } as const;
   return [
@@ -56,12 +58,14 @@ export function rpcMeasurements(
       ...bulk,
       name: 'nfs-read-1m',
       title: `NFS READs of 1 MiB, ${BULK_DEPTH} at once`,
+      baselines: [{ ...against, aim: NFS_AIM }],
       run: (rig, scale) => transferred(rig, 'reads', scale),
     },
     {
       ...bulk,
       name: 'nfs-write-1m',
       title: `NFS WRITEs of 1 MiB, unstable, ${BULK_DEPTH} at once`,
+      baselines: [{ ...against, aim: NFS_AIM }],
       run: (rig, scale) => transferred(rig, 'writes', scale),
     },
   ];

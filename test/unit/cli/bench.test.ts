@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { reportLines, selectMeasurements, summarise } from '../../../daemon/bench/bench-run.ts';
+import { selectMeasurements } from '../../../daemon/bench/bench-run.ts';
 import { MEASUREMENTS } from '../../../daemon/bench/measurements.ts';
-import { figuresOf } from '../../../daemon/bench/program-pair.ts';
+import {
+  iperfRate,
+  perftestFigures,
+  pingPongFigures,
+  ucxFigures,
+} from '../../../daemon/bench/program-figures.ts';
+import { reportLines, summarise, verdictLine } from '../../../daemon/bench/report.ts';
 import { median, readable } from '../../../daemon/bench/statistics.ts';
 
 const REPORT = {
@@ -14,7 +20,13 @@ const REPORT = {
   crcEngine: 'native',
   loadBefore: 0.25,
   rounds: 3,
-  unmeasured: [{ name: 'run-x', missing: 'there is no x' }],
+  date: '2026-01-02T03:04:05.000Z',
+  version: '0.1.0',
+  unmeasured: [
+    { name: 'run-x', missing: 'there is no x' },
+    { name: 'm', against: 'y', missing: 'there is no y' },
+  ],
+  failed: [{ name: 'run-z', reason: 'it broke' }],
 } as const;
 
 describe('numbers', () => {
@@ -40,8 +52,8 @@ describe('a measurement', () => {
     title: 'M',
     unit: 'MB/s',
     better: 'higher',
-    target: { kind: 'ratio', limit: 0.7, aim: 0.9 },
-    baselines: [{ title: 'raw', run }],
+    target: { kind: 'ratio', limit: 0.7 },
+    baselines: [{ title: 'raw', run, aim: 0.9 }],
     run,
   } as const;
 
@@ -71,16 +83,24 @@ describe('a measurement', () => {
     expect(result.met).toBe(true);
     expect(summarise(dearer, [6.5], [[4]]).met).toBe(false);
     const report = { ...REPORT, results: [result] };
-    expect(reportLines(report, true)[3]).toMatch(/<= 2\.00 more +yes$/);
+    expect(reportLines(report, true)[3]).toMatch(/<= 2\.00 more +yes +<= 0\.90 x +no$/);
   });
 
-  it('shows as a row of the table', () => {
+  it('shows as a row of the table, what was skipped and what failed below it', () => {
     const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
     const lines = reportLines(report, true);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
-    expect(lines[4]).toBe('run-x was not measured: there is no x');
-    expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes$/);
+    const row = /^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes +>= 0\.90 x +no$/;
+    expect(lines[3]).toMatch(row);
+    expect(lines.slice(4)).toEqual([
+      '',
+      'targets: 1 of 1 met; aims: 0 of 1 reached',
+      '2 lines skipped:',
+      'run-x was not measured: there is no x',
+      'm was not compared with y: there is no y',
+      'run-z FAILED: it broke',
+    ]);
   });
 
   it('leaves the project’s targets out for users', () => {
@@ -88,12 +108,72 @@ describe('a measurement', () => {
     const lines = reportLines(report, false);
     expect(lines[2]).toMatch(/ratio$/);
     expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71$/);
+    expect(lines.join('\n')).not.toMatch(/target|aim/);
+  });
+
+  it('holds each further baseline to an aim of its own', () => {
+    const baselines = [...faster.baselines, { title: 'peer', run, aim: 2 }];
+    const result = summarise({ ...faster, baselines }, [95], [[100], [40]]);
+    expect(result.baselines.map(({ aim }) => aim?.met)).toEqual([true, true]);
+    const [, , , first, second] = reportLines({ ...REPORT, results: [result] }, true);
+    expect(first).toMatch(/yes +>= 0\.90 x +yes$/);
+    expect(second).toMatch(/^ +peer +40\.0 +2\.38 +>= 2\.00 x +yes$/);
+    expect(verdictLine([result])).toBe('targets: 1 of 1 met; aims: 2 of 2 reached');
+  });
+
+  it('has no verdict against a baseline that was skipped', () => {
+    const baselines = [...faster.baselines, { title: 'peer', run, aim: 2 }];
+    const result = summarise({ ...faster, baselines }, [95], [undefined, [40]]);
+    expect(result).toMatchObject({ target: undefined, met: undefined, aim: 2 });
+    expect(result.baselines.map(({ title }) => title)).toEqual(['peer']);
+    expect(verdictLine([result])).toBe('targets: 0 of 0 met; aims: 1 of 1 reached');
+  });
+
+  it('may have an aim for its value, and no target, as a peer has neither', () => {
+    const { target: _, ...peer } = { ...faster, baselines: [] };
+    expect(summarise(peer, [5], [])).toMatchObject({ target: undefined, met: undefined });
+    const aimed = summarise({ ...peer, aim: 1_000_000 }, [999_999], []);
+    expect(aimed).toMatchObject({ aim: 1_000_000, valueAim: { kind: 'value', met: false } });
+    expect(reportLines({ ...REPORT, results: [aimed] }, true)[3]).toMatch(/>= 1,000,000 +no$/);
   });
 
   it('is chosen by name', () => {
     expect(selectMeasurements([])).toBe(MEASUREMENTS);
     expect(selectMeasurements(['messages']).map((each) => each.name)).toEqual(['messages']);
     expect(() => selectMeasurements(['nothing'])).toThrow("unknown measurement 'nothing'");
+  });
+});
+
+describe('the table of measurements', () => {
+  it('gives every line a name of its own', () => {
+    const names = MEASUREMENTS.map(({ name }) => name);
+    expect(new Set(names).size).toBe(names.length);
+  });
+
+  it('has the same programs on both devices of one daemon', () => {
+    const lines = (prefix: string) =>
+      MEASUREMENTS.flatMap(({ name }) =>
+        name.startsWith(`${prefix}-`) ? [name.slice(prefix.length + 1)] : [],
+      );
+    expect(lines('one')).toEqual([
+      'write-bw',
+      'read-bw',
+      'send-bw',
+      'write-lat',
+      'send-lat',
+      'write-rate',
+      'send-rate',
+    ]);
+    expect(lines('roce').filter((name) => name !== 'ucx-put')).toEqual(lines('one'));
+  });
+
+  it('derives the limit of one core from the baselines before it', async () => {
+    const writes = MEASUREMENTS.find(({ name }) => name === 'write-64k');
+    const limit = writes?.baselines[3];
+    expect(limit?.title).toMatch(/one core/);
+    expect(limit?.aim).toBe(0.9);
+    // 1 / (1/6000 + 1/12000 + 1/12000)
+    expect(await limit?.run(undefined as never, 1, [6000, 12_000, 12_000])).toBeCloseTo(3000);
   });
 });
 
@@ -104,10 +184,42 @@ describe('figures of perftest', () => {
       ' 65536      5000             652.32             49.42  \t\t   0.000791',
       '-------------------------------',
     ];
-    expect(figuresOf(table.join('\n'), 65536)).toEqual([5000, 652.32, 49.42, 0.000791]);
+    expect(perftestFigures(table.join('\n'), 65536)).toEqual([5000, 652.32, 49.42, 0.000791]);
   });
 
   it('are missing when the program printed none', () => {
-    expect(() => figuresOf('Connection refused', 64)).toThrow(/64 bytes: Connection refused/);
+    expect(() => perftestFigures('Connection refused', 64)).toThrow(/64 bytes: Connection refused/);
+  });
+});
+
+describe('figures of peers', () => {
+  it('are the last line of ucx_perftest, in decimal MB/s', () => {
+    const output = [
+      '|     Test     | # iterations | 50.0%ile | average | overall |  average |  overall |',
+      '                       20000      3.696    91.563   153.915        0.67       100       10921        6497',
+    ];
+    expect(ucxFigures(output.join('\n'))).toMatchObject({ medianMicros: 3.696 });
+    expect(ucxFigures(output.join('\n')).rateMBps).toBeCloseTo(104.8576);
+    const final =
+      'Final:                 20000      4.206    91.130   356.551      685.83     175.29       10973        2805';
+    expect(ucxFigures(final).medianMicros).toBe(4.206);
+    expect(() => ucxFigures('connection refused')).toThrow(/no figures: connection refused/);
+  });
+
+  it('are the line of fi_pingpong', () => {
+    const output = [
+      'bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec',
+      '64k     5k      =5k      625m       11.76s     55.71    1176.39       0.00',
+    ];
+    const figures = { rateMBps: 55.71, averageMicros: 1176.39 };
+    expect(pingPongFigures(output.join('\n'))).toEqual(figures);
+    expect(() => pingPongFigures(output[0] ?? '')).toThrow(/no figures/);
+  });
+
+  it('are what iperf3 received', () => {
+    const output = '{ "end": { "sum_received": { "bits_per_second": 8e9 } } }';
+    expect(iperfRate(output)).toBe(1000);
+    expect(() => iperfRate('iperf3: error')).toThrow(/no JSON: iperf3: error/);
+    expect(() => iperfRate('{ "error": "busy" }')).toThrow(/no rate/);
   });
 });
