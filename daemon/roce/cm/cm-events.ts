@@ -2,16 +2,16 @@
 import type { CmConnection } from './cm-connection.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
-import type { CmEndpointFacts, CmIncomingRequest, CmService } from './cm-types.ts';
+import type { CmPeerFacts, CmService } from './cm-types.ts';
 
 /** Something happened to a connection, or to a listener. */
-type CmEvent =
+export type CmEvent =
   /** A REQ came: accept or reject `connection`. */
   | {
       readonly type: 'request';
       readonly connection: CmConnection;
       readonly listener: CmListener;
-      readonly request: CmIncomingRequest;
+      readonly request: CmPeerFacts;
     }
   /** A SIDR REQ came: answer `connection` by `answerService`. */
   | {
@@ -24,7 +24,7 @@ type CmEvent =
   | {
       readonly type: 'reply';
       readonly connection: CmConnection;
-      readonly reply: CmEndpointFacts;
+      readonly reply: CmPeerFacts;
     }
   /** A SIDR REP came. Nothing else will happen. */
   | {

@@ -5,11 +5,9 @@
 import type { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { CmPath } from './cm-path.ts';
 
-/** What both ends of a connection say of their queue pair, in a REQ and in a REP. */
-export interface CmEndpointFacts {
+/** What an end of a connection says of its queue pair, in a REQ or a REP. */
+export interface CmEndFacts {
   readonly qpn: number;
-  /** PSN of its first request. */
-  readonly startingPsn: number;
   /** Reads and atomics that it serves at once, and that it will have open at once. */
   readonly responderResources: number;
   readonly initiatorDepth: number;
@@ -24,17 +22,22 @@ export interface CmEndpointFacts {
   readonly privateData: Uint8Array;
 }
 
+/** What the peer says, and the PSN of its first packet. */
+export interface CmPeerFacts extends CmEndFacts {
+  readonly startingPsn: number;
+}
+
 /** What `connect` asks for. */
-export interface CmRequest extends CmEndpointFacts {
+export interface CmRequest extends CmEndFacts {
+  /** The upper half of a service id is zero here. */
   readonly serviceId: number;
   readonly type: QPType;
   readonly path: CmPath;
   /** Transport retries of both ends; at most 7. */
   readonly retryCount: number;
+  /** Timeout of the own queue pair. Undefined: from the path and from what the peer says. */
+  readonly ackTimeout: number | undefined;
 }
-
-/** What a peer asks for. */
-export interface CmIncomingRequest extends Omit<CmRequest, 'path'> {}
 
 /** What a datagram service tells the one who asked: queue pair and key. */
 export interface CmService {

@@ -5,36 +5,59 @@
  * Commands and `handle*` inputs go in, effects come out of `pollEffect`, and `nextDeadline` returns
  * when `handleDeadline` is due. It moves no queue pair: its user does, from `qpAttributes`. A
  * command in a wrong state throws `VerbsError` EINVAL and changes nothing.
+ *
+ * Commands are here; message-handlers.ts has what comes from peers.
  */
-import type { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { QPModification } from '../../rnic/qp-attributes.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
-import type { CmConnection } from './cm-connection.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import { CmAnswered, RejectReason, SidrStatus, writeCmMessage } from '../wire/cm-message.ts';
+import type { CmConnection, CmState } from './cm-connection.ts';
+import { CmCore, type CmCounters } from './cm-core.ts';
 import type { CmEffect } from './cm-events.ts';
-import type { CmListener, ListenScope } from './cm-listener.ts';
-import type { CmPath, CmPort } from './cm-path.ts';
+import { CmListener, type ListenScope } from './cm-listener.ts';
+import { type CmPath, type CmPort, sameGid } from './cm-path.ts';
 import {
-  type CmEndpointFacts,
+  ACK_DELAY,
+  ackTimeout,
+  CM_RETRIES,
+  exponentMicros,
+  RESPONSE_TIMEOUT,
+  resendMicros,
+} from './cm-times.ts';
+import {
+  type CmEndFacts,
   type CmLimits,
   type CmRequest,
   type CmService,
   DEFAULT_CM_LIMITS,
 } from './cm-types.ts';
+import { MessageHandlers } from './message-handlers.ts';
+import { queuePairMove } from './queue-pair-moves.ts';
 
 /** Options of a communication manager. */
 interface CommunicationManagerOptions {
   /** Numbers that a peer must not guess. */
   readonly random32: () => number;
-  readonly limits?: Partial<CmLimits>;
+  readonly limits?: Partial<CmLimits> | undefined;
 }
+
+/** Permissive LID: a path through a router has none (IBTA 12.6.5). */
+const NO_LID = 0xffff;
+const RETRY_MAX = 7;
+/** Bytes of private data. */
+const PrivateDataMax = { req: 92, rep: 196, rej: 148, sidrReq: 216, sidrRep: 136 } as const;
+const NO_BYTES = new Uint8Array(0);
 
 /** See the module's comment. */
 export class CommunicationManager {
-  readonly #limits: CmLimits;
+  readonly #core: CmCore;
+  readonly #handlers: MessageHandlers;
 
   constructor(options: CommunicationManagerOptions) {
-    this.#limits = { ...DEFAULT_CM_LIMITS, ...options.limits };
+    this.#core = new CmCore(options.random32, { ...DEFAULT_CM_LIMITS, ...options.limits });
+    this.#handlers = new MessageHandlers(this.#core);
   }
 
   // Commands
@@ -43,97 +66,344 @@ export class CommunicationManager {
    * Listens for `serviceId`. `backlog` of 0 or less, or above the limit, becomes the limit.
    * EADDRINUSE when a listener hears the same.
    */
-  listen(_serviceId: number, _scope: ListenScope, _backlog: number, _tag: unknown): CmListener {
-    throw this.#missing();
+  listen(serviceId: number, scope: ListenScope, backlog: number, tag: unknown): CmListener {
+    const { listeners, limits } = this.#core;
+    const others = listeners.get(serviceId) ?? new Set();
+    const max = limits.backlogMax;
+    const wanted = backlog > 0 && backlog <= max ? Math.trunc(backlog) : max;
+    for (const other of others) {
+      if (sameScope(other.scope, scope)) {
+        throw new VerbsError('EADDRINUSE', 'the service has a listener');
+      }
+    }
+    const listener = new CmListener(serviceId, scope, wanted, tag);
+    listeners.set(serviceId, others.add(listener));
+    return listener;
   }
 
-  /** Sends a REQ; 'reply', 'rejected' or 'unreachable' follows. ENOMEM. */
-  connect(_request: CmRequest, _tag: unknown, _now: Micros): CmConnection {
-    throw this.#missing();
+  /** Sends a REQ; 'reply', 'rejected' or 'unreachable' follows. EINVAL, ENOMEM. */
+  connect(request: CmRequest, tag: unknown, now: Micros): CmConnection {
+    checkLength(request.privateData, PrivateDataMax.req);
+    const { path, type } = request;
+    const core = this.#core;
+    const transaction = core.transaction();
+    const connection = core.make(
+      { role: 'active', state: 'req-sent', type, path, transaction, tag },
+      0,
+    );
+    connection.local = copied(request);
+    connection.retryCount = Math.min(request.retryCount, RETRY_MAX);
+    if (request.ackTimeout !== undefined) {
+      connection.timeout = request.ackTimeout;
+      connection.timeoutChosen = true;
+    }
+    core.table.add(connection);
+    const mad = writeCmMessage('REQ', transaction, {
+      localCommId: connection.localCommId,
+      serviceIdLo: request.serviceId,
+      localCaGuid: path.port.guid,
+      localQpn: request.qpn,
+      responderResources: request.responderResources,
+      initiatorDepth: request.initiatorDepth,
+      remoteResponseTimeout: RESPONSE_TIMEOUT,
+      transportService: type === QPType.uc ? 1 : 0,
+      flowControl: Number(request.flowControl),
+      startingPsn: connection.startingPsn,
+      localResponseTimeout: RESPONSE_TIMEOUT,
+      retryCount: connection.retryCount,
+      pkey: path.pkey,
+      pathMtu: path.pathMtu,
+      rnrRetry: Math.min(request.rnrRetry, RETRY_MAX),
+      maxCmRetries: CM_RETRIES,
+      srq: Number(request.srq),
+      localLid: NO_LID,
+      remoteLid: NO_LID,
+      localGid: path.sgid,
+      remoteGid: path.dgid,
+      flowLabel: path.flowLabel,
+      trafficClass: path.trafficClass,
+      hopLimit: path.hopLimit,
+      localAckTimeout: ackTimeout(ACK_DELAY, path.packetLifeTime),
+      privateData: request.privateData,
+    });
+    const micros = resendMicros(RESPONSE_TIMEOUT, path.packetLifeTime);
+    core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+    return connection;
   }
 
-  /** Sends a SIDR REQ; 'service-reply' or 'unreachable' follows. ENOMEM. */
+  /** Sends a SIDR REQ; 'service-reply' or 'unreachable' follows. EINVAL, ENOMEM. */
   askService(
-    _serviceId: number,
-    _path: CmPath,
-    _privateData: Uint8Array,
-    _tag: unknown,
-    _now: Micros,
+    serviceId: number,
+    path: CmPath,
+    privateData: Uint8Array,
+    tag: unknown,
+    now: Micros,
   ): CmConnection {
-    throw this.#missing();
+    checkLength(privateData, PrivateDataMax.sidrReq);
+    const core = this.#core;
+    const transaction = core.transaction();
+    const connection = core.make(
+      { role: 'active', state: 'sidr-req-sent', type: QPType.ud, path, transaction, tag },
+      0,
+    );
+    core.table.add(connection);
+    const mad = writeCmMessage('SIDR_REQ', transaction, {
+      requestId: connection.localCommId,
+      pkey: path.pkey,
+      serviceIdLo: serviceId,
+      privateData,
+    });
+    const micros = exponentMicros(RESPONSE_TIMEOUT);
+    core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+    return connection;
   }
 
-  /** Answers a request by a REP; 'established', 'rejected' or 'unreachable' follows. */
-  accept(_connection: CmConnection, _reply: CmEndpointFacts, _now: Micros): void {
-    throw this.#missing();
+  /**
+   * Answers a request by a REP; 'established', 'rejected' or 'unreachable' follows. EINVAL also for
+   * too much private data.
+   */
+  accept(connection: CmConnection, reply: CmEndFacts, now: Micros): void {
+    expect(connection, 'req-rcvd');
+    checkLength(reply.privateData, PrivateDataMax.rep);
+    const core = this.#core;
+    connection.local = copied(reply);
+    connection.transition('rep-sent');
+    core.answered(connection);
+    const mad = writeCmMessage('REP', connection.transaction, {
+      localCommId: connection.localCommId,
+      remoteCommId: connection.remoteCommId,
+      localQpn: reply.qpn,
+      startingPsn: connection.startingPsn,
+      responderResources: reply.responderResources,
+      initiatorDepth: reply.initiatorDepth,
+      targetAckDelay: ACK_DELAY,
+      flowControl: Number(reply.flowControl),
+      rnrRetry: Math.min(reply.rnrRetry, RETRY_MAX),
+      srq: Number(reply.srq),
+      localCaGuid: connection.path.port.guid,
+      privateData: reply.privateData,
+    });
+    const { resendMicros: micros, resendsLeft: retries } = connection;
+    core.ask(connection, mad, { micros, retries }, now);
   }
 
-  /** Answers a SIDR REQ. */
-  answerService(_connection: CmConnection, _service: CmService, _now: Micros): void {
-    throw this.#missing();
+  /** Answers a SIDR REQ. EINVAL also for too much private data. */
+  answerService(connection: CmConnection, service: CmService, now: Micros): void {
+    expect(connection, 'sidr-req-rcvd');
+    checkLength(service.privateData, PrivateDataMax.sidrRep);
+    const { path, remoteCommId: requestId, transaction } = connection;
+    const mad = writeCmMessage('SIDR_REP', transaction, {
+      requestId,
+      status: service.status,
+      qpn: service.qpn,
+      serviceIdLo: connection.listener?.serviceId ?? 0,
+      qkey: service.qkey,
+      privateData: service.privateData,
+    });
+    this.#core.send(path, mad);
+    this.#core.answers.keep(path.dgid, 'SIDR_REQ', requestId, mad, now);
+    this.#core.forget(connection);
   }
 
   /** Answers a REP by the RTU: the own queue pair is in RTS. */
-  establish(_connection: CmConnection, _now: Micros): void {
-    throw this.#missing();
+  establish(connection: CmConnection): void {
+    expect(connection, 'rep-rcvd');
+    connection.transition('established');
+    connection.message = this.#core.say(connection, 'RTU', {});
   }
 
-  /** Data of the peer came before its RTU: 'established' follows, unless it was already. */
-  noteCommunication(_connection: CmConnection, _now: Micros): void {
-    throw this.#missing();
+  /** Data of the peer came before its RTU: 'established' follows. Does nothing at other times. */
+  noteCommunication(connection: CmConnection): void {
+    if (connection.state !== 'rep-sent' && connection.state !== 'mra-rep-rcvd') return;
+    this.#handlers.establishPassive(connection);
   }
 
-  /** Answers a request or a REP by a REJ. At most 148 bytes. */
-  reject(_connection: CmConnection, _reason: number, _privateData: Uint8Array, _now: Micros): void {
-    throw this.#missing();
+  /** Answers a request or a REP by a REJ. EINVAL also for too much private data. */
+  reject(connection: CmConnection, reason: number, privateData: Uint8Array, now: Micros): void {
+    expect(connection, 'req-rcvd', 'rep-rcvd');
+    checkLength(privateData, PrivateDataMax.rej);
+    const { path, remoteCommId } = connection;
+    if (connection.state === 'rep-rcvd') {
+      const rejected = { message: CmAnswered.rep, reason, privateData };
+      connection.message = this.#core.say(connection, 'REJ', rejected);
+      this.#core.enterTimewait(connection, now);
+      return;
+    }
+    const rejected = { message: CmAnswered.req, reason, privateData };
+    const mad = this.#core.say(connection, 'REJ', rejected);
+    this.#core.answers.keep(path.dgid, 'REQ', remoteCommId, mad, now);
+    this.#core.forget(connection);
   }
 
-  /** Sends a DREQ, or answers that of the peer by a DREP. Does nothing once that was done. */
-  disconnect(_connection: CmConnection, _now: Micros): void {
-    throw this.#missing();
+  /**
+   * Sends a DREQ, after which 'disconnected' follows, or answers that of the peer by a DREP. Does
+   * nothing once that was done. EINVAL without a connection.
+   */
+  disconnect(connection: CmConnection, now: Micros): void {
+    const core = this.#core;
+    switch (connection.state) {
+      case 'rep-sent':
+      case 'mra-rep-rcvd':
+      case 'established': {
+        connection.transition('dreq-sent');
+        core.halfOpen.delete(connection);
+        connection.transaction = core.transaction();
+        const { localCommId, remoteCommId, transaction, remote, path } = connection;
+        const mad = writeCmMessage('DREQ', transaction, {
+          localCommId,
+          remoteCommId,
+          remoteQpn: remote?.qpn ?? 0,
+        });
+        const micros = resendMicros(RESPONSE_TIMEOUT, path.packetLifeTime);
+        core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+        return;
+      }
+      case 'dreq-rcvd':
+        connection.message = core.say(connection, 'DREP', {});
+        core.enterTimewait(connection, now);
+        return;
+      case 'dreq-sent':
+      case 'timewait':
+      case 'idle':
+        return;
+      default:
+        throw new VerbsError('EINVAL', `not possible while the connection is ${connection.state}`);
+    }
   }
 
   /** The owner forgets it, in any state: it gets no more events. The peer is told. */
-  destroy(_which: CmConnection | CmListener, _now: Micros): void {
-    throw this.#missing();
+  destroy(which: CmConnection | CmListener, now: Micros): void {
+    if (which instanceof CmListener) this.#destroyListener(which);
+    else if (which.owned) this.#destroyConnection(which, now);
+  }
+
+  #destroyListener(listener: CmListener): void {
+    const { listeners } = this.#core;
+    const others = listeners.get(listener.serviceId);
+    if (others?.delete(listener) === true && others.size === 0) {
+      listeners.delete(listener.serviceId);
+    }
+    // Requests that were reported have an owner of their own, who answers them.
+    for (const connection of listener.pending) connection.listener = undefined;
+    listener.pending.clear();
+  }
+
+  #destroyConnection(connection: CmConnection, now: Micros): void {
+    const core = this.#core;
+    connection.owned = false;
+    const { state } = connection;
+    switch (state) {
+      case 'req-sent':
+      case 'mra-req-rcvd':
+        core.sayTimeout(connection);
+        core.forget(connection);
+        return;
+      case 'req-rcvd':
+      case 'rep-rcvd':
+        this.reject(connection, RejectReason.consumerDefined, NO_BYTES, now);
+        return;
+      case 'sidr-req-rcvd': {
+        const refusal = { status: SidrStatus.rejected, qpn: 0, qkey: 0, privateData: NO_BYTES };
+        this.answerService(connection, refusal, now);
+        return;
+      }
+      case 'sidr-req-sent':
+        core.forget(connection);
+        return;
+      case 'rep-sent':
+      case 'mra-rep-rcvd':
+        core.say(connection, 'REJ', {
+          message: CmAnswered.rep,
+          reason: RejectReason.consumerDefined,
+        });
+        // Should that be lost, the DREQ is repeated.
+        this.disconnect(connection, now);
+        return;
+      case 'established':
+      case 'dreq-rcvd':
+        // It ends by itself, without its owner.
+        this.disconnect(connection, now);
+        return;
+      case 'dreq-sent':
+      case 'timewait':
+      case 'idle':
+        return;
+      default:
+        state satisfies never;
+    }
   }
 
   // Inputs
 
-  /** A MAD came to QP 1 of `port`; GIDs are those of its datagram. False when it was dropped. */
+  /** A MAD came to QP 1 of `port`; GIDs are those of its datagram. */
   handleMad(
-    _mad: Uint8Array,
-    _port: CmPort,
-    _sourceGid: Uint8Array,
-    _destGid: Uint8Array,
-    _now: Micros,
-  ): boolean {
-    return false;
+    mad: Uint8Array,
+    port: CmPort,
+    sourceGid: Uint8Array,
+    destGid: Uint8Array,
+    now: Micros,
+  ): void {
+    this.#handlers.handleMad(mad, { port, sourceGid, destGid }, now);
   }
 
   /** Fires what is due. */
-  handleDeadline(_now: Micros): void {}
+  handleDeadline(now: Micros): void {
+    this.#core.handleDeadline(now);
+  }
 
   // Outputs
 
   /** The next thing to do, or undefined. */
   pollEffect(): CmEffect | undefined {
-    return undefined;
+    return this.#core.pollEffect();
   }
 
   /** When `handleDeadline` is due next; NEVER if there is no deadline. */
   nextDeadline(): Micros {
-    return NEVER;
+    return this.#core.nextDeadline();
   }
 
   // Getters
 
   /** How the connection's queue pair enters INIT, RTR or RTS. EINVAL for other states. */
-  qpAttributes(_connection: CmConnection, _state: QPState): QPModification {
-    throw this.#missing();
+  qpAttributes(connection: CmConnection, state: QPState): QPModification {
+    return queuePairMove(connection, state);
   }
 
-  #missing(): VerbsError {
-    return new VerbsError('EOPNOTSUPP', `not yet, with at most ${this.#limits.connectionsMax}`);
+  /** What peers sent that came to nothing. */
+  get counters(): Readonly<CmCounters> {
+    return this.#core.counters;
   }
+
+  /** What it keeps, for simulations and tests. */
+  heldCounts(): ReturnType<CmCore['heldCounts']> {
+    return this.#core.heldCounts();
+  }
+
+  /** Checks everything, for simulations and tests, between commands. Throws `InvariantError`. */
+  assertInvariants(): void {
+    this.#core.assertInvariants();
+  }
+}
+
+function expect({ state }: CmConnection, ...states: CmState[]): void {
+  if (!states.includes(state)) {
+    throw new VerbsError('EINVAL', `not possible while the connection is ${state}`);
+  }
+}
+
+function checkLength({ length }: Uint8Array, max: number): void {
+  if (length > max) {
+    throw new VerbsError('EINVAL', `private data is ${length} bytes long; the limit is ${max}`);
+  }
+}
+
+function copied(facts: CmEndFacts): CmEndFacts {
+  return { ...facts, privateData: NO_BYTES };
+}
+
+function sameScope(a: ListenScope, b: ListenScope): boolean {
+  if (a.port !== b.port || a.family !== b.family) return false;
+  if (a.gid === undefined || b.gid === undefined) return a.gid === b.gid;
+  return sameGid(a.gid, b.gid);
 }

@@ -1,0 +1,321 @@
+/**
+ * What commands and messages share: the connections and listeners of a manager, what it repeats and
+ * when, and what it sends and reports.
+ */
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import {
+  type CmFields,
+  type CmMessageName,
+  RejectReason,
+  type Transaction,
+  writeCmMessage,
+} from '../wire/cm-message.ts';
+import { CmConnection, type CmConnectionInit } from './cm-connection.ts';
+import type { CmEffect, CmEvent } from './cm-events.ts';
+import type { CmListener } from './cm-listener.ts';
+import type { CmPath } from './cm-path.ts';
+import { ACK_DELAY, ackTimeout, exponentMicros, timewaitMicros } from './cm-times.ts';
+import type { CmLimits } from './cm-types.ts';
+import { ConnectionTable } from './connection-table.ts';
+import { HalfOpen } from './half-open.ts';
+import { KeptAnswers } from './kept-answers.ts';
+
+/** How long answers are kept: until a peer has repeated its question about five times. */
+const ANSWER_KEPT_MICROS = exponentMicros(23);
+
+const PSN_MASK = 0xff_ffff;
+
+/** What peers sent that came to nothing. */
+export interface CmCounters {
+  /** MADs of other classes, or that are no messages. */
+  malformed: number;
+  /** Requests beyond a limit. */
+  refused: number;
+  /** Messages that repeat one which was handled. */
+  duplicates: number;
+  /** Messages about no connection, or not possible in its state. */
+  strays: number;
+  /** Messages that we sent again. */
+  repeats: number;
+}
+
+/** See the module's comment. */
+export class CmCore {
+  readonly limits: CmLimits;
+  readonly table: ConnectionTable = new ConnectionTable();
+  readonly answers: KeptAnswers = new KeptAnswers(ANSWER_KEPT_MICROS);
+  readonly halfOpen: HalfOpen;
+  readonly listeners = new Map<number, Set<CmListener>>();
+  readonly counters: CmCounters = {
+    malformed: 0,
+    refused: 0,
+    duplicates: 0,
+    strays: 0,
+    repeats: 0,
+  };
+  readonly #random32: () => number;
+  readonly #transactionHi: number;
+  #transactionLo = 0;
+  #effects: CmEffect[] = [];
+  #polled = 0;
+  /** Connections with a deadline, and when the first of them may be due. */
+  readonly #timed = new Set<CmConnection>();
+  #due: Micros = NEVER;
+
+  constructor(random32: () => number, limits: CmLimits) {
+    this.#random32 = random32;
+    this.#transactionHi = random32() >>> 0;
+    this.limits = limits;
+    this.halfOpen = new HalfOpen(limits.halfOpenMax, limits.halfOpenPerAddressMax);
+  }
+
+  // Connections
+
+  /** A new connection that the table does not have yet. ENOMEM. */
+  make(
+    init: Omit<CmConnectionInit, 'localCommId' | 'startingPsn'>,
+    remoteCommId: number,
+  ): CmConnection {
+    const { connectionsMax } = this.limits;
+    if (this.table.size >= connectionsMax) {
+      throw new VerbsError('ENOMEM', `no more than ${connectionsMax} connections`);
+    }
+    const connection = new CmConnection(
+      { ...init, localCommId: this.#newCommId(), startingPsn: this.#random32() & PSN_MASK },
+      ackTimeout(ACK_DELAY, init.path.packetLifeTime),
+    );
+    connection.remoteCommId = remoteCommId;
+    return connection;
+  }
+
+  /** Neither 0, which means none, nor one in use. */
+  #newCommId(): number {
+    for (;;) {
+      const number = this.#random32() >>> 0;
+      if (number !== 0 && !this.table.has(number)) return number;
+    }
+  }
+
+  /** A question of our own. */
+  transaction(): Transaction {
+    this.#transactionLo = (this.#transactionLo + 1) >>> 0;
+    return { hi: this.#transactionHi, lo: this.#transactionLo };
+  }
+
+  /** It is over and forgotten. */
+  forget(connection: CmConnection): void {
+    this.settle(connection);
+    this.answered(connection);
+    this.halfOpen.delete(connection);
+    this.table.delete(connection);
+    connection.message = undefined;
+    connection.transition('idle');
+  }
+
+  /** No packets are exchanged any more; after a while none is on its way either. */
+  enterTimewait(connection: CmConnection, now: Micros): void {
+    this.answered(connection);
+    this.halfOpen.delete(connection);
+    connection.transition('timewait');
+    this.#wakeAt(connection, now + timewaitMicros(connection.timeout));
+  }
+
+  /** Its listener has one request less that waits. */
+  answered(connection: CmConnection): void {
+    connection.listener?.pending.delete(connection);
+    connection.listener = undefined;
+  }
+
+  // What goes out
+
+  /** The next thing to do, or undefined. */
+  pollEffect(): CmEffect | undefined {
+    const effect = this.#effects[this.#polled];
+    if (effect !== undefined) {
+      this.#polled += 1;
+      return effect;
+    }
+    this.#effects = [];
+    this.#polled = 0;
+    return undefined;
+  }
+
+  report(event: CmEvent): void {
+    if (event.connection.owned) this.#effects.push({ type: 'event', event });
+  }
+
+  send(path: CmPath, mad: Uint8Array): void {
+    this.#effects.push({ type: 'send', path, mad });
+  }
+
+  /** Sends a message of a connection once. Both numbers are filled in. */
+  say<N extends 'MRA' | 'REJ' | 'REP' | 'RTU' | 'DREQ' | 'DREP'>(
+    connection: CmConnection,
+    name: N,
+    fields: Omit<Partial<CmFields<N>>, 'localCommId' | 'remoteCommId'>,
+  ): Uint8Array {
+    const mad = this.#messageOf(connection, name, fields);
+    this.send(connection.path, mad);
+    return mad;
+  }
+
+  /** Sends it, and again after every `micros` without an answer, `retries` times. */
+  ask(
+    connection: CmConnection,
+    mad: Uint8Array,
+    times: { readonly micros: Micros; readonly retries: number },
+    now: Micros,
+  ): void {
+    connection.message = mad;
+    connection.resendMicros = times.micros;
+    connection.resendsLeft = times.retries;
+    this.send(connection.path, mad);
+    this.#wakeAt(connection, now + times.micros);
+  }
+
+  /** The peer wants more time for its answer. */
+  extend(connection: CmConnection, micros: Micros, now: Micros): void {
+    this.#wakeAt(connection, now + micros);
+  }
+
+  /** There is nothing to wait for: no message is repeated. */
+  settle(connection: CmConnection): void {
+    connection.deadline = NEVER;
+    this.#timed.delete(connection);
+    if (this.#timed.size === 0) this.#due = NEVER;
+  }
+
+  #messageOf<N extends CmMessageName>(
+    { localCommId, remoteCommId, transaction }: CmConnection,
+    name: N,
+    fields: object,
+  ): Uint8Array {
+    // Messages of a connection all begin with the two numbers.
+    const all = { localCommId, remoteCommId, ...fields } as unknown as Partial<CmFields<N>>;
+    return writeCmMessage(name, transaction, all);
+  }
+
+  // Time
+
+  nextDeadline(): Micros {
+    return Math.min(this.#due, this.answers.nextDeadline());
+  }
+
+  handleDeadline(now: Micros): void {
+    this.answers.handleDeadline(now);
+    if (now < this.#due) return;
+    this.#due = NEVER;
+    for (const connection of this.#timed) {
+      if (connection.deadline <= now) this.#expire(connection, now);
+      this.#due = Math.min(this.#due, connection.deadline);
+    }
+  }
+
+  #wakeAt(connection: CmConnection, deadline: Micros): void {
+    connection.deadline = deadline;
+    this.#timed.add(connection);
+    this.#due = Math.min(this.#due, deadline);
+  }
+
+  #expire(connection: CmConnection, now: Micros): void {
+    if (connection.state === 'timewait') {
+      this.forget(connection);
+      this.report({ type: 'timewait-exit', connection });
+      return;
+    }
+    const { message } = connection;
+    if (message !== undefined && connection.resendsLeft > 0) {
+      connection.resendsLeft -= 1;
+      this.counters.repeats += 1;
+      this.send(connection.path, message);
+      this.#wakeAt(connection, now + connection.resendMicros);
+      return;
+    }
+    this.settle(connection);
+    this.#giveUp(connection, now);
+  }
+
+  /** No answer came, however often the message was sent. */
+  #giveUp(connection: CmConnection, now: Micros): void {
+    switch (connection.state) {
+      case 'req-sent':
+      case 'mra-req-rcvd':
+        // Whoever has the request must not answer it any more.
+        this.sayTimeout(connection);
+        this.forget(connection);
+        this.report({ type: 'unreachable', connection });
+        return;
+      case 'rep-sent':
+      case 'mra-rep-rcvd':
+        this.say(connection, 'REJ', { message: 1, reason: RejectReason.timeout });
+        this.enterTimewait(connection, now);
+        this.report({ type: 'unreachable', connection });
+        return;
+      case 'sidr-req-sent':
+        this.forget(connection);
+        this.report({ type: 'unreachable', connection });
+        return;
+      case 'dreq-sent':
+        this.enterTimewait(connection, now);
+        this.report({ type: 'disconnected', connection, timedOut: true });
+        return;
+      default:
+    }
+  }
+
+  /** Withdraws a REQ that was not answered: the peer finds it by our GUID and number. */
+  sayTimeout(connection: CmConnection): void {
+    const { guid } = connection.path.port;
+    this.say(connection, 'REJ', {
+      message: 0,
+      reason: RejectReason.timeout,
+      infoLength: guid.length,
+      info: guid,
+    });
+  }
+
+  // For tests
+
+  heldCounts(): Readonly<
+    Record<'ibConnections' | 'ibHalfOpen' | 'ibAnswers' | 'ibEffects' | 'ibListeners', number>
+  > {
+    let listeners = 0;
+    for (const set of this.listeners.values()) listeners += set.size;
+    return {
+      ibConnections: this.table.size,
+      ibHalfOpen: this.halfOpen.size,
+      ibAnswers: this.answers.size,
+      ibEffects: this.#effects.length - this.#polled,
+      ibListeners: listeners,
+    };
+  }
+
+  /** Throws `InvariantError`. */
+  assertInvariants(): void {
+    this.table.assertInvariants();
+    this.halfOpen.assertInvariants();
+    this.answers.assertInvariants();
+    for (const connection of this.#timed) {
+      assert(this.table.has(connection.localCommId), 'what has a deadline exists');
+      assert(connection.deadline >= this.#due, 'the first deadline is known');
+    }
+    for (const connection of this.table.all()) {
+      const { state, listener } = connection;
+      const pending = listener?.pending.has(connection) ?? true;
+      assert(pending, 'a request that waits is known to its listener');
+      if (state === 'established' || state === 'rep-rcvd') {
+        assert(connection.remote !== undefined, 'the peer of a connection has said what it needs');
+      }
+      if (state.endsWith('-sent') || state.startsWith('mra') || state === 'timewait') {
+        assert(this.#timed.has(connection), `what is ${state} does not wait for ever`);
+      }
+    }
+    for (const set of this.listeners.values()) {
+      for (const { pending, backlog } of set) {
+        assert(pending.size <= backlog, 'no more requests wait than the backlog');
+      }
+    }
+  }
+}

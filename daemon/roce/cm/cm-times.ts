@@ -1,0 +1,58 @@
+/**
+ * Times of connection management. Most travel as exponents of 4.096 microseconds (IBTA 12.7); what a
+ * peer says of them is bounded here.
+ */
+import type { Micros } from '../../rnic/wire-port.ts';
+
+/** How long we may take to answer a message, and what we grant the peer: 4.3 s, as rdma_cm says. */
+export const RESPONSE_TIMEOUT = 20;
+/** How often a message is repeated, as rdma_cm says. */
+export const CM_RETRIES = 15;
+/** What an MRA asks for while a program has not answered: 69 s, as rdma_cm does. */
+export const SERVICE_TIMEOUT = 24;
+/** How long this host takes to acknowledge a packet, as rxe says: 134 ms. */
+export const ACK_DELAY = 15;
+
+/** What a peer may say: at least 0.27 s, so that it gets no burst, and at most 69 s. */
+const EXPONENT_MIN = 16;
+const EXPONENT_MAX = 24;
+/** Timewait: no shorter than rxe's by default would be, were packets ever that slow. */
+const TIMEWAIT_MAX = 24;
+const ACK_TIMEOUT_MAX = 31;
+const UNIT_MICROS = 4.096;
+
+/** The time that an exponent stands for. */
+export function exponentMicros(exponent: number): Micros {
+  return UNIT_MICROS * 2 ** exponent;
+}
+
+/** The time that a peer asks for by an exponent, within bounds. */
+export function boundedMicros(exponent: number): Micros {
+  return exponentMicros(Math.min(Math.max(exponent, EXPONENT_MIN), EXPONENT_MAX));
+}
+
+/** How long packets of a connection with this timeout may still be on their way. */
+export function timewaitMicros(ackTimeout: number): Micros {
+  return exponentMicros(Math.min(ackTimeout, TIMEWAIT_MAX));
+}
+
+/** Until a message is repeated: the peer's time to answer, and the way there and back. */
+export function resendMicros(responseTimeout: number, packetLifeTime: number): Micros {
+  return exponentMicros(responseTimeout) + 2 * exponentMicros(packetLifeTime);
+}
+
+/**
+ * The timeout of a queue pair whose peer takes `ackDelay` to answer: an exponent for the sum of that
+ * and of twice the packet's life time, rounded as the kernel does.
+ */
+export function ackTimeout(ackDelay: number, packetLifeTime: number): number {
+  const bothWays = packetLifeTime + 1;
+  const larger = Math.max(bothWays, ackDelay);
+  const smaller = Math.min(bothWays, ackDelay);
+  return Math.min(larger + (smaller >= larger - 1 ? 1 : 0), ACK_TIMEOUT_MAX);
+}
+
+/** The life time of a packet behind a timeout that a peer says. */
+export function lifeTimeOf(timeout: number): number {
+  return Math.max(timeout - 1, 0);
+}

@@ -1,0 +1,82 @@
+/** The connections of a manager, by their own number and by what their peers call them. */
+import { assert } from '../../invariants/assert.ts';
+import type { CmConnection } from './cm-connection.ts';
+import { gidKey } from './cm-path.ts';
+
+/** See the module's comment. */
+export class ConnectionTable {
+  readonly #byId = new Map<number, CmConnection>();
+  /** Passive ones, by the peer's GID and number: finds requests that came twice. */
+  readonly #byRemoteId = new Map<string, CmConnection>();
+  /** By the peer's GID and queue pair: finds connections whose peer has forgotten them. */
+  readonly #byRemoteQp = new Map<string, CmConnection>();
+
+  get size(): number {
+    return this.#byId.size;
+  }
+
+  all(): Iterable<CmConnection> {
+    return this.#byId.values();
+  }
+
+  has(localCommId: number): boolean {
+    return this.#byId.has(localCommId);
+  }
+
+  /** The connection with this number whose peer has this GID. */
+  find(localCommId: number, gid: Uint8Array): CmConnection | undefined {
+    const found = this.#byId.get(localCommId);
+    return found !== undefined && gidKey(found.path.dgid) === gidKey(gid) ? found : undefined;
+  }
+
+  findRemoteId(gid: Uint8Array, remoteCommId: number): CmConnection | undefined {
+    return this.#byRemoteId.get(key(gid, remoteCommId));
+  }
+
+  findRemoteQp(gid: Uint8Array, qpn: number): CmConnection | undefined {
+    return this.#byRemoteQp.get(key(gid, qpn));
+  }
+
+  add(connection: CmConnection): void {
+    const { localCommId, remoteCommId, path, role } = connection;
+    this.#byId.set(localCommId, connection);
+    if (role === 'passive') this.#byRemoteId.set(key(path.dgid, remoteCommId), connection);
+    this.noteRemoteQp(connection);
+  }
+
+  /** The connection has learned its peer's queue pair. */
+  noteRemoteQp(connection: CmConnection): void {
+    const { remote, path } = connection;
+    if (remote === undefined) return;
+    this.#byRemoteQp.set(key(path.dgid, remote.qpn), connection);
+  }
+
+  delete(connection: CmConnection): void {
+    const { localCommId, remoteCommId, path, remote } = connection;
+    this.#byId.delete(localCommId);
+    remove(this.#byRemoteId, key(path.dgid, remoteCommId), connection);
+    if (remote !== undefined) remove(this.#byRemoteQp, key(path.dgid, remote.qpn), connection);
+  }
+
+  /** For tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    for (const [id, connection] of this.#byId) {
+      assert(connection.localCommId === id, 'a connection is found by its number');
+      assert(connection.state !== 'idle', 'what is over is forgotten');
+    }
+    for (const map of [this.#byRemoteId, this.#byRemoteQp]) {
+      for (const connection of map.values()) {
+        assert(this.#byId.get(connection.localCommId) === connection, 'what a peer names exists');
+      }
+    }
+  }
+}
+
+function key(gid: Uint8Array, number: number): string {
+  return `${gidKey(gid)}/${number}`;
+}
+
+/** The key may have been taken over by a later connection. */
+function remove(map: Map<string, CmConnection>, of: string, connection: CmConnection): void {
+  if (map.get(of) === connection) map.delete(of);
+}

@@ -1,0 +1,66 @@
+/**
+ * Answers to requests that are over, for peers that ask again because an answer was lost: without
+ * them, a request that was rejected would come to its listener a second time.
+ */
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { gidKey } from './cm-path.ts';
+
+/** As many as peers can have asked for: each is 256 bytes. */
+const KEPT_MAX = 4096;
+
+interface Kept {
+  readonly mad: Uint8Array;
+  readonly until: Micros;
+}
+
+/** Answers in the order in which they are given up. */
+export class KeptAnswers {
+  readonly #kept = new Map<string, Kept>();
+  readonly #keepMicros: Micros;
+
+  /** How long each answer is kept. */
+  constructor(keepMicros: Micros) {
+    this.#keepMicros = keepMicros;
+  }
+
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  /** The answer to a question of this name and number from `gid`. */
+  find(gid: Uint8Array, name: string, number: number): Uint8Array | undefined {
+    return this.#kept.get(keyOf(gid, name, number))?.mad;
+  }
+
+  keep(gid: Uint8Array, name: string, number: number, mad: Uint8Array, now: Micros): void {
+    const key = keyOf(gid, name, number);
+    this.#kept.delete(key);
+    if (this.#kept.size >= KEPT_MAX) {
+      const [oldest] = this.#kept.keys();
+      if (oldest !== undefined) this.#kept.delete(oldest);
+    }
+    this.#kept.set(key, { mad, until: now + this.#keepMicros });
+  }
+
+  nextDeadline(): Micros {
+    for (const { until } of this.#kept.values()) return until;
+    return NEVER;
+  }
+
+  handleDeadline(now: Micros): void {
+    for (const [key, { until }] of this.#kept) {
+      if (until > now) return;
+      this.#kept.delete(key);
+    }
+  }
+
+  /** For tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    assert(this.#kept.size <= KEPT_MAX, 'no more answers are kept than the limit');
+  }
+}
+
+function keyOf(gid: Uint8Array, name: string, number: number): string {
+  return `${gidKey(gid)}/${name}/${number}`;
+}

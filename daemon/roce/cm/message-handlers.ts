@@ -1,0 +1,569 @@
+/** What a communication manager does with the messages of peers (IBTA 12.9.8, 12.11). */
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import {
+  CmAnswered,
+  type CmMessage,
+  type CmMessageName,
+  parseCmMessage,
+  RejectReason,
+  SidrStatus,
+  writeCmMessage,
+} from '../wire/cm-message.ts';
+import type { CmConnection } from './cm-connection.ts';
+import type { CmCore } from './cm-core.ts';
+import type { CmListener } from './cm-listener.ts';
+import { type CmPath, type CmPort, sameGid } from './cm-path.ts';
+import {
+  ackTimeout,
+  boundedMicros,
+  exponentMicros,
+  lifeTimeOf,
+  SERVICE_TIMEOUT,
+} from './cm-times.ts';
+import type { CmPeerFacts } from './cm-types.ts';
+
+/** Where a MAD came from, and where to. */
+interface Arrival {
+  readonly port: CmPort;
+  readonly sourceGid: Uint8Array;
+  readonly destGid: Uint8Array;
+}
+
+type Message<N extends CmMessageName> = Extract<CmMessage, { readonly name: N }>;
+
+const HOP_LIMIT = 64;
+const DEFAULT_PKEY = 0xffff;
+/** Life time of packets on RoCE, as the kernel has it. */
+const LIFE_TIME = 18;
+/** Private data of a REJ. */
+const REJECT_DATA_BYTES = 148;
+const PATH_MTU_MAX = 5;
+/** Transport service of a REQ. */
+const SERVICE_TYPES: Readonly<Record<number, QPType | undefined>> = { 0: QPType.rc, 1: QPType.uc };
+
+/** See the module's comment. */
+export class MessageHandlers {
+  readonly #core: CmCore;
+
+  constructor(core: CmCore) {
+    this.#core = core;
+  }
+
+  handleMad(mad: Uint8Array, arrival: Arrival, now: Micros): void {
+    const message = parseCmMessage(mad);
+    if (typeof message === 'string') {
+      this.#core.counters.malformed += 1;
+      return;
+    }
+    switch (message.name) {
+      case 'REQ':
+        this.#handleReq(message, arrival);
+        return;
+      case 'REP':
+        this.#handleRep(message, arrival);
+        return;
+      case 'RTU':
+        this.#handleRtu(this.#connectionOf(message, arrival));
+        return;
+      case 'REJ':
+        this.#handleRej(message, arrival, now);
+        return;
+      case 'MRA':
+        this.#handleMra(message, arrival, now);
+        return;
+      case 'DREQ':
+        this.#handleDreq(message, arrival, now);
+        return;
+      case 'DREP':
+        this.#handleDrep(this.#connectionOf(message, arrival), now);
+        return;
+      case 'SIDR_REQ':
+        this.#handleSidrReq(message, arrival);
+        return;
+      case 'SIDR_REP':
+        this.#handleSidrRep(message, arrival);
+        return;
+      default:
+        message satisfies never;
+    }
+  }
+
+  /** The peer of a passive connection is ready. */
+  establishPassive(connection: CmConnection): void {
+    this.#core.settle(connection);
+    this.#core.halfOpen.delete(connection);
+    connection.transition('established');
+    this.#core.report({ type: 'established', connection });
+  }
+
+  // Requests
+
+  #handleReq(message: Message<'REQ'>, arrival: Arrival): void {
+    const { fields } = message;
+    const core = this.#core;
+    const { sourceGid } = arrival;
+    const kept = core.answers.find(sourceGid, 'REQ', fields.localCommId);
+    if (kept !== undefined) {
+      core.counters.duplicates += 1;
+      core.send(this.#pathBack(arrival), kept);
+      return;
+    }
+    const known = core.table.findRemoteId(sourceGid, fields.localCommId);
+    if (known !== undefined) {
+      this.#handleKnownReq(known, message, arrival);
+      return;
+    }
+    const stale = core.table.findRemoteQp(sourceGid, fields.localQpn);
+    if (stale !== undefined) {
+      this.#refuse(message, arrival, RejectReason.staleConnection);
+      this.#dropStale(stale);
+      return;
+    }
+    const listener = this.#listenerFor(fields.serviceIdHi, fields.serviceIdLo, arrival);
+    if (listener === undefined) {
+      this.#refuse(message, arrival, RejectReason.invalidServiceId);
+      return;
+    }
+    const reason = this.#objectionTo(message, arrival);
+    if (reason !== undefined) this.#refuse(message, arrival, reason);
+    else this.#admit(message, arrival, listener);
+  }
+
+  /** A request whose connection exists. */
+  #handleKnownReq(known: CmConnection, message: Message<'REQ'>, arrival: Arrival): void {
+    const core = this.#core;
+    const { transaction } = message;
+    const repeated =
+      known.transaction.hi === transaction.hi && known.transaction.lo === transaction.lo;
+    if (!repeated && known.state !== 'timewait') {
+      this.#refuse(message, arrival, RejectReason.duplicateCommId);
+      return;
+    }
+    core.counters.duplicates += 1;
+    if (known.state === 'req-rcvd') {
+      const serviceTimeout = SERVICE_TIMEOUT;
+      core.say(known, 'MRA', { message: CmAnswered.req, serviceTimeout });
+    } else if (known.state === 'rep-sent' || known.state === 'mra-rep-rcvd') {
+      if (known.message !== undefined) core.send(known.path, known.message);
+    } else if (known.state === 'timewait') {
+      this.#refuse(message, arrival, RejectReason.staleConnection);
+    }
+  }
+
+  /** The peer uses the queue pair of this connection for another one: it has forgotten it. */
+  #dropStale(connection: CmConnection): void {
+    const core = this.#core;
+    const { state } = connection;
+    if (state !== 'established') return;
+    connection.transition('dreq-rcvd');
+    core.report({ type: 'disconnect-requested', connection });
+  }
+
+  /** Why a request cannot be served. */
+  #objectionTo({ fields }: Message<'REQ'>, arrival: Arrival): number | undefined {
+    const { transportService, extendedTransport, pathMtu, localGid, remoteGid } = fields;
+    if (SERVICE_TYPES[transportService] === undefined || extendedTransport !== 0) {
+      return RejectReason.invalidServiceType;
+    }
+    // A connection may lead to its sender only, not to whom it names.
+    if (!sameGid(localGid, arrival.sourceGid)) return RejectReason.primaryGid;
+    if (!sameGid(remoteGid, arrival.destGid)) return RejectReason.primaryGid;
+    if (arrival.port.indexOf(arrival.destGid) === undefined) return RejectReason.primaryGid;
+    return pathMtu < 1 || pathMtu > PATH_MTU_MAX ? RejectReason.invalidMtu : undefined;
+  }
+
+  #admit(message: Message<'REQ'>, arrival: Arrival, listener: CmListener): void {
+    const core = this.#core;
+    const { fields, transaction } = message;
+    const { sourceGid } = arrival;
+    if (listener.pending.size >= listener.backlog) {
+      core.counters.refused += 1;
+      this.#refuse(message, arrival, RejectReason.noResources);
+      return;
+    }
+    if (!this.#hasRoom(sourceGid)) return;
+    const path: CmPath = {
+      ...this.#pathBack(arrival),
+      flowLabel: fields.flowLabel,
+      hopLimit: fields.hopLimit === 0 ? HOP_LIMIT : fields.hopLimit,
+      trafficClass: fields.trafficClass,
+      pkey: fields.pkey,
+      pathMtu: fields.pathMtu,
+      packetLifeTime: lifeTimeOf(fields.localAckTimeout),
+    };
+    const type = SERVICE_TYPES[fields.transportService] ?? QPType.rc;
+    const { tag } = listener;
+    const connection = core.make(
+      { role: 'passive', state: 'req-rcvd', type, path, transaction, tag },
+      fields.localCommId,
+    );
+    const remote = factsOf(fields);
+    connection.remote = remote;
+    connection.retryCount = fields.retryCount;
+    // 0 would wait for ever.
+    if (fields.localAckTimeout > 0) connection.timeout = fields.localAckTimeout;
+    connection.resendMicros = boundedMicros(fields.localResponseTimeout);
+    connection.resendsLeft = fields.maxCmRetries;
+    connection.listener = listener;
+    listener.pending.add(connection);
+    core.table.add(connection);
+    core.halfOpen.add(connection);
+    core.report({ type: 'request', connection, listener, request: remote });
+  }
+
+  #hasRoom(gid: Uint8Array): boolean {
+    const core = this.#core;
+    if (core.halfOpen.hasRoom(gid) && core.table.size < core.limits.connectionsMax) return true;
+    // Without an answer the peer tries again.
+    core.counters.refused += 1;
+    return false;
+  }
+
+  /** A REJ for a request without a connection. */
+  #refuse({ fields, transaction }: Message<'REQ'>, arrival: Arrival, reason: number): void {
+    const mad = writeCmMessage('REJ', transaction, {
+      remoteCommId: fields.localCommId,
+      message: CmAnswered.req,
+      reason,
+    });
+    this.#core.send(this.#pathBack(arrival), mad);
+  }
+
+  /** The listener that names most of the address. */
+  #listenerFor(
+    serviceIdHi: number,
+    serviceIdLo: number,
+    { port, destGid }: Arrival,
+  ): CmListener | undefined {
+    if (serviceIdHi !== 0) return undefined;
+    let best: CmListener | undefined;
+    for (const listener of this.#core.listeners.get(serviceIdLo) ?? []) {
+      if (!listener.hears(port, destGid)) continue;
+      if (best === undefined || listener.rank > best.rank) best = listener;
+    }
+    return best;
+  }
+
+  // Answers
+
+  #handleRep(message: Message<'REP'>, arrival: Arrival): void {
+    const { fields } = message;
+    const core = this.#core;
+    const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
+    if (connection === undefined || connection.role !== 'active') {
+      core.counters.strays += 1;
+      this.#refuseRep(message, arrival, RejectReason.invalidCommId);
+      return;
+    }
+    const { state } = connection;
+    if (state === 'req-sent' || state === 'mra-req-rcvd') {
+      if (core.table.findRemoteQp(arrival.sourceGid, fields.localQpn) !== undefined) {
+        this.#refuseRep(message, arrival, RejectReason.staleConnection);
+        core.forget(connection);
+        core.report({
+          type: 'rejected',
+          connection,
+          reason: RejectReason.staleConnection,
+          privateData: new Uint8Array(REJECT_DATA_BYTES),
+        });
+        return;
+      }
+      core.settle(connection);
+      connection.remoteCommId = fields.localCommId;
+      const remote = factsOf(fields);
+      connection.remote = remote;
+      if (!connection.timeoutChosen) {
+        const { packetLifeTime } = connection.path;
+        connection.timeout = ackTimeout(fields.targetAckDelay, packetLifeTime);
+      }
+      core.table.noteRemoteQp(connection);
+      connection.transition('rep-rcvd');
+      connection.message = undefined;
+      core.report({ type: 'reply', connection, reply: remote });
+      return;
+    }
+    if (connection.remoteCommId !== fields.localCommId) {
+      core.counters.strays += 1;
+      return;
+    }
+    core.counters.duplicates += 1;
+    if (state === 'rep-rcvd') {
+      core.say(connection, 'MRA', { message: CmAnswered.rep, serviceTimeout: SERVICE_TIMEOUT });
+    } else if (connection.message !== undefined) {
+      // The RTU, or the REJ of a program that did not want it.
+      core.send(connection.path, connection.message);
+    }
+  }
+
+  /** A REJ for a REP whose connection is gone. */
+  #refuseRep({ fields, transaction }: Message<'REP'>, arrival: Arrival, reason: number): void {
+    const mad = writeCmMessage('REJ', transaction, {
+      localCommId: fields.remoteCommId,
+      remoteCommId: fields.localCommId,
+      message: CmAnswered.rep,
+      reason,
+    });
+    this.#core.send(this.#pathBack(arrival), mad);
+  }
+
+  #handleRtu(connection: CmConnection | undefined): void {
+    if (connection === undefined) return;
+    if (connection.state === 'rep-sent' || connection.state === 'mra-rep-rcvd') {
+      this.establishPassive(connection);
+    } else this.#core.counters.duplicates += 1;
+  }
+
+  #handleRej(message: Message<'REJ'>, arrival: Arrival, now: Micros): void {
+    const { fields } = message;
+    const core = this.#core;
+    const connection = this.#rejectedBy(message, arrival);
+    if (connection === undefined) {
+      core.counters.strays += 1;
+      return;
+    }
+    const { state } = connection;
+    switch (state) {
+      case 'req-sent':
+      case 'mra-req-rcvd':
+      case 'req-rcvd':
+        core.forget(connection);
+        break;
+      case 'rep-sent':
+      case 'mra-rep-rcvd':
+        core.forget(connection);
+        break;
+      case 'rep-rcvd':
+      case 'established':
+        connection.message = undefined;
+        core.enterTimewait(connection, now);
+        break;
+      default:
+        core.counters.strays += 1;
+        return;
+    }
+    core.report({
+      type: 'rejected',
+      connection,
+      reason: fields.reason,
+      privateData: fields.privateData,
+    });
+  }
+
+  /** The connection that a REJ is about. */
+  #rejectedBy({ fields }: Message<'REJ'>, { sourceGid }: Arrival): CmConnection | undefined {
+    const { table } = this.#core;
+    const { remoteCommId, localCommId, reason, message } = fields;
+    if (remoteCommId === 0) {
+      // The peer gives up its request before it knows our number.
+      const withdrawn = reason === RejectReason.timeout && message === CmAnswered.req;
+      const found = withdrawn ? table.findRemoteId(sourceGid, localCommId) : undefined;
+      return found?.state === 'established' ? undefined : found;
+    }
+    const found = table.find(remoteCommId, sourceGid);
+    if (found === undefined) return undefined;
+    const known = found.remoteCommId;
+    return known === 0 || localCommId === 0 || known === localCommId ? found : undefined;
+  }
+
+  #handleMra(message: Message<'MRA'>, arrival: Arrival, now: Micros): void {
+    const { fields } = message;
+    const core = this.#core;
+    const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
+    if (connection === undefined) {
+      core.counters.strays += 1;
+      return;
+    }
+    const { state, path } = connection;
+    const micros = boundedMicros(fields.serviceTimeout) + exponentMicros(path.packetLifeTime);
+    if (fields.message === CmAnswered.req && (state === 'req-sent' || state === 'mra-req-rcvd')) {
+      if (state === 'req-sent') connection.transition('mra-req-rcvd');
+      core.extend(connection, micros, now);
+    } else if (
+      fields.message === CmAnswered.rep &&
+      (state === 'rep-sent' || state === 'mra-rep-rcvd') &&
+      connection.remoteCommId === fields.localCommId
+    ) {
+      if (state === 'rep-sent') connection.transition('mra-rep-rcvd');
+      core.extend(connection, micros, now);
+    } else core.counters.strays += 1;
+  }
+
+  // The end
+
+  #handleDreq(message: Message<'DREQ'>, arrival: Arrival, now: Micros): void {
+    const { fields, transaction } = message;
+    const core = this.#core;
+    const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
+    if (connection === undefined) {
+      // It is over here: the peer must not wait for that.
+      core.counters.strays += 1;
+      const { localCommId: remoteCommId, remoteCommId: localCommId } = fields;
+      const mad = writeCmMessage('DREP', transaction, { localCommId, remoteCommId });
+      core.send(this.#pathBack(arrival), mad);
+      return;
+    }
+    const { state, local } = connection;
+    if (connection.remoteCommId !== fields.localCommId || local?.qpn !== fields.remoteQpn) {
+      core.counters.strays += 1;
+      return;
+    }
+    switch (state) {
+      case 'rep-sent':
+      case 'mra-rep-rcvd':
+      case 'established':
+        core.settle(connection);
+        core.halfOpen.delete(connection);
+        connection.transaction = transaction;
+        connection.transition('dreq-rcvd');
+        core.report({ type: 'disconnect-requested', connection });
+        return;
+      case 'rep-rcvd':
+        // It was accepted and given up before we could answer.
+        connection.transaction = transaction;
+        connection.message = core.say(connection, 'DREP', {});
+        core.enterTimewait(connection, now);
+        core.report({
+          type: 'rejected',
+          connection,
+          reason: RejectReason.consumerDefined,
+          privateData: new Uint8Array(REJECT_DATA_BYTES),
+        });
+        return;
+      case 'dreq-sent':
+        // Both ends end it at the same time.
+        connection.transaction = transaction;
+        connection.message = core.say(connection, 'DREP', {});
+        core.enterTimewait(connection, now);
+        core.report({ type: 'disconnected', connection, timedOut: false });
+        return;
+      case 'timewait':
+        core.counters.duplicates += 1;
+        connection.transaction = transaction;
+        core.say(connection, 'DREP', {});
+        return;
+      default:
+        core.counters.duplicates += 1;
+    }
+  }
+
+  #handleDrep(connection: CmConnection | undefined, now: Micros): void {
+    if (connection === undefined) return;
+    if (connection.state !== 'dreq-sent') {
+      this.#core.counters.duplicates += 1;
+      return;
+    }
+    this.#core.enterTimewait(connection, now);
+    this.#core.report({ type: 'disconnected', connection, timedOut: false });
+  }
+
+  /** The connection that a message names by both numbers. */
+  #connectionOf(
+    { fields }: Message<'RTU'> | Message<'DREP'>,
+    { sourceGid }: Arrival,
+  ): CmConnection | undefined {
+    const found = this.#core.table.find(fields.remoteCommId, sourceGid);
+    if (found?.remoteCommId === fields.localCommId) return found;
+    this.#core.counters.strays += 1;
+    return undefined;
+  }
+
+  // Services
+
+  #handleSidrReq({ fields, transaction }: Message<'SIDR_REQ'>, arrival: Arrival): void {
+    const core = this.#core;
+    const { sourceGid } = arrival;
+    const { requestId, serviceIdHi, serviceIdLo } = fields;
+    const kept = core.answers.find(sourceGid, 'SIDR_REQ', requestId);
+    if (kept !== undefined) {
+      core.counters.duplicates += 1;
+      core.send(this.#pathBack(arrival), kept);
+      return;
+    }
+    if (core.table.findRemoteId(sourceGid, requestId) !== undefined) {
+      // Its program has not answered yet. There is no message to say so.
+      core.counters.duplicates += 1;
+      return;
+    }
+    const listener = this.#listenerFor(serviceIdHi, serviceIdLo, arrival);
+    if (listener === undefined) {
+      const mad = writeCmMessage('SIDR_REP', transaction, {
+        requestId,
+        status: SidrStatus.noService,
+        serviceIdHi,
+        serviceIdLo,
+      });
+      core.send(this.#pathBack(arrival), mad);
+      return;
+    }
+    if (listener.pending.size >= listener.backlog) {
+      core.counters.refused += 1;
+      return;
+    }
+    if (!this.#hasRoom(sourceGid)) return;
+    const path = { ...this.#pathBack(arrival), pkey: fields.pkey };
+    const connection = core.make(
+      {
+        role: 'passive',
+        state: 'sidr-req-rcvd',
+        type: QPType.ud,
+        path,
+        transaction,
+        tag: listener.tag,
+      },
+      requestId,
+    );
+    connection.listener = listener;
+    listener.pending.add(connection);
+    core.table.add(connection);
+    core.halfOpen.add(connection);
+    const { privateData } = fields;
+    core.report({ type: 'service-request', connection, listener, privateData });
+  }
+
+  #handleSidrRep({ fields }: Message<'SIDR_REP'>, arrival: Arrival): void {
+    const core = this.#core;
+    const connection = core.table.find(fields.requestId, arrival.sourceGid);
+    if (connection?.state !== 'sidr-req-sent') {
+      core.counters.strays += 1;
+      return;
+    }
+    core.forget(connection);
+    const { status, qpn, qkey, privateData } = fields;
+    core.report({
+      type: 'service-reply',
+      connection,
+      service: { status, qpn, qkey, privateData },
+    });
+  }
+
+  /** The way back to the sender of a MAD. */
+  #pathBack({ port, sourceGid, destGid }: Arrival): CmPath {
+    return {
+      port,
+      sgid: destGid,
+      sgidIndex: port.indexOf(destGid) ?? 0,
+      dgid: sourceGid,
+      flowLabel: 0,
+      hopLimit: HOP_LIMIT,
+      trafficClass: 0,
+      pkey: DEFAULT_PKEY,
+      pathMtu: PATH_MTU_MAX,
+      packetLifeTime: LIFE_TIME,
+    };
+  }
+}
+
+/** What the peer says of its queue pair. */
+function factsOf(fields: Message<'REQ'>['fields'] | Message<'REP'>['fields']): CmPeerFacts {
+  return {
+    qpn: fields.localQpn,
+    startingPsn: fields.startingPsn,
+    responderResources: fields.responderResources,
+    initiatorDepth: fields.initiatorDepth,
+    flowControl: fields.flowControl !== 0,
+    rnrRetry: fields.rnrRetry,
+    srq: fields.srq !== 0,
+    privateData: fields.privateData,
+  };
+}

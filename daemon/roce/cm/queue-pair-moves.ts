@@ -1,0 +1,100 @@
+/** How the queue pair of a connection enters INIT, RTR and RTS: the attributes of each step. */
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { type AddressVector, QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
+import type { CmConnection } from './cm-connection.ts';
+import type { CmPath } from './cm-path.ts';
+
+const PORT = 1;
+/** Reads and atomics that a device has open at once. */
+const RD_ATOMIC_MAX = 128;
+/** IBV_ACCESS_REMOTE_WRITE, and with REMOTE_READ and REMOTE_ATOMIC. */
+const WRITES = 0x2;
+const WRITES_READS_ATOMICS = 0xe;
+
+const INIT_MASK =
+  QPAttribute.state | QPAttribute.accessFlags | QPAttribute.pkeyIndex | QPAttribute.port;
+const RTR_MASK =
+  QPAttribute.state |
+  QPAttribute.addressVector |
+  QPAttribute.pathMtu |
+  QPAttribute.destQpn |
+  QPAttribute.rqPsn;
+const RTR_MASK_RC = RTR_MASK | QPAttribute.maxDestRdAtomic | QPAttribute.minRnrTimer;
+const RTS_MASK = QPAttribute.state | QPAttribute.sqPsn;
+const RTS_MASK_RC =
+  RTS_MASK |
+  QPAttribute.timeout |
+  QPAttribute.retryCount |
+  QPAttribute.rnrRetry |
+  QPAttribute.maxRdAtomic;
+
+/** Where a path leads. */
+function vectorOf(path: CmPath): AddressVector {
+  return {
+    dgid: path.dgid,
+    sgidIndex: path.sgidIndex,
+    flowLabel: path.flowLabel,
+    hopLimit: path.hopLimit,
+    trafficClass: path.trafficClass,
+    dlid: 0,
+    sl: 0,
+    srcPathBits: 0,
+    staticRate: 0,
+    isGlobal: true,
+    port: PORT,
+  };
+}
+
+/** See the module's comment. EINVAL for another state, or before the peer has said what it needs. */
+export function queuePairMove(connection: CmConnection, state: QPState): QPModification {
+  if (state === QPState.INIT) return initMove(connection);
+  if (state === QPState.RTR) return rtrMove(connection);
+  if (state === QPState.RTS) return rtsMove(connection);
+  throw new VerbsError('EINVAL', 'a connection moves its queue pair to INIT, RTR and RTS');
+}
+
+function initMove(connection: CmConnection): QPModification {
+  const accessFlags = servedDepth(connection) > 0 ? WRITES_READS_ATOMICS : WRITES;
+  return { mask: INIT_MASK, state: QPState.INIT, accessFlags, pkeyIndex: 0, port: PORT };
+}
+
+function rtrMove(connection: CmConnection): QPModification {
+  const { path, remote, type } = connection;
+  if (remote === undefined) throw new VerbsError('EINVAL', 'the peer has not answered yet');
+  return {
+    mask: type === QPType.rc ? RTR_MASK_RC : RTR_MASK,
+    state: QPState.RTR,
+    addressVector: vectorOf(path),
+    pathMtu: path.pathMtu,
+    destQpn: remote.qpn,
+    rqPsn: remote.startingPsn,
+    maxDestRdAtomic: servedDepth(connection),
+    minRnrTimer: 0,
+  };
+}
+
+function rtsMove(connection: CmConnection): QPModification {
+  const { local, remote, type, retryCount, timeout } = connection;
+  if (remote === undefined) throw new VerbsError('EINVAL', 'the peer has not answered yet');
+  return {
+    mask: type === QPType.rc ? RTS_MASK_RC : RTS_MASK,
+    state: QPState.RTS,
+    sqPsn: connection.startingPsn,
+    timeout,
+    retryCount,
+    rnrRetry: remote.rnrRetry,
+    maxRdAtomic: Math.min(
+      local?.initiatorDepth ?? RD_ATOMIC_MAX,
+      remote.responderResources,
+      RD_ATOMIC_MAX,
+    ),
+  };
+}
+
+/** Reads and atomics of the peer that may be in progress here: what it wants, as far as we offer. */
+function servedDepth({ local, remote }: CmConnection): number {
+  const offered = local?.responderResources ?? RD_ATOMIC_MAX;
+  const wanted = remote?.initiatorDepth ?? RD_ATOMIC_MAX;
+  return Math.min(offered, wanted, RD_ATOMIC_MAX);
+}

@@ -1,0 +1,54 @@
+/**
+ * Management datagrams (MADs): 256 bytes, of which the first 24 are the same for every class (IBTA
+ * 13.4). A port's general service interface takes them at QP 1.
+ */
+import { readUint16, readUint32, writeUint16, writeUint32 } from './bytes.ts';
+
+export const MAD_BYTES = 256;
+/** Where the message of a class begins. */
+export const MAD_HEADER_BYTES = 24;
+
+const BASE_VERSION = 1;
+
+/** The fields of the common header. */
+interface MadHeader {
+  readonly managementClass: number;
+  readonly classVersion: number;
+  /** With its highest bit for a response. */
+  readonly method: number;
+  readonly status: number;
+  /** 64 bits in halves: answers have that of the question. */
+  readonly transactionHi: number;
+  readonly transactionLo: number;
+  readonly attributeId: number;
+  readonly attributeModifier: number;
+}
+
+/** The header of a MAD; undefined for bytes of another length or version. */
+export function parseMadHeader(mad: Uint8Array): MadHeader | undefined {
+  if (mad.length !== MAD_BYTES || mad[0] !== BASE_VERSION) return undefined;
+  return {
+    managementClass: mad[1] as number,
+    classVersion: mad[2] as number,
+    method: mad[3] as number,
+    status: readUint16(mad, 4),
+    transactionHi: readUint32(mad, 8),
+    transactionLo: readUint32(mad, 12),
+    attributeId: readUint16(mad, 16),
+    attributeModifier: readUint32(mad, 20),
+  };
+}
+
+/** Writes the header to the start of `mad`; reserved and class-specific bytes become zero. */
+export function writeMadHeader(mad: Uint8Array, header: MadHeader): void {
+  mad.fill(0, 0, MAD_HEADER_BYTES);
+  mad[0] = BASE_VERSION;
+  mad[1] = header.managementClass;
+  mad[2] = header.classVersion;
+  mad[3] = header.method;
+  writeUint16(mad, 4, header.status);
+  writeUint32(mad, 8, header.transactionHi);
+  writeUint32(mad, 12, header.transactionLo);
+  writeUint16(mad, 16, header.attributeId);
+  writeUint32(mad, 20, header.attributeModifier);
+}

@@ -1,0 +1,85 @@
+/** Messages of connection management, against octets written by hand from the specification. */
+import { describe, expect, it } from 'vitest';
+import {
+  type CmMessageName,
+  parseCmMessage,
+  writeCmMessage,
+} from '../../../../daemon/roce/wire/cm-message.ts';
+import { CM_MESSAGES } from '../../../support/cm-messages.ts';
+import { bytesOf, hexOf } from '../../../support/hex.ts';
+
+const TRANSACTION = { hi: 0xf1f2f3f4, lo: 0xf5f6f7f8 };
+const NAMES = Object.keys(CM_MESSAGES) as CmMessageName[];
+const header = (attribute: string) => `01070203 0000 0000 f1f2f3f4f5f6f7f8 ${attribute} 0000 00*4`;
+const ids = 'f1020304 e1020304';
+const counted = (length: number, first: number) =>
+  Array.from({ length }, (_, index) => ((first + index) & 255).toString(16).padStart(2, '0')).join(
+    '',
+  );
+
+const GOLDEN: Readonly<Record<CmMessageName, string>> = {
+  REQ: `${header('0010')} 01020304 00*4 0000000001061b39 0211223344556677 00*4 81828384 a1b2c3 10
+    000000 0e 000000 a3 fd0e0f 9f ffff 56 f8 ffff fffe 00*10 ffff 0a010001 00*10 ffff 0a010002
+    f2345003 68 40 98 98 00*44 00 40 9c40 00*12 0a010001 00*12 0a010002 61*56`,
+  MRA: `${header('0011')} ${ids} 40 c0 ${counted(222, 1)}`,
+  REJ: `${header('0012')} ${ids} 80 90 001c ${counted(72, 0x80)} ${counted(148, 3)}`,
+  REP: `${header('0013')} ${ids} 91929394 b1b2b3 00 000000 00 c1c2c3 00 05 fa 7d f0
+    0288990011223344 ${counted(196, 9)}`,
+  RTU: `${header('0014')} 00000007 ffffffff ${counted(224, 5)}`,
+  DREQ: `${header('0015')} 80000000 00000001 d1d2d3 00 ${counted(220, 6)}`,
+  DREP: `${header('0016')} 7fffffff 00000002 ${counted(224, 8)}`,
+  SIDR_REQ: `${header('0017')} 31323334 ffff 0000 8000000001111b39 ${counted(216, 2)}`,
+  SIDR_REP: `${header('0018')} 31323334 02 01 0000 e1e2e3 00 8000000001111b39 01234567
+    ${counted(72, 0x40)} ${counted(136, 4)}`,
+};
+
+describe.each(NAMES)('a %s', (name) => {
+  const golden = bytesOf(GOLDEN[name]);
+
+  it('has 256 bytes, each where the specification has it', () => {
+    expect(golden).toHaveLength(256);
+    expect(hexOf(writeCmMessage(name, TRANSACTION, CM_MESSAGES[name]))).toBe(hexOf(golden));
+  });
+
+  it('is read with the values that were written', () => {
+    expect(parseCmMessage(golden)).toEqual({
+      name,
+      transaction: TRANSACTION,
+      fields: CM_MESSAGES[name],
+    });
+  });
+
+  it('is read whatever its bits are, reserved ones aside as they came', () => {
+    const ones = Uint8Array.from(golden).fill(0xff, 24);
+    const read = parseCmMessage(ones);
+    if (typeof read === 'string') throw new Error(read);
+    const again = parseCmMessage(writeCmMessage(read.name, read.transaction, read.fields));
+    expect(again).toEqual(read);
+  });
+});
+
+describe('a MAD', () => {
+  const changed = (at: number, value: number): Uint8Array => {
+    const mad = bytesOf(GOLDEN.RTU);
+    mad[at] = value;
+    return mad;
+  };
+
+  it.each([
+    ['another base version', changed(0, 2), 'malformed'],
+    ['another length', bytesOf(GOLDEN.RTU).subarray(0, 255), 'malformed'],
+    ['no bytes', new Uint8Array(), 'malformed'],
+    ['another class', changed(1, 4), 'class'],
+    ['another version of the class', changed(2, 1), 'class'],
+    ['a method that asks', changed(3, 1), 'message'],
+    ['a response', changed(3, 0x83), 'message'],
+    ['an attribute that is no message', changed(17, 0x1f), 'message'],
+  ])('with %s is refused', (_, mad, refusal) => {
+    expect(parseCmMessage(mad)).toBe(refusal);
+  });
+
+  it('takes no bytes that are longer than their field', () => {
+    const write = () => writeCmMessage('RTU', TRANSACTION, { privateData: new Uint8Array(225) });
+    expect(write).toThrow(RangeError);
+  });
+});
