@@ -204,7 +204,7 @@ export class RnicHost
   /** Must be called after any direct call into an object of a NIC. */
   drain(): void {
     this.#loop.drain();
-    this.#watchErrored();
+    this.watchErrored();
   }
 
   /**
@@ -407,7 +407,7 @@ export class RnicHost
   handleGone(conduit: Conduit): void {
     this.#conduits.forget(conduit);
     this.#loop.forget(conduit);
-    this.#watchErrored();
+    this.watchErrored();
     if (this.#conduits.empty) this.#onLastGone();
   }
 
@@ -569,12 +569,12 @@ export class RnicHost
     if (delivered !== undefined) this.onCmEvent(delivered.id, delivered);
   }
 
-  /** Starts the slow timer for QPs in error; it stops when there are none. */
-  #watchErrored(): void {
+  /** See `PacketNetworkHost`. Starts the slow timer for QPs in error; it stops when there are none. */
+  watchErrored(): void {
     if (this.#flushTimer !== undefined || this.#closed !== undefined) return;
     this.#flushTimer = this.clock.after(FLUSH_INTERVAL_MICROS, () => {
       this.#flushTimer = undefined;
-      if (this.#flushErrored() > 0) this.#watchErrored();
+      if (this.#flushErrored() > 0) this.watchErrored();
       this.#loop.drain();
     });
   }

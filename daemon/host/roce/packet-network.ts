@@ -66,6 +66,8 @@ export interface PacketNetworkHost {
   now(): Micros;
   /** Something about packets of other hosts, for the log. */
   notePackets(level: 'info' | 'warn', text: string): void;
+  /** A queue pair is in error, or gone: receives that are posted to it later come back. */
+  watchErrored(): void;
   /** A fault of a device, or of one of its queue pairs, fired on a packet. */
   strike(fault: Fault, device: string, qpn: number | undefined): void;
 }
@@ -162,6 +164,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     connection.queued = true;
     this.#turns.push(connection);
   }
+    this.#host.watchErrored();
 
   /** See `ConnectionUser`. */
   handleEnded(connection: PacketConnection, now: Micros): void {

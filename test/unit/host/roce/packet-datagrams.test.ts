@@ -71,6 +71,7 @@ const HOST: PacketNetworkHost = {
   drain: () => undefined,
   now: () => 0,
   notePackets: () => undefined,
+  watchErrored: () => undefined,
   strike: () => undefined,
 };
 

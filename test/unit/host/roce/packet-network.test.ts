@@ -176,6 +176,22 @@ describe('packets between two devices of a host', () => {
     expect(world.adapter(0).hwCounters).toMatchObject(counters);
   });
 
+  it('fail a queue pair without a command: receives that are posted later come back', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
+    b.qp.close(world.host.now());
+    world.host.drain();
+    // The timer for queue pairs in error has found none, and ended.
+    world.run(1_000_000);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([[1, CQEStatus.retryExcErr]]);
+    a.receives.post(2, [a.piece(0, 10)]);
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([[2, CQEStatus.wrFlushErr]]);
+  });
+
   it('are counted when no receive was ever posted', () => {
     const world = new RoceWorld();
     const [a] = world.pair(QPType.rc, { rnrRetry: 2 });
