@@ -16,15 +16,7 @@ import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { PACKET_BYTES_MAX, type PacketWire } from '../../roce/transport/packet-wire.ts';
-import { Operation, Service } from '../../roce/wire/opcode.ts';
-import {
-  makePacket,
-  PacketRefusal,
-  packetBytes,
-  parsePacket,
-  writeHeaders,
-} from '../../roce/wire/packet.ts';
-import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '../../roce/wire/syndrome.ts';
+import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
 import { MulticastGroups } from './multicast-groups.ts';
 import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
 import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './packet-faults.ts';
@@ -164,7 +156,6 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     connection.queued = true;
     this.#turns.push(connection);
   }
-    this.#host.watchErrored();
 
   /** See `ConnectionUser`. */
   handleEnded(connection: PacketConnection, now: Micros): void {
@@ -173,6 +164,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#connections.get(connection.port)?.delete(connection.qp.qpn);
     this.#timed.delete(connection);
     this.#release(connection);
+    this.#host.watchErrored();
   }
 
   /** The queue pair's memory has caught up: whoever waits for it goes on. */
@@ -547,12 +539,9 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     const fate = this.#faults.meet(facts, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
-      const code = fatalNak(fate.answer);
-      if (code === undefined) this.#answer(facts.receiver, fate.answer, now);
-      else {
-        facts.receiver.wire.refuse?.(code);
-        this.handleReady(facts.receiver);
-      }
+      // The answer is its own: what it has acknowledged by that must be in its memory first.
+      facts.receiver.wire.refuse?.(fate.answer);
+      this.handleReady(facts.receiver);
       return false;
     }
     if (fate.due > now) {
@@ -565,25 +554,6 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       else this.#pass(sender, vector, bytes, now);
     }
     return true;
-  }
-
-  /** The sender of the packet in the buffer gets an answer, as if `receiver` had given it. */
-  #answer(receiver: PacketConnection, syndrome: number, now: Micros): void {
-    const packet = this.#packet;
-    const { psn } = packet;
-    packet.opcode = Service.rc | Operation.acknowledge;
-    packet.destQpn = receiver.destQpn;
-    packet.solicited = false;
-    packet.ackRequest = false;
-    packet.psn = psn;
-    packet.syndrome = syndrome;
-    packet.msn = 0;
-    packet.payloadLength = 0;
-    writeHeaders(this.#bytes, 0, packet);
-    const bytes = packetBytes(packet);
-    receiver.port.counters.sentPackets += 1;
-    this.#parse(bytes);
-    this.#pass(receiver, receiver.vector, bytes, now);
   }
 
   #passDamaged(sender: PacketConnection, route: Route, bytes: number, now: Micros): void {
@@ -761,13 +731,6 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       this.#head = 0;
     }
   }
-}
-
-/** The code of a NAK after which the receiver of the request is in error too. */
-function fatalNak(syndrome: number): NakCode | undefined {
-  if (syndromeKind(syndrome) !== SyndromeKind.nak) return undefined;
-  const code = syndromeValue(syndrome);
-  return code === NakCode.psnSequence ? undefined : (code as NakCode);
 }
 
 /**

@@ -9,7 +9,6 @@
 import type { ProgramWire } from '../../rnic/ib-port.ts';
 import type { Micros, OutboundMessage, WireFailure } from '../../rnic/wire-port.ts';
 import type { Packet } from '../wire/packet.ts';
-import type { NakCode } from '../wire/syndrome.ts';
 
 /** Why a wire failed; `by` says who found the fault. For `QP.terminated`. */
 export interface TransportFailure {
@@ -28,10 +27,11 @@ export interface PacketWire extends ProgramWire {
   /** No more packets for now; the host polls the answers to those that came only afterwards. */
   handleInputEnd(now: Micros): void;
   /**
-   * Answers the request that is due with this NAK, and fails as if it had deserved it: an injected
-   * fault. A wire that answers nothing has none.
+   * Answers the request that is due with this syndrome of a NAK instead of carrying it out: an
+   * injected fault. It fails where a NAK for that reason ends a connection. A wire that answers
+   * nothing has none.
    */
-  refuse?(code: NakCode): void;
+  refuse?(syndrome: number): void;
   // Outputs
   /**
    * Writes the next packet, from its base header to its padding, at `start`, where there must be

@@ -5,7 +5,6 @@ import type { QPPath } from '../../rnic/qp-attributes.ts';
 import { type DeferringUser, Fault, type Micros, type WireFailure } from '../../rnic/wire-port.ts';
 import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
-import type { NakCode } from '../wire/syndrome.ts';
 import { Outcome } from './outcome.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';
 import { Requester } from './requester.ts';
@@ -99,8 +98,8 @@ export class ReliableWire implements PacketWire {
     }
   }
 
-  refuse(code: NakCode): void {
-    if (!this.#outcome.stopped) this.#responder.refuse(code);
+  refuse(syndrome: number): void {
+    if (!this.#outcome.stopped) this.#responder.refuse(syndrome);
   }
 
   assertInvariants(): void {

@@ -21,7 +21,15 @@ import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/op
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
-import { ACK_WITHOUT_CREDITS, NakCode, nakSyndrome, rnrSyndrome } from '../wire/syndrome.ts';
+import {
+  ACK_WITHOUT_CREDITS,
+  NakCode,
+  nakSyndrome,
+  rnrSyndrome,
+  SyndromeKind,
+  syndromeKind,
+  syndromeValue,
+} from '../wire/syndrome.ts';
 import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { packetsOf } from './outgoing-messages.ts';
@@ -157,8 +165,15 @@ export class Responder {
   }
 
   /** See `PacketWire`. */
-  refuse(code: NakCode): void {
-    if (this.#ready && this.#failure === undefined) this.#refuse(code);
+  refuse(syndrome: number): void {
+    if (!this.#ready || this.#failure !== undefined) return;
+    const code = syndromeValue(syndrome);
+    if (syndromeKind(syndrome) === SyndromeKind.nak && code !== NakCode.psnSequence) {
+      this.#refuse(code as NakCode);
+      return;
+    }
+    this.#refusing = true;
+    this.#nak = syndrome;
   }
 
   // IBTA 9.7.5.1.1: one NAK for one gap.

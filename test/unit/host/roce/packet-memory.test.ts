@@ -174,6 +174,31 @@ describe('memory that takes its time', () => {
     expect(b.memory[99]).toBe(9);
   });
 
+  it('has a Write acknowledged by no NAK for what is behind it either', () => {
+    for (const spec of [
+      { kind: 'nak', syndrome: 'psn-sequence', nth: 2 },
+      { kind: 'rnr', nth: 2 },
+    ] as const) {
+      const world = new RoceWorld();
+      const [a, b, memory] = slowPair(world);
+      world.host.faults.add(spec, undefined);
+      write(a, b);
+      write(a, b);
+      world.run();
+      expect(a.completions.outcome()).toEqual([]);
+      memory.settle();
+      world.host.drain();
+      world.run(10_000);
+      memory.settle();
+      world.host.drain();
+      world.run();
+      expect(a.completions.outcome()).toEqual([
+        [1, success],
+        [1, success],
+      ]);
+    }
+  });
+
   it('never has a Write acknowledged that was lost', () => {
     const world = new RoceWorld();
     const [a, b, memory] = slowPair(world);
