@@ -458,6 +458,8 @@ export class Requester {
       }
       this.#rnrLeft -= 1;
     }
+    // It does answer: only silence uses up the retries.
+    this.#retriesLeft = this.#retryCount;
     this.#rewind();
     this.#rnrUntil = now + rnrTimerMicros(timer);
   }

@@ -305,6 +305,23 @@ describe('Reads and atomics', () => {
     const small = new TransportPair({ maxRdAtomic: 2 });
     small.a.user.ord = 100;
     for (let id = 0; id < 3; id += 1) post(small.a, id, readRequest, 1);
+  it('for a missing receive is an answer: only silence uses up the retries', () => {
+    const pair = new TransportPair({ rnrRetry: 7, retryCount: 1 });
+    post(pair.a, 0, send, 1);
+    pair.a.pollAll(0);
+    for (let tries = 0; tries < 5; tries += 1) {
+      acknowledge(pair, 100, rnrSyndrome(12));
+      pair.expire(pair.a);
+      // What is sent then gets lost.
+      expect(pair.lose(pair.a)).toBe(1);
+      pair.expire(pair.a);
+      expect(pair.lose(pair.a)).toBe(1);
+      expect(pair.a.failure).toBeUndefined();
+    }
+    pair.expire(pair.a);
+    expect(pair.a.user.failures).toEqual([MessageFailure.retriesExceeded]);
+  });
+
     expect(small.a.pollAll(0)).toHaveLength(2);
   });
 
