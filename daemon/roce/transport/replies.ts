@@ -5,7 +5,7 @@
  * A repeated Read is carried out again. A repeated atomic is not: its result is kept for as long as
  * the requester may ask, which is as many requests as it may have in flight.
  */
-import { psnDistance } from '../wire/psn.ts';
+import { addPsn, psnDistance } from '../wire/psn.ts';
 
 /** One reply that is owed, in whole or in part. */
 export class Reply {
@@ -66,11 +66,13 @@ export class Replies {
   add(reply: Reply): void {
     const owed = this.#owed;
     let at = owed.length;
-    while (at > 0) {
+    // One that is not repeated comes behind all. Its PSN may be half of all away from others, which
+    // is no order; what is left of those, and what may be repeated, is always less apart.
+    while (reply.repeated && at > 0) {
       const other = owed[at - 1] as Reply;
-      const end = psnDistance(reply.firstPsn, other.firstPsn) - other.packets;
-      if (end >= 0) break;
-      if (psnDistance(other.firstPsn, reply.firstPsn) < reply.packets) {
+      const otherPsn = addPsn(other.firstPsn, other.sent);
+      if (psnDistance(reply.firstPsn, otherPsn) >= other.packets - other.sent) break;
+      if (psnDistance(otherPsn, reply.firstPsn) < reply.packets) {
         owed.splice(at - 1, 1);
         this.#spare.push(other);
       }

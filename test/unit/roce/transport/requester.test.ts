@@ -1,6 +1,15 @@
 /** The requester of RC, against a real responder and against single packets. */
 import { describe, expect, it } from 'vitest';
-import { MessageFailure, NEVER, OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
+import { makeOutboundMessage } from '../../../../daemon/rnic/outbound-message.ts';
+import {
+  Fault,
+  MessageFailure,
+  NEVER,
+  OutboundKind,
+  type OutboundMessage,
+} from '../../../../daemon/rnic/wire-port.ts';
+import { PACKET_BYTES_MAX } from '../../../../daemon/roce/transport/packet-wire.ts';
+import { makeWire } from '../../../../daemon/roce/transport/transport.ts';
 import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
 import {
   makePacket,
@@ -9,13 +18,52 @@ import {
   writeHeaders,
 } from '../../../../daemon/roce/wire/packet.ts';
 import { NakCode, nakSyndrome, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
-import { parsed, TransportPair, type TransportSide } from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import {
+  parsed,
+  pathOf,
+  TransportPair,
+  type TransportSide,
+} from '../../../support/transport-pair.ts';
+import { addressAt, REMOTE_KEY, TransportUser } from '../../../support/transport-user.ts';
 
 const { send, write, readRequest, atomic } = OutboundKind;
 /** 4.096 microseconds times 2^10. */
 const TIMEOUT = 4194.304;
 const ACK = 31;
+
+/** A queue pair with a Read of 2^31 bytes and an empty Send behind it. It counts what comes. */
+class LongRead extends TransportUser {
+  bytes = 0;
+  reads = 0;
+  ended = 0;
+  readonly #kinds = [readRequest, send];
+
+  constructor() {
+    super(0);
+  }
+
+  override nextMessage(message: OutboundMessage): boolean {
+    const kind = this.#kinds.shift();
+    if (kind === undefined) return false;
+    Object.assign(message, makeOutboundMessage(), { kind });
+    message.lengthBytes = kind === readRequest ? 2 ** 31 : 0;
+    return true;
+  }
+
+  override placeReadPart(offset: number, _: Uint8Array, __: number, length: number): Fault {
+    if (offset === this.bytes) this.bytes += length;
+    return Fault.none;
+  }
+
+  override readCompleted(): void {
+    this.reads += 1;
+  }
+
+  override messageDone(): void {
+    this.ended += 1;
+  }
+}
 
 function payloadOf(length: number): Uint8Array {
   return Uint8Array.from({ length }, (_, index) => index * 7);
@@ -257,6 +305,23 @@ describe('NAK', () => {
     expect(ids(pair.a)).toEqual([0, 1]);
   });
 
+  it('for a missing receive is an answer: only silence uses up the retries', () => {
+    const pair = new TransportPair({ rnrRetry: 7, retryCount: 1 });
+    post(pair.a, 0, send, 1);
+    pair.a.pollAll(0);
+    for (let tries = 0; tries < 5; tries += 1) {
+      acknowledge(pair, 100, rnrSyndrome(12));
+      pair.expire(pair.a);
+      // What is sent then gets lost.
+      expect(pair.lose(pair.a)).toBe(1);
+      pair.expire(pair.a);
+      expect(pair.lose(pair.a)).toBe(1);
+      expect(pair.a.failure).toBeUndefined();
+    }
+    pair.expire(pair.a);
+    expect(pair.a.user.failures).toEqual([MessageFailure.retriesExceeded]);
+  });
+
   it('for a missing receive fails the message after rnr_retry more tries', () => {
     const pair = new TransportPair({ rnrRetry: 2 });
     post(pair.a, 0, send, 1);
@@ -305,24 +370,40 @@ describe('Reads and atomics', () => {
     const small = new TransportPair({ maxRdAtomic: 2 });
     small.a.user.ord = 100;
     for (let id = 0; id < 3; id += 1) post(small.a, id, readRequest, 1);
-  it('for a missing receive is an answer: only silence uses up the retries', () => {
-    const pair = new TransportPair({ rnrRetry: 7, retryCount: 1 });
-    post(pair.a, 0, send, 1);
-    pair.a.pollAll(0);
-    for (let tries = 0; tries < 5; tries += 1) {
-      acknowledge(pair, 100, rnrSyndrome(12));
-      pair.expire(pair.a);
-      // What is sent then gets lost.
-      expect(pair.lose(pair.a)).toBe(1);
-      pair.expire(pair.a);
-      expect(pair.lose(pair.a)).toBe(1);
-      expect(pair.a.failure).toBeUndefined();
-    }
-    pair.expire(pair.a);
-    expect(pair.a.user.failures).toEqual([MessageFailure.retriesExceeded]);
+    expect(small.a.pollAll(0)).toHaveLength(2);
   });
 
-    expect(small.a.pollAll(0)).toHaveLength(2);
+  it('may have half of all PSNs: the longest Read at the smallest MTU', {
+    timeout: 120_000,
+  }, () => {
+    // A quarter of the PSNs at once, so that few requests are needed, and PSNs that wrap within.
+    const sqPsn = 0x90_0000;
+    const user = new LongRead();
+    const options = { type: QPType.rc, qpn: 1, portMtuBytes: 256, windowPackets: 2 ** 22 };
+    const wire = makeWire(user, options);
+    const path = pathOf({ sqPsn, timeout: 0 });
+    wire.modified(path, QPState.RTR, 0);
+    wire.modified(path, QPState.RTS, 0);
+    const buffer = new Uint8Array(PACKET_BYTES_MAX);
+    const poll = (): Packet => parsed(buffer.slice(0, wire.pollPacket(buffer, 0, 0)));
+    const response = { ...makePacket(), payloadLength: 256, syndrome: ACK };
+    response.opcode = Operation.readResponseMiddle;
+    let psn = sqPsn;
+    for (const part of [0, 1]) {
+      const request = poll();
+      expect(request).toMatchObject({ psn, dmaLength: 2 ** 30 });
+      expect(request.vaLo).toBe(part * 2 ** 30);
+      for (let count = 2 ** 22; count > 0; count -= 1) {
+        response.psn = psn;
+        wire.handlePacket(response, buffer, 0, buffer);
+        psn = (psn + 1) % 2 ** 24;
+      }
+      wire.assertInvariants?.();
+    }
+    expect(user).toMatchObject({ bytes: 2 ** 31, reads: 1, ended: 1 });
+    expect(psn).toBe((sqPsn + 2 ** 23) % 2 ** 24);
+    expect(poll()).toMatchObject({ opcode: Operation.sendOnly, psn });
+    expect(wire.pollFailure()).toBeUndefined();
   });
 
   it('asks again from the first byte that is missing', () => {

@@ -370,6 +370,38 @@ describe('answers', () => {
     ]);
   });
 
+  it('to a Read of half of all PSNs, the longest at the smallest MTU, keep their places', () => {
+    const rig = new Rig({ maxDestRdAtomic: 2, rqPsn: 0x90_0000 });
+    const psn = (count: number): number => (0x90_0000 + count) % 2 ** 24;
+    const next = (): number | undefined => {
+      const bytes = rig.side.poll(0);
+      return bytes && (parsed(bytes).psn - 0x90_0000 + 2 ** 24) % 2 ** 24;
+    };
+    rig.side.user.faults = { checkReadSource: Fault.none, gatherReadSource: Fault.none };
+    rig.side.user.receives.push(10);
+    rig.ask(psn(0), Operation.readRequest, 0, { dmaLength: 2 ** 31 });
+    expect([next(), next(), next()]).toEqual([0, 1, 2]);
+    // The peer has three of them: that many PSNs more it may use.
+    rig.ask(psn(2 ** 23), Operation.readRequest, 0, { dmaLength: MTU });
+    rig.ask(psn(2 ** 23 + 1), Operation.sendOnly, 4);
+    expect(rig.side.user.arrivals).toHaveLength(1);
+    expect([next(), next()]).toEqual([3, 4]);
+    // It asks again, first for what it lacks, then for all that a repeated request may name.
+    rig.ask(psn(3), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 3 * MTU });
+    expect([next(), next()]).toEqual([3, 4]);
+    rig.ask(psn(2), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 2 * MTU });
+    expect([next(), next()]).toEqual([2, 3]);
+    expect(rig.by).toBeUndefined();
+    // What is too old to be repeated is ahead: it shows a gap.
+    rig.ask(psn(1), Operation.readRequest, 0, { dmaLength: MTU });
+    expect(next()).toBe(4);
+    // The end of it, which comes last, and what was asked for behind it.
+    rig.ask(psn(2 ** 23 - 2), Operation.readRequest, 0, { dmaLength: 2 * MTU });
+    const rest = rig.side.poll(0);
+    expect(parsed(rest)).toMatchObject({ psn: psn(2 ** 23 - 2) });
+    expect([next(), next()]).toEqual([2 ** 23 - 1, 2 ** 23]);
+  });
+
   it('wait for data that must be fetched first', () => {
     const rig = new Rig();
     let ready = false;
