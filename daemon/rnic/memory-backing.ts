@@ -18,6 +18,11 @@ export interface MemoryBacking {
    * `onReady` is called later, never during this call (agent tier only).
    */
   prepareRead(offset: number, length: number): boolean;
+  /**
+   * Reads of the range that were prepared may not follow: what was fetched for them is of no use for
+   * later ones, before which its owner may change the memory. Undefined where nothing is fetched.
+   */
+  abandonRead?(offset: number, length: number): void;
   /** Copies bytes into `target`. False when the memory is gone. */
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
   /**

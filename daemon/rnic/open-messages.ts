@@ -51,6 +51,7 @@ export class OpenMessages {
     const wqe = this.latest;
     wqe.started = started;
     wqe.open = true;
+    wqe.awaited = false;
     if (this.#newest === undefined) this.oldest = wqe;
     else this.#newest.next = wqe;
     this.#newest = wqe;

@@ -136,6 +136,14 @@ export class ScatterList {
     return ready;
   }
 
+  /** Nothing that was prepared is copied out any more. */
+  abandon(): void {
+    for (let index = 0; index < this.#pieces; index += 1) {
+      const { backing, alive } = this.#entries[index] ?? NO_ENTRY;
+      if (alive) backing.abandonRead?.(this.#offsets[index] ?? 0, this.#lengths[index] ?? 0);
+    }
+  }
+
   /** Copies `length` bytes from `offset` on into `target`, at once or by `deferred`. */
   gather(
     offset: number,

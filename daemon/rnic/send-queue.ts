@@ -397,6 +397,7 @@ export class SendQueue {
       this.#immediateDue = true;
       return;
     }
+    if (wqe.awaited) wqe.abandon();
     this.#messages.shift();
     if (wqe.kind === WorkKind.message && wqe.started !== COMPLETED) {
       this.#started.finish(wqe.started, CQEStatus.success);

@@ -90,6 +90,8 @@ export class SendWqe implements BindRequest {
   /** Names the WQE among those of its queue. The rest is of `OpenMessages`. */
   readonly slot: number;
   open = false;
+  /** Its payload had to be fetched since it was opened. */
+  awaited = false;
   started = 0;
   next: SendWqe | undefined = undefined;
   /** Datagrams: the number of the address handle, the destination's QP number and key. */
@@ -254,7 +256,15 @@ export class SendWqe implements BindRequest {
 
   /** True when payload bytes can be gathered now. */
   prepare(offset: number, length: number): boolean {
-    return (this.flags & QueueFlag.inline) !== 0 || this.sges.prepare(offset, length);
+    if ((this.flags & QueueFlag.inline) !== 0 || this.sges.prepare(offset, length)) return true;
+    this.awaited = true;
+    return false;
+  }
+
+  /** A wire that sent the payload before may not need what it had fetched to send it again. */
+  abandon(): void {
+    this.awaited = false;
+    this.sges.abandon();
   }
 
   /** Copies payload bytes into `target`, at once or by `deferred`. */

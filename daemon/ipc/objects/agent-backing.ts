@@ -82,13 +82,14 @@ export class AgentBacking implements MemoryBacking {
     return true;
   }
 
+  abandonRead(offset: number, length: number): void {
+    this.#outdate(offset, length);
+    this.#dropStale();
+  }
+
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
     if (!this.#reachable(offset, length)) return false;
-    for (const staged of this.#staged) {
-      const apart =
-        offset + length <= staged.offset || offset >= staged.offset + staged.bytes.length;
-      if (!apart) staged.stale = true;
-    }
+    this.#outdate(offset, length);
     for (let done = 0; done < length; done += AGENT_TRANSFER_MAX_BYTES) {
       const piece = Math.min(length - done, AGENT_TRANSFER_MAX_BYTES);
       this.#pendingWrites += 1;
@@ -157,6 +158,15 @@ export class AgentBacking implements MemoryBacking {
         staged.missing -= 1;
         if (staged.missing === 0) this.onReady?.();
       });
+    }
+  }
+
+  /** What was fetched of this range is not used. */
+  #outdate(offset: number, length: number): void {
+    for (const staged of this.#staged) {
+      const apart =
+        offset + length <= staged.offset || offset >= staged.offset + staged.bytes.length;
+      if (!apart) staged.stale = true;
     }
   }
 

@@ -117,6 +117,19 @@ describe('reads through an agent', () => {
     expect(rig.fetch(0, 8)).toEqual(new Uint8Array(8).fill(42));
   });
 
+  it('never see bytes fetched for a read that was abandoned, arrived or not', () => {
+    for (const arrives of [true, false]) {
+      expect(rig.backing.prepareRead(0, 8)).toBe(false);
+      if (arrives) rig.exchange();
+      rig.backing.abandonRead(4, 1);
+      if (!arrives) rig.exchange();
+      // The message was acknowledged after all; the program fills its buffer for the next one.
+      rig.memory.fill(arrives ? 42 : 43);
+      expect(rig.fetch(0, 8)).toEqual(new Uint8Array(8).fill(arrives ? 42 : 43));
+      rig.backing.abandonRead(0, 8);
+    }
+  });
+
   it('drop bytes that were never used when the staging area is full', () => {
     rig = new Rig(STAGED_MAX_BYTES + 4096);
     expect(rig.backing.prepareRead(0, STAGED_MAX_BYTES)).toBe(false);
