@@ -32,10 +32,16 @@ export class Mutant {
    * Runs `script` of the copy with these edits, until it has found a seed that breaks `rule`.
    * Returns what it printed.
    */
-  async find(edits: readonly Edit[], script: string, rule: string, seeds: number): Promise<number> {
+  async find(
+    edits: readonly Edit[],
+    script: string,
+    rule: string,
+    seeds: number,
+    more: readonly string[] = [],
+  ): Promise<number> {
     const restore = this.#mutate(edits);
     try {
-      const parameters = [join(this.#copy, 'dist', script), rule, String(seeds)];
+      const parameters = [join(this.#copy, 'dist', script), rule, String(seeds), ...more];
       const { stdout } = await promisify(execFile)(process.execPath, parameters);
       return Number(stdout);
     } finally {

@@ -191,6 +191,7 @@ class SimProcess {
   lastError = '';
   readonly #find: Find;
   #kept: Kept[] = [];
+  #wanted: Kept[] = [];
   /** A deferred write since the last flush was lost. */
   #lost = false;
 
@@ -217,6 +218,19 @@ class SimProcess {
     return true;
   }
 
+  readLater(address: number, target: Uint8Array, start: number, length: number): boolean {
+    this.#wanted.push({ address, bytes: target.subarray(start, start + length) });
+    return true;
+  }
+
+  flushReads(): boolean {
+    const wanted = this.#wanted;
+    this.#wanted = [];
+    if (wanted.length > 0) this.#carryOut();
+    // A transfer ends at its first failing piece.
+    return wanted.every((piece) => this.#get(piece));
+  }
+
   flush(): boolean {
     this.#carryOut();
     const lost = this.#lost;
@@ -229,6 +243,14 @@ class SimProcess {
     this.#kept = [];
     // A transfer ends at its first failing piece.
     if (!kept.every((piece) => this.#put(piece))) this.#lost = true;
+  }
+
+  #get({ address, bytes }: Kept): boolean {
+    const area = this.#reach(address, bytes.length);
+    if (area === undefined) return false;
+    const from = address - area.address;
+    bytes.set(area.bytes.subarray(from, from + bytes.length));
+    return true;
   }
 
   #put({ address, bytes }: Kept): boolean {

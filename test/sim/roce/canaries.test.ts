@@ -1,14 +1,20 @@
-/** Bugs that a transport may well have, one at a time: the simulation must find each by its rule. */
+/** Bugs that RoCE may well have, one at a time: a simulation must find each by its rule. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Edit } from '../canaries.ts';
 import { Mutant } from '../mutant.ts';
 
 const SEEDS_MAX = 400;
+const MEMORY_SEEDS_MAX = 1000;
 const TIMEOUT_MS = 300_000;
 const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
 
-const CANARIES: readonly (Edit & { readonly bug: string; readonly rule: string })[] = [
+interface Canary extends Edit {
+  readonly bug: string;
+  readonly rule: string;
+}
+
+const CANARIES: readonly Canary[] = [
   {
     bug: 'a repeated atomic is carried out again',
     rule: 'atomic',
@@ -67,6 +73,59 @@ const CANARIES: readonly (Edit & { readonly bug: string; readonly rule: string }
   },
 ];
 
+/** Bugs that show when memory is late or goes away. */
+const MEMORY_CANARIES: readonly Canary[] = [
+  {
+    bug: 'what is not in its memory yet is acknowledged',
+    rule: 'arrived',
+    file: RESPONDER,
+    find: 'if (!this.#user.placing)',
+    replace: '',
+  },
+  {
+    bug: 'bytes that were fetched to send a message again serve the next one',
+    rule: 'payload',
+    file: 'daemon/rnic/send-queue.js',
+    find: 'if (wqe.awaited)',
+    replace: 'if (false)',
+  },
+  {
+    bug: 'packets whose payload is gone are sent',
+    rule: 'payload',
+    file: 'daemon/roce/transport/reliable.js',
+    find: 'if (this.#user.gatheringEnded() === Fault.none)\n            return true;',
+    replace: 'this.#user.gatheringEnded(); return true;',
+  },
+  {
+    bug: 'no one is woken when payload has been fetched',
+    rule: 'fails',
+    file: 'daemon/rnic/queue-pair.js',
+    find: '#waitForMemory() {\n        this.#host.waiting.add(this);',
+    replace: '#waitForMemory() {',
+  },
+  {
+    bug: 'a queue pair in error keeps the shared receive that a message began to fill',
+    rule: 'once',
+    file: 'daemon/rnic/receiver.js',
+    find: 'if (queue.active)\n            this.#end(CQEStatus.wrFlushErr);',
+    replace: '',
+  },
+  {
+    bug: 'receives that are posted to a queue pair in error stay there',
+    rule: 'once',
+    file: 'daemon/host/roce/packet-network.js',
+    find: 'this.#host.watchErrored();',
+    replace: '',
+  },
+  {
+    bug: 'the loss of data behind a completion is not noticed',
+    rule: 'arrived',
+    file: 'daemon/rnic/completion-gate.js',
+    find: 'if (backing.writeLost === true)\n                this.#writeLost = true;',
+    replace: '',
+  },
+];
+
 let mutant: Mutant;
 
 beforeAll(() => {
@@ -81,6 +140,17 @@ describe('canaries of the transport', () => {
       const edits = [{ file, find, replace }];
       const seed = await mutant.find(edits, 'test/sim/roce/canary-run.js', rule, SEEDS_MAX);
       expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);
+    });
+  }
+});
+
+describe('canaries of memory', () => {
+  for (const { bug, rule, file, find, replace } of MEMORY_CANARIES) {
+    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+      const edits = [{ file, find, replace }];
+      const [script, most] = ['test/sim/roce/canary-run.js', MEMORY_SEEDS_MAX];
+      const seed = await mutant.find(edits, script, rule, most, ['memory']);
+      expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
     });
   }
 });

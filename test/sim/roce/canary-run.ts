@@ -1,16 +1,19 @@
 /**
- * Runs seeds until one breaks a rule: `node canary-run.js RULE SEEDS`. Prints that seed, or nothing
- * if no seed breaks the rule. Skips seeds that break other rules: one bug may break several.
+ * Runs seeds until one breaks a rule: `node canary-run.js RULE SEEDS [memory]`. Prints that seed, or
+ * nothing if no seed breaks the rule. Skips seeds that break other rules: one bug may break several.
  */
 
-import { BrokenTransportRule, runTransports } from './transport-run.ts';
+import { runMemory } from './memory-run.ts';
+import { BrokenRoceRule } from './rules.ts';
+import { runTransports } from './transport-run.ts';
 
-const [rule, count] = process.argv.slice(2);
+const [rule, count, what] = process.argv.slice(2);
+const run = what === 'memory' ? runMemory : runTransports;
 for (let seed = 1; seed <= Number(count); seed += 1) {
   try {
-    runTransports(seed);
+    await run(seed);
   } catch (error) {
-    if (!(error instanceof BrokenTransportRule) || error.rule !== rule) continue;
+    if (!(error instanceof BrokenRoceRule) || error.rule !== rule) continue;
     console.log(seed);
     break;
   }

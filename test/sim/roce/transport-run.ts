@@ -16,6 +16,7 @@ import {
 } from '../../support/transport-user.ts';
 import { Prng } from '../prng.ts';
 import { LossyNetwork } from './lossy-network.ts';
+import { must } from './rules.ts';
 
 const MEMORY_BYTES = 1 << 20;
 /** The first words of memory are targets of atomics, then come bytes that only Reads touch. */
@@ -31,20 +32,6 @@ const MICROS_MAX = 600_000_000;
 const RETRIES = 7;
 /** Messages that a requester may hold, as its own limit says. */
 const OPEN_MAX = 128;
-
-/** A rule that a run broke. */
-export class BrokenTransportRule extends Error {
-  readonly rule: string;
-
-  constructor(rule: string, text: string) {
-    super(`${rule}: ${text}`);
-    this.rule = rule;
-  }
-}
-
-function must(holds: boolean, rule: string, text: string): void {
-  if (!holds) throw new BrokenTransportRule(rule, text);
-}
 
 /** What a side has posted and what must come of it. */
 interface Expectation {
@@ -222,7 +209,7 @@ interface TransportRunResult {
   readonly timeouts: number;
 }
 
-/** Runs one seed. Throws `BrokenTransportRule`, or what the model threw. */
+/** Runs one seed. Throws `BrokenRoceRule`, or what the model threw. */
 export function runTransports(seed: number): TransportRunResult {
   const prng = new Prng(seed);
   const windowPackets = prng.choose([1, 2, 5, 16, 64]);

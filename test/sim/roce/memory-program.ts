@@ -1,0 +1,189 @@
+/**
+ * A program of the simulation of memory: its registered memory, in pieces that are used again and
+ * again, and what it shares between its queue pairs.
+ */
+import type { Adapter } from '../../../daemon/host/device-adapter.ts';
+import type { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { WorkEpoch } from '../../../daemon/ipc/objects/work-epoch.ts';
+import type { MR } from '../../../daemon/rnic/memory-region.ts';
+import type { PD } from '../../../daemon/rnic/protection-domain.ts';
+import type { QP } from '../../../daemon/rnic/queue-pair.ts';
+import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
+import { QueueFlag, RQE, RQE_BYTES } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
+import { ALL_ACCESS, ReceiveProducer } from '../../support/nic-rig.ts';
+import type { Prng } from '../prng.ts';
+import { type Area, SimMemory, type Tier } from '../sim-memory.ts';
+import type { VirtualTime } from '../virtual-time.ts';
+import { must } from './rules.ts';
+
+/** What is asked of each piece of memory: the longest message. */
+export const PIECE_BYTES = 6144;
+const PIECES = 12;
+const SHARED_RECEIVES = 32;
+/** What a program leaves in memory that it is done with: a late write, or a late read, shows. */
+const DONE = 0xee;
+const ALL_DONE = new Uint8Array(PIECE_BYTES).fill(DONE);
+
+/** A registered piece, taken by one work request at a time. */
+export class Piece {
+  readonly region: Region;
+  readonly offset: number;
+
+  constructor(region: Region, offset: number) {
+    this.region = region;
+    this.offset = offset;
+  }
+
+  bytes(length: number): Uint8Array {
+    return this.region.area.bytes.subarray(this.offset, this.offset + length);
+  }
+
+  get address(): number {
+    return this.region.area.address + this.offset;
+  }
+
+  sge(length: number, from = 0): { addr: number; length: number; lkey: number } {
+    return { addr: this.address + from, length, lkey: this.region.mr.lkey };
+  }
+}
+
+/** A queue pair that uses some memory. */
+interface MemoryUser {
+  readonly qp: QP;
+  /** It may fail from now on, since something happened. */
+  mayFail(text: string): void;
+}
+
+/** Registered memory of a program, used by some of its queue pairs. */
+export class Region {
+  readonly area: Area;
+  readonly mr: MR;
+  /** Queue pairs that fail with it. */
+  readonly users = new Set<MemoryUser>();
+  /** Gone, or deregistered. */
+  lost = false;
+  readonly #free: Piece[] = [];
+  readonly #release: () => void;
+
+  constructor(area: Area, mr: MR, release: () => void) {
+    this.area = area;
+    this.mr = mr;
+    this.#release = release;
+    for (let index = 0; index < PIECES; index += 1) {
+      this.#free.push(new Piece(this, index * PIECE_BYTES));
+    }
+    area.bytes.fill(DONE);
+  }
+
+  take(): Piece | undefined {
+    const piece = this.#free.shift();
+    if (piece === undefined) return undefined;
+    // Whatever was in progress when it was given back, or began since, has left it alone.
+    const untouched = Buffer.compare(piece.bytes(PIECE_BYTES), ALL_DONE) === 0;
+    must(untouched, 'late', 'memory was written to after the work that named it completed');
+    return piece;
+  }
+
+  /** The program is done with a piece, and uses it for something else. */
+  give(piece: Piece): void {
+    piece.bytes(PIECE_BYTES).fill(DONE);
+    this.#free.push(piece);
+  }
+
+  close(): void {
+    this.mr.close();
+    this.#release();
+  }
+}
+
+/** See the module's comment. */
+export class MemoryProgram {
+  readonly memory: SimMemory;
+  readonly adapter: Adapter;
+  readonly device: number;
+  readonly pd: PD;
+  readonly ends: MemoryUser[] = [];
+  readonly regions: Region[] = [];
+  readonly shared: { readonly srq: SRQ; readonly pieces: Map<number, Piece> } | undefined;
+  readonly #epoch = new WorkEpoch();
+  readonly #receives: ReceiveProducer | undefined;
+  readonly #region: Region | undefined;
+  #nextReceive = 1;
+
+  constructor(host: RnicHost, device: number, time: VirtualTime, prng: Prng, shares: boolean) {
+    const adapter = host.devices[device];
+    if (adapter === undefined) throw new Error(`no device ${device}`);
+    this.device = device;
+    this.adapter = adapter;
+    this.memory = new SimMemory(time, prng);
+    this.memory.afterReply = () => host.drain();
+    this.memory.epoch = () => this.#epoch.value(this.ends);
+    this.pd = adapter.nic.allocPD();
+    if (!shares) return;
+    this.#region = this.register(anyTier(prng));
+    const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+    const init = { maxWr: SHARED_RECEIVES, maxSge: 2, srqLimit: 0, ring, tag: undefined };
+    const srq = adapter.nic.createSRQ(this.pd, init);
+    this.shared = { srq, pieces: new Map() };
+    this.#receives = new ReceiveProducer(srq.ring, 0, srq.count);
+  }
+
+  /** What queue pairs have abandoned must not be used for later work. */
+  noteCommand(): void {
+    this.#epoch.noteCommand();
+  }
+
+  register(tier: Tier): Region {
+    const bytes = PIECES * PIECE_BYTES;
+    const area = this.memory.allocate(bytes, tier);
+    const { backing, release } = this.memory.openProcess(BigInt(area.address), bytes);
+    // Atomics run at once, so they cannot use memory that takes its time.
+    const withheld = tier === 'agent' ? Access.remoteAtomic : 0;
+    const mr = this.adapter.nic.regMR(this.pd, {
+      backing,
+      backingOffset: 0,
+      lengthBytes: bytes,
+      address: area.address,
+      iova: area.address,
+      access: ALL_ACCESS & ~withheld,
+      key: undefined,
+    });
+    const region = new Region(area, mr, release);
+    this.regions.push(region);
+    return region;
+  }
+
+  /** A queue pair that uses the program's shared receives, and their memory. */
+  join(end: MemoryUser): void {
+    this.ends.push(end);
+    if (this.shared !== undefined) this.#region?.users.add(end);
+  }
+
+  postShared(length: number): void {
+    const { shared } = this;
+    if (shared === undefined || shared.pieces.size >= SHARED_RECEIVES) return;
+    const piece = this.#region?.lost === false ? this.#region.take() : undefined;
+    if (piece === undefined) return;
+    const id = this.#nextReceive++;
+    shared.pieces.set(id, piece);
+    this.#receives?.post(id, [piece.sge(length)]);
+  }
+
+  /** A receive that no completion tells of is still posted. */
+  checkShared(): void {
+    const { shared } = this;
+    if (shared === undefined) return;
+    const { ring, count } = shared.srq;
+    let posted = 0;
+    for (let slot = 0; slot < count; slot += 1) {
+      if (((ring[slot * RQE_BYTES + RQE.flags] ?? 0) & QueueFlag.valid) !== 0) posted += 1;
+    }
+    const { size } = shared.pieces;
+    must(posted === size, 'once', `${size} shared receives are owed, ${posted} are posted`);
+  }
+}
+
+export function anyTier(prng: Prng): Tier {
+  return prng.choose(['local', 'process_vm', 'process_vm', 'agent', 'agent']);
+}

@@ -1,0 +1,283 @@
+/**
+ * Programs on RoCE devices of one host whose memory is late, or goes away, under one seed.
+ *
+ * Host, queue pairs, transports and backings are the daemon's; the programs, their memory below the
+ * backings, and the time are simulated. Injected faults lose, repeat, delay and reorder packets.
+ */
+import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
+import type { QPModification } from '../../../daemon/rnic/qp-attributes.ts';
+import type { FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { Prng } from '../prng.ts';
+import { VirtualClock, VirtualTime } from '../virtual-time.ts';
+import { MemoryEnd } from './memory-end.ts';
+import { MemoryProgram } from './memory-program.ts';
+import { must } from './rules.ts';
+
+const STEPS_MAX = 60_000;
+/** No answer for so long means that the two wait for each other. */
+const MICROS_MAX = 600_000_000;
+/** Steps after which programs give up a connection that need not come to an end. */
+const PATIENCE_STEPS = 4000;
+/** Time in which late copies of packets, and answers of an agent, still arrive. */
+const LINGER_MICROS = 2_000_000;
+/** Steps from one look at all counts to the next. */
+const DEEP_CHECK_EVERY = 16;
+const RETRIES = 7;
+/** 4 us * 2^17, half a second: longer than any agent here takes. */
+const LONG_TIMEOUT = 17;
+/** 17 ms, which slow memory may well pass. */
+const SHORT_TIMEOUT = 12;
+/** What may be fetched or under way for one queue pair: a message each way, and what is held. */
+const STAGED_BYTES_PER_QP = 262_144;
+const REQUESTS_PER_QP = 4096;
+const ALARMS_PER_HOST = 4;
+
+/** What a run did, so that an idle one shows. */
+interface MemoryRunResult {
+  readonly completions: number;
+  /** Queue pairs that failed with memory, or were given up. */
+  readonly failures: number;
+  readonly trace: number;
+}
+
+/** Runs one seed. Throws `BrokenRoceRule`, or what the model threw. */
+export async function runMemory(
+  seed: number,
+  log?: (text: string) => void,
+): Promise<MemoryRunResult> {
+  return new Run(new Prng(seed), log).run();
+}
+
+class Run {
+  readonly #prng: Prng;
+  readonly #log: ((text: string) => void) | undefined;
+  readonly #time = new VirtualTime();
+  readonly #clock: VirtualClock;
+  readonly #host: RnicHost;
+  readonly #programs: readonly MemoryProgram[];
+  readonly #ends: MemoryEnd[] = [];
+  readonly #breaks: boolean;
+  /** Devices on which nothing takes more receives for now. */
+  #steps = 0;
+
+  constructor(prng: Prng, log: ((text: string) => void) | undefined) {
+    this.#prng = prng;
+    this.#log = log;
+    this.#clock = new VirtualClock(this.#time, new Prng(prng.next()));
+    const network = {
+      hold: () => {
+        throw new Error('no TCP here');
+      },
+      sourceAddress: () => '127.0.0.1',
+    };
+    this.#host = new RnicHost({
+      system: { clock: this.#clock, network },
+      roce: ROCE_PARTS,
+      devices: [0, 1].map((index) => ({
+        name: `roce${index}`,
+        addresses: [`127.0.0.${2 + index}`],
+        transport: 'roce' as const,
+      })),
+    });
+    this.#programs = [0, 1].map((device) => {
+      return new MemoryProgram(this.#host, device, this.#time, prng, prng.oneIn(2));
+    });
+    this.#breaks = prng.oneIn(2);
+    const pairs = prng.between(1, 3);
+    for (let pair = 0; pair < pairs; pair += 1) this.#connect();
+    this.#addFaults();
+  }
+
+  #connect(): void {
+    const prng = this.#prng;
+    const [first, second] = this.#programs as [MemoryProgram, MemoryProgram];
+    const a = new MemoryEnd(this.#host, first, prng);
+    const b = new MemoryEnd(this.#host, second, prng);
+    const maxRdAtomic = prng.choose([1, 2, 8]);
+    const impatient = prng.oneIn(6);
+    const common = {
+      pathMtu: prng.between(1, 5),
+      timeout: impatient ? SHORT_TIMEOUT : LONG_TIMEOUT,
+      retryCount: RETRIES,
+      rnrRetry: 7,
+      maxRdAtomic,
+      maxDestRdAtomic: maxRdAtomic,
+      minRnrTimer: prng.between(1, 14),
+    } satisfies Partial<QPModification>;
+    const [psnA, psnB] = [prng.below(2 ** 24), 0xff_ffff - prng.below(40)];
+    a.connect(b, { ...common, sqPsn: psnA, rqPsn: psnB });
+    b.connect(a, { ...common, sqPsn: psnB, rqPsn: psnA });
+    if (impatient) a.mayFail('its timeout is shorter than its memory is slow');
+    this.#ends.push(a, b);
+  }
+
+  #addFaults(): void {
+    const prng = this.#prng;
+    const chances = (
+      kind: FaultSpec['kind'],
+      oneIn: number,
+      more: Partial<FaultSpec> = {},
+    ): void => {
+      if (!prng.oneIn(4)) return;
+      const spec = { kind, probability: 1 / oneIn, seed: prng.next(), ...more };
+      this.#note(`fault ${JSON.stringify(spec)}`);
+      this.#host.faults.add(spec, undefined);
+    };
+    if (prng.oneIn(2)) return;
+    chances('drop', 30);
+    chances('corrupt-icrc', 60);
+    chances('duplicate', 10);
+    chances('reorder', 20);
+    chances('delay', 10, { ms: prng.between(1, 20) });
+    chances('rnr', 20);
+    chances('nak', 30, { syndrome: 'psn-sequence' });
+  }
+
+  #note(text: string): void {
+    this.#log?.(`${this.#time.now} ${text}`);
+  }
+
+  async run(): Promise<MemoryRunResult> {
+    const operations = this.#prng.between(20, 120);
+    for (let index = 0; index < operations; index += 1) {
+      this.#operate();
+      for (let steps = this.#prng.below(8); steps > 0; steps -= 1) await this.#step();
+    }
+    await this.#finish();
+    this.#leave();
+    await this.#linger();
+    await this.#host.close();
+    must(this.#clock.alarms === 0, 'left', `${this.#clock.alarms} alarms`);
+    const completions = this.#ends.reduce((sum, { completed }) => sum + completed, 0);
+    const failures = this.#ends.filter(({ failed }) => failed).length;
+    return { completions, failures, trace: this.#time.now + this.#steps };
+  }
+
+  // What happens
+
+  #operate(): void {
+    const prng = this.#prng;
+    const end = prng.choose(this.#ends);
+    if (this.#breaks && prng.oneIn(60)) this.#break(end);
+    else if (prng.oneIn(3)) end.postReceives(prng.between(1, 4));
+    else for (let count = prng.between(1, 4); count > 0; count -= 1) end.post();
+    if (prng.oneIn(2)) prng.choose(this.#ends).poll();
+  }
+
+  #break(end: MemoryEnd): void {
+    const { program } = end;
+    const prng = this.#prng;
+    const region = prng.choose(program.regions);
+    const what = prng.choose(['unmap', 'unmap', 'deregister', 'die', 'give up']);
+    this.#note(`${what} at device ${program.device}`);
+    if (what === 'die') {
+      for (const one of program.ends) one.mayFail('its program has died');
+      for (const one of program.regions) one.lost = true;
+      program.memory.die();
+      return;
+    }
+    if (what === 'give up') {
+      end.mayFail('its program gave it up');
+      end.giveUp();
+      return;
+    }
+    if (region.lost) return;
+    for (const user of region.users) user.mayFail('its memory went away');
+    region.lost = true;
+    if (what === 'unmap') program.memory.free(region.area);
+    else {
+      region.close();
+      this.#host.drain();
+    }
+  }
+
+  async #step(): Promise<void> {
+    this.#time.step();
+    this.#steps += 1;
+    // What a turn has used up is dropped behind it.
+    await undefined;
+    if (this.#steps % DEEP_CHECK_EVERY === 0 && this.#clock.turns === 0) this.#check();
+  }
+
+  /** Counts agree, and nothing grows without bound. */
+  #check(): void {
+    this.#host.assertDeepInvariants();
+    const qps = this.#ends.length;
+    for (const { memory } of this.#programs) {
+      const { pendingRequests, stagedBytes } = memory;
+      must(stagedBytes <= qps * STAGED_BYTES_PER_QP, 'bounded', `${stagedBytes} bytes are fetched`);
+      must(pendingRequests <= qps * REQUESTS_PER_QP, 'bounded', `an agent owes ${pendingRequests}`);
+    }
+    const { alarms } = this.#clock;
+    must(alarms <= ALARMS_PER_HOST, 'bounded', `${alarms} alarms`);
+  }
+
+  // The end
+
+  /** Waits until all that can complete has completed; programs go on posting receives. */
+  async #finish(): Promise<void> {
+    const start = this.#time.now;
+    this.#abandon();
+    for (let step = 0; !this.#ends.every(({ idle }) => idle); step += 1) {
+      const owed = this.#ends.filter(({ idle }) => !idle).map((end) => end.owed);
+      const stuck = step >= STEPS_MAX || this.#time.now - start > MICROS_MAX;
+      must(!stuck, 'progress', `still owed: ${owed.join(', ')}`);
+      for (const end of this.#ends) {
+        end.postSignal();
+        if (step % 8 === 0) end.postReceives(2);
+        end.poll();
+        if (step > PATIENCE_STEPS && end.excuse !== undefined) end.giveUp();
+      }
+      this.#abandon();
+      await this.#step();
+    }
+    await this.#linger();
+    // Receives of queue pairs in error come back, too.
+    for (const end of this.#ends) if (end.excuse !== undefined) end.giveUp();
+    await this.#linger();
+    for (const end of this.#ends) end.poll();
+    for (const end of this.#ends) end.finish();
+    for (const program of this.#programs) program.checkShared();
+  }
+
+  /** A program whose work failed gives the connection up, and so does its peer. */
+  #abandon(): void {
+    for (const end of this.#ends) {
+      if (!end.failed && end.state !== QPState.ERR) continue;
+      must(end.excuse !== undefined, 'fails', `QP ${end.qp.qpn} is in error`);
+      end.giveUp();
+      end.peer.giveUp();
+    }
+  }
+
+  async #linger(): Promise<void> {
+    const end = this.#time.now + LINGER_MICROS;
+    for (let step = 0; step < STEPS_MAX; step += 1) {
+      if (!this.#time.busy && (this.#time.nextDue ?? end) >= end) return;
+      await this.#step();
+    }
+    must(false, 'progress', 'the host does not come to rest');
+  }
+
+  /** Everything is destroyed: nothing is left. */
+  #leave(): void {
+    for (const end of this.#ends) end.close();
+    this.#host.faults.clear();
+    for (const program of this.#programs) {
+      for (const region of program.regions) region.close();
+      program.shared?.srq.close();
+      program.pd.close();
+      this.#host.drain();
+      for (const [kind, count] of Object.entries(program.adapter.nic.liveCounts())) {
+        must(count === 0, 'left', `${count} ${kind} of device ${program.device}`);
+      }
+      must(program.memory.opened === 0, 'left', `${program.memory.opened} regions of a program`);
+      must(program.memory.stagedBytes === 0, 'left', 'bytes that were fetched');
+    }
+    for (const [what, count] of Object.entries(this.#host.heldCounts())) {
+      must(count === 0, 'left', `${count} ${what}`);
+    }
+  }
+}

@@ -1,0 +1,58 @@
+/** Programs whose memory is late, or goes away: every rule holds for many seeds. */
+import { describe, expect, it } from 'vitest';
+import { commitSeed } from '../seeds.ts';
+import { runMemory } from './memory-run.ts';
+
+const FIXED_SEEDS = 500;
+const DAILY_SEEDS = 500;
+/**
+ * Seeds that found a bug: bytes fetched for a message that was acknowledged meanwhile, an injected
+ * NAK that acknowledged what was not placed, retries used up by a peer that answers, receives that
+ * a queue pair in error kept, a receive that completed twice, bytes fetched for an earlier Read.
+ */
+const ONCE_FAILED = [2, 73, 126, 132, 53, 48, 162, 622, 1_009_694, 1_027_902, 1_027_586];
+const TIMEOUT_MS = 300_000;
+
+async function explore(first: number, count: number): Promise<[done: number, failures: number]> {
+  let completions = 0;
+  let failures = 0;
+  for (let seed = first; seed < first + count; seed += 1) {
+    try {
+      const result = await runMemory(seed);
+      completions += result.completions;
+      failures += result.failures;
+    } catch (error) {
+      throw new Error(`seed ${seed}`, { cause: error });
+    }
+  }
+  return [completions, failures];
+}
+
+describe('RoCE devices whose programs have memory that is late, or goes away', () => {
+  const options = { timeout: TIMEOUT_MS };
+
+  it(`keep every rule for the first ${FIXED_SEEDS} seeds`, options, async () => {
+    const [completions, failures] = await explore(1, FIXED_SEEDS);
+    // An idle simulation, or one in which nothing goes away, would also keep every rule.
+    expect(completions).toBeGreaterThan(50 * FIXED_SEEDS);
+    expect(failures).toBeGreaterThan(FIXED_SEEDS / 4);
+  });
+
+  const first = commitSeed();
+  it(
+    `keep every rule for ${DAILY_SEEDS} seeds that start at the commit's hash, ${first}`,
+    options,
+    async () => {
+      await explore(first, DAILY_SEEDS);
+    },
+  );
+
+  it('keep every rule for seeds that once failed', options, async () => {
+    for (const seed of ONCE_FAILED) await explore(seed, 1);
+  });
+
+  it('repeat a run exactly for the same seed', options, async () => {
+    for (const seed of [1, 2, 3]) expect(await runMemory(seed)).toEqual(await runMemory(seed));
+    expect((await runMemory(1)).trace).not.toBe((await runMemory(2)).trace);
+  });
+});
