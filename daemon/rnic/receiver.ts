@@ -89,9 +89,10 @@ export class Receiver {
       return Fault.messageTooLong;
     }
     if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
+    // Where earlier bytes turn out to be lost, the queue pair fails and has flushed it already.
     const fault = queue.place(mo, bytes, start, length, this.#notes);
     if (fault === Fault.none) this.#host.counters.placedBytes += length;
-    else this.#end(CQEStatus.locProtErr);
+    else if (queue.active) this.#end(CQEStatus.locProtErr);
     return fault;
   }
 
