@@ -43,6 +43,16 @@ export class PeerAccess {
     return fault;
   }
 
+  /** See `WireUser.checkReadSource`. */
+  checkSource(stag: number, toHi: number, toLo: number, length: number): Fault {
+    const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (fault !== Fault.none) return fault;
+    const { entry, offset } = this.#target;
+    // What was fetched before the peer asked may be older than what it has heard of since.
+    entry.backing.abandonRead?.(offset, length);
+    return fault;
+  }
+
   /** Writes into checked memory. */
   write(
     backing: MemoryBacking,

@@ -340,7 +340,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if (this.#life.unheard) this.#life.heard();
     if ((this.#life.granted & Access.remoteRead) === 0) return Fault.notPermitted;
-    const fault = this.#memory.check(stag, toHi, toLo, length, Access.remoteRead);
+    const fault = this.#memory.checkSource(stag, toHi, toLo, length);
     if (fault === Fault.none) this.#host.counters.inReads += 1;
     return fault;
   }
