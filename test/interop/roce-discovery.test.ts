@@ -47,4 +47,28 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(output).toMatch(/^link roce0\/1 state ACTIVE physical_state LINK_UP netdev lo $/m);
     expect(output).toMatch(/^link iwarp0\/1 state ACTIVE physical_state LINK_UP $/m);
   });
+
+  it('has the counters of its port in rdma statistic, with the names that rxe has', async () => {
+    const text = await run('rdma', '-j', 'statistic', 'show', 'link', 'roce0/1');
+    const [port] = JSON.parse(text) as Record<string, unknown>[];
+    const names = Object.keys(rig.host.devices[0]?.hwCounters ?? {});
+    expect(Object.keys(port ?? {})).toEqual(['ifname', 'port', ...names]);
+    expect(names).toContain('duplicate_request');
+    const { sent_pkts: before } = port as { sent_pkts: number };
+    const pingpong = 'ibv_rc_pingpong -g 1 -n 100 -d roce0';
+    await run('sh', '-c', `${pingpong} > /dev/null & sleep 1; ${pingpong} localhost`);
+    const output = await run('rdma', 'statistic');
+    expect(output).toMatch(/^link iwarp0\/1 $/m);
+    const after = Number(/^link roce0\/1 .* sent_pkts (\d+)/m.exec(output)?.[1]);
+    expect(after).toBeGreaterThanOrEqual(before + 200);
+  });
+
+  it('counts no queue pairs apart, and refuses to', async () => {
+    expect(await run('rdma', 'statistic', 'qp', 'show')).toBe('');
+    expect(await run('rdma', 'statistic', 'qp', 'mode')).toMatch(/roce0\/1 mode qp auto off/);
+    const words = ['rdma', 'statistic', 'qp', 'set', 'link', 'roce0/1', 'auto', 'type', 'on'];
+    const { status, output } = await new ShimProgram(words, rig.environment).end();
+    expect(status, output).not.toBe(0);
+    expect(output).toContain('Operation not supported');
+  });
 });

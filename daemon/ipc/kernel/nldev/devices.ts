@@ -51,6 +51,8 @@ export interface KernelDevice {
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   /** Current state of its port. */
   readonly portState: PortAttributes['state'];
+  /** The present values of its port's counters by name, on devices that have some. */
+  readonly hwCounters?: Readonly<Record<string, number>> | undefined;
   /** The present GID table of a RoCE device. */
   readonly gids?: readonly GidEntry[] | undefined;
 }
@@ -71,6 +73,9 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     },
     get portState() {
       return device.port().state;
+    },
+    get hwCounters() {
+      return device.hwCounters;
     },
     get gids() {
       return device.rocePort?.gids.entries();

@@ -6,6 +6,8 @@
 /** Bytes of a message before its attributes. */
 const NETLINK_HEADER_BYTES = 16;
 const ATTRIBUTE_HEADER_BYTES = 4;
+/** Bit of the type of an attribute that has others in it. */
+const NESTED = 0x8000;
 
 /** Types that every netlink family has. */
 const NetlinkType = { error: 2, done: 3 } as const;
@@ -83,8 +85,11 @@ export interface Attribute {
   readonly value:
     | { readonly kind: 'u8' | 'u32'; readonly number: number }
     | { readonly kind: 'u64'; readonly number: bigint }
-    | { readonly kind: 'text'; readonly text: string };
+    | { readonly kind: 'text'; readonly text: string }
+    | { readonly kind: 'nested'; readonly attributes: readonly Attribute[] };
 }
+
+type PlainValue = Exclude<Attribute['value'], { readonly kind: 'nested' }>;
 
 /** An attribute of one byte. */
 export function u8(type: number, number: number): Attribute {
@@ -104,6 +109,11 @@ export function u64(type: number, number: bigint): Attribute {
 /** An attribute with an ASCII string and its NUL. */
 export function text(type: number, value: string): Attribute {
   return { type, value: { kind: 'text', text: value } };
+}
+
+/** An attribute of other attributes. */
+export function nested(type: number, attributes: readonly Attribute[]): Attribute {
+  return { type: type | NESTED, value: { kind: 'nested', attributes } };
 }
 
 /** The bytes of a message with these attributes. */
@@ -138,6 +148,7 @@ function emitMessage(header: NetlinkHeader, payload: Uint8Array): Uint8Array {
 }
 
 function emitAttribute({ type, value }: Attribute): Uint8Array {
+  if (value.kind === 'nested') return emitNested(type, value.attributes);
   const length = ATTRIBUTE_HEADER_BYTES + valueBytes(value);
   const bytes = new Uint8Array(padded(length));
   const fields = new DataView(bytes.buffer);
@@ -162,7 +173,17 @@ function emitAttribute({ type, value }: Attribute): Uint8Array {
   return bytes;
 }
 
-function valueBytes(value: Attribute['value']): number {
+function emitNested(type: number, attributes: readonly Attribute[]): Uint8Array {
+  const head = new Uint8Array(ATTRIBUTE_HEADER_BYTES);
+  // What is in it is padded already.
+  const bytes = concatenated([head, ...attributes.map(emitAttribute)]);
+  const fields = new DataView(bytes.buffer);
+  fields.setUint16(0, bytes.length, true);
+  fields.setUint16(2, type, true);
+  return bytes;
+}
+
+function valueBytes(value: PlainValue): number {
   switch (value.kind) {
     case 'u8':
       return 1;

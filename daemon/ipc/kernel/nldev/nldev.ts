@@ -1,7 +1,7 @@
 /**
  * The part of netlink's RDMA family (`NETLINK_RDMA`, client nldev) that libibverbs and librdmacm
- * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices and links.
- * Everything else fails with EOPNOTSUPP, as in an older kernel.
+ * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices, links and the
+ * counters of ports. Everything else fails with EOPNOTSUPP, as in an older kernel.
  */
 
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
@@ -27,6 +27,7 @@ import {
   emitNetlink,
   NetlinkFlag,
   type NetlinkMessage,
+  nested,
   parseNetlink,
   text,
   u8,
@@ -39,7 +40,7 @@ const CLIENT_NLDEV = 5;
 const CLIENT_SHIFT = 10;
 
 /** Commands of nldev. */
-const Command = { get: 1, portGet: 5, systemGet: 6, chardevGet: 15 } as const;
+const Command = { get: 1, portGet: 5, systemGet: 6, chardevGet: 15, statGet: 17 } as const;
 
 /** Attributes of nldev. */
 const Attr = {
@@ -61,9 +62,20 @@ const Attr = {
   chardevAbi: 71,
   chardev: 72,
   driverId: 73,
+  statMode: 74,
+  statResource: 75,
+  hwCounters: 80,
+  hwCounter: 81,
+  hwCounterName: 82,
+  hwCounterValue: 83,
   dimming: 84,
   copyOnFork: 93,
 } as const;
+
+/** `statResource`: counters of queue pairs, which no device here has. */
+const RESOURCE_QP = 19;
+/** Counters of queue pairs are bound to none. */
+const STAT_MODE_NONE = 0;
 
 const RDMA_CM_ABI = 4n;
 const PORTS = 1;
@@ -110,6 +122,8 @@ function answerRequest(
       return [[u8(Attr.netnsMode, 1), u8(Attr.copyOnFork, 1)]];
     case Command.chardevGet:
       return chardevRecord(request, devices);
+    case Command.statGet:
+      return isDump ? counterSets(request) : statRecord(request, devices);
     default:
       return 'EOPNOTSUPP';
   }
@@ -151,6 +165,40 @@ function portRecord(device: KernelDevice): Attribute[] {
       ? []
       : [u32(Attr.netdevIndex, netdev.index), text(Attr.netdevName, netdev.name)]),
   ];
+}
+
+/** The counters of a port, or how its queue pairs are counted apart. */
+function statRecord(
+  request: NetlinkMessage,
+  devices: readonly KernelDevice[],
+): readonly (readonly Attribute[])[] | ErrnoCode {
+  const { attributes } = request;
+  const device = deviceOf(request, devices);
+  if (device === undefined || attributeU32(attributes.get(Attr.portIndex)) !== PORTS) {
+    return 'EINVAL';
+  }
+  const port = [
+    u32(Attr.deviceIndex, device.index),
+    text(Attr.deviceName, device.name),
+    u32(Attr.portIndex, PORTS),
+  ];
+  const resource = attributes.get(Attr.statResource);
+  if (resource !== undefined) {
+    if (attributeU32(resource) !== RESOURCE_QP) return 'EINVAL';
+    return [[...port, u32(Attr.statMode, STAT_MODE_NONE)]];
+  }
+  // None for iWARP, where the kernel answers EINVAL: `rdma statistic` would show no other device.
+  const { hwCounters = {} } = device;
+  const entries = Object.entries(hwCounters).map(([name, value]) => {
+    const fields = [text(Attr.hwCounterName, name), u64(Attr.hwCounterValue, BigInt(value))];
+    return nested(Attr.hwCounter, fields);
+  });
+  return [[...port, nested(Attr.hwCounters, entries)]];
+}
+
+/** The sets of counters that queue pairs are bound to: none, as on rxe. */
+function counterSets({ attributes }: NetlinkMessage): readonly [] | ErrnoCode {
+  return attributeU32(attributes.get(Attr.statResource)) === RESOURCE_QP ? [] : 'EINVAL';
 }
 
 function chardevRecord(
