@@ -49,7 +49,7 @@ export class TapSelection {
   /** Packets match by either end, as links do. */
   wantsPacket({ sender, receiver, bytes }: TappedPacket): boolean {
     if (this.#ends !== undefined) return false;
-    const found = this.#hasPair(sender) || (receiver !== undefined && this.#hasPair(receiver));
+    const found = [sender, receiver].some((pair) => pair !== undefined && this.#hasPair(pair));
     if (!found || !this.byEnds) return found;
     const ends = udpEnds(bytes, 0);
     if (ends === undefined) return false;

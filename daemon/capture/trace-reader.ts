@@ -110,14 +110,16 @@ export class TraceReader {
     const traced = this.#datagrams.take(bytes, 0);
     if (traced === undefined) return;
     const { source, destination, kind, opcode, payloadBytes, text } = traced;
+    const [pair, peer] = sender === undefined ? [receiver, sender] : [sender, receiver];
+    if (pair === undefined) return;
     this.#options.record(
       {
         micros: this.micros,
         kind,
-        device: sender.device,
-        qpn: sender.qpn,
-        ...(receiver === undefined ? {} : { peerDevice: receiver.device, peerQpn: receiver.qpn }),
-        by: 'us',
+        device: pair.device,
+        qpn: pair.qpn,
+        ...(peer === undefined ? {} : { peerDevice: peer.device, peerQpn: peer.qpn }),
+        by: sender === undefined ? 'peer' : 'us',
         ...(opcode === '' ? {} : { opcode, bytes: payloadBytes }),
         text,
       },

@@ -161,10 +161,15 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
   packet(packet: TappedPacket): void {
     if (!this.#selection.wantsPacket(packet)) return;
     const { sender, receiver } = packet;
-    this.#selection.noteLink({ us: sender, ...(receiver === undefined ? {} : { peer: receiver }) });
+    this.#selection.noteLink({
+      ...(sender === undefined ? {} : { us: sender }),
+      ...(receiver === undefined ? {} : { peer: receiver }),
+    });
     if (!this.#topics.has('packets') || !this.#hasRoom()) return;
-    const peerName = receiver === undefined ? NO_BYTES : this.#nameOf(receiver.device);
-    const body = emitTappedPacket(packet, this.#nameOf(sender.device), peerName);
+    const [name, peerName] = [sender, receiver].map((pair) => {
+      return pair === undefined ? NO_BYTES : this.#nameOf(pair.device);
+    });
+    const body = emitTappedPacket(packet, name ?? NO_BYTES, peerName ?? NO_BYTES);
     this.#send(TapKind.packet, 'us', NO_LINK, body);
   }
 

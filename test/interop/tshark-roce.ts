@@ -40,22 +40,23 @@ type RoceField = (typeof FIELDS)[number] | 'complaint';
 /** Fields of one packet as Wireshark prints them; empty where the packet has none. */
 export type DissectedPacket = Readonly<Record<RoceField, string>>;
 
-/** Checksums are checked; the heuristic for RPC over RDMA is off. */
-const CHECKED = ['-o', 'ip.check_checksum:TRUE', '-o', 'udp.check_checksum:TRUE'].concat([
-  '--disable-protocol',
-  'rpcordma',
-]);
+/** IP's checksum is checked; the heuristic for RPC over RDMA is off. */
+const CHECKED = ['-o', 'ip.check_checksum:TRUE', '--disable-protocol', 'rpcordma'];
 
 /** From this severity on an expert note is a complaint: warning. */
 const WARNING = 0x0060_0000;
 
-/** Has tshark dissect a recording, a row for each packet. */
-export async function dissectRoce(path: string): Promise<DissectedPacket[]> {
+/**
+ * Has tshark dissect a recording, a row for each packet. `offloaded`: the system left UDP's checksums
+ * to an interface, and the recording has unfinished ones.
+ */
+export async function dissectRoce(path: string, offloaded = false): Promise<DissectedPacket[]> {
+  const checksum = ['-o', `udp.check_checksum:${offloaded ? 'FALSE' : 'TRUE'}`];
   const names = FIELDS.map((name) => (name.startsWith('ip') ? name : `infiniband.${name}`));
   const wanted = [...names, '_ws.malformed', '_ws.expert.severity'].flatMap((name) => ['-e', name]);
   const { stdout } = await promisify(execFile)(
     'tshark',
-    ['-n', '-r', path, ...CHECKED, '-T', 'fields', ...wanted],
+    ['-n', '-r', path, ...CHECKED, ...checksum, '-T', 'fields', ...wanted],
     { maxBuffer: 64 << 20 },
   );
   return stdout

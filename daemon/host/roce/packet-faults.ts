@@ -11,6 +11,7 @@ import { opcodeTraits, Trait } from '../../roce/wire/opcode.ts';
 import type { Packet } from '../../roce/wire/packet.ts';
 import { NakCode, nakSyndrome, rnrSyndrome } from '../../roce/wire/syndrome.ts';
 import type { PacketConnection } from './packet-connection.ts';
+import type { Arrival } from './udp-link.ts';
 
 /** Bytes of packets that faults hold back; later ones are lost, as by a network that is full. */
 const HELD_MAX_BYTES = 16 * 1024 * 1024;
@@ -29,7 +30,8 @@ const NAK_CODES: Readonly<Record<FaultSyndrome, NakCode>> = {
 /** The ends of a packet, as scopes of faults name them. */
 export interface PacketFacts {
   /** As its sender sees it, and as its receiver does. */
-  readonly out: ConnectionFacts;
+  /** Undefined if its sender is of another host. */
+  readonly out: ConnectionFacts | undefined;
   /** Undefined if its receiver is of another host. */
   readonly in: ConnectionFacts | undefined;
   /** The other end of a connection, if there is one. */
@@ -51,10 +53,17 @@ interface PacketFate {
   reordered: boolean;
 }
 
+/** The connection of this host whose packet it is, and where it goes or how it came. */
+export interface PacketFlow {
+  /** Its sender, or the receiver of one of another host. */
+  readonly connection: PacketConnection;
+  /** Undefined for a packet of another host, which has an arrival instead. */
+  readonly vector: AddressVector | undefined;
+  readonly arrival: Arrival | undefined;
+}
+
 /** A packet that waits. */
-export interface HeldPacket {
-  readonly sender: PacketConnection;
-  readonly vector: AddressVector;
+export interface HeldPacket extends PacketFlow {
   readonly bytes: Uint8Array;
   readonly faults: readonly Fault[];
   readonly copies: number;
@@ -112,7 +121,12 @@ export class PacketFaults {
   }
 
   /** The fate of a packet; valid until the next call. */
-  meet(facts: PacketFacts, packet: Readonly<Packet>, now: Micros): Readonly<PacketFate> {
+  meet(
+    facts: PacketFacts,
+    flow: PacketFlow,
+    packet: Readonly<Packet>,
+    now: Micros,
+  ): Readonly<PacketFate> {
     const fate = this.#fate;
     fate.dropped = false;
     fate.damaged = false;
@@ -123,30 +137,30 @@ export class PacketFaults {
     this.#holders = [];
     const opcode = faultOpcode(packet);
     for (const fault of this.#faults ?? []) {
-      const sent = fault.coversPassage(facts.out, 'out', opcode);
+      const sent = facts.out !== undefined && fault.coversPassage(facts.out, 'out', opcode);
       const received = facts.in !== undefined && fault.coversPassage(facts.in, 'in', opcode);
       if (!sent && !received) continue;
       if (!this.#isOccasion(fault, facts, packet) || !fault.strikes()) continue;
-      this.#apply(fault, facts, sent, now);
+      this.#apply(fault, facts, { flow, sent, now });
     }
     return fate;
   }
 
   /** Keeps a copy of the packet whose fate was asked for last. False if there is no room. */
-  hold(sender: PacketConnection, vector: AddressVector, packet: Uint8Array): boolean {
+  hold(flow: PacketFlow, packet: Uint8Array): boolean {
     if (this.#heldBytes + packet.length > HELD_MAX_BYTES) return false;
     const { copies, damaged, reordered, due } = this.#fate;
     const faults = this.#holders;
     const bytes = packet.slice();
-    this.#held.push({ sender, vector, bytes, faults, copies, damaged, reordered, due });
+    this.#held.push({ ...flow, bytes, faults, copies, damaged, reordered, due });
     this.#heldBytes += bytes.length;
     return true;
   }
 
-  /** A packet of `sender` passed: packets that it was to overtake are due. */
-  passed(sender: PacketConnection, now: Micros): void {
+  /** A packet passed: packets of the same flow that it was to overtake are due. */
+  passed(flow: PacketFlow, now: Micros): void {
     for (const held of this.#held) {
-      if (held.reordered && held.sender === sender) held.due = Math.min(held.due, now);
+      if (held.reordered && isSameFlow(held, flow)) held.due = Math.min(held.due, now);
     }
   }
 
@@ -168,7 +182,11 @@ export class PacketFaults {
     return (traits & wanted) === wanted;
   }
 
-  #apply(fault: Fault, facts: PacketFacts, sent: boolean, now: Micros): void {
+  #apply(
+    fault: Fault,
+    facts: PacketFacts,
+    { flow, sent, now }: { readonly flow: PacketFlow; readonly sent: boolean; readonly now: Micros },
+  ): void {
     const fate = this.#fate;
     const { kind, ms = 0, syndrome = 'psn-sequence' } = fault.spec;
     switch (kind) {
@@ -192,13 +210,13 @@ export class PacketFaults {
         return;
       case 'reorder':
         // The packet that overtakes one is not held back itself.
-        if (this.#held.some((held) => held.reordered && isSentBy(held, facts.out))) return;
+        if (this.#held.some((held) => held.reordered && isSameFlow(held, flow))) return;
         fate.reordered = true;
         this.#hold(fault, now + REORDER_MICROS);
         return;
       default: {
-        const { device, qpNum } = sent || facts.in === undefined ? facts.out : facts.in;
-        this.#strike(fault, device, qpNum);
+        const struck = sent ? facts.out : facts.in;
+        if (struck !== undefined) this.#strike(fault, struck.device, struck.qpNum);
       }
     }
   }
@@ -209,8 +227,8 @@ export class PacketFaults {
   }
 }
 
-function isSentBy({ sender }: HeldPacket, { device, qpNum }: ConnectionFacts): boolean {
-  return sender.port.name === device && sender.qp.qpn === qpNum;
+function isSameFlow(a: PacketFlow, b: PacketFlow): boolean {
+  return a.connection === b.connection && (a.arrival === undefined) === (b.arrival === undefined);
 }
 
 /** What the packet is part of. */

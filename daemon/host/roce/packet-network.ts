@@ -374,13 +374,31 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     if (receiver === undefined || !isForOneOf(receiver, arrival)) return false;
     // Nothing tells the sender to wait for slow memory: a connection sends again.
     if (receiver.qp.congested) return false;
-    if (receiver.qp.type === QPType.ud) this.#routes.writeArrivedGrh(arrival);
+    if (!this.#faults.active) this.#take(receiver, arrival, bytes, false);
+    else {
+      const now = this.#host.now();
+      if (this.#meetFaultsOnArrival(receiver, arrival, bytes, now)) this.#deliverHeld(now);
+    }
+    return true;
+  }
+
+  /** The queue pair gets the packet. */
+  #take(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, damaged: boolean): void {
+    const { port, qp } = receiver;
+    if (damaged) {
+      port.counters.icrcErrors += 1;
+      return;
+    }
+    if (this.#recorder.watched) {
+      const ends = { sender: undefined, receiver: { device: port.name, qpn: qp.qpn } };
+      this.#recorder.showArrival(bytes, arrival, ends);
+    }
+    if (qp.type === QPType.ud) this.#routes.writeArrivedGrh(arrival);
     if (!receiver.reading) {
       receiver.reading = true;
       this.#reading.push(receiver);
     }
     this.#hand(undefined, receiver, bytes, this.#host.now());
-    return true;
   }
 
   /** See `LinkUser`. */
@@ -489,7 +507,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     const vector = this.#vectorOf(sender);
     if (!this.#faults.active) this.#pass(sender, vector, bytes, now);
     else if (this.#meetFaults(sender, vector, bytes, now)) {
-      this.#faults.passed(sender, now);
+      this.#faults.passed({ connection: sender, vector, arrival: undefined }, now);
       this.#deliverHeld(now);
     }
   }
@@ -536,7 +554,8 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       in: peer && { device: peer.name, qpNum: this.#packet.destQpn, remote: source },
       receiver: receiver !== undefined && isPeer(receiver, sender) ? receiver : undefined,
     };
-    const fate = this.#faults.meet(facts, this.#packet, now);
+    const flow = { connection: sender, vector, arrival: undefined };
+    const fate = this.#faults.meet(facts, flow, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
       // The answer is its own: what it has acknowledged by that must be in its memory first.
@@ -545,7 +564,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       return false;
     }
     if (fate.due > now) {
-      const held = this.#faults.hold(sender, vector, this.#bytes.subarray(0, bytes));
+      const held = this.#faults.hold(flow, this.#bytes.subarray(0, bytes));
       if (!held) sender.port.counters.undeliverable += 1;
       return false;
     }
@@ -553,6 +572,42 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       if (fate.damaged) this.#passDamaged(sender, route, bytes, now);
       else this.#pass(sender, vector, bytes, now);
     }
+    return true;
+  }
+
+  /** A packet of another host meets faults. True if it arrives, perhaps twice. */
+  #meetFaultsOnArrival(
+    receiver: PacketConnection,
+    arrival: Arrival,
+    bytes: Uint8Array,
+    now: Micros,
+  ): boolean {
+    const { port, qp } = receiver;
+    const facts: PacketFacts = {
+      out: undefined,
+      in: { device: port.name, qpNum: qp.qpn, remote: endOf(arrival.sourceGid) },
+      receiver,
+    };
+    const flow = { connection: receiver, vector: undefined, arrival };
+    const fate = this.#faults.meet(facts, flow, this.#packet, now);
+    if (fate.dropped) return false;
+    if (fate.answer !== NO_ANSWER) {
+      receiver.wire.refuse?.(fate.answer);
+      this.handleReady(receiver);
+      return false;
+    }
+    if (fate.due > now) {
+      const { start, length } = arrival;
+      const kept = { ...arrival, sourceGid: arrival.sourceGid.slice(), start: 0 };
+      const whole = bytes.subarray(start, start + length);
+      if (!this.#faults.hold({ ...flow, arrival: kept }, whole)) port.counters.undeliverable += 1;
+      return false;
+    }
+    for (let copy = 1; copy < fate.copies; copy += 1) {
+      this.#take(receiver, arrival, bytes, fate.damaged);
+    }
+    this.#take(receiver, arrival, bytes, fate.damaged);
+    this.#faults.passed(flow, now);
     return true;
   }
 
@@ -578,8 +633,13 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#link?.transmit(now);
   }
 
-  #deliverOne({ sender, vector, bytes, copies, damaged }: HeldPacket, now: Micros): void {
-    const route = this.#routes.find(sender.port, vector);
+  #deliverOne(held: HeldPacket, now: Micros): void {
+    const { connection: sender, vector, arrival, bytes, copies, damaged } = held;
+    if (arrival !== undefined) {
+      this.#deliverHeldArrival(held, arrival);
+      return;
+    }
+    const route = vector && this.#routes.find(sender.port, vector);
     const receiver = this.#peerOf(sender);
     // Nothing held its sender back meanwhile.
     if (route === undefined || receiver?.qp.congested === true) {
@@ -592,6 +652,17 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       if (damaged) this.#passDamaged(sender, route, bytes.length, now);
       else this.#pass(sender, vector, bytes.length, now);
     }
+  }
+
+  #deliverHeldArrival({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
+    const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
+    assert(refusal === PacketRefusal.none, 'what is held back is well-formed');
+    if (!connection.alive || connection.qp.congested) {
+      connection.port.counters.undeliverable += 1;
+      return;
+    }
+    for (let copy = 0; copy < copies; copy += 1) this.#take(connection, arrival, bytes, damaged);
+    this.handleArrivalsEnd();
   }
 
   /** Reads the packet in the buffer. */

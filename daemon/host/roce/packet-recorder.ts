@@ -13,13 +13,22 @@ import {
   writeDatagramHeaders,
   writeUdpChecksum,
 } from '../../roce/wire/datagram.ts';
-import { ICRC_BYTES, IPV6_BYTES, icrcOf, UDP_BYTES, writeIcrc } from '../../roce/wire/icrc.ts';
+import { ICRC_BYTES, IPV6_BYTES, icrcOf, ROCE_PORT, UDP_BYTES, writeIcrc } from '../../roce/wire/icrc.ts';
 import { chooseCrc32 } from './crc32-engine.ts';
+import type { Arrival, LinkPath } from './udp-link.ts';
 
 /** Where a packet comes from, and where it goes. */
 interface RecordedRoute {
   readonly vector: AddressVector;
   readonly sgid: Uint8Array;
+  /** Defined if it leaves the host: by UDP, from a port that is not made up. */
+  readonly path: LinkPath | undefined;
+}
+
+/** The queue pairs of a packet. */
+interface RecordedEnds {
+  readonly sender: QueuePairName | undefined;
+  readonly receiver: QueuePairName | undefined;
 }
 
 /** UDP source ports of RoCEv2 are taken from the dynamic range (IBTA annex A17). */
@@ -50,28 +59,48 @@ export class PacketRecorder {
   show(
     packet: Uint8Array,
     length: number,
-    { vector, sgid }: RecordedRoute,
-    ends: { readonly sender: QueuePairName; readonly receiver: QueuePairName | undefined },
+    { vector, sgid, path }: RecordedRoute,
+    ends: RecordedEnds,
     damaged: boolean,
   ): void {
     const datagram = this.#datagram;
-    const target = this.#bytes;
-    const receiverQpn = ends.receiver?.qpn ?? 0;
+    const pairs = (ends.sender?.qpn ?? 0) ^ ((ends.receiver?.qpn ?? 0) << 3);
     datagram.sourceGid.set(sgid);
     datagram.destGid.set(vector.dgid);
     datagram.trafficClass = vector.trafficClass;
     datagram.flowLabel = vector.flowLabel;
     datagram.hopLimit = vector.hopLimit === 0 ? HOP_LIMIT : vector.hopLimit;
+    datagram.identification = 0;
     datagram.sourcePort =
-      SOURCE_PORT_BASE | ((ends.sender.qpn ^ (receiverQpn << 3)) & SOURCE_PORT_MASK);
-    datagram.packetLength = length;
+      path === undefined ? SOURCE_PORT_BASE | (pairs & SOURCE_PORT_MASK) : ROCE_PORT;
+    this.#show(packet.subarray(0, length), ends, damaged);
+  }
+
+  /** A packet of another host, in `packet`. */
+  showArrival(packet: Uint8Array, arrival: Readonly<Arrival>, ends: RecordedEnds): void {
+    const datagram = this.#datagram;
+    const { sourceGid, destGid, start, length } = arrival;
+    datagram.sourceGid.set(sourceGid);
+    datagram.destGid.set(destGid);
+    datagram.trafficClass = arrival.trafficClass;
+    datagram.flowLabel = 0;
+    datagram.hopLimit = arrival.hopLimit;
+    datagram.identification = arrival.identification;
+    datagram.sourcePort = arrival.sourcePort;
+    this.#show(packet.subarray(start, start + length), ends, false);
+  }
+
+  #show(packet: Uint8Array, ends: RecordedEnds, damaged: boolean): void {
+    const datagram = this.#datagram;
+    const target = this.#bytes;
+    datagram.packetLength = packet.length;
     const start = writeDatagramHeaders(target, 0, datagram);
-    const end = start + length;
-    target.set(packet.subarray(0, length), start);
+    const end = start + packet.length;
+    target.set(packet, start);
     this.#crc32 ??= chooseCrc32();
     const icrc = icrcOf(this.#crc32, target, 0, start, end);
     writeIcrc(target, end, damaged ? icrc ^ WRONG : icrc);
-    if (!isIpv4Gid(vector.dgid)) writeUdpChecksum(target, 0, end + ICRC_BYTES);
+    if (!isIpv4Gid(datagram.destGid)) writeUdpChecksum(target, 0, end + ICRC_BYTES);
     this.#tap?.packet({ ...ends, bytes: target.subarray(0, end + ICRC_BYTES) });
   }
 }

@@ -22,7 +22,7 @@ it('is watched while there is a watcher, and passes each packet to all of them',
   expect(hub.watched).toBe(false);
   const seen: string[] = [];
   const stops = ['a', 'b'].map((name) =>
-    hub.watch({ packet: ({ sender }) => seen.push(`${name} ${sender.qpn}`) }),
+    hub.watch({ packet: ({ sender }) => seen.push(`${name} ${sender?.qpn}`) }),
   );
   expect(hub.watched).toBe(true);
   hub.packet(PACKET);
@@ -61,11 +61,17 @@ it('a packet to a group matches by its sender only', () => {
   expect(new TapSelection({ device: 'right' }).wantsPacket(packet)).toBe(false);
 });
 
-it.each([PACKET, { ...PACKET, receiver: undefined }])(
+it('a packet of another host matches by its receiver only', () => {
+  const packet = { ...PACKET, sender: undefined };
+  expect(new TapSelection({ device: 'left' }).wantsPacket(packet)).toBe(false);
+  expect(new TapSelection({ device: 'right' }).wantsPacket(packet)).toBe(true);
+});
+
+it.each([PACKET, { ...PACKET, receiver: undefined }, { ...PACKET, sender: undefined }])(
   'a record is read as it was written',
   (packet) => {
-    const name = packet.receiver === undefined ? '' : packet.receiver.device;
-    const body = emitTappedPacket(packet, text('left'), text(name));
+    const [from = '', to = ''] = [packet.sender?.device, packet.receiver?.device];
+    const body = emitTappedPacket(packet, text(from), text(to));
     expect(parseTappedPacket(body)).toEqual(packet);
   },
 );

@@ -7,16 +7,17 @@
  *  u16 zero | sender's device | receiver's device | IP datagram, from its header to the ICRC
  * ```
  *
- * Devices are names as UTF-8. A packet to a multicast group has an empty receiver's device.
+ * Devices are names as UTF-8. A packet to a multicast group or to another host has an empty receiver's
+ * device, one from another host an empty sender's.
  */
 import { decodeText, IpcFormatError } from './ipc-value.ts';
 import type { QueuePairName } from './tap-records.ts';
 
 /** A packet on its way from one queue pair to another. */
 export interface TappedPacket {
-  /** The queue pair that sent it. */
-  readonly sender: QueuePairName;
-  /** Undefined for a group. */
+  /** The queue pair that sent it; undefined if it came from another host. */
+  readonly sender: QueuePairName | undefined;
+  /** Undefined for a group, and if it goes to another host. */
   readonly receiver: QueuePairName | undefined;
   /** The datagram, from its IP header to its ICRC; borrowed. */
   readonly bytes: Uint8Array;
@@ -36,7 +37,7 @@ export function emitTappedPacket(
   const at = HEAD_BYTES + senderName.length + receiverName.length;
   const body = new Uint8Array(at + bytes.length);
   const fields = new DataView(body.buffer);
-  fields.setUint32(0, sender.qpn, true);
+  fields.setUint32(0, sender?.qpn ?? 0, true);
   fields.setUint32(4, receiver?.qpn ?? 0, true);
   fields.setUint8(8, senderName.length);
   fields.setUint8(9, receiverName.length);
@@ -52,7 +53,7 @@ export function parseTappedPacket(body: Uint8Array): TappedPacket {
   const fields = new DataView(body.buffer, body.byteOffset, body.byteLength);
   const [from, to] = [fields.getUint8(8), fields.getUint8(9)];
   const at = HEAD_BYTES + from + to;
-  if (from === 0 || from > DEVICE_MAX_BYTES || to > DEVICE_MAX_BYTES || body.length < at) {
+  if (from + to === 0 || from > DEVICE_MAX_BYTES || to > DEVICE_MAX_BYTES || body.length < at) {
     throw new IpcFormatError('a packet without its devices');
   }
   const [qpn, peerQpn] = [fields.getUint32(0, true), fields.getUint32(4, true)];
@@ -62,7 +63,7 @@ export function parseTappedPacket(body: Uint8Array): TappedPacket {
   const device = decodeText(body.subarray(HEAD_BYTES, HEAD_BYTES + from));
   const peer = decodeText(body.subarray(HEAD_BYTES + from, at));
   return {
-    sender: { device, qpn },
+    sender: from === 0 ? undefined : { device, qpn },
     receiver: to === 0 ? undefined : { device: peer, qpn: peerQpn },
     bytes: body.subarray(at),
   };
