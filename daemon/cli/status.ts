@@ -79,8 +79,10 @@ function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[]
   ];
 }
 
-function deviceLines({ device, counters, hwCounters = {} }: DeviceStatus): string[] {
-  const all = [...Object.entries(counters), ...Object.entries(hwCounters)];
+function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
+  const all = [counters, port.hwCounters, port.linkCounters].flatMap((each) => {
+    return Object.entries(each ?? {});
+  });
   const moved = all.filter(([, count]) => count > 0);
   const kind = device.transport === 'roce' ? `${device.backend}, RoCE` : device.backend;
   return [

@@ -75,6 +75,7 @@ export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
   portState: z.enum(['active', 'down']),
   counters: counts,
   hwCounters: counts.exactOptional(),
+  linkCounters: counts.exactOptional(),
 });
 
 const clientUsage: z.ZodType<ClientUsage> = z.strictObject({

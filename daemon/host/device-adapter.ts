@@ -121,6 +121,11 @@ export class Adapter implements DeviceBackend {
     return this.rocePort && this.#roceParts?.hwCounters(this.rocePort.counters, this.nic.counters);
   }
 
+  /** See `DeviceBackend`. */
+  get linkCounters(): Readonly<Record<string, number>> | undefined {
+    return this.rocePort && this.#roceParts?.linkCounters(this.rocePort.counters);
+  }
+
   /** The one port (`ibv_query_port`). */
   port(): PortAttributes {
     const guid = this.info.nodeGuid;

@@ -156,6 +156,8 @@ export interface DeviceBackend {
   readonly nic: DeviceObjects;
   /** Counters of the port of a RoCE device, by the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
+  /** What came to that port from other hosts and was dropped, or was remarkable. */
+  readonly linkCounters?: Readonly<Record<string, number>> | undefined;
   /** Undefined for a device whose connection manager connects queue pairs. */
   readonly roce: RoceBackend | undefined;
   /** Send operations that the device does not support: posting one fails with EOPNOTSUPP. */

@@ -34,7 +34,10 @@ const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: str
   asyncEvents: ['async_events', 'Asynchronous events raised'],
 };
 
-/** HELP texts of a RoCE port's counters, by their names in the kernel's `hw_counters` of rxe. */
+/**
+ * HELP texts of a RoCE port's counters, by their names in the kernel's `hw_counters` of rxe, and of
+ * its link's.
+ */
 const PORT_COUNTERS: Readonly<Record<string, string>> = {
   ack_deferred: 'Acknowledgments deferred',
   completer_retry_err: 'Requests sent again for want of an answer',
@@ -51,6 +54,11 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
   send_err: 'Packets without a receiver',
   send_rnr_err: 'RNR NAKs sent',
   sent_pkts: 'Packets sent',
+  rx_icrc_encapsulated: 'Packets dropped for a wrong ICRC',
+  rx_malformed: 'Packets dropped since they are none',
+  rx_bad_pkey: 'Packets dropped for a wrong P_Key',
+  rx_unexpected: 'Packets of other hosts dropped since no queue pair expects them',
+  rx_identified: 'Packets with an IPv4 identification other than 0, found from their ICRC',
 };
 
 /** The current value of every metric. */
@@ -185,8 +193,9 @@ function addPortCounters(registry: Registry, devices: readonly DeviceStatus[]): 
       labelNames: ['device'],
       registers: [registry],
     });
-    for (const { device, hwCounters } of ports) {
-      counter.inc({ device: device.name }, hwCounters?.[own] ?? 0);
+    for (const { device, hwCounters, linkCounters } of ports) {
+      const value = hwCounters?.[own] ?? linkCounters?.[own] ?? 0;
+      counter.inc({ device: device.name }, value);
     }
   }
 }

@@ -77,12 +77,13 @@ export class DaemonTarget implements ControlTarget {
       crcEngine: host.crcEngine.name,
       memoryTiers: config.memoryTiers,
       devices: allDevices(parts).map((each) => {
-        const { info, nic, hwCounters } = each;
+        const { info, nic, hwCounters, linkCounters } = each;
         return {
           device: info,
           portState: portState(each),
           counters: { ...nic.counters },
           ...(hwCounters === undefined ? {} : { hwCounters }),
+          ...(linkCounters === undefined ? {} : { linkCounters }),
         };
       }),
       clients: server.clients(),

@@ -54,7 +54,7 @@ interface PacketFate {
 }
 
 /** The connection of this host whose packet it is, and where it goes or how it came. */
-export interface PacketFlow {
+interface PacketFlow {
   /** Its sender, or the receiver of one of another host. */
   readonly connection: PacketConnection;
   /** Undefined for a packet of another host, which has an arrival instead. */
@@ -185,7 +185,11 @@ export class PacketFaults {
   #apply(
     fault: Fault,
     facts: PacketFacts,
-    { flow, sent, now }: { readonly flow: PacketFlow; readonly sent: boolean; readonly now: Micros },
+    {
+      flow,
+      sent,
+      now,
+    }: { readonly flow: PacketFlow; readonly sent: boolean; readonly now: Micros },
   ): void {
     const fate = this.#fate;
     const { kind, ms = 0, syndrome = 'psn-sequence' } = fault.spec;

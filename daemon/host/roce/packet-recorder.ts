@@ -13,7 +13,14 @@ import {
   writeDatagramHeaders,
   writeUdpChecksum,
 } from '../../roce/wire/datagram.ts';
-import { ICRC_BYTES, IPV6_BYTES, icrcOf, ROCE_PORT, UDP_BYTES, writeIcrc } from '../../roce/wire/icrc.ts';
+import {
+  ICRC_BYTES,
+  IPV6_BYTES,
+  icrcOf,
+  ROCE_PORT,
+  UDP_BYTES,
+  writeIcrc,
+} from '../../roce/wire/icrc.ts';
 import { chooseCrc32 } from './crc32-engine.ts';
 import type { Arrival, LinkPath } from './udp-link.ts';
 

@@ -134,3 +134,14 @@ export function hwCounters(
     sent_pkts: counters.sentPackets,
   };
 }
+
+/** What rxe does not count, of packets of other hosts; the first by the name that mlx5 gives it. */
+export function linkCounters(counters: Readonly<RoceCounters>): Readonly<Record<string, number>> {
+  return {
+    rx_icrc_encapsulated: counters.icrcErrors,
+    rx_malformed: counters.malformed,
+    rx_bad_pkey: counters.badPkeys,
+    rx_unexpected: counters.unexpected,
+    rx_identified: counters.identified,
+  };
+}

@@ -6,7 +6,7 @@ import { CommunicationManager } from '../../roce/cm/communication-manager.ts';
 import { makeWire } from '../../roce/transport/transport.ts';
 import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
 import { PacketNetwork } from './packet-network.ts';
-import { hwCounters } from './roce-counters.ts';
+import { hwCounters, linkCounters } from './roce-counters.ts';
 import { RocePort } from './roce-port.ts';
 import { ROCE_PROFILE } from './roce-profile.ts';
 import { RoceVerbs } from './roce-verbs.ts';
@@ -18,6 +18,7 @@ export const ROCE_PARTS = {
   RocePort,
   RoceVerbs,
   hwCounters,
+  linkCounters,
   makeWire,
   portMtuBytes: PATH_MTU_MAX_BYTES,
   profile: ROCE_PROFILE,

@@ -77,6 +77,8 @@ export interface DeviceStatus {
   readonly counters: Readonly<Record<string, number>>;
   /** Of a RoCE device: the counters of its port, by the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>>;
+  /** Of a RoCE device: what came from other hosts and was dropped, or was remarkable. */
+  readonly linkCounters?: Readonly<Record<string, number>>;
 }
 
 /** One client of the daemon. */
