@@ -166,10 +166,12 @@ export class EventLoop {
   #fire(): void {
     this.#timerDue = NEVER;
     const now = this.now();
-    for (const conduit of this.#timed) {
-      if (conduit.nextDeadline() > now) continue;
+    for (const conduit of [...this.#timed]) {
+      if (!this.#timed.has(conduit) || conduit.nextDeadline() > now) continue;
       conduit.handleDeadline(now);
       this.enqueue(conduit);
+      // At once: a thousand that are due together would otherwise have output at the same time.
+      this.drain();
     }
     this.#user.handleDeadline(now);
     for (const conduit of this.#timed) this.#arm(conduit.nextDeadline());

@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { HostId } from '../../daemon/host/host-id.ts';
 import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
+import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
 import {
   AsyncEventType,
   CMEventType,
@@ -424,6 +425,28 @@ describe('violations', () => {
     expect(peer.heard.subarray(24 + 20, 24 + 22).toString('hex')).toBe('2002');
     peer.finish();
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
+  });
+});
+
+describe('output of many connections', () => {
+  it('has the same buffer one after the other when all of them are due at once', async () => {
+    let buffers = 0;
+    const allocate = (bytes: number) => {
+      buffers += 1;
+      return new Uint8Array(bytes);
+    };
+    const from = node({
+      devices: [{ name: 'iwarp0', addresses: [], wire: { nudgeDelayMicros: 50_000 } }],
+      pool: new ChunkPool({ allocate }),
+    });
+    const to = node();
+    for (let pair = 0; pair < 8; pair++) await connectPair(from, to);
+    const before = buffers;
+    // A turn that lasts longer than the delay: every empty Write to a silent peer is due.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 80);
+    const nudges = () => from.notices.filter(({ text }) => text.includes('an empty Write'));
+    await until(() => nudges().length >= 6, 'empty Writes');
+    expect(buffers).toBe(before);
   });
 });
 

@@ -207,6 +207,8 @@ export class FpduSender {
       if (this.#chunks.length === 1 && this.#ulpduLength > 0) continue;
       this.#chunks.shift();
       this.#pool.release(head.bytes);
+      // Whoever holds a chunk keeps it from the garbage collector when the pool has enough of them.
+      if (this.#chunks.length === 0) this.bytes = NO_BYTES;
     }
   }
 

@@ -294,6 +294,7 @@ describe('FPDU sender', () => {
       expect(pool.inUseCount).toBe(left);
     }
     expect([sender.queuedBytes, sender.drained]).toEqual([0, true]);
+    expect(sender.bytes).toHaveLength(0);
   });
 
   it('allows the socket to flush in any portions', () => {
