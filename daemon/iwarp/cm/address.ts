@@ -74,7 +74,12 @@ export function wildcardAsLoopback(address: string): string {
   return address === IPV4_ANY ? '127.0.0.1' : '::1';
 }
 
+/** Decimal bytes without leading zeros. */
+const CANONICAL_IPV4 =
+  /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$/;
+
 function canonicalIPv4(text: string): string | undefined {
+  if (CANONICAL_IPV4.test(text)) return text;
   const parts = text.split('.');
   if (parts.length !== 4) return undefined;
   const bytes = parts.map((part) => (/^\d{1,3}$/.test(part) ? Number(part) : 256));

@@ -15,7 +15,7 @@ import {
 } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../../invariants/assert.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { IPV4_ANY, isWildcard, parseSocketAddress, wildcardAsLoopback } from './address.ts';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
 import { type CmEndpoint, CmId, type Listener } from './cm-id.ts';
@@ -55,6 +55,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   readonly #endpoints = new Set<CmEndpoint>();
   /** Endpoints with a deadline: those that dial. */
   readonly #timed = new Set<CmEndpoint>();
+  /** None of them is due earlier. It may be too early, until the next look at all of them. */
+  #timedDue: Micros = NEVER;
   /** Incoming connections whose MPA Request has not arrived yet. */
   readonly #counted: HalfOpenPool<CmEndpoint>;
   /** QPs between connect and the attachment to their stream. */
@@ -201,6 +203,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#dialingQPs.add(qp);
     this.#endpoints.add(endpoint);
     this.#timed.add(endpoint);
+    this.#timedDue = Math.min(this.#timedDue, endpoint.nextDeadline());
     id.transition({ kind: 'connection', endpoint });
     this.#effects.push({ type: 'dial', endpoint, local, remote });
     this.assertInvariants();
@@ -325,11 +328,18 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   /** TCP of a 'dial' effect failed with this errno name. */
   handleDialFailed(endpoint: CmEndpoint, code: string, now: Micros): void {
     endpoint.handleDialFailed(code, now);
+    if (this.#timed.has(endpoint)) {
+      this.#timedDue = Math.min(this.#timedDue, endpoint.nextDeadline());
+    }
   }
 
   /** Fires what is due. */
   handleDeadline(now: Micros): void {
     for (const endpoint of this.#timed) endpoint.handleDeadline(now);
+    this.#timedDue = NEVER;
+    for (const endpoint of this.#timed) {
+      this.#timedDue = Math.min(this.#timedDue, endpoint.nextDeadline());
+    }
     this.#ports.handleDeadline(now);
   }
 
@@ -340,11 +350,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return this.#effects.shift();
   }
 
-  /** When `handleDeadline` is due next; NEVER if there is no deadline. */
+  /**
+   * When `handleDeadline` is due next, or earlier; NEVER if there is no deadline. Asked for after
+   * everything that happens, so it must not look at each of many connections.
+   */
   nextDeadline(): Micros {
-    let earliest = this.#ports.nextDeadline();
-    for (const endpoint of this.#timed) earliest = Math.min(earliest, endpoint.nextDeadline());
-    return earliest;
+    const timedDue = this.#timed.size === 0 ? NEVER : this.#timedDue;
+    return Math.min(this.#ports.nextDeadline(), timedDue);
   }
 
   // Getters

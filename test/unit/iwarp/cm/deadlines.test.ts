@@ -56,6 +56,24 @@ describe('a refused dial', () => {
     expect(rig.lastEvent).toMatchObject({ type: CMEventType.rejected, error: 'ECONNREFUSED' });
   });
 
+  it('of several is retried in time, whichever of them have ended', () => {
+    const { rig, refuse } = dialing(300);
+    const others = [0, 1].map(() => {
+      const id = rig.resolved();
+      id.refusalPatienceMs = 300;
+      rig.manager.connect(id, new FakeQP(), NO_WISHES, rig.now);
+      rig.drain();
+      return id;
+    });
+    expect(refuse()).toEqual([]);
+    for (const id of others) rig.manager.destroy(id, rig.now);
+    rig.drain();
+    expect(rig.manager.nextDeadline()).toBeLessThanOrEqual(START + 5_000);
+    rig.now = START + 4_000;
+    rig.manager.handleDeadline(rig.now);
+    expect(rig.manager.nextDeadline()).toBe(START + 5_000);
+  });
+
   it('is not retried after another failure', () => {
     const { refuse } = dialing(300);
     expect(refuse('EHOSTUNREACH')).toEqual([CMEventType.unreachable]);
