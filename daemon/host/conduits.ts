@@ -99,11 +99,12 @@ export class Conduits {
 
   /** A link came to a listener. */
   accept(listener: CmId, incoming: Link): void {
-    const link = this.#watched(incoming, false);
-    const endpoint = this.#manager.handleIncoming(listener, factsOf(link), this.#host.now());
+    const facts = factsOf(incoming);
+    const link = this.#watched(incoming, false, facts);
+    const endpoint = this.#manager.handleIncoming(listener, facts, this.#host.now());
     if (typeof endpoint === 'string') {
       link.reset();
-      this.#host.handleRefused(factsOf(link).remote, endpoint);
+      this.#host.handleRefused(facts.remote, endpoint);
       return;
     }
     this.#join(endpoint, link);
@@ -114,9 +115,10 @@ export class Conduits {
     const id = endpoint.id;
     if (id === undefined) return;
     const connected = (dialed: Link): void => {
-      const link = this.#watched(dialed, true);
+      const facts = factsOf(dialed);
+      const link = this.#watched(dialed, true, facts);
       this.#dials.delete(endpoint);
-      if (this.#manager.handleDialed(endpoint, factsOf(link), this.#host.now())) {
+      if (this.#manager.handleDialed(endpoint, facts, this.#host.now())) {
         this.#join(endpoint, link);
       } else {
         link.reset();
@@ -154,9 +156,9 @@ export class Conduits {
   }
 
   /** The link, wrapped in the tap if there is one. */
-  #watched(link: Link, dialed: boolean): Link {
+  #watched(link: Link, dialed: boolean, { emssBytes }: SocketFacts): Link {
     const { tap } = this.#observer;
-    return tap === undefined ? link : new TappedLink(link, tap, dialed);
+    return tap === undefined ? link : new TappedLink(link, tap, dialed, emssBytes);
   }
 
   // Conduits

@@ -44,6 +44,7 @@ const SO_ERROR = 4;
 const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
+const TCP_NODELAY = 1;
 const TCP_MAXSEG = 2;
 const TCP_KEEPIDLE = 4;
 const TCP_KEEPINTVL = 5;
@@ -76,10 +77,11 @@ export function bindTcp(
     if (v6Only !== undefined && name.length === SOCKADDR_IN6_BYTES) {
       setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6Only ? 1 : 0);
     }
-    const found = port === 0 && bindFreePort(fd, name);
+    const drawn = port === 0 ? bindFreePort(fd, name) : undefined;
     setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (!found) checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
-    return { fd, port: boundName(fd).getUint16(2) };
+    if (drawn !== undefined) return { fd, port: drawn };
+    checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
+    return { fd, port: port === 0 ? boundName(fd).getUint16(2) : port };
   } catch (error) {
     closeDescriptor(fd);
     throw error;
@@ -92,24 +94,25 @@ export function bindTcp(
 const FREE_PORT_TRIES = 32;
 
 /**
- * Binds to a free port drawn from the host's range (RFC 6056 §3.3.2). False: none found, nothing
- * bound. Asked for port 0, the kernel tries ports one by one, half of them first. With most of that
+ * Binds to a free port drawn from the host's range (RFC 6056 §3.3.2), and returns it. Undefined: none
+ * found, nothing bound. Asked for port 0, the kernel tries ports one by one, half of them first. With most of that
  * half in TIME_WAIT, after some 12,000 connections within a minute, its search takes milliseconds;
  * draws take microseconds. Call before setting SO_REUSEADDR: with it the kernel would return a port
  * in TIME_WAIT, from which a connection to the same peer fails.
  */
-function bindFreePort(fd: number, name: Uint8Array): boolean {
+function bindFreePort(fd: number, name: Uint8Array): number | undefined {
   freePorts ??= freePortRange();
-  if (freePorts === 'kernel') return false;
+  if (freePorts === 'kernel') return undefined;
   const { low, high } = freePorts;
   const fields = new DataView(name.buffer);
   for (let tries = 0; tries < FREE_PORT_TRIES; tries++) {
-    fields.setUint16(2, randomInt(low, high + 1));
-    if (bind(fd, name, name.length) === 0) return true;
+    const port = randomInt(low, high + 1);
+    fields.setUint16(2, port);
+    if (bind(fd, name, name.length) === 0) return port;
     if (lastErrno() !== EADDRINUSE) break;
   }
   fields.setUint16(2, 0);
-  return false;
+  return undefined;
 }
 
 /** Range of free ports, once known; 'kernel': the kernel must choose. */
@@ -130,9 +133,12 @@ function freePortRange(): { readonly low: number; readonly high: number } | 'ker
 }
 
 /**
- * Makes a bound socket listen. Throws `SystemCallError` (EADDRINUSE: another one listens there).
+ * Makes a bound socket listen; what it accepts has TCP_NODELAY. Throws `SystemCallError` (EADDRINUSE:
+ * another one listens there).
  */
 export function listenTcp(fd: number, backlog: number): void {
+  // Linux hands it on to accepted sockets.
+  setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   checked('listen', listen(fd, backlog));
 }
 

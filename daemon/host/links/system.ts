@@ -32,13 +32,22 @@ const CLOCK: HostClock = {
 /** The kernel's TCP. */
 class TcpNetwork implements Network {
   readonly #environment: LinkEnvironment = { readBuffer: new Uint8Array(READ_BUFFER_BYTES) };
+  /** Source addresses found in this turn. */
+  readonly #routes = new Map<string, string>();
 
   hold(address: string, port: number, v6Only?: boolean): LinkPort {
     return new TcpPort(address, port, this.#environment, v6Only);
   }
 
+  /** Many connections that start in one turn of the event loop ask for the same route. */
   sourceAddress(destination: string, source: string | undefined): string {
-    return sourceAddress(destination, source);
+    const key = `${destination} ${source}`;
+    const known = this.#routes.get(key);
+    if (known !== undefined) return known;
+    const address = sourceAddress(destination, source);
+    if (this.#routes.size === 0) setImmediate(() => this.#routes.clear());
+    this.#routes.set(key, address);
+    return address;
   }
 }
 

@@ -15,11 +15,10 @@ export class TappedLink extends LinkAround {
   #finished = false;
   #reset = false;
 
-  /** `dialed`: this side sent the SYN. */
-  constructor(inner: Link, tap: CaptureTap, dialed: boolean) {
+  /** `dialed`: this side sent the SYN; `emssBytes`: as the link reports it now. */
+  constructor(inner: Link, tap: CaptureTap, dialed: boolean, emssBytes: number) {
     super(inner);
     const { localAddress, localPort, remoteAddress, remotePort } = inner;
-    const emssBytes = inner.emssBytes();
     this.#tap = tap.opened(
       { localAddress, localPort, remoteAddress, remotePort, dialed, emssBytes },
       {

@@ -10,12 +10,8 @@
  * starve the others.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
-import {
-  duplicateDescriptor,
-  sendNow,
-  WOULD_BLOCK,
-} from '../../../native-bridge/libc/descriptor.ts';
-import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
+import { sendNow, WOULD_BLOCK } from '../../../native-bridge/libc/descriptor.ts';
+import { isReserved, reservedText } from '../../../native-bridge/libc/descriptor-limit.ts';
 import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import {
   keepAlive,
@@ -38,6 +34,15 @@ export const READ_BUFFER_BYTES = 262_144;
  * smallest of the usual ones (MPA-5.1-02).
  */
 const EMSS_FALLBACK_BYTES = 1428;
+
+/** Too many open files. */
+const EMFILE = 24;
+
+/** An address and a port. */
+export interface SocketPlace {
+  readonly address: string;
+  readonly port: number;
+}
 
 /** Shared by the links of a host. */
 export interface LinkEnvironment {
@@ -62,14 +67,24 @@ export class TcpLink implements Link {
   #closed = false;
   #errorCode: string | undefined;
 
-  /** For `dialTcp` and the listener: the socket is connected and reads through `reader`. */
-  constructor(socket: Socket, reader: LinkReader) {
+  /**
+   * For `dialTcp` and the listener: the socket is connected, from `local` (bound there) to `remote`
+   * if that is known, and reads through `reader`.
+   */
+  constructor(
+    socket: Socket,
+    reader: LinkReader,
+    local: SocketPlace,
+    remote: SocketPlace | undefined,
+  ) {
     this.#socket = socket;
     this.#fd = descriptorOf(socket);
-    this.localAddress = socket.localAddress ?? '';
-    this.localPort = socket.localPort ?? 0;
-    this.remoteAddress = socket.remoteAddress ?? '';
-    this.remotePort = socket.remotePort ?? 0;
+    const from = isExact(local) ? local : undefined;
+    this.localAddress = from?.address ?? socket.localAddress ?? '';
+    this.localPort = from?.port ?? socket.localPort ?? 0;
+    const to = remote !== undefined && isExact(remote) ? remote : undefined;
+    this.remoteAddress = to?.address ?? socket.remoteAddress ?? '';
+    this.remotePort = to?.port ?? socket.remotePort ?? 0;
     reader.deliver = (bytes) => this.user.handleBytes(bytes);
     this.#listen(socket);
   }
@@ -201,9 +216,17 @@ interface LinkReader {
   deliver: (bytes: Uint8Array) => void;
 }
 
-/** A socket over descriptor `fd` that reads through the shared buffer into the returned reader. */
+/** True if it is the address that the kernel uses: no wildcard, and nothing that has a zone. */
+function isExact({ address }: SocketPlace): boolean {
+  return address !== '0.0.0.0' && !address.includes(':');
+}
+
+/**
+ * A socket over a descriptor, or over Node's handle of one, that reads through the shared buffer into
+ * the returned reader.
+ */
 function openSocket(
-  fd: number,
+  source: { readonly fd: number } | { readonly handle: object },
   environment: LinkEnvironment,
 ): { readonly socket: Socket; readonly reader: LinkReader } {
   const reader: LinkReader = { deliver: () => {} };
@@ -216,7 +239,7 @@ function openSocket(
   };
   // DDP-6.2.1-04: the peer's FIN must not make this socket send its own.
   const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
-    fd,
+    ...source,
     allowHalfOpen: true,
     onread,
   };
@@ -224,39 +247,56 @@ function openSocket(
 }
 
 /**
- * The link of an accepted, paused socket. Node lets only outgoing sockets read into a given buffer,
- * so the descriptor moves to a socket created here. If that fails, the accepted socket itself
- * reads, with a new buffer each time.
+ * The link of a socket that was accepted at `local`, and reads nothing yet. Node lets only outgoing
+ * sockets read into a given buffer, so the connection moves to a socket created here. If that fails,
+ * the accepted socket itself reads, with a new buffer each time. Throws `SystemCallError` EMFILE.
  */
-export function adoptAccepted(accepted: Socket, environment: LinkEnvironment): TcpLink {
+export function adoptAccepted(
+  accepted: Socket,
+  local: SocketPlace,
+  environment: LinkEnvironment,
+): TcpLink {
   const fd = descriptorOf(accepted);
-  if (fd !== undefined) {
-    const { socket, reader } = openSocket(
-      unreserved('accept', duplicateDescriptor(fd)),
-      environment,
-    );
-    accepted.destroy();
-    return new TcpLink(socket, reader);
+  const handle = takeHandle(accepted);
+  if (fd !== undefined && handle !== undefined) {
+    const { socket, reader } = openSocket({ handle }, environment);
+    if (isReserved(fd)) {
+      socket.destroy();
+      throw new SystemCallError('accept', EMFILE, reservedText());
+    }
+    return new TcpLink(socket, reader, local, undefined);
   }
   const reader: LinkReader = { deliver: () => {} };
-  const link = new TcpLink(accepted, reader);
+  const link = new TcpLink(accepted, reader, local, undefined);
   accepted.on('data', (bytes: Uint8Array) => reader.deliver(bytes));
   accepted.resume();
   return link;
 }
 
 /**
- * Connects the bound socket `fd`, which it takes over, to an address and port. `onFailed` gets the
- * errno name.
+ * Takes the connection out of a socket, as Node itself does to pass one to another process: what is
+ * left needs no closing. Undefined if this Node keeps it elsewhere.
+ */
+function takeHandle(socket: Socket): object | undefined {
+  const handle: unknown = Reflect.get(socket, '_handle');
+  if (typeof handle !== 'object' || handle === null) return undefined;
+  Reflect.set(socket, '_handle', null);
+  return handle;
+}
+
+/**
+ * Connects the socket `fd`, bound to `local`, which it takes over, to an address and port. `onFailed`
+ * gets the errno name.
  */
 export function dialTcp(
   fd: number,
-  remote: { readonly address: string; readonly port: number },
+  local: SocketPlace,
+  remote: SocketPlace,
   environment: LinkEnvironment,
   onConnected: (link: TcpLink) => void,
   onFailed: (errorCode: string) => void,
 ): Dial {
-  const { socket, reader } = openSocket(fd, environment);
+  const { socket, reader } = openSocket({ fd }, environment);
   const fail = (error: Error): void => {
     socket.destroy();
     onFailed(errorCode(error));
@@ -265,7 +305,7 @@ export function dialTcp(
     socket.off('error', fail);
     // MPA-5.1-03
     socket.setNoDelay(true);
-    onConnected(new TcpLink(socket, reader));
+    onConnected(new TcpLink(socket, reader, local, remote));
   };
   socket.once('error', fail);
   socket.connect({ host: remote.address, port: remote.port }, connected);

@@ -2,7 +2,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
-import { adoptAccepted, type LinkEnvironment, type TcpLink } from './tcp-link.ts';
+import { adoptAccepted, type LinkEnvironment, type SocketPlace, type TcpLink } from './tcp-link.ts';
 
 /**
  * Connections that the kernel completes before they are accepted. Linux limits it to
@@ -15,26 +15,24 @@ export class TcpListener {
   readonly #server: Server;
 
   /**
-   * Listens on the bound socket `fd`, which it takes over. `onLink` gets each connection, whose
-   * user it must set at once. Throws `SystemCallError` (EADDRINUSE); the descriptor then still
-   * belongs to the caller.
+   * Listens on the bound socket `fd`, which it takes over; `local` is where it is bound. `onLink`
+   * gets each connection, whose user it must set at once. Throws `SystemCallError` (EADDRINUSE); the
+   * descriptor then still belongs to the caller.
    */
   constructor(
     fd: number,
+    local: SocketPlace,
     environment: LinkEnvironment,
     onLink: (link: TcpLink) => void,
     onError: (error: Error) => void,
   ) {
     // Calling listen() here, before Node does, reports an error at once.
     listenTcp(fd, KERNEL_BACKLOG);
-    this.#server = createServer(
-      { allowHalfOpen: true, pauseOnConnect: true, noDelay: true },
-      (accepted) => {
-        accepted.on('error', () => {});
-        const link = adopt(accepted, environment, onError);
-        if (link !== undefined) onLink(link);
-      },
-    );
+    this.#server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (accepted) => {
+      accepted.on('error', () => {});
+      const link = adopt(accepted, local, environment, onError);
+      if (link !== undefined) onLink(link);
+    });
     this.#server.on('error', onError);
     this.#server.listen({ fd, backlog: KERNEL_BACKLOG });
   }
@@ -48,11 +46,12 @@ export class TcpListener {
 /** The link of an accepted socket; undefined if the host is out of descriptors. */
 function adopt(
   accepted: Socket,
+  local: SocketPlace,
   environment: LinkEnvironment,
   onError: (error: Error) => void,
 ): TcpLink | undefined {
   try {
-    return adoptAccepted(accepted, environment);
+    return adoptAccepted(accepted, local, environment);
   } catch (error) {
     if (!(error instanceof SystemCallError)) throw error;
     accepted.destroy();

@@ -48,7 +48,7 @@ export class TcpPort implements LinkPort {
     translated(() => {
       const fd = duplicateDescriptor(held);
       try {
-        this.#listener = new TcpListener(fd, this.#environment, onLink, onError);
+        this.#listener = new TcpListener(fd, this, this.#environment, onLink, onError);
       } catch (error) {
         closeDescriptor(fd);
         throw error;
@@ -74,7 +74,7 @@ export class TcpPort implements LinkPort {
     const fd = this.#held();
     if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
     this.#fd = undefined;
-    return dialTcp(fd, remote, this.#environment, onConnected, onFailed);
+    return dialTcp(fd, this, remote, this.#environment, onConnected, onFailed);
   }
 
   /**

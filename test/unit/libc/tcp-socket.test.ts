@@ -2,7 +2,20 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server, Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { libc } from '../../../native-bridge/libc/libc.ts';
 import { bindTcp, listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
+
+const accept4 = libc.func('int accept4(int fd, void *name, void *length, int flags)') as (
+  fd: number,
+  name: null,
+  length: null,
+  flags: number,
+) => number;
+const getsockopt = libc.func(
+  'int getsockopt(int fd, int level, int option, void *value, void *length)',
+) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
+const IPPROTO_TCP = 6;
+const TCP_NODELAY = 1;
 
 const held: number[] = [];
 
@@ -20,6 +33,24 @@ function portOf(server: Server): number {
 
 afterEach(() => {
   for (const fd of held.splice(0)) closeDescriptor(fd);
+});
+
+describe('a listening socket', () => {
+  it('accepts sockets that do not wait to fill segments [MPA-5.1-03]', async () => {
+    const { fd, port } = bindTcp('127.0.0.9', 0);
+    held.push(fd);
+    listenTcp(fd, 8);
+    const client = new Socket().connect(port, '127.0.0.9');
+    await new Promise<void>((resolve) => client.once('connect', resolve));
+    const accepted = accept4(fd, null, null, 0);
+    held.push(accepted);
+    const value = new Uint8Array(4);
+    expect(getsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, value, Uint8Array.of(4, 0, 0, 0))).toBe(
+      0,
+    );
+    expect(value[0]).toBe(1);
+    client.destroy();
+  });
 });
 
 describe('held ports', () => {

@@ -1,4 +1,5 @@
 /** Links over real sockets of loopback, without any protocol. */
+import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { CaptureTap } from '../../../../daemon/capture/capture-tap.ts';
 import type { Link, LinkUser } from '../../../../daemon/host/links/link.ts';
@@ -56,7 +57,7 @@ function hold(address: string, port = 0): TcpPort {
 async function pair(address = '127.0.0.1', tap?: CaptureTap): Promise<[Listener, Listener]> {
   const port = hold(address);
   const dressed = (link: Link, dialed: boolean): Listener =>
-    new Listener(tap === undefined ? link : new TappedLink(link, tap, dialed));
+    new Listener(tap === undefined ? link : new TappedLink(link, tap, dialed, link.emssBytes()));
   let accepted: Listener | undefined;
   let dialed: Listener | undefined;
   const fail = (error: unknown): never => {
@@ -87,6 +88,31 @@ describe('a link', () => {
       ]);
     },
   );
+
+  it('of ports at every address knows the addresses of the connection', async () => {
+    const [dialed, accepted] = await pair('0.0.0.0');
+    for (const { link } of [dialed, accepted]) {
+      expect([link.localAddress, link.remoteAddress]).toEqual(['127.0.0.1', '127.0.0.1']);
+    }
+    expect(dialed.link.remotePort).toBe(accepted.link.localPort);
+    expect(dialed.link.localPort).toBe(accepted.link.remotePort);
+  });
+
+  it('has one descriptor at either end, and none is left of what ended', async () => {
+    const count = (): number => readdirSync('/proc/self/fd').length;
+    const [first] = await pair();
+    const before = count();
+    const more = await Promise.all([pair(), pair(), pair()]);
+    // Of each pair: a port, the copy of it that listens, and one for each link.
+    expect(count() - before).toBe(3 * 4);
+    for (const [dialed, accepted] of more) {
+      dialed.link.reset();
+      accepted.link.reset();
+    }
+    for (const port of ports.splice(2)) port.release();
+    await until(() => count() === before, 'descriptors to be closed');
+    expect(first.link.writable).toBe(true);
+  });
 
   it('reports the segment size of its socket [MPA-5.1-01]', async () => {
     const [dialed] = await pair();
