@@ -146,7 +146,7 @@ export function reportLines(report: BenchReport, targets: boolean): string[] {
 }
 
 /** The table's rows, the header first. */
-function reportRows(results: readonly Result[], targets: boolean): string[][] {
+export function reportRows(results: readonly Result[], targets: boolean): string[][] {
   const head = ['measurement', 'median', 'unit', 'against', 'median', 'ratio'];
   const rows = [[...head, ...(targets ? ['target', 'met', 'aim', 'reached'] : [])]];
   for (const result of results) {
@@ -201,7 +201,7 @@ export function verdictLine(results: readonly Result[]): string {
   return `targets: ${count(targets)} met; aims: ${count(aims)} reached`;
 }
 
-function skippedLines(unmeasured: readonly Unmeasured[]): string[] {
+export function skippedLines(unmeasured: readonly Unmeasured[]): string[] {
   if (unmeasured.length === 0) return [];
   return [
     `${unmeasured.length} ${unmeasured.length === 1 ? 'line' : 'lines'} skipped:`,

@@ -1,0 +1,85 @@
+/** Figures of the bench over time: a file with one line of JSON for each run that was kept. */
+import { z } from 'zod';
+import type { BenchReport, Result } from '../../daemon/bench/report.ts';
+import { CommandFailure, failureText } from '../../daemon/console/failure.ts';
+
+/** More lines than anybody keeps; a chart of them would show nothing. */
+const ENTRIES_MAX = 10_000;
+
+const FIGURE = z.object({
+  value: z.number(),
+  unit: z.string(),
+  /** Over each baseline of the run, by its title. */
+  ratios: z.record(z.string(), z.number()).optional(),
+  /** Whether the target was met. */
+  met: z.boolean().optional(),
+});
+
+const ENTRY = z.object({
+  date: z.iso.datetime(),
+  version: z.string(),
+  cores: z.number().int().positive(),
+  cpu: z.string(),
+  crcEngine: z.string(),
+  /** Load before the run; unknown for the oldest. */
+  load: z.number().nonnegative().optional(),
+  rounds: z.number().int().positive(),
+  figures: z.record(z.string(), FIGURE),
+});
+
+/** One run that was kept. */
+export type HistoryEntry = z.infer<typeof ENTRY>;
+
+/** What is kept of a run: medians, not rounds. */
+export function historyEntry(report: BenchReport): HistoryEntry {
+  const { date, version, cores, cpu, crcEngine, loadBefore, rounds, results } = report;
+  return {
+    date,
+    version,
+    cores,
+    cpu,
+    crcEngine,
+    load: significant(loadBefore),
+    rounds,
+    figures: Object.fromEntries(results.map((result) => [result.name, figureOf(result)])),
+  };
+}
+
+function figureOf({ measured, unit, baselines, met }: Result): HistoryEntry['figures'][string] {
+  const ratios = baselines.map(({ title, ratio }) => [title, significant(ratio)]);
+  return {
+    value: significant(measured.median),
+    unit,
+    ...(ratios.length === 0 ? {} : { ratios: Object.fromEntries(ratios) }),
+    ...(met === undefined ? {} : { met }),
+  };
+}
+
+/** Four digits: more would be noise, in a file that people read. */
+function significant(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+/** The entries of a history, the oldest first. CommandFailure that names the line with an error. */
+export function parseHistory(text: string, path: string): HistoryEntry[] {
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  if (lines.length > ENTRIES_MAX) {
+    throw new CommandFailure(`${path} has more than ${ENTRIES_MAX} lines; remove the oldest`);
+  }
+  const entries = lines.map((line, index) => parseEntry(line, `${path}:${index + 1}`));
+  return entries.sort((left, right) => Date.parse(left.date) - Date.parse(right.date));
+}
+
+function parseEntry(line: string, place: string): HistoryEntry {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (error) {
+    throw new CommandFailure(`${place} is not JSON: ${failureText(error)}; remove the line`);
+  }
+  const parsed = ENTRY.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const what = `${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'invalid'}`;
+  throw new CommandFailure(`${place} is not a run of the bench: ${what}; remove the line`);
+}
