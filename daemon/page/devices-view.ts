@@ -3,7 +3,7 @@ import type { DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.t
 import { byId, el, setText } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 import { RatePlot } from './plots.ts';
-import { type RateHistory, ratesOf } from './rates.ts';
+import { countersOf, type RateHistory, ratesOf } from './rates.ts';
 import { byteRate, guid, rate, si, whole } from './units.ts';
 
 /** Counter names in display order, with descriptions. */
@@ -94,10 +94,10 @@ class DeviceCard {
     });
     this.#plots = has.has('bytesOut') ? [throughput, messages] : [messages];
     const counters = el('dl', { class: 'counters' });
-    const order = COUNTERS.filter(([own]) => own in status.counters);
-    const others = Object.keys(status.counters).filter((own) => !KNOWN.has(own));
-    const ports = Object.keys(status.hwCounters ?? {});
-    const unknown = [...others, ...ports].map((own) => [own, own, own] as const);
+    const all = countersOf(status);
+    const order = COUNTERS.filter(([own]) => own in all);
+    const others = Object.keys(all).filter((own) => !KNOWN.has(own));
+    const unknown = others.map((own) => [own, own, own] as const);
     for (const [own, title, help] of [...order, ...unknown]) {
       const cell = new CounterCell(title, help, BYTES.has(own));
       this.#counters.set(own, cell);
@@ -120,17 +120,15 @@ class DeviceCard {
     ]);
   }
 
-  update({ device, portState, counters, hwCounters }: DeviceStatus, rates: RateHistory): void {
+  update(status: DeviceStatus, rates: RateHistory): void {
+    const { device, portState } = status;
+    const counters = countersOf(status);
     setText(this.#state, portState.toUpperCase());
     this.#state.className = `badge ${portState === 'active' ? 'good' : 'bad'}`;
     const known = rates.of(device.name);
     for (const plot of this.#plots) plot.update(known.points);
     for (const [own, cell] of this.#counters) {
-      cell.update(
-        counters[own] ?? hwCounters?.[own] ?? 0,
-        known.counters[own] ?? 0,
-        WARNINGS.has(own),
-      );
+      cell.update(counters[own] ?? 0, known.counters[own] ?? 0, WARNINGS.has(own));
     }
   }
 }

@@ -45,6 +45,14 @@ interface Look {
   readonly counters: Readonly<Record<string, number>>;
 }
 
+/** All counters of a device, those of its port among them. */
+export function countersOf({
+  counters,
+  hwCounters,
+}: DeviceStatus): Readonly<Record<string, number>> {
+  return { ...counters, ...hwCounters };
+}
+
 /** The rates that a device has. */
 export function ratesOf({ device }: DeviceStatus): readonly RateName[] {
   return device.backend === 'native'
@@ -84,7 +92,7 @@ export class RateHistory {
     const { name } = status.device;
     const last = this.#last.get(name);
     if (last !== undefined && at - last.at < STEP_MIN_SECONDS) return;
-    const { counters } = status;
+    const counters = countersOf(status);
     this.#last.set(name, { at, counters });
     const points = this.of(name).points.slice(1 - HISTORY_LENGTH);
     const seconds = last === undefined ? 0 : at - last.at;

@@ -36,6 +36,13 @@ describe('rates from counters', () => {
     expect(history.of('left').counters).toMatchObject({ gatheredBytes: 1000, inReads: 3 });
   });
 
+  it('are those of the port, too, on a RoCE device', () => {
+    const roce = (packets: number) => ({ ...device({}), hwCounters: { sent_pkts: packets } });
+    history.look(10, [roce(5)], 1);
+    history.look(12, [roce(25)], 1);
+    expect(history.of('left').counters).toEqual({ sent_pkts: 10 });
+  });
+
   it('restart after a reset of the counters', () => {
     history.look(1, [device({ gatheredBytes: 500 })], 1);
     history.look(2, [device({ gatheredBytes: 20 })], 1);
