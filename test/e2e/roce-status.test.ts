@@ -1,6 +1,7 @@
 /** What a daemon shows of its RoCE devices, with two queue pairs connected. */
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runTop } from '../../daemon/cli/control/top.ts';
 import { statusLines } from '../../daemon/cli/status.ts';
 import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
@@ -62,6 +63,29 @@ describe('a RoCE device', () => {
     expect(shown.get(ud.qp.qpNum)).toMatchObject({ type: 'UD', state: 'RTS' });
     expect(shown.get(ud.qp.qpNum)?.destination).toBeUndefined();
     expect(await control.connections()).toEqual([]);
+  });
+
+  it('shows them one by one in top, the busiest first', async () => {
+    const { a, b } = await connected();
+    const lines: string[] = [];
+    const output = { line: (text: string) => lines.push(text), note: () => undefined };
+    const never = new AbortController().signal;
+    const look = async (json: boolean) => {
+      const socket = rig.socketPath;
+      const watching = runTop({ socket, interval: 0.5, count: 1, json }, output, never);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      b.side.qp.postRecv({ wrId: 2, sgList: [b.side.mr.sge(0, 64)] });
+      a.side.qp.postSend(send([a.side.mr.sge(0, 64)]));
+      await watching;
+      return lines.splice(0).join('\n');
+    };
+    const { queuePairs } = JSON.parse(await look(true));
+    expect(queuePairs).toHaveLength(2);
+    expect(queuePairs[0].sendsPerSecond + queuePairs[0].receivesPerSecond).toBeGreaterThan(0);
+    const text = await look(false);
+    expect(text).toMatch(/^device +QP +type +state +sends\/s +recvs\/s +to +pid +program$/m);
+    const row = new RegExp(`^roce0 +${a.qpNum} +RC +RTS +\\d+ +0 +${b.qpNum} at roce0 +\\d+ `, 'm');
+    expect(text).toMatch(row);
   });
 
   it('tells TypeScript clients its events: a refused access, a drained queue, its port', async () => {

@@ -1,9 +1,16 @@
-/** `iwarpd top`: traffic of devices and objects of clients, at intervals. */
+/**
+ * `iwarpd top`: traffic of devices and objects of clients, at intervals. A RoCE device has no
+ * connections that anything else would list, so its queue pairs are shown one by one.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+import type { QPSummary } from '../../../verbs-api/contract/protocol/control.ts';
 import type { DaemonStatus, DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { jsonLine, type Output, tableLines } from '../../console/output.ts';
 import { durationText, objectsText } from '../status.ts';
+
+/** Queue pairs that are shown; more do not fit a screen. */
+const SHOWN_MAX = 16;
 
 /** Options of the command. */
 export interface TopArguments {
@@ -25,6 +32,34 @@ export interface DeviceRates {
   readonly errorsPerSecond: number;
 }
 
+/** Work of a queue pair of a RoCE device between two samples, per second. */
+interface QPRates
+  extends Pick<QPSummary, 'device' | 'qpNum' | 'pid' | 'program' | 'type' | 'state'> {
+  readonly sendsPerSecond: number;
+  readonly receivesPerSecond: number;
+  /** Where it sends to, if that is one queue pair. */
+  readonly destination?: QPSummary['destination'];
+}
+
+/** What was seen at once. */
+interface Sample {
+  readonly at: number;
+  readonly status: DaemonStatus;
+  /** Queue pairs of RoCE devices. */
+  readonly qps: readonly QPSummary[];
+}
+
+async function takeSample(socketPath: string | undefined): Promise<Sample> {
+  const place = { socketPath };
+  const status = await queryDaemon('status', {}, place);
+  const qps: QPSummary[] = [];
+  for (const { device } of status.devices) {
+    if (device.transport !== 'roce') continue;
+    qps.push(...(await queryDaemon('listQPs', { device: device.name }, place)));
+  }
+  return { at: performance.now(), status, qps };
+}
+
 /** Shows the daemon until `signal` fires, `count` samples are shown or the daemon ends. */
 export async function runTop(
   given: TopArguments,
@@ -32,19 +67,20 @@ export async function runTop(
   signal: AbortSignal,
 ): Promise<void> {
   const { socket: socketPath, interval, count = Number.POSITIVE_INFINITY } = given;
-  let before = await queryDaemon('status', {}, { socketPath });
-  let lookedAt = performance.now();
+  let before = await takeSample(socketPath);
   for (let looks = 0; looks < count; looks += 1) {
     if (!(await rested(interval * 1000, signal))) return;
-    const status = await queryDaemon('status', {}, { socketPath });
-    const now = performance.now();
-    const rates = deviceRates(before, status, (now - lookedAt) / 1000);
-    before = status;
-    lookedAt = now;
-    if (given.json === true) output.line(jsonLine({ rates, clients: status.clients }));
-    else {
+    const sample = await takeSample(socketPath);
+    const seconds = (sample.at - before.at) / 1000;
+    const { status } = sample;
+    const rates = deviceRates(before.status, status, seconds);
+    const queuePairs = qpRates(before.qps, sample.qps, seconds);
+    before = sample;
+    if (given.json === true) {
+      output.line(jsonLine({ rates, queuePairs, clients: status.clients }));
+    } else {
       output.clear?.();
-      output.line(topLines(status, rates).join('\n'));
+      output.line(topLines(status, rates, queuePairs).join('\n'));
     }
   }
 }
@@ -83,12 +119,40 @@ export function deviceRates(
   });
 }
 
+/** Rates of each queue pair per second, the busiest first. One that is new counts from zero. */
+export function qpRates(
+  before: readonly QPSummary[],
+  after: readonly QPSummary[],
+  seconds: number,
+): QPRates[] {
+  const key = ({ client, device, qpNum }: QPSummary): string => `${client} ${device} ${qpNum}`;
+  const earlier = new Map(before.map((qp) => [key(qp), qp]));
+  const rates = after.map((qp) => {
+    const { device, qpNum, pid, program, type, state, destination } = qp;
+    const was = earlier.get(key(qp));
+    // Modulo 2^32.
+    const sends = (qp.sendsTaken - (was?.sendsTaken ?? 0)) >>> 0;
+    return {
+      ...{ device, qpNum, pid, program, type, state },
+      sendsPerSecond: sends / seconds,
+      receivesPerSecond: grown(was?.receivesTaken, qp.receivesTaken) / seconds,
+      ...(destination === undefined ? {} : { destination }),
+    };
+  });
+  const busy = (qp: QPRates): number => qp.sendsPerSecond + qp.receivesPerSecond;
+  return rates.sort((left, right) => busy(right) - busy(left));
+}
+
 function grown(before = 0, after = 0): number {
   return after >= before ? after - before : after;
 }
 
 /** One sample as readable lines. */
-export function topLines(status: DaemonStatus, rates: readonly DeviceRates[]): string[] {
+export function topLines(
+  status: DaemonStatus,
+  rates: readonly DeviceRates[],
+  queuePairs: readonly QPRates[] = [],
+): string[] {
   const devices = rates.map((each) => [
     each.device,
     rateText(each.sendsPerSecond),
@@ -110,10 +174,37 @@ export function topLines(status: DaemonStatus, rates: readonly DeviceRates[]): s
     '',
     ...tableLines([head, ...devices]),
     '',
+    ...qpLines(queuePairs),
     ...(clients.length === 0
       ? ['no clients']
       : tableLines([['pid', 'program', 'connected', 'objects'], ...clients])),
   ];
+}
+
+function qpLines(queuePairs: readonly QPRates[]): string[] {
+  if (queuePairs.length === 0) return [];
+  const head = ['device', 'QP', 'type', 'state', 'sends/s', 'recvs/s', 'to', 'pid', 'program'];
+  const rows = queuePairs
+    .slice(0, SHOWN_MAX)
+    .map((qp) => [
+      qp.device,
+      String(qp.qpNum),
+      qp.type,
+      qp.state,
+      rateText(qp.sendsPerSecond),
+      rateText(qp.receivesPerSecond),
+      destinationText(qp.destination),
+      String(qp.pid),
+      qp.program,
+    ]);
+  const more = queuePairs.length - rows.length;
+  const rest = more > 0 ? [`${more} more queue pairs, less busy`] : [];
+  return [...tableLines([head, ...rows]), ...rest, ''];
+}
+
+function destinationText(destination: QPSummary['destination']): string {
+  if (destination === undefined) return '-';
+  return `${destination.qpNum} at ${destination.device ?? destination.gid}`;
 }
 
 function rateText(perSecond: number): string {
