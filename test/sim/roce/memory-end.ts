@@ -395,7 +395,7 @@ export class MemoryEnd {
     }
     // Of several without a signal whose memory went away only one is told of.
     const sure = told || this.excuse === undefined;
-    if (remote !== undefined && work.opcode !== SQOpcode.read) {
+    if (remote?.region.closed === false && work.opcode !== SQOpcode.read) {
       const same = Buffer.compare(remote.bytes(data.length), data) === 0;
       const { tier, lost } = remote.region.area;
       const where = `${lost ? 'lost ' : ''}${tier} memory`;

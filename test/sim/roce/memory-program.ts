@@ -63,6 +63,8 @@ export class Region {
   readonly users = new Set<MemoryUser>();
   /** Gone, or deregistered. */
   lost = false;
+  /** Deregistered: no one can tell what the last Writes to it did. */
+  closed = false;
   readonly #free: Piece[] = [];
   readonly #release: () => void;
 
@@ -92,6 +94,7 @@ export class Region {
   }
 
   close(): void {
+    this.closed = true;
     this.mr.close();
     this.#release();
   }
