@@ -141,8 +141,11 @@ export interface RoceBackend {
   /** See `QPLifecycle.modifyPath`. */
   modifyPath(qp: DeviceQP, change: QPModification, now: Micros): void;
   queryPath(qp: DeviceQP): PathAttributes;
-  /** EINVAL unless the queue pair is of type UD and the GID that of a group; ENOMEM. */
-  attachMulticast(qp: DeviceQP, gid: Uint8Array): void;
+  /**
+   * EINVAL unless the queue pair is of type UD and the GID that of a group; ENOMEM. `owner` is whose
+   * limits it counts against.
+   */
+  attachMulticast(qp: DeviceQP, gid: Uint8Array, owner: object): void;
   /** EINVAL also for a queue pair that is not attached. */
   detachMulticast(qp: DeviceQP, gid: Uint8Array): void;
   /** The queue pair goes: it leaves all groups. */

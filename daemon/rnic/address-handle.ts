@@ -3,13 +3,13 @@ import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { PD } from './protection-domain.ts';
 import { type AddressVector, checkAddressVector, type PortAddresses } from './qp-attributes.ts';
 
-/** Address handles of a device, as rxe reports it. */
-const HANDLES_MAX = 32_767;
+/** Address handles of a device. Each client has as many as rxe reports; see its quotas. */
+const HANDLES_MAX = 1_048_576;
 
 /** An address handle. */
 export class AH {
   readonly pd: PD;
-  /** 1 to 32767: 0 means to rxe's provider that the work request has the address itself. */
+  /** Not 0, which means to rxe's provider that the work request has the address itself. */
   readonly number: number;
   readonly vector: AddressVector;
   readonly #onClose: () => void;

@@ -2,9 +2,14 @@
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 
-/** Groups of a host, and queue pairs of one group: what rxe reports of a device. */
-const GROUPS_MAX = 8192;
+/**
+ * Places in groups, and queue pairs of one group: what rxe reports of a device. Here every client may
+ * have as many, so that none can take those of the others.
+ */
+const PLACES_MAX = 8192;
 const MEMBERS_MAX = 56;
+/** Groups of all clients together: a few tens of MiB. */
+const GROUPS_MAX = 131_072;
 
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
@@ -12,34 +17,58 @@ const IPV4_AT = 12;
 /** See the module's comment. */
 export class MulticastGroups {
   readonly #members = new Map<string, Set<QP>>();
+  /** Of queue pairs that were ever attached. */
+  readonly #owners = new WeakMap<QP, object>();
+  /** Places in groups by owner. */
+  readonly #places = new Map<object, number>();
 
-  /** Attaches a queue pair. Again does nothing. ENOMEM when the group or the host has no room. */
-  attach(qp: QP, gid: Uint8Array): void {
+  /**
+   * Attaches a queue pair of `owner`. Again does nothing. ENOMEM when the owner has too many in the
+   * group or in all, or the host too many groups.
+   */
+  attach(qp: QP, gid: Uint8Array, owner: object): void {
     const key = textOf(gid);
     const members = this.#members.get(key) ?? new Set<QP>();
     if (members.has(qp)) return;
-    if (members.size >= MEMBERS_MAX) {
-      throw new VerbsError('ENOMEM', `a multicast group has at most ${MEMBERS_MAX} queue pairs`);
+    let own = 0;
+    for (const member of members) if (this.#owners.get(member) === owner) own += 1;
+    if (own >= MEMBERS_MAX) {
+      throw new VerbsError('ENOMEM', `a client has at most ${MEMBERS_MAX} queue pairs in a group`);
+    }
+    const places = this.#places.get(owner) ?? 0;
+    if (places >= PLACES_MAX) {
+      throw new VerbsError('ENOMEM', `a client is in at most ${PLACES_MAX} multicast groups`);
     }
     if (members.size === 0 && this.#members.size >= GROUPS_MAX) {
       throw new VerbsError('ENOMEM', `a host has at most ${GROUPS_MAX} multicast groups`);
     }
     this.#members.set(key, members.add(qp));
+    this.#owners.set(qp, owner);
+    this.#places.set(owner, places + 1);
   }
 
   /** False if the queue pair was not attached. */
   detach(qp: QP, gid: Uint8Array): boolean {
     const key = textOf(gid);
     const members = this.#members.get(key);
-    const attached = members?.delete(qp) ?? false;
-    if (members?.size === 0) this.#members.delete(key);
-    return attached;
+    if (members?.delete(qp) !== true) return false;
+    this.#left(qp, key, members);
+    return true;
+  }
+
+  #left(qp: QP, key: string, members: ReadonlySet<QP>): void {
+    if (members.size === 0) this.#members.delete(key);
+    const owner = this.#owners.get(qp);
+    if (owner === undefined) return;
+    const places = (this.#places.get(owner) ?? 1) - 1;
+    if (places === 0) this.#places.delete(owner);
+    else this.#places.set(owner, places);
   }
 
   /** A destroyed queue pair leaves all groups. */
   forget(qp: QP): void {
     for (const [key, members] of this.#members) {
-      if (members.delete(qp) && members.size === 0) this.#members.delete(key);
+      if (members.delete(qp)) this.#left(qp, key, members);
     }
   }
 

@@ -49,14 +49,14 @@ export class RoceVerbs implements RoceBackend {
     return qp.queryPath();
   }
 
-  attachMulticast(qp: QP, gid: Uint8Array): void {
+  attachMulticast(qp: QP, gid: Uint8Array, owner: object): void {
     checkMember(qp, gid);
     const groups = this.#groups();
     if (groups.members(gid).has(qp)) return;
     if (groups.groupsOf(qp) >= GROUPS_OF_QP_MAX) {
       throw new VerbsError('ENOMEM', `a queue pair is in at most ${GROUPS_OF_QP_MAX} groups`);
     }
-    groups.attach(qp, gid);
+    groups.attach(qp, gid, owner);
   }
 
   detachMulticast(qp: QP, gid: Uint8Array): void {

@@ -44,7 +44,7 @@ export const DEFAULT_QUOTAS: ClientQuotas = {
   objects: {
     context: 64,
     pd: 4096,
-    ah: 32_768,
+    ah: 32_767,
     buffer: 16_384,
     mr: 65_536,
     mw: 65_536,

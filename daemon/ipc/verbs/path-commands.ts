@@ -71,7 +71,7 @@ export function pathCommands(
     },
     attachMcast({ qp, gid }) {
       const object = table.expect('qp', qp);
-      groupsOf(object).attachMulticast(object.qp, gidBytes(gid));
+      groupsOf(object).attachMulticast(object.qp, gidBytes(gid), state);
       return {};
     },
     detachMcast({ qp, gid }) {

@@ -127,6 +127,63 @@ describe('a queue pair in multicast groups', () => {
   });
 });
 
+/** Calls until no more is given; how often it was. */
+function takeAll(call: () => unknown): number {
+  for (let count = 0; ; count += 1) {
+    try {
+      call();
+    } catch (error) {
+      expect(error).toMatchObject({ code: 'ENOMEM' });
+      return count;
+    }
+  }
+}
+
+describe('a client that takes all that it can get', { timeout: 120_000 }, () => {
+  it('leaves the others theirs, address handles and groups among them', () => {
+    const [greedy, other, third] = [newClient(), newClient(), newClient()];
+    const { objects } = DEFAULT_QUOTAS;
+    const { context } = greedy.execute('openDevice', { name: undefined });
+    const pd = openPD(greedy);
+    expect(takeAll(() => greedy.execute('createAH', { pd, attributes }))).toBe(objects.ah);
+    // All but the first join one group, and 256 each.
+    const qps: number[] = [];
+    const { cq } = greedy.execute('createCQ', { context, cqe: 16, channel: undefined });
+    const made = { pd, sendCQ: cq, recvCQ: cq, srq: undefined, capabilities, sqSigAll: false };
+    const type = QPType.ud;
+    takeAll(() => qps.push(greedy.execute('createQP', { ...made, type }).qp));
+    expect(qps).toHaveLength(objects.qp);
+    let next = 0;
+    takeAll(() => greedy.execute('attachMcast', { qp: qps[next++] as number, gid: GROUP }));
+    expect(next - 1).toBe(56);
+    const group = (number: number): string => GROUP.replace('0105', number.toString(16));
+    for (const [index, qp] of qps.slice(0, 40).entries()) {
+      let number = index * 256 + 0x200;
+      takeAll(() => greedy.execute('attachMcast', { qp, gid: group(number++) }));
+    }
+    takeAll(() => greedy.execute('allocPD', { context }));
+    takeAll(() => greedy.execute('createCQ', { context, cqe: 16, channel: undefined }));
+    takeAll(() => greedy.execute('openDevice', { name: undefined }));
+    const srq = { maxWr: 4, maxSge: 1, srqLimit: 0 };
+    expect(takeAll(() => greedy.execute('createSRQ', { pd, ...srq }))).toBe(objects.srq);
+    // Each of the others gets what it asks for, from the same device and in the same group.
+    for (const client of [other, third]) {
+      const opened = client.execute('openDevice', { name: undefined });
+      const own = client.execute('allocPD', opened).pd;
+      const theirs = client.execute('createCQ', { ...opened, cqe: 16, channel: undefined }).cq;
+      for (let count = 0; count < 1000; count += 1) {
+        client.execute('createAH', { pd: own, attributes });
+        if (count % 10 !== 0) continue;
+        const queues = { pd: own, sendCQ: theirs, recvCQ: theirs, srq: undefined };
+        const { qp } = client.execute('createQP', { ...made, ...queues, type });
+        if (count < 500) client.execute('attachMcast', { qp, gid: GROUP });
+        client.execute('createSRQ', { pd: own, ...srq });
+      }
+    }
+    expect(host.multicastGroups.members(gidBytes(GROUP)).size).toBe(56 + 50 + 50);
+  });
+});
+
 describe('attributes', () => {
   it.each([
     ['pkeyIndex', 1],

@@ -157,7 +157,7 @@ describe('datagrams', () => {
       world.end(world.there),
     ];
     const { groups } = world.network;
-    for (const { qp } of [sender, one, two, two]) groups.attach(qp, GROUP);
+    for (const { qp } of [sender, one, two, two]) groups.attach(qp, GROUP, sender);
     const vector = { ...PEER, dgid: GROUP };
     world.send(sender, vector, GROUP_QPN);
     expect([sender, one, two, none].map(({ wire }) => wire.received.length)).toEqual([1, 1, 1, 0]);
@@ -173,21 +173,30 @@ describe('datagrams', () => {
 });
 
 describe('multicast groups', () => {
-  it('take 56 queue pairs each, and a host has 8192 of them', () => {
+  it('take 56 queue pairs of each client, which has 8192 places in them', () => {
     const { groups } = new PacketNetwork(HOST);
     const rig = new ProgramRig();
     const qps = Array.from({ length: 57 }, () => rig.createQP(QPType.ud));
     const [first, last] = [qps[0], qps[56]] as [QP, QP];
-    for (const qp of qps.slice(0, 56)) groups.attach(qp, GROUP);
-    groups.attach(first, GROUP);
-    expect(() => groups.attach(last, GROUP)).toThrow('at most 56 queue pairs');
-    for (let group = 1; group < 8192; group += 1) {
-      groups.attach(last, mappedGid(239, 2, group >> 8, group & 0xff));
+    const [client, other] = [{}, {}];
+    for (const qp of qps.slice(0, 56)) groups.attach(qp, GROUP, client);
+    groups.attach(first, GROUP, client);
+    expect(() => groups.attach(last, GROUP, client)).toThrow('at most 56 queue pairs');
+    for (let group = 56; group < 8192; group += 1) {
+      groups.attach(last, mappedGid(239, 2, group >> 8, group & 0xff), client);
     }
-    expect(() => groups.attach(last, mappedGid(239, 3, 0, 0))).toThrow('at most 8192');
+    const more = mappedGid(239, 3, 0, 0);
+    expect(() => groups.attach(last, more, client)).toThrow('at most 8192');
+    // Others have theirs, in the same group, too.
+    const theirs = rig.createQP(QPType.ud);
+    groups.attach(theirs, GROUP, other);
+    groups.attach(theirs, more, other);
     groups.forget(last);
-    groups.attach(last, mappedGid(239, 3, 0, 0));
+    groups.attach(last, more, client);
     expect(groups.groupsOf(last)).toBe(1);
+    expect(groups.members(more).size).toBe(2);
+    expect(groups.detach(first, GROUP)).toBe(true);
+    groups.attach(last, GROUP, client);
   });
 });
 
@@ -272,7 +281,7 @@ describe('datagrams of real queue pairs', () => {
     const [a, b, c] = [datagramEnd(world, 0), datagramEnd(world, 1), datagramEnd(world, 0)];
     const handle = a.nic.createAH(a.pd, { ...PEER, dgid: GROUP });
     for (const { qp, receives, piece } of [b, c]) {
-      world.host.multicastGroups.attach(qp, GROUP);
+      world.host.multicastGroups.attach(qp, GROUP, world);
       receives.receive(4, [piece(60)]);
     }
     const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };

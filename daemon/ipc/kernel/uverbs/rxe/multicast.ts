@@ -6,7 +6,6 @@ import type { QP } from '../../../../rnic/queue-pair.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { Multicast } from '../layouts.ts';
 import type { CommandCall } from '../open-device.ts';
-import { RxeLimit } from './limits.ts';
 
 const GID_BYTES = 16;
 /** Groups of one queue pair: more than any program joins, and too few to fill the daemon's memory. */
@@ -16,12 +15,11 @@ const GROUPS_MAX = 256;
 export function attachMulticast(call: CommandCall): KernelReply {
   const { qp, gid } = memberOf(call);
   const groups = call.file.services.host.multicastGroups;
-  const members = groups.members(gid);
-  if (members.has(qp)) return DONE;
-  if (members.size >= RxeLimit.membersOfGroup || groups.groupsOf(qp) >= GROUPS_MAX) {
-    throw new VerbsError('ENOMEM', 'the group or the queue pair has too many members or groups');
+  if (groups.members(gid).has(qp)) return DONE;
+  if (groups.groupsOf(qp) >= GROUPS_MAX) {
+    throw new VerbsError('ENOMEM', `a queue pair is in at most ${GROUPS_MAX} groups`);
   }
-  groups.attach(qp, gid);
+  groups.attach(qp, gid, call.file.client);
   return DONE;
 }
 
