@@ -1,18 +1,23 @@
 /**
  * The connection manager for the owners of ids: commands take effect at once, errors are
- * `VerbsError`s, outcomes arrive as events.
+ * `VerbsError`s, outcomes arrive as events. It decides which wire an id is of (README.md says how).
  */
 import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import { type QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { IPV4_ANY, parseSocketAddress, wildcardAsLoopback } from '../iwarp/cm/address.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
+import { wishedDepths } from '../iwarp/cm/stream-wishes.ts';
 import type { QPModification } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import type { Micros } from '../rnic/wire-port.ts';
-import { type HostCmEvent, HostId, PortSpace } from './host-id.ts';
+import { type HostCmEvent, HostId, PortSpace, type ProgramParameters } from './host-id.ts';
+import type { RoceCm } from './roce/roce-cm.ts';
 
 /** What the facade uses of its host. */
 export interface HostCmUser {
@@ -20,23 +25,19 @@ export interface HostCmUser {
   drain(): void;
   /** Name of the device that created this QP, if it belongs to the host. */
   deviceOf(qp: QP): string | undefined;
+  /** The limits of a device. */
+  cmDeviceOf(name: string): CmDevice | undefined;
 }
 
-/** What a program that moves its queue pair itself says of it, to connect or to accept. */
-interface ProgramParameters {
-  readonly qpn: number;
-  readonly srq: boolean;
-  /** At most 56 bytes to connect, 196 to accept; for datagrams 180 and 136. EINVAL for more. */
-  readonly privateData: Uint8Array;
-  readonly responderResources: number;
-  readonly initiatorDepth: number;
-  readonly flowControl: boolean;
-  /** Values above 7 count as 7. */
-  readonly retryCount: number;
-  readonly rnrRetry: number;
-  /** Datagrams, to accept: the queue pair's key; 0 for rdma_cm's own. */
-  readonly qkey: number;
-}
+/** The wires that an id may be of. */
+type Wires = ReadonlySet<DeviceTransport>;
+
+/** The reason of a rejection by the program, as InfiniBand has it. */
+const CONSUMER_DEFINED = 28;
+/** Retries of a queue pair that the host moves: as often as there is a number for; 7 is for ever. */
+const RETRIES = 7;
+/** Attempts to find a port that is free on both wires. */
+const FREE_PORT_TRIES = 16;
 
 /**
  * See the module's comment. The errno codes are those of `ConnectionManager`'s methods.
@@ -47,11 +48,21 @@ interface ProgramParameters {
  */
 export class HostCm {
   readonly #manager: ConnectionManager;
+  readonly #roce: RoceCm | undefined;
+  readonly #hasIwarp: boolean;
   readonly #user: HostCmUser;
   #nextNumber = 0;
 
-  constructor(manager: ConnectionManager, user: HostCmUser) {
+  /** `roce` is undefined without RoCE devices; `hasIwarp` tells whether there are others. */
+  constructor(
+    manager: ConnectionManager,
+    roce: RoceCm | undefined,
+    hasIwarp: boolean,
+    user: HostCmUser,
+  ) {
     this.#manager = manager;
+    this.#roce = roce;
+    this.#hasIwarp = hasIwarp;
     this.#user = user;
   }
 
@@ -61,18 +72,50 @@ export class HostCm {
    */
   createId(tag: unknown, portSpace: number = PortSpace.tcp, datagram = false): HostId {
     const id = this.#newId(tag, portSpace, datagram);
-    id.iwarp = this.#manager.createId(id);
+    if (this.#wires(id).has('iwarp')) id.iwarp = this.#manager.createId(id);
     return id;
   }
 
   /** Binds to a local address, port 0 for a free one; `id.localAddress` then has the port. */
   bindAddr(id: HostId, address: SocketAddress): void {
-    this.#manager.bindAddr(ofIwarp(id), address);
+    const parsed = parseSocketAddress(address);
+    const wires = this.#wiresOf(id, parsed.address);
+    if (id.iwarp !== undefined && wires.has('iwarp')) {
+      if (wires.has('roce')) this.#bindBoth(id, parsed);
+      else this.#manager.bindAddr(id.iwarp, address);
+      if (id.device !== undefined) this.#leave(id, 'roce');
+      return;
+    }
+    this.#expectRoce(id).bind(id, parsed);
+    this.#leave(id, 'iwarp');
+  }
+
+  /** Both wires get the same port. */
+  #bindBoth(id: HostId, address: SocketAddress): void {
+    const roce = this.#expectRoce(id);
+    for (let left = FREE_PORT_TRIES; ; left -= 1) {
+      const iwarp = ofIwarp(id);
+      this.#manager.bindAddr(iwarp, address);
+      try {
+        roce.bind(id, iwarp.localAddress ?? address);
+        return;
+      } catch (error) {
+        // A bound id cannot be bound again: another takes its place.
+        this.#manager.destroy(iwarp, this.#user.now());
+        id.iwarp = this.#replaced(iwarp);
+        if (!isVerbsError(error) || address.port !== 0 || left === 0) throw error;
+      }
+    }
+  }
+
+  #replaced({ tag, refusalPatienceMs, portKeeper, afOnly }: CmId): CmId {
+    return Object.assign(this.#manager.createId(tag), { refusalPatienceMs, portKeeper, afOnly });
   }
 
   /** Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY). */
   setAfOnly(id: HostId, afOnly: boolean): void {
-    this.#manager.setAfOnly(ofIwarp(id), afOnly);
+    if (id.iwarp !== undefined) this.#manager.setAfOnly(id.iwarp, afOnly);
+    id.afOnly = afOnly;
   }
 
   /**
@@ -81,25 +124,52 @@ export class HostCm {
    * has the source address comes first.
    */
   resolveAddr(id: HostId, destination: SocketAddress, source: SocketAddress | undefined): void {
-    this.#manager.resolveAddr(ofIwarp(id), destination, source);
+    const to = parseSocketAddress(destination);
+    const from = source === undefined ? undefined : parseSocketAddress(source);
+    const wires = this.#wiresTowards(id, to.address, from?.address);
+    if (id.iwarp !== undefined && wires.has('iwarp')) {
+      this.#manager.resolveAddr(id.iwarp, destination, source);
+      if (id.iwarp.device !== undefined) this.#leave(id, 'roce');
+    } else {
+      const roce = this.#expectRoce(id);
+      if (from !== undefined && id.localAddress === undefined) roce.bind(id, from);
+      const address = wildcardAsLoopback(to.address);
+      if (roce.resolveAddr(id, { address, port: to.port })) this.#leave(id, 'iwarp');
+    }
     this.#user.drain();
   }
 
   /** For symmetry with rdma_cm; the event follows at once. `id.roce.path` is known then. */
   resolveRoute(id: HostId): void {
-    this.#manager.resolveRoute(ofIwarp(id));
+    const roce = this.#roceOf(id);
+    if (roce === undefined) this.#manager.resolveRoute(ofIwarp(id));
+    else roce.resolveRoute(id);
     this.#user.drain();
   }
 
   /** Listens; connect requests arrive as events with new ids. A wildcard hears both wires. */
   listen(id: HostId, backlog: number): void {
-    this.#manager.listen(ofIwarp(id), backlog);
+    if (id.state === 'idle' && this.#roce !== undefined) {
+      this.bindAddr(id, { address: IPV4_ANY, port: 0 });
+    }
+    const roce = id.roce === undefined ? undefined : this.#roce;
+    roce?.listen(id, backlog);
+    if (id.iwarp === undefined) return;
+    try {
+      this.#manager.listen(id.iwarp, backlog);
+    } catch (error) {
+      roce?.unlisten(id);
+      throw error;
+    }
   }
 
   /** Starts to connect; the outcome arrives as an event. EINVAL for a QP of another device. */
   connect(id: HostId, qp: QP, parameters: CMParameters): void {
     this.#sameDevice(id, qp);
-    this.#manager.connect(ofIwarp(id), qp, parameters, this.#user.now());
+    const roce = this.#roceOf(id);
+    if (roce === undefined) {
+      this.#manager.connect(ofIwarp(id), qp, parameters, this.#user.now());
+    } else roce.connect(id, this.#programParameters(id, qp, parameters), qp);
     this.#user.drain();
   }
 
@@ -109,7 +179,10 @@ export class HostCm {
    */
   accept(id: HostId, qp: QP, parameters: CMParameters): void {
     this.#sameDevice(id, qp);
-    this.#manager.accept(ofIwarp(id), qp, parameters, this.#user.now());
+    const roce = this.#roceOf(id);
+    if (roce === undefined) {
+      this.#manager.accept(ofIwarp(id), qp, parameters, this.#user.now());
+    } else roce.accept(id, this.#programParameters(id, qp, parameters), qp);
     this.#user.drain();
   }
 
@@ -117,8 +190,10 @@ export class HostCm {
    * Rejects a connect request. `reason` is InfiniBand's: 28, the program's own, by default. A
    * program that moves its queue pair also rejects a connect response by it.
    */
-  reject(id: HostId, privateData: Uint8Array, _reason?: number): void {
-    this.#manager.reject(ofIwarp(id), privateData, this.#user.now());
+  reject(id: HostId, privateData: Uint8Array, reason: number = CONSUMER_DEFINED): void {
+    const roce = this.#roceOf(id);
+    if (roce === undefined) this.#manager.reject(ofIwarp(id), privateData, this.#user.now());
+    else roce.reject(id, reason, privateData);
     this.#user.drain();
   }
 
@@ -127,13 +202,16 @@ export class HostCm {
    * itself hears it once its peer has disconnected, too.
    */
   disconnect(id: HostId): void {
-    this.#manager.disconnect(ofIwarp(id), this.#user.now());
+    const roce = this.#roceOf(id);
+    if (roce === undefined) this.#manager.disconnect(ofIwarp(id), this.#user.now());
+    else roce.disconnect(id);
     this.#user.drain();
   }
 
   /** Destroys an id in any state; it gets no further events. */
   destroy(id: HostId): void {
     if (id.iwarp !== undefined) this.#manager.destroy(id.iwarp, this.#user.now());
+    this.#roce?.destroy(id);
     this.#user.drain();
   }
 
@@ -143,31 +221,35 @@ export class HostCm {
    * Starts to connect queue pair `parameters.qpn`; 'connectResponse' arrives as an event, or for
    * datagrams 'established'.
    */
-  request(id: HostId, _parameters: ProgramParameters): void {
-    throw notRoce(id);
+  request(id: HostId, parameters: ProgramParameters): void {
+    this.#expectRoce(id).connect(id, parameters);
+    this.#user.drain();
   }
 
   /** Accepts a connect request; 'established' arrives as an event, except for datagrams. */
-  answer(id: HostId, _parameters: ProgramParameters): void {
-    throw notRoce(id);
+  answer(id: HostId, parameters: ProgramParameters): void {
+    this.#expectRoce(id).accept(id, parameters);
+    this.#user.drain();
   }
 
   /** After a connect response: the queue pair is in RTS. No event follows. */
   establish(id: HostId): void {
-    throw notRoce(id);
+    this.#expectRoce(id).establish(id);
+    this.#user.drain();
   }
 
   /** Data came to the queue pair before the peer said that it is ready (RDMA_USER_CM_CMD_NOTIFY). */
   noteCommunication(id: HostId): void {
-    throw notRoce(id);
+    this.#expectRoce(id).noteCommunication(id);
+    this.#user.drain();
   }
 
   /**
-   * How the id's queue pair enters `state` (RDMA_USER_CM_CMD_INIT_QP_ATTR). Before the path is
-   * known every state is answered like INIT.
+   * How the id's queue pair enters `state` (RDMA_USER_CM_CMD_INIT_QP_ATTR). Before the id connects,
+   * every state is answered like INIT.
    */
-  qpAttributes(id: HostId, _state: QPState): QPModification {
-    throw notRoce(id);
+  qpAttributes(id: HostId, state: QPState): QPModification {
+    return this.#expectRoce(id).qpAttributes(id, state);
   }
 
   // For the host
@@ -177,10 +259,94 @@ export class HostCm {
     const { tag } = event.id;
     if (!(tag instanceof HostId)) return undefined;
     if (event.listener === undefined) return { ...event, id: tag, listener: undefined };
-    const id = this.#newId(tag.tag, tag.portSpace, tag.datagram);
+    const id = this.childOf(tag);
     id.iwarp = event.id;
     event.id.tag = id;
     return { ...event, id, listener: tag };
+  }
+
+  /** The id of a request that came to `listener`. */
+  childOf({ tag, portSpace, datagram }: HostId): HostId {
+    return this.#newId(tag, portSpace, datagram);
+  }
+
+  // Which wire
+
+  /** The wires that this host has for such an id; iWARP, with its errors, if there is none. */
+  #wires({ datagram, only }: HostId): Wires {
+    const wires = new Set<DeviceTransport>();
+    const roce = this.#roce !== undefined;
+    if (this.#hasIwarp && only !== 'roce' && !(datagram && roce)) wires.add('iwarp');
+    if (roce && only !== 'iwarp') wires.add('roce');
+    if (wires.size === 0) wires.add(roce && !this.#hasIwarp ? 'roce' : 'iwarp');
+    return wires;
+  }
+
+  /** Those of an id that has, or gets, this local address. */
+  #wiresOf(id: HostId, address: string): Wires {
+    const wires = this.#wires(id);
+    if (wires.size === 1) return wires;
+    const iwarpOpen = this.#manager.leavesDeviceOpen(address);
+    if (iwarpOpen && this.#roce?.leavesPortOpen(address) === true) return wires;
+    if (!iwarpOpen && this.#manager.answersFor(address)) return IWARP;
+    return this.#roce?.routes.portOf(address) === undefined ? IWARP : ROCE;
+  }
+
+  /** Those of an id that dials. */
+  #wiresTowards(id: HostId, destination: string, source: string | undefined): Wires {
+    const bound = id.localAddress?.address ?? source;
+    const wires = bound === undefined ? this.#wires(id) : this.#wiresOf(id, bound);
+    if (wires.size === 1 || this.#roce === undefined) return wires;
+    const to = wildcardAsLoopback(destination);
+    const ownRoce = this.#roce.routes.portOf(to) !== undefined && !this.#manager.answersFor(to);
+    if (!ownRoce && this.#manager.reaches(to)) return IWARP;
+    return ownRoce || !('error' in this.#roce.routes.find(to, undefined)) ? ROCE : IWARP;
+  }
+
+  /** The id is not of this wire. */
+  #leave(id: HostId, wire: DeviceTransport): void {
+    if (wire === 'roce') this.#roce?.drop(id);
+    else if (id.iwarp !== undefined) {
+      const { iwarp } = id;
+      id.iwarp = undefined;
+      iwarp.tag = undefined;
+      this.#manager.destroy(iwarp, this.#user.now());
+    }
+  }
+
+  /** For an id that RoCE alone has. */
+  #roceOf(id: HostId): RoceCm | undefined {
+    return id.iwarp === undefined ? this.#roce : undefined;
+  }
+
+  #expectRoce(id: HostId): RoceCm {
+    if (this.#roce === undefined) {
+      throw new VerbsError('EINVAL', `${id.device ?? 'the id'} is not a RoCE device`);
+    }
+    return this.#roce;
+  }
+
+  #programParameters(id: HostId, qp: QP, parameters: CMParameters): ProgramParameters {
+    if (qp.type === QPType.ud) {
+      throw new VerbsError(
+        'EINVAL',
+        'queue pairs of datagrams do not connect: use address handles',
+      );
+    }
+    const device = this.#user.cmDeviceOf(id.device ?? '');
+    if (device === undefined) throw new VerbsError('EINVAL', 'the id has no device');
+    const { ird, ord } = wishedDepths(device, parameters);
+    return {
+      qpn: qp.qpn,
+      srq: qp.srq !== undefined,
+      privateData: parameters.privateData,
+      responderResources: ird,
+      initiatorDepth: ord,
+      flowControl: true,
+      retryCount: RETRIES,
+      rnrRetry: RETRIES,
+      qkey: 0,
+    };
   }
 
   #newId(tag: unknown, portSpace: number, datagram: boolean): HostId {
@@ -197,11 +363,10 @@ export class HostCm {
   }
 }
 
+const IWARP: Wires = new Set<DeviceTransport>(['iwarp']);
+const ROCE: Wires = new Set<DeviceTransport>(['roce']);
+
 function ofIwarp({ iwarp }: HostId): CmId {
   if (iwarp === undefined) throw new VerbsError('EINVAL', 'the id is not of an iWARP device');
   return iwarp;
-}
-
-function notRoce({ device }: HostId): VerbsError {
-  return new VerbsError('EINVAL', `${device ?? 'the id'} is not a RoCE device`);
 }

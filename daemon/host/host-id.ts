@@ -14,8 +14,24 @@ import type { RoceId } from './roce/roce-id.ts';
 /** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
 export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
 
+/** What a program that moves its queue pair itself says of it, to connect or to accept. */
+export interface ProgramParameters {
+  readonly qpn: number;
+  readonly srq: boolean;
+  /** At most 56 bytes to connect, 196 to accept; for datagrams 180 and 136. EINVAL for more. */
+  readonly privateData: Uint8Array;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  readonly flowControl: boolean;
+  /** Values above 7 count as 7. */
+  readonly retryCount: number;
+  readonly rnrRetry: number;
+  /** Datagrams, to accept: the queue pair's key; 0 for rdma_cm's own. */
+  readonly qkey: number;
+}
+
 /** What InfiniBand tells with an event, beside what every wire tells. */
-interface IbEventFacts {
+export interface IbEventFacts {
   /**
    * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. 0 otherwise, and when `error`
    * says it all.
@@ -51,6 +67,8 @@ export class HostId {
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
   typeOfService = 0;
   ackTimeout: number | undefined;
+  /** RDMA_OPTION_ID_AFONLY. */
+  afOnly = false;
   /** The id of iWARP's manager; undefined once the id is RoCE's alone. */
   iwarp: CmId | undefined;
   /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */

@@ -8,7 +8,7 @@
 import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
-import type { CmEffect, CmEvent } from '../iwarp/cm/cm-host.ts';
+import type { CmEffect } from '../iwarp/cm/cm-host.ts';
 import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
@@ -39,6 +39,7 @@ import type { HostNotice, HostObserver } from './observer.ts';
 import { MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
 import type { PacketPort } from './roce/packet-port.ts';
+import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
 import type { RocePort } from './roce/roce-port.ts';
 import { TurnShares } from './turn-share.ts';
@@ -119,6 +120,7 @@ export class RnicHost
     LoopUser,
     NetworkUser,
     PacketNetworkHost,
+    RoceCmHost,
     RoceHost
 {
   readonly devices: readonly Adapter[];
@@ -142,6 +144,8 @@ export class RnicHost
   readonly #roceParts: RoceParts | undefined;
   /** Undefined without RoCE devices. */
   readonly #packets: PacketNetwork | undefined;
+  /** The same. */
+  readonly #roceCm: RoceCm | undefined;
   #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
@@ -183,7 +187,8 @@ export class RnicHost
       this.#observer,
       shares,
     );
-    this.cm = new HostCm(this.#manager, this);
+    this.#roceCm = this.#packets && new this.roceParts.RoceCm(this, this.#packets);
+    this.cm = new HostCm(this.#manager, this.#roceCm, cmDevices.length > 0, this);
   }
 
   // Commands
@@ -229,8 +234,7 @@ export class RnicHost
    */
   async reset(): Promise<void> {
     const now = this.now();
-    for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
-    this.#manager.releasePorts();
+    this.#destroyIds(now);
     this.#loop.drain();
     const ended = [...this.#conduits.all()];
     for (const conduit of ended) conduit.reset();
@@ -248,8 +252,7 @@ export class RnicHost
 
   async #close(): Promise<void> {
     const now = this.now();
-    for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
-    this.#manager.releasePorts();
+    this.#destroyIds(now);
     this.#loop.drain();
     for (const conduit of [...this.#conduits.all()]) conduit.leave(now);
     this.#flushTimer?.cancel();
@@ -260,6 +263,12 @@ export class RnicHost
     }
     this.#packets?.close();
     this.#loop.close();
+  }
+
+  #destroyIds(now: Micros): void {
+    for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
+    for (const id of this.#roceCm?.ids() ?? []) this.cm.destroy(id);
+    this.#manager.releasePorts();
   }
 
   // Getters
@@ -316,6 +325,11 @@ export class RnicHost
     return { ...held, ...this.#loop.heldCounts(), ...this.#manager.heldCounts() };
   }
 
+  /** The same, of connections between RoCE devices; undefined without such devices. */
+  heldByRoce() {
+    return this.#roceCm?.heldCounts();
+  }
+
   /**
    * Checks everything that the host has against its counts, for simulations and tests, between two
    * turns. Throws `InvariantError`.
@@ -323,6 +337,7 @@ export class RnicHost
   assertDeepInvariants(): void {
     for (const { nic } of this.devices) nic.assertDeepInvariants();
     this.#manager.assertDeepInvariants();
+    this.#roceCm?.assertDeepInvariants();
     this.#network.assertDeepInvariants((id) => this.#manager.mayHoldPort(id));
     this.#loop.assertDeepInvariants();
     this.#conduits.assertDeepInvariants();
@@ -454,24 +469,40 @@ export class RnicHost
     }
     for (;;) {
       const effect = this.#manager.pollEffect();
-      if (effect === undefined) return any;
+      if (effect === undefined) break;
       any = true;
       this.#actOnCm(effect, now);
     }
+    return this.#roceCm?.drainEffects(now) === true || any;
   }
 
   /** See `LoopUser`. */
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
+    this.#roceCm?.handleDeadline(now);
     this.#packets?.handleDeadline(now);
   }
 
   /** See `LoopUser`. */
   nextDeadline(): Micros {
     const deadline = this.#manager.nextDeadline();
-    return this.#packets === undefined
-      ? deadline
-      : Math.min(deadline, this.#packets.nextDeadline());
+    if (this.#packets === undefined || this.#roceCm === undefined) return deadline;
+    return Math.min(deadline, this.#packets.nextDeadline(), this.#roceCm.nextDeadline());
+  }
+
+  /** See `HostCmUser`. */
+  cmDeviceOf(name: string): CmDevice | undefined {
+    return this.devices.find((device) => device.name === name)?.cmDevice;
+  }
+
+  /** See `RoceCmHost`. */
+  childOf(listener: HostId): HostId {
+    return this.cm.childOf(listener);
+  }
+
+  /** See `RouteHost`. */
+  random32(): number {
+    return this.clock.random32();
   }
 
   /** See `PortHost`. */
@@ -522,14 +553,18 @@ export class RnicHost
         else this.faults.notify(device, effect.cq);
         return;
       case 'async':
+        if (effect.element instanceof QP) this.#roceCm?.handleQPFailed(effect.element, effect.text);
         this.raise(device, effect.event, effect.element, effect.text);
         return;
       case 'transmit':
         this.#packets?.memoryReady(effect.qp);
         this.#conduits.enqueue(effect.qp);
         return;
-      case 'disconnect':
       case 'abort':
+        this.#roceCm?.handleQPFailed(effect.qp, 'the queue pair was stopped');
+        this.#conduits.enqueue(effect.qp);
+        return;
+      case 'disconnect':
         this.#conduits.enqueue(effect.qp);
         return;
       case 'resume': {
@@ -553,20 +588,22 @@ export class RnicHost
       case 'touched':
         this.#conduits.touched(effect.endpoint);
         return;
-      case 'deliver':
-        this.#deliver(effect.event);
+      case 'deliver': {
+        const event = this.cm.eventOf(effect.event);
+        if (event !== undefined) this.deliver(event);
         return;
+      }
       default:
         effect satisfies never;
     }
   }
 
-  #deliver(event: CmEvent): void {
+  /** See `RoceCmHost`. */
+  deliver(event: HostCmEvent): void {
     const { id, type, text } = event;
     const failed = type === CMEventType.connectError || type === CMEventType.unreachable;
     this.#notice(failed ? 'info' : 'debug', 'connection', id.device, id.peerAddress, text);
-    const delivered = this.cm.eventOf(event);
-    if (delivered !== undefined) this.onCmEvent(delivered.id, delivered);
+    this.onCmEvent(id, event);
   }
 
   /** See `PacketNetworkHost`. Starts the slow timer for QPs in error; it stops when there are none. */

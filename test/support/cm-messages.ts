@@ -1,5 +1,6 @@
 /** A message of each kind of InfiniBand's connection management, with a value in every field. */
 import type { CmFields, CmMessageName } from '../../daemon/roce/wire/cm-message.ts';
+import { writeIpRequest } from '../../daemon/roce/wire/ip-request.ts';
 import { bytesOf } from './hex.ts';
 
 const counted = (length: number, first: number): Uint8Array =>
@@ -40,7 +41,10 @@ export const CM_MESSAGES: { readonly [N in CmMessageName]: CmFields<N> } = {
     serviceLevel: 9,
     subnetLocal: 1,
     localAckTimeout: 19,
-    privateData: bytesOf(`00 40 9c40 00*12 0a010001 00*12 0a010002 ${'61'.repeat(56)}`),
+    privateData: writeIpRequest(
+      { sourcePort: 0x9c40, source: bytesOf('0a010001'), destination: bytesOf('0a010002') },
+      counted(56, 0x61),
+    ),
   },
   MRA: {
     localCommId: 0xf1020304,

@@ -8,11 +8,21 @@
 import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { ProgramWire } from '../../rnic/ib-port.ts';
 import type { AddressVector, QPPath } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { Micros, WireFailure } from '../../rnic/wire-port.ts';
+import type { Micros, Wire, WireFailure } from '../../rnic/wire-port.ts';
 import type { PacketWire } from '../../roce/transport/packet-wire.ts';
 import type { PacketPort } from './packet-port.ts';
 import type { LinkPath } from './udp-link.ts';
+
+/** What the network uses of a queue pair; implemented by `QP`. */
+export interface PacketQP {
+  readonly qpn: number;
+  readonly type: QPType;
+  /** True while its memory is behind: no more packets for now. */
+  readonly congested: boolean;
+  readonly wire: Wire | undefined;
+  /** Its wire failed. */
+  terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void;
+}
 
 /** What a connection tells its network. */
 export interface ConnectionUser {
@@ -26,7 +36,7 @@ export interface ConnectionUser {
 
 /** See the module's comment. */
 export class PacketConnection implements ProgramWire {
-  readonly qp: QP;
+  readonly qp: PacketQP;
   readonly port: PacketPort;
   readonly wire: PacketWire;
   /** Its destination, and the port that has it; undefined without a route and before RTR. */
@@ -48,7 +58,7 @@ export class PacketConnection implements ProgramWire {
   readonly held: PacketConnection[] = [];
   readonly #user: ConnectionUser;
 
-  constructor(qp: QP, port: PacketPort, wire: PacketWire, user: ConnectionUser) {
+  constructor(qp: PacketQP, port: PacketPort, wire: PacketWire, user: ConnectionUser) {
     this.qp = qp;
     this.port = port;
     this.wire = wire;

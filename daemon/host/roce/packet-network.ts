@@ -18,7 +18,7 @@ import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { PACKET_BYTES_MAX, type PacketWire } from '../../roce/transport/packet-wire.ts';
 import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
 import { MulticastGroups } from './multicast-groups.ts';
-import { type ConnectionUser, PacketConnection } from './packet-connection.ts';
+import { type ConnectionUser, PacketConnection, type PacketQP } from './packet-connection.ts';
 import { type HeldPacket, NO_ANSWER, type PacketFacts, PacketFaults } from './packet-faults.ts';
 import type { PacketPort } from './packet-port.ts';
 import { PacketRecorder } from './packet-recorder.ts';
@@ -114,7 +114,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   }
 
   /** The wire of a queue pair of `port` that enters RTR. */
-  connect(qp: QP, port: PacketPort, wire: PacketWire): PacketConnection {
+  connect(qp: PacketQP, port: PacketPort, wire: PacketWire): PacketConnection {
     const connection = new PacketConnection(qp, port, wire, this);
     let ofPort = this.#connections.get(port);
     if (ofPort === undefined) {

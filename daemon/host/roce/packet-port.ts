@@ -1,4 +1,5 @@
 /** A RoCE port as the packet network sees it. */
+import type { CmPort } from '../../roce/cm/cm-path.ts';
 import type { RoceCounters } from './roce-counters.ts';
 
 export interface PacketPort {
@@ -15,4 +16,9 @@ export interface PacketPort {
   /** Without carrier, nothing goes out or comes in. */
   readonly down: boolean;
   readonly counters: RoceCounters;
+}
+
+/** A port with a general service interface. */
+export interface ServicePort extends PacketPort, CmPort {
+  peer(dgid: Uint8Array): ServicePort | undefined;
 }

@@ -1,14 +1,17 @@
 /** What RoCE has of a connection id: addresses, path and connection. */
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
 import type { CmConnection } from '../../roce/cm/cm-connection.ts';
+import type { CmListener } from '../../roce/cm/cm-listener.ts';
 import type { CmPath } from '../../roce/cm/cm-path.ts';
 import type { HostIdState } from '../host-id-state.ts';
+import type { RocePort } from './roce-port.ts';
 
 /** See the module's comment. `HostCm` alone changes it. */
 export class RoceId {
   state: HostIdState = 'idle';
-  /** Name of the device, once an address has decided it. */
-  device: string | undefined;
+  /** The device's port, once an address has decided it. */
+  port: RocePort | undefined;
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;
   /**
@@ -16,8 +19,18 @@ export class RoceId {
    * datagram's id, after 'established', its address vector leads to the service.
    */
   path: CmPath | undefined;
+  listener: CmListener | undefined;
   /** From connect, or from the request, on. */
   connection: CmConnection | undefined;
+  /** Set if the host moves the queue pair, not its program. */
+  qp: QP | undefined;
   /** True for the id of a connect request. */
   passive = false;
+  /** The owner knows that the connection is over. */
+  endTold = false;
+
+  /** Name of the device, once an address has decided it. */
+  get device(): string | undefined {
+    return this.port?.name;
+  }
 }

@@ -2,10 +2,10 @@
  * What a host needs for RoCE devices, in one value: a host without them does not load it, and is
  * ready sooner.
  */
-import { CommunicationManager } from '../../roce/cm/communication-manager.ts';
 import { makeWire } from '../../roce/transport/transport.ts';
 import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
 import { PacketNetwork } from './packet-network.ts';
+import { RoceCm } from './roce-cm.ts';
 import { hwCounters, linkCounters } from './roce-counters.ts';
 import { RocePort } from './roce-port.ts';
 import { ROCE_PROFILE } from './roce-profile.ts';
@@ -13,8 +13,8 @@ import { RoceVerbs } from './roce-verbs.ts';
 
 /** See the module's comment. */
 export const ROCE_PARTS = {
-  CommunicationManager,
   PacketNetwork,
+  RoceCm,
   RocePort,
   RoceVerbs,
   hwCounters,

@@ -4,10 +4,8 @@ import type { PortAddresses } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
-import type { PacketPort } from './packet-port.ts';
+import type { ServicePort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
-
-const GID_BYTES = 16;
 
 /** What a port needs of its host. */
 export interface PortHost {
@@ -25,11 +23,13 @@ export interface PortHost {
 }
 
 /** See the module's comment. */
-export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
+export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly addresses: PortAddresses = this;
   readonly counters: RoceCounters = makeRoceCounters();
   #down = false;
   readonly name: string;
+  /** See `CmPort`. */
+  readonly guid: Uint8Array;
   readonly gids: GidTable;
   #known: readonly GidEntry[] = [];
   #bytes: readonly (Uint8Array | undefined)[] = [];
@@ -37,6 +37,7 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
 
   constructor(device: GidSource & { readonly name: string }, host: PortHost) {
     this.name = device.name;
+    this.guid = bytesOfHex(device.nodeGuid);
     this.gids = new GidTable(device);
     this.#host = host;
   }
@@ -79,7 +80,13 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
 
   /** True for a GID of this port. */
   has(gid: Uint8Array): boolean {
-    return this.ownGids().some((own) => own !== undefined && sameBytes(own, gid));
+    return this.indexOf(gid) !== undefined;
+  }
+
+  /** See `CmPort`. */
+  indexOf(gid: Uint8Array): number | undefined {
+    const index = this.ownGids().findIndex((own) => own !== undefined && sameBytes(own, gid));
+    return index < 0 ? undefined : index;
   }
 
   /** See `PacketPort`. */
@@ -88,16 +95,15 @@ export class RocePort implements IBPort<QP>, PacketPort, PortAddresses {
     if (entries !== this.#known) {
       this.#known = entries;
       this.#bytes = entries.map(({ gid, interfaceName }) => {
-        return interfaceName === undefined ? undefined : bytesOfGid(gid);
+        return interfaceName === undefined ? undefined : bytesOfHex(gid.replaceAll(':', ''));
       });
     }
     return this.#bytes;
   }
 }
 
-function bytesOfGid(text: string): Uint8Array {
-  const digits = text.replaceAll(':', '');
-  return Uint8Array.from({ length: GID_BYTES }, (_, index) => {
+function bytesOfHex(digits: string): Uint8Array {
+  return Uint8Array.from({ length: digits.length / 2 }, (_, index) => {
     return Number.parseInt(digits.slice(2 * index, 2 * index + 2), 16);
   });
 }

@@ -3,12 +3,17 @@ import type {
   CommandReply,
   CommandRequest,
 } from '../../../verbs-api/contract/protocol/commands.ts';
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { gidBytes } from '../../../verbs-api/contract/verbs/gid.ts';
-import type { DeviceBackend, RoceBackend } from '../../host/device-backend.ts';
+import type { DeviceBackend, DeviceQP, RoceBackend } from '../../host/device-backend.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
 import { AhObject, type QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';
+
+/** Attributes of a queue pair that has no connection yet: it gives no rights. */
+const INIT_PATH = { accessFlags: 0, pkeyIndex: 0, portNum: 1 } as const;
 
 type Modify = CommandRequest<'modifyQP'>;
 
@@ -37,6 +42,12 @@ export function modifyQP(
   }
   const roce = roceOf(device, 'attributes of a queue pair beside its state');
   roce.modifyPath(qp, deviceModification(state, attributes ?? {}), host.now());
+}
+
+/** The state that queue pairs of connection ids start in. On RoCE, connecting says the rest. */
+export function initialiseQP({ roce }: DeviceBackend, qp: DeviceQP, now: Micros): void {
+  if (roce === undefined) qp.modify(QPState.INIT, now);
+  else roce.modifyPath(qp, deviceModification(QPState.INIT, INIT_PATH), now);
 }
 
 /** See `QP.query`. */

@@ -3,7 +3,7 @@ import type {
   CommandReply,
   CommandRequest,
 } from '../../../verbs-api/contract/protocol/commands.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import {
   ChannelObject,
@@ -14,7 +14,7 @@ import {
   SrqObject,
 } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
-import { modifyQP, queryQP, roceOf } from './path-commands.ts';
+import { initialiseQP, modifyQP, queryQP, roceOf } from './path-commands.ts';
 
 /** Closes a device. EBUSY while objects were made from it. */
 export function destroyContext(state: ClientState, object: ContextObject): void {
@@ -251,7 +251,7 @@ function createQP(
   });
   const { qp } = object;
   qp.tag = object;
-  if (request.initialised === true) qp.modify(QPState.INIT, host.now());
+  if (request.initialised === true) initialiseQP(device, qp, host.now());
   return {
     qp: object.handle,
     qpNum: qp.qpn,

@@ -361,6 +361,21 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   // Getters
 
+  /** True if a device has this address, or answers for every one. */
+  answersFor(address: string): boolean {
+    return this.#routes.deviceFor(address) !== undefined;
+  }
+
+  /** True for an address that determines no device: see `DeviceRoutes`. */
+  leavesDeviceOpen(address: string): boolean {
+    return this.#routes.leavesDeviceOpen(address);
+  }
+
+  /** True if a device reaches the destination. */
+  reaches(destination: string): boolean {
+    return !('error' in this.#routes.find(wildcardAsLoopback(destination), undefined));
+  }
+
   /** True for an id that may hold a port: it exists, or its port is still held. */
   mayHoldPort(id: CmId): boolean {
     return this.#ids.has(id) || this.#ports.has(id);

@@ -30,7 +30,7 @@ const RTS_MASK_RC =
   QPAttribute.maxRdAtomic;
 
 /** Where a path leads. */
-function vectorOf(path: CmPath): AddressVector {
+export function vectorOf(path: CmPath): AddressVector {
   return {
     dgid: path.dgid,
     sgidIndex: path.sgidIndex,

@@ -7,6 +7,9 @@ import { readUint16, readUint32, writeUint16, writeUint32 } from './bytes.ts';
 export const MAD_BYTES = 256;
 /** Where the message of a class begins. */
 export const MAD_HEADER_BYTES = 24;
+/** The queue pair of the general service interface, and its key (IBTA 3.9.5.3, 10.2.5). */
+export const GSI_QPN = 1;
+export const GSI_QKEY = 0x8001_0000;
 
 const BASE_VERSION = 1;
 

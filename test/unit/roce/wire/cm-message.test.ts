@@ -5,6 +5,7 @@ import {
   parseCmMessage,
   writeCmMessage,
 } from '../../../../daemon/roce/wire/cm-message.ts';
+import { parseIpRequest, writeIpRequest } from '../../../../daemon/roce/wire/ip-request.ts';
 import { CM_MESSAGES } from '../../../support/cm-messages.ts';
 import { bytesOf, hexOf } from '../../../support/hex.ts';
 
@@ -20,7 +21,7 @@ const counted = (length: number, first: number) =>
 const GOLDEN: Readonly<Record<CmMessageName, string>> = {
   REQ: `${header('0010')} 01020304 00*4 0000000001061b39 0211223344556677 00*4 81828384 a1b2c3 10
     000000 0e 000000 a3 fd0e0f 9f ffff 56 f8 ffff fffe 00*10 ffff 0a010001 00*10 ffff 0a010002
-    f2345003 68 40 98 98 00*44 00 40 9c40 00*12 0a010001 00*12 0a010002 61*56`,
+    f2345003 68 40 98 98 00*44 00 40 9c40 00*12 0a010001 00*12 0a010002 ${counted(56, 0x61)}`,
   MRA: `${header('0011')} ${ids} 40 c0 ${counted(222, 1)}`,
   REJ: `${header('0012')} ${ids} 80 90 001c ${counted(72, 0x80)} ${counted(148, 3)}`,
   REP: `${header('0013')} ${ids} 91929394 b1b2b3 00 000000 00 c1c2c3 00 05 fa 7d f0
@@ -81,5 +82,27 @@ describe('a MAD', () => {
   it('takes no bytes that are longer than their field', () => {
     const write = () => writeCmMessage('RTU', TRANSACTION, { privateData: new Uint8Array(225) });
     expect(write).toThrow(RangeError);
+  });
+});
+
+describe('what rdma_cm puts before private data', () => {
+  const addresses = {
+    sourcePort: 7174,
+    source: bytesOf('fd00 00*13 01'),
+    destination: bytesOf('fd00 00*13 02'),
+  };
+
+  it('holds IPv6 addresses', () => {
+    const bytes = writeIpRequest(addresses, Uint8Array.of(9));
+    expect(hexOf(bytes)).toBe(hexOf(bytesOf('00 60 1c06 fd00 00*13 01 fd00 00*13 02 09')));
+    expect(parseIpRequest(bytes)).toEqual(addresses);
+  });
+
+  it.each([
+    ['is shorter', '00 40 1c06 00*31'],
+    ['is of another version', '01 40 1c06 00*32'],
+    ['is of another IP version', '00 50 1c06 00*32'],
+  ])('is nothing that we know when it %s', (_, text) => {
+    expect(parseIpRequest(bytesOf(text))).toBeUndefined();
   });
 });

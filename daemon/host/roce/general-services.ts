@@ -1,0 +1,85 @@
+/**
+ * QP 1 of each RoCE port: sends and takes the messages of connection management. A port has one from
+ * the first listener or dial on, so a host whose programs connect themselves takes none.
+ */
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { CmPath, CmPort } from '../../roce/cm/cm-path.ts';
+import { vectorOf } from '../../roce/cm/queue-pair-moves.ts';
+import { ManagementWire } from '../../roce/transport/management.ts';
+import { GSI_QPN } from '../../roce/wire/mad.ts';
+import type { PacketConnection, PacketQP } from './packet-connection.ts';
+import type { PacketNetwork } from './packet-network.ts';
+import type { ServicePort } from './packet-port.ts';
+
+/** Takes MADs that came to a port. */
+type MadSink = (
+  mad: Uint8Array,
+  port: ServicePort,
+  sourceGid: Uint8Array,
+  destGid: Uint8Array,
+) => void;
+
+interface Interface {
+  readonly port: ServicePort;
+  readonly wire: ManagementWire;
+  readonly connection: PacketConnection;
+}
+
+/** See the module's comment. */
+export class GeneralServices {
+  readonly #network: PacketNetwork;
+  readonly #onMad: MadSink;
+  readonly #interfaces = new Map<CmPort, Interface>();
+  /** What the network calls an address handle, one for each path. */
+  readonly #addresses = new WeakMap<CmPath, { dgid: Uint8Array; vector: AddressVector }>();
+
+  constructor(network: PacketNetwork, onMad: MadSink) {
+    this.#network = network;
+    this.#onMad = onMad;
+  }
+
+  /** MADs to this port are taken from now on. */
+  open(port: ServicePort): void {
+    if (this.#interfaces.has(port)) return;
+    const wire = new ManagementWire({
+      handleMad: (mad, sourceGid, destGid) => this.#onMad(mad, port, sourceGid, destGid),
+    });
+    const qp: PacketQP = {
+      qpn: GSI_QPN,
+      type: QPType.ud,
+      congested: false,
+      get wire() {
+        return connection;
+      },
+      // This wire never fails.
+      terminated() {},
+    };
+    const connection: PacketConnection = this.#network.connect(qp, port, wire);
+    this.#interfaces.set(port, { port, wire, connection });
+  }
+
+  /** Sends a MAD from QP 1 of the path's port, which must be open, to QP 1 at its other end. */
+  send(path: CmPath, mad: Uint8Array, now: number): void {
+    const found = this.#interfaces.get(path.port);
+    if (found === undefined) return;
+    const { port, wire, connection } = found;
+    // Where nobody listens, too: the answer is a rejection.
+    const peer = port.peer(path.dgid);
+    if (peer !== undefined) this.open(peer);
+    let address = this.#addresses.get(path);
+    if (address === undefined) {
+      address = { dgid: path.dgid, vector: vectorOf(path) };
+      this.#addresses.set(path, address);
+    }
+    if (wire.send(address, mad)) connection.pump(now);
+    else connection.port.counters.undeliverable += 1;
+  }
+
+  /** MADs that have not left yet, for simulations and tests. */
+  get waiting(): number {
+    let count = 0;
+    for (const { wire } of this.#interfaces.values()) count += wire.waiting;
+    return count;
+  }
+}

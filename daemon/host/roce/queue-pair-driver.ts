@@ -1,0 +1,197 @@
+/**
+ * Moves queue pairs for programs that leave it to the connection manager, as iWARP's does: up when
+ * they connect, down when the connection ends, after what was posted has been sent.
+ */
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  type ErrnoCode,
+  isVerbsError,
+  VerbsError,
+} from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+import { QPAttribute } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { CmConnection } from '../../roce/cm/cm-connection.ts';
+import type { CmEndFacts } from '../../roce/cm/cm-types.ts';
+import type { CommunicationManager } from '../../roce/cm/communication-manager.ts';
+import type { HostId } from '../host-id.ts';
+import type { RoceId } from './roce-id.ts';
+
+/** How long posted work may take to be sent, and a peer to say that it has stopped, too. */
+const LEAVE_MICROS = 5_000_000;
+
+const DEPTH_MAX = 128;
+const NO_LIMITS = { initiatorDepth: DEPTH_MAX, responderResources: DEPTH_MAX };
+/** Code of the delay that is asked of a sender while no receive is posted: 0.64 milliseconds. */
+const MIN_RNR_TIMER = 12;
+
+/** Tells the owner of an id that its connection is over. */
+type OnEnd = (id: HostId, roce: RoceId, error: ErrnoCode | undefined, text: string) => void;
+
+interface Leaving {
+  readonly id: HostId;
+  readonly deadline: Micros;
+  /** The DREQ was sent. */
+  asked: boolean;
+}
+
+/** See the module's comment. */
+export class QueuePairDriver {
+  readonly #manager: CommunicationManager;
+  readonly #onEnd: OnEnd;
+  readonly #byQP = new Map<QP, HostId>();
+  /** Connections that their programs have ended. */
+  readonly #leaving = new Map<RoceId, Leaving>();
+
+  constructor(manager: CommunicationManager, onEnd: OnEnd) {
+    this.#manager = manager;
+    this.#onEnd = onEnd;
+  }
+
+  get size(): number {
+    return this.#byQP.size;
+  }
+
+  /** EISCONN for a queue pair that has a connection; EINVAL for one that is not in INIT. */
+  expectFree(qp: QP): void {
+    if (this.#byQP.has(qp)) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    if (qp.state !== QPState.INIT) {
+      throw new VerbsError('EINVAL', 'a queue pair must be in INIT to connect');
+    }
+  }
+
+  /** From now on the queue pair is of this id. */
+  take(id: HostId, roce: RoceId, qp: QP): void {
+    roce.qp = qp;
+    this.#byQP.set(qp, id);
+  }
+
+  /** True once data can be sent. */
+  isUp(qp: QP): boolean {
+    return qp.state === QPState.RTS || qp.state === QPState.SQD;
+  }
+
+  /** The accepter's queue pair goes to RTS. Throws `VerbsError`, and nothing has changed then. */
+  ready(connection: CmConnection, qp: QP, own: CmEndFacts, now: Micros): void {
+    this.#move(connection, qp, own, now);
+  }
+
+  /** The dialler's queue pair goes to RTS, and the peer is told; or the reason why not. */
+  complete(connection: CmConnection, qp: QP, now: Micros): VerbsError | undefined {
+    try {
+      const { local } = connection;
+      if (local !== undefined) this.#move(connection, qp, local, now);
+      this.#manager.establish(connection);
+      return undefined;
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return error;
+    }
+  }
+
+  #move(connection: CmConnection, qp: QP, own: CmEndFacts, now: Micros): void {
+    const depths = this.depths(connection, own);
+    const init = this.#manager.qpAttributes(connection, QPState.INIT);
+    qp.modifyPath(init, now);
+    const rtr = this.#manager.qpAttributes(connection, QPState.RTR);
+    const maxDestRdAtomic = depths.responderResources;
+    qp.modifyPath({ ...rtr, maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER }, now);
+    const rts = this.#manager.qpAttributes(connection, QPState.RTS);
+    qp.modifyPath({ ...rts, maxRdAtomic: depths.initiatorDepth }, now);
+  }
+
+  /** Reads and atomics of each direction, as both ends agree. */
+  depths(
+    { local, remote }: CmConnection,
+    given?: CmEndFacts,
+  ): { readonly initiatorDepth: number; readonly responderResources: number } {
+    const wanted = given ?? local ?? NO_LIMITS;
+    return {
+      initiatorDepth: Math.min(wanted.initiatorDepth, remote?.responderResources ?? 0),
+      responderResources: Math.min(wanted.responderResources, remote?.initiatorDepth ?? 0),
+    };
+  }
+
+  /** The program ends the connection: work that was posted is sent first. */
+  disconnect(id: HostId, roce: RoceId, now: Micros): void {
+    const { qp, connection } = roce;
+    if (qp === undefined || connection === undefined || this.#leaving.has(roce)) return;
+    if (!this.isUp(qp)) throw new VerbsError('EINVAL', 'not connected');
+    if (qp.state === QPState.RTS)
+      qp.modifyPath({ mask: QPAttribute.state, state: QPState.SQD }, now);
+    this.#leaving.set(roce, { id, deadline: now + LEAVE_MICROS, asked: false });
+  }
+
+  /** The peer has ended the connection. */
+  handlePeerLeft(roce: RoceId, now: Micros): void {
+    const { connection } = roce;
+    this.release(roce, now);
+    if (connection !== undefined) this.#manager.disconnect(connection, now);
+  }
+
+  /** A queue pair is in error: its connection is over, which the peer is told. */
+  handleFailed(qp: QP, text: string, now: Micros): void {
+    const id = this.#byQP.get(qp);
+    const roce = id?.roce;
+    if (id === undefined || roce?.connection === undefined || qp.state !== QPState.ERR) return;
+    this.release(roce, now);
+    this.#manager.destroy(roce.connection, now);
+    this.#onEnd(id, roce, 'ECONNRESET', text);
+  }
+
+  /** The id has no connection any more: its queue pair stops. */
+  release(roce: RoceId, now: Micros): void {
+    const { qp } = roce;
+    this.#leaving.delete(roce);
+    if (qp === undefined || !this.#byQP.delete(qp)) return;
+    stop(qp, now);
+  }
+
+  /** Goes on with connections that are being ended. True if anything happened. */
+  settle(now: Micros): boolean {
+    let any = false;
+    for (const [roce, leaving] of this.#leaving) {
+      const { qp, connection } = roce;
+      if (leaving.asked || qp === undefined || connection === undefined) continue;
+      const drains = qp.state === QPState.SQD && qp.queryPath().draining;
+      if (drains && now < leaving.deadline) continue;
+      stop(qp, now);
+      leaving.asked = true;
+      any = true;
+      this.#manager.disconnect(connection, now);
+    }
+    return any;
+  }
+
+  nextDeadline(): Micros {
+    let earliest: Micros = NEVER;
+    for (const { deadline } of this.#leaving.values()) earliest = Math.min(earliest, deadline);
+    return earliest;
+  }
+
+  /** Ends connections whose peer takes too long. */
+  handleDeadline(now: Micros): void {
+    this.settle(now);
+    for (const [roce, { id, deadline }] of this.#leaving) {
+      if (now < deadline) continue;
+      this.release(roce, now);
+      // Its DREQ is repeated without us.
+      if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
+      this.#onEnd(id, roce, undefined, 'disconnected; the peer has not confirmed it');
+    }
+  }
+
+  /** For tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    for (const [qp, { roce }] of this.#byQP) assert(roce?.qp === qp, 'an id knows its queue pair');
+    for (const { qp } of this.#leaving.keys()) {
+      assert(qp !== undefined && this.#byQP.has(qp), 'what is being ended has a queue pair');
+    }
+  }
+}
+
+function stop(qp: QP, now: Micros): void {
+  if (qp.state === QPState.ERR || qp.state === QPState.RESET || qp.state === QPState.INIT) return;
+  qp.modifyPath({ mask: QPAttribute.state, state: QPState.ERR }, now);
+}

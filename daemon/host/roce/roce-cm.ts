@@ -1,0 +1,638 @@
+/**
+ * Connection ids on RoCE devices: rdma_cm's addresses and ports over the communication manager's
+ * service ids and GIDs, and the events of both.
+ *
+ * `HostCm` calls it for ids that are RoCE's, or may become so. Where the host moves the queue pair
+ * (`RoceId.qp`), queue-pair-driver.ts does.
+ */
+import { CMEventType, type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import {
+  type ErrnoCode,
+  isVerbsError,
+  VerbsError,
+} from '../../../verbs-api/contract/verbs/errors.ts';
+import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { assert } from '../../invariants/assert.ts';
+import { addressBytes, addressFamily, isLoopback, isWildcard } from '../../iwarp/cm/address.ts';
+import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import type { CmConnection } from '../../roce/cm/cm-connection.ts';
+import type { CmEvent } from '../../roce/cm/cm-events.ts';
+import type { CmEndFacts, CmPeerFacts } from '../../roce/cm/cm-types.ts';
+import { CommunicationManager } from '../../roce/cm/communication-manager.ts';
+import { RejectReason, SidrStatus } from '../../roce/wire/cm-message.ts';
+import { IP_REQUEST_BYTES, parseIpRequest, writeIpRequest } from '../../roce/wire/ip-request.ts';
+import { gidAddress, gidBytes } from '../host-addresses.ts';
+import type { HostCmEvent, HostId, IbEventFacts, ProgramParameters } from '../host-id.ts';
+import { GeneralServices } from './general-services.ts';
+import type { PacketNetwork } from './packet-network.ts';
+import { QueuePairDriver } from './queue-pair-driver.ts';
+import { RoceId } from './roce-id.ts';
+import { RoceRoutes, type RouteHost } from './roce-routes.ts';
+import { type PortHolder, ServicePorts } from './service-ports.ts';
+
+/** What is needed of the host. */
+export interface RoceCmHost extends RouteHost {
+  now(): Micros;
+  /** An id for a request that came to `listener`. */
+  childOf(listener: HostId): HostId;
+  deliver(event: HostCmEvent): void;
+}
+
+/** The key of datagram queue pairs, as rdma_cm has it. */
+const DATAGRAM_QKEY = 0x0123_4567;
+const PORT = 1;
+const INIT_MASK = QPAttribute.state | QPAttribute.pkeyIndex | QPAttribute.port;
+/** Private data of the program, bytes: what rdma_cm's own header leaves. */
+const REQUEST_DATA_MAX = 92 - IP_REQUEST_BYTES;
+const SERVICE_DATA_MAX = 216 - IP_REQUEST_BYTES;
+const ANSWER_DATA_MAX = 196;
+const SERVICE_ANSWER_MAX = 136;
+const RETRY_MAX = 7;
+const DEPTH_MAX = 255;
+const NO_BYTES = new Uint8Array(0);
+const NO_FACTS: IbEventFacts = {
+  status: 0,
+  qpn: 0,
+  flowControl: false,
+  retryCount: 0,
+  rnrRetry: 0,
+  srq: false,
+  qkey: 0,
+};
+
+/** An id with what RoCE has of it. */
+interface Served {
+  readonly id: HostId;
+  readonly roce: RoceId;
+}
+
+/** See the module's comment. */
+export class RoceCm {
+  readonly routes: RoceRoutes;
+  readonly #host: RoceCmHost;
+  readonly #manager: CommunicationManager;
+  readonly #services: GeneralServices;
+  readonly #ports: ServicePorts;
+  readonly #driver: QueuePairDriver;
+  readonly #ids = new Set<HostId>();
+
+  constructor(host: RoceCmHost, network: PacketNetwork) {
+    this.#host = host;
+    this.routes = new RoceRoutes(host);
+    this.#manager = new CommunicationManager({ random32: () => host.random32() });
+    this.#ports = new ServicePorts(() => host.random32());
+    this.#services = new GeneralServices(network, (mad, port, sourceGid, destGid) => {
+      this.#manager.handleMad(mad, port, sourceGid, destGid, host.now());
+    });
+    this.#driver = new QueuePairDriver(this.#manager, (id, roce, error, text) => {
+      this.#end({ id, roce }, error, text);
+    });
+  }
+
+  // Commands
+
+  /** Binds to a local address; `port` 0 is a free one. EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
+  bind(id: HostId, { address, port }: SocketAddress): void {
+    const roce = id.roce ?? new RoceId();
+    expect(roce, 'idle');
+    const open = this.leavesPortOpen(address);
+    const device = open ? undefined : this.routes.portOf(address);
+    if (!open && device === undefined) {
+      throw new VerbsError('EADDRNOTAVAIL', `no RoCE device has the address ${address}`);
+    }
+    const held = this.#ports.hold(holderOf(id), { address, port });
+    id.roce = roce;
+    this.#ids.add(id);
+    roce.port = device;
+    roce.localAddress = { address, port: held };
+    roce.state = 'bound';
+  }
+
+  /** See `HostCm.setAfOnly`: what is held keeps the port, with its new meaning. */
+  rebind(id: HostId): void {
+    const { roce } = id;
+    if (roce?.state !== 'bound' || roce.localAddress === undefined) return;
+    this.#release(id);
+    this.#ports.hold(holderOf(id), roce.localAddress);
+  }
+
+  /** True for an address that determines no port. */
+  leavesPortOpen(address: string): boolean {
+    if (isWildcard(address)) return true;
+    return isLoopback(address) && this.routes.portOf(address) === undefined;
+  }
+
+  /**
+   * Determines port, source and path. True if the outcome, which is an event, is a success; otherwise
+   * the id is as before.
+   */
+  resolveAddr(id: HostId, destination: SocketAddress): boolean {
+    const roce = id.roce ?? new RoceId();
+    expect(roce, 'idle', 'bound');
+    id.roce = roce;
+    this.#ids.add(id);
+    const bound = roce.localAddress;
+    const source = bound !== undefined && !this.leavesPortOpen(bound.address) ? bound : undefined;
+    const route = this.routes.find(destination.address, source?.address);
+    if ('error' in route) {
+      const text = `no RoCE device reaches ${destination.address}`;
+      this.#report({ id, roce }, CMEventType.addrError, { error: route.error, text });
+      return false;
+    }
+    const path = this.routes.path(route, id.typeOfService);
+    if ('error' in path) {
+      this.#report({ id, roce }, CMEventType.addrError, path);
+      return false;
+    }
+    const address = route.source;
+    try {
+      const port = bound?.port ?? this.#ports.hold(holderOf(id), { address, port: 0 });
+      roce.localAddress = { address, port };
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      const { code, message } = error;
+      this.#report({ id, roce }, CMEventType.addrError, { error: code, text: message });
+      return false;
+    }
+    roce.port = route.port;
+    roce.peerAddress = { address: route.destination, port: destination.port };
+    const lifeTime = id.ackTimeout === undefined ? {} : { packetLifeTime: lifeOf(id.ackTimeout) };
+    roce.path = { ...path, ...lifeTime };
+    roce.state = 'resolved';
+    this.#report({ id, roce }, CMEventType.addrResolved, {
+      text: `through device ${route.port.name}`,
+    });
+    return true;
+  }
+
+  resolveRoute(id: HostId): void {
+    const served = servedBy(id);
+    expect(served.roce, 'resolved');
+    served.roce.state = 'routed';
+    this.#report(served, CMEventType.routeResolved, { text: 'the path is known' });
+  }
+
+  /** Listens under the port that the id has bound. EINVAL, EADDRINUSE. */
+  listen(id: HostId, backlog: number): void {
+    const { roce } = servedBy(id);
+    expect(roce, 'bound');
+    const { address, port } = roce.localAddress ?? { address: '', port: 0 };
+    const open = this.leavesPortOpen(address);
+    const narrow = addressFamily(address) === 4 || id.afOnly;
+    const scope = {
+      port: roce.port,
+      gid: open ? undefined : gidBytes(address),
+      family: open && narrow ? addressFamily(address) : undefined,
+    };
+    roce.listener = this.#manager.listen(serviceIdOf(id.portSpace, port), scope, backlog, id);
+    roce.state = 'listening';
+    for (const own of this.#host.rocePorts()) {
+      if (own !== undefined && (roce.port ?? own) === own) this.#services.open(own);
+    }
+  }
+
+  /** Stops to listen, as if `listen` had not been called. */
+  unlisten(id: HostId): void {
+    const { roce } = id;
+    if (roce?.listener === undefined) return;
+    this.#manager.destroy(roce.listener, this.#host.now());
+    roce.listener = undefined;
+    roce.state = 'bound';
+  }
+
+  /** Sends a request. With `qp`, the host moves that queue pair. EINVAL, EISCONN, ENOMEM. */
+  connect(id: HostId, parameters: ProgramParameters, qp?: QP): void {
+    const served = servedBy(id);
+    const { roce } = served;
+    expect(roce, 'resolved', 'routed');
+    const { path, localAddress, peerAddress } = roce;
+    if (roce.port === undefined || path === undefined || localAddress === undefined) {
+      throw new VerbsError('EINVAL');
+    }
+    if (peerAddress === undefined || peerAddress.port === 0) {
+      throw new VerbsError('EINVAL', 'a connection needs a port at its destination');
+    }
+    checkLength(parameters.privateData, id.datagram ? SERVICE_DATA_MAX : REQUEST_DATA_MAX);
+    const privateData = writeIpRequest(
+      {
+        sourcePort: localAddress.port,
+        source: addressBytes(localAddress.address),
+        destination: addressBytes(peerAddress.address),
+      },
+      parameters.privateData,
+    );
+    const serviceId = serviceIdOf(id.portSpace, peerAddress.port);
+    const now = this.#host.now();
+    if (qp !== undefined) this.#driver.expectFree(qp);
+    this.#services.open(roce.port);
+    if (id.datagram) {
+      roce.connection = this.#manager.askService(serviceId, path, privateData, id, now);
+    } else {
+      const facts = { ...factsOf(parameters), privateData };
+      const retryCount = Math.min(parameters.retryCount, RETRY_MAX);
+      const type = qp?.type === QPType.uc ? QPType.uc : QPType.rc;
+      const { ackTimeout } = id;
+      const request = { ...facts, serviceId, type, path, retryCount, ackTimeout };
+      roce.connection = this.#manager.connect(request, id, now);
+    }
+    if (qp !== undefined) this.#driver.take(id, roce, qp);
+    roce.state = 'connection';
+  }
+
+  /** Accepts a request. With `qp`, the host moves that queue pair. EINVAL, EISCONN. */
+  accept(id: HostId, parameters: ProgramParameters, qp?: QP): void {
+    const { roce } = servedBy(id);
+    const connection = connectionOf(roce);
+    const now = this.#host.now();
+    if (id.datagram) {
+      const qkey = parameters.qkey === 0 ? DATAGRAM_QKEY : parameters.qkey;
+      const { qpn, privateData } = parameters;
+      checkLength(privateData, SERVICE_ANSWER_MAX);
+      const service = { status: SidrStatus.valid, qpn, qkey, privateData };
+      this.#manager.answerService(connection, service, now);
+      return;
+    }
+    if (connection.state === 'idle') {
+      throw new VerbsError('ECONNRESET', 'the peer gave up before its request was accepted');
+    }
+    if (connection.state !== 'req-rcvd') throw new VerbsError('EINVAL', 'no request is open');
+    const facts = factsOf(parameters);
+    checkLength(facts.privateData, ANSWER_DATA_MAX);
+    if (qp !== undefined) {
+      this.#driver.expectFree(qp);
+      this.#driver.ready(connection, qp, facts, now);
+    }
+    this.#manager.accept(connection, facts, now);
+    if (qp !== undefined) this.#driver.take(id, roce, qp);
+  }
+
+  /** The program's queue pair is in RTS. */
+  establish(id: HostId): void {
+    this.#manager.establish(connectionOf(servedBy(id).roce));
+  }
+
+  noteCommunication(id: HostId): void {
+    this.#manager.noteCommunication(connectionOf(servedBy(id).roce));
+  }
+
+  /** Rejects a request, or the answer to one. EINVAL, also for too much private data. */
+  reject(id: HostId, reason: number, privateData: Uint8Array): void {
+    const { roce } = servedBy(id);
+    const connection = connectionOf(roce);
+    const now = this.#host.now();
+    if (id.datagram) {
+      const refusal = { status: SidrStatus.rejected, qpn: 0, qkey: 0, privateData };
+      this.#manager.answerService(connection, refusal, now);
+    } else this.#manager.reject(connection, reason, privateData, now);
+    roce.state = 'closed';
+  }
+
+  /** See `HostCm.disconnect`. */
+  disconnect(id: HostId): void {
+    const { roce } = servedBy(id);
+    if (id.datagram || roce.state === 'closed') return;
+    const connection = connectionOf(roce);
+    const now = this.#host.now();
+    if (roce.qp !== undefined) this.#driver.disconnect(id, roce, now);
+    else this.#manager.disconnect(connection, now);
+  }
+
+  /** Destroys an id in any state. */
+  destroy(id: HostId): void {
+    const { roce } = id;
+    if (roce === undefined || !this.#ids.delete(id)) return;
+    const now = this.#host.now();
+    this.#release(id);
+    this.#driver.release(roce, now);
+    if (roce.listener !== undefined) this.#manager.destroy(roce.listener, now);
+    if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
+    roce.state = 'destroyed';
+  }
+
+  /** The id is another wire's. */
+  drop(id: HostId): void {
+    this.destroy(id);
+    id.roce = undefined;
+  }
+
+  /** See `HostCm.qpAttributes`. */
+  qpAttributes(id: HostId, state: QPState): QPModification {
+    const { roce } = servedBy(id);
+    if (id.datagram) {
+      const mask = INIT_MASK | QPAttribute.qkey;
+      return { mask, state, pkeyIndex: 0, port: PORT, qkey: DATAGRAM_QKEY };
+    }
+    if (roce.connection === undefined) {
+      const mask = INIT_MASK | QPAttribute.accessFlags;
+      return { mask, state, accessFlags: 0, pkeyIndex: 0, port: PORT };
+    }
+    const move = this.#manager.qpAttributes(roce.connection, state);
+    return { ...move, timeout: id.ackTimeout ?? move.timeout ?? 0 };
+  }
+
+  // For the host
+
+  /** Carries out what is to be done; true if there was anything. */
+  drainEffects(now: Micros): boolean {
+    let any = this.#driver.settle(now);
+    for (;;) {
+      const effect = this.#manager.pollEffect();
+      if (effect === undefined) return any;
+      any = true;
+      if (effect.type === 'send') this.#services.send(effect.path, effect.mad, now);
+      else this.#handle(effect.event, now);
+    }
+  }
+
+  /** A queue pair failed. */
+  handleQPFailed(qp: QP, text: string): void {
+    this.#driver.handleFailed(qp, text, this.#host.now());
+  }
+
+  nextDeadline(): Micros {
+    return Math.min(this.#manager.nextDeadline(), this.#driver.nextDeadline());
+  }
+
+  handleDeadline(now: Micros): void {
+    this.#manager.handleDeadline(now);
+    this.#driver.handleDeadline(now);
+  }
+
+  /** Ids not destroyed. */
+  ids(): readonly HostId[] {
+    return [...this.#ids];
+  }
+
+  /** What it keeps, for simulations and tests. */
+  heldCounts() {
+    return {
+      ...this.#manager.heldCounts(),
+      roceIds: this.#ids.size,
+      rocePorts: this.#ports.size,
+      roceMads: this.#services.waiting,
+      roceQPs: this.#driver.size,
+    };
+  }
+
+  /** For simulations and tests, between two turns. Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    this.#manager.assertInvariants();
+    this.#driver.assertInvariants();
+    for (const { roce } of this.#ids) {
+      assert(roce !== undefined && roce.state !== 'destroyed', 'an id that is known exists');
+      if (roce.state === 'listening') assert(roce.listener !== undefined, 'a listener listens');
+      if (roce.state === 'resolved') assert(roce.path !== undefined, 'a resolved id has a path');
+    }
+  }
+
+  // Events
+
+  #handle(event: CmEvent, now: Micros): void {
+    const { connection } = event;
+    if (event.type === 'request' || event.type === 'service-request') {
+      this.#handleRequest(event, now);
+      return;
+    }
+    const id = connection.tag as HostId;
+    const { roce } = id;
+    if (roce === undefined || roce.state === 'destroyed') return;
+    const served = { id, roce };
+    switch (event.type) {
+      case 'reply':
+        this.#handleReply(served, event.reply, now);
+        return;
+      case 'service-reply': {
+        const { status, qpn, qkey, privateData } = event.service;
+        const ib = { ...NO_FACTS, status, qpn, qkey };
+        if (status === SidrStatus.valid) {
+          this.#report(served, CMEventType.established, { ib, privateData, text: 'answered' });
+          return;
+        }
+        roce.state = 'closed';
+        const text = `the service refused with status ${status}`;
+        const error = 'ECONNREFUSED';
+        this.#report(served, CMEventType.unreachable, { error, ib, privateData, text });
+        return;
+      }
+      case 'established': {
+        const depths = roce.qp && this.#driver.depths(connection);
+        this.#report(served, CMEventType.established, { ...depths, text: 'established' });
+        return;
+      }
+      case 'rejected':
+        this.#handleRejected(served, event.reason, event.privateData, now);
+        return;
+      case 'unreachable':
+        this.#driver.release(roce, now);
+        roce.state = 'closed';
+        this.#report(served, CMEventType.unreachable, {
+          error: 'ETIMEDOUT',
+          text: 'the peer does not answer',
+        });
+        return;
+      case 'disconnect-requested':
+        if (roce.qp !== undefined) this.#driver.handlePeerLeft(roce, now);
+        this.#end(served, undefined, 'disconnected');
+        return;
+      case 'disconnected':
+        this.#driver.release(roce, now);
+        this.#end(served, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
+        roce.state = 'closed';
+        return;
+      case 'timewait-exit':
+        roce.state = 'closed';
+        // Programs that leave their queue pair to the host do not wait for it.
+        if (roce.qp !== undefined) return;
+        this.#report(served, CMEventType.timewaitExit, { text: 'the queue pair is free' });
+        return;
+      default:
+        event satisfies never;
+    }
+  }
+
+  #handleRequest(
+    event: Extract<CmEvent, { readonly type: 'request' | 'service-request' }>,
+    now: Micros,
+  ): void {
+    const { connection, listener } = event;
+    const listening = listener.tag as HostId;
+    const whole = event.type === 'request' ? event.request.privateData : event.privateData;
+    const addresses = parseIpRequest(whole);
+    if (addresses === undefined) {
+      // A request of rdma_cm has them, and this service is rdma_cm's.
+      this.#manager.destroy(connection, now);
+      return;
+    }
+    const { path } = connection;
+    const id = this.#host.childOf(listening);
+    const roce = new RoceId();
+    id.roce = roce;
+    this.#ids.add(id);
+    connection.tag = id;
+    roce.state = 'connection';
+    roce.passive = true;
+    roce.connection = connection;
+    roce.path = path;
+    roce.port = this.#host.rocePorts().find((port) => port === path.port);
+    const port = listening.roce?.localAddress?.port ?? 0;
+    roce.localAddress = { address: gidAddress(path.sgid), port };
+    roce.peerAddress = { address: gidAddress(path.dgid), port: addresses.sourcePort };
+    const facts = event.type === 'request' ? requestFacts(event.request, connection) : {};
+    this.#report({ id, roce }, CMEventType.connectRequest, {
+      ...facts,
+      listener: listening,
+      privateData: whole.subarray(IP_REQUEST_BYTES),
+      text: `a request from ${roce.peerAddress.address}`,
+    });
+  }
+
+  #handleReply(served: Served, reply: CmPeerFacts, now: Micros): void {
+    const { roce } = served;
+    const { privateData } = reply;
+    const connection = connectionOf(roce);
+    const { qp } = roce;
+    if (qp === undefined) {
+      this.#report(served, CMEventType.connectResponse, {
+        ...peerFacts(reply),
+        privateData,
+        text: 'the peer accepted',
+      });
+      return;
+    }
+    const error = this.#driver.complete(connection, qp, now);
+    if (error !== undefined) {
+      this.#manager.reject(connection, RejectReason.consumerDefined, NO_BYTES, now);
+      this.#driver.release(roce, now);
+      roce.state = 'closed';
+      this.#report(served, CMEventType.connectError, { error: error.code, text: error.message });
+      return;
+    }
+    const depths = this.#driver.depths(connection);
+    const { ib } = peerFacts(reply);
+    this.#report(served, CMEventType.established, {
+      ...depths,
+      ib,
+      privateData,
+      text: 'established',
+    });
+  }
+
+  #handleRejected(served: Served, reason: number, privateData: Uint8Array, now: Micros): void {
+    const { roce } = served;
+    const { qp } = roce;
+    const wasUp = qp !== undefined && this.#driver.isUp(qp);
+    this.#driver.release(roce, now);
+    if (wasUp && !roce.passive) {
+      this.#end(served, 'ECONNRESET', `the peer gave the connection up (reason ${reason})`);
+      roce.state = 'closed';
+      return;
+    }
+    roce.state = 'closed';
+    const refused = reason === RejectReason.invalidServiceId;
+    this.#report(served, CMEventType.rejected, {
+      error: refused ? 'ECONNREFUSED' : 'ECONNRESET',
+      ib: { ...NO_FACTS, status: reason },
+      privateData,
+      text: refused ? 'nobody listens there' : `the peer rejected (reason ${reason})`,
+    });
+  }
+
+  /** The connection is over, which its owner hears once. */
+  #end(served: Served, error: ErrnoCode | undefined, text: string): void {
+    const { roce } = served;
+    if (roce.qp !== undefined) roce.state = 'closed';
+    if (roce.endTold) return;
+    roce.endTold = true;
+    this.#report(served, CMEventType.disconnected, { error, text });
+  }
+
+  #report(
+    { id }: Served,
+    type: CMEventType,
+    given: Partial<HostCmEvent> & { readonly text: string },
+  ): void {
+    this.#host.deliver({
+      listener: undefined,
+      error: undefined,
+      privateData: NO_BYTES,
+      initiatorDepth: undefined,
+      responderResources: undefined,
+      ib: NO_FACTS,
+      ...given,
+      id,
+      type,
+    });
+  }
+
+  #release(id: HostId): void {
+    this.#ports.release(holderOf(id));
+  }
+}
+
+/** The service id of a port (`rdma_get_service_id`). */
+function serviceIdOf(portSpace: number, port: number): number {
+  return portSpace * 0x1_0000 + port;
+}
+
+/** An id holds at most one port. */
+function holderOf(id: HostId): PortHolder {
+  return id;
+}
+
+function servedBy(id: HostId): Served {
+  const { roce } = id;
+  if (roce === undefined) throw new VerbsError('EINVAL', 'the id has no RoCE device');
+  if (roce.state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+  return { id, roce };
+}
+
+function expect({ state }: RoceId, ...states: RoceId['state'][]): void {
+  if (state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+  if (!states.includes(state)) throw new VerbsError('EINVAL', `not possible in state ${state}`);
+}
+
+function connectionOf({ connection, state }: RoceId): CmConnection {
+  if (connection === undefined) throw new VerbsError('EINVAL', `not possible in state ${state}`);
+  return connection;
+}
+
+function checkLength({ length }: Uint8Array, max: number): void {
+  if (length > max) {
+    throw new VerbsError('EINVAL', `private data is ${length} bytes long; the limit is ${max}`);
+  }
+}
+
+/** The life time of packets behind a timeout that a program wants. */
+function lifeOf(ackTimeout: number): number {
+  return Math.max(ackTimeout - 1, 0);
+}
+
+function factsOf(parameters: ProgramParameters): CmEndFacts {
+  const { qpn, srq, privateData, flowControl } = parameters;
+  return {
+    qpn,
+    srq,
+    privateData,
+    flowControl,
+    responderResources: Math.min(parameters.responderResources, DEPTH_MAX),
+    initiatorDepth: Math.min(parameters.initiatorDepth, DEPTH_MAX),
+    rnrRetry: Math.min(parameters.rnrRetry, RETRY_MAX),
+  };
+}
+
+/** What a program hears of its peer: depths as its own side has them. */
+function peerFacts(peer: CmPeerFacts) {
+  const { qpn, flowControl, rnrRetry, srq } = peer;
+  return {
+    initiatorDepth: peer.responderResources,
+    responderResources: peer.initiatorDepth,
+    ib: { ...NO_FACTS, qpn, flowControl, rnrRetry, srq },
+  };
+}
+
+function requestFacts(request: CmPeerFacts, { retryCount }: CmConnection) {
+  const facts = peerFacts(request);
+  return { ...facts, ib: { ...facts.ib, retryCount } };
+}

@@ -1,0 +1,129 @@
+/** Finds the RoCE port of an address, and the path to a destination. */
+import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { addressFamily, isLoopback } from '../../iwarp/cm/address.ts';
+import type { CmPath } from '../../roce/cm/cm-path.ts';
+import { gidAddress, gidBytes } from '../host-addresses.ts';
+import { isMulticastGid } from './multicast-groups.ts';
+import type { RocePort } from './roce-port.ts';
+
+const DEFAULT_PKEY = 0xffff;
+const HOP_LIMIT = 64;
+/** `enum ibv_mtu`: between devices of this host nothing limits packets. */
+const PATH_MTU_4096 = 5;
+const FLOW_LABEL_MASK = 0xf_ffff;
+/** Life time of packets, as the kernel has it on Ethernet. */
+const PACKET_LIFE_TIME = 18;
+
+/** What routes need of their host. */
+export interface RouteHost {
+  random32(): number;
+  rocePorts(): readonly (RocePort | undefined)[];
+  /** See `RnicHost.routeSource`. */
+  routeSource(destination: string, source: string | undefined): string | undefined;
+  /** See `PortHost`. */
+  outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
+}
+
+/** Two ends, and the port of ours. */
+interface RoceRoute {
+  readonly port: RocePort;
+  readonly source: string;
+  readonly destination: string;
+}
+
+/** See the module's comment. */
+export class RoceRoutes {
+  readonly #host: RouteHost;
+
+  constructor(host: RouteHost) {
+    this.#host = host;
+  }
+
+  /** The port that has this address. */
+  portOf(address: string): RocePort | undefined {
+    const gid = gidBytes(address);
+    return this.#ports().find((port) => port.has(gid));
+  }
+
+  /**
+   * The way to a destination, from `source` if given. As in the kernel, loopback leads to a device of
+   * this host: one that has the address, or the first.
+   */
+  find(destination: string, source: string | undefined): RoceRoute | { readonly error: ErrnoCode } {
+    if (isLoopback(destination) && this.portOf(destination) === undefined) {
+      return this.#findOwn(destination, source);
+    }
+    const chosen = source ?? this.#host.routeSource(destination, undefined);
+    const port = chosen === undefined ? undefined : this.portOf(chosen);
+    if (chosen !== undefined && port !== undefined) return { port, source: chosen, destination };
+    if (source !== undefined) return { error: 'ENODEV' };
+    for (const candidate of this.#ports()) {
+      for (const address of addressesOf(candidate)) {
+        if (addressFamily(address) !== addressFamily(destination)) continue;
+        if (isLoopback(address) !== isLoopback(destination)) continue;
+        if (this.#host.routeSource(destination, address) === undefined) continue;
+        return { port: candidate, source: address, destination };
+      }
+    }
+    return { error: chosen === undefined ? 'ENETUNREACH' : 'ENODEV' };
+  }
+
+  /** An address of a device of this host stands for a loopback address. */
+  #findOwn(destination: string, given: string | undefined): ReturnType<RoceRoutes['find']> {
+    const family = addressFamily(destination);
+    for (const port of this.#ports()) {
+      const own = addressesOf(port).filter((address) => addressFamily(address) === family);
+      const source = given === undefined ? own[0] : own.find((address) => address === given);
+      if (source !== undefined) return { port, source, destination: source };
+    }
+    return { error: 'ENODEV' };
+  }
+
+  /** The path of a route; an errno if packets cannot take it. */
+  path(
+    { port, source, destination }: RoceRoute,
+    trafficClass: number,
+  ): CmPath | { readonly error: ErrnoCode; readonly text: string } {
+    const sgid = gidBytes(source);
+    const dgid = gidBytes(destination);
+    const sgidIndex = port.indexOf(sgid);
+    if (sgidIndex === undefined) return { error: 'ENODEV', text: `${source} is gone` };
+    let pathMtu = PATH_MTU_4096;
+    if (!isMulticastGid(dgid) && port.peer(dgid) === undefined) {
+      try {
+        pathMtu = this.#host.outwardMtu(port, sgid, dgid);
+      } catch (error) {
+        if (!isVerbsError(error)) throw error;
+        return { error: error.code, text: error.message };
+      }
+      const text = `${destination} cannot be reached from ${source}`;
+      if (pathMtu === 0) return { error: 'EHOSTUNREACH', text };
+    }
+    return {
+      port,
+      sgid,
+      sgidIndex,
+      dgid,
+      flowLabel: this.#host.random32() & FLOW_LABEL_MASK,
+      hopLimit: HOP_LIMIT,
+      trafficClass,
+      pkey: DEFAULT_PKEY,
+      pathMtu,
+      packetLifeTime: PACKET_LIFE_TIME,
+    };
+  }
+
+  #ports(): readonly RocePort[] {
+    return this.#host.rocePorts().filter((port) => port !== undefined);
+  }
+}
+
+/** Addresses of a port's GIDs, without the link-local one that it made up. */
+function addressesOf(port: RocePort): readonly string[] {
+  return port
+    .ownGids()
+    .filter((gid) => gid !== undefined)
+    .map(gidAddress)
+    .filter((address) => !address.startsWith('fe80:'));
+}
