@@ -115,20 +115,25 @@ class StartupRecord {
   }
 }
 
+const NO_SIDES: readonly TapSide[] = [];
+const NO_FOLLOWING: readonly Following[] = [];
+const NO_WATCHERS: readonly TapWatcher[] = [];
+const NO_PAIRS: LinkQueuePairs = {};
+
 class HubLink implements LinkTap {
   readonly #id: number;
   readonly #addresses: LinkAddresses;
   readonly #position: LinkPosition;
   readonly #onClosed: () => void;
   readonly #startup: Readonly<Record<TapSide, StartupRecord>>;
-  readonly #finished = new Set<TapSide>();
+  #finished: readonly TapSide[] = NO_SIDES;
   /** Replaced, never mutated: it is read for each write. */
-  #following: readonly Following[] = [];
+  #following: readonly Following[] = NO_FOLLOWING;
   /** Watchers that may want the link once its queue pairs are known. */
-  #undecided: readonly TapWatcher[] = [];
+  #undecided: readonly TapWatcher[] = NO_WATCHERS;
   /** The other end's position, if it is one of this host's devices too. */
   #farPosition: LinkPosition | undefined;
-  #pairs: LinkQueuePairs = {};
+  #pairs: LinkQueuePairs = NO_PAIRS;
   /** The queue pairs of both ends are known, as far as they are on this host. */
   #joined = false;
 
@@ -229,7 +234,7 @@ class HubLink implements LinkTap {
   }
 
   finished(by: TapSide): void {
-    this.#finished.add(by);
+    if (!this.#finished.includes(by)) this.#finished = [...this.#finished, by];
     for (const { watcher } of this.#following) watcher.finished(this.#id, by);
   }
 

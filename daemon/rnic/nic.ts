@@ -213,20 +213,24 @@ export class Nic {
       throw new VerbsError('EINVAL', 'the shared receive queue is closed');
     }
     const release = this.#registry.take('qp');
-    const qp: QP = this.#orRelease(release, () => {
+    const qp = this.#orRelease(release, () => {
       const layout = makeRings(init);
       const qpn = this.#nextQpn();
-      return new QP(qpn, pd, init, layout, this.#host, () => {
-        this.#qps.delete(qpn);
-        // An agent that never answers would keep it here for ever.
-        this.#host.waiting.delete(qp);
-        layout.sends.end?.();
-        if (init.srq === undefined) layout.receives.end?.();
-        release();
-      });
+      return new QP(qpn, pd, init, layout, this.#host, this.#forgetting(qpn, release));
     });
     this.#qps.set(qp.qpn, qp);
     return qp;
+  }
+
+  /** What a QP does when it closes. It is kept with the QP, so it must not keep how that was made. */
+  #forgetting(qpn: number, release: () => void): () => void {
+    return () => {
+      const qp = this.#qps.get(qpn);
+      this.#qps.delete(qpn);
+      // An agent that never answers would keep it here for ever.
+      if (qp !== undefined) this.#host.waiting.delete(qp);
+      release();
+    };
   }
 
   #nextQpn(): number {

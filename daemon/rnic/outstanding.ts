@@ -13,9 +13,12 @@ import { NO_ENTRY, type StagEntry } from './stag-table.ts';
 const ROW_WORDS = 4;
 const DONE = 1 << 31;
 
+const NO_ROWS = new Uint32Array(0);
+
 /** The started work requests of one send queue. */
 export class StartedQueue {
-  readonly #rows: Uint32Array;
+  /** Made with the first work request. */
+  #rows = NO_ROWS;
   readonly #mask: number;
   /** Both count freely, modulo 2^32. */
   #oldest = 0;
@@ -23,7 +26,6 @@ export class StartedQueue {
 
   /** `count` is a power of two: the depth of the send queue. */
   constructor(count: number) {
-    this.#rows = new Uint32Array(count * ROW_WORDS);
     this.#mask = count - 1;
   }
 
@@ -41,6 +43,7 @@ export class StartedQueue {
 
   /** Adds one and returns its index. The queue must not be full. */
   push(wrIdLo: number, wrIdHi: number, opcode: number, signalled: boolean, bytes: number): number {
+    if (this.#rows === NO_ROWS) this.#rows = new Uint32Array((this.#mask + 1) * ROW_WORDS);
     const index = this.#next;
     const row = (index & this.#mask) * ROW_WORDS;
     this.#rows[row] = wrIdLo;

@@ -193,6 +193,8 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   /** Destroys the QP: flushes and resets the stream. The second call does nothing. */
   close(now: Micros): void {
     this.#life.close(now);
+    this.#sendQueue.end();
+    this.#receiver.end();
   }
 
   // Commands of the connection manager: see `QPLifecycle`

@@ -83,6 +83,11 @@ export class ReceiveQueue {
     if (this.#srq === undefined) this.#own.giveBack();
   }
 
+  /** The QP is gone. Its shared queue is not. */
+  endRing(): void {
+    if (this.#srq === undefined) this.#own.end?.();
+  }
+
   /** The completion of the oldest receive that has ended is written. */
   countCompleted(): void {
     if (this.#srq === undefined) this.#own.countCompleted?.();

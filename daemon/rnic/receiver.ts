@@ -57,6 +57,11 @@ export class Receiver {
     this.#notes = host.ib === undefined ? { wrote: (backing) => gate.wrote(backing) } : gate;
   }
 
+  /** The QP is gone, and with it its own ring. */
+  end(): void {
+    this.#queue.endRing();
+  }
+
   /** True from the message's first segment to its completion. */
   get active(): boolean {
     return this.#queue.active;

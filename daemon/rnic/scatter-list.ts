@@ -26,6 +26,10 @@ export interface WriteNotes {
   keeping?(backing: MemoryBacking): boolean;
 }
 
+const NO_NUMBERS = new Float64Array(0);
+const NO_WORDS = new Uint32Array(0);
+const NO_ENTRIES: StagEntry[] = [];
+
 /** Pieces of registered memory, as many as a ring element holds. */
 export class ScatterList {
   /** Bytes of all pieces together; may pass 2^32. */
@@ -33,24 +37,19 @@ export class ScatterList {
   #pieces = 0;
   /** Most pieces. */
   readonly max: number;
-  readonly #lengths: Float64Array;
-  readonly #offsets: Float64Array;
+  /** As long as `max` once there was a piece: an idle queue pair has two lists, and no use for them. */
+  #lengths = NO_NUMBERS;
+  #offsets = NO_NUMBERS;
   /** `NO_ENTRY` for a piece of a receive that its queue may not use as a whole. */
-  readonly #entries: StagEntry[];
+  #entries: StagEntry[] = NO_ENTRIES;
   readonly #target: MemoryTarget;
   /** The SGE's fields of such a piece. */
-  readonly #lkeys: Uint32Array;
-  readonly #addressesHi: Uint32Array;
-  readonly #addressesLo: Uint32Array;
+  #lkeys = NO_WORDS;
+  #addressesHi = NO_WORDS;
+  #addressesLo = NO_WORDS;
 
   constructor(table: StagTable, max: number) {
     this.max = max;
-    this.#lengths = new Float64Array(max);
-    this.#offsets = new Float64Array(max);
-    this.#entries = new Array<StagEntry>(max).fill(NO_ENTRY);
-    this.#lkeys = new Uint32Array(max);
-    this.#addressesHi = new Uint32Array(max);
-    this.#addressesLo = new Uint32Array(max);
     this.#target = new MemoryTarget(table);
   }
 
@@ -73,6 +72,7 @@ export class ScatterList {
     lenient = false,
   ): Fault {
     this.clear();
+    if (this.#entries === NO_ENTRIES) this.#make();
     const target = this.#target;
     for (let index = 0; index < count; index += 1) {
       const sge = position + index * SGE_BYTES;
@@ -211,6 +211,16 @@ export class ScatterList {
       skip = 0;
     }
     return done === length ? Fault.none : Fault.messageTooLong;
+  }
+
+  #make(): void {
+    const { max } = this;
+    this.#lengths = new Float64Array(max);
+    this.#offsets = new Float64Array(max);
+    this.#entries = new Array<StagEntry>(max).fill(NO_ENTRY);
+    this.#lkeys = new Uint32Array(max);
+    this.#addressesHi = new Uint32Array(max);
+    this.#addressesLo = new Uint32Array(max);
   }
 
   /**

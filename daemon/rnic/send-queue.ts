@@ -109,6 +109,11 @@ export class SendQueue {
 
   // Commands
 
+  /** The QP is gone, and with it the ring. */
+  end(): void {
+    this.#elements.end?.();
+  }
+
   /** Sets how many reads and atomics may be outstanding (ORD). The queue is idle. */
   open(ord: number): void {
     this.#paused = false;

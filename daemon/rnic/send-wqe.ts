@@ -98,23 +98,22 @@ export class SendWqe implements BindRequest {
   addressHandle = 0;
   remoteQpn = 0;
   qkey = 0;
-  readonly #inline: ViewBacking;
+  /** Most bytes of inline payload. */
+  readonly inlineMax: number;
+  /** Made when there is inline payload. */
+  #inline: ViewBacking | undefined = undefined;
   readonly #infiniband: boolean;
 
   constructor(table: StagTable, slot: number, limits: WqeLimits) {
     this.slot = slot;
     this.#infiniband = limits.infiniband;
     this.sges = new ScatterList(table, limits.sgeMax);
-    this.#inline = new ViewBacking(new Uint8Array(limits.inlineMax));
-  }
-
-  /** Most bytes of inline payload. */
-  get inlineMax(): number {
-    return this.#inline.view.length;
+    this.inlineMax = limits.inlineMax;
   }
 
   /** Copies inline payload, at most `inlineMax` bytes; it is the payload from here on. */
   takeInline(view: DataView, start: number, length: number): void {
+    this.#inline ??= new ViewBacking(new Uint8Array(this.inlineMax));
     this.#inline.take(view, start, length);
     this.lengthBytes = length;
   }
@@ -278,7 +277,8 @@ export class SendWqe implements BindRequest {
     if ((this.flags & QueueFlag.inline) === 0) {
       return this.sges.gather(offset, length, target, targetStart, deferred);
     }
-    return this.#inline.read(offset, length, target, targetStart) ? Fault.none : Fault.bounds;
+    const copied = this.#inline?.read(offset, length, target, targetStart) === true;
+    return copied ? Fault.none : Fault.bounds;
   }
 }
 

@@ -64,13 +64,24 @@ interface RDMAPReceiverOptions {
   readonly extensionsEnabled: boolean;
 }
 
+const QUEUES = queuesOf(false);
+const QUEUES_WITH_EXTENSIONS = queuesOf(true);
+
+function queuesOf(extensionsEnabled: boolean): Int8Array {
+  const queues = new Int8Array(16).fill(-2);
+  OPCODES.forEach((entry, opcode) => {
+    if (!entry.extension || extensionsEnabled) queues[opcode] = entry.qn;
+  });
+  return queues;
+}
+
 /** The inbound half of RDMAP. */
 export class RDMAPReceiver implements DDPReceiverUser {
   readonly #user: WireUser;
   readonly #irrq: InboundRequestQueue;
   readonly #orrq: OutboundRequestQueue;
   /** Control byte without its reserved bits → its queue; -1 tagged, -2 unexpected. */
-  readonly #queueOf = new Int8Array(16).fill(-2);
+  readonly #queueOf: Int8Array;
   /** Longest message accepted on QN 1. */
   readonly #requestBytesMax: number;
   /** Opcode of the message on QN 0 whose receive has begun. */
@@ -87,9 +98,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
     this.#irrq = options.irrq;
     this.#orrq = options.orrq;
     this.#requestBytesMax = options.extensionsEnabled ? ATOMIC_REQUEST_BYTES : READ_REQUEST_BYTES;
-    OPCODES.forEach((entry, opcode) => {
-      if (!entry.extension || options.extensionsEnabled) this.#queueOf[opcode] = entry.qn;
-    });
+    this.#queueOf = options.extensionsEnabled ? QUEUES_WITH_EXTENSIONS : QUEUES;
   }
 
   // Getters
