@@ -7,7 +7,7 @@ import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
 import { PRELOAD_NAME, type Variables } from '../console/preload-library.ts';
-import { type DaemonOptions, parseDaemonConfig } from '../main/config.ts';
+import { type DaemonOptions, fieldOf, parseDaemonConfig } from '../main/config.ts';
 import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
 import { readTokenFile } from '../main/http-token.ts';
 import { createLog, standardErrorLog } from '../main/log.ts';
@@ -21,6 +21,7 @@ import {
   type WireArguments,
   wireDefaults,
 } from './arguments.ts';
+import { lineOfField } from './json-field.ts';
 
 /** The options as commander passes them; undefined if not given. */
 export interface StartArguments extends WireArguments {
@@ -48,8 +49,9 @@ export async function runStart(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  const options = daemonOptions(given);
-  const config = checkedConfig(options, given.config);
+  const file = given.config === undefined ? undefined : readConfigFile(given.config);
+  const options = daemonOptions(given, file?.options ?? {});
+  const config = checkedConfig(options, file);
   assertNotOwnProgram(config.socketPath, process.env);
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {
     output.note(`warning: ${crcWarning({ crc: false })}`);
@@ -62,6 +64,9 @@ export async function runStart(
     daemon = await startDaemon(options, { log, logLinesDropped: () => stream.dropped });
     const { ready } = daemon;
     output.line(given.json === true ? jsonLine(ready) : readyLine(ready, given.socket));
+  } catch (error) {
+    // A fault may name what only the devices show to be wrong.
+    throw fieldOf(error) === undefined ? error : optionFailure(error, options, file);
   } finally {
     held.release();
   }
@@ -112,19 +117,38 @@ class HeldLines implements DestinationStream {
   }
 }
 
-/** Checks all options; an error names the file, if there is one, since it has options too. */
-function checkedConfig(options: DaemonOptions, file: string | undefined) {
+/** A configuration file. */
+interface ConfigFile {
+  readonly path: string;
+  readonly text: string;
+  readonly options: DaemonOptions;
+}
+
+function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined) {
   try {
     return parseDaemonConfig(options);
   } catch (error) {
-    const where = file === undefined ? '' : `${file}: `;
-    throw new CommandFailure(`${where}${failureText(error)}`, { cause: error });
+    throw optionFailure(error, options, file);
   }
 }
 
+/** An error about options names the file, if there is one, and the line of a field in it. */
+function optionFailure(
+  error: unknown,
+  options: DaemonOptions,
+  file: ConfigFile | undefined,
+): CommandFailure {
+  if (file === undefined) return new CommandFailure(failureText(error), { cause: error });
+  const field = fieldOf(error);
+  const name = field?.[0] as keyof DaemonOptions | undefined;
+  // The command line has options, too.
+  const own = name !== undefined && file.options[name] === options[name];
+  const line = own && field !== undefined ? `:${lineOfField(file.text, field)}` : '';
+  return new CommandFailure(`${file.path}${line}: ${failureText(error)}`, { cause: error });
+}
+
 /** The options in the file, overridden by those on the command line. */
-function daemonOptions(given: StartArguments): DaemonOptions {
-  const file = given.config === undefined ? {} : readConfigFile(given.config);
+function daemonOptions(given: StartArguments, file: DaemonOptions): DaemonOptions {
   const { device, native, socket, logLevel, logFormat, memoryTier } = given;
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
@@ -189,13 +213,14 @@ function deviceOptions(device: GivenDevice): DeviceOptions {
 }
 
 /** The object in a JSON file; its fields are checked later, together with the options. */
-function readConfigFile(path: string): DaemonOptions {
+function readConfigFile(path: string): ConfigFile {
   try {
-    const value: unknown = JSON.parse(readFileSync(path, 'utf8'));
+    const text = readFileSync(path, 'utf8');
+    const value: unknown = JSON.parse(text);
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
       throw new TypeError('it must contain a JSON object');
     }
-    return value;
+    return { path, text, options: value };
   } catch (error) {
     throw new CommandFailure(`cannot read the configuration ${path}: ${fileFailureText(error)}`, {
       cause: error,

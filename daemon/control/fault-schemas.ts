@@ -54,11 +54,13 @@ const specFields = z.strictObject({
 });
 
 /** See `FaultSpec`. */
-export const faultSpec: z.ZodType<FaultSpec> = specFields.superRefine((spec, context) => {
-  const wrong = wrongField(spec);
-  if (wrong === undefined) return;
-  context.addIssue({ code: 'custom', path: [wrong.field], message: wrong.reason });
-});
+export const faultSpec: z.ZodType<FaultSpec, FaultSpec> = specFields.superRefine(
+  (spec, context) => {
+    const wrong = wrongField(spec);
+    if (wrong === undefined) return;
+    context.addIssue({ code: 'custom', path: [wrong.field], message: wrong.reason });
+  },
+);
 
 /** See `FaultStatus`. */
 export const faultStatus: z.ZodType<FaultStatus> = z.strictObject({

@@ -25,7 +25,7 @@ import { FaultyLink } from './links/faulty-link.ts';
 import type { HostClock } from './links/network.ts';
 
 /** Faults at a time: every message of every connection is compared with all of them. */
-const FAULTS_MAX = 1_024;
+export const FAULTS_MAX = 1_024;
 
 /** Transports as texts spell them. */
 const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;

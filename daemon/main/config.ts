@@ -2,9 +2,11 @@
 import { tmpdir } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { defaultSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import { faultSpec } from '../control/fault-schemas.ts';
 import { inputFault } from '../control/input-fault.ts';
 import {
   checkedDevices,
@@ -12,6 +14,7 @@ import {
   DEVICE_TRANSPORTS,
   type DeviceConfig,
 } from '../host/device-config.ts';
+import { FAULTS_MAX } from '../host/host-faults.ts';
 import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
 import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
@@ -121,6 +124,8 @@ const daemonConfig = z.strictObject({
     .strictObject({ sharedBytes: count, mappings: count, objects: count })
     .partial()
     .default({}),
+  /** Faults that are there from the start, as `iwarpd fault add` adds them. */
+  faults: z.array(faultSpec).max(FAULTS_MAX).readonly().default([]),
   /** Also serve HTTP. Default: off. */
   http: httpOption.optional(),
   /** Disconnects a client that leaves more bytes unread: it is stuck and uses memory. */
@@ -151,6 +156,7 @@ export interface DaemonConfig {
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
   readonly limits: Partial<DaemonLimits>;
+  readonly faults: readonly FaultSpec[];
   /** Undefined: no HTTP. */
   readonly http: HttpConfig | undefined;
   readonly unreadMaxBytes: number;
@@ -173,7 +179,7 @@ export function parseDaemonConfig(
   const parsed = daemonConfig.safeParse(options);
   if (!parsed.success) {
     const { field, reason } = inputFault(parsed.error);
-    throw new VerbsError('EINVAL', `option ${field}: ${reason}`);
+    throw invalidOption(field, reason);
   }
   const { data } = parsed;
   const named = data.socketPath ?? socketPathFor(environment);
@@ -190,6 +196,17 @@ export function parseDaemonConfig(
       objects: { ...DEFAULT_QUOTAS.objects, ...given(data.quotas.objects) },
     },
   };
+}
+
+/** The error for an option; `fieldOf` finds the field in its text. */
+export function invalidOption(field: string, reason: string): VerbsError {
+  return new VerbsError('EINVAL', `option ${field}: ${reason}`);
+}
+
+/** The path of the field that an error of `invalidOption` names; undefined for other errors. */
+export function fieldOf(error: unknown): readonly string[] | undefined {
+  if (!(error instanceof VerbsError) || error.code !== 'EINVAL') return undefined;
+  return /^option ([^:]*): /.exec(error.message)?.[1]?.split('.');
 }
 
 function socketPathFor(environment: Readonly<Record<string, string | undefined>>): string {

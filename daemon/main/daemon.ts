@@ -7,6 +7,7 @@ import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
+import { ControlError } from '../control/operation.ts';
 import { executeNamed } from '../control/operations.ts';
 import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
@@ -19,7 +20,12 @@ import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.t
 import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { kernelHasVerbs } from '../native/kernel-rdma.ts';
-import { type DaemonConfig, type DaemonOptions, parseDaemonConfig } from './config.ts';
+import {
+  type DaemonConfig,
+  type DaemonOptions,
+  invalidOption,
+  parseDaemonConfig,
+} from './config.ts';
 import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
 import { dropToken, type TokenInUse, takeToken } from './http-token.ts';
@@ -185,6 +191,7 @@ export class Daemon {
       if (daemon === undefined) await Promise.all([host.close(), native?.close()]);
     }
     try {
+      daemon.#addFaults();
       await daemon.#serveHttp();
       daemon.#publish();
     } catch (error) {
@@ -204,6 +211,18 @@ export class Daemon {
     Promise.all([this.#server.loadKernel(), loadSampler()]).catch((error: Error) => {
       this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
     });
+  }
+
+  /** Those of the configuration. EINVAL that names the option. */
+  #addFaults(): void {
+    for (const [index, spec] of this.config.faults.entries()) {
+      try {
+        this.#control.addFault(spec);
+      } catch (error) {
+        if (!(error instanceof ControlError)) throw error;
+        throw invalidOption(`faults.${index}.${error.field}`, error.reason);
+      }
+    }
   }
 
   async #serveHttp(): Promise<void> {

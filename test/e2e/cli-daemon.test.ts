@@ -201,6 +201,25 @@ describe('start', () => {
     expect(types).toEqual(['4: RNIC\n', '1: CA\n']);
   });
 
+  it('has the faults of the file from the start', async () => {
+    const config = folder.file('iwarpd.json');
+    const faults = [
+      { kind: 'drop', device: 'roce0', every: 100 },
+      { kind: 'port-down', device: 'iwarp0' },
+    ];
+    writeFileSync(config, JSON.stringify({ faults, logLevel: 'warn' }));
+    const daemon = folder.start(['start', '--config', config, '--socket', socket]);
+    await daemon.until(/ready: /);
+    const listed = await runCommand(['fault', 'list', '--json', '--socket', socket]);
+    expect(JSON.parse(listed.stdout)).toMatchObject({
+      faults: faults.map((spec, index) => ({ id: index + 1, spec })),
+    });
+    const { devices } = JSON.parse(
+      (await runCommand(['status', '--json', '--socket', socket])).stdout,
+    );
+    expect(devices).toMatchObject([{ portState: 'active' }, { portState: 'down' }]);
+  });
+
   it.each([
     ['{', /JSON/],
     ['[]', /iwarpd\.json/],
@@ -213,6 +232,24 @@ describe('start', () => {
       '{"devices": [{"name": "a", "transport": "roce", "wire": {"mpaRevision": 1}}]}',
       /device a: RoCE has no such wire options/,
     ],
+    [
+      '{"faults": [{"kind": "drop"},\n{"kind": "dorp"}]}',
+      /json:2: option faults\.1\.kind: must be/,
+    ],
+    ['{"faults":\n[{"kind": "slice"\n}]}', /json:2: option faults\.0\.bytes: required by slice/],
+    [
+      '{"logLevel": "warn",\n"faults": [{"kind": "drop",\n"device": "x"}]}',
+      /json:3: .*faults\.0\.device: no device x/,
+    ],
+    [
+      '{"logLevel": "warn",\n"faults": [{"kind": "drop",\n"peer": "x"}]}',
+      /json:3: option faults\.0\.peer: 'x' is not/,
+    ],
+    [
+      '{"logLevel": "warn","faults": [{"kind": "slice", "bytes": 1, "device": "roce0"}]}',
+      /json:1: .*faults\.0\.kind/,
+    ],
+    ['{"faults": {}}', /json:1: option faults: must be a list/],
   ])('names the fault of the file %s', async (text, named) => {
     const config = folder.file('iwarpd.json');
     writeFileSync(config, text);

@@ -1,0 +1,95 @@
+/** Where a field of a JSON text is, for messages about configuration files. */
+
+/**
+ * The line, counted from 1, of the field at `path` in `text`, which is valid JSON. For a field that
+ * is missing, that of what should have it. Of a name that occurs twice, the last one counts, as for
+ * `JSON.parse`.
+ */
+export function lineOfField(text: string, path: readonly string[]): number {
+  const offset = new Scanner(text).find(path);
+  return text.slice(0, offset).split('\n').length;
+}
+
+const SPACE = /\s/;
+const VALUE_END = /[\s,\]}]/;
+
+class Scanner {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** The offset of the field, or of the innermost object or list on the way to it. */
+  find(path: readonly string[]): number {
+    this.#skipSpace();
+    let found = this.#at;
+    for (const name of path) {
+      this.#at = found;
+      const next = this.#member(name);
+      if (next === undefined) break;
+      found = next;
+    }
+    return found;
+  }
+
+  /** The offset of the value of this name, or index, in the object or list here. */
+  #member(name: string): number | undefined {
+    const opened = this.#text[this.#at];
+    if (opened !== '{' && opened !== '[') return undefined;
+    this.#at += 1;
+    let found: number | undefined;
+    for (let index = 0; ; index += 1) {
+      this.#skipSpace();
+      const next = this.#text[this.#at];
+      if (next === undefined || next === '}' || next === ']') return found;
+      const own = opened === '[' ? String(index) : this.#name();
+      this.#skipSpace();
+      if (own === name) found = this.#at;
+      this.#skipValue();
+      this.#skipSpace();
+      if (this.#text[this.#at] === ',') this.#at += 1;
+    }
+  }
+
+  /** The name here, and what is behind its colon is next. */
+  #name(): string {
+    const start = this.#at;
+    this.#skipString();
+    const name: unknown = JSON.parse(this.#text.slice(start, this.#at));
+    this.#skipSpace();
+    this.#at += 1;
+    return String(name);
+  }
+
+  #skipSpace(): void {
+    while (SPACE.test(this.#text[this.#at] ?? '')) this.#at += 1;
+  }
+
+  #skipString(): void {
+    for (this.#at += 1; this.#at < this.#text.length; this.#at += 1) {
+      const letter = this.#text[this.#at];
+      if (letter === '\\') this.#at += 1;
+      else if (letter === '"') break;
+    }
+    this.#at += 1;
+  }
+
+  /** Without recursion: a file may nest deeply. */
+  #skipValue(): void {
+    let depth = 0;
+    do {
+      const letter = this.#text[this.#at];
+      if (letter === undefined) return;
+      if (letter === '"') this.#skipString();
+      else if (letter === '{' || letter === '[') depth += 1;
+      else if (letter === '}' || letter === ']') depth -= 1;
+      else if (depth === 0) {
+        while (!VALUE_END.test(this.#text[this.#at] ?? ',')) this.#at += 1;
+        return;
+      }
+      if (letter !== '"') this.#at += 1;
+    } while (depth > 0);
+  }
+}

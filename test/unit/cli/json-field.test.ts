@@ -1,0 +1,55 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { lineOfField } from '../../../daemon/cli/json-field.ts';
+
+const TEXT = `{
+  "a": [1, "x,]}\\"",
+    {"b": null}
+  ],
+  "c\\u0064": {
+    "e": [[], {}, [{"f":
+      true}]]
+  }, "a2":
+    -1.5e3
+}`;
+
+describe('the line of a field', () => {
+  it.each([
+    ['', 1],
+    ['a', 2],
+    ['a.1', 2],
+    ['a.2', 3],
+    ['a.2.b', 3],
+    ['cd', 5],
+    ['cd.e', 6],
+    ['cd.e.2.0', 6],
+    ['cd.e.2.0.f', 7],
+    ['a2', 9],
+  ])('%s is on line %i', (path, line) => {
+    JSON.parse(TEXT);
+    expect(lineOfField(TEXT, path === '' ? [] : path.split('.'))).toBe(line);
+  });
+
+  it('that is missing is that of what should have it', () => {
+    expect(lineOfField(TEXT, ['a', '2', 'x'])).toBe(3);
+    expect(lineOfField(TEXT, ['a', '7'])).toBe(2);
+    expect(lineOfField(TEXT, ['a2', 'x', 'y'])).toBe(9);
+    expect(lineOfField(TEXT, ['x'])).toBe(1);
+  });
+
+  it('is that of the last one of a name', () => {
+    expect(lineOfField('{"a": 1,\n"a": {\n"b": 2}}', ['a', 'b'])).toBe(3);
+  });
+
+  it('is found in whatever is JSON, and at any depth', () => {
+    fc.assert(
+      fc.property(fc.json({ maxDepth: 5 }), fc.string(), (inner, name) => {
+        const text = `{"x": ${inner},\n${JSON.stringify(name)}: [${inner},\n7]}`;
+        const lines = inner.split('\n').length - 1;
+        expect(lineOfField(text, [name, '1'])).toBe(2 * lines + 3);
+      }),
+    );
+    const deep = `{"x": ${'['.repeat(100_000)}${']'.repeat(100_000)},\n"y": 1}`;
+    expect(lineOfField(deep, ['y'])).toBe(2);
+  });
+});
