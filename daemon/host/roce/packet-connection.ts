@@ -24,6 +24,12 @@ export interface PacketQP {
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void;
 }
 
+/**
+ * Packets that a connection to another host has under way: at the largest path MTU, three such fit
+ * into the receive buffer that Linux grants everybody (208 KiB, doubled for its own overhead).
+ */
+const WINDOW_PACKETS = 32;
+
 /** What a connection tells its network. */
 export interface ConnectionUser {
   /** There may be packets to send, or a failure. */
@@ -138,6 +144,7 @@ export class PacketConnection implements ProgramWire {
     this.path = undefined;
     if (this.peer !== undefined || this.qp.type === QPType.ud) return attributes;
     this.path = this.#user.wayOut(this.port, attributes.addressVector);
+    if (this.path !== undefined) this.wire.pace?.(WINDOW_PACKETS);
     const { pathMtu = 0 } = this.path ?? {};
     if (pathMtu === 0 || attributes.pathMtu <= pathMtu) return attributes;
     return { ...attributes, pathMtu };

@@ -18,6 +18,12 @@ export interface TransportFailure {
 
 /** The wire of one queue pair. */
 export interface PacketWire extends ProgramWire {
+  /**
+   * Packets go through a network that may lose them: from now on at most `windowPackets` are
+   * unacknowledged, and fewer while packets get lost. Before the first packet only; a wire without
+   * acknowledgments has none.
+   */
+  pace?(windowPackets: number): void;
   // Inputs
   /**
    * A packet for this queue pair; its payload is in `bytes`, which stay unchanged until

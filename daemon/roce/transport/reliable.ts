@@ -56,6 +56,10 @@ export class ReliableWire implements PacketWire {
     this.#requester.configure(path, this.#sendable);
   }
 
+  pace(windowPackets: number): void {
+    this.#requester.pace(windowPackets);
+  }
+
   pump(): void {
     this.#requester.resume();
     this.#responder.resume();

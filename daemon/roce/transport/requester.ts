@@ -33,6 +33,7 @@ import {
 import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
+import { Pacing } from './pacing.ts';
 import { describeSegment, isSegmented, writeSegmentLater } from './segment.ts';
 
 /** Messages that may await acknowledgement; a power of two. More only fill memory with WQEs. */
@@ -74,7 +75,9 @@ export class Requester {
   timeouts = 0;
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
-  readonly #window: number;
+  #window: number;
+  /** Undefined on a network that loses nothing. */
+  #pacing: Pacing | undefined = undefined;
   readonly #messages = new OutgoingMessages(MESSAGES_MAX);
   readonly #message = makeOutboundMessage();
   readonly #packet = makePacket();
@@ -102,6 +105,8 @@ export class Requester {
   /** `#unackedPsn` when sending went back to it without a timeout, or `NONE`. */
   #rewoundPsn = NONE;
   #ackDeadline: Micros = NEVER;
+  /** When a paced connection sends again, earlier than by the program's timer. */
+  #askDeadline: Micros = NEVER;
   #rnrUntil: Micros = NEVER;
   /** Payload must be fetched before more is sent. */
   #waits = false;
@@ -120,7 +125,7 @@ export class Requester {
   }
 
   nextDeadline(): Micros {
-    return Math.min(this.#ackDeadline, this.#rnrUntil);
+    return Math.min(this.#ackDeadline, this.#rnrUntil, this.#askDeadline);
   }
 
   // Commands
@@ -147,6 +152,14 @@ export class Requester {
     this.#rnrLeft = rnrRetry;
   }
 
+  /** See `PacketWire`. */
+  pace(windowPackets: number): void {
+    // Parts of Reads that were asked for depend on the window.
+    if (this.#open) return;
+    this.#window = windowPackets;
+    this.#pacing = new Pacing(windowPackets);
+  }
+
   /** Memory may have become ready. */
   resume(): void {
     this.#waits = false;
@@ -156,6 +169,7 @@ export class Requester {
   stop(): void {
     this.#messages.clear();
     this.#ackDeadline = NEVER;
+    this.#askDeadline = NEVER;
     this.#rnrUntil = NEVER;
   }
 
@@ -169,6 +183,7 @@ export class Requester {
     assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'the highest PSN was sent');
     assert(count > 0 || unacked === this.#nextPsn, 'a message stays until it is acknowledged');
     assert(count > 0 || this.#requests === 0, 'a request that is in flight has its message');
+    assert(this.#limit <= this.#window, 'a window is not opened too far');
     assert(this.#requests <= REQUESTS_MAX, 'no more requests are in flight than there is room for');
   }
 
@@ -176,13 +191,17 @@ export class Requester {
 
   handleDeadline(now: Micros): void {
     if (now >= this.#rnrUntil) this.#rnrUntil = NEVER;
-    if (now < this.#ackDeadline) return;
+    if (now < this.#ackDeadline) {
+      if (now >= this.#askDeadline) this.#askAgain();
+      return;
+    }
     if (this.#retriesLeft === 0) {
       this.#fail(MessageFailure.retriesExceeded);
       return;
     }
     this.#retriesLeft -= 1;
     this.timeouts += 1;
+    this.#pacing?.unanswered();
     this.#rewind();
   }
 
@@ -200,7 +219,7 @@ export class Requester {
   }
 
   #take(): boolean {
-    if (this.#messages.full || this.#ahead >= this.#window) return false;
+    if (this.#messages.full || this.#ahead >= this.#limit) return false;
     const message = this.#message;
     if (!this.#user.nextMessage(message)) return false;
     const { kind, lengthBytes } = message;
@@ -221,8 +240,13 @@ export class Requester {
     return psnDistance(this.#sendPsn, this.#unackedPsn);
   }
 
+  /** Packets that may be unacknowledged. */
+  get #limit(): number {
+    return this.#pacing === undefined ? this.#window : this.#pacing.limit;
+  }
+
   #sendSegment(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
-    if (this.#ahead >= this.#window) return 0;
+    if (this.#ahead >= this.#limit) return 0;
     const packet = this.#packet;
     const index = psnDistance(this.#sendPsn, message.firstPsn);
     const offset = index * this.#mtu;
@@ -234,7 +258,7 @@ export class Requester {
     }
     packet.psn = this.#sendPsn;
     // Often enough that a full window is always being acknowledged.
-    const interval = Math.max(this.#window >> 2, 1);
+    const interval = Math.max(this.#limit >> 2, 1);
     packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
     const bytes = writeSegmentLater(this.#user, packet, message.slot, offset, target, start);
     if (bytes < 0) {
@@ -278,7 +302,7 @@ export class Requester {
 
   #mayRequest(count: number): boolean {
     const ahead = this.#ahead;
-    return this.#requests < this.#requestsMax && (ahead === 0 || ahead + count <= this.#window);
+    return this.#requests < this.#requestsMax && (ahead === 0 || ahead + count <= this.#limit);
   }
 
   /** Sends `#packet`, whose response has `count` packets. */
@@ -303,6 +327,11 @@ export class Requester {
   }
 
   #sent(count: number, message: OutgoingMessage, now: Micros): void {
+    const pacing = this.#pacing;
+    if (pacing !== undefined) {
+      if (this.#sendPsn === this.#highPsn) pacing.sent(this.#sendPsn, now);
+      if (this.#askDeadline === NEVER) this.#askDeadline = now + pacing.patienceMicros;
+    }
     this.#sendPsn = addPsn(this.#sendPsn, count);
     if (this.#sendPsn === addPsn(message.firstPsn, message.packets)) this.#cursor += 1;
     if (psnDistance(this.#sendPsn, this.#highPsn) > 0) this.#highPsn = this.#sendPsn;
@@ -412,6 +441,8 @@ export class Requester {
   }
 
   #advance(psn: number, now: Micros): void {
+    const pacing = this.#pacing;
+    pacing?.acknowledged(psnDistance(psn, this.#unackedPsn), psn, now);
     this.#unackedPsn = psn;
     this.#retriesLeft = this.#retryCount;
     this.#rnrLeft = this.#rnrRetry;
@@ -428,7 +459,9 @@ export class Requester {
       this.#requestsFirst = (this.#requestsFirst + 1) % REQUESTS_MAX;
       this.#requests -= 1;
     }
-    this.#ackDeadline = this.#sendPsn === psn ? NEVER : now + this.#timeoutMicros;
+    const done = this.#sendPsn === psn;
+    this.#ackDeadline = done ? NEVER : now + this.#timeoutMicros;
+    this.#askDeadline = done || pacing === undefined ? NEVER : now + pacing.patienceMicros;
   }
 
   // Going back
@@ -439,12 +472,22 @@ export class Requester {
     this.#requests = 0;
     this.#waits = false;
     this.#ackDeadline = NEVER;
+    this.#askDeadline = NEVER;
+  }
+
+  /** Sends again although the peer has time left to answer. */
+  #askAgain(): void {
+    const deadline = this.#ackDeadline;
+    this.#pacing?.unanswered();
+    this.#rewind();
+    this.#ackDeadline = deadline;
   }
 
   /** Sends again at once; only once for each place, since a loss makes many packets say so. */
   #repeat(): void {
     if (this.#rewoundPsn === this.#unackedPsn) return;
     this.#rewoundPsn = this.#unackedPsn;
+    this.#pacing?.lost();
     this.#rewind();
   }
 

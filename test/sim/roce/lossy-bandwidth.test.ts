@@ -1,0 +1,93 @@
+/**
+ * What losses cost a connection whose packets leave the host: simulated time for the same data over a
+ * link of one packet in ten microseconds, with and without loss.
+ */
+import { expect, it } from 'vitest';
+import { OutboundKind } from '../../../daemon/rnic/wire-port.ts';
+import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { pathOf, TransportSide } from '../../support/transport-pair.ts';
+import { addressAt, REMOTE_KEY } from '../../support/transport-user.ts';
+import { Prng } from '../prng.ts';
+
+const WINDOW_PACKETS = 32;
+const PACKET_MICROS = 10;
+const DELAY_MICROS = 50;
+const MESSAGE_BYTES = 16_384;
+const MESSAGES = 1000;
+const MTU_CODE = 3;
+/** Timeout 14, which programs use: 67 milliseconds. */
+const PATH = pathOf({ pathMtu: MTU_CODE, timeout: 14, retryCount: 7 });
+const SEED = 7;
+
+interface Outcome {
+  readonly micros: number;
+  readonly packets: number;
+  readonly timeouts: number;
+}
+
+/** Sends everything from one side to the other. */
+function transfer(kind: 'write' | 'read', lostPercent: number): Outcome {
+  const prng = new Prng(SEED);
+  const sides = [0, 1].map(() => new TransportSide(1 << 16, {}));
+  const [a, b] = sides as [TransportSide, TransportSide];
+  for (const { wire } of sides) {
+    wire.pace?.(WINDOW_PACKETS);
+    wire.modified(PATH, QPState.RTR, 0);
+    wire.modified(PATH, QPState.RTS, 0);
+  }
+  let done = 0;
+  a.user.onDone = () => {
+    done += 1;
+  };
+  for (let index = 0; index < MESSAGES; index += 1) {
+    const write = kind === 'write';
+    const opcode = write ? OutboundKind.write : OutboundKind.readRequest;
+    const message = { kind: opcode, remoteStag: REMOTE_KEY, ...addressAt(0) };
+    const bytes = new Uint8Array(MESSAGE_BYTES);
+    a.user.work.push({ id: index, message, ...(write ? { payload: bytes } : { sink: bytes }) });
+  }
+  const flights: { at: number; to: TransportSide; bytes: Uint8Array }[] = [];
+  const free = new Map(sides.map((side) => [side, 0]));
+  let [now, packets] = [0, 0];
+  while (done < MESSAGES) {
+    for (const side of sides) {
+      while ((free.get(side) ?? 0) <= now) {
+        const bytes = side.poll(now);
+        if (bytes === undefined) break;
+        packets += 1;
+        free.set(side, now + PACKET_MICROS);
+        if (prng.below(1000) < lostPercent * 10) continue;
+        flights.push({ at: now + DELAY_MICROS, to: side === a ? b : a, bytes });
+      }
+    }
+    expect(a.failure ?? b.failure).toBeUndefined();
+    const busy = sides.map((side) => free.get(side) ?? 0).filter((at) => at > now);
+    const dues = sides.map(({ wire }) => wire.nextDeadline());
+    now = Math.max(now, Math.min(...busy, ...dues, flights[0]?.at ?? Number.POSITIVE_INFINITY));
+    for (const side of sides) if (side.wire.nextDeadline() <= now) side.deadline(now);
+    while ((flights[0]?.at ?? Number.POSITIVE_INFINITY) <= now) {
+      const { to, bytes } = flights.shift() as (typeof flights)[number];
+      to.receive(bytes, now);
+    }
+  }
+  return { micros: now, packets, timeouts: a.wire.timeouts };
+}
+
+it.each(['write', 'read'] as const)(
+  'a %s is more than a tenth as fast where one packet in a hundred is lost',
+  (kind) => {
+    const clean = transfer(kind, 0);
+    const lossy = transfer(kind, 1);
+    expect(clean.timeouts).toBe(0);
+    expect(lossy.micros).toBeGreaterThan(clean.micros);
+    expect(lossy.micros).toBeLessThan(10 * clean.micros);
+    // No storm: what is sent again is bounded by a window that is small by then, and so are answers.
+    expect(lossy.packets).toBeLessThan(1.6 * clean.packets);
+  },
+);
+
+it('a write ends where one packet in ten is lost, and is sent three times at most', () => {
+  const clean = transfer('write', 0);
+  const lossy = transfer('write', 10);
+  expect(lossy.packets).toBeLessThan(3 * clean.packets);
+});
