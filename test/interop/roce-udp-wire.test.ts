@@ -13,11 +13,14 @@ import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { datagramsOf } from '../support/roce-recordings.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { type Environment, listens, ShimProgram } from './shim-programs.ts';
 import { dissectRoce } from './tshark-roce.ts';
+
+const [NEAR, FAR] = [ownAddress(4), ownAddress(5)];
 
 /** Runs both ends; both must succeed. */
 async function pair(command: string, server: Environment, client: Environment): Promise<void> {
@@ -49,14 +52,14 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
   const [near, far] = [shimVariables(sockets[0], {}), shimVariables(sockets[1], {})];
 
   beforeAll(async () => {
-    await folder.daemon(sockets[0], ['--device', 'roce0=roce:127.0.73.4,fd00::2']);
-    await folder.daemon(sockets[1], ['--device', 'roce0=roce:127.0.73.5']);
+    await folder.daemon(sockets[0], ['--device', `roce0=roce:${NEAR}`]);
+    await folder.daemon(sockets[1], ['--device', `roce0=roce:${FAR}`]);
   });
   afterAll(() => folder.clean());
 
   /** Records the loopback interface. */
   async function recording(file: string): Promise<ChildProcess> {
-    const filter = 'udp dst port 4791 and host 127.0.73.4';
+    const filter = `udp dst port 4791 and host ${NEAR}`;
     const child = spawn('tshark', ['-q', '-i', 'lo', '-f', filter, '-w', file], {
       stdio: ['ignore', 'ignore', 'pipe'],
     });
@@ -104,13 +107,12 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
 
   it('is traced with packets that come', async () => {
     const trace = folder.start(['trace', '--socket', sockets[1]]);
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await trace.until(/tracing/, 'stderr');
     await pair('ibv_rc_pingpong -g 1 -n 3', far, near);
-    await trace.until(/SEND/, 'stdout');
     trace.signal('SIGINT');
     const { stdout } = await trace.end();
-    expect(stdout).toMatch(/127\.0\.73\.4.*RC SEND Last/);
-    expect(stdout).toMatch(/127\.0\.73\.5.*RC Acknowledge/);
+    expect(stdout).toMatch(new RegExp(`${NEAR}:4791 > .*RC SEND Last`));
+    expect(stdout).toMatch(new RegExp(`${FAR}:4791 > .*RC Acknowledge`));
     const [device] = (await new DaemonControl({ socketPath: sockets[1] }).status()).devices;
     expect(device?.hwCounters?.['rcvd_pkts']).toBeGreaterThan(0);
   });
@@ -121,8 +123,8 @@ describeWith(['rdma-programs'], 'faults between two daemons', () => {
   let far: RoceRig;
 
   beforeAll(async () => {
-    near = await RoceRig.start({ name: 'roce0', addresses: ['127.0.73.6'], transport: 'roce' });
-    far = await RoceRig.start({ name: 'roce0', addresses: ['127.0.73.7'], transport: 'roce' });
+    near = await RoceRig.start({ name: 'roce0', addresses: [ownAddress(6)], transport: 'roce' });
+    far = await RoceRig.start({ name: 'roce0', addresses: [ownAddress(7)], transport: 'roce' });
   });
   afterEach(() => {
     near.host.faults.clear();

@@ -4,6 +4,7 @@
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { listens, ShimProgram } from './shim-programs.ts';
@@ -16,10 +17,10 @@ let far: RoceRig;
 beforeAll(async () => {
   near = await RoceRig.start({
     name: 'roce0',
-    addresses: ['127.0.73.2', '::1'],
+    addresses: [ownAddress(2), '::1'],
     transport: 'roce',
   });
-  far = await RoceRig.start({ name: 'roce0', addresses: ['127.0.73.3'], transport: 'roce' });
+  far = await RoceRig.start({ name: 'roce0', addresses: [ownAddress(3)], transport: 'roce' });
 });
 
 afterAll(async () => {

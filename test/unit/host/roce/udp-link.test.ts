@@ -3,6 +3,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
 import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
 import { linkCounters, makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
 import { type Arrival, UdpLink } from '../../../../daemon/host/roce/udp-link.ts';
@@ -17,11 +18,13 @@ import {
 } from '../../../../daemon/roce/wire/datagram.ts';
 import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
 import { hexOf } from '../../../support/hex.ts';
+import { ownAddress } from '../../../support/own-address.ts';
 import { mappedGid, PEER } from '../../../support/program-rig.ts';
 
 const PORT = 4791;
-const OWN = mappedGid(127, 0, 83, 2);
-const THEIRS = mappedGid(127, 0, 83, 3);
+const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];
+const OWN = gidBytes(OWN_ADDRESS);
+const THEIRS = gidBytes(THEIR_ADDRESS);
 
 function portOf(...gids: readonly Uint8Array[]): PacketPort {
   return {
@@ -81,7 +84,7 @@ describe('the UDP link', () => {
     });
     peer = createSocket('udp4');
     peer.on('message', (bytes, from) => received.push({ bytes, port: from.port }));
-    peer.bind(PORT, '127.0.83.3');
+    peer.bind(PORT, THEIR_ADDRESS);
     await once(peer, 'listening');
   });
 
@@ -131,7 +134,7 @@ describe('the UDP link', () => {
     const sizes = [12, 16, 128, 140, 144, 1036, 4124];
     sizes.forEach((size, index) => {
       const identification = index * 9001;
-      peer.send(datagramOf(packetOf(size), identification), PORT, '127.0.83.2');
+      peer.send(datagramOf(packetOf(size), identification), PORT, OWN_ADDRESS);
     });
     await until(() => arrivals.length === sizes.length);
     arrivals.forEach(({ packet, arrival }, index) => {
@@ -151,7 +154,7 @@ describe('the UDP link', () => {
     const oversized = datagramOf(packetOf(8000), 0);
     const unaligned = new Uint8Array(33);
     for (const bytes of [damaged, wrongPort, oversized, unaligned, new Uint8Array(0)]) {
-      peer.send(bytes, PORT, '127.0.83.2');
+      peer.send(bytes, PORT, OWN_ADDRESS);
     }
     const { counters } = port;
     await until(() => counters.malformed + counters.icrcErrors === 5);
@@ -167,10 +170,10 @@ describe('the UDP link', () => {
 
   it('says what to do when the port is taken, once, and takes it later', async () => {
     const other = createSocket('udp4');
-    other.bind(PORT, '127.0.83.2');
+    other.bind(PORT, OWN_ADDRESS);
     await once(other, 'listening');
     expect(() => link.pathMtu(port, OWN, THEIRS)).toThrow(
-      /^UDP port 4791 of 127\.0\.83\.2 is taken: by another daemon, or by the kernel's rxe\. Stop/,
+      `UDP port 4791 of ${OWN_ADDRESS} is taken: by another daemon, or by the kernel's rxe. Stop`,
     );
     link.listen(port, OWN);
     link.listen(port, OWN);
@@ -196,7 +199,7 @@ describe('the UDP link', () => {
     gids.length = 0;
     link.follow();
     const free = createSocket('udp4');
-    free.bind(PORT, '127.0.83.2');
+    free.bind(PORT, OWN_ADDRESS);
     await once(free, 'listening');
     free.close();
     if (path === undefined) throw new Error('no path');
@@ -204,6 +207,6 @@ describe('the UDP link', () => {
     link.add(12, path);
     link.transmit(0);
     expect(path.port.counters.undeliverable).toBe(1);
-    expect(notes).toEqual(['packets to 127.0.83.3 cannot leave (EBADF)']);
+    expect(notes).toEqual([`packets to ${THEIR_ADDRESS} cannot leave (EBADF)`]);
   });
 });
