@@ -12,6 +12,8 @@ describe('fuzzing what programs write to device files', () => {
 
   it('survives hostile rdma_cm commands and frees everything', () => smoke('kernel-cm'));
 
+  it('survives the same on a RoCE device', () => smoke('kernel-cmroce'));
+
   it('answers or refuses netlink messages', () => smoke('kernel-netlink'));
 
   it('decodes the same frames of the preload library however the bytes are split', () =>
@@ -19,8 +21,12 @@ describe('fuzzing what programs write to device files', () => {
 });
 
 describe('canaries: a planted defect is found', () => {
-  it.each(['kernel-verbs', 'kernel-roce', 'kernel-cm', 'kernel-netlink', 'kernel-frame'])(
-    '%s',
-    bites,
-  );
+  it.each([
+    'kernel-verbs',
+    'kernel-roce',
+    'kernel-cm',
+    'kernel-cmroce',
+    'kernel-netlink',
+    'kernel-frame',
+  ])('%s', bites);
 });

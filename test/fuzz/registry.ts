@@ -4,7 +4,7 @@ import { configText } from './targets/config.ts';
 import { httpRequest, httpSocket } from './targets/http.ts';
 import { ipcCommand } from './targets/ipc-commands.ts';
 import { ipcFrame, ipcValue } from './targets/ipc-values.ts';
-import { kernelCm } from './targets/kernel-cm.ts';
+import { kernelCm, kernelCmRoce } from './targets/kernel-cm.ts';
 import { kernelFrame, kernelNetlink } from './targets/kernel-messages.ts';
 import { kernelRoce } from './targets/kernel-roce.ts';
 import { kernelVerbs } from './targets/kernel-verbs.ts';
@@ -29,6 +29,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   kernelVerbs,
   kernelRoce,
   kernelCm,
+  kernelCmRoce,
   kernelNetlink,
   kernelFrame,
   rpcCodec,

@@ -23,13 +23,17 @@ export function connParam(given: {
   data?: readonly number[];
   ird?: number;
   ord?: number;
+  retry?: number;
+  rnr?: number;
+  flow?: boolean;
   valid?: boolean;
 }): string {
-  const { qpn, data = [], ird = 1, ord = 1, valid = true } = given;
+  const { qpn, data = [], ird = 1, ord = 1, retry = 7, rnr = 7, flow = false } = given;
   const bytes = data.map((byte) => le(byte, 1)).join('');
   const depths = `${le(ird, 1)} ${le(ord, 1)}`;
   const filler = data.length === 256 ? '' : `00*${256 - data.length}`;
-  const tail = `${le(data.length, 1)} 00 ${depths} 00 07 07 ${le(valid ? 1 : 0, 1)}`;
+  const retries = `${le(flow ? 1 : 0, 1)} ${le(retry, 1)} ${le(rnr, 1)}`;
+  const tail = `${le(data.length, 1)} 00 ${depths} ${retries} ${le(given.valid === false ? 0 : 1, 1)}`;
   return `${le(qpn)} 00*4 ${bytes} ${filler} ${tail}`;
 }
 
@@ -71,7 +75,14 @@ export const cmCommands = {
       0,
       `${RSP} ${le(id)} ${le(level)} ${le(name)} ${le(bytesOf(value).length)} ${value}`,
     ),
-  notify: (id: number) => cmWrite(15, 0, le(id) + le(4)),
+  notify: (id: number, event = 4) => cmWrite(15, 0, le(id) + le(event)),
+  leaveMulticast: (membership: number) => cmWrite(17, 4, `${RSP} ${le(membership)} 00*4`),
+  joinMulticast: (id: number, uid: bigint, group: string, flags = 0) =>
+    cmWrite(
+      22,
+      4,
+      `${RSP} ${le(uid, 8)} ${le(id)} ${le(16, 2)} ${le(flags, 2)} ${ipv4(group, 0, 128)}`,
+    ),
   migrateId: (id: number, file: number) => cmWrite(18, 4, `${RSP} ${le(id)} ${le(file)}`),
   query: (id: number, option: number, outBytes = 280) =>
     cmWrite(19, outBytes, `${RSP} ${le(id)} ${le(option)}`),
@@ -97,6 +108,8 @@ interface ReadEvent {
   readonly data: readonly number[];
   readonly responderResources: number;
   readonly initiatorDepth: number;
+  /** The whole record. */
+  readonly record: DataView;
 }
 
 const EVENT_TIMEOUT_MS = 5000;
@@ -107,9 +120,15 @@ export class RdmaCmRig {
   readonly file: CmFile;
   readonly #files = new Map<number, CmFile>();
   readonly #numbers = cmNumbers();
+  readonly #address: string;
 
-  constructor(verbs = new UverbsRig({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] })) {
+  /** `address` is one of the device's. */
+  constructor(
+    verbs = new UverbsRig({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] }),
+    address = '127.0.0.1',
+  ) {
     this.verbs = verbs;
+    this.#address = address;
     this.file = this.openFile(100);
   }
 
@@ -153,8 +172,8 @@ export class RdmaCmRig {
   }
 
   /** A new id. */
-  create(uid: bigint, file = this.file): number {
-    return this.must(cmCommands.createId(uid), file).getUint32(0, true);
+  create(uid: bigint, file = this.file, portSpace = 0x0106): number {
+    return this.must(cmCommands.createId(uid, portSpace), file).getUint32(0, true);
   }
 
   /** The next event, when one waits. */
@@ -170,6 +189,7 @@ export class RdmaCmRig {
       data: [...response.subarray(28, 28 + fields.getUint8(284))],
       responderResources: fields.getUint8(286),
       initiatorDepth: fields.getUint8(287),
+      record: fields,
     };
   }
 
@@ -194,39 +214,40 @@ export class RdmaCmRig {
     return { handle: reply.getUint32(0, true), qpn: reply.getUint32(4, true) };
   }
 
-  /** An id that listens at a free port of 127.0.0.1, and the port. */
+  /** An id that listens at a free port of the device's address, and the port. */
   listener(
     uid: bigint,
     backlog = 0,
     file = this.file,
+    portSpace = 0x0106,
   ): { readonly id: number; readonly port: number } {
-    const id = this.create(uid, file);
-    this.must(cmCommands.bind(id, '127.0.0.1', 0), file);
+    const id = this.create(uid, file, portSpace);
+    this.must(cmCommands.bind(id, this.#address, 0), file);
     this.must(cmCommands.listen(id, backlog), file);
     return { id, port: this.must(cmCommands.query(id, 0), file).getUint16(18) };
   }
 
-  /** A port of 127.0.0.1 without a listener now or recently. */
+  /** A port of the device's address without a listener now or recently. */
   freePort(): number {
     const id = this.create(1n);
-    this.must(cmCommands.bind(id, '127.0.0.1', 0));
+    this.must(cmCommands.bind(id, this.#address, 0));
     const port = this.must(cmCommands.query(id, 0)).getUint16(18);
     this.must(cmCommands.destroyId(id));
     return port;
   }
 
-  /** An id that listens at a port of 127.0.0.1, or the errno of the step that failed. */
+  /** An id that listens at a port of the device's address, or the errno of the step that failed. */
   listenAt(uid: bigint, port: number, file = this.file): number {
     const id = this.create(uid, file);
-    const bound = this.write(cmCommands.bind(id, '127.0.0.1', port), file);
+    const bound = this.write(cmCommands.bind(id, this.#address, port), file);
     const listening = bound < 0 ? bound : this.write(cmCommands.listen(id, 0), file);
     return listening < 0 ? listening : id;
   }
 
   /** An id that is ready to connect to the port. */
-  routed(uid: bigint, port: number, file = this.file): number {
-    const id = this.create(uid, file);
-    this.must(cmCommands.resolveAddr(id, '127.0.0.1', port), file);
+  routed(uid: bigint, port: number, file = this.file, portSpace = 0x0106): number {
+    const id = this.create(uid, file, portSpace);
+    this.must(cmCommands.resolveAddr(id, this.#address, port), file);
     this.must(cmCommands.resolveRoute(id), file);
     this.poll(file);
     this.poll(file);

@@ -9,6 +9,7 @@ import { TapHub } from '../../daemon/capture/tap-hub.ts';
 import { WorkHub } from '../../daemon/capture/work-hub.ts';
 import { shimVariables } from '../../daemon/console/shim-environment.ts';
 import type { DeviceConfig } from '../../daemon/host/device-config.ts';
+import type { HostId } from '../../daemon/host/host-id.ts';
 import { hostSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
 import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
@@ -22,10 +23,18 @@ export class RoceRig {
   readonly #folder = mkdtempSync(join(tmpdir(), 'iwarpd-roce-'));
   readonly socketPath = join(this.#folder, 'iwarpd.sock');
   readonly host: RnicHost;
+  /** Ids that have begun to listen; some of them may be gone. */
+  readonly #listeners = new Set<HostId>();
   #server: IpcServer | undefined;
 
   private constructor(devices: readonly DeviceConfig[]) {
     this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
+    const { cm } = this.host;
+    const listen = cm.listen.bind(cm);
+    cm.listen = (id, backlog) => {
+      listen(id, backlog);
+      this.#listeners.add(id);
+    };
   }
 
   static async start(...devices: readonly DeviceConfig[]): Promise<RoceRig> {
@@ -53,6 +62,13 @@ export class RoceRig {
   /** The variables that direct a program to the devices. */
   get environment(): Readonly<Record<string, string>> {
     return shimVariables(this.socketPath, {});
+  }
+
+  /** Whether a program listens at `port` of rdma_cm. */
+  listens(port: number): boolean {
+    return [...this.#listeners].some(({ state, localAddress }) => {
+      return state === 'listening' && localAddress?.port === port;
+    });
   }
 
   async stop(): Promise<void> {

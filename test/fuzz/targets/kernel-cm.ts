@@ -10,8 +10,11 @@ import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { mutated } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
-/** `RDMA_CM_EVENT_CONNECT_REQUEST`. */
+/** `RDMA_CM_EVENT_CONNECT_REQUEST` and `RDMA_CM_EVENT_CONNECT_RESPONSE`. */
 const CONNECT_REQUEST = 4;
+const CONNECT_RESPONSE = 5;
+const PORT_SPACES = [0x0106, 0x0106, 0x0106, 0x0111, 0x0111, 0x0002, 0x013f];
+const GROUPS = ['239.1.1.1', '239.1.1.2', '10.255.255.1', '0.0.0.0'];
 /** Most turns until a connect request arrives over loopback. */
 const TURNS_MAX = 100;
 const PORTS = [0, 0, 0, 7471];
@@ -24,18 +27,21 @@ function cmCommand(draws: Draws, port: number): Uint8Array {
   const parameters = (): string =>
     connParam({
       qpn: draws.oneIn(2) ? draws.below(8) : draws.word(),
-      data: [...draws.bytes(draws.below(20))],
-      ird: draws.below(256),
-      ord: draws.below(256),
+      data: [...draws.bytes(draws.oneIn(4) ? draws.below(256) : draws.below(20))],
+      ird: draws.oneIn(2) ? draws.below(4) : draws.below(256),
+      ord: draws.oneIn(2) ? draws.below(4) : draws.below(256),
+      retry: draws.below(256),
+      rnr: draws.below(256),
+      flow: draws.oneIn(2),
       valid: !draws.oneIn(8),
     });
-  switch (draws.below(20)) {
+  switch (draws.below(22)) {
     case 0:
     case 1:
     case 2:
       return cmCommands.createId(
         draws.wide(),
-        draws.oneIn(6) ? draws.word() : 0x0106,
+        draws.oneIn(6) ? draws.word() : draws.pick(PORT_SPACES),
         draws.below(6),
       );
     case 3:
@@ -60,9 +66,13 @@ function cmCommand(draws: Draws, port: number): Uint8Array {
     case 13:
       return cmCommands.accept(id, draws.wide(), parameters());
     case 14:
-      return cmCommands.reject(id, [...draws.bytes(draws.below(20))], draws.below(256));
+      return cmCommands.reject(
+        id,
+        [...draws.bytes(draws.below(20))],
+        draws.oneIn(2) ? 0 : draws.below(256),
+      );
     case 15:
-      return draws.oneIn(2) ? cmCommands.disconnect(id) : cmCommands.notify(id);
+      return draws.oneIn(2) ? cmCommands.disconnect(id) : cmCommands.notify(id, size(draws, 8));
     case 16:
       return cmCommands.initQpAttr(id, size(draws, 7));
     case 17:
@@ -71,6 +81,15 @@ function cmCommand(draws: Draws, port: number): Uint8Array {
       const value = hexOf(draws.bytes(draws.pick([1, 4, 4, 8, 40])));
       return cmCommands.setOption(id, size(draws, 3), size(draws, 5), value);
     }
+    case 19:
+      return cmCommands.joinMulticast(
+        id,
+        draws.wide(),
+        draws.pick(GROUPS),
+        size(draws, 2) & 0xffff,
+      );
+    case 20:
+      return cmCommands.leaveMulticast(id);
     default:
       return draws.oneIn(2)
         ? cmCommands.query(id, size(draws, 4), draws.oneIn(4) ? size(draws, 400) & 0xffff : 280)
@@ -99,12 +118,18 @@ export const CM_CORPUS: readonly Uint8Array[] = [
 ];
 
 class CmState implements FuzzState {
-  readonly #rig = new RdmaCmRig(
-    new UverbsRig({ devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }] }),
-  );
-  readonly #files: readonly CmFile[] = [this.#rig.file, this.#rig.openFile(101)];
+  readonly #rig: RdmaCmRig;
+  readonly #roce: boolean;
+  readonly #files: readonly CmFile[];
   #port = 7471;
   #inputs = 0;
+
+  constructor(transport: 'iwarp' | 'roce') {
+    const devices = [{ name: 'fuzzed', addresses: ['127.0.0.1'], transport }];
+    this.#rig = new RdmaCmRig(new UverbsRig({ devices }));
+    this.#roce = transport === 'roce';
+    this.#files = [this.#rig.file, this.#rig.openFile(101)];
+  }
 
   run(draws: Draws): Outcome | Promise<Outcome> {
     this.#inputs += 1;
@@ -147,16 +172,21 @@ class CmState implements FuzzState {
   async #connect(draws: Draws): Promise<Outcome> {
     const rig = this.#rig;
     try {
-      const [active, passive] = [rig.createQP(), rig.createQP()];
+      const [active, passive] = this.#roce ? [17, 18] : [rig.createQP().qpn, rig.createQP().qpn];
       const { port } = rig.listener(1n, 2);
       this.#port = port;
       const id = rig.routed(2n, port);
-      rig.must(cmCommands.connect(id, connParam({ qpn: active.qpn })));
+      rig.must(cmCommands.connect(id, connParam({ qpn: active })));
       for (let turn = 0; turn < TURNS_MAX; turn++) {
         await new Promise((resolve) => setImmediate(resolve));
         const event = rig.poll();
+        if (event?.type === CONNECT_RESPONSE && event.id === id) {
+          rig.must(cmCommands.accept(id, 0n, connParam({ qpn: 0, valid: false })));
+          return 'connected';
+        }
         if (event?.type !== CONNECT_REQUEST) continue;
-        rig.must(cmCommands.accept(event.id, 3n, connParam({ qpn: passive.qpn })));
+        rig.must(cmCommands.accept(event.id, 3n, connParam({ qpn: passive })));
+        if (this.#roce) continue;
         if (draws.recording) draws.show(`connected ${id} and ${event.id}`);
         return 'connected';
       }
@@ -169,6 +199,7 @@ class CmState implements FuzzState {
   }
 
   #createQPs(): void {
+    if (this.#roce) return;
     try {
       this.#rig.createQP();
     } catch {
@@ -197,5 +228,13 @@ export const kernelCm: FuzzTarget = {
       ),
     inputs: 200,
   },
-  open: () => new CmState(),
+  open: () => new CmState('iwarp'),
+};
+
+/** The same for a RoCE device, whose connections need no queue pair. */
+export const kernelCmRoce: FuzzTarget = {
+  ...kernelCm,
+  name: 'kernel-cmroce',
+  about: 'rdma_cm commands of two files on a RoCE device, with real connections',
+  open: () => new CmState('roce'),
 };

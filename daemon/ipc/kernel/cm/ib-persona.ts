@@ -29,6 +29,7 @@ export const INFINIBAND: CmPersona = {
   },
 
   accept({ cm, id }, parameters) {
+    if (id.state !== 'connection') throw new VerbsError('EINVAL', 'there is nothing to accept');
     if (!parameters.valid) {
       cm.establish(id);
       return;
@@ -37,7 +38,7 @@ export const INFINIBAND: CmPersona = {
       cm.answer(id, programParameters(parameters));
     } catch (error) {
       // The kernel does not leave the peer waiting for an answer that failed.
-      if (id.state === 'connection') cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
+      cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
       throw error;
     }
   },

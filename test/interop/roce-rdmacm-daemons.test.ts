@@ -1,0 +1,150 @@
+/** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { describeWith } from './prerequisites.ts';
+
+vi.setConfig({ testTimeout: 60_000 });
+
+let folder: CommandFolder;
+let socket: string;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+  socket = folder.file('iwarpd.sock');
+});
+
+afterEach(() => folder.clean());
+
+/** The words that run a program on a daemon. */
+function on(at: string, ...words: readonly string[]): string[] {
+  return ['run', '--socket', at, '--', ...words];
+}
+
+/** A client that asks again until its server is there. */
+function patient(...words: readonly string[]): string[] {
+  const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
+  return ['sh', '-c', script, 'sh', ...words];
+}
+
+/** Sends that each device has posted. */
+async function sends(): Promise<Record<string, number>> {
+  const { stdout } = await runCommand(['status', '--json', '--socket', socket]);
+  const { devices } = JSON.parse(stdout) as {
+    devices: { device: { name: string }; counters: Record<string, number> }[];
+  };
+  return Object.fromEntries(
+    devices.map(({ device, counters }) => [device.name, counters['outSends'] ?? 0]),
+  );
+}
+
+/** Runs a server and a client that verify what they exchange. */
+async function rping(
+  server: readonly string[],
+  address: string,
+  more: readonly string[] = [],
+): Promise<void> {
+  const serving = folder.start(on(socket, 'timeout', '40', 'rping', '-s', '-C', '3', ...server));
+  const client = ['rping', '-c', '-a', address, '-C', '3', '-V', ...more];
+  const { status, stdout, stderr } = await runCommand(on(socket, ...patient(...client)));
+  expect(status, `${stdout}${stderr}`).toBe(0);
+  expect((await serving.end(45_000)).status).toBe(0);
+}
+
+describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
+  it('is the RoCE device, where there is no other, at every address', async () => {
+    await folder.daemon(socket, ['--device', 'roce0=roce']);
+    await rping(['-a', '127.0.0.1'], '127.0.0.1');
+    await rping([], '127.0.0.1');
+    expect((await sends())['roce0']).toBeGreaterThan(0);
+  });
+
+  it('is the one that has the address', async () => {
+    const devices = ['--device', 'roce0=roce:127.0.73.9', '--device', 'iwarp0=127.0.73.8'];
+    await folder.daemon(socket, devices);
+    await rping(['-a', '127.0.73.9'], '127.0.73.9');
+    const first = await sends();
+    expect([first['roce0'] !== 0, first['iwarp0']]).toEqual([true, 0]);
+    await rping(['-a', '127.0.73.8'], '127.0.73.8');
+    const second = await sends();
+    expect(second['roce0']).toBe(first['roce0']);
+    expect(second['iwarp0']).toBeGreaterThan(0);
+  });
+
+  it('is either for a server on every address', async () => {
+    const devices = ['--device', 'roce0=roce:127.0.73.9', '--device', 'iwarp0=127.0.73.8'];
+    await folder.daemon(socket, devices);
+    await rping([], '127.0.73.9');
+    await rping([], '127.0.73.8');
+    const { roce0, iwarp0 } = await sends();
+    expect(roce0).toBeGreaterThan(0);
+    expect(iwarp0).toBeGreaterThan(0);
+  });
+
+  it('is the RoCE device for datagrams, which iWARP does not have', async () => {
+    await folder.daemon(socket);
+    const server = folder.start(on(socket, 'timeout', '40', 'udaddy', '-b', '127.0.0.1'));
+    const client = on(socket, ...patient('udaddy', '-s', '127.0.0.1'));
+    const { status, stdout, stderr } = await runCommand(client);
+    expect(status, `${stdout}${stderr}`).toBe(0);
+    expect((await server.end(45_000)).status).toBe(0);
+    const { roce0, iwarp0 } = await sends();
+    expect(roce0).toBeGreaterThan(0);
+    expect(iwarp0).toBe(0);
+  });
+});
+
+describeWith(['rdma-programs'], 'a daemon that is killed', () => {
+  /** Whether a program of rping gets as far as its data. */
+  async function pings(program: RunningCommand): Promise<boolean> {
+    return await program.until(/ping data/).then(
+      () => true,
+      () => false,
+    );
+  }
+
+  it('leaves no program of rdma_cm waiting', async () => {
+    const daemon = await folder.daemon(socket, ['--device', 'roce0=roce:127.0.73.10']);
+    const words = ['timeout', '40', 'rping', '-a', '127.0.73.10', '-C', '100000000', '-v'];
+    const server = folder.start(on(socket, ...words, '-s'));
+    let client = folder.start(on(socket, ...words, '-c'));
+    // Until the server listens, the client is refused.
+    while (!(await pings(client))) client = folder.start(on(socket, ...words, '-c'));
+    await daemon.kill();
+    for (const program of [server, client]) {
+      const { status } = await program.end(30_000);
+      // Neither killed for its time nor fine.
+      expect([0, 124, undefined]).not.toContain(status);
+    }
+  });
+});
+
+describeWith(['rdma-programs'], 'two daemons', () => {
+  /** A daemon of one RoCE device. */
+  async function daemonAt(address: string): Promise<string> {
+    const at = folder.file(`${address}.sock`);
+    await folder.daemon(at, ['--device', `roce0=roce:${address}`]);
+    return at;
+  }
+
+  /** A program that ends before its test does. */
+  function start(at: string, ...words: readonly string[]): RunningCommand {
+    return folder.start(on(at, 'timeout', '40', ...words));
+  }
+
+  describe.each([
+    ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],
+    ['ucmatose', ['ucmatose', '-C', '5'], ['ucmatose', '-C', '5'], ['-b', '-s']],
+    ['udaddy', ['udaddy'], ['udaddy'], ['-b', '-s']],
+  ] as const)('%s', (_, server, client, [near, far]) => {
+    it('connects one with the other', async () => {
+      const [here, there] = [await daemonAt('127.0.73.11'), await daemonAt('127.0.73.12')];
+      const serving = start(there, ...server, near, '127.0.73.12');
+      const { status, stdout, stderr } = await start(
+        here,
+        ...patient(...client, far, '127.0.73.12'),
+      ).end(45_000);
+      expect(status, `${stdout}${stderr}`).toBe(0);
+      expect((await serving.end(45_000)).status).toBe(0);
+    });
+  });
+});
