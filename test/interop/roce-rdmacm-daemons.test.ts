@@ -1,5 +1,5 @@
-/** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+/** rdma_cm on the RoCE devices of daemons: which device it chooses, and one that is killed. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { describeWith } from './prerequisites.ts';
 
@@ -115,36 +115,5 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
       // Neither killed for its time nor fine.
       expect([0, 124, undefined]).not.toContain(status);
     }
-  });
-});
-
-describeWith(['rdma-programs'], 'two daemons', () => {
-  /** A daemon of one RoCE device. */
-  async function daemonAt(address: string): Promise<string> {
-    const at = folder.file(`${address}.sock`);
-    await folder.daemon(at, ['--device', `roce0=roce:${address}`]);
-    return at;
-  }
-
-  /** A program that ends before its test does. */
-  function start(at: string, ...words: readonly string[]): RunningCommand {
-    return folder.start(on(at, 'timeout', '40', ...words));
-  }
-
-  describe.each([
-    ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],
-    ['ucmatose', ['ucmatose', '-C', '5'], ['ucmatose', '-C', '5'], ['-b', '-s']],
-    ['udaddy', ['udaddy'], ['udaddy'], ['-b', '-s']],
-  ] as const)('%s', (_, server, client, [near, far]) => {
-    it('connects one with the other', async () => {
-      const [here, there] = [await daemonAt('127.0.73.11'), await daemonAt('127.0.73.12')];
-      const serving = start(there, ...server, near, '127.0.73.12');
-      const { status, stdout, stderr } = await start(
-        here,
-        ...patient(...client, far, '127.0.73.12'),
-      ).end(45_000);
-      expect(status, `${stdout}${stderr}`).toBe(0);
-      expect((await serving.end(45_000)).status).toBe(0);
-    });
   });
 });
