@@ -29,6 +29,8 @@
 #define CQ_HANDLE_OFFSET 24
 
 #define MICROSECOND 1000LL
+/* A thread whose next poll comes later than this behind a vain one does other work in between. */
+#define POLL_SPIN_NS (2 * MICROSECOND)
 /* A thread polls this long before it looks at its queues, and between two looks. */
 #define POLL_LOOK_NS (20 * MICROSECOND)
 /* A thread that polls less often than this, on average, does other work in between and does not
@@ -63,11 +65,14 @@ static _Atomic(create_cq_ex_function) provider_creates[PROVIDERS];
 /* What a thread knows of the completion queue that it found empty first. */
 static _Thread_local struct {
   const void *cq;
-  /* When it found it empty, 0 when it has found something since; when it did so again, last, and
-   * how often. */
+  /* When it found it empty, 0 when it has found something since; how often it did so again; when it
+   * went on, last; and for how long other threads have had its core meanwhile. */
   int64_t since;
-  int64_t last;
   int64_t polls;
+  int64_t last;
+  int64_t given;
+  /* Its last look at the sends ended in a pause: what it waits for takes long. */
+  bool slow;
   /* When it looked at the sends. */
   int64_t looked;
   /* How many sends the daemon had taken, and when. */
@@ -119,7 +124,7 @@ static int64_t quarter_of(const struct sends *sends, int64_t now) {
 
 static int64_t pause_of(const char *cq, int64_t now) {
   int64_t waited = now - idle.since;
-  if (idle.polls < waited / POLL_INTERVAL_NS) return 0;
+  if (idle.polls < (waited - idle.given) / POLL_INTERVAL_NS) return 0;
   if (waited >= POLL_PATIENCE_NS) return POLL_PAUSE_MAX_NS;
   struct sends sends;
   if (!look_at_sends(cq, &sends) || sends.outstanding < POLL_SENDS_MIN) return 0;
@@ -134,23 +139,41 @@ static void sleep_for(int64_t duration) {
   errno = saved;
 }
 
+/* Lets the threads that wait for this core run, first of all the daemon. Returns the time. */
+static int64_t give_way(int64_t now) {
+  int saved = errno;
+  syscall(SYS_sched_yield);
+  errno = saved;
+  int64_t after = now_ns();
+  idle.given += after - now;
+  return after;
+}
+
 /* A poll of the queue has found nothing. */
 static void found_empty(const void *cq) {
   int64_t now = now_ns();
-  if (idle.since == 0 || now - idle.last > POLL_ABSENCE_NS) {
-    if (idle.cq != cq) idle.rate_since = 0;
+  bool first = idle.since == 0 || now - idle.last > POLL_ABSENCE_NS;
+  if (first) {
+    if (idle.cq != cq) {
+      idle.rate_since = 0;
+      idle.slow = false;
+    }
     idle.cq = cq;
     idle.since = now;
     idle.looked = now;
     idle.polls = 0;
+    idle.given = 0;
   }
-  idle.last = now;
   idle.polls++;
+  /* A thread that pauses comes back in time; one that gives way waits for the daemon to have done. */
+  if (!first && !idle.slow && now - idle.last <= POLL_SPIN_NS) now = give_way(now);
+  idle.last = now;
   /* A thread that looks at several queues in turn pauses once in each turn. */
   if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return;
   int64_t pause = pause_of(cq, now);
   if (pause > POLL_PAUSE_MAX_NS) pause = POLL_PAUSE_MAX_NS;
-  if (pause >= POLL_PAUSE_MIN_NS) {
+  idle.slow = pause >= POLL_PAUSE_MIN_NS;
+  if (idle.slow) {
     sleep_for(pause - POLL_SLACK_NS);
     now = now_ns();
   }

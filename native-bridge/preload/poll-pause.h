@@ -1,12 +1,14 @@
 /* Makes programs that poll an empty completion queue yield the core.
  *
  * The device is a process: a program that polls takes CPU time that the device needs to make the
- * completion. So a thread that polls in vain sleeps inside its poll for at most POLL_PAUSE_MAX_NS:
+ * completion. So a thread that polls in vain again and again lets the threads that wait for its core
+ * run between two polls; where none waits, that is a short system call. What takes longer it sleeps
+ * for inside its poll, for at most POLL_PAUSE_MAX_NS:
  * - while many of its sends are outstanding, until a quarter of them will be done;
  * - once it has waited for POLL_PATIENCE_NS.
  * It does not sleep while a completion is imminent and the program waits for it.
  * The same goes for `ibv_start_poll` on an extended queue.
- * `IWARPD_POLL=spin` in the environment turns pauses off. */
+ * `IWARPD_POLL=spin` in the environment turns both off. */
 #ifndef IWARPD_POLL_PAUSE_H
 #define IWARPD_POLL_PAUSE_H
 

@@ -1,0 +1,56 @@
+/** Programs that poll empty completion queues let other threads run, unless they work in between. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/vain-polls.c');
+/** Of each kind. */
+const POLLS = 200;
+
+let rig: RoceRig;
+let folder: string;
+let program: string;
+
+/** How often a program gave way: with one queue, with two in turn, and with work between polls. */
+async function yieldsOf(variables: Record<string, string>): Promise<readonly number[]> {
+  const environment = { ...rig.environment, ...variables };
+  const { status, output } = await new ShimProgram([program, 'roce0'], environment).end();
+  expect(status, output).toBe(0);
+  const counts = /^one (\d+)\ntwo (\d+)\nworking (\d+)\n$/.exec(output);
+  expect(counts, output).not.toBeNull();
+  return (counts ?? []).slice(1).map(Number);
+}
+
+describeWith(['native'], 'a program that polls in vain', () => {
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-polls-'));
+    program = join(folder, 'vain-polls');
+    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
+    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+    rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.11'], transport: 'roce' });
+  });
+
+  afterAll(async () => {
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('lets others run between two polls, but not where it works itself', async () => {
+    const [one, two, working] = await yieldsOf({});
+    // A thread that was interrupted in between counts as one that works.
+    expect(one).toBeGreaterThan(POLLS / 2);
+    expect(one).toBeLessThan(POLLS);
+    expect(two).toBeGreaterThan(POLLS / 2);
+    expect(working).toBe(0);
+  });
+
+  it('keeps its core if told to', async () => {
+    expect(await yieldsOf({ IWARPD_POLL: 'spin' })).toEqual([0, 0, 0]);
+  });
+});
