@@ -20,10 +20,9 @@ export async function runBenchCommand(
   const { jsonFile, profileFolder, targets } = options;
   if (profileFolder !== undefined) mkdirSync(profileFolder, { recursive: true });
   const report = await runBench(options, output, signal);
-  const json = JSON.stringify(report, undefined, 2);
-  const lines = jsonFile === '-' ? [json] : reportLines(report, targets);
+  const lines = jsonFile === '-' ? [jsonOf(report)] : reportLines(report, targets);
   for (const line of lines) output.line(line);
-  if (jsonFile !== undefined && jsonFile !== '-') writeReport(jsonFile, `${json}\n`);
+  if (jsonFile !== undefined && jsonFile !== '-') writeReport(jsonFile, report);
   keep(report);
   const { failed } = report;
   if (failed.length === 0) return;
@@ -31,11 +30,16 @@ export async function runBenchCommand(
   throw new CommandFailure(`${failed.length} of the measurements failed: ${names}`);
 }
 
-function writeReport(path: string, text: string): void {
+/** Writes a report to a file as JSON. CommandFailure when that fails. */
+export function writeReport(path: string, report: object): void {
   try {
     mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, text);
+    writeFileSync(path, `${jsonOf(report)}\n`);
   } catch (error) {
     throw new CommandFailure(`cannot write ${path}: ${failureText(error)}`, { cause: error });
   }
+}
+
+function jsonOf(report: object): string {
+  return JSON.stringify(report, undefined, 2);
 }

@@ -12,8 +12,10 @@ const STOP_TIMEOUT_MS = 10_000;
 
 /** How a daemon of the bench is started. */
 interface BenchDaemonOptions {
-  /** Of its one device. */
+  /** Of its one device, unless `devices` says otherwise. */
   readonly address: string;
+  /** Its devices, as `iwarpd start --device` takes them. */
+  readonly devices?: readonly string[];
   /** Its device is a RoCE device. */
   readonly roce?: boolean;
   /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
@@ -29,13 +31,13 @@ const TICKS_PER_SECOND = 100;
 export class BenchDaemon {
   readonly #child: ChildProcess;
   readonly #folder: string;
-  readonly #pid: number;
+  readonly pid: number;
   readonly socketPath: string;
   readonly address: string;
 
   private constructor(child: ChildProcess, pid: number, folder: string, address: string) {
     this.#child = child;
-    this.#pid = pid;
+    this.pid = pid;
     this.#folder = folder;
     this.socketPath = join(folder, 'iwarpd.sock');
     this.address = address;
@@ -44,6 +46,7 @@ export class BenchDaemon {
   /** Starts a daemon and waits until it is ready. */
   static async start({
     address,
+    devices,
     roce,
     profileFolder,
     http,
@@ -58,8 +61,9 @@ export class BenchDaemon {
             `--cpu-prof-name=daemon-${address}.cpuprofile`,
           ];
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
-    const device = `bench0=${roce === true ? 'roce:' : ''}${address}`;
-    const options = ['--socket', join(folder, 'iwarpd.sock'), '--device', device];
+    const all = devices ?? [`bench0=${roce === true ? 'roce:' : ''}${address}`];
+    const options = ['--socket', join(folder, 'iwarpd.sock')];
+    for (const device of all) options.push('--device', device);
     if (http === true) options.push('--http', '127.0.0.1:0');
     // The channel is there for its end: a daemon that has one stops when the bench goes.
     const child = spawn(
@@ -80,18 +84,18 @@ export class BenchDaemon {
 
   /** Resident memory in bytes, as the kernel counts it. */
   residentBytes(): number {
-    const status = readFileSync(`/proc/${this.#pid}/status`, 'utf8');
+    const status = readFileSync(`/proc/${this.pid}/status`, 'utf8');
     return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
   }
 
   /** Descriptors that it has open. */
   openFiles(): number {
-    return readdirSync(`/proc/${this.#pid}/fd`).length;
+    return readdirSync(`/proc/${this.pid}/fd`).length;
   }
 
   /** Processor time that it has used. */
   cpuSeconds(): number {
-    const fields = readFileSync(`/proc/${this.#pid}/stat`, 'latin1')
+    const fields = readFileSync(`/proc/${this.pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
     return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;

@@ -1,7 +1,8 @@
 /** Runs measurements in interleaved rounds. */
-import { availableParallelism, cpus, loadavg, release } from 'node:os';
+import { loadavg } from 'node:os';
 import { failureText, untilAborted, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
+import { machineFacts } from './machine.ts';
 import type { Measurement } from './measurement.ts';
 import { MEASUREMENTS } from './measurements.ts';
 import {
@@ -79,10 +80,7 @@ export async function runBench(
       emulated: true,
       date: begun.toISOString(),
       version,
-      node: process.version,
-      kernel: release(),
-      cpu: cpus()[0]?.model ?? 'unknown',
-      cores: availableParallelism(),
+      ...machineFacts(),
       crcEngine,
       loadBefore,
       rounds: options.rounds,

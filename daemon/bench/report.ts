@@ -1,5 +1,6 @@
 /** What a run of the bench gives: medians, ratios, verdicts, and the table that people read. */
 import { tableLines } from '../console/output.ts';
+import type { MachineFacts } from './machine.ts';
 import type { Measurement, Target } from './measurement.ts';
 import { median, readable } from './statistics.ts';
 
@@ -46,17 +47,13 @@ export interface Result {
 }
 
 /** A whole run, as `--json` writes it. */
-export interface BenchReport {
+export interface BenchReport extends MachineFacts {
   readonly format: 1;
   readonly emulated: true;
   /** When it began, as ISO 8601 has it. */
   readonly date: string;
   /** Of iwarpd. */
   readonly version: string;
-  readonly node: string;
-  readonly kernel: string;
-  readonly cpu: string;
-  readonly cores: number;
   readonly crcEngine: string;
   /** Load of the machine in the minute before the run: other work shows in every figure. */
   readonly loadBefore: number;

@@ -7,6 +7,7 @@ import {
   skippedLines,
   verdictLine,
 } from '../../daemon/bench/report.ts';
+import { type GrowthReport, growthBlock, growthChart } from './growth/growth-report.ts';
 import { type HistoryEntry, historyEntry, parseHistory } from './history.ts';
 import { historyChart } from './history-chart.ts';
 import { markdownTable, replaceBlock } from './readme-block.ts';
@@ -14,6 +15,7 @@ import { markdownTable, replaceBlock } from './readme-block.ts';
 /** Files of test/bench. */
 export const HISTORY_FILE = 'history.jsonl';
 export const HISTORY_CHART_FILE = 'history.svg';
+const GROWTH_CHART_FILE = 'growth.svg';
 const README_FILE = 'README.md';
 
 /** The runs that were kept in `folder`, the oldest first. CommandFailure for a file that is no history. */
@@ -29,6 +31,16 @@ export function keepRun(report: BenchReport, folder: string): void {
   replaceReadmeBlock(folder, 'figures', figuresBlock(report));
   appendFileSync(join(folder, HISTORY_FILE), `${JSON.stringify(entry)}\n`);
   writeFileSync(join(folder, HISTORY_CHART_FILE), historyChart([...entries, entry]));
+}
+
+/** Keeps a run of all series in `folder`: its report, its chart, and its tables in the README. */
+export function keepGrowth(report: GrowthReport, folder: string): void {
+  replaceReadmeBlock(folder, 'growth', [
+    `![Charts of how cost grows](${GROWTH_CHART_FILE})`,
+    '',
+    ...growthBlock(report),
+  ]);
+  writeFileSync(join(folder, GROWTH_CHART_FILE), growthChart(report));
 }
 
 /** Replaces a generated part of the README in `folder`. */

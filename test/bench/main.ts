@@ -3,7 +3,7 @@
  * `npm run bench -- growth`: how cost grows. What is measured stands in README.md beside this file.
  */
 import { fileURLToPath } from 'node:url';
-import { runBenchCommand } from '../../daemon/bench/bench-command.ts';
+import { runBenchCommand, writeReport } from '../../daemon/bench/bench-command.ts';
 import {
   CommandFailure,
   failureText,
@@ -12,7 +12,9 @@ import {
 } from '../../daemon/console/failure.ts';
 import { STANDARD_OUTPUT } from '../../daemon/console/output.ts';
 import { type BenchArguments, parseBenchArguments } from './arguments.ts';
-import { keepRun } from './keep.ts';
+import { growthLines } from './growth/growth-report.ts';
+import { runGrowth } from './growth/growth-run.ts';
+import { keepGrowth, keepRun } from './keep.ts';
 import { profileLines } from './profile-summary.ts';
 
 /** This folder in the checkout, not in what the compiler made of it. */
@@ -35,7 +37,14 @@ async function main(): Promise<void> {
 }
 
 async function run(given: BenchArguments, signal: AbortSignal): Promise<void> {
-  if (given.command === 'growth') throw new CommandFailure('growth');
+  if (given.command === 'growth') {
+    const { jsonFile, keep } = given;
+    const report = await runGrowth(given, STANDARD_OUTPUT, signal);
+    for (const line of growthLines(report)) STANDARD_OUTPUT.line(line);
+    if (jsonFile !== undefined) writeReport(jsonFile, report);
+    if (keep) keepGrowth(report, FOLDER);
+    return;
+  }
   const { keep, profileFolder } = given;
   await runBenchCommand(
     { ...given, scale: 1, targets: true },

@@ -12,6 +12,7 @@ import { describe } from 'vitest';
 
 /** Names of the needs that `packages` lists. */
 export type Need =
+  | 'bench-peers'
   | 'chromium'
   | 'containers'
   | 'examples'

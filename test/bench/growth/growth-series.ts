@@ -1,0 +1,45 @@
+/** The shape of a series: one thing grows, step by step, and its cost is measured at each. */
+import type { BenchDaemon } from '../../../daemon/bench/bench-daemon.ts';
+
+/** A figure of each step. */
+export interface Metric {
+  readonly key: string;
+  readonly title: string;
+}
+
+/** Figures of a step by the metrics' keys; one that has no meaning at this step is left out. */
+export type Figures = Readonly<Record<string, number>>;
+
+/** One series. */
+export interface GrowthSeries {
+  readonly name: string;
+  readonly title: string;
+  /** What grows. */
+  readonly axis: string;
+  readonly metrics: readonly Metric[];
+  /** Rising. */
+  readonly steps: readonly number[];
+  /** Starts what all steps need. */
+  readonly open: () => Promise<OpenSeries>;
+}
+
+/** A series under way. */
+export interface OpenSeries {
+  /** Grows to `size`, and measures. */
+  step(size: number): Promise<Figures>;
+  /** Processes whose memory and descriptors grow with the steps. */
+  readonly watched: readonly WatchedProcess[];
+  /** Ends all that was started. Safe at any time, also while a step runs. */
+  close(): Promise<void>;
+}
+
+/** A process whose limits may end a series. */
+export interface WatchedProcess {
+  readonly name: string;
+  readonly pid: number;
+}
+
+/** The daemons of a series as watched processes. */
+export function watchedDaemons(daemons: readonly BenchDaemon[]): WatchedProcess[] {
+  return daemons.map(({ address, pid }) => ({ name: `the daemon at ${address}`, pid }));
+}

@@ -1,0 +1,133 @@
+/** The bench and the programs that it starts: peers beside the devices, and clients of many kinds. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
+import { describeWith } from './prerequisites.ts';
+
+const MAIN = fileURLToPath(new URL('../../dist/test/bench/main.js', import.meta.url));
+const PATIENCE = { timeout: 30_000, interval: 20 };
+
+interface Process {
+  readonly pid: number;
+  readonly name: string;
+}
+
+/** Processes that process `pid` started and that still run; a zombie does not. */
+function childrenOf(pid: number): Process[] {
+  return readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const [, command, state, parent] =
+          /^[0-9]+ \((.*)\) (\S) ([0-9]+) /s.exec(readFileSync(`/proc/${name}/stat`, 'latin1')) ??
+          [];
+        if (Number(parent) !== pid || state === 'Z') return [];
+        return [{ pid: Number(name), name: command ?? '' }];
+      } catch {
+        return [];
+      }
+    });
+}
+
+function isRunning({ pid, name }: Process): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    return stat.startsWith(`${pid} (${name}) `) && !/\) Z /.test(stat);
+  } catch {
+    return false;
+  }
+}
+
+let folder: CommandFolder;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+});
+
+afterEach(async () => {
+  await folder.clean();
+});
+
+describeWith(['bench-peers'], 'peers of the bench', () => {
+  it('are measured beside raw TCP', { timeout: 120_000 }, async () => {
+    const names = ['ucx-tag-lat', 'libfabric-rdm-lat', 'iperf3'];
+    const words = ['bench', '--rounds', '1', '--json', '--only', ...names];
+    const { status, stdout, stderr } = await folder
+      .start(words, { TMPDIR: folder.path })
+      .end(110_000);
+    expect(status, stderr).toBe(0);
+    const { results, unmeasured, failed } = JSON.parse(stdout);
+    expect({ unmeasured, failed }).toEqual({ unmeasured: [], failed: [] });
+    expect(results.map(({ name }: { name: string }) => name)).toEqual(names);
+    for (const { measured, baselines, target } of results) {
+      expect(measured.median).toBeGreaterThan(0);
+      expect(baselines).toHaveLength(1);
+      expect(baselines[0].ratio).toBeGreaterThan(0);
+      expect(target).toBeUndefined();
+    }
+  });
+
+  it.each(['SIGINT', 'SIGKILL'] as const)('end with it at %s', async (signal) => {
+    const words = ['bench', '--rounds', '1000', '--only', 'iperf3'];
+    const bench = folder.start(words, { TMPDIR: folder.path });
+    const peers = () => childrenOf(bench.pid).filter(({ name }) => name === 'iperf3');
+    await expect.poll(peers, PATIENCE).not.toEqual([]);
+    const children = childrenOf(bench.pid);
+    bench.signal(signal);
+    const { status } = await bench.end();
+    expect(status).toBe(signal === 'SIGINT' ? 130 : undefined);
+    await expect.poll(() => children.filter(isRunning), PATIENCE).toEqual([]);
+  });
+
+  it('that are not installed are named and counted', async () => {
+    const words = ['bench', '--rounds', '1', '--only', 'iperf3', 'ucx-put-bw', 'counters'];
+    // Nothing but the bench itself is found.
+    const { status, stdout } = await runCommand(words, { PATH: '/nonexistent' });
+    expect(status).toBe(0);
+    expect(stdout).toContain('2 lines skipped:\n');
+    expect(stdout).toContain('iperf3 was not measured: there is no iperf3: apt-get install iperf3');
+    expect(stdout).toMatch(/^ucx-put-bw was not measured: .*apt-get install ucx-utils$/m);
+  });
+});
+
+describe('npm run bench -- growth', { timeout: 90_000 }, () => {
+  function growth(words: readonly string[]): ChildProcess {
+    const environment = { ...process.env, TMPDIR: folder.path };
+    return spawn(process.execPath, [MAIN, 'growth', ...words], {
+      env: environment,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+  }
+
+  it('prints a table of each series', async () => {
+    const child = growth(['--only', 'clients', '--minutes', '1']);
+    let text = '';
+    child.stdout?.on('data', (bytes: Buffer) => {
+      text += bytes.toString();
+    });
+    const [status] = await once(child, 'close');
+    expect(status).toBe(0);
+    expect(text).toMatch(/^clients +set-up ms each +daemon MiB/m);
+    expect(text).toMatch(/^1 +[0-9.,]+ +[0-9.,]+ /m);
+    expect(readdirSync(folder.path)).toEqual([]);
+  });
+
+  it('ends its processes and removes its files at Ctrl-C', async () => {
+    const child = growth(['--only', 'qps']);
+    let notes = '';
+    child.stderr?.on('data', (bytes: Buffer) => {
+      notes += bytes.toString();
+    });
+    await expect.poll(() => notes, PATIENCE).toContain('100 QPs');
+    const children = childrenOf(child.pid ?? 0);
+    expect(children.length).toBeGreaterThanOrEqual(4);
+    child.kill('SIGINT');
+    const [status] = await once(child, 'close');
+    expect(status).toBe(130);
+    expect(children.filter(isRunning)).toEqual([]);
+    expect(readdirSync(folder.path)).toEqual([]);
+  });
+});
