@@ -50,7 +50,10 @@ export class DirectWriter {
    * change them afterwards.
    */
   gather(bytes: Uint8Array): void {
-    if (this.#gathered.push(bytes) === 1) setImmediate(this.#flush);
+    const last = this.#gathered.length - 1;
+    const joined = joinedBytes(this.#gathered[last], bytes);
+    if (joined !== undefined) this.#gathered[last] = joined;
+    else if (this.#gathered.push(bytes) === 1) setImmediate(this.#flush);
     this.#gatheredBytes += bytes.length;
     if (this.#gatheredBytes >= GATHERED_MAX_BYTES) this.flush();
   }
@@ -87,4 +90,12 @@ export class DirectWriter {
     // Node's own write meets the same error and reports it in the usual way.
     return Math.max(sendNow(this.#fd, bytes, length), 0);
   }
+}
+
+/** Both, if `next` lies directly behind `bytes` in the same memory. */
+function joinedBytes(bytes: Uint8Array | undefined, next: Uint8Array): Uint8Array | undefined {
+  if (bytes === undefined || bytes.buffer !== next.buffer) return undefined;
+  const { buffer, byteOffset, length } = bytes;
+  if (byteOffset + length !== next.byteOffset) return undefined;
+  return new Uint8Array(buffer, byteOffset, length + next.length);
 }

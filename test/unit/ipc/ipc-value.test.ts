@@ -61,6 +61,21 @@ describe('values', () => {
     }
   });
 
+  it('are not changed by those encoded later, long, short or impossible', () => {
+    const values = Array.from({ length: 400 }, (_, index): IpcValue => {
+      return { index, text: 'x'.repeat((index * 37) % 900), bytes: new Uint8Array(index % 50) };
+    });
+    values.splice(200, 0, 'y'.repeat(100_000), 1);
+    const encoded = values.map((value) => {
+      expect(() => encodeValue(['z'.repeat(600), -1n], 4)).toThrow(RangeError);
+      return encodeValue(value, 4);
+    });
+    expect(encoded.every((bytes) => bytes.subarray(0, 4).every((byte) => byte === 0))).toBe(true);
+    expect(encoded.map((bytes) => decodeValue(bytes.subarray(4)))).toEqual(values);
+    for (const bytes of encoded)
+      expect(bytes.buffer.byteLength).toBeLessThan(3 * bytes.length + 16_385);
+  });
+
   it('reserves room in front for the caller', () => {
     expect(hexOf(encodeValue(['a'], 2))).toBe('0000816161');
     const long = 'x'.repeat(5000);

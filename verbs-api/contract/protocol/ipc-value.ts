@@ -43,9 +43,9 @@ const TWO_32 = 0x1_0000_0000;
  * outside the subset, which is the caller's bug.
  */
 export function encodeValue(value: IpcValue, headBytes = 0): Uint8Array {
-  const writer = new ValueWriter(headBytes);
-  writer.value(value, 0);
-  return writer.finish();
+  WRITER.begin(headBytes);
+  WRITER.value(value, 0);
+  return WRITER.finish();
 }
 
 /** Decodes one value that fills `bytes` exactly. Throws `IpcFormatError`. The result borrows nothing. */
@@ -106,20 +106,36 @@ const SIMPLE_NULL = 0xf6;
 const SIMPLE_UNDEFINED = 0xf7;
 const FLOAT64 = 0xfb;
 
-/** Bytes of an encoded value that need no second allocation; most replies and events do not. */
-const ENCODED_BYTES = 512;
+/**
+ * Values are encoded one behind the other into one array after another: a message is too short to pay
+ * for an array of its own, and those that leave together lie next to each other.
+ */
+const SLAB_BYTES = 16_384;
+/** Least room at the end of an array for another value. */
+const ROOM_MIN_BYTES = 512;
 
 class ValueWriter {
-  #bytes = new Uint8Array(ENCODED_BYTES);
+  #bytes = new Uint8Array(SLAB_BYTES);
   #fields = new DataView(this.#bytes.buffer);
-  #length: number;
+  /** Where the value begins, and where it ends so far. */
+  #start = 0;
+  #length = 0;
 
-  constructor(headBytes: number) {
-    this.#length = headBytes;
+  begin(headBytes: number): void {
+    const fits = this.#start + ROOM_MIN_BYTES <= this.#bytes.length;
+    // A long value's array is as long as that, and would be kept by short ones.
+    if (!fits || this.#bytes.length > SLAB_BYTES) this.#moveTo(SLAB_BYTES, 0);
+    this.#length = this.#start;
+    this.#reserve(headBytes);
+    this.#length += headBytes;
+    // An earlier value may have failed here.
+    this.#bytes.fill(0, this.#start, this.#length);
   }
 
   finish(): Uint8Array {
-    return this.#bytes.subarray(0, this.#length);
+    const bytes = this.#bytes.subarray(this.#start, this.#length);
+    this.#start = this.#length;
+    return bytes;
   }
 
   value(value: IpcValue, depth: number): void {
@@ -214,12 +230,23 @@ class ValueWriter {
 
   #reserve(bytes: number): void {
     if (this.#length + bytes <= this.#bytes.length) return;
-    const grown = new Uint8Array(Math.max(this.#bytes.length * 2, this.#length + bytes));
-    grown.set(this.#bytes);
-    this.#bytes = grown;
-    this.#fields = new DataView(grown.buffer);
+    const taken = this.#length - this.#start;
+    this.#moveTo(Math.max(SLAB_BYTES, (taken + bytes) * 2), taken);
+  }
+
+  /** Continues in a new array, with the `taken` bytes that the value has so far. */
+  #moveTo(lengthBytes: number, taken: number): void {
+    const bytes = new Uint8Array(lengthBytes);
+    bytes.set(this.#bytes.subarray(this.#start, this.#start + taken));
+    this.#bytes = bytes;
+    this.#fields = new DataView(bytes.buffer);
+    this.#start = 0;
+    this.#length = taken;
   }
 }
+
+/** Encoding a value calls nothing that encodes another one. */
+const WRITER = new ValueWriter();
 
 class ValueReader {
   readonly #bytes: Uint8Array;
