@@ -63,7 +63,7 @@ export class Region {
   readonly users = new Set<MemoryUser>();
   /** Gone, or deregistered. */
   lost = false;
-  /** Deregistered: no one can tell what the last Writes to it did. */
+  /** Deregistered: no one can tell whether the last data for it came. */
   closed = false;
   readonly #free: Piece[] = [];
   readonly #release: () => void;
