@@ -1,5 +1,6 @@
 /** Runs batches of inputs and judges them, for tests and long runs. */
 import { Draws, type InputName } from './draws.ts';
+import { starvedMs } from './silence-watch.ts';
 import type { FuzzState, FuzzTarget, Outcome } from './target.ts';
 
 /** A slower input is run again, and fails if it then takes this much processor time. */
@@ -18,8 +19,9 @@ interface BatchReport {
   readonly inputs: number;
   readonly outcomes: ReadonlyMap<Outcome, number>;
   readonly slowestMs: number;
-  /** Processor time of the last input. */
+  /** Processor time of the last input, and its time without what it waited for the processor. */
   readonly lastCpuMs: number;
+  readonly lastOwnMs: number;
   readonly finding: Finding | undefined;
 }
 
@@ -61,6 +63,7 @@ export async function runBatch(
   };
   let slowestMs = 0;
   let lastCpuMs = 0;
+  let lastOwnMs = 0;
   let input = 0;
   let finding: Finding | undefined;
   const stray = new StrayErrors();
@@ -73,9 +76,13 @@ export async function runBatch(
       options.onStart?.(input);
       draws.seed(seed, input, options.recorded?.(input) === true);
       const cpuBefore = input + 1 === wanted ? process.cpuUsage() : undefined;
+      const ownBefore = cpuBefore === undefined ? 0 : performance.now() - starvedMs();
       const result = state.run(draws);
       const outcome = typeof result === 'string' ? result : await result;
-      if (cpuBefore !== undefined) lastCpuMs = cpuMs(process.cpuUsage(cpuBefore));
+      if (cpuBefore !== undefined) {
+        lastCpuMs = cpuMs(process.cpuUsage(cpuBefore));
+        lastOwnMs = performance.now() - starvedMs() - ownBefore;
+      }
       options.onInput?.(draws, input);
       outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
       stray.rethrow();
@@ -99,7 +106,7 @@ export async function runBatch(
   } finally {
     stray.stop();
   }
-  return { inputs: input, outcomes, slowestMs, lastCpuMs, finding };
+  return { inputs: input, outcomes, slowestMs, lastCpuMs, lastOwnMs, finding };
 }
 
 /** As `runBatch`, but runs a slow input again; it fails if it is slow again. */
@@ -111,7 +118,7 @@ export async function judgeBatch(
   const report = await runBatch(target, seed, options);
   if (report.finding !== undefined || report.slowestMs <= SLOW_MS) return report;
   const again = await runBatch(target, seed, { ...options, inputs: report.inputs });
-  const isSlow = again.lastCpuMs > SLOW_MS || again.slowestMs > STUCK_MS;
+  const isSlow = again.lastCpuMs > SLOW_MS || again.lastOwnMs > STUCK_MS;
   if (again.finding !== undefined || !isSlow) return { ...report, finding: again.finding };
   const input = again.inputs - 1;
   const text = `an input took ${report.slowestMs.toFixed()} ms, and ${again.lastCpuMs.toFixed()} ms of the processor again`;

@@ -1,5 +1,6 @@
 /** The harness itself: reproduces, minimises and distributes inputs, and runs every target. */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -10,6 +11,7 @@ import { GrowthWatch } from './growth.ts';
 import { shareInputs } from './long-run.ts';
 import { minimise } from './minimise.ts';
 import { TARGETS, targetsNamed } from './registry.ts';
+import { lookAt, type ProcessLook, SilenceWatch } from './silence-watch.ts';
 import { claim, type FuzzTarget } from './target.ts';
 
 /** A target that fails on two consecutive numbers that are too large. */
@@ -113,6 +115,46 @@ describe('the harness', () => {
     });
     expect((await judgeBatch(starved, 1, { inputs: 1 })).finding).toBeUndefined();
   }, 240_000);
+
+  it('takes a silent worker for a hanging one by its processor time, not by the clock', () => {
+    const asleep = { cpuMs: 500, asleep: true };
+    const waits = { cpuMs: 500, asleep: false };
+    const hour = 3_600_000;
+    const judged = (looks: readonly ProcessLook[], atMs = hour): boolean[] => {
+      const watch = new SilenceWatch();
+      watch.heard(0, { cpuMs: 400, asleep: false });
+      return looks.map((look) => watch.hangs(atMs, look));
+    };
+    const all = (hangs: boolean): boolean[] => [hangs, hangs, hangs, hangs];
+    // Starved: it wants the processor, or got a little of it.
+    expect(judged([waits, waits, waits, waits])).toEqual(all(false));
+    const trickle = [510, 520, 530, 540].map((cpuMs) => ({ cpuMs, asleep: true }));
+    expect(judged(trickle)).toEqual(all(false));
+    expect(judged([asleep, asleep, waits, asleep])).toEqual(all(false));
+    expect(judged([asleep, asleep, asleep, asleep])).toEqual([false, false, false, true]);
+    expect(judged([asleep, asleep, asleep, asleep], 1000)).toEqual(all(false));
+    expect(judged([{ cpuMs: 30_401, asleep: false }])).toEqual([true]);
+    expect(new SilenceWatch().hangs(hour, undefined)).toBe(false);
+  });
+
+  it('sees whether a process wants the processor, also one that was stopped', async () => {
+    const child = spawn('sleep', ['60']);
+    try {
+      await expect
+        .poll(() => lookAt(child.pid), { timeout: 20_000 })
+        .toMatchObject({ asleep: true });
+      child.kill('SIGSTOP');
+      await expect
+        .poll(() => lookAt(child.pid), { timeout: 20_000 })
+        .toMatchObject({ asleep: false });
+    } finally {
+      child.kill('SIGKILL');
+    }
+    await once(child, 'exit');
+    expect(lookAt(child.pid)).toBeUndefined();
+    expect(lookAt(process.pid)).toMatchObject({ asleep: false });
+    expect(lookAt(process.pid)?.cpuMs).toBeGreaterThan(0);
+  });
 
   it('detects growth but ignores a peak', () => {
     const look = (heapBytes: number, descriptors = 20) => {

@@ -6,18 +6,11 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Finding } from './batch.ts';
 import type { FromWorker, Unit, UnitReport } from './messages.ts';
+import { lookAt, SILENCE_MAX_MS, SilenceWatch } from './silence-watch.ts';
 import type { FuzzTarget } from './target.ts';
 
 /** Approximate time of a unit. Between units a worker collects garbage and checks for growth. */
 const UNIT_SECONDS = 4;
-/** A worker silent for this long may hang. Inputs take microseconds, but machines are busy. */
-const SILENCE_MAX_MS = 120_000;
-/** It hangs if it used this much processor time meanwhile, or did not want any. */
-const SILENT_CPU_MAX_MS = 30_000;
-/** Checks in a row that find it sleeping. */
-const SLEEPING_LOOKS = 3;
-/** Ticks of `/proc/PID/stat` in a second, on every Linux that Node runs on. */
-const TICKS_PER_SECOND = 100;
 const PROGRESS_INTERVAL_MS = 10_000;
 /**
  * Part of all inputs that each target gets, however slow it is: 100,000 of 10^8. By time alone, the
@@ -54,10 +47,7 @@ interface WorkerSlot {
   readonly placePath: string;
   process: ChildProcess;
   unit: Unit | undefined;
-  heardAt: number;
-  /** Processor time used until then. */
-  heardCpuMs: number;
-  sleepingLooks: number;
+  readonly silence: SilenceWatch;
   hung: boolean;
 }
 
@@ -114,9 +104,7 @@ export class LongRun {
         placePath,
         process: this.#start(placePath),
         unit: undefined,
-        heardAt: performance.now(),
-        heardCpuMs: 0,
-        sleepingLooks: 0,
+        silence: new SilenceWatch(),
         hung: false,
       };
       this.#slots.push(slot);
@@ -160,9 +148,7 @@ export class LongRun {
   }
 
   #heard(slot: WorkerSlot): void {
-    slot.heardAt = performance.now();
-    slot.heardCpuMs = lookAt(slot.process.pid)?.cpuMs ?? 0;
-    slot.sleepingLooks = 0;
+    slot.silence.heard(performance.now(), lookAt(slot.process.pid));
   }
 
   /** Takes the next unit from the target that is furthest behind. */
@@ -230,9 +216,10 @@ export class LongRun {
 
   #look(): void {
     for (const slot of this.#slots) {
-      if (slot.unit === undefined || !hangs(slot)) continue;
+      const { unit, silence, process: child } = slot;
+      if (unit === undefined || !silence.hangs(performance.now(), lookAt(child.pid))) continue;
       slot.hung = true;
-      slot.process.kill('SIGKILL');
+      child.kill('SIGKILL');
     }
     const { inputs, seconds } = this;
     const rate = inputs / seconds;
@@ -245,31 +232,6 @@ export class LongRun {
     ];
     const doing = this.#slots.map(({ unit }) => unit?.target ?? 'idle').join(' ');
     this.#options.print(`${Math.round(seconds)} s: ${parts.join(', ')} (${doing})`);
-  }
-}
-
-/** Distinguishes a hanging worker from one that waits for the processor. */
-function hangs(slot: WorkerSlot): boolean {
-  if (performance.now() - slot.heardAt < SILENCE_MAX_MS) return false;
-  const found = lookAt(slot.process.pid);
-  if (found === undefined) return false;
-  slot.sleepingLooks = found.runnable ? 0 : slot.sleepingLooks + 1;
-  const isBusy = found.cpuMs - slot.heardCpuMs > SILENT_CPU_MAX_MS;
-  return isBusy || slot.sleepingLooks >= SLEEPING_LOOKS;
-}
-
-/** State and processor time of a process; undefined when it is gone. */
-function lookAt(
-  pid: number | undefined,
-): { readonly cpuMs: number; readonly runnable: boolean } | undefined {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // After the name, which may hold anything: field 1 is the state, 12 and 13 are CPU times.
-    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    const ticks = Number(fields[11]) + Number(fields[12]);
-    return { cpuMs: (ticks * 1000) / TICKS_PER_SECOND, runnable: fields[0] === 'R' };
-  } catch {
-    return undefined;
   }
 }
 
