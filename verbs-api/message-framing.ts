@@ -45,16 +45,27 @@ export function takeOffer(privateData: Uint8Array): {
   readonly offer: MessageOffer | undefined;
   readonly privateData: Uint8Array;
 } {
-  const start = privateData.length - TRAILER_BYTES;
-  if (start < 0 || MAGIC.some((byte, index) => privateData[start + index] !== byte)) {
-    return { offer: undefined, privateData };
-  }
+  const start = trailerStart(privateData);
+  if (start === undefined) return { offer: undefined, privateData };
   const view = new DataView(privateData.buffer, privateData.byteOffset + start, TRAILER_BYTES);
   const offer = { window: view.getUint16(4), bytes: view.getUint32(6) };
   if (offer.window < 1 || offer.window > WINDOW_MAX || offer.bytes > MESSAGE_MAX_BYTES) {
     return { offer: undefined, privateData };
   }
   return { offer, privateData: privateData.subarray(0, start) };
+}
+
+/**
+ * Where the offer is: at the end, or in front of zeros, up to which InfiniBand fills private data.
+ * The offer may end in zeros of its own.
+ */
+function trailerStart(privateData: Uint8Array): number | undefined {
+  const end = privateData.findLastIndex((byte) => byte !== 0) + 1;
+  for (let start = Math.max(end - TRAILER_BYTES, 0); start + MAGIC.length <= end; start += 1) {
+    if (start + TRAILER_BYTES > privateData.length) return undefined;
+    if (MAGIC.every((byte, index) => privateData[start + index] === byte)) return start;
+  }
+  return undefined;
 }
 
 /** Writes a header: of a message, or of credits only. */

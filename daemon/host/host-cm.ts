@@ -333,6 +333,9 @@ export class HostCm {
         'queue pairs of datagrams do not connect: use address handles',
       );
     }
+    if (Object.values(parameters.wire ?? {}).some((value) => value !== undefined)) {
+      throw new VerbsError('EOPNOTSUPP', 'wire options are those of iWARP devices');
+    }
     const device = this.#user.cmDeviceOf(id.device ?? '');
     if (device === undefined) throw new VerbsError('EINVAL', 'the id has no device');
     const { ird, ord } = wishedDepths(device, parameters);

@@ -45,6 +45,16 @@ export type Lack =
   | 'readRights'
   /** A malformed MPA Reply crashes the host: siw of Linux 6.1 dereferences a NULL pointer. */
   | 'foreignReplies'
+  /** Connections are not TCP's, so a socket is no peer of theirs (RoCE). */
+  | 'tcp'
+  /** Depths are rounded up to a power of two (RoCE). */
+  | 'exactDepths'
+  /** SQD drains the queue and leaves the connection (RoCE). */
+  | 'closingDrain'
+  /** A queue pair without an id needs attributes to enter INIT (RoCE). */
+  | 'bareInit'
+  /** A queue pair cannot end its connection with a reason for its peer (RoCE). */
+  | 'terminate'
   | 'windows'
   | 'atomics'
   | 'immediateData'

@@ -53,11 +53,11 @@ export class QueuePairDriver {
     return this.#byQP.size;
   }
 
-  /** EISCONN for a queue pair that has a connection; EINVAL for one that is not in INIT. */
+  /** EISCONN for a queue pair that has a connection; EINVAL for one beyond INIT. */
   expectFree(qp: QP): void {
     if (this.#byQP.has(qp)) throw new VerbsError('EISCONN', 'the queue pair has a connection');
-    if (qp.state !== QPState.INIT) {
-      throw new VerbsError('EINVAL', 'a queue pair must be in INIT to connect');
+    if (qp.state !== QPState.INIT && qp.state !== QPState.RESET) {
+      throw new VerbsError('EINVAL', 'a queue pair must be in RESET or INIT to connect');
     }
   }
 
@@ -135,6 +135,8 @@ export class QueuePairDriver {
     const id = this.#byQP.get(qp);
     const roce = id?.roce;
     if (id === undefined || roce?.connection === undefined || qp.state !== QPState.ERR) return;
+    // We have stopped it ourselves.
+    if (this.#leaving.get(roce)?.asked === true) return;
     this.release(roce, now);
     this.#manager.destroy(roce.connection, now);
     this.#onEnd(id, roce, 'ECONNRESET', text);
@@ -156,8 +158,8 @@ export class QueuePairDriver {
       if (leaving.asked || qp === undefined || connection === undefined) continue;
       const drains = qp.state === QPState.SQD && qp.queryPath().draining;
       if (drains && now < leaving.deadline) continue;
-      stop(qp, now);
       leaving.asked = true;
+      stop(qp, now);
       any = true;
       this.#manager.disconnect(connection, now);
     }
