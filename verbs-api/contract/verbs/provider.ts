@@ -447,7 +447,8 @@ export interface QP extends VerbsObject {
 /** Parameters of connect and accept (`struct rdma_conn_param`). */
 export interface ConnectionParameters {
   /**
-   * At most 508 bytes with MPA revision 2, 512 with revision 1; on a native device the driver's
+   * At most 508 bytes with MPA revision 2, 512 with revision 1; on a RoCE device 56 to connect and
+   * 196 to accept, and the peer gets zeros up to that length; on a native device the driver's
    * limit, at most 255. EINVAL above.
    */
   readonly privateData?: Uint8Array | undefined;

@@ -207,12 +207,13 @@ describe('a connection that the host moves', () => {
     expect(dialer.state).toBe('closed');
   });
 
-  it('is not made with a queue pair of datagrams, or in another state than INIT', () => {
+  it('is not made with a queue pair of datagrams, of another device, or beyond INIT', () => {
     const world = new CmWorld();
     const dialer = world.resolved();
     const datagrams = world.end(0, QPType.ud);
     expect(() => world.cm.connect(dialer, datagrams.qp, WISHES)).toThrow('do not connect');
-    expect(() => world.cm.connect(dialer, world.end(0).qp, WISHES)).toThrow('INIT');
+    const [busy] = world.pair();
+    expect(() => world.cm.connect(dialer, busy.qp, WISHES)).toThrow('INIT');
     expect(() => world.cm.connect(dialer, world.end(1).qp, WISHES)).toThrow('another device');
     const much = { ...WISHES, privateData: new Uint8Array(57) };
     expect(() => world.cm.connect(dialer, world.initialised(0).qp, much)).toThrow('limit is 56');
