@@ -125,6 +125,15 @@ describeWith(['rdma-tools'], 'fi_pingpong over iwarpd', () => {
 });
 
 describeWith(['rdma-tools'], 'what iWARP cannot do fails', () => {
+  let iwarp: ProgramBench;
+
+  beforeAll(async () => {
+    iwarp = new ProgramBench();
+    await iwarp.start(['--device', 'iwarp0']);
+  });
+
+  afterAll(() => iwarp.stop());
+
   describe.each([['ibv_rc_pingpong', 'Failed to modify QP to RTS']])('%s', (program, reason) => {
     it('is reported at the end that connects first', async () => {
       const port = await freePort();
@@ -145,7 +154,7 @@ describeWith(['rdma-tools'], 'what iWARP cannot do fails', () => {
     ],
     ['unreliable connections', ['ibv_uc_pingpong', '-d', 'iwarp0'], "Couldn't create QP"],
   ] as const)('%s', async (_, words, reason) => {
-    const { status, output } = await bench.run(words, 10);
+    const { status, output } = await iwarp.run(words, 10);
     expect(status).not.toBe(0);
     expect(status, output).not.toBe(TIMED_OUT);
     expect(output).toContain(reason);

@@ -1,6 +1,7 @@
-/** rdma_cm on the RoCE devices of daemons: which device it chooses, and one that is killed. */
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+/** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { describeWith } from './prerequisites.ts';
 
 vi.setConfig({ testTimeout: 60_000 });
@@ -59,22 +60,32 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
   });
 
   it('is the one that has the address', async () => {
-    const devices = ['--device', 'roce0=roce:127.0.73.9', '--device', 'iwarp0=127.0.73.8'];
+    const devices = [
+      '--device',
+      `roce0=roce:${ownAddress(20)}`,
+      '--device',
+      `iwarp0=${ownAddress(21)}`,
+    ];
     await folder.daemon(socket, devices);
-    await rping(['-a', '127.0.73.9'], '127.0.73.9');
+    await rping(['-a', ownAddress(20)], ownAddress(20));
     const first = await sends();
     expect([first['roce0'] !== 0, first['iwarp0']]).toEqual([true, 0]);
-    await rping(['-a', '127.0.73.8'], '127.0.73.8');
+    await rping(['-a', ownAddress(21)], ownAddress(21));
     const second = await sends();
     expect(second['roce0']).toBe(first['roce0']);
     expect(second['iwarp0']).toBeGreaterThan(0);
   });
 
   it('is either for a server on every address', async () => {
-    const devices = ['--device', 'roce0=roce:127.0.73.9', '--device', 'iwarp0=127.0.73.8'];
+    const devices = [
+      '--device',
+      `roce0=roce:${ownAddress(20)}`,
+      '--device',
+      `iwarp0=${ownAddress(21)}`,
+    ];
     await folder.daemon(socket, devices);
-    await rping([], '127.0.73.9');
-    await rping([], '127.0.73.8');
+    await rping([], ownAddress(20));
+    await rping([], ownAddress(21));
     const { roce0, iwarp0 } = await sends();
     expect(roce0).toBeGreaterThan(0);
     expect(iwarp0).toBeGreaterThan(0);
@@ -103,8 +114,8 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
   }
 
   it('leaves no program of rdma_cm waiting', async () => {
-    const daemon = await folder.daemon(socket, ['--device', 'roce0=roce:127.0.73.10']);
-    const words = ['timeout', '40', 'rping', '-a', '127.0.73.10', '-C', '100000000', '-v'];
+    const daemon = await folder.daemon(socket, ['--device', `roce0=roce:${ownAddress(24)}`]);
+    const words = ['timeout', '40', 'rping', '-a', ownAddress(24), '-C', '100000000', '-v'];
     const server = folder.start(on(socket, ...words, '-s'));
     let client = folder.start(on(socket, ...words, '-c'));
     // Until the server listens, the client is refused.
@@ -115,5 +126,36 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
       // Neither killed for its time nor fine.
       expect([0, 124, undefined]).not.toContain(status);
     }
+  });
+});
+
+describeWith(['rdma-programs'], 'two daemons', () => {
+  /** A daemon of one RoCE device. */
+  async function daemonAt(address: string): Promise<string> {
+    const at = folder.file(`${address}.sock`);
+    await folder.daemon(at, ['--device', `roce0=roce:${address}`]);
+    return at;
+  }
+
+  /** A program that ends before its test does. */
+  function start(at: string, ...words: readonly string[]): RunningCommand {
+    return folder.start(on(at, 'timeout', '40', ...words));
+  }
+
+  describe.each([
+    ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],
+    ['ucmatose', ['ucmatose', '-C', '5'], ['ucmatose', '-C', '5'], ['-b', '-s']],
+    ['udaddy', ['udaddy'], ['udaddy'], ['-b', '-s']],
+  ] as const)('%s', (_, server, client, [near, far]) => {
+    it('connects one with the other', async () => {
+      const [here, there] = [await daemonAt(ownAddress(22)), await daemonAt(ownAddress(23))];
+      const serving = start(there, ...server, near, ownAddress(23));
+      const { status, stdout, stderr } = await start(
+        here,
+        ...patient(...client, far, ownAddress(23)),
+      ).end(45_000);
+      expect(status, `${stdout}${stderr}`).toBe(0);
+      expect((await serving.end(45_000)).status).toBe(0);
+    });
   });
 });

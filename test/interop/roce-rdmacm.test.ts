@@ -8,14 +8,15 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '../../daemon/host/host-addresses.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { type EndedProgram, ShimProgram } from './shim-programs.ts';
 
 vi.setConfig({ testTimeout: 60_000 });
 
-const SERVER = '127.0.73.2';
-const CLIENT = '127.0.73.3';
+const SERVER = ownAddress(25);
+const CLIENT = ownAddress(26);
 const LIMIT_MS = 40_000;
 /** Ports that programs do not let one choose. */
 const UDADDY_PORT = 7174;

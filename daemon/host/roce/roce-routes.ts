@@ -7,6 +7,8 @@ import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';
 
+/** What programs call their own host. */
+const LOCALHOST = ['127.0.0.1', '::1'];
 const DEFAULT_PKEY = 0xffff;
 const HOP_LIMIT = 64;
 /** `enum ibv_mtu`: between devices of this host nothing limits packets. */
@@ -48,12 +50,11 @@ export class RoceRoutes {
 
   /**
    * The way to a destination, from `source` if given. As in the kernel, loopback leads to a device of
-   * this host: one that has the address, or the first.
+   * this host: one that has the address, or the first. Other parts of 127.0.0.0/8 may be another
+   * daemon's, where devices have parts of it.
    */
   find(destination: string, source: string | undefined): RoceRoute | { readonly error: ErrnoCode } {
-    if (isLoopback(destination) && this.portOf(destination) === undefined) {
-      return this.#findOwn(destination, source);
-    }
+    if (this.#standsForOwn(destination)) return this.#findOwn(destination, source);
     const chosen = source ?? this.#host.routeSource(destination, undefined);
     const port = chosen === undefined ? undefined : this.portOf(chosen);
     if (chosen !== undefined && port !== undefined) return { port, source: chosen, destination };
@@ -67,6 +68,14 @@ export class RoceRoutes {
       }
     }
     return { error: chosen === undefined ? 'ENETUNREACH' : 'ENODEV' };
+  }
+
+  #standsForOwn(address: string): boolean {
+    if (!isLoopback(address) || this.portOf(address) !== undefined) return false;
+    return (
+      LOCALHOST.includes(address) ||
+      !this.#ports().some((port) => addressesOf(port).some(isLoopback))
+    );
   }
 
   /** An address of a device of this host stands for a loopback address. */

@@ -3,6 +3,7 @@
  * of librdmacm rely on.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ownAddress } from '../../../../support/own-address.ts';
 import {
   cmCommands as cm,
   cmWrite,
@@ -11,8 +12,9 @@ import {
 } from '../../../../support/rdma-cm-rig.ts';
 import { le, RSP, UverbsRig } from '../../../../support/uverbs-rig.ts';
 
-const ADDRESS = '127.0.77.2';
-const GID = '00000000000000000000ffff7f004d02';
+const ADDRESS = ownAddress(27);
+const HEX = Buffer.from(ADDRESS.split('.').map(Number)).toString('hex');
+const GID = `00000000000000000000ffff${HEX}`;
 
 const ENOENT = -2;
 const EINVAL = -22;
@@ -124,7 +126,7 @@ describe('addresses', () => {
     expect(addresses.getUint8(8)).toBe(1);
     expect(hexAt(addresses, 16, 2)).toBe('0200');
     const port = addresses.getUint16(18);
-    expect(hexAt(addresses, 144, 8)).toBe('02001d2f7f004d02');
+    expect(hexAt(addresses, 144, 8)).toBe(`02001d2f${HEX}`);
     const gids = rig.must(cm.query(id, 2));
     expect([hexAt(gids, 16 + 8, 16), hexAt(gids, 144 + 8, 16)]).toEqual([GID, GID]);
     const service = (value: number) =>
