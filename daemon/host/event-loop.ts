@@ -166,7 +166,10 @@ export class EventLoop {
   #fire(): void {
     this.#timerDue = NEVER;
     const now = this.now();
-    for (const conduit of [...this.#timed]) {
+    const due: Conduit[] = [];
+    for (const conduit of this.#timed) if (conduit.nextDeadline() <= now) due.push(conduit);
+    for (const conduit of due) {
+      // What was settled for another one may have ended or met its deadline.
       if (!this.#timed.has(conduit) || conduit.nextDeadline() > now) continue;
       conduit.handleDeadline(now);
       this.enqueue(conduit);

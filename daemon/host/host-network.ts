@@ -29,20 +29,22 @@ export class IdNetwork implements HostNetwork {
     id: CmId,
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode } {
-    // Sockets that do not listen yet may share a port; ids must not.
     const before = this.#ports.get(id);
-    for (const held of this.#ports.values()) {
-      if (held === before) continue;
-      if (held.port === address.port && held.address === address.address) {
-        return { error: 'EADDRINUSE' };
-      }
-    }
+    // Sockets that do not listen yet may share a port; ids must not. A free port is no one's.
+    if (address.port !== 0 && this.#isHeld(address, before)) return { error: 'EADDRINUSE' };
     return answered(() => {
       const port = this.#hold(id, address);
       this.#ports.set(id, port);
       before?.release();
       return { port: port.port };
     });
+  }
+
+  #isHeld({ address, port }: SocketAddress, except: LinkPort | undefined): boolean {
+    for (const held of this.#ports.values()) {
+      if (held !== except && held.port === port && held.address === address) return true;
+    }
+    return false;
   }
 
   listen(id: CmId): ErrnoCode | undefined {
