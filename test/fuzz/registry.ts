@@ -11,6 +11,7 @@ import { kernelVerbs } from './targets/kernel-verbs.ts';
 import { nfsExport } from './targets/nfs.ts';
 import { pcapFile, pcapPacket } from './targets/pcap.ts';
 import { rocePacket } from './targets/roce-packet.ts';
+import { roceUdp } from './targets/roce-udp.ts';
 import { rpcCodec, rpcMachine } from './targets/rpc.ts';
 import { ipcSocket, wireSocket } from './targets/sockets.ts';
 import { wireFpdu, wireHeader, wireStartup } from './targets/wire-codecs.ts';
@@ -23,6 +24,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   wireFpdu,
   wireStream,
   rocePacket,
+  roceUdp,
   ipcValue,
   ipcFrame,
   ipcCommand,
