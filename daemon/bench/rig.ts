@@ -11,6 +11,7 @@ import type { NativeMethods } from './native-worker.ts';
 import type { NfsMethods } from './nfs-worker.ts';
 import { ProgramGroup, type ProgramPlace } from './program-pair.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
+import type { RawUdpMethods } from './raw-udp-worker.ts';
 import type { RpcMethods } from './rpc-worker.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
@@ -18,11 +19,19 @@ import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 const ACTIVE_ADDRESS = '127.0.0.2';
 const PASSIVE_ADDRESS = '127.0.0.3';
 const ROCE_ADDRESS = '127.0.0.4';
+/** Of two daemons whose RoCE devices talk over UDP, and of raw UDP. */
+export const UDP_ADDRESSES = ['127.0.0.5', '127.0.0.6'] as const;
 
 /** Two processes that talk over raw TCP. */
 interface RawPair {
   readonly active: BenchWorker<RawTcpMethods>;
   readonly passive: BenchWorker<RawTcpMethods>;
+}
+
+/** Two processes that talk over raw UDP. */
+interface RawUdpPair {
+  readonly active: BenchWorker<RawUdpMethods>;
+  readonly passive: BenchWorker<RawUdpMethods>;
 }
 
 /** Two client processes of two RNICs, connected by one QP each. */
@@ -66,6 +75,8 @@ export class Rig {
   #raw: RawPair | undefined;
   #daemons: readonly [BenchDaemon, BenchDaemon] | undefined;
   #roce: BenchDaemon | undefined;
+  #roceDaemons: readonly [BenchDaemon, BenchDaemon] | undefined;
+  #rawUdp: RawUdpPair | undefined;
   #overDaemons: VerbsPair | undefined;
   #embedded: VerbsPair | undefined;
   #native: NativePair | undefined;
@@ -87,6 +98,15 @@ export class Rig {
     return this.#raw;
   }
 
+  /** The raw UDP processes. */
+  rawUdp(): RawUdpPair {
+    this.#rawUdp ??= {
+      active: this.#worker<RawUdpMethods>('raw-udp-worker.js', 'raw UDP client'),
+      passive: this.#worker<RawUdpMethods>('raw-udp-worker.js', 'raw UDP server'),
+    };
+    return this.#rawUdp;
+  }
+
   /** The two daemons: of the active and of the passive side. */
   async daemons(): Promise<readonly [BenchDaemon, BenchDaemon]> {
     if (this.#daemons === undefined) {
@@ -105,16 +125,17 @@ export class Rig {
 
   /** Where both ends of a program run: a daemon with a RoCE device. */
   async rocePlace(): Promise<Required<ProgramPlace>> {
-    if (this.#roce === undefined) {
-      const daemon = await BenchDaemon.start({
-        address: ROCE_ADDRESS,
-        roce: true,
-        profileFolder: this.#profileFolder,
-      });
-      this.#closers.push(() => daemon.stop());
-      this.#roce = daemon;
-    }
+    this.#roce ??= await this.#roceDaemon(ROCE_ADDRESS);
     return this.#roce;
+  }
+
+  /** Where the two ends of a program run on RoCE devices of two daemons. */
+  async rocePlaces(): Promise<readonly [Required<ProgramPlace>, Required<ProgramPlace>]> {
+    if (this.#roceDaemons === undefined) {
+      const [active, passive] = UDP_ADDRESSES;
+      this.#roceDaemons = [await this.#roceDaemon(active), await this.#roceDaemon(passive)];
+    }
+    return this.#roceDaemons;
   }
 
   /** The version of the daemons, and the CRC32C implementation that they use. */
@@ -218,13 +239,28 @@ export class Rig {
     for (const close of this.#closers.splice(0).reverse()) await close();
   }
 
+  async #roceDaemon(address: string): Promise<BenchDaemon> {
+    const profileFolder = this.#profileFolder;
+    const daemon = await BenchDaemon.start({ address, roce: true, profileFolder });
+    this.#closers.push(() => daemon.stop());
+    return daemon;
+  }
+
   async #daemon(address: string): Promise<BenchDaemon> {
     const daemon = await BenchDaemon.start({ address, profileFolder: this.#profileFolder });
     this.#closers.push(() => daemon.stop());
     return daemon;
   }
 
-  #worker<M extends RawTcpMethods | VerbsMethods | NativeMethods | RpcMethods | NfsMethods>(
+  #worker<
+    M extends
+      | RawTcpMethods
+      | RawUdpMethods
+      | VerbsMethods
+      | NativeMethods
+      | RpcMethods
+      | NfsMethods,
+  >(
     module: string,
     label: string,
     variables: Readonly<Record<string, string>> = {},

@@ -3,9 +3,20 @@ import type { Measurement, Target } from './measurement.ts';
 import { ucxFigures } from './program-figures.ts';
 import { oneDaemonMeasurements } from './program-measurements.ts';
 import { likePerftest, type ProgramPlace, programObstacle } from './program-pair.ts';
-import type { Rig } from './rig.ts';
+import { type Rig, UDP_ADDRESSES } from './rig.ts';
 
 const LARGE_BYTES = 65_536;
+const SMALL_BYTES = 64;
+const DATAGRAM_BYTES = 4096;
+/** Of the bandwidth program, and of the baseline; of the latency program. */
+const LARGE_COUNT = 4000;
+const DATAGRAM_COUNT = 100_000;
+const ANSWERED_COUNT = 5000;
+/** perftest's figures behind the size and the number of iterations. */
+const FIGURE_OF_AVERAGE_RATE = 2;
+const FIGURE_OF_TYPICAL_TIME = 3;
+/** Any port: RoCE's own is taken by the daemons. */
+const RAW_PORT = 14_791;
 const PUT_COUNT = 20_000;
 
 /** What the lines of one daemon must reach on this device. */
@@ -40,7 +51,72 @@ export const ROCE_MEASUREMENTS: readonly Measurement[] = [
     run: (rig, scale) => put(rig, 'rc_verbs,ud_verbs', scale),
     obstacle: () => programObstacle('ucx_perftest', 'ucx-utils'),
   },
+  {
+    name: 'udp-write-bw',
+    title: `ib_write_bw -s ${LARGE_BYTES}, unmodified, RoCE devices of two daemons, over UDP`,
+    unit: 'MB/s',
+    better: 'higher',
+    target: { kind: 'value', limit: 400 },
+    baselines: [{ title: `raw UDP of ${DATAGRAM_BYTES} bytes by sendmmsg`, run: rawDatagrams }],
+    run: async (rig, scale) => {
+      const words = ['ib_write_bw', '--report_gbits', '-n', countOf(LARGE_COUNT, scale)];
+      const figures = await between(rig, words, LARGE_BYTES);
+      return ((figures[FIGURE_OF_AVERAGE_RATE] ?? Number.NaN) * 1000) / 8;
+    },
+    obstacle: () => programObstacle('ib_write_bw'),
+  },
+  {
+    name: 'udp-write-lat',
+    title: `ib_write_lat -s ${SMALL_BYTES}, unmodified, the same: there and back, median`,
+    unit: 'µs',
+    better: 'lower',
+    target: { kind: 'ratio', limit: 3 },
+    baselines: [{ title: 'raw UDP round trip', run: rawRoundTrips }],
+    run: async (rig, scale) => {
+      const words = ['ib_write_lat', '-n', countOf(ANSWERED_COUNT, scale)];
+      const figures = await between(rig, words, SMALL_BYTES);
+      // perftest halves its round trips.
+      return (figures[FIGURE_OF_TYPICAL_TIME] ?? Number.NaN) * 2;
+    },
+    obstacle: () => programObstacle('ib_write_lat'),
+  },
 ];
+
+/** A perftest program between two daemons. Its ends exchange numbers over TCP on the loopback. */
+async function between(
+  rig: Rig,
+  words: readonly string[],
+  sizeBytes: number,
+): Promise<readonly number[]> {
+  const [active, passive] = await rig.rocePlaces();
+  const near = { socketPath: active.socketPath, address: '127.0.0.1' };
+  const far = { socketPath: passive.socketPath, address: '127.0.0.1' };
+  return await rig.programs().runPerftest(near, far, [...words, '-x', '1'], sizeBytes);
+}
+
+/** MB/s that arrive; what the receiver has no room for is lost. */
+async function rawDatagrams(rig: Rig, scale: number): Promise<number> {
+  const { active, passive } = rig.rawUdp();
+  const [from, to] = UDP_ADDRESSES;
+  const [port, bytes] = [RAW_PORT, DATAGRAM_BYTES];
+  await passive.call('sink', { address: to, port, bytes });
+  const count = Math.ceil(DATAGRAM_COUNT * scale);
+  await active.call('stream', { from, to, port, bytes, count });
+  return (await passive.call('received', undefined)) / 1e6;
+}
+
+async function rawRoundTrips(rig: Rig, scale: number): Promise<number> {
+  const { active, passive } = rig.rawUdp();
+  const port = await passive.call('echo', undefined);
+  const count = Math.ceil(ANSWERED_COUNT * scale);
+  const seconds = await active.call('pingPong', { port, sizeBytes: SMALL_BYTES, count });
+  await passive.call('stop', undefined);
+  return seconds * 1e6;
+}
+
+function countOf(count: number, scale: number): string {
+  return String(Math.max(100, Math.ceil(count * scale)));
+}
 
 async function put(rig: Rig, transports: string, scale: number): Promise<number> {
   const place = await localPlace(rig);
