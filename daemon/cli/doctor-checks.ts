@@ -5,6 +5,7 @@ import { failureCode, failureText } from '../console/failure.ts';
 import { chooseCrcEngine, ISAL } from '../host/crc-engine.ts';
 import { DESCRIPTORS_MIN } from '../main/open-files.ts';
 import type { Check, Finding } from './doctor-finding.ts';
+import { examineRoceUdp } from './doctor-roce.ts';
 import { examineDaemon, examineSocket, examineTrust } from './doctor-socket.ts';
 
 const NODE_MAJOR_MIN = 20;
@@ -26,6 +27,7 @@ export const CHECKS: readonly Check[] = [
     name: 'open files',
     examine: () => examineOpenFiles(readFileSync('/proc/self/limits', 'utf8')),
   },
+  { name: 'roce udp', examine: examineRoceUdp },
 ];
 
 function examineNode(): Finding {

@@ -387,6 +387,7 @@ describe('doctor', () => {
       'trust',
       'daemon',
       'open files',
+      'roce udp',
       'preload',
       'rdma-core',
       'siw provider',

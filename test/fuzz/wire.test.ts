@@ -20,6 +20,8 @@ describe('fuzzing what peers send', () => {
 
   it('reads RoCEv2 packets whole or refuses them', () => smoke('wire-roce'));
 
+  it('survives hostile datagrams of other hosts', () => smoke('wire-roce-udp'));
+
   it('survives hostile TCP peers of a real host', () => smoke('wire-socket'));
 
   it('starts from valid frames', () => {
@@ -33,8 +35,13 @@ describe('fuzzing what peers send', () => {
 });
 
 describe('canaries: a planted defect is found', () => {
-  it.each(['wire-header', 'wire-startup', 'wire-fpdu', 'wire-stream', 'wire-roce', 'wire-socket'])(
-    '%s',
-    bites,
-  );
+  it.each([
+    'wire-header',
+    'wire-startup',
+    'wire-fpdu',
+    'wire-stream',
+    'wire-roce',
+    'wire-roce-udp',
+    'wire-socket',
+  ])('%s', bites);
 });

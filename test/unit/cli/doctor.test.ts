@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it, vi } from 'vitest';
 import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
 import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
+import { judgeRoceUdp } from '../../../daemon/cli/doctor-roce.ts';
 import { examineSocket, judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
 
 const folder = (mode: number, uid: number, directory = true) => ({
@@ -62,6 +63,27 @@ describe('checks', () => {
     expect(finding?.fix).toContain('unset XDG_RUNTIME_DIR');
     expect(judgeSocketFolder('/run/user/88', folder(0o700, 8), 7)?.fix).not.toContain('unset');
     vi.unstubAllEnvs();
+  });
+
+  it('judges the port of RoCE, and the room behind it', () => {
+    const here = { address: '192.0.2.1', kernelRxe: false };
+    const free = judgeRoceUdp({ ...here, receiveBufferBytes: 8 << 20 });
+    expect(free).toEqual({
+      state: 'ok',
+      text: 'UDP port 4791 of 192.0.2.1 is free; receive buffers of 8192 KiB',
+    });
+    const small = judgeRoceUdp({ ...here, receiveBufferBytes: 425_984 });
+    expect(small).toMatchObject({
+      state: 'info',
+      fix: expect.stringContaining('rmem_max=4194304'),
+    });
+    expect(judgeRoceUdp({ ...here, refused: 'EADDRINUSE' }).state).toBe('info');
+    const taken = judgeRoceUdp({ ...here, kernelRxe: true, refused: 'EADDRINUSE' });
+    expect(taken).toMatchObject({
+      state: 'warn',
+      fix: expect.stringContaining('rdma link delete'),
+    });
+    expect(judgeRoceUdp({ ...here, refused: 'EPERM' }).text).toContain('cannot be opened (EPERM)');
   });
 
   it('reads the limit of open files', () => {

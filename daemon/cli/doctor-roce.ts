@@ -1,0 +1,65 @@
+/** The check for RoCE with other hosts: UDP's port, and room for what comes. */
+import { existsSync } from 'node:fs';
+import { failureCode, failureText } from '../console/failure.ts';
+import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
+import type { Finding } from './doctor-finding.ts';
+
+const ROCE_PORT = 4791;
+/** What the link of a RoCE device asks for; the kernel doubles what it grants. */
+const BUFFER_BYTES = 4_194_304;
+const RXE_MODULE = '/sys/module/rdma_rxe';
+
+/** Tries the port on the address that other hosts know. */
+export async function examineRoceUdp(): Promise<Finding> {
+  const { address } = primaryAddress({ addresses: [] }, hostAddresses());
+  const { openUdp } = await import('../../native-bridge/libc/udp-socket.ts');
+  const { closeDescriptor } = await import('../../native-bridge/libc/descriptor.ts');
+  const place = { address, kernelRxe: existsSync(RXE_MODULE) };
+  try {
+    const { fd, receiveBufferBytes } = openUdp(address, ROCE_PORT, BUFFER_BYTES);
+    closeDescriptor(fd);
+    return judgeRoceUdp({ ...place, receiveBufferBytes });
+  } catch (error) {
+    return judgeRoceUdp({ ...place, refused: failureCode(error) ?? failureText(error) });
+  }
+}
+
+/** What came of it. */
+interface UdpAttempt {
+  readonly address: string;
+  /** The kernel's own soft RoCE is loaded. */
+  readonly kernelRxe: boolean;
+  /** Why the port could not be opened, or how large its receive buffer is. */
+  readonly refused?: string;
+  readonly receiveBufferBytes?: number;
+}
+
+/** Judges an attempt to open RoCE's UDP port. */
+export function judgeRoceUdp(attempt: UdpAttempt): Finding {
+  const { address, kernelRxe, refused, receiveBufferBytes = 0 } = attempt;
+  const where = `UDP port ${ROCE_PORT} of ${address}`;
+  if (refused === 'EADDRINUSE') {
+    return kernelRxe
+      ? {
+          state: 'warn',
+          text: `${where} is taken, probably by the kernel's rxe: RoCE devices here reach no other host by it`,
+          fix: 'delete the rxe devices (rdma link delete NAME) and unload rdma_rxe, or use a network namespace',
+        }
+      : { state: 'info', text: `${where} is taken, by a daemon that talks to other hosts` };
+  }
+  if (refused !== undefined) {
+    return {
+      state: 'warn',
+      text: `${where} cannot be opened (${refused}): RoCE devices here reach no other host by it`,
+    };
+  }
+  const kibibytes = Math.floor(receiveBufferBytes / 1024);
+  if (receiveBufferBytes >= BUFFER_BYTES) {
+    return { state: 'ok', text: `${where} is free; receive buffers of ${kibibytes} KiB` };
+  }
+  return {
+    state: 'info',
+    text: `${where} is free; receive buffers of ${kibibytes} KiB hold three connections' packets`,
+    fix: `sysctl net.core.rmem_max=${BUFFER_BYTES}, if many connections lose packets (completer_retry_err)`,
+  };
+}
