@@ -1,6 +1,8 @@
+import { crc32 as zlibCrc32 } from 'node:zlib';
 import { expect, it } from 'vitest';
 import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { openIsalCrc32 } from '../../native-bridge/isal/crc32.ts';
 import { openIsalCrc32c } from '../../native-bridge/isal/crc32c.ts';
 import { describeWith } from './prerequisites.ts';
 
@@ -31,5 +33,18 @@ describeWith(['isal'], 'CRC32C by ISA-L', () => {
       return 1;
     });
     expect(compared).toBeGreaterThanOrEqual(2);
+  });
+});
+
+describeWith(['isal'], 'CRC-32 by ISA-L', () => {
+  it("agrees with zlib's for every size, and in parts", () => {
+    const isal = openIsalCrc32();
+    const bytes = Uint8Array.from({ length: 5000 }, (_, index) => (index * 131) & 0xff);
+    for (let size = 0; size < 5000; size += size < 300 ? 1 : 997) {
+      const view = bytes.subarray(5, 5 + size);
+      expect(isal(view), `${size} bytes`).toBe(zlibCrc32(view));
+      const cut = size >> 1;
+      expect(isal(view.subarray(cut), isal(view.subarray(0, cut)))).toBe(zlibCrc32(view));
+    }
   });
 });

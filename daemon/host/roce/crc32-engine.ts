@@ -1,13 +1,29 @@
 /**
- * Chooses the CRC-32 implementation of the ICRC: zlib's, which Node.js has since 20.15, or a table.
+ * Chooses the CRC-32 implementation of the ICRC: ISA-L's, where packets leave the host and it is
+ * installed; zlib's, which Node.js has since 20.15; or a table.
  *
- * Found by `chooseCrc32` at run time, since an older Node.js 20 lacks it.
+ * Found at run time, since an older Node.js 20 lacks zlib's.
  */
 import * as zlib from 'node:zlib';
+import { openIsalCrc32 } from '../../../native-bridge/isal/crc32.ts';
 import { type Crc32, crc32 } from '../../roce/wire/crc32.ts';
 
 /** zlib's CRC-32 if this Node.js has it, several times as fast as the table. */
 export function chooseCrc32(exported: object = zlib): Crc32 {
   const found: unknown = Reflect.get(exported, 'crc32');
   return typeof found === 'function' ? (found as Crc32) : crc32;
+}
+
+/** The fastest, for every packet: 4 KiB take ISA-L a sixth of zlib's time. `open` throws without it. */
+export function fastestCrc32(open: () => Crc32 = openIsalCrc32): Crc32 {
+  const known = chooseCrc32();
+  try {
+    const found = open();
+    const bytes = Uint8Array.from({ length: 300 }, (_, index) => (index * 31) & 0xff);
+    const parts = found(bytes.subarray(101), found(bytes.subarray(0, 101)));
+    return found(bytes) === known(bytes) && parts === known(bytes) ? found : known;
+  } catch {
+    // Not installed, or not built for this machine.
+    return known;
+  }
 }

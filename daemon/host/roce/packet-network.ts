@@ -1,5 +1,6 @@
 /**
- * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue.
+ * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue. What leaves
+ * the host, or comes from another one, passes `UdpLink`.
  *
  * A connection that may have packets waits for its turn. In its turn, its packets are written into one
  * buffer and handed to their receivers; the receivers' answers wait for their own turn. A
@@ -82,11 +83,14 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   /** Connections with a deadline, and when the first of them may be due. */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
-  readonly #link: UdpLink | undefined;
+  /** Made when packets leave the host first, or may come. */
+  #link: UdpLink | undefined;
+  readonly #outward: boolean;
   /** Connections whose packets wait until the link has room. */
   #blocked: PacketConnection[] = [];
   /** Connections that were given packets of other hosts in this batch. */
   readonly #reading: PacketConnection[] = [];
+  #readAt: Micros = 0;
   readonly #routes: PacketRoutes;
   readonly groups = new MulticastGroups();
   /** Sent since the host's other work had its turn. */
@@ -104,8 +108,8 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
    */
   constructor(host: PacketNetworkHost, tap?: PacketTap, outward = false) {
     this.#host = host;
-    this.#link = outward ? new UdpLink(this) : undefined;
-    this.#routes = new PacketRoutes(this.#link);
+    this.#outward = outward;
+    this.#routes = new PacketRoutes(() => this.#linkOutward());
     this.#recorder = new PacketRecorder(tap);
     // After this turn: a packet is on its way.
     this.#faults = new PacketFaults((fault, device, qpn) => {
@@ -129,7 +133,8 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
 
   /** Takes packets of other hosts for this port from now on, as far as its addresses are free. */
   listen(port: PacketPort): void {
-    for (const gid of port.ownGids()) if (gid !== undefined) this.#link?.listen(port, gid);
+    const link = this.#linkOutward();
+    for (const gid of port.ownGids()) if (gid !== undefined) link?.listen(port, gid);
   }
 
   /**
@@ -137,7 +142,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
    * reached. Throws `VerbsError` EADDRINUSE when UDP's port is taken.
    */
   outwardMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
-    return this.#link?.pathMtu(port, sgid, dgid) ?? 0;
+    return this.#linkOutward()?.pathMtu(port, sgid, dgid) ?? 0;
   }
 
   /** See `ConnectionUser`. */
@@ -330,6 +335,11 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#endTurn(connection, sentBytes, more, now);
   }
 
+  #linkOutward(): UdpLink | undefined {
+    if (this.#outward) this.#link ??= new UdpLink(this);
+    return this.#link;
+  }
+
   /** The link has room again. */
   #unblock(): void {
     const waiting = this.#blocked;
@@ -394,11 +404,12 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       this.#recorder.showArrival(bytes, arrival, ends);
     }
     if (qp.type === QPType.ud) this.#routes.writeArrivedGrh(arrival);
+    if (this.#reading.length === 0) this.#readAt = this.#host.now();
     if (!receiver.reading) {
       receiver.reading = true;
       this.#reading.push(receiver);
     }
-    this.#hand(undefined, receiver, bytes, this.#host.now());
+    this.#hand(undefined, receiver, bytes, this.#readAt);
   }
 
   /** See `LinkUser`. */

@@ -35,10 +35,10 @@ export class PacketRoutes {
   /** The GRH of the last datagram, as the receive's buffer gets it. */
   readonly grh = new Uint8Array(GRH_AREA_BYTES);
   readonly #datagram = makeDatagram();
-  readonly #link: UdpLink | undefined;
+  readonly #link: () => UdpLink | undefined;
 
-  /** Without `link`, nothing leaves the host. */
-  constructor(link: UdpLink | undefined) {
+  /** `link` gives what leads out of the host; undefined if nothing does. */
+  constructor(link: () => UdpLink | undefined) {
     this.#link = link;
   }
 
@@ -50,7 +50,7 @@ export class PacketRoutes {
     const peer = multicast ? port : port.peer(vector.dgid);
     const sgid = port.gid(vector.sgidIndex);
     if (sgid === undefined) return undefined;
-    const path = peer === undefined ? this.#link?.path(port, sgid, vector) : undefined;
+    const path = peer === undefined ? this.#link()?.path(port, sgid, vector) : undefined;
     if (peer === undefined && path === undefined) return undefined;
     const destination = endOf(vector.dgid);
     const route = { vector, peer, path, sgid, source: endOf(sgid), destination, multicast };

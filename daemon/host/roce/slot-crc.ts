@@ -1,6 +1,6 @@
 /** CRC-32 over parts of one buffer: the views that the native call needs are kept and used again. */
 import { type Crc32, tableCrc32 } from '../../roce/wire/crc32.ts';
-import { chooseCrc32 } from './crc32-engine.ts';
+import { fastestCrc32 } from './crc32-engine.ts';
 
 /** Up to this many bytes the table costs less than a native call. */
 const TABLE_MAX_BYTES = 128;
@@ -15,7 +15,7 @@ export class SlotCrc {
 
   constructor(bytes: Uint8Array, slots: number) {
     this.#bytes = bytes;
-    this.#crc32 = chooseCrc32();
+    this.#crc32 = fastestCrc32();
     this.#views = Array.from({ length: slots }, () => NO_BYTES);
   }
 

@@ -1,6 +1,6 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { chooseCrc32 } from '../../../../daemon/host/roce/crc32-engine.ts';
+import { chooseCrc32, fastestCrc32 } from '../../../../daemon/host/roce/crc32-engine.ts';
 import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
 
 it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
@@ -9,4 +9,14 @@ it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
   const bytes = new TextEncoder().encode('123456789');
   expect(chooseCrc32()(bytes)).toBe(0xcbf43926);
   expect(chooseCrc32({})(bytes.subarray(4), crc32(bytes.subarray(0, 4)))).toBe(0xcbf43926);
+});
+
+it('takes another where packets leave the host, if it is there and right', () => {
+  const other = (bytes: Uint8Array, initial?: number) => crc32(bytes, initial);
+  expect(fastestCrc32(() => other)).toBe(other);
+  expect(fastestCrc32(() => (bytes) => crc32(bytes))).toBe(zlibCrc32);
+  const missing = () => {
+    throw new Error('no library');
+  };
+  expect(fastestCrc32(missing)).toBe(zlibCrc32);
 });
