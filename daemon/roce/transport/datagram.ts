@@ -9,13 +9,13 @@ import { makeInboundMessage } from '../../rnic/inbound-records.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
+  type DeferringUser,
   Fault,
   type Micros,
   NEVER,
   OutboundKind,
   type OutboundMessage,
   type WireFailure,
-  type WireUser,
 } from '../../rnic/wire-port.ts';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet } from '../wire/packet.ts';
@@ -40,7 +40,7 @@ export class DatagramWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;
   destination: OutboundMessage['address'] = undefined;
-  readonly #user: WireUser;
+  readonly #user: DeferringUser;
   readonly #outcome = new Outcome();
   readonly #mtuBytes: number;
   readonly #message = makeOutboundMessage();
@@ -54,10 +54,12 @@ export class DatagramWire implements PacketWire {
   /** `#message` waits for its payload. */
   #taken = false;
   #waits = false;
+  /** Messages that are polled, and whose payload may not have been gathered. */
+  #ended = 0;
   #overBudget = false;
 
   /** `mtuBytes`: payload that the port takes. `qpn`: the sender that receivers see. */
-  constructor(user: WireUser, qpn: number, mtuBytes: number) {
+  constructor(user: DeferringUser, qpn: number, mtuBytes: number) {
     this.#user = user;
     this.#mtuBytes = mtuBytes;
     this.#packet.sourceQpn = qpn;
@@ -155,7 +157,8 @@ export class DatagramWire implements PacketWire {
     }
     this.destination = message.address;
     this.#sqPsn = addPsn(this.#sqPsn, 1);
-    this.#end();
+    this.#taken = false;
+    this.#ended += 1;
     return bytes;
   }
 
@@ -164,8 +167,16 @@ export class DatagramWire implements PacketWire {
     this.#user.messageDone();
   }
 
-  /** Every packet is whole when it is polled. */
+  /** Only now may the program use the memory of what was polled for something else. */
   endPolling(): boolean {
+    const user = this.#user;
+    const ended = this.#ended;
+    this.#ended = 0;
+    if (user.gatheringEnded() !== Fault.none) {
+      this.#fail('local memory of a work request is gone');
+      return false;
+    }
+    for (let count = 0; count < ended; count += 1) user.messageDone();
     return true;
   }
 

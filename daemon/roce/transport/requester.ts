@@ -34,7 +34,7 @@ import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
 import { Pacing } from './pacing.ts';
-import { describeSegment, isSegmented, writeSegmentLater } from './segment.ts';
+import { describeSegment, isSegmented, writeSegment } from './segment.ts';
 
 /** Messages that may await acknowledgement; a power of two. More only fill memory with WQEs. */
 const MESSAGES_MAX = 128;
@@ -260,7 +260,7 @@ export class Requester {
     // Often enough that a full window is always being acknowledged.
     const interval = Math.max(this.#limit >> 2, 1);
     packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
-    const bytes = writeSegmentLater(this.#user, packet, message.slot, offset, target, start);
+    const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
     if (bytes < 0) {
       this.#failLocally('local memory of a work request is gone');
       return 0;

@@ -1,5 +1,5 @@
 /** Packets of Sends and Writes: which opcode and headers each one has, and their payload. */
-import { type DeferringUser, Fault, OutboundKind, type WireUser } from '../../rnic/wire-port.ts';
+import { type DeferringUser, Fault, OutboundKind } from '../../rnic/wire-port.ts';
 import { Operation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';
@@ -81,26 +81,11 @@ export function describeSegment(
 }
 
 /**
- * Writes the packet with its payload at `start`. Returns its length, or -1 when the payload could
- * not be gathered: the queue pair knows why.
+ * Writes the packet at `start`; its payload may be missing until the queue pair says that gathering
+ * has ended. Returns its length, or -1 when the payload could not be gathered: the queue pair knows
+ * why.
  */
 export function writeSegment(
-  user: WireUser,
-  packet: Packet,
-  slot: number,
-  offset: number,
-  target: Uint8Array,
-  start: number,
-): number {
-  const at = writeHeaders(target, start, packet);
-  const size = packet.payloadLength;
-  if (size > 0 && user.gather(slot, offset, size, target, at) !== Fault.none) return -1;
-  padPayload(target, at + size, size);
-  return packetBytes(packet);
-}
-
-/** The same; the payload may be missing until the queue pair says that gathering has ended. */
-export function writeSegmentLater(
   user: DeferringUser,
   packet: Packet,
   slot: number,

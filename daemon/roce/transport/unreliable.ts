@@ -9,11 +9,11 @@ import { makeInboundMessage } from '../../rnic/inbound-records.ts';
 import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
 import type { QPPath } from '../../rnic/qp-attributes.ts';
 import {
+  type DeferringUser,
   Fault,
   type Micros,
   NEVER,
   type WireFailure,
-  type WireUser,
 } from '../../rnic/wire-port.ts';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet } from '../wire/packet.ts';
@@ -35,7 +35,7 @@ export class UnreliableWire implements PacketWire {
   /** A message that is partly sent and then flushed is one that the peer drops. */
   readonly midSend = false;
   readonly timeouts = 0;
-  readonly #user: WireUser;
+  readonly #user: DeferringUser;
   readonly #outcome = new Outcome();
   #mtu = 256;
   // What goes out
@@ -47,10 +47,9 @@ export class UnreliableWire implements PacketWire {
   #sending = false;
   #offset = 0;
   #waits = false;
+  /** Messages that are polled to their end, and whose payload may not have been gathered. */
+  #ended = 0;
   // What comes in
-
-  /** Every packet is settled when it is handled. */
-  handleInputEnd(): void {}
   readonly #inbound = makeInboundMessage();
   #ready = false;
   #rqPsn = 0;
@@ -63,7 +62,7 @@ export class UnreliableWire implements PacketWire {
   #toHi = 0;
   #toLo = 0;
 
-  constructor(user: WireUser) {
+  constructor(user: DeferringUser) {
     this.#user = user;
   }
 
@@ -142,7 +141,7 @@ export class UnreliableWire implements PacketWire {
     this.#offset = offset + size;
     if (this.#offset === outgoing.lengthBytes) {
       this.#sending = false;
-      this.#user.messageDone();
+      this.#ended += 1;
     }
     return bytes;
   }
@@ -160,8 +159,16 @@ export class UnreliableWire implements PacketWire {
     return true;
   }
 
-  /** Every packet is whole when it is polled. */
+  /** Only now may the program use the memory of what was polled for something else. */
   endPolling(): boolean {
+    const user = this.#user;
+    const ended = this.#ended;
+    this.#ended = 0;
+    if (user.gatheringEnded() !== Fault.none) {
+      this.#fail('local memory of a work request is gone');
+      return false;
+    }
+    for (let count = 0; count < ended; count += 1) user.messageDone();
     return true;
   }
 
@@ -188,6 +195,12 @@ export class UnreliableWire implements PacketWire {
     }
     if (!this.#place(packet, bytes, (traits & Trait.ends) !== 0)) this.#open = Open.none;
     else if ((traits & Trait.ends) !== 0) this.#end(packet, traits);
+  }
+
+  /** All that came is written at once; a receive that is complete waits for that. */
+  handleInputEnd(): void {
+    if (this.#outcome.stopped || this.#user.inputEnded() === Fault.none) return;
+    this.#fail('memory for what came is gone');
   }
 
   #begin(kind: Open, { rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
@@ -225,8 +238,7 @@ export class UnreliableWire implements PacketWire {
     this.#received = received + payloadLength;
     if (this.#open === Open.send) {
       if (payloadLength === 0) return true;
-      let fault = user.placeReceive(received, bytes, payloadStart, payloadLength);
-      if (fault === Fault.none) fault = user.inputEnded();
+      const fault = user.placeReceive(received, bytes, payloadStart, payloadLength);
       if (fault !== Fault.none) this.#fail('a message does not fit its receive');
       return fault === Fault.none;
     }
@@ -236,7 +248,7 @@ export class UnreliableWire implements PacketWire {
     const hi = addressAddHi(this.#toHi, this.#toLo, received);
     const lo = addressAddLo(this.#toLo, received);
     const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
-    return fault === Fault.none && user.inputEnded() === Fault.none;
+    return fault === Fault.none;
   }
 
   #end(packet: Readonly<Packet>, traits: number): void {

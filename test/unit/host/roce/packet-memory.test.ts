@@ -18,6 +18,8 @@ class CalledBacking implements MemoryBacking {
   reads = 0;
   writes = 0;
   goneFrom = Number.POSITIVE_INFINITY;
+  beforeRead: () => void = () => undefined;
+  beforeWrite: () => void = () => undefined;
   readonly #memory: ViewBacking;
   #readsDue: (() => boolean)[] = [];
   #writesDue: (() => boolean)[] = [];
@@ -43,24 +45,29 @@ class CalledBacking implements MemoryBacking {
     return true;
   }
   flushReads(): boolean {
+    this.beforeRead();
     this.reads += 1;
     return this.#readsDue.splice(0).every((read) => read());
   }
   flush(): boolean {
+    this.beforeWrite();
     this.writes += 1;
     return this.#writesDue.splice(0).every((write) => write());
   }
 }
 
 /** Two ends whose memory is reached by calls. */
-function calledPair(world: RoceWorld): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
+function calledPair(
+  world: RoceWorld,
+  type: QPType = QPType.rc,
+): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
   const backings: CalledBacking[] = [];
   const make = (bytes: Uint8Array): CalledBacking => {
     const backing = new CalledBacking(bytes);
     backings.push(backing);
     return backing;
   };
-  const [a, b] = [world.end(0, QPType.rc, make), world.end(1, QPType.rc, make)];
+  const [a, b] = [world.end(0, type, make), world.end(1, type, make)];
   a.connect(b);
   b.connect(a);
   return [a, b, backings[0] as CalledBacking, backings[1] as CalledBacking];
@@ -94,9 +101,47 @@ describe('memory that is reached by system calls', () => {
     expect([from.reads, to.writes]).toEqual([1, 1]);
   });
 
-  it('fails the work request whose memory is gone, and no other is blamed', () => {
+  it('is read once and written once for the messages of a turn on UC, too', () => {
     const world = new RoceWorld();
-    const [a, b, from] = calledPair(world);
+    const [a, b, from, to] = calledPair(world, QPType.uc);
+    const length = 20_000;
+    for (let at = 0; at < 3 * length; at += 1) a.memory[at] = at * 7 + (at >> 8);
+    for (const id of [1, 2, 3]) {
+      b.receives.post(id, [b.piece(id * 100_000, length)]);
+      a.sends.post({
+        opcode: SQOpcode.send,
+        wrId: id,
+        sges: [a.piece((id - 1) * length, length)],
+      });
+    }
+    // No completion gives memory back that is still to be read.
+    const seen: number[] = [];
+    from.beforeRead = () => seen.push(a.completions.poll().length);
+    to.beforeWrite = () => seen.push(b.completions.poll().length);
+    a.ring();
+    world.run();
+    expect(seen).toEqual([0, 0]);
+    for (const end of [a, b]) {
+      expect(end.completions.outcome()).toEqual([
+        [1, success],
+        [2, success],
+        [3, success],
+      ]);
+    }
+    for (const id of [1, 2, 3]) {
+      const came = b.memory.subarray(id * 100_000, id * 100_000 + length);
+      const sent = a.memory.subarray((id - 1) * length, id * length);
+      expect(Buffer.compare(came, sent)).toBe(0);
+    }
+    expect([from.reads, to.writes]).toEqual([1, 1]);
+  });
+
+  it.each([
+    ['RC', QPType.rc],
+    ['UC', QPType.uc],
+  ])('of %s fails the work request whose memory is gone, and no other is blamed', (_, type) => {
+    const world = new RoceWorld();
+    const [a, b, from] = calledPair(world, type);
     for (const id of [1, 2, 3]) b.receives.post(id, [b.piece(64 * id, 64)]);
     from.goneFrom = 1000;
     for (const [wrId, at] of [
