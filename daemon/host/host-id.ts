@@ -74,6 +74,8 @@ export class HostId {
   /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */
   roce: RoceId | undefined;
 
+  #refusalPatienceMs = 0;
+
   constructor(number: number, tag: unknown, portSpace: number, datagram: boolean) {
     this.number = number;
     this.tag = tag;
@@ -104,8 +106,13 @@ export class HostId {
     return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
   }
 
-  /** See `CmId`; it counts for iWARP only. */
+  /** How long to ask again while nobody listens at the destination, in milliseconds. */
+  get refusalPatienceMs(): number {
+    return this.#refusalPatienceMs;
+  }
+
   set refusalPatienceMs(milliseconds: number) {
+    this.#refusalPatienceMs = milliseconds;
     if (this.iwarp !== undefined) this.iwarp.refusalPatienceMs = milliseconds;
   }
 

@@ -28,6 +28,7 @@ import type { HostCmEvent, HostId, IbEventFacts, ProgramParameters } from '../ho
 import { GeneralServices } from './general-services.ts';
 import type { PacketNetwork } from './packet-network.ts';
 import { QueuePairDriver } from './queue-pair-driver.ts';
+import { RefusedRequests } from './refused-requests.ts';
 import { RoceId } from './roce-id.ts';
 import { RoceRoutes, type RouteHost } from './roce-routes.ts';
 import { type PortHolder, ServicePorts } from './service-ports.ts';
@@ -62,6 +63,12 @@ const NO_FACTS: IbEventFacts = {
   qkey: 0,
 };
 
+/** Nobody listens for the service. */
+function wasNotHeard(event: CmEvent): boolean {
+  if (event.type === 'rejected') return event.reason === RejectReason.invalidServiceId;
+  return event.type === 'service-reply' && event.service.status === SidrStatus.noService;
+}
+
 /** An id with what RoCE has of it. */
 interface Served {
   readonly id: HostId;
@@ -77,6 +84,7 @@ export class RoceCm {
   readonly #ports: ServicePorts;
   readonly #driver: QueuePairDriver;
   readonly #ids = new Set<HostId>();
+  readonly #refused = new RefusedRequests();
 
   constructor(host: RoceCmHost, network: PacketNetwork) {
     this.#host = host;
@@ -237,8 +245,25 @@ export class RoceCm {
       const request = { ...facts, serviceId, type, path, retryCount, ackTimeout };
       roce.connection = this.#manager.connect(request, id, now);
     }
-    if (qp !== undefined) this.#driver.take(id, roce, qp);
+    if (qp === undefined) this.#refused.begin(id, parameters, now);
+    else this.#driver.take(id, roce, qp);
     roce.state = 'connection';
+  }
+
+  /** Sends a request again that nobody listened for. */
+  #askAgain(id: HostId, parameters: ProgramParameters, now: Micros): void {
+    const { roce } = servedBy(id);
+    if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
+    roce.state = 'routed';
+    try {
+      this.connect(id, parameters);
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      this.#refused.end(id);
+      roce.state = 'closed';
+      const { code, message } = error;
+      this.#report({ id, roce }, CMEventType.unreachable, { error: code, text: message });
+    }
   }
 
   /** Accepts a request. With `qp`, the host moves that queue pair. EINVAL, EISCONN. */
@@ -304,6 +329,7 @@ export class RoceCm {
     const { roce } = id;
     if (roce === undefined || !this.#ids.delete(id)) return;
     const now = this.#host.now();
+    this.#refused.end(id);
     this.#release(id);
     this.#driver.release(roce, now);
     if (roce.listener !== undefined) this.#manager.destroy(roce.listener, now);
@@ -352,12 +378,17 @@ export class RoceCm {
   }
 
   nextDeadline(): Micros {
-    return Math.min(this.#manager.nextDeadline(), this.#driver.nextDeadline());
+    return Math.min(
+      this.#manager.nextDeadline(),
+      this.#driver.nextDeadline(),
+      this.#refused.nextDeadline(),
+    );
   }
 
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
     this.#driver.handleDeadline(now);
+    for (const [id, parameters] of this.#refused.due(now)) this.#askAgain(id, parameters, now);
   }
 
   /** Ids not destroyed. */
@@ -380,6 +411,7 @@ export class RoceCm {
   assertDeepInvariants(): void {
     this.#manager.assertInvariants();
     this.#driver.assertInvariants();
+    this.#refused.assertInvariants((id) => this.#ids.has(id));
     for (const { roce } of this.#ids) {
       assert(roce !== undefined && roce.state !== 'destroyed', 'an id that is known exists');
       if (roce.state === 'listening') assert(roce.listener !== undefined, 'a listener listens');
@@ -399,6 +431,8 @@ export class RoceCm {
     const { roce } = id;
     if (roce === undefined || roce.state === 'destroyed') return;
     const served = { id, roce };
+    if (wasNotHeard(event) && this.#refused.refused(id, now)) return;
+    this.#refused.end(id);
     switch (event.type) {
       case 'reply':
         this.#handleReply(served, event.reply, now);

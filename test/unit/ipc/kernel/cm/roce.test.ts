@@ -260,6 +260,35 @@ describe('a connection', () => {
     expect(facts(event)).toMatchObject({ length: 148 });
   });
 
+  it.each([
+    ['a connection', 0x0106],
+    ['a datagram', PS_UDP],
+  ])('of %s waits for a server that is about to listen', async (_, portSpace) => {
+    const { id: early, port } = rig.listener(1n, 0, rig.file, portSpace);
+    rig.must(cm.destroyId(early));
+    const id = rig.routed(2n, port, rig.file, portSpace);
+    rig.must(cm.connect(id, connParam({ qpn: 0x11, data: [5] })));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(rig.poll()).toBeUndefined();
+    const late = rig.create(3n, rig.file, portSpace);
+    rig.must(cm.bind(late, ADDRESS, port));
+    rig.must(cm.listen(late));
+    expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(rig.poll()).toBeUndefined();
+  });
+
+  it('that waits for its server is cancelled with its id', async () => {
+    const { id: early, port } = rig.listener(1n);
+    rig.must(cm.destroyId(early));
+    const id = rig.routed(2n, port);
+    rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
+    rig.must(cm.destroyId(id));
+    expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(rig.poll()).toBeUndefined();
+  });
+
   it('is rejected with data, which is padded', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);

@@ -1,0 +1,70 @@
+/**
+ * Requests that nobody listened for yet: they are sent again for a while. Programs connect to each
+ * other in step with what they exchange; perftest's server starts to listen for its queue pairs
+ * while its client already connects them.
+ */
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { HostId, ProgramParameters } from '../host-id.ts';
+
+/**
+ * The first pause between two requests. Each is twice as long as the previous one, up to the last.
+ */
+const PAUSE_FIRST_MICROS = 5_000;
+const PAUSE_LAST_MICROS = 80_000;
+
+/** The request of one id. */
+interface Request {
+  readonly parameters: ProgramParameters;
+  /** Refusals count from then on. */
+  readonly endsAt: Micros;
+  pause: Micros;
+  /** When to send it again; NEVER while it is on its way. */
+  due: Micros;
+}
+
+/** See the module's comment. */
+export class RefusedRequests {
+  readonly #requests = new Map<HostId, Request>();
+
+  /** An id asks for the first time, or again. Those without patience are not noted. */
+  begin(id: HostId, parameters: ProgramParameters, now: Micros): void {
+    const known = this.#requests.get(id);
+    if (known !== undefined) known.due = NEVER;
+    else if (id.refusalPatienceMs > 0) {
+      const endsAt = now + id.refusalPatienceMs * 1000;
+      this.#requests.set(id, { parameters, endsAt, pause: PAUSE_FIRST_MICROS, due: NEVER });
+    }
+  }
+
+  /** Nobody listens: true if the id asks again later. */
+  refused(id: HostId, now: Micros): boolean {
+    const request = this.#requests.get(id);
+    if (request === undefined || now + request.pause > request.endsAt) return false;
+    request.due = now + request.pause;
+    request.pause = Math.min(2 * request.pause, PAUSE_LAST_MICROS);
+    return true;
+  }
+
+  /** The id has its answer, or wants none. */
+  end(id: HostId): void {
+    this.#requests.delete(id);
+  }
+
+  /** The ids that ask again at `now`, with what they asked. */
+  due(now: Micros): readonly (readonly [HostId, ProgramParameters])[] {
+    const due = [...this.#requests].filter((entry) => entry[1].due <= now);
+    return due.map(([id, { parameters }]) => [id, parameters] as const);
+  }
+
+  nextDeadline(): Micros {
+    let earliest = NEVER;
+    for (const { due } of this.#requests.values()) earliest = Math.min(earliest, due);
+    return earliest;
+  }
+
+  /** For simulations and tests: `exists` tells whether an id does. Throws `InvariantError`. */
+  assertInvariants(exists: (id: HostId) => boolean): void {
+    for (const id of this.#requests.keys()) assert(exists(id), 'who asks exists');
+  }
+}
