@@ -47,6 +47,7 @@ export async function runBench(
 ): Promise<BenchReport> {
   const selected = selectMeasurements(options.only);
   const begun = new Date();
+  const start = performance.now();
   const loadBefore = loadavg()[0] ?? 0;
   const results: Result[] = [];
   const unmeasured: Unmeasured[] = [];
@@ -84,6 +85,7 @@ export async function runBench(
       crcEngine,
       loadBefore,
       rounds: options.rounds,
+      seconds: Math.round((performance.now() - start) / 1000),
       results,
       unmeasured,
       failed,

@@ -58,6 +58,8 @@ export interface BenchReport extends MachineFacts {
   /** Load of the machine in the minute before the run: other work shows in every figure. */
   readonly loadBefore: number;
   readonly rounds: number;
+  /** How long the run took. */
+  readonly seconds: number;
   readonly results: readonly Result[];
   /** Measurements and baselines that this machine cannot make. */
   readonly unmeasured: readonly Unmeasured[];
@@ -133,13 +135,18 @@ export function summarise(
 /** The report as a table for people; with `targets`, also what developers hold it to. */
 export function reportLines(report: BenchReport, targets: boolean): string[] {
   return [
-    `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds; load before ${report.loadBefore.toFixed(1)}`,
+    `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds; load before ${report.loadBefore.toFixed(1)}; took ${durationText(report.seconds)}`,
     '',
     ...tableLines(reportRows(report.results, targets)),
     ...(targets ? ['', verdictLine(report.results)] : []),
     ...skippedLines(report.unmeasured),
     ...report.failed.map(({ name, reason }) => `${name} FAILED: ${reason}`),
   ];
+}
+
+/** As people say it: minutes from one and a half of them on. */
+export function durationText(seconds: number): string {
+  return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
 /** The table's rows, the header first. */

@@ -286,7 +286,9 @@ interface BenchArguments {
 function addBench(program: Command, { output, signal }: CommandContext): void {
   program
     .command('bench')
-    .description('compare the emulated RNIC with raw TCP, on private daemons')
+    .description(
+      'compare the emulated RNIC with raw TCP and with installed peers, on private daemons',
+    )
     .option('--only <NAME...>', 'run only these measurements (default: all)')
     .option('--rounds <N>', 'rounds per measurement', wholeNumber(1, 1000), QUICK_ROUNDS)
     .option('--targets', "also print the project's target for each measurement")

@@ -3,6 +3,7 @@ import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs
 import { join } from 'node:path';
 import {
   type BenchReport,
+  durationText,
   reportRows,
   skippedLines,
   verdictLine,
@@ -51,14 +52,15 @@ function replaceReadmeBlock(folder: string, name: string, lines: readonly string
 
 /** The run as part of a document. */
 function figuresBlock(report: BenchReport): string[] {
-  const { date, version, cores, cpu, kernel, node, crcEngine, loadBefore, rounds } = report;
+  const { date, version, cores, cpu, kernel, node, crcEngine, loadBefore, rounds, seconds } =
+    report;
   const rows = reportRows(report.results, true).map(([name = '', ...others], index) =>
     index === 0 || name === '' ? [name, ...others] : [`\`${name}\``, ...others],
   );
   const skipped = skippedLines(report.unmeasured);
   return [
     `${date.slice(0, 10)}, iwarpd ${version}; ${cores} cores (${cpu}), Linux ${kernel}, Node ${node}, CRC32C by ${crcEngine};`,
-    `medians of ${rounds} interleaved rounds; load before the run ${loadBefore.toFixed(1)}.`,
+    `medians of ${rounds} interleaved rounds; load before the run ${loadBefore.toFixed(1)}; it took ${durationText(seconds)}.`,
     '',
     ...markdownTable(rows),
     '',

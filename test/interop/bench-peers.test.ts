@@ -1,7 +1,7 @@
 /** The bench and the programs that it starts: peers beside the devices, and clients of many kinds. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
@@ -80,6 +80,18 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     const { status } = await bench.end();
     expect(status).toBe(signal === 'SIGINT' ? 130 : undefined);
     await expect.poll(() => children.filter(isRunning), PATIENCE).toEqual([]);
+  });
+
+  it('that fail are reported, and the others measured', async () => {
+    const script = folder.file('iperf3');
+    writeFileSync(script, '#!/bin/sh\necho out of order >&2\nexit 1\n', { mode: 0o755 });
+    const words = ['bench', '--rounds', '1', '--only', 'iperf3', 'counters'];
+    const path = `${folder.path}:${process.env['PATH']}`;
+    const { status, stdout, stderr } = await runCommand(words, { PATH: path });
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/^counters +[0-9.]+ +ns/m);
+    expect(stdout).toMatch(/^iperf3 FAILED: iperf3 -s .* out of order$/m);
+    expect(stderr).toContain('1 of the measurements failed: iperf3');
   });
 
   it('that are not installed are named and counted', async () => {

@@ -24,6 +24,7 @@ const REPORT: BenchReport = {
   crcEngine: 'native',
   loadBefore: 0.256789,
   rounds: 3,
+  seconds: 600,
   results: [
     summarise(
       {
@@ -114,6 +115,7 @@ describe('a run that is kept', () => {
     expect(chart).toContain('>01-03<');
     const readme = readFileSync(join(folder, 'README.md'), 'utf8');
     expect(readme).toContain('2030-01-03, iwarpd 0.1.0; 2 cores');
+    expect(readme).toContain('it took 10 min.');
     expect(readme).not.toContain('2030-01-02');
     expect(readme).toMatch(/^\| `write-64k` +\| 3,333 .*\| >= 0.90 x \| no +\|$/m);
     expect(readme).toContain('targets: 1 of 1 met; aims: 0 of 1 reached.');

@@ -20,6 +20,7 @@ const REPORT = {
   crcEngine: 'native',
   loadBefore: 0.25,
   rounds: 3,
+  seconds: 89,
   date: '2026-01-02T03:04:05.000Z',
   version: '0.1.0',
   unmeasured: [
@@ -91,6 +92,7 @@ describe('a measurement', () => {
     const lines = reportLines(report, true);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
+    expect(lines[0]).toMatch(/load before 0\.3; took 89 s$/);
     const row = /^m +71\.0 +MB\/s +raw +100 +0\.71 +>= 0\.70 x +yes +>= 0\.90 x +no$/;
     expect(lines[3]).toMatch(row);
     expect(lines.slice(4)).toEqual([
