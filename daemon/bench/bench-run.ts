@@ -95,7 +95,7 @@ export async function runBench(
   }
 }
 
-/** Runs one measurement; baselines that this machine lacks go to `unmeasured`. */
+/** Runs one measurement; baselines that this machine lacks, or that fail, go to `unmeasured`. */
 async function measure(
   measurement: Measurement,
   rig: Rig,
@@ -115,8 +115,17 @@ async function measure(
   for (let round = -warmUps; round < rounds; round++) {
     const values: number[] = [];
     for (const [index, baseline] of measurement.baselines.entries()) {
-      const skipped = baselines[index] === undefined;
-      values.push(skipped ? Number.NaN : await baseline.run(rig, options.scale, values));
+      try {
+        const skipped = baselines[index] === undefined;
+        values.push(skipped ? Number.NaN : await baseline.run(rig, options.scale, values));
+      } catch (error) {
+        // A peer that fails must not cost a figure of ours.
+        if (baseline.obstacle === undefined) throw error;
+        const missing = `it failed: ${failureText(error)}`;
+        unmeasured.push({ name, against: baseline.title, missing });
+        baselines[index] = undefined;
+        values.push(Number.NaN);
+      }
     }
     const value = await measurement.run(rig, options.scale);
     if (round < 0) continue;

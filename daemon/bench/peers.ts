@@ -13,8 +13,9 @@ const SMALL_BYTES = 64;
 const LARGE_COUNT = 20_000;
 const SMALL_COUNT = 20_000;
 const WARM_UP_COUNT = '1000';
-/** Messages that go one at a time: a round must not take seconds. */
-const PINGPONG_COUNT = 10_000;
+/** Large messages that go one at a time: a round must not take seconds. */
+const LARGE_PINGPONG_COUNT = 2000;
+const SMALL_PINGPONG_COUNT = 10_000;
 const HERE: ProgramPlace = { address: '127.0.0.1' };
 const RAW_WRITES = rawWrites({ writeBytes: LARGE_BYTES, totalBytes: 1 << 30, batch: 1 });
 
@@ -129,7 +130,8 @@ async function ucx(rig: Rig, options: readonly string[]) {
 }
 
 async function pingPong(rig: Rig, endpoint: 'msg' | 'rdm', sizeBytes: number, scale: number) {
-  const count = String(Math.ceil(PINGPONG_COUNT * scale));
+  const full = sizeBytes === LARGE_BYTES ? LARGE_PINGPONG_COUNT : SMALL_PINGPONG_COUNT;
+  const count = String(Math.ceil(full * scale));
   const options = ['-p', 'tcp', '-e', endpoint, '-S', String(sizeBytes), '-I', count];
   const output = await rig.programs().runBothEnds(HERE, HERE, {
     server: (port) => ['fi_pingpong', ...options, '-B', String(port)],
