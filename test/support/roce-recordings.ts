@@ -62,7 +62,7 @@ export interface RecordedPacket {
 }
 
 /** All packets of a recording. Throws for one that is none of RC, UC or UD. */
-function packetsOfRecording(name: string): RecordedPacket[] {
+export function packetsOfRecording(name: string): RecordedPacket[] {
   const datagram = makeDatagram();
   return datagramsOf(recordingPath(name)).map((whole, index) => {
     if (parseDatagram(whole, 0, whole.length, datagram) !== DatagramRefusal.none) {
