@@ -4,11 +4,12 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { shimVariables } from '../../daemon/console/shim-environment.ts';
 import { crc32 } from '../../daemon/roce/wire/crc32.ts';
 import { makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
 import { icrcOf, readIcrc } from '../../daemon/roce/wire/icrc.ts';
+import { OutgoingBatch } from '../../native-bridge/libc/datagram-batch.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
@@ -133,6 +134,29 @@ describeWith(['rdma-programs'], 'faults between two daemons', () => {
     await near.stop();
     await far.stop();
   });
+
+  it.each(['ibv_rc_pingpong', 'ibv_ud_pingpong', 'ib_send_bw -x 1 -c UD -s 1024 -n 300'])(
+    '%s, while the kernel often has no room',
+    async (command) => {
+      const { send } = OutgoingBatch.prototype;
+      let calls = 0;
+      const full = vi.spyOn(OutgoingBatch.prototype, 'send').mockImplementation(function (
+        this: OutgoingBatch,
+        fd,
+        first,
+      ) {
+        calls += 1;
+        return calls % 3 === 0 ? -11 : send.call(this, fd, first);
+      });
+      const words = command.startsWith('ibv') ? `${command} -g 1 -c -n 100` : command;
+      await pair(words, far.environment, near.environment);
+      full.mockRestore();
+      expect(calls).toBeGreaterThan(10);
+      for (const { host } of [near, far]) {
+        expect(host.devices[0]?.hwCounters).toMatchObject({ send_err: 0 });
+      }
+    },
+  );
 
   it.each<[FaultSpec]>([
     [{ kind: 'drop', direction: 'in', probability: 0.03, seed: 1 }],

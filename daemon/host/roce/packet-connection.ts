@@ -52,6 +52,8 @@ export class PacketConnection implements ProgramWire {
   destQpn = 0;
   /** Where its packets go; of no meaning for datagrams. */
   vector: AddressVector | undefined = undefined;
+  /** A datagram of it left the host, so others may. */
+  leaves = false;
   /** Code of the delay that it asks of a peer for which no receive is posted. */
   minRnrTimer = 0;
   /** Set by the network while the connection waits for its turn. */

@@ -87,7 +87,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   #link: UdpLink | undefined;
   readonly #outward: boolean;
   /** Connections whose packets wait until the link has room. */
-  #blocked: PacketConnection[] = [];
+  #blocked = new Set<PacketConnection>();
   /** Connections that were given packets of other hosts in this batch. */
   readonly #reading: PacketConnection[] = [];
   #readAt: Micros = 0;
@@ -280,7 +280,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   #serve(connection: PacketConnection, now: Micros): void {
     const { wire, path } = connection;
     if (path !== undefined && this.#link?.blocked === true) {
-      this.#blocked.push(connection);
+      this.#blocked.add(connection);
       return;
     }
     if (path !== undefined && this.#mayLeaveAtOnce(connection)) {
@@ -291,6 +291,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     let sentBytes = 0;
     let more = true;
     while (sentBytes < SHARE_BYTES && !this.#holdBack(connection)) {
+      if (!this.#hasWayOut(connection, now)) break;
       const bytes = wire.pollPacket(this.#bytes, this.#burstBytes, now);
       more = bytes > 0;
       if (!more) break;
@@ -312,6 +313,17 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   /** True when packets may be written where they leave: nobody looks at them. */
   #mayLeaveAtOnce({ port }: PacketConnection): boolean {
     return !this.#faults.active && !this.#recorder.watched && !port.down;
+  }
+
+  /**
+   * False when packets of the connection leave the host and the link has no room; the connection goes
+   * on once it has. For packets that are whole.
+   */
+  #hasWayOut(connection: PacketConnection, now: Micros): boolean {
+    const leaves = connection.leaves || connection.path !== undefined;
+    if (!leaves || this.#link?.makeRoom(now) !== false) return true;
+    this.#blocked.add(connection);
+    return false;
   }
 
   /** A turn of a connection to another host. */
@@ -343,7 +355,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   /** The link has room again. */
   #unblock(): void {
     const waiting = this.#blocked;
-    this.#blocked = [];
+    this.#blocked = new Set();
     for (const connection of waiting) this.handleReady(connection);
   }
 
@@ -721,6 +733,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     }
     const { peer, path } = route;
     if (path !== undefined) {
+      sender.leaves = true;
       this.#leave(path, bytes, now);
       return;
     }

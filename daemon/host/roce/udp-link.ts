@@ -247,6 +247,12 @@ export class UdpLink {
     return this.#retryAt;
   }
 
+  /** Sends a full batch. False while the kernel has no room for another one. */
+  makeRoom(now: Micros): boolean {
+    if (this.#out.count === SLOTS) this.transmit(now);
+    return !this.blocked;
+  }
+
   /** True if a packet with this path may be added before `transmit`. */
   takes({ socket }: LinkPath): boolean {
     if (this.blocked || this.#out.count === SLOTS) return false;

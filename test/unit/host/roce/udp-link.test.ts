@@ -2,7 +2,7 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
 import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
 import { linkCounters, makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
@@ -17,6 +17,7 @@ import {
   writeDatagramHeaders,
 } from '../../../../daemon/roce/wire/datagram.ts';
 import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
+import { OutgoingBatch } from '../../../../native-bridge/libc/datagram-batch.ts';
 import { hexOf } from '../../../support/hex.ts';
 import { ownAddress } from '../../../support/own-address.ts';
 import { mappedGid, PEER } from '../../../support/program-rig.ts';
@@ -127,6 +128,29 @@ describe('the UDP link', () => {
       const sent = readIcrc(whole, start + packet.length);
       expect(sent === icrc, `packet ${index}`).toBe(index !== 2);
     });
+  });
+
+  it('keeps what the kernel has no room for, and sends it later', async () => {
+    const path = link.path(port, OWN, VECTOR);
+    if (path === undefined) throw new Error('no path');
+    for (const length of [12, 16]) {
+      link.bytes.set(packetOf(length), link.nextStart);
+      link.add(length, path);
+    }
+    const full = vi.spyOn(OutgoingBatch.prototype, 'send').mockReturnValue(-11);
+    link.transmit(5000);
+    expect([link.blocked, link.takes(path), link.deadline]).toEqual([true, false, 6000]);
+    expect(link.handleDeadline(5999)).toBe(false);
+    expect(link.handleDeadline(6000)).toBe(false);
+    expect(link.deadline).toBe(7000);
+    // What is added meanwhile would change what waits.
+    link.transmit(6500);
+    full.mockRestore();
+    expect(link.handleDeadline(7000)).toBe(true);
+    expect([link.blocked, link.takes(path), link.deadline]).toEqual([false, true, undefined]);
+    await until(() => received.length === 2);
+    expect(received.map(({ bytes }) => bytes.length)).toEqual([16, 20]);
+    expect(port.counters.undeliverable).toBe(0);
   });
 
   it('takes packets of any identification, and knows it', async () => {
