@@ -2,7 +2,7 @@
  * What a send queue has gathered since its wire last asked whether it is all there, so that the work
  * request whose memory is gone can be told from the others.
  */
-import { DeferredReads } from './deferred-reads.ts';
+import type { DeferredReads } from './deferred-reads.ts';
 import type { SendWqe } from './send-wqe.ts';
 import { Fault } from './wire-port.ts';
 
@@ -17,10 +17,17 @@ interface Piece {
 
 /** See the module's comment. */
 export class GatheredPayload {
-  readonly #deferred = new DeferredReads();
+  /** The work request whose memory is gone, after `finish` has failed; undefined if it is none's. */
+  failed: SendWqe | undefined = undefined;
+  readonly #deferred: DeferredReads;
   /** The first `#count` are gathered; the others are kept to be used again. */
   readonly #pieces: Piece[] = [];
   #count = 0;
+
+  /** `deferred` may have other bytes to fetch. */
+  constructor(deferred: DeferredReads) {
+    this.#deferred = deferred;
+  }
 
   /** As `SendWqe.gather`; the bytes may be missing until `finish`. */
   gather(wqe: SendWqe, offset: number, length: number, target: Uint8Array, start: number): Fault {
@@ -38,15 +45,19 @@ export class GatheredPayload {
     return wqe.gather(offset, length, target, start, this.#deferred);
   }
 
-  /** All bytes are in their targets now; else the first work request whose memory is gone. */
-  finish(): SendWqe | undefined {
+  /** True when all bytes are in their targets now, those of others among them. */
+  finish(): boolean {
     const count = this.#count;
     this.#count = 0;
-    if (this.#deferred.fetch()) return undefined;
+    this.failed = undefined;
+    if (this.#deferred.fetch()) return true;
     for (let index = 0; index < count; index += 1) {
       const { wqe, offset, length, target, start } = this.#pieces[index] as Piece;
-      if (wqe.gather(offset, length, target, start) !== Fault.none) return wqe;
+      if (wqe.gather(offset, length, target, start) !== Fault.none) {
+        this.failed = wqe;
+        break;
+      }
     }
-    return undefined;
+    return false;
   }
 }

@@ -5,6 +5,7 @@
 import { Access } from '../../verbs-api/contract/verbs/enums.ts';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
+import type { DeferredReads } from './deferred-reads.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import type { NicCounters } from './nic-counters.ts';
@@ -26,9 +27,16 @@ export class PeerAccess {
   readonly #user: MemoryUser;
   readonly #gate: CompletionGate;
   readonly #target: MemoryTarget;
+  readonly #deferred: DeferredReads;
 
-  /** `gate` records each backing whose writes take time. */
-  constructor(host: PeerAccessHost, user: MemoryUser, gate: CompletionGate) {
+  /** `gate` records each backing whose writes take time; `deferred` fetches what is read later. */
+  constructor(
+    host: PeerAccessHost,
+    user: MemoryUser,
+    gate: CompletionGate,
+    deferred: DeferredReads,
+  ) {
+    this.#deferred = deferred;
     this.#host = host;
     this.#user = user;
     this.#gate = gate;
@@ -116,10 +124,29 @@ export class PeerAccess {
     // SEC-6.2.2-01: the right may have been revoked after the first bytes were sent.
     const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
     if (fault !== Fault.none) return fault;
-    const { entry, offset } = this.#target;
-    if (!entry.backing.read(offset, length, bytes, start)) {
-      return entry.backing.ownerGone === true ? Fault.ownerGone : Fault.memoryLost;
-    }
+    const { backing } = this.#target.entry;
+    return this.#gathered(backing, length, backing.read(this.#target.offset, length, bytes, start));
+  }
+
+  /** See `DeferringUser.gatherReadSourceLater`. */
+  gatherSourceLater(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    bytes: Uint8Array,
+    start: number,
+  ): Fault {
+    const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (fault !== Fault.none) return fault;
+    const { backing } = this.#target.entry;
+    const { offset } = this.#target;
+    const read = this.#deferred.read(backing, offset, length, bytes, start);
+    return this.#gathered(backing, length, read);
+  }
+
+  #gathered(backing: MemoryBacking, length: number, read: boolean): Fault {
+    if (!read) return backing.ownerGone === true ? Fault.ownerGone : Fault.memoryLost;
     this.#host.counters.gatheredBytes += length;
     return Fault.none;
   }

@@ -14,6 +14,7 @@ import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verb
 import { Access, AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import { DeferredReads } from './deferred-reads.ts';
 import type { EffectSink } from './effect-sink.ts';
 import { failedMessageStatus } from './failure-event.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
@@ -106,13 +107,14 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     this.tag = init.tag;
     this.#host = host;
     this.#gate = new CompletionGate(this, host.counters);
-    this.#memory = new PeerAccess(host, this, this.#gate);
+    const deferred = new DeferredReads();
+    this.#memory = new PeerAccess(host, this, this.#gate, deferred);
     const { sends: elements, kind } = layout;
     const { sqSigAll, sendCQ: cq } = init;
     const gate = this.#gate;
     const progress = init.progress?.();
     const { type } = this;
-    const queue = { elements, kind, type, cq, gate, sqSigAll, progress };
+    const queue = { elements, kind, type, cq, gate, sqSigAll, progress, deferred };
     this.#sendQueue = new SendQueue(host, this, queue);
     this.#responses = new ResponseSink(host, pd, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);
@@ -364,6 +366,18 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     return this.#memory.gatherSource(stag, toHi, toLo, length, target, targetStart);
   }
 
+  gatherReadSourceLater(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    if (this.#life.wire === undefined) return Fault.stagInvalid;
+    return this.#memory.gatherSourceLater(stag, toHi, toLo, length, target, targetStart);
+  }
+
   executeAtomic(access: AtomicAccess): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if (this.#life.unheard) this.#life.heard();
@@ -427,9 +441,9 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   }
 
   gatheringEnded(): Fault {
-    if (this.#sendQueue.gatheringEnded()) return Fault.none;
-    if (isFlushing(this.#life.state)) this.#life.flush();
-    return Fault.memoryLost;
+    const fault = this.#sendQueue.gatheringEnded();
+    if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
+    return fault;
   }
 
   messageDone(): void {

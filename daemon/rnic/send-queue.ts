@@ -16,6 +16,7 @@ import type { AddressHandles } from './address-handle.ts';
 import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import type { DeferredReads } from './deferred-reads.ts';
 import { GatheredPayload } from './gathered-payload.ts';
 import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
@@ -26,7 +27,7 @@ import { advanceHi, advanceLo } from './region-address.ts';
 import type { RingKind, WorkRing } from './ring.ts';
 import { type SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
-import { type Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
+import { Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
 
 /** Both kinds of rings have the id first. */
@@ -51,6 +52,8 @@ interface SendQueueOptions {
   readonly sqSigAll: boolean;
   /** Where the queue records its progress: see `QPInit`. */
   readonly progress: Int32Array | undefined;
+  /** Fetches what is gathered later. */
+  readonly deferred: DeferredReads;
 }
 
 /** The send queue of one queue pair. */
@@ -68,7 +71,7 @@ export class SendQueue {
   readonly #type: QPType;
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
-  readonly #gathered = new GatheredPayload();
+  readonly #gathered: GatheredPayload;
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
   /** A WQE is taken and not yet started. */
@@ -100,6 +103,7 @@ export class SendQueue {
     this.#gate = options.gate;
     this.#sqSigAll = options.sqSigAll;
     this.#progress = options.progress;
+    this.#gathered = new GatheredPayload(options.deferred);
   }
 
   /** Elements taken from the ring, modulo 2^32. */
@@ -379,11 +383,13 @@ export class SendQueue {
     return fault;
   }
 
-  /** False when something gathered since the last call is gone, as reported by a later flush. */
-  gatheringEnded(): boolean {
-    const failed = this.#gathered.finish();
-    if (failed !== undefined) this.#blame(failed, CQEStatus.locProtErr);
-    return failed === undefined;
+  /** See `DeferringUser`. A later flush reports the work request. */
+  gatheringEnded(): Fault {
+    if (this.#gathered.finish()) return Fault.none;
+    const { failed } = this.#gathered;
+    if (failed === undefined) return Fault.stagInvalid;
+    this.#blame(failed, CQEStatus.locProtErr);
+    return Fault.memoryLost;
   }
 
   #blame(wqe: SendWqe, status: CQEStatus): void {

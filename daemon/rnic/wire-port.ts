@@ -330,9 +330,18 @@ export interface DeferringUser extends WireUser {
     target: Uint8Array,
     targetStart: number,
   ): Fault;
+  /** As `gatherReadSource`; the bytes may be missing until `gatheringEnded`. */
+  gatherReadSourceLater(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault;
   /**
-   * All that `gatherLater` was asked for is in its targets now. A fault when some of it is gone;
-   * a flush reports whose it was.
+   * All that was to be gathered later is in its targets now. `memoryLost` when payload of a work
+   * request is gone: a flush reports whose it was. `stagInvalid` when only sources of Reads are.
    */
   gatheringEnded(): Fault;
   /**

@@ -37,10 +37,12 @@ export class TransportSide {
   /** The next packet, as its bytes. */
   poll(now: number): Uint8Array | undefined {
     const polled = this.wire.pollPacket(this.#buffer, 1, now);
-    const length = this.wire.endPolling() ? polled : 0;
+    const whole = this.wire.endPolling();
     this.failure ??= this.wire.pollFailure();
-    if (length === 0) return undefined;
-    const bytes = this.#buffer.slice(1, 1 + length);
+    // As a host: what was taken back is polled again.
+    if (!whole && polled > 0) return this.poll(now);
+    if (polled === 0) return undefined;
+    const bytes = this.#buffer.slice(1, 1 + polled);
     this.#buffer.fill(0xa5);
     return bytes;
   }

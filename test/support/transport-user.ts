@@ -80,6 +80,7 @@ export class TransportUser implements DeferringUser {
   #receive: Uint8Array | undefined = undefined;
   #received = 0;
   readonly #later: (() => Fault)[] = [];
+  readonly #sourcesLater: (() => Fault)[] = [];
 
   constructor(bytes: number) {
     this.memory = new Uint8Array(bytes);
@@ -127,9 +128,26 @@ export class TransportUser implements DeferringUser {
     return Fault.none;
   }
 
+  gatherReadSourceLater(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): Fault {
+    this.#sourcesLater.push(() => {
+      return this.gatherReadSource(stag, toHi, toLo, length, target, targetStart);
+    });
+    return Fault.none;
+  }
+
   gatheringEnded(): Fault {
+    const isFault = (fault: Fault): boolean => fault !== Fault.none;
     const faults = this.#later.splice(0).map((gather) => gather());
-    return faults.find((fault) => fault !== Fault.none) ?? Fault.none;
+    const sources = this.#sourcesLater.splice(0).map((gather) => gather());
+    if (faults.some(isFault)) return Fault.memoryLost;
+    return sources.some(isFault) ? Fault.stagInvalid : Fault.none;
   }
 
   #payload(slot: number, offset: number, length: number): Uint8Array {

@@ -343,7 +343,10 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       link.add(bytes, path);
     }
     if (wire.endPolling()) link?.transmit(now);
-    else link?.discard();
+    else {
+      link?.discard();
+      this.handleReady(connection);
+    }
     this.#endTurn(connection, sentBytes, more, now);
   }
 
@@ -468,7 +471,12 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     const count = this.#burst;
     this.#burst = 0;
     this.#burstBytes = 0;
-    if (!connection.wire.endPolling() || count === 0) return;
+    if (!connection.wire.endPolling()) {
+      // What can be sent of it is polled again.
+      this.handleReady(connection);
+      return;
+    }
+    if (count === 0) return;
     const { counters } = connection.port;
     counters.sentPackets += count;
     const receiver = this.#peerOf(connection);

@@ -132,8 +132,13 @@ export class ReliableWire implements PacketWire {
   }
 
   endPolling(): boolean {
-    if (this.#user.gatheringEnded() === Fault.none) return true;
-    this.#requester.memoryLost('local memory of a work request is gone');
+    const fault = this.#user.gatheringEnded();
+    if (fault === Fault.none) {
+      this.#responder.gathered();
+      return true;
+    }
+    if (fault === Fault.stagInvalid) this.#responder.takeBack();
+    else this.#requester.memoryLost('local memory of a work request is gone');
     return false;
   }
 

@@ -93,6 +93,15 @@ export class Replies {
     if (reply !== undefined) this.#spare.push(reply);
   }
 
+  /** One that was owed, and of which only `sent` packets are sent after all. The last one first. */
+  putBack(reply: Reply, sent: number): void {
+    reply.sent = sent;
+    const at = this.#spare.lastIndexOf(reply);
+    if (at < 0) return;
+    this.#spare.splice(at, 1);
+    this.#owed.unshift(reply);
+  }
+
   /** Nothing is owed any more. */
   clear(): void {
     this.#owed.length = 0;

@@ -103,6 +103,14 @@ export class Responder {
   #failure: WireFailure | undefined = undefined;
   /** Source memory of a Read must be fetched before more is sent. */
   #waits = false;
+  // What was polled since all was gathered last, to be taken back when some of it is gone
+  /** Replies of which packets were polled, and how many of each were before. */
+  readonly #polled: Reply[] = [];
+  readonly #polledSent: number[] = [];
+  #polledAck = false;
+  #polledNak = NO_NAK;
+  /** Each packet is gathered by itself, to find the one whose memory is gone. */
+  #direct = false;
 
   constructor(user: DeferringUser, outcome: Outcome) {
     this.#user = user;
@@ -139,6 +147,7 @@ export class Responder {
   /** Sends no data any more; what is acknowledged already is still said. */
   stop(): void {
     this.#replies.clear();
+    this.gathered();
     this.#waits = false;
     if (this.#settledPsn === this.#expectedPsn) return;
     this.#ackDue = false;
@@ -481,6 +490,32 @@ export class Responder {
 
   // Packets that go out
 
+  /** The data of all that was polled is there. */
+  gathered(): void {
+    this.#polled.length = 0;
+    this.#polledSent.length = 0;
+    this.#polledAck = false;
+    this.#polledNak = NO_NAK;
+    this.#direct = false;
+  }
+
+  /** Some of the data is gone, so nothing was sent: the next polls give all of it, up to that. */
+  takeBack(): void {
+    for (let index = this.#polled.length - 1; index >= 0; index -= 1) {
+      this.#replies.putBack(this.#polled[index] as Reply, this.#polledSent[index] as number);
+    }
+    if (this.#polledAck) this.#ackDue = true;
+    if (this.#polledNak !== NO_NAK) this.#nak = this.#polledNak;
+    this.gathered();
+    this.#direct = true;
+  }
+
+  #notePolled(reply: Reply): void {
+    if (this.#polled.at(-1) === reply) return;
+    this.#polled.push(reply);
+    this.#polledSent.push(reply.sent);
+  }
+
   /** Writes the next answer at `start`; its length, or 0 when there is none now. */
   poll(target: Uint8Array, start: number): number {
     if (this.#settledPsn !== this.#expectedPsn) return 0;
@@ -501,10 +536,12 @@ export class Responder {
       const syndrome = this.#nak;
       this.#nak = NO_NAK;
       this.#ackDue = false;
+      this.#polledNak = syndrome;
       return this.#acknowledge(syndrome, this.#expectedPsn, target, start);
     }
     if (!this.#ackDue) return 0;
     this.#ackDue = false;
+    this.#polledAck = true;
     return this.#acknowledge(ACK_WITHOUT_CREDITS, addPsn(this.#expectedPsn, -1), target, start);
   }
 
@@ -529,6 +566,7 @@ export class Responder {
     packet.originalLo = reply.originalLo;
     packet.payloadLength = 0;
     writeHeaders(target, start, packet);
+    this.#notePolled(reply);
     this.#replies.shift();
     return packetBytes(packet);
   }
@@ -553,10 +591,13 @@ export class Responder {
     packet.payloadLength = size;
     const at = writeHeaders(target, start, packet);
     if (size > 0) {
-      const fault = user.gatherReadSource(stag, hi, lo, size, target, at);
+      const fault = this.#direct
+        ? user.gatherReadSource(stag, hi, lo, size, target, at)
+        : user.gatherReadSourceLater(stag, hi, lo, size, target, at);
       if (fault !== Fault.none) return this.#refuseReply(packet.psn, fault, target, start);
     }
     padPayload(target, at + size, size);
+    this.#notePolled(reply);
     reply.sent += 1;
     if (reply.sent === packets) this.#replies.shift();
     return packetBytes(packet);

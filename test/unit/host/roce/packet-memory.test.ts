@@ -101,6 +101,57 @@ describe('memory that is reached by system calls', () => {
     expect([from.reads, to.writes]).toEqual([1, 1]);
   });
 
+  it('is read once for all that Reads of a turn ask for', () => {
+    const world = new RoceWorld();
+    const [a, b, , from] = calledPair(world);
+    const length = 20_000;
+    for (let at = 0; at < 3 * length; at += 1) b.memory[at] = at * 7 + (at >> 8);
+    for (const wrId of [1, 2, 3]) {
+      a.sends.post({
+        opcode: SQOpcode.read,
+        wrId,
+        sges: [a.piece(wrId * 100_000, length)],
+        raddr: b.address((wrId - 1) * length),
+        rkey: b.mr.rkey,
+      });
+    }
+    a.ring();
+    world.run();
+    expect(a.completions.outcome()).toEqual([1, 2, 3].map((id) => [id, success]));
+    for (const id of [1, 2, 3]) {
+      const came = a.memory.subarray(id * 100_000, id * 100_000 + length);
+      const read = b.memory.subarray((id - 1) * length, id * length);
+      expect(Buffer.compare(came, read)).toBe(0);
+    }
+    expect(from.reads).toBe(1);
+  });
+
+  it('refuses the Read whose source is gone, after the answers to all before it', () => {
+    const world = new RoceWorld();
+    const [a, b, , from] = calledPair(world);
+    from.goneFrom = 30_000;
+    b.memory[8] = 40;
+    b.receives.post(9, [b.piece(0, 4)]);
+    const remote = (at: number) => ({ raddr: b.address(at), rkey: b.mr.rkey });
+    const sges = (at: number, length: number) => [a.piece(at, length)];
+    const add = { opcode: SQOpcode.fetchAndAdd, operand: 2n };
+    a.sends.post({ ...add, wrId: 1, sges: sges(500_000, 8), ...remote(8) });
+    a.sends.post({ opcode: SQOpcode.read, wrId: 2, sges: sges(0, 9000), ...remote(0) });
+    a.sends.post({ opcode: SQOpcode.read, wrId: 3, sges: sges(9000, 12_000), ...remote(20_000) });
+    a.sends.post({ opcode: SQOpcode.read, wrId: 4, sges: sges(30_000, 8), ...remote(0) });
+    a.ring();
+    world.run(5_000_000);
+    expect(a.completions.outcome()).toEqual([
+      [1, success],
+      [2, success],
+      [3, remOpErr],
+      [4, wrFlushErr],
+    ]);
+    expect(a.memory[500_000]).toBe(40);
+    expect(b.memory[8]).toBe(42);
+    expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+  });
+
   it('is read once and written once for the messages of a turn on UC, too', () => {
     const world = new RoceWorld();
     const [a, b, from, to] = calledPair(world, QPType.uc);
