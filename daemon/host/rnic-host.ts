@@ -9,10 +9,9 @@ import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/ve
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
 import type { CmEffect } from '../iwarp/cm/cm-host.ts';
-import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
-import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
@@ -24,6 +23,7 @@ import type { SRQ } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
+import { type ConnectionStatus, roceConnection } from './connection-status.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
 import { Adapter, type RoceHost } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
@@ -68,17 +68,6 @@ export interface HostAsyncEvent {
   readonly event: AsyncEventType;
   readonly element: QP | CQ | SRQ | undefined;
   readonly text: string;
-}
-
-/** A connection as `status` shows it. */
-export interface ConnectionStatus {
-  readonly device: string;
-  readonly local: SocketFacts['local'];
-  readonly remote: SocketFacts['remote'];
-  readonly role: CmEndpoint['role'];
-  readonly phase: EndpointPhase;
-  /** Its queue pair, if any. */
-  readonly qpNum: number | undefined;
 }
 
 /** Where a queue pair of a RoCE device sends to, as `status` shows it. */
@@ -289,9 +278,11 @@ export class RnicHost
 
   /** Every connection, for `status`. */
   connections(): readonly ConnectionStatus[] {
-    return this.#manager.endpoints().map(({ device, local, remote, role, phase, qp }) => {
+    const ofIwarp = this.#manager.endpoints().map(({ device, local, remote, role, phase, qp }) => {
       return { device: device.name, local, remote, role, phase, qpNum: qp?.qpn };
     });
+    const ofRoce = (this.#roceCm?.ids() ?? []).map(roceConnection);
+    return [...ofIwarp, ...ofRoce.filter((each) => each !== undefined)];
   }
 
   /** Where the connected queue pairs of RoCE devices send to, for `status`. */

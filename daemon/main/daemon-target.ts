@@ -22,9 +22,10 @@ import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.
 import { ControlError } from '../control/operation.ts';
 import { OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
+import type { ConnectionStatus } from '../host/connection-status.ts';
 import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
-import type { ConnectionStatus, PacketDestination, RnicHost } from '../host/rnic-host.ts';
+import type { PacketDestination, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
 import type { DaemonConfig } from './config.ts';

@@ -177,6 +177,20 @@ describe('a connection', () => {
     expect(rig.poll()).toBeUndefined();
   });
 
+  it('is shown with its ends and its phase, and no more once it is gone', async () => {
+    const { host } = rig.verbs;
+    const { active, passive, port } = await connected();
+    const [dialer, accepter] = host.connections();
+    const server = { address: ADDRESS, port };
+    const shown = { device: 'roce0', phase: 'established' };
+    expect(dialer).toMatchObject({ ...shown, role: 'initiator', remote: server, qpNum: 0x11 });
+    expect(accepter).toMatchObject({ ...shown, role: 'responder', local: server, qpNum: 0x12 });
+    rig.must(cm.disconnect(active));
+    expect(host.connections().map(({ phase }) => phase)).toEqual(['closing', 'closing']);
+    for (const id of [active, passive]) rig.must(cm.destroyId(id));
+    expect(host.connections()).toEqual([]);
+  });
+
   it('says how to move both queue pairs, and the two fit', async () => {
     const { active, passive } = await connected();
     for (const id of [active, passive]) {

@@ -1,0 +1,44 @@
+/** Connections as `status` shows them, whatever their wire. */
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
+import type { CmConnection } from '../roce/cm/cm-connection.ts';
+import type { HostId } from './host-id.ts';
+
+/** A connection as `status` shows it. */
+export interface ConnectionStatus {
+  readonly device: string;
+  readonly local: SocketAddress;
+  readonly remote: SocketAddress;
+  readonly role: 'initiator' | 'responder';
+  readonly phase: EndpointPhase;
+  /** Its queue pair, if any. */
+  readonly qpNum: number | undefined;
+}
+
+/** InfiniBand's states by the words that iWARP has for the same. */
+const PHASES: Readonly<Record<CmConnection['state'], EndpointPhase>> = {
+  'req-sent': 'initiating',
+  'mra-req-rcvd': 'initiating',
+  'sidr-req-sent': 'initiating',
+  'req-rcvd': 'requested',
+  'sidr-req-rcvd': 'requested',
+  'rep-sent': 'accepting',
+  'mra-rep-rcvd': 'accepting',
+  'rep-rcvd': 'accepting',
+  established: 'established',
+  'dreq-sent': 'closing',
+  'dreq-rcvd': 'closing',
+  timewait: 'leaving',
+  idle: 'over',
+};
+
+/** The connection of a RoCE device's id; undefined for an id without one. */
+export function roceConnection({ device, roce }: HostId): ConnectionStatus | undefined {
+  const connection = roce?.connection;
+  const { localAddress: local, peerAddress: remote } = roce ?? {};
+  if (device === undefined || connection === undefined || !local || !remote) return undefined;
+  const phase = PHASES[connection.state];
+  if (phase === 'over') return undefined;
+  const role = connection.role === 'active' ? 'initiator' : 'responder';
+  return { device, local, remote, role, phase, qpNum: connection.local?.qpn };
+}
