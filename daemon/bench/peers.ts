@@ -10,12 +10,12 @@ import type { Rig } from './rig.ts';
 
 const LARGE_BYTES = 65_536;
 const SMALL_BYTES = 64;
-const LARGE_COUNT = 20_000;
-const SMALL_COUNT = 20_000;
+const LARGE_COUNT = 10_000;
+const SMALL_COUNT = 10_000;
 const WARM_UP_COUNT = '1000';
 /** Large messages that go one at a time: a round must not take seconds. */
 const LARGE_PINGPONG_COUNT = 2000;
-const SMALL_PINGPONG_COUNT = 10_000;
+const SMALL_PINGPONG_COUNT = 5000;
 const HERE: ProgramPlace = { address: '127.0.0.1' };
 const RAW_WRITES = rawWrites({ writeBytes: LARGE_BYTES, totalBytes: 1 << 30, batch: 1 });
 

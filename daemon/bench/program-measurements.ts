@@ -5,13 +5,7 @@
 import type { Baseline, Measurement, Target } from './measurement.ts';
 import { fabricLatency, ucxMessages, ucxPut, ucxTagLatency } from './peers.ts';
 import { type ProgramPlace, programObstacle } from './program-pair.ts';
-import {
-  RAW_ONE_WAY,
-  rawRoundTrip,
-  rawWrites,
-  type WriteLoad,
-  writeCount,
-} from './raw-baselines.ts';
+import { RAW_ONE_WAY, rawRoundTrip, rawWrites, type WriteLoad } from './raw-baselines.ts';
 import type { Rig } from './rig.ts';
 
 const LARGE_BYTES = 65_536;
@@ -23,9 +17,9 @@ const FIGURE_OF_MESSAGE_RATE = 3;
 const FIGURE_OF_TYPICAL_TIME = 3;
 const FIGURE_OF_AVERAGE_TIME = 4;
 /** Large messages of a round; small ones, and those that are answered one by one. */
-const LARGE_COUNT = 20_000;
-const SMALL_COUNT = 500_000;
-const ANSWERED_COUNT = 20_000;
+const LARGE_COUNT = 10_000;
+const SMALL_COUNT = 300_000;
+const ANSWERED_COUNT = 10_000;
 /** What a program must reach between two daemons, of raw TCP. */
 const BETWEEN_DAEMONS: Target = { kind: 'ratio', limit: 0.5 };
 
@@ -115,7 +109,7 @@ function bandwidth(
     better: 'higher',
     baselines,
     run: async (rig, scale) => {
-      const count = Math.min(LARGE_COUNT, writeCount(LARGE_WRITES, scale));
+      const count = Math.ceil(LARGE_COUNT * scale);
       // Gbit/s are decimal, as our units are.
       const words = [...command, '--report_gbits', '-n', String(count)];
       const figures = await runOnce(rig, setting, words, LARGE_BYTES);

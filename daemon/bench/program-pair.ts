@@ -114,6 +114,7 @@ export class ProgramGroup {
 class PlacedProgram {
   readonly #words: readonly string[];
   readonly #child: ChildProcess;
+  readonly #start = performance.now();
   /** Its exit status; undefined if a signal ended it, or it could not be started. */
   readonly ended: Promise<number | undefined>;
   output = '';
@@ -150,7 +151,9 @@ class PlacedProgram {
 
   /** Waits for its end; rejects unless it ended well. */
   async succeed(): Promise<void> {
-    if ((await this.ended) !== 0) throw this.failure('failed');
+    if ((await this.ended) === 0) return;
+    const late = performance.now() - this.#start >= PROGRAM_TIMEOUT_MS;
+    throw this.failure(late ? `took more than ${PROGRAM_TIMEOUT_MS / 1000} s` : 'failed');
   }
 
   failure(what: string): Error {
