@@ -157,7 +157,14 @@ export class UdpLink {
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
     if (!isRoutable(sgid) || !isRoutable(dgid)) return 0;
     const mtu = routeMtu(sgid, dgid);
-    if (mtu > 0) this.#open(port, sgid);
+    if (mtu === 0) return 0;
+    try {
+      this.#open(port, sgid);
+    } catch (error) {
+      // The program gets an errno; people need to know what to do.
+      if (error instanceof VerbsError) this.#noteOnce('warn', sgid.join('.'), error.message);
+      throw error;
+    }
     return mtu;
   }
 
@@ -170,9 +177,7 @@ export class UdpLink {
       this.#failures.delete(key);
     } catch (error) {
       if (!(error instanceof VerbsError)) throw error;
-      if (this.#failures.get(key) === error.message) return;
-      this.#failures.set(key, error.message);
-      this.#user.note('info', error.message);
+      this.#noteOnce('info', key, error.message);
     }
   }
 
@@ -343,11 +348,15 @@ export class UdpLink {
   #lose({ port, destGid }: LinkPath, errno: number): void {
     port.counters.undeliverable += 1;
     const key = `to ${gidAddress(destGid)}`;
-    const text = `packets ${key} cannot leave (${errnoName(errno)})`;
+    this.#noteOnce('warn', key, `packets ${key} cannot leave (${errnoName(errno)})`);
+  }
+
+  /** Unless it was the last thing that was said of this address. */
+  #noteOnce(level: 'info' | 'warn', key: string, text: string): void {
     if (this.#failures.get(key) === text) return;
     if (this.#failures.size >= FAILURES_MAX) this.#failures.clear();
     this.#failures.set(key, text);
-    this.#user.note('warn', text);
+    this.#user.note(level, text);
   }
 
   // Packets that come
