@@ -1,7 +1,5 @@
-/**
- * TCP segments that arrived before an earlier one, by sequence number: a binary heap. Each costs the
- * same few steps to add and to take, whatever the order in which they arrive.
- */
+/** TCP segments that arrived before an earlier one, by sequence number. */
+import { BinaryHeap } from './binary-heap.ts';
 
 /** Half of the sequence numbers: what is further ahead counts as behind. */
 export const HALF = 0x8000_0000;
@@ -21,56 +19,29 @@ interface AheadSegment {
 
 /** See the module's comment. The numbers lie within half of the sequence space. */
 export class AheadSegments {
-  /** Each comes before the two at twice its index and one or two more. */
-  readonly #heap: AheadSegment[] = [];
+  readonly #segments = new BinaryHeap(precedes);
   #order = 0;
 
   get count(): number {
-    return this.#heap.length;
+    return this.#segments.count;
   }
 
   /** The segment with the lowest number. */
   get first(): AheadSegment | undefined {
-    return this.#heap[0];
+    return this.#segments.first;
   }
 
   push(sequence: number, bytes: Uint8Array): void {
-    const heap = this.#heap;
-    const segment = { sequence, order: this.#order++, bytes };
-    let at = heap.length;
-    heap.push(segment);
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      const above = heap[parent];
-      if (above === undefined || !precedes(segment, above)) break;
-      heap[at] = above;
-      at = parent;
-    }
-    heap[at] = segment;
+    this.#segments.push({ sequence, order: this.#order++, bytes });
   }
 
   /** Removes the first. */
   pop(): void {
-    const heap = this.#heap;
-    const last = heap.pop();
-    if (last === undefined || heap.length === 0) return;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      const left = heap[child];
-      const right = heap[child + 1];
-      if (left === undefined) break;
-      if (right !== undefined && precedes(right, left)) child += 1;
-      const least = heap[child];
-      if (least === undefined || !precedes(least, last)) break;
-      heap[at] = least;
-      at = child;
-    }
-    heap[at] = last;
+    this.#segments.pop();
   }
 
   clear(): void {
-    this.#heap.length = 0;
+    this.#segments.clear();
   }
 }
 

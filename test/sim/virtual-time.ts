@@ -1,4 +1,5 @@
 /** Time of a simulation: it advances only when nothing is left to do now. */
+import { BinaryHeap } from '../../daemon/capture/binary-heap.ts';
 import type { Alarm, HostClock } from '../../daemon/host/links/network.ts';
 import type { Prng } from './prng.ts';
 
@@ -11,8 +12,8 @@ interface Entry extends Alarm {
 /** See the module's comment. */
 export class VirtualTime {
   now = 1_000_000;
-  /** A binary heap by due time, then by order of entry. */
-  readonly #heap: Entry[] = [];
+  /** By due time, then by order of entry. */
+  readonly #entries = new BinaryHeap<Entry>(before);
   #soon: (() => void)[] = [];
   #order = 0;
 
@@ -31,7 +32,7 @@ export class VirtualTime {
         entry.run = undefined;
       },
     };
-    this.#push(entry);
+    this.#entries.push(entry);
     return entry;
   }
 
@@ -42,8 +43,9 @@ export class VirtualTime {
 
   /** When the next alarm is due; undefined if none is set. */
   get nextDue(): number | undefined {
-    while (this.#heap[0] !== undefined && this.#heap[0].run === undefined) this.#pop();
-    return this.#heap[0]?.due;
+    const entries = this.#entries;
+    while (entries.first !== undefined && entries.first.run === undefined) entries.pop();
+    return entries.first?.due;
   }
 
   /** Advances time to the next entry and runs it. Returns false if there is none. */
@@ -54,48 +56,13 @@ export class VirtualTime {
       return true;
     }
     if (this.nextDue === undefined) return false;
-    const entry = this.#pop();
+    const entry = this.#entries.pop();
     const due = entry?.run;
     if (entry === undefined || due === undefined) return false;
     this.now = Math.max(this.now, entry.due);
     entry.run = undefined;
     due();
     return true;
-  }
-
-  #push(entry: Entry): void {
-    const heap = this.#heap;
-    let at = heap.length;
-    heap.push(entry);
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      const above = heap[parent];
-      if (above === undefined || !before(entry, above)) break;
-      heap[at] = above;
-      at = parent;
-    }
-    heap[at] = entry;
-  }
-
-  #pop(): Entry | undefined {
-    const heap = this.#heap;
-    const top = heap[0];
-    const last = heap.pop();
-    if (last === undefined || heap.length === 0) return top;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      const left = heap[child];
-      const right = heap[child + 1];
-      if (left === undefined) break;
-      if (right !== undefined && before(right, left)) child += 1;
-      const least = heap[child];
-      if (least === undefined || !before(least, last)) break;
-      heap[at] = least;
-      at = child;
-    }
-    heap[at] = last;
-    return top;
   }
 }
 
