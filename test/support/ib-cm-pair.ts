@@ -26,7 +26,7 @@ export const FACTS: CmEndFacts = {
 type EventOf<T extends CmEvent['type']> = Extract<CmEvent, { readonly type: T }>;
 
 /** A host with one port. */
-class CmEnd {
+export class CmEnd {
   readonly manager: CommunicationManager;
   readonly gid: Uint8Array;
   readonly port: CmPort;

@@ -56,8 +56,12 @@ export function packetOf(opcode: number): Packet {
   return packet;
 }
 
-/** The datagram of a packet: IP, UDP, packet, padding and ICRC. */
-export function datagramOf(packet: Readonly<Packet>, family: 'ipv4' | 'ipv6'): Uint8Array {
+/** The datagram of a packet: IP, UDP, packet, padding and ICRC. Default payload: a pattern. */
+export function datagramOf(
+  packet: Readonly<Packet>,
+  family: 'ipv4' | 'ipv6',
+  given?: Uint8Array,
+): Uint8Array {
   const [source, destination] = GIDS[family];
   const datagram = makeDatagram();
   datagram.sourceGid.set(source);
@@ -69,7 +73,8 @@ export function datagramOf(packet: Readonly<Packet>, family: 'ipv4' | 'ipv6'): U
   const bytes = new Uint8Array(end + ICRC_BYTES);
   const bth = writeDatagramHeaders(bytes, 0, datagram);
   const payload = writeHeaders(bytes, bth, packet);
-  for (let i = 0; i < packet.payloadLength; i += 1) bytes[payload + i] = i + packet.opcode;
+  for (let i = 0; i < packet.payloadLength; i += 1)
+    bytes[payload + i] = given?.[i] ?? i + packet.opcode;
   writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, bth, end));
   if (family === 'ipv6') writeUdpChecksum(bytes, 0, bytes.length);
   return bytes;

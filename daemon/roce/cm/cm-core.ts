@@ -22,8 +22,8 @@ import { ConnectionTable } from './connection-table.ts';
 import { HalfOpen } from './half-open.ts';
 import { KeptAnswers } from './kept-answers.ts';
 
-/** How long answers are kept: until a peer has repeated its question about five times. */
-const ANSWER_KEPT_MICROS = exponentMicros(23);
+/** How long answers are kept: 137 s, longer than peers repeat a question. */
+const ANSWER_KEPT_MICROS = exponentMicros(25);
 
 const PSN_MASK = 0xff_ffff;
 

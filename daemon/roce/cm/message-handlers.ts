@@ -326,12 +326,12 @@ export class MessageHandlers {
     switch (state) {
       case 'req-sent':
       case 'mra-req-rcvd':
-      case 'req-rcvd':
         core.forget(connection);
         break;
+      case 'req-rcvd':
       case 'rep-sent':
       case 'mra-rep-rcvd':
-        core.forget(connection);
+        this.#withdraw(connection, now);
         break;
       case 'rep-rcvd':
       case 'established':
@@ -348,6 +348,18 @@ export class MessageHandlers {
       reason: fields.reason,
       privateData: fields.privateData,
     });
+  }
+
+  /** The peer gave up its request: should that come again from the network, it is not heard. */
+  #withdraw(connection: CmConnection, now: Micros): void {
+    const { path, remoteCommId, transaction } = connection;
+    const mad = writeCmMessage('REJ', transaction, {
+      remoteCommId,
+      message: CmAnswered.req,
+      reason: RejectReason.consumerDefined,
+    });
+    this.#core.answers.keep(path.dgid, 'REQ', remoteCommId, mad, now);
+    this.#core.forget(connection);
   }
 
   /** The connection that a REJ is about. */

@@ -278,7 +278,7 @@ describe('what is lost', () => {
     pair.advance(10 * SECOND);
     expect(pair.active.take('rejected').reason).toBe(28);
     expect(pair.passive.events).toEqual([]);
-    pair.advance(60 * SECOND);
+    pair.advance(140 * SECOND);
     expect(pair.passive.manager.heldCounts()).toEqual({ ...NOTHING, ibListeners: 1 });
   });
 

@@ -1,0 +1,298 @@
+/**
+ * Two communication managers over a bad network, under one seed: programs dial, accept, reject,
+ * disconnect, ask for services and go away, at random. In the end both ends agree, and nothing is left.
+ */
+import type { CmConnection } from '../../../daemon/roce/cm/cm-connection.ts';
+import type { CmEvent } from '../../../daemon/roce/cm/cm-events.ts';
+import { CmEnd, FACTS, SERVICE } from '../../support/ib-cm-pair.ts';
+import { Prng } from '../prng.ts';
+import { LossyNetwork } from './lossy-network.ts';
+import { must } from './rules.ts';
+
+const STEPS_MAX = 100_000;
+/** Each of its 16 attempts would have to be lost for a message to be lost for good. */
+const LOST = [0, 0, 20, 8, 4] as const;
+/** A network keeps no packet for longer than the path says: 1.07 s. */
+const LIFE_MICROS = 1_000_000;
+const NO_BYTES = new Uint8Array(0);
+
+/** What a connection has told its program. */
+interface Story {
+  readonly dialed: boolean;
+  readonly service: boolean;
+  /** The queue pair at the other end, once it is known. */
+  peerQpn: number | undefined;
+  readonly ownQpn: number;
+  /** Types of its events. */
+  readonly heard: CmEvent['type'][];
+  /** What its program did with it last. */
+  did: 'nothing' | 'accept' | 'reject' | 'establish' | 'disconnect' | 'destroy';
+}
+
+/** A host and its programs. */
+class Programs {
+  readonly end: CmEnd;
+  readonly stories = new Map<CmConnection, Story>();
+  readonly #prng: Prng;
+  readonly #numbers: { next: number };
+  /** Connections that wait for their program, and until when. */
+  readonly #due: { readonly at: number; readonly run: () => void }[] = [];
+
+  constructor(number: number, prng: Prng, numbers: { next: number }) {
+    this.end = new CmEnd(number);
+    this.#prng = prng;
+    this.#numbers = numbers;
+    this.end.listen(1000);
+  }
+
+  get nextDue(): number {
+    return this.#due.reduce((least, { at }) => Math.min(least, at), Number.POSITIVE_INFINITY);
+  }
+
+  act(now: number): void {
+    for (let index = 0; index < this.#due.length; ) {
+      const due = this.#due[index];
+      if (due === undefined || due.at > now) index += 1;
+      else {
+        this.#due.splice(index, 1);
+        due.run();
+      }
+    }
+  }
+
+  dial(peer: CmEnd, now: number): void {
+    const { manager } = this.end;
+    const service = this.#prng.oneIn(5);
+    const qpn = this.#newQpn();
+    const connection = service
+      ? manager.askService(SERVICE, this.end.pathTo(peer), NO_BYTES, 'asker', now)
+      : this.end.connect(peer, now, { qpn });
+    this.#note(connection, { dialed: true, service, qpn });
+    if (this.#prng.oneIn(10)) {
+      this.#later(connection, now, () => this.#destroy(connection, this.#clock));
+    }
+  }
+
+  handle(event: CmEvent, now: number): void {
+    this.#clock = now;
+    const { connection } = event;
+    if (event.type === 'request' || event.type === 'service-request') {
+      must(!this.stories.has(connection), 'once', 'a request is reported once');
+      this.#note(connection, {
+        dialed: false,
+        service: event.type === 'service-request',
+        qpn: this.#newQpn(),
+      });
+    }
+    const story = this.stories.get(connection);
+    if (story === undefined) throw new Error('an event of an unknown connection');
+    must(story.did !== 'destroy', 'owner', 'a connection without an owner reports nothing');
+    must(!story.heard.includes(event.type), 'once', `${event.type} is reported once`);
+    must(event.type !== 'unreachable', 'patience', 'a peer that is there is reached');
+    if (event.type === 'disconnected') {
+      must(!event.timedOut, 'patience', 'the end of a connection is confirmed');
+    }
+    story.heard.push(event.type);
+    if (event.type === 'request') story.peerQpn = event.request.qpn;
+    if (event.type === 'reply') story.peerQpn = event.reply.qpn;
+    if (event.type === 'service-reply') story.peerQpn = event.service.qpn;
+    const slow = event.type === 'request' || event.type === 'reply';
+    this.#later(connection, now, () => this.#answer(event, story), slow);
+  }
+
+  #clock = 0;
+
+  #answer({ type, connection }: CmEvent, story: Story): void {
+    const { manager } = this.end;
+    const now = this.#clock;
+    if (story.did === 'destroy') return;
+    const { state } = connection;
+    if (type === 'request' && state === 'req-rcvd') {
+      if (this.#prng.oneIn(4)) {
+        story.did = 'reject';
+        manager.reject(connection, 28, NO_BYTES, now);
+      } else {
+        story.did = 'accept';
+        manager.accept(connection, { ...FACTS, qpn: story.ownQpn }, now);
+      }
+    } else if (type === 'service-request' && state === 'sidr-req-rcvd') {
+      story.did = 'accept';
+      const service = { status: 0, qpn: story.ownQpn, qkey: 1, privateData: NO_BYTES };
+      manager.answerService(connection, service, now);
+    } else if (type === 'reply' && state === 'rep-rcvd') {
+      story.did = 'establish';
+      manager.establish(connection);
+      this.#later(connection, now, () => this.#disconnect(connection, story));
+    } else if (type === 'established') {
+      this.#later(connection, now, () => this.#disconnect(connection, story));
+    } else if (type === 'disconnect-requested') this.#disconnect(connection, story);
+  }
+
+  #disconnect(connection: CmConnection, story: Story): void {
+    if (story.did === 'destroy') return;
+    if (this.#prng.oneIn(4)) {
+      this.#destroy(connection, this.#clock);
+      return;
+    }
+    story.did = 'disconnect';
+    this.end.manager.disconnect(connection, this.#clock);
+  }
+
+  #destroy(connection: CmConnection, now: number): void {
+    const story = this.stories.get(connection);
+    if (story !== undefined) story.did = 'destroy';
+    this.end.manager.destroy(connection, now);
+  }
+
+  /** Programs take up to ten seconds; for what an MRA excuses, at times two and a half minutes. */
+  #later(connection: CmConnection, now: number, run: () => void, slow = false): void {
+    const long = slow && this.#prng.oneIn(4);
+    const thinks = this.#prng.below(long ? 150_000_000 : 10_000_000);
+    const at = now + thinks;
+    this.#due.push({
+      at,
+      run: () => {
+        this.#clock = at;
+        if (this.stories.has(connection)) run();
+      },
+    });
+  }
+
+  #note(
+    connection: CmConnection,
+    { dialed, service, qpn }: { dialed: boolean; service: boolean; qpn: number },
+  ): void {
+    const did = 'nothing';
+    const story: Story = { dialed, service, ownQpn: qpn, peerQpn: undefined, heard: [], did };
+    this.stories.set(connection, story);
+  }
+
+  #newQpn(): number {
+    this.#numbers.next += 1;
+    return this.#numbers.next;
+  }
+}
+
+/** What a run saw, so that tests know it was not idle. */
+interface ConnectionsResult {
+  established: number;
+  rejected: number;
+  services: number;
+  repeats: number;
+}
+
+/** See the module's comment. Throws when a rule is broken. */
+export function runConnections(seed: number): ConnectionsResult {
+  const prng = new Prng(seed);
+  const numbers = { next: 16 };
+  const sides = [new Programs(1, prng, numbers), new Programs(2, prng, numbers)] as const;
+  const manners = {
+    lost: prng.choose(LOST),
+    repeated: prng.choose([0, 5, 2]),
+    damaged: 0,
+    delay: prng.choose([10, 100_000, LIFE_MICROS]),
+  };
+  const networks = [new LossyNetwork(prng, manners), new LossyNetwork(prng, manners)] as const;
+  let now = 0;
+  let dials = 0;
+  for (let step = 0; ; step += 1) {
+    must(step < STEPS_MAX, 'progress', 'the run comes to an end');
+    if (dials < 12 && prng.oneIn(3)) {
+      dials += 1;
+      const [from, to] = prng.oneIn(2) ? sides : [sides[1], sides[0]];
+      from.dial(to.end, now);
+    }
+    settle(sides, networks, now);
+    const next = nextTime(sides, networks);
+    if (next === Number.POSITIVE_INFINITY) {
+      if (dials === 12) break;
+      continue;
+    }
+    now = Math.max(now, next);
+    for (const { end } of sides) end.manager.handleDeadline(now);
+    for (const side of sides) side.act(now);
+    networks.forEach((network, index) => {
+      const [from, to] = index === 0 ? sides : [sides[1], sides[0]];
+      for (const mad of network.arrive(now)) {
+        to.end.manager.handleMad(mad, to.end.port, from.end.gid, to.end.gid, now);
+      }
+    });
+  }
+  return check(sides);
+}
+
+type Sides = readonly [Programs, Programs];
+type Networks = readonly [LossyNetwork, LossyNetwork];
+
+/** Carries out what the managers want at this instant. */
+function settle(sides: Sides, networks: Networks, now: number): void {
+  for (let any = true; any; ) {
+    any = false;
+    sides.forEach((side, index) => {
+      for (;;) {
+        const effect = side.end.manager.pollEffect();
+        if (effect === undefined) break;
+        any = true;
+        if (effect.type === 'event') side.handle(effect.event, now);
+        else networks[index]?.send(effect.mad, now);
+      }
+      side.end.manager.assertInvariants();
+    });
+  }
+}
+
+function nextTime(sides: Sides, networks: Networks): number {
+  return Math.min(
+    ...sides.map(({ end, nextDue }) => Math.min(end.manager.nextDeadline(), nextDue)),
+    ...networks.map(({ next }) => next),
+  );
+}
+
+/** However often a request comes, its listener hears it once. */
+function checkRequests(side: Programs, other: Programs): void {
+  const came = [...side.stories.values()].filter(({ dialed }) => !dialed);
+  const dialed = [...other.stories.values()].filter((story) => story.dialed);
+  for (const service of [true, false]) {
+    const heard = came.filter((story) => story.service === service);
+    const asked = dialed.filter((story) => story.service === service);
+    must(heard.length <= asked.length, 'once', 'no request is heard twice');
+  }
+}
+
+const OUTCOMES = ['reply', 'rejected', 'unreachable', 'service-reply'] as const;
+
+/** The rules at the end. */
+function check([a, b]: Sides): ConnectionsResult {
+  const result = { established: 0, rejected: 0, services: 0, repeats: 0 };
+  for (const [side, other] of [
+    [a, b],
+    [b, a],
+  ] as const) {
+    const peers = new Map([...other.stories.values()].map((story) => [story.ownQpn, story]));
+    for (const story of side.stories.values()) {
+      const { heard, did, dialed, service, peerQpn, ownQpn } = story;
+      const first = heard.find((type) => OUTCOMES.includes(type as (typeof OUTCOMES)[number]));
+      if (dialed && did !== 'destroy') must(first !== undefined, 'outcome', 'every dial has one');
+      const up = heard.includes('established') || did === 'establish' || did === 'disconnect';
+      if (up && !service) {
+        result.established += 1;
+        const peer = peers.get(peerQpn ?? 0);
+        must(peer?.peerQpn === ownQpn, 'agree', 'both ends of a connection name each other');
+        const ended = heard.some((type) => type.startsWith('disconnect') || type === 'rejected');
+        must(ended || did === 'destroy', 'end', 'both ends hear of the end');
+      }
+      if (heard.includes('service-reply')) {
+        result.services += 1;
+        must(peers.has(peerQpn ?? 0), 'agree', 'a service is that of the peer');
+      }
+      if (heard.includes('rejected')) result.rejected += 1;
+    }
+    checkRequests(side, other);
+    const { manager } = side.end;
+    result.repeats += manager.counters.repeats;
+    const { ibListeners, ...held } = manager.heldCounts();
+    const left = Object.entries(held).filter(([, count]) => count !== 0);
+    must(left.length === 0, 'left', `nothing is left: ${left.join()} (${ibListeners} listeners)`);
+  }
+  return result;
+}
