@@ -22,7 +22,7 @@ export interface CmEndFacts {
   readonly privateData: Uint8Array;
 }
 
-/** What the peer says, and the PSN of its first packet. */
+/** What the peer says, and the PSN that it wants our first packet to have. */
 export interface CmPeerFacts extends CmEndFacts {
   readonly startingPsn: number;
 }

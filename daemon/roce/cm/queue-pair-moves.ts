@@ -68,7 +68,8 @@ function rtrMove(connection: CmConnection): QPModification {
     addressVector: vectorOf(path),
     pathMtu: path.pathMtu,
     destQpn: remote.qpn,
-    rqPsn: remote.startingPsn,
+    // IBTA 12.7.31: each end says where the other one starts.
+    rqPsn: connection.startingPsn,
     maxDestRdAtomic: servedDepth(connection),
     minRnrTimer: 0,
   };
@@ -80,7 +81,7 @@ function rtsMove(connection: CmConnection): QPModification {
   return {
     mask: type === QPType.rc ? RTS_MASK_RC : RTS_MASK,
     state: QPState.RTS,
-    sqPsn: connection.startingPsn,
+    sqPsn: remote.startingPsn,
     timeout,
     retryCount,
     rnrRetry: remote.rnrRetry,

@@ -17,7 +17,8 @@ import {
   writeCmMessage,
 } from '../../../../daemon/roce/wire/cm-message.ts';
 import { GSI_QKEY, GSI_QPN } from '../../../../daemon/roce/wire/mad.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { Trait } from '../../../../daemon/roce/wire/opcode.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf, hexOf } from '../../../support/hex.ts';
 import { packetsOfRecording, recordingNames } from '../../../support/roce-recordings.ts';
 
@@ -232,6 +233,30 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     side.manager.establish(connection);
     expectSame(side.say(), rtu.mad, ['localCommId'], true);
     expectSameEnd(side, connection);
+  });
+});
+
+describe("the PSNs of rping's queue pairs", () => {
+  it('are those that the recorded ones had', () => {
+    const mads = firstConnection('cm-rping');
+    const [req, rep] = [madNamed(mads, 'REQ'), madNamed(mads, 'REP')];
+    const data = packetsOfRecording('cm-rping').filter(
+      ({ packet, traits }) => packet.destQpn !== GSI_QPN && (traits & Trait.request) !== 0,
+    );
+    const first = (gid: Uint8Array) => data.find(({ from }) => from === hexOf(gid))?.packet.psn;
+    // In a MAD, a side says with which PSN the other one starts.
+    expect(fieldsOf(mads, 'REP').startingPsn).toBe(first(req.from));
+    expect(fieldsOf(mads, 'REQ').startingPsn).toBe(first(rep.from));
+
+    const side = new Side(req.to);
+    const scope = { port: undefined, gid: undefined, family: undefined };
+    side.manager.listen(fieldsOf(mads, 'REQ').serviceIdLo, scope, 8, 'listener');
+    side.hear(req.mad, req.from);
+    const connection = side.connection('request');
+    side.manager.accept(connection, factsOf(fieldsOf(mads, 'REP')), 0);
+    const told = read(side.say()).fields as CmFields<'REP'>;
+    expect(side.manager.qpAttributes(connection, QPState.RTR).rqPsn).toBe(told.startingPsn);
+    expect(side.manager.qpAttributes(connection, QPState.RTS).sqPsn).toBe(first(rep.from));
   });
 });
 
