@@ -273,12 +273,12 @@ export class HostCm {
   // Which wire
 
   /** The wires that this host has for such an id; iWARP, with its errors, if there is none. */
-  #wires({ datagram, only }: HostId): Wires {
+  #wires({ datagram }: HostId): Wires {
     const wires = new Set<DeviceTransport>();
     const roce = this.#roce !== undefined;
-    if (this.#hasIwarp && only !== 'roce' && !(datagram && roce)) wires.add('iwarp');
-    if (roce && only !== 'iwarp') wires.add('roce');
-    if (wires.size === 0) wires.add(roce && !this.#hasIwarp ? 'roce' : 'iwarp');
+    if (this.#hasIwarp && !(datagram && roce)) wires.add('iwarp');
+    if (roce) wires.add('roce');
+    if (wires.size === 0) wires.add('iwarp');
     return wires;
   }
 

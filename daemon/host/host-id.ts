@@ -62,8 +62,6 @@ export class HostId {
   readonly portSpace: number;
   /** True for an id of datagrams, which no iWARP device serves. */
   readonly datagram: boolean;
-  /** Set before the id has an address: only devices of this wire are chosen. */
-  only: DeviceTransport | undefined;
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
   typeOfService = 0;
   ackTimeout: number | undefined;
