@@ -67,6 +67,8 @@ export class HostId {
   ackTimeout: number | undefined;
   /** RDMA_OPTION_ID_AFONLY. */
   afOnly = false;
+  /** RDMA_OPTION_ID_REUSEADDR; it counts for RoCE only. */
+  reuseAddress = false;
   /** The id of iWARP's manager; undefined once the id is RoCE's alone. */
   iwarp: CmId | undefined;
   /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */

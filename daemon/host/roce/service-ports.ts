@@ -15,6 +15,8 @@ export interface PortHolder {
   readonly portSpace: number;
   /** See `HostCm.setAfOnly`. */
   readonly afOnly: boolean;
+  /** It shares its port with others that do, too (RDMA_OPTION_ID_REUSEADDR). */
+  readonly reuseAddress: boolean;
 }
 
 /** See the module's comment. */
@@ -74,7 +76,7 @@ export class ServicePorts {
   #refusal(holder: PortHolder, address: string, port: number) {
     for (const [other, held] of this.#held.get(keyOf(holder.portSpace, port)) ?? []) {
       const apart = holder.afOnly && other.afOnly && addressFamily(held) !== addressFamily(address);
-      if (apart) continue;
+      if (apart || (holder.reuseAddress && other.reuseAddress)) continue;
       if (held === address) return 'EADDRINUSE';
       if (isWildcard(held) || isWildcard(address)) return 'EADDRNOTAVAIL';
     }

@@ -155,6 +155,9 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
     case IdOption.typeOfService:
       id.typeOfService = fields.getUint8(OPTION_VALUE_AT);
       break;
+    case IdOption.reuseAddress:
+      id.reuseAddress = fields.getInt32(OPTION_VALUE_AT, true) !== 0;
+      break;
     case IdOption.afOnly:
       file.host.cm.setAfOnly(id, fields.getInt32(OPTION_VALUE_AT, true) !== 0);
       break;

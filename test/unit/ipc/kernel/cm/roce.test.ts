@@ -163,6 +163,17 @@ describe('addresses', () => {
   });
 });
 
+describe('REUSEADDR', () => {
+  it('shares a port among ids that all have it, and one of them listens', () => {
+    const [plain, first, second] = [rig.create(1n), rig.create(1n), rig.create(1n)];
+    for (const id of [first, second]) rig.must(cm.setOption(id, 0, 1, '01000000'));
+    for (const id of [first, second]) expect(rig.write(cm.bind(id, ADDRESS, 7002))).toBe(0);
+    expect(rig.write(cm.bind(plain, ADDRESS, 7002))).toBe(EADDRINUSE);
+    expect(rig.write(cm.listen(first))).toBe(0);
+    expect(rig.write(cm.listen(second))).toBe(EADDRINUSE);
+  });
+});
+
 describe('a connection', () => {
   it('tells both ends of each other', async () => {
     const { active, passive, request, response, established } = await connected();
