@@ -93,8 +93,8 @@ const MEMORY_CANARIES: readonly Canary[] = [
     bug: 'packets whose payload is gone are sent',
     rule: 'payload',
     file: 'daemon/roce/transport/reliable.js',
-    find: 'if (this.#user.gatheringEnded() === Fault.none)\n            return true;',
-    replace: 'this.#user.gatheringEnded(); return true;',
+    find: 'const fault = this.#user.gatheringEnded();',
+    replace: 'this.#user.gatheringEnded(); const fault = Fault.none;',
   },
   {
     bug: 'no one is woken when payload has been fetched',
