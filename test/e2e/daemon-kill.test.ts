@@ -37,7 +37,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
       // The first connection makes the survivor open what it then keeps.
       await kill(0, true);
       await expect.poll(() => survivor.open, { timeout: 5_000 }).toBe(0);
-      const before = await daemon.footprint();
+      const before = await daemon.atRest(1);
       for (let round = 0; round < KILLS; round++) {
         // From its first steps to the middle of transfers.
         const early = round % 3 === 0;

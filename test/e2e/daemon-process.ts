@@ -135,17 +135,17 @@ export class DaemonProcess {
   }
 
   /**
-   * What it holds without clients. The sockets of the last ones close some turns of its event loop
+   * What it holds with so many clients. The sockets of the last ones close some turns of its event loop
    * after their objects are gone, so this waits until nothing has changed for a while.
    */
-  async atRest(): Promise<Footprint> {
+  async atRest(clients = 0): Promise<Footprint> {
     const deadline = Date.now() + SETTLE_TIMEOUT_MS;
     let last = '';
     let same = 0;
     for (;;) {
       const now = await this.footprint();
       const text = JSON.stringify(now);
-      same = text === last && now.clients === 0 ? same + 1 : 0;
+      same = text === last && now.clients === clients ? same + 1 : 0;
       last = text;
       if (same === SAME_LOOKS) return now;
       if (Date.now() > deadline) throw new Error(`the daemon does not come to rest: ${text}`);

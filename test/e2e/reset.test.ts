@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { waitFor } from '../../verbs-api/testing/waiting.ts';
 import { madeToken } from '../support/http-token.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
@@ -55,11 +54,7 @@ describe('reset while bytes move', () => {
       const firstEnd = once(first, 'exit');
       first.kill('SIGKILL');
       await firstEnd;
-      await waitFor(
-        'the daemon to forget it',
-        async () => (await near.status()).clients.length === 0,
-      );
-      const before = await near.footprint();
+      const before = await near.atRest();
       for (const control of await controls()) {
         const programs = [await victim(), await victim()];
         const ends = programs.map((program) => once(program, 'exit'));
