@@ -394,7 +394,8 @@ export class MemoryEnd {
       must(this.peer.arrived > arrival, 'arrived', `work ${id} has not arrived at the peer`);
     }
     // Of several without a signal whose memory went away only one is told of.
-    const sure = told || this.excuse === undefined;
+    const closed = own?.region.closed === true;
+    const sure = !closed && (told || this.excuse === undefined);
     if (remote?.region.closed === false && work.opcode !== SQOpcode.read) {
       const same = Buffer.compare(remote.bytes(data.length), data) === 0;
       const { tier, lost } = remote.region.area;
