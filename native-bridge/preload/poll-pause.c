@@ -31,6 +31,9 @@
 #define MICROSECOND 1000LL
 /* A thread whose next poll comes later than this behind a vain one does other work in between. */
 #define POLL_SPIN_NS (2 * MICROSECOND)
+/* A yield that takes less has found no thread that waits for the core, and the next one comes as much
+ * later: a completion should not wait for the end of a system call. */
+#define POLL_ALONE_NS 1500LL
 /* A thread polls this long before it looks at its queues, and between two looks. */
 #define POLL_LOOK_NS (20 * MICROSECOND)
 /* A thread that polls less often than this, on average, does other work in between and does not
@@ -71,6 +74,8 @@ static _Thread_local struct {
   int64_t polls;
   int64_t last;
   int64_t given;
+  /* When it gives way again. */
+  int64_t next_yield;
   /* Its last look at the sends ended in a pause: what it waits for takes long. */
   bool slow;
   /* When it looked at the sends. */
@@ -146,6 +151,7 @@ static int64_t give_way(int64_t now) {
   errno = saved;
   int64_t after = now_ns();
   idle.given += after - now;
+  if (after - now < POLL_ALONE_NS) idle.next_yield = after + POLL_ALONE_NS;
   return after;
 }
 
@@ -166,7 +172,8 @@ static void found_empty(const void *cq) {
   }
   idle.polls++;
   /* A thread that pauses comes back in time; one that gives way waits for the daemon to have done. */
-  if (!first && !idle.slow && now - idle.last <= POLL_SPIN_NS) now = give_way(now);
+  bool spins = !first && now - idle.last <= POLL_SPIN_NS;
+  if (spins && !idle.slow && now >= idle.next_yield) now = give_way(now);
   idle.last = now;
   /* A thread that looks at several queues in turn pauses once in each turn. */
   if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return;

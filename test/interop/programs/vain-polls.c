@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#define POLLS 200
+#define POLLS 1000
 /* One in which the thread was interrupted for long does not count. */
 #define ROUNDS 5
 #define SECOND_NS INT64_C(1000000000)
