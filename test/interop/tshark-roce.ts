@@ -40,8 +40,10 @@ type RoceField = (typeof FIELDS)[number] | 'complaint';
 /** Fields of one packet as Wireshark prints them; empty where the packet has none. */
 export type DissectedPacket = Readonly<Record<RoceField, string>>;
 
-/** IP's checksum is checked; the heuristic for RPC over RDMA is off. */
-const CHECKED = ['-o', 'ip.check_checksum:TRUE', '--disable-protocol', 'rpcordma'];
+/** IP's checksum is checked; heuristics that guess at payload are off. */
+const CHECKED = ['-o', 'ip.check_checksum:TRUE'].concat(
+  ['rpcordma', 'infiniband.eoib'].flatMap((name) => ['--disable-protocol', name]),
+);
 
 /** From this severity on an expert note is a complaint: warning. */
 const WARNING = 0x0060_0000;

@@ -2,7 +2,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CaptureFileParser } from '../../daemon/capture/capture-file.ts';
+import { crc32 } from '../../daemon/roce/wire/crc32.ts';
 import { DatagramRefusal, makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
+import { icrcOf, readIcrc } from '../../daemon/roce/wire/icrc.ts';
 import { opcodeTraits, Service, serviceOf, Trait } from '../../daemon/roce/wire/opcode.ts';
 import {
   makePacket,
@@ -45,6 +47,16 @@ export function datagramsOf(path: string): Uint8Array[] {
     datagrams.push(Uint8Array.from(packet.bytes.subarray(ETHERNET_BYTES)));
   }
   return datagrams;
+}
+
+/** Whether a datagram ends with the ICRC that our codec computes over it. */
+export function hasRightIcrc(bytes: Uint8Array): boolean {
+  const datagram = makeDatagram();
+  const refusal = parseDatagram(bytes, 0, bytes.length, datagram);
+  const { packetStart, packetLength } = datagram;
+  const end = packetStart + packetLength;
+  const right = icrcOf(crc32, bytes, 0, packetStart, end);
+  return refusal === DatagramRefusal.none && right === readIcrc(bytes, end);
 }
 
 /** A packet of a recording. */

@@ -1,0 +1,301 @@
+/**
+ * The daemon against Linux's rxe, by UDP: both in one guest, which sees the host's files. rxe is in the
+ * initial network namespace, which it cannot leave; the daemon has one of its own behind a veth pair.
+ *
+ * If the guest does not boot, all of it is skipped, with the reason.
+ */
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder } from '../e2e/cli-process.ts';
+import { docExamples } from '../support/doc-examples.ts';
+import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import {
+  GUEST_START_TIMEOUT_MS,
+  type Guest,
+  type GuestProcess,
+  shellWord,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
+import { perftestWasTooSlow, untilFast } from './perftest-patience.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { dissectRoce } from './tshark-roce.ts';
+
+const SOCKET = '/run/iwarpd/s';
+/** Device and address of each side, as rxe-peer makes them. */
+const SIDES = {
+  ours: { device: 'roce0', address: '10.1.0.2' },
+  theirs: { device: 'rxe0', address: '10.1.0.1' },
+} as const;
+type Side = keyof typeof SIDES;
+const BOTH: readonly Side[] = ['ours', 'theirs'];
+/** A guest is an emulated machine, and its host may be busy. */
+const READY_MS = 240_000;
+const TEST_MS = 120_000;
+/** Index of the GID of the IPv4 address, on both sides; the IPv6 address has the next. */
+const IPV4_INDEX = 1;
+const IPV6_INDEX = 2;
+const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
+
+let guest: Guest;
+let folder: CommandFolder;
+let daemon: GuestProcess;
+/** Why no guest is available. */
+let obstacle: string | undefined;
+let port = 18_600;
+
+const iwarpd = (words: string) =>
+  `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
+const other = (side: Side): Side => (side === 'ours' ? 'theirs' : 'ours');
+
+/** The output of a script in the guest. Fails unless it ends well. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(script);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+/** Runs both ends; `command` gets the device and the port. What they printed, and the status. */
+async function across(
+  serving: Side,
+  command: (device: string, port: number) => string,
+): Promise<{ readonly status: number; readonly output: string }> {
+  port += 1;
+  const asking = other(serving);
+  const server = command(SIDES[serving].device, port);
+  const client = `${command(SIDES[asking].device, port)} ${SIDES[serving].address}`;
+  return await guest.runToEnd(
+    `across ${serving} ${port} ${shellWord(server)} ${shellWord(client)}`,
+  );
+}
+
+/** A pair of programs of README, as the guest runs them. */
+interface DocPair {
+  readonly serving: Side;
+  readonly server: string;
+  readonly client: string;
+}
+
+/** README's pairs of commands at a peer with rxe and here, the server first. */
+function readmeCommands(): (readonly [title: string, pair: DocPair])[] {
+  const blocks = docExamples(repositoryRoot()).filter(
+    ({ place, text }) => place.startsWith('README.md') && /^peer\$ .*-d rxe0/m.test(text),
+  );
+  return blocks.map(({ text }) => {
+    const [server, client] = [...text.matchAll(/^(here|peer)\$ (.*)$/gm)];
+    if (server === undefined || client === undefined) throw new Error('README lacks an end');
+    const serving: Side = server[1] === 'here' ? 'ours' : 'theirs';
+    const typed = (line: string) =>
+      line
+        .replace('npx iwarpd', `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`)
+        .replace('192.0.2.7', SIDES.theirs.address)
+        .replace('192.0.2.8', SIDES.ours.address)
+        // A thousand messages of 64 KiB are many for an emulated processor.
+        .replace('ib_send_bw', 'ib_send_bw -n 100');
+    const pair = { serving, server: typed(server[2] ?? ''), client: typed(client[2] ?? '') };
+    return [`${server[0]}, ${client[0]}`, pair] as const;
+  });
+}
+
+async function boot(): Promise<void> {
+  try {
+    await prepareKernelPeer();
+    guest = await startGuest({ rxe: true, share: folder.path, timeoutSeconds: 1500 });
+  } catch (error) {
+    obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
+    process.stderr.write(`skipped: RoCE with rxe (${obstacle})\n`);
+    return;
+  }
+  await inGuest('rxe-peer');
+  daemon = guest.run(`ip netns exec ours ${iwarpd('start --device roce0=roce')}`);
+  await daemon.waitFor(/ready/, READY_MS);
+  await inGuest(`${iwarpd('env')} >/run/ours-environment`);
+}
+
+describeWith(['kernel-peer', 'perftest', 'tshark'], 'RoCE with rxe', () => {
+  beforeAll(async () => {
+    folder = new CommandFolder();
+    await boot();
+  }, GUEST_START_TIMEOUT_MS + READY_MS);
+
+  beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  describe.each(BOTH)('the server is %s', (serving) => {
+    it.each(['rc', 'uc', 'ud', 'srq'])(
+      'ibv_%s_pingpong',
+      async (kind) => {
+        const size = kind === 'ud' ? '-s 1000' : '-s 3000 -m 1024';
+        // With several queue pairs, the end that is done first leaves requests of the other unanswered.
+        const words = `-g ${IPV4_INDEX} -c -n 10 ${size}${kind === 'srq' ? ' -q 1' : ''}`;
+        const { status, output } = await across(
+          serving,
+          (device, at) => `ibv_${kind}_pingpong -d ${device} -p ${at} ${words}`,
+        );
+        expect(status, output).toBe(0);
+        expect(output.match(/10 iters in/g), output).toHaveLength(2);
+      },
+      TEST_MS,
+    );
+
+    it.each([
+      'ib_write_bw -c RC',
+      'ib_write_bw -c RC -b',
+      'ib_write_lat -c RC',
+      'ib_write_bw -c UC',
+      'ib_write_lat -c UC',
+      'ib_read_bw -c RC -b',
+      'ib_read_lat -c RC',
+      'ib_send_bw -c RC -b',
+      'ib_send_bw -c RC --use-srq -q 4',
+      'ib_send_lat -c RC',
+      'ib_send_bw -c UC',
+      'ib_send_lat -c UC',
+      'ib_send_bw -c UD',
+      'ib_send_lat -c UD',
+      'ib_atomic_bw -b -A FETCH_AND_ADD',
+      'ib_atomic_lat -A CMP_AND_SWAP',
+    ])(
+      '%s',
+      async (command) => {
+        const size = command.includes('atomic') ? '' : `-s ${command.includes('UD') ? 999 : 4099}`;
+        await untilFast(async () => {
+          const ended = await across(
+            serving,
+            (device, at) => `${command} -d ${device} -x ${IPV4_INDEX} -p ${at} -n 10 -F ${size}`,
+          );
+          if (perftestWasTooSlow(ended)) return ended.output;
+          expect(ended.status, ended.output).toBe(0);
+          return undefined;
+        });
+      },
+      TEST_MS,
+    );
+  });
+
+  // Not perftest -R: it listens for its second connection when it has the first, and on an emulated
+  // processor the kernel's client comes too early and is refused.
+  describe.each(BOTH)('by rdma_cm, the server is %s', (serving) => {
+    it.each([
+      ['rping', '-s -a ADDRESS -C 3', '-c -a ADDRESS -C 3 -V -v', /client: ping data: rdma-ping-2/],
+      ['ucmatose', '-b ADDRESS -C 2 -S 3000', '-s ADDRESS -C 2 -S 3000', /client: test complete/],
+      ['udaddy', '-b ADDRESS -C 2 -S 900', '-s ADDRESS -C 2 -S 900', /client: test complete/],
+    ] as const)(
+      '%s',
+      async (name, server, client, shown) => {
+        const script = ([server, client] as const)
+          .map((words) => words.replace('ADDRESS', SIDES[serving].address))
+          .map((words) => shellWord(`${name} ${words}`));
+        const { status, output } = await guest.runToEnd(`across-cm ${serving} ${script.join(' ')}`);
+        expect(status, output).toBe(0);
+        expect(output).toMatch(shown);
+        expect(output).not.toContain('data mismatch');
+      },
+      TEST_MS,
+    );
+  });
+
+  describe('a program that looks at every byte', () => {
+    let program: string;
+
+    beforeAll(() => {
+      program = folder.file('roce-ends');
+      const source = join(repositoryRoot(), 'test/interop/programs/roce-ends.c');
+      const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', program, '-libverbs'];
+      const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+      expect(status, stderr).toBe(0);
+    });
+
+    /** Both sides ask, one after the other, so the server's place is only the control connection's. */
+    async function ends(serving: Side, index: number, ...more: string[]): Promise<string> {
+      port += 1;
+      const end = (side: Side) => `${program} ${SIDES[side].device} ${index} ${port}`;
+      const client = [end(other(serving)), SIDES[serving].address, ...more].join(' ');
+      const words = [serving, String(port), shellWord(end(serving)), shellWord(client)];
+      const recorder = `FILTER='udp port 4791' record ${recording(serving)} veth0`;
+      return await inGuest(`${recorder} across ${words.join(' ')}`);
+    }
+
+    /** What the wire carried in the last run with this server. */
+    const recording = (serving: Side) => folder.file(`${serving}.pcap`);
+
+    it.each([
+      ['IPv4', 'ours', IPV4_INDEX],
+      ['IPv6', 'theirs', IPV6_INDEX],
+    ] as const)(
+      'RC at three path MTUs, UC and UD over %s',
+      async (_, serving, index) => {
+        const output = await ends(serving, index);
+        const shapes = ['RC, MTU 256', 'RC, MTU 1024', 'RC, MTU 4096', 'UC', 'UD'];
+        for (const side of ['server', 'client']) {
+          for (const shape of shapes) expect(output).toContain(`${side}: ${shape}: as sent\n`);
+        }
+      },
+      TEST_MS,
+    );
+
+    it.each(BOTH)(
+      'whose packets are well formed and have right ICRCs (server: %s)',
+      async (serving) => {
+        const path = recording(serving);
+        const datagrams = datagramsOf(path);
+        const rows = await dissectRoce(path, true);
+        const ours = rows.flatMap((row, index) => {
+          const sent = [row['ip.src'], row['ipv6.src']].some((address) =>
+            OUR_ADDRESSES.has(address),
+          );
+          return sent ? [{ ...row, bytes: datagrams[index] ?? new Uint8Array() }] : [];
+        });
+        expect(ours.length).toBeGreaterThan(500);
+        expect(ours.filter(({ complaint }) => complaint !== '')).toEqual([]);
+        expect(ours.filter(({ bytes }) => !hasRightIcrc(bytes))).toEqual([]);
+      },
+    );
+
+    it.each([
+      'loss 2%',
+      'duplicate 10%',
+      'delay 2ms reorder 90%',
+      'delay 1ms reorder 95% loss 1% duplicate 3%',
+    ])(
+      'RC, with %s both ways',
+      async (how) => {
+        await inGuest(`damage ${how}`);
+        try {
+          const output = await ends('theirs', IPV4_INDEX, 'reliable');
+          expect(output.match(/as sent/g), output).toHaveLength(6);
+        } finally {
+          await inGuest('damage');
+        }
+      },
+      TEST_MS,
+    );
+  });
+
+  // The addresses of the document are those of any network; what it types is what counts.
+  it.each(readmeCommands())(
+    "README's commands: %s",
+    async (_, { serving, server, client }) => {
+      port += 1;
+      const words = [serving, '18515', shellWord(server), shellWord(client)];
+      await untilFast(async () => {
+        const { status, output } = await guest.runToEnd(`across ${words.join(' ')}`);
+        if (perftestWasTooSlow({ status, output })) return output;
+        expect(status, output).toBe(0);
+        expect(output).toMatch(/client: +65536 +100 +[\d.]+ +[\d.]+/);
+        return undefined;
+      });
+    },
+    TEST_MS,
+  );
+
+  it('ends in order', async () => {
+    await inGuest(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
+    expect(await daemon.exit, daemon.output).toBe(0);
+  });
+});
