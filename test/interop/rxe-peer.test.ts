@@ -260,8 +260,8 @@ describeWith(['kernel-peer', 'perftest', 'tshark'], 'RoCE with rxe', () => {
     it.each([
       'loss 2%',
       'duplicate 10%',
-      'delay 2ms reorder 90%',
-      'delay 1ms reorder 95% loss 1% duplicate 3%',
+      'delay 1ms reorder 98%',
+      'delay 1ms reorder 98% loss 1% duplicate 3%',
     ])(
       'RC, with %s both ways',
       async (how) => {
