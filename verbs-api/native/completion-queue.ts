@@ -103,7 +103,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   }
 
   readonly #take = (max: number): WC[] => {
-    const completions = this.native.poll(max);
+    const completions = this.native.disposed ? [] : this.native.poll(max);
     if (this.#flushed.length > 0 && completions.length < max) {
       completions.push(...this.#flushed.splice(0, max - completions.length));
     }
