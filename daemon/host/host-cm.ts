@@ -288,7 +288,7 @@ export class HostCm {
     if (wires.size === 1) return wires;
     const iwarpOpen = this.#manager.leavesDeviceOpen(address);
     if (iwarpOpen && this.#roce?.leavesPortOpen(address) === true) return wires;
-    if (!iwarpOpen && this.#manager.answersFor(address)) return IWARP;
+    if (this.#manager.answersFor(address)) return IWARP;
     return this.#roce?.routes.portOf(address) === undefined ? IWARP : ROCE;
   }
 

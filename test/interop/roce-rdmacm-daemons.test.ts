@@ -1,4 +1,5 @@
 /** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
+import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
@@ -15,6 +16,12 @@ beforeEach(() => {
 });
 
 afterEach(() => folder.clean());
+
+/** In a network namespace of our own; undefined where that is not permitted. */
+const apart = [
+  ['unshare', '--net'],
+  ['unshare', '--net', '--map-root-user'],
+].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
 
 /** The words that run a program on a daemon. */
 function on(at: string, ...words: readonly string[]): string[] {
@@ -75,6 +82,30 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
     expect(second['roce0']).toBe(first['roce0']);
     expect(second['iwarp0']).toBeGreaterThan(0);
   });
+
+  it.skipIf(apart === undefined)(
+    'is the iWARP device on a host with loopback alone (needs a network namespace)',
+    async () => {
+      const within = [...(apart ?? []), 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
+      const server = 'timeout 40 rping -s -a 127.0.0.1 -C 3 & server=$!';
+      const client = patient('timeout', '5', 'rping', '-c', '-a', '127.0.0.1', '-C', '3', '-V');
+      const script = `${server}; "$@" && wait $server && iwarpd_counts`;
+      const counts =
+        'iwarpd_counts() { cat /sys/class/infiniband/roce0/ports/1/hw_counters/sent_pkts; }';
+      const words = [
+        'run',
+        '--fresh',
+        '--',
+        'bash',
+        '-c',
+        `${counts}; ${script}`,
+        'bash',
+        ...client,
+      ];
+      const { status, stdout, stderr } = await runCommand(words, {}, within);
+      expect([status, stdout.trim().split('\n').at(-1)], stderr).toEqual([0, '0']);
+    },
+  );
 
   it('is either for a server on every address', async () => {
     const devices = [
