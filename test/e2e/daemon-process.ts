@@ -120,6 +120,15 @@ export class DaemonProcess {
     return queryDaemon('status', {}, { socketPath: this.socketPath });
   }
 
+  /** Its resident memory in KiB after all garbage is collected. */
+  async residentKiB(): Promise<number> {
+    this.signal('SIGUSR2');
+    // A query takes several turns of the daemon's event loop, and the signal was sent before it.
+    await this.status();
+    const status = readFileSync(`/proc/${this.pid}/status`, 'utf8');
+    return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]);
+  }
+
   /** What the daemon holds, without the query itself. */
   async footprint(): Promise<Footprint> {
     const { clients } = await this.status();
