@@ -8,6 +8,8 @@ const MEMORY_SEEDS_MAX = 1000;
 const TIMEOUT_MS = 300_000;
 const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
+const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
+const CM_CORE = 'daemon/roce/cm/cm-core.js';
 
 interface Canary extends Edit {
   readonly bug: string;
@@ -126,6 +128,45 @@ const MEMORY_CANARIES: readonly Canary[] = [
   },
 ];
 
+/** Bugs of the communication manager that show when messages are lost, repeated or late. */
+const CM_CANARIES: readonly Canary[] = [
+  {
+    bug: 'a request that was rejected and comes again is heard again',
+    rule: 'once',
+    file: CM_MESSAGES,
+    find: "core.answers.find(sourceGid, 'REQ', fields.localCommId);",
+    replace: 'undefined;',
+  },
+  {
+    bug: 'the end is not reported when both ends disconnect at once',
+    rule: 'end',
+    file: CM_MESSAGES,
+    find: "core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
+    replace: 'core.enterTimewait(connection, now);',
+  },
+  {
+    bug: 'a DREQ of a connection that is over is not answered',
+    rule: 'patience',
+    file: CM_MESSAGES,
+    find: "const mad = writeCmMessage('DREP', transaction, { localCommId, remoteCommId });\n            core.send(this.#pathBack(arrival), mad);",
+    replace: ';',
+  },
+  {
+    bug: 'an MRA grants no time',
+    rule: 'patience',
+    file: CM_CORE,
+    find: 'this.#wakeAt(connection, now + micros);',
+    replace: 'void micros;',
+  },
+  {
+    bug: 'an answer of a service may come twice',
+    rule: 'once',
+    file: CM_MESSAGES,
+    find: 'core.forget(connection);\n        const { status, qpn, qkey, privateData } = fields;',
+    replace: 'const { status, qpn, qkey, privateData } = fields;',
+  },
+];
+
 let mutant: Mutant;
 
 beforeAll(() => {
@@ -150,6 +191,17 @@ describe('canaries of memory', () => {
       const edits = [{ file, find, replace }];
       const [script, most] = ['test/sim/roce/canary-run.js', MEMORY_SEEDS_MAX];
       const seed = await mutant.find(edits, script, rule, most, ['memory']);
+      expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
+    });
+  }
+});
+
+describe('canaries of connections', () => {
+  for (const { bug, rule, file, find, replace } of CM_CANARIES) {
+    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+      const edits = [{ file, find, replace }];
+      const [script, most] = ['test/sim/roce/canary-run.js', SEEDS_MAX];
+      const seed = await mutant.find(edits, script, rule, most, ['connections']);
       expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
     });
   }
