@@ -112,8 +112,15 @@ export class HostCm {
     return Object.assign(this.#manager.createId(tag), { refusalPatienceMs, portKeeper, afOnly });
   }
 
-  /** Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY). */
+  /**
+   * Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY), also for an
+   * id that is bound. EINVAL in later states; on iWARP EADDRINUSE and EACCES.
+   */
   setAfOnly(id: HostId, afOnly: boolean): void {
+    const { state } = id;
+    if (state !== 'idle' && state !== 'bound') {
+      throw new VerbsError('EINVAL', `not possible in state ${state}`);
+    }
     if (id.iwarp !== undefined) this.#manager.setAfOnly(id.iwarp, afOnly);
     id.afOnly = afOnly;
   }

@@ -65,8 +65,8 @@ export class HostId {
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
   typeOfService = 0;
   ackTimeout: number | undefined;
-  /** RDMA_OPTION_ID_AFONLY. */
-  afOnly = false;
+  /** RDMA_OPTION_ID_AFONLY; undefined unless the program has set it. */
+  afOnly: boolean | undefined;
   /** RDMA_OPTION_ID_REUSEADDR; it counts for RoCE only. */
   reuseAddress = false;
   /** The id of iWARP's manager; undefined once the id is RoCE's alone. */

@@ -118,14 +118,6 @@ export class RoceCm {
     roce.state = 'bound';
   }
 
-  /** See `HostCm.setAfOnly`: what is held keeps the port, with its new meaning. */
-  rebind(id: HostId): void {
-    const { roce } = id;
-    if (roce?.state !== 'bound' || roce.localAddress === undefined) return;
-    this.#release(id);
-    this.#ports.hold(holderOf(id), roce.localAddress);
-  }
-
   /** True for an address that determines no port. */
   leavesPortOpen(address: string): boolean {
     if (isWildcard(address)) return true;
@@ -188,7 +180,7 @@ export class RoceCm {
     expect(roce, 'bound');
     const { address, port } = roce.localAddress ?? { address: '', port: 0 };
     const open = this.leavesPortOpen(address);
-    const narrow = addressFamily(address) === 4 || id.afOnly;
+    const narrow = addressFamily(address) === 4 || id.afOnly === true;
     const scope = {
       port: roce.port,
       gid: open ? undefined : gidBytes(address),

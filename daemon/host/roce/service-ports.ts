@@ -13,8 +13,8 @@ const EPHEMERAL_LAST = 60_999;
 /** Who holds a port. */
 export interface PortHolder {
   readonly portSpace: number;
-  /** See `HostCm.setAfOnly`. */
-  readonly afOnly: boolean;
+  /** See `HostCm.setAfOnly`; it may change while the port is held. */
+  readonly afOnly: boolean | undefined;
   /** It shares its port with others that do, too (RDMA_OPTION_ID_REUSEADDR). */
   readonly reuseAddress: boolean;
 }
@@ -75,13 +75,21 @@ export class ServicePorts {
 
   #refusal(holder: PortHolder, address: string, port: number) {
     for (const [other, held] of this.#held.get(keyOf(holder.portSpace, port)) ?? []) {
-      const apart = holder.afOnly && other.afOnly && addressFamily(held) !== addressFamily(address);
+      const apart =
+        isNarrow(holder, address) &&
+        isNarrow(other, held) &&
+        addressFamily(held) !== addressFamily(address);
       if (apart || (holder.reuseAddress && other.reuseAddress)) continue;
       if (held === address) return 'EADDRINUSE';
       if (isWildcard(held) || isWildcard(address)) return 'EADDRNOTAVAIL';
     }
     return undefined;
   }
+}
+
+/** Whether it leaves the other family to others: by default IPv4 does, as in the kernel. */
+function isNarrow({ afOnly }: PortHolder, address: string): boolean {
+  return afOnly ?? addressFamily(address) === 4;
 }
 
 function keyOf(portSpace: number, port: number): string {

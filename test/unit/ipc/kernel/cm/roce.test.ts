@@ -31,6 +31,7 @@ const MULTICAST_JOIN = 12;
 const TIMEWAIT_EXIT = 15;
 
 const [INIT, RTR, RTS] = [1, 2, 3];
+const PS_TCP = 0x0106;
 const PS_UDP = 0x0111;
 
 let rig: RdmaCmRig;
@@ -415,6 +416,58 @@ describe('a connection', () => {
     expect(rig.write(cm.reject(id, []))).toBe(EINVAL);
     expect(rig.write(cm.disconnect(id))).toBe(EINVAL);
     expect(rig.write(cm.notify(id))).toBe(EINVAL);
+  });
+});
+
+describe('a host of both wires', () => {
+  const IWARP_ADDRESS = ownAddress(28);
+  const AFONLY = '01000000';
+
+  /** Replaces the rig by one with a device of each wire. */
+  async function both(): Promise<void> {
+    await rig.close();
+    const devices = [
+      { name: 'roce0', addresses: [ADDRESS], transport: 'roce' as const },
+      { name: 'iwarp0', addresses: [IWARP_ADDRESS] },
+    ];
+    rig = new RdmaCmRig(new UverbsRig({ devices }), ADDRESS);
+  }
+
+  it.each([
+    ['after', 'TCP', PS_TCP],
+    ['after', 'UDP', PS_UDP],
+    ['before', 'TCP', PS_TCP],
+    ['before', 'UDP', PS_UDP],
+  ])('leaves IPv4 to others with AFONLY %s the bind, in %s space', async (when, _name, space) => {
+    await both();
+    const port = rig.freePort();
+    const six = rig.create(1n, rig.file, space);
+    const option = cm.setOption(six, 0, 2, AFONLY);
+    if (when === 'before') rig.must(option);
+    rig.must(cm.bindAnyV6(six, port));
+    if (when === 'after') rig.must(option);
+    rig.must(cm.listen(six));
+    // Nobody hears IPv4 yet: an IPv6 wildcard would, without the option.
+    const early = rig.routed(2n, port, rig.file, space);
+    rig.must(cm.connect(early, connParam({ qpn: 0x11 })));
+    const [type, status] = space === PS_TCP ? [REJECTED, 8] : [UNREACHABLE, 1];
+    expect(await rig.event()).toMatchObject({ id: early, type, status });
+    const four = rig.create(3n, rig.file, space);
+    rig.must(cm.bind(four, '0.0.0.0', port));
+    rig.must(cm.listen(four));
+    const late = rig.routed(4n, port, rig.file, space);
+    rig.must(cm.connect(late, connParam({ qpn: 0x11 })));
+    expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
+  });
+
+  it('accepts AFONLY while an id is idle or bound, and no later', async () => {
+    await both();
+    for (const space of [PS_TCP, PS_UDP]) {
+      const id = rig.routed(1n, 7471, rig.file, space);
+      expect(rig.write(cm.setOption(id, 0, 2, AFONLY))).toBe(EINVAL);
+      const { id: listener } = rig.listener(2n, 0, rig.file, space);
+      expect(rig.write(cm.setOption(listener, 0, 2, AFONLY))).toBe(EINVAL);
+    }
   });
 });
 
