@@ -10,7 +10,9 @@ import type { ProgramWire } from '../../rnic/ib-port.ts';
 import type { AddressVector, QPPath } from '../../rnic/qp-attributes.ts';
 import type { Micros, Wire, WireFailure } from '../../rnic/wire-port.ts';
 import type { PacketWire } from '../../roce/transport/packet-wire.ts';
+import type { Packet } from '../../roce/wire/packet.ts';
 import type { PacketPort } from './packet-port.ts';
+import { countPacket, countRequest, type RoceCounters } from './roce-counters.ts';
 import type { LinkPath } from './udp-link.ts';
 
 /** What the network uses of a queue pair; implemented by `QP`. */
@@ -97,6 +99,23 @@ export class PacketConnection implements ProgramWire {
     this.minRnrTimer = path.minRnrTimer;
     this.wire.modified(this.#routed(path), state, now);
     this.#user.handleReady(this);
+  }
+
+  /**
+   * A packet came to the queue pair. `from`: counters of the sender's port, if it is of this host.
+   * `grh` is the one of a datagram.
+   */
+  handlePacket(
+    from: RoceCounters | undefined,
+    packet: Readonly<Packet>,
+    bytes: Uint8Array,
+    grh: Uint8Array,
+    now: Micros,
+  ): void {
+    const { counters } = this.port;
+    countPacket(packet, from, counters);
+    if (this.qp.type === QPType.rc) countRequest(packet, this.rqPsn, counters);
+    this.wire.handlePacket(packet, bytes, now, grh);
   }
 
   /** The ports of the host have other GIDs. */

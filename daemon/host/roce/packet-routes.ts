@@ -5,8 +5,9 @@ import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../../roce/wire/data
 import { ROCE_PORT } from '../../roce/wire/icrc.ts';
 import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
+import type { OutwardPackets } from './outward-packets.ts';
 import type { PacketPort } from './packet-port.ts';
-import type { Arrival, LinkPath, UdpLink } from './udp-link.ts';
+import type { Arrival, LinkPath } from './udp-link.ts';
 
 /** Where the packets with an address vector go. */
 export interface Route {
@@ -35,11 +36,11 @@ export class PacketRoutes {
   /** The GRH of the last datagram, as the receive's buffer gets it. */
   readonly grh = new Uint8Array(GRH_AREA_BYTES);
   readonly #datagram = makeDatagram();
-  readonly #link: () => UdpLink | undefined;
+  readonly #outward: Pick<OutwardPackets, 'path'>;
 
-  /** `link` gives what leads out of the host; undefined if nothing does. */
-  constructor(link: () => UdpLink | undefined) {
-    this.#link = link;
+  /** `outward` knows where packets leave the host. */
+  constructor(outward: Pick<OutwardPackets, 'path'>) {
+    this.#outward = outward;
   }
 
   /** Looked up once, as an address handle of a kernel is when it is made. */
@@ -50,7 +51,7 @@ export class PacketRoutes {
     const peer = multicast ? port : port.peer(vector.dgid);
     const sgid = port.gid(vector.sgidIndex);
     if (sgid === undefined) return undefined;
-    const path = peer === undefined ? this.#link()?.path(port, sgid, vector) : undefined;
+    const path = peer === undefined ? this.#outward.path(port, sgid, vector) : undefined;
     if (peer === undefined && path === undefined) return undefined;
     const destination = endOf(vector.dgid);
     const route = { vector, peer, path, sgid, source: endOf(sgid), destination, multicast };

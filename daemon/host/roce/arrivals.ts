@@ -1,0 +1,175 @@
+/**
+ * Packets that come from other hosts: each is checked in the order in which rxe does it, meets faults, is
+ * shown to captures and handed to its queue pair. Everything else is dropped and counted.
+ */
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../../invariants/assert.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
+import type { PacketConnection } from './packet-connection.ts';
+import {
+  type HeldPacket,
+  NO_ANSWER,
+  type PacketFacts,
+  type PacketFaults,
+} from './packet-faults.ts';
+import type { PacketPort } from './packet-port.ts';
+import type { PacketRecorder } from './packet-recorder.ts';
+import { endOf, type PacketRoutes } from './packet-routes.ts';
+import { sameBytes } from './roce-port.ts';
+import type { Arrival } from './udp-link.ts';
+import type { WireTable } from './wire-table.ts';
+
+/** P_Key of all packets, without the bit of full membership. */
+const PKEY_MASK = 0x7fff;
+
+/** What arrivals share with the packets of the host. */
+interface ArrivalParts {
+  readonly wires: WireTable;
+  readonly routes: PacketRoutes;
+  readonly faults: PacketFaults;
+  readonly recorder: PacketRecorder;
+}
+
+/** What arrivals tell their network. */
+interface ArrivalUser {
+  now(): Micros;
+  /** See `ConnectionUser`. */
+  handleReady(connection: PacketConnection): void;
+  /** Packets that faults held back may be due. */
+  deliverHeld(now: Micros): void;
+}
+
+/** See the module's comment. */
+export class Arrivals {
+  readonly #parts: ArrivalParts;
+  readonly #user: ArrivalUser;
+  /** Connections that were given packets in this batch, and when the first of them was. */
+  readonly #reading: PacketConnection[] = [];
+  #readAt: Micros = 0;
+  readonly #packet = makePacket();
+
+  constructor(parts: ArrivalParts, user: ArrivalUser) {
+    this.#parts = parts;
+    this.#user = user;
+  }
+
+  /** See `LinkUser`. */
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
+    const packet = this.#packet;
+    const refusal = parsePacket(bytes, arrival.start, arrival.length, packet);
+    for (const port of ports) {
+      if (port.down) continue;
+      const { counters } = port;
+      if (refusal !== PacketRefusal.none) counters.malformed += 1;
+      else if ((packet.pkey & PKEY_MASK) !== PKEY_MASK) counters.badPkeys += 1;
+      else if (this.#arrive(port, arrival, bytes)) return;
+      else counters.unexpected += 1;
+    }
+  }
+
+  /** See `LinkUser`. */
+  handleArrivalsEnd(): void {
+    const now = this.#user.now();
+    for (const connection of this.#reading) {
+      connection.reading = false;
+      if (!connection.alive) continue;
+      connection.wire.handleInputEnd(now);
+      this.#user.handleReady(connection);
+    }
+    this.#reading.length = 0;
+  }
+
+  /** The time of a packet that faults held back has come. */
+  deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
+    const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
+    assert(refusal === PacketRefusal.none, 'what is held back is well-formed');
+    if (!connection.alive || connection.qp.congested) {
+      connection.port.counters.undeliverable += 1;
+      return;
+    }
+    for (let copy = 0; copy < copies; copy += 1) this.#take(connection, arrival, bytes, damaged);
+    this.handleArrivalsEnd();
+  }
+
+  /** True if a queue pair of the port takes the packet. */
+  #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
+    const { wires, faults } = this.#parts;
+    const receiver = wires.find(port, this.#packet.destQpn);
+    if (receiver === undefined || !isForOneOf(receiver, arrival)) return false;
+    // Nothing tells the sender to wait for slow memory: a connection sends again.
+    if (receiver.qp.congested) return false;
+    if (!faults.active) this.#take(receiver, arrival, bytes, false);
+    else {
+      const now = this.#user.now();
+      if (this.#meetFaults(receiver, arrival, bytes, now)) this.#user.deliverHeld(now);
+    }
+    return true;
+  }
+
+  /** The queue pair gets the packet. */
+  #take(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, damaged: boolean): void {
+    const { port, qp } = receiver;
+    const { recorder, routes } = this.#parts;
+    if (damaged) {
+      port.counters.icrcErrors += 1;
+      return;
+    }
+    if (recorder.watched) {
+      const ends = { sender: undefined, receiver: { device: port.name, qpn: qp.qpn } };
+      recorder.showArrival(bytes, arrival, ends);
+    }
+    if (qp.type === QPType.ud) routes.writeArrivedGrh(arrival);
+    if (this.#reading.length === 0) this.#readAt = this.#user.now();
+    if (!receiver.reading) {
+      receiver.reading = true;
+      this.#reading.push(receiver);
+    }
+    receiver.handlePacket(undefined, this.#packet, bytes, routes.grh, this.#readAt);
+  }
+
+  /** True if the packet arrives, perhaps twice. */
+  #meetFaults(
+    receiver: PacketConnection,
+    arrival: Arrival,
+    bytes: Uint8Array,
+    now: Micros,
+  ): boolean {
+    const { port, qp } = receiver;
+    const { faults } = this.#parts;
+    const facts: PacketFacts = {
+      out: undefined,
+      in: { device: port.name, qpNum: qp.qpn, remote: endOf(arrival.sourceGid) },
+      receiver,
+    };
+    const flow = { connection: receiver, vector: undefined, arrival };
+    const fate = faults.meet(facts, flow, this.#packet, now);
+    if (fate.dropped) return false;
+    if (fate.answer !== NO_ANSWER) {
+      receiver.wire.refuse?.(fate.answer);
+      this.#user.handleReady(receiver);
+      return false;
+    }
+    if (fate.due > now) {
+      const { start, length } = arrival;
+      const kept = { ...arrival, sourceGid: arrival.sourceGid.slice(), start: 0 };
+      const whole = bytes.subarray(start, start + length);
+      if (!faults.hold({ ...flow, arrival: kept }, whole)) port.counters.undeliverable += 1;
+      return false;
+    }
+    for (let copy = 1; copy < fate.copies; copy += 1) {
+      this.#take(receiver, arrival, bytes, fate.damaged);
+    }
+    this.#take(receiver, arrival, bytes, fate.damaged);
+    faults.passed(flow, now);
+    return true;
+  }
+}
+
+/** True if the queue pair takes packets between these addresses: a connected one of its peer's. */
+function isForOneOf({ qp, path }: PacketConnection, { sourceGid, destGid }: Arrival): boolean {
+  if (qp.type === QPType.ud) return true;
+  return (
+    path !== undefined && sameBytes(path.destGid, sourceGid) && sameBytes(path.sourceGid, destGid)
+  );
+}

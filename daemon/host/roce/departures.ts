@@ -1,0 +1,365 @@
+/**
+ * Packets that queue pairs of the host send: each is in one buffer while it meets faults, is shown to
+ * captures and handed to its receiver, or leaves the host. Without a receiver it is dropped and
+ * counted, as a network would lose it.
+ */
+import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../../invariants/assert.ts';
+import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
+import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
+import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
+import type { Arrivals } from './arrivals.ts';
+import type { MulticastGroups } from './multicast-groups.ts';
+import type { OutwardPackets } from './outward-packets.ts';
+import { PacketConnection } from './packet-connection.ts';
+import {
+  type HeldPacket,
+  NO_ANSWER,
+  type PacketFacts,
+  type PacketFaults,
+} from './packet-faults.ts';
+import type { PacketRecorder } from './packet-recorder.ts';
+import type { PacketRoutes, Route } from './packet-routes.ts';
+import { countPacket } from './roce-counters.ts';
+import { PACKET_COST_BYTES, SHARE_BYTES } from './turn-queue.ts';
+import type { LinkPath } from './udp-link.ts';
+import type { WireTable } from './wire-table.ts';
+
+/** The most packets of one turn. */
+const BURST_PACKETS_MAX = SHARE_BYTES / PACKET_COST_BYTES + 1;
+
+/** What the queue pairs of these devices pass through their wire as a datagram's destination. */
+interface AddressHandle {
+  /** The same object for every datagram of the handle. */
+  readonly vector: AddressVector;
+}
+
+/** What departures share with the other packets of the host. */
+interface DepartureParts {
+  readonly wires: WireTable;
+  readonly routes: PacketRoutes;
+  readonly groups: MulticastGroups;
+  readonly faults: PacketFaults;
+  readonly recorder: PacketRecorder;
+  readonly outward: OutwardPackets;
+  readonly arrivals: Arrivals;
+}
+
+/** See the module's comment. */
+export class Departures {
+  readonly #parts: DepartureParts;
+  readonly #onReady: (connection: PacketConnection) => void;
+  /** The packets on their way, one behind the other, and the lengths of those of a burst. */
+  readonly bytes = new Uint8Array(SHARE_BYTES + PACKET_BYTES_MAX);
+  readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
+  #burst = 0;
+  #burstBytes = 0;
+  readonly #packet = makePacket();
+
+  /** `onReady` hears of connections that may have packets. */
+  constructor(parts: DepartureParts, onReady: (connection: PacketConnection) => void) {
+    this.#parts = parts;
+    this.#onReady = onReady;
+  }
+
+  /** Where in `bytes` the next packet is to be written. */
+  get nextStart(): number {
+    return this.#burstBytes;
+  }
+
+  /** True when packets may be written where they leave: nobody looks at them. */
+  mayLeaveAtOnce({ port }: PacketConnection): boolean {
+    return !this.#parts.faults.active && !this.#parts.recorder.watched && !port.down;
+  }
+
+  /** The packet in the buffer leaves the host, at the latest at the end of the turn. */
+  #leave(path: LinkPath, bytes: number, now: Micros, damaged = false): void {
+    const { counters } = path.port;
+    if (!this.#parts.outward.leave(path, this.bytes, bytes, now, damaged)) {
+      counters.undeliverable += 1;
+      return;
+    }
+    countPacket(this.#packet, counters, undefined);
+  }
+
+  /**
+   * True when packets of the connection may wait for the others of a turn, so that memory is read
+   * and written once for all. Who watches packets, or has faults happen to them, gets each by
+   * itself, and so does the receiver of a datagram, which the wire names only until the next.
+   */
+  mayBurst({ qp, port, peer }: PacketConnection): boolean {
+    if (qp.type === QPType.ud || this.#parts.faults.active || this.#parts.recorder.watched)
+      return false;
+    return !port.down && peer?.down === false;
+  }
+
+  /** The packet behind those of the burst belongs to it. */
+  enqueue(bytes: number): void {
+    this.#lengths[this.#burst] = bytes;
+    this.#burst += 1;
+    this.#burstBytes += bytes;
+  }
+
+  /** Delivers the packets of a burst, unless their payload is gone. */
+  deliverBurst(connection: PacketConnection, now: Micros): void {
+    const count = this.#burst;
+    this.#burst = 0;
+    this.#burstBytes = 0;
+    if (!connection.wire.endPolling()) {
+      // What can be sent of it is polled again.
+      this.#onReady(connection);
+      return;
+    }
+    if (count === 0) return;
+    const { counters } = connection.port;
+    counters.sentPackets += count;
+    const receiver = this.#peerOf(connection);
+    if (receiver === undefined || !isPeer(receiver, connection)) {
+      counters.undeliverable += count;
+      return;
+    }
+    let at = 0;
+    for (let index = 0; index < count; index += 1) {
+      const bytes = this.#lengths[index] as number;
+      this.#parse(bytes, at);
+      this.#hand(connection, receiver, now);
+      at += bytes;
+    }
+    receiver.wire.handleInputEnd(now);
+    this.#onReady(receiver);
+  }
+
+  /** True when the receiver's memory is behind; the sender goes on once it has caught up. */
+  holdsBack(connection: PacketConnection): boolean {
+    const receiver = this.#peerOf(connection);
+    if (receiver === undefined || !isPeer(receiver, connection)) return false;
+    if (!receiver.qp.congested) return false;
+    if (!receiver.held.includes(connection)) receiver.held.push(connection);
+    return true;
+  }
+
+  /** The other end of a connection; undefined for datagrams. */
+  #peerOf({ peer, destQpn, qp }: PacketConnection): PacketConnection | undefined {
+    if (peer === undefined || qp.type === QPType.ud) return undefined;
+    return this.#parts.wires.find(peer, destQpn);
+  }
+
+  /** Hands the packet in the buffer to its receiver. */
+  deliver(sender: PacketConnection, bytes: number, now: Micros): void {
+    this.#parse(bytes);
+    sender.port.counters.sentPackets += 1;
+    if (sender.port.down) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    const vector = this.#vectorOf(sender);
+    if (!this.#parts.faults.active) this.#pass(sender, vector, bytes, now);
+    else if (this.#meetFaults(sender, vector, bytes, now)) {
+      this.#parts.faults.passed({ connection: sender, vector, arrival: undefined }, now);
+      this.deliverHeld(now);
+    }
+  }
+
+  /** The packet in the buffer reaches its receiver. */
+  #pass(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): void {
+    if (this.#parts.recorder.watched) this.#record(sender, vector, bytes, false);
+    if (sender.qp.type === QPType.ud) {
+      this.#deliverDatagram(sender, vector, bytes, now);
+      return;
+    }
+    if (sender.path !== undefined) {
+      this.#leave(sender.path, bytes, now);
+      return;
+    }
+    const receiver = this.#peerOf(sender);
+    if (receiver !== undefined && isPeer(receiver, sender)) this.#handOver(sender, receiver, now);
+    else sender.port.counters.undeliverable += 1;
+  }
+
+  // Faults
+
+  /** True if the packet in the buffer passed, perhaps twice. */
+  #meetFaults(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): boolean {
+    const route = vector && this.#parts.routes.find(sender.port, vector);
+    if (vector === undefined || route === undefined) {
+      this.#pass(sender, vector, bytes, now);
+      return true;
+    }
+    const { peer, source, destination } = route;
+    const receiver = this.#peerOf(sender);
+    const facts: PacketFacts = {
+      out: { device: sender.port.name, qpNum: sender.qp.qpn, remote: destination },
+      in: peer && { device: peer.name, qpNum: this.#packet.destQpn, remote: source },
+      receiver: receiver !== undefined && isPeer(receiver, sender) ? receiver : undefined,
+    };
+    const flow = { connection: sender, vector, arrival: undefined };
+    const fate = this.#parts.faults.meet(facts, flow, this.#packet, now);
+    if (fate.dropped) return false;
+    if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
+      // The answer is its own: what it has acknowledged by that must be in its memory first.
+      facts.receiver.wire.refuse?.(fate.answer);
+      this.#onReady(facts.receiver);
+      return false;
+    }
+    if (fate.due > now) {
+      const held = this.#parts.faults.hold(flow, this.bytes.subarray(0, bytes));
+      if (!held) sender.port.counters.undeliverable += 1;
+      return false;
+    }
+    for (let copy = 0; copy < fate.copies; copy += 1) {
+      if (fate.damaged) this.#passDamaged(sender, route, bytes, now);
+      else this.#pass(sender, vector, bytes, now);
+    }
+    return true;
+  }
+
+  #passDamaged(sender: PacketConnection, route: Route, bytes: number, now: Micros): void {
+    if (this.#parts.recorder.watched) this.#record(sender, route.vector, bytes, true);
+    if (route.path !== undefined) {
+      this.#leave(route.path, bytes, now, true);
+      return;
+    }
+    if (route.peer === undefined) return;
+    const { counters, down } = route.peer;
+    if (down) sender.port.counters.undeliverable += 1;
+    else counters.icrcErrors += 1;
+  }
+
+  /** Packets whose time has come arrive. */
+  deliverHeld(now: Micros): void {
+    for (;;) {
+      const held = this.#parts.faults.poll(now);
+      if (held === undefined) break;
+      this.#deliverOne(held, now);
+    }
+    this.#parts.outward.transmit(now);
+  }
+
+  #deliverOne(held: HeldPacket, now: Micros): void {
+    const { connection: sender, vector, arrival, bytes, copies, damaged } = held;
+    if (arrival !== undefined) {
+      this.#parts.arrivals.deliverHeld(held, arrival);
+      return;
+    }
+    const route = vector && this.#parts.routes.find(sender.port, vector);
+    const receiver = this.#peerOf(sender);
+    // Nothing held its sender back meanwhile.
+    if (route === undefined || receiver?.qp.congested === true) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    for (let copy = 0; copy < copies; copy += 1) {
+      this.bytes.set(bytes);
+      this.#parse(bytes.length);
+      if (damaged) this.#passDamaged(sender, route, bytes.length, now);
+      else this.#pass(sender, vector, bytes.length, now);
+    }
+  }
+
+  /** Reads the packet in the buffer. */
+  #parse(bytes: number, at = 0): void {
+    const refusal = parsePacket(this.bytes, at, bytes, this.#packet);
+    assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
+  }
+
+  /** Shows the packet in the buffer to who watches. */
+  #record(
+    { port, qp }: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    damaged: boolean,
+  ): void {
+    const route = vector && this.#parts.routes.find(port, vector);
+    if (route === undefined) return;
+    const { peer, multicast } = route;
+    const ends = {
+      sender: { device: port.name, qpn: qp.qpn },
+      receiver:
+        multicast || peer === undefined
+          ? undefined
+          : { device: peer.name, qpn: this.#packet.destQpn },
+    };
+    this.#parts.recorder.show(this.bytes, bytes, route, ends, damaged);
+  }
+
+  /** Where the packet polled last goes. */
+  #vectorOf({ qp, wire, vector }: PacketConnection): AddressVector | undefined {
+    if (qp.type !== QPType.ud) return vector;
+    return (wire.destination as AddressHandle | undefined)?.vector;
+  }
+
+  #deliverDatagram(
+    sender: PacketConnection,
+    vector: AddressVector | undefined,
+    bytes: number,
+    now: Micros,
+  ): void {
+    const route = vector && this.#parts.routes.find(sender.port, vector);
+    if (route === undefined) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    const { peer, path } = route;
+    if (path !== undefined) {
+      sender.leaves = true;
+      this.#leave(path, bytes, now);
+      return;
+    }
+    this.#parts.routes.writeGrh(route, bytes);
+    if (route.multicast) {
+      for (const { wire } of this.#parts.groups.members(route.vector.dgid)) {
+        if (wire instanceof PacketConnection) this.#handOverDatagram(sender, wire, now);
+      }
+      return;
+    }
+    const receiver = peer && this.#parts.wires.find(peer, this.#packet.destQpn);
+    this.#handOverDatagram(sender, receiver, now);
+  }
+
+  #handOverDatagram(
+    sender: PacketConnection,
+    receiver: PacketConnection | undefined,
+    now: Micros,
+  ): void {
+    // Nothing tells a sender of datagrams to wait for slow memory: they are lost instead.
+    const takes = receiver?.qp.type === QPType.ud && !receiver.qp.congested;
+    if (takes) this.#handOver(sender, receiver, now);
+    else sender.port.counters.undeliverable += 1;
+  }
+
+  #handOver(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
+    const { down } = receiver.port;
+    if (down) {
+      sender.port.counters.undeliverable += 1;
+      return;
+    }
+    this.#hand(sender, receiver, now);
+    receiver.wire.handleInputEnd(now);
+    this.#onReady(receiver);
+  }
+
+  #hand(sender: PacketConnection, receiver: PacketConnection, now: Micros): void {
+    const { counters } = sender.port;
+    receiver.handlePacket(counters, this.#packet, this.bytes, this.#parts.routes.grh, now);
+  }
+}
+
+/**
+ * A connected queue pair takes packets of the one that it named itself and of no other: programs of
+ * one host cannot write into each other's connections.
+ */
+function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
+  const { qp, peer, destQpn } = receiver;
+  return peer === sender.port && destQpn === sender.qp.qpn && qp.type === sender.qp.type;
+}

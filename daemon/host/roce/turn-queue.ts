@@ -1,0 +1,80 @@
+/** Connections that may have packets, in the order of their turns, and what the turns have moved. */
+import { assert } from '../../invariants/assert.ts';
+import type { PacketConnection } from './packet-connection.ts';
+
+/** What one connection sends before the next gets its turn. */
+export const SHARE_BYTES = 131_072;
+/** Cost of a packet in addition to its payload, expressed in bytes. */
+export const PACKET_COST_BYTES = 1024;
+/** What all connections send before sockets and clients get their turn: about a millisecond. */
+const TURN_BYTES = 4_194_304;
+/** Places in the queue that are kept although they are done with. */
+const DONE_MAX = 1024;
+
+/** See the module's comment. */
+export class TurnQueue {
+  /** From `#head` on. */
+  readonly #turns: PacketConnection[] = [];
+  #head = 0;
+  /** Sent since the host's other work had its turn. */
+  #spentBytes = 0;
+
+  /** A connection waits once. */
+  add(connection: PacketConnection): void {
+    if (connection.queued || !connection.alive) return;
+    connection.queued = true;
+    this.#turns.push(connection);
+  }
+
+  /** True when nothing waits for a turn. */
+  get idle(): boolean {
+    return this.#head === this.#turns.length;
+  }
+
+  /** How many wait. */
+  get length(): number {
+    return this.#turns.length - this.#head;
+  }
+
+  /** The first of those that wait, of which there must be one. */
+  take(): PacketConnection {
+    const connection = this.#turns[this.#head] as PacketConnection;
+    this.#head += 1;
+    connection.queued = false;
+    return connection;
+  }
+
+  /** A turn moved so much. */
+  spend(bytes: number): void {
+    this.#spentBytes += bytes;
+  }
+
+  /** True when the host's other work comes first. */
+  get spent(): boolean {
+    return this.#spentBytes >= TURN_BYTES;
+  }
+
+  /** The host's other work had its turn. */
+  restore(): void {
+    this.#spentBytes = 0;
+  }
+
+  /** Frees the places of those that had their turn. */
+  dropDone(): void {
+    if (this.idle) {
+      this.#turns.length = 0;
+      this.#head = 0;
+      this.#spentBytes = 0;
+    } else if (this.#head >= DONE_MAX) {
+      this.#turns.splice(0, this.#head);
+      this.#head = 0;
+    }
+  }
+
+  /** Throws `InvariantError`. */
+  assertDeepInvariants(): void {
+    for (let at = this.#head; at < this.#turns.length; at += 1) {
+      assert(this.#turns[at]?.queued === true, 'what waits for a turn knows it');
+    }
+  }
+}
