@@ -8,9 +8,12 @@ const MINUTES = 15;
 const MINUTES_MAX = 24 * 60;
 const PROFILE_FOLDER = '.cache/profiles';
 const GROWTH = 'growth';
+const HELP = ['--help', '-h'];
+export const BENCH_USAGE = `usage: npm run bench -- [--only NAME]... [--rounds N] [--json FILE] [--keep] [--profile]
+       npm run bench -- growth [--only SERIES]... [--minutes N] [--json FILE] [--keep]`;
 
 /** What to do. */
-export type BenchArguments = TableArguments | GrowthArguments;
+export type BenchArguments = TableArguments | GrowthArguments | { readonly command: 'help' };
 
 /** The table of measurements. */
 interface TableArguments {
@@ -44,6 +47,7 @@ const COMMON = {
 
 /** Reads the words behind the program's name. CommandFailure for an invalid one. */
 export function parseBenchArguments(words: readonly string[]): BenchArguments {
+  if (words.some((word) => HELP.includes(word))) return { command: 'help' };
   const [first, ...others] = words;
   const parsed = first === GROWTH ? parseGrowth(others) : parseTable(words);
   if (parsed.keep && parsed.only.length > 0) {

@@ -11,7 +11,7 @@ import {
   STATUS_INTERRUPTED,
 } from '../../daemon/console/failure.ts';
 import { STANDARD_OUTPUT } from '../../daemon/console/output.ts';
-import { type BenchArguments, parseBenchArguments } from './arguments.ts';
+import { BENCH_USAGE, type BenchArguments, parseBenchArguments } from './arguments.ts';
 import { growthLines } from './growth/growth-report.ts';
 import { runGrowth } from './growth/growth-run.ts';
 import { keepGrowth, keepRun } from './keep.ts';
@@ -37,6 +37,10 @@ async function main(): Promise<void> {
 }
 
 async function run(given: BenchArguments, signal: AbortSignal): Promise<void> {
+  if (given.command === 'help') {
+    STANDARD_OUTPUT.line(BENCH_USAGE);
+    return;
+  }
   if (given.command === 'growth') {
     const { jsonFile, keep } = given;
     const report = await runGrowth(given, STANDARD_OUTPUT, signal);

@@ -157,8 +157,13 @@ async function main(words: readonly string[]): Promise<number> {
       replay: { type: 'string' },
       coverage: { type: 'boolean', default: false },
       list: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
     },
   });
+  if (values.help) {
+    print(USAGE);
+    return 0;
+  }
   if (values.list) {
     for (const { name, about } of TARGETS) print(`${name.padEnd(15)} ${about}`);
     return 0;

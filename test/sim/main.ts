@@ -16,12 +16,15 @@ const WORKER_FLAGS = ['--min-semi-space-size=32', '--max-semi-space-size=32'];
 const BATCH_SEEDS = 100;
 const PROGRESS_MS = 10_000;
 const SEEDS_DEFAULT = 10_000;
+const USAGE = `usage: npm run sim -- [--seeds N] [--workers N] [--first SEED]
+       npm run sim -- --replay SEED`;
 
 interface Options {
   readonly seeds: number;
   readonly workers: number;
   readonly first: number;
   readonly replay: number | undefined;
+  readonly help: boolean;
 }
 
 function parseOptions(): Options {
@@ -31,9 +34,14 @@ function parseOptions(): Options {
       workers: { type: 'string' },
       first: { type: 'string' },
       replay: { type: 'string' },
+      help: { type: 'boolean', short: 'h', default: false },
     },
   });
-  const count = (name: keyof typeof values, otherwise: number, least: number): number => {
+  const count = (
+    name: Exclude<keyof typeof values, 'help'>,
+    otherwise: number,
+    least: number,
+  ): number => {
     const text = values[name];
     const value = text === undefined ? otherwise : Number(text);
     if (!Number.isSafeInteger(value) || value < least) {
@@ -46,6 +54,7 @@ function parseOptions(): Options {
     workers: count('workers', 1, 1),
     first: count('first', commitSeed(), 0),
     replay: values.replay === undefined ? undefined : count('replay', 0, 0),
+    help: values.help,
   };
 }
 
@@ -143,8 +152,12 @@ async function main(): Promise<number> {
   try {
     options = parseOptions();
   } catch (error) {
-    console.error(`sim: ${error instanceof Error ? error.message : String(error)}`);
+    console.error(`sim: ${error instanceof Error ? error.message : String(error)}\n${USAGE}`);
     return 2;
+  }
+  if (options.help) {
+    console.log(USAGE);
+    return 0;
   }
   if (options.replay !== undefined) return (await replay(options.replay)) ? 0 : 1;
   const failure = await new Explorer(options).explore();

@@ -35,6 +35,13 @@ describe('the arguments of npm run bench', () => {
     expect(parseBenchArguments(['--keep'])).toMatchObject({ keep: true });
   });
 
+  it.each([['--help'], ['-h'], ['growth', '--help'], ['--keep', '-h']])(
+    'ask for help: %j',
+    (...words) => {
+      expect(parseBenchArguments(words)).toEqual({ command: 'help' });
+    },
+  );
+
   it.each([
     [['--fast'], /--fast.*; options are --only NAME/],
     [['--rounds', '0'], /--rounds takes a number from 1 to 1000/],
