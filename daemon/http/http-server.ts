@@ -6,10 +6,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import findMyWay from 'find-my-way';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
 import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
+import type { HttpRouter } from './http-router.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { readJsonBody } from './request-body.ts';
 import { type GuardPolicy, guardRequest } from './request-guard.ts';
@@ -21,7 +21,8 @@ export interface HttpServerOptions {
   /** 0 selects a free port. */
   readonly port: number;
   readonly policy: GuardPolicy;
-  readonly routes: readonly HttpRoute[];
+  /** Called once, by `loadRoutes` or the first request. */
+  readonly routes: () => Promise<readonly HttpRoute[]>;
   /** Default: `DEFAULT_HTTP_LIMITS`. */
   readonly limits?: HttpLimits;
   /** Called when a request was rejected or a route failed. */
@@ -72,21 +73,18 @@ const COMMON_HEADERS: Readonly<Record<string, string>> = {
   'x-frame-options': 'DENY',
 };
 
-const METHODS = ['GET', 'POST', 'DELETE'] as const;
-
 /** See the module's comment. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #server: Server;
-  readonly #router = findMyWay({ maxParamLength: 128 });
+  #loading: Promise<HttpRouter> | undefined;
+  /** Once loaded. */
+  #router: HttpRouter | undefined;
   readonly #ending = new AbortController();
   readonly #refusals = new RefusalLog();
 
   private constructor(options: HttpServerOptions) {
     this.#options = options;
-    for (const route of options.routes) {
-      this.#router.on(route.method, route.path, () => undefined, route);
-    }
     const limits = options.limits ?? DEFAULT_HTTP_LIMITS;
     this.#server = createServer(
       {
@@ -108,6 +106,20 @@ export class HttpServer {
     const server = new HttpServer(options);
     await server.#listen();
     return server;
+  }
+
+  /**
+   * Loads the routes, which otherwise the first request does. For a daemon that is ready: so it is
+   * ready sooner, and later requests do not depend on the package's files.
+   */
+  async loadRoutes(): Promise<HttpRouter> {
+    this.#loading ??= Promise.all([import('./http-router.ts'), this.#options.routes()]).then(
+      ([{ HttpRouter: Router }, routes]) => {
+        this.#router = new Router(routes);
+        return this.#router;
+      },
+    );
+    return await this.#loading;
   }
 
   /** The listening port. */
@@ -158,38 +170,19 @@ export class HttpServer {
   async #answer(request: IncomingMessage, signal: AbortSignal): Promise<RouteReply> {
     const { method = '', url = '' } = request;
     const { path, query } = splitTarget(url);
-    const found = this.#find(method === 'HEAD' ? 'GET' : method, path);
+    const router = this.#router ?? (await this.loadRoutes());
+    const found = router.find(method, path);
     // Throws ENOENT only after the guard: a rejected client must not learn which paths exist.
     const open = found?.route.open === true;
     const { headers, headersDistinct } = request;
     const hostCount = headersDistinct['host']?.length ?? 0;
     guardRequest(this.#options.policy, { method, headers, hostCount, open });
-    if (found === undefined) throw this.#notFound(path);
+    if (found === undefined) throw notFound(router, path);
     return await found.route.handle({
       params: found.params,
       query: parseQuery(query),
       signal,
       readJson: () => readJsonBody(request),
-    });
-  }
-
-  #find(
-    method: string,
-    path: string,
-  ): { route: HttpRoute; params: Readonly<Record<string, string>> } | undefined {
-    const known = METHODS.find((one) => one === method);
-    if (known === undefined) return undefined;
-    const found = this.#router.find(known, path);
-    if (found === null) return undefined;
-    return { route: found.store as HttpRoute, params: found.params as Record<string, string> };
-  }
-
-  #notFound(path: string): HttpRefusal {
-    const allowed = METHODS.filter((method) => this.#router.find(method, path) !== null);
-    if (allowed.length === 0) return new HttpRefusal(404, 'path', 'not found');
-    const allow = allowed.join(', ');
-    return new HttpRefusal(405, 'method', `not allowed for this path; use ${allow}`, {
-      headers: { allow },
     });
   }
 
@@ -245,6 +238,15 @@ function sendWhole(response: ServerResponse, { status, type, body, headers }: Wh
 }
 
 const BROKEN = new HttpRefusal(500, '', 'internal error; see the log of the daemon');
+
+function notFound(router: HttpRouter, path: string): HttpRefusal {
+  const allowed = router.methodsOf(path);
+  if (allowed.length === 0) return new HttpRefusal(404, 'path', 'not found');
+  const allow = allowed.join(', ');
+  return new HttpRefusal(405, 'method', `not allowed for this path; use ${allow}`, {
+    headers: { allow },
+  });
+}
 
 /** The path, still encoded, and the query string. */
 function splitTarget(target: string): { path: string; query: string } {

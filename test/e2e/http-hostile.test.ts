@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../daemon/http/control-http.ts';
+import { controlRoutes } from '../../daemon/http/control-routes.ts';
 import type { HttpRoute } from '../../daemon/http/http-route.ts';
 import { DEFAULT_HTTP_LIMITS, HttpServer } from '../../daemon/http/http-server.ts';
 import { FixedTarget } from '../support/control-target.ts';
@@ -72,12 +72,14 @@ beforeEach(async () => {
     address: '127.0.0.1',
     port: 0,
     policy: { hostNames: new Set(['localhost']), token: undefined },
-    routes: [...controlRoutes(target), spring.route, failing],
+    routes: async () => [...controlRoutes(target), spring.route, failing],
     limits: LIMITS,
     note: (level, _text, { error }) => {
       if (level === 'error') broken.push(String(error));
     },
   });
+  // As in a daemon that has been ready for a while.
+  await server.loadRoutes();
 });
 
 afterEach(async () => {

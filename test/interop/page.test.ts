@@ -381,7 +381,10 @@ describeWith(['chromium'], 'the page of a daemon with hostile clients', () => {
       address: '127.0.0.1',
       port: 0,
       policy: { hostNames: new Set(), token: undefined },
-      routes: [pageRoute(pathToFileURL(BUNDLE)), ...operationRoutes(new HostileTarget(), OWNER)],
+      routes: async () => [
+        pageRoute(pathToFileURL(BUNDLE)),
+        ...operationRoutes(new HostileTarget(), OWNER),
+      ],
       note: () => undefined,
     });
   });

@@ -1,6 +1,6 @@
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../../daemon/http/control-http.ts';
+import { controlRoutes } from '../../../daemon/http/control-routes.ts';
 import { openApi } from '../../../daemon/http/openapi.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 

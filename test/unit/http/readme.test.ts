@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../../daemon/http/control-http.ts';
+import { controlRoutes } from '../../../daemon/http/control-routes.ts';
 import { metricsReply } from '../../../daemon/http/metrics.ts';
 import { FixedTarget } from '../../support/control-target.ts';
 
