@@ -32,18 +32,16 @@ import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
+import { assert } from '../invariants/assert.ts';
+import type { ClientParts } from './client-parts.ts';
 import { Connection } from './connection.ts';
-import { ControlClient, type SecondaryRole } from './control-client.ts';
+import type { ControlClient, SecondaryRole } from './control-client.ts';
 import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
 import { isKernelRole } from './kernel/roles.ts';
-
 import type { DeviceDirectory } from './objects/device-directory.ts';
-
 import { EndedClients } from './objects/ended-clients.ts';
-
 import type { ClientQuotas } from './objects/quotas.ts';
 import { listenAtPlace } from './socket-place.ts';
-import { parseTapFilter, TapStream } from './tap-stream.ts';
 
 /** Bytes read from a connection at once. */
 const READ_BYTES = 64 * 1024;
@@ -111,6 +109,9 @@ export class IpcServer {
   readonly #reservedAdmins = new Set<Connection>();
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
+  #parts: Promise<ClientParts> | undefined;
+  /** Once loaded. */
+  #loadedParts: ClientParts | undefined;
   #kernel: Promise<KernelServer> | undefined;
   /** Once loaded. */
   #loadedKernel: KernelServer | undefined;
@@ -134,10 +135,23 @@ export class IpcServer {
   }
 
   /**
-   * Loads what serves unmodified programs, which otherwise the first of them does. For a daemon that
-   * is ready: so it is ready sooner, and later programs do not depend on the package's files.
+   * Loads what serves clients, which otherwise the first of each kind does. For a daemon that is
+   * ready: so it is ready sooner, and later clients do not depend on the package's files.
    */
-  async loadKernel(): Promise<KernelServer> {
+  async load(): Promise<void> {
+    await this.#loadParts();
+    await this.#loadKernel();
+  }
+
+  async #loadParts(): Promise<ClientParts> {
+    this.#parts ??= import('./client-parts.ts').then(({ CLIENT_PARTS }) => {
+      this.#loadedParts = CLIENT_PARTS;
+      return CLIENT_PARTS;
+    });
+    return await this.#parts;
+  }
+
+  async #loadKernel(): Promise<KernelServer> {
     this.#kernel ??= import('./kernel/kernel-server.ts').then(({ KernelServer: Server }) => {
       const { directory, quotas, memoryTiers, log } = this.#options;
       this.#loadedKernel = new Server({
@@ -299,9 +313,9 @@ export class IpcServer {
           'use both from the same release';
         throw new VerbsError('EPROTO', text);
       }
-      if (isKernelRole(hello.role) && this.#loadedKernel === undefined) {
-        this.#awaitKernel(connection, hello);
-      } else this.#welcome(connection, hello);
+      const loading = this.#loadFor(hello.role);
+      if (loading === undefined) this.#welcome(connection, hello);
+      else this.#welcomeAfter(loading, connection, hello);
     } catch (error) {
       this.#refuseFor(connection, error);
     }
@@ -322,8 +336,21 @@ export class IpcServer {
     ready();
   }
 
-  /** The first program's connection waits until its part of the daemon is loaded. */
-  #awaitKernel(connection: Connection, hello: Hello): void {
+  /** Loads what serves a role, unless that has been loaded. */
+  #loadFor(role: number): Promise<unknown> | undefined {
+    if (isKernelRole(role)) return this.#loadedKernel ? undefined : this.#loadKernel();
+    if (role !== Role.control && role !== Role.tap) return undefined;
+    return this.#loadedParts ? undefined : this.#loadParts();
+  }
+
+  /** For roles that `#loadFor` has loaded it for. */
+  get #clientParts(): ClientParts {
+    assert(this.#loadedParts !== undefined, 'clients are served by parts that are loaded');
+    return this.#loadedParts;
+  }
+
+  /** The first connections wait until their part of the daemon is loaded. */
+  #welcomeAfter(loading: Promise<unknown>, connection: Connection, hello: Hello): void {
     let early: Uint8Array = new Uint8Array(0);
     connection.onClosed = () => undefined;
     connection.onBytes = (bytes) => {
@@ -344,10 +371,10 @@ export class IpcServer {
       if (early.length > 0 && !connection.closed) connection.onBytes(early);
     };
     const fail = (error: Error): void => {
-      const text = `cannot load what serves programs: ${error.message}; install iwarpd again`;
+      const text = `cannot load what serves clients: ${error.message}; install iwarpd again`;
       this.#refuse(connection, new VerbsError('EIO', text));
     };
-    this.loadKernel().then(enter, fail);
+    loading.then(enter, fail);
   }
 
   /** Gives the connection its role. Returns the content of the welcome. Throws `VerbsError`. */
@@ -393,7 +420,7 @@ export class IpcServer {
     const { directory, quotas, memoryTiers, log } = this.#options;
     const { pid, uid } = connection.credentials;
     const id = this.#nextClientId();
-    const client: ControlClient = new ControlClient(connection, {
+    const client: ControlClient = new this.#clientParts.ControlClient(connection, {
       id,
       directory,
       quotas,
@@ -460,6 +487,7 @@ export class IpcServer {
     let stop: () => void = () => undefined;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
+      const { TapStream, parseTapFilter } = this.#clientParts;
       const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
       connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
       stop = watcher.watch(this.#options.taps, this.#options.work);

@@ -8,7 +8,6 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { ControlError } from '../control/operation.ts';
-import { executeNamed } from '../control/operations.ts';
 import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
@@ -174,7 +173,9 @@ export class Daemon {
         log: { note: (level, text, fields) => notes.note(level, text, fields, text) },
         taps,
         work,
-        operate: (name, request, caller) => executeNamed(control, name, request, caller),
+        operate: async (name, request, caller) => {
+          return (await loadOperations()).executeNamed(control, name, request, caller);
+        },
       });
       daemon = new Daemon({
         config,
@@ -205,12 +206,16 @@ export class Daemon {
     return daemon;
   }
 
-  /** Neither programs nor traces depend on the files of the package any longer. */
+  /** Nothing depends on the files of the package any longer. */
   #loadRest(): void {
     if (this.#stopping !== undefined) return;
-    Promise.all([this.#server.loadKernel(), loadSampler()]).catch((error: Error) => {
-      this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
-    });
+    // First what a program may be waiting for.
+    this.#server
+      .load()
+      .then(() => Promise.all([loadOperations(), this.#http?.loadRoutes(), loadSampler()]))
+      .catch((error: Error) => {
+        this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
+      });
   }
 
   /** Those of the configuration. EINVAL that names the option. */
@@ -358,6 +363,11 @@ const EX_SOFTWARE = 70;
 async function rocePartsFor(devices: DaemonConfig['devices']): Promise<RoceParts | undefined> {
   if (!devices.some(({ transport }) => transport === 'roce')) return undefined;
   return (await import('../host/roce/roce-parts.ts')).ROCE_PARTS;
+}
+
+/** Loads what `iwarpd` commands ask for, which the daemon does once it is ready. */
+function loadOperations(): Promise<typeof import('../control/operations.ts')> {
+  return import('../control/operations.ts');
 }
 
 /** Looks for native devices, if enabled. */

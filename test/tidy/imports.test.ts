@@ -40,6 +40,12 @@ describe('imports', () => {
   });
 });
 
+/** Packages that a file imports at once. */
+function librariesOf(text: string): string[] {
+  const imports = text.matchAll(/^(?:import|export)(?! type)[^;]*? from '([^.'][^']*)';/gms);
+  return [...imports].map(([, name = '']) => name).filter((name) => !name.startsWith('node:'));
+}
+
 describe('what loads at once, for the time to the ready line', () => {
   const foldersWith = (file: string) =>
     new Set([...loadedWith(file, texts)].map((loaded) => dirname(loaded)));
@@ -57,14 +63,28 @@ describe('what loads at once, for the time to the ready line', () => {
     }
   });
 
-  it('is for the daemon neither HTTP nor what programs and real devices need', () => {
+  it('is for the daemon neither HTTP nor what clients and real devices need', () => {
     const folders = foldersWith('daemon/main/daemon.ts');
     expect(folders).toContain('daemon/rnic');
-    const kernel = 'daemon/ipc/kernel/cm';
-    const roce = 'daemon/roce/transport';
-    for (const later of ['daemon/http', 'native-bridge/rdma', 'verbs-api/rpcrdma', kernel, roce]) {
+    for (const later of [
+      'daemon/http',
+      'daemon/ipc/kernel/cm',
+      'daemon/ipc/verbs',
+      'daemon/roce/transport',
+      'native-bridge/rdma',
+      'verbs-api/rpcrdma',
+    ]) {
       expect(folders).not.toContain(later);
     }
+    const loaded = loadedWith('daemon/main/daemon.ts', texts);
+    expect(loaded).not.toContain('daemon/control/operations.ts');
+  });
+
+  it('is for HTTP neither routing nor routes', () => {
+    const loaded = loadedWith('daemon/http/control-http.ts', texts);
+    expect(loaded).toContain('daemon/http/http-server.ts');
+    const libraries = [...loaded].flatMap((file) => librariesOf(texts.get(file) ?? ''));
+    expect(libraries).toEqual([]);
   });
 
   it('is found through files, but not through types, comments and imports when needed', () => {
