@@ -13,6 +13,7 @@ import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
@@ -534,7 +535,8 @@ export class RnicHost
   #createStream(device: CmDevice, options: StreamOptions): Stream {
     const { crc32c } = this.crcEngine;
     const alignSegments = device.wire.segmentAligned;
-    return new Stream(options, { pool: this.#pool, crc32c, alignSegments });
+    const lower = new MpaLayer(options, { pool: this.#pool, crc32c, alignSegments });
+    return new Stream(options, lower);
   }
 
   #actOnNic(device: Adapter, effect: NicEffect): void {

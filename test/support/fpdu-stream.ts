@@ -1,11 +1,8 @@
 /** A sender and a receiver of FPDUs with defaults, and a sink that remembers. */
 import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import {
-  FpduReceiver,
-  type FpduReceiverOptions,
-  type UlpduSink,
-} from '../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { FpduReceiver, type FpduReceiverOptions } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
 import { FpduSender, type FpduSenderOptions } from '../../daemon/iwarp/engine/fpdu-sender.ts';
+import type { UlpduSink } from '../../daemon/iwarp/engine/lower-layer.ts';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
 import { MPA_ERRORS } from '../../daemon/iwarp/wire/mpa-error.ts';
 import type { ProtocolError } from '../../daemon/iwarp/wire/protocol-error.ts';

@@ -2,7 +2,8 @@
 import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
 import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
 import { FpduSender } from '../../daemon/iwarp/engine/fpdu-sender.ts';
-import { Stream, type StreamEnvironment } from '../../daemon/iwarp/engine/stream.ts';
+import { MpaLayer, type StreamEnvironment } from '../../daemon/iwarp/engine/mpa-layer.ts';
+import { Stream } from '../../daemon/iwarp/engine/stream.ts';
 import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
 import type { StreamFailure } from '../../daemon/iwarp/engine/stream-failure.ts';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
@@ -36,7 +37,8 @@ export function streamOf(
   change: Partial<StreamOptions> = {},
   environment: Partial<StreamEnvironment> = {},
 ): Stream {
-  return new Stream(streamOptions(change), { pool: dirtyPool(), crc32c, ...environment });
+  const options = streamOptions(change);
+  return new Stream(options, new MpaLayer(options, { pool: dirtyPool(), crc32c, ...environment }));
 }
 
 /** Cuts what one write carries; by default it arrives whole. */

@@ -15,14 +15,14 @@ import {
   writeUntaggedHeader,
 } from '../wire/ddp-header.ts';
 import { QUEUE_COUNT } from '../wire/rdmap-header.ts';
-import type { FpduSender } from './fpdu-sender.ts';
+import type { UlpduWriter } from './lower-layer.ts';
 
 /** `#endsMessageOf` when the current segment ends no untagged message. */
 const NO_QUEUE = -1;
 
 /** Builds the DDP segments of one stream. */
 export class DDPSender {
-  readonly #fpdus: FpduSender;
+  readonly #writer: UlpduWriter;
   /** Reused for every segment. */
   readonly #tagged = makeTaggedHeader();
   readonly #untagged = makeUntaggedHeader();
@@ -35,8 +35,8 @@ export class DDPSender {
    * stream; tests of the wrap start elsewhere.
    */
   // DDP-4.3-06
-  constructor(fpdus: FpduSender, mulpduBytes: number, firstMsn = 1) {
-    this.#fpdus = fpdus;
+  constructor(writer: UlpduWriter, mulpduBytes: number, firstMsn = 1) {
+    this.#writer = writer;
     this.#mulpduBytes = mulpduBytes;
     this.#msn.fill(firstMsn);
   }
@@ -48,17 +48,17 @@ export class DDPSender {
 
   /** Payload bytes that fit the next tagged segment. */
   get taggedRoomBytes(): number {
-    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - TAGGED_HEADER_BYTES;
+    return this.#writer.ulpduRoomBytes(this.#mulpduBytes) - TAGGED_HEADER_BYTES;
   }
 
   /** Payload bytes that fit the next untagged segment. */
   get untaggedRoomBytes(): number {
-    return this.#fpdus.ulpduRoomBytes(this.#mulpduBytes) - UNTAGGED_HEADER_BYTES;
+    return this.#writer.ulpduRoomBytes(this.#mulpduBytes) - UNTAGGED_HEADER_BYTES;
   }
 
   /** The buffer for payload, valid from `begin…` to `commit`. */
   get bytes(): Uint8Array {
-    return this.#fpdus.bytes;
+    return this.#writer.bytes;
   }
 
   /**
@@ -73,16 +73,16 @@ export class DDPSender {
     toLo: number,
     payloadBytes: number,
   ): number {
-    const fpdus = this.#fpdus;
-    if (!fpdus.begin(TAGGED_HEADER_BYTES + payloadBytes)) return -1;
-    const at = fpdus.ulpduStart;
+    const writer = this.#writer;
+    if (!writer.begin(TAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = writer.ulpduStart;
     const header = this.#tagged;
     header.last = last;
     header.ulp = ulp;
     header.stag = stag;
     header.toHi = toHi;
     header.toLo = toLo;
-    writeTaggedHeader(fpdus.bytes, at, header);
+    writeTaggedHeader(writer.bytes, at, header);
     this.#endsMessageOf = NO_QUEUE;
     return at + TAGGED_HEADER_BYTES;
   }
@@ -100,9 +100,9 @@ export class DDPSender {
     mo: number,
     payloadBytes: number,
   ): number {
-    const fpdus = this.#fpdus;
-    if (!fpdus.begin(UNTAGGED_HEADER_BYTES + payloadBytes)) return -1;
-    const at = fpdus.ulpduStart;
+    const writer = this.#writer;
+    if (!writer.begin(UNTAGGED_HEADER_BYTES + payloadBytes)) return -1;
+    const at = writer.ulpduStart;
     const header = this.#untagged;
     header.last = last;
     header.ulp = ulp;
@@ -110,14 +110,14 @@ export class DDPSender {
     header.qn = qn;
     header.msn = this.#msn[qn] ?? 0;
     header.mo = mo;
-    writeUntaggedHeader(fpdus.bytes, at, header);
+    writeUntaggedHeader(writer.bytes, at, header);
     this.#endsMessageOf = last ? qn : NO_QUEUE;
     return at + UNTAGGED_HEADER_BYTES;
   }
 
   /** Frames the current segment. */
   commit(): void {
-    this.#fpdus.commit();
+    this.#writer.commit();
     const qn = this.#endsMessageOf;
     if (qn === NO_QUEUE) return;
     // DDP-4.3-07 DDP-4.3-08 DDP-4.3-10 per message, per queue, modulo 2^32.

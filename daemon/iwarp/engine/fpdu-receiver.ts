@@ -22,17 +22,7 @@ import {
 import { MPA_ERRORS } from '../wire/mpa-error.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';
-
-/** Takes the ULPDUs of one stream, in order. */
-export interface UlpduSink {
-  /**
-   * One verified ULPDU: `bytes[start, start + length)`, borrowed for the call. `length` is 0 to
-   * 65535, as the peer sent it. An error ends the stream's input (MPA-8-07).
-   */
-  handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined;
-  /** The bytes of the ULPDUs delivered since the last call are about to change. */
-  handleInputEnd?(): void;
-}
+import type { UlpduSink } from './lower-layer.ts';
 
 /** Options of a receiver. */
 export interface FpduReceiverOptions {

@@ -19,6 +19,7 @@ import {
 } from '../wire/fpdu.ts';
 import { insertMarkers, leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
 import type { ChunkPool } from './chunk-pool.ts';
+import type { UlpduWriter } from './lower-layer.ts';
 
 /** Options of a sender. */
 export interface FpduSenderOptions {
@@ -55,7 +56,7 @@ const NO_BYTES = new Uint8Array(0);
 const FILLING_MIN_BYTES = 16_384;
 
 /** Builds FPDUs and holds them until the socket has taken them. */
-export class FpduSender {
+export class FpduSender implements UlpduWriter {
   /** The chunk of the current ULPDU. Valid from `begin` to `commit`. */
   bytes: Uint8Array = NO_BYTES;
   /** Where to write the current ULPDU in `bytes`. Valid from `begin` to `commit`. */

@@ -1,7 +1,7 @@
 /**
- * A stream in Full Operation (RFC 5044 §7.1): composes both halves of MPA, DDP and RDMAP.
+ * A stream in Full Operation (RFC 5044 §7.1): composes both halves of DDP and RDMAP.
  *
- * It receives bytes and sends messages. `stream.ts` decides when the stream starts and ends.
+ * It takes ULPDUs from the lower layer and sends messages through it. `stream.ts` decides when the stream starts and ends.
  */
 
 import { Fault, type WireUser } from '../../rnic/wire-port.ts';
@@ -10,8 +10,7 @@ import { QUEUE_COUNT, QueueNumber } from '../wire/rdmap-header.ts';
 import type { ReceivedTerminate } from '../wire/terminate.ts';
 import { DDPReceiver } from './ddp-receiver.ts';
 import { DDPSender } from './ddp-sender.ts';
-import { FpduReceiver, type FpduReceiverOptions, type UlpduSink } from './fpdu-receiver.ts';
-import type { FpduSender } from './fpdu-sender.ts';
+import type { UlpduSink, UlpduWriter } from './lower-layer.ts';
 import type { RtrKind } from './negotiation.ts';
 import { RDMAPReceiver } from './rdmap-receiver.ts';
 import { RDMAPSender, Step } from './rdmap-sender.ts';
@@ -24,9 +23,8 @@ const PUMP_SEGMENTS_MAX = 1024;
 /** Options of Full Operation. */
 interface FullOperationOptions {
   readonly user: WireUser;
-  /** Must be in Full Operation already. */
-  readonly fpduSender: FpduSender;
-  readonly receiver: FpduReceiverOptions;
+  /** The lower layer must be in Full Operation already. */
+  readonly writer: UlpduWriter;
   readonly mulpduBytes: number;
   /** Negotiated depths. */
   readonly ird: number;
@@ -41,8 +39,7 @@ export class FullOperation implements UlpduSink {
   readonly policy = new TerminatePolicy();
   readonly #user: WireUser;
   readonly #orrq: OutboundRequestQueue;
-  readonly #fpduSender: FpduSender;
-  readonly #fpduReceiver: FpduReceiver;
+  readonly #writer: UlpduWriter;
   readonly #ddpReceiver: DDPReceiver;
   readonly #rdmapReceiver: RDMAPReceiver;
   readonly #ddpSender: DDPSender;
@@ -52,11 +49,10 @@ export class FullOperation implements UlpduSink {
     const { user, extensionsEnabled } = options;
     const irrq = new InboundRequestQueue(options.ird);
     const orrq = new OutboundRequestQueue(options.ord);
-    const ddp = new DDPSender(options.fpduSender, options.mulpduBytes);
+    const ddp = new DDPSender(options.writer, options.mulpduBytes);
     this.#user = user;
     this.#orrq = orrq;
-    this.#fpduSender = options.fpduSender;
-    this.#fpduReceiver = new FpduReceiver(options.receiver);
+    this.#writer = options.writer;
     this.#rdmapReceiver = new RDMAPReceiver({ user, irrq, orrq, extensionsEnabled });
     // DDP-7.1-01 QN 3 exists with RFC 7306 only.
     const queueCount = extensionsEnabled ? QUEUE_COUNT : QueueNumber.atomicResponse;
@@ -96,26 +92,13 @@ export class FullOperation implements UlpduSink {
 
   /** The user leaves: frames the pending Terminate even if the output is full. */
   frameLastTerminate(): void {
-    this.#fpduSender.liftHighWater();
+    this.#writer.liftHighWater();
     this.#rdmapSender.frameLastTerminate();
-  }
-
-  /** Releases what the receiver holds. */
-  release(): void {
-    this.#fpduReceiver.release();
   }
 
   // Inputs
 
-  /** Takes `bytes[start, end)` of the stream, borrowed. A fault is latched in `policy`. */
-  receive(bytes: Uint8Array, start: number, end: number): void {
-    const error = this.#fpduReceiver.push(bytes, start, end, this);
-    // DDP-7-01 errors of MPA are passed up here; those of DDP and RDMAP are latched with their
-    // segment.
-    if (error !== undefined) this.policy.latchLocal(error);
-  }
-
-  /** For the FPDU receiver. */
+  /** For the lower layer. */
   // DDP-7.1-19 RDMAP-7-01 nothing after the first fault, or after the peer's Terminate.
   handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined {
     if (this.#rdmapReceiver.terminate !== undefined) return undefined;
@@ -127,7 +110,7 @@ export class FullOperation implements UlpduSink {
     return error;
   }
 
-  /** For the FPDU receiver. */
+  /** For the lower layer. */
   handleInputEnd(): void {
     const fault = this.#user.inputEnded();
     if (fault === Fault.none || this.policy.error !== undefined) return;
@@ -158,28 +141,9 @@ export class FullOperation implements UlpduSink {
     return this.#rdmapSender.sentBytes;
   }
 
-  /** True after the first valid FPDU: a responder may send (MPA-7.1.2-11). */
-  get peerHasSpoken(): boolean {
-    return this.#fpduReceiver.validatedCount > 0;
-  }
-
-  /** FPDUs found valid. */
-  get receivedFpdus(): number {
-    return this.#fpduReceiver.validatedCount;
-  }
-
-  /** True when a FIN now would cut an FPDU or a message. */
+  /** True when the peer's end now would cut a message. */
   get midMessage(): boolean {
-    return (
-      this.#fpduReceiver.midFpdu ||
-      this.#ddpReceiver.midMessage ||
-      this.#rdmapReceiver.midTaggedMessage
-    );
-  }
-
-  /** The bytes of a partial FPDU. */
-  get heldInput(): Uint8Array {
-    return this.#fpduReceiver.held;
+    return this.#ddpReceiver.midMessage || this.#rdmapReceiver.midTaggedMessage;
   }
 
   /** Our requests that the peer has not answered. */

@@ -29,42 +29,28 @@ import {
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
 } from '../wire/startup-frame.ts';
+import type { LowerEffect } from './lower-layer.ts';
 import {
   answerRequest,
   concludeReply,
   crcInUse,
   type Depths,
   localDepths,
-  type RtrKind,
   rejectParameters,
   requestParameters,
 } from './negotiation.ts';
-import type { Agreement, StartupEvent, StreamOptions } from './stream-api.ts';
+import type { Agreement, StreamOptions } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
 /** What the stream must do, in order. */
 export type StartupEffect =
   /** Queue our startup frame. */
   | { readonly type: 'transmit'; readonly frame: Uint8Array }
-  /** Report it. After a rejection TCP stays open for the consumer (MPA-7.1.2-09). */
-  | StartupEvent
   /**
-   * Full Operation. Bytes that `handleBytes` did not consume, and all later ones, are FPDUs. With
-   * `error`, our first and only FPDU is a Terminate with it; otherwise, with `rtr`, our first FPDU
-   * is that indication (EMPA-5-02).
+   * After a rejection TCP stays open for the consumer (MPA-7.1.2-09). In Full Operation, bytes that
+   * `handleBytes` did not consume, and all later ones, are FPDUs.
    */
-  | {
-      readonly type: 'full-operation';
-      readonly agreement: Agreement;
-      readonly rtr: RtrKind | undefined;
-      readonly error: ProtocolError | undefined;
-    }
-  /** Over. Nothing more is sent; TCP is closed with a FIN or a reset. */
-  | {
-      readonly type: 'failed';
-      readonly failure: StreamFailure;
-      readonly close: 'finish' | 'abort';
-    };
+  | LowerEffect;
 
 /** The states, each with its data. */
 type State =

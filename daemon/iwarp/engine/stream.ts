@@ -1,7 +1,7 @@
 /**
- * One LLP stream from the open TCP connection to its end: MPA startup, Full Operation, and the
- * three endings of RFC 5040 §6.2 (graceful, Terminate, lost). This folder's README has the state
- * diagram.
+ * One LLP stream from the open connection to its end: startup, Full Operation, and the three endings
+ * of RFC 5040 §6.2 (graceful, Terminate, lost). This folder's README has the state diagram. Startup
+ * and the carriage of ULPDUs are the lower layer's: MPA over TCP, unless another is given.
  *
  * Methods come in four groups: commands, `handle*` inputs, `poll*` outputs, getters. The caller
  * drains `pollTransmit` and `pollEvent` after every command and input.
@@ -15,18 +15,12 @@
 import { assert } from '../../invariants/assert.ts';
 import type { WireUser } from '../../rnic/wire-port.ts';
 import { type Micros, NEVER, type WireFailure } from '../../rnic/wire-port.ts';
-import type { Crc32c } from '../wire/crc32c.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';
-import type { ChunkPool } from './chunk-pool.ts';
-import { FpduSender } from './fpdu-sender.ts';
 import { FullOperation } from './full-operation.ts';
-import { mulpduBytes } from './mulpdu.ts';
+import type { LowerEffect, LowerLayer } from './lower-layer.ts';
 import { Step } from './rdmap-sender.ts';
-import { Startup, type StartupEffect } from './startup.ts';
 import type { Agreement, StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
-
-const NO_BYTES = new Uint8Array(0);
 
 /**
  * Payload of the send queue that must leave within each close timeout for a drain to continue.
@@ -34,18 +28,6 @@ const NO_BYTES = new Uint8Array(0);
  * nothing.
  */
 const DRAIN_PROGRESS_BYTES = 16_384;
-
-/** The environment of a stream. */
-export interface StreamEnvironment {
-  /** Buffers, shared by the streams of a device. */
-  readonly pool: ChunkPool;
-  /** Computes the CRCs of large FPDUs. */
-  readonly crc32c: Crc32c;
-  /** Bytes that may wait for the socket before sending pauses; `FpduSender` has the default. */
-  readonly highWaterBytes?: number;
-  /** Let no FPDU cross a segment boundary while CRCs are on; see `FpduSender`. Default false. */
-  readonly alignSegments?: boolean;
-}
 
 /**
  * - startup: MPA Request and Reply.
@@ -84,9 +66,7 @@ const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 /** One stream; see `StreamPort` for its methods. */
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
-  readonly #environment: StreamEnvironment;
-  readonly #startup: Startup;
-  readonly #fpduSender: FpduSender;
+  readonly #lower: LowerLayer;
   readonly #events: StreamEvent[] = [];
   #state: StateName = 'startup';
   /** For the states from `draining` to `finished`. */
@@ -97,40 +77,30 @@ export class Stream implements StreamPort {
   #user: WireUser | undefined = undefined;
   /** When to nudge an initiator's peer that is silent since its Reply. */
   #nudgeDeadline: Micros = NEVER;
-  #emssBytes: number;
-  #sendMarkers = false;
   #peerClosed = false;
   /** Why the stream ends, if not gracefully. The first reason stays. */
   #failure: StreamFailure | undefined = undefined;
   #faultNoted = false;
+  /** The user was asked to finish the connection. */
+  #finishAsked = false;
   /** Framed bytes are no longer sent: the connection is reset, or gone. */
   #muted = false;
 
-  constructor(options: StreamOptions, environment: StreamEnvironment) {
+  constructor(options: StreamOptions, lower: LowerLayer) {
     this.#options = options;
-    this.#environment = environment;
-    this.#emssBytes = options.emssBytes;
-    this.#startup = new Startup(options);
-    const { pool, crc32c, highWaterBytes, alignSegments } = environment;
-    this.#fpduSender = new FpduSender({
-      pool,
-      crc32c,
-      ...(highWaterBytes === undefined ? {} : { highWaterBytes }),
-      ...(alignSegments === undefined ? {} : { alignSegments }),
-      segmentBytes: options.emssBytes,
-    });
+    this.#lower = lower;
   }
 
   // Commands
 
   connect(privateData: Uint8Array, user: WireUser, now: Micros): void {
-    this.#startup.connect(privateData, now);
+    this.#lower.connect(privateData, now);
     this.#user = user;
     this.#runStartup(now);
   }
 
   listen(now: Micros): void {
-    this.#startup.listen(now);
+    this.#lower.listen(now);
   }
 
   accept(
@@ -141,14 +111,14 @@ export class Stream implements StreamPort {
   ): void {
     if (this.#state !== 'startup') return;
     this.#user = user;
-    this.#startup.accept(privateData, wishes, now);
+    this.#lower.accept(privateData, wishes, now);
     this.#runStartup(now);
     this.#advance(now);
   }
 
   reject(privateData: Uint8Array, now: Micros): void {
     if (this.#state !== 'startup') return;
-    this.#startup.reject(privateData);
+    this.#lower.reject(privateData);
     this.#transition('rejected');
     this.#runStartup(now);
   }
@@ -194,7 +164,7 @@ export class Stream implements StreamPort {
   // RDMAP-4.8-14 RDMAP-7.1-02
   fail(failure: WireFailure, now: Micros): void {
     if (this.#state === 'startup') {
-      this.#startup.failLocally(failure.text);
+      this.#lower.failLocally(failure.text);
       this.#runStartup(now);
       return;
     }
@@ -206,9 +176,8 @@ export class Stream implements StreamPort {
 
   /** The socket's EMSS has changed: later segments follow it (MPA-4.5-05). */
   setEmss(emssBytes: number): void {
-    this.#emssBytes = emssBytes;
-    this.#fpduSender.setSegmentBytes(emssBytes);
-    this.#operation?.setMulpdu(this.#mulpduBytes());
+    this.#lower.setPathBytes(emssBytes);
+    this.#operation?.setMulpdu(this.#lower.mulpduBytes);
   }
 
   // Inputs
@@ -217,7 +186,7 @@ export class Stream implements StreamPort {
     let start = 0;
     if (this.#operation === undefined) {
       if (this.#state !== 'startup') return;
-      start = this.#startup.handleBytes(bytes, 0, bytes.length);
+      start = this.#lower.handleStartup(bytes);
       this.#runStartup(now);
     }
     this.#receive(bytes, start);
@@ -226,7 +195,7 @@ export class Stream implements StreamPort {
 
   handleFlushed(bytes: number, now: Micros): void {
     if (this.#muted) return;
-    this.#fpduSender.flushed(bytes);
+    this.#lower.flushed(bytes);
     if (this.#state === 'closed') return;
     this.#advance(now);
     this.#noteProgress(now);
@@ -236,18 +205,18 @@ export class Stream implements StreamPort {
     if (this.#peerClosed || this.#state === 'closed') return;
     this.#peerClosed = true;
     if (this.#state === 'startup') {
-      this.#startup.handlePeerClosed();
+      this.#lower.handlePeerClosed();
       this.#runStartup(now);
       return;
     }
     const reading = this.#state !== 'rejected' && this.#failure === undefined;
     // MPA-8-02 a FIN within an FPDU or a message is a loss, and forbids a Terminate.
-    if (reading && this.#operation?.midMessage === true) {
+    if (reading && (this.#lower.midUlpdu || this.#operation?.midMessage === true)) {
       this.#lose('the peer closed the connection within a message', undefined);
       this.#abortNow();
       return;
     }
-    if (this.#state === 'open' && this.#startup.lossQuirk !== undefined) {
+    if (this.#state === 'open' && this.#lower.lossQuirk !== undefined) {
       // Graceful for TCP, but no program asked for it: the peer never sent an FPDU.
       this.#lose('the peer closed the connection before its first FPDU', undefined);
       this.#close('flushing', now);
@@ -261,7 +230,7 @@ export class Stream implements StreamPort {
 
   handleClosed(errorCode: string | undefined, now: Micros): void {
     if (this.#state === 'startup') {
-      this.#startup.handlePeerClosed();
+      this.#lower.handlePeerClosed();
       this.#runStartup(now);
     }
     const graceful =
@@ -270,14 +239,14 @@ export class Stream implements StreamPort {
     if (this.#state !== 'closed' && !graceful) this.#lose('the connection is gone', errorCode);
     this.#end();
     this.#muted = true;
-    this.#fpduSender.release();
+    this.#lower.releaseOutput();
   }
 
   handleDeadline(now: Micros): void {
     // The startup timeout of a stream that has ended keeps running.
     if (this.#state === 'closed') return;
-    if (now >= this.#startup.nextDeadline() && this.#deadline === NEVER) {
-      this.#startup.handleDeadline(now);
+    if (now >= this.#lower.nextDeadline() && this.#deadline === NEVER) {
+      this.#lower.handleDeadline(now);
       this.#runStartup(now);
     }
     if (now >= this.#nudgeDeadline) this.#nudge(now);
@@ -290,12 +259,12 @@ export class Stream implements StreamPort {
 
   nextDeadline(): Micros {
     if (this.#state === 'closed' || this.#state === 'rejected') return NEVER;
-    const due = this.#deadline === NEVER ? this.#startup.nextDeadline() : this.#deadline;
+    const due = this.#deadline === NEVER ? this.#lower.nextDeadline() : this.#deadline;
     return Math.min(due, this.#nudgeDeadline);
   }
 
   pollTransmit(): Uint8Array | undefined {
-    return this.#muted ? undefined : this.#fpduSender.pollTransmit();
+    return this.#muted ? undefined : this.#lower.pollTransmit();
   }
 
   pollEvent(): StreamEvent | undefined {
@@ -306,16 +275,16 @@ export class Stream implements StreamPort {
 
   /** Bytes of a partial FPDU; borrowed until the next input. */
   get heldInput(): Uint8Array {
-    return this.#operation?.heldInput ?? NO_BYTES;
+    return this.#lower.heldInput;
   }
 
   /** FPDUs found valid. */
   get receivedFpdus(): number {
-    return this.#operation?.receivedFpdus ?? 0;
+    return this.#lower.receivedCount;
   }
 
   get sendable(): boolean {
-    return this.#startup.sendable && (this.#state === 'open' || this.#state === 'draining');
+    return this.#lower.sendable && (this.#state === 'open' || this.#state === 'draining');
   }
 
   get midSend(): boolean {
@@ -331,17 +300,14 @@ export class Stream implements StreamPort {
 
   #runStartup(now: Micros): void {
     for (;;) {
-      const effect = this.#startup.pollEffect();
+      const effect = this.#lower.pollEffect();
       if (effect === undefined) return;
       this.#carryOut(effect, now);
     }
   }
 
-  #carryOut(effect: StartupEffect, now: Micros): void {
+  #carryOut(effect: LowerEffect, now: Micros): void {
     switch (effect.type) {
-      case 'transmit':
-        this.#fpduSender.sendStartupFrame(effect.frame);
-        break;
       case 'request':
         this.#events.push(effect);
         break;
@@ -355,7 +321,7 @@ export class Stream implements StreamPort {
         else this.#announce(effect.agreement);
         if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
         // Only an initiator may send at once.
-        if (this.#startup.sendable) {
+        if (this.#lower.sendable) {
           this.#nudgeDeadline = now + (this.#options.nudgeDelayMicros ?? NEVER);
         }
         this.#advance(now);
@@ -375,19 +341,12 @@ export class Stream implements StreamPort {
     const user = this.#user;
     // MPA-7.1-04
     assert(user !== undefined, 'a queue pair is bound before Full Operation');
-    const { pool, crc32c } = this.#environment;
-    this.#sendMarkers = agreement.sendMarkers;
-    this.#fpduSender.enterFullOperation(agreement.crcEnabled, agreement.sendMarkers);
+    const lower = this.#lower;
+    lower.enterFullOperation(agreement);
     this.#operation = new FullOperation({
       user,
-      fpduSender: this.#fpduSender,
-      receiver: {
-        pool,
-        crc32c,
-        crcEnabled: agreement.crcEnabled,
-        markers: agreement.receiveMarkers,
-      },
-      mulpduBytes: this.#mulpduBytes(),
+      writer: lower.writer,
+      mulpduBytes: lower.mulpduBytes,
       ird: agreement.ird,
       ord: agreement.ord,
       extensionsEnabled: this.#options.extensionsEnabled ?? true,
@@ -397,10 +356,6 @@ export class Stream implements StreamPort {
 
   #announce(agreement: Agreement): void {
     this.#events.push({ type: 'established', ...agreement });
-  }
-
-  #mulpduBytes(): number {
-    return mulpduBytes(this.#options.fpduSize, this.#emssBytes, this.#sendMarkers);
   }
 
   // Full Operation
@@ -415,16 +370,17 @@ export class Stream implements StreamPort {
       this.#abortNow();
       return;
     }
-    operation.receive(bytes, start, bytes.length);
-    if (!operation.peerHasSpoken) return;
-    this.#startup.handleFirstFpdu();
-    this.#nudgeDeadline = NEVER;
+    const error = this.#lower.receive(bytes, start, bytes.length, operation);
+    // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
+    // their segment.
+    if (error !== undefined) operation.policy.latchLocal(error);
+    if (this.#lower.peerHasSpoken) this.#nudgeDeadline = NEVER;
   }
 
   /** The peer may not have seen the bytes sent right behind its Reply; more bytes make it look. */
   #nudge(now: Micros): void {
     this.#nudgeDeadline = NEVER;
-    if (!this.sendable || !this.#fpduSender.hasSpoken) return;
+    if (!this.sendable || !this.#lower.hasSpoken) return;
     this.#operation?.queueNudge();
     const text = 'the peer is silent since its Reply: an empty Write makes it look for FPDUs';
     this.#events.push({ type: 'nudged', quirk: SIW_DEAF_AFTER_REPLY, text });
@@ -451,13 +407,13 @@ export class Stream implements StreamPort {
 
   #pumpOperation(operation: FullOperation): Step {
     // MPA-7.1.2-11 a responder sends nothing before the initiator's first valid FPDU.
-    return this.#sending && this.#startup.sendable ? operation.pump() : Step.idle;
+    return this.#sending && this.#lower.sendable ? operation.pump() : Step.idle;
   }
 
   // DDP-6.2.1-01 waits for outstanding Reads, unless the peer has closed its half.
   #isDrained(operation: FullOperation, step: Step): boolean {
     if (step !== Step.idle) return false;
-    return operation.outstandingCount === 0 || this.#peerClosed || !this.#startup.sendable;
+    return operation.outstandingCount === 0 || this.#peerClosed || !this.#lower.sendable;
   }
 
   // RDMAP-5.4-03 RDMAP-5.4-07 RDMAP-6.2.1-03 reported upward; nothing new begins; a graceful close.
@@ -481,7 +437,7 @@ export class Stream implements StreamPort {
     this.#failure ??= failureOf(policy.error);
     // Nothing can be sent behind our FIN, before a responder may send, or to a lost peer.
     const tellable = policy.pending || operation.terminateFramed;
-    if (this.#state === 'finished' || !this.#startup.sendable || !tellable) {
+    if (this.#state === 'finished' || !this.#lower.sendable || !tellable) {
       this.#abortNow();
       return;
     }
@@ -519,16 +475,21 @@ export class Stream implements StreamPort {
 
   // RDMAP-6.2.1-03 DDP-6.2.1-05 FIN, not RST, once the socket has taken everything.
   #finishWhenFlushed(now: Micros): void {
-    if (this.#state === 'flushing' && this.#fpduSender.queuedBytes === 0) {
+    if (this.#state === 'flushing' && this.#lower.queuedBytes === 0) {
       this.#transition('finished');
       this.#renewDeadline(now);
+      this.#lower.finish();
+    }
+    if (this.#state !== 'finished') return;
+    if (!this.#finishAsked && this.#lower.finished) {
+      this.#finishAsked = true;
       this.#events.push({ type: 'finish' });
     }
-    if (this.#state === 'finished' && this.#peerClosed) this.#end();
+    if (this.#peerClosed) this.#end();
   }
 
   #lose(text: string, errorCode: string | undefined): void {
-    const quirk = this.#startup.lossQuirk;
+    const quirk = this.#lower.lossQuirk;
     const lost = failureOf(
       new ProtocolError(
         'mpaConnectionLost',
@@ -552,7 +513,7 @@ export class Stream implements StreamPort {
     this.#transition('closed');
     this.#deadline = NEVER;
     this.#nudgeDeadline = NEVER;
-    this.#operation?.release();
+    this.#lower.releaseInput();
     this.#events.push({ type: 'closed', failure: this.#failure });
   }
 

@@ -1,6 +1,7 @@
 /** Codecs and framing of the wire: startup frames, FPDUs, headers. Pure, hence the fastest targets. */
 
-import { FpduReceiver, type UlpduSink } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { FpduReceiver } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import type { UlpduSink } from '../../../daemon/iwarp/engine/lower-layer.ts';
 import { Startup, type StartupEffect } from '../../../daemon/iwarp/engine/startup.ts';
 import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
 import {

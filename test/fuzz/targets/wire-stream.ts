@@ -4,6 +4,7 @@
  * memory with a secret that must never be sent.
  */
 import { FpduSender } from '../../../daemon/iwarp/engine/fpdu-sender.ts';
+import { MpaLayer } from '../../../daemon/iwarp/engine/mpa-layer.ts';
 import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
 import type { StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
 import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
@@ -61,7 +62,8 @@ class Session {
     const markersRequested = (kind & 24) === 0;
     const options: Partial<StreamOptions> = { crcRequested, markersRequested, ird: 4, ord: 4 };
     const environment = { pool: device.pool, crc32c };
-    this.stream = new Stream(streamOptions({ ...options, mpaRevision: 1 }), environment);
+    const withRevision = streamOptions({ ...options, mpaRevision: 1 });
+    this.stream = new Stream(withRevision, new MpaLayer(withRevision, environment));
     const capabilities = {
       maxSendWr: QUEUE_DEPTH,
       maxRecvWr: QUEUE_DEPTH,

@@ -4,6 +4,7 @@
  * sent when the peer sent it. Its output can then be compared with the recorded one.
  */
 import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
+import { MpaLayer } from '../../../daemon/iwarp/engine/mpa-layer.ts';
 import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
 import { readUint16 } from '../../../daemon/iwarp/wire/bytes.ts';
 import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
@@ -250,7 +251,8 @@ class Reemission {
     this.#script = new Script(own);
     const { ird = DEPTH_UNSAID, ord = DEPTH_UNSAID } = startup;
     const options = { ...optionsLike(startup), ird, ord, extensionsEnabled: false };
-    this.#stream = new Stream(options, { pool: new ChunkPool({ keptMax: 2 }), crc32c });
+    const lower = new MpaLayer(options, { pool: new ChunkPool({ keptMax: 2 }), crc32c });
+    this.#stream = new Stream(options, lower);
   }
 
   begin(): void {

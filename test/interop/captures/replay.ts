@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
 import { DDPReceiver } from '../../../daemon/iwarp/engine/ddp-receiver.ts';
-import { FpduReceiver, type UlpduSink } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import { FpduReceiver } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import type { UlpduSink } from '../../../daemon/iwarp/engine/lower-layer.ts';
 import { RDMAPReceiver } from '../../../daemon/iwarp/engine/rdmap-receiver.ts';
 import {
   InboundRequestQueue,

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ChunkPool } from '../../../../daemon/iwarp/engine/chunk-pool.ts';
-import type { FpduReceiver, UlpduSink } from '../../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import type { FpduReceiver } from '../../../../daemon/iwarp/engine/fpdu-receiver.ts';
+import type { UlpduSink } from '../../../../daemon/iwarp/engine/lower-layer.ts';
 import { markerPhase } from '../../../../daemon/iwarp/wire/marker.ts';
 import {
   dirtyPool,

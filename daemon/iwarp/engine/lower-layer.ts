@@ -1,0 +1,147 @@
+/**
+ * The lower layer of one stream (LLP): what DDP, RDMAP and the stream's life need of MPA over TCP,
+ * or of SCTP. It sets the stream up, carries ULPDUs in order, and ends it.
+ *
+ * Like the stream it does no I/O: the stream passes on commands and inputs, then drains
+ * `pollEffect`.
+ */
+import type { Micros } from '../../rnic/wire-port.ts';
+import type { ProtocolError } from '../wire/protocol-error.ts';
+import type { RtrKind } from './negotiation.ts';
+import type { Agreement, StartupEvent } from './stream-api.ts';
+import type { StreamFailure } from './stream-failure.ts';
+
+/** Takes the ULPDUs of one stream, in order. */
+export interface UlpduSink {
+  /**
+   * One verified ULPDU: `bytes[start, start + length)`, borrowed for the call. `length` is 0 to
+   * 65535, as the peer sent it. An error ends the stream's input (MPA-8-07).
+   */
+  handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined;
+  /** The bytes of the ULPDUs delivered since the last call are about to change. */
+  handleInputEnd?(): void;
+}
+
+/** Where DDP writes its segments, one after the other, in place. */
+export interface UlpduWriter {
+  /** The buffer of the current ULPDU. Valid from `begin` to `commit`. */
+  readonly bytes: Uint8Array;
+  /** Where to write the current ULPDU in `bytes`. Valid from `begin` to `commit`. */
+  readonly ulpduStart: number;
+  /**
+   * Reserves room for a ULPDU. Returns false when the output is full. A second `begin` without
+   * `commit` drops the reservation. Throws `RangeError` for a length that must not be sent.
+   */
+  begin(ulpduLength: number): boolean;
+  /** Completes the current ULPDU: it will be sent. */
+  commit(): void;
+  /** The longest ULPDU worth posting now, at most `mulpduBytes`. */
+  ulpduRoomBytes(mulpduBytes: number): number;
+  /** Lifts the limit of the output: what is still framed is short, and the last. */
+  liftHighWater(): void;
+}
+
+/** What the stream must do, in order. */
+export type LowerEffect =
+  /** Report it. */
+  | StartupEvent
+  /**
+   * Full Operation. With `error`, the first and only message is a Terminate with it; otherwise, with
+   * `rtr`, the first message is that indication (EMPA-5-02).
+   */
+  | {
+      readonly type: 'full-operation';
+      readonly agreement: Agreement;
+      readonly rtr: RtrKind | undefined;
+      readonly error: ProtocolError | undefined;
+    }
+  /** Over. No message is framed any more; the connection is closed with a FIN or a reset. */
+  | {
+      readonly type: 'failed';
+      readonly failure: StreamFailure;
+      readonly close: 'finish' | 'abort';
+    };
+
+/** See the module's comment. */
+export interface LowerLayer {
+  readonly writer: UlpduWriter;
+
+  // Commands
+
+  /** Initiator: asks for a connection. Throws `RangeError` for too long Private Data. */
+  connect(privateData: Uint8Array, now: Micros): void;
+  /** Responder: waits for a request, at most for the startup timeout. */
+  listen(now: Micros): void;
+  /** Responder: answers the request. Throws `RangeError` for too long Private Data. */
+  accept(
+    privateData: Uint8Array,
+    wishes: { readonly ird: number; readonly ord: number },
+    now: Micros,
+  ): void;
+  reject(privateData: Uint8Array): void;
+  /** A local error ends the startup. */
+  failLocally(text: string): void;
+  /** Carries out the effect 'full-operation': from here on `writer` and `receive` may be used. */
+  enterFullOperation(agreement: Agreement): void;
+  /** Payload bytes that one packet holds have changed. */
+  setPathBytes(pathBytes: number): void;
+  /** Ends our half: called once, when everything framed is flushed. `finished` tells when it has. */
+  finish(): void;
+  /** Input is no longer wanted: releases what is held of it. */
+  releaseInput(): void;
+  /** The connection is gone: releases the output, too. */
+  releaseOutput(): void;
+
+  // Inputs
+
+  /**
+   * Takes input before Full Operation, borrowed for the call. Returns where in `bytes` the input of
+   * Full Operation begins.
+   */
+  handleStartup(bytes: Uint8Array): number;
+  /**
+   * Takes input in Full Operation, `bytes[start, end)`, and delivers what is complete to `sink`.
+   * Returns the first error, the sink's or ours, now and on every later call.
+   */
+  receive(
+    bytes: Uint8Array,
+    start: number,
+    end: number,
+    sink: UlpduSink,
+  ): ProtocolError | undefined;
+  /** The connection has taken the oldest `bytes` polled bytes. */
+  flushed(bytes: number): void;
+  /** The connection's end during startup. */
+  handlePeerClosed(): void;
+  handleDeadline(now: Micros): void;
+
+  // Outputs
+
+  pollEffect(): LowerEffect | undefined;
+  /** The next bytes to send. They are reused after `flushed`. */
+  pollTransmit(): Uint8Array | undefined;
+  nextDeadline(): Micros;
+
+  // Getters
+
+  /** The longest ULPDU that DDP should post. */
+  readonly mulpduBytes: number;
+  /** True when messages may be sent. */
+  readonly sendable: boolean;
+  /** True when the peer's first ULPDU has been found valid. */
+  readonly peerHasSpoken: boolean;
+  /** True when a ULPDU has been sent. */
+  readonly hasSpoken: boolean;
+  /** ULPDUs found valid. */
+  readonly receivedCount: number;
+  /** True when the peer's end now would cut a ULPDU. */
+  readonly midUlpdu: boolean;
+  /** The bytes of a partial ULPDU; borrowed until the next input. */
+  readonly heldInput: Uint8Array;
+  /** Bytes to send that the connection has not taken. */
+  readonly queuedBytes: number;
+  /** True when our half has ended, and the connection has taken all of it. */
+  readonly finished: boolean;
+  /** A loss now would be explained by this known peer's quirk. */
+  readonly lossQuirk: string | undefined;
+}

@@ -1,0 +1,196 @@
+/** MPA over TCP as the lower layer of a stream (RFC 5044): startup frames, then FPDUs. */
+
+import type { Micros } from '../../rnic/wire-port.ts';
+import type { Crc32c } from '../wire/crc32c.ts';
+import type { ProtocolError } from '../wire/protocol-error.ts';
+import type { ChunkPool } from './chunk-pool.ts';
+import { FpduReceiver } from './fpdu-receiver.ts';
+import { FpduSender } from './fpdu-sender.ts';
+import type { LowerEffect, LowerLayer, UlpduSink } from './lower-layer.ts';
+import { mulpduBytes } from './mulpdu.ts';
+import { Startup } from './startup.ts';
+import type { Agreement, StreamOptions } from './stream-api.ts';
+
+/** The environment of a stream. */
+export interface StreamEnvironment {
+  /** Buffers, shared by the streams of a device. */
+  readonly pool: ChunkPool;
+  /** Computes the CRCs of large FPDUs. */
+  readonly crc32c: Crc32c;
+  /** Bytes that may wait for the socket before sending pauses; `FpduSender` has the default. */
+  readonly highWaterBytes?: number;
+  /** Let no FPDU cross a segment boundary while CRCs are on; see `FpduSender`. Default false. */
+  readonly alignSegments?: boolean;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** Both halves of MPA. */
+export class MpaLayer implements LowerLayer {
+  readonly writer: FpduSender;
+  readonly #options: StreamOptions;
+  readonly #environment: StreamEnvironment;
+  readonly #startup: Startup;
+  #receiver: FpduReceiver | undefined = undefined;
+  #emssBytes: number;
+  #sendMarkers = false;
+
+  constructor(options: StreamOptions, environment: StreamEnvironment) {
+    this.#options = options;
+    this.#environment = environment;
+    this.#emssBytes = options.emssBytes;
+    this.#startup = new Startup(options);
+    const { pool, crc32c, highWaterBytes, alignSegments } = environment;
+    this.writer = new FpduSender({
+      pool,
+      crc32c,
+      ...(highWaterBytes === undefined ? {} : { highWaterBytes }),
+      ...(alignSegments === undefined ? {} : { alignSegments }),
+      segmentBytes: options.emssBytes,
+    });
+  }
+
+  // Commands
+
+  connect(privateData: Uint8Array, now: Micros): void {
+    this.#startup.connect(privateData, now);
+  }
+
+  listen(now: Micros): void {
+    this.#startup.listen(now);
+  }
+
+  accept(
+    privateData: Uint8Array,
+    wishes: { readonly ird: number; readonly ord: number },
+    now: Micros,
+  ): void {
+    this.#startup.accept(privateData, wishes, now);
+  }
+
+  reject(privateData: Uint8Array): void {
+    this.#startup.reject(privateData);
+  }
+
+  failLocally(text: string): void {
+    this.#startup.failLocally(text);
+  }
+
+  enterFullOperation(agreement: Agreement): void {
+    const { pool, crc32c } = this.#environment;
+    const { crcEnabled, sendMarkers, receiveMarkers } = agreement;
+    this.#sendMarkers = sendMarkers;
+    this.writer.enterFullOperation(crcEnabled, sendMarkers);
+    this.#receiver = new FpduReceiver({ pool, crc32c, crcEnabled, markers: receiveMarkers });
+  }
+
+  /** The socket's EMSS has changed: later segments follow it (MPA-4.5-05). */
+  setPathBytes(emssBytes: number): void {
+    this.#emssBytes = emssBytes;
+    this.writer.setSegmentBytes(emssBytes);
+  }
+
+  finish(): void {
+    // The FIN of the socket ends our half.
+  }
+
+  releaseInput(): void {
+    this.#receiver?.release();
+  }
+
+  releaseOutput(): void {
+    this.writer.release();
+  }
+
+  // Inputs
+
+  handleStartup(bytes: Uint8Array): number {
+    return this.#startup.handleBytes(bytes, 0, bytes.length);
+  }
+
+  receive(
+    bytes: Uint8Array,
+    start: number,
+    end: number,
+    sink: UlpduSink,
+  ): ProtocolError | undefined {
+    const receiver = this.#receiver;
+    if (receiver === undefined) return undefined;
+    const error = receiver.push(bytes, start, end, sink);
+    // MPA-7.1.2-12
+    if (receiver.validatedCount > 0) this.#startup.handleFirstFpdu();
+    return error;
+  }
+
+  flushed(bytes: number): void {
+    this.writer.flushed(bytes);
+  }
+
+  handlePeerClosed(): void {
+    this.#startup.handlePeerClosed();
+  }
+
+  handleDeadline(now: Micros): void {
+    this.#startup.handleDeadline(now);
+  }
+
+  // Outputs
+
+  pollEffect(): LowerEffect | undefined {
+    for (;;) {
+      const effect = this.#startup.pollEffect();
+      if (effect?.type !== 'transmit') return effect;
+      this.writer.sendStartupFrame(effect.frame);
+    }
+  }
+
+  pollTransmit(): Uint8Array | undefined {
+    return this.writer.pollTransmit();
+  }
+
+  nextDeadline(): Micros {
+    return this.#startup.nextDeadline();
+  }
+
+  // Getters
+
+  get mulpduBytes(): number {
+    return mulpduBytes(this.#options.fpduSize, this.#emssBytes, this.#sendMarkers);
+  }
+
+  get sendable(): boolean {
+    return this.#startup.sendable;
+  }
+
+  get peerHasSpoken(): boolean {
+    return this.receivedCount > 0;
+  }
+
+  get hasSpoken(): boolean {
+    return this.writer.hasSpoken;
+  }
+
+  get receivedCount(): number {
+    return this.#receiver?.validatedCount ?? 0;
+  }
+
+  get midUlpdu(): boolean {
+    return this.#receiver?.midFpdu === true;
+  }
+
+  get heldInput(): Uint8Array {
+    return this.#receiver?.held ?? NO_BYTES;
+  }
+
+  get queuedBytes(): number {
+    return this.writer.queuedBytes;
+  }
+
+  get finished(): boolean {
+    return this.writer.queuedBytes === 0;
+  }
+
+  get lossQuirk(): string | undefined {
+    return this.#startup.lossQuirk;
+  }
+}
