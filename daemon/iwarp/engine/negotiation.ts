@@ -5,14 +5,14 @@
  * Read before changing: RFC 5044 §7.1.1 (M, C); RFC 6581 §9 (IRD, ORD, RTR).
  */
 
-import { MPA_ERRORS } from '../wire/mpa-error.ts';
-import type { ProtocolError } from '../wire/protocol-error.ts';
 import {
   DEPTH_MAX,
   DEPTH_UNNEGOTIATED,
   type EnhancedParameters,
   type RtrFlags,
-} from '../wire/startup-frame.ts';
+} from '../wire/enhanced-word.ts';
+import { MPA_ERRORS } from '../wire/mpa-error.ts';
+import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKinds, StreamOptions } from './stream-api.ts';
 
 /** The options that read depths and RTR depend on. */

@@ -16,10 +16,10 @@
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { copyBytes } from '../wire/bytes.ts';
+import type { EnhancedParameters } from '../wire/enhanced-word.ts';
 import { MPA_ERRORS } from '../wire/mpa-error.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import {
-  type EnhancedParameters,
   emitStartupFrame,
   parseStartupFrame,
   STARTUP_FRAME_MAX_BYTES,

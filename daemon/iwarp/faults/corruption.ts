@@ -19,6 +19,7 @@ import {
   UNTAGGED_HEADER_BYTES,
   UntaggedField,
 } from '../wire/ddp-header.ts';
+import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
 import { FPDU_CRC_BYTES, fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import {
   insertMarkers,
@@ -27,7 +28,7 @@ import {
   stripMarkers,
 } from '../wire/marker.ts';
 import { ReadRequestField } from '../wire/rdmap-header.ts';
-import { ENHANCED_BYTES, STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
+import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
 import type { Framing, Passage } from './passage.ts';
 
 /** Bits to flip. Each turns any usual value into one that no peer can accept. */

@@ -19,6 +19,7 @@ import {
   TAGGED_HEADER_BYTES,
   UNTAGGED_HEADER_BYTES,
 } from './ddp-header.ts';
+import type { EnhancedParameters } from './enhanced-word.ts';
 import {
   makeReadRequest,
   OPCODES,
@@ -29,7 +30,7 @@ import {
   READ_REQUEST_BYTES,
   readReadRequest,
 } from './rdmap-header.ts';
-import type { EnhancedParameters, StartupFrame } from './startup-frame.ts';
+import type { StartupFrame } from './startup-frame.ts';
 import { parseTerminate } from './terminate.ts';
 
 /** `MPA Request revision 2, CRC, IRD 8, ORD 8, 16 bytes of private data`. */

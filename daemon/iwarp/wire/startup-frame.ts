@@ -26,19 +26,19 @@ import {
   writeUint16,
   writeUint32,
 } from './bytes.ts';
+import {
+  ENHANCED_BYTES,
+  type EnhancedParameters,
+  enhancedWord,
+  parseEnhancedWord,
+} from './enhanced-word.ts';
 
 /** Bytes before the Private Data. */
 export const STARTUP_HEADER_BYTES = 20;
 /** Most Private Data that a frame holds, the enhanced word included (MPA-7.1.1-19). */
 const PRIVATE_DATA_MAX_BYTES = 512;
-/** Bytes of the enhanced word. */
-export const ENHANCED_BYTES = 4;
 /** Bytes of the longest startup frame. */
 export const STARTUP_FRAME_MAX_BYTES = STARTUP_HEADER_BYTES + PRIVATE_DATA_MAX_BYTES;
-/** IRD or ORD value for: not negotiated by MPA, the ULP takes care of it (EMPA-9.1-12). */
-export const DEPTH_UNNEGOTIATED = 0x3fff;
-/** Largest IRD or ORD that can be negotiated. */
-export const DEPTH_MAX = 0x3ffe;
 
 const KEY_BYTES = 16;
 const FLAGS_AT = 16;
@@ -61,24 +61,6 @@ function keyBytes(letter: number): readonly number[] {
 
 /** The two startup frames. */
 export type StartupFrameKind = 'request' | 'reply';
-
-/** RTR kinds as flags: B zero-length Send, C zero-length RDMA Write, D zero-length RDMA Read. */
-export interface RtrFlags {
-  readonly send: boolean;
-  readonly write: boolean;
-  readonly read: boolean;
-}
-
-/** The enhanced word (RFC 6581 §9). */
-export interface EnhancedParameters {
-  /** A: peer-to-peer model. When false, the RTR flags are sent as 0 and read as false. */
-  readonly peerToPeer: boolean;
-  /** In a Request: offered. In a Reply: supported by the responder (EMPA-9.2-01). */
-  readonly rtr: RtrFlags;
-  /** 0..0x3FFE, or `DEPTH_UNNEGOTIATED`. */
-  readonly ird: number;
-  readonly ord: number;
-}
 
 /** A startup frame without its reserved bits. */
 export interface StartupFrame {
@@ -184,42 +166,10 @@ export function parseStartupFrame(
     // MPA-7.1.1-11: R means nothing in a Request.
     rejected: kind === 'reply' && (flags & FLAG_R) !== 0,
     revision: readUint8(bytes, REVISION_AT),
-    enhanced: enhanced ? parseEnhanced(readUint32(bytes, STARTUP_HEADER_BYTES)) : undefined,
+    enhanced: enhanced ? parseEnhancedWord(readUint32(bytes, STARTUP_HEADER_BYTES)) : undefined,
     // EMPA-6-07: the consumer sees the bytes behind the enhanced word.
     privateData: bytes.subarray(STARTUP_HEADER_BYTES + (enhanced ? ENHANCED_BYTES : 0)),
   };
-}
-
-// EMPA-9-01: A, B, 14 bits of IRD, C, D, 14 bits of ORD, from the top bit down.
-function parseEnhanced(word: number): EnhancedParameters {
-  const peerToPeer = (word & 0x80000000) !== 0;
-  return {
-    peerToPeer,
-    // EMPA-9.2-15: without A the other flags are ignored.
-    rtr: {
-      send: peerToPeer && (word & 0x40000000) !== 0,
-      write: peerToPeer && (word & 0x8000) !== 0,
-      read: peerToPeer && (word & 0x4000) !== 0,
-    },
-    ird: (word >>> 16) & DEPTH_UNNEGOTIATED,
-    ord: word & DEPTH_UNNEGOTIATED,
-  };
-}
-
-function enhancedWord(enhanced: EnhancedParameters): number {
-  const { peerToPeer, rtr, ird, ord } = enhanced;
-  assert(ird >= 0 && ird <= DEPTH_UNNEGOTIATED, 'IRD fits its 14 bits');
-  assert(ord >= 0 && ord <= DEPTH_UNNEGOTIATED, 'ORD fits its 14 bits');
-  // EMPA-9.2-14: without A the other flags are zero.
-  return (
-    ((peerToPeer ? 0x80000000 : 0) |
-      (peerToPeer && rtr.send ? 0x40000000 : 0) |
-      (ird << 16) |
-      (peerToPeer && rtr.write ? 0x8000 : 0) |
-      (peerToPeer && rtr.read ? 0x4000 : 0) |
-      ord) >>>
-    0
-  );
 }
 
 /** Bytes of the frame that `emitStartupFrame` writes. */

@@ -8,7 +8,7 @@ import {
   rejectParameters,
   requestParameters,
 } from '../../../../daemon/iwarp/engine/negotiation.ts';
-import type { EnhancedParameters, RtrFlags } from '../../../../daemon/iwarp/wire/startup-frame.ts';
+import type { EnhancedParameters, RtrFlags } from '../../../../daemon/iwarp/wire/enhanced-word.ts';
 
 const none: RtrFlags = { send: false, write: false, read: false };
 const all: RtrFlags = { send: true, write: true, read: true };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import type { EnhancedParameters } from '../../../../daemon/iwarp/wire/enhanced-word.ts';
 import {
-  type EnhancedParameters,
   emitStartupFrame,
   parseStartupFrame,
   privateDataMaxBytes,
