@@ -19,6 +19,7 @@ import type { CmPath } from './cm-path.ts';
 import { ACK_DELAY, ackTimeout, exponentMicros, timewaitMicros } from './cm-times.ts';
 import type { CmLimits } from './cm-types.ts';
 import { ConnectionTable } from './connection-table.ts';
+import { EarlyRequests } from './early-requests.ts';
 import { HalfOpen } from './half-open.ts';
 import { KeptAnswers } from './kept-answers.ts';
 
@@ -47,6 +48,7 @@ export class CmCore {
   readonly table: ConnectionTable = new ConnectionTable();
   readonly answers: KeptAnswers = new KeptAnswers(ANSWER_KEPT_MICROS);
   readonly halfOpen: HalfOpen;
+  readonly early: EarlyRequests;
   readonly listeners = new Map<number, Set<CmListener>>();
   readonly counters: CmCounters = {
     malformed: 0,
@@ -69,6 +71,7 @@ export class CmCore {
     this.#transactionHi = random32() >>> 0;
     this.limits = limits;
     this.halfOpen = new HalfOpen(limits.halfOpenMax, limits.halfOpenPerAddressMax);
+    this.early = new EarlyRequests(limits.earlyMax, limits.earlyPerAddressMax);
   }
 
   // Connections
@@ -200,7 +203,7 @@ export class CmCore {
   // Time
 
   nextDeadline(): Micros {
-    return Math.min(this.#due, this.answers.nextDeadline());
+    return Math.min(this.#due, this.answers.nextDeadline(), this.early.nextDeadline());
   }
 
   handleDeadline(now: Micros): void {
@@ -279,13 +282,17 @@ export class CmCore {
   // For tests
 
   heldCounts(): Readonly<
-    Record<'ibConnections' | 'ibHalfOpen' | 'ibAnswers' | 'ibEffects' | 'ibListeners', number>
+    Record<
+      'ibConnections' | 'ibHalfOpen' | 'ibEarly' | 'ibAnswers' | 'ibEffects' | 'ibListeners',
+      number
+    >
   > {
     let listeners = 0;
     for (const set of this.listeners.values()) listeners += set.size;
     return {
       ibConnections: this.table.size,
       ibHalfOpen: this.halfOpen.size,
+      ibEarly: this.early.size,
       ibAnswers: this.answers.size,
       ibEffects: this.#effects.length - this.#polled,
       ibListeners: listeners,
@@ -296,6 +303,7 @@ export class CmCore {
   assertInvariants(): void {
     this.table.assertInvariants();
     this.halfOpen.assertInvariants();
+    this.early.assertInvariants();
     this.answers.assertInvariants();
     for (const connection of this.#timed) {
       assert(this.table.has(connection.localCommId), 'what has a deadline exists');

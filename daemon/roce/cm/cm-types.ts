@@ -56,6 +56,9 @@ export interface CmLimits {
   /** Requests of peers that are not established yet, in all and from one address. */
   readonly halfOpenMax: number;
   readonly halfOpenPerAddressMax: number;
+  /** Requests that wait for somebody to listen, in all and from one address. */
+  readonly earlyMax: number;
+  readonly earlyPerAddressMax: number;
   /** Requests that may wait at one listener for its program's answer. */
   readonly backlogMax: number;
 }
@@ -67,5 +70,8 @@ export const DEFAULT_CM_LIMITS: CmLimits = {
   halfOpenMax: 4096,
   // A REQ costs its sender one datagram: one address must not shut out the others.
   halfOpenPerAddressMax: 1024,
+  // A program with that many queue pairs asks for all of them at once; each is a MAD of 256 bytes.
+  earlyPerAddressMax: 128,
+  earlyMax: 1024,
   backlogMax: 1024,
 };

@@ -63,8 +63,8 @@ export class CommunicationManager {
   // Commands
 
   /**
-   * Listens for `serviceId`. `backlog` of 0 or less, or above the limit, becomes the limit.
-   * EADDRINUSE when a listener hears the same.
+   * Listens for `serviceId`; requests that came a little earlier follow. `backlog` of 0 or less, or
+   * above the limit, becomes the limit. EADDRINUSE when a listener hears the same.
    */
   listen(serviceId: number, scope: ListenScope, backlog: number, tag: unknown): CmListener {
     const { listeners, limits } = this.#core;
@@ -78,6 +78,7 @@ export class CommunicationManager {
     }
     const listener = new CmListener(serviceId, scope, wanted, tag);
     listeners.set(serviceId, others.add(listener));
+    this.#handlers.admitEarly(listener);
     return listener;
   }
 
@@ -349,6 +350,7 @@ export class CommunicationManager {
   /** Fires what is due. */
   handleDeadline(now: Micros): void {
     this.#core.handleDeadline(now);
+    this.#handlers.handleDeadline(now);
   }
 
   // Outputs

@@ -10,6 +10,8 @@ export class ConnectionTable {
   readonly #byRemoteId = new Map<string, CmConnection>();
   /** By the peer's GID and queue pair: finds connections whose peer has forgotten them. */
   readonly #byRemoteQp = new Map<string, CmConnection>();
+  /** How many passive ones there are with each peer's GID. */
+  readonly #byAddress = new Map<string, number>();
 
   get size(): number {
     return this.#byId.size;
@@ -37,10 +39,18 @@ export class ConnectionTable {
     return this.#byRemoteQp.get(key(gid, qpn));
   }
 
+  /** True if there is a connection that came from `gid`, in whatever state. */
+  hasComeFrom(gid: Uint8Array): boolean {
+    return this.#byAddress.has(gidKey(gid));
+  }
+
   add(connection: CmConnection): void {
     const { localCommId, remoteCommId, path, role } = connection;
     this.#byId.set(localCommId, connection);
-    if (role === 'passive') this.#byRemoteId.set(key(path.dgid, remoteCommId), connection);
+    if (role === 'passive') {
+      this.#byRemoteId.set(key(path.dgid, remoteCommId), connection);
+      this.#count(path.dgid, 1);
+    }
     this.noteRemoteQp(connection);
   }
 
@@ -52,10 +62,18 @@ export class ConnectionTable {
   }
 
   delete(connection: CmConnection): void {
-    const { localCommId, remoteCommId, path, remote } = connection;
-    this.#byId.delete(localCommId);
+    const { localCommId, remoteCommId, path, remote, role } = connection;
+    const known = this.#byId.delete(localCommId);
+    if (known && role === 'passive') this.#count(path.dgid, -1);
     remove(this.#byRemoteId, key(path.dgid, remoteCommId), connection);
     if (remote !== undefined) remove(this.#byRemoteQp, key(path.dgid, remote.qpn), connection);
+  }
+
+  #count(gid: Uint8Array, by: number): void {
+    const address = gidKey(gid);
+    const count = (this.#byAddress.get(address) ?? 0) + by;
+    if (count === 0) this.#byAddress.delete(address);
+    else this.#byAddress.set(address, count);
   }
 
   /** For tests. Throws `InvariantError`. */
@@ -64,6 +82,9 @@ export class ConnectionTable {
       assert(connection.localCommId === id, 'a connection is found by its number');
       assert(connection.state !== 'idle', 'what is over is forgotten');
     }
+    const counted = [...this.#byAddress.values()].reduce((sum, count) => sum + count, 0);
+    const passive = [...this.#byId.values()].filter(({ role }) => role === 'passive');
+    assert(counted === passive.length, 'each passive connection counts for one address');
     for (const map of [this.#byRemoteId, this.#byRemoteQp]) {
       for (const connection of map.values()) {
         assert(this.#byId.get(connection.localCommId) === connection, 'what a peer names exists');

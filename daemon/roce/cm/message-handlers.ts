@@ -1,5 +1,6 @@
 /** What a communication manager does with the messages of peers (IBTA 12.9.8, 12.11). */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { assert } from '../../invariants/assert.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import {
   CmAnswered,
@@ -13,7 +14,7 @@ import {
 import type { CmConnection } from './cm-connection.ts';
 import type { CmCore } from './cm-core.ts';
 import type { CmListener } from './cm-listener.ts';
-import { type CmPath, type CmPort, sameGid } from './cm-path.ts';
+import { type CmPath, sameGid } from './cm-path.ts';
 import {
   ackTimeout,
   boundedMicros,
@@ -22,13 +23,7 @@ import {
   SERVICE_TIMEOUT,
 } from './cm-times.ts';
 import type { CmPeerFacts } from './cm-types.ts';
-
-/** Where a MAD came from, and where to. */
-interface Arrival {
-  readonly port: CmPort;
-  readonly sourceGid: Uint8Array;
-  readonly destGid: Uint8Array;
-}
+import type { Arrival } from './early-requests.ts';
 
 type Message<N extends CmMessageName> = Extract<CmMessage, { readonly name: N }>;
 
@@ -58,7 +53,7 @@ export class MessageHandlers {
     }
     switch (message.name) {
       case 'REQ':
-        this.#handleReq(message, arrival);
+        if (!this.#handleReq(message, arrival)) this.#handleUnheard(mad, message, arrival, now);
         return;
       case 'REP':
         this.#handleRep(message, arrival);
@@ -97,9 +92,26 @@ export class MessageHandlers {
     this.#core.report({ type: 'established', connection });
   }
 
+  /** Somebody listens for a service: requests that came before are reported. */
+  admitEarly(listener: CmListener): void {
+    const { early } = this.#core;
+    const hears = ({ port, destGid }: Arrival) => listener.hears(port, destGid);
+    for (const { mad, arrival } of early.takeHeard(listener.serviceId, hears)) {
+      this.#handleReq(requestIn(mad), arrival);
+    }
+  }
+
+  /** Requests that nobody came to listen for are refused. */
+  handleDeadline(now: Micros): void {
+    for (const { mad, arrival } of this.#core.early.takeExpired(now)) {
+      this.#refuse(requestIn(mad), arrival, RejectReason.invalidServiceId);
+    }
+  }
+
   // Requests
 
-  #handleReq(message: Message<'REQ'>, arrival: Arrival): void {
+  /** False for one that nobody hears, which is not answered yet. */
+  #handleReq(message: Message<'REQ'>, arrival: Arrival): boolean {
     const { fields } = message;
     const core = this.#core;
     const { sourceGid } = arrival;
@@ -107,27 +119,41 @@ export class MessageHandlers {
     if (kept !== undefined) {
       core.counters.duplicates += 1;
       core.send(this.#pathBack(arrival), kept);
-      return;
+      return true;
     }
     const known = core.table.findRemoteId(sourceGid, fields.localCommId);
     if (known !== undefined) {
       this.#handleKnownReq(known, message, arrival);
-      return;
+      return true;
     }
     const stale = core.table.findRemoteQp(sourceGid, fields.localQpn);
     if (stale !== undefined) {
       this.#refuse(message, arrival, RejectReason.staleConnection);
       this.#dropStale(stale);
-      return;
+      return true;
     }
     const listener = this.#listenerFor(fields.serviceIdHi, fields.serviceIdLo, arrival);
-    if (listener === undefined) {
-      this.#refuse(message, arrival, RejectReason.invalidServiceId);
-      return;
-    }
+    if (listener === undefined) return false;
     const reason = this.#objectionTo(message, arrival);
     if (reason !== undefined) this.#refuse(message, arrival, reason);
     else this.#admit(message, arrival, listener);
+    return true;
+  }
+
+  /** A request that nobody hears yet, see early-requests.ts. */
+  #handleUnheard(mad: Uint8Array, message: Message<'REQ'>, arrival: Arrival, now: Micros): void {
+    const { early, table, counters } = this.#core;
+    const { serviceIdHi, serviceIdLo: serviceId, localCommId: commId } = message.fields;
+    if (early.has(arrival.sourceGid, commId)) {
+      counters.duplicates += 1;
+      return;
+    }
+    const mayComeUp = serviceIdHi === 0 && this.#objectionTo(message, arrival) === undefined;
+    if (mayComeUp && table.hasComeFrom(arrival.sourceGid)) {
+      if (early.hold(mad, arrival, { serviceId, commId }, now)) return;
+      counters.refused += 1;
+    }
+    this.#refuse(message, arrival, RejectReason.invalidServiceId);
   }
 
   /** A request whose connection exists. */
@@ -319,7 +345,9 @@ export class MessageHandlers {
     const core = this.#core;
     const connection = this.#rejectedBy(message, arrival);
     if (connection === undefined) {
-      core.counters.strays += 1;
+      const { remoteCommId, localCommId } = fields;
+      const early = remoteCommId === 0 && core.early.withdraw(arrival.sourceGid, localCommId);
+      if (!early) core.counters.strays += 1;
       return;
     }
     const { state } = connection;
@@ -564,6 +592,13 @@ export class MessageHandlers {
       packetLifeTime: LIFE_TIME,
     };
   }
+}
+
+/** The REQ that a MAD was when it came. */
+function requestIn(mad: Uint8Array): Message<'REQ'> {
+  const message = parseCmMessage(mad);
+  assert(typeof message !== 'string' && message.name === 'REQ', 'only requests are held');
+  return message;
 }
 
 /** What the peer says of its queue pair. */

@@ -31,6 +31,7 @@ const PROGRAM = {
 const NOTHING = {
   ibConnections: 0,
   ibHalfOpen: 0,
+  ibEarly: 0,
   ibEffects: 0,
   ibListeners: 0,
   roceIds: 0,

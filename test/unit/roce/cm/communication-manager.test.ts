@@ -14,6 +14,7 @@ const NO_BYTES = new Uint8Array(0);
 const NOTHING = {
   ibConnections: 0,
   ibHalfOpen: 0,
+  ibEarly: 0,
   ibAnswers: 0,
   ibEffects: 0,
   ibListeners: 0,

@@ -1,0 +1,132 @@
+/**
+ * Requests that came before somebody listens for their service, held for a short while. Programs
+ * connect in steps: perftest's server, for one, listens for its queue pairs when the connection by
+ * which it tells its client of them is up, and the kernel sends a request that was refused no more.
+ *
+ * Only requests from addresses that have connected here are held: of others, no earlier step is
+ * known, and their programs hear at once that nobody listens.
+ */
+import { assert } from '../../invariants/assert.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
+
+/**
+ * How long a request is held: less than the 4.3 s in which rdma_cm wants its answer, so that no MRA
+ * has to ask for more, and than the 6.4 s after which it is repeated.
+ */
+const EARLY_MICROS = 3_000_000;
+
+/** Where a MAD came from, and where to. */
+export interface Arrival {
+  readonly port: CmPort;
+  readonly sourceGid: Uint8Array;
+  readonly destGid: Uint8Array;
+}
+
+/** A REQ that nobody has heard yet. */
+interface EarlyRequest {
+  readonly mad: Uint8Array;
+  readonly arrival: Arrival;
+  readonly serviceId: number;
+  /** Whose share of the room it takes. */
+  readonly owner: string;
+  readonly until: Micros;
+}
+
+/** See the module's comment. Requests are in the order in which they are given up. */
+export class EarlyRequests {
+  readonly #max: number;
+  readonly #maxPerAddress: number;
+  readonly #held = new Map<string, EarlyRequest>();
+  readonly #byOwner = new Map<string, number>();
+
+  constructor(max: number, maxPerAddress: number) {
+    this.#max = max;
+    this.#maxPerAddress = maxPerAddress;
+  }
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  /** True if the request of this number from `gid` is held. */
+  has(gid: Uint8Array, commId: number): boolean {
+    return this.#held.has(keyOf(gid, commId));
+  }
+
+  /** Holds a request that is not held yet. False without room. */
+  hold(
+    mad: Uint8Array,
+    { port, sourceGid, destGid }: Arrival,
+    { serviceId, commId }: { readonly serviceId: number; readonly commId: number },
+    now: Micros,
+  ): boolean {
+    const owner = ownerOf(sourceGid);
+    const share = this.#byOwner.get(owner) ?? 0;
+    if (this.#held.size >= this.#max || share >= this.#maxPerAddress) return false;
+    // Buffers of what arrives are used again.
+    const arrival = { port, sourceGid: sourceGid.slice(), destGid: destGid.slice() };
+    const until = now + EARLY_MICROS;
+    this.#held.set(keyOf(sourceGid, commId), {
+      mad: mad.slice(),
+      arrival,
+      serviceId,
+      owner,
+      until,
+    });
+    this.#byOwner.set(owner, share + 1);
+    return true;
+  }
+
+  /** Its peer gave the request up. False if it is not held. */
+  withdraw(gid: Uint8Array, commId: number): boolean {
+    return this.#take(keyOf(gid, commId));
+  }
+
+  /** Releases the requests for a service that somebody `hears` now. */
+  takeHeard(serviceId: number, hears: (arrival: Arrival) => boolean): readonly EarlyRequest[] {
+    return this.#takeAll((held) => held.serviceId === serviceId && hears(held.arrival));
+  }
+
+  /** Releases those that were held long enough. */
+  takeExpired(now: Micros): readonly EarlyRequest[] {
+    return now < this.nextDeadline() ? [] : this.#takeAll(({ until }) => until <= now);
+  }
+
+  nextDeadline(): Micros {
+    for (const { until } of this.#held.values()) return until;
+    return NEVER;
+  }
+
+  #takeAll(wanted: (held: EarlyRequest) => boolean): readonly EarlyRequest[] {
+    const found = [...this.#held].filter((entry) => wanted(entry[1]));
+    for (const [key] of found) this.#take(key);
+    return found.map((entry) => entry[1]);
+  }
+
+  #take(key: string): boolean {
+    const held = this.#held.get(key);
+    if (held === undefined) return false;
+    this.#held.delete(key);
+    const share = (this.#byOwner.get(held.owner) ?? 0) - 1;
+    if (share <= 0) this.#byOwner.delete(held.owner);
+    else this.#byOwner.set(held.owner, share);
+    return true;
+  }
+
+  /** For tests. Throws `InvariantError`. */
+  assertInvariants(): void {
+    assert(this.#held.size <= this.#max, 'no more requests are held than the limit');
+    const shares = [...this.#byOwner.values()];
+    const counted = shares.reduce((sum, share) => sum + share, 0);
+    assert(counted === this.#held.size, 'as many are counted as are held');
+    assert(
+      shares.every((share) => share <= this.#maxPerAddress),
+      'no address has more than its share',
+    );
+  }
+}
+
+function keyOf(gid: Uint8Array, commId: number): string {
+  return `${gidKey(gid)}/${commId}`;
+}
