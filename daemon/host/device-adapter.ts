@@ -77,7 +77,7 @@ export class Adapter implements DeviceBackend {
     });
     this.roce =
       parts && host && this.rocePort
-        ? new parts.RoceVerbs(this.rocePort.gids, this.nic, () => host.multicastGroups)
+        ? new parts.RoceVerbs(this.rocePort, this.nic, () => host.multicastGroups)
         : undefined;
     this.cmDevice = {
       name: config.name,

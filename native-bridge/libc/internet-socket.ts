@@ -11,7 +11,8 @@ const inetPton = libc.func('int inet_pton(int family, const char *text, void *by
   text: string,
   bytes: Uint8Array,
 ) => number;
-const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
+/** The kernel's index of a network interface of this process's namespace; 0 if there is none. */
+export const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
   name: string,
 ) => number;
 /** `bind` and `connect`: negative when they fail. */
@@ -68,7 +69,12 @@ const optionValue = new DataView(optionBytes.buffer);
 /** Sets an option to a 32-bit number. Throws `SystemCallError`. */
 export function setOption(fd: number, level: number, option: number, value: number): void {
   optionValue.setUint32(0, value, true);
-  if (setsockopt(fd, level, option, optionBytes, optionBytes.length) === 0) return;
+  setOptionBytes(fd, level, option, optionBytes);
+}
+
+/** Sets an option to a structure. Throws `SystemCallError`. */
+export function setOptionBytes(fd: number, level: number, option: number, value: Uint8Array): void {
+  if (setsockopt(fd, level, option, value, value.length) === 0) return;
   throw new SystemCallError('setsockopt', lastErrno(), `option ${option} of level ${level}`);
 }
 

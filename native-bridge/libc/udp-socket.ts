@@ -10,19 +10,35 @@ import {
   getOption,
   IPPROTO_IPV6,
   IPV6_V6ONLY,
+  ifNameToIndex,
   openSocket,
   SOL_SOCKET,
   SocketType,
   setOption,
+  setOptionBytes,
   socketAddress,
 } from './internet-socket.ts';
 import { checked, SystemCallError } from './libc.ts';
 
+const SO_REUSEADDR = 2;
 const SO_SNDBUF = 7;
 const SO_RCVBUF = 8;
 const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 const IPPROTO_IP = 0;
+const IP_MULTICAST_IF = 32;
+const IP_ADD_MEMBERSHIP = 35;
+const IP_MULTICAST_ALL = 49;
+const IPV6_MULTICAST_IF = 17;
+const IPV6_JOIN_GROUP = 20;
+const IPV6_MULTICAST_ALL = 29;
+/** struct ip_mreqn: group, local address, index of an interface. */
+const MREQN_BYTES = 12;
+/** struct ipv6_mreq: group, index of an interface. */
+const MREQ6_BYTES = 20;
+/** Where struct sockaddr_in and sockaddr_in6 have their address. */
+const ADDRESS_AT = { four: 4, six: 8 } as const;
+const [ADDRESS_BYTES, ADDRESS6_BYTES] = [4, 16];
 const IP_RECVTTL = 12;
 const IP_RECVTOS = 13;
 const IP_MTU_DISCOVER = 10;
@@ -50,9 +66,86 @@ interface UdpSocket {
  * `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
  */
 export function openUdp(address: string, port: number, bufferBytes: number): UdpSocket {
+  return open(address, port, bufferBytes, () => undefined);
+}
+
+/** An address of this host, and the interface that has it. */
+interface LocalAddress {
+  readonly address: string;
+  readonly interfaceName: string;
+}
+
+/**
+ * A socket that hears what is sent to `port` of a multicast group on the interfaces of these
+ * addresses, and nothing else; several may hear one group. As `openUdp` otherwise. Throws
+ * `SystemCallError` also if no interface can join: ENODEV, EADDRNOTAVAIL, ENOBUFS.
+ */
+export function openUdpGroup(
+  group: string,
+  port: number,
+  on: readonly LocalAddress[],
+  bufferBytes: number,
+): UdpSocket {
+  return open(group, port, bufferBytes, (fd, name) => {
+    setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (name[0] === AF_INET) setOption(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+    else setOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+    let joined = 0;
+    let failure: unknown;
+    for (const local of on) {
+      try {
+        join(fd, name, local);
+        joined += 1;
+      } catch (error) {
+        // The socket has joined on this interface, for another address.
+        if (error instanceof SystemCallError && error.code === 'EADDRINUSE') continue;
+        failure = error;
+      }
+    }
+    if (joined === 0) throw failure;
+  });
+}
+
+function join(fd: number, group: Uint8Array, { address, interfaceName }: LocalAddress): void {
+  if (group[0] === AF_INET) {
+    const request = new Uint8Array(MREQN_BYTES);
+    request.set(group.subarray(ADDRESS_AT.four, ADDRESS_AT.four + ADDRESS_BYTES));
+    const local = socketAddress(address, 0);
+    request.set(local.subarray(ADDRESS_AT.four, ADDRESS_AT.four + ADDRESS_BYTES), ADDRESS_BYTES);
+    setOptionBytes(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, request);
+    return;
+  }
+  const request = new Uint8Array(MREQ6_BYTES);
+  request.set(group.subarray(ADDRESS_AT.six, ADDRESS_AT.six + ADDRESS6_BYTES));
+  const index = ifNameToIndex(interfaceName);
+  new DataView(request.buffer).setUint32(ADDRESS6_BYTES, index, true);
+  setOptionBytes(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, request);
+}
+
+/**
+ * What the socket sends to multicast groups leaves by the interface of this address, one hop unless
+ * a datagram says otherwise, and comes back to sockets of this host. Throws `SystemCallError`.
+ */
+export function sendGroupsBy(fd: number, { address, interfaceName }: LocalAddress): void {
+  const name = socketAddress(address, 0);
+  if (name[0] === AF_INET) {
+    const own = name.slice(ADDRESS_AT.four, ADDRESS_AT.four + ADDRESS_BYTES);
+    setOptionBytes(fd, IPPROTO_IP, IP_MULTICAST_IF, own);
+  } else {
+    setOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, ifNameToIndex(interfaceName));
+  }
+}
+
+function open(
+  address: string,
+  port: number,
+  bufferBytes: number,
+  prepare: (fd: number, name: Uint8Array) => void,
+): UdpSocket {
   const name = socketAddress(address, port);
   const fd = openSocket(name, SocketType.datagram);
   try {
+    prepare(fd, name);
     if (name[0] === AF_INET) {
       setOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_DO);
       setOption(fd, IPPROTO_IP, IP_RECVTOS, 1);

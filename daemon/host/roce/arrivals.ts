@@ -4,9 +4,10 @@
  */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { assert } from '../../invariants/assert.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
-import type { PacketConnection } from './packet-connection.ts';
+import { PacketConnection } from './packet-connection.ts';
 import {
   type HeldPacket,
   NO_ANSWER,
@@ -22,6 +23,9 @@ import type { WireTable } from './wire-table.ts';
 
 /** P_Key of all packets, without the bit of full membership. */
 const PKEY_MASK = 0x7fff;
+
+/** The number that stands for every queue pair of a group. */
+const GROUP_QPN = 0xff_ffff;
 
 /** What arrivals share with the packets of the host. */
 interface ArrivalParts {
@@ -94,17 +98,41 @@ export class Arrivals {
 
   /** True if a queue pair of the port takes the packet. */
   #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
-    const { wires, faults } = this.#parts;
-    const receiver = wires.find(port, this.#packet.destQpn);
+    if (arrival.members !== undefined) return this.#arriveAt(arrival.members, port, arrival, bytes);
+    const receiver = this.#parts.wires.find(port, this.#packet.destQpn);
     if (receiver === undefined || !isForOneOf(receiver, arrival)) return false;
     // Nothing tells the sender to wait for slow memory: a connection sends again.
     if (receiver.qp.congested) return false;
-    if (!faults.active) this.#take(receiver, arrival, bytes, false);
-    else {
-      const now = this.#user.now();
-      if (this.#meetFaults(receiver, arrival, bytes, now)) this.#user.deliverHeld(now);
-    }
+    const now = this.#parts.faults.active ? this.#user.now() : 0;
+    if (this.#reach(receiver, arrival, bytes, now)) this.#user.deliverHeld(now);
     return true;
+  }
+
+  /** A packet to a group. True if one of its queue pairs takes it. */
+  #arriveAt(
+    members: ReadonlySet<QP>,
+    port: PacketPort,
+    arrival: Arrival,
+    bytes: Uint8Array,
+  ): boolean {
+    if (this.#packet.destQpn !== GROUP_QPN) return false;
+    const now = this.#parts.faults.active ? this.#user.now() : 0;
+    let taken = false;
+    let due = false;
+    for (const { wire } of members) {
+      if (!(wire instanceof PacketConnection) || wire.port !== port || wire.qp.congested) continue;
+      taken = true;
+      if (this.#reach(wire, arrival, bytes, now)) due = true;
+    }
+    if (due) this.#user.deliverHeld(now);
+    return taken;
+  }
+
+  /** The packet reaches a queue pair, unless faults prevent it. True if packets they held may be due. */
+  #reach(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, now: Micros): boolean {
+    if (this.#parts.faults.active) return this.#meetFaults(receiver, arrival, bytes, now);
+    this.#take(receiver, arrival, bytes, false);
+    return false;
   }
 
   /** The queue pair gets the packet. */

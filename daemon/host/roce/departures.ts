@@ -228,7 +228,7 @@ export class Departures {
     if (this.#parts.recorder.watched) this.#record(sender, route.vector, bytes, true);
     if (route.path !== undefined) {
       this.#leave(route.path, bytes, now, true);
-      return;
+      if (!route.multicast) return;
     }
     if (route.peer === undefined) return;
     const { counters, down } = route.peer;
@@ -314,7 +314,7 @@ export class Departures {
     if (path !== undefined) {
       sender.leaves = true;
       this.#leave(path, bytes, now);
-      return;
+      if (!route.multicast) return;
     }
     this.#parts.routes.writeGrh(route, bytes);
     if (route.multicast) {

@@ -1,6 +1,7 @@
 /** Which queue pairs of a host receive the datagrams to a multicast GID. */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
+import type { PacketPort } from './packet-port.ts';
 
 /**
  * Places in groups, and queue pairs of one group: what rxe reports of a device. Here every client may
@@ -11,77 +12,136 @@ const MEMBERS_MAX = 56;
 /** Groups of all clients together: a few tens of MiB. */
 const GROUPS_MAX = 131_072;
 
+/**
+ * Groups that a client hears from other hosts: each takes a descriptor of the daemon. More than any
+ * program joins.
+ */
+const HEARD_MAX = 256;
+
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
 
+/** What groups are to a network that carries them between hosts. */
+interface GroupNetwork {
+  /** The port has its first queue pair in the group, whose queue pairs `members` has. */
+  join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void;
+  /** The port has none in it any more. */
+  leave(port: PacketPort, gid: Uint8Array): void;
+}
+
+interface Group {
+  readonly gid: Uint8Array;
+  readonly members: Set<QP>;
+}
+
+/** A queue pair that was ever attached. */
+interface Member {
+  readonly owner: object;
+  readonly port: PacketPort | undefined;
+}
+
+/** What an owner has. */
+interface Share {
+  places: number;
+  groups: number;
+}
+
 /** See the module's comment. */
 export class MulticastGroups {
-  readonly #members = new Map<string, Set<QP>>();
-  /** Of queue pairs that were ever attached. */
-  readonly #owners = new WeakMap<QP, object>();
-  /** Places in groups by owner. */
-  readonly #places = new Map<object, number>();
+  readonly #network: GroupNetwork | undefined;
+  readonly #groups = new Map<string, Group>();
+  readonly #members = new WeakMap<QP, Member>();
+  readonly #shares = new Map<object, Share>();
+
+  /** `network` carries datagrams to groups between hosts. */
+  constructor(network?: GroupNetwork) {
+    this.#network = network;
+  }
 
   /**
-   * Attaches a queue pair of `owner`. Again does nothing. ENOMEM when the owner has too many in the
-   * group or in all, or the host too many groups.
+   * Attaches a queue pair of `owner` on `port`; without a port, it hears this host only. Again does
+   * nothing. ENOMEM when the owner has too many in the group or in all, or the host too many groups;
+   * EMFILE without a descriptor for the network.
    */
-  attach(qp: QP, gid: Uint8Array, owner: object): void {
+  attach(qp: QP, gid: Uint8Array, owner: object, port?: PacketPort): void {
     const key = textOf(gid);
-    const members = this.#members.get(key) ?? new Set<QP>();
+    const group = this.#groups.get(key) ?? { gid: gid.slice(), members: new Set<QP>() };
+    const { members } = group;
     if (members.has(qp)) return;
-    let own = 0;
-    for (const member of members) if (this.#owners.get(member) === owner) own += 1;
+    const own = this.#countIn(group, (member) => member?.owner === owner);
     if (own >= MEMBERS_MAX) {
       throw new VerbsError('ENOMEM', `a client has at most ${MEMBERS_MAX} queue pairs in a group`);
     }
-    const places = this.#places.get(owner) ?? 0;
-    if (places >= PLACES_MAX) {
+    const share = this.#shares.get(owner) ?? { places: 0, groups: 0 };
+    if (share.places >= PLACES_MAX) {
       throw new VerbsError('ENOMEM', `a client is in at most ${PLACES_MAX} multicast groups`);
     }
-    if (members.size === 0 && this.#members.size >= GROUPS_MAX) {
+    if (members.size === 0 && this.#groups.size >= GROUPS_MAX) {
       throw new VerbsError('ENOMEM', `a host has at most ${GROUPS_MAX} multicast groups`);
     }
-    this.#members.set(key, members.add(qp));
-    this.#owners.set(qp, owner);
-    this.#places.set(owner, places + 1);
+    if (own === 0 && this.#network !== undefined && share.groups >= HEARD_MAX) {
+      const text = `a client hears at most ${HEARD_MAX} multicast groups of other hosts`;
+      throw new VerbsError('ENOMEM', text);
+    }
+    if (port !== undefined && !this.#hears(group, port)) {
+      this.#network?.join(port, group.gid, members);
+    }
+    members.add(qp);
+    this.#groups.set(key, group);
+    this.#members.set(qp, { owner, port });
+    share.places += 1;
+    if (own === 0) share.groups += 1;
+    this.#shares.set(owner, share);
   }
 
   /** False if the queue pair was not attached. */
   detach(qp: QP, gid: Uint8Array): boolean {
     const key = textOf(gid);
-    const members = this.#members.get(key);
-    if (members?.delete(qp) !== true) return false;
-    this.#left(qp, key, members);
+    const group = this.#groups.get(key);
+    if (group?.members.delete(qp) !== true) return false;
+    this.#left(qp, key, group);
     return true;
   }
 
-  #left(qp: QP, key: string, members: ReadonlySet<QP>): void {
-    if (members.size === 0) this.#members.delete(key);
-    const owner = this.#owners.get(qp);
-    if (owner === undefined) return;
-    const places = (this.#places.get(owner) ?? 1) - 1;
-    if (places === 0) this.#places.delete(owner);
-    else this.#places.set(owner, places);
+  #left(qp: QP, key: string, group: Group): void {
+    if (group.members.size === 0) this.#groups.delete(key);
+    const { owner, port } = this.#members.get(qp) ?? {};
+    if (port !== undefined && !this.#hears(group, port)) this.#network?.leave(port, group.gid);
+    const share = owner && this.#shares.get(owner);
+    if (owner === undefined || share === undefined) return;
+    share.places -= 1;
+    if (this.#countIn(group, (member) => member?.owner === owner) === 0) share.groups -= 1;
+    if (share.places === 0) this.#shares.delete(owner);
   }
 
   /** A destroyed queue pair leaves all groups. */
   forget(qp: QP): void {
-    for (const [key, members] of this.#members) {
-      if (members.delete(qp)) this.#left(qp, key, members);
+    for (const [key, group] of this.#groups) {
+      if (group.members.delete(qp)) this.#left(qp, key, group);
     }
   }
 
   /** Number of groups that the queue pair is attached to. */
   groupsOf(qp: QP): number {
     let groups = 0;
-    for (const members of this.#members.values()) if (members.has(qp)) groups += 1;
+    for (const { members } of this.#groups.values()) if (members.has(qp)) groups += 1;
     return groups;
   }
 
   /** The queue pairs of a group; none for a GID that has none. */
   members(gid: Uint8Array): ReadonlySet<QP> {
-    return this.#members.get(textOf(gid)) ?? NO_MEMBERS;
+    return this.#groups.get(textOf(gid))?.members ?? NO_MEMBERS;
+  }
+
+  /** True if a queue pair of the port is in the group. */
+  #hears(group: Group, port: PacketPort): boolean {
+    return this.#countIn(group, (member) => member?.port === port) > 0;
+  }
+
+  #countIn({ members }: Group, matches: (member: Member | undefined) => boolean): number {
+    let count = 0;
+    for (const qp of members) if (matches(this.#members.get(qp))) count += 1;
+    return count;
   }
 }
 
@@ -91,6 +151,11 @@ export function isMulticastGid(gid: Uint8Array): boolean {
   for (let at = 0; at < IPV4_AT - 2; at += 1) if (gid[at] !== 0) return false;
   const mapped = gid[IPV4_AT - 2] === 0xff && gid[IPV4_AT - 1] === 0xff;
   return mapped && ((gid[IPV4_AT] ?? 0) & 0xf0) === 0xe0;
+}
+
+/** True for fe80::/10. */
+export function isLinkLocalGid(gid: Uint8Array): boolean {
+  return gid[0] === 0xfe && ((gid[1] ?? 0) & 0xc0) === 0x80;
 }
 
 function textOf(gid: Uint8Array): string {

@@ -3,6 +3,7 @@
  * them first. Connections wait here while the link has no room.
  */
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import type { PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
@@ -57,6 +58,16 @@ export class OutwardPackets {
   /** Where packets with this vector leave; undefined if they cannot. */
   path(port: PacketPort, sgid: Uint8Array, vector: AddressVector): LinkPath | undefined {
     return this.link()?.path(port, sgid, vector);
+  }
+
+  /** See `GroupSockets.join`. */
+  join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void {
+    this.link()?.join(port, gid, members);
+  }
+
+  /** The port hears the group no more. */
+  leaveGroup(port: PacketPort, gid: Uint8Array): void {
+    this.#link?.leave(port, gid);
   }
 
   /** The ports have other GIDs. */

@@ -62,7 +62,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   readonly #outward: OutwardPackets;
   readonly #arrivals: Arrivals;
   readonly #departures: Departures;
-  readonly groups = new MulticastGroups();
+  readonly groups: MulticastGroups;
   #givingWay = false;
 
   /**
@@ -72,6 +72,13 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#host = host;
     const ready = (connection: PacketConnection) => this.handleReady(connection);
     this.#outward = new OutwardPackets(this, outward, ready);
+    const groupNetwork = {
+      join: (port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>) => {
+        this.#outward.join(port, gid, members);
+      },
+      leave: (port: PacketPort, gid: Uint8Array) => this.#outward.leaveGroup(port, gid),
+    };
+    this.groups = new MulticastGroups(outward ? groupNetwork : undefined);
     this.#routes = new PacketRoutes(this.#outward);
     this.#recorder = new PacketRecorder(tap);
     // After this turn: a packet is on its way.

@@ -12,9 +12,9 @@ import type { Arrival, LinkPath } from './udp-link.ts';
 /** Where the packets with an address vector go. */
 export interface Route {
   readonly vector: AddressVector;
-  /** The port of this host that has the address; undefined if packets leave the host. */
+  /** The port of this host that has the address, or the sender's own; undefined if none is reached. */
   readonly peer: PacketPort | undefined;
-  /** Where they leave it. */
+  /** Where they leave the host; those to a group do and stay, too. */
   readonly path: LinkPath | undefined;
   readonly sgid: Uint8Array;
   /** Both ends, for scopes of faults. */
@@ -51,7 +51,8 @@ export class PacketRoutes {
     const peer = multicast ? port : port.peer(vector.dgid);
     const sgid = port.gid(vector.sgidIndex);
     if (sgid === undefined) return undefined;
-    const path = peer === undefined ? this.#outward.path(port, sgid, vector) : undefined;
+    const leaves = peer === undefined || multicast;
+    const path = leaves ? this.#outward.path(port, sgid, vector) : undefined;
     if (peer === undefined && path === undefined) return undefined;
     const destination = endOf(vector.dgid);
     const route = { vector, peer, path, sgid, source: endOf(sgid), destination, multicast };

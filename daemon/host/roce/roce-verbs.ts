@@ -10,8 +10,8 @@ import type { AddressVector, QPModification } from '../../rnic/qp-attributes.ts'
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import type { RoceBackend } from '../device-backend.ts';
-import type { GidTable } from './gid-table.ts';
 import { isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
+import type { RocePort } from './roce-port.ts';
 
 const PORT = 1;
 /** Groups of one queue pair: more than any program joins, and too few to fill the memory. */
@@ -19,19 +19,19 @@ const GROUPS_OF_QP_MAX = 256;
 
 /** See the module's comment. */
 export class RoceVerbs implements RoceBackend {
-  readonly #gids: GidTable;
   readonly #nic: Nic;
+  readonly #port: RocePort;
   readonly #groups: () => MulticastGroups;
 
   /** `groups` gives the groups of the host. */
-  constructor(gids: GidTable, nic: Nic, groups: () => MulticastGroups) {
-    this.#gids = gids;
+  constructor(port: RocePort, nic: Nic, groups: () => MulticastGroups) {
+    this.#port = port;
     this.#nic = nic;
     this.#groups = groups;
   }
 
   gidTable(): readonly GidEntry[] {
-    return this.#gids.entries().flatMap(({ gid, interfaceName }, gidIndex) => {
+    return this.#port.gids.entries().flatMap(({ gid, interfaceName }, gidIndex) => {
       if (interfaceName === undefined) return [];
       return [{ gid, gidIndex, portNum: PORT, gidType: 'rocev2' as const }];
     });
@@ -56,7 +56,7 @@ export class RoceVerbs implements RoceBackend {
     if (groups.groupsOf(qp) >= GROUPS_OF_QP_MAX) {
       throw new VerbsError('ENOMEM', `a queue pair is in at most ${GROUPS_OF_QP_MAX} groups`);
     }
-    groups.attach(qp, gid, owner);
+    groups.attach(qp, gid, owner, this.#port);
   }
 
   detachMulticast(qp: QP, gid: Uint8Array): void {

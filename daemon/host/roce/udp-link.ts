@@ -16,17 +16,12 @@ import {
   IncomingBatch,
   OutgoingBatch,
 } from '../../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
 import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
 import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { openUdp, pathMtuOf } from '../../../native-bridge/libc/udp-socket.ts';
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../../native-bridge/libc/watched-descriptor.ts';
+import { openUdp, pathMtuOf, sendGroupsBy } from '../../../native-bridge/libc/udp-socket.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
+import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
 import { isIpv4Gid } from '../../roce/wire/datagram.ts';
@@ -42,8 +37,12 @@ import {
 import { identificationOf } from '../../roce/wire/identification.ts';
 import { BTH_BYTES } from '../../roce/wire/opcode.ts';
 import { largestPathMtu } from '../../roce/wire/path-mtu.ts';
-import { gidAddress } from '../host-addresses.ts';
+import { gidAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
+import { GroupSockets } from './group-sockets.ts';
+import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
+import { isLinkLocalGid, isMulticastGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
+import { sameBytes } from './roce-port.ts';
 import { SlotCrc } from './slot-crc.ts';
 
 /** Datagrams of one system call. What one queue pair sends in its turn fits. */
@@ -51,8 +50,6 @@ const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
 /** Calls that read a socket before the event loop goes on. */
 const READS_MAX = 4;
-/** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
-const BUFFER_BYTES = 4_194_304;
 /** Bytes of IP packets beside the payload, as rxe reckons them: the ends of a path must agree. */
 const HEADERS_BYTES = 80;
 /** The longest pause before datagrams are offered again for which the kernel had no room. */
@@ -66,8 +63,10 @@ const WRONG = 0xffff_ffff;
 export interface Arrival {
   /** Owned by the link. */
   readonly sourceGid: Uint8Array;
-  /** Our address. */
+  /** Our address, or a group. */
   destGid: Uint8Array;
+  /** The queue pairs of the group, of all ports; undefined for a packet to our address. */
+  members: ReadonlySet<QP> | undefined;
   sourcePort: number;
   trafficClass: number;
   hopLimit: number;
@@ -85,7 +84,7 @@ export interface LinkPath extends DatagramDestination {
   readonly port: PacketPort;
   readonly sourceGid: Uint8Array;
   readonly destGid: Uint8Array;
-  /** Code of the largest path MTU whose packets fit; 0 if there is no route. */
+  /** Code of the largest path MTU whose packets fit; 0 if there is no route, and for a group. */
   readonly pathMtu: number;
 }
 
@@ -101,23 +100,14 @@ export interface LinkUser {
   note(level: 'info' | 'warn', text: string): void;
 }
 
-/** A socket, and the ports that have its address. */
-interface LinkSocket {
-  readonly fd: number;
-  /** Its descriptor may be another file's. */
-  closed: boolean;
-  readonly watch: DescriptorWatch;
-  readonly gid: Uint8Array;
-  readonly ports: Set<PacketPort>;
-  readonly headers: IcrcHeaders;
-  readonly four: boolean;
-}
-
 /** See the module's comment. */
 export class UdpLink {
   readonly #user: LinkUser;
   /** By the text of their GID. */
   readonly #sockets = new Map<string, LinkSocket>();
+  /** The same, for those who look at each packet. */
+  #own: readonly LinkSocket[] = [];
+  readonly #groups: GroupSockets;
   /** Texts of failures that were noted, by GID. */
   readonly #failures = new Map<string, string>();
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
@@ -136,6 +126,7 @@ export class UdpLink {
   readonly #arrival: Arrival = {
     sourceGid: new Uint8Array(GID_BYTES),
     destGid: new Uint8Array(GID_BYTES),
+    members: undefined,
     sourcePort: 0,
     trafficClass: 0,
     hopLimit: 0,
@@ -146,6 +137,10 @@ export class UdpLink {
 
   constructor(user: LinkUser) {
     this.#user = user;
+    this.#groups = new GroupSockets({
+      read: (socket) => this.#read(socket),
+      note: (key, text) => this.#noteOnce('warn', key, text),
+    });
   }
 
   // Addresses
@@ -184,14 +179,26 @@ export class UdpLink {
   /** Where packets with this vector leave; undefined if they cannot. */
   path(port: PacketPort, sgid: Uint8Array, vector: AddressVector): LinkPath | undefined {
     const { dgid, trafficClass, hopLimit } = vector;
-    if (!isRoutable(sgid) || !isRoutable(dgid)) return undefined;
+    if (!isRoutable(sgid) || !isRoutable(dgid) || isIpv4Gid(sgid) !== isIpv4Gid(dgid)) {
+      return undefined;
+    }
     this.listen(port, sgid);
     const socket = this.#sockets.get(sgid.join('.'));
     if (socket === undefined) return undefined;
     const name = socketAddress(gidAddress(dgid), ROCE_PORT);
-    const pathMtu = routeMtu(sgid, dgid);
+    const pathMtu = isMulticastGid(dgid) ? 0 : routeMtu(sgid, dgid);
     const ends = { sourceGid: sgid, destGid: dgid };
     return { socket, port, name, trafficClass, hopLimit, ...ends, pathMtu };
+  }
+
+  /** See `GroupSockets.join`. */
+  join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void {
+    this.#groups.join(port, gid, members);
+  }
+
+  /** The port hears the group no more. */
+  leave(port: PacketPort, gid: Uint8Array): void {
+    this.#groups.leave(port, gid);
   }
 
   /** Closes the sockets of addresses that no port has any more. */
@@ -200,13 +207,16 @@ export class UdpLink {
       for (const port of socket.ports) if (!port.has(socket.gid)) socket.ports.delete(port);
       if (socket.ports.size > 0) continue;
       this.#sockets.delete(key);
-      close(socket);
+      closeSocket(socket);
     }
+    this.#own = [...this.#sockets.values()];
+    this.#groups.follow();
   }
 
   close(): void {
-    for (const socket of this.#sockets.values()) close(socket);
+    for (const socket of this.#sockets.values()) closeSocket(socket);
     this.#sockets.clear();
+    this.#groups.close();
     this.#clear();
   }
 
@@ -220,20 +230,12 @@ export class UdpLink {
     const address = gidAddress(gid);
     try {
       const { fd: opened } = openUdp(address, ROCE_PORT, BUFFER_BYTES);
-      const fd = unreserved('socket', opened);
-      const four = isIpv4Gid(gid);
-      const socket: LinkSocket = {
-        fd,
-        closed: false,
-        watch: watchDescriptor(fd, () => this.#read(socket)),
-        gid: gid.slice(),
-        ports: new Set([port]),
-        headers: new IcrcHeaders(four),
-        four,
-      };
-      // A host lives as long as its sockets and clients; nobody waits for these.
-      socket.watch.hold(false);
-      this.#sockets.set(key, socket);
+      sendGroups(opened, address);
+      this.#sockets.set(
+        key,
+        watchSocket(opened, { gid, port }, (socket) => this.#read(socket)),
+      );
+      this.#own = [...this.#sockets.values()];
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
       throw new VerbsError('EADDRINUSE', openingText(error, address));
@@ -383,7 +385,10 @@ export class UdpLink {
     const arrival = this.#arrival;
     const start = batch.slotAt(slot);
     arrival.sourcePort = batch.readSender(slot, arrival.sourceGid);
+    // What we sent to a group, and gave to our own queue pairs then.
+    if (socket.members !== undefined && this.#isOurs(arrival.sourceGid)) return;
     arrival.destGid = socket.gid;
+    arrival.members = socket.members;
     arrival.start = start;
     arrival.length = length;
     arrival.identification = 0;
@@ -395,6 +400,11 @@ export class UdpLink {
     arrival.trafficClass = batch.trafficClassOf(slot);
     arrival.hopLimit = batch.hopLimitOf(slot);
     this.#user.handleArrival(socket.ports, arrival, batch.bytes);
+  }
+
+  #isOurs(sourceGid: Uint8Array): boolean {
+    for (const { gid } of this.#own) if (sameBytes(gid, sourceGid)) return true;
+    return false;
   }
 
   /** Checks the ICRC, and finds the identification. */
@@ -423,16 +433,19 @@ function countAll({ ports }: LinkSocket, counter: 'malformed' | 'icrcErrors' | '
   for (const { counters } of ports) counters[counter] += 1;
 }
 
-function close(socket: LinkSocket): void {
-  socket.closed = true;
-  socket.watch.close();
-  closeDescriptor(socket.fd);
+/** False for an address that a device made up: it means nothing to another host. */
+function isRoutable(gid: Uint8Array): boolean {
+  return !isLinkLocalGid(gid);
 }
 
-/** False for an address that means nothing to another host: what a device made up, or a group's. */
-function isRoutable(gid: Uint8Array): boolean {
-  const linkLocal = gid[0] === 0xfe && ((gid[1] ?? 0) & 0xc0) === 0x80;
-  return !linkLocal;
+/** Packets to groups leave by the interface of the socket's address, wherever routes lead. */
+function sendGroups(fd: number, address: string): void {
+  try {
+    sendGroupsBy(fd, primaryAddress({ addresses: [address] }, hostAddresses()));
+  } catch (error) {
+    // An address without an interface: the kernel chooses one when it sends.
+    if (!(error instanceof SystemCallError)) throw error;
+  }
 }
 
 /** Code of the largest path MTU between two addresses; 0 if there is no route. */

@@ -6,16 +6,14 @@ import {
 } from '../../../../daemon/host/roce/packet-network.ts';
 import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
 import { makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
-import { ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
 import type { AddressVector } from '../../../../daemon/rnic/qp-attributes.ts';
 import type { QP } from '../../../../daemon/rnic/queue-pair.ts';
 import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
 import type { PacketWire } from '../../../../daemon/roce/transport/packet-wire.ts';
 import { makePacket, type Packet, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
-import { Access, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { datagramEnd } from '../../../support/datagram-end.ts';
 import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { IndexRingClient } from '../../../support/index-ring-client.ts';
-import { MEMORY_ADDRESS } from '../../../support/nic-rig.ts';
 import { bringTo, mappedGid, PEER, ProgramRig } from '../../../support/program-rig.ts';
 import { RoceWorld } from '../../../support/roce-host.ts';
 
@@ -200,45 +198,8 @@ describe('multicast groups', () => {
   });
 });
 
-/** A UD queue pair in RTS with rings as rxe's provider has them. */
-function datagramEnd(world: RoceWorld, device: number) {
-  const { nic } = world.adapter(device);
-  const pd = nic.allocPD();
-  const memory = new Uint8Array(4096);
-  const mr = nic.regMR(pd, {
-    backing: new ViewBacking(memory),
-    backingOffset: 0,
-    lengthBytes: memory.length,
-    address: MEMORY_ADDRESS,
-    iova: MEMORY_ADDRESS,
-    access: Access.localWrite,
-    key: undefined,
-  });
-  const rings: Uint8Array[] = [];
-  const ring = (bytes: number): Uint8Array => {
-    const made = new Uint8Array(bytes);
-    rings.push(made);
-    return made;
-  };
-  const cq = nic.createCQ({ cqe: 31, kind: 'indices', ring, tag: undefined });
-  const qp = nic.createQP(pd, {
-    type: QPType.ud,
-    kind: 'indices',
-    sendCQ: cq,
-    recvCQ: cq,
-    srq: undefined,
-    capabilities: { maxSendWr: 7, maxRecvWr: 7, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 },
-    sqSigAll: false,
-    ring,
-    tag: undefined,
-  });
-  bringTo(qp, QPState.RTS);
-  world.host.drain();
-  const completions = new IndexRingClient(rings[0] ?? memory);
-  const sends = new IndexRingClient(qp.ring);
-  const receives = new IndexRingClient(rings.at(-1) ?? memory, qp.rqOffset);
-  const piece = (length: number) => ({ addr: MEMORY_ADDRESS, length, lkey: mr.lkey });
-  return { nic, pd, qp, memory, completions, sends, receives, piece };
+function endOf(world: RoceWorld, device: number): ReturnType<typeof datagramEnd> {
+  return datagramEnd(world.adapter(device), () => world.host.drain());
 }
 
 describe('datagrams of real queue pairs', () => {
@@ -248,7 +209,7 @@ describe('datagrams of real queue pairs', () => {
 
   it('arrive with the GRH of their way, or not at all', () => {
     const world = new RoceWorld();
-    const [a, b] = [datagramEnd(world, 0), datagramEnd(world, 1)];
+    const [a, b] = [endOf(world, 0), endOf(world, 1)];
     const handle = a.nic.createAH(a.pd, { ...PEER, dgid: mappedGid(127, 0, 0, 3), hopLimit: 7 });
     a.memory.fill(0x5a, 0, 11);
     b.receives.receive(9, [b.piece(100)]);
@@ -278,7 +239,7 @@ describe('datagrams of real queue pairs', () => {
 
   it('reach a group on both devices', () => {
     const world = new RoceWorld();
-    const [a, b, c] = [datagramEnd(world, 0), datagramEnd(world, 1), datagramEnd(world, 0)];
+    const [a, b, c] = [endOf(world, 0), endOf(world, 1), endOf(world, 0)];
     const handle = a.nic.createAH(a.pd, { ...PEER, dgid: GROUP });
     for (const { qp, receives, piece } of [b, c]) {
       world.host.multicastGroups.attach(qp, GROUP, world);

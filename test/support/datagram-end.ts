@@ -1,0 +1,47 @@
+/** UD queue pairs of real devices, as an unmodified program has them. */
+import type { Adapter } from '../../daemon/host/device-adapter.ts';
+import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
+import { Access, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { IndexRingClient } from './index-ring-client.ts';
+import { MEMORY_ADDRESS } from './nic-rig.ts';
+import { bringTo } from './program-rig.ts';
+
+/** A UD queue pair in RTS with rings as rxe's provider has them. */
+export function datagramEnd({ nic }: Adapter, drain: () => void) {
+  const pd = nic.allocPD();
+  const memory = new Uint8Array(4096);
+  const mr = nic.regMR(pd, {
+    backing: new ViewBacking(memory),
+    backingOffset: 0,
+    lengthBytes: memory.length,
+    address: MEMORY_ADDRESS,
+    iova: MEMORY_ADDRESS,
+    access: Access.localWrite,
+    key: undefined,
+  });
+  const rings: Uint8Array[] = [];
+  const ring = (bytes: number): Uint8Array => {
+    const made = new Uint8Array(bytes);
+    rings.push(made);
+    return made;
+  };
+  const cq = nic.createCQ({ cqe: 31, kind: 'indices', ring, tag: undefined });
+  const qp = nic.createQP(pd, {
+    type: QPType.ud,
+    kind: 'indices',
+    sendCQ: cq,
+    recvCQ: cq,
+    srq: undefined,
+    capabilities: { maxSendWr: 7, maxRecvWr: 7, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 },
+    sqSigAll: false,
+    ring,
+    tag: undefined,
+  });
+  bringTo(qp, QPState.RTS);
+  drain();
+  const completions = new IndexRingClient(rings[0] ?? memory);
+  const sends = new IndexRingClient(qp.ring);
+  const receives = new IndexRingClient(rings.at(-1) ?? memory, qp.rqOffset);
+  const piece = (length: number) => ({ addr: MEMORY_ADDRESS, length, lkey: mr.lkey });
+  return { nic, pd, qp, memory, completions, sends, receives, piece };
+}

@@ -1,0 +1,255 @@
+/** Datagrams to multicast groups between two hosts, by UDP sockets of the kernel. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
+import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
+import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import {
+  datagramHeaderBytes,
+  makeDatagram,
+  writeDatagramHeaders,
+} from '../../../../daemon/roce/wire/datagram.ts';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
+import { makePacket, packetBytes, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
+import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { datagramEnd } from '../../../support/datagram-end.ts';
+import { hexOf } from '../../../support/hex.ts';
+import { ownAddress } from '../../../support/own-address.ts';
+import { PEER, ProgramRig } from '../../../support/program-rig.ts';
+
+const [NEAR, FAR, STRANGER] = [ownAddress(30), ownAddress(31), ownAddress(32)];
+/** Of this process alone, as its addresses are. */
+const groupAt = (last: number): string => ownAddress(last).replace(/^127/, '239');
+const GROUP = groupAt(1);
+const GROUP_QPN = 0xffffff;
+const QKEY = 0x11111111;
+const GRH_BYTES = 40;
+const UD_SEND_ONLY = 0x64;
+const [SEND, SIGNALED] = [2, 2];
+
+type End = ReturnType<typeof datagramEnd>;
+
+class World {
+  readonly notes: string[] = [];
+  readonly host: RnicHost;
+  /** Whose limits groups count against. */
+  readonly owner = {};
+
+  constructor(address: string) {
+    const notice = ({ text }: { text: string }) => this.notes.push(text);
+    this.host = new RnicHost({
+      system: hostSystem(),
+      observer: { notice },
+      devices: [{ name: 'roce0', addresses: [address], transport: 'roce' }],
+      roce: ROCE_PARTS,
+    });
+  }
+
+  get adapter(): Adapter {
+    return this.host.devices[0] as Adapter;
+  }
+
+  get drops() {
+    const { unexpected, icrcErrors, malformed } = this.adapter.rocePort?.counters ?? {};
+    return { unexpected, icrcErrors, malformed };
+  }
+
+  end(): End {
+    return datagramEnd(this.adapter, () => this.host.drain());
+  }
+
+  attach({ qp }: Pick<End, 'qp'>, group = GROUP): void {
+    this.adapter.roce?.attachMulticast(qp, gidBytes(group), this.owner);
+  }
+
+  detach({ qp }: Pick<End, 'qp'>, group = GROUP): void {
+    this.adapter.roce?.detachMulticast(qp, gidBytes(group));
+  }
+
+  /** A receive of 200 bytes, from the start of the end's memory on. */
+  expectOne({ receives, piece }: End): void {
+    receives.receive(7, [piece(200)]);
+  }
+
+  /** Sends these bytes to a group. */
+  send(end: End, bytes: readonly number[], group = GROUP, hopLimit = 1): void {
+    const vector = { ...PEER, dgid: gidBytes(group), hopLimit };
+    const handle = this.adapter.nic.createAH(end.pd, vector);
+    end.memory.set(bytes);
+    const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
+    end.sends.send(1, SEND, SIGNALED, [end.piece(bytes.length)], fields);
+    this.host.doorbell(end.qp);
+  }
+}
+
+let near: World;
+let far: World;
+
+beforeEach(() => {
+  near = new World(NEAR);
+  far = new World(FAR);
+});
+
+afterEach(async () => {
+  await near.host.close();
+  await far.host.close();
+});
+
+async function arrival({ completions }: End): Promise<unknown> {
+  for (let wait = 0; wait < 1000; wait += 1) {
+    const completion = completions.poll();
+    if (completion !== undefined) return completion;
+    await sleep(5);
+  }
+  throw new Error('nothing came');
+}
+
+/** A datagram of RoCE to a group as the stranger would send it. */
+function datagramTo(group: string, destQpn: number, payload: readonly number[]): Uint8Array {
+  const packet = makePacket();
+  Object.assign(packet, { opcode: UD_SEND_ONLY, pkey: 0xffff, destQpn, qkey: QKEY, sourceQpn: 9 });
+  packet.payloadLength = payload.length;
+  const datagram = makeDatagram();
+  datagram.sourceGid.set(gidBytes(STRANGER));
+  datagram.destGid.set(gidBytes(group));
+  Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });
+  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + datagram.packetLength + ICRC_BYTES);
+  const start = writeDatagramHeaders(bytes, 0, datagram);
+  bytes.set(payload, writeHeaders(bytes, start, packet));
+  const end = bytes.length - ICRC_BYTES;
+  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
+  return bytes.subarray(start);
+}
+
+/** Sends datagrams from the stranger's port 4791. */
+async function sendAsStranger(to: string, ...datagrams: readonly Uint8Array[]): Promise<void> {
+  const socket = createSocket('udp4');
+  socket.bind(ROCE_PORT, STRANGER);
+  await once(socket, 'listening');
+  socket.setMulticastInterface(STRANGER);
+  for (const bytes of datagrams) {
+    await new Promise<void>((resolve, reject) => {
+      socket.send(bytes, ROCE_PORT, to, (error) => (error ? reject(error) : resolve()));
+    });
+  }
+  socket.close();
+}
+
+/** Sockets of this machine that are bound to port 4791 of a group. */
+function listenersOf(group: string): number {
+  const bytes = group.split('.').map((part) => Number(part).toString(16).padStart(2, '0'));
+  const local = `${bytes.reverse().join('').toUpperCase()}:12B7`;
+  return readFileSync('/proc/net/udp', 'utf8').split(local).length - 1;
+}
+
+describe('a multicast group of two hosts', () => {
+  it('reaches every queue pair once, the own ones of the sender, too', async () => {
+    const [sender, own] = [near.end(), near.end()];
+    const [one, two, outside] = [far.end(), far.end(), far.end()];
+    near.attach(own);
+    for (const end of [one, two]) far.attach(end);
+    for (const end of [one, two, outside]) far.expectOne(end);
+    for (let receive = 0; receive < 2; receive += 1) near.expectOne(own);
+    const bytes = Array.from({ length: 150 }, (_, index) => (index * 7) & 0xff);
+    near.send(sender, bytes, GROUP, 3);
+    for (const end of [own, one, two]) {
+      expect(await arrival(end)).toMatchObject({ byteLen: 190, sourceQpn: sender.qp.qpn });
+      expect(hexOf(end.memory.subarray(GRH_BYTES, 190))).toBe(hexOf(Uint8Array.from(bytes)));
+      // The IPv4 header ends the area: time to live, protocol, both addresses.
+      const { memory } = end;
+      expect([memory[28], memory[29]]).toEqual([3, 17]);
+      expect([...memory.subarray(32, 40)].join('.')).toBe(`${NEAR}.${GROUP}`);
+    }
+    // A second one arrives behind whatever the first would still be to its sender's host.
+    far.expectOne(one);
+    near.send(sender, [5]);
+    expect(await arrival(one)).toMatchObject({ byteLen: 41 });
+    expect(await arrival(own)).toMatchObject({ byteLen: 41 });
+    expect(own.completions.poll()).toBeUndefined();
+    expect(outside.completions.poll()).toBeUndefined();
+    expect([near.drops, far.drops]).toEqual(
+      Array(2).fill({ unexpected: 0, icrcErrors: 0, malformed: 0 }),
+    );
+    expect([near.notes, far.notes]).toEqual([[], []]);
+  });
+
+  it('is heard until its last queue pair has left it', async () => {
+    const [one, two] = [far.end(), far.end()];
+    const group = groupAt(2);
+    expect(listenersOf(group)).toBe(0);
+    far.attach(one, group);
+    far.attach(two, group);
+    far.attach(two, group);
+    expect(listenersOf(group)).toBe(1);
+    far.detach(one, group);
+    expect(listenersOf(group)).toBe(1);
+    far.detach(two, group);
+    expect(listenersOf(group)).toBe(0);
+    far.attach(one, group);
+    expect(listenersOf(group)).toBe(1);
+    far.host.multicastGroups.forget(one.qp);
+    expect(listenersOf(group)).toBe(0);
+    far.attach(one, group);
+    await far.host.close();
+    expect(listenersOf(group)).toBe(0);
+  });
+
+  it('drops and counts what does not belong to it', async () => {
+    const end = far.end();
+    far.attach(end);
+    far.expectOne(end);
+    // A queue pair that is not in RTR yet, in a group of its own.
+    const early = new ProgramRig().createQP(QPType.ud);
+    far.attach({ qp: early }, groupAt(3));
+    const damaged = datagramTo(GROUP, GROUP_QPN, Array(60).fill(1));
+    damaged[30] = (damaged[30] ?? 0) ^ 1;
+    await sendAsStranger(GROUP, damaged, datagramTo(GROUP, end.qp.qpn, [1]), Uint8Array.of(1, 2));
+    await sendAsStranger(groupAt(3), datagramTo(groupAt(3), GROUP_QPN, [2]));
+    // Nobody hears this group; and no address has a queue pair of this number.
+    await sendAsStranger(groupAt(4), datagramTo(groupAt(4), GROUP_QPN, [3]));
+    await sendAsStranger(FAR, datagramTo(FAR, GROUP_QPN, [4]));
+    await sendAsStranger(GROUP, datagramTo(GROUP, GROUP_QPN, [0x5a]));
+    expect(await arrival(end)).toMatchObject({ byteLen: 41, sourceQpn: 9 });
+    expect(end.memory[GRH_BYTES]).toBe(0x5a);
+    await expect.poll(() => far.drops).toEqual({ unexpected: 3, icrcErrors: 1, malformed: 1 });
+    expect(end.completions.poll()).toBeUndefined();
+  });
+
+  it('takes a share of what a client may hear', () => {
+    const rig = new ProgramRig();
+    const [first, second] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
+    // Of a family that the device does not have: no socket hears them.
+    const group = (number: number): string => `ff15::${number.toString(16)}`;
+    for (let number = 1; number <= 256; number += 1) far.attach({ qp: first }, group(number));
+    expect(() => far.attach({ qp: second }, group(257))).toThrow(
+      'a client hears at most 256 multicast groups of other hosts',
+    );
+    far.attach({ qp: second }, group(1));
+    far.detach({ qp: first }, group(1));
+    expect(() => far.attach({ qp: second }, group(257))).toThrow('at most 256');
+    far.detach({ qp: second }, group(1));
+    far.attach({ qp: second }, group(257));
+  });
+
+  it('stays within the host where the port is taken, and says so once', async () => {
+    const taken = createSocket('udp4');
+    taken.bind(ROCE_PORT, groupAt(5));
+    await once(taken, 'listening');
+    const [sender, end] = [far.end(), far.end()];
+    far.attach(end, groupAt(5));
+    far.expectOne(end);
+    far.send(sender, [6], groupAt(5));
+    expect(await arrival(end)).toMatchObject({ byteLen: 41 });
+    expect(far.notes).toEqual([
+      `roce0 cannot hear group ${groupAt(5)} from other hosts: UDP port 4791 is taken, by the ` +
+        "kernel's rxe, for example; stop that one. Queue pairs of this host hear each other",
+    ]);
+    taken.close();
+  });
+});
