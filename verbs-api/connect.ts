@@ -2,13 +2,10 @@
  * Connections in a few lines, over any provider: creates the connection id, device, protection
  * domain, completion queue and queue pair that a program otherwise sets up by hand.
  */
-import { lookup } from 'node:dns/promises';
-import { isIP } from 'node:net';
 import { throwIfAborted } from './client/cancellation.ts';
 import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
-import { ConnectionRejectedError } from './contract/verbs/connect-errors.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
-import { type ErrnoCode, isVerbsError, VerbsError } from './contract/verbs/errors.ts';
+import { VerbsError } from './contract/verbs/errors.ts';
 import type {
   CancelSignal,
   CMEvent,
@@ -22,6 +19,7 @@ import type {
   WireOptions,
 } from './contract/verbs/provider.ts';
 import { orAbort, type WaitLimit, within } from './deadline.ts';
+import { addressOf, connectFailure, owned } from './dialing.ts';
 import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';
 import {
   GRANTS,
@@ -39,15 +37,6 @@ const DEFAULT_SGES = 4;
 const SENDS_MIN = GRANTS + 1;
 const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
-/** Codes of a connection that the network or the peer prevents. */
-const PEER_FAILURES: ReadonlySet<ErrnoCode> = new Set<ErrnoCode>([
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ETIMEDOUT',
-]);
-
 /** Options of both ends of a connection. */
 export interface EndpointOptions extends WaitLimit {
   /**
@@ -189,15 +178,6 @@ export async function connect(provider: Provider, options: ConnectOptions): Prom
   });
 }
 
-/** The error with the peer's name, if the network or the peer is its cause. */
-function connectFailure(error: unknown, what: string): unknown {
-  if (error instanceof ConnectionRejectedError) {
-    return new ConnectionRejectedError(error.event, what);
-  }
-  if (!isVerbsError(error) || !PEER_FAILURES.has(error.code)) return error;
-  return new VerbsError(error.code, `${what}: ${error.message}`);
-}
-
 /**
  * Listens for connections.
  *
@@ -279,27 +259,6 @@ function requestOf(event: CMEvent): ConnectionRequest {
       await id.close();
     },
   };
-}
-
-/** Runs `body` with an id; closes the id at once if the signal aborts or `body` fails. */
-async function owned<T>(
-  id: ConnectionId,
-  signal: CancelSignal | undefined,
-  body: (id: ConnectionId) => Promise<T>,
-): Promise<T> {
-  // Closing the id ends everything that waits on it. The close below reports the error.
-  const abandon = (): void => void id.close().catch(() => {});
-  signal?.addEventListener('abort', abandon);
-  try {
-    throwIfAborted(signal);
-    return await body(id);
-  } catch (error) {
-    await id.close();
-    throwIfAborted(signal);
-    throw error;
-  } finally {
-    signal?.removeEventListener('abort', abandon);
-  }
 }
 
 /** Parameters for establishing one end. */
@@ -420,16 +379,4 @@ function connectionParameters(
 async function skipTo(id: ConnectionId, type: CMEvent['type']): Promise<void> {
   let event = await id.nextEvent();
   while (event.type !== type) event = await id.nextEvent();
-}
-
-async function addressOf(host: string): Promise<string> {
-  if (isIP(host) !== 0) return host;
-  try {
-    return (await lookup(host)).address;
-  } catch {
-    throw new VerbsError(
-      'EADDRNOTAVAIL',
-      `cannot resolve ${host}: not an address, and no such host name`,
-    );
-  }
 }

@@ -1,0 +1,59 @@
+/** What calls that reach for a peer share: its address, an id while it is in use, and their errors. */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { throwIfAborted } from './client/cancellation.ts';
+import { ConnectionRejectedError } from './contract/verbs/connect-errors.ts';
+import { type ErrnoCode, isVerbsError, VerbsError } from './contract/verbs/errors.ts';
+import type { CancelSignal, ConnectionId } from './contract/verbs/provider.ts';
+
+/** Codes of a connection that the network or the peer prevents. */
+const PEER_FAILURES: ReadonlySet<ErrnoCode> = new Set<ErrnoCode>([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ETIMEDOUT',
+]);
+
+/** The address of a host name or an address. EADDRNOTAVAIL. */
+export async function addressOf(host: string): Promise<string> {
+  if (isIP(host) !== 0) return host;
+  try {
+    return (await lookup(host)).address;
+  } catch {
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `cannot resolve ${host}: not an address, and no such host name`,
+    );
+  }
+}
+
+/** Runs `body` with an id; closes the id at once if the signal aborts or `body` fails. */
+export async function owned<T>(
+  id: ConnectionId,
+  signal: CancelSignal | undefined,
+  body: (id: ConnectionId) => Promise<T>,
+): Promise<T> {
+  // Closing the id ends everything that waits on it. The close below reports the error.
+  const abandon = (): void => void id.close().catch(() => {});
+  signal?.addEventListener('abort', abandon);
+  try {
+    throwIfAborted(signal);
+    return await body(id);
+  } catch (error) {
+    await id.close();
+    throwIfAborted(signal);
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', abandon);
+  }
+}
+
+/** The error with the peer's name, if the network or the peer is its cause. */
+export function connectFailure(error: unknown, what: string): unknown {
+  if (error instanceof ConnectionRejectedError) {
+    return new ConnectionRejectedError(error.event, what);
+  }
+  if (!isVerbsError(error) || !PEER_FAILURES.has(error.code)) return error;
+  return new VerbsError(error.code, `${what}: ${error.message}`);
+}
