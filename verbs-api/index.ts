@@ -77,6 +77,7 @@ export {
   type QPStateNumber,
   QPType,
   type QPTypeNumber,
+  RDMA_UDP_QKEY,
   SendFlag,
   type SendFlagBit,
   WC_STATUS_TEXT,
@@ -104,6 +105,7 @@ export type {
   CMEvent,
   CompChannel,
   ConnectionId,
+  ConnectionIdInit,
   ConnectionParameters,
   Context,
   CQ,
@@ -116,6 +118,7 @@ export type {
   Provider,
   QP,
   QPInit,
+  ServiceAddress,
   SocketAddress,
   SRQ,
   SRQInit,
@@ -142,5 +145,20 @@ export type {
   WriteWithImmWR,
   WriteWR,
 } from './contract/verbs/work-request.ts';
+export {
+  type AcceptDatagramsOptions,
+  type AnswerDatagramsOptions,
+  type DatagramEndpoint,
+  type DatagramListener,
+  type DatagramOptions,
+  type DatagramRequest,
+  type DatagramService,
+  listenDatagrams,
+  type OpenDatagramsOptions,
+  type OwnedDestination,
+  openDatagrams,
+  type ResolveDatagramsOptions,
+  resolveDatagrams,
+} from './datagrams.ts';
 export type { WaitLimit } from './deadline.ts';
 export type { MessageOptions } from './message-window.ts';

@@ -32,6 +32,7 @@ import type { MRInit } from '../rnic/memory-region.ts';
 import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
+import type { IbEventFacts } from './host-id.ts';
 
 /** An object whose tag, set by its owner, routes its events. */
 interface TaggedObject {
@@ -196,7 +197,10 @@ export interface ServedId extends TaggedObject {
 }
 
 /** An event of a connection id. */
-export type ServedCmEvent = CmEvent<ServedId>;
+export interface ServedCmEvent extends CmEvent<ServedId> {
+  /** What InfiniBand's transport says more. */
+  readonly ib?: IbEventFacts | undefined;
+}
 
 /**
  * Connection ids of one host. Errors are `VerbsError`s with rdma_cm's errno codes; outcomes arrive

@@ -146,7 +146,7 @@ export const COMMAND_SCHEMAS: {
   attachMcast: z.strictObject({ qp: handle, gid }),
   detachMcast: z.strictObject({ qp: handle, gid }),
   destroyQP: z.strictObject({ qp: handle }),
-  cmCreateId: empty,
+  cmCreateId: z.strictObject({ datagrams: z.boolean().optional() }),
   cmDestroyId: z.strictObject({ id: handle }),
   cmBindAddr: z.strictObject({ id: handle, address: socketAddress }),
   cmResolveAddr: z.strictObject({
@@ -157,8 +157,8 @@ export const COMMAND_SCHEMAS: {
   }),
   cmResolveRoute: z.strictObject({ id: handle }),
   cmListen: z.strictObject({ id: handle, backlog: z.int() }),
-  cmConnect: z.strictObject(connection),
-  cmAccept: z.strictObject(connection),
+  cmConnect: z.strictObject({ ...connection, qp: optional(handle) }),
+  cmAccept: z.strictObject({ ...connection, qkey: absent }),
   cmReject: z.strictObject({ id: handle, privateData: bytes }),
   cmDisconnect: z.strictObject({ id: handle }),
 };

@@ -75,6 +75,15 @@ export function connectionSuite(fixture: ProviderFixture): void {
   }
 
   describe('ids', () => {
+    it.skipIf(lacks(fixture, 'tcp'))(
+      'of datagrams are EOPNOTSUPP without a RoCE device',
+      async () => {
+        await expect(started.client.createId({ datagrams: true })).rejects.toEqual(
+          verbsError('EOPNOTSUPP'),
+        );
+      },
+    );
+
     it('binds to a free port and reports it; EADDRINUSE for a port in use', async () => {
       await using id = await started.client.createId();
       await id.bindAddr({ address: ADDRESS, port: 0 });

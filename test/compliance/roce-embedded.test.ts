@@ -1,5 +1,7 @@
+import { expect, it } from 'vitest';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { DEVICE } from './fixture.ts';
+import { listenDatagrams, openDatagrams, resolveDatagrams } from '../../verbs-api/datagrams.ts';
+import { DEVICE, SMALL_DEVICE } from './fixture.ts';
 import { roceSuite } from './roce.ts';
 import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';
 
@@ -12,3 +14,20 @@ const embedded: RoceFixture = {
 };
 
 roceSuite('embedded', embedded);
+
+it('refuses services of datagrams at the address of an iWARP device with EOPNOTSUPP', async () => {
+  await using provider = await createEmbedded({ devices: [SMALL_DEVICE, ROCE_DEVICE] });
+  const [host] = SMALL_DEVICE.addresses;
+  const [roce] = ROCE_DEVICE.addresses;
+  const refused = expect.objectContaining({
+    code: 'EOPNOTSUPP',
+    message: `device ${SMALL_DEVICE.name} is an iWARP device: it has no services of datagrams`,
+  });
+  await expect(listenDatagrams(provider, { host })).rejects.toEqual(refused);
+  await expect(openDatagrams(provider, { host })).rejects.toEqual(refused);
+  await expect(resolveDatagrams(provider, { host, port: 7 })).rejects.toEqual(refused);
+  const source = { address: host, port: 0 };
+  await expect(resolveDatagrams(provider, { host: roce, port: 7, source })).rejects.toEqual(
+    refused,
+  );
+});

@@ -43,6 +43,7 @@ import {
   SGID_INDEX_IPV6,
   type StartedRoce,
 } from './roce-fixture.ts';
+import { serviceCases } from './roce-services.ts';
 
 const LINK_LOCAL_INDEX = 0;
 const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';
@@ -62,6 +63,7 @@ export function roceSuite(name: string, fixture: RoceFixture): void {
   describe(`${name}: RoCE, failures`, () => failureCases(get));
   describe(`${name}: RoCE, unreliable`, () => unreliableCases(get));
   describe(`${name}: RoCE datagrams`, () => datagramCases(get));
+  describe(`${name}: services of datagrams`, () => serviceCases(get));
 }
 
 function attributeCases(fixture: () => StartedRoce): void {

@@ -289,7 +289,7 @@ export const REQUESTS: {
   detachMcast: (know) => ({ qp: know.handle('qp'), gid: know.draws.pick(GIDS) }),
   queryQP: (know) => ({ qp: know.handle('qp') }),
   destroyQP: (know) => ({ qp: know.handle('qp') }),
-  cmCreateId: () => ({}),
+  cmCreateId: (know) => (know.draws.oneIn(4) ? { datagrams: true } : {}),
   cmDestroyId: (know) => ({ id: know.handle('id') }),
   cmBindAddr: (know) => ({ id: know.handle('id'), address: socketAddress(know) }),
   cmResolveAddr: (know) => ({
@@ -300,8 +300,17 @@ export const REQUESTS: {
   }),
   cmResolveRoute: (know) => ({ id: know.handle('id') }),
   cmListen: (know) => ({ id: know.handle('id'), backlog: Math.trunc(size(know.draws, 8)) }),
-  cmConnect: (know) => ({ id: know.handle('id'), qp: know.handle('qp'), ...cmParameters(know) }),
-  cmAccept: (know) => ({ id: know.handle('id'), qp: know.handle('qp'), ...cmParameters(know) }),
+  cmConnect: (know) => ({
+    id: know.handle('id'),
+    qp: know.draws.oneIn(8) ? undefined : know.handle('qp'),
+    ...cmParameters(know),
+  }),
+  cmAccept: (know) => ({
+    id: know.handle('id'),
+    qp: know.handle('qp'),
+    ...(know.draws.oneIn(4) ? { qkey: size(know.draws, 2 ** 33) } : {}),
+    ...cmParameters(know),
+  }),
   cmReject: (know) => ({ id: know.handle('id'), privateData: privateData(know.draws) }),
   cmDisconnect: (know) => ({ id: know.handle('id') }),
 };

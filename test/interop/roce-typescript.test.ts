@@ -1,17 +1,33 @@
 /** TypeScript programs and unmodified ones on a RoCE device: they exchange QP number and GID by TCP. */
 import { once } from 'node:events';
 import { connect as connectTcp, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, MTU, QPState, QPType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import {
+  Access,
+  MTU,
+  QPState,
+  QPType,
+  RDMA_UDP_QKEY,
+  SendFlag,
+  WCFlag,
+  WROpcode,
+} from '../../verbs-api/contract/verbs/enums.ts';
 import { GRH_BYTES } from '../../verbs-api/contract/verbs/gid.ts';
 import type { Context, Provider, QP } from '../../verbs-api/contract/verbs/provider.ts';
+import type { DatagramDestination } from '../../verbs-api/contract/verbs/work-request.ts';
+import {
+  type DatagramEndpoint,
+  listenDatagrams,
+  resolveDatagrams,
+} from '../../verbs-api/datagrams.ts';
 import { completions, pattern, SUCCESS, sameBytes } from '../compliance/fixture.ts';
 import { freePort } from '../support/free-port.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { listens, ShimProgram } from './shim-programs.ts';
 
+const ADDRESS = '127.0.72.9';
 const ITERATIONS = 20;
 const MESSAGE_BYTES = 700;
 const SGID_INDEX = 1;
@@ -30,7 +46,7 @@ let rig: RoceRig;
 let provider: Provider;
 
 beforeAll(async () => {
-  rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.9'], transport: 'roce' });
+  rig = await RoceRig.start({ name: 'roce0', addresses: [ADDRESS], transport: 'roce' });
   provider = await connectDaemon({ socketPath: rig.socketPath });
 });
 
@@ -137,5 +153,98 @@ describeWith(['rdma-programs'], 'a TypeScript client of an unmodified server', (
     expect(status, output).toBe(0);
     expect(output).toMatch(new RegExp(`^${ITERATIONS} iters in`, 'm'));
     socket.destroy();
+  });
+});
+
+/** The port of udaddy, its messages, and their bytes without the route header. */
+const UDADDY_PORT = 7174;
+const UDADDY_COUNT = 10;
+const UDADDY_BYTES = 100;
+
+/** Receives of udaddy's messages. */
+async function receiveAll({ pd, qp }: Pick<DatagramEndpoint, 'pd' | 'qp'>): Promise<Uint8Array> {
+  const mr = await pd.allocMR(UDADDY_COUNT * 256, Access.localWrite);
+  for (let index = 0; index < UDADDY_COUNT; index += 1) {
+    qp.postRecv({ sgList: [mr.sge(256 * index, GRH_BYTES + UDADDY_BYTES)] });
+  }
+  return mr.buffer;
+}
+
+/** Sends as udaddy does, which says its queue pair's number in the immediate data. */
+async function sendAll({ pd, qp, cq }: DatagramEndpoint, ud: DatagramDestination): Promise<void> {
+  const mr = await pd.allocMR(UDADDY_BYTES, Access.localWrite);
+  for (let index = 0; index < UDADDY_COUNT; index += 1) {
+    qp.postSend({
+      opcode: WROpcode.sendWithImm,
+      flags: SendFlag.signaled,
+      sgList: [mr.sge()],
+      immData: qp.qpNum,
+      ud,
+    });
+  }
+  for (const wc of await completions(cq, UDADDY_COUNT)) expect(wc).toMatchObject(SUCCESS);
+}
+
+/** A signal for waits that must not outlast the test. */
+function patience(): AbortSignal {
+  return AbortSignal.timeout(20_000);
+}
+
+describeWith(['rdma-programs'], 'services of datagrams', () => {
+  it('of udaddy are found by a TypeScript program, and answer it', async () => {
+    const server = new ShimProgram(['udaddy', '-b', ADDRESS], rig.environment);
+    await vi.waitUntil(() => rig.listens(UDADDY_PORT), { timeout: 20_000, interval: 5 });
+    await using service = await resolveDatagrams(provider, {
+      host: ADDRESS,
+      port: UDADDY_PORT,
+      signal: patience(),
+      prepare: async (parts) => void (await receiveAll(parts)),
+    });
+    const { destination, cq } = service;
+    expect(destination.remoteQkey).toBe(RDMA_UDP_QKEY);
+    await sendAll(service, destination);
+    for (const wc of await completions(cq, UDADDY_COUNT)) {
+      expect(wc).toMatchObject({
+        ...SUCCESS,
+        srcQp: destination.remoteQpNum,
+        byteLen: GRH_BYTES + UDADDY_BYTES,
+        wcFlags: WCFlag.grh | WCFlag.withImm,
+      });
+    }
+    const { status, output } = await server.end();
+    expect(status, output).toBe(0);
+    expect(output).toContain('data transfers complete');
+  });
+
+  it('of a TypeScript program are found by udaddy, which is answered', async () => {
+    await using listener = await listenDatagrams(provider, { host: ADDRESS, port: UDADDY_PORT });
+    const client = new ShimProgram(['udaddy', '-s', ADDRESS], rig.environment);
+    let buffer: Uint8Array = new Uint8Array(0);
+    await using endpoint = await listener.accept({
+      signal: patience(),
+      prepare: async (parts) => {
+        buffer = await receiveAll(parts);
+      },
+    });
+    const received = await completions(endpoint.cq, UDADDY_COUNT);
+    const [first] = received;
+    for (const wc of received) {
+      expect(wc).toMatchObject({ ...SUCCESS, byteLen: GRH_BYTES + UDADDY_BYTES });
+      expect(Number(wc.immData)).toBe(first?.srcQp);
+    }
+    if (first === undefined) throw new Error('nothing came');
+    await sendAll(endpoint, await endpoint.answerTo(first, buffer));
+    const { status, output } = await client.end();
+    expect(status, output).toBe(0);
+    expect(output).toContain('data transfers complete');
+  });
+
+  it('that no TypeScript program serves any more are not found by udaddy', async () => {
+    const listener = await listenDatagrams(provider, { host: ADDRESS, port: UDADDY_PORT });
+    await listener.close();
+    const client = new ShimProgram(['udaddy', '-s', ADDRESS], rig.environment);
+    const { status, output } = await client.end();
+    expect(status, output).not.toBe(0);
+    expect(output).toContain('RDMA_CM_EVENT_UNREACHABLE, error: 1');
   });
 });

@@ -38,6 +38,7 @@ describe('the public surface', () => {
       'OperationError',
       'QPState',
       'QPType',
+      'RDMA_UDP_QKEY',
       'SendFlag',
       'VerbsError',
       'WCFlag',
@@ -51,8 +52,11 @@ describe('the public surface', () => {
       'isErrnoCode',
       'isVerbsError',
       'listen',
+      'listenDatagrams',
+      'openDatagrams',
       'parseGrh',
       'parseRemoteMemory',
+      'resolveDatagrams',
     ]);
   });
 

@@ -6,7 +6,7 @@ import type {
   CommandName,
   CommandRequest,
 } from '../contract/protocol/commands.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
+import { CMEventType, QPState, QPType, RDMA_UDP_QKEY } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
   CancelSignal,
@@ -44,6 +44,8 @@ export interface ConnectionIdOwner {
 export class ClientConnectionId extends ClientObject implements ConnectionId {
   readonly provider: Provider;
   readonly handle: number;
+  /** It is for datagrams: there is no connection. */
+  readonly datagrams: boolean;
   readonly #owner: ConnectionIdOwner;
   readonly #events = new EventChannel<CMEvent>();
   readonly #forgetLoss: () => void;
@@ -55,12 +57,13 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   /** Called once the connection has ended, while `close` waits for that. */
   #onDisconnected: (() => void) | undefined;
 
-  constructor(owner: ConnectionIdOwner, handle: number, state: CMIdState) {
+  constructor(owner: ConnectionIdOwner, handle: number, state: CMIdState, datagrams: boolean) {
     super(owner.session, 'connection id');
     this.#owner = owner;
     this.provider = owner.provider;
     this.handle = handle;
     this.#state = state;
+    this.datagrams = datagrams;
     this.#forgetLoss = owner.session.onLost((error) => this.#lost(error));
   }
 
@@ -107,7 +110,9 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     this.assertUsable();
     const own = pd instanceof ClientPD ? pd : undefined;
     const domain = domainFor(this, this.#qp, pd, own);
-    this.#qp = await domain.createInitialisedQP(init);
+    this.#qp = this.datagrams
+      ? await datagramQP(domain, init)
+      : await domain.createInitialisedQP(init);
     return this.#qp;
   }
 
@@ -117,10 +122,12 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    if (this.datagrams) return quiet(this.#askService(parameters));
     return quiet(this.#establish('cmConnect', parameters));
   }
 
   accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
+    if (this.datagrams) return quiet(this.#answerService(parameters));
     return quiet(this.#establish('cmAccept', parameters));
   }
 
@@ -155,6 +162,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
       privateData: record.privateData,
       initiatorDepth: record.initiatorDepth,
       responderResources: record.responderResources,
+      ud: record.ud,
       text: record.text,
     };
     if (id === this) {
@@ -187,17 +195,47 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     parameters: ConnectionParameters,
   ): Promise<CMEvent> {
     this.assertUsable();
-    const qp = parameters.qp ?? this.#qp;
-    if (!(qp instanceof ClientQP) || qp.session !== this.session) {
-      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
-    }
-    qp.assertUsable();
+    const qp = this.#expectQP(parameters);
     this.#assertIdle();
     return await this.#outcome(CMEventType.established, command, {
       id: this.handle,
       qp: qp.handle,
       ...deviceParameters(parameters),
     });
+  }
+
+  #expectQP(parameters: ConnectionParameters): ClientQP {
+    const qp = parameters.qp ?? this.#qp;
+    if (!(qp instanceof ClientQP) || qp.session !== this.session) {
+      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+    }
+    qp.assertUsable();
+    return qp;
+  }
+
+  async #askService(parameters: ConnectionParameters): Promise<CMEvent> {
+    this.#assertIdle();
+    const { handle: id } = this;
+    const request = { id, qp: undefined, ...deviceParameters(parameters) };
+    return await this.#outcome(CMEventType.established, 'cmConnect', request);
+  }
+
+  async #answerService(parameters: ConnectionParameters): Promise<CMEvent> {
+    this.#assertIdle();
+    const { handle: id } = this;
+    const { handle: qp } = this.#expectQP(parameters);
+    const { qkey = RDMA_UDP_QKEY } = parameters;
+    await this.session.request('cmAccept', { id, qp, qkey, ...deviceParameters(parameters) });
+    return {
+      type: CMEventType.established,
+      id: this,
+      listenId: undefined,
+      error: undefined,
+      privateData: NO_PRIVATE_DATA,
+      initiatorDepth: undefined,
+      responderResources: undefined,
+      text: 'answered',
+    };
   }
 
   #assertIdle(): void {
@@ -226,7 +264,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.established:
-        this.#connected = true;
+        this.#connected = !this.datagrams;
         break;
       case CMEventType.connectError:
       case CMEventType.unreachable:
@@ -263,6 +301,23 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     this.#ended();
     this.#pending.fail(error);
     this.#events.fail(error);
+  }
+}
+
+/** A queue pair for datagrams, as `rdma_create_qp` makes it. */
+async function datagramQP(pd: ClientPD, init: QPInit): Promise<ClientQP> {
+  if (init.type !== undefined && init.type !== QPType.ud) {
+    throw new VerbsError('EINVAL', 'the queue pair of an id for datagrams is of type UD');
+  }
+  const qp = await pd.createQP({ ...init, type: QPType.ud });
+  try {
+    await qp.modify({ state: QPState.INIT, pkeyIndex: 0, portNum: 1, qkey: RDMA_UDP_QKEY });
+    await qp.modify({ state: QPState.RTR });
+    await qp.modify({ state: QPState.RTS, sqPsn: 0 });
+    return qp;
+  } catch (error) {
+    await qp.close();
+    throw error;
   }
 }
 

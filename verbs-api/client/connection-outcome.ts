@@ -72,7 +72,9 @@ export class ConnectionOutcome {
 }
 
 function failureOf(event: CMEvent): Error {
-  return event.type === CMEventType.rejected
+  // A service of datagrams that refuses is unreachable, as in rdma_cm.
+  const refused = event.type === CMEventType.unreachable && event.error === 'ECONNREFUSED';
+  return refused || event.type === CMEventType.rejected
     ? new ConnectionRejectedError(event)
     : new VerbsError(event.error ?? 'ECONNRESET', event.text);
 }

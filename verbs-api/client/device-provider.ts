@@ -8,7 +8,12 @@ import type {
 } from '../contract/protocol/commands.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
-import type { ConnectionId, Context, Provider } from '../contract/verbs/provider.ts';
+import type {
+  ConnectionId,
+  ConnectionIdInit,
+  Context,
+  Provider,
+} from '../contract/verbs/provider.ts';
 import { ClientConnectionId, type ConnectionIdOwner } from './connection-id.ts';
 import { ClientDeviceContext } from './context.ts';
 import { ClientObject, Session } from './session.ts';
@@ -55,10 +60,10 @@ export class DeviceProvider extends ClientObject implements Provider {
     return context;
   }
 
-  async createId(): Promise<ConnectionId> {
+  async createId({ datagrams = false }: ConnectionIdInit = {}): Promise<ConnectionId> {
     this.assertUsable();
-    const { id } = await this.session.request('cmCreateId', {});
-    return this.#enter(id, UNBOUND);
+    const { id } = await this.session.request('cmCreateId', datagrams ? { datagrams } : {});
+    return this.#enter(id, UNBOUND, datagrams);
   }
 
   protected override async destroy(): Promise<void> {
@@ -74,8 +79,8 @@ export class DeviceProvider extends ClientObject implements Provider {
     // `destroy` has released everything.
   }
 
-  #enter(handle: number, state: CMIdState): ClientConnectionId {
-    const id = new ClientConnectionId(this.#idOwner, handle, state);
+  #enter(handle: number, state: CMIdState, datagrams: boolean): ClientConnectionId {
+    const id = new ClientConnectionId(this.#idOwner, handle, state, datagrams);
     this.#ids.set(handle, id);
     return id;
   }
@@ -91,8 +96,8 @@ export class DeviceProvider extends ClientObject implements Provider {
       id?.handleEvent(record, id);
       return;
     }
-    const requested = this.#enter(record.id, record.state);
     const listener = record.listenId === undefined ? undefined : this.#ids.get(record.listenId);
+    const requested = this.#enter(record.id, record.state, listener?.datagrams === true);
     if (listener?.usable === true) listener.handleEvent(record, requested);
     // The listener closed while the request was in flight: nothing will answer it.
     else void requested.close().catch(() => {});

@@ -8,7 +8,6 @@ import type {
   MROptions,
   MW,
   PD,
-  QP,
   QPInit,
   SRQ,
   SRQInit,
@@ -65,7 +64,7 @@ export class ClientPD extends ClientObject implements PD {
     return await ClientSRQ.create(this, this.#scope, this.#handle, init);
   }
 
-  async createQP(init: QPInit): Promise<QP> {
+  async createQP(init: QPInit): Promise<ClientQP> {
     this.assertUsable();
     return await ClientQP.create(this, this.#scope, this.#handle, init, false);
   }

@@ -20,7 +20,12 @@ import {
 } from '../../native-bridge/rdma/libraries.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
-import type { ConnectionId, Context, Provider } from '../contract/verbs/provider.ts';
+import type {
+  ConnectionId,
+  ConnectionIdInit,
+  Context,
+  Provider,
+} from '../contract/verbs/provider.ts';
 import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
 import { OwnedObject, Presence } from './owned-object.ts';
@@ -84,8 +89,9 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     return context;
   }
 
-  async createId(): Promise<ConnectionId> {
+  async createId({ datagrams = false }: ConnectionIdInit = {}): Promise<ConnectionId> {
     this.assertUsable();
+    if (datagrams) throw unsupported('the native provider', 'services of datagrams');
     return this.#adopt(this.#openChannel().createId(), 'idle');
   }
 

@@ -53,6 +53,10 @@ const SERVICE_ANSWER_MAX = 136;
 const RETRY_MAX = 7;
 const DEPTH_MAX = 255;
 const NO_BYTES = new Uint8Array(0);
+const SERVICE_REFUSALS: Readonly<Partial<Record<number, string>>> = {
+  [SidrStatus.noService]: 'nobody serves datagrams there',
+  [SidrStatus.rejected]: 'the service rejected the request',
+};
 const NO_FACTS: IbEventFacts = {
   status: 0,
   qpn: 0,
@@ -437,7 +441,7 @@ export class RoceCm {
           return;
         }
         roce.state = 'closed';
-        const text = `the service refused with status ${status}`;
+        const text = SERVICE_REFUSALS[status] ?? `the service refused with status ${status}`;
         const error = 'ECONNREFUSED';
         this.#report(served, CMEventType.unreachable, { error, ib, privateData, text });
         return;

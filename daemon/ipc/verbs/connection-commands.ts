@@ -6,13 +6,21 @@ import type {
   CommandName,
 } from '../../../verbs-api/contract/protocol/commands.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { DeviceHost, ServedCmEvent, ServedId } from '../../host/device-backend.ts';
 import { isWildcard } from '../../iwarp/cm/address.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
+import {
+  answerService,
+  askService,
+  assertDatagramsAt,
+  createServiceId,
+  serviceAddress,
+  serviceOf,
+} from './datagram-commands.ts';
 
 type ConnectionCommand = Extract<CommandName, `cm${string}`>;
 
@@ -29,10 +37,11 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
   const { directory, table } = state;
   const idOf = (handle: number): IdObject => table.expect('id', handle);
   return {
-    cmCreateId() {
+    cmCreateId({ datagrams = false }) {
       const host = directory.emulated;
       const object = state.table.add('id', (handle) => {
-        return new IdObject(state.client, handle, host, host.cm.createId(undefined));
+        const id = datagrams ? createServiceId(directory) : host.cm.createId(undefined);
+        return new IdObject(state.client, handle, host, id);
       });
       object.id.tag = object;
       return { id: object.handle };
@@ -43,7 +52,8 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     },
     cmBindAddr({ id, address }) {
       const object = idOf(id);
-      if (object.id.localAddress === undefined) moveTo(object, directory.at(address));
+      if (serviceOf(object) !== undefined) assertDatagramsAt(directory, address);
+      else if (object.id.localAddress === undefined) moveTo(object, directory.at(address));
       object.host.cm.bindAddr(object.id, address);
       return idState(object.id);
     },
@@ -67,12 +77,23 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     },
     cmConnect({ id, qp, ...parameters }) {
       const object = idOf(id);
+      const service = serviceOf(object);
+      if (service !== undefined) {
+        askService(directory, service, parameters);
+        return {};
+      }
+      if (qp === undefined) throw new VerbsError('EINVAL', 'a connection needs a queue pair');
       const peer = table.expect('qp', qp).qp;
       object.host.cm.connect(object.id, peer, connectionParameters(parameters));
       return {};
     },
     cmAccept({ id, qp, ...parameters }) {
       const object = idOf(id);
+      const service = serviceOf(object);
+      if (service !== undefined) {
+        answerService(directory, service, table.expect('qp', qp), parameters);
+        return {};
+      }
       const peer = table.expect('qp', qp).qp;
       object.host.cm.accept(object.id, peer, connectionParameters(parameters));
       return {};
@@ -139,6 +160,11 @@ function chooseHost(
   destination: SocketAddress,
   source: SocketAddress | undefined,
 ): SocketAddress | undefined {
+  if (serviceOf(object) !== undefined) {
+    assertDatagramsAt(directory, source);
+    assertDatagramsAt(directory, destination);
+    return source;
+  }
   const bound = object.id.localAddress;
   if (object.listening || (bound !== undefined && !isWildcard(bound.address))) return source;
   const moved = moveTo(object, directory.towards(destination, source));
@@ -153,6 +179,7 @@ function chooseHost(
 function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {
   const { native } = directory;
   const address = object.id.localAddress;
+  if (serviceOf(object) !== undefined) return;
   if (native === undefined || object.host === native || address === undefined) return;
   if (!isWildcard(address.address)) return;
   const id = native.cm.createId(object);
@@ -180,6 +207,7 @@ function eventRecord(
     initiatorDepth: event.initiatorDepth,
     responderResources: event.responderResources,
     state: idState(event.id),
+    ud: serviceAddress(event),
     text: event.text,
   };
 }

@@ -235,3 +235,61 @@ it('a verb of a RoCE device fails by an injected fault', async () => {
   await rnic.removeFaults();
   await pd.createAH(attributes);
 });
+
+describe('services of datagrams', () => {
+  const none = {
+    privateData: new Uint8Array(0),
+    initiatorDepth: undefined,
+    responderResources: undefined,
+    wire: undefined,
+  };
+  const at = { address: '127.0.0.1', port: 0 };
+
+  it('refuse commands that do not fit the id', () => {
+    const client = newClient();
+    const { id } = client.execute('cmCreateId', { datagrams: true });
+    const { id: stream } = client.execute('cmCreateId', {});
+    const qp = newQP(client, openPD(client), QPType.ud);
+    const invalid = expect.objectContaining({ code: 'EINVAL' });
+    expect(() => client.execute('cmConnect', { id, qp: undefined, ...none })).toThrow(invalid);
+    expect(() => client.execute('cmConnect', { id: stream, qp: undefined, ...none })).toThrow(
+      'a connection needs a queue pair',
+    );
+    client.execute('cmBindAddr', { id, address: at });
+    expect(() => client.execute('cmAccept', { id, qp, qkey: 1, ...none })).toThrow(invalid);
+    expect(() => client.execute('cmAccept', { id, qp: 77, ...none })).toThrow(
+      expect.objectContaining({ code: 'ENOENT' }),
+    );
+    expect(() => client.execute('cmReject', { id, privateData: none.privateData })).toThrow(
+      invalid,
+    );
+    expect(() => client.execute('cmConnect', { id, qp, ...none })).toThrow(invalid);
+  });
+
+  it('count among the ids of a client, the requests of peers too', () => {
+    const client = newClient();
+    const { id } = client.execute('cmCreateId', { datagrams: true });
+    const { localAddress } = client.execute('cmBindAddr', { id, address: at });
+    client.execute('cmListen', { id, backlog: 4 });
+    const asker = newClient();
+    const { id: asking } = asker.execute('cmCreateId', { datagrams: true });
+    const destination = { address: '127.0.0.1', port: localAddress?.port ?? 0 };
+    const query = { id: asking, destination, source: undefined, timeoutMs: 100 };
+    asker.execute('cmResolveAddr', query);
+    asker.execute('cmResolveRoute', { id: asking });
+    asker.execute('cmConnect', { id: asking, qp: undefined, ...none });
+    expect(client.usage().objects).toMatchObject({ id: 2 });
+    client.execute('cmDestroyId', { id });
+    expect(client.usage().objects).toMatchObject({ id: 1 });
+  });
+
+  it('have schemas that take nothing else', () => {
+    const valid = COMMAND_SCHEMAS.cmCreateId.safeParse({ datagrams: true });
+    expect(valid.success).toBe(true);
+    for (const request of [{ datagrams: 1 }, { datagram: true }]) {
+      expect(COMMAND_SCHEMAS.cmCreateId.safeParse(request).success).toBe(false);
+    }
+    const accept = { id: 1, qp: 1, ...none, qkey: 'x' };
+    expect(COMMAND_SCHEMAS.cmAccept.safeParse(accept).success).toBe(false);
+  });
+});

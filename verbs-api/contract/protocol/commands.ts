@@ -184,7 +184,11 @@ export interface Commands {
   };
   destroyQP: { request: { readonly qp: Handle }; reply: Record<never, never> };
 
-  cmCreateId: { request: Record<never, never>; reply: { readonly id: Handle } };
+  cmCreateId: {
+    /** For datagrams, instead of connections. Default: false. */
+    request: { readonly datagrams?: boolean | undefined };
+    reply: { readonly id: Handle };
+  };
   cmDestroyId: { request: { readonly id: Handle }; reply: Record<never, never> };
   cmBindAddr: {
     request: { readonly id: Handle; readonly address: SocketAddress };
@@ -206,12 +210,18 @@ export interface Commands {
     request: { readonly id: Handle; readonly backlog: number };
     reply: CMIdState;
   };
+  /** Without a queue pair on an id for datagrams, which asks for a service. */
   cmConnect: {
-    request: { readonly id: Handle; readonly qp: Handle } & CMParameters;
+    request: { readonly id: Handle; readonly qp: Handle | undefined } & CMParameters;
     reply: Record<never, never>;
   };
   cmAccept: {
-    request: { readonly id: Handle; readonly qp: Handle } & CMParameters;
+    request: {
+      readonly id: Handle;
+      readonly qp: Handle;
+      /** Of a service of datagrams. Default: rdma_cm's. */
+      readonly qkey?: number | undefined;
+    } & CMParameters;
     reply: Record<never, never>;
   };
   cmReject: {

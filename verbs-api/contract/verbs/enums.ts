@@ -75,6 +75,9 @@ declare enum QPTypeNumber {
 export const QPType: Members<typeof QPTypeNumber> = { rc: 2, uc: 3, ud: 4 };
 export type QPType = QPTypeNumber;
 
+/** Key of the queue pairs of ids for datagrams, as rdma_cm has it. */
+export const RDMA_UDP_QKEY = 0x0123_4567;
+
 /** Type of the members of `MTU`. */
 declare enum MTUNumber {
   mtu256 = 1,

@@ -68,11 +68,21 @@ export interface Provider extends VerbsObject {
    */
   open(name?: string): Promise<Context>;
   /**
-   * Creates a connection id (`rdma_create_id` with RDMA_PS_TCP).
+   * Creates a connection id (`rdma_create_id` with RDMA_PS_TCP, or RDMA_PS_UDP for datagrams).
    *
-   * Effect: the id is idle, neither bound nor resolved. Errors: ENOMEM.
+   * Effect: the id is idle, neither bound nor resolved. Errors: ENOMEM; EOPNOTSUPP for datagrams
+   * without a RoCE device.
    */
-  createId(): Promise<ConnectionId>;
+  createId(init?: ConnectionIdInit): Promise<ConnectionId>;
+}
+
+/** Options of a connection id. */
+export interface ConnectionIdInit {
+  /**
+   * The id finds a service of datagrams (`connect`), or serves those who look for one (`listen`,
+   * `accept`); there is no connection. Default false.
+   */
+  readonly datagrams?: boolean | undefined;
 }
 
 /** An opened device. Closing it closes everything created from it, dependants first. */
@@ -448,8 +458,8 @@ export interface QP extends VerbsObject {
 export interface ConnectionParameters {
   /**
    * At most 508 bytes with MPA revision 2, 512 with revision 1; on a RoCE device 56 to connect and
-   * 196 to accept, and the peer gets zeros up to that length; on a native device the driver's
-   * limit, at most 255. EINVAL above.
+   * 196 to accept, for datagrams 180 and 136, and the peer gets zeros up to that length; on a
+   * native device the driver's limit, at most 255. EINVAL above.
    */
   readonly privateData?: Uint8Array | undefined;
   /** Requested outbound reads (ORD, initiator_depth). Default: the device's maximum. */
@@ -458,6 +468,8 @@ export interface ConnectionParameters {
   readonly responderResources?: number | undefined;
   /** The QP to connect, if the id has none of its own. */
   readonly qp?: QP | undefined;
+  /** To accept for datagrams: key of the queue pair. Default `RDMA_UDP_QKEY`. */
+  readonly qkey?: number | undefined;
   /** Overrides of the device's wire defaults for this connection (initiator only). */
   readonly wire?: WireOptions | undefined;
 }
@@ -511,8 +523,20 @@ export interface CMEvent {
   readonly initiatorDepth: number | undefined;
   /** Reads and atomics that the peer may have outstanding here (IRD); undefined if the peer did not say. */
   readonly responderResources: number | undefined;
+  /** On an id for datagrams that is established: where the service is. */
+  readonly ud?: ServiceAddress | undefined;
   /** One readable line. */
   readonly text: string;
+}
+
+/** Where a service of datagrams is (`struct rdma_ud_param`). */
+export interface ServiceAddress {
+  /** For `PD.createAH`. */
+  readonly ahAttr: AHAttributes;
+  /** Number of its queue pair. */
+  readonly qpNum: number;
+  /** Key of its queue pair. */
+  readonly qkey: number;
 }
 
 /**
@@ -559,8 +583,9 @@ export interface ConnectionId extends VerbsObject {
   /**
    * Creates the id's own queue pair (`rdma_create_qp`).
    *
-   * Effect: as `PD.createQP`, in INIT; it closes with the id. Errors: EINVAL also if the id has
-   * one, or no device yet, or another device than `pd`.
+   * Effect: as `PD.createQP`, in INIT; on an id for datagrams of type UD and in RTS, with the key
+   * `RDMA_UDP_QKEY`. It closes with the id. Errors: EINVAL also if the id has one, or no device yet,
+   * or another device than `pd`.
    */
   createQP(pd: PD, init: QPInit): Promise<QP>;
   /**
@@ -580,6 +605,10 @@ export interface ConnectionId extends VerbsObject {
    * reached; ECONNABORTED if the id is closed in the meantime; EISCONN if the queue pair is
    * connected; EINVAL for too much private data, bad depths, or no queue pair. Notes: after a
    * failure the id can only be closed; the queue pair can be connected again.
+   *
+   * An id for datagrams asks for the service, and needs no queue pair; of the parameters, the
+   * private data alone counts. Effect: resolves with an event whose `ud` says where the service is.
+   * Errors: the same.
    */
   connect(parameters?: ConnectionParameters): Promise<CMEvent>;
   /**
@@ -587,6 +616,9 @@ export interface ConnectionId extends VerbsObject {
    *
    * Effect: resolves with the established event. Errors: ECONNRESET if the peer disconnected, and
    * as `connect`. Notes: post receives first, since the peer may send at once.
+   *
+   * For datagrams it tells the peer of the queue pair, and of `qkey`. Effect: resolves once that is
+   * sent; the peer's answers are datagrams, and no other event follows.
    */
   accept(parameters?: ConnectionParameters): Promise<CMEvent>;
   /**

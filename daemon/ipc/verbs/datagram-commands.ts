@@ -1,0 +1,104 @@
+/**
+ * Services of datagrams: ids that find a service's queue pair, or answer those who ask for one
+ * (`RDMA_PS_UDP`). RoCE devices alone have them.
+ */
+import type { CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
+import { CMEventType, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { gidText } from '../../../verbs-api/contract/verbs/gid.ts';
+import type { ServiceAddress, SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { ServedCmEvent } from '../../host/device-backend.ts';
+import { HostId, PortSpace, type ProgramParameters } from '../../host/host-id.ts';
+import { canonicalAddress, isWildcard } from '../../iwarp/cm/address.ts';
+import { type DeviceDirectory, noDevice } from '../objects/device-directory.ts';
+import type { IdObject, QpObject } from './client-objects.ts';
+import { roceOf } from './path-commands.ts';
+
+const WHAT = 'services of datagrams';
+const UINT32_MAX = 0xffff_ffff;
+
+/** A new id of datagrams. EOPNOTSUPP without a RoCE device. */
+export function createServiceId(directory: DeviceDirectory): HostId {
+  const { devices, cm } = directory.emulated;
+  if (!devices.some(({ roce }) => roce !== undefined)) {
+    const [first] = directory.devices();
+    if (first === undefined) throw new VerbsError('ENODEV', noDevice(undefined, []));
+    roceOf(first, WHAT);
+  }
+  return cm.createId(undefined, PortSpace.udp, true);
+}
+
+/** The id of an object, if it is one of datagrams. */
+export function serviceOf({ id }: IdObject): HostId | undefined {
+  return id instanceof HostId && id.datagram ? id : undefined;
+}
+
+/** EOPNOTSUPP for the address of a device that has no datagrams. */
+export function assertDatagramsAt(
+  directory: DeviceDirectory,
+  given: SocketAddress | undefined,
+): void {
+  const address = given === undefined ? undefined : canonicalAddress(given.address);
+  if (address === undefined || isWildcard(address)) return;
+  const owners = directory.devices().filter(({ info }) => info.addresses.includes(address));
+  const [first] = owners;
+  if (first !== undefined && owners.every(({ roce }) => roce === undefined)) roceOf(first, WHAT);
+}
+
+/** Asks for a service; 'established' or 'unreachable' follows. */
+export function askService(
+  { emulated }: DeviceDirectory,
+  id: HostId,
+  { privateData }: CMParameters,
+): void {
+  emulated.cm.request(id, programParameters(0, 0, privateData));
+}
+
+/** Answers who asked. No event follows. EINVAL, also for a queue pair that cannot be the answer. */
+export function answerService(
+  { emulated }: DeviceDirectory,
+  id: HostId,
+  object: QpObject,
+  { qkey = 0, privateData }: CMParameters & { readonly qkey?: number | undefined },
+): void {
+  const { qp, pd } = object;
+  if (qp.type !== QPType.ud) {
+    throw new VerbsError('EINVAL', 'a service of datagrams has a queue pair of type UD');
+  }
+  if (pd.context.device.name !== id.device) {
+    const device = id.device ?? 'none';
+    throw new VerbsError(
+      'EINVAL',
+      `the queue pair belongs to another device than the id: ${device}`,
+    );
+  }
+  if (!(Number.isInteger(qkey) && qkey >= 0 && qkey <= UINT32_MAX)) {
+    throw new VerbsError('EINVAL', `qkey is 0 to ${UINT32_MAX}, not ${qkey}`);
+  }
+  emulated.cm.answer(id, programParameters(qp.qpn, qkey, privateData));
+}
+
+/** Where a service is, from the event that says so. */
+export function serviceAddress({ type, id, ib }: ServedCmEvent): ServiceAddress | undefined {
+  if (type !== CMEventType.established || !(id instanceof HostId) || !id.datagram) return undefined;
+  const path = id.roce?.path;
+  if (path === undefined || ib === undefined) return undefined;
+  const { sgidIndex, flowLabel, hopLimit, trafficClass } = path;
+  const grh = { dgid: gidText(path.dgid), sgidIndex, flowLabel, hopLimit, trafficClass };
+  return { ahAttr: { grh }, qpNum: ib.qpn, qkey: ib.qkey };
+}
+
+/** What a service does not say is zero. */
+function programParameters(qpn: number, qkey: number, privateData: Uint8Array): ProgramParameters {
+  return {
+    qpn,
+    qkey,
+    privateData,
+    srq: false,
+    responderResources: 0,
+    initiatorDepth: 0,
+    flowControl: false,
+    retryCount: 0,
+    rnrRetry: 0,
+  };
+}

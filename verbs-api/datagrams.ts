@@ -1,0 +1,446 @@
+/**
+ * Datagrams in a few lines: finds services, serves them, and joins multicast groups, over any
+ * provider that has a RoCE device. It is what rdma_cm does with RDMA_PS_UDP.
+ */
+import { addressGid } from './address-gid.ts';
+import type { EndpointOptions, ListenOptions } from './connect.ts';
+import type { ConnectionParts } from './connection.ts';
+import type { WC } from './contract/verbs/completion.ts';
+import { CMEventType, QPType, RDMA_UDP_QKEY } from './contract/verbs/enums.ts';
+import { VerbsError } from './contract/verbs/errors.ts';
+import { parseGrh } from './contract/verbs/gid.ts';
+import type {
+  AH,
+  CMEvent,
+  ConnectionId,
+  Provider,
+  QP,
+  SocketAddress,
+} from './contract/verbs/provider.ts';
+import type { DatagramDestination } from './contract/verbs/work-request.ts';
+import { orAbort, type WaitLimit, within } from './deadline.ts';
+import { addressOf, connectFailure, owned } from './dialing.ts';
+import { shareContext } from './shared-context.ts';
+
+const DEFAULT_QUEUE_DEPTH = 64;
+const DEFAULT_SGES = 4;
+const DEFAULT_INLINE_BYTES = 64;
+const ANY_ADDRESS = '0.0.0.0';
+/** Every queue pair of a multicast group. */
+const GROUP_QPN = 0xff_ffff;
+
+/**
+ * Options of the queue pair of a datagram endpoint. `prepare` is called before the peer hears of the
+ * queue pair: post the first receives there.
+ */
+export interface DatagramOptions
+  extends WaitLimit,
+    Pick<
+      EndpointOptions,
+      | 'pd'
+      | 'cq'
+      | 'srq'
+      | 'maxSendWr'
+      | 'maxRecvWr'
+      | 'maxSendSge'
+      | 'maxRecvSge'
+      | 'maxInlineData'
+      | 'sqSigAll'
+      | 'prepare'
+    > {}
+
+/** Options of `openDatagrams`. */
+export interface OpenDatagramsOptions extends DatagramOptions {
+  /** Local address, which selects the device. */
+  readonly host: string;
+}
+
+/** Options of `resolveDatagrams`. */
+export interface ResolveDatagramsOptions extends DatagramOptions {
+  /** Name or IPv4 or IPv6 address. */
+  readonly host: string;
+  /** Port of the service, in the port space of RDMA_PS_UDP. */
+  readonly port: number;
+  /** Local address to ask from; it also selects the device. */
+  readonly source?: SocketAddress | undefined;
+  /** Time limit for finding a device that reaches the host, in milliseconds. Default 2000. */
+  readonly resolveTimeoutMs?: number | undefined;
+  /** Data for the service: at most 180 bytes, filled up with zeros. */
+  readonly privateData?: Uint8Array | undefined;
+}
+
+/** Options of `DatagramRequest.accept`. */
+export interface AcceptDatagramsOptions extends DatagramOptions {
+  /** Data for the peer: at most 136 bytes, filled up with zeros. */
+  readonly privateData?: Uint8Array | undefined;
+}
+
+/** Options of `DatagramRequest.answer`. */
+export interface AnswerDatagramsOptions extends WaitLimit {
+  /** Key of the queue pair. Default `RDMA_UDP_QKEY`. */
+  readonly qkey?: number | undefined;
+  /** Data for the peer: at most 136 bytes, filled up with zeros. */
+  readonly privateData?: Uint8Array | undefined;
+}
+
+/** A destination whose address handle its owner closes. */
+export interface OwnedDestination extends DatagramDestination {
+  /** Close it after the datagrams that name it have completed; it also closes with the `pd`. */
+  readonly ah: AH;
+}
+
+/**
+ * A queue pair of type UD in RTS, with the key `RDMA_UDP_QKEY`, and what it needs. Every receive
+ * needs `GRH_BYTES` more than its datagram.
+ */
+export interface DatagramEndpoint extends ConnectionParts, AsyncDisposable {
+  /**
+   * The way back to the sender of a datagram that came (`ibv_create_ah_from_wc`): `wc` is its
+   * completion, and `buffer` begins with its GRH. Assumes that the sender's key is this end's.
+   * Errors: EINVAL for bytes that are no GRH, and as `PD.createAH`.
+   */
+  answerTo(wc: Pick<WC, 'srcQp'>, buffer: Uint8Array): Promise<OwnedDestination>;
+  /**
+   * Receives the datagrams to a multicast group, an IPv4 or IPv6 address (`rdma_join_multicast`).
+   * Resolves with the destination for sending to all its members. Errors: EINVAL for an address
+   * that is no group; as `QP.attachMcast` and `PD.createAH`.
+   */
+  join(group: string): Promise<OwnedDestination>;
+  /** Undoes `join`. Errors: EINVAL if the group was not joined. */
+  leave(group: string): Promise<void>;
+  /** Closes the queue pair and the id, and what this endpoint created. A second call does nothing. */
+  close(): Promise<void>;
+}
+
+/** A service that was found, and a queue pair for datagrams to it. */
+export interface DatagramService extends DatagramEndpoint {
+  /** For the `ud` of Sends to the service. */
+  readonly destination: OwnedDestination;
+  /** The service's private data, 136 bytes with zeros at the end. */
+  readonly privateData: Uint8Array;
+}
+
+/** A peer that asks for the service. Answer or reject it; it waits in the backlog until then. */
+export interface DatagramRequest {
+  /** The id that arrived with the request. */
+  readonly id: ConnectionId;
+  /** The peer's private data, 180 bytes with zeros at the end. */
+  readonly privateData: Uint8Array;
+  /** The peer's address and port. */
+  readonly peerAddress: SocketAddress | undefined;
+  /**
+   * Answers with a new queue pair on the device that the request came to. Errors: as
+   * `PD.createQP`; EINVAL for too much private data; ETIMEDOUT, or the signal's reason. On failure
+   * the request is rejected, and nothing is left behind.
+   */
+  accept(options?: AcceptDatagramsOptions): Promise<DatagramEndpoint>;
+  /**
+   * Answers with a queue pair of type UD in RTS, which serves any number of peers. Errors: EINVAL for
+   * a queue pair of another type or device, and for too much private data. The id is closed.
+   */
+  answer(qp: QP, options?: AnswerDatagramsOptions): Promise<void>;
+  /** Rejects the request, with at most 136 bytes for the peer. */
+  reject(privateData?: Uint8Array): Promise<void>;
+}
+
+/** A service of datagrams. Iterate over it to get the requests; the loop ends when it closes. */
+export interface DatagramListener extends AsyncDisposable, AsyncIterable<DatagramRequest> {
+  /** The listening id. */
+  readonly id: ConnectionId;
+  /** The address and port that it listens on. */
+  readonly address: SocketAddress;
+  /**
+   * Waits for the next request and accepts it. The limit covers both. Errors as
+   * `DatagramRequest.accept`; EINVAL when the listener closes.
+   */
+  accept(options?: AcceptDatagramsOptions): Promise<DatagramEndpoint>;
+  /** Stops listening and rejects requests that were not taken. Endpoints stay. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens a queue pair for datagrams on the device that has a local address, for multicast groups, or
+ * for peers that are known by other means.
+ *
+ * Rejects with `VerbsError`: EOPNOTSUPP if no device, or the one that has the address, is a RoCE
+ * device; EADDRNOTAVAIL, EINVAL, ENOMEM, EIO, ETIMEDOUT, or the signal's reason.
+ */
+export async function openDatagrams(
+  provider: Provider,
+  options: OpenDatagramsOptions,
+): Promise<DatagramEndpoint> {
+  const { host } = options;
+  return await within(options, `open datagrams at ${host}`, async (signal) => {
+    const address = await orAbort(addressOf(host), signal);
+    return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
+      await orAbort(id.bindAddr({ address, port: 0 }), signal);
+      return await openEndpoint(id, { ...options, signal }, async () => ({}));
+    });
+  });
+}
+
+/**
+ * Finds a service of datagrams: asks the host for the queue pair that serves a port.
+ *
+ * Rejects with `ConnectionRejectedError` (ECONNREFUSED; the private data is in its `event`) if the
+ * service rejects or there is none, or `VerbsError`: EOPNOTSUPP if no device, or the one that has
+ * the address, is a RoCE device; ENODEV if none reaches the host; ETIMEDOUT if the host does not
+ * answer (after more than a minute, without a limit of its own); EINVAL and ENOMEM for invalid
+ * options; EIO if the daemon is lost; or the signal's reason. Leaves nothing behind on failure.
+ */
+export async function resolveDatagrams(
+  provider: Provider,
+  options: ResolveDatagramsOptions,
+): Promise<DatagramService> {
+  const { host, port, source, resolveTimeoutMs, privateData } = options;
+  const service = `the service of datagrams at ${host} port ${port}`;
+  return await within(options, `find ${service}`, async (signal) => {
+    const destination = { address: await orAbort(addressOf(host), signal), port };
+    return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
+      await orAbort(id.resolveAddr(destination, { source, timeoutMs: resolveTimeoutMs }), signal);
+      await orAbort(id.resolveRoute(), signal);
+      return await openEndpoint(id, { ...options, signal }, async ({ pd }, undo) => {
+        const event = await asked(id, privateData, `cannot find ${service}`);
+        const { ud } = event;
+        if (ud === undefined) throw new VerbsError('EIO', 'the device does not say where it is');
+        const ah = await pd.createAH(ud.ahAttr);
+        undo.push(() => ah.close());
+        const found = { ah, remoteQpNum: ud.qpNum, remoteQkey: ud.qkey };
+        return { destination: found, privateData: event.privateData };
+      });
+    });
+  });
+}
+
+async function asked(
+  id: ConnectionId,
+  privateData: Uint8Array | undefined,
+  what: string,
+): Promise<CMEvent> {
+  try {
+    return await id.connect({ privateData });
+  } catch (error) {
+    throw connectFailure(error, what);
+  }
+}
+
+/**
+ * Serves datagrams: peers ask for the queue pair behind a port, and each gets one.
+ *
+ * Resolves once peers can ask. Rejects with `VerbsError`: EOPNOTSUPP if no device, or the one that
+ * has the address, is a RoCE device; EADDRINUSE, EADDRNOTAVAIL, EIO, ETIMEDOUT, or with the signal's
+ * reason.
+ */
+export async function listenDatagrams(
+  provider: Provider,
+  options: ListenOptions = {},
+): Promise<DatagramListener> {
+  const { host = ANY_ADDRESS, port = 0, backlog } = options;
+  return await within(options, `serve datagrams at ${host} port ${port}`, async (signal) => {
+    const address = await orAbort(addressOf(host), signal);
+    return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
+      await orAbort(id.bindAddr({ address, port }), signal);
+      await orAbort(id.listen(backlog), signal);
+      return new RequestListener(id, id.localAddress ?? { address, port });
+    });
+  });
+}
+
+/** The `DatagramListener` over a listening id. */
+class RequestListener implements DatagramListener {
+  readonly id: ConnectionId;
+  readonly address: SocketAddress;
+
+  constructor(id: ConnectionId, address: SocketAddress) {
+    this.id = id;
+    this.address = address;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<DatagramRequest, void, undefined> {
+    for await (const event of this.id.events()) {
+      if (event.type === CMEventType.connectRequest) yield requestOf(event);
+    }
+  }
+
+  accept(options: AcceptDatagramsOptions = {}): Promise<DatagramEndpoint> {
+    return within(options, 'accept', async (signal) => {
+      for (;;) {
+        const event = await this.id.nextEvent({ signal });
+        if (event.type !== CMEventType.connectRequest) continue;
+        return await requestOf(event).accept({ ...options, signal, timeoutMs: undefined });
+      }
+    });
+  }
+
+  close(): Promise<void> {
+    return this.id.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+function requestOf({ id, privateData }: CMEvent): DatagramRequest {
+  return {
+    id,
+    privateData,
+    peerAddress: id.peerAddress,
+    accept(options: AcceptDatagramsOptions = {}) {
+      return within(options, 'accept', (signal) =>
+        owned(id, signal, () =>
+          openEndpoint(id, { ...options, signal }, async () => {
+            await id.accept({ privateData: options.privateData });
+            return {};
+          }),
+        ),
+      );
+    },
+    async answer(qp: QP, options: AnswerDatagramsOptions = {}) {
+      const { qkey, privateData: data } = options;
+      await within(options, 'answer', (signal) =>
+        owned(id, signal, () => orAbort(id.accept({ qp, qkey, privateData: data }), signal)),
+      );
+      await id.close();
+    },
+    async reject(reason?: Uint8Array) {
+      await id.reject(reason);
+      await id.close();
+    },
+  };
+}
+
+/** What closes an endpoint, in order of creation. */
+type Undo = (() => Promise<unknown>)[];
+
+/**
+ * Creates the queue pair of an id and what it needs, then lets `begin` use the id; what that returns
+ * is a part of the endpoint. Closes everything but the id if either fails.
+ */
+async function openEndpoint<T extends object>(
+  id: ConnectionId,
+  options: DatagramOptions,
+  begin: (parts: ConnectionParts, undo: Undo) => Promise<T>,
+): Promise<DatagramEndpoint & T> {
+  const undo: Undo = [];
+  try {
+    const parts = await createParts(id, options, undo);
+    const more = await begin(parts, undo);
+    return Object.assign(new OpenEndpoint(parts, undo), more);
+  } catch (error) {
+    await id.close();
+    await undoAll(undo);
+    throw error;
+  }
+}
+
+async function createParts(
+  id: ConnectionId,
+  options: DatagramOptions,
+  undo: Undo,
+): Promise<ConnectionParts> {
+  const { srq, maxSendWr = DEFAULT_QUEUE_DEPTH } = options;
+  const maxRecvWr = srq === undefined ? (options.maxRecvWr ?? DEFAULT_QUEUE_DEPTH) : 0;
+  let { pd, cq } = options;
+  if (pd === undefined) {
+    const shared = await shareContext(id.provider, id.device);
+    undo.push(() => shared.release());
+    const own = await shared.context.allocPD();
+    undo.push(() => own.closeAll());
+    pd = own;
+  }
+  if (cq === undefined) {
+    const own = await pd.context.createCQ({ cqe: Math.max(maxSendWr + maxRecvWr, 1) });
+    // Closed after the queue pairs of the domain.
+    undo.splice(options.pd === undefined ? 1 : 0, 0, () => own.close());
+    cq = own;
+  }
+  const qp = await id.createQP(pd, {
+    type: QPType.ud,
+    sendCQ: cq,
+    recvCQ: cq,
+    srq,
+    maxSendWr,
+    maxRecvWr,
+    maxSendSge: options.maxSendSge ?? DEFAULT_SGES,
+    maxRecvSge: options.maxRecvSge ?? DEFAULT_SGES,
+    maxInlineData: options.maxInlineData ?? DEFAULT_INLINE_BYTES,
+    sqSigAll: options.sqSigAll ?? true,
+  });
+  const parts: ConnectionParts = { id, context: pd.context, pd, cq, qp };
+  await orAbort(Promise.resolve(options.prepare?.(parts)), options.signal);
+  return parts;
+}
+
+/** In reverse order; continues after errors, and throws the first. */
+async function undoAll(undo: Undo): Promise<void> {
+  const outcomes: PromiseSettledResult<unknown>[] = [];
+  for (const step of undo.splice(0).reverse()) {
+    outcomes.push(...(await Promise.allSettled([step()])));
+  }
+  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+}
+
+/** The `DatagramEndpoint` over the queue pair of an id. */
+class OpenEndpoint implements DatagramEndpoint {
+  readonly id: ConnectionId;
+  readonly context: ConnectionParts['context'];
+  readonly pd: ConnectionParts['pd'];
+  readonly cq: ConnectionParts['cq'];
+  readonly qp: QP;
+  readonly #undo: Undo;
+
+  constructor({ id, context, pd, cq, qp }: ConnectionParts, undo: Undo) {
+    this.id = id;
+    this.context = context;
+    this.pd = pd;
+    this.cq = cq;
+    this.qp = qp;
+    this.#undo = undo;
+  }
+
+  async answerTo({ srcQp }: Pick<WC, 'srcQp'>, buffer: Uint8Array): Promise<OwnedDestination> {
+    const { sgid, dgid } = parseGrh(buffer);
+    return await this.#destination(sgid, dgid, srcQp);
+  }
+
+  async join(group: string): Promise<OwnedDestination> {
+    const gid = addressGid(group);
+    await this.qp.attachMcast(gid);
+    try {
+      return await this.#destination(gid, undefined, GROUP_QPN);
+    } catch (error) {
+      await this.qp.detachMcast(gid);
+      throw error;
+    }
+  }
+
+  async leave(group: string): Promise<void> {
+    await this.qp.detachMcast(addressGid(group));
+  }
+
+  async close(): Promise<void> {
+    await this.id.close();
+    await undoAll(this.#undo);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** `own`: the GID to send from; the id's own address if it is not one of the port's. */
+  async #destination(
+    dgid: string,
+    own: string | undefined,
+    remoteQpNum: number,
+  ): Promise<OwnedDestination> {
+    const table = await this.context.queryGidTable();
+    const address = addressGid(this.id.localAddress?.address ?? '');
+    const entry = table.find(({ gid }) => gid === own) ?? table.find(({ gid }) => gid === address);
+    if (entry === undefined) {
+      throw new VerbsError('EADDRNOTAVAIL', 'the device no longer has the address of the endpoint');
+    }
+    const ah = await this.pd.createAH({ grh: { dgid, sgidIndex: entry.gidIndex } });
+    return { ah, remoteQpNum, remoteQkey: RDMA_UDP_QKEY };
+  }
+}
