@@ -33,6 +33,7 @@ export type Need =
   | 'openmpi'
   | 'mpich'
   | 'sanitizers'
+  | 'sctp'
   | 'shells';
 
 /** The checkout's root, the same from the sources and from what the compiler made of them. */

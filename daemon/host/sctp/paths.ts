@@ -1,0 +1,138 @@
+/** Paths: a UDP socket of ours and a peer's address and port, with the token that the library knows. */
+import type { DatagramDestination } from '../../../native-bridge/libc/datagram-batch.ts';
+import type { DescriptorWatch } from '../../../native-bridge/libc/watched-descriptor.ts';
+
+const GID_BYTES = 16;
+/** Paths without an association that are kept: an INIT makes one, and anybody can send an INIT. */
+const IDLE_MAX = 1024;
+/** How long: a COOKIE ECHO that comes later than this behind its INIT is stale (RFC 9260 section 16). */
+const IDLE_MICROS = 60_000_000;
+
+/** A bound UDP socket. */
+export interface CarrierSocket {
+  readonly fd: number;
+  readonly address: string;
+  readonly port: number;
+  /** Tells sockets apart. */
+  readonly number: number;
+  /** As the kernel counts it, with its own overhead. */
+  readonly receiveBufferBytes: number;
+  readonly watch: DescriptorWatch;
+  /** Its descriptor may be another file's. */
+  closed: boolean;
+}
+
+/** See the module's comment. */
+export interface Path extends DatagramDestination {
+  readonly token: number;
+  readonly socket: CarrierSocket;
+  /** The peer's address in 16 bytes, an IPv4 one behind ::ffff, and its UDP port. */
+  readonly peer: Uint8Array;
+  readonly peerPort: number;
+  /** Its address as text. */
+  readonly address: string;
+  /** Bytes of the largest SCTP packet. */
+  packetBytes: number;
+  /** Associations and attempts to open one. */
+  users: number;
+  /** Since when it has had none, in microseconds. */
+  idleSince: number;
+}
+
+/** See the module's comment. */
+export class Paths {
+  readonly #byToken = new Map<number, Path>();
+  /** By a hash of socket and peer. */
+  readonly #byPeer = new Map<number, Path[]>();
+  /** The longest idle first. */
+  readonly #idle = new Set<Path>();
+  #nextToken = 1;
+
+  /** A token that no path had before. */
+  takeToken(): number {
+    const token = this.#nextToken;
+    this.#nextToken += 1;
+    return token;
+  }
+
+  get idleCount(): number {
+    return this.#idle.size;
+  }
+
+  of(token: number): Path | undefined {
+    return this.#byToken.get(token);
+  }
+
+  find(socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path | undefined {
+    const found = this.#byPeer.get(hashOf(socket.number, peer, peerPort));
+    if (found === undefined) return undefined;
+    for (const path of found) {
+      if (path.socket === socket && path.peerPort === peerPort && isSame(path.peer, peer)) {
+        return path;
+      }
+    }
+    return undefined;
+  }
+
+  add(path: Path): void {
+    this.#byToken.set(path.token, path);
+    this.#idle.add(path);
+    const hash = hashOf(path.socket.number, path.peer, path.peerPort);
+    const same = this.#byPeer.get(hash);
+    if (same === undefined) this.#byPeer.set(hash, [path]);
+    else same.push(path);
+  }
+
+  /** An association or an attempt uses the path. */
+  hold(path: Path): void {
+    path.users += 1;
+    this.#idle.delete(path);
+  }
+
+  release(path: Path, now: number): void {
+    path.users -= 1;
+    if (path.users > 0 || !this.#byToken.has(path.token)) return;
+    path.idleSince = now;
+    this.#idle.add(path);
+  }
+
+  /** Takes out a path that has been idle for too long, or the longest of too many. */
+  takeIdle(now: number): Path | undefined {
+    for (const path of this.#idle) {
+      const due = this.#idle.size > IDLE_MAX || now - path.idleSince >= IDLE_MICROS;
+      if (!due) return undefined;
+      this.#remove(path);
+      return path;
+    }
+    return undefined;
+  }
+
+  /** Takes out the paths of a socket. */
+  takeAllOf(socket: CarrierSocket): Path[] {
+    const taken = [...this.#byToken.values()].filter((path) => path.socket === socket);
+    for (const path of taken) this.#remove(path);
+    return taken;
+  }
+
+  #remove(path: Path): void {
+    this.#byToken.delete(path.token);
+    this.#idle.delete(path);
+    const hash = hashOf(path.socket.number, path.peer, path.peerPort);
+    const rest = (this.#byPeer.get(hash) ?? []).filter((other) => other !== path);
+    if (rest.length === 0) this.#byPeer.delete(hash);
+    else this.#byPeer.set(hash, rest);
+  }
+}
+
+function hashOf(socketNumber: number, peer: Uint8Array, port: number): number {
+  let hash = Math.imul(socketNumber, 0x9e37_79b1) ^ port;
+  for (let index = 0; index < GID_BYTES; index += 1) {
+    hash = Math.imul(hash ^ (peer[index] as number), 0x0100_0193);
+  }
+  return hash >>> 0;
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  for (let index = 0; index < GID_BYTES; index += 1) if (one[index] !== other[index]) return false;
+  return true;
+}

@@ -1,0 +1,510 @@
+/**
+ * The SCTP stack of this process: libusrsctp, which is one for a process, joined with UDP sockets and
+ * a clock. Hosts of the process share it.
+ *
+ * A turn takes in packets, then serves the sockets on which something happened, then sends the batch
+ * of packets. What a user sends outside of a turn leaves in a turn that follows at once.
+ */
+
+import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { pathMtuOf } from '../../../native-bridge/libc/udp-socket.ts';
+import { UsrsctpUnavailable } from '../../../native-bridge/usrsctp/library.ts';
+import { UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
+import { type UsrsctpStack, usrsctpStack } from '../../../native-bridge/usrsctp/stack.ts';
+import { gidAddress, gidBytes } from '../host-addresses.ts';
+import { type Alarm, type HostClock, TransportError } from '../links/network.ts';
+import {
+  ANSWER_BYTES,
+  destinationPort,
+  initAdaptation,
+  judgePacket,
+  Verdict,
+  writeAnswer,
+} from './packet-gate.ts';
+import { type CarrierSocket, type Path, Paths } from './paths.ts';
+import { type ArrivedPacket, UdpCarrier } from './udp-carrier.ts';
+
+const MICROS_PER_MILLISECOND = 1000;
+/** How often the library's timers run while packets come and go, and otherwise. */
+const BUSY_TICK_MICROS = 10_000;
+const IDLE_TICK_MICROS = 100_000;
+/** How long without a packet is idle: longer than any timer of the library but the heartbeat's. */
+const BUSY_MICROS = 2_000_000;
+/** The pause before datagrams are offered again for which the kernel had no room. */
+const RETRY_MICROS = 1000;
+/** Sockets served in a turn; each has a limit of its own. */
+const SERVED_MAX = 256;
+/** Associations that wait to be accepted, which happens in the same turn. */
+const BACKLOG = 128;
+/** Of all hosts of the process: each costs some 15 KB, and its window when its user is behind. */
+const ASSOCIATIONS_MAX = 4096;
+/** Ports for those who ask for any. */
+const DYNAMIC_PORT_MIN = 49_152;
+const DYNAMIC_PORTS = 16_384;
+/** An IP packet's length has 16 bits, and so has a path's smallest MTU that is believed. */
+const IP_BYTES_MAX = 65_535;
+const IP_BYTES_MIN = 576;
+const IPV4_UDP_BYTES = 28;
+const IPV6_UDP_BYTES = 48;
+
+/** What has a socket of the library. */
+export interface Served {
+  readonly socket: UsrsctpSocket;
+  /** Undefined for a listener. */
+  readonly path: Path | undefined;
+  queued: boolean;
+  /** Handles what happened; true if there is more to handle. */
+  serve(): boolean;
+  /** The largest packet of its path is smaller now. */
+  handleShrunk(): void;
+}
+
+/** Who has a port. */
+export interface PortHolder {
+  /** The adaptation indication of associations that it takes; undefined while it does not listen. */
+  readonly listensFor: number | undefined;
+  /** An association came. True if it is taken. */
+  take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean;
+}
+
+/** Why packets were dropped. */
+interface StackCounters {
+  /** Not SCTP, or of an extension that is never agreed on. */
+  malformed: number;
+  /** Answered here: nobody listens, no such association, or another adaptation. */
+  refused: number;
+}
+
+interface OpenSocket {
+  readonly socket: CarrierSocket;
+  users: number;
+}
+
+/** Takes what comes to a port, for all addresses: the library tells paths apart, not addresses. */
+class Listener implements Served {
+  readonly socket: UsrsctpSocket;
+  readonly path = undefined;
+  users = 0;
+  queued = false;
+  readonly #accept: (listener: UsrsctpSocket) => boolean;
+
+  constructor(socket: UsrsctpSocket, accept: (listener: UsrsctpSocket) => boolean) {
+    this.socket = socket;
+    this.#accept = accept;
+  }
+
+  serve(): boolean {
+    for (let count = 0; count < BACKLOG; count += 1) if (!this.#accept(this.socket)) return false;
+    return true;
+  }
+
+  handleShrunk(): void {}
+}
+
+/** See the module's comment. */
+export class SctpStack {
+  readonly library: UsrsctpStack;
+  readonly carrier: UdpCarrier;
+  readonly counters: StackCounters = { malformed: 0, refused: 0 };
+  readonly #clock: HostClock;
+  readonly #paths = new Paths();
+  /** By address and port. */
+  readonly #sockets = new Map<string, OpenSocket>();
+  /** By number of the UDP socket and port. */
+  readonly #ports = new Map<string, PortHolder>();
+  readonly #listeners = new Map<number, Listener>();
+  readonly #served = new Map<number, Served>();
+  #ready: Served[] = [];
+  #shrunk: Path[] = [];
+  #associations = 0;
+  #inTurn = false;
+  #turnScheduled = false;
+  #timer: Alarm | undefined;
+  #timerDue = 0;
+  #lastTick = 0;
+  #lastPacket = 0;
+
+  constructor(library: UsrsctpStack, clock: HostClock) {
+    this.library = library;
+    this.#clock = clock;
+    this.carrier = new UdpCarrier({
+      handleArrival: (socket, packet) => this.#handleArrival(socket, packet),
+      handleInputEnd: () => this.#handleInputEnd(),
+      handleTooLong: (path) => this.#shrunk.push(path),
+      handleOutput: (blocked) => this.#handleOutput(blocked),
+    });
+    const packets = {
+      reserve: (token: number, length: number) => this.#reserve(token, length),
+      handlePacket: (token: number, _start: number, length: number) => {
+        const path = this.#paths.of(token);
+        if (path !== undefined) this.carrier.add(path, length);
+      },
+      handleSocket: (id: number) => this.#handleSocket(id),
+    };
+    library.serve(packets, this.carrier.incoming, this.carrier.outgoing);
+  }
+
+  // UDP sockets and ports
+
+  /** The UDP socket, opened if need be; for `closeSocket`. Throws `TransportError`. */
+  openSocket(address: string, port: number): CarrierSocket {
+    const key = `${address} ${port}`;
+    let open = this.#sockets.get(key);
+    if (open === undefined) {
+      open = { socket: this.carrier.open(address, port), users: 0 };
+      this.#sockets.set(key, open);
+    }
+    open.users += 1;
+    return open.socket;
+  }
+
+  /** The socket has one user less; without any, it is closed. */
+  closeSocket(socket: CarrierSocket): void {
+    const key = `${socket.address} ${socket.port}`;
+    const open = this.#sockets.get(key);
+    if (open === undefined) return;
+    open.users -= 1;
+    if (open.users > 0) return;
+    this.#sockets.delete(key);
+    this.carrier.flush();
+    this.carrier.close(socket);
+    for (const path of this.#paths.takeAllOf(socket)) this.library.removePath(path.token);
+  }
+
+  /** Holds a port of SCTP, 0 for a free one. Returns it. Throws `TransportError` EADDRINUSE. */
+  holdPort(socket: CarrierSocket, port: number, holder: PortHolder): number {
+    const held = port === 0 ? this.#freePort(socket) : port;
+    const key = `${socket.number} ${held}`;
+    if (held === undefined || this.#ports.has(key)) {
+      const which = held === undefined ? 'every port' : `port ${held}`;
+      throw new TransportError('EADDRINUSE', `SCTP ${which} of ${socket.address} is taken`);
+    }
+    this.#ports.set(key, holder);
+    return held;
+  }
+
+  releasePort(socket: CarrierSocket, port: number): void {
+    this.#ports.delete(`${socket.number} ${port}`);
+  }
+
+  /** Has the library listen on a port, for `unlisten`; `options` are those of the first. */
+  listen(port: number, options: Parameters<typeof UsrsctpSocket.open>[1]): void {
+    let listener = this.#listeners.get(port);
+    if (listener === undefined) {
+      const socket = UsrsctpSocket.open(this.library, options);
+      try {
+        socket.bind(0, port);
+        socket.listen(BACKLOG);
+      } catch (error) {
+        socket.close();
+        throw error;
+      }
+      listener = new Listener(socket, (from) => this.#accept(from, port));
+      this.#listeners.set(port, listener);
+      this.watch(listener);
+    }
+    listener.users += 1;
+  }
+
+  unlisten(port: number): void {
+    const listener = this.#listeners.get(port);
+    if (listener === undefined) return;
+    listener.users -= 1;
+    if (listener.users > 0) return;
+    this.#listeners.delete(port);
+    this.unwatch(listener);
+    listener.socket.close();
+  }
+
+  #freePort(socket: CarrierSocket): number | undefined {
+    const start = this.#clock.random32() % DYNAMIC_PORTS;
+    for (let step = 0; step < DYNAMIC_PORTS; step += 1) {
+      const port = DYNAMIC_PORT_MIN + ((start + step) % DYNAMIC_PORTS);
+      if (!this.#ports.has(`${socket.number} ${port}`) && !this.#listeners.has(port)) return port;
+    }
+    return undefined;
+  }
+
+  // Paths and associations
+
+  /** The path to an address and UDP port, known or new. Throws `TransportError` without a route. */
+  pathTo(socket: CarrierSocket, address: string, port: number): Path {
+    const peer = gidBytes(address);
+    const known = this.#paths.find(socket, peer, port);
+    return known ?? this.#addPath(socket, peer, port);
+  }
+
+  /** True if there is room for another association, which is counted then, until `endAssociation`. */
+  beginAssociation(path: Path): boolean {
+    if (this.#associations >= ASSOCIATIONS_MAX) return false;
+    this.#associations += 1;
+    this.#paths.hold(path);
+    const open = this.#sockets.get(`${path.socket.address} ${path.socket.port}`);
+    if (open !== undefined) open.users += 1;
+    this.#arm();
+    return true;
+  }
+
+  endAssociation(path: Path): void {
+    this.#associations -= 1;
+    this.#paths.release(path, this.#clock.now());
+    this.closeSocket(path.socket);
+  }
+
+  /** From now on `served` is called when something happened on its socket. */
+  watch(served: Served): void {
+    this.#served.set(served.socket.id, served);
+  }
+
+  unwatch(served: Served): void {
+    this.#served.delete(served.socket.id);
+  }
+
+  /** Serves it in a turn that follows. */
+  queue(served: Served): void {
+    if (!served.queued) {
+      served.queued = true;
+      this.#ready.push(served);
+    }
+    this.#scheduleTurn();
+  }
+
+  /** Calls `run` in a later turn of the event loop. */
+  soon(run: () => void): void {
+    this.#clock.soon(run);
+  }
+
+  #addPath(socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path {
+    const path = newPath(this.#paths.takeToken(), socket, peer, peerPort);
+    path.packetBytes = packetBytes(socket.address, path.address);
+    path.idleSince = this.#clock.now();
+    this.#paths.add(path);
+    this.library.addPath(path.token);
+    this.#dropIdle();
+    this.#arm();
+    return path;
+  }
+
+  #dropIdle(): void {
+    const now = this.#clock.now();
+    for (let idle = this.#paths.takeIdle(now); idle; idle = this.#paths.takeIdle(now)) {
+      this.library.removePath(idle.token);
+    }
+  }
+
+  #accept(listener: UsrsctpSocket, port: number): boolean {
+    const accepted = listener.accept();
+    if (accepted === undefined) return false;
+    const path = this.#paths.of(accepted.token);
+    const holder = path && this.#ports.get(`${path.socket.number} ${port}`);
+    if (path === undefined || !holder?.take(accepted.socket, path, accepted.port)) {
+      accepted.socket.abort();
+    }
+    return true;
+  }
+
+  // Packets
+
+  #handleArrival(socket: CarrierSocket, packet: ArrivedPacket): void {
+    const { start, length, peer, peerPort } = packet;
+    const bytes = this.carrier.incoming;
+    const verdict = judgePacket(bytes, start, length);
+    if (verdict === Verdict.malformed) {
+      this.counters.malformed += 1;
+      return;
+    }
+    const isInit = verdict === Verdict.init;
+    const known = this.#paths.find(socket, peer, peerPort);
+    if (isInit ? !this.#wants(socket, start) : known === undefined) {
+      this.#refuse(socket, packet);
+      return;
+    }
+    const path = known ?? this.#pathOf(socket, packet);
+    if (path !== undefined) this.library.input(path.token, start, length);
+  }
+
+  /** True if somebody listens for the association that the INIT at `start` asks for. */
+  #wants(socket: CarrierSocket, start: number): boolean {
+    const bytes = this.carrier.incoming;
+    const holder = this.#ports.get(`${socket.number} ${destinationPort(bytes, start)}`);
+    if (holder?.listensFor === undefined) return false;
+    // SCTP-7.1-01
+    return initAdaptation(bytes, start) === holder.listensFor;
+  }
+
+  /** The path to the sender of a packet; undefined without a route there. */
+  #pathOf(socket: CarrierSocket, { peer, peerPort }: ArrivedPacket): Path | undefined {
+    if (peerPort === 0) return undefined;
+    try {
+      return this.#addPath(socket, peer, peerPort);
+    } catch (error) {
+      if (error instanceof TransportError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Answers a packet that concerns nothing here. */
+  #refuse(socket: CarrierSocket, { peer, peerPort, start, length }: ArrivedPacket): void {
+    this.counters.refused += 1;
+    const at = this.carrier.reserve(socket, ANSWER_BYTES);
+    if (at < 0 || peerPort === 0) return;
+    const { incoming, outgoing } = this.carrier;
+    if (!writeAnswer(incoming, start, length, outgoing, at)) return;
+    this.carrier.add(newPath(0, socket, peer, peerPort), ANSWER_BYTES);
+  }
+
+  #reserve(token: number, length: number): number {
+    const path = this.#paths.of(token);
+    return path === undefined ? -1 : this.carrier.reserve(path.socket, length);
+  }
+
+  #handleInputEnd(): void {
+    this.#lastPacket = this.#clock.now();
+    this.#turn();
+    this.#arm();
+  }
+
+  #handleOutput(blocked: boolean): void {
+    this.#lastPacket = this.#clock.now();
+    if (blocked) this.#clock.after(RETRY_MICROS, () => this.#turn());
+    else this.#scheduleTurn();
+    this.#arm();
+  }
+
+  #handleSocket(id: number): void {
+    const served = this.#served.get(id);
+    if (served !== undefined) this.queue(served);
+  }
+
+  // Turns
+
+  #scheduleTurn(): void {
+    if (this.#inTurn || this.#turnScheduled) return;
+    this.#turnScheduled = true;
+    this.#clock.soon(this.#scheduledTurn);
+  }
+
+  readonly #scheduledTurn = (): void => {
+    this.#turnScheduled = false;
+    this.#turn();
+  };
+
+  #turn(): void {
+    if (this.#inTurn) return;
+    this.#inTurn = true;
+    try {
+      this.#shrink();
+      this.#serve();
+      this.carrier.flush();
+    } finally {
+      this.#inTurn = false;
+    }
+    if (this.#ready.length > 0 || this.#shrunk.length > 0) this.#scheduleTurn();
+  }
+
+  #serve(): void {
+    const unfinished: Served[] = [];
+    for (let count = 0; count < this.#ready.length; count += 1) {
+      if (count === SERVED_MAX) {
+        this.#ready.splice(0, count);
+        this.#ready.push(...unfinished);
+        return;
+      }
+      const served = this.#ready[count] as Served;
+      served.queued = false;
+      if (served.serve() && !served.queued) {
+        served.queued = true;
+        unfinished.push(served);
+      }
+    }
+    this.#ready = unfinished;
+  }
+
+  /** Asks the kernel for the MTU of paths that a packet was too long for. */
+  #shrink(): void {
+    if (this.#shrunk.length === 0) return;
+    const shrunk = new Set(this.#shrunk);
+    this.#shrunk = [];
+    for (const path of shrunk) {
+      const now = packetBytes(path.socket.address, path.address);
+      if (now >= path.packetBytes) continue;
+      path.packetBytes = now;
+      for (const served of this.#served.values()) if (served.path === path) served.handleShrunk();
+    }
+  }
+
+  // Time
+
+  /** Sets the timer, if it is not due earlier. */
+  #arm(): void {
+    const now = this.#clock.now();
+    if (this.#associations === 0 && this.#paths.idleCount === 0) return;
+    const busy = now - this.#lastPacket < BUSY_MICROS;
+    const due = now + (busy ? BUSY_TICK_MICROS : IDLE_TICK_MICROS);
+    if (this.#timer !== undefined) {
+      if (this.#timerDue <= due) return;
+      this.#timer.cancel();
+    } else {
+      this.#lastTick = now;
+    }
+    this.#timerDue = due;
+    this.#timer = this.#clock.after(due - now, this.#tick);
+  }
+
+  readonly #tick = (): void => {
+    const now = this.#clock.now();
+    const elapsedMs = Math.floor((now - this.#lastTick) / MICROS_PER_MILLISECOND);
+    const last = this.#lastTick + elapsedMs * MICROS_PER_MILLISECOND;
+    this.#timer = undefined;
+    if (elapsedMs > 0) this.library.advance(elapsedMs);
+    this.#dropIdle();
+    this.#turn();
+    this.#arm();
+    this.#lastTick = last;
+  };
+}
+
+function newPath(token: number, socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path {
+  const address = gidAddress(peer);
+  return {
+    token,
+    socket,
+    peer: peer.slice(),
+    peerPort,
+    address,
+    name: socketAddress(address, peerPort),
+    trafficClass: 0,
+    hopLimit: 0,
+    packetBytes: 0,
+    users: 0,
+    idleSince: 0,
+  };
+}
+
+/** Bytes of the largest SCTP packet from `source` to `destination`. Throws `TransportError`. */
+function packetBytes(source: string, destination: string): number {
+  try {
+    const mtu = Math.min(IP_BYTES_MAX, pathMtuOf(source, destination, 9));
+    const headers = source.includes(':') ? IPV6_UDP_BYTES : IPV4_UDP_BYTES;
+    return Math.floor((Math.max(IP_BYTES_MIN, mtu) - headers) / 4) * 4;
+  } catch (error) {
+    if (error instanceof SystemCallError) throw new TransportError(error.code, error.message);
+    throw error;
+  }
+}
+
+let shared: SctpStack | undefined;
+
+/** The stack of this process. Throws `TransportError` EPROTONOSUPPORT without the library. */
+export function sctpStack(clock: HostClock): SctpStack {
+  if (shared === undefined) {
+    try {
+      shared = new SctpStack(usrsctpStack(), clock);
+    } catch (error) {
+      if (!(error instanceof UsrsctpUnavailable)) throw error;
+      throw new TransportError(error.code, error.message);
+    }
+  }
+  return shared;
+}

@@ -1,0 +1,230 @@
+/**
+ * SCTP packets in UDP datagrams (RFC 6951): the sockets, and batches that the kernel reads and fills.
+ *
+ * A packet is copied once on its way out, from the library into the batch, gets its checksum there, and
+ * leaves with others by one system call. One that comes is checked where the kernel put it.
+ */
+import { IncomingBatch, OutgoingBatch } from '../../../native-bridge/libc/datagram-batch.ts';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { openUdp } from '../../../native-bridge/libc/udp-socket.ts';
+import { watchDescriptor } from '../../../native-bridge/libc/watched-descriptor.ts';
+import { chooseCrcEngine } from '../crc-engine.ts';
+import { TransportError } from '../links/network.ts';
+import { PacketCrc } from './packet-crc.ts';
+import { PACKET_BYTES_MIN } from './packet-gate.ts';
+import type { CarrierSocket, Path } from './paths.ts';
+
+/** Datagrams of one system call. */
+const SLOTS = 32;
+/** The longest datagram, rounded up. */
+const SLOT_BYTES = 65_536;
+/** Calls that read a socket before the event loop goes on. */
+const READS_MAX = 4;
+/** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
+const BUFFER_BYTES = 4_194_304;
+const EAGAIN = -11;
+const EMSGSIZE = -90;
+const GID_BYTES = 16;
+
+/** A packet that came. Valid during the call that it is passed to. */
+export interface ArrivedPacket {
+  readonly peer: Uint8Array;
+  peerPort: number;
+  start: number;
+  length: number;
+}
+
+/** What a carrier tells its stack. */
+interface CarrierUser {
+  /** A packet with a right checksum, in `bytes` of the incoming batch. */
+  handleArrival(socket: CarrierSocket, packet: ArrivedPacket): void;
+  /** No more for now. */
+  handleInputEnd(): void;
+  /** A packet was too long for its path. */
+  handleTooLong(path: Path): void;
+  /** Something was added to an empty batch, or waits for room: `flush` is to be called soon. */
+  handleOutput(blocked: boolean): void;
+}
+
+/** What became of datagrams. */
+interface CarrierCounters {
+  packetsIn: number;
+  packetsOut: number;
+  readCalls: number;
+  sendCalls: number;
+  /** Too short, too long, or damaged. */
+  badChecksums: number;
+  /** Not taken by the kernel. */
+  lostOut: number;
+}
+
+/** See the module's comment. */
+export class UdpCarrier {
+  readonly counters: CarrierCounters = {
+    packetsIn: 0,
+    packetsOut: 0,
+    readCalls: 0,
+    sendCalls: 0,
+    badChecksums: 0,
+    lostOut: 0,
+  };
+  readonly #user: CarrierUser;
+  readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
+  readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
+  readonly #inCrc: PacketCrc;
+  readonly #outCrc: PacketCrc;
+  /** Of the packets in the outgoing batch: their socket, and the path of each. */
+  #socket: CarrierSocket | undefined;
+  readonly #paths: (Path | undefined)[] = [];
+  #first = 0;
+  #nextNumber = 1;
+  readonly #arrived: ArrivedPacket = {
+    peer: new Uint8Array(GID_BYTES),
+    peerPort: 0,
+    start: 0,
+    length: 0,
+  };
+
+  constructor(user: CarrierUser) {
+    this.#user = user;
+    const { crc32c } = chooseCrcEngine();
+    this.#inCrc = new PacketCrc(this.#in.bytes, SLOTS, crc32c);
+    this.#outCrc = new PacketCrc(this.#out.bytes, SLOTS, crc32c);
+  }
+
+  get incoming(): Uint8Array {
+    return this.#in.bytes;
+  }
+
+  get outgoing(): Uint8Array {
+    return this.#out.bytes;
+  }
+
+  /** Binds a UDP port. Throws `TransportError`. */
+  open(address: string, port: number): CarrierSocket {
+    try {
+      const { fd: opened, receiveBufferBytes } = openUdp(address, port, BUFFER_BYTES);
+      const fd = unreserved('socket', opened);
+      const socket: CarrierSocket = {
+        fd,
+        address,
+        port,
+        number: this.#nextNumber,
+        receiveBufferBytes,
+        watch: watchDescriptor(fd, () => this.#read(socket)),
+        closed: false,
+      };
+      this.#nextNumber += 1;
+      // A host lives as long as its sockets and clients; nobody waits for these.
+      socket.watch.hold(false);
+      return socket;
+    } catch (error) {
+      if (!(error instanceof SystemCallError)) throw error;
+      throw new TransportError(error.code, openingText(error, address, port));
+    }
+  }
+
+  close(socket: CarrierSocket): void {
+    if (this.#socket === socket) this.flush();
+    if (this.#socket === socket) this.#clear();
+    socket.closed = true;
+    socket.watch.close();
+    closeDescriptor(socket.fd);
+  }
+
+  // Packets that leave
+
+  /** Where in `outgoing` a packet from `socket` may be written; -1 if it cannot leave now. */
+  reserve(socket: CarrierSocket, length: number): number {
+    if (length > SLOT_BYTES || socket.closed) return -1;
+    const full = this.#out.count === SLOTS;
+    if (full || (this.#socket !== undefined && this.#socket !== socket)) this.flush();
+    if (this.#out.count > 0 && this.#socket !== socket) return this.#lose();
+    if (this.#out.count === SLOTS) return this.#lose();
+    return this.#out.slotAt(this.#out.count);
+  }
+
+  /** The packet is where `reserve` said, with a zero for its checksum. */
+  add(path: Path, length: number): void {
+    const slot = this.#out.count;
+    this.#outCrc.write(slot, this.#out.slotAt(slot), length);
+    this.#socket = path.socket;
+    this.#paths[slot] = path;
+    this.#out.add(length, path);
+    if (slot === 0) this.#user.handleOutput(false);
+  }
+
+  /** Sends the batch. */
+  flush(): void {
+    const { count } = this.#out;
+    while (this.#first < count) {
+      const socket = this.#socket as CarrierSocket;
+      const sent = this.#out.send(socket.fd, this.#first);
+      this.counters.sendCalls += 1;
+      if (sent > 0) {
+        this.#first += sent;
+        this.counters.packetsOut += sent;
+      } else if (sent === EAGAIN) {
+        this.#user.handleOutput(true);
+        return;
+      } else {
+        const path = this.#paths[this.#first] as Path;
+        this.#first += 1;
+        this.counters.lostOut += 1;
+        if (sent === EMSGSIZE) this.#user.handleTooLong(path);
+      }
+    }
+    this.#clear();
+  }
+
+  #lose(): number {
+    this.counters.lostOut += 1;
+    return -1;
+  }
+
+  #clear(): void {
+    this.#out.count = 0;
+    this.#first = 0;
+    this.#socket = undefined;
+  }
+
+  // Packets that come
+
+  #read(socket: CarrierSocket): void {
+    for (let reads = 0; reads < READS_MAX && !socket.closed; reads += 1) {
+      const count = this.#in.receive(socket.fd);
+      this.counters.readCalls += 1;
+      // An error of the socket tells of a packet that was sent; the next read goes on.
+      if (count <= 0) break;
+      for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
+      if (count < SLOTS) break;
+    }
+    this.#user.handleInputEnd();
+  }
+
+  #take(socket: CarrierSocket, slot: number): void {
+    const length = this.#in.lengthOf(slot);
+    const start = this.#in.slotAt(slot);
+    this.counters.packetsIn += 1;
+    const fits = length >= PACKET_BYTES_MIN && !this.#in.truncated(slot);
+    if (!fits || !this.#inCrc.check(slot, start, length)) {
+      this.counters.badChecksums += 1;
+      return;
+    }
+    const arrived = this.#arrived;
+    arrived.peerPort = this.#in.readSender(slot, arrived.peer);
+    arrived.start = start;
+    arrived.length = length;
+    this.#user.handleArrival(socket, arrived);
+  }
+}
+
+function openingText(error: SystemCallError, address: string, port: number): string {
+  const where = `UDP port ${port} of ${address}, which carries SCTP,`;
+  if (error.code === 'EADDRINUSE') {
+    return `${where} is taken: another daemon or the kernel (net.sctp.udp_port) has it`;
+  }
+  return `${where} cannot be opened: ${error.message}`;
+}

@@ -1,0 +1,207 @@
+/** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { type UsrsctpOptions, UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
+import { type HostClock, TransportError } from '../links/network.ts';
+import {
+  type Association,
+  type AssociationAttempt,
+  MESSAGE_MAX_BYTES,
+  type SctpAddress,
+  type SctpPort,
+  type SctpPortOptions,
+  type SctpTransport,
+} from './association.ts';
+import type { CarrierSocket, Path } from './paths.ts';
+import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
+import { type Opening, UsrsctpAssociation } from './usrsctp-association.ts';
+
+/** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
+const SCTP_UDP_PORT = 9899;
+/** Bytes of messages that wait for an acknowledgement: what a fast path has under way. */
+const SEND_BYTES = 2_097_152;
+/** The most that a peer may send before it is read. */
+const RECEIVE_BYTES_MAX = 2_097_152;
+/** Room for one message of any length. */
+const RECEIVE_BYTES_MIN = 2 * MESSAGE_MAX_BYTES;
+/** Before the path is known: its MTU is set for each association when it starts. */
+const PACKET_BYTES_MAX = 65_504;
+
+/** Where SCTP is carried. */
+interface UdpPorts {
+  /** Ours, 9899 by default. */
+  readonly own?: number;
+  /** The peers', 9899 by default; those that come to us may have any. */
+  readonly peer?: number;
+}
+
+/** See the module's comment. */
+export class UsrsctpTransport implements SctpTransport {
+  readonly #clock: HostClock;
+  readonly #ports: Required<UdpPorts>;
+
+  constructor(clock: HostClock, { own = SCTP_UDP_PORT, peer = SCTP_UDP_PORT }: UdpPorts = {}) {
+    this.#clock = clock;
+    this.#ports = { own, peer };
+  }
+
+  hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
+    const stack = sctpStack(this.#clock);
+    const socket = stack.openSocket(local.address, this.#ports.own);
+    try {
+      return new UsrsctpPort(stack, socket, local.port, { ...options, peer: this.#ports.peer });
+    } catch (error) {
+      stack.closeSocket(socket);
+      throw error;
+    }
+  }
+}
+
+/** A port of SCTP at the address of a UDP socket. */
+class UsrsctpPort implements SctpPort, PortHolder {
+  readonly address: string;
+  readonly port: number;
+  readonly #stack: SctpStack;
+  readonly #socket: CarrierSocket;
+  readonly #peerUdpPort: number;
+  readonly #adaptation: number;
+  readonly #streamCount: number;
+  #onAssociation: ((association: Association) => void) | undefined;
+  #released = false;
+
+  constructor(
+    stack: SctpStack,
+    socket: CarrierSocket,
+    port: number,
+    options: SctpPortOptions & { readonly peer: number },
+  ) {
+    this.#stack = stack;
+    this.#socket = socket;
+    this.#peerUdpPort = options.peer;
+    this.#adaptation = options.adaptation;
+    this.#streamCount = options.streamCount;
+    this.address = socket.address;
+    this.port = stack.holdPort(socket, port, this);
+  }
+
+  get listensFor(): number | undefined {
+    return this.#onAssociation === undefined ? undefined : this.#adaptation;
+  }
+
+  listen(onAssociation: (association: Association) => void): void {
+    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#onAssociation === undefined) {
+      try {
+        this.#stack.listen(this.port, this.#options(PACKET_BYTES_MAX));
+      } catch (error) {
+        throw asTransportError(error);
+      }
+    }
+    this.#onAssociation = onAssociation;
+  }
+
+  open(
+    remote: SctpAddress,
+    onOpen: (association: Association) => void,
+    onFailed: (errorCode: string, text: string) => void,
+  ): AssociationAttempt {
+    let association: UsrsctpAssociation | undefined;
+    let cancelled = false;
+    const opening: Opening = {
+      handleUp: (up) => {
+        if (!this.#agrees(up)) onFailed('EPROTO', adaptationText(up));
+        else onOpen(up);
+      },
+      handleFailed: onFailed,
+    };
+    try {
+      association = this.#start(remote, opening);
+    } catch (error) {
+      const { code, message } = asTransportError(error);
+      this.#stack.soon(() => {
+        if (!cancelled) onFailed(code, message);
+      });
+    }
+    return {
+      cancel: () => {
+        cancelled = true;
+        association?.abort();
+      },
+    };
+  }
+
+  take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean {
+    const deliver = this.#onAssociation;
+    if (deliver === undefined || !this.#stack.beginAssociation(path)) return false;
+    socket.lowerPacketBytes(path.packetBytes);
+    const opening: Opening = {
+      handleUp: (up) => {
+        if (this.#onAssociation === undefined) up.abort();
+        else if (this.#agrees(up)) this.#onAssociation(up);
+      },
+      handleFailed: () => {},
+    };
+    const ports = { local: this.port, remote: remotePort };
+    new UsrsctpAssociation(this.#stack, socket, path, ports, opening);
+    return true;
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#stack.releasePort(this.#socket, this.port);
+    if (this.#onAssociation !== undefined) this.#stack.unlisten(this.port);
+    this.#onAssociation = undefined;
+    this.#stack.closeSocket(this.#socket);
+  }
+
+  #start(remote: SctpAddress, opening: Opening): UsrsctpAssociation {
+    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    const stack = this.#stack;
+    const path = stack.pathTo(this.#socket, remote.address, this.#peerUdpPort);
+    const socket = UsrsctpSocket.open(stack.library, this.#options(path.packetBytes));
+    if (!stack.beginAssociation(path)) {
+      socket.close();
+      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+    }
+    const ports = { local: this.port, remote: remote.port };
+    const association = new UsrsctpAssociation(stack, socket, path, ports, opening);
+    try {
+      socket.bind(path.token, this.port);
+      socket.connect(path.token, remote.port);
+    } catch (error) {
+      association.abort();
+      throw error;
+    }
+    return association;
+  }
+
+  /** False, and aborted, if the peer has another adaptation indication, or none (SCTP-11.1-01). */
+  #agrees(association: UsrsctpAssociation): boolean {
+    if (association.peerAdaptation === this.#adaptation) return true;
+    association.abort();
+    return false;
+  }
+
+  #options(packetBytes: number): UsrsctpOptions {
+    // What waits to be read is what the UDP socket can hold, or datagrams are lost there.
+    const window = Math.floor(this.#socket.receiveBufferBytes / 2);
+    return {
+      adaptation: this.#adaptation,
+      streamCount: this.#streamCount,
+      sendBytes: SEND_BYTES,
+      receiveBytes: Math.max(RECEIVE_BYTES_MIN, Math.min(RECEIVE_BYTES_MAX, window)),
+      packetBytes,
+    };
+  }
+}
+
+function adaptationText({ peerAdaptation }: UsrsctpAssociation): string {
+  const found = peerAdaptation === undefined ? 'none' : String(peerAdaptation);
+  return `the peer has another adaptation indication than ours: ${found}`;
+}
+
+function asTransportError(error: unknown): TransportError {
+  if (error instanceof TransportError) return error;
+  if (error instanceof SystemCallError) return new TransportError(error.code, error.message);
+  throw error;
+}

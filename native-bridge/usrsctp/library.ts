@@ -1,0 +1,181 @@
+/**
+ * Loads libusrsctp, SCTP in user space, for the whole folder.
+ *
+ * Addresses of the library are numbers here: what user space has lies below 2^47, so no BigInt is
+ * made for a packet. They stay inside this folder.
+ */
+import koffi from 'koffi';
+
+/** Debian's package libusrsctp2 has it. */
+export const USRSCTP_LIBRARY = 'libusrsctp.so.2';
+
+/** Why there is no SCTP in user space. */
+export class UsrsctpUnavailable extends Error {
+  override readonly name = 'UsrsctpUnavailable';
+  readonly code = 'EPROTONOSUPPORT';
+  /**
+   * - missing: the library is not installed.
+   * - unsuitable: it lacks a function, as old ones do.
+   * - elsewhere: another thread of this process uses it, and it serves one.
+   */
+  readonly reason: 'missing' | 'unsuitable' | 'elsewhere';
+
+  constructor(reason: UsrsctpUnavailable['reason'], text: string) {
+    super(text);
+    this.reason = reason;
+  }
+}
+
+// What the library calls back: a packet to send, and a socket on which something happened.
+const OutputProto = koffi.proto(
+  'int UsrsctpOutput(uint64_t address, uint64_t buffer, size_t length, uint8_t tos, uint8_t df)',
+);
+const UpcallProto = koffi.proto(
+  'void UsrsctpUpcall(uint64_t socket, uint64_t argument, int flags)',
+);
+
+/** A packet for `token`; returns 0 or an errno. */
+export type OutputCallback = (
+  token: number,
+  buffer: number,
+  length: number,
+  tos: number,
+  df: number,
+) => number;
+/** Something happened on a socket. */
+export type UpcallCallback = (socket: number, argument: number, flags: number) => void;
+
+/** Functions of the library, with C's names without `usrsctp_`. */
+const SIGNATURES = {
+  init_nothreads: 'void usrsctp_init_nothreads(uint16_t port, UsrsctpOutput *output, void *debug)',
+  enable_crc32c_offload: 'void usrsctp_enable_crc32c_offload()',
+  register_address: 'void usrsctp_register_address(uint64_t token)',
+  deregister_address: 'void usrsctp_deregister_address(uint64_t token)',
+  conninput:
+    'void usrsctp_conninput(uint64_t token, uint64_t packet, size_t length, uint8_t ecnBits)',
+  handle_timers: 'void usrsctp_handle_timers(uint32_t elapsedMs)',
+  socket:
+    'uint64_t usrsctp_socket(int domain, int type, int protocol, void *receive, void *send, uint32_t threshold, void *user)',
+  setsockopt:
+    'int usrsctp_setsockopt(uint64_t socket, int level, int name, void *value, uint32_t length)',
+  getsockopt:
+    'int usrsctp_getsockopt(uint64_t socket, int level, int name, void *value, void *length)',
+  set_non_blocking: 'int usrsctp_set_non_blocking(uint64_t socket, int on)',
+  set_upcall: 'int usrsctp_set_upcall(uint64_t socket, UsrsctpUpcall *upcall, uint64_t argument)',
+  get_events: 'int usrsctp_get_events(uint64_t socket)',
+  bind: 'int usrsctp_bind(uint64_t socket, void *address, uint32_t length)',
+  connect: 'int usrsctp_connect(uint64_t socket, void *address, uint32_t length)',
+  listen: 'int usrsctp_listen(uint64_t socket, int backlog)',
+  accept: 'uint64_t usrsctp_accept(uint64_t socket, void *address, void *length)',
+  shutdown: 'int usrsctp_shutdown(uint64_t socket, int how)',
+  close: 'void usrsctp_close(uint64_t socket)',
+  sendv:
+    'int64_t usrsctp_sendv(uint64_t socket, void *bytes, size_t length, void *to, int toCount, void *info, uint32_t infoBytes, uint32_t infoType, int flags)',
+  recvv:
+    'int64_t usrsctp_recvv(uint64_t socket, uint64_t bytes, size_t length, void *from, void *fromBytes, void *info, void *infoBytes, void *infoType, void *flags)',
+} as const;
+
+type Bytes = Uint8Array;
+
+/** The loaded library. Sockets, addresses in memory and tokens of paths are numbers. */
+export interface Usrsctp {
+  init_nothreads(port: number, output: unknown, debug: null): void;
+  enable_crc32c_offload(): void;
+  register_address(token: number): void;
+  deregister_address(token: number): void;
+  conninput(token: number, packet: number, length: number, ecnBits: number): void;
+  handle_timers(elapsedMs: number): void;
+  socket(
+    ...call: readonly [
+      domain: number,
+      type: number,
+      protocol: number,
+      receive: null,
+      send: null,
+      threshold: number,
+      user: null,
+    ]
+  ): number;
+  setsockopt(socket: number, level: number, name: number, value: Bytes, length: number): number;
+  getsockopt(socket: number, level: number, name: number, value: Bytes, length: Bytes): number;
+  set_non_blocking(socket: number, on: number): number;
+  set_upcall(socket: number, upcall: unknown, argument: number): number;
+  get_events(socket: number): number;
+  bind(socket: number, address: Bytes, length: number): number;
+  connect(socket: number, address: Bytes, length: number): number;
+  listen(socket: number, backlog: number): number;
+  accept(socket: number, address: Bytes, length: Bytes): number;
+  shutdown(socket: number, how: number): number;
+  close(socket: number): void;
+  sendv(
+    ...call: readonly [
+      socket: number,
+      bytes: Bytes,
+      length: number,
+      to: null,
+      toCount: number,
+      info: Bytes,
+      infoBytes: number,
+      infoType: number,
+      flags: number,
+    ]
+  ): number;
+  recvv(
+    ...call: readonly [
+      socket: number,
+      bytes: number,
+      length: number,
+      from: Bytes,
+      fromBytes: Bytes,
+      info: Bytes,
+      infoBytes: Bytes,
+      infoType: Bytes,
+      flags: Bytes,
+    ]
+  ): number;
+  /** Sets a variable of the library (`usrsctp_sysctl_set_*`). */
+  setVariable(name: string, value: number): void;
+  variable(name: string): number;
+  /** Function pointers for the library, kept for the life of the process. */
+  outputPointer(callback: OutputCallback): unknown;
+  upcallPointer(callback: UpcallCallback): unknown;
+}
+
+/** Loads the library, or throws `UsrsctpUnavailable`. */
+export function loadUsrsctp(name: string = USRSCTP_LIBRARY): Usrsctp {
+  const library = opened(name);
+  const found = (signature: string): unknown => {
+    try {
+      return library.func(signature);
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error);
+      throw new UsrsctpUnavailable('unsuitable', `${name} is too old or another library: ${text}`);
+    }
+  };
+  const calls = Object.fromEntries(
+    Object.entries(SIGNATURES).map(([call, signature]) => [call, found(signature)]),
+  );
+  const functions = {
+    ...calls,
+    setVariable: (variable: string, value: number) => {
+      const set = found(`int usrsctp_sysctl_set_${variable}(uint32_t value)`);
+      (set as (value: number) => number)(value);
+    },
+    variable: (variable: string) =>
+      (found(`uint32_t usrsctp_sysctl_get_${variable}()`) as () => number)(),
+    outputPointer: (callback: OutputCallback) =>
+      koffi.register(callback, koffi.pointer(OutputProto)),
+    upcallPointer: (callback: UpcallCallback) =>
+      koffi.register(callback, koffi.pointer(UpcallProto)),
+  };
+  return functions as unknown as Usrsctp;
+}
+
+function opened(name: string): ReturnType<typeof koffi.load> {
+  try {
+    return koffi.load(name);
+  } catch {
+    const mend = 'install Debian’s libusrsctp2 (apt-get install libusrsctp2)';
+    throw new UsrsctpUnavailable('missing', `${name} is not installed: ${mend}`);
+  }
+}

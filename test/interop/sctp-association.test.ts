@@ -1,0 +1,236 @@
+/** Associations of SCTP in UDP by libusrsctp, both ends in this process. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { afterEach, expect, it } from 'vitest';
+import { MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
+import { loadUsrsctp } from '../../native-bridge/usrsctp/library.ts';
+import { Prng } from '../sim/prng.ts';
+import {
+  BadNetwork,
+  type RecordedEnd,
+  SCTP_UDP_PORT,
+  SctpRig,
+  SEGMENT,
+  until,
+} from '../support/sctp-pair.ts';
+import { describeWith } from './prerequisites.ts';
+
+/** Number `index`, then bytes that depend on it. */
+function message(index: number, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  for (let at = 4; at < length; at += 1) bytes[at] = index * 7 + at;
+  new DataView(bytes.buffer).setUint32(0, index);
+  return bytes;
+}
+
+/** Vitest's own comparison takes a second for a long message. */
+function isMessage(bytes: Uint8Array | undefined, index: number, length: number): boolean {
+  return bytes !== undefined && Buffer.compare(bytes, message(index, length)) === 0;
+}
+
+function numbersOf({ user }: RecordedEnd): number[] {
+  return user.messages.map(({ bytes }) => new DataView(bytes.buffer).getUint32(0));
+}
+
+/** Sends `count` messages, as there is room, and waits until the other end has them. */
+async function sendAll(
+  [from, to]: readonly [RecordedEnd, RecordedEnd],
+  count: number,
+  length: number,
+): Promise<void> {
+  let next = 0;
+  const pump = () => {
+    while (next < count) {
+      if (!from.association.send(next % 4, SEGMENT, message(next, length))) return;
+      next += 1;
+    }
+  };
+  from.user.onWritable = pump;
+  pump();
+  await until('all messages have arrived', () => to.user.messages.length >= count);
+}
+
+describeWith(['sctp'], 'SCTP by libusrsctp', () => {
+  const rig = new SctpRig();
+
+  afterEach(() => rig.close());
+
+  it('comes up with the indication of the peer and as many streams as both have [SCTP-11.1-01, SCTP-8-01]', async () => {
+    const [mine, theirs] = await rig.pair();
+    for (const { association } of [mine, theirs]) {
+      expect(association.peerAdaptation).toBe(1);
+      expect(association.streamCount).toBe(4);
+      // Loopback has an MTU of 65,536.
+      expect(association.messageMaxBytes).toBe(65_476);
+    }
+    expect(mine.association.remote).toEqual(theirs.association.local);
+    expect(theirs.association.remote).toEqual(mine.association.local);
+  });
+
+  it('carries messages with stream, payload protocol and U flag, as they were cut [SCTP-10-01, SCTP-5.2-01]', async () => {
+    const [mine, theirs] = await rig.pair();
+    const kinds = [
+      { payloadProtocol: 16, unordered: true, acknowledgeAtOnce: false },
+      { payloadProtocol: 17, unordered: true, acknowledgeAtOnce: true },
+      { payloadProtocol: 0xffff_fffe, unordered: false, acknowledgeAtOnce: false },
+    ];
+    for (const [streamId, kind] of kinds.entries()) {
+      const sent = message(streamId, 4 + streamId);
+      expect(mine.association.send(streamId, kind, sent)).toBe(true);
+      sent.fill(0xee);
+    }
+    await until('three messages', () => theirs.user.messages.length === 3);
+    expect(theirs.user.messages).toEqual(
+      kinds.map(({ payloadProtocol, unordered }, streamId) => {
+        return { streamId, payloadProtocol, unordered, bytes: message(streamId, 4 + streamId) };
+      }),
+    );
+    expect(mine.association.unacknowledged).toBe(true);
+    await until('the acknowledgement', () => mine.user.events.includes('acknowledged'));
+    expect(mine.association.unacknowledged).toBe(false);
+  });
+
+  it('puts the longest unfragmented message into one packet, and assembles longer ones [SCTP-9-02]', async () => {
+    const [mine, theirs] = await rig.pair();
+    for (const length of [mine.association.messageMaxBytes, MESSAGE_MAX_BYTES]) {
+      mine.association.send(1, SEGMENT, message(length, length));
+      await until('the message', () => theirs.user.messages.length > 0);
+      const [{ bytes } = { bytes: undefined }] = theirs.user.messages.splice(0);
+      expect(isMessage(bytes, length, length)).toBe(true);
+    }
+  });
+
+  it('is aborted by a message that is too long', async () => {
+    const [mine, theirs] = await rig.pair();
+    mine.association.send(1, SEGMENT, new Uint8Array(MESSAGE_MAX_BYTES + 1));
+    await until('both ends know', () => (mine.user.end && theirs.user.end) !== undefined);
+    expect(theirs.user.end).toMatchObject({ kind: 'invalid', code: 'EMSGSIZE' });
+    expect(mine.user.end).toMatchObject({ kind: 'aborted', code: 'ECONNRESET' });
+    expect(theirs.user.messages).toEqual([]);
+  });
+
+  it('refuses messages without room, and tells when there is some', async () => {
+    const [mine, theirs] = await rig.pair();
+    theirs.association.pauseReading();
+    let taken = 0;
+    while (mine.association.send(0, SEGMENT, message(taken, 30_000))) taken += 1;
+    expect(taken).toBeGreaterThan(10);
+    expect(taken * 30_000).toBeLessThan(4_194_304);
+    theirs.association.resumeReading();
+    await until('room again', () => mine.user.events.includes('writable'));
+    await until('all that was taken', () => theirs.user.messages.length === taken);
+    expect(numbersOf(theirs)).toEqual(Array.from({ length: taken }, (_, index) => index));
+  });
+
+  it('keeps messages while reading is paused', async () => {
+    const [mine, theirs] = await rig.pair();
+    theirs.association.pauseReading();
+    mine.association.send(0, { ...SEGMENT, acknowledgeAtOnce: true }, message(1, 100));
+    await until('the acknowledgement', () => mine.user.events.includes('acknowledged'));
+    expect(theirs.user.messages).toEqual([]);
+    theirs.association.resumeReading();
+    await until('the message', () => theirs.user.messages.length === 1);
+  });
+
+  it('is shut down behind everything that was sent', async () => {
+    const [mine, theirs] = await rig.pair();
+    for (let index = 0; index < 20; index += 1) {
+      mine.association.send(0, SEGMENT, message(index, 20_000));
+    }
+    mine.association.shutdown();
+    await until('both ends know', () => (mine.user.end && theirs.user.end) !== undefined);
+    expect(theirs.user.messages.length).toBe(20);
+    expect(theirs.user.events).toEqual(['peer-shutdown', 'shutdown']);
+    expect(mine.user.end?.kind).toBe('shutdown');
+  });
+
+  it('ends at once by an ABORT, which only the peer hears of', async () => {
+    const [mine, theirs] = await rig.pair();
+    theirs.association.abort();
+    await until('the peer knows', () => mine.user.end !== undefined);
+    expect(mine.user.end).toMatchObject({ kind: 'aborted', code: 'ECONNRESET' });
+    expect(theirs.user.events).toEqual([]);
+    expect(theirs.association.send(0, SEGMENT, message(0, 10))).toBe(false);
+  });
+
+  it('is refused where nobody listens, and where the indication is another one [SCTP-7.1-01]', async () => {
+    const listener = rig.listen();
+    // It keeps the UDP port open.
+    rig.hold(rig.there);
+    const mine = rig.hold(rig.here);
+    await expect(rig.open(mine, rig.there, listener.port ^ 1)).rejects.toThrow('ECONNREFUSED');
+    const other = rig.hold(rig.here, 0, 7);
+    await expect(rig.open(other, rig.there, listener.port)).rejects.toThrow('ECONNREFUSED');
+    listener.release();
+    await expect(rig.open(mine, rig.there, listener.port)).rejects.toThrow('ECONNREFUSED');
+    expect(rig.accepted).toEqual([]);
+  });
+
+  it('tells of a port that is taken, and of a UDP port that is', async () => {
+    const { port } = rig.listen();
+    expect(() => rig.hold(rig.there, port)).toThrow(/EADDRINUSE|taken/);
+    // Another address has ports of its own.
+    expect(rig.hold(rig.here, port).port).toBe(port);
+    const taken = createSocket('udp4').bind(SCTP_UDP_PORT, rig.between);
+    await once(taken, 'listening');
+    expect(() => rig.hold(rig.between)).toThrow(
+      expect.objectContaining({
+        code: 'EADDRINUSE',
+        message: `UDP port 9899 of ${rig.between}, which carries SCTP, is taken: another daemon or the kernel (net.sctp.udp_port) has it`,
+      }),
+    );
+    taken.close();
+  });
+
+  it('opens, uses and closes 200 associations between two ports', async () => {
+    const listener = rig.listen();
+    const opened = await Promise.all(
+      Array.from({ length: 200 }, () => rig.open(rig.hold(rig.here), rig.there, listener.port)),
+    );
+    for (const [index, { association }] of opened.entries()) {
+      association.send(0, SEGMENT, message(index, 50));
+    }
+    await until('a message for each', () =>
+      rig.accepted.every(({ user }) => user.messages.length === 1),
+    );
+    const numbers = rig.accepted.flatMap(numbersOf).sort((a, b) => a - b);
+    expect(numbers).toEqual(Array.from({ length: 200 }, (_, index) => index));
+    for (const { association } of opened) association.shutdown();
+    await until('the end of each', () => opened.every(({ user }) => user.end !== undefined));
+  });
+
+  it('delivers everything once when datagrams are lost, doubled and overtaken', async () => {
+    const prng = new Prng(5);
+    const network = await BadNetwork.between(rig, () => {
+      return {
+        copies: prng.oneIn(50) ? 0 : prng.oneIn(50) ? 2 : 1,
+        late: prng.oneIn(10),
+      };
+    });
+    const ends = await rig.pair(rig.between);
+    await sendAll(ends, 3000, 3000);
+    const numbers = numbersOf(ends[1]);
+    const expected = Array.from({ length: 3000 }, (_, index) => index);
+    expect(numbers).not.toEqual(expected);
+    expect(numbers.toSorted((a, b) => a - b)).toEqual(expected);
+    for (const [at, index] of numbers.entries()) {
+      expect(isMessage(ends[1].user.messages[at]?.bytes, index, 3000), `${index}`).toBe(true);
+    }
+    expect(network.lost).toBeGreaterThan(0);
+    expect(network.late).toBeGreaterThan(0);
+    network.close();
+  });
+
+  it('names the package when the library is missing, and says when it is too old', () => {
+    expect(() => loadUsrsctp('libnothing-of-this-name.so')).toThrow(
+      expect.objectContaining({
+        code: 'EPROTONOSUPPORT',
+        reason: 'missing',
+        message: expect.stringContaining('apt-get install libusrsctp2'),
+      }),
+    );
+    expect(() => loadUsrsctp('libm.so.6')).toThrow(
+      expect.objectContaining({ code: 'EPROTONOSUPPORT', reason: 'unsuitable' }),
+    );
+  });
+});
