@@ -6,6 +6,7 @@ import { chooseCrcEngine, ISAL } from '../host/crc-engine.ts';
 import { DESCRIPTORS_MIN } from '../main/open-files.ts';
 import type { Check, Finding } from './doctor-finding.ts';
 import { examineRoceUdp } from './doctor-roce.ts';
+import { examineSctp } from './doctor-sctp.ts';
 import { examineDaemon, examineSocket, examineTrust } from './doctor-socket.ts';
 
 const NODE_MAJOR_MIN = 20;
@@ -28,6 +29,7 @@ export const CHECKS: readonly Check[] = [
     examine: () => examineOpenFiles(readFileSync('/proc/self/limits', 'utf8')),
   },
   { name: 'roce udp', examine: examineRoceUdp },
+  { name: 'sctp', examine: examineSctp },
 ];
 
 function examineNode(): Finding {

@@ -388,6 +388,7 @@ describe('doctor', () => {
       'daemon',
       'open files',
       'roce udp',
+      'sctp',
       'preload',
       'rdma-core',
       'siw provider',

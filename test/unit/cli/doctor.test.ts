@@ -3,6 +3,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
 import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
 import { judgeRoceUdp } from '../../../daemon/cli/doctor-roce.ts';
+import { judgeSctp } from '../../../daemon/cli/doctor-sctp.ts';
 import { examineSocket, judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
 
 const folder = (mode: number, uid: number, directory = true) => ({
@@ -84,6 +85,22 @@ describe('checks', () => {
       fix: expect.stringContaining('rdma link delete'),
     });
     expect(judgeRoceUdp({ ...here, refused: 'EPERM' }).text).toContain('cannot be opened (EPERM)');
+  });
+
+  it('judges SCTP, without which everything works', () => {
+    const here = { address: '192.0.2.1', kernelSctp: false };
+    expect(judgeSctp(here)).toEqual({
+      state: 'ok',
+      text: "libusrsctp loads; UDP port 9899 of 192.0.2.1 is free; the kernel's sctp module is not loaded",
+    });
+    expect(judgeSctp({ ...here, kernelSctp: true, refused: 'EADDRINUSE' })).toEqual({
+      state: 'info',
+      text: "libusrsctp loads; UDP port 9899 of 192.0.2.1 cannot be opened (EADDRINUSE); the kernel's sctp module is loaded",
+    });
+    expect(judgeSctp({ ...here, missing: 'it is not installed' })).toEqual({
+      state: 'info',
+      text: "it is not installed; the kernel's sctp module is not loaded",
+    });
   });
 
   it('reads the limit of open files', () => {

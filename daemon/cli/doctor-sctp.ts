@@ -1,0 +1,51 @@
+/** The check for SCTP: libusrsctp and its UDP port, and the kernel's own SCTP. */
+import { existsSync } from 'node:fs';
+import { failureCode, failureText } from '../console/failure.ts';
+import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
+import type { Finding } from './doctor-finding.ts';
+
+const SCTP_UDP_PORT = 9899;
+const BUFFER_BYTES = 65_536;
+const SCTP_MODULE = '/sys/module/sctp';
+
+/** Loads the library, and tries the port on the address that other hosts know. */
+export async function examineSctp(): Promise<Finding> {
+  const { address } = primaryAddress({ addresses: [] }, hostAddresses());
+  const attempt = { address, kernelSctp: existsSync(SCTP_MODULE) };
+  const { loadUsrsctp } = await import('../../native-bridge/usrsctp/library.ts');
+  try {
+    loadUsrsctp();
+  } catch (error) {
+    return judgeSctp({ ...attempt, missing: failureText(error) });
+  }
+  const { openUdp } = await import('../../native-bridge/libc/udp-socket.ts');
+  const { closeDescriptor } = await import('../../native-bridge/libc/descriptor.ts');
+  try {
+    closeDescriptor(openUdp(address, SCTP_UDP_PORT, BUFFER_BYTES).fd);
+    return judgeSctp(attempt);
+  } catch (error) {
+    return judgeSctp({ ...attempt, refused: failureCode(error) ?? failureText(error) });
+  }
+}
+
+/** What came of it. */
+interface SctpAttempt {
+  readonly address: string;
+  /** The kernel's module is loaded. */
+  readonly kernelSctp: boolean;
+  /** Why the library does not load. */
+  readonly missing?: string;
+  /** Why the port could not be opened. */
+  readonly refused?: string;
+}
+
+/** Judges an attempt to use SCTP. Nothing depends on it, so none of it is a warning. */
+export function judgeSctp({ address, kernelSctp, missing, refused }: SctpAttempt): Finding {
+  const kernel = `the kernel's sctp module is ${kernelSctp ? '' : 'not '}loaded`;
+  if (missing !== undefined) return { state: 'info', text: `${missing}; ${kernel}` };
+  const where = `UDP port ${SCTP_UDP_PORT} of ${address}`;
+  const port =
+    refused === undefined ? `${where} is free` : `${where} cannot be opened (${refused})`;
+  const state = refused === undefined ? 'ok' : 'info';
+  return { state, text: `libusrsctp loads; ${port}; ${kernel}` };
+}
