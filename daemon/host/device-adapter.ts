@@ -14,7 +14,7 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
-import type { RoceParts } from './roce/roce-parts.ts';
+import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
 import type { PortHost, RocePort } from './roce/roce-port.ts';
 import type { RoceVerbs } from './roce/roce-verbs.ts';
 
@@ -29,7 +29,7 @@ const MESSAGE_MAX_BYTES = 0x7fffffff;
 
 /** The host of RoCE devices, with what they are made of. */
 export interface RoceHost extends PortHost {
-  readonly roceParts: RoceParts;
+  readonly roceParts: RoceDeviceParts;
 }
 
 /** See the module's comment. */
@@ -48,7 +48,7 @@ export class Adapter implements DeviceBackend {
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
   readonly roce: RoceVerbs | undefined;
-  readonly #roceParts: RoceParts | undefined;
+  readonly #roceParts: RoceDeviceParts | undefined;
 
   /**
    * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs

@@ -48,22 +48,22 @@ const FREE_PORT_TRIES = 16;
  */
 export class HostCm {
   readonly #manager: ConnectionManager;
-  readonly #roce: RoceCm | undefined;
+  /** Undefined without RoCE devices. */
+  #roce: RoceCm | undefined;
   readonly #hasIwarp: boolean;
   readonly #user: HostCmUser;
   #nextNumber = 0;
 
-  /** `roce` is undefined without RoCE devices; `hasIwarp` tells whether there are others. */
-  constructor(
-    manager: ConnectionManager,
-    roce: RoceCm | undefined,
-    hasIwarp: boolean,
-    user: HostCmUser,
-  ) {
+  /** `hasIwarp` tells whether there are iWARP devices. */
+  constructor(manager: ConnectionManager, hasIwarp: boolean, user: HostCmUser) {
     this.#manager = manager;
-    this.#roce = roce;
     this.#hasIwarp = hasIwarp;
     this.#user = user;
+  }
+
+  /** For a host of RoCE devices, before the first id. */
+  addRoce(roce: RoceCm): void {
+    this.#roce = roce;
   }
 
   /**

@@ -8,6 +8,7 @@
 import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
+import { assert } from '../invariants/assert.ts';
 import type { CmEffect } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
@@ -41,6 +42,7 @@ import { MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
 import type { PacketPort } from './roce/packet-port.ts';
 import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
+import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
 import type { RocePort } from './roce/roce-port.ts';
 import { TurnShares } from './turn-share.ts';
@@ -51,7 +53,10 @@ export interface RnicHostOptions {
   readonly system: HostSystem;
   /** Default: one device, `iwarp0`, for every address. */
   readonly devices?: readonly DeviceConfig[];
-  /** `ROCE_PARTS`; required if a device is a RoCE device. */
+  /**
+   * `ROCE_PARTS`; required if a device is a RoCE device. Without its `network`, `addRoceNetwork` must
+   * be called before any verb of such a device.
+   */
   readonly roce?: RoceParts | undefined;
   readonly observer?: HostObserver;
   /** Bounds of the connection manager; see `DEFAULT_CM_LIMITS`. */
@@ -116,8 +121,6 @@ export class RnicHost
   readonly devices: readonly Adapter[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
-  /** Which queue pairs of RoCE devices receive the datagrams to a group. */
-  readonly multicastGroups: MulticastGroups;
   /** Injected faults. */
   readonly faults: HostFaults = new HostFaults(this);
   /** An armed CQ fired; its tag identifies the owner. */
@@ -131,11 +134,14 @@ export class RnicHost
   readonly #loop: EventLoop;
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
+  readonly #kernelUdp: HostSystem['kernelUdp'];
   readonly #roceParts: RoceParts | undefined;
-  /** Undefined without RoCE devices. */
-  readonly #packets: PacketNetwork | undefined;
+  #roceNetwork: RoceNetworkParts | undefined;
+  /** Undefined without RoCE devices, and until `addRoceNetwork`. */
+  #packets: PacketNetwork | undefined;
   /** The same. */
-  readonly #roceCm: RoceCm | undefined;
+  #roceCm: RoceCm | undefined;
+  readonly #noGroups = new MulticastGroups();
   #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
@@ -145,14 +151,7 @@ export class RnicHost
     const { clock, network } = options.system;
     this.clock = clock;
     this.#roceParts = options.roce;
-    if (configs.some(({ transport }) => transport === 'roce')) {
-      this.#packets = new this.roceParts.PacketNetwork(
-        this,
-        options.observer?.tap?.packets,
-        options.system.kernelUdp,
-      );
-    }
-    this.multicastGroups = this.#packets?.groups ?? new MulticastGroups();
+    this.#kernelUdp = options.system.kernelUdp;
     this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
@@ -177,8 +176,19 @@ export class RnicHost
       this.#observer,
       shares,
     );
-    this.#roceCm = this.#packets && new this.roceParts.RoceCm(this, this.#packets);
-    this.cm = new HostCm(this.#manager, this.#roceCm, cmDevices.length > 0, this);
+    this.cm = new HostCm(this.#manager, cmDevices.length > 0, this);
+    if (options.roce?.network !== undefined) this.addRoceNetwork(options.roce.network);
+  }
+
+  /** Connects the RoCE devices, if there are any. Once. */
+  addRoceNetwork(parts: RoceNetworkParts): void {
+    if (!this.devices.some(({ transport }) => transport === 'roce')) return;
+    assert(this.#packets === undefined, 'RoCE devices have one network');
+    this.#roceNetwork = parts;
+    this.#packets = new parts.PacketNetwork(this, this.#observer.tap?.packets, this.#kernelUdp);
+    this.#packets.setFaults(this.faults.injector.packets);
+    this.#roceCm = new parts.RoceCm(this, this.#packets);
+    this.cm.addRoce(this.#roceCm);
   }
 
   // Commands
@@ -503,6 +513,11 @@ export class RnicHost
   }
 
   /** See `PortHost`. */
+  get multicastGroups(): MulticastGroups {
+    return this.#packets?.groups ?? this.#noGroups;
+  }
+
+  /** See `PortHost`. */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
     return this.#packets?.outwardMtu(port, sgid, dgid) ?? 0;
   }
@@ -515,19 +530,16 @@ export class RnicHost
   /** See `PortHost`. */
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
-    const { makeWire, portMtuBytes } = this.roceParts;
-    return this.#packetNetwork.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
+    const [network, parts] = [this.#packets, this.#roceNetwork];
+    assert(network !== undefined && parts !== undefined, 'queue pairs come after their network');
+    const { makeWire, portMtuBytes } = parts;
+    return network.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
 
   /** See `RoceHost`. */
   get roceParts(): RoceParts {
     if (this.#roceParts === undefined) throw new Error('a host of RoCE devices needs ROCE_PARTS');
     return this.#roceParts;
-  }
-
-  get #packetNetwork(): PacketNetwork {
-    if (this.#packets === undefined) throw new Error('the host has no RoCE device');
-    return this.#packets;
   }
 
   // Steps

@@ -87,6 +87,8 @@ interface IpcServerOptions {
   /** Time limit for the greeting, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
+  /** Loads what devices need before their first client; may be called again. Default: nothing. */
+  readonly prepare?: () => Promise<void>;
   /** Source of connection traffic for watchers. */
   readonly taps: TapHub;
   /** Source of device work for watchers. */
@@ -143,28 +145,35 @@ export class IpcServer {
     await this.#loadKernel();
   }
 
-  async #loadParts(): Promise<ClientParts> {
-    this.#parts ??= import('./client-parts.ts').then(({ CLIENT_PARTS }) => {
-      this.#loadedParts = CLIENT_PARTS;
-      return CLIENT_PARTS;
-    });
-    return await this.#parts;
+  #loadParts(): Promise<ClientParts> {
+    this.#parts ??= this.#makeParts();
+    return this.#parts;
   }
 
-  async #loadKernel(): Promise<KernelServer> {
-    this.#kernel ??= import('./kernel/kernel-server.ts').then(({ KernelServer: Server }) => {
-      const { directory, quotas, memoryTiers, log } = this.#options;
-      this.#loadedKernel = new Server({
-        directory,
-        quotas,
-        memoryTiers,
-        note: (level, text, fields) => log.note(level, text, fields),
-        nextClientId: () => this.#nextClientId(),
-        ended: this.#ended,
-      });
-      return this.#loadedKernel;
+  async #makeParts(): Promise<ClientParts> {
+    await this.#options.prepare?.();
+    this.#loadedParts = (await import('./client-parts.ts')).CLIENT_PARTS;
+    return this.#loadedParts;
+  }
+
+  #loadKernel(): Promise<KernelServer> {
+    this.#kernel ??= this.#makeKernel();
+    return this.#kernel;
+  }
+
+  async #makeKernel(): Promise<KernelServer> {
+    await this.#options.prepare?.();
+    const { KernelServer: Server } = await import('./kernel/kernel-server.ts');
+    const { directory, quotas, memoryTiers, log } = this.#options;
+    this.#loadedKernel = new Server({
+      directory,
+      quotas,
+      memoryTiers,
+      note: (level, text, fields) => log.note(level, text, fields),
+      nextClientId: () => this.#nextClientId(),
+      ended: this.#ended,
     });
-    return await this.#kernel;
+    return this.#loadedKernel;
   }
 
   /** Every client, with what it holds. */

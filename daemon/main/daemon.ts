@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceInfo, DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
@@ -12,7 +12,7 @@ import { hostSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
-import type { RoceParts } from '../host/roce/roce-parts.ts';
+import type { RoceDeviceParts } from '../host/roce/roce-device-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
@@ -157,6 +157,7 @@ export class Daemon {
     });
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
     const samples = new TraceSamples(taps, work, host.crcEngine.crc32c, chooseCrc32());
+    let connected: Promise<void> | undefined;
     let daemon: Daemon | undefined;
     let native: BridgedHost | undefined;
     try {
@@ -171,6 +172,10 @@ export class Daemon {
         directory,
         quotas: { ...config.quotas, budget: health.budget },
         log: { note: (level, text, fields) => notes.note(level, text, fields, text) },
+        prepare: () => {
+          connected ??= connectRoceDevices(host);
+          return connected;
+        },
         taps,
         work,
         operate: async (name, request, caller) => {
@@ -360,9 +365,22 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
 const EX_SOFTWARE = 70;
 
 /** Loaded only for RoCE devices: keeps daemon startup fast. */
-async function rocePartsFor(devices: DaemonConfig['devices']): Promise<RoceParts | undefined> {
-  if (!devices.some(({ transport }) => transport === 'roce')) return undefined;
-  return (await import('../host/roce/roce-parts.ts')).ROCE_PARTS;
+async function rocePartsFor(
+  devices: DaemonConfig['devices'],
+): Promise<RoceDeviceParts | undefined> {
+  if (!devices.some(isRoce)) return undefined;
+  return (await import('../host/roce/roce-device-parts.ts')).ROCE_DEVICE_PARTS;
+}
+
+/** Loads what RoCE devices need before their first client, which the daemon does once it is ready. */
+async function connectRoceDevices(host: RnicHost): Promise<void> {
+  if (!host.devices.some(isRoce)) return;
+  const { ROCE_NETWORK_PARTS } = await import('../host/roce/roce-network-parts.ts');
+  host.addRoceNetwork(ROCE_NETWORK_PARTS);
+}
+
+function isRoce({ transport }: { readonly transport?: DeviceTransport }): boolean {
+  return transport === 'roce';
 }
 
 /** Loads what `iwarpd` commands ask for, which the daemon does once it is ready. */

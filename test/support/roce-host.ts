@@ -1,7 +1,7 @@
 /** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
 import type { Adapter } from '../../daemon/host/device-adapter.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
+import { ROCE_PARTS, type RoceParts } from '../../daemon/host/roce/roce-parts.ts';
 import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
 import type { MR } from '../../daemon/rnic/memory-region.ts';
 import type { QPModification } from '../../daemon/rnic/qp-attributes.ts';
@@ -123,7 +123,7 @@ export class RoceWorld {
   readonly time = new VirtualTime();
   readonly host: RnicHost;
 
-  constructor(devices = 2) {
+  constructor(devices = 2, roce: RoceParts = ROCE_PARTS) {
     const network = {
       hold: () => {
         throw new Error('no TCP here');
@@ -132,7 +132,7 @@ export class RoceWorld {
     };
     this.host = new RnicHost({
       system: { clock: new VirtualClock(this.time, new Prng(1)), network },
-      roce: ROCE_PARTS,
+      roce,
       devices: Array.from({ length: devices }, (_, index) => ({
         name: `roce${index}`,
         addresses: [`127.0.0.${2 + index}`],

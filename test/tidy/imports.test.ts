@@ -80,6 +80,13 @@ describe('what loads at once, for the time to the ready line', () => {
     expect(loaded).not.toContain('daemon/control/operations.ts');
   });
 
+  it('is for RoCE devices neither the transport nor the connection manager', () => {
+    const folders = foldersWith('daemon/host/roce/roce-device-parts.ts');
+    for (const later of ['daemon/roce/transport', 'daemon/roce/cm']) {
+      expect(folders).not.toContain(later);
+    }
+  });
+
   it('is for HTTP neither routing nor routes', () => {
     const loaded = loadedWith('daemon/http/control-http.ts', texts);
     expect(loaded).toContain('daemon/http/http-server.ts');

@@ -1,28 +1,11 @@
-/**
- * What a host needs for RoCE devices, in one value: a host without them does not load it, and is
- * ready sooner.
- */
-import { makeWire } from '../../roce/transport/transport.ts';
-import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
-import { PacketNetwork } from './packet-network.ts';
-import { RoceCm } from './roce-cm.ts';
-import { hwCounters, linkCounters } from './roce-counters.ts';
-import { RocePort } from './roce-port.ts';
-import { ROCE_PROFILE } from './roce-profile.ts';
-import { RoceVerbs } from './roce-verbs.ts';
+/** All that a host needs for RoCE devices. */
+import { ROCE_DEVICE_PARTS, type RoceDeviceParts } from './roce-device-parts.ts';
+import { ROCE_NETWORK_PARTS, type RoceNetworkParts } from './roce-network-parts.ts';
+
+/** The parts of RoCE devices, perhaps without those of their network. */
+export interface RoceParts extends RoceDeviceParts {
+  readonly network?: RoceNetworkParts;
+}
 
 /** See the module's comment. */
-export const ROCE_PARTS = {
-  PacketNetwork,
-  RoceCm,
-  RocePort,
-  RoceVerbs,
-  hwCounters,
-  linkCounters,
-  makeWire,
-  portMtuBytes: PATH_MTU_MAX_BYTES,
-  profile: ROCE_PROFILE,
-} as const;
-
-/** The type of `ROCE_PARTS`, which does not load it. */
-export type RoceParts = typeof ROCE_PARTS;
+export const ROCE_PARTS: RoceParts = { ...ROCE_DEVICE_PARTS, network: ROCE_NETWORK_PARTS };

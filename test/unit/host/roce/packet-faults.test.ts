@@ -3,6 +3,8 @@ import { describe, expect, it } from 'vitest';
 import type { Fault, FaultPeer } from '../../../../daemon/faults/fault.ts';
 import { parseFaultPeer } from '../../../../daemon/host/fault-peer.ts';
 import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import { ROCE_DEVICE_PARTS } from '../../../../daemon/host/roce/roce-device-parts.ts';
+import { ROCE_NETWORK_PARTS } from '../../../../daemon/host/roce/roce-network-parts.ts';
 import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
 import type { FaultKind, FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
 import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
@@ -75,6 +77,19 @@ describe('a fault of packets', () => {
     expect(world.counters(1)).toMatchObject({ out_of_seq_request: expect.any(Number) });
     expect(world.counters(1)['out_of_seq_request']).toBeGreaterThan(0);
     expect(world.counters(0)['rcvd_seq_err']).toBe(1);
+  });
+
+  it('drop: also one that was there before the devices had a network', () => {
+    const world = new RoceWorld(2, ROCE_DEVICE_PARTS);
+    const fault = world.host.faults.add({ kind: 'drop', opcode: 'send', nth: 1 }, undefined);
+    world.host.addRoceNetwork(ROCE_NETWORK_PARTS);
+    const [a, b] = world.pair(QPType.rc, RETRIES);
+    b.receives.post(1, [b.piece(0, 64)]);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 64)] });
+    a.ring();
+    world.run(SECOND);
+    expect(b.completions.outcome()).toEqual([[1, CQEStatus.success]]);
+    expect(fault.status.fired).toBe(1);
   });
 
   it('drop: the last packet of a message comes after a timeout', () => {

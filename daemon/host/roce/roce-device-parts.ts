@@ -1,0 +1,20 @@
+/**
+ * What RoCE devices are made of before they have a network, in one value: a host without them does
+ * not load it, and is ready sooner.
+ */
+import { hwCounters, linkCounters } from './roce-counters.ts';
+import { RocePort } from './roce-port.ts';
+import { ROCE_PROFILE } from './roce-profile.ts';
+import { RoceVerbs } from './roce-verbs.ts';
+
+/** See the module's comment. */
+export const ROCE_DEVICE_PARTS = {
+  RocePort,
+  RoceVerbs,
+  hwCounters,
+  linkCounters,
+  profile: ROCE_PROFILE,
+} as const;
+
+/** The type of `ROCE_DEVICE_PARTS`, which does not load it. */
+export type RoceDeviceParts = typeof ROCE_DEVICE_PARTS;

@@ -1,0 +1,19 @@
+/**
+ * What connects the queue pairs of RoCE devices, in one value. No queue pair exists before the first
+ * client, so a daemon loads it once it is ready.
+ */
+import { makeWire } from '../../roce/transport/transport.ts';
+import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
+import { PacketNetwork } from './packet-network.ts';
+import { RoceCm } from './roce-cm.ts';
+
+/** See the module's comment. */
+export const ROCE_NETWORK_PARTS = {
+  PacketNetwork,
+  RoceCm,
+  makeWire,
+  portMtuBytes: PATH_MTU_MAX_BYTES,
+} as const;
+
+/** The type of `ROCE_NETWORK_PARTS`, which does not load it. */
+export type RoceNetworkParts = typeof ROCE_NETWORK_PARTS;
