@@ -72,11 +72,19 @@ describe('a RoCE device', () => {
     const never = new AbortController().signal;
     const look = async (json: boolean) => {
       const socket = rig.socketPath;
+      let watched = false;
       const watching = runTop({ socket, interval: 0.5, count: 1, json }, output, never);
-      await new Promise((resolve) => setTimeout(resolve, 100));
-      b.side.qp.postRecv({ wrId: 2, sgList: [b.side.mr.sge(0, 64)] });
-      a.side.qp.postSend(send([a.side.mr.sge(0, 64)]));
-      await watching;
+      const ended = watching.finally(() => {
+        watched = true;
+      });
+      // A message at a time, until top has looked twice.
+      while (!watched) {
+        b.side.qp.postRecv({ wrId: 2, sgList: [b.side.mr.sge(0, 64)] });
+        a.side.qp.postSend(send([a.side.mr.sge(0, 64)]));
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        for (const { side } of [a, b]) side.cq.poll(4);
+      }
+      await ended;
       return lines.splice(0).join('\n');
     };
     const { queuePairs } = JSON.parse(await look(true));
