@@ -49,15 +49,15 @@ static int raise_number(int fd) {
 
 /* The descriptor that the program gets: readable while events wait. */
 static int open_visible(struct device_file *file, dev_t device_number) {
-  uint32_t queue_number;
-  int fd = event_connect(file->token, &queue_number);
+  struct welcome welcome;
+  int fd = event_connect(file->token, &welcome);
   if (fd < 0) return fd;
   fd = raise_number(fd);
   struct endpoint *endpoint = endpoint_create(ENDPOINT_CM, fd, file);
   bool installed = false;
   int error = ENOMEM;
   if (endpoint != NULL) {
-    endpoint->queue_number = queue_number;
+    endpoint->queue_number = welcome.number;
     endpoint->device_number = device_number;
     installed = descriptor_install(fd, endpoint);
     if (!installed) error = errno;

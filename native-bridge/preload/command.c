@@ -107,7 +107,7 @@ static int open_descriptors(const struct command *command, const struct after_re
     int fd = -EIO;
     if (after->response_bytes >= sizeof(uint32_t) &&
         descriptor->offset <= after->response_bytes - sizeof(uint32_t)) {
-      fd = event_open(command->event_kind, descriptor->token, command->endpoint->file);
+      fd = event_open(command->event_kind, descriptor->token, command->endpoint, command->fd);
     }
     if (fd < 0) {
       while (index > 0) {

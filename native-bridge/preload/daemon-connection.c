@@ -213,11 +213,14 @@ static int connect_socket(pid_t *daemon) {
   return -ECONNREFUSED;
 }
 
-static uint32_t parse_number(const char *text, size_t length) {
-  uint32_t number = 0;
-  for (size_t index = 0; index < length && text[index] >= '0' && text[index] <= '9'; index++) {
-    number = number * 10 + (uint32_t)(text[index] - '0');
+/* The number at `*at` of a text, and where what follows it begins; 0 if there is none. */
+static uint64_t parse_number(const char *text, size_t length, size_t *at) {
+  uint64_t number = 0;
+  while (*at < length && text[*at] >= '0' && text[*at] <= '9') {
+    number = number * 10 + (uint64_t)(text[*at] - '0');
+    ++*at;
   }
+  if (*at < length) ++*at;
   return number;
 }
 
@@ -259,7 +262,10 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   if (answer.head.error != 0) return refusal(answer.head.error);
   if (sent != 0) return -ECONNREFUSED;
   memcpy(welcome->token, answer.head.token, TOKEN_BYTES);
-  welcome->number = parse_number(answer.text, frame.payload_bytes - sizeof answer.head);
+  size_t text_bytes = frame.payload_bytes - sizeof answer.head;
+  size_t at = 0;
+  welcome->number = (uint32_t)parse_number(answer.text, text_bytes, &at);
+  welcome->place = parse_number(answer.text, text_bytes, &at);
   return 0;
 }
 

@@ -13,6 +13,8 @@ struct welcome {
   uint8_t token[TOKEN_BYTES];
   /* Number of the file or queue. */
   uint32_t number;
+  /* Where the queue shows its records in the file of rings; 0 if it does not. */
+  uint64_t place;
   /* The daemon's pid in this process's namespace, where it is visible. */
   pid_t daemon;
 };

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "device-file.h"
+#include "event-ring.h"
 #include "fork.h"
 #include "raw-call.h"
 
@@ -107,6 +108,8 @@ void endpoint_put(struct endpoint *endpoint) {
     device_file_put(endpoint->file);
   }
   endpoint->file = NULL;
+  if (endpoint->event_ring != NULL) event_ring_unmap(endpoint->event_ring);
+  endpoint->event_ring = NULL;
   struct endpoint *head = atomic_load(&free_endpoints);
   do {
     endpoint->next_free = head;
@@ -153,6 +156,7 @@ struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_
   endpoint->socket_inode = status.st_ino;
   endpoint->file = file;
   endpoint->queue_number = 0;
+  endpoint->event_ring = NULL;
   endpoint->device_number = 0;
   endpoint->holder = NULL;
   atomic_store(&endpoint->end_reported, false);

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 struct device_file;
+struct event_ring;
 
 enum endpoint_kind {
   /* The shim's own descriptor, unknown to the program. */
@@ -45,6 +46,8 @@ struct endpoint {
   struct device_file *file;
   /* Number by which the daemon knows the event queue. */
   uint32_t queue_number;
+  /* Where a completion channel shows its records, or NULL. */
+  struct event_ring *event_ring;
   /* Device number that fstat reports. */
   dev_t device_number;
   /* Where the owner of a hidden descriptor keeps its number. Atomic for the same reason. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "event-ring.h"
 #include "exchange.h"
 #include "interpose.h"
 #include "raw-call.h"
@@ -22,22 +23,24 @@
 #define EAGER_ATTEMPTS 3
 #define BACK_OFF_NS 500000
 
-int event_connect(const uint8_t *token, uint32_t *queue_number) {
-  struct welcome welcome;
-  int fd = daemon_connect(ROLE_EVENT, token, &welcome);
-  *queue_number = welcome.number;
+int event_connect(const uint8_t *token, struct welcome *welcome) {
+  int fd = daemon_connect(ROLE_EVENT, token, welcome);
   return daemon_is_absent(fd) ? -EIO : fd;
 }
 
-int event_open(enum endpoint_kind kind, const uint8_t *token, struct device_file *file) {
-  uint32_t queue_number;
-  int fd = event_connect(token, &queue_number);
+int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpoint *device,
+               int device_fd) {
+  struct welcome welcome;
+  int fd = event_connect(token, &welcome);
   if (fd < 0) return fd;
-  struct endpoint *endpoint = endpoint_create(kind, fd, file);
+  struct endpoint *endpoint = endpoint_create(kind, fd, device->file);
   bool installed = false;
   int error = ENOMEM;
   if (endpoint != NULL) {
-    endpoint->queue_number = queue_number;
+    endpoint->queue_number = welcome.number;
+    if (kind == ENDPOINT_COMPLETION) {
+      endpoint->event_ring = event_ring_map(device_fd, welcome.place);
+    }
     installed = descriptor_install(fd, endpoint);
     if (!installed) error = errno;
     endpoint_put(endpoint);
@@ -51,7 +54,7 @@ int event_wait(int fd) {
   /* Looking at the byte without taking it blocks exactly as a read would: it honours O_NONBLOCK at
    * this moment, SA_RESTART, and cancellation. */
   char byte;
-  return REAL(recv)(fd, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
+  return (int)REAL(recv)(fd, &byte, 1, MSG_PEEK);
 }
 
 void event_back_off(unsigned attempt) {
@@ -60,13 +63,15 @@ void event_back_off(unsigned attempt) {
   nanosleep(&pause, NULL);
 }
 
-void event_take_byte(int fd) {
+bool event_take_byte(int fd) {
   int saved = errno;
   char byte;
-  if (raw_recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
-    if (raw_poll(fd, POLLIN, BYTE_WAIT_MS) == 1) raw_recv(fd, &byte, 1, MSG_DONTWAIT);
+  ssize_t taken = raw_recv(fd, &byte, 1, MSG_DONTWAIT);
+  if (taken < 0 && errno == EAGAIN && raw_poll(fd, POLLIN, BYTE_WAIT_MS) == 1) {
+    taken = raw_recv(fd, &byte, 1, MSG_DONTWAIT);
   }
   errno = saved;
+  return taken >= 0;
 }
 
 /* The daemon is gone: the asynchronous descriptor says so once. */
@@ -98,17 +103,40 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   return result == -EIO && ended ? read_after_end(endpoint, buffer) : result;
 }
 
+/* Takes one record where the daemon shows it. As above; `waiting` says whether there is a byte. */
+static ssize_t take_record(int fd, struct endpoint *endpoint, void *buffer, bool waiting) {
+  struct event_ring *ring = endpoint->event_ring;
+  uint64_t record;
+  if (!memory_takes(buffer, sizeof record)) return -EFAULT;
+  enum event_take taken = event_ring_take(ring, &record);
+  if (taken == EVENT_NONE && waiting) {
+    /* The byte of a record that is gone, unless another reader is about to take it. */
+    if (event_ring_pay(ring) && !event_take_byte(fd)) event_ring_owe(ring);
+    return -EAGAIN;
+  }
+  if (taken == EVENT_NONE || taken == EVENT_ASK) {
+    return pop_record(fd, endpoint, buffer, sizeof record);
+  }
+  memcpy(buffer, &record, sizeof record);
+  if (taken == EVENT_TAKEN_LAST && !event_take_byte(fd)) event_ring_owe(ring);
+  return sizeof record;
+}
+
 ssize_t event_read(int fd, void *buffer, size_t length) {
   int saved = errno;
   for (unsigned attempt = 0;; attempt++) {
-    if (event_wait(fd) < 0) return -1;
+    int waiting = event_wait(fd);
+    if (waiting < 0) return -1;
     struct endpoint *endpoint = endpoint_get(fd);
     bool completion = endpoint != NULL && endpoint->kind == ENDPOINT_COMPLETION;
     bool readable = completion || (endpoint != NULL && endpoint->kind == ENDPOINT_ASYNC);
     size_t record_bytes = completion ? COMPLETION_RECORD_BYTES : ASYNC_RECORD_BYTES;
     ssize_t result = -EBADF;
     if (readable) {
-      result = length < record_bytes ? -EINVAL : pop_record(fd, endpoint, buffer, record_bytes);
+      bool shown = endpoint->event_ring != NULL;
+      if (length < record_bytes) result = -EINVAL;
+      else if (shown) result = take_record(fd, endpoint, buffer, waiting > 0);
+      else result = pop_record(fd, endpoint, buffer, record_bytes);
     }
     if (endpoint != NULL) endpoint_put(endpoint);
     if (result >= 0) {

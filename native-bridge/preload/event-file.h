@@ -7,25 +7,28 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon-connection.h"
 #include "descriptor-table.h"
 
-/* Opens the event descriptor with this token. Returns its number or a negative errno. */
-int event_open(enum endpoint_kind kind, const uint8_t *token, struct device_file *file);
+/* Opens the event descriptor with this token, of the device with the descriptor `device`. Returns its
+ * number or a negative errno. */
+int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpoint *device,
+               int device_fd);
 
-/* Connects an event descriptor for the caller to install. As above; sets the queue's number. */
-int event_connect(const uint8_t *token, uint32_t *queue_number);
+/* Connects an event descriptor for the caller to install. As above; `welcome` has the queue's number. */
+int event_connect(const uint8_t *token, struct welcome *welcome);
 
 /* Waits until records exist or the daemon is gone; returns at once when the descriptor is
  * non-blocking. A cancellation point, and interrupted by signals like a read. The caller must hold
- * no lock or reference. Returns 0, or -1 with errno (EAGAIN, EINTR, EBADF). */
+ * no lock or reference. Returns 1, 0 when the daemon is gone, or -1 with errno (EAGAIN, EINTR, EBADF). */
 int event_wait(int fd);
 
 /* Waits briefly before another look, after the byte of a record that another reader took woke this
  * thread. A cancellation point. */
 void event_back_off(unsigned attempt);
 
-/* Takes the byte of a queue that became empty. Keeps errno. */
-void event_take_byte(int fd);
+/* Takes the byte of a queue that became empty. False if it did not come. Keeps errno. */
+bool event_take_byte(int fd);
 
 /* read() on a completion channel or asynchronous descriptor. */
 ssize_t event_read(int fd, void *buffer, size_t length);

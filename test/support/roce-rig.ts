@@ -64,6 +64,11 @@ export class RoceRig {
     return shimVariables(this.socketPath, {});
   }
 
+  /** How many programs are connected. */
+  get programs(): number {
+    return this.#server?.clients().length ?? 0;
+  }
+
   /** Whether a program listens at `port` of rdma_cm. */
   listens(port: number): boolean {
     return [...this.#listeners].some(({ state, localAddress }) => {

@@ -63,7 +63,7 @@ export class ShimClient {
 
   /** The number of the file or queue. */
   get number(): number {
-    return Number(this.welcome.text);
+    return Number.parseInt(this.welcome.text, 10);
   }
 
   send(bytes: Uint8Array): void {

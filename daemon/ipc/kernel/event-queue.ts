@@ -3,8 +3,12 @@
  * each time the queue becomes non-empty, and the preload library takes one byte each time a reply
  * says that the queue became empty. The descriptor thus polls readable exactly while records wait,
  * whichever process reads and however often the program forked.
+ *
+ * A queue may show its oldest records in memory of the program (`EventRing`). The preload library then
+ * takes them, and the byte behind the last one, without a request.
  */
 import { assert } from '../../invariants/assert.ts';
+import { EVENT_RING_RECORDS, type EventRing } from './event-ring.ts';
 
 /** Sends bytes to the program's descriptor. */
 export interface EventPath {
@@ -19,9 +23,22 @@ interface Entry<T, Owner> {
   readonly owner: Owner;
 }
 
+/** Where a queue shows its records. */
+interface Showcase<T> {
+  readonly ring: EventRing;
+  /** Where the ring is in the file of rings. */
+  readonly place: number;
+  /** A record as the program reads it. */
+  readonly bytesOf: (record: T) => Uint8Array;
+  /** The program has taken the record. */
+  readonly onTaken: (record: T) => void;
+}
+
 /** Operations on a queue of any record type. */
 export interface AnyQueue {
   readonly number: number;
+  /** What the descriptor's welcome says: its number, and the place of its ring if there is one. */
+  readonly welcome: string;
   readonly attached: boolean;
   attach(path: EventPath): void;
   end(): void;
@@ -39,6 +56,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
   #ended = false;
   #entries: Entry<T, Owner>[] = [];
   #path: EventPath | undefined;
+  #showcase: Showcase<T> | undefined;
   /** The byte for the present non-empty state has been sent. */
   #announced = false;
 
@@ -49,7 +67,26 @@ export class EventQueue<T, Owner> implements AnyQueue {
 
   /** Number of waiting records. */
   get length(): number {
+    this.noteTaken();
     return this.#entries.length;
+  }
+
+  /** See `AnyQueue`. */
+  get welcome(): string {
+    return this.#showcase === undefined
+      ? `${this.number}`
+      : `${this.number} ${this.#showcase.place}`;
+  }
+
+  /** Has the queue show its records from the time on when it has its descriptor. */
+  showIn(showcase: Showcase<T>): void {
+    assert(this.#path === undefined, 'a queue knows its ring before its descriptor');
+    this.#showcase = showcase;
+  }
+
+  /** Reports the records that the program has taken to `onTaken`. */
+  noteTaken(): void {
+    if (this.#showcase !== undefined) this.#forget(this.#showcase.ring.taken());
   }
 
   /** True when it has its descriptor. */
@@ -61,7 +98,8 @@ export class EventQueue<T, Owner> implements AnyQueue {
   attach(path: EventPath): void {
     if (this.#ended) return;
     this.#path = path;
-    this.#announce();
+    this.#withdraw();
+    this.#publish();
   }
 
   /** True once its descriptor is closed: no record is kept any longer. */
@@ -75,6 +113,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
    */
   end(): void {
     if (this.#ended) return;
+    this.noteTaken();
     this.#ended = true;
     this.#entries = [];
     const path = this.#path;
@@ -87,6 +126,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
   push(record: T, owner: Owner): void {
     if (this.#ended) return;
     this.#entries.push({ record, owner });
+    this.#show(record);
     this.#announce();
   }
 
@@ -95,9 +135,10 @@ export class EventQueue<T, Owner> implements AnyQueue {
    * if empty.
    */
   pop(): { readonly record: T; readonly owner: Owner; readonly emptied: boolean } | undefined {
+    this.#withdraw();
     const entry = this.#entries.shift();
-    if (entry === undefined) return undefined;
-    return { ...entry, emptied: this.#emptied() };
+    this.#publish();
+    return entry === undefined ? undefined : { ...entry, emptied: this.#emptied() };
   }
 
   /**
@@ -112,14 +153,15 @@ export class EventQueue<T, Owner> implements AnyQueue {
     owner: Owner,
     matches: (record: T) => boolean = () => true,
   ): { readonly records: T[]; readonly emptied: boolean } {
+    this.#withdraw();
     const records: T[] = [];
     const rest: Entry<T, Owner>[] = [];
     for (const entry of this.#entries) {
       if (entry.owner === owner && matches(entry.record)) records.push(entry.record);
       else rest.push(entry);
     }
-    if (records.length === 0) return { records, emptied: false };
     this.#entries = rest;
+    this.#publish();
     return { records, emptied: this.#emptied() };
   }
 
@@ -127,6 +169,39 @@ export class EventQueue<T, Owner> implements AnyQueue {
   assertInvariants(): void {
     assert(!this.#announced || this.#ended || this.#entries.length > 0, 'what is announced waits');
     assert(!this.#ended || this.#entries.length === 0, 'nothing waits behind the end');
+  }
+
+  /** The program has taken the oldest records. */
+  #forget(count: number): void {
+    for (const { record } of this.#entries.splice(0, count)) this.#showcase?.onTaken(record);
+    if (this.#entries.length === 0) this.#announced = false;
+  }
+
+  /** The record came behind all others. */
+  #show(record: T): void {
+    if (this.#showcase === undefined || this.#path === undefined) return;
+    const { ring, bytesOf } = this.#showcase;
+    this.#forget(ring.taken());
+    const wasEmpty = ring.closed ? ring.ask() : ring.add(bytesOf(record));
+    this.#announced = !wasEmpty;
+  }
+
+  /** Takes the records back from the program, which asks for them until `#publish`. */
+  #withdraw(): void {
+    if (this.#showcase === undefined || this.#path === undefined) return;
+    const { taken, wasEmpty } = this.#showcase.ring.withdraw();
+    this.#forget(taken);
+    this.#announced = !wasEmpty;
+  }
+
+  #publish(): void {
+    if (this.#showcase !== undefined && this.#path !== undefined) {
+      const { ring, bytesOf } = this.#showcase;
+      ring.fill(
+        this.#entries.slice(0, EVENT_RING_RECORDS + 1).map(({ record }) => bytesOf(record)),
+      );
+    }
+    this.#announce();
   }
 
   #announce(): void {

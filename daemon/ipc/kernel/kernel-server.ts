@@ -374,7 +374,7 @@ export class KernelServer implements KernelServices {
       queue.end();
       if (open !== undefined) this.#left(open, connection, reason);
     };
-    return { token, text: String(queue.number), ready: () => queue.attach(connection) };
+    return { token, text: queue.welcome, ready: () => queue.attach(connection) };
   }
 
   /** An unused number, never 0. */

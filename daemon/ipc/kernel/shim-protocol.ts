@@ -13,6 +13,10 @@
  * A connection has one request outstanding; replies come in order. A frame that breaks these rules
  * ends its connection's file.
  *
+ * The welcome of an event descriptor says the queue's number, and behind a space the offset, in the file
+ * of rings, at which the queue shows its records (`EventRing`), if it does. Either side may ignore that
+ * and use `pop`.
+ *
  * The memory of a send queue has a page-rounded length that leaves 8 bytes behind the ring: the
  * last 8 bytes of it (of its last page, which may lie behind what the program maps) are u32
  * "doorbell", u32 "progress". While "doorbell" is 1, a doorbell cannot be refused with ENOTCONN and

@@ -141,9 +141,17 @@ export class CqElement extends EventElement {
   }
 
   override handleCompletion(): void {
-    if (this.channel === undefined || this.completionsUnread >= UNREAD_MAX) return;
+    if (this.channel === undefined) return;
+    if (this.completionsUnread >= UNREAD_MAX) this.channel.noteTaken();
+    if (this.completionsUnread >= UNREAD_MAX) return;
     this.completionsUnread += 1;
     this.channel.push(this, this);
+  }
+
+  /** The program has read a completion event. */
+  noteRead(): void {
+    this.completionsDelivered += 1;
+    this.completionsUnread -= 1;
   }
 }
 

@@ -7,7 +7,7 @@ import type {
   ObjectOwner,
   ObjectSummaries,
 } from '../../../../verbs-api/contract/protocol/control.ts';
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Adapter } from '../../../host/device-adapter.ts';
 import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
@@ -18,6 +18,7 @@ import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
 import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
+import { EVENT_RING_BYTES, EventRing } from '../event-ring.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
 import { type Ring, RingMappings } from '../ring-mapping.ts';
@@ -121,11 +122,13 @@ export class OpenDevice implements DeviceEventSink {
     const { ledger } = this.client;
     ledger.assertRoom('channel');
     const channel: ChannelQueue = this.services.createQueue(this.client);
+    const ring = this.#showEvents(channel);
     this.channels.set(channel.number, channel);
     ledger.note('channel', 1);
     const { onEnded } = channel;
     channel.onEnded = () => {
       onEnded();
+      if (ring !== undefined) this.mappings.release(ring);
       this.channels.delete(channel.number);
       ledger.note('channel', -1);
     };
@@ -160,11 +163,27 @@ export class OpenDevice implements DeviceEventSink {
     const taken = channel.pop();
     if (taken === undefined) throw new VerbsError('EAGAIN');
     const { record: cq, emptied } = taken;
-    cq.completionsDelivered += 1;
-    cq.completionsUnread -= 1;
+    cq.noteRead();
     const response = new Uint8Array(COMPLETION_EVENT_BYTES);
     response.set(cq.userHandle);
     return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
+  }
+
+  /** The ring of a channel's events; undefined, and the program asks for each, beyond the quota. */
+  #showEvents(channel: ChannelQueue): Ring | undefined {
+    try {
+      const memory = this.mappings.create(EVENT_RING_BYTES, EVENT_RING_BYTES);
+      channel.showIn({
+        ring: new EventRing(memory.view),
+        place: memory.key,
+        bytesOf: (cq) => cq.userHandle,
+        onTaken: (cq) => cq.noteRead(),
+      });
+      return memory;
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return undefined;
+    }
   }
 
   #popAsync(): KernelReply {

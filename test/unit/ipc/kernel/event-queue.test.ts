@@ -1,5 +1,7 @@
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventQueue } from '../../../../daemon/ipc/kernel/event-queue.ts';
+import { EVENT_RING_BYTES, EventRing } from '../../../../daemon/ipc/kernel/event-ring.ts';
 
 /** A descriptor that counts the bytes in it. */
 class Path {
@@ -95,5 +97,147 @@ describe('the end', () => {
     const late = new Path();
     events.attach(late);
     expect(events.attached).toBe(false);
+  });
+});
+
+/** A queue of numbers that shows them, and the preload library's side of it. */
+class Shown {
+  readonly memory = new Uint8Array(new SharedArrayBuffer(EVENT_RING_BYTES));
+  readonly words = new Int32Array(this.memory.buffer);
+  readonly events = new EventQueue<number, string>(new Uint8Array(16), 7);
+  readonly path = new Path();
+  readonly read: number[] = [];
+  /** Bytes that were taken out of the descriptor. */
+  bytesTaken = 0;
+
+  constructor() {
+    this.events.showIn({
+      ring: new EventRing(this.memory),
+      place: 4096,
+      bytesOf: (record) => Uint8Array.of(record & 255, record >> 8, 0, 0, 0, 0, 0, 0),
+      onTaken: (record) => this.read.push(record),
+    });
+    this.events.attach(this.path);
+  }
+
+  get readable(): boolean {
+    return this.path.bytes > this.bytesTaken;
+  }
+
+  /** What a read returns: a record of the ring, or one that the daemon is asked for. */
+  take(): number | undefined {
+    const word = Atomics.load(this.words, 0);
+    const [head, tail, asks] = [word & 0x7fff, (word >> 15) & 0x7fff, word >> 30 !== 0];
+    if (head === tail) {
+      if (!asks) return undefined;
+      const popped = this.events.pop();
+      if (popped?.emptied === true) this.bytesTaken += 1;
+      return popped?.record;
+    }
+    const at = 64 + 8 * (head % 256);
+    const record = (this.memory[at] ?? 0) + 256 * (this.memory[at + 1] ?? 0);
+    const next = (head + 1) & 0x7fff;
+    Atomics.store(this.words, 0, (word & ~0x7fff) | next);
+    if (next === tail && !asks) this.bytesTaken += 1;
+    return record;
+  }
+}
+
+describe('records that the program sees', () => {
+  it('are taken without a request; the one behind which none waits takes the byte along', () => {
+    const shown = new Shown();
+    for (const record of [1, 2]) shown.events.push(record, 'x');
+    expect(shown.path.bytes).toBe(1);
+    expect([shown.take(), shown.readable, shown.take(), shown.readable]).toEqual([
+      1,
+      true,
+      2,
+      false,
+    ]);
+    expect(shown.take()).toBeUndefined();
+    shown.events.push(3, 'x');
+    expect([shown.readable, shown.path.bytes, shown.read]).toEqual([true, 2, [1, 2]]);
+    expect(shown.events.welcome).toBe('7 4096');
+  });
+
+  it('are asked for once they fill the memory, in order, and then fill it again', () => {
+    const shown = new Shown();
+    const all = Array.from({ length: 1000 }, (_, index) => index);
+    for (const record of all) shown.events.push(record, 'x');
+    const taken = all.map(() => shown.take());
+    expect(taken).toEqual(all);
+    expect([shown.readable, shown.path.bytes, shown.take()]).toEqual([false, 1, undefined]);
+    shown.events.push(7, 'x');
+    expect([shown.readable, shown.take(), shown.readable]).toEqual([true, 7, false]);
+  });
+
+  it('agree with a plain queue, whatever happens in which order', () => {
+    const operation = fc.oneof(
+      { weight: 6, arbitrary: fc.record({ push: fc.integer({ min: 0, max: 2 }) }) },
+      { weight: 1, arbitrary: fc.record({ burst: fc.integer({ min: 200, max: 400 }) }) },
+      { weight: 6, arbitrary: fc.constant('take' as const) },
+      { weight: 1, arbitrary: fc.constant('drain' as const) },
+      { weight: 1, arbitrary: fc.constant('pop' as const) },
+      { weight: 2, arbitrary: fc.record({ purge: fc.integer({ min: 0, max: 2 }) }) },
+    );
+    const run = (operations: readonly unknown[]): void => {
+      const shown = new Shown();
+      let model: { record: number; owner: string }[] = [];
+      let count = 0;
+      const push = (owner: number): void => {
+        count += 1;
+        model.push({ record: count, owner: `${owner}` });
+        shown.events.push(count, `${owner}`);
+      };
+      for (const each of operations) {
+        const { push: owner, burst, purge } = Object(each);
+        if (owner !== undefined) push(owner);
+        for (let left: number = burst ?? 0; left > 0; left -= 1) push(left % 3);
+        if (each === 'take') expect(shown.take()).toBe(model.shift()?.record);
+        if (each === 'drain') {
+          while (model.length > 0) expect(shown.take()).toBe(model.shift()?.record);
+        }
+        if (each === 'pop') {
+          const popped = shown.events.pop();
+          if (popped?.emptied === true) shown.bytesTaken += 1;
+          expect(popped?.record).toBe(model.shift()?.record);
+        }
+        if (purge !== undefined) {
+          model = model.filter(({ owner: of }) => of !== `${purge}`);
+          if (shown.events.purge(`${purge}`)) shown.bytesTaken += 1;
+        }
+        expect(shown.path.bytes - shown.bytesTaken).toBe(model.length > 0 ? 1 : 0);
+        expect(shown.events.length).toBe(model.length);
+        shown.events.assertInvariants();
+      }
+    };
+    fc.assert(fc.property(fc.array(operation, { maxLength: 60 }), run), { numRuns: 300 });
+  });
+
+  it('a program that writes anything there loses its own events, and nothing else', () => {
+    const run = (words: readonly number[]): void => {
+      const shown = new Shown();
+      for (const word of words) {
+        shown.events.push(1, 'x');
+        Atomics.store(shown.words, 0, word);
+        shown.events.push(2, 'y');
+        shown.events.purge('y');
+        Atomics.store(shown.words, 0, ~word);
+        shown.events.pop();
+        shown.events.assertInvariants();
+        expect(shown.events.length).toBeLessThanOrEqual(words.length);
+      }
+      shown.events.end();
+      expect(shown.read.length).toBeLessThanOrEqual(2 * words.length);
+    };
+    fc.assert(fc.property(fc.array(fc.integer(), { maxLength: 50 }), run));
+  });
+
+  it('count as read when the descriptor ends', () => {
+    const shown = new Shown();
+    for (const record of [1, 2]) shown.events.push(record, 'x');
+    shown.take();
+    shown.events.end();
+    expect([shown.read, shown.events.length]).toEqual([[1], 0]);
   });
 });

@@ -142,8 +142,9 @@ describe('event descriptors', () => {
     await write(file, commands.allocPD());
     await write(file, commands.createCQ(0xbeefn, 4, channel.number));
     await write(file, commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
-    const cq = await map(file, RINGS.first, 4 * 32 + 8);
-    const sq = await map(file, RINGS.first + RINGS.step, 4 * 120);
+    // The channel's ring is the first one.
+    const cq = await map(file, RINGS.first + RINGS.step, 4 * 32 + 8);
+    const sq = await map(file, RINGS.first + 2 * RINGS.step, 4 * 120);
     Atomics.store(new Int32Array(cq.view.buffer, cq.view.byteOffset + 128, 1), 0, 3);
     await write(file, commands.modifyQP(2, 1, { state: 6 }));
     expect(await channel.pending(10)).toBe(0);

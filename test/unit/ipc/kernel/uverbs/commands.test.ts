@@ -434,10 +434,21 @@ describe('quotas', () => {
     // Shared memory, then queue entries.
     expect(rig.write(commands.createCQ(0n, 1024)).status).toBe(-12);
     expect(rig.write(commands.createCQ(0n, 32)).status).toBe(-12);
-    expect(rig.client.ledger.held('sharedBytes')).toBe(4096);
+    // The first queue's, and the channel's.
+    expect(rig.client.ledger.held('sharedBytes')).toBe(2 * 4096);
     rig.create(qpOf());
     expect(rig.write(qpOf()).status).toBe(-12);
-    expect(rig.client.ledger.held('sharedBytes')).toBe(3 * 4096);
+    expect(rig.client.ledger.held('sharedBytes')).toBe(4 * 4096);
+  });
+
+  it('a channel has no memory for its events where there is none left', async () => {
+    await rig.close();
+    rig = new UverbsRig({}, { ...DEFAULT_QUOTAS, sharedBytes: 4096 });
+    rig.must(commands.getContext());
+    rig.must(commands.createCompChannel());
+    rig.must(commands.createCompChannel());
+    const welcomes = [...rig.file.channels.values()].map(({ welcome }) => welcome.split(' '));
+    expect(welcomes.map(({ length }) => length)).toEqual([2, 1]);
   });
 });
 

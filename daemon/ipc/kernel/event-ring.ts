@@ -1,0 +1,146 @@
+/**
+ * The oldest records of an event queue, in memory that its program maps: the preload library takes
+ * them there, without a request.
+ *
+ * ```
+ *  word at 0   bits 0-14 head | 15-29 tail | 30 "ask"
+ *  word at 4   bytes that the preload library owes its descriptor
+ *  at 64       256 records of 8 bytes; the record of index i is at i modulo 256
+ * ```
+ *
+ * Whoever takes a record adds one to the head, by a compare-and-swap of the whole word; only the daemon
+ * changes the rest. "Ask" says that the daemon has further records, or that it is changing those in
+ * the ring. The queue is empty while head and tail are equal and "ask" is not set, so each change of
+ * the word that begins or ends that is one side's: whose change it was writes, or takes, the byte of
+ * the descriptor.
+ *
+ * The program may write anything there, and harms its own events only: the daemon follows indices of
+ * its own, and takes from the word no more than how many of the records that it put there are gone.
+ */
+import { assert } from '../../invariants/assert.ts';
+
+/** Bytes of the memory. */
+export const EVENT_RING_BYTES = 4096;
+/** Bytes of a record. */
+const EVENT_RECORD_BYTES = 8;
+/** Records in the memory. */
+export const EVENT_RING_RECORDS = 256;
+const RECORDS_OFFSET = 64;
+const INDEX_BITS = 15;
+const INDEX_MASK = 2 ** INDEX_BITS - 1;
+const ASK = 2 ** (2 * INDEX_BITS);
+/** Swaps that may fail because the program changed the word in between; after that it is overwritten. */
+const SWAPS_MAX = 64;
+
+/** See the module's comment. */
+export class EventRing {
+  readonly #words: Int32Array;
+  readonly #records: Uint8Array;
+  /** The last head that was seen, and the tail. */
+  #head = 0;
+  #tail = 0;
+  #ask = false;
+
+  /** `memory` is all zeros. */
+  constructor(memory: Uint8Array) {
+    assert(memory.length >= EVENT_RING_BYTES, 'a ring of events has its bytes');
+    this.#words = new Int32Array(memory.buffer, memory.byteOffset, 1);
+    this.#records = memory.subarray(RECORDS_OFFSET);
+  }
+
+  /** True while the ring takes no record, because it is full or asks. */
+  get closed(): boolean {
+    return this.#ask || this.#shown >= EVENT_RING_RECORDS;
+  }
+
+  /** How many records the program has taken since the last call, oldest first. */
+  taken(): number {
+    return this.#follow(Atomics.load(this.#words, 0));
+  }
+
+  /** Adds a record to a ring that is not closed. True if the queue was empty until then. */
+  add(record: Uint8Array): boolean {
+    this.#write(record);
+    const before = this.#replace((head) => wordOf(head, this.#tail + 1, false));
+    const wasEmpty = this.#distance(before) === 0;
+    this.#tail = next(this.#tail);
+    return wasEmpty;
+  }
+
+  /**
+   * Has the program ask for records behind those in the ring. True if the queue was empty until then.
+   */
+  ask(): boolean {
+    if (this.#ask) return false;
+    const before = this.#replace((head) => wordOf(head, this.#tail, true));
+    this.#ask = true;
+    return this.#distance(before) === 0;
+  }
+
+  /**
+   * Empties the ring, which asks until `fill`. How many records the program took before, and whether
+   * the queue was empty.
+   */
+  withdraw(): { readonly taken: number; readonly wasEmpty: boolean } {
+    const asked = this.#ask;
+    const before = this.#replace(() => wordOf(this.#tail, this.#tail, true));
+    const wasEmpty = !asked && this.#distance(before) === 0;
+    const taken = this.#follow(before);
+    this.#head = this.#tail;
+    this.#ask = true;
+    return { taken, wasEmpty };
+  }
+
+  /** Fills the ring behind `withdraw`; it asks if not all fit in. */
+  fill(records: readonly Uint8Array[]): void {
+    const count = Math.min(records.length, EVENT_RING_RECORDS);
+    for (let index = 0; index < count; index += 1) {
+      const record = records[index];
+      if (record !== undefined) this.#write(record);
+      this.#tail = next(this.#tail);
+    }
+    this.#ask = records.length > count;
+    Atomics.store(this.#words, 0, wordOf(this.#head, this.#tail, this.#ask));
+  }
+
+  get #shown(): number {
+    return (this.#tail - this.#head) & INDEX_MASK;
+  }
+
+  /** Records that wait, by a word that the program may have made up. */
+  #distance(word: number): number {
+    const taken = (word - this.#head) & INDEX_MASK;
+    return taken > this.#shown ? this.#shown : this.#shown - taken;
+  }
+
+  #follow(word: number): number {
+    const taken = this.#shown - this.#distance(word);
+    this.#head = (this.#head + taken) & INDEX_MASK;
+    return taken;
+  }
+
+  #write(record: Uint8Array): void {
+    const at = (this.#tail % EVENT_RING_RECORDS) * EVENT_RECORD_BYTES;
+    this.#records.set(record, at);
+  }
+
+  /** Replaces the word by one that follows from the present head. Returns the old one. */
+  #replace(wordFor: (head: number) => number): number {
+    for (let attempt = 0; ; attempt += 1) {
+      const word = Atomics.load(this.#words, 0);
+      const following = wordFor((this.#tail - this.#distance(word)) & INDEX_MASK);
+      if (Atomics.compareExchange(this.#words, 0, word, following) === word) return word;
+      if (attempt < SWAPS_MAX) continue;
+      Atomics.store(this.#words, 0, following);
+      return word;
+    }
+  }
+}
+
+function next(index: number): number {
+  return (index + 1) & INDEX_MASK;
+}
+
+function wordOf(head: number, tail: number, ask: boolean): number {
+  return head | ((tail & INDEX_MASK) << INDEX_BITS) | (ask ? ASK : 0);
+}

@@ -1,0 +1,61 @@
+/* See event-ring.h. */
+#include "event-ring.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "raw-call.h"
+
+#define RING_BYTES 4096u
+#define RECORDS 256u
+#define INDEX_BITS 15u
+#define INDEX_MASK ((1u << INDEX_BITS) - 1)
+#define ASK (1u << 2 * INDEX_BITS)
+
+struct event_ring {
+  /* Head, tail and ASK; changes whole. */
+  _Atomic uint32_t word;
+  /* Bytes that the descriptor will hold for records which are gone. */
+  _Atomic uint32_t owed;
+  uint8_t zero[56];
+  _Atomic uint64_t records[RECORDS];
+};
+_Static_assert(offsetof(struct event_ring, records) == 64, "ring of events");
+_Static_assert(sizeof(struct event_ring) <= RING_BYTES, "ring of events");
+
+struct event_ring *event_ring_map(int rings, uint64_t offset) {
+  struct stat status;
+  if (offset == 0 || offset % RING_BYTES != 0 || offset > INT64_MAX - RING_BYTES) return NULL;
+  /* Touching pages past the end of the file would raise SIGBUS. */
+  if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)(offset + RING_BYTES)) return NULL;
+  void *memory =
+      raw_mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)offset);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+void event_ring_unmap(struct event_ring *ring) { raw_munmap(ring, RING_BYTES); }
+
+enum event_take event_ring_take(struct event_ring *ring, uint64_t *record) {
+  uint32_t word = atomic_load(&ring->word);
+  for (;;) {
+    uint32_t head = word & INDEX_MASK;
+    uint32_t tail = word >> INDEX_BITS & INDEX_MASK;
+    if (head == tail) return (word & ASK) != 0 ? EVENT_ASK : EVENT_NONE;
+    /* What is read here counts only if nobody has taken it meanwhile. */
+    *record = atomic_load(&ring->records[head % RECORDS]);
+    head = (head + 1) & INDEX_MASK;
+    uint32_t next = (word & ~INDEX_MASK) | head;
+    if (!atomic_compare_exchange_weak(&ring->word, &word, next)) continue;
+    return head == tail && (word & ASK) == 0 ? EVENT_TAKEN_LAST : EVENT_TAKEN;
+  }
+}
+
+void event_ring_owe(struct event_ring *ring) { atomic_fetch_add(&ring->owed, 1); }
+
+bool event_ring_pay(struct event_ring *ring) {
+  uint32_t owed = atomic_load(&ring->owed);
+  while (owed > 0) {
+    if (atomic_compare_exchange_weak(&ring->owed, &owed, owed - 1)) return true;
+  }
+  return false;
+}
