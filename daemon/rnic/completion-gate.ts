@@ -49,12 +49,15 @@ export interface GateUser {
   handleFullQueue(): void;
 }
 
+/** Of gates that never waited; stays empty. */
+const NONE_WRITING = new Set<MemoryBacking>();
+
 /** The gate that a queue pair's completions pass through. */
 export class CompletionGate {
   /** Fill in before each `tell`, except for `qpn`. */
   readonly completion = new Completion();
   /** Backings that this QP wrote to and that had writes pending at the last check. */
-  readonly #writing = new Set<MemoryBacking>();
+  #writing: Set<MemoryBacking> = NONE_WRITING;
   #writeLost = false;
   /** The backing that holds unwritten segments for this QP, if any. */
   #keeper: MemoryBacking | undefined = undefined;
@@ -90,6 +93,7 @@ export class CompletionGate {
   // RDMAP-7.1-02: the loss of a Write with nothing behind it is detected, too.
   /** Records a backing whose writes take time. */
   wrote(backing: MemoryBacking): void {
+    if (this.#writing === NONE_WRITING) this.#writing = new Set();
     this.#writing.add(backing);
     this.#user.awaitWrites();
   }

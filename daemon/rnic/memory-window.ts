@@ -31,8 +31,11 @@ export interface BindRequest {
 /** The QP that binds windows. */
 export interface WindowUser extends MemoryUser {
   /** Type 2 windows bound by this QP; they end with its stream. */
-  readonly ownWindows: Set<MW>;
+  ownWindows: Set<MW>;
 }
+
+/** Windows of queue pairs that never bound one; stays empty. */
+export const NO_WINDOWS: Set<MW> = new Set();
 
 /** A memory window. */
 export class MW {
@@ -106,6 +109,7 @@ export class MW {
     entry.access = request.access;
     if (this.type === MWType.type2) {
       entry.qpn = user.qpn;
+      if (user.ownWindows === NO_WINDOWS) user.ownWindows = new Set();
       user.ownWindows.add(this);
       this.#owner = user;
     }

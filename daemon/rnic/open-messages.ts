@@ -13,8 +13,7 @@ export const COMPLETED = -1;
 
 /** See the module's comment. */
 export class OpenMessages {
-  /** The WQE that was taken last, or will be next. It may be open. */
-  latest: SendWqe;
+  #latest: SendWqe | undefined = undefined;
   /** The oldest one that is open. */
   oldest: SendWqe | undefined = undefined;
   readonly #table: StagTable;
@@ -27,7 +26,12 @@ export class OpenMessages {
   constructor(table: StagTable, limits: WqeLimits) {
     this.#table = table;
     this.#limits = limits;
-    this.latest = this.#make();
+  }
+
+  /** The WQE that was taken last, or will be next. It may be open. */
+  get latest(): SendWqe {
+    this.#latest ??= this.#make();
+    return this.#latest;
   }
 
   /** WQEs made so far: as many as were ever open, and one. */
@@ -41,7 +45,7 @@ export class OpenMessages {
       const spare = this.#spare ?? this.#make();
       this.#spare = spare.next;
       spare.next = undefined;
-      this.latest = spare;
+      this.#latest = spare;
     }
     return this.latest;
   }

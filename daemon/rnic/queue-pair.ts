@@ -18,7 +18,7 @@ import { DeferredReads } from './deferred-reads.ts';
 import type { EffectSink } from './effect-sink.ts';
 import { failedMessageStatus } from './failure-event.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
-import type { MW, WindowUser } from './memory-window.ts';
+import { NO_WINDOWS, type WindowUser } from './memory-window.ts';
 import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
 import type { PD } from './protection-domain.ts';
@@ -72,7 +72,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
-  readonly ownWindows = new Set<MW>();
+  ownWindows = NO_WINDOWS;
   tag: unknown;
   readonly #sqSigAll: boolean;
   readonly #host: QPHost;

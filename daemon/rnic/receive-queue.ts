@@ -2,6 +2,7 @@
  * The receive side of a queue pair: takes the next receive from its own ring or from the shared
  * one, and scatters the message into it.
  */
+import { assert } from '../invariants/assert.ts';
 import type { PD } from './protection-domain.ts';
 import { type ReceiveFormat, receiveFormat } from './queue-format.ts';
 import type { QPLayout } from './queue-pair-init.ts';
@@ -26,7 +27,9 @@ export class ReceiveQueue {
   readonly #format: ReceiveFormat;
   readonly #srq: SRQ | undefined;
   readonly #pd: PD;
-  readonly #sges: ScatterList;
+  /** Made with the first receive that is taken. */
+  #sges: ScatterList | undefined = undefined;
+  readonly #table: StagTable;
   /** As many as a slot holds. A shared queue that is resized keeps it. */
   readonly #sgeMax: number;
 
@@ -38,7 +41,7 @@ export class ReceiveQueue {
     this.#pd = srq?.pd ?? pd;
     const { sge, sgeMax } = this.#format;
     this.#sgeMax = Math.min(sgeMax, layout.receives.sgeRoom(sge));
-    this.#sges = new ScatterList(table, this.#sgeMax);
+    this.#table = table;
   }
 
   /**
@@ -57,6 +60,7 @@ export class ReceiveQueue {
     const numSge = format.wide ? view.getUint32(at, true) : view.getUint8(at);
     const usable = numSge <= this.#sgeMax;
     if (usable) {
+      this.#sges ??= new ScatterList(this.#table, this.#sgeMax);
       this.#sges.resolve(this.#pd, view, position + format.sge, numSge, true, true);
     }
     elements.release();
@@ -99,11 +103,12 @@ export class ReceiveQueue {
 
   /** Capacity of the active receive. */
   get capacityBytes(): number {
-    return this.#sges.lengthBytes;
+    return this.#sges?.lengthBytes ?? 0;
   }
 
   /** Scatters a segment into the active receive; it fits (`capacityBytes`). */
   place(mo: number, bytes: Uint8Array, start: number, length: number, notes: WriteNotes): Fault {
+    assert(this.#sges !== undefined, 'a receive is taken before it is filled');
     return this.#sges.scatter(this.#pd, mo, bytes, start, length, notes);
   }
 

@@ -66,16 +66,17 @@ export interface DDPReceiverUser {
 /** First length too large for a message (DDP-5.2-02). */
 const MESSAGE_BYTES_LIMIT = 0x1_0000_0000;
 
+/** Reused for every segment of all streams: no call for one lasts beyond its placement. */
+const TAGGED = makeTaggedHeader();
+const UNTAGGED = makeUntaggedHeader();
+
 /** The inbound half of DDP. */
 export class DDPReceiver {
   readonly #user: DDPReceiverUser;
   readonly #queueCount: number;
-  /** Reused for every segment. */
-  readonly #tagged = makeTaggedHeader();
-  readonly #untagged = makeUntaggedHeader();
   /** Per queue: the next MSN (modulo 2^32), and the bytes of its message received so far. */
-  readonly #msn = new Uint32Array(QUEUE_COUNT);
-  readonly #receivedBytes = new Float64Array(QUEUE_COUNT);
+  readonly #msn: number[];
+  readonly #receivedBytes: number[];
   /** One bit per queue: a message has started and its last segment is missing. */
   #openQueues = 0;
 
@@ -86,7 +87,8 @@ export class DDPReceiver {
   constructor(user: DDPReceiverUser, queueCount: number, firstMsn = 1) {
     this.#user = user;
     this.#queueCount = queueCount;
-    this.#msn.fill(firstMsn);
+    this.#msn = new Array<number>(QUEUE_COUNT).fill(firstMsn);
+    this.#receivedBytes = new Array<number>(QUEUE_COUNT).fill(0);
   }
 
   /** True while an untagged message lacks its last segment. */
@@ -127,7 +129,7 @@ export class DDPReceiver {
     if (toWraps(toHi, toLo, payloadBytes)) {
       return new ProtocolError('ddpToWrap', `${payloadBytes} bytes at the end of the space`);
     }
-    const header = this.#tagged;
+    const header = TAGGED;
     header.last = (control & DDPControl.last) !== 0;
     header.ulp = ulp;
     header.stag = readUint32(bytes, start + TaggedField.stag);
@@ -167,7 +169,7 @@ export class DDPReceiver {
     // DDP-7.1-03 DDP-5.2-02 a 32-bit wrap must not lead to a low offset.
     if (mo + payloadBytes >= MESSAGE_BYTES_LIMIT) return new ProtocolError('ddpTooLong');
     const last = (control & DDPControl.last) !== 0;
-    const header = this.#untagged;
+    const header = UNTAGGED;
     header.last = last;
     header.ulp = ulp;
     header.ulpWord = readUint32(bytes, start + UntaggedField.ulpWord);
@@ -177,7 +179,7 @@ export class DDPReceiver {
     // Updated before the call: delivery of a message may ask whether one is in progress.
     if (last) {
       // DDP-4.3-07 DDP-4.3-08 per message, modulo 2^32. DDP-5.3-06 delivered at most once.
-      this.#msn[qn] = msn + 1;
+      this.#msn[qn] = (msn + 1) >>> 0;
       this.#receivedBytes[qn] = 0;
       this.#openQueues &= ~(1 << qn);
     } else {

@@ -20,13 +20,15 @@ import type { UlpduWriter } from './lower-layer.ts';
 /** `#endsMessageOf` when the current segment ends no untagged message. */
 const NO_QUEUE = -1;
 
+/** Reused for every segment of all streams: a header is written as soon as it is filled in. */
+const TAGGED = makeTaggedHeader();
+const UNTAGGED = makeUntaggedHeader();
+
 /** Builds the DDP segments of one stream. */
 export class DDPSender {
   readonly #writer: UlpduWriter;
-  /** Reused for every segment. */
-  readonly #tagged = makeTaggedHeader();
-  readonly #untagged = makeUntaggedHeader();
-  readonly #msn = new Uint32Array(QUEUE_COUNT);
+  /** The next MSN of each queue, modulo 2^32. */
+  readonly #msn: number[];
   #mulpduBytes: number;
   #endsMessageOf = NO_QUEUE;
 
@@ -38,7 +40,7 @@ export class DDPSender {
   constructor(writer: UlpduWriter, mulpduBytes: number, firstMsn = 1) {
     this.#writer = writer;
     this.#mulpduBytes = mulpduBytes;
-    this.#msn.fill(firstMsn);
+    this.#msn = new Array<number>(QUEUE_COUNT).fill(firstMsn);
   }
 
   /** A new MULPDU, for later segments (DDP-3-02). */
@@ -76,7 +78,7 @@ export class DDPSender {
     const writer = this.#writer;
     if (!writer.begin(TAGGED_HEADER_BYTES + payloadBytes)) return -1;
     const at = writer.ulpduStart;
-    const header = this.#tagged;
+    const header = TAGGED;
     header.last = last;
     header.ulp = ulp;
     header.stag = stag;
@@ -103,7 +105,7 @@ export class DDPSender {
     const writer = this.#writer;
     if (!writer.begin(UNTAGGED_HEADER_BYTES + payloadBytes)) return -1;
     const at = writer.ulpduStart;
-    const header = this.#untagged;
+    const header = UNTAGGED;
     header.last = last;
     header.ulp = ulp;
     header.ulpWord = ulpWord;
@@ -121,7 +123,7 @@ export class DDPSender {
     const qn = this.#endsMessageOf;
     if (qn === NO_QUEUE) return;
     // DDP-4.3-07 DDP-4.3-08 DDP-4.3-10 per message, per queue, modulo 2^32.
-    this.#msn[qn] = (this.#msn[qn] ?? 0) + 1;
+    this.#msn[qn] = ((this.#msn[qn] ?? 0) + 1) >>> 0;
     this.#endsMessageOf = NO_QUEUE;
   }
 }

@@ -7,6 +7,7 @@
  */
 
 import { makeInboundMessage } from '../../rnic/inbound-records.ts';
+import type { InboundMessage } from '../../rnic/wire-port.ts';
 import { Fault, type WireUser } from '../../rnic/wire-port.ts';
 import {
   ATOMIC_REQUEST_BYTES,
@@ -91,7 +92,8 @@ export class RDMAPReceiver implements DDPReceiverUser {
   #terminate: ReceivedTerminate | undefined = undefined;
   /** Bytes of a message on QN 1 to 3 that came in several segments; allocated when first needed. */
   #assembly: Uint8Array | undefined = undefined;
-  readonly #message = makeInboundMessage();
+  /** Made with the first message. */
+  #message: InboundMessage | undefined = undefined;
 
   constructor(options: RDMAPReceiverOptions) {
     this.#user = options.user;
@@ -220,6 +222,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
 
   // DDP-5.4-02 DDP-5.4-03 RDMAP-5.5-04: on an in-order stream all earlier messages are placed.
   #completeSend(opcode: number, ulpWord: number, lengthBytes: number): ProtocolError | undefined {
+    this.#message ??= makeInboundMessage();
     const message = this.#message;
     message.lengthBytes = lengthBytes;
     message.hasImmediate = opcode >= RDMAPOpcode.immediate;
@@ -238,6 +241,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
   }
 
   #keepImmediate(mo: number, bytes: Uint8Array, start: number, length: number): void {
+    this.#message ??= makeInboundMessage();
     const message = this.#message;
     if (mo === 0 && length === IMMEDIATE_BYTES) {
       message.immediateHi = readUint32(bytes, start);

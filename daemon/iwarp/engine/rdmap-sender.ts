@@ -67,6 +67,14 @@ const TERMINATE = rdmapControl(RDMAPOpcode.terminate);
 const ATOMIC_REQUEST = rdmapControl(RDMAPOpcode.atomicRequest);
 const ATOMIC_RESPONSE = rdmapControl(RDMAPOpcode.atomicResponse);
 
+/** Reused by all streams: filled in and written in one step. */
+const READ_REQUEST_FIELDS = makeReadRequest();
+
+/** In place of a stream's own message until it sends one: many a stream is idle. Never filled in. */
+const UNSENT = makeOutboundMessage();
+/** Becomes the message of the next stream that sends its first. */
+let spareMessage = makeOutboundMessage();
+
 /** Options of a sender. */
 interface RDMAPSenderOptions {
   readonly user: WireUser;
@@ -83,8 +91,8 @@ export class RDMAPSender {
   readonly #irrq: InboundRequestQueue;
   readonly #orrq: OutboundRequestQueue;
   readonly #policy: TerminatePolicy;
-  readonly #message = makeOutboundMessage();
-  readonly #readRequest = makeReadRequest();
+  /** Its own from its first message on. */
+  #message = UNSENT;
   #rtr: RtrKind | undefined = undefined;
   #nudge = false;
   /** The source of the message in progress. */
@@ -183,7 +191,7 @@ export class RDMAPSender {
     if (kind === 'read') {
       const at = ddp.beginUntagged(true, READ_REQUEST, 0, readRequest, 0, READ_REQUEST_BYTES);
       if (at < 0) return Step.blocked;
-      writeReadRequest(this.#readRequest, ddp.bytes, at);
+      writeReadRequest(READ_REQUEST_FIELDS, ddp.bytes, at);
       this.#pushOutbound(RequestKind.read, 0, true);
     } else {
       const at =
@@ -211,10 +219,17 @@ export class RDMAPSender {
     return this.#chooseMessage() || this.#chooseResponse();
   }
 
+  #keepSpare(): void {
+    this.#message = spareMessage;
+    spareMessage = makeOutboundMessage();
+  }
+
   #chooseMessage(): boolean {
     if (this.#queueWaits) return false;
     if (!this.#messageTaken) {
-      if (!this.#user.nextMessage(this.#message)) return false;
+      const message = this.#message === UNSENT ? spareMessage : this.#message;
+      if (!this.#user.nextMessage(message)) return false;
+      if (message === spareMessage) this.#keepSpare();
       this.#messageTaken = true;
     }
     const { kind } = this.#message;
@@ -342,7 +357,7 @@ export class RDMAPSender {
     // RDMAP-4.8-12 always one segment: no MULPDU is below 128.
     const at = ddp.beginUntagged(true, READ_REQUEST, 0, qn, 0, READ_REQUEST_BYTES);
     if (at < 0) return Step.blocked;
-    const read = this.#readRequest;
+    const read = READ_REQUEST_FIELDS;
     read.sinkStag = message.sinkStag;
     read.sinkToHi = message.sinkToHi;
     read.sinkToLo = message.sinkToLo;

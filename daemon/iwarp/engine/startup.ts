@@ -97,7 +97,7 @@ const SIW_REFUSES_MARKERS = 'siw-refuses-markers';
 /** The startup machine of one stream. */
 export class Startup {
   readonly #options: StreamOptions;
-  readonly #effects: StartupEffect[] = [];
+  #effects: StartupEffect[] = [];
   #state: State = { name: 'idle' };
   /** The part of the peer's frame received so far; undefined unless one has begun. */
   #inbound: Uint8Array | undefined = undefined;
@@ -254,7 +254,9 @@ export class Startup {
 
   /** The next effect to carry out, oldest first. */
   pollEffect(): StartupEffect | undefined {
-    return this.#effects.shift();
+    const effect = this.#effects.shift();
+    if (effect !== undefined && this.#effects.length === 0) this.#effects = [];
+    return effect;
   }
 
   /** When `handleDeadline` is due. Incoming bytes do not move it (MPA-7.1.2-18). */

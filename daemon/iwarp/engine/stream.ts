@@ -67,7 +67,7 @@ const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
   readonly #lower: LowerLayer;
-  readonly #events: StreamEvent[] = [];
+  #events: StreamEvent[] = [];
   #state: StateName = 'startup';
   /** For the states from `draining` to `finished`. */
   #deadline: Micros = NEVER;
@@ -268,7 +268,10 @@ export class Stream implements StreamPort {
   }
 
   pollEvent(): StreamEvent | undefined {
-    return this.#events.shift();
+    const event = this.#events.shift();
+    // Few come in the life of a stream: no room is kept for others.
+    if (event !== undefined && this.#events.length === 0) this.#events = [];
+    return event;
   }
 
   // Getters
