@@ -57,6 +57,7 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
   rx_icrc_encapsulated: 'Packets dropped for a wrong ICRC',
   rx_malformed: 'Packets dropped since they are none',
   rx_bad_pkey: 'Packets dropped for a wrong P_Key',
+  rx_bad_qkey: 'Datagrams dropped for a wrong Q_Key',
   rx_unexpected: 'Packets of other hosts dropped since no queue pair expects them',
   rx_identified: 'Packets with an IPv4 identification other than 0, found from their ICRC',
 };

@@ -48,12 +48,13 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(output).toMatch(/^link iwarp0\/1 state ACTIVE physical_state LINK_UP $/m);
   });
 
-  it('has the counters of its port in rdma statistic, with the names that rxe has', async () => {
+  it('has the counters of its port in rdma statistic, with the names that rxe has, and drops', async () => {
     const text = await run('rdma', '-j', 'statistic', 'show', 'link', 'roce0/1');
     const [port] = JSON.parse(text) as Record<string, unknown>[];
-    const names = Object.keys(rig.host.devices[0]?.hwCounters ?? {});
+    const { hwCounters, linkCounters } = rig.host.devices[0] ?? {};
+    const names = Object.keys({ ...hwCounters, ...linkCounters });
     expect(Object.keys(port ?? {})).toEqual(['ifname', 'port', ...names]);
-    expect(names).toContain('duplicate_request');
+    expect(names).toEqual(expect.arrayContaining(['duplicate_request', 'rx_bad_qkey']));
     const { sent_pkts: before } = port as { sent_pkts: number };
     const pingpong = 'ibv_rc_pingpong -g 1 -n 100 -d roce0';
     await run('sh', '-c', `${pingpong} > /dev/null & sleep 1; ${pingpong} localhost`);

@@ -115,7 +115,10 @@ export class PacketConnection implements ProgramWire {
     const { counters } = this.port;
     countPacket(packet, from, counters);
     if (this.qp.type === QPType.rc) countRequest(packet, this.rqPsn, counters);
-    this.wire.handlePacket(packet, bytes, now, grh);
+    const { wire } = this;
+    const dropped = wire.badQkeys ?? 0;
+    wire.handlePacket(packet, bytes, now, grh);
+    counters.badQkeys += (wire.badQkeys ?? 0) - dropped;
   }
 
   /** The ports of the host have other GIDs. */

@@ -20,6 +20,8 @@ export interface RoceCounters {
   malformed: number;
   /** Packets with an IPv4 identification other than 0, which was found from their ICRC. */
   identified: number;
+  /** Datagrams with a wrong Q_Key: of this host, too. They count as received. */
+  badQkeys: number;
   /** Packets with a wrong P_Key, and ones that no queue pair here expects from their sender. */
   badPkeys: number;
   unexpected: number;
@@ -49,6 +51,7 @@ export function makeRoceCounters(): RoceCounters {
     icrcErrors: 0,
     malformed: 0,
     identified: 0,
+    badQkeys: 0,
     badPkeys: 0,
     unexpected: 0,
     duplicateRequests: 0,
@@ -141,6 +144,7 @@ export function linkCounters(counters: Readonly<RoceCounters>): Readonly<Record<
     rx_icrc_encapsulated: counters.icrcErrors,
     rx_malformed: counters.malformed,
     rx_bad_pkey: counters.badPkeys,
+    rx_bad_qkey: counters.badQkeys,
     rx_unexpected: counters.unexpected,
     rx_identified: counters.identified,
   };

@@ -39,6 +39,7 @@ const OWN_QKEY = 0x8000_0000;
 export class DatagramWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;
+  badQkeys = 0;
   destination: OutboundMessage['address'] = undefined;
   readonly #user: DeferringUser;
   readonly #outcome = new Outcome();
@@ -192,7 +193,11 @@ export class DatagramWire implements PacketWire {
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {
     const { opcode, qkey, payloadStart, payloadLength } = packet;
     if (!this.#ready || this.#outcome.stopped || serviceOf(opcode) !== Service.ud) return;
-    if (qkey !== this.#qkey || payloadLength > this.#mtuBytes) return;
+    if (qkey !== this.#qkey) {
+      this.badQkeys += 1;
+      return;
+    }
+    if (payloadLength > this.#mtuBytes) return;
     const user = this.#user;
     let fault = user.beginReceive();
     if (fault === Fault.noBuffer) return;

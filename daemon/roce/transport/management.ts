@@ -31,6 +31,7 @@ interface Waiting {
 export class ManagementWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;
+  badQkeys = 0;
   readonly rqPsn = 0;
   destination: OutboundMessage['address'] = undefined;
   readonly #user: ManagementUser;
@@ -84,7 +85,11 @@ export class ManagementWire implements PacketWire {
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {
     const { opcode, qkey, sourceQpn, payloadStart, payloadLength } = packet;
-    if (opcode !== SEND_ONLY || qkey !== GSI_QKEY || sourceQpn !== GSI_QPN) return;
+    if (opcode !== SEND_ONLY || sourceQpn !== GSI_QPN) return;
+    if (qkey !== GSI_QKEY) {
+      this.badQkeys += 1;
+      return;
+    }
     const mad = bytes.slice(payloadStart, payloadStart + payloadLength);
     this.#user.handleMad(mad, gidIn(grh, 0), gidIn(grh, 1));
   }

@@ -58,6 +58,8 @@ export interface PacketWire extends ProgramWire {
   assertInvariants?(): void;
   /** How often packets were sent again because no answer came in time. */
   readonly timeouts: number;
+  /** Datagrams dropped for their Q_Key; undefined for connections, which have none. */
+  readonly badQkeys?: number;
 }
 
 /** Room for the longest packet: 4096 bytes of payload, 60 of headers. */

@@ -75,7 +75,7 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
       return device.port().state;
     },
     get hwCounters() {
-      return device.hwCounters;
+      return device.hwCounters && { ...device.hwCounters, ...device.linkCounters };
     },
     get gids() {
       return device.rocePort?.gids.entries();

@@ -229,6 +229,8 @@ describe('datagrams of real queue pairs', () => {
       [2, 0],
       [3, 0],
     ]);
+    expect(b.nic.counters.inSends).toBe(1);
+    expect(world.adapter(1).linkCounters).toMatchObject({ rx_bad_qkey: 1 });
     expect(b.completions.poll()).toMatchObject({ wrId: 9, byteLen: 51, sourceQpn: a.qp.qpn });
     expect(b.completions.poll()).toBeUndefined();
     const header = '45 00 0040 0000 4000 07 11';

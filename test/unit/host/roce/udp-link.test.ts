@@ -186,6 +186,7 @@ describe('the UDP link', () => {
       rx_icrc_encapsulated: 2,
       rx_malformed: 3,
       rx_bad_pkey: 0,
+      rx_bad_qkey: 0,
       rx_unexpected: 0,
       rx_identified: 0,
     });
