@@ -59,6 +59,7 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
   rx_bad_pkey: 'Packets dropped for a wrong P_Key',
   rx_bad_qkey: 'Datagrams dropped for a wrong Q_Key',
   rx_unexpected: 'Packets of other hosts dropped since no queue pair expects them',
+  rx_over_share: 'Packets dropped since their sender took the turn of others',
   rx_identified: 'Packets with an IPv4 identification other than 0, found from their ICRC',
 };
 

@@ -18,6 +18,8 @@ export interface RoceCounters {
   /** Packets with a wrong ICRC, and those that are no packets: their receiver dropped them. */
   icrcErrors: number;
   malformed: number;
+  /** Packets beyond the share of their sender, see `SourceShares`. */
+  overShare: number;
   /** Packets with an IPv4 identification other than 0, which was found from their ICRC. */
   identified: number;
   /** Datagrams with a wrong Q_Key: of this host, too. They count as received. */
@@ -50,6 +52,7 @@ export function makeRoceCounters(): RoceCounters {
     undeliverable: 0,
     icrcErrors: 0,
     malformed: 0,
+    overShare: 0,
     identified: 0,
     badQkeys: 0,
     badPkeys: 0,
@@ -146,6 +149,7 @@ export function linkCounters(counters: Readonly<RoceCounters>): Readonly<Record<
     rx_bad_pkey: counters.badPkeys,
     rx_bad_qkey: counters.badQkeys,
     rx_unexpected: counters.unexpected,
+    rx_over_share: counters.overShare,
     rx_identified: counters.identified,
   };
 }

@@ -44,12 +44,14 @@ import { isLinkLocalGid, isMulticastGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { sameBytes } from './roce-port.ts';
 import { SlotCrc } from './slot-crc.ts';
+import { SourceShares } from './source-shares.ts';
 
 /** Datagrams of one system call. What one queue pair sends in its turn fits. */
 const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
-/** Calls that read a socket before the event loop goes on. */
+/** Calls that read a socket before the event loop goes on; more while several hosts send. */
 const READS_MAX = 4;
+const SHARED_READS_MAX = 16;
 /** Bytes of IP packets beside the payload, as rxe reckons them: the ends of a path must agree. */
 const HEADERS_BYTES = 80;
 /** The longest pause before datagrams are offered again for which the kernel had no room. */
@@ -123,6 +125,7 @@ export class UdpLink {
   #retryAt: Micros | undefined;
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
+  readonly #shares = new SourceShares();
   readonly #arrival: Arrival = {
     sourceGid: new Uint8Array(GID_BYTES),
     destGid: new Uint8Array(GID_BYTES),
@@ -364,7 +367,9 @@ export class UdpLink {
   // Packets that come
 
   #read(socket: LinkSocket): void {
-    for (let reads = 0; reads < READS_MAX; reads += 1) {
+    const shares = this.#shares;
+    shares.begin();
+    for (let reads = 0; reads < (shares.shared ? SHARED_READS_MAX : READS_MAX); reads += 1) {
       const count = this.#in.receive(socket.fd);
       // An error of the socket tells of a packet that was sent; the next read goes on.
       if (count <= 0) break;
@@ -377,14 +382,18 @@ export class UdpLink {
 
   #take(socket: LinkSocket, slot: number): void {
     const batch = this.#in;
+    const arrival = this.#arrival;
+    arrival.sourcePort = batch.readSender(slot, arrival.sourceGid);
+    if (!this.#shares.take(arrival.sourceGid)) {
+      countAll(socket, 'overShare');
+      return;
+    }
     const length = batch.lengthOf(slot) - ICRC_BYTES;
     if (length < BTH_BYTES || (length & 3) !== 0 || batch.truncated(slot)) {
       countAll(socket, 'malformed');
       return;
     }
-    const arrival = this.#arrival;
     const start = batch.slotAt(slot);
-    arrival.sourcePort = batch.readSender(slot, arrival.sourceGid);
     // What we sent to a group, and gave to our own queue pairs then.
     if (socket.members !== undefined && this.#isOurs(arrival.sourceGid)) return;
     arrival.destGid = socket.gid;
@@ -429,7 +438,9 @@ export class UdpLink {
 /** Addresses whose failures are remembered, so that each is noted once. */
 const FAILURES_MAX = 256;
 
-function countAll({ ports }: LinkSocket, counter: 'malformed' | 'icrcErrors' | 'identified'): void {
+type ArrivalCounter = 'malformed' | 'icrcErrors' | 'identified' | 'overShare';
+
+function countAll({ ports }: LinkSocket, counter: ArrivalCounter): void {
   for (const { counters } of ports) counters[counter] += 1;
 }
 

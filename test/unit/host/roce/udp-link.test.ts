@@ -18,6 +18,9 @@ import {
 } from '../../../../daemon/roce/wire/datagram.ts';
 import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
 import { OutgoingBatch } from '../../../../native-bridge/libc/datagram-batch.ts';
+import { closeDescriptor } from '../../../../native-bridge/libc/descriptor.ts';
+import { socketAddress } from '../../../../native-bridge/libc/internet-socket.ts';
+import { openUdp } from '../../../../native-bridge/libc/udp-socket.ts';
 import { hexOf } from '../../../support/hex.ts';
 import { ownAddress } from '../../../support/own-address.ts';
 import { mappedGid, PEER } from '../../../support/program-rig.ts';
@@ -26,6 +29,9 @@ const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];
 const OWN = gidBytes(OWN_ADDRESS);
 const THEIRS = gidBytes(THEIR_ADDRESS);
+/** Other hosts, of which one floods and one comes late. */
+const [THEIR_ADDRESS_2, THEIR_ADDRESS_3] = [ownAddress(14), ownAddress(15)];
+const [FLOOD, LATE] = [gidBytes(THEIR_ADDRESS_2), gidBytes(THEIR_ADDRESS_3)];
 
 function portOf(...gids: readonly Uint8Array[]): PacketPort {
   return {
@@ -45,9 +51,14 @@ function packetOf(length: number, seed = 1): Uint8Array {
 }
 
 /** Packet and ICRC as a host with this identification in its IP header sends them. */
-function datagramOf(packet: Uint8Array, identification: number, sourcePort = PORT): Uint8Array {
+function datagramOf(
+  packet: Uint8Array,
+  identification: number,
+  sourcePort = PORT,
+  source = THEIRS,
+): Uint8Array {
   const datagram = makeDatagram();
-  datagram.sourceGid.set(THEIRS);
+  datagram.sourceGid.set(source);
   datagram.destGid.set(OWN);
   Object.assign(datagram, { identification, sourcePort, packetLength: packet.length });
   const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
@@ -58,6 +69,17 @@ function datagramOf(packet: Uint8Array, identification: number, sourcePort = POR
   return bytes.subarray(start);
 }
 
+/** Sends a datagram so often, before the event loop goes on. */
+function sendAtOnce(from: string, datagram: Uint8Array, times: number): void {
+  const { fd } = openUdp(from, PORT, 65_536);
+  const batch = new OutgoingBatch(1, datagram.length);
+  const to = { name: socketAddress(OWN_ADDRESS, PORT), trafficClass: 0, hopLimit: 0 };
+  batch.bytes.set(datagram, batch.slotAt(0));
+  batch.add(datagram.length, to);
+  for (let count = 0; count < times; count += 1) expect(batch.send(fd, 0)).toBe(1);
+  closeDescriptor(fd);
+}
+
 const VECTOR: AddressVector = { ...PEER, dgid: THEIRS, sgidIndex: 0, trafficClass: 8, hopLimit: 9 };
 
 describe('the UDP link', () => {
@@ -65,12 +87,15 @@ describe('the UDP link', () => {
   let link: UdpLink;
   let peer: Socket;
   let arrivals: { packet: string; arrival: Arrival }[];
+  /** Packets that had arrived at the end of each turn. */
+  let turns: number[];
   let notes: string[];
   let received: { bytes: Uint8Array; port: number }[];
 
   beforeEach(async () => {
     Object.assign(port.counters, makeRoceCounters());
     arrivals = [];
+    turns = [];
     notes = [];
     received = [];
     link = new UdpLink({
@@ -80,7 +105,7 @@ describe('the UDP link', () => {
         arrivals.push({ packet: hexOf(bytes.subarray(start, start + length)), arrival: copy });
       },
       handleArrivalsEnd: () => undefined,
-      handleInputEnd: () => undefined,
+      handleInputEnd: () => turns.push(arrivals.length),
       note: (level, text) => notes.push(`${level}: ${text}`),
     });
     peer = createSocket('udp4');
@@ -170,6 +195,27 @@ describe('the UDP link', () => {
     expect(port.counters).toMatchObject({ identified: sizes.length - 1, icrcErrors: 0 });
   });
 
+  it('reads behind what one host floods it with, in the same turn', async () => {
+    link.listen(port, OWN);
+    peer.send(datagramOf(packetOf(12), 0), PORT, OWN_ADDRESS);
+    await until(() => arrivals.length === 1);
+    // Nothing is read before the event loop goes on: the flood and what is behind it are one turn's.
+    sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
+    sendAtOnce(THEIR_ADDRESS_3, datagramOf(packetOf(28), 0, PORT, LATE), 1);
+    await until(() => turns.length === 2);
+    expect(turns[1]).toBe(1 + 256 + 1);
+    expect(arrivals.at(-1)?.packet).toBe(hexOf(packetOf(28)));
+    expect(port.counters).toMatchObject({ overShare: 300 - 256, icrcErrors: 0, malformed: 0 });
+  });
+
+  it('loses nothing of a host that sends alone', async () => {
+    link.listen(port, OWN);
+    sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
+    await until(() => arrivals.length === 300);
+    expect(turns).toEqual([128, 256, 300]);
+    expect(port.counters.overShare).toBe(0);
+  });
+
   it('drops and counts what is damaged, and what is no packet', async () => {
     link.listen(port, OWN);
     const damaged = datagramOf(packetOf(200), 0);
@@ -188,6 +234,7 @@ describe('the UDP link', () => {
       rx_bad_pkey: 0,
       rx_bad_qkey: 0,
       rx_unexpected: 0,
+      rx_over_share: 0,
       rx_identified: 0,
     });
     expect(arrivals).toEqual([]);
