@@ -132,7 +132,7 @@ export class Adapter implements DeviceBackend {
     return {
       state: this.portDown ? 'down' : 'active',
       maxMtuBytes: MTU_BYTES,
-      activeMtuBytes: MTU_BYTES,
+      activeMtuBytes: this.rocePort?.activeMtuBytes ?? MTU_BYTES,
       maxMessageBytes: MESSAGE_MAX_BYTES,
       gid: `fe80:0000:0000:0000:${guid.replace(/(.{4})(?!$)/g, '$1:')}`,
       linkLayer: 'Ethernet',

@@ -1,4 +1,5 @@
-/** What TCP and UDP sockets share: opening, addresses as the kernel has them, numeric options. */
+/** What TCP and UDP sockets share: opening, addresses as the kernel has them, options, interfaces. */
+import { closeDescriptor } from './descriptor.ts';
 import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
 
 const socket = libc.func('int socket(int domain, int type, int protocol)') as (
@@ -20,6 +21,11 @@ export const bind = libc.func('int bind(int fd, void *address, uint32_t length)'
 export const connect = libc.func(
   'int connect(int fd, void *address, uint32_t length)',
 ) as AddressCall;
+const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
+  fd: number,
+  request: number,
+  argument: Uint8Array,
+) => number;
 const getsockopt = libc.func(
   'int getsockopt(int fd, int level, int option, void *value, void *length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
@@ -60,6 +66,24 @@ export function socketAddress(address: string, port: number): Uint8Array {
   }
   if (six && zone !== undefined) fields.setUint32(24, ifNameToIndex(zone), true);
   return name;
+}
+
+const SIOCGIFMTU = 0x8921;
+/** struct ifreq: the name of an interface, and a union with its MTU. */
+const IFREQ_BYTES = 40;
+const IFNAMSIZ = 16;
+
+/** The MTU of a network interface in bytes. Throws `SystemCallError`: ENODEV, EMFILE. */
+export function interfaceMtu(name: string): number {
+  const request = new Uint8Array(IFREQ_BYTES);
+  new TextEncoder().encodeInto(name, request.subarray(0, IFNAMSIZ - 1));
+  const fd = checked('socket', socket(AF_INET, SocketType.datagram | SOCK_CLOEXEC_NONBLOCK, 0));
+  try {
+    checked('ioctl', ioctl(fd, SIOCGIFMTU, request), name);
+    return new DataView(request.buffer).getInt32(IFNAMSIZ, true);
+  } finally {
+    closeDescriptor(fd);
+  }
 }
 
 /** Value of an option, for the calls below: one for all of them, none of which outlasts it. */

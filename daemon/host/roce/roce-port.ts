@@ -1,11 +1,23 @@
 /** The port of a RoCE device: its GIDs, and who it reaches. */
+import { interfaceMtu } from '../../../native-bridge/libc/internet-socket.ts';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import type { IBPort, ProgramWire } from '../../rnic/ib-port.ts';
 import type { PortAddresses } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
+import {
+  IP_HEADERS_BYTES,
+  largestPathMtu,
+  PATH_MTU_MAX_BYTES,
+  pathMtuBytes,
+} from '../../roce/wire/path-mtu.ts';
+import { hostAddresses, primaryAddress } from '../host-addresses.ts';
 import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { ServicePort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
+
+/** `enum ibv_mtu`: 256. */
+const SMALLEST_MTU = 1;
 
 /** What a port needs of its host. */
 export interface PortHost {
@@ -33,13 +45,34 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly gids: GidTable;
   #known: readonly GidEntry[] = [];
   #bytes: readonly (Uint8Array | undefined)[] = [];
+  readonly #device: GidSource;
   readonly #host: PortHost;
 
   constructor(device: GidSource & { readonly name: string }, host: PortHost) {
     this.name = device.name;
     this.guid = bytesOfHex(device.nodeGuid);
     this.gids = new GidTable(device);
+    this.#device = device;
     this.#host = host;
+  }
+
+  /**
+   * The path MTU that programs choose and the length that datagrams may have. A device with addresses
+   * of its own says what their interface carries, as rxe does. One that has all of the host's says
+   * 4096: most of its packets stay on the host, and others are cut to their route.
+   */
+  get activeMtuBytes(): number {
+    const { addresses } = this.#device;
+    if (addresses.length === 0) return PATH_MTU_MAX_BYTES;
+    const { interfaceName } = primaryAddress(this.#device, hostAddresses());
+    try {
+      const code = largestPathMtu(interfaceMtu(interfaceName) - IP_HEADERS_BYTES);
+      return pathMtuBytes(Math.max(code, SMALLEST_MTU)) ?? PATH_MTU_MAX_BYTES;
+    } catch (error) {
+      // The interface is gone, or there is no descriptor to ask with.
+      if (!(error instanceof SystemCallError)) throw error;
+      return PATH_MTU_MAX_BYTES;
+    }
   }
 
   /** See `PacketPort`. */

@@ -36,7 +36,7 @@ import {
 } from '../../roce/wire/icrc.ts';
 import { identificationOf } from '../../roce/wire/identification.ts';
 import { BTH_BYTES } from '../../roce/wire/opcode.ts';
-import { largestPathMtu } from '../../roce/wire/path-mtu.ts';
+import { IP_HEADERS_BYTES, largestPathMtu } from '../../roce/wire/path-mtu.ts';
 import { gidAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
 import { GroupSockets } from './group-sockets.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
@@ -52,8 +52,6 @@ const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
 /** Calls that read a socket before the event loop goes on; more while several hosts send. */
 const READS_MAX = 4;
 const SHARED_READS_MAX = 16;
-/** Bytes of IP packets beside the payload, as rxe reckons them: the ends of a path must agree. */
-const HEADERS_BYTES = 80;
 /** The longest pause before datagrams are offered again for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
@@ -463,7 +461,7 @@ function sendGroups(fd: number, address: string): void {
 function routeMtu(sgid: Uint8Array, dgid: Uint8Array): number {
   try {
     const mtuBytes = pathMtuOf(gidAddress(sgid), gidAddress(dgid), ROCE_PORT);
-    return largestPathMtu(mtuBytes - HEADERS_BYTES);
+    return largestPathMtu(mtuBytes - IP_HEADERS_BYTES);
   } catch (error) {
     if (error instanceof SystemCallError) return 0;
     throw error;

@@ -8,6 +8,12 @@
 /** The largest payload that any packet has, in bytes. */
 export const PATH_MTU_MAX_BYTES = 4096;
 
+/**
+ * Bytes of IP packets beside the payload, as rxe reckons them: more than any packet has, and the ends
+ * of a path must agree.
+ */
+export const IP_HEADERS_BYTES = 80;
+
 /** Bytes by code: `IBV_MTU_256` is 1, `IBV_MTU_4096` is 5. */
 const BYTES = [undefined, 256, 512, 1024, 2048, 4096] as const;
 
