@@ -4,8 +4,20 @@
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
+/** How payload is read from the memory of a client. */
+export interface PayloadReader {
+  /** Copies the bytes into `target`, now or later. False when the memory is gone. */
+  read(
+    backing: MemoryBacking,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): boolean;
+}
+
 /** See the module's comment. */
-export class DeferredReads {
+export class DeferredReads implements PayloadReader {
   #backing: MemoryBacking | undefined = undefined;
   #lost = false;
 

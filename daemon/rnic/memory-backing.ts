@@ -30,6 +30,11 @@ export interface MemoryBacking {
    * Undefined where that gains nothing.
    */
   readLater?(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
+  /**
+   * Bytes from `offset` on that one read gets as cheaply as a few of them; 0 if it is not covered.
+   * Undefined where a read costs no system call.
+   */
+  bytesAhead?(offset: number): number;
   /** Performs the reads that `readLater` deferred. False when any since the last call failed. */
   flushReads?(): boolean;
   /** Copies `length` bytes from `bytes` at `start`. False when the memory is gone. */

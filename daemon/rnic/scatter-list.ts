@@ -7,7 +7,7 @@
  */
 
 import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { DeferredReads } from './deferred-reads.ts';
+import type { PayloadReader } from './deferred-reads.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget } from './memory-check.ts';
 import type { PD } from './protection-domain.ts';
@@ -144,13 +144,13 @@ export class ScatterList {
     }
   }
 
-  /** Copies `length` bytes from `offset` on into `target`, at once or by `deferred`. */
+  /** Copies `length` bytes from `offset` on into `target`, at once or by `reader`. */
   gather(
     offset: number,
     length: number,
     target: Uint8Array,
     targetStart: number,
-    deferred?: DeferredReads,
+    reader?: PayloadReader,
   ): Fault {
     let skip = offset;
     let done = 0;
@@ -167,9 +167,9 @@ export class ScatterList {
       const { backing } = entry;
       const at = targetStart + done;
       const copied =
-        deferred === undefined
+        reader === undefined
           ? backing.read(from, size, target, at)
-          : deferred.read(backing, from, size, target, at);
+          : reader.read(backing, from, size, target, at);
       if (!copied) return Fault.memoryLost;
       done += size;
       skip = 0;

@@ -23,6 +23,7 @@ import type { NicCounters } from './nic-counters.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
 import { type SendFormat, sendFormat } from './queue-format.ts';
+import { ReadAhead } from './read-ahead.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
 import type { RingKind, WorkRing } from './ring.ts';
 import { type SendWqe, WorkKind } from './send-wqe.ts';
@@ -72,6 +73,7 @@ export class SendQueue {
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
   readonly #gathered: GatheredPayload;
+  readonly #ahead: ReadAhead;
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
   /** A WQE is taken and not yet started. */
@@ -104,6 +106,7 @@ export class SendQueue {
     this.#sqSigAll = options.sqSigAll;
     this.#progress = options.progress;
     this.#gathered = new GatheredPayload(options.deferred);
+    this.#ahead = new ReadAhead(elements);
   }
 
   /** Elements taken from the ring, modulo 2^32. */
@@ -153,7 +156,10 @@ export class SendQueue {
       if (!this.#held && !this.#take()) return false;
       const wqe = this.#messages.latest;
       // The fence waits for responses: RDMAP alone would let this overtake them (RFC 5040 §5.5).
-      if ((wqe.flags & QueueFlag.readFence) !== 0 && this.#outstanding.count > 0) return false;
+      if ((wqe.flags & QueueFlag.readFence) !== 0) {
+        if (this.#outstanding.count > 0) return false;
+        this.#ahead.forget();
+      }
       switch (wqe.kind) {
         case WorkKind.message:
           if (this.#type === QPType.ud && !this.#address(message)) return false;
@@ -186,6 +192,7 @@ export class SendQueue {
     if (this.#started.full || elements.index === this.#limit || !elements.ready()) return false;
     const wqe = this.#messages.vacant();
     const status = this.#format.read(wqe, elements, this.#user.pd);
+    wqe.order = elements.index;
     if (this.#host.watch.observer !== undefined) this.#reportTaken();
     this.#held = true;
     this.#releaseHeld();
@@ -364,7 +371,8 @@ export class SendQueue {
     targetStart: number,
   ): Fault {
     const wqe = this.#messages.at(slot);
-    const fault = wqe.gather(offset, length, target, targetStart);
+    const reader = this.#ahead.aim(wqe.order);
+    const fault = wqe.gather(offset, length, target, targetStart, reader);
     if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
     return fault;
   }
@@ -595,6 +603,7 @@ export class SendQueue {
   }
 
   #forget(): void {
+    this.#ahead.forget();
     this.#outstanding = new OutstandingQueue(0);
     this.#ord = 0;
     this.#messages.clear();

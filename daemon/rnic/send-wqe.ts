@@ -12,7 +12,7 @@ import {
   SQE,
   SQOpcode,
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { DeferredReads } from './deferred-reads.ts';
+import type { PayloadReader } from './deferred-reads.ts';
 import { ViewBacking } from './memory-backing.ts';
 import type { BindRequest } from './memory-window.ts';
 import type { PD } from './protection-domain.ts';
@@ -93,6 +93,8 @@ export class SendWqe implements BindRequest {
   /** Its payload had to be fetched since it was opened. */
   awaited = false;
   started = 0;
+  /** Index of its element in the ring, modulo 2^32. */
+  order = 0;
   next: SendWqe | undefined = undefined;
   /** Datagrams: the number of the address handle, the destination's QP number and key. */
   addressHandle = 0;
@@ -266,16 +268,16 @@ export class SendWqe implements BindRequest {
     this.sges.abandon();
   }
 
-  /** Copies payload bytes into `target`, at once or by `deferred`. */
+  /** Copies payload bytes into `target`, at once or by `reader`. */
   gather(
     offset: number,
     length: number,
     target: Uint8Array,
     targetStart: number,
-    deferred?: DeferredReads,
+    reader?: PayloadReader,
   ): Fault {
     if ((this.flags & QueueFlag.inline) === 0) {
-      return this.sges.gather(offset, length, target, targetStart, deferred);
+      return this.sges.gather(offset, length, target, targetStart, reader);
     }
     const copied = this.#inline?.read(offset, length, target, targetStart) === true;
     return copied ? Fault.none : Fault.bounds;

@@ -2,6 +2,9 @@
 import type { ProcessMemory } from '../../../native-bridge/libc/process-vm.ts';
 import type { MemoryBacking } from '../../rnic/memory-backing.ts';
 
+/** The shortest pages of Linux. */
+const PAGE_BYTES = 4096;
+
 /** See the module's comment. */
 export class ProcessBacking implements MemoryBacking {
   readonly tier = 'process_vm';
@@ -31,6 +34,13 @@ export class ProcessBacking implements MemoryBacking {
   readLater(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
     if (!this.#covers(offset, length)) return false;
     return this.#process.readLater(this.#address + offset, target, targetStart, length);
+  }
+
+  /** To the end of the page: the kernel looks up each page of a transfer. */
+  bytesAhead(offset: number): number {
+    if (!this.#covers(offset, 0)) return 0;
+    const ofPage = PAGE_BYTES - ((this.#address + offset) % PAGE_BYTES);
+    return Math.min(ofPage, this.#lengthBytes - offset);
   }
 
   flushReads(): boolean {
