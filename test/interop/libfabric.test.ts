@@ -42,7 +42,10 @@ describe.skipIf(reason !== '')(
   { timeout: TIMEOUT_MS },
   () => {
     // Not over ofi_rxm: libfabric 1.17 may crash when it closes that.
-    it('fi_pingpong: a bind to localhost names no device', () => {
+    it.each([
+      ['iWARP', ''],
+      ['RoCE', 'roce:'],
+    ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire) => {
       const words = 'fi_pingpong -p verbs -e msg -I 20 -S 4096 -c';
       const run = (device: string) => `node ${MAIN} run --fresh --device ${device} -- timeout 40`;
       const script = `
@@ -50,11 +53,11 @@ describe.skipIf(reason !== '')(
         ip link add v0 type veth peer name v1
         ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up
         ip addr add 10.77.0.2/24 dev v1 && ip link set v1 up
-        ${run('a=10.77.0.1')} ${words} & server=$!
+        ${run(`a=${wire}10.77.0.1`)} ${words} & server=$!
         for i in $(seq 200); do
           grep -q ':B9E8 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1
         done
-        ${run('b=10.77.0.2')} ${words} 10.77.0.1 || exit 1
+        ${run(`b=${wire}10.77.0.2`)} ${words} 10.77.0.1 || exit 1
         wait $server`;
       const options = { encoding: 'utf8', timeout: TIMEOUT_MS } as const;
       const { status, stdout, stderr } = spawnSync(

@@ -160,6 +160,24 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
   });
 });
 
+/** Bytes and count of the messages of a stream of rsockets. */
+const STREAM = ['-S', '4096', '-C', '50'] as const;
+
+describeWith(['rdma-programs'], 'programs that name a GID', () => {
+  // In the kernel, too, no path over RoCE leads to a sockaddr_ib.
+  it.each([
+    ['ucmatose', ['-f', 'gid', '-P', 'ib']],
+    ['udaddy', ['-f', 'gid']],
+  ])('%s finds no device, and says so', async (program, options) => {
+    await folder.daemon(socket, ['--device', `roce0=roce:${ownAddress(25)}`]);
+    const gid = `::ffff:${ownAddress(25)}`;
+    const words = on(socket, 'timeout', '20', program, ...options, '-s', gid);
+    const { status, stdout, stderr } = await runCommand(words);
+    expect([0, 124]).not.toContain(status);
+    expect(`${stdout}${stderr}`).toContain('No such device');
+  });
+});
+
 describeWith(['rdma-programs'], 'two daemons', () => {
   /** A daemon of one RoCE device. */
   async function daemonAt(address: string): Promise<string> {
@@ -177,6 +195,8 @@ describeWith(['rdma-programs'], 'two daemons', () => {
     ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],
     ['ucmatose', ['ucmatose', '-C', '5'], ['ucmatose', '-C', '5'], ['-b', '-s']],
     ['udaddy', ['udaddy'], ['udaddy'], ['-b', '-s']],
+    ['rstream', ['rstream', ...STREAM], ['rstream', ...STREAM], ['-b', '-s']],
+    ['riostream', ['riostream', ...STREAM], ['riostream', ...STREAM], ['-b', '-s']],
   ] as const)('%s', (_, server, client, [near, far]) => {
     it('connects one with the other', async () => {
       const [here, there] = [await daemonAt(ownAddress(22)), await daemonAt(ownAddress(23))];

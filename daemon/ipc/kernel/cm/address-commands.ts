@@ -34,6 +34,9 @@ function bindTo(file: OpenChannel, context: CmContext, parsed: InternetSockaddr)
   return DONE;
 }
 
+/** The kernel's rdma_cm does not find RoCE and iWARP devices by GID (`sockaddr_ib`) either. */
+const NO_IB_ADDRESSES = 'no device has InfiniBand addresses: use IP addresses';
+
 /**
  * Ports of ids without a device: librdmacm binds one to detect support for InfiniBand addresses.
  */
@@ -46,6 +49,7 @@ function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
     throw new VerbsError('EINVAL', 'not an id for an InfiniBand address');
   }
   const wanted = parseIbAddress(bytes);
+  if (wanted.gid.some((byte) => byte !== 0)) throw new VerbsError('ENODEV', NO_IB_ADDRESSES);
   const free = BigInt(INFINIBAND_PORT_FIRST + (number % INFINIBAND_PORT_FIRST));
   const anyPort = (wanted.serviceId & PORT_BITS) === 0n;
   context.family = Family.infiniband;
@@ -73,7 +77,7 @@ export function resolveAddr(file: OpenChannel, { fields, bytes }: CmRequest): Ke
   if (destination === undefined) throw new VerbsError('EINVAL', 'no destination');
   const context = file.expect(fields.getUint32(8, true));
   if (destination.family === Family.infiniband) {
-    throw new VerbsError('ENODEV', 'no device has InfiniBand addresses');
+    throw new VerbsError('ENODEV', NO_IB_ADDRESSES);
   }
   const given = source === undefined ? undefined : expectInternet(source);
   return resolve(file, context, given, expectInternet(destination));

@@ -17,6 +17,7 @@ const HEX = Buffer.from(ADDRESS.split('.').map(Number)).toString('hex');
 const GID = `00000000000000000000ffff${HEX}`;
 
 const ENOENT = -2;
+const ENODEV = -19;
 const EINVAL = -22;
 const EADDRINUSE = -98;
 const EADDRNOTAVAIL = -99;
@@ -416,6 +417,19 @@ describe('a connection', () => {
     expect(rig.write(cm.reject(id, []))).toBe(EINVAL);
     expect(rig.write(cm.disconnect(id))).toBe(EINVAL);
     expect(rig.write(cm.notify(id))).toBe(EINVAL);
+  });
+});
+
+describe('InfiniBand addresses', () => {
+  const PS_IB = 0x013f;
+  const sockaddr = `1b00 ffff 00*4 ${GID} 00000000013f1d2f ffffffffffffffff 00*8 00*80`;
+
+  it('lead to no device: ENODEV to bind a GID, and to resolve one', () => {
+    const id = rig.create(1n, rig.file, PS_IB);
+    expect(rig.write(cmWrite(20, 0, `${le(id)} ${le(48, 2)} 00*2 ${sockaddr}`))).toBe(ENODEV);
+    const resolve = `${le(id)} ${le(2000)} 00*2 ${le(48, 2)} 00*4 00*128 ${sockaddr}`;
+    expect(rig.write(cmWrite(21, 0, resolve))).toBe(ENODEV);
+    expect(rig.poll()).toBeUndefined();
   });
 });
 
