@@ -62,6 +62,41 @@ for (const needs of NEEDS) {
   });
 }
 
+/** README's commands for two machines, the server's first, with their addresses. */
+function betweenTwoMachines(here: string, there: string): string[] {
+  const examples = docExamples(repositoryRoot()).filter(
+    ({ place, text }) => place.startsWith('README.md') && /\broce:T?HERE\b/.test(text),
+  );
+  // Their first lines: the other one is for a machine whose kernel has rxe.
+  return examples
+    .map(({ text }) => text.split('\n')[0] ?? '')
+    .map((line) => line.replaceAll(/\bHERE\b/g, here).replaceAll(/\bTHERE\b/g, there));
+}
+
+describeWith(['perftest'], 'commands between two machines', () => {
+  it('carry data between two addresses of this one', async () => {
+    const [server = '', client = '', ...more] = betweenTwoMachines('127.0.0.2', '127.0.0.3');
+    expect(more).toEqual([]);
+    const lines = [
+      `${server} &`,
+      'until ss -Hltn sport = :18515 | grep -q .; do sleep 0.1; done',
+      client,
+    ];
+    shell = new DocConsole();
+    const commands = lines.map((command) => ({ command, expected: [] }));
+    await shell.type([], commands);
+    const moved = /^ *65536 +1000 +[\d.]+ +[\d.]+/m;
+    const shown = ({ lines }: TypedCommand) => moved.test(lines.join('\n'));
+    const typed = await shell.settle(commands, (now) => now.filter(shown).length === 2);
+    expect(typed.map(({ lines }) => lines.join('\n'))).toEqual([
+      expect.stringMatching(moved),
+      '',
+      expect.stringMatching(moved),
+    ]);
+    expect(typed[2]?.status).toBe(0);
+  });
+});
+
 describe('console blocks that are not run', () => {
   it('are those of machines with another kernel', () => {
     const reasons = CONSOLE.flatMap(({ notRun }) => (notRun === undefined ? [] : [notRun]));
