@@ -20,6 +20,7 @@ import {
 } from './kernel-peer/kernel-peer.ts';
 import { perftestWasTooSlow, untilFast } from './perftest-patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { layOutSides } from './rdmacm-sides.ts';
 import { dissectRoce } from './tshark-roce.ts';
 
 const SOCKET = '/run/iwarpd/s';
@@ -38,9 +39,22 @@ const IPV4_INDEX = 1;
 const IPV6_INDEX = 2;
 const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
 
+/** Those of rdma-core's tests that have two sides; without the ones of multicast. */
+const TWO_SIDES = [
+  'test_rdmacm_sync_traffic',
+  'test_rdmacm_async_traffic',
+  'test_rdmacm_async_reject_traffic',
+  'test_rdmacm_async_traffic_external_qp',
+  'test_rdmacm_async_udp_traffic',
+  'test_rdmacm_async_read',
+  'test_rdmacm_async_write',
+];
+
 let guest: Guest;
 let folder: CommandFolder;
 let daemon: GuestProcess;
+/** The front of a command that runs one side of rdma-core's tests. */
+let sides: string;
 /** Why no guest is available. */
 let obstacle: string | undefined;
 let port = 18_600;
@@ -101,7 +115,7 @@ function readmeCommands(): (readonly [title: string, pair: DocPair])[] {
 async function boot(): Promise<void> {
   try {
     await prepareKernelPeer();
-    guest = await startGuest({ rxe: true, share: folder.path, timeoutSeconds: 1500 });
+    guest = await startGuest({ rxe: true, share: folder.path, timeoutSeconds: 2400 });
   } catch (error) {
     obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
     process.stderr.write(`skipped: RoCE with rxe (${obstacle})\n`);
@@ -113,9 +127,10 @@ async function boot(): Promise<void> {
   await inGuest(`${iwarpd('env')} >/run/ours-environment`);
 }
 
-describeWith(['kernel-peer', 'perftest', 'tshark'], 'RoCE with rxe', () => {
+describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', () => {
   beforeAll(async () => {
     folder = new CommandFolder();
+    sides = layOutSides(folder.path);
     await boot();
   }, GUEST_START_TIMEOUT_MS + READY_MS);
 
@@ -178,23 +193,73 @@ describeWith(['kernel-peer', 'perftest', 'tshark'], 'RoCE with rxe', () => {
     );
   });
 
-  // Not perftest -R: it listens for its second connection when it has the first, and on an emulated
-  // processor the kernel's client comes too early and is refused.
   describe.each(BOTH)('by rdma_cm, the server is %s', (serving) => {
     it.each([
       ['rping', '-s -a ADDRESS -C 3', '-c -a ADDRESS -C 3 -V -v', /client: ping data: rdma-ping-2/],
       ['ucmatose', '-b ADDRESS -C 2 -S 3000', '-s ADDRESS -C 2 -S 3000', /client: test complete/],
+      ['rdma_client', '', '-s ADDRESS', /client: rdma_client: end 0/],
+      [
+        'riostream',
+        '-b ADDRESS -C 20 -S 4096 -I 2',
+        '-s ADDRESS -C 20 -S 4096 -I 2',
+        /client: custom +4k/,
+      ],
       ['udaddy', '-b ADDRESS -C 2 -S 900', '-s ADDRESS -C 2 -S 900', /client: test complete/],
     ] as const)(
       '%s',
       async (name, server, client, shown) => {
         const script = ([server, client] as const)
           .map((words) => words.replace('ADDRESS', SIDES[serving].address))
-          .map((words) => shellWord(`${name} ${words}`));
+          .map((words, end) => `${end === 0 ? name.replace('client', 'server') : name} ${words}`)
+          .map(shellWord);
         const { status, output } = await guest.runToEnd(`across-cm ${serving} ${script.join(' ')}`);
         expect(status, output).toBe(0);
         expect(output).toMatch(shown);
         expect(output).not.toContain('data mismatch');
+      },
+      TEST_MS,
+    );
+
+    // Its server listens for the queue pair when it has a first connection, and the kernel's client
+    // does not wait for that.
+    it(
+      'ib_send_bw -R',
+      async () => {
+        port += 1;
+        const words = `-R -x ${IPV4_INDEX} -p ${port} -n 10 -F -s 4099`;
+        const end = (side: Side) => `ib_send_bw ${words} -d ${SIDES[side].device}`;
+        const script = [end(serving), `${end(other(serving))} ${SIDES[serving].address}`];
+        await untilFast(async () => {
+          const ended = await guest.runToEnd(
+            `across-cm ${serving} ${script.map(shellWord).join(' ')}`,
+          );
+          if (perftestWasTooSlow(ended)) return ended.output;
+          expect(ended.status, ended.output).toBe(0);
+          expect(ended.output).toMatch(/client: .*rdma_cm QPs\s+: ON/);
+          return undefined;
+        });
+      },
+      2 * TEST_MS,
+    );
+
+    it(
+      "rdma-core's tests of connections",
+      async () => {
+        port += 1;
+        const end = (side: Side, role: string) => {
+          const { device, address } = SIDES[side];
+          const addresses = `${address} ${SIDES[serving].address}`;
+          return `${sides} ${role} ${device} ${addresses} ${port} ${TWO_SIDES.join(' ')}`;
+        };
+        const words = [end(serving, 'passive'), end(other(serving), 'active')].map(shellWord);
+        const { status, output } = await guest.runToEnd(
+          `across ${serving} ${port} ${words.join(' ')}`,
+        );
+        expect(status, output).toBe(0);
+        for (const end of ['server', 'client']) {
+          expect(output).toContain(`${end}: Ran ${TWO_SIDES.length} tests`);
+        }
+        expect(output).not.toContain('skipped');
       },
       TEST_MS,
     );
