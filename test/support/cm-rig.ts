@@ -55,6 +55,7 @@ class FakeStream implements CmStream {
   readonly commands: string[] = [];
   readonly sendable = true;
   readonly midSend = false;
+  readonly polledProtocol = 0;
 
   constructor(options: StreamOptions) {
     this.options = options;
@@ -72,6 +73,9 @@ class FakeStream implements CmStream {
   reject(privateData: Uint8Array): void {
     this.commands.push(`reject ${privateData.length}`);
   }
+  refuse(): void {
+    this.commands.push('refuse');
+  }
   pump(): void {}
   disconnect(): void {
     this.commands.push('disconnect');
@@ -83,6 +87,7 @@ class FakeStream implements CmStream {
   setEmss(): void {}
   handleBytes(): void {}
   handleFlushed(): void {}
+  handleAcknowledged(): void {}
   handlePeerClosed(): void {}
   handleClosed(): void {}
   handleDeadline(): void {}

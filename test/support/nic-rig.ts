@@ -228,6 +228,7 @@ export class ScriptedStream implements StreamPort {
   readonly calls: string[] = [];
   sendable = true;
   midSend = false;
+  readonly polledProtocol = 0;
   /** False: `pump` only records the call. */
   open = true;
   /** Messages that a pump may frame; the one after the last stays current and is not sent. */
@@ -277,6 +278,8 @@ export class ScriptedStream implements StreamPort {
   listen(): void {}
   accept(): void {}
   reject(): void {}
+  refuse(): void {}
+  handleAcknowledged(): void {}
   disconnect(): void {
     this.calls.push('disconnect');
   }

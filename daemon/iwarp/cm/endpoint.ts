@@ -158,6 +158,13 @@ export class Endpoint<Id> {
     this.#leave(now);
   }
 
+  // SCTP-6.3-02
+  /** Responder: the same without its consumer's word; not every wire calls that a rejection. */
+  #refuse(now: Micros): void {
+    this.stream?.refuse(now);
+    this.#leave(now);
+  }
+
   /** Graceful close: our FIN follows everything queued (DDP-6.2.1-01). */
   disconnect(now: Micros): void {
     if (this.#phase !== 'established') return;
@@ -174,8 +181,8 @@ export class Endpoint<Id> {
     this.id = undefined;
     switch (this.#phase) {
       case 'requested':
-        // The peer is entitled to an answer: a rejecting Reply.
-        this.reject(NO_BYTES, now);
+        // The peer is entitled to an answer: a rejecting Reply on MPA.
+        this.#refuse(now);
         return;
       case 'established':
         // Graceful for TCP: bytes of completed work requests still reach the peer.
@@ -277,7 +284,8 @@ export class Endpoint<Id> {
     if (this.#phase !== 'awaiting-request') return;
     this.enhanced = event.enhanced;
     this.#transition('requested');
-    if (this.rejecting || !this.#owner.requested(this, event)) this.reject(NO_BYTES, now);
+    if (this.rejecting) this.reject(NO_BYTES, now);
+    else if (!this.#owner.requested(this, event)) this.#refuse(now);
   }
 
   #handleRejected(event: Extract<StreamEvent, { type: 'rejected' }>, now: Micros): void {

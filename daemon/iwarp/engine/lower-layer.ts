@@ -41,8 +41,8 @@ export interface UlpduWriter {
   liftHighWater(): void;
 }
 
-/** What the stream must do, in order. */
-export type LowerEffect =
+/** What the stream must do as a connection is set up. */
+export type SetupEffect =
   /** Report it. */
   | StartupEvent
   /**
@@ -55,12 +55,21 @@ export type LowerEffect =
       readonly rtr: RtrKind | undefined;
       readonly error: ProtocolError | undefined;
     }
-  /** Over. No message is framed any more; the connection is closed with a FIN or a reset. */
+  /**
+   * Over. No message is framed any more. The connection is closed with a FIN, with a reset, or when
+   * what is queued has been sent.
+   */
   | {
       readonly type: 'failed';
       readonly failure: StreamFailure;
-      readonly close: 'finish' | 'abort';
+      readonly close: 'finish' | 'abort' | 'flush';
     };
+
+/** What the stream must do, in order. */
+export type LowerEffect =
+  | SetupEffect
+  /** The peer has ended its half, behind its last ULPDU. */
+  | { readonly type: 'peer-finished' };
 
 /** See the module's comment. */
 export interface LowerLayer {
@@ -79,6 +88,8 @@ export interface LowerLayer {
     now: Micros,
   ): void;
   reject(privateData: Uint8Array): void;
+  /** Responder: the request is refused, and not by a consumer. */
+  refuse(): void;
   /** A local error ends the startup. */
   failLocally(text: string): void;
   /** Carries out the effect 'full-operation': from here on `writer` and `receive` may be used. */
@@ -96,21 +107,27 @@ export interface LowerLayer {
 
   /**
    * Takes input before Full Operation, borrowed for the call. Returns where in `bytes` the input of
-   * Full Operation begins.
+   * Full Operation begins. `payloadProtocol` says what an SCTP message is; 0 on TCP.
    */
-  handleStartup(bytes: Uint8Array): number;
+  handleStartup(bytes: Uint8Array, payloadProtocol: number): number;
   /**
    * Takes input in Full Operation, `bytes[start, end)`, and delivers what is complete to `sink`.
-   * Returns the first error, the sink's or ours, now and on every later call.
+   * Returns the first error, the sink's or ours, now and on every later call. With no bytes, it
+   * delivers what waits.
    */
   receive(
     bytes: Uint8Array,
     start: number,
     end: number,
+    payloadProtocol: number,
     sink: UlpduSink,
   ): ProtocolError | undefined;
+  /** Takes input that nobody wants any more: only the peer's end in it counts. */
+  drop(bytes: Uint8Array, payloadProtocol: number): void;
   /** The connection has taken the oldest `bytes` polled bytes. */
   flushed(bytes: number): void;
+  /** The peer has acknowledged everything that the connection has taken. */
+  handleAcknowledged(): void;
   /** The connection's end during startup. */
   handlePeerClosed(): void;
   handleDeadline(now: Micros): void;
@@ -126,6 +143,8 @@ export interface LowerLayer {
 
   /** The longest ULPDU that DDP should post. */
   readonly mulpduBytes: number;
+  /** What the bytes polled last are; see `handleStartup`. */
+  readonly polledProtocol: number;
   /** True when messages may be sent. */
   readonly sendable: boolean;
   /** True when the peer's first ULPDU has been found valid. */
@@ -138,10 +157,16 @@ export interface LowerLayer {
   readonly midUlpdu: boolean;
   /** The bytes of a partial ULPDU; borrowed until the next input. */
   readonly heldInput: Uint8Array;
+  /** True when input that came before Full Operation waits to be received. */
+  readonly inputWaits: boolean;
   /** Bytes to send that the connection has not taken. */
   readonly queuedBytes: number;
   /** True when our half has ended, and the connection has taken all of it. */
   readonly finished: boolean;
+  /** True when the peer is known to send nothing more, although no 'peer-finished' said so. */
+  readonly peerEnded: boolean;
+  /** True when our half has arrived, and a peer need not end its own. */
+  readonly peerMayStaySilent: boolean;
   /** A loss now would be explained by this known peer's quirk. */
   readonly lossQuirk: string | undefined;
 }

@@ -72,6 +72,11 @@ export class MpaLayer implements LowerLayer {
     this.#startup.reject(privateData);
   }
 
+  // MPA has no other word for it.
+  refuse(): void {
+    this.#startup.reject(NO_BYTES);
+  }
+
   failLocally(text: string): void {
     this.#startup.failLocally(text);
   }
@@ -104,7 +109,7 @@ export class MpaLayer implements LowerLayer {
 
   // Inputs
 
-  handleStartup(bytes: Uint8Array): number {
+  handleStartup(bytes: Uint8Array, _payloadProtocol: number): number {
     return this.#startup.handleBytes(bytes, 0, bytes.length);
   }
 
@@ -112,6 +117,7 @@ export class MpaLayer implements LowerLayer {
     bytes: Uint8Array,
     start: number,
     end: number,
+    _payloadProtocol: number,
     sink: UlpduSink,
   ): ProtocolError | undefined {
     const receiver = this.#receiver;
@@ -122,8 +128,16 @@ export class MpaLayer implements LowerLayer {
     return error;
   }
 
+  drop(): void {
+    // The socket tells of the peer's FIN.
+  }
+
   flushed(bytes: number): void {
     this.writer.flushed(bytes);
+  }
+
+  handleAcknowledged(): void {
+    // Nothing waits for TCP's acknowledgements.
   }
 
   handlePeerClosed(): void {
@@ -158,6 +172,10 @@ export class MpaLayer implements LowerLayer {
     return mulpduBytes(this.#options.fpduSize, this.#emssBytes, this.#sendMarkers);
   }
 
+  get polledProtocol(): number {
+    return 0;
+  }
+
   get sendable(): boolean {
     return this.#startup.sendable;
   }
@@ -182,12 +200,26 @@ export class MpaLayer implements LowerLayer {
     return this.#receiver?.held ?? NO_BYTES;
   }
 
+  /** Never: `handleStartup` leaves the bytes to their reader. */
+  get inputWaits(): boolean {
+    return false;
+  }
+
   get queuedBytes(): number {
     return this.writer.queuedBytes;
   }
 
   get finished(): boolean {
     return this.writer.queuedBytes === 0;
+  }
+
+  // DDP-6.2.1-05: the peer's FIN is awaited, of which the socket tells.
+  get peerEnded(): boolean {
+    return false;
+  }
+
+  get peerMayStaySilent(): boolean {
+    return false;
   }
 
   get lossQuirk(): string | undefined {

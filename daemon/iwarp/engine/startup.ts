@@ -29,7 +29,7 @@ import {
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
 } from '../wire/startup-frame.ts';
-import type { LowerEffect } from './lower-layer.ts';
+import type { SetupEffect } from './lower-layer.ts';
 import {
   answerRequest,
   concludeReply,
@@ -50,7 +50,7 @@ export type StartupEffect =
    * After a rejection TCP stays open for the consumer (MPA-7.1.2-09). In Full Operation, bytes that
    * `handleBytes` did not consume, and all later ones, are FPDUs.
    */
-  | LowerEffect;
+  | SetupEffect;
 
 /** The states, each with its data. */
 type State =

@@ -149,10 +149,15 @@ export interface StreamPort extends Wire {
     now: Micros,
   ): void;
   reject(privateData: Uint8Array, now: Micros): void;
+  /** Responder: refuses the request without its consumer's word. */
+  refuse(now: Micros): void;
   // Inputs
-  handleBytes(bytes: Uint8Array, now: Micros): void;
+  /** `payloadProtocol` says what the SCTP message is; on TCP there is none. */
+  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol?: number): void;
   /** The socket has taken this many of the polled bytes. */
   handleFlushed(bytes: number, now: Micros): void;
+  /** The peer has acknowledged everything that the transport has taken. Only SCTP tells. */
+  handleAcknowledged(now: Micros): void;
   /** The peer's FIN. */
   handlePeerClosed(now: Micros): void;
   /** The socket is gone; `errorCode` is its errno name, if it failed. */
@@ -160,5 +165,7 @@ export interface StreamPort extends Wire {
   // Outputs
   /** The next bytes for the socket. The stream reuses them after `handleFlushed`. */
   pollTransmit(): Uint8Array | undefined;
+  /** The payload protocol of the SCTP message polled last. */
+  readonly polledProtocol: number;
   pollEvent(): StreamEvent | undefined;
 }

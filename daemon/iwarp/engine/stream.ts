@@ -22,6 +22,8 @@ import { Step } from './rdmap-sender.ts';
 import type { Agreement, StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
+const NO_BYTES = new Uint8Array(0);
+
 /**
  * Payload of the send queue that must leave within each close timeout for a drain to continue.
  * Posted work is bounded, so a drain is, too; a peer that takes less counts as one that takes
@@ -96,11 +98,12 @@ export class Stream implements StreamPort {
   connect(privateData: Uint8Array, user: WireUser, now: Micros): void {
     this.#lower.connect(privateData, now);
     this.#user = user;
-    this.#runStartup(now);
+    this.#runLower(now);
   }
 
   listen(now: Micros): void {
     this.#lower.listen(now);
+    this.#runLower(now);
   }
 
   accept(
@@ -112,7 +115,8 @@ export class Stream implements StreamPort {
     if (this.#state !== 'startup') return;
     this.#user = user;
     this.#lower.accept(privateData, wishes, now);
-    this.#runStartup(now);
+    this.#runLower(now);
+    if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, 0);
     this.#advance(now);
   }
 
@@ -120,7 +124,14 @@ export class Stream implements StreamPort {
     if (this.#state !== 'startup') return;
     this.#lower.reject(privateData);
     this.#transition('rejected');
-    this.#runStartup(now);
+    this.#runLower(now);
+  }
+
+  refuse(now: Micros): void {
+    if (this.#state !== 'startup') return;
+    this.#lower.refuse();
+    this.#transition('rejected');
+    this.#runLower(now);
   }
 
   pump(now: Micros): void {
@@ -165,7 +176,7 @@ export class Stream implements StreamPort {
   fail(failure: WireFailure, now: Micros): void {
     if (this.#state === 'startup') {
       this.#lower.failLocally(failure.text);
-      this.#runStartup(now);
+      this.#runLower(now);
       return;
     }
     if (this.#operation === undefined || this.#failure !== undefined) return;
@@ -182,15 +193,16 @@ export class Stream implements StreamPort {
 
   // Inputs
 
-  handleBytes(bytes: Uint8Array, now: Micros): void {
+  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol = 0): void {
     let start = 0;
     if (this.#operation === undefined) {
       if (this.#state !== 'startup') return;
-      start = this.#lower.handleStartup(bytes);
-      this.#runStartup(now);
+      start = this.#lower.handleStartup(bytes, payloadProtocol);
+      this.#runLower(now);
     }
-    this.#receive(bytes, start);
+    this.#receive(bytes, start, payloadProtocol);
     this.#advance(now);
+    this.#runLower(now);
   }
 
   handleFlushed(bytes: number, now: Micros): void {
@@ -201,12 +213,17 @@ export class Stream implements StreamPort {
     this.#noteProgress(now);
   }
 
+  handleAcknowledged(now: Micros): void {
+    this.#lower.handleAcknowledged();
+    if (this.#state !== 'closed') this.#advance(now);
+  }
+
   handlePeerClosed(now: Micros): void {
     if (this.#peerClosed || this.#state === 'closed') return;
     this.#peerClosed = true;
     if (this.#state === 'startup') {
       this.#lower.handlePeerClosed();
-      this.#runStartup(now);
+      this.#runLower(now);
       return;
     }
     const reading = this.#state !== 'rejected' && this.#failure === undefined;
@@ -231,7 +248,7 @@ export class Stream implements StreamPort {
   handleClosed(errorCode: string | undefined, now: Micros): void {
     if (this.#state === 'startup') {
       this.#lower.handlePeerClosed();
-      this.#runStartup(now);
+      this.#runLower(now);
     }
     const graceful =
       errorCode === undefined && (this.#state === 'finished' || this.#state === 'rejected');
@@ -247,10 +264,15 @@ export class Stream implements StreamPort {
     if (this.#state === 'closed') return;
     if (now >= this.#lower.nextDeadline() && this.#deadline === NEVER) {
       this.#lower.handleDeadline(now);
-      this.#runStartup(now);
+      this.#runLower(now);
     }
     if (now >= this.#nudgeDeadline) this.#nudge(now);
     if (now < this.#deadline) return;
+    // SCTP-6.2-01
+    if (this.#state === 'finished' && this.#lower.peerMayStaySilent) {
+      this.#end();
+      return;
+    }
     this.#failure ??= { kind: 'timeout', text: 'the peer did not close within the close timeout' };
     this.#abortNow();
   }
@@ -265,6 +287,10 @@ export class Stream implements StreamPort {
 
   pollTransmit(): Uint8Array | undefined {
     return this.#muted ? undefined : this.#lower.pollTransmit();
+  }
+
+  get polledProtocol(): number {
+    return this.#lower.polledProtocol;
   }
 
   pollEvent(): StreamEvent | undefined {
@@ -301,7 +327,7 @@ export class Stream implements StreamPort {
 
   // Startup
 
-  #runStartup(now: Micros): void {
+  #runLower(now: Micros): void {
     for (;;) {
       const effect = this.#lower.pollEffect();
       if (effect === undefined) return;
@@ -331,9 +357,14 @@ export class Stream implements StreamPort {
         break;
       case 'failed':
         this.#failure ??= effect.failure;
-        if (effect.close === 'finish') this.#events.push({ type: 'finish' });
-        else this.#events.push({ type: 'abort' });
+        // Without an event, the connection ends behind what is polled.
+        if (effect.close !== 'flush') {
+          this.#events.push({ type: effect.close === 'finish' ? 'finish' : 'abort' });
+        }
         this.#end();
+        break;
+      case 'peer-finished':
+        this.handlePeerClosed(now);
         break;
       default:
         effect satisfies never;
@@ -363,17 +394,21 @@ export class Stream implements StreamPort {
 
   // Full Operation
 
-  #receive(bytes: Uint8Array, start: number): void {
+  #receive(bytes: Uint8Array, start: number, payloadProtocol: number): void {
     const operation = this.#operation;
+    if (operation === undefined || this.#state === 'closed') return;
     // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first fault is read and dropped.
-    if (operation === undefined || this.#failure !== undefined || this.#state === 'closed') return;
+    if (this.#failure !== undefined) {
+      this.#lower.drop(bytes, payloadProtocol);
+      return;
+    }
     if (this.#peerClosed && start < bytes.length) {
       // DDP-6.2.1-03
       this.#lose('bytes came behind the FIN of the peer', undefined);
       this.#abortNow();
       return;
     }
-    const error = this.#lower.receive(bytes, start, bytes.length, operation);
+    const error = this.#lower.receive(bytes, start, bytes.length, payloadProtocol, operation);
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);
@@ -438,7 +473,7 @@ export class Stream implements StreamPort {
     if (!this.#sending && this.#state !== 'flushing' && this.#state !== 'finished') return;
     this.#faultNoted = true;
     this.#failure ??= failureOf(policy.error);
-    // Nothing can be sent behind our FIN, before a responder may send, or to a lost peer.
+    // Nothing can be sent behind our end, before a responder may send, or to a lost peer.
     const tellable = policy.pending || operation.terminateFramed;
     if (this.#state === 'finished' || !this.#lower.sendable || !tellable) {
       this.#abortNow();
@@ -488,7 +523,8 @@ export class Stream implements StreamPort {
       this.#finishAsked = true;
       this.#events.push({ type: 'finish' });
     }
-    if (this.#peerClosed) this.#end();
+    const unopened = this.#operation === undefined;
+    if (this.#peerClosed || (unopened && this.#lower.peerEnded)) this.#end();
   }
 
   #lose(text: string, errorCode: string | undefined): void {

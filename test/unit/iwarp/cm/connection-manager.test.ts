@@ -337,7 +337,7 @@ describe('limits', () => {
     const rig = new CmRig([device()], { idsMax: 1 });
     const endpoint = rig.incoming(rig.listening());
     expect(rig.tell(endpoint, REQUEST)).toEqual([]);
-    expect(rig.stream.commands).toEqual(['listen', 'reject 0', 'disconnect']);
+    expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
   });
 
   it('backlog: the request beyond it is rejected, an answer makes room', () => {
@@ -346,7 +346,7 @@ describe('limits', () => {
     const first = rig.requested(listener);
     rig.requested(listener);
     expect(rig.tell(rig.incoming(listener), REQUEST)).toEqual([]);
-    expect(rig.stream.commands).toEqual(['listen', 'reject 0', 'disconnect']);
+    expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
     rig.manager.reject(first.id, new Uint8Array(0), rig.now);
     expect(rig.tell(rig.incoming(listener), REQUEST)).toEqual([CMEventType.connectRequest]);
   });

@@ -268,7 +268,7 @@ describe('destroy', () => {
     const rig = new CmRig();
     const { id } = rig.requested();
     rig.manager.destroy(id, rig.now);
-    expect(rig.stream.commands).toEqual(['listen', 'reject 0', 'disconnect']);
+    expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
   });
 
   it('of an accepted id that is not established aborts', () => {
