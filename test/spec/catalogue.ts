@@ -36,7 +36,7 @@ export interface Coverage {
 }
 
 const ID =
-  /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD|ARCH)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+  /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD|ARCH|SCTPE?)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
 /** A test's title: the string that opens it. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
 /** A title in a table of cases: a string that opens with ids and a colon. */

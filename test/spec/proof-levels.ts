@@ -28,6 +28,7 @@ const KERNELS = ['test/interop/kernel-peer/kernel-peer.ts', 'test/interop/captur
 /** Folders of machines that hold state, as opposed to functions of bytes. */
 const MACHINES = [
   'daemon/iwarp/engine/',
+  'daemon/iwarp/sctp/',
   'daemon/rnic/',
   'daemon/iwarp/cm/',
   'verbs-api/rpcrdma/core/re',

@@ -11,6 +11,7 @@ const pureFolders = [
   'daemon/faults/',
   'daemon/iwarp/wire/',
   'daemon/iwarp/engine/',
+  'daemon/iwarp/sctp/',
   'daemon/rnic/',
   'daemon/iwarp/cm/',
   'daemon/iwarp/faults/',

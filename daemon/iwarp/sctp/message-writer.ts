@@ -1,0 +1,235 @@
+/**
+ * The outbound half of a DDP stream over SCTP: segments and control messages, each in one SCTP
+ * message behind its DDP-SSN, built in place in chunks of a pool (RFC 5043 §5.2).
+ *
+ * `pollTransmit` returns one message at a time, which SCTP must keep whole.
+ */
+import { assert } from '../../invariants/assert.ts';
+import type { ChunkPool } from '../engine/chunk-pool.ts';
+import type { UlpduWriter } from '../engine/lower-layer.ts';
+import { writeUint16 } from '../wire/bytes.ts';
+import {
+  emitSessionMessage,
+  PayloadProtocol,
+  type SessionMessage,
+  SSN_BYTES,
+  sessionMessageBytes,
+} from './session-message.ts';
+
+/** A chunk with output: `0 <= flushed <= polled <= committed <= bytes.length`. */
+interface OutputChunk {
+  readonly bytes: Uint8Array;
+  committed: number;
+  polled: number;
+  flushed: number;
+}
+
+const NO_BYTES = new Uint8Array(0);
+const SSN_MASK = 0xffff;
+const HIGH_WATER_BYTES = 524_288;
+/** Entries of the ring at first; it doubles. The high-water mark bounds it. */
+const RING_MIN = 64;
+/** The bit of a ring entry that marks a control message; the other bits are its length. */
+const CONTROL_BIT = 0x8000_0000;
+
+/** Options of a writer. */
+interface MessageWriterOptions {
+  readonly pool: ChunkPool;
+  /** `begin` returns false once this many bytes wait for the transport. Default 524,288. */
+  readonly highWaterBytes?: number;
+  /** The longest segment that the path carries. */
+  readonly segmentMaxBytes: number;
+  /** 0 in every session; tests of the wrap start elsewhere. */
+  readonly firstSsn?: number;
+}
+
+/** See the module's comment. */
+export class MessageWriter implements UlpduWriter {
+  bytes: Uint8Array = NO_BYTES;
+  ulpduStart = 0;
+  /** Segments are refused if they are longer (SCTP-9-04). */
+  segmentMaxBytes: number;
+  /** The payload protocol of the message polled last. */
+  polledProtocol = 0;
+  readonly #pool: ChunkPool;
+  #highWaterBytes: number;
+  readonly #chunks: OutputChunk[] = [];
+  /** Lengths of the messages committed and not polled: a ring from `#ringHead`. */
+  #ring = new Uint32Array(RING_MIN);
+  #ringHead = 0;
+  #ringCount = 0;
+  #ssn: number;
+  #queuedBytes = 0;
+  #ulpduLength = 0;
+  #open = false;
+  #hasSpoken = false;
+
+  constructor(options: MessageWriterOptions) {
+    this.#pool = options.pool;
+    this.#highWaterBytes = options.highWaterBytes ?? HIGH_WATER_BYTES;
+    this.segmentMaxBytes = options.segmentMaxBytes;
+    this.#ssn = options.firstSsn ?? 0;
+  }
+
+  // Commands
+
+  /** From here on segments may be written. */
+  open(): void {
+    this.#open = true;
+  }
+
+  /** From here on no segment is written. */
+  close(): void {
+    this.#open = false;
+    this.#ulpduLength = 0;
+  }
+
+  // SCTP-9-04
+  begin(ulpduLength: number): boolean {
+    if (ulpduLength < 1 || ulpduLength > this.segmentMaxBytes) {
+      const limit = this.segmentMaxBytes;
+      throw new RangeError(
+        `a DDP segment has 1 to ${limit} bytes on this path, not ${ulpduLength}`,
+      );
+    }
+    this.#ulpduLength = 0;
+    if (!this.#open || this.#queuedBytes >= this.#highWaterBytes) return false;
+    const tail = this.#chunkWithRoom(SSN_BYTES + ulpduLength);
+    this.bytes = tail.bytes;
+    this.ulpduStart = tail.committed + SSN_BYTES;
+    this.#ulpduLength = ulpduLength;
+    return true;
+  }
+
+  // SCTP-5.2.2-01: no length, pad, marker or CRC.
+  commit(): void {
+    const tail = this.#chunks[this.#chunks.length - 1];
+    assert(this.#ulpduLength > 0 && tail !== undefined, 'commit follows begin');
+    writeUint16(tail.bytes, tail.committed, this.#nextSsn());
+    const length = SSN_BYTES + this.#ulpduLength;
+    this.#ulpduLength = 0;
+    this.#hasSpoken = true;
+    this.#commit(tail, length, false);
+  }
+
+  /** Queues a control message, which must have passed `checkSessionMessage`. */
+  control(message: SessionMessage): void {
+    const length = sessionMessageBytes(message);
+    this.#ulpduLength = 0;
+    const tail = this.#chunkWithRoom(length);
+    emitSessionMessage(message, this.#nextSsn(), tail.bytes, tail.committed);
+    this.#commit(tail, length, true);
+  }
+
+  ulpduRoomBytes(mulpduBytes: number): number {
+    return mulpduBytes;
+  }
+
+  liftHighWater(): void {
+    this.#highWaterBytes = Number.POSITIVE_INFINITY;
+  }
+
+  // Inputs
+
+  /** The transport has taken the oldest `bytes` polled bytes. */
+  flushed(bytes: number): void {
+    let left = bytes;
+    while (left > 0) {
+      const head = this.#chunks[0];
+      assert(head !== undefined, 'no more is flushed than was polled');
+      const taken = Math.min(left, head.polled - head.flushed);
+      assert(taken > 0, 'no more is flushed than was polled');
+      head.flushed += taken;
+      left -= taken;
+      this.#queuedBytes -= taken;
+      if (head.flushed < head.committed) continue;
+      if (this.#chunks.length === 1 && this.#ulpduLength > 0) continue;
+      this.#chunks.shift();
+      this.#pool.release(head.bytes);
+      if (this.#chunks.length === 0) this.bytes = NO_BYTES;
+    }
+  }
+
+  /** Releases all chunks. The transport must hold no view of them. */
+  release(): void {
+    for (const chunk of this.#chunks) this.#pool.release(chunk.bytes);
+    this.#chunks.length = 0;
+    this.#ringCount = 0;
+    this.#queuedBytes = 0;
+    this.#ulpduLength = 0;
+    this.bytes = NO_BYTES;
+  }
+
+  // Outputs
+
+  /** The next message, or undefined. It is reused after `flushed`. */
+  pollTransmit(): Uint8Array | undefined {
+    if (this.#ringCount === 0) return undefined;
+    const entry = this.#ring[this.#ringHead] ?? 0;
+    this.#ringHead = (this.#ringHead + 1) % this.#ring.length;
+    this.#ringCount -= 1;
+    const control = entry >= CONTROL_BIT;
+    const length = control ? entry - CONTROL_BIT : entry;
+    this.polledProtocol = control ? PayloadProtocol.sessionControl : PayloadProtocol.segment;
+    for (const chunk of this.#chunks) {
+      if (chunk.polled === chunk.committed) continue;
+      const start = chunk.polled;
+      chunk.polled += length;
+      return chunk.bytes.subarray(start, chunk.polled);
+    }
+    return undefined;
+  }
+
+  // Getters
+
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** True when a segment has been written. */
+  get hasSpoken(): boolean {
+    return this.#hasSpoken;
+  }
+
+  // SCTP-5.2.1-02: one counter for segments and control messages.
+  #nextSsn(): number {
+    const ssn = this.#ssn;
+    this.#ssn = (ssn + 1) & SSN_MASK;
+    return ssn;
+  }
+
+  #commit(tail: OutputChunk, length: number, control: boolean): void {
+    tail.committed += length;
+    this.#queuedBytes += length;
+    if (this.#ringCount === this.#ring.length) this.#growRing();
+    const at = (this.#ringHead + this.#ringCount) % this.#ring.length;
+    this.#ring[at] = control ? length + CONTROL_BIT : length;
+    this.#ringCount += 1;
+  }
+
+  #growRing(): void {
+    const ring = new Uint32Array(this.#ring.length * 2);
+    const first = this.#ring.subarray(this.#ringHead);
+    ring.set(first);
+    ring.set(this.#ring.subarray(0, this.#ringHead), first.length);
+    this.#ring = ring;
+    this.#ringHead = 0;
+  }
+
+  /** The current chunk if `bytes` more fit, else a new one. */
+  #chunkWithRoom(bytes: number): OutputChunk {
+    const tail = this.#chunks[this.#chunks.length - 1];
+    if (tail !== undefined) {
+      // A dropped reservation can leave a tail chunk without output; it is as good as a new one.
+      if (tail.flushed === tail.committed) {
+        tail.committed = 0;
+        tail.polled = 0;
+        tail.flushed = 0;
+      }
+      if (tail.committed + bytes <= tail.bytes.length) return tail;
+    }
+    const chunk = { bytes: this.#pool.acquire(), committed: 0, polled: 0, flushed: 0 };
+    this.#chunks.push(chunk);
+    return chunk;
+  }
+}

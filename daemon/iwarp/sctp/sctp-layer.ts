@@ -1,0 +1,364 @@
+/**
+ * DDP over SCTP as the lower layer of a stream (RFC 5043): `SctpLayer` is one DDP stream session.
+ * SCTP messages of one stream come in, in any order; ULPDUs go up in the order of their DDP-SSNs.
+ *
+ * Another session of the same SCTP stream is another layer, once SCTP has acknowledged everything of
+ * this one (SCTP-6.6-03).
+ */
+import type { Micros } from '../../rnic/wire-port.ts';
+import type { ChunkPool } from '../engine/chunk-pool.ts';
+import type { LowerEffect, LowerLayer, UlpduSink } from '../engine/lower-layer.ts';
+import type { Agreement, StreamOptions } from '../engine/stream-api.ts';
+import { readUint16 } from '../wire/bytes.ts';
+import type { ProtocolError } from '../wire/protocol-error.ts';
+import { MessageWriter } from './message-writer.ts';
+import { segmentBytes, segmentMaxBytes } from './segment-size.ts';
+import { Sequencer, type Turn } from './sequencer.ts';
+import { DdpSession } from './session.ts';
+import { PayloadProtocol, parseSessionMessage, SSN_BYTES } from './session-message.ts';
+
+/** The Adaptation Indication that both ends of an association must send (SCTP-5.1-01). */
+export const DDP_ADAPTATION = 1;
+
+const NO_BYTES = new Uint8Array(0);
+/**
+ * Most bytes that wait for the consumer's answer to Initiate: an active side may send as soon as its
+ * Initiate is acknowledged, and has no business to send much.
+ */
+const UNANSWERED_MAX_BYTES = 65_536;
+
+const TURN_TEXT: Readonly<Record<Exclude<Turn, 'due' | 'held'>, string>> = {
+  behind: 'a DDP-SSN came for the second time',
+  repeated: 'a DDP-SSN came for the second time',
+  'too-far': 'a DDP-SSN is further ahead than SCTP lets messages be',
+  'too-much': 'too many bytes wait for a DDP-SSN that is missing',
+};
+
+/** What a layer needs. */
+interface SctpLayerEnvironment {
+  /** Buffers, shared by the streams of a device. */
+  readonly pool: ChunkPool;
+  /** Bytes that may wait for the transport before sending pauses; `MessageWriter` has the default. */
+  readonly highWaterBytes?: number;
+  /** The indication that the peer's INIT or INIT ACK had; undefined for none. */
+  readonly peerAdaptation: number | undefined;
+}
+
+/** See the module's comment. `emssBytes` of the options is the longest message of the path. */
+export class SctpLayer implements LowerLayer {
+  readonly writer: MessageWriter;
+  readonly #options: StreamOptions;
+  readonly #peerAdaptation: number | undefined;
+  readonly #session: DdpSession;
+  readonly #sequencer = new Sequencer();
+  readonly #effects: LowerEffect[] = [];
+  #messageMaxBytes: number;
+  #segments = 0;
+  #unacknowledged = false;
+  /** Segments have nobody to go to, now or ever again. */
+  #dropping = false;
+  #error: ProtocolError | undefined = undefined;
+
+  constructor(options: StreamOptions, environment: SctpLayerEnvironment) {
+    const { pool, highWaterBytes, peerAdaptation } = environment;
+    this.#options = options;
+    this.#peerAdaptation = peerAdaptation;
+    this.#messageMaxBytes = options.emssBytes;
+    this.#session = new DdpSession(options);
+    this.writer = new MessageWriter({
+      pool,
+      ...(highWaterBytes === undefined ? {} : { highWaterBytes }),
+      segmentMaxBytes: segmentMaxBytes(options.emssBytes),
+    });
+  }
+
+  // Commands
+
+  connect(privateData: Uint8Array, now: Micros): void {
+    // SCTP-11.1-01
+    if (this.#adapted()) this.#session.connect(privateData, now);
+  }
+
+  listen(now: Micros): void {
+    if (this.#adapted()) this.#session.listen(now);
+  }
+
+  accept(
+    privateData: Uint8Array,
+    wishes: { readonly ird: number; readonly ord: number },
+    _now: Micros,
+  ): void {
+    this.#session.accept(privateData, wishes);
+  }
+
+  reject(privateData: Uint8Array): void {
+    this.#session.reject(privateData);
+  }
+
+  refuse(): void {
+    this.#session.refuse();
+  }
+
+  failLocally(text: string): void {
+    this.#session.failLocally(text);
+  }
+
+  enterFullOperation(_agreement: Agreement): void {
+    this.writer.open();
+  }
+
+  /** Messages of the path have got longer or shorter: later segments follow. */
+  setPathBytes(messageMaxBytes: number): void {
+    this.#messageMaxBytes = messageMaxBytes;
+    this.writer.segmentMaxBytes = segmentMaxBytes(messageMaxBytes);
+  }
+
+  finish(): void {
+    this.writer.close();
+    this.#session.finish();
+    this.#transmit();
+  }
+
+  releaseInput(): void {
+    this.#dropping = true;
+    this.#sequencer.release();
+  }
+
+  releaseOutput(): void {
+    this.writer.close();
+    this.writer.release();
+  }
+
+  // Inputs
+
+  handleStartup(bytes: Uint8Array, payloadProtocol: number): number {
+    this.#take(bytes, payloadProtocol, undefined);
+    return bytes.length;
+  }
+
+  receive(
+    bytes: Uint8Array,
+    start: number,
+    end: number,
+    payloadProtocol: number,
+    sink: UlpduSink,
+  ): ProtocolError | undefined {
+    if (start < end) this.#take(bytes, payloadProtocol, sink);
+    else this.#deliverHeld(sink);
+    sink.handleInputEnd?.();
+    return this.#error;
+  }
+
+  /** Only the peer's Terminate still counts, in its place. */
+  drop(bytes: Uint8Array, payloadProtocol: number): void {
+    this.#dropping = true;
+    this.#take(bytes, payloadProtocol, undefined);
+  }
+
+  flushed(bytes: number): void {
+    this.writer.flushed(bytes);
+  }
+
+  /** SCTP has acknowledged everything. */
+  handleAcknowledged(): void {
+    // What is still queued here has not been sent.
+    if (this.writer.queuedBytes > 0) return;
+    this.#unacknowledged = false;
+    this.#session.handleProof();
+    this.#transmit();
+  }
+
+  handlePeerClosed(): void {
+    this.#session.handlePeerClosed();
+  }
+
+  handleDeadline(now: Micros): void {
+    this.#session.handleDeadline(now);
+  }
+
+  // Outputs
+
+  pollEffect(): LowerEffect | undefined {
+    this.#transmit();
+    return this.#effects.shift();
+  }
+
+  pollTransmit(): Uint8Array | undefined {
+    const message = this.writer.pollTransmit();
+    if (message !== undefined) this.#unacknowledged = true;
+    return message;
+  }
+
+  nextDeadline(): Micros {
+    return this.#session.nextDeadline();
+  }
+
+  // Getters
+
+  get polledProtocol(): number {
+    return this.writer.polledProtocol;
+  }
+
+  get mulpduBytes(): number {
+    return segmentBytes(this.#options.fpduSize, this.#messageMaxBytes);
+  }
+
+  get sendable(): boolean {
+    return this.#session.sendable;
+  }
+
+  get peerHasSpoken(): boolean {
+    return this.#segments > 0;
+  }
+
+  get hasSpoken(): boolean {
+    return this.writer.hasSpoken;
+  }
+
+  get receivedCount(): number {
+    return this.#segments;
+  }
+
+  /** Never: a message is whole, and the peer's Terminate has its place in the order. */
+  get midUlpdu(): boolean {
+    return false;
+  }
+
+  get heldInput(): Uint8Array {
+    return NO_BYTES;
+  }
+
+  get inputWaits(): boolean {
+    return this.#sequencer.next !== undefined;
+  }
+
+  get queuedBytes(): number {
+    return this.writer.queuedBytes;
+  }
+
+  get finished(): boolean {
+    return this.#session.ended && this.writer.queuedBytes === 0;
+  }
+
+  get peerEnded(): boolean {
+    return this.#session.peerEnded;
+  }
+
+  get peerMayStaySilent(): boolean {
+    return this.#session.peerMayStaySilent;
+  }
+
+  get lossQuirk(): string | undefined {
+    return undefined;
+  }
+
+  /** True when both halves have ended: a message that comes now belongs to another session. */
+  get over(): boolean {
+    return this.finished && this.#session.peerEnded;
+  }
+
+  // SCTP-6.6-03
+  /** True when another session may be opened on the SCTP stream: nothing is on its way. */
+  get reusable(): boolean {
+    return this.over && !this.#unacknowledged;
+  }
+
+  /** Messages held because an earlier one is missing. */
+  get heldCount(): number {
+    return this.#sequencer.heldCount;
+  }
+
+  /** Throws `InvariantError`. */
+  assertInvariants(): void {
+    this.#sequencer.assertInvariants();
+  }
+
+  #adapted(): boolean {
+    const peer = this.#peerAdaptation;
+    if (peer === DDP_ADAPTATION) return true;
+    const found = peer === undefined ? 'no adaptation indication' : `adaptation indication ${peer}`;
+    const text = `the peer's association has ${found}, not DDP's (${DDP_ADAPTATION})`;
+    this.#effects.push({ type: 'failed', failure: { kind: 'protocol', text }, close: 'abort' });
+    return false;
+  }
+
+  /** Moves what the session sends to the writer, and its other effects behind what is reported. */
+  #transmit(): void {
+    for (;;) {
+      const effect = this.#session.pollEffect();
+      if (effect === undefined) return;
+      if (effect.type === 'transmit') this.writer.control(effect.message);
+      else this.#effects.push(effect);
+    }
+  }
+
+  #take(bytes: Uint8Array, payloadProtocol: number, sink: UlpduSink | undefined): void {
+    if (bytes.length < SSN_BYTES) {
+      this.#session.fail('a message is too short for its DDP-SSN');
+      return;
+    }
+    // SCTP-5.1-02
+    if (!isDdp(payloadProtocol)) {
+      this.#session.fail(`payload protocol ${payloadProtocol} is not DDP's`);
+      return;
+    }
+    const ssn = readUint16(bytes, 0);
+    const turn = this.#sequencer.take(ssn, payloadProtocol, bytes);
+    if (turn === 'due') {
+      if (!this.#deliver(payloadProtocol, bytes, sink)) this.#wait(ssn, payloadProtocol, bytes);
+      else {
+        this.#sequencer.advance();
+        this.#deliverHeld(sink);
+      }
+    } else if (turn !== 'held') this.#session.fail(TURN_TEXT[turn]);
+    else this.#checkUnanswered();
+  }
+
+  /** The message is due, and its consumer has not answered yet. */
+  #wait(ssn: number, payloadProtocol: number, bytes: Uint8Array): void {
+    const turn = this.#sequencer.hold(ssn, payloadProtocol, bytes);
+    if (turn === 'too-much') this.#session.fail(TURN_TEXT[turn]);
+    else this.#checkUnanswered();
+  }
+
+  // Before the stream is open nobody pays for what it holds.
+  #checkUnanswered(): void {
+    if (this.#session.sendable || this.#sequencer.heldBytes <= UNANSWERED_MAX_BYTES) return;
+    if (this.#dropping) return;
+    this.#session.fail('too many bytes came before the session was accepted');
+    this.#sequencer.release();
+  }
+
+  #deliverHeld(sink: UlpduSink | undefined): void {
+    for (;;) {
+      const held = this.#sequencer.next;
+      if (held === undefined) return;
+      if (!this.#deliver(held.payloadProtocol, held.bytes, sink)) return;
+      this.#sequencer.advance();
+    }
+  }
+
+  /** Delivers the message that is due. False if it has to wait. */
+  #deliver(payloadProtocol: number, bytes: Uint8Array, sink: UlpduSink | undefined): boolean {
+    if (payloadProtocol === PayloadProtocol.sessionControl) {
+      // The effects keep the Private Data, the bytes are only borrowed.
+      this.#session.handleMessage(parseSessionMessage(bytes.slice()));
+      return true;
+    }
+    const verdict = this.#session.handleSegment();
+    if (verdict === 'wait') return this.#dropping;
+    if (verdict === 'drop' || this.#dropping || this.#error !== undefined) return true;
+    // The stream is about to enter Full Operation.
+    if (sink === undefined) return false;
+    this.#segments += 1;
+    this.#error = sink.handleUlpdu(bytes, SSN_BYTES, bytes.length - SSN_BYTES);
+    return true;
+  }
+}
+
+function isDdp(payloadProtocol: number): boolean {
+  return (
+    payloadProtocol === PayloadProtocol.segment ||
+    payloadProtocol === PayloadProtocol.sessionControl
+  );
+}

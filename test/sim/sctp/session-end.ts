@@ -1,0 +1,134 @@
+/** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
+import type { Association, MessageKind } from '../../../daemon/host/sctp/association.ts';
+import type { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
+import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
+import type { StreamEvent, StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
+import type { StreamFailure } from '../../../daemon/iwarp/engine/stream-failure.ts';
+import { SctpLayer } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
+import { PayloadProtocol } from '../../../daemon/iwarp/sctp/session-message.ts';
+import { NaiveUser } from '../../support/naive-user.ts';
+import type { VirtualTime } from '../virtual-time.ts';
+
+const SEGMENT: MessageKind = {
+  payloadProtocol: PayloadProtocol.segment,
+  unordered: true,
+  acknowledgeAtOnce: false,
+};
+const CONTROL: MessageKind = {
+  payloadProtocol: PayloadProtocol.sessionControl,
+  unordered: true,
+  acknowledgeAtOnce: true,
+};
+
+/** What an end needs. */
+interface SessionEndOptions {
+  readonly time: VirtualTime;
+  readonly pool: ChunkPool;
+  readonly association: Association;
+  readonly streamId: number;
+  readonly options: StreamOptions;
+}
+
+/** See the module's comment. */
+export class SessionEnd {
+  readonly stream: Stream;
+  readonly layer: SctpLayer;
+  readonly user = new NaiveUser();
+  readonly events: StreamEvent[] = [];
+  readonly streamId: number;
+  /** Called for each event, after it is recorded. */
+  onEvent: (event: StreamEvent) => void = () => {};
+  aborted = false;
+  sentMessages = 0;
+  longestMessage = 0;
+  heldMost = 0;
+  readonly #time: VirtualTime;
+  readonly #association: Association;
+  #pending: Uint8Array | undefined = undefined;
+  #due = Number.POSITIVE_INFINITY;
+
+  constructor({ time, pool, association, streamId, options }: SessionEndOptions) {
+    this.#time = time;
+    this.#association = association;
+    this.streamId = streamId;
+    const { peerAdaptation } = association;
+    this.layer = new SctpLayer(options, { pool, peerAdaptation, highWaterBytes: 16_384 });
+    this.stream = new Stream(options, this.layer);
+  }
+
+  get types(): string[] {
+    return this.events.map((event) => event.type);
+  }
+
+  get closed(): boolean {
+    return this.events.some((event) => event.type === 'closed');
+  }
+
+  get failure(): StreamFailure | undefined {
+    const closed = this.events.find((event) => event.type === 'closed');
+    return closed?.type === 'closed' ? closed.failure : undefined;
+  }
+
+  /** True when another session may use the SCTP stream. */
+  get over(): boolean {
+    return (this.closed || this.types.includes('rejected')) && this.layer.reusable;
+  }
+
+  // From the association
+
+  handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
+    this.stream.handleBytes(bytes, this.#time.now, payloadProtocol);
+    this.layer.assertInvariants();
+    this.heldMost = Math.max(this.heldMost, this.layer.heldCount);
+    this.settle();
+  }
+
+  handleAcknowledged(): void {
+    if (this.#pending === undefined) this.stream.handleAcknowledged(this.#time.now);
+    this.settle();
+  }
+
+  handleEnded(code: string | undefined): void {
+    this.stream.handleClosed(code, this.#time.now);
+    this.settle();
+  }
+
+  /** Carries out what the stream wants, until the association takes no more. */
+  settle(): void {
+    const { now } = this.#time;
+    this.stream.pump(now);
+    for (;;) {
+      this.#collect();
+      if (this.aborted) break;
+      const message = this.#pending ?? this.stream.pollTransmit();
+      if (message === undefined) break;
+      const segment = this.stream.polledProtocol === PayloadProtocol.segment;
+      this.#pending = message;
+      if (!this.#association.send(this.streamId, segment ? SEGMENT : CONTROL, message)) break;
+      this.#pending = undefined;
+      this.sentMessages += 1;
+      if (segment) this.longestMessage = Math.max(this.longestMessage, message.length);
+      this.stream.handleFlushed(message.length, now);
+    }
+    this.#watch();
+  }
+
+  #collect(): void {
+    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
+      this.events.push(event);
+      if (event.type === 'abort') this.aborted = true;
+      this.onEvent(event);
+    }
+  }
+
+  #watch(): void {
+    const due = this.stream.nextDeadline();
+    if (due === this.#due || due === Number.POSITIVE_INFINITY) return;
+    this.#due = due;
+    this.#time.after(due - this.#time.now, () => {
+      this.#due = Number.POSITIVE_INFINITY;
+      this.stream.handleDeadline(this.#time.now);
+      this.settle();
+    });
+  }
+}

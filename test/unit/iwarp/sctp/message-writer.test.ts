@@ -1,0 +1,104 @@
+import { describe, expect, it } from 'vitest';
+import { MessageWriter } from '../../../../daemon/iwarp/sctp/message-writer.ts';
+import { segmentBytes, segmentMaxBytes } from '../../../../daemon/iwarp/sctp/segment-size.ts';
+import { dirtyPool } from '../../../support/fpdu-stream.ts';
+import { bytesOf, hexOf } from '../../../support/hex.ts';
+
+const TERMINATE = { function: 4, enhanced: undefined, privateData: new Uint8Array(0) } as const;
+
+function writerOf(change: Partial<ConstructorParameters<typeof MessageWriter>[0]> = {}) {
+  const writer = new MessageWriter({ pool: dirtyPool(), segmentMaxBytes: 1426, ...change });
+  writer.open();
+  return writer;
+}
+
+function write(writer: MessageWriter, hex: string): boolean {
+  const segment = bytesOf(hex);
+  if (!writer.begin(segment.length)) return false;
+  writer.bytes.set(segment, writer.ulpduStart);
+  writer.commit();
+  return true;
+}
+
+/** What leaves, as payload protocol and bytes. */
+function poll(writer: MessageWriter): string[] {
+  const out: string[] = [];
+  for (let bytes = writer.pollTransmit(); bytes; bytes = writer.pollTransmit()) {
+    out.push(`${writer.polledProtocol} ${hexOf(bytes)}`);
+    writer.flushed(bytes.length);
+  }
+  return out;
+}
+
+describe('the messages of a session', () => {
+  it('count from 0, segments and control together, each whole [SCTP-5.2.1-01, SCTP-5.2.1-02, SCTP-5.2.2-01, SCTP-6-02]', () => {
+    const writer = writerOf();
+    writer.control({ function: 1, enhanced: undefined, privateData: bytesOf('aa') });
+    write(writer, '0102');
+    write(writer, '030405');
+    writer.control(TERMINATE);
+    expect(poll(writer)).toEqual(['17 00000001aa', '16 00010102', '16 0002030405', '17 00030004']);
+    expect(writer.queuedBytes).toBe(0);
+  });
+
+  it('go on from 65535 with 0 [SCTP-5.2.1-02]', () => {
+    const writer = writerOf({ firstSsn: 0xffff });
+    write(writer, 'aa');
+    write(writer, 'bb');
+    expect(poll(writer)).toEqual(['16 ffffaa', '16 0000bb']);
+  });
+
+  it('are refused if they are longer than the path carries, with nothing written [SCTP-9-04]', () => {
+    const writer = writerOf();
+    expect(writer.begin(1426)).toBe(true);
+    expect(() => writer.begin(1427)).toThrow(RangeError);
+    expect(() => writer.begin(0)).toThrow(RangeError);
+    expect(poll(writer)).toEqual([]);
+  });
+
+  it('wait when too many bytes are queued, and a dropped one leaves no number behind', () => {
+    const writer = writerOf({ highWaterBytes: 6 });
+    expect(writer.begin(3)).toBe(true);
+    expect(write(writer, '01020304')).toBe(true);
+    expect(write(writer, '05')).toBe(false);
+    expect(poll(writer)).toEqual(['16 000001020304']);
+    expect(write(writer, '05')).toBe(true);
+    expect(poll(writer)).toEqual(['16 000105']);
+  });
+
+  it('go through more chunks and a longer ring than there are at first, and release them', () => {
+    const pool = dirtyPool();
+    const writer = writerOf({ pool });
+    const expected: string[] = [];
+    for (let n = 0; n < 300; n += 1) {
+      const length = 1 + ((n * 37) % 1400);
+      const byte = (n & 0xff).toString(16).padStart(2, '0');
+      write(writer, `${byte}*${length}`);
+      expected.push(`16 ${n.toString(16).padStart(4, '0')}${byte.repeat(length)}`);
+    }
+    expect(pool.inUseCount).toBeGreaterThan(2);
+    expect(poll(writer)).toEqual(expected);
+    expect(pool.inUseCount).toBe(0);
+    write(writer, 'aa');
+    writer.release();
+    expect(pool.inUseCount).toBe(0);
+    expect(writer.pollTransmit()).toBeUndefined();
+  });
+});
+
+describe('the size of a segment', () => {
+  it('leaves room for the DDP-SSN and a SACK, and is never below 516 [SCTP-9-01, SCTP-9-03]', () => {
+    // IPv4 at 1500: 20 of IP, 12 of SCTP, 16 of the DATA chunk.
+    expect(segmentMaxBytes(1500 - 20 - 12 - 16)).toBe(1434);
+    expect(segmentMaxBytes(252)).toBe(516);
+    expect(segmentMaxBytes(65_495)).toBe(64_768);
+  });
+
+  it('follows a policy only as far as the path goes [SCTP-9-02]', () => {
+    expect(segmentBytes({ kind: 'emss' }, 1444)).toBe(1426);
+    expect(segmentBytes({ kind: 'large' }, 1444)).toBe(1426);
+    expect(segmentBytes({ kind: 'fixed', mulpduBytes: 9000 }, 1444)).toBe(1426);
+    expect(segmentBytes({ kind: 'fixed', mulpduBytes: 600 }, 1444)).toBe(600);
+    expect(segmentBytes({ kind: 'fixed', mulpduBytes: 1 }, 1444)).toBe(128);
+  });
+});
