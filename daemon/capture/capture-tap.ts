@@ -36,12 +36,12 @@ export interface LinkTap {
 
 /** The state of a link, for watchers that join later. */
 export interface LinkPosition {
-  /** Bytes received that are not yet a whole FPDU; borrowed. */
-  heldInput(): Uint8Array;
+  /** Bytes received that are not yet a whole FPDU, if any; borrowed. */
+  readonly heldInput: Uint8Array | undefined;
   /** True while the rest of a write waits for room: `outbound` reports it once sent. */
-  midOutput(): boolean;
+  readonly congested: boolean;
   /** The queue pair of this end; undefined if none. */
-  queuePair(): QueuePairName | undefined;
+  readonly queuePair?: QueuePairName | undefined;
 }
 
 /** Watches packets between queue pairs, which have no link. */

@@ -57,10 +57,7 @@ export class TapHub implements CaptureTap {
     }
     const ends = `${near} ${far}`;
     this.#lastLink += 1;
-    const link: HubLink = new HubLink(this.#lastLink, addresses, position, () => {
-      // A new link with the same ends may have replaced this one.
-      if (this.#links.get(ends) === link) this.#links.delete(ends);
-    });
+    const link = new HubLink(this.#lastLink, addresses, position, ends, this.#links);
     this.#links.set(ends, link);
     for (const watcher of this.#watchers) link.follow(watcher);
     return link;
@@ -87,7 +84,8 @@ const UNWATCHED: LinkTap = {
 
 /** The startup frame that one side sent before its FPDUs. */
 class StartupRecord {
-  bytes: Uint8Array = new Uint8Array(0);
+  /** A character for each byte: a short text takes a third of the memory of an array. */
+  #text = '';
   whole = false;
   markers = false;
   readonly #kind: StartupFrameKind;
@@ -96,25 +94,31 @@ class StartupRecord {
     this.#kind = kind;
   }
 
+  get bytes(): Uint8Array {
+    return Uint8Array.from(this.#text, (character) => character.charCodeAt(0));
+  }
+
   /** Keeps the bytes that belong to the frame. */
   take(bytes: Uint8Array): void {
-    const all = new Uint8Array(this.bytes.length + bytes.length);
+    const all = new Uint8Array(this.#text.length + bytes.length);
     all.set(this.bytes);
-    all.set(bytes, this.bytes.length);
+    all.set(bytes, this.#text.length);
     const needed = startupFrameBytesNeeded(all, all.length, this.#kind);
     if (typeof needed === 'string') {
       // Not MPA: the link will end soon.
       this.whole = true;
       return;
     }
-    this.bytes = all.slice(0, needed);
+    const frameBytes = all.subarray(0, needed);
+    this.#text = String.fromCharCode(...frameBytes);
     if (all.length < needed) return;
     this.whole = true;
-    const frame = parseStartupFrame(this.bytes, this.#kind);
+    const frame = parseStartupFrame(frameBytes, this.#kind);
     this.markers = typeof frame !== 'string' && frame.markers;
   }
 }
 
+const NO_BYTES = new Uint8Array(0);
 const NO_SIDES: readonly TapSide[] = [];
 const NO_FOLLOWING: readonly Following[] = [];
 const NO_WATCHERS: readonly TapWatcher[] = [];
@@ -124,7 +128,8 @@ class HubLink implements LinkTap {
   readonly #id: number;
   readonly #addresses: LinkAddresses;
   readonly #position: LinkPosition;
-  readonly #onClosed: () => void;
+  readonly #ends: string;
+  readonly #links: Map<string, HubLink>;
   readonly #startup: Readonly<Record<TapSide, StartupRecord>>;
   #finished: readonly TapSide[] = NO_SIDES;
   /** Replaced, never mutated: it is read for each write. */
@@ -137,12 +142,20 @@ class HubLink implements LinkTap {
   /** The queue pairs of both ends are known, as far as they are on this host. */
   #joined = false;
 
-  constructor(id: number, addresses: LinkAddresses, position: LinkPosition, onClosed: () => void) {
+  /** `ends` is its key in `links`, which it leaves when it closes. */
+  constructor(
+    id: number,
+    addresses: LinkAddresses,
+    position: LinkPosition,
+    ends: string,
+    links: Map<string, HubLink>,
+  ) {
     const { dialed } = addresses;
     this.#id = id;
     this.#addresses = addresses;
     this.#position = position;
-    this.#onClosed = onClosed;
+    this.#ends = ends;
+    this.#links = links;
     this.#startup = {
       us: new StartupRecord(dialed ? 'request' : 'reply'),
       peer: new StartupRecord(dialed ? 'reply' : 'request'),
@@ -180,10 +193,10 @@ class HubLink implements LinkTap {
       const { bytes } = this.#startup[side];
       if (bytes.length > 0) watcher.bytes(this.#id, side, bytes);
     }
-    const held = this.#position.heldInput();
+    const held = this.#position.heldInput ?? NO_BYTES;
     if (peer.whole && held.length > 0) watcher.bytes(this.#id, 'peer', held);
     for (const side of this.#finished) watcher.finished(this.#id, side);
-    const skipsWrite = us.whole && this.#position.midOutput();
+    const skipsWrite = us.whole && this.#position.congested;
     this.#following = [...this.#following, { watcher, skipsWrite }];
   }
 
@@ -195,8 +208,8 @@ class HubLink implements LinkTap {
   /** True if the link got a queue pair since the last check. */
   #lookForPairs(): boolean {
     const { us: near, peer: far } = this.#pairs;
-    const us = near ?? this.#position.queuePair();
-    const peer = far ?? this.#farPosition?.queuePair();
+    const us = near ?? this.#position.queuePair;
+    const peer = far ?? this.#farPosition?.queuePair;
     this.#joined = us !== undefined && (this.#farPosition === undefined || peer !== undefined);
     if (us === near && peer === far) return false;
     this.#pairs = {
@@ -242,6 +255,7 @@ class HubLink implements LinkTap {
     for (const { watcher } of this.#following) watcher.closed(this.#id, reset);
     this.#following = [];
     this.#undecided = [];
-    this.#onClosed();
+    // A new link with the same ends may have replaced this one.
+    if (this.#links.get(this.#ends) === this) this.#links.delete(this.#ends);
   }
 }

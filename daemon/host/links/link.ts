@@ -14,7 +14,7 @@ export interface LinkUser {
   /** Received bytes that the user keeps until more arrive, for watchers of the link. */
   readonly heldInput?: Uint8Array | undefined;
   /** The queue pair that uses the link, for watchers. */
-  readonly queuePair?: ReturnType<LinkPosition['queuePair']>;
+  readonly queuePair?: LinkPosition['queuePair'];
 }
 
 /** Placeholder for a link without a user. */

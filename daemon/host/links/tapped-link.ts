@@ -21,11 +21,7 @@ export class TappedLink extends LinkAround {
     const { localAddress, localPort, remoteAddress, remotePort } = inner;
     this.#tap = tap.opened(
       { localAddress, localPort, remoteAddress, remotePort, dialed, emssBytes },
-      {
-        heldInput: () => this.user.heldInput ?? NO_BYTES,
-        midOutput: () => inner.congested,
-        queuePair: () => this.user.queuePair,
-      },
+      this,
     );
   }
 

@@ -197,7 +197,11 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     endpoint.id = id;
     endpoint.qp = qp;
     endpoint.depths = depths;
-    endpoint.parameters = { ...parameters, privateData: parameters.privateData.slice() };
+    const { privateData } = parameters;
+    endpoint.parameters = {
+      ...parameters,
+      privateData: privateData.length === 0 ? NO_BYTES : privateData.slice(),
+    };
     endpoint.deadline = now + this.#limits.dialTimeoutMicros;
     endpoint.patience = new DialPatience(now + id.refusalPatienceMs * 1000);
     this.#dialingQPs.add(qp);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses, LinkTap } from '../../../daemon/capture/capture-tap.ts';
+import type { LinkAddresses, LinkPosition, LinkTap } from '../../../daemon/capture/capture-tap.ts';
 import { TapHub, type TapWatcher } from '../../../daemon/capture/tap-hub.ts';
 import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import { bytesOf } from '../../support/hex.ts';
@@ -18,21 +18,26 @@ const ENDS: LinkAddresses = {
   emssBytes: 1460,
 };
 
-class Link {
+class Link implements LinkPosition {
   readonly tap: LinkTap;
   held = new Uint8Array(0);
   midOutput = false;
   pair: QueuePairName | undefined = undefined;
 
   constructor(hub: TapHub, ends: Partial<LinkAddresses> = {}) {
-    this.tap = hub.opened(
-      { ...ENDS, ...ends },
-      {
-        heldInput: () => this.held,
-        midOutput: () => this.midOutput,
-        queuePair: () => this.pair,
-      },
-    );
+    this.tap = hub.opened({ ...ENDS, ...ends }, this);
+  }
+
+  get heldInput(): Uint8Array {
+    return this.held;
+  }
+
+  get congested(): boolean {
+    return this.midOutput;
+  }
+
+  get queuePair(): QueuePairName | undefined {
+    return this.pair;
   }
 
   established(): this {

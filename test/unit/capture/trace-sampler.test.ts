@@ -30,16 +30,14 @@ class World {
   readonly links = new TapHub();
   readonly rig = new NicRig();
   readonly work = new WorkHub([{ name: 'a', watch: this.rig.nic.watch }]);
-  pair: QueuePairName | undefined = { device: 'a', qpn: this.rig.qp.qpn };
+  readonly heldInput = undefined;
+  readonly congested = false;
+  queuePair: QueuePairName | undefined = { device: 'a', qpn: this.rig.qp.qpn };
   fullTimes = 0;
   now = 1_000_000;
 
   link() {
-    return this.links.opened(ENDS, {
-      heldInput: () => new Uint8Array(0),
-      midOutput: () => false,
-      queuePair: () => this.pair,
-    });
+    return this.links.opened(ENDS, this);
   }
 
   sampler(request: TraceRequest = {}): TraceSampler {
@@ -150,7 +148,7 @@ describe('a sample', () => {
   it('is narrowed to a device and a queue pair, with the links that it has', () => {
     const world = new World();
     const { qpn } = world.rig.qp;
-    world.pair = undefined;
+    world.queuePair = undefined;
     const [mine, others, elsewhere] = [
       { device: 'a', qp: qpn },
       { qp: qpn + 1 },
@@ -158,7 +156,7 @@ describe('a sample', () => {
     ].map((request) => world.sampler(request));
     const tap = world.link();
     tap.outbound(REQUEST);
-    world.pair = { device: 'a', qpn };
+    world.queuePair = { device: 'a', qpn };
     tap.inbound(REPLY);
     world.send(1);
     const kinds = [mine, others, elsewhere].map((each) =>
