@@ -27,8 +27,8 @@ import {
 } from './config.ts';
 import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
+import { inlineWholePaths, keepYoungGenerationSmall } from './engine-flags.ts';
 import { dropToken, type TokenInUse, takeToken } from './http-token.ts';
-import { inlineWholePaths } from './inlining.ts';
 import { assertLocalAddresses } from './local-addresses.ts';
 import { createLog, hostObserver, standardErrorLog, ThrottledLog } from './log.ts';
 import { removeOwnFile, writeOwnFile } from './own-file.ts';
@@ -148,6 +148,7 @@ export class Daemon {
     // If denied, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
     inlineWholePaths();
+    keepYoungGenerationSmall();
     const taps = new TapHub();
     const host = new RnicHost({
       system: hostSystem(),

@@ -1,4 +1,4 @@
-/** How V8 compiles the daemon's code. */
+/** How V8 compiles the daemon's code, and how much memory it takes beforehand. */
 import { setFlagsFromString } from 'node:v8';
 
 /**
@@ -15,4 +15,16 @@ const INLINED_BYTECODE_MAX_BYTES = 4000;
  */
 export function inlineWholePaths(): void {
   setFlagsFromString(`--max-inlined-bytecode-size-cumulative=${INLINED_BYTECODE_MAX_BYTES}`);
+}
+
+/** Factor by which V8's young generation grows; its default is 2, up to 16 MiB for each half. */
+const YOUNG_GENERATION_GROWTH = 1;
+
+/**
+ * Keeps V8's young generation at its first MiB. It grows when many objects survive, as those of
+ * connections do: a thousand of them once cost another 16 MiB, which the daemon never gave back.
+ * Traffic leaves few objects. Connections take 1 to 3 % more processor time.
+ */
+export function keepYoungGenerationSmall(): void {
+  setFlagsFromString(`--semi-space-growth-factor=${YOUNG_GENERATION_GROWTH}`);
 }
