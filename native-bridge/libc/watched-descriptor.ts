@@ -34,11 +34,17 @@ export interface DescriptorWatch extends Disposable {
   hold(alive: boolean): void;
 }
 
+const WATCHED = { readable: true, disconnect: true };
+
 /**
  * Calls `onReadable` in a separate turn whenever the descriptor is readable, again while anything
- * stays unread.
+ * stays unread; `onError` when the socket has an error, which it must take, or the watch ends.
  */
-export function watchDescriptor(fd: number, onReadable: () => void): DescriptorWatch {
+export function watchDescriptor(
+  fd: number,
+  onReadable: () => void,
+  onError?: () => void,
+): DescriptorWatch {
   keepAddonLoaded();
   let closed = false;
   const turn = (): void => {
@@ -46,9 +52,17 @@ export function watchDescriptor(fd: number, onReadable: () => void): DescriptorW
   };
   // koffi calls back without Node's callback scope: promises would not continue before some other
   // event. An immediate runs in the same round of the loop, and in a scope.
-  const handle = koffi.node.poll(fd, { readable: true, disconnect: true }, () => {
-    setImmediate(turn);
-  });
+  const happened = (status: unknown): void => {
+    setImmediate(typeof status === 'number' && status < 0 ? failed : turn);
+  };
+  const handle = koffi.node.poll(fd, WATCHED, happened);
+  const failed = (): void => {
+    if (onError === undefined) turn();
+    if (closed || onError === undefined) return;
+    onError();
+    // libuv stops watching what has an error.
+    if (!closed) handle.start(WATCHED, happened);
+  };
   const watch: DescriptorWatch = {
     close() {
       if (closed) return;

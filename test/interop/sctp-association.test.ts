@@ -166,6 +166,17 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(rig.accepted).toEqual([]);
   });
 
+  it('is refused at once where nobody has the UDP port, again and again', async () => {
+    const mine = rig.hold(rig.here);
+    const text = `ECONNREFUSED: UDP port 9899 of ${rig.there} cannot be reached (ECONNREFUSED)`;
+    for (let attempt = 0; attempt < 3; attempt += 1) {
+      await expect(rig.open(mine, rig.there, 7174, 3000)).rejects.toThrow(text);
+    }
+    // The socket that had the errors goes on.
+    const listener = rig.listen();
+    await rig.open(mine, rig.there, listener.port);
+  });
+
   it('tells of a port that is taken, and of a UDP port that is', async () => {
     const { port } = rig.listen();
     expect(() => rig.hold(rig.there, port)).toThrow(/EADDRINUSE|taken/);

@@ -25,6 +25,7 @@ import {
 import { type CarrierSocket, type Path, Paths } from './paths.ts';
 import { type ArrivedPacket, UdpCarrier } from './udp-carrier.ts';
 
+const EMSGSIZE = 90;
 const MICROS_PER_MILLISECOND = 1000;
 /** How often the library's timers run while packets come and go, and otherwise. */
 const BUSY_TICK_MICROS = 10_000;
@@ -58,6 +59,8 @@ export interface Served {
   serve(): boolean;
   /** The largest packet of its path is smaller now. */
   handleShrunk(): void;
+  /** The network reports that a packet of its path did not arrive. */
+  handleUnreachable(errno: number): void;
 }
 
 /** Who has a port. */
@@ -100,6 +103,7 @@ class Listener implements Served {
   }
 
   handleShrunk(): void {}
+  handleUnreachable(): void {}
 }
 
 /** See the module's comment. */
@@ -132,6 +136,9 @@ export class SctpStack {
       handleArrival: (socket, packet) => this.#handleArrival(socket, packet),
       handleInputEnd: () => this.#handleInputEnd(),
       handleTooLong: (path) => this.#shrunk.push(path),
+      handleError: (socket, peer, peerPort, errno) => {
+        this.#handleError(socket, peer, peerPort, errno);
+      },
       handleOutput: (blocked) => this.#handleOutput(blocked),
     });
     const packets = {
@@ -352,6 +359,18 @@ export class SctpStack {
     const { incoming, outgoing } = this.carrier;
     if (!writeAnswer(incoming, start, length, outgoing, at)) return;
     this.carrier.add(newPath(0, socket, peer, peerPort), ANSWER_BYTES);
+  }
+
+  #handleError(socket: CarrierSocket, peer: Uint8Array, peerPort: number, errno: number): void {
+    const path = this.#paths.find(socket, peer, peerPort);
+    if (path === undefined) return;
+    if (errno === EMSGSIZE) {
+      this.#shrunk.push(path);
+      return;
+    }
+    for (const served of [...this.#served.values()]) {
+      if (served.path === path) served.handleUnreachable(errno);
+    }
   }
 
   #reserve(token: number, length: number): number {

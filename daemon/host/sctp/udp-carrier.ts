@@ -7,6 +7,7 @@
 import { IncomingBatch, OutgoingBatch } from '../../../native-bridge/libc/datagram-batch.ts';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
+import { ErrorQueue, keepErrors } from '../../../native-bridge/libc/error-queue.ts';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { openUdp } from '../../../native-bridge/libc/udp-socket.ts';
 import { watchDescriptor } from '../../../native-bridge/libc/watched-descriptor.ts';
@@ -24,6 +25,8 @@ const SLOT_BYTES = 65_536;
 const READS_MAX = 4;
 /** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
 const BUFFER_BYTES = 4_194_304;
+/** Errors that are taken before the event loop goes on. */
+const ERRORS_MAX = 256;
 const EAGAIN = -11;
 const EMSGSIZE = -90;
 const GID_BYTES = 16;
@@ -44,6 +47,8 @@ interface CarrierUser {
   handleInputEnd(): void;
   /** A packet was too long for its path. */
   handleTooLong(path: Path): void;
+  /** The network reports an error of a packet that was sent to this address and UDP port. */
+  handleError(socket: CarrierSocket, peer: Uint8Array, peerPort: number, errno: number): void;
   /** Something was added to an empty batch, or waits for room: `flush` is to be called soon. */
   handleOutput(blocked: boolean): void;
 }
@@ -80,6 +85,7 @@ export class UdpCarrier {
   readonly #paths: (Path | undefined)[] = [];
   #first = 0;
   #nextNumber = 1;
+  readonly #errors = new ErrorQueue();
   readonly #arrived: ArrivedPacket = {
     peer: new Uint8Array(GID_BYTES),
     peerPort: 0,
@@ -107,13 +113,18 @@ export class UdpCarrier {
     try {
       const { fd: opened, receiveBufferBytes } = openUdp(address, port, BUFFER_BYTES);
       const fd = unreserved('socket', opened);
+      keepErrors(fd, !address.includes(':'));
       const socket: CarrierSocket = {
         fd,
         address,
         port,
         number: this.#nextNumber,
         receiveBufferBytes,
-        watch: watchDescriptor(fd, () => this.#read(socket)),
+        watch: watchDescriptor(
+          fd,
+          () => this.#read(socket),
+          () => this.#readErrors(socket),
+        ),
         closed: false,
       };
       this.#nextNumber += 1;
@@ -161,7 +172,11 @@ export class UdpCarrier {
     const { count } = this.#out;
     while (this.#first < count) {
       const socket = this.#socket as CarrierSocket;
-      const sent = this.#out.send(socket.fd, this.#first);
+      let sent = this.#out.send(socket.fd, this.#first);
+      // An error of an earlier packet, which the call has taken from the socket.
+      if (sent < 0 && sent !== EAGAIN && sent !== EMSGSIZE) {
+        sent = this.#out.send(socket.fd, this.#first);
+      }
       this.counters.sendCalls += 1;
       if (sent > 0) {
         this.#first += sent;
@@ -202,6 +217,17 @@ export class UdpCarrier {
       if (count < SLOTS) break;
     }
     this.#user.handleInputEnd();
+  }
+
+  #readErrors(socket: CarrierSocket): void {
+    const { peer } = this.#arrived;
+    for (let count = 0; count < ERRORS_MAX; count += 1) {
+      const errno = this.#errors.take(socket.fd);
+      if (errno === 0) break;
+      const peerPort = this.#errors.readDestination(peer);
+      this.#user.handleError(socket, peer, peerPort, errno);
+    }
+    this.#read(socket);
   }
 
   #take(socket: CarrierSocket, slot: number): void {

@@ -153,6 +153,18 @@ export class UsrsctpAssociation implements Association, Served {
     if (this.#state === 'up') this.user.handlePathChanged();
   }
 
+  /**
+   * Ends an attempt. An association that is up lives by its own timers: anybody may forge what the
+   * network reports.
+   */
+  handleUnreachable(errno: number): void {
+    if (this.#state !== 'opening') return;
+    const code = errnoName(errno);
+    const { address, peerPort } = this.path;
+    const text = `UDP port ${peerPort} of ${address} cannot be reached (${code})`;
+    this.#abortFor({ kind: 'lost', code, text });
+  }
+
   /** Receives once. Returns the bytes, or -1 if nothing is there or the association has ended. */
   #receive(): number {
     sharedArea ??= new ReceiveArea(MESSAGE_MAX_BYTES + 1);

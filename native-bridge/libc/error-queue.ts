@@ -1,0 +1,79 @@
+/**
+ * Errors that the network reports of datagrams that were sent: ports where nobody listens, hosts that
+ * cannot be reached, datagrams that are too long for the path (IP_RECVERR, ip(7)).
+ */
+import { AF_INET, IPPROTO_IPV6, setOption } from './internet-socket.ts';
+import { addressOf, libc } from './libc.ts';
+
+const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as (
+  fd: number,
+  message: Uint8Array,
+  flags: number,
+) => number;
+
+const IPPROTO_IP = 0;
+const IP_RECVERR = 11;
+const IPV6_RECVERR = 25;
+const MSG_ERRQUEUE_DONTWAIT = 0x2000 | 0x40;
+/** struct msghdr: name, vector and control of a message. */
+const Header = { bytes: 56, name: 0, nameBytes: 8, control: 32, controlBytes: 40 } as const;
+const NAME_BYTES = 32;
+const CONTROL_BYTES = 128;
+/** Length, level and type of a control message; struct sock_extended_err starts with the errno. */
+const CONTROL_HEADER_BYTES = 16;
+const GID_BYTES = 16;
+
+/** Has the kernel keep the errors of a UDP socket for an `ErrorQueue`. Throws `SystemCallError`. */
+export function keepErrors(fd: number, isIpv4: boolean): void {
+  if (isIpv4) setOption(fd, IPPROTO_IP, IP_RECVERR, 1);
+  else setOption(fd, IPPROTO_IPV6, IPV6_RECVERR, 1);
+}
+
+/** What reads the errors of sockets, one at a time. */
+export class ErrorQueue {
+  readonly #message = new Uint8Array(Header.bytes + NAME_BYTES + CONTROL_BYTES);
+  readonly #fields = new DataView(this.#message.buffer);
+  readonly #nameAt = Header.bytes;
+  readonly #controlAt = Header.bytes + NAME_BYTES;
+
+  constructor() {
+    const base = addressOf(this.#message);
+    this.#fields.setBigUint64(Header.name, base + BigInt(this.#nameAt), true);
+    this.#fields.setBigUint64(Header.control, base + BigInt(this.#controlAt), true);
+  }
+
+  /** Takes the next error of a socket: its errno, 0 without one. */
+  take(fd: number): number {
+    this.#fields.setUint32(Header.nameBytes, NAME_BYTES, true);
+    this.#fields.setUint32(Header.controlBytes, CONTROL_BYTES, true);
+    const length = recvmsg(fd, this.#message, MSG_ERRQUEUE_DONTWAIT);
+    return length < 0 ? 0 : this.#errno();
+  }
+
+  /** The errno among the control messages; others tell of the datagram that had the news. */
+  #errno(): number {
+    const end = this.#controlAt + this.#fields.getUint32(Header.controlBytes, true);
+    let at = this.#controlAt;
+    while (at + CONTROL_HEADER_BYTES < end) {
+      const level = this.#fields.getUint32(at + 8, true);
+      const type = this.#fields.getUint32(at + 12, true);
+      if (type === (level === IPPROTO_IP ? IP_RECVERR : IPV6_RECVERR)) {
+        return this.#fields.getUint32(at + CONTROL_HEADER_BYTES, true);
+      }
+      at += (this.#fields.getUint32(at, true) + 7) & ~7;
+    }
+    return 0;
+  }
+
+  /** Where the datagram of the last error went: writes the address, an IPv4 one behind ::ffff. */
+  readDestination(gid: Uint8Array): number {
+    const name = this.#message.subarray(this.#nameAt, this.#controlAt);
+    if (name[0] === AF_INET) {
+      gid.fill(0, 0, 10).fill(0xff, 10, 12);
+      gid.set(name.subarray(4, 8), 12);
+    } else {
+      gid.set(name.subarray(8, 8 + GID_BYTES));
+    }
+    return this.#fields.getUint16(this.#nameAt + 2);
+  }
+}
