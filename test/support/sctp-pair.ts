@@ -76,10 +76,14 @@ export interface RecordedEnd {
 }
 
 /** Waits until something is so, at most half a minute. */
-export async function until(what: string, isSo: () => boolean): Promise<void> {
-  const deadline = Date.now() + PATIENCE_MS;
+export async function until(
+  what: string,
+  isSo: () => boolean,
+  patienceMs = PATIENCE_MS,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
   while (!isSo()) {
-    if (Date.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${what}`);
+    if (Date.now() > deadline) throw new Error(`not within ${patienceMs} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
@@ -115,10 +119,15 @@ export class SctpRig {
   }
 
   /** Opens an association, or throws with the code and text of the failure. */
-  async open(from: SctpPort, address: string, port: number): Promise<RecordedEnd> {
+  async open(
+    from: SctpPort,
+    address: string,
+    port: number,
+    patienceMs = PATIENCE_MS,
+  ): Promise<RecordedEnd> {
     let end: RecordedEnd | undefined;
     let failure: Error | undefined;
-    from.open(
+    const attempt = from.open(
       { address, port },
       (association) => {
         const user = new AssociationRecorder();
@@ -130,7 +139,13 @@ export class SctpRig {
         failure = new Error(`${code}: ${text}`);
       },
     );
-    await until('the association is up, or refused', () => (end ?? failure) !== undefined);
+    const isDecided = () => (end ?? failure) !== undefined;
+    try {
+      await until('the association is up, or refused', isDecided, patienceMs);
+    } catch (error) {
+      attempt.cancel();
+      throw error;
+    }
     if (end === undefined) throw failure;
     return end;
   }
@@ -157,6 +172,8 @@ type Fate = () => { readonly copies: number; readonly late: boolean };
 export class BadNetwork {
   lost = 0;
   late = 0;
+  /** Datagrams that go before one that passes, to where it goes. */
+  forge: (bytes: Uint8Array) => readonly Uint8Array[] = () => [];
   readonly #socket: Socket;
   readonly #fate: Fate;
   #held: (() => void)[] = [];
@@ -166,6 +183,7 @@ export class BadNetwork {
     this.#fate = fate;
     socket.on('message', (bytes, { address }) => {
       const to = address === ends[0] ? ends[1] : ends[0];
+      for (const forged of this.forge(bytes)) socket.send(forged, SCTP_UDP_PORT, to);
       this.#carry(() => socket.send(bytes, SCTP_UDP_PORT, to));
     });
   }
