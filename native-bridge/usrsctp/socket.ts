@@ -210,9 +210,9 @@ export class UsrsctpSocket {
     return status.getUint16(Status.unacknowledged, true) + status.getUint16(Status.pending, true);
   }
 
-  /** Lowers the size of the largest packet, of an association that is up. */
+  /** Lowers the size of the largest packet, of an association that is up; nothing if it has ended. */
   lowerPacketBytes(packetBytes: number): void {
-    this.#set(IPPROTO_SCTP, Option.peerAddressParameters, pathParameters(packetBytes));
+    this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, pathParameters(packetBytes));
   }
 
   /** SHUTDOWN follows everything sent. */
@@ -222,7 +222,7 @@ export class UsrsctpSocket {
 
   /** Ends the association by ABORT, if there is one, and closes. */
   abort(): void {
-    this.#set(SOL_SOCKET, SO_LINGER, words(1, 0));
+    this.#trySet(SOL_SOCKET, SO_LINGER, words(1, 0));
     this.close();
   }
 
@@ -252,8 +252,11 @@ export class UsrsctpSocket {
   }
 
   #set(level: number, name: number, value: Uint8Array): void {
-    const result = this.#stack.library.setsockopt(this.id, level, name, value, value.length);
-    this.#check(`usrsctp_setsockopt ${name}`, result);
+    this.#check(`usrsctp_setsockopt ${name}`, this.#trySet(level, name, value));
+  }
+
+  #trySet(level: number, name: number, value: Uint8Array): number {
+    return this.#stack.library.setsockopt(this.id, level, name, value, value.length);
   }
 
   #check(call: string, result: number): void {
