@@ -61,6 +61,9 @@ const RXE_MODULES = [
   'cls_u32',
 ] as const;
 
+/** What a guest with SCTP loads besides: what signs its cookies, and loss on a wire. */
+const SCTP_MODULES = ['hmac', 'sha1_generic', 'sha256_generic', 'sctp', 'sch_netem'] as const;
+
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 
 /** Directory of the harness's guest programs. */
@@ -228,7 +231,7 @@ async function packInitrd(
   target: string,
 ): Promise<void> {
   const initrd = join(work, 'initrd');
-  for (const name of ['bin', 'modules', 'nfs-modules', 'rxe-modules'])
+  for (const name of ['bin', 'modules', 'nfs-modules', 'rxe-modules', 'sctp-modules'])
     await mkdir(join(initrd, name), { recursive: true });
   await copyFile(await realProgram('busybox'), join(initrd, 'bin/busybox'));
   await copyFile(join(guestTools(), 'early-init'), join(initrd, 'init'));
@@ -246,6 +249,7 @@ async function packInitrd(
   await addModules('modules', [...GUEST_MODULES, 'siw']);
   await addModules('nfs-modules', NFS_MODULES);
   await addModules('rxe-modules', RXE_MODULES);
+  await addModules('sctp-modules', SCTP_MODULES);
   const pack =
     'set -o pipefail; cd "$1" && find . | sort | cpio -o -H newc --quiet | gzip -1 >"$2"';
   await command('bash', '-c', pack, 'pack', initrd, target);

@@ -46,6 +46,8 @@ interface GuestOptions {
   readonly nfs?: boolean;
   /** Load the kernel's RoCE driver, rxe, too; `guest/rxe` makes its devices. */
   readonly rxe?: boolean;
+  /** Load the kernel's SCTP, too. */
+  readonly sctp?: boolean;
 }
 
 const BOOT_TIMEOUT_MS = 120_000;
@@ -227,8 +229,8 @@ export class Guest implements AsyncDisposable {
       PROBES: image.probes,
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
-      MODULE_SETS: [options.nfs === true && 'nfs', options.rxe === true && 'rxe']
-        .filter((name) => name !== false)
+      MODULE_SETS: (['nfs', 'rxe', 'sctp'] as const)
+        .filter((name) => options[name] === true)
         .join(' '),
       SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
     };
