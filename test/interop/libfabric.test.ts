@@ -43,11 +43,15 @@ describe.skipIf(reason !== '')(
   () => {
     // Not over ofi_rxm: libfabric 1.17 may crash when it closes that.
     it.each([
-      ['iWARP', ''],
-      ['RoCE', 'roce:'],
-    ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire) => {
-      const words = 'fi_pingpong -p verbs -e msg -I 20 -S 4096 -c';
-      const run = (device: string) => `node ${MAIN} run --fresh --device ${device} -- timeout 40`;
+      ['iWARP, connections', '', 'verbs', 'msg'],
+      ['RoCE, connections', 'roce:', 'verbs', 'msg'],
+      ['RoCE, reliable datagrams over datagrams', 'roce:', 'verbs;ofi_rxd', 'rdm'],
+    ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire, layers, end) => {
+      const words = `fi_pingpong -p '${layers}' -e ${end} -I 20 -S 4096 -c`;
+      // By default libfabric takes the link-local GID, which leads to no other host.
+      const gid = wire === '' ? '' : 'env FI_VERBS_GID_IDX=1 ';
+      const run = (device: string) =>
+        `${gid}node ${MAIN} run --fresh --device ${device} -- timeout 40`;
       const script = `
         ip link set lo up
         ip link add v0 type veth peer name v1
