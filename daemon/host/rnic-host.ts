@@ -189,6 +189,7 @@ export class RnicHost
     this.#packets.setFaults(this.faults.injector.packets);
     this.#roceCm = new parts.RoceCm(this, this.#packets);
     this.cm.addRoce(this.#roceCm);
+    if (this.#kernelUdp === true) this.#roceCm.openNamedPorts();
   }
 
   // Commands

@@ -178,6 +178,29 @@ describeWith(['rdma-programs'], 'programs that name a GID', () => {
   });
 });
 
+describeWith(['rdma-programs'], 'a daemon that has done nothing yet', () => {
+  it('rejects what another host dials', async () => {
+    const [here, there] = [folder.file('here.sock'), folder.file('there.sock')];
+    await folder.daemon(here, ['--device', `roce0=roce:${ownAddress(25)}`]);
+    await folder.daemon(there, ['--device', `roce0=roce:${ownAddress(26)}`]);
+    const client = folder.start(on(here, 'rping', '-c', '-a', ownAddress(26), '-C', '1'));
+    const { status, stdout, stderr } = await client.end(20_000);
+    expect(status).not.toBe(0);
+    expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
+  });
+
+  it('starts where another has its address, and says so', async () => {
+    const address = ownAddress(27);
+    const devices = ['--device', `roce0=roce:${address}`];
+    await folder.daemon(socket, devices);
+    const words = ['start', '--socket', folder.file('second.sock'), '--log-level', 'info'];
+    const second = folder.start([...words, ...devices]);
+    await second.until(/ready/);
+    await second.until(/UDP port 4791 of .* is taken/, 'stderr');
+    expect(second.stderr.match(/UDP port 4791/g)).toHaveLength(1);
+  });
+});
+
 describeWith(['rdma-programs'], 'two daemons', () => {
   /** A daemon of one RoCE device. */
   async function daemonAt(address: string): Promise<string> {

@@ -1,6 +1,6 @@
 /**
- * QP 1 of each RoCE port: sends and takes the messages of connection management. A port has one from
- * the first listener or dial on, so a host whose programs connect themselves takes none.
+ * QP 1 of each RoCE port: sends and takes the messages of connection management. A port with addresses
+ * of its own has one from the start, others from the first listener or dial on.
  */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';

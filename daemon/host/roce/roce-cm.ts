@@ -178,6 +178,15 @@ export class RoceCm {
     this.#report(served, CMEventType.routeResolved, { text: 'the path is known' });
   }
 
+  /**
+   * Ports with addresses of their own answer other hosts from now on, whose requests nobody may have
+   * listened for. Those with all addresses of the host do from the first listener or dial on: daemons
+   * that have the same ones leave them to each other until then.
+   */
+  openNamedPorts(): void {
+    for (const own of this.#host.rocePorts()) if (own?.named === true) this.#services.open(own);
+  }
+
   /** Listens under the port that the id has bound. EINVAL, EADDRINUSE. */
   listen(id: HostId, backlog: number): void {
     const { roce } = servedBy(id);

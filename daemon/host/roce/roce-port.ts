@@ -56,14 +56,18 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     this.#host = host;
   }
 
+  /** True for a device with addresses of its own, not all of the host's. */
+  get named(): boolean {
+    return this.#device.addresses.length > 0;
+  }
+
   /**
    * The path MTU that programs choose and the length that datagrams may have. A device with addresses
    * of its own says what their interface carries, as rxe does. One that has all of the host's says
    * 4096: most of its packets stay on the host, and others are cut to their route.
    */
   get activeMtuBytes(): number {
-    const { addresses } = this.#device;
-    if (addresses.length === 0) return PATH_MTU_MAX_BYTES;
+    if (!this.named) return PATH_MTU_MAX_BYTES;
     const { interfaceName } = primaryAddress(this.#device, hostAddresses());
     try {
       const code = largestPathMtu(interfaceMtu(interfaceName) - IP_HEADERS_BYTES);
