@@ -94,9 +94,9 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/iwarp/engine/stream.js',
-        find: 'this.#receive(bytes, start);\n        this.#advance(now);',
+        find: 'this.#receive(bytes, start, payloadProtocol);\n        this.#advance(now);',
         replace:
-          "this.#receive(bytes, start); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
+          "this.#receive(bytes, start, payloadProtocol); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
           '        this.#advance(now);',
       },
     ],

@@ -7,8 +7,7 @@
  */
 
 import { makeInboundMessage } from '../../rnic/inbound-records.ts';
-import type { InboundMessage } from '../../rnic/wire-port.ts';
-import { Fault, type WireUser } from '../../rnic/wire-port.ts';
+import { Fault, type InboundMessage, type WireUser } from '../../rnic/wire-port.ts';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,

@@ -69,6 +69,8 @@ const ATOMIC_RESPONSE = rdmapControl(RDMAPOpcode.atomicResponse);
 
 /** Reused by all streams: filled in and written in one step. */
 const READ_REQUEST_FIELDS = makeReadRequest();
+/** The Read that is an RTR: of no bytes, so it names no memory. Never filled in. */
+const RTR_READ = makeReadRequest();
 
 /** In place of a stream's own message until it sends one: many a stream is idle. Never filled in. */
 const UNSENT = makeOutboundMessage();
@@ -191,7 +193,7 @@ export class RDMAPSender {
     if (kind === 'read') {
       const at = ddp.beginUntagged(true, READ_REQUEST, 0, readRequest, 0, READ_REQUEST_BYTES);
       if (at < 0) return Step.blocked;
-      writeReadRequest(READ_REQUEST_FIELDS, ddp.bytes, at);
+      writeReadRequest(RTR_READ, ddp.bytes, at);
       this.#pushOutbound(RequestKind.read, 0, true);
     } else {
       const at =
