@@ -14,7 +14,7 @@ import {
 } from './connection-requests.ts';
 import type { WC } from './contract/verbs/completion.ts';
 import { OperationError } from './contract/verbs/connect-errors.ts';
-import { SendFlag, WCStatus, WROpcode } from './contract/verbs/enums.ts';
+import { SendFlag, WC_STATUS_TEXT, WCStatus, WROpcode } from './contract/verbs/enums.ts';
 import { type ErrnoCode, VerbsError } from './contract/verbs/errors.ts';
 import type { CancelSignal, CQ, PD, QP } from './contract/verbs/provider.ts';
 import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
@@ -93,6 +93,8 @@ export class ConnectionTraffic {
   #draining = false;
   /** Why no operation is possible any longer. */
   #end: VerbsError | undefined;
+  /** The request of ours that ended the connection, for who reads messages. */
+  #culprit: OperationError | undefined;
 
   constructor(parts: TrafficParts) {
     this.#parts = parts;
@@ -185,6 +187,7 @@ export class ConnectionTraffic {
           const { code } = this.#end;
           if (code === 'ECONNABORTED') return undefined;
           if (code !== 'ENOTCONN') throw this.#end;
+          if (this.#culprit !== undefined) throw this.#culprit;
           const { error, text } = await orAbort(this.#parts.ended(), signal);
           if (error === undefined) return undefined;
           throw new VerbsError(error, text);
@@ -345,14 +348,14 @@ export class ConnectionTraffic {
   /** A request failed: the queue pair flushes and the connection has ended. */
   #noteEnd(wc: WC): void {
     if (this.#end !== undefined) return;
-    const flushed = wc.status === WCStatus.wrFlushErr;
     const why = this.#parts.endText();
-    if (flushed) {
-      const text = `the connection has ended${why === undefined ? '' : ` (${why})`}`;
-      this.#end = new VerbsError('ENOTCONN', text);
-    } else {
-      this.#end = new OperationError('connection', wc, why);
+    let cause = why;
+    if (wc.status !== WCStatus.wrFlushErr) {
+      this.#culprit = new OperationError('connection', wc, why);
+      cause ??= WC_STATUS_TEXT[wc.status];
     }
+    const text = `the connection has ended${cause === undefined ? '' : ` (${cause})`}`;
+    this.#end = new VerbsError('ENOTCONN', text);
     for (const reader of this.#readers.splice(0)) reader.resolve();
   }
 

@@ -253,6 +253,17 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await expect(behind).rejects.toEqual(verbsError('ENOTCONN'));
       await pair.client.disconnected({ timeoutMs: 5000 });
     });
+
+    needsOutcomes('that is denied fails what waits for room behind it with ENOTCONN', async () => {
+      await using pair = await ends({ maxSendWr: 1 });
+      await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
+      const forged = { ...mr.export(), length: 8192 };
+      const limit = { timeoutMs: 5000 };
+      const reads = Array.from({ length: 40 }, () => pair.client.read(forged, 8000, limit));
+      const [denied, ...behind] = reads;
+      await expect(denied).rejects.toMatchObject({ completion: expect.anything() });
+      for (const read of behind) await expect(read).rejects.toEqual(verbsError('ENOTCONN'));
+    });
   });
 
   describe('waits', () => {
