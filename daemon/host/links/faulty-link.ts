@@ -147,6 +147,8 @@ export class FaultyLink extends LinkAround {
   // LinkUser
 
   override handleBytes(bytes: Uint8Array): void {
+    // The link inside goes on reading while delayed output is on its way.
+    if (this.#leaving) return;
     this.#faults.handleInput(bytes, this.#options.clock.now());
     this.#pump();
   }

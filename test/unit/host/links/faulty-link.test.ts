@@ -127,6 +127,20 @@ describe('a link with faults', () => {
     expect(user.told).toEqual(['closed well late']);
   });
 
+  it('drops what comes while it closes behind bytes that leave in time', () => {
+    const { link, them, peer, run, face, user } = wired();
+    face({ kind: 'delay', ms: 60 });
+    link.write(REPLY.slice());
+    link.close();
+    them.write(FPDU);
+    run(5000);
+    link.assertInvariants();
+    expect(link.heldBytes).toBe(REPLY.length);
+    run();
+    expect(user.heard).toEqual([]);
+    expect(concat(...peer.heard)).toEqual(REPLY);
+  });
+
   it('resets if bytes would never leave', () => {
     const { link, peer, run, face, clock } = wired();
     face({ kind: 'stall', direction: 'out' });
