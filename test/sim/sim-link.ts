@@ -273,18 +273,21 @@ export class SimLink implements Link {
     const most = Math.min(this.#outBytes, piece, READ_BUFFER_BYTES);
     const count = prng.oneIn(3) ? most : prng.between(1, most);
     let filled = 0;
+    let gone = 0;
     while (filled < count) {
-      const chunk = this.#out[0];
+      const chunk = this.#out[gone];
       if (chunk === undefined) break;
       const part = Math.min(count - filled, chunk.length - this.#outStart);
       READ_BUFFER.set(chunk.subarray(this.#outStart, this.#outStart + part), filled);
       filled += part;
       this.#outStart += part;
       if (this.#outStart === chunk.length) {
-        this.#out.shift();
+        gone += 1;
         this.#outStart = 0;
       }
     }
+    // One by one they would move all others: a fault may have cut the bytes into single ones.
+    this.#out.splice(0, gone);
     this.#outBytes -= filled;
     this.deliveredBytes += filled;
     const bytes = READ_BUFFER.subarray(0, filled);

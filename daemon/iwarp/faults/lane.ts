@@ -27,10 +27,17 @@ interface Entry {
 }
 
 const NO_HOLDS: readonly Hold[] = [];
+/**
+ * Entries that have left are dropped in one go, once there are so many and as many as those left: a
+ * read that is cut into single bytes has a hundred thousand, and `shift` would move all for each.
+ */
+const GONE_MIN = 1024;
 
 /** See the module's comment. */
 export class Lane {
   #entries: Entry[] = [];
+  /** Entries at the front that have left. */
+  #gone = 0;
   #heldBytes = 0;
   #ended = false;
   /** When a bandwidth fault lets the next byte pass. */
@@ -40,7 +47,7 @@ export class Lane {
 
   /** True if nothing is waiting. */
   get empty(): boolean {
-    return this.#entries.length === 0;
+    return this.#entries.length === this.#gone;
   }
 
   /** Bytes that are waiting. */
@@ -98,10 +105,15 @@ export class Lane {
 
   /** The next output that is due; undefined if there is none. */
   poll(now: Micros): LaneOutput | undefined {
-    const head = this.#entries[0];
+    const head = this.#entries[this.#gone];
     if (head === undefined || dueOf(head) > now) return undefined;
-    this.#entries.shift();
     if (head.output.type === 'bytes') this.#heldBytes -= head.output.bytes.length;
+    this.#gone += 1;
+    if (this.empty) this.clear();
+    else if (this.#gone >= GONE_MIN && this.#gone * 2 >= this.#entries.length) {
+      this.#entries.splice(0, this.#gone);
+      this.#gone = 0;
+    }
     return head.output;
   }
 
@@ -109,13 +121,13 @@ export class Lane {
    * When `poll` has output next; NEVER if nothing is waiting, or only removing a fault releases it.
    */
   nextDeadline(): Micros {
-    const head = this.#entries[0];
+    const head = this.#entries[this.#gone];
     return head === undefined ? NEVER : dueOf(head);
   }
 
   /** Releases what faults outside `faults` hold back. */
   keepHoldsOf(faults: readonly Fault[]): void {
-    for (const entry of this.#entries) {
+    for (const entry of this.#waiting()) {
       if (entry.holds.length === 0) continue;
       entry.holds = entry.holds.filter(({ fault }) => faults.includes(fault));
     }
@@ -127,7 +139,7 @@ export class Lane {
     const all = new Uint8Array(before.length + this.#heldBytes);
     all.set(before);
     let at = before.length;
-    for (const { output } of this.#entries) {
+    for (const { output } of this.#waiting()) {
       if (output.type !== 'bytes') continue;
       all.set(output.bytes, at);
       at += output.bytes.length;
@@ -138,12 +150,13 @@ export class Lane {
   /** Recounts. Throws `InvariantError`. */
   assertInvariants(): void {
     let bytes = 0;
-    for (const { output } of this.#entries) {
+    const waiting = this.#waiting();
+    for (const { output } of waiting) {
       if (output.type === 'bytes') bytes += output.bytes.length;
     }
     assert(bytes === this.#heldBytes, 'as many bytes are counted as are held back');
     assert(
-      this.#ended || !this.#entries.some(({ output }) => output.type === 'lost'),
+      this.#ended || !waiting.some(({ output }) => output.type === 'lost'),
       'bytes are lost behind an end only',
     );
   }
@@ -151,7 +164,12 @@ export class Lane {
   /** Drops everything that is waiting. */
   clear(): void {
     this.#entries = [];
+    this.#gone = 0;
     this.#heldBytes = 0;
+  }
+
+  #waiting(): readonly Entry[] {
+    return this.#gone === 0 ? this.#entries : this.#entries.slice(this.#gone);
   }
 }
 

@@ -107,4 +107,18 @@ describe('Lane', () => {
     expect(first.cutBy(reset, 6, 0)).toBeUndefined();
     expect(second.cutBy(reset, 6, 0)).toBe(0);
   });
+
+  it('passes a long read that is cut into single bytes', () => {
+    const lane = new Lane();
+    const read = new Uint8Array(1 << 18).map((_, at) => at);
+    lane.push(read, [], 1);
+    for (let at = 0; at < 3000; at += 1) {
+      expect(lane.poll(0)).toEqual({ type: 'bytes', bytes: read.subarray(at, at + 1) });
+    }
+    lane.assertInvariants();
+    expect(lane.heldBehind(new Uint8Array(0))).toEqual(read.subarray(3000));
+    let rest = 0;
+    while (lane.poll(0) !== undefined) rest += 1;
+    expect([rest, lane.heldBytes, lane.empty]).toEqual([read.length - 3000, 0, true]);
+  });
 });
