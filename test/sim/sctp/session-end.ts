@@ -1,4 +1,6 @@
 /** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
+
+import type { HostClock } from '../../../daemon/host/links/network.ts';
 import type { Association, MessageKind } from '../../../daemon/host/sctp/association.ts';
 import type { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
 import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
@@ -7,7 +9,6 @@ import type { StreamFailure } from '../../../daemon/iwarp/engine/stream-failure.
 import { SctpLayer } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
 import { PayloadProtocol } from '../../../daemon/iwarp/sctp/session-message.ts';
 import { NaiveUser } from '../../support/naive-user.ts';
-import type { VirtualTime } from '../virtual-time.ts';
 
 const SEGMENT: MessageKind = {
   payloadProtocol: PayloadProtocol.segment,
@@ -22,7 +23,7 @@ const CONTROL: MessageKind = {
 
 /** What an end needs. */
 interface SessionEndOptions {
-  readonly time: VirtualTime;
+  readonly clock: Pick<HostClock, 'now' | 'after'>;
   readonly pool: ChunkPool;
   readonly association: Association;
   readonly streamId: number;
@@ -42,13 +43,13 @@ export class SessionEnd {
   sentMessages = 0;
   longestMessage = 0;
   heldMost = 0;
-  readonly #time: VirtualTime;
+  readonly #clock: Pick<HostClock, 'now' | 'after'>;
   readonly #association: Association;
   #pending: Uint8Array | undefined = undefined;
   #due = Number.POSITIVE_INFINITY;
 
-  constructor({ time, pool, association, streamId, options }: SessionEndOptions) {
-    this.#time = time;
+  constructor({ clock, pool, association, streamId, options }: SessionEndOptions) {
+    this.#clock = clock;
     this.#association = association;
     this.streamId = streamId;
     const { peerAdaptation } = association;
@@ -77,25 +78,25 @@ export class SessionEnd {
   // From the association
 
   handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
-    this.stream.handleBytes(bytes, this.#time.now, payloadProtocol);
+    this.stream.handleBytes(bytes, this.#clock.now(), payloadProtocol);
     this.layer.assertInvariants();
     this.heldMost = Math.max(this.heldMost, this.layer.heldCount);
     this.settle();
   }
 
   handleAcknowledged(): void {
-    if (this.#pending === undefined) this.stream.handleAcknowledged(this.#time.now);
+    if (this.#pending === undefined) this.stream.handleAcknowledged(this.#clock.now());
     this.settle();
   }
 
   handleEnded(code: string | undefined): void {
-    this.stream.handleClosed(code, this.#time.now);
+    this.stream.handleClosed(code, this.#clock.now());
     this.settle();
   }
 
   /** Carries out what the stream wants, until the association takes no more. */
   settle(): void {
-    const { now } = this.#time;
+    const now = this.#clock.now();
     this.stream.pump(now);
     for (;;) {
       this.#collect();
@@ -125,9 +126,9 @@ export class SessionEnd {
     const due = this.stream.nextDeadline();
     if (due === this.#due || due === Number.POSITIVE_INFINITY) return;
     this.#due = due;
-    this.#time.after(due - this.#time.now, () => {
+    this.#clock.after(due - this.#clock.now(), () => {
       this.#due = Number.POSITIVE_INFINITY;
-      this.stream.handleDeadline(this.#time.now);
+      this.stream.handleDeadline(this.#clock.now());
       this.settle();
     });
   }

@@ -9,7 +9,7 @@ import { DDP_ADAPTATION } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
 import { hexOf } from '../../support/hex.ts';
 import { streamOptions } from '../../support/streams.ts';
 import { Prng } from '../prng.ts';
-import { VirtualTime } from '../virtual-time.ts';
+import { VirtualClock, VirtualTime } from '../virtual-time.ts';
 import { MessageNetwork } from './message-network.ts';
 import { SessionEnd } from './session-end.ts';
 
@@ -111,6 +111,7 @@ export function runSessions(seed: number): SessionsResult {
 class World {
   readonly #prng: Prng;
   readonly #time = new VirtualTime();
+  readonly #clock: VirtualClock;
   readonly #pool = new ChunkPool({ chunkBytes: 70_000, keptMax: 4 });
   readonly #network: MessageNetwork;
   readonly #a = new Demultiplexer();
@@ -123,6 +124,7 @@ class World {
   constructor(seed: number) {
     const prng = new Prng(seed);
     this.#prng = prng;
+    this.#clock = new VirtualClock(this.#time, prng);
     this.#network = new MessageNetwork(this.#time, prng, {
       delayMin: prng.between(1, 20),
       delayMax: prng.between(20, 2_000),
@@ -204,7 +206,7 @@ class World {
     if (association === undefined) throw new Error('the association is open');
     const options = this.#options();
     return new SessionEnd({
-      time: this.#time,
+      clock: this.#clock,
       pool: this.#pool,
       association,
       streamId,
